@@ -1,0 +1,42 @@
+"""What Ostinato raises. Every message says where, what was expected, what was found, and what to do.
+
+All errors derive from `OstinatoError`; those that a caller would also catch as a built-in
+exception (`ValueError`, `FileNotFoundError`, ...) derive from that too.
+"""
+
+from __future__ import annotations
+
+
+class OstinatoError(Exception):
+    """Base class of every error raised on purpose by this package."""
+
+
+class ModelError(OstinatoError, ValueError):
+    """The file or proto is not a valid ONNX model (unreadable, truncated, cyclic, missing values)."""
+
+
+class UnsupportedError(OstinatoError, NotImplementedError):
+    """A valid model uses something this package refuses rather than get wrong.
+
+    The message names the node, its op, and the attribute, input or type that is refused.
+    """
+
+    def __init__(self, node: str, op: str, reason: str) -> None:
+        super().__init__(f"node {node!r} ({op}): {reason}")
+        self.node, self.op, self.reason = node, op, reason
+
+
+class ShapeError(OstinatoError, ValueError):
+    """Shapes contradict each other, in the model or between run-time dimensions."""
+
+
+class InputError(OstinatoError, ValueError):
+    """`run` or `bind` was given a missing, unknown or ill-typed input or output."""
+
+
+class OptionError(OstinatoError, ValueError):
+    """An option has a value that does not exist or is not available on this machine."""
+
+
+class RunError(OstinatoError, RuntimeError):
+    """A node failed while running: an index out of range, a fallback kernel that raised."""

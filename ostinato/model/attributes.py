@@ -1,0 +1,82 @@
+"""Reads the attributes of a node and refuses the ones nobody read.
+
+Silently ignoring an attribute is the worst bug a compiler can have, so every lowering and every
+rewrite reads attributes through this class and calls `finish` when it has read all it honours.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ostinato.errors import UnsupportedError
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+T = TypeVar("T")
+_REQUIRED: Any = object()
+
+
+def describe(node: ir.Node) -> str:
+    """The node's name, or the name of its first output when it has none."""
+    return node.name or next((v.name for v in node.outputs if v.name), None) or "<unnamed>"
+
+
+class Attributes:
+    """The attributes of `node`, each to be read once by name with the type the operator documents.
+
+    A reader without `default` requires the attribute. Raises `UnsupportedError` when an attribute
+    is missing or has another type, and from `finish` when one was left unread.
+    """
+
+    def __init__(self, node: ir.Node) -> None:
+        self._node = node
+        self._left = dict(node.attributes)
+
+    def refuse(self, reason: str) -> UnsupportedError:
+        """The error to raise for this node, with its name and op filled in."""
+        return UnsupportedError(describe(self._node), self._node.op_type, reason)
+
+    def _read(self, name: str, reader: str, default: T) -> T:
+        attribute = self._left.pop(name, None)
+        if attribute is None:
+            if default is _REQUIRED:
+                raise self.refuse(f"attribute {name!r} is required")
+            return default
+        try:
+            return getattr(attribute, reader)()
+        except TypeError as error:
+            raise self.refuse(f"attribute {name!r} has type {attribute.type.name}") from error
+
+    def int(self, name: str, default: int | None = _REQUIRED) -> Any:
+        return self._read(name, "as_int", default)
+
+    def ints(self, name: str, default: tuple[int, ...] | None = _REQUIRED) -> Any:
+        value = self._read(name, "as_ints", default)
+        return None if value is None else tuple(value)
+
+    def float(self, name: str, default: float | None = _REQUIRED) -> Any:
+        return self._read(name, "as_float", default)
+
+    def floats(self, name: str, default: tuple[float, ...] | None = _REQUIRED) -> Any:
+        value = self._read(name, "as_floats", default)
+        return None if value is None else tuple(value)
+
+    def string(self, name: str, default: str | None = _REQUIRED) -> Any:
+        return self._read(name, "as_string", default)
+
+    def strings(self, name: str, default: tuple[str, ...] | None = _REQUIRED) -> Any:
+        value = self._read(name, "as_strings", default)
+        return None if value is None else tuple(value)
+
+    def tensor(self, name: str) -> Any:
+        return self._read(name, "as_tensor", _REQUIRED)
+
+    def graph(self, name: str) -> Any:
+        return self._read(name, "as_graph", _REQUIRED)
+
+    def finish(self) -> None:
+        """Raise `UnsupportedError` naming any attribute that was not read."""
+        if self._left:
+            names = ", ".join(repr(name) for name in sorted(self._left))
+            raise self.refuse(f"attribute {names} is not honoured by this compiler")

@@ -1,0 +1,50 @@
+"""The one record that steers compilation and running. Environment variables never change results."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ostinato.errors import OptionError
+
+
+def default_cache_dir() -> Path:
+    """The per-user cache folder: `$XDG_CACHE_HOME/ostinato`, or `~/.cache/ostinato`."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ostinato"
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a model is compiled and run.
+
+    threads: number of threads of one `run`; only 1 is available.
+    precision: number format of weights; only "f32" (as in the model) is available.
+    disable: names of passes to leave out (`ostinato inspect --passes` lists them). Results keep
+        their bits whatever is disabled.
+    fallback: run ops without a native kernel on the kernels of `onnx.reference`; False refuses them.
+    specialize: named dimensions to bake in, for instance `{"T": 100}`.
+    cache_dir: folder of compiled models; None compiles afresh and writes nothing.
+    flush_denormals: treat subnormal numbers as zero while running (x86-64 only).
+    """
+
+    threads: int = 1
+    precision: str = "f32"
+    disable: tuple[str, ...] = ()
+    fallback: bool = True
+    specialize: Mapping[str, int] = field(default_factory=dict)
+    cache_dir: str | os.PathLike[str] | None = field(default_factory=default_cache_dir)
+    flush_denormals: bool = False
+
+    def __post_init__(self) -> None:
+        if self.threads != 1:
+            raise OptionError(f"threads={self.threads!r}: only 1 is available")
+        if self.precision != "f32":
+            raise OptionError(f"precision={self.precision!r}: only 'f32' is available")
+        if isinstance(self.disable, str):
+            raise OptionError(f"disable={self.disable!r}: expected a tuple of pass names")
+        for name, size in self.specialize.items():
+            if isinstance(size, bool) or not isinstance(size, int) or size < 0:
+                raise OptionError(f"specialize[{name!r}]={size!r}: expected a size of 0 or more")
+        object.__setattr__(self, "disable", tuple(self.disable))

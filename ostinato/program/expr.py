@@ -1,0 +1,206 @@
+"""Scalar expressions of a kernel.
+
+Nodes are interned: building the same expression twice gives the same object. So equality is identity,
+shared subexpressions are shared nodes, and every stage can memoise on the node itself.
+
+Arithmetic means exactly what it says: no re-association, and a multiply-add is fused only where the
+program says `fma`. Every stage that evaluates expressions therefore gives the same bits.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+from weakref import WeakValueDictionary
+
+from ostinato.program.dims import Size
+
+FLOATS = ("float32", "float64")
+INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
+DTYPES = (*FLOATS, *INTEGERS, "bool")
+
+ITEM_BYTES = {name: 1 if name == "bool" else int(name.lstrip("uintfloat")) // 8 for name in DTYPES}
+
+# Evaluated directly by the interpreter and by the code generator. min and max propagate NaN. Integer
+# div rounds toward zero and mod takes the sign of the divisor; a zero divisor gives 0. shr is logical.
+PRIMITIVES = frozenset(
+    "add sub mul div mod fma neg abs sqrt min max floor ceil rint trunc "
+    "eq ne lt le gt ge and or xor not shl shr select bitcast".split()
+)
+COMPARISONS = frozenset("eq ne lt le gt ge".split())
+
+
+class Interned(type):
+    """Makes constructor calls with equal arguments return the same object."""
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        node = super().__call__(*args, **kwargs)
+        return _INTERNED.setdefault((cls, *map(_key, vars(node).values())), node)
+
+
+_INTERNED: WeakValueDictionary[tuple[Any, ...], Any] = WeakValueDictionary()
+
+
+def _key(value: Any) -> Any:
+    # 0.0 == -0.0 and nan != nan, but they are different constants.
+    return struct.pack("d", value) if isinstance(value, float) else value
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A loop index running from 0 to `extent - 1`. Names are unique within a program."""
+
+    name: str
+    extent: Size
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True, eq=False)
+class Expr(metaclass=Interned):
+    """Base of all expression nodes; every node has a `dtype`."""
+
+
+@dataclass(frozen=True)
+class Access:
+    """The element `offset + sum(axis * stride)` of a flat buffer. Counted in elements."""
+
+    buffer: str
+    offset: Size
+    terms: tuple[tuple[Axis, Size], ...]
+
+    def stride(self, axis: Axis) -> Size:
+        """How far the address moves when `axis` advances by one."""
+        return next((stride for a, stride in self.terms if a == axis), 0)
+
+
+@dataclass(frozen=True, eq=False)
+class Const(Expr):
+    """A literal. Floats hold the value of the dtype exactly."""
+
+    value: int | float | bool
+    dtype: str
+
+
+@dataclass(frozen=True, eq=False)
+class Load(Expr):
+    """Reads memory. Where `mask` is given and false, memory is not touched and the value is `other`."""
+
+    access: Access
+    dtype: str
+    mask: Expr | None = None
+    other: Const | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Index(Expr):
+    """The current value of an axis."""
+
+    axis: Axis
+    dtype: str = "int64"
+
+
+@dataclass(frozen=True, eq=False)
+class Extent(Expr):
+    """A size as a value."""
+
+    size: Size
+    dtype: str = "int64"
+
+
+@dataclass(frozen=True, eq=False)
+class Reduced(Expr):
+    """The result of the kernel's reduction number `position`."""
+
+    position: int
+    dtype: str
+
+
+@dataclass(frozen=True, eq=False)
+class Op(Expr):
+    """A primitive, or a function that `program.functions` defines in terms of primitives."""
+
+    name: str
+    args: tuple[Expr, ...]
+    dtype: str
+
+
+@dataclass(frozen=True, eq=False)
+class Cast(Expr):
+    """Conversion between number types: to integers toward zero, to bool as `!= 0`."""
+
+    value: Expr
+    dtype: str
+
+
+def dtype_of(expr: Expr) -> str:
+    """The dtype of any node."""
+    return str(expr.dtype)  # type: ignore[attr-defined]
+
+
+def op(name: str, *args: Expr, dtype: str | None = None) -> Expr:
+    """An `Op` whose dtype follows from its arguments: bool for comparisons, else that of the last."""
+    if dtype is None:
+        dtype = "bool" if name in COMPARISONS else dtype_of(args[-1])
+    return Op(name, args, dtype)
+
+
+def constant(value: Any, dtype: str) -> Const:
+    """A literal converted to a Python number of the right kind; float32 values must be exact."""
+    if dtype == "bool":
+        return Const(bool(value), dtype)
+    return Const(float(value) if dtype in FLOATS else int(value), dtype)
+
+
+def cast(value: Expr, dtype: str) -> Expr:
+    """`value` as `dtype`, without a node when it already is."""
+    return value if dtype_of(value) == dtype else Cast(value, dtype)
+
+
+def children(expr: Expr) -> tuple[Expr, ...]:
+    """The operands of a node."""
+    if isinstance(expr, Op):
+        return expr.args
+    if isinstance(expr, Cast):
+        return (expr.value,)
+    if isinstance(expr, Load) and expr.mask is not None:
+        return (expr.mask,)
+    return ()
+
+
+def walk(*roots: Expr) -> Iterator[Expr]:
+    """Every distinct node below the roots, operands first."""
+    seen: set[Expr] = set()
+    stack: list[tuple[Expr, bool]] = [(root, False) for root in reversed(roots)]
+    while stack:
+        node, expanded = stack.pop()
+        if node in seen:
+            continue
+        if expanded:
+            seen.add(node)
+            yield node
+        else:
+            stack.append((node, True))
+            stack.extend((child, False) for child in children(node))
+
+
+def rewrite(root: Expr, leaf: Callable[[Expr], Expr | None]) -> Expr:
+    """`root` with nodes replaced bottom-up: `leaf` sees each rebuilt node and may return another."""
+    memo: dict[Expr, Expr] = {}
+    for node in walk(root):
+        rebuilt = _rebuild(node, memo)
+        memo[node] = leaf(rebuilt) or rebuilt
+    return memo[root]
+
+
+def _rebuild(node: Expr, memo: dict[Expr, Expr]) -> Expr:
+    if isinstance(node, Op):
+        return Op(node.name, tuple(memo[arg] for arg in node.args), node.dtype)
+    if isinstance(node, Cast):
+        return cast(memo[node.value], node.dtype)
+    if isinstance(node, Load) and node.mask is not None:
+        return Load(node.access, node.dtype, memo[node.mask], node.other)
+    return node
