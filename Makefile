@@ -1,0 +1,54 @@
+# Every target sets up what it needs: python3 with venv is all that must be there.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip -qq --disable-pip-version-check --no-input
+# Timing is pinned to one core where the system can do that and has a second core for the rest.
+PIN    := $(shell command -v taskset >/dev/null 2>&1 && [ "$$(nproc)" -gt 1 ] && echo taskset -c 1)
+
+.PHONY: help demo test bench lint clean
+help:
+	@echo "make demo    denoise a noisy signal frame by frame; results in demo-output/"
+	@echo "make test    run the tests"
+	@echo "make bench   measure against other runtimes"
+	@echo "make lint    style, types, layers"
+	@echo "make clean   remove $(VENV) and everything generated"
+
+$(VENV)/.ready: pyproject.toml constraints.txt
+	@echo "Setting up $(VENV) (a minute or two, once) ..."
+	@$(PYTHON) -m venv $(VENV)
+	@$(PIP) install -c constraints.txt setuptools
+	@$(PIP) install -c constraints.txt --no-build-isolation -e ".[demo,dev]"
+	@touch $@
+
+$(VENV)/.bench-ready: $(VENV)/.ready
+	@echo "Installing the runtimes to compare with ..."
+	@$(PIP) install -c constraints.txt --no-build-isolation -e ".[bench]" 2>/dev/null \
+	  || echo "Not all of them exist for this system: those already there are measured."
+	@touch $@
+
+demo: $(VENV)/.ready
+	@$(BIN)/ostinato demo --output demo-output
+
+test: $(VENV)/.ready
+	@$(BIN)/python -m pytest -q -n auto
+
+bench: $(VENV)/.bench-ready
+	@$(PIN) $(BIN)/python -m benchmarks.roofline
+	@$(PIN) $(BIN)/python -m benchmarks.bench_calls
+	@$(PIN) $(BIN)/python -m benchmarks.bench_ops
+	@$(PIN) $(BIN)/python -m benchmarks.bench_dtln
+	@$(PIN) $(BIN)/python -m benchmarks.bench_compile
+	@$(PIN) $(BIN)/python -m benchmarks.bench_memory
+
+lint: $(VENV)/.ready
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/ruff format --quiet --check .
+	@$(BIN)/mypy --no-error-summary
+	@$(BIN)/lint-imports
+	@echo "lint: all clean"
+
+clean:
+	@rm -rf $(VENV) build dist demo-output *.egg-info .pytest_cache .mypy_cache .ruff_cache \
+	  .hypothesis .import_linter_cache
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
