@@ -1,0 +1,131 @@
+"""Structure of a model: every value has one producer that runs before its readers.
+
+`onnx.checker` tests the same and more, but its messages name neither nodes inside bodies nor
+cycles, and it accepts operators of unknown domains. What is found here is reported by name; the
+rest (attribute types, arity, tensor sizes) is left to `onnx.checker`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import onnx
+
+from ostinato.errors import ModelError, UnsupportedError
+from ostinato.model.normal_form import attribute_graphs
+from ostinato.model.schema import normal_domain, schema_of
+
+FunctionKey = tuple[str, str, str]
+
+
+def check_structure(model: onnx.ModelProto) -> None:
+    """Raise `ModelError` or `UnsupportedError` when the graph of `model` does not hold together."""
+    functions = {(normal_domain(f.domain), f.name, f.overload) for f in model.functions}
+    _Structure(_opsets(model.opset_import, "the model"), functions).graph(model.graph, [])
+    for function in model.functions:
+        where = f"function {function.name!r}"
+        structure = _Structure(_opsets(function.opset_import, where), functions)
+        defined = set(function.input)
+        structure.nodes(function.node, [defined])
+        for name in function.output:
+            if name not in defined:
+                raise ModelError(f"{where}: output {name!r} is not produced by any node")
+
+
+def _opsets(imports: Iterable[onnx.OperatorSetIdProto], where: str) -> dict[str, int]:
+    versions: dict[str, int] = {}
+    for item in imports:
+        domain = normal_domain(item.domain)
+        if versions.setdefault(domain, item.version) != item.version:
+            raise ModelError(f"{where} imports two versions of domain {domain or 'ai.onnx'!r}")
+    newest = onnx.defs.onnx_opset_version()
+    if not 1 <= versions.get("", 1) <= newest:
+        raise ModelError(
+            f"{where} imports opset {versions['']} of ai.onnx, the installed onnx package knows "
+            f"1 to {newest}; upgrade onnx, or convert the model with onnx.version_converter"
+        )
+    return versions
+
+
+def _label(node: onnx.NodeProto) -> str:
+    return node.name or next((name for name in node.output if name), "<unnamed>")
+
+
+class _Structure:
+    def __init__(self, opsets: Mapping[str, int], functions: set[FunctionKey]) -> None:
+        self._opsets, self._functions = opsets, functions
+
+    def graph(self, graph: onnx.GraphProto, outer: list[set[str]]) -> None:
+        """Check a graph whose enclosing graphs define the names in `outer`, outermost first."""
+        where = f"graph {graph.name!r}"
+        inputs = [value.name for value in graph.input]
+        _refuse_repeats(inputs, where, "input")
+        _refuse_repeats([tensor.name for tensor in graph.initializer], where, "initializer")
+        if not outer:
+            _refuse_repeats([value.name for value in graph.output], where, "output")
+        defined = {*inputs, *(tensor.name for tensor in graph.initializer)}
+        if "" in defined:
+            raise ModelError(f"{where}: an input or initializer has no name")
+        self.nodes(graph.node, [*outer, defined])
+        for value in graph.output:
+            if value.name not in defined:
+                raise ModelError(f"{where}: output {value.name!r} is not produced by any node")
+
+    def nodes(self, nodes: Sequence[onnx.NodeProto], scopes: list[set[str]]) -> None:
+        """Check nodes in order, adding what they produce to the last of `scopes`."""
+        for node in nodes:
+            self._operator(node)
+            for name in node.input:
+                if name and not any(name in scope for scope in scopes):
+                    raise ModelError(_missing(node, name, nodes))
+            for attribute in node.attribute:
+                for body in attribute_graphs(attribute):
+                    self.graph(body, scopes)
+            for name in node.output:
+                if name and name in scopes[-1]:
+                    raise ModelError(
+                        f"node {_label(node)!r} ({node.op_type}): output {name!r} has the name of "
+                        "another value; every value must be produced once"
+                    )
+                if name:
+                    scopes[-1].add(name)
+
+    def _operator(self, node: onnx.NodeProto) -> None:
+        domain = normal_domain(node.domain)
+        if (domain, node.op_type, node.overload) in self._functions:
+            return
+        version = self._opsets.get(domain)
+        if version is None:
+            raise ModelError(
+                f"node {_label(node)!r} ({node.op_type}): no opset is imported for domain "
+                f"{domain or 'ai.onnx'!r}"
+            )
+        if schema_of(node.op_type, domain, version) is None:
+            raise UnsupportedError(
+                _label(node),
+                node.op_type,
+                f"{domain or 'ai.onnx'} version {version} has no such operator",
+            )
+
+
+def _refuse_repeats(names: Sequence[str], where: str, kind: str) -> None:
+    if len(set(names)) < len(names):
+        repeated = next(name for name in names if names.count(name) > 1)
+        raise ModelError(f"{where}: two {kind}s are named {repeated!r}")
+
+
+def _missing(node: onnx.NodeProto, name: str, nodes: Sequence[onnx.NodeProto]) -> str:
+    """Why input `name` of `node` is not there: never produced, part of a cycle, or out of order."""
+    where = f"node {_label(node)!r} ({node.op_type}): input {name!r}"
+    producers = {output: other for other in nodes for output in other.output if output}
+    if name not in producers:
+        return f"{where} is not an input, an initializer or the output of any node"
+    pending, seen = [name], {name}
+    while pending:
+        producer = producers.get(pending.pop())
+        if producer is node:
+            return f"{where} depends on the node's own output: the graph has a cycle"
+        upstream = set(producer.input) - seen if producer is not None else set()
+        seen |= upstream
+        pending.extend(upstream)
+    return f"{where} is produced by a later node; sort the nodes topologically"

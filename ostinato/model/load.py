@@ -1,0 +1,127 @@
+"""Reading a model in whatever form it comes, and refusing a broken one by name."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import google.protobuf.message
+import onnx
+import onnx.checker
+import onnx.shape_inference
+import onnx_ir as ir
+
+from ostinato.errors import ModelError, OstinatoError
+from ostinato.model.check import check_structure
+from ostinato.model.names import make_names_unique
+from ostinato.model.normal_form import external_files, normalize
+
+ModelLike = str | os.PathLike[str] | bytes | onnx.ModelProto | ir.Model
+
+# The largest message protobuf can serialise, which the checker needs to do.
+_LARGEST_MESSAGE = (1 << 31) - 1
+
+
+class MissingModelError(ModelError, FileNotFoundError):
+    """No file exists at the path of a model."""
+
+
+def load_model(model: ModelLike) -> ir.Model:
+    """Read and check a model; the caller's object is copied, never changed.
+
+    `model` is a path, the bytes of a file, a `ModelProto` or an `onnx_ir.Model`. The result is in
+    the normal form of `ostinato.model.normal_form`, carries inferred types and shapes, and no two
+    of its values share a name. `meta["external_files"]` of it lists the data files that were read.
+
+    Raises `MissingModelError` for a path without a file, `ModelError` for anything that is not a
+    valid model, `UnsupportedError` for an operator that has no schema.
+    """
+    source = os.fspath(model) if isinstance(model, str | os.PathLike) else "the model"
+    folder = Path(source).parent if isinstance(model, str | os.PathLike) else None
+    try:
+        proto = _read(model)
+        files = external_files(proto.graph, folder) if folder is not None else ()
+        loaded = _check_and_convert(proto, folder)
+    except MissingModelError:
+        raise
+    except ModelError as error:
+        raise ModelError(f"{source}: {error}") from error
+    loaded.meta["external_files"] = files
+    return loaded
+
+
+def _read(model: ModelLike) -> onnx.ModelProto:
+    if isinstance(model, str | os.PathLike):
+        return _parse(_read_file(os.fspath(model)))
+    if isinstance(model, bytes | bytearray | memoryview):
+        return _parse(bytes(model))
+    if isinstance(model, onnx.ModelProto):
+        copy = onnx.ModelProto()
+        copy.CopyFrom(model)
+        return copy
+    if isinstance(model, ir.Model):
+        return _serialize(model)
+    raise ModelError(
+        "expected a path, bytes, an onnx.ModelProto or an onnx_ir.Model, "
+        f"got {type(model).__name__}"
+    )
+
+
+def _read_file(path: str) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except FileNotFoundError as error:
+        raise MissingModelError(f"{path}: no such file") from error
+    except (OSError, ValueError) as error:
+        raise ModelError(f"cannot be read: {error}") from error
+
+
+def _parse(data: bytes) -> onnx.ModelProto:
+    if not data:
+        raise ModelError("the file is empty")
+    proto = onnx.ModelProto()
+    try:
+        proto.ParseFromString(data)
+    except google.protobuf.message.DecodeError as error:
+        kind = "a text file" if data[:64].isascii() and data[:64].decode().isprintable() else None
+        raise ModelError(f"not an ONNX file ({kind or 'truncated, or another format'})") from error
+    return proto
+
+
+def _serialize(model: ir.Model) -> onnx.ModelProto:
+    clone = model.clone()
+    try:
+        return ir.to_proto(ir.external_data.load_to_model(clone))
+    except Exception as error:  # onnx_ir wraps whatever went wrong in its own RuntimeErrors
+        raise ModelError(f"cannot be written as ONNX: {_reason(error)}") from error
+
+
+def _check_and_convert(proto: onnx.ModelProto, folder: Path | None) -> ir.Model:
+    if not proto.HasField("graph"):
+        raise ModelError("not an ONNX model: it has no graph")
+    try:
+        normalize(proto, folder)
+        check_structure(proto)
+        message = _message(proto)
+        onnx.checker.check_model(message)
+        model = ir.from_proto(onnx.shape_inference.infer_shapes(message))
+    except OstinatoError:
+        raise
+    except Exception as error:  # any failure of the checker, inference or conversion: a bad model
+        raise ModelError(_reason(error)) from error
+    make_names_unique(model)
+    return model
+
+
+def _message(proto: onnx.ModelProto) -> bytes:
+    if proto.ByteSize() > _LARGEST_MESSAGE:
+        raise ModelError("the model and its weights exceed the 2 GiB that onnx can check")
+    return proto.SerializeToString()
+
+
+def _reason(error: BaseException) -> str:
+    """The message of the innermost cause, on one line."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    lines = [line.strip() for line in str(error).splitlines()]
+    return "; ".join(line for line in lines if line) or type(error).__name__

@@ -1,0 +1,41 @@
+"""What is known of a value before running: its constant contents, its fixed sizes."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+
+_ARRAY = "ostinato.array"
+
+
+def constant_array(value: ir.Value | None) -> np.ndarray | None:
+    """The contents of an initializer as a read-only array, None for any other value.
+
+    The array is decoded from the protobuf once and kept with the tensor. Types that NumPy lacks
+    come as `ml_dtypes` arrays; strings come as arrays of Python objects.
+    """
+    if value is None or not value.is_initializer() or value.is_graph_input():
+        return None
+    tensor = value.const_value
+    if tensor is None:
+        return None
+    array: np.ndarray | None = tensor.meta.get(_ARRAY)
+    if array is None:
+        array = np.asarray(tensor.numpy()).view()
+        array.flags.writeable = False
+        tensor.meta[_ARRAY] = array
+    return array
+
+
+def static_dims(value: ir.Value | None) -> tuple[int | None, ...] | None:
+    """The sizes of a value, None for a size only known at run time, None when the rank is unknown.
+
+    Only sizes that follow from the graph's inputs and constants are given: the shape written
+    beside a graph output is a claim of the exporter and may be wrong.
+    """
+    array = constant_array(value)
+    if array is not None:
+        return array.shape
+    if value is None or value.shape is None or (value.is_graph_output() and value.producer()):
+        return None
+    return tuple(size if isinstance(size, int) else None for size in value.shape)
