@@ -1,0 +1,241 @@
+"""RNN, GRU and LSTM become `Scan` with a body of plain operators.
+
+One form for every recurrence is what lets the rest of the compiler know no cell: what is done for
+`Scan` (hoisting the input projection, fusing a step into one kernel) is done for all of them.
+docs/recurrence.md describes the semantics and where other runtimes differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import onnx_ir as ir
+
+from ostinato.errors import UnsupportedError
+from ostinato.model.attributes import describe
+from ostinato.passes.recurrent_cells import Parameters, Step, gru, lstm, rnn
+from ostinato.passes.recurrent_node import (
+    Recurrent,
+    is_recurrent,
+    read_recurrent,
+)
+from ostinato.passes.recurrent_opset import default_opset, raise_opset
+from ostinato.passes.recurrent_writer import Names, Operand, Writer
+
+
+def expand_recurrent(model: ir.Model) -> int:
+    """Replace every RNN, GRU and LSTM node of `model`, in place, and return their number.
+
+    Matches the operators of `ai.onnx` in all versions, in the main graph and in subgraphs. Each
+    becomes one `Scan` for every direction, whose body computes a step with plain operators in the
+    order of the documented formulas; constant weights are sliced and transposed into new
+    initializers. Valid because a recurrent operator is defined as that recurrence. A model older
+    than opset 9 is raised to opset 9. Raises `UnsupportedError` or `ShapeError` for a node that
+    cannot be honoured, and leaves the model unchanged then.
+    """
+    for function in model.functions.values():
+        for node in function.all_nodes():
+            if is_recurrent(node):
+                raise UnsupportedError(
+                    describe(node), node.op_type, f"inline function {function.name!r} first"
+                )
+    nodes = [n for n in ir.traversal.RecursiveGraphIterator(model.graph) if is_recurrent(n)]
+    if not nodes:
+        return 0
+    version = default_opset(model)
+    for node in nodes:
+        read_recurrent(node, version)
+    opset = raise_opset(model, frozenset(nodes))
+    names = Names(model)
+    for node in nodes:
+        recurrent = read_recurrent(node, version)
+        writer = Writer(model.graph, names, opset, recurrent.dtype, describe(node))
+        _replace(recurrent, writer)
+    return len(nodes)
+
+
+def _replace(recurrent: Recurrent, writer: Writer) -> None:
+    """Put what `writer` writes for a node in its place, under the names of its outputs."""
+    node, outputs = recurrent.node, recurrent.used_outputs()
+    inputs = {value for value in node.inputs if value is not None}
+    new = _expand(recurrent, writer, tuple(outputs)) if outputs else []
+    graph = node.graph
+    assert graph is not None
+    ir.convenience.replace_nodes_and_values(
+        graph, node, [node], writer.nodes, list(outputs.values()), new
+    )
+    for value in inputs:
+        owner = value.graph
+        unread = not (value.uses() or value.is_graph_output() or value.is_graph_input())
+        if unread and value.is_initializer() and isinstance(owner, ir.Graph):
+            owner.initializers.pop(str(value.name))
+
+
+def _expand(recurrent: Recurrent, writer: Writer, used: Sequence[str]) -> list[ir.Value]:
+    """Write all directions; returns the values of the outputs `used`, by documented name."""
+    initial = _initial_states(recurrent, writer)
+    valid = _valid_steps(recurrent, writer)
+    made: dict[str, list[ir.Value]] = {name: [] for name in used}
+    for d, direction in enumerate(recurrent.directions):
+        part = writer.within(direction)
+        step = _cell(recurrent, part, d)
+        results = _write_scan(recurrent, part, d, step, initial[d], valid, "Y" in used)
+        writer.nodes.extend(part.nodes)
+        for name in used:
+            made[name].append(results[name])
+    sequence_axis = 2 if recurrent.layout else 1
+    return [
+        _join(writer, made[name], sequence_axis if name == "Y" else recurrent.direction_axis, name)
+        for name in used
+    ]
+
+
+def _cell(recurrent: Recurrent, writer: Writer, d: int) -> Step:
+    """Lay out the weights of direction `d` and return the step that uses them."""
+    kind, h = recurrent.kind, recurrent.hidden_size
+    w, r = _direction(recurrent, writer, "W", d), _direction(recurrent, writer, "R", d)
+    assert w is not None and r is not None
+    b = _direction(recurrent, writer, "B", d)
+    wb = rb = None
+    if b is not None:
+        rows = len(kind.gates) * h
+        wb = writer.take(b, range(rows), 0, "Wb")
+        rb = writer.take(b, range(rows, 2 * rows), 0, "Rb")
+    p = _direction(recurrent, writer, "P", d)
+    parameters = Parameters(
+        writer, kind.gates, h, w, r, wb, rb, p, recurrent.activations[d], recurrent.clip
+    )
+    if recurrent.node.op_type == "RNN":
+        return rnn(parameters)
+    if recurrent.node.op_type == "GRU":
+        return gru(parameters, recurrent.linear_before_reset)
+    return lstm(parameters, recurrent.input_forget)
+
+
+def _direction(
+    recurrent: Recurrent, writer: Writer, name: str, d: int, axis: int = 0
+) -> Operand | None:
+    """Direction `d` of an input, without the axis of directions; None for an absent input."""
+    whole = recurrent.operand(name)
+    if whole is None:
+        return None
+    if len(recurrent.directions) == 1:
+        return writer.squeeze(whole, axis, name)
+    return writer.take(whole, d, axis, name)
+
+
+def _initial_states(recurrent: Recurrent, writer: Writer) -> list[list[ir.Value]]:
+    """The states before the first step, `[B, H]` each, for every direction; zero when absent."""
+    zero: ir.Value | None = None
+    states: list[list[ir.Value]] = []
+    for d, direction in enumerate(recurrent.directions):
+        states.append([])
+        for letter in recurrent.kind.states:
+            name = f"initial_{letter}"
+            given = _direction(recurrent, writer, name, d, recurrent.direction_axis)
+            if given is None:
+                zero = given = zero or _zero_state(recurrent, writer)
+            states[d].append(writer.value(given, f"{direction}/{name}"))
+    return states
+
+
+def _zero_state(recurrent: Recurrent, writer: Writer) -> ir.Value:
+    batch = recurrent.x_dimension(recurrent.batch_axis)
+    h = recurrent.hidden_size
+    if isinstance(batch, int):
+        return writer.value(np.zeros((batch, h), recurrent.dtype.numpy()), "zero_state")
+    sizes: list[Operand] = [
+        writer.size(recurrent.x, recurrent.batch_axis),
+        np.array([h], dtype=np.int64),
+    ]
+    fill = {"value": ir.tensor(np.zeros(1, recurrent.dtype.numpy()))}
+    return writer.op(
+        "ConstantOfShape", [writer.concat(sizes, 0, "state_shape")], "zero_state", fill
+    )
+
+
+def _valid_steps(recurrent: Recurrent, writer: Writer) -> ir.Value | None:
+    """Which steps belong to a sequence: bool `[S, B, 1]`; None when all of them do."""
+    if recurrent.sequence_lens is None:
+        return None
+    lengths = recurrent.sequence_lens
+    if isinstance(lengths, ir.Value):
+        to = {"to": ir.DataType.INT64.value}
+        lengths = writer.op("Cast", [lengths], "lengths", to, ir.DataType.INT64)
+    else:
+        lengths = lengths.astype(np.int64)
+    steps = writer.unsqueeze(writer.positions(recurrent.x, recurrent.time_axis), (1, 2), "step")
+    lengths = writer.unsqueeze(lengths, (1,), "lengths")
+    if isinstance(steps, ir.Value) or isinstance(lengths, ir.Value):
+        return writer.op("Less", [steps, lengths], "valid", dtype=ir.DataType.BOOL)
+    return writer.value(np.less(steps, lengths), "valid")
+
+
+def _write_scan(
+    recurrent: Recurrent,
+    writer: Writer,
+    d: int,
+    step: Step,
+    initial: Sequence[ir.Value],
+    valid: ir.Value | None,
+    with_sequence: bool,
+) -> dict[str, ir.Value]:
+    """Write the Scan of direction `d`; returns its results by the documented output names.
+
+    Time runs over the padding too, and a row's state stays what it is there: that is the reverse
+    of a row's own steps when Scan runs from the end, and it reads nothing that was padded.
+    """
+    batch, h = recurrent.x_dimension(recurrent.batch_axis), recurrent.hidden_size
+    body = writer.within("body")
+    states = [body.declare(letter, [batch, h]) for letter in recurrent.kind.states]
+    x = body.declare("x", None if recurrent.x.shape is None else [batch, recurrent.x.shape[2]])
+    inputs, scanned = [*states, x], [recurrent.x]
+    results = list(step(body, x, tuple(states)))
+    if valid is not None:
+        now = body.declare("valid", [batch, 1], ir.DataType.BOOL)
+        inputs, scanned = [*inputs, now], [*scanned, valid]
+        sequence = results[0]
+        results = [
+            body.op("Where", [now, new, old], f"{letter}_next")
+            for letter, new, old in zip(recurrent.kind.states, results, states, strict=True)
+        ]
+        if with_sequence:
+            results.append(body.op("Where", [now, sequence, body.scalar(0.0)], "y"))
+    elif with_sequence:
+        results.append(body.op("Identity", [results[0]], "y"))
+    for result in results:
+        result.shape = ir.Shape([batch, h])
+    graph = ir.Graph(inputs, results, nodes=body.nodes, name=writer.name("body"))
+
+    roles = list(recurrent.kind.outputs[1:]) + ["Y"] * with_sequence
+    outputs = writer.ops(
+        "Scan",
+        [*initial, *scanned],
+        roles,
+        _scan_attributes(recurrent, recurrent.directions[d], graph, len(scanned), with_sequence),
+    )
+    return dict(zip(roles, outputs, strict=True))
+
+
+def _scan_attributes(
+    recurrent: Recurrent, direction: str, body: ir.Graph, scanned: int, with_sequence: bool
+) -> dict[str, ir.Graph | int | list[int]]:
+    attributes: dict[str, ir.Graph | int | list[int]] = {"body": body, "num_scan_inputs": scanned}
+    if direction == "reverse":
+        attributes["scan_input_directions"] = [1] * scanned
+        if with_sequence:
+            attributes["scan_output_directions"] = [1]
+    if recurrent.time_axis:
+        # Only X follows the layout: the marks of valid steps are made [S, B, 1] in either.
+        attributes["scan_input_axes"] = [recurrent.time_axis, 0][:scanned]
+        if with_sequence:
+            attributes["scan_output_axes"] = [recurrent.time_axis]
+    return attributes
+
+
+def _join(writer: Writer, parts: Sequence[ir.Value], axis: int, name: str) -> ir.Value:
+    """The directions `parts` side by side on a new `axis`."""
+    joined = writer.concat([writer.unsqueeze(part, (axis,), name) for part in parts], axis, name)
+    assert isinstance(joined, ir.Value)
+    return joined
