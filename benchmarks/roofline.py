@@ -26,7 +26,7 @@ import llvmlite.binding as llvm
 
 KIB = 1024
 WORKING_SETS = tuple(
-    k * KIB for k in (32, 48, 64, 128, 256, 512, 768, 1024, 1536, 2048, 3072, 4096, 8192, 16384, 32768, 65536)
+    KIB * k for k in (32, 48, 64, 128, 256, 512, 768, 1024, 1536, *(2048 << n for n in range(6)))
 )
 ACCUMULATORS = 16
 PREFETCH_BYTES = 2048
@@ -104,11 +104,17 @@ def _sum(values: list[str], lanes: int, result: str) -> list[str]:
 
 
 def _splat(name: str, scalar: str, lanes: int) -> list[str]:
-    vector = f"<{lanes} x float>"
+    vector, mask = f"<{lanes} x float>", f"<{lanes} x i32> zeroinitializer"
     return [
         f"  {name}.0 = insertelement {vector} undef, float {scalar}, i32 0",
-        f"  {name} = shufflevector {vector} {name}.0, {vector} undef, <{lanes} x i32> zeroinitializer",
+        f"  {name} = shufflevector {vector} {name}.0, {vector} undef, {mask}",
     ]
+
+
+def _fma(result: str, a: str, b: str, c: str, lanes: int) -> str:
+    vector = f"<{lanes} x float>"
+    arguments = ", ".join(f"{vector} {operand}" for operand in (a, b, c))
+    return f"  {result} = call {vector} @llvm.fma.v{lanes}f32({arguments})"
 
 
 def _peak_ir(lanes: int) -> list[str]:
@@ -124,10 +130,7 @@ def _peak_ir(lanes: int) -> list[str]:
         "round:",
         "  %k = phi i64 [ 0, %entry ], [ %k1, %round ]",
         *(f"  %a{i} = phi {vector} [ %c, %entry ], [ %f{i}, %round ]" for i in chain),
-        *(
-            f"  %f{i} = call {vector} @llvm.fma.v{lanes}f32({vector} %a{i}, {vector} %b, {vector} %c)"
-            for i in chain
-        ),
+        *(_fma(f"%f{i}", f"%a{i}", "%b", "%c", lanes) for i in chain),
         "  %k1 = add i64 %k, 1",
         "  %more = icmp ult i64 %k1, %n",
         "  br i1 %more, label %round, label %done",
@@ -149,9 +152,7 @@ def _read_ir(name: str, lanes: int, prefetch: int) -> list[str]:
             body.append(f"  %ahead{i} = getelementptr i8, ptr %base, i64 {i * width + prefetch}")
             body.append(f"  call void @llvm.prefetch.p0(ptr %ahead{i}, i32 0, i32 3, i32 1)")
         body.append(f"  %v{i} = load {vector}, ptr %q{i}, align {width}")
-        body.append(
-            f"  %f{i} = call {vector} @llvm.fma.v{lanes}f32({vector} %v{i}, {vector} %x, {vector} %a{i})"
-        )
+        body.append(_fma(f"%f{i}", f"%v{i}", "%x", f"%a{i}", lanes))
     return [
         f"define float @{name}(ptr %p, i64 %bytes, i64 %rounds, float %xs) {{",
         "entry:",

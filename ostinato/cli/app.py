@@ -1,0 +1,42 @@
+"""The `ostinato` program: its commands in the order of `--help`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from ostinato.cli.bench import bench
+from ostinato.cli.compare import compare
+from ostinato.cli.demo import demo
+from ostinato.cli.inspect import inspect
+from ostinato.cli.run import run
+from ostinato.version import __version__
+
+app = typer.Typer(
+    help="Compile ONNX models that repeat into one native function; run, measure, inspect them.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+)
+for command in (run, bench, compare, inspect, demo):
+    app.command()(command)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"ostinato {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", help="Print the version.", callback=_print_version, is_eager=True
+        ),
+    ] = False,
+) -> None:
+    """Options of the program itself."""

@@ -1,0 +1,93 @@
+"""`ostinato bench`: how long a call takes, alone or beside onnxruntime."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Literal
+
+import typer
+
+from ostinato.cli import common
+from ostinato.cli.timing import Timing, interleave
+
+
+def bench(
+    model: common.ModelPath,
+    vs: Annotated[
+        Literal["onnxruntime"] | None, typer.Option("--vs", help="Measure beside this runtime.")
+    ] = None,
+    input: common.InputFile = None,
+    dim: common.Dim = None,
+    seconds: Annotated[
+        float, typer.Option("--seconds", min=0.01, help="Time for each row of the table.")
+    ] = 1.0,
+    disable: common.Disable = None,
+    no_fallback: common.NoFallback = False,
+    no_cache: common.NoCache = False,
+    json: common.Json = False,
+    debug: common.Debug = False,
+) -> None:
+    """Measure calls of a model: bound ones and `run`, one thread, peers interleaved."""
+    with common.error_line(debug):
+        files = common.parse_pairs("--input", input)
+        dims = common.parse_sizes("--dim", dim)
+        session = common.open_session(model, common.make_options(disable, no_fallback, no_cache))
+        feeds = common.make_feeds(session.get_inputs(), files, dims)
+        calls: dict[str, Callable[[], object]] = {
+            "ostinato bound": session.bind(feeds),
+            "ostinato run": lambda: session.run(None, feeds),
+        }
+        if vs:
+            from ostinato.cli.witness import onnxruntime_bound_call, onnxruntime_session
+
+            peer = onnxruntime_session(model)
+            calls[f"{vs} bound"], _ = onnxruntime_bound_call(peer, feeds)
+            calls[f"{vs} run"] = lambda: peer.run(None, feeds)
+        with common.progress() as bar:
+            task = bar.add_task(f"Measuring {model.name}", total=1.0)
+            timings = interleave(
+                calls, seconds, on_round=lambda share: bar.update(task, completed=share)
+            )
+        shapes = {name: list(array.shape) for name, array in feeds.items()}
+        if json:
+            common.print_json(
+                {
+                    "model": str(model),
+                    "inputs": shapes,
+                    "calls": {name: _microseconds(timing) for name, timing in timings.items()},
+                    "ratios": _ratios(timings, vs),
+                }
+            )
+            return
+        described = ", ".join(f"{name}{common.format_shape(s)}" for name, s in shapes.items())
+        _print(f"{model.name}: {described}", timings, _ratios(timings, vs))
+
+
+def _microseconds(timing: Timing) -> dict[str, float]:
+    return {
+        "median_us": timing.median * 1e6,
+        "p99_us": timing.p99 * 1e6,
+        "min_us": timing.minimum * 1e6,
+        "samples": timing.samples,
+        "calls_per_sample": timing.batch,
+    }
+
+
+def _ratios(timings: dict[str, Timing], vs: str | None) -> dict[str, float]:
+    """How many times longer the peer takes, by the kind of call."""
+    if not vs:
+        return {}
+    return {
+        kind: timings[f"{vs} {kind}"].median / timings[f"ostinato {kind}"].median
+        for kind in ("bound", "run")
+    }
+
+
+def _print(title: str, timings: dict[str, Timing], ratios: dict[str, float]) -> None:
+    table = common.table(title, "call", "median", "p99", "min", "times ours")
+    for name, timing in timings.items():
+        runtime, kind = name.rsplit(" ", 1)
+        ratio = f"{ratios[kind]:.2f}x" if runtime != "ostinato" else ""
+        figures = (timing.median, timing.p99, timing.minimum)
+        table.add_row(name, *map(common.format_seconds, figures), ratio)
+    common.console().print(table)

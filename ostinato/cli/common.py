@@ -1,0 +1,277 @@
+"""What the commands share: their common options, error reporting, sessions, inputs, output."""
+
+from __future__ import annotations
+
+import contextlib
+import json as jsonlib
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, Protocol
+
+import typer
+
+from ostinato.errors import InputError, OptionError, OstinatoError
+
+if TYPE_CHECKING:
+    import numpy as np
+    import rich.console
+    import rich.progress
+    import rich.table
+
+    from ostinato.options import Options
+    from ostinato.runtime.session import InferenceSession
+
+ModelPath = Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX file.")]
+Dim = Annotated[
+    list[str] | None,
+    typer.Option("--dim", metavar="NAME=SIZE", help="Size of a named dimension (default 1)."),
+]
+InputFile = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--input", metavar="NAME=FILE.npy", help="An input; those not given are random, fixed seed."
+    ),
+]
+Disable = Annotated[
+    list[str] | None,
+    typer.Option("--disable", metavar="PASS", help="Leave out a pass of `inspect --passes`."),
+]
+NoFallback = Annotated[
+    bool, typer.Option("--no-fallback", help="Refuse ops that have no native kernel.")
+]
+NoCache = Annotated[
+    bool, typer.Option("--no-cache", help="Compile afresh and leave the cache alone.")
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout, nothing else.")]
+Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
+
+NUMPY_TYPES = {
+    "tensor(float)": "float32",
+    "tensor(double)": "float64",
+    "tensor(float16)": "float16",
+    "tensor(bool)": "bool",
+    **{
+        f"tensor({kind}{bits})": f"{kind}{bits}"
+        for kind in ("int", "uint")
+        for bits in (8, 16, 32, 64)
+    },
+}
+SEED = 0
+
+
+class Argument(Protocol):
+    """An input or output of a session, as `get_inputs` and `get_outputs` return them."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def type(self) -> str: ...
+    @property
+    def shape(self) -> Sequence[int | str | None]: ...
+
+
+def console() -> rich.console.Console:
+    """Where results go: stdout."""
+    from rich.console import Console
+
+    return Console(highlight=False, markup=False)
+
+
+def error_console() -> rich.console.Console:
+    """Where progress and errors go: stderr, so that stdout holds results alone."""
+    from rich.console import Console
+
+    return Console(stderr=True, highlight=False, markup=False)
+
+
+@contextlib.contextmanager
+def error_line(debug: bool) -> Iterator[None]:
+    """Turn an error raised on purpose, or by the file system, into one line and exit code 2."""
+    try:
+        yield
+    except (OstinatoError, OSError) as error:
+        if debug:
+            raise
+        error_console().print(f"error: {error}", style="red", soft_wrap=True)
+        raise typer.Exit(2) from error
+
+
+def fail(messages: Sequence[str]) -> NoReturn:
+    """Print what an assertion found and exit with code 1."""
+    for message in messages:
+        error_console().print(f"failed: {message}", style="red", soft_wrap=True)
+    raise typer.Exit(1)
+
+
+@contextlib.contextmanager
+def status(text: str) -> Iterator[None]:
+    """A spinner on stderr while something takes its time; nothing where stderr is no terminal."""
+    with error_console().status(text):
+        yield
+
+
+def progress() -> rich.progress.Progress:
+    """A progress bar on stderr that disappears when done."""
+    from rich.progress import Progress
+
+    return Progress(console=error_console(), transient=True)
+
+
+def table(title: str, *columns: str, left: int = 1) -> rich.table.Table:
+    """An empty table: the first `left` columns are text, the others figures."""
+    from rich import box
+    from rich.table import Table
+
+    result = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
+    for i, column in enumerate(columns):
+        if i < left:
+            result.add_column(column, overflow="fold")
+        else:
+            result.add_column(column, justify="right", no_wrap=True)
+    return result
+
+
+def print_json(value: Any) -> None:
+    """Print `value` as JSON; NaN and infinities, which JSON lacks, become strings."""
+    print(jsonlib.dumps(_plain(value), indent=2, allow_nan=False))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value
+
+
+def parse_pairs(option: str, texts: Sequence[str] | None) -> dict[str, str]:
+    """`["a=1", "b=2"]` as a dict. Raises `OptionError` that names the option and the text."""
+    pairs = {}
+    for text in texts or ():
+        name, equals, value = text.rpartition("=")
+        if not equals or not name or not value:
+            raise OptionError(f"{option} {text!r}: expected NAME=VALUE")
+        pairs[name] = value
+    return pairs
+
+
+def parse_sizes(option: str, texts: Sequence[str] | None) -> dict[str, int]:
+    """`["T=100"]` as `{"T": 100}`. Raises `OptionError` for anything but a size of 0 or more."""
+    sizes = {}
+    for name, value in parse_pairs(option, texts).items():
+        if not value.isdecimal():
+            raise OptionError(f"{option} {name}={value}: expected a whole number of 0 or more")
+        sizes[name] = int(value)
+    return sizes
+
+
+def make_options(disable: Sequence[str] | None, no_fallback: bool, no_cache: bool) -> Options:
+    """The `Options` of the common flags."""
+    from ostinato.options import Options, default_cache_dir
+
+    return Options(
+        disable=tuple(disable or ()),
+        fallback=not no_fallback,
+        cache_dir=None if no_cache else default_cache_dir(),
+    )
+
+
+def open_session(model: Path, options: Options) -> InferenceSession:
+    """A session, with a spinner while the model is compiled or loaded."""
+    import ostinato
+
+    with status(f"Compiling {model.name}"):
+        session: InferenceSession = ostinato.InferenceSession(model, options)
+    return session
+
+
+def make_feeds(
+    arguments: Sequence[Argument], files: Mapping[str, str], dims: Mapping[str, int]
+) -> dict[str, np.ndarray]:
+    """An array for every input: read from its file, or random with a fixed seed.
+
+    A named dimension has the size that `dims` or a file gives it, else 1. Floats are normal with
+    deviation 0.1; integers are 0 or 1, so that they are valid indices.
+
+    Raises:
+        InputError: a file names no input or is no .npy file, a dimension does not exist, or an
+            input has a type that cannot be made up.
+    """
+    import numpy as np
+
+    names = [argument.name for argument in arguments]
+    for name in files:
+        if name not in names:
+            raise InputError(f"--input {name!r}: the model has no such input, it has {names}")
+    feeds = {name: _read_array(name, path) for name, path in files.items()}
+    named = {dim for argument in arguments for dim in argument.shape if isinstance(dim, str)}
+    for name in dims:
+        if name not in named:
+            raise InputError(
+                f"--dim {name!r}: the model's inputs have no such dimension, "
+                f"they have {sorted(named) or 'none with a name'}"
+            )
+    sizes: dict[str | None, int] = {}
+    for argument in arguments:
+        if argument.name in feeds:
+            pairs = zip(argument.shape, feeds[argument.name].shape, strict=False)
+            sizes.update((dim, size) for dim, size in pairs if isinstance(dim, str))
+    sizes.update(dims)
+
+    rng = np.random.default_rng(SEED)
+    for argument in arguments:
+        if argument.name in feeds:
+            continue
+        shape = [dim if isinstance(dim, int) else sizes.get(dim, 1) for dim in argument.shape]
+        if argument.type not in NUMPY_TYPES:
+            raise InputError(
+                f"input {argument.name!r}: values of type {argument.type} cannot be made up, "
+                f"give --input {argument.name}=FILE.npy"
+            )
+        dtype = np.dtype(NUMPY_TYPES[argument.type])
+        values = (
+            0.1 * rng.standard_normal(shape) if dtype.kind == "f" else rng.integers(0, 2, shape)
+        )
+        feeds[argument.name] = np.asarray(values, dtype)
+    return {name: feeds[name] for name in names}
+
+
+def _read_array(name: str, path: str) -> np.ndarray:
+    import numpy as np
+
+    try:
+        array = np.load(path, allow_pickle=False)
+    except (ValueError, EOFError) as error:
+        raise InputError(f"input {name!r}: {path} is not a .npy file of numbers") from error
+    if not isinstance(array, np.ndarray):
+        raise InputError(f"input {name!r}: {path} is an archive, expected one .npy array")
+    return array
+
+
+def format_seconds(seconds: float) -> str:
+    """A duration with three significant digits in the unit that suits it."""
+    for unit, scale in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
+        if seconds >= scale:
+            return (
+                f"{seconds / scale:.3g} {unit}"
+                if seconds / scale < 999.5
+                else (f"{seconds / scale:.0f} {unit}")
+            )
+    return f"{seconds / 1e-9:.3g} ns"
+
+
+def format_bytes(count: float) -> str:
+    """A number of bytes in B, KiB, MiB or GiB."""
+    for unit in ("B", "KiB", "MiB"):
+        if count < 1024:
+            return f"{count:.4g} {unit}"
+        count /= 1024
+    return f"{count:.4g} GiB"
+
+
+def format_shape(shape: Sequence[object]) -> str:
+    """`[2, T, 64]`, brackets included."""
+    return "[" + ", ".join("?" if dim is None else str(dim) for dim in shape) + "]"

@@ -1,0 +1,99 @@
+"""`ostinato compare`: this compiler's outputs against those of another runtime."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ostinato.cli import common
+from ostinato.cli.witness import Witness, outputs_of
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+def compare(
+    model: common.ModelPath,
+    vs: Annotated[Witness, typer.Option("--vs", help="Whose outputs to compare with.")] = (
+        "onnxruntime"
+    ),
+    input: common.InputFile = None,
+    dim: common.Dim = None,
+    tolerance: Annotated[
+        float,
+        typer.Option("--tolerance", min=0.0, help="Largest |a - b| / (1 + |b|) that passes."),
+    ] = 1e-5,
+    disable: common.Disable = None,
+    no_fallback: common.NoFallback = False,
+    no_cache: common.NoCache = False,
+    json: common.Json = False,
+    debug: common.Debug = False,
+) -> None:
+    """Compare outputs with another runtime; exit code 1 where they differ too much."""
+    with common.error_line(debug):
+        files = common.parse_pairs("--input", input)
+        dims = common.parse_sizes("--dim", dim)
+        session = common.open_session(model, common.make_options(disable, no_fallback, no_cache))
+        feeds = common.make_feeds(session.get_inputs(), files, dims)
+        with common.status(f"Running {model.name} here and on {vs}"):
+            expected = outputs_of(vs, model, feeds)
+            ours = session.run(None, feeds)
+    names = [output.name for output in session.get_outputs()]
+    rows = [
+        {"name": name, **difference(a, b, tolerance)}
+        for name, a, b in zip(names, ours, expected, strict=True)
+    ]
+    if json:
+        common.print_json({"model": str(model), "vs": vs, "tolerance": tolerance, "outputs": rows})
+    else:
+        _print(f"{model.name}: ostinato against {vs}", rows)
+    wrong = [row for row in rows if not row["ok"]]
+    if wrong:
+        common.fail([f"output {row['name']!r}: {row['reason']}" for row in wrong])
+
+
+def difference(ours: Any, expected: Any, tolerance: float) -> dict[str, Any]:
+    """Largest absolute and relative error of one output, whether it passes, else the reason.
+
+    It passes when type and shape agree and |a - b| <= tolerance * (1 + |b|) everywhere. NaN equals
+    NaN and an infinity itself. The relative error is taken where the expected value is not 0.
+    """
+    import numpy as np
+
+    a, b = np.asarray(ours), np.asarray(expected)
+    row: dict[str, Any] = {"max_abs": None, "max_rel": None, "ok": False, "reason": ""}
+    if (a.dtype, a.shape) != (b.dtype, b.shape):
+        found, wanted = (f"{x.dtype}{common.format_shape(x.shape)}" for x in (a, b))
+        return {**row, "reason": f"expected {wanted}, got {found}"}
+    if a.dtype.kind not in "biuf":
+        same = bool(np.array_equal(a, b))
+        return {**row, "ok": same, "reason": "" if same else "values differ"}
+    error, magnitude = _errors(a, b)
+    row["max_abs"] = float(error.max(initial=0.0))
+    nonzero = magnitude > 0
+    row["max_rel"] = float((error[nonzero] / magnitude[nonzero]).max(initial=0.0))
+    scaled = float((error / (1 + magnitude)).max(initial=0.0))
+    if scaled <= tolerance:
+        return {**row, "ok": True}
+    return {**row, "reason": f"|a - b| / (1 + |b|) is {scaled:.3g}, tolerance {tolerance:g}"}
+
+
+def _errors(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(|a - b|, |b|) in float64, 0 where both are the same NaN or infinity, inf where one is."""
+    import numpy as np
+
+    x, y = a.astype(np.float64), b.astype(np.float64)
+    same = (x == y) | (np.isnan(x) & np.isnan(y))
+    finite = np.isfinite(x) & np.isfinite(y)
+    with np.errstate(invalid="ignore"):
+        error = np.where(same, 0.0, np.where(finite, np.abs(x - y), np.inf))
+    return error, np.where(np.isfinite(y), np.abs(y), 0.0)
+
+
+def _print(title: str, rows: list[dict[str, Any]]) -> None:
+    table = common.table(title, "output", "max abs error", "max rel error", "")
+    for row in rows:
+        figures = ("-" if row[k] is None else f"{row[k]:.3g}" for k in ("max_abs", "max_rel"))
+        table.add_row(row["name"], *figures, "ok" if row["ok"] else "differs")
+    common.console().print(table)

@@ -1,0 +1,200 @@
+"""`ostinato inspect`: what became of a model, at every stage, and assertions on it for scripts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from ostinato.cli import common
+from ostinato.errors import OptionError
+
+if TYPE_CHECKING:
+    from ostinato.options import Options
+
+Stage = Literal["onnx", "passes", "program", "schedule", "llvm", "asm"]
+Report = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Assertions:
+    """What a script expects of a compiled model; None and empty expect nothing."""
+
+    ops: Mapping[str, int]
+    native: bool
+    kernels: int | None
+
+    def __bool__(self) -> bool:
+        return bool(self.ops) or self.native or self.kernels is not None
+
+    def violations(self, report: Report) -> list[str]:
+        """A sentence for every expectation that does not hold."""
+        found = []
+        left = report.get("ops", {}).get("after", {})
+        for op, expected in self.ops.items():
+            if left.get(op, 0) != expected:
+                found.append(f"expected {expected} {op} after the passes, got {left.get(op, 0)}")
+        if self.native:
+            found += [
+                f"node {entry['node']!r} ({entry['op']}) is not native: {entry['reason']}"
+                for entry in report.get("fallback", ())
+            ]
+        kernels = len(report.get("kernels", ()))
+        if self.kernels is not None and kernels != self.kernels:
+            found.append(f"expected {self.kernels} kernels, got {kernels}")
+        return found
+
+
+def inspect(
+    model: Annotated[
+        Path | None, typer.Argument(metavar="MODEL", help="An ONNX file.", show_default=False)
+    ] = None,
+    stage: Annotated[Stage | None, typer.Option("--stage", help="Print this stage whole.")] = None,
+    passes: Annotated[
+        bool, typer.Option("--passes", help="List the passes, with a sentence each.")
+    ] = False,
+    assert_op_count: Annotated[
+        list[str] | None,
+        typer.Option("--assert-op-count", metavar="OP=N", help="Ops left after all graph passes."),
+    ] = None,
+    assert_native: Annotated[
+        bool, typer.Option("--assert-native", help="No node falls back to a reference kernel.")
+    ] = False,
+    assert_kernels: Annotated[
+        int | None, typer.Option("--assert-kernels", metavar="N", min=0, help="Number of kernels.")
+    ] = None,
+    disable: common.Disable = None,
+    no_fallback: common.NoFallback = False,
+    no_cache: common.NoCache = False,
+    json: common.Json = False,
+    debug: common.Debug = False,
+) -> None:
+    """Show what became of a model; exit code 1 where an assertion does not hold."""
+    with common.error_line(debug):
+        if passes:
+            _show_passes(json)
+            return
+        if model is None:
+            raise OptionError("MODEL: expected an ONNX file, or --passes")
+        ops = common.parse_sizes("--assert-op-count", assert_op_count)
+        assertions = Assertions(ops, assert_native, assert_kernels)
+        options = common.make_options(disable, no_fallback, no_cache)
+        report: Report = {}
+        if assertions or not stage:
+            report = common.open_session(model, options).report()
+        if stage:
+            text = _stage_text(model, options, stage)
+            if json:
+                common.print_json({"model": str(model), "stage": stage, "text": text})
+            else:
+                print(text)
+        elif json:
+            common.print_json({"model": str(model), **report})
+        else:
+            _show_report(model.name, report)
+    violations = assertions.violations(report)
+    if violations:
+        common.fail(violations)
+
+
+def _stage_text(model: Path, options: Options, stage: Stage) -> str:
+    from ostinato.compiler import stages
+
+    with common.status(f"Compiling {model.name}"):
+        # Stages come one by one, so that an early one prints even if a later one is refused.
+        for name, text in stages(model, options):
+            if name == stage:
+                return text
+    raise OptionError(f"--stage {stage}: {model} has no such stage")
+
+
+def _show_passes(json: bool) -> None:
+    from ostinato.passes.pipeline import PASSES
+
+    if json:
+        common.print_json({"passes": [{"name": p.name, "sentence": p.sentence} for p in PASSES]})
+        return
+    table = common.table("Passes, in order; --disable NAME leaves one out", "pass", "", left=2)
+    for each in PASSES:
+        table.add_row(each.name, each.sentence)
+    common.console().print(table)
+
+
+def _show_report(title: str, report: Report) -> None:
+    """Print those parts of the report that exist and have something to say."""
+    console = common.console()
+    console.print(title, style="bold")
+    for show in (_ops, _kernels, _fallback, _refusals, _passes):
+        table = show(report)
+        if table is not None and table.row_count:
+            console.print(table)
+    for key, what in (("constant_bytes", "constants"), ("arena_bytes", "arena")):
+        if key in report:
+            console.print(f"{what}: {common.format_bytes(report[key])}")
+
+
+def _ops(report: Report) -> Any:
+    ops = report.get("ops", {})
+    before, after = ops.get("before", {}), ops.get("after", {})
+    table = common.table("Ops", "op", "before", "after passes")
+    for op in sorted({*before, *after}):
+        table.add_row(op, str(before.get(op, 0)), str(after.get(op, 0)))
+    return table
+
+
+def _kernels(report: Report) -> Any:
+    table = common.table(
+        "Kernels",
+        "kernel",
+        "fused from",
+        "place",
+        "bytes",
+        "weights",
+        "flop",
+        "flop/byte",
+        left=2,
+    )
+    for kernel in report.get("kernels", ()):
+        size, flops = kernel.get("bytes"), kernel.get("flops")
+        table.add_row(
+            str(kernel.get("name", "")),
+            ", ".join(map(str, kernel.get("fused", ()))),
+            "hoisted" if kernel.get("hoisted") else "",
+            *(_size(kernel.get(key)) for key in ("bytes", "weights_bytes")),
+            "-" if flops is None else f"{flops:,}",
+            f"{flops / size:.2f}" if size and flops is not None else "-",
+        )
+    return table
+
+
+def _size(count: object) -> str:
+    """Bytes; a number that depends on a run-time dimension comes as an expression."""
+    if count is None:
+        return "-"
+    return common.format_bytes(count) if isinstance(count, (int, float)) else str(count)
+
+
+def _fallback(report: Report) -> Any:
+    return _texts("Not native: on reference kernels", ("node", "op", "reason"), report, "fallback")
+
+
+def _refusals(report: Report) -> Any:
+    return _texts("Not fused", ("producer", "consumer", "reason"), report, "refusals")
+
+
+def _texts(title: str, keys: tuple[str, ...], report: Report, section: str) -> Any:
+    table = common.table(title, *keys, left=len(keys))
+    for entry in report.get(section, ()):
+        table.add_row(*(str(entry.get(key, "")) for key in keys))
+    return table
+
+
+def _passes(report: Report) -> Any:
+    table = common.table("Passes that changed something", "pass", "changes")
+    for name, count in report.get("passes", {}).items():
+        if count:
+            table.add_row(name, str(count))
+    return table

@@ -1,0 +1,88 @@
+"""`ostinato run`: run a model once and show what comes out."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ostinato.cli import common
+from ostinato.errors import UnsupportedError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+def run(
+    model: common.ModelPath,
+    input: common.InputFile = None,
+    dim: common.Dim = None,
+    output_dir: Annotated[
+        Path | None, typer.Option("--output-dir", help="Save every output here as NAME.npy.")
+    ] = None,
+    disable: common.Disable = None,
+    no_fallback: common.NoFallback = False,
+    no_cache: common.NoCache = False,
+    json: common.Json = False,
+    debug: common.Debug = False,
+) -> None:
+    """Run a model once and show its outputs."""
+    with common.error_line(debug):
+        files = common.parse_pairs("--input", input)
+        dims = common.parse_sizes("--dim", dim)
+        session = common.open_session(model, common.make_options(disable, no_fallback, no_cache))
+        feeds = common.make_feeds(session.get_inputs(), files, dims)
+        with common.status(f"Running {model.name}"):
+            values = session.run(None, feeds)
+        outputs = dict(zip((o.name for o in session.get_outputs()), values, strict=True))
+        for name, value in outputs.items():
+            if not hasattr(value, "dtype"):
+                raise UnsupportedError(model.name, "run", f"output {name!r} is no tensor")
+        saved = _save(outputs, output_dir) if output_dir else {}
+        rows = [{**summary(name, value), **saved.get(name, {})} for name, value in outputs.items()]
+        if json:
+            common.print_json({"model": str(model), "outputs": rows})
+            return
+        table = common.table(model.name, "output", "type", "shape", "min", "mean", "max", left=3)
+        for row in rows:
+            figures = (row[key] for key in ("min", "mean", "max"))
+            table.add_row(
+                row["name"],
+                row["type"],
+                common.format_shape(row["shape"]),
+                *("-" if figure is None else f"{figure:.6g}" for figure in figures),
+            )
+        common.console().print(table)
+        if output_dir:
+            common.console().print(f"saved to {output_dir}")
+
+
+def summary(name: str, value: np.ndarray) -> dict[str, Any]:
+    """Name, type, shape, and min, mean and max, which are None where there are no numbers."""
+    import numpy as np
+
+    row = {"name": name, "type": str(value.dtype), "shape": list(value.shape)}
+    if not value.size or value.dtype.kind not in "biuf":
+        return {**row, "min": None, "mean": None, "max": None}
+    mean = float(np.mean(value, dtype=np.float64))
+    return {**row, "min": float(value.min()), "mean": mean, "max": float(value.max())}
+
+
+def _save(outputs: dict[str, np.ndarray], folder: Path) -> dict[str, dict[str, str]]:
+    """Write NAME.npy for each output; characters that make no file name become underscores."""
+    import numpy as np
+
+    folder.mkdir(parents=True, exist_ok=True)
+    saved: dict[str, dict[str, str]] = {}
+    taken: set[str] = set()
+    for index, (name, value) in enumerate(outputs.items()):
+        stem = re.sub(r"[^\w.-]", "_", name).lstrip(".") or "output"
+        # Two names may differ in nothing but those characters, or in case alone.
+        if stem.lower() in taken:
+            stem = f"{stem}_{index}"
+        taken.add(stem.lower())
+        np.save(folder / f"{stem}.npy", value)
+        saved[name] = {"file": str(folder / f"{stem}.npy")}
+    return saved
