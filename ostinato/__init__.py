@@ -1,0 +1,56 @@
+"""Ostinato compiles ONNX models that repeat into one native function, from pure Python.
+
+Importing this package imports neither NumPy, onnx nor llvmlite: each name is loaded on first use.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from ostinato.errors import (
+    InputError,
+    ModelError,
+    OptionError,
+    OstinatoError,
+    RunError,
+    ShapeError,
+    UnsupportedError,
+)
+from ostinato.options import Options
+from ostinato.version import __version__
+
+if TYPE_CHECKING:
+    from ostinato.runtime.session import BoundCall, InferenceSession, NodeArg
+
+__all__ = [
+    "BoundCall",
+    "InferenceSession",
+    "InputError",
+    "ModelError",
+    "NodeArg",
+    "OptionError",
+    "Options",
+    "OstinatoError",
+    "RunError",
+    "ShapeError",
+    "UnsupportedError",
+    "__version__",
+]
+
+_MODULES = {
+    "BoundCall": "ostinato.runtime.session",
+    "InferenceSession": "ostinato.runtime.session",
+    "NodeArg": "ostinato.runtime.session",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module 'ostinato' has no attribute {name!r}")
+    value = globals()[name] = getattr(importlib.import_module(_MODULES[name]), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

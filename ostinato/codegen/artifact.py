@@ -1,0 +1,82 @@
+"""What the code generator hands to the runtime: one relocatable object and how to call it.
+
+This module imports neither onnx, onnx_ir nor llvmlite: loading a compiled model needs none of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+# Element types whose ONNX name is not their NumPy name.
+_ONNX_NAMES = {
+    "float32": "float",
+    "float64": "double",
+    "float8_e4m3fn": "float8e4m3fn",
+    "float8_e4m3fnuz": "float8e4m3fnuz",
+    "float8_e5m2": "float8e5m2",
+    "float8_e5m2fnuz": "float8e5m2fnuz",
+    "float4_e2m1fn": "float4e2m1",
+}
+
+UNKNOWN_RANK = ("...",)
+"""The shape of a value whose rank is unknown; never that of a native function's argument."""
+
+
+@dataclass(frozen=True)
+class Argument:
+    """An input or output of a native function or of a model.
+
+    dtype: NumPy (or ml_dtypes) name of the element type, or "string". A value that is no tensor
+        has its whole ONNX type here, for instance "seq(tensor(float))".
+    shape: a fixed size, or the name of a run-time dimension ("T"), per axis. A dimension of an
+        output may also be a printed expression ("2*T"), which is only displayed.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int | str, ...]
+
+    @property
+    def is_tensor(self) -> bool:
+        """Whether values are arrays; sequences, optionals and maps are not."""
+        return "(" not in self.dtype
+
+    @property
+    def type(self) -> str:
+        """The ONNX type, such as "tensor(float)"."""
+        if not self.is_tensor:
+            return self.dtype
+        return f"tensor({_ONNX_NAMES.get(self.dtype, self.dtype)})"
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """A compiled function and everything needed to call it.
+
+    object_code: relocatable object for this machine, position independent, that exports
+
+        `i64 entry(void** buffers, i64* symbols)`
+            buffers: inputs, outputs, base of `constants`, base of the arena; both bases are
+            aligned to 64 bytes. Returns 0, or i + 1 when `report["checks"][i]` failed.
+        `i64 layout(i64* symbols, i64* out)`
+            writes the arena's size in bytes, then the dimensions of every output in order.
+            Returns as `entry` does, when a dimension would be negative for instance.
+
+    inputs, outputs: the arguments of `entry`, in order.
+    symbols: names of the run-time dimensions, in the order of the `symbols` table; each is a whole
+        dimension of at least one input.
+    constants: one blob; the code has offsets into it (multiples of 64) baked in.
+    report: JSON-able facts about the function, besides "checks" what `InferenceSession.report`
+        documents.
+    """
+
+    object_code: bytes
+    inputs: tuple[Argument, ...]
+    outputs: tuple[Argument, ...]
+    symbols: tuple[str, ...]
+    constants: bytes | np.ndarray[Any, Any]
+    report: Mapping[str, Any] = field(default_factory=dict)

@@ -1,0 +1,93 @@
+"""Links relocatable objects into this process with LLVM's JIT linker.
+
+One path serves the freshly compiled, the cached and the ahead-of-time object: bytes in, addresses
+out. `llvmlite` is imported on first use.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import itertools
+import threading
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from ostinato.errors import RunError
+
+_LOCK = threading.Lock()
+_LIBRARY_NUMBERS = itertools.count()
+# What LLVM may call without being asked to, when it recognises a copy or a fill in a loop.
+_LIBC = ("memcpy", "memmove", "memset", "memcmp")
+
+
+class LoadedObject:
+    """Machine code in this process; its addresses are valid while this object lives."""
+
+    def __init__(self, tracker: Any, names: Iterable[str]) -> None:
+        self._tracker = tracker
+        self._addresses = {name: int(tracker[name]) for name in names}
+
+    def address(self, name: str) -> int:
+        """Address of the exported symbol `name`."""
+        return self._addresses[name]
+
+
+@functools.cache
+def host() -> tuple[str, str, str]:
+    """Triple, CPU name and feature string of this machine, as LLVM spells them."""
+    import llvmlite.binding as llvm
+
+    features = llvm.get_host_cpu_features().flatten()
+    return llvm.get_process_triple(), llvm.get_host_cpu_name(), features
+
+
+@functools.cache
+def versions() -> tuple[str, str]:
+    """Versions of llvmlite and of the LLVM inside it."""
+    import llvmlite
+    import llvmlite.binding as llvm
+
+    return llvmlite.__version__, ".".join(map(str, llvm.llvm_version_info))
+
+
+@functools.cache
+def _linker() -> Any:
+    import llvmlite.binding as llvm
+
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    return llvm.create_lljit_compiler(use_jit_link=True, suppress_errors=True)
+
+
+def address_of(function: Any) -> int:
+    """Address of a ctypes foreign function."""
+    address = ctypes.cast(function, ctypes.c_void_p).value
+    assert address is not None
+    return address
+
+
+def load(
+    object_code: bytes, names: Iterable[str], imports: Mapping[str, int] | None = None
+) -> LoadedObject:
+    """Link `object_code` and return the addresses of its exported `names`.
+
+    imports: addresses of the symbols the object does not define, besides memcpy and its siblings.
+    Raises `RunError` when the object is malformed, lacks a name or needs another symbol.
+    """
+    import llvmlite.binding as llvm
+
+    names = tuple(names)
+    libc = ctypes.CDLL(None)
+    addresses = {name: address_of(getattr(libc, name)) for name in _LIBC} | dict(imports or {})
+    with _LOCK:
+        builder = llvm.JITLibraryBuilder().add_object_img(object_code)
+        for name, address in addresses.items():
+            builder.import_symbol(name, address)
+        for name in names:
+            builder.export_symbol(name)
+        try:
+            tracker = builder.link(_linker(), f"ostinato{next(_LIBRARY_NUMBERS)}")
+        except RuntimeError as error:
+            raise RunError(f"compiled code cannot be linked: {error}") from error
+    return LoadedObject(tracker, names)

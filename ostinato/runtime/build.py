@@ -1,0 +1,110 @@
+"""From a model in any form to a compiled one, through the cache."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import os
+from collections.abc import MutableSequence
+from pathlib import Path
+from typing import Any
+
+from ostinato.options import Options
+from ostinato.runtime.cache import Cache, Entry, machine_key
+from ostinato.runtime.compiled import CompiledModel, pack, unpack
+
+
+def build(model: Any, options: Options) -> tuple[CompiledModel, bool]:
+    """The compiled model, and whether it came from the cache.
+
+    model: path, bytes, onnx.ModelProto or onnx_ir.Model. Raises what the compiler raises.
+    """
+    if isinstance(model, (bytearray, memoryview)):
+        model = bytes(model)
+    data = None if options.cache_dir is None else _serialised(model)
+    if data is None:
+        return _compile(model, options), False
+    cache = Cache(options.cache_dir)
+    key = machine_key(data, json.dumps(_relevant(options), sort_keys=True))
+    folder = Path(os.fspath(model)).parent if isinstance(model, (str, os.PathLike)) else None
+    entry = cache.load(key)
+    if entry is not None and _external_data_unchanged(entry, folder):
+        return unpack(entry.header["model"], entry.blobs), True
+    compiled = _compile(model, options)
+    header, blobs = pack(compiled)
+    external = {} if folder is None else _external_data(data, folder)
+    cache.store(key, {"model": header, "external_data": external}, blobs)
+    return compiled, False
+
+
+def _compile(model: Any, options: Options) -> CompiledModel:
+    from ostinato.compiler import compile_model
+
+    compiled: CompiledModel = compile_model(model, options)
+    return compiled
+
+
+def _relevant(options: Options) -> dict[str, Any]:
+    facts = {field.name: getattr(options, field.name) for field in dataclasses.fields(options)}
+    del facts["cache_dir"]
+    return facts | {"specialize": dict(options.specialize)}
+
+
+def _serialised(model: Any) -> bytes | None:
+    """The bytes that identify the model; None if it has none, so that the compiler says why."""
+    if isinstance(model, (str, os.PathLike)):
+        try:
+            return Path(model).read_bytes()
+        except (OSError, ValueError):
+            return None
+    if isinstance(model, bytes):
+        return model
+    try:
+        if type(model).__module__.partition(".")[0] == "onnx_ir":
+            import onnx_ir
+
+            model = onnx_ir.to_proto(model)
+        return bytes(model.SerializeToString(deterministic=True))
+    except Exception:
+        return None
+
+
+def _digest(path: Path) -> str | None:
+    try:
+        with path.open("rb") as file:
+            digest = hashlib.sha256()
+            while chunk := file.read(1 << 20):
+                digest.update(chunk)
+            return digest.hexdigest()
+    except OSError:
+        return None
+
+
+def _external_data_unchanged(entry: Entry, folder: Path | None) -> bool:
+    files = entry.header["external_data"]
+    if not files:
+        return True
+    return folder is not None and all(_digest(folder / f) == d for f, d in files.items())
+
+
+def _external_data(data: bytes, folder: Path) -> dict[str, str | None]:
+    """Digests of the files beside the model that hold its weights, by relative path."""
+    # Every reference to such a file contains this key; most models have none and skip parsing.
+    if b"location" not in data:
+        return {}
+    import onnx
+
+    locations: set[str] = set()
+    _collect_locations(onnx.ModelProto.FromString(data), locations)
+    return {location: _digest(folder / location) for location in sorted(locations)}
+
+
+def _collect_locations(message: Any, locations: set[str]) -> None:
+    """Visit every tensor in a proto, wherever it is nested."""
+    for field, value in message.ListFields():
+        if field.name == "external_data":
+            locations.update(entry.value for entry in value if entry.key == "location")
+        elif field.message_type is not None:
+            for item in value if isinstance(value, MutableSequence) else [value]:
+                _collect_locations(item, locations)

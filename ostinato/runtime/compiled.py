@@ -1,0 +1,142 @@
+"""A compiled model as data, and its form in the cache: a JSON header and raw blobs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ostinato.codegen.artifact import Argument, Artifact
+from ostinato.runtime.arguments import numpy_dtype
+from ostinato.runtime.stage import FallbackStage, NativeStage, Stage
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class CompiledModel:
+    """What the compiler makes of a model.
+
+    inputs, outputs: as the model declares them, in its order.
+    stages: run in this order. One native stage over exactly `inputs` and `outputs`, in the same
+        order, is what makes the shortest calls.
+    constants: values by name that fallback stages read or that are model outputs.
+    report: JSON-able facts about the compilation ("passes", "ops"), part of
+        `InferenceSession.report`.
+    """
+
+    inputs: tuple[Argument, ...]
+    outputs: tuple[Argument, ...]
+    stages: tuple[Stage, ...]
+    constants: Mapping[str, Array] = field(default_factory=dict)
+    report: Mapping[str, Any] = field(default_factory=dict)
+
+
+def pack(model: CompiledModel) -> tuple[dict[str, Any], list[bytes | Array]]:
+    """A JSON-able header and the blobs its numbers refer to."""
+    blobs: list[bytes | Array] = []
+
+    def blob(data: bytes | Array) -> int:
+        blobs.append(data)
+        return len(blobs) - 1
+
+    stages = [
+        _pack_native(stage, blob) if isinstance(stage, NativeStage) else _pack_node(stage, blob)
+        for stage in model.stages
+    ]
+    header = {
+        "inputs": _pack_arguments(model.inputs),
+        "outputs": _pack_arguments(model.outputs),
+        "stages": stages,
+        "constants": {name: _pack_array(array, blob) for name, array in model.constants.items()},
+        "report": dict(model.report),
+    }
+    return header, blobs
+
+
+def unpack(header: Mapping[str, Any], blobs: Sequence[Array]) -> CompiledModel:
+    """The inverse of `pack`; constants stay views of the blobs."""
+    return CompiledModel(
+        inputs=_unpack_arguments(header["inputs"]),
+        outputs=_unpack_arguments(header["outputs"]),
+        stages=tuple(
+            _unpack_native(stage, blobs) if "object" in stage else _unpack_node(stage, blobs)
+            for stage in header["stages"]
+        ),
+        constants={name: _unpack_array(c, blobs) for name, c in header["constants"].items()},
+        report=header["report"],
+    )
+
+
+def _pack_arguments(arguments: Sequence[Argument]) -> list[Any]:
+    return [[argument.name, argument.dtype, list(argument.shape)] for argument in arguments]
+
+
+def _unpack_arguments(rows: Sequence[Any]) -> tuple[Argument, ...]:
+    return tuple(Argument(name, dtype, tuple(shape)) for name, dtype, shape in rows)
+
+
+def _pack_native(stage: NativeStage, blob: Any) -> dict[str, Any]:
+    artifact = stage.artifact
+    return {
+        "object": blob(artifact.object_code),
+        "constants": blob(artifact.constants),
+        "inputs": _pack_arguments(artifact.inputs),
+        "outputs": _pack_arguments(artifact.outputs),
+        "symbols": list(artifact.symbols),
+        "report": dict(artifact.report),
+    }
+
+
+def _unpack_native(record: Mapping[str, Any], blobs: Sequence[Array]) -> NativeStage:
+    artifact = Artifact(
+        object_code=blobs[record["object"]].tobytes(),
+        inputs=_unpack_arguments(record["inputs"]),
+        outputs=_unpack_arguments(record["outputs"]),
+        symbols=tuple(record["symbols"]),
+        constants=blobs[record["constants"]],
+        report=record["report"],
+    )
+    return NativeStage(artifact)
+
+
+def _pack_node(stage: FallbackStage, blob: Any) -> dict[str, Any]:
+    return {
+        "node": blob(stage.node),
+        "inputs": _pack_arguments(stage.inputs),
+        "outputs": _pack_arguments(stage.outputs),
+        "opsets": [list(pair) for pair in stage.opsets],
+        "name": stage.name,
+        "op": stage.op,
+        "reason": stage.reason,
+    }
+
+
+def _unpack_node(record: Mapping[str, Any], blobs: Sequence[Array]) -> FallbackStage:
+    return FallbackStage(
+        node=blobs[record["node"]].tobytes(),
+        inputs=_unpack_arguments(record["inputs"]),
+        outputs=_unpack_arguments(record["outputs"]),
+        opsets=tuple((domain, version) for domain, version in record["opsets"]),
+        name=record["name"],
+        op=record["op"],
+        reason=record["reason"],
+    )
+
+
+def _pack_array(array: Array, blob: Any) -> dict[str, Any]:
+    if array.dtype == object:
+        return {"dtype": "string", "shape": array.shape, "strings": array.ravel().tolist()}
+    data = np.frombuffer(array.tobytes(), np.uint8)
+    return {"dtype": array.dtype.name, "shape": array.shape, "blob": blob(data)}
+
+
+def _unpack_array(record: Mapping[str, Any], blobs: Sequence[Array]) -> Array:
+    if "strings" in record:
+        array = np.empty(len(record["strings"]), object)
+        array[:] = record["strings"]
+    else:
+        array = blobs[record["blob"]].view(numpy_dtype(record["dtype"]))
+    return array.reshape(record["shape"])

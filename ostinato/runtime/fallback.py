@@ -1,0 +1,71 @@
+"""Runs a fallback stage on the kernels shipped with `onnx`. Imports onnx on first use."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from ostinato.codegen.artifact import UNKNOWN_RANK, Argument
+from ostinato.errors import RunError, UnsupportedError
+from ostinato.runtime.arguments import numpy_dtype
+from ostinato.runtime.stage import FallbackStage
+
+
+class FallbackNode:
+    """A node wrapped in a model of its own and handed to `onnx.reference`.
+
+    Values captured by subgraphs become inputs of that model. Raises `UnsupportedError` when the
+    reference has no kernel for the node.
+    """
+
+    def __init__(self, stage: FallbackStage) -> None:
+        from onnx.reference import ReferenceEvaluator
+
+        self.stage = stage
+        self._names = [argument.name for argument in stage.inputs]
+        try:
+            self._evaluator = ReferenceEvaluator(_one_node_model(stage))
+        except Exception as error:
+            reason = f"no native kernel and none in onnx.reference ({error})"
+            raise UnsupportedError(stage.name, stage.op, reason) from error
+
+    def run(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """The outputs by name. Raises `RunError` naming the node when its kernel fails."""
+        feeds = {name: values[name] for name in self._names}
+        try:
+            # ONNX arithmetic follows IEEE 754: overflow and division by zero are results.
+            with np.errstate(all="ignore"):
+                results = self._evaluator.run(None, feeds)
+        except Exception as error:
+            message = f"node {self.stage.name!r} ({self.stage.op}): {error or type(error).__name__}"
+            raise RunError(message) from error
+        outputs = {}
+        for argument, result in zip(self.stage.outputs, results, strict=True):
+            is_scalar = argument.is_tensor and isinstance(result, np.generic)
+            outputs[argument.name] = np.asarray(result) if is_scalar else result
+        return outputs
+
+
+def _one_node_model(stage: FallbackStage) -> Any:
+    import onnx
+
+    graph = onnx.GraphProto(name=stage.name or "fallback")
+    graph.node.add().ParseFromString(stage.node)
+    graph.input.extend(_value_info(argument) for argument in stage.inputs)
+    graph.output.extend(_value_info(argument) for argument in stage.outputs)
+    opsets = [onnx.helper.make_opsetid(domain, version) for domain, version in stage.opsets]
+    return onnx.helper.make_model(graph, opset_imports=opsets)
+
+
+def _value_info(argument: Argument) -> Any:
+    import onnx
+
+    if not argument.is_tensor:
+        return onnx.ValueInfoProto(name=argument.name)
+    element_type = onnx.TensorProto.STRING
+    if argument.dtype != "string":
+        element_type = onnx.helper.np_dtype_to_tensor_dtype(numpy_dtype(argument.dtype))
+    shape = None if argument.shape == UNKNOWN_RANK else argument.shape
+    return onnx.helper.make_tensor_value_info(argument.name, element_type, shape)

@@ -1,0 +1,108 @@
+"""Runs the stages of a compiled model one after the other, passing values by name."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from ostinato.codegen.artifact import Argument
+from ostinato.errors import InputError, RunError
+from ostinato.runtime.arguments import describe, describe_array, numpy_dtype
+from ostinato.runtime.compiled import CompiledModel
+from ostinato.runtime.fallback import FallbackNode
+from ostinato.runtime.native import NativeFunction
+from ostinato.runtime.stage import NativeStage
+
+Array = np.ndarray[Any, Any]
+
+
+class Flow:
+    """The runnable stages of `model`, and which values each of them is the last to read."""
+
+    def __init__(
+        self,
+        model: CompiledModel,
+        cache_dir: str | os.PathLike[str] | None,
+        flush_denormals: bool,
+    ) -> None:
+        self.model = model
+        self.stages = [
+            NativeFunction(stage.artifact, cache_dir, flush_denormals)
+            if isinstance(stage, NativeStage)
+            else FallbackNode(stage)
+            for stage in model.stages
+        ]
+        self._last_reads = _last_reads(model)
+
+    def direct(self) -> NativeFunction | None:
+        """The only stage, if it is native and takes and makes exactly the model's values."""
+        if len(self.stages) != 1 or not isinstance(self.stages[0], NativeFunction):
+            return None
+        artifact, model = self.stages[0].artifact, self.model
+        is_same = _names(artifact.inputs) == _names(model.inputs) and _names(
+            artifact.outputs
+        ) == _names(model.outputs)
+        return self.stages[0] if is_same else None
+
+    def run(self, inputs: Mapping[str, Any], given: Mapping[str, Array]) -> dict[str, Any]:
+        """Every model output by name: the arrays of `given` where they name one, fresh otherwise.
+
+        inputs: by name, checked, sharing no memory with `given`.
+        """
+        values: dict[str, Any] = {**self.model.constants, **inputs}
+        fresh: set[str] = set()
+        for stage, last_read in zip(self.stages, self._last_reads, strict=True):
+            if isinstance(stage, NativeFunction):
+                made = stage.run(values, given)
+                fresh.update(made)
+                values.update(made)
+            else:
+                values.update(stage.run(values))
+            for name in last_read:
+                del values[name]
+        results = {}
+        for argument in self.model.outputs:
+            value = _checked_output(argument, values[argument.name])
+            target = given.get(argument.name)
+            if target is None:
+                is_fresh = argument.name in fresh or not argument.is_tensor
+                results[argument.name] = value if is_fresh else np.array(value, order="C")
+            else:
+                results[argument.name] = _store(argument, value, target)
+        return results
+
+
+def _names(arguments: Iterable[Argument]) -> list[str]:
+    return [argument.name for argument in arguments]
+
+
+def _last_reads(model: CompiledModel) -> list[list[str]]:
+    """Per stage, the values no later stage reads and that are no outputs."""
+    needed = set(_names(model.outputs))
+    result = []
+    for stage in reversed(model.stages):
+        touched = dict.fromkeys(_names((*stage.inputs, *stage.outputs)))
+        result.append([name for name in touched if name not in needed])
+        needed.update(touched)
+    return result[::-1]
+
+
+def _checked_output(argument: Argument, value: Any) -> Any:
+    if argument.is_tensor:
+        value = np.asarray(value)
+        if value.dtype != numpy_dtype(argument.dtype):
+            got = describe_array(value)
+            raise RunError(f"output {argument.name!r}: expected {describe(argument)}, got {got}")
+    return value
+
+
+def _store(argument: Argument, value: Array, target: Array) -> Array:
+    if target.shape != value.shape:
+        expected, got = describe_array(value), describe_array(target)
+        raise InputError(f"output {argument.name!r}: expected {expected}, got {got}")
+    if target is not value:
+        np.copyto(target, value)
+    return target

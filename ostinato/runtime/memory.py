@@ -1,0 +1,72 @@
+"""Aligned blocks of memory, and how much of it there is."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ostinato.errors import RunError
+
+Array = np.ndarray[Any, Any]
+
+ALIGNMENT = 64
+# Below this, asking the system how much is left costs more than it can save.
+_CHECKED_FROM = 1 << 26
+
+
+def aligned_empty(size: int) -> Array:
+    """An uninitialised uint8 array of `size` bytes that starts at a multiple of 64."""
+    block = np.empty(size + ALIGNMENT, np.uint8)
+    start = -block.ctypes.data % ALIGNMENT
+    return block[start : start + size]
+
+
+def aligned(data: bytes | Array) -> Array:
+    """`data` as a uint8 array that starts at a multiple of 64; copied only if it does not."""
+    array = np.frombuffer(data, np.uint8) if isinstance(data, bytes) else data.reshape(-1)
+    array = array.view(np.uint8)
+    if array.ctypes.data % ALIGNMENT == 0:
+        return array
+    copy = aligned_empty(array.size)
+    copy[:] = array
+    return copy
+
+
+def _first_number(path: str, after: str = "") -> int | None:
+    try:
+        text = Path(path).read_text()
+        return int(text[text.index(after) + len(after) :].split()[0])
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+def available_memory() -> int | None:
+    """Bytes that can be allocated without swapping or being killed; None where unknown."""
+    kibibytes = _first_number("/proc/meminfo", "MemAvailable:")
+    if kibibytes is not None:
+        free = kibibytes * 1024
+        limit = _first_number("/sys/fs/cgroup/memory.max")
+        used = _first_number("/sys/fs/cgroup/memory.current")
+        return free if limit is None or used is None else min(free, limit - used)
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, OSError, ValueError):
+        return None
+
+
+def require_memory(size: int) -> None:
+    """Raise `RunError` when `size` bytes are more than the machine has left.
+
+    Operating systems hand out more than they have and end the process when it is touched.
+    """
+    if size < _CHECKED_FROM:
+        return
+    available = available_memory()
+    if available is not None and size > available:
+        raise RunError(
+            f"these input shapes need {size / 2**30:.1f} GiB for outputs and intermediate values, "
+            f"{available / 2**30:.1f} GiB are available; pass smaller inputs"
+        )

@@ -1,0 +1,192 @@
+"""Runs a native stage: plans per input shape, one arena, errors by name."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ostinato.codegen import objects
+from ostinato.codegen.artifact import Argument, Artifact
+from ostinato.errors import InputError, OstinatoError, RunError, ShapeError
+from ostinato.runtime.arguments import (
+    bind_shapes,
+    describe,
+    describe_array,
+    in_place,
+    numpy_dtype,
+)
+from ostinato.runtime.memory import aligned, aligned_empty, require_memory
+from ostinato.runtime.trampoline import Callee, trampoline
+
+Array = np.ndarray[Any, Any]
+Shape = tuple[int, ...]
+
+MAX_PLANS = 64
+_LAYOUT = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All that depends on the input shapes of a call.
+
+    outputs: shape and dtype of every output. symbols: the function's table of run-time dimensions.
+    call: the caller for exactly these shapes, over the arena of the function.
+    """
+
+    outputs: tuple[tuple[Shape, np.dtype[Any]], ...]
+    symbols: Array
+    arena_bytes: int
+    call: Callable[..., int | None]
+
+
+def _storage(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """The dtype whose buffers Python can describe: unsigned integers for ml_dtypes' floats."""
+    return np.dtype(f"u{dtype.itemsize}") if dtype.kind == "V" else dtype
+
+
+class NativeFunction:
+    """A native stage linked into this process.
+
+    cache_dir: where the object of the trampoline is kept. Raises `RunError` when the object cannot
+    be linked and `OptionError` when `flush_denormals` is not available.
+    """
+
+    def __init__(
+        self,
+        artifact: Artifact,
+        cache_dir: str | os.PathLike[str] | None = None,
+        flush_denormals: bool = False,
+    ) -> None:
+        self.artifact = artifact
+        self._inputs = [numpy_dtype(argument.dtype) for argument in artifact.inputs]
+        self._outputs = [numpy_dtype(argument.dtype) for argument in artifact.outputs]
+        self.has_direct_dtypes = all(d.kind != "V" for d in self._inputs + self._outputs)
+        self._code = objects.load(artifact.object_code, ("entry", "layout"))
+        self._layout = _LAYOUT(self._code.address("layout"))
+        self._constants = aligned(artifact.constants)
+        self._flush_denormals = flush_denormals
+        self._trampoline = trampoline(cache_dir)
+        self._lock = threading.Lock()
+        self._plans: OrderedDict[tuple[Shape, ...], Plan] = OrderedDict()
+        self._arena = aligned_empty(0)
+        self.last: Plan | None = None
+        if not artifact.symbols:
+            self.plan([tuple(map(int, argument.shape)) for argument in artifact.inputs])
+
+    @property
+    def arena_bytes(self) -> int:
+        """Size of the arena the calls of `run` share."""
+        return int(self._arena.nbytes)
+
+    def plan(self, shapes: Sequence[Shape]) -> Plan:
+        """The plan for these input shapes, made or found; becomes `last`.
+
+        Raises `InputError` for shapes the function does not take, `ShapeError` for sizes that make
+        no sense together and `RunError` when they need more memory than there is.
+        """
+        key = tuple(shapes)
+        with self._lock:
+            plan = self._plans.get(key)
+            if plan is None:
+                plan = self._plans[key] = self._make_plan(key)
+                if len(self._plans) > MAX_PLANS:
+                    self._plans.popitem(last=False)
+            self._plans.move_to_end(key)
+            self.last = plan
+        return plan
+
+    def _make_plan(self, shapes: tuple[Shape, ...]) -> Plan:
+        sizes = bind_shapes(self.artifact.inputs, shapes)
+        symbols = np.array([sizes[name] for name in self.artifact.symbols] or [0], np.int64)
+        arena_bytes, output_shapes = self._lay_out(symbols)
+        if arena_bytes > self._arena.nbytes:
+            # Plans hold the arena they were made for: dropping them frees the smaller one.
+            self._plans.clear()
+            self._arena = aligned_empty(arena_bytes)
+        call = self._trampoline.caller(
+            self._callee(symbols, self._arena),
+            [(_storage(d), shape) for d, shape in zip(self._inputs, shapes, strict=True)],
+            [(_storage(d), shape) for d, shape in zip(self._outputs, output_shapes, strict=True)],
+        )
+        outputs = tuple(zip(output_shapes, self._outputs, strict=True))
+        return Plan(outputs, symbols, arena_bytes, call)
+
+    def _lay_out(self, symbols: Array) -> tuple[int, list[Shape]]:
+        ranks = [len(argument.shape) for argument in self.artifact.outputs]
+        table = np.zeros(1 + sum(ranks), np.int64)
+        code = self._layout(symbols.ctypes.data, table.ctypes.data)
+        if code:
+            raise ShapeError(self._message(code))
+        arena_bytes, *dims = table.tolist()
+        shapes = []
+        for rank in ranks:
+            shapes.append(tuple(dims[:rank]))
+            del dims[:rank]
+        for argument, shape in zip(self.artifact.outputs, shapes, strict=True):
+            if min(shape, default=0) < 0:
+                raise ShapeError(f"value {argument.name!r} would have the shape {list(shape)}")
+        sizes = [
+            math.prod(shape) * dtype.itemsize
+            for shape, dtype in zip(shapes, self._outputs, strict=True)
+        ]
+        require_memory(arena_bytes + sum(sizes))
+        return arena_bytes, shapes
+
+    def _callee(self, symbols: Array, arena: Array) -> Callee:
+        entry = self._code.address("entry")
+        return Callee(entry, symbols, self._constants, arena, self._code, self._flush_denormals)
+
+    def _message(self, code: int) -> str:
+        checks = self.artifact.report.get("checks", ())
+        return str(checks[code - 1]) if 0 < code <= len(checks) else f"run-time check {code} failed"
+
+    def failure(self, code: int) -> OstinatoError:
+        """The error for a positive code of the compiled function."""
+        return RunError(self._message(code))
+
+    def run(self, values: Mapping[str, Any], given: Mapping[str, Array]) -> dict[str, Array]:
+        """Compute the outputs by name from `values`, into the arrays of `given` that name one.
+
+        Arrays of `given` are C-contiguous, writable, of the right dtype and overlap nothing; their
+        shape is checked here (`InputError`).
+        """
+        inputs = [_checked(argument, values[argument.name]) for argument in self.artifact.inputs]
+        plan = self.plan([array.shape for array in inputs])
+        outputs = {}
+        for argument, (shape, dtype) in zip(self.artifact.outputs, plan.outputs, strict=True):
+            array = given.get(argument.name)
+            if array is None:
+                array = np.empty(shape, dtype)
+            elif array.shape != shape:
+                expected = f"{argument.dtype}[{', '.join(map(str, shape))}]"
+                raise InputError(
+                    f"output {argument.name!r}: expected {expected}, got {describe_array(array)}"
+                )
+            outputs[argument.name] = array
+        arrays = [*inputs, *outputs.values()]
+        code = plan.call(*[array.view(_storage(array.dtype)) for array in arrays])
+        if code is not None:
+            raise self.failure(code)
+        return outputs
+
+    def bind(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> Callable[[], int | None]:
+        """A call over the memory of checked arrays, with an arena of its own."""
+        plan = self.plan([array.shape for array in inputs])
+        callee = self._callee(plan.symbols, aligned_empty(plan.arena_bytes))
+        return self._trampoline.bound(callee, [*inputs, *outputs])
+
+
+def _checked(argument: Argument, value: Any) -> Array:
+    """The value as compiled code can read it; another stage may have made it."""
+    if not isinstance(value, np.ndarray) or value.dtype != numpy_dtype(argument.dtype):
+        got = describe_array(value) if isinstance(value, np.ndarray) else type(value).__name__
+        raise RunError(f"value {argument.name!r}: expected {describe(argument)}, got {got}")
+    return in_place(np.asarray(value))

@@ -1,0 +1,262 @@
+"""The public session: a compiled model that can be run and bound."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from operator import itemgetter
+from typing import Any
+
+import numpy as np
+
+from ostinato.codegen.artifact import UNKNOWN_RANK, Argument
+from ostinato.errors import InputError, OptionError, OstinatoError
+from ostinato.options import Options
+from ostinato.runtime.arguments import (
+    as_buffer,
+    as_input,
+    as_mapping,
+    bind_shapes,
+    check_names,
+    overlapping,
+)
+from ostinato.runtime.build import build
+from ostinato.runtime.fallback import FallbackNode
+from ostinato.runtime.flow import Flow
+from ostinato.runtime.native import NativeFunction
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class NodeArg:
+    """A declared input or output. shape: sizes, names of run-time dimensions, None if unknown."""
+
+    name: str
+    type: str
+    shape: list[int | str] | None
+
+
+class BoundCall:
+    """A call over fixed arrays: `call()` reads the inputs and writes the outputs, in place.
+
+    It has an arena of its own, so bound calls of one session do not disturb each other.
+    inputs, outputs: the arrays by name. Raises `RunError` when a run-time check of the model fails.
+    """
+
+    __slots__ = ("_call", "_failure", "inputs", "outputs")
+
+    def __init__(
+        self,
+        call: Callable[[], int | None],
+        failure: Callable[[int], OstinatoError],
+        inputs: dict[str, Any],
+        outputs: dict[str, Any],
+    ) -> None:
+        self._call, self._failure = call, failure
+        self.inputs, self.outputs = inputs, outputs
+
+    def __call__(self) -> None:
+        code = self._call()
+        if code is not None:
+            raise self._failure(code)
+
+
+class InferenceSession:
+    """A compiled model.
+
+    model: path, bytes, onnx.ModelProto or onnx_ir.Model.
+    options: how to compile and run; `overrides` are fields of `Options` that replace its values.
+
+    `run` is a pure function of its inputs, safe to call from several threads: compiled code runs
+    under the GIL. Raises `OptionError` for an option that does not exist, and what compiling the
+    model raises (`ModelError`, `UnsupportedError`, `ShapeError`).
+    """
+
+    def __init__(self, model: Any, options: Options | None = None, **overrides: Any) -> None:
+        self._options = _resolve(options, overrides)
+        self._compiled, self._from_cache = build(model, self._options)
+        self._inputs = {argument.name: argument for argument in self._compiled.inputs}
+        self._outputs = {argument.name: argument for argument in self._compiled.outputs}
+        options = self._options
+        self._flow = Flow(self._compiled, options.cache_dir, options.flush_denormals)
+        self._native = self._flow.direct()
+        # The function whose own checks suffice to call it with whatever `run` is given.
+        self._direct = self._native if self._native and self._native.has_direct_dtypes else None
+        self._pick_inputs = _picker(list(self._inputs))
+        self._pick_outputs = _picker(list(self._outputs))
+
+    def get_inputs(self) -> list[NodeArg]:
+        """The model's inputs in order."""
+        return [_node_arg(argument) for argument in self._inputs.values()]
+
+    def get_outputs(self) -> list[NodeArg]:
+        """The model's outputs in order."""
+        return [_node_arg(argument) for argument in self._outputs.values()]
+
+    def run(
+        self,
+        output_names: Sequence[str] | None,
+        input_feed: Mapping[str, Any],
+        out: Mapping[str, Array] | None = None,
+    ) -> list[Any]:
+        """Compute the named outputs; all of them, in order, for None or an empty list.
+
+        input_feed: an array per input. Arrays are never cast: dtype, rank, fixed dimensions and
+            dimensions that share a name must agree. Strided and read-only arrays are fine, Python
+            numbers and lists become the declared dtype.
+        out: arrays to write outputs into, by name: of the exact dtype and shape, C-contiguous and
+            writable. They may share memory with inputs, not with each other.
+
+        Returns C-contiguous arrays: those of `out`, and fresh ones that belong to the caller.
+        Raises `InputError` naming the input or output, `ShapeError` when run-time dimensions
+        contradict each other, `RunError` when a node fails.
+        """
+        direct = self._direct
+        if (
+            direct is not None
+            and direct.last is not None
+            and output_names is None
+            and type(input_feed) is dict
+            and len(input_feed) == len(self._inputs)
+            and (out is None or (type(out) is dict and len(out) == len(self._outputs)))
+        ):
+            plan = direct.last
+            try:
+                inputs = self._pick_inputs(input_feed)
+                if out is None:
+                    outputs = [np.empty(shape, dtype) for shape, dtype in plan.outputs]
+                else:
+                    outputs = [*self._pick_outputs(out)]
+            except KeyError:
+                return self._run_checked(output_names, input_feed, out)
+            code = plan.call(*inputs, *outputs)
+            if code is None:
+                return outputs
+            if code > 0:
+                raise direct.failure(code)
+        return self._run_checked(output_names, input_feed, out)
+
+    def _run_checked(self, output_names: object, input_feed: object, out: object) -> list[Any]:
+        """`run` for whatever the caller passed: new shapes, lists, strided arrays, mistakes."""
+        names = self._selected(output_names)
+        inputs = self._checked_inputs(input_feed, as_input)
+        given = {} if out is None else self._checked_outputs(out)
+        for name, value in inputs.items():
+            if given and isinstance(value, np.ndarray) and overlapping(value, given.values()):
+                inputs[name] = value.copy()
+        results = self._flow.run(inputs, given)
+        return [results[name] for name in names]
+
+    def bind(
+        self, inputs: Mapping[str, Array], outputs: Mapping[str, Array] | None = None
+    ) -> BoundCall:
+        """A call that reads and writes the memory of these arrays each time it is called.
+
+        Arrays must be C-contiguous and of the exact dtype; outputs writable and apart from all
+        others. Outputs that are not given are allocated; a model with fallback nodes runs once to
+        learn their shapes. Raises `InputError` naming the array.
+        """
+        arrays = self._checked_inputs(inputs, lambda a, value: as_buffer("input", a, value))
+        given = self._checked_outputs({} if outputs is None else outputs)
+        for name, array in given.items():
+            if overlapping(array, arrays.values()):
+                raise InputError(f"output {name!r} overlaps an input; bind a separate array")
+        native = self._native
+        if native is None:
+            targets = self._flow.run(arrays, given)
+            return _bind_flow(self._flow, arrays, targets)
+        plan = native.plan([array.shape for array in arrays.values()])
+        targets = {}
+        for argument, (shape, dtype) in zip(self._compiled.outputs, plan.outputs, strict=True):
+            name = argument.name
+            array = given[name] if name in given else np.empty(shape, dtype)
+            if array.shape != shape:
+                raise InputError(
+                    f"output {name!r}: expected the shape {list(shape)}, got {list(array.shape)}"
+                )
+            targets[name] = array
+        call = native.bind([*arrays.values()], [*targets.values()])
+        return BoundCall(call, native.failure, arrays, targets)
+
+    def report(self) -> dict[str, Any]:
+        """What the compiler did and what it could not do, as JSON-able facts.
+
+        "kernels", "refusals": of all native stages; "fallback": nodes without a native kernel, with
+        the reason; "arena_bytes", "constant_bytes"; "from_cache"; and what the compiler adds, such
+        as "passes" and "ops".
+        """
+        facts: dict[str, Any] = {"kernels": [], "refusals": [], **self._compiled.report}
+        native = [stage for stage in self._flow.stages if isinstance(stage, NativeFunction)]
+        for stage in native:
+            for name, value in stage.artifact.report.items():
+                if isinstance(value, list) and name != "checks":
+                    facts[name] = [*facts.get(name, ()), *value]
+        nodes = [stage.stage for stage in self._flow.stages if isinstance(stage, FallbackNode)]
+        facts["fallback"] = [
+            {"node": node.name, "op": node.op, "reason": node.reason} for node in nodes
+        ]
+        facts["arena_bytes"] = sum(stage.arena_bytes for stage in native)
+        facts["constant_bytes"] = sum(len(stage.artifact.constants) for stage in native)
+        facts["from_cache"] = self._from_cache
+        return copy.deepcopy(facts)
+
+    def _selected(self, output_names: object) -> list[str]:
+        if output_names is None:
+            return list(self._outputs)
+        if isinstance(output_names, str) or not isinstance(output_names, Sequence):
+            got = type(output_names).__name__
+            raise InputError(f"output names: expected a list of names or None, got {got}")
+        check_names("output", output_names, list(self._outputs), complete=False)
+        return list(output_names) or list(self._outputs)
+
+    def _checked_inputs(
+        self, feed: object, check: Callable[[Argument, object], Any]
+    ) -> dict[str, Any]:
+        feed = as_mapping("inputs", feed)
+        check_names("input", feed, list(self._inputs), complete=True)
+        values = {name: check(argument, feed[name]) for name, argument in self._inputs.items()}
+        tensors = [argument for argument in self._inputs.values() if argument.is_tensor]
+        bind_shapes(tensors, [values[argument.name].shape for argument in tensors])
+        return values
+
+    def _checked_outputs(self, out: object) -> dict[str, Array]:
+        out = as_mapping("out", out)
+        check_names("output", out, list(self._outputs), complete=False)
+        arrays: dict[str, Array] = {}
+        for name, value in out.items():
+            array = as_buffer("output", self._outputs[name], value)
+            if overlapping(array, arrays.values()):
+                raise InputError(f"output {name!r} overlaps another output; pass separate arrays")
+            arrays[name] = array
+        return arrays
+
+
+def _resolve(options: Options | None, overrides: Mapping[str, Any]) -> Options:
+    if options is not None and not isinstance(options, Options):
+        raise OptionError(f"options: expected an Options, got {type(options).__name__}")
+    valid = [field.name for field in dataclasses.fields(Options)]
+    for name in overrides:
+        if name not in valid:
+            raise OptionError(f"unknown option {name!r}: the options are {', '.join(valid)}")
+    return dataclasses.replace(options or Options(), **overrides)
+
+
+def _picker(names: list[str]) -> Callable[[Mapping[str, Any]], tuple[Any, ...]]:
+    """The fastest function that gives a dict's values of `names` as a tuple."""
+    if len(names) > 1:
+        return itemgetter(*names)
+    return lambda feed: tuple([feed[name] for name in names])
+
+
+def _node_arg(argument: Argument) -> NodeArg:
+    is_known = argument.is_tensor and argument.shape != UNKNOWN_RANK
+    return NodeArg(argument.name, argument.type, list(argument.shape) if is_known else None)
+
+
+def _bind_flow(flow: Flow, inputs: dict[str, Any], outputs: dict[str, Any]) -> BoundCall:
+    def call() -> None:
+        flow.run(inputs, outputs)
+
+    return BoundCall(call, lambda code: OstinatoError(f"code {code}"), inputs, outputs)

@@ -1,0 +1,50 @@
+"""The stages of a compiled model. Values flow from one to the next by name.
+
+A stage is data: it can be stored and reloaded. `runtime.native` and `runtime.fallback` run them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ostinato.codegen.artifact import Argument, Artifact
+
+
+@dataclass(frozen=True)
+class NativeStage:
+    """A compiled function; its arguments are named as the values it reads and makes."""
+
+    artifact: Artifact
+
+    @property
+    def inputs(self) -> tuple[Argument, ...]:
+        """The values the stage reads."""
+        return self.artifact.inputs
+
+    @property
+    def outputs(self) -> tuple[Argument, ...]:
+        """The values the stage makes."""
+        return self.artifact.outputs
+
+
+@dataclass(frozen=True)
+class FallbackStage:
+    """One node that runs on the kernels of `onnx.reference`.
+
+    node: serialised NodeProto, whose input and output names are the names of the values.
+    inputs: every value it reads once, those captured by its subgraphs included.
+    outputs: the values it makes; absent optional outputs are left out.
+    opsets: (domain, version) pairs of the model.
+    name, op: what errors call it. reason: why it has no native kernel.
+    """
+
+    node: bytes
+    inputs: tuple[Argument, ...]
+    outputs: tuple[Argument, ...]
+    opsets: tuple[tuple[str, int], ...]
+    name: str
+    op: str
+    reason: str = ""
+
+
+Stage = NativeStage | FallbackStage

@@ -1,0 +1,314 @@
+"""LLVM assembly of the two functions Python calls, generic over all compiled models.
+
+`ostinato_call` is a METH_FASTCALL C function: `call(*inputs, *outputs)` borrows the buffer of every
+argument, which must be a NumPy array and no subclass, checks it against the context, runs the
+compiled function and gives the buffers back.
+`ostinato_call_bound` is a METH_NOARGS C function over a table of pointers fixed beforehand. Both
+return None for success, -1 when an argument is refused, or what the compiled function returned,
+and never leave a Python exception set. Their `self` is a tuple whose first item is a bytearray that
+holds the context; its other items own whatever the context points to. The stack holds everything a
+call writes, so a context is never changed by a call and calls may nest.
+
+Layouts: `%Buffer` is `Py_buffer` (fixed since Python 3.0); `%Context`, `%Spec` and `%Bound` are
+filled in by `ostinato.runtime.trampoline`.
+"""
+
+from __future__ import annotations
+
+CONTEXT_SLOTS = 8
+SPEC_SLOTS = 6
+
+# PyBUF_C_CONTIGUOUS (with STRIDES and ND) | PyBUF_FORMAT, and PyBUF_WRITABLE for outputs.
+_READ = 0x38 | 0x04
+_WRITE = _READ | 0x01
+
+# MXCSR bits: flush-to-zero (15) and denormals-are-zero (6).
+_FLUSH_BITS = 1 << 15 | 1 << 6
+
+_TYPES = """
+; buf, obj, len, itemsize, readonly, ndim, format, shape, strides, suboffsets, internal
+%Buffer = type { ptr, ptr, i64, i64, i32, i32, ptr, ptr, ptr, ptr, ptr }
+; entry, flush denormals, symbols, number of inputs, number of arguments, constants, arena,
+; numpy.ndarray
+%Context = type { ptr, i64, ptr, i64, i64, ptr, ptr, ptr }
+; format, other spelling of the format, item size, rank, dimensions, alignment - 1
+%Spec = type { i64, i64, i64, i64, ptr, i64 }
+; entry, flush denormals, symbols, table of buffers
+%Bound = type { ptr, i64, ptr, [0 x ptr] }
+
+@_Py_NoneStruct = external global i8
+declare ptr @PyTuple_GetItem(ptr, i64)
+declare ptr @PyByteArray_AsString(ptr)
+declare i32 @PyObject_GetBuffer(ptr, ptr, i32)
+declare void @PyBuffer_Release(ptr)
+declare void @PyErr_Clear()
+declare ptr @PyObject_Type(ptr)
+declare void @Py_DecRef(ptr)
+declare void @Py_IncRef(ptr)
+declare ptr @PyLong_FromLongLong(i64)
+"""
+
+# Changes the rounding-free part of the floating point mode around the call, on x86-64 alone.
+_INVOKE_FLUSHING = f"""
+declare void @llvm.x86.sse.stmxcsr(ptr)
+declare void @llvm.x86.sse.ldmxcsr(ptr)
+
+define internal i64 @invoke(ptr %context, ptr %table) {{
+  %saved = alloca i32
+  %changed = alloca i32
+  %entry = load ptr, ptr %context
+  %flush.at = getelementptr %Context, ptr %context, i64 0, i32 1
+  %flush = load i64, ptr %flush.at
+  %symbols.at = getelementptr %Context, ptr %context, i64 0, i32 2
+  %symbols = load ptr, ptr %symbols.at
+  %is.plain = icmp eq i64 %flush, 0
+  br i1 %is.plain, label %plain, label %flushing
+plain:
+  %status.plain = call i64 %entry(ptr %table, ptr %symbols)
+  ret i64 %status.plain
+flushing:
+  call void @llvm.x86.sse.stmxcsr(ptr %saved)
+  %mode = load i32, ptr %saved
+  %mode.flushing = or i32 %mode, {_FLUSH_BITS}
+  store i32 %mode.flushing, ptr %changed
+  call void @llvm.x86.sse.ldmxcsr(ptr %changed)
+  %status.flushing = call i64 %entry(ptr %table, ptr %symbols)
+  call void @llvm.x86.sse.ldmxcsr(ptr %saved)
+  ret i64 %status.flushing
+}}
+"""
+
+_INVOKE_PLAIN = """
+define internal i64 @invoke(ptr %context, ptr %table) {
+  %entry = load ptr, ptr %context
+  %symbols.at = getelementptr %Context, ptr %context, i64 0, i32 2
+  %symbols = load ptr, ptr %symbols.at
+  %status = call i64 %entry(ptr %table, ptr %symbols)
+  ret i64 %status
+}
+"""
+
+_HELPERS = """
+define internal ptr @context_of(ptr %self) {
+  %holder = call ptr @PyTuple_GetItem(ptr %self, i64 0)
+  %context = call ptr @PyByteArray_AsString(ptr %holder)
+  ret ptr %context
+}
+
+define internal ptr @answer(i64 %status) {
+  %is.zero = icmp eq i64 %status, 0
+  br i1 %is.zero, label %none, label %code
+none:
+  call void @Py_IncRef(ptr @_Py_NoneStruct)
+  ret ptr @_Py_NoneStruct
+code:
+  %number = call ptr @PyLong_FromLongLong(i64 %status)
+  ret ptr %number
+}
+
+; A buffer fits when its format is the one letter expected, and item size, rank, alignment and
+; every dimension agree. A byte order mark makes the format longer, so foreign orders are refused.
+define internal i1 @fits(ptr %view, ptr %spec) {
+entry:
+  %format.at = getelementptr %Buffer, ptr %view, i64 0, i32 6
+  %format = load ptr, ptr %format.at
+  %is.null = icmp eq ptr %format, null
+  br i1 %is.null, label %no, label %letter
+letter:
+  %first = load i8, ptr %format
+  %first.wide = zext i8 %first to i64
+  %wanted = load i64, ptr %spec
+  %other.at = getelementptr %Spec, ptr %spec, i64 0, i32 1
+  %other = load i64, ptr %other.at
+  %is.wanted = icmp eq i64 %first.wide, %wanted
+  %is.other = icmp eq i64 %first.wide, %other
+  %is.either = or i1 %is.wanted, %is.other
+  br i1 %is.either, label %ending, label %no
+ending:
+  %second.at = getelementptr i8, ptr %format, i64 1
+  %second = load i8, ptr %second.at
+  %is.ended = icmp eq i8 %second, 0
+  br i1 %is.ended, label %layout, label %no
+layout:
+  %size.at = getelementptr %Buffer, ptr %view, i64 0, i32 3
+  %size = load i64, ptr %size.at
+  %size.wanted.at = getelementptr %Spec, ptr %spec, i64 0, i32 2
+  %size.wanted = load i64, ptr %size.wanted.at
+  %rank.at = getelementptr %Buffer, ptr %view, i64 0, i32 5
+  %rank.narrow = load i32, ptr %rank.at
+  %rank = sext i32 %rank.narrow to i64
+  %rank.wanted.at = getelementptr %Spec, ptr %spec, i64 0, i32 3
+  %rank.wanted = load i64, ptr %rank.wanted.at
+  %address = load i64, ptr %view
+  %mask.at = getelementptr %Spec, ptr %spec, i64 0, i32 5
+  %mask = load i64, ptr %mask.at
+  %misalignment = and i64 %address, %mask
+  %size.ok = icmp eq i64 %size, %size.wanted
+  %rank.ok = icmp eq i64 %rank, %rank.wanted
+  %aligned = icmp eq i64 %misalignment, 0
+  %both.ok = and i1 %size.ok, %rank.ok
+  %layout.ok = and i1 %both.ok, %aligned
+  %shape.at = getelementptr %Buffer, ptr %view, i64 0, i32 7
+  %shape = load ptr, ptr %shape.at
+  %dims.at = getelementptr %Spec, ptr %spec, i64 0, i32 4
+  %dims = load ptr, ptr %dims.at
+  br i1 %layout.ok, label %axes, label %no
+axes:
+  %axis = phi i64 [ 0, %layout ], [ %axis.next, %next ]
+  %is.done = icmp eq i64 %axis, %rank
+  br i1 %is.done, label %yes, label %axis.body
+axis.body:
+  %dim.at = getelementptr i64, ptr %shape, i64 %axis
+  %dim = load i64, ptr %dim.at
+  %dim.wanted.at = getelementptr i64, ptr %dims, i64 %axis
+  %dim.wanted = load i64, ptr %dim.wanted.at
+  %dim.ok = icmp eq i64 %dim, %dim.wanted
+  br i1 %dim.ok, label %next, label %no
+next:
+  %axis.next = add i64 %axis, 1
+  br label %axes
+yes:
+  ret i1 true
+no:
+  ret i1 false
+}
+
+; Whether view `index` shares a byte with an earlier one. Addresses are read as integers from the
+; views, so no pointer is converted.
+define internal i1 @overlaps(ptr %views, i64 %index) {
+entry:
+  %view = getelementptr %Buffer, ptr %views, i64 %index
+  %start = load i64, ptr %view
+  %length.at = getelementptr %Buffer, ptr %view, i64 0, i32 2
+  %length = load i64, ptr %length.at
+  %end = add i64 %start, %length
+  %is.empty = icmp eq i64 %length, 0
+  br i1 %is.empty, label %no, label %earlier
+earlier:
+  %k = phi i64 [ 0, %entry ], [ %k.next, %next ]
+  %is.done = icmp eq i64 %k, %index
+  br i1 %is.done, label %no, label %compare
+compare:
+  %that = getelementptr %Buffer, ptr %views, i64 %k
+  %that.start = load i64, ptr %that
+  %that.length.at = getelementptr %Buffer, ptr %that, i64 0, i32 2
+  %that.length = load i64, ptr %that.length.at
+  %that.end = add i64 %that.start, %that.length
+  %that.some = icmp ne i64 %that.length, 0
+  %begins.before = icmp ult i64 %start, %that.end
+  %ends.after = icmp ult i64 %that.start, %end
+  %crosses = and i1 %begins.before, %ends.after
+  %shares = and i1 %crosses, %that.some
+  br i1 %shares, label %yes, label %next
+next:
+  %k.next = add i64 %k, 1
+  br label %earlier
+yes:
+  ret i1 true
+no:
+  ret i1 false
+}
+"""
+
+_ENTRIES = f"""
+define ptr @ostinato_call_bound(ptr %self, ptr %unused) {{
+  %context = call ptr @context_of(ptr %self)
+  %table = getelementptr %Bound, ptr %context, i64 0, i32 3
+  %status = call i64 @invoke(ptr %context, ptr %table)
+  %result = call ptr @answer(i64 %status)
+  ret ptr %result
+}}
+
+define ptr @ostinato_call(ptr %self, ptr %arguments, i64 %given) {{
+entry:
+  %context = call ptr @context_of(ptr %self)
+  %inputs.at = getelementptr %Context, ptr %context, i64 0, i32 3
+  %inputs = load i64, ptr %inputs.at
+  %count.at = getelementptr %Context, ptr %context, i64 0, i32 4
+  %count = load i64, ptr %count.at
+  %specs = getelementptr %Context, ptr %context, i64 1
+  %ndarray.at = getelementptr %Context, ptr %context, i64 0, i32 7
+  %ndarray = load ptr, ptr %ndarray.at
+  %is.complete = icmp eq i64 %given, %count
+  br i1 %is.complete, label %begin, label %miscounted
+miscounted:
+  %refusal = call ptr @answer(i64 -1)
+  ret ptr %refusal
+begin:
+  %views = alloca %Buffer, i64 %count
+  %entries = add i64 %count, 2
+  %table = alloca ptr, i64 %entries
+  br label %acquire
+acquire:
+  %i = phi i64 [ 0, %begin ], [ %i.next, %accepted ]
+  %is.last = icmp eq i64 %i, %count
+  br i1 %is.last, label %run, label %identify
+identify:
+  %argument.at = getelementptr ptr, ptr %arguments, i64 %i
+  %argument = load ptr, ptr %argument.at
+  %type = call ptr @PyObject_Type(ptr %argument)
+  call void @Py_DecRef(ptr %type)
+  %is.array = icmp eq ptr %type, %ndarray
+  br i1 %is.array, label %borrow, label %release
+borrow:
+  %view = getelementptr %Buffer, ptr %views, i64 %i
+  %is.input = icmp ult i64 %i, %inputs
+  %flags = select i1 %is.input, i32 {_READ}, i32 {_WRITE}
+  %failure = call i32 @PyObject_GetBuffer(ptr %argument, ptr %view, i32 %flags)
+  %is.borrowed = icmp eq i32 %failure, 0
+  %i.next = add i64 %i, 1
+  br i1 %is.borrowed, label %check, label %not.borrowed
+not.borrowed:
+  call void @PyErr_Clear()
+  br label %release
+check:
+  %spec = getelementptr %Spec, ptr %specs, i64 %i
+  %is.fit = call i1 @fits(ptr %view, ptr %spec)
+  br i1 %is.fit, label %aliasing, label %release
+aliasing:
+  br i1 %is.input, label %accepted, label %output
+output:
+  %is.shared = call i1 @overlaps(ptr %views, i64 %i)
+  br i1 %is.shared, label %release, label %accepted
+accepted:
+  %buffer = load ptr, ptr %view
+  %slot = getelementptr ptr, ptr %table, i64 %i
+  store ptr %buffer, ptr %slot
+  br label %acquire
+run:
+  %constants.at = getelementptr %Context, ptr %context, i64 0, i32 5
+  %constants = load ptr, ptr %constants.at
+  %constants.slot = getelementptr ptr, ptr %table, i64 %count
+  store ptr %constants, ptr %constants.slot
+  %arena.at = getelementptr %Context, ptr %context, i64 0, i32 6
+  %arena = load ptr, ptr %arena.at
+  %arena.index = add i64 %count, 1
+  %arena.slot = getelementptr ptr, ptr %table, i64 %arena.index
+  store ptr %arena, ptr %arena.slot
+  %code = call i64 @invoke(ptr %context, ptr %table)
+  br label %release
+release:
+  %borrowed = phi i64 [ %i, %identify ], [ %i, %not.borrowed ], [ %i.next, %check ],
+                      [ %i.next, %output ], [ %count, %run ]
+  %status = phi i64 [ -1, %identify ], [ -1, %not.borrowed ], [ -1, %check ],
+                    [ -1, %output ], [ %code, %run ]
+  br label %give.back
+give.back:
+  %k = phi i64 [ 0, %release ], [ %k.next, %give.one ]
+  %is.returned = icmp eq i64 %k, %borrowed
+  br i1 %is.returned, label %done, label %give.one
+give.one:
+  %lent = getelementptr %Buffer, ptr %views, i64 %k
+  call void @PyBuffer_Release(ptr %lent)
+  %k.next = add i64 %k, 1
+  br label %give.back
+done:
+  %result = call ptr @answer(i64 %status)
+  ret ptr %result
+}}
+"""
+
+
+def assembly(flushing: bool) -> str:
+    """The module's text; `flushing` says whether the machine has an MXCSR register (x86-64)."""
+    return _TYPES + (_INVOKE_FLUSHING if flushing else _INVOKE_PLAIN) + _HELPERS + _ENTRIES
