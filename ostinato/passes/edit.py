@@ -1,0 +1,96 @@
+"""The edits that passes share. Each keeps the model valid, graph outputs and nested uses included."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+
+from ostinato.model.graphs import subgraphs
+
+
+def add_constant(model: ir.Model, name: str, contents: np.ndarray | ir.TensorProtocol) -> ir.Value:
+    """A new initializer of the main graph, where every nested graph can read it too.
+
+    `name` must be free in the whole model.
+    """
+    tensor = ir.tensor(contents) if isinstance(contents, np.ndarray) else contents
+    value = ir.Value(
+        name=name,
+        type=ir.TensorType(tensor.dtype),
+        shape=ir.Shape(tensor.shape),
+        const_value=tensor,
+    )
+    tensor.name = name
+    model.graph.initializers.add(value)
+    return value
+
+
+def replace_value(old: ir.Value, new: ir.Value) -> None:
+    """Let every reader of `old` read `new`, and return it from the graph that returned `old`.
+
+    Graph outputs keep their names. A graph can return a value directly only when one of its own
+    nodes makes it and it is not returned already; otherwise an Identity stands between.
+    """
+    for reader, position in old.uses():
+        reader.replace_input_with(position, new)
+    new.type = new.type or old.type
+    if not old.is_graph_output():
+        new.shape = new.shape or old.shape
+    elif can_return(old.graph, new):
+        new.name, new.type, new.shape = old.name, old.type or new.type, old.shape or new.shape
+        _substitute_output(old, new)
+    else:
+        return_copy(old, new, old.name or "")
+
+
+def can_return(graph: ir.Graph | None, value: ir.Value) -> bool:
+    """Whether `graph` may return `value` in place of another of its outputs."""
+    maker = value.producer()
+    return maker is not None and maker.graph is graph and not value.is_graph_output()
+
+
+def return_copy(old: ir.Value, source: ir.Value, name: str) -> None:
+    """Return `Identity(source)`, called `name`, from the graph that returned `old`."""
+    graph = old.graph
+    assert graph is not None
+    copy = ir.Value(name=name, type=old.type or source.type, shape=old.shape)
+    graph.append(ir.Node("", "Identity", [source], outputs=[copy], name=""))
+    _substitute_output(old, copy)
+
+
+def _substitute_output(old: ir.Value, new: ir.Value) -> None:
+    graph = old.graph
+    assert graph is not None
+    for position, output in enumerate(graph.outputs):
+        if output is old:
+            graph.outputs[position] = new
+
+
+def discard(node: ir.Node) -> None:
+    """Remove a node whose outputs nobody reads, with everything nested in it."""
+    pending = [node]
+    for current in pending:
+        for position in range(len(current.inputs)):
+            current.replace_input_with(position, None)
+        for body in subgraphs(current):
+            pending.extend(body)
+    assert node.graph is not None
+    node.graph.remove(node)
+
+
+def splice(model: ir.Model, body: ir.Graph, before: ir.Node) -> list[ir.Value]:
+    """Move the nodes of `body` in front of the node `before`; returns what `body` returned.
+
+    Readers of the inputs of `body` must have been given other values before. Its initializers
+    move to the main graph.
+    """
+    outputs = list(body.outputs)
+    body.outputs.clear()
+    for value in list(body.initializers.values()):
+        del body.initializers[value.name or ""]
+        model.graph.initializers.add(value)
+    nodes = list(body)
+    body.remove(nodes)
+    assert before.graph is not None
+    before.graph.insert_before(before, nodes)
+    return outputs

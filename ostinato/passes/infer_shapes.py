@@ -1,0 +1,49 @@
+"""Types and shapes that follow from the inputs are written beside the values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import onnx
+import onnx.shape_inference
+import onnx_ir as ir
+
+from ostinato.model.graphs import graphs
+from ostinato.model.normal_form import attribute_graphs
+
+
+def infer_shapes(model: ir.Model) -> int:
+    """Give a type and a shape to values that have none; returns the number of values that got one.
+
+    Matches values that earlier passes made, or whose inputs have become known since. Uses the
+    inference of the onnx package, and runs it only when something is missing. Valid because a
+    shape is a consequence of the graph and changes nothing in it.
+    """
+    bare = {
+        value.name: value
+        for graph in graphs(model)
+        for node in graph
+        for value in node.outputs
+        if value.name and (value.shape is None or value.type is None)
+    }
+    if not bare:
+        return 0
+    inferred = onnx.shape_inference.infer_shapes(ir.to_proto(model))
+    found = 0
+    for info in _infos(inferred.graph):
+        value = bare.get(info.name)
+        if value is None:
+            continue
+        type_, shape = value.type, value.shape
+        ir.serde.deserialize_value_info_proto(info, value)
+        found += (type_, shape) != (value.type, value.shape)
+    return found
+
+
+def _infos(graph: onnx.GraphProto) -> Iterator[onnx.ValueInfoProto]:
+    yield from graph.value_info
+    yield from graph.output
+    for node in graph.node:
+        for attribute in node.attribute:
+            for body in attribute_graphs(attribute):
+                yield from _infos(body)

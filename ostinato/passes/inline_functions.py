@@ -1,0 +1,56 @@
+"""Calls of model-local functions become the nodes of the function."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+import onnx_ir.passes.common
+
+from ostinato.errors import ModelError, UnsupportedError
+from ostinato.model.graphs import graphs
+from ostinato.model.names import make_names_unique
+
+
+def inline_functions(model: ir.Model) -> int:
+    """Inline every model-local function and drop the functions; returns the number of calls.
+
+    Matches a node that names a function stored in the model, in any graph and in other functions.
+    Makes a copy of the function's nodes with the node's inputs and attributes in place of the
+    function's. Valid because that is the definition of a call (ONNX IR, "Functions").
+
+    Raises `ModelError` for functions that call each other in a circle and `UnsupportedError` for
+    one that was written for another operator set than the model's.
+    """
+    if not model.functions:
+        return 0
+    domains = {function.domain for function in model.functions.values()}
+    _return_own_values(model)
+    calls = sum(node.op_identifier() in model.functions for graph in graphs(model) for node in graph)
+    try:
+        onnx_ir.passes.common.InlinePass()(model)
+    except onnx_ir.passes.PreconditionError as error:
+        raise ModelError(f"functions call each other in a circle: {error}") from error
+    except (ValueError, RuntimeError, AssertionError) as error:
+        names = ", ".join(sorted(function.name for function in model.functions.values()))
+        raise UnsupportedError(names, "function call", str(error.__cause__ or error)) from error
+    model.functions.clear()
+    used = {node.domain for graph in graphs(model) for node in graph}
+    for domain in domains - used - {""}:
+        model.opset_imports.pop(domain, None)
+    make_names_unique(model)
+    return calls
+
+
+def _return_own_values(model: ir.Model) -> None:
+    """Put an Identity behind each function output that is an input, or repeats another output.
+
+    The inliner gives the value that a function returns the name of the caller's value; without
+    this it would rename an input of the caller.
+    """
+    for function in model.functions.values():
+        seen: set[ir.Value] = set()
+        for position, value in enumerate(function.outputs):
+            if value.is_graph_input() or value in seen:
+                copy = ir.Value(name=f"{value.name}_output_{position}", type=value.type)
+                function.append(ir.Node("", "Identity", [value], outputs=[copy], name=""))
+                function.outputs[position] = copy
+            seen.add(value)

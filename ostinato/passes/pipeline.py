@@ -1,0 +1,104 @@
+"""The passes, in the order they run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+
+import onnx_ir as ir
+
+from ostinato.passes.constant_folding import constant_folding
+from ostinato.passes.dead_code import dead_code
+from ostinato.passes.eliminate_identity import eliminate_identity
+from ostinato.passes.fold_if import fold_if
+from ostinato.passes.infer_shapes import infer_shapes
+from ostinato.passes.inline_functions import inline_functions
+from ostinato.passes.lift_constants import lift_constants
+from ostinato.passes.merge_common_subexpressions import merge_common_subexpressions
+from ostinato.passes.recurrent import expand_recurrent
+from ostinato.passes.single_step_scan import single_step_scan
+
+
+@dataclass(frozen=True)
+class Pass:
+    """A rewrite of a model in place. `function` returns how many places it changed."""
+
+    name: str
+    function: Callable[[ir.Model], int]
+    sentence: str
+    repeat: bool = True
+
+
+PASSES: tuple[Pass, ...] = (
+    Pass(
+        "inline_functions",
+        inline_functions,
+        "Calls of model-local functions become the nodes of the function.",
+        repeat=False,
+    ),
+    Pass(
+        "lift_constants",
+        lift_constants,
+        "Constants of every spelling and scope become initializers of the main graph.",
+        repeat=False,
+    ),
+    Pass(
+        "recurrent_to_scan",
+        expand_recurrent,
+        "RNN, GRU and LSTM become a Scan with a plain body.",
+        repeat=False,
+    ),
+    Pass(
+        "infer_shapes",
+        infer_shapes,
+        "Types and shapes that follow from the inputs are written beside the values.",
+    ),
+    Pass(
+        "constant_folding",
+        constant_folding,
+        "Nodes that move or compute constants exactly become constants.",
+    ),
+    Pass("fold_if", fold_if, "An If whose condition is known becomes the branch that is taken."),
+    Pass("single_step_scan", single_step_scan, "A Scan that runs exactly once becomes its body."),
+    Pass("eliminate_identity", eliminate_identity, "Nodes that return their input are removed."),
+    Pass(
+        "merge_common_subexpressions",
+        merge_common_subexpressions,
+        "Equal constants and equal computations are kept once.",
+    ),
+    Pass("dead_code", dead_code, "What no output depends on is removed."),
+)
+
+# Each round of the repeated passes can only reveal work one level of nesting deeper.
+_MOST_ROUNDS = 16
+
+Observer = Callable[[str, ir.Model], None]
+
+
+def pass_names() -> tuple[str, ...]:
+    """The names of all passes, in order."""
+    return tuple(item.name for item in PASSES)
+
+
+def run_passes(
+    model: ir.Model, disable: Collection[str] = (), observer: Observer | None = None
+) -> dict[str, int]:
+    """Run all passes on `model`, in place, but those named in `disable`.
+
+    The passes marked `repeat` run again until none of them finds anything. Returns how many
+    places each pass changed; `observer(name, model)` is called after each pass that did.
+    """
+    enabled = [item for item in PASSES if item.name not in disable]
+    changes = dict.fromkeys((item.name for item in enabled), 0)
+    for round_number in range(_MOST_ROUNDS):
+        before = sum(changes.values())
+        for item in enabled:
+            if round_number and not item.repeat:
+                continue
+            changed = item.function(model)
+            changes[item.name] += changed
+            if changed and observer is not None:
+                observer(item.name, model)
+        if sum(changes.values()) == before:
+            break
+    return changes
