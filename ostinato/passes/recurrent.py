@@ -14,14 +14,16 @@ import onnx_ir as ir
 
 from ostinato.errors import UnsupportedError
 from ostinato.model.attributes import describe
+from ostinato.model.names import Names
+from ostinato.model.schema import opset_of
 from ostinato.passes.recurrent_cells import Parameters, Step, gru, lstm, rnn
 from ostinato.passes.recurrent_node import (
     Recurrent,
     is_recurrent,
     read_recurrent,
 )
-from ostinato.passes.recurrent_opset import default_opset, raise_opset
-from ostinato.passes.recurrent_writer import Names, Operand, Writer
+from ostinato.passes.recurrent_opset import raise_opset
+from ostinato.passes.recurrent_writer import Operand, Writer
 
 
 def expand_recurrent(model: ir.Model) -> int:
@@ -43,7 +45,7 @@ def expand_recurrent(model: ir.Model) -> int:
     nodes = [n for n in ir.traversal.RecursiveGraphIterator(model.graph) if is_recurrent(n)]
     if not nodes:
         return 0
-    version = default_opset(model)
+    version = opset_of(model)
     for node in nodes:
         read_recurrent(node, version)
     opset = raise_opset(model, frozenset(nodes))
@@ -84,11 +86,7 @@ def _expand(recurrent: Recurrent, writer: Writer, used: Sequence[str]) -> list[i
         writer.nodes.extend(part.nodes)
         for name in used:
             made[name].append(results[name])
-    sequence_axis = 2 if recurrent.layout else 1
-    return [
-        _join(writer, made[name], sequence_axis if name == "Y" else recurrent.direction_axis, name)
-        for name in used
-    ]
+    return [_join(recurrent, writer, name, made[name]) for name in used]
 
 
 def _cell(recurrent: Recurrent, writer: Writer, d: int) -> Step:
@@ -141,9 +139,8 @@ def _initial_states(recurrent: Recurrent, writer: Writer) -> list[list[ir.Value]
 
 
 def _zero_state(recurrent: Recurrent, writer: Writer) -> ir.Value:
-    batch = recurrent.x_dimension(recurrent.batch_axis)
-    h = recurrent.hidden_size
-    if isinstance(batch, int):
+    batch, h = recurrent.x_size(recurrent.batch_axis), recurrent.hidden_size
+    if batch is not None:
         return writer.value(np.zeros((batch, h), recurrent.dtype.numpy()), "zero_state")
     sizes: list[Operand] = [
         writer.size(recurrent.x, recurrent.batch_axis),
@@ -186,10 +183,10 @@ def _write_scan(
     Time runs over the padding too, and a row's state stays what it is there: that is the reverse
     of a row's own steps when Scan runs from the end, and it reads nothing that was padded.
     """
-    batch, h = recurrent.x_dimension(recurrent.batch_axis), recurrent.hidden_size
+    batch, h = recurrent.x_size(recurrent.batch_axis), recurrent.hidden_size
     body = writer.within("body")
     states = [body.declare(letter, [batch, h]) for letter in recurrent.kind.states]
-    x = body.declare("x", None if recurrent.x.shape is None else [batch, recurrent.x.shape[2]])
+    x = body.declare("x", [batch, recurrent.x_size(2)])
     inputs, scanned = [*states, x], [recurrent.x]
     results = list(step(body, x, tuple(states)))
     if valid is not None:
@@ -234,8 +231,17 @@ def _scan_attributes(
     return attributes
 
 
-def _join(writer: Writer, parts: Sequence[ir.Value], axis: int, name: str) -> ir.Value:
-    """The directions `parts` side by side on a new `axis`."""
+def _join(
+    recurrent: Recurrent, writer: Writer, name: str, parts: Sequence[ir.Value]
+) -> ir.Value:
+    """The output `name` from the results of every direction, side by side on a new axis."""
+    axis = recurrent.direction_axis
+    shape = [recurrent.x_size(recurrent.batch_axis), recurrent.hidden_size]
+    if name == "Y":
+        axis += 1
+        shape.insert(recurrent.time_axis, recurrent.x_size(recurrent.time_axis))
+    shape.insert(axis, len(recurrent.directions))
     joined = writer.concat([writer.unsqueeze(part, (axis,), name) for part in parts], axis, name)
     assert isinstance(joined, ir.Value)
+    joined.shape = ir.Shape(shape)
     return joined

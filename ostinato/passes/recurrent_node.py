@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 import onnx_ir as ir
-from onnx import defs
 
 from ostinato.errors import ShapeError
 from ostinato.model.attributes import Attributes, describe
+from ostinato.model.schema import since_version
+from ostinato.model.values import constant_array, static_dims
 from ostinato.passes.recurrent_activations import Activation, read_activations
-from ostinato.passes.recurrent_writer import Dimension, Operand
+from ostinato.passes.recurrent_writer import Operand
 
 _COMMON_INPUTS = ("X", "W", "R", "B", "sequence_lens", "initial_h")
 
@@ -59,14 +60,6 @@ def is_recurrent(node: ir.Node) -> bool:
     return node.domain in ("", "ai.onnx") and node.op_type in KINDS
 
 
-def constant_operand(value: ir.Value) -> Operand:
-    """The elements of `value` if no caller of the model can change them, else `value`."""
-    if value.is_graph_input():
-        return value
-    tensor = ir.convenience.get_const_tensor(value)
-    return value if tensor is None else tensor.numpy()
-
-
 @dataclass(frozen=True)
 class Recurrent:
     """A checked RNN, GRU or LSTM node; each attribute is what the operator documents.
@@ -109,7 +102,8 @@ class Recurrent:
     def operand(self, name: str) -> Operand | None:
         """Like `input`, with constants as arrays."""
         value = self.input(name)
-        return None if value is None else constant_operand(value)
+        array = constant_array(value)
+        return value if array is None else array
 
     @property
     def x(self) -> ir.Value:
@@ -126,9 +120,10 @@ class Recurrent:
             if value.uses() or value.is_graph_output()
         }
 
-    def x_dimension(self, axis: int) -> Dimension:
-        """The size of X along `axis` as far as it is known."""
-        return None if self.x.shape is None else self.x.shape[axis]
+    def x_size(self, axis: int) -> int | None:
+        """The size of X along `axis`; None when it is only known at run time."""
+        dims = static_dims(self.x)
+        return None if dims is None else dims[axis]
 
 
 def read_recurrent(node: ir.Node, opset: int) -> Recurrent:
@@ -149,7 +144,7 @@ def read_recurrent(node: ir.Node, opset: int) -> Recurrent:
     for name in ("X", "W", "R"):
         if _input(node, kind, name) is None:
             raise attributes.refuse(f"input {name!r} is required")
-    since = defs.get_schema(node.op_type, opset).since_version
+    since = since_version(node.op_type, node.domain, opset)
     direction = attributes.string("direction", "forward")
     if direction not in _DIRECTIONS:
         raise attributes.refuse(
@@ -191,9 +186,8 @@ def _input(node: ir.Node, kind: Kind, name: str) -> ir.Value | None:
     return node.inputs[index] if index < len(node.inputs) else None
 
 
-def _shape(node: ir.Node, kind: Kind, name: str) -> ir.Shape | None:
-    value = _input(node, kind, name)
-    return None if value is None else value.shape
+def _dims(node: ir.Node, kind: Kind, name: str) -> tuple[int | None, ...] | None:
+    return static_dims(_input(node, kind, name))
 
 
 def _choice(attributes: Attributes, name: str) -> Any:
@@ -205,18 +199,18 @@ def _choice(attributes: Attributes, name: str) -> Any:
 
 def _hidden_size(attributes: Attributes, node: ir.Node, kind: Kind) -> int:
     declared = attributes.int("hidden_size", None)
-    shape = _shape(node, kind, "R")
-    found = shape[2] if shape is not None and len(shape) == 3 else None
-    if declared is None and not isinstance(found, int):
+    dims = _dims(node, kind, "R")
+    found = dims[2] if dims is not None and len(dims) == 3 else None
+    if declared is None and found is None:
         raise attributes.refuse(
             "neither attribute 'hidden_size' nor the shape of input 'R' gives the hidden size"
         )
-    if declared is not None and isinstance(found, int) and declared != found:
+    if declared is not None and found is not None and declared != found:
         raise attributes.refuse(
-            f"attribute 'hidden_size' is {declared}, but input 'R' has shape {shape}"
+            f"attribute 'hidden_size' is {declared}, but input 'R' has shape {list(dims or ())}"
         )
-    size = found if declared is None else declared
-    if not isinstance(size, int) or size < 1:
+    size: int = declared if found is None else found
+    if size < 1:
         raise attributes.refuse(f"the hidden size is {size}, expected 1 or more")
     return size
 
@@ -255,24 +249,25 @@ def _check_shapes(
     }
     sizes: dict[str, int] = {}
     for name in kind.inputs:
-        shape = _shape(node, kind, name)
-        if shape is None:
+        dims = _dims(node, kind, name)
+        if dims is None:
             continue
         expected = [
             sizes.get(dim, dim) if isinstance(dim, str) else dim for dim in documented[name]
         ]
-        agree = len(expected) == len(shape) and all(
-            not isinstance(want, int) or not isinstance(got, int) or want == got
-            for want, got in zip(expected, shape, strict=True)
+        agree = len(expected) == len(dims) and all(
+            isinstance(want, str) or got is None or want == got
+            for want, got in zip(expected, dims, strict=True)
         )
         if not agree:
-            shown = ", ".join(str(dim) for dim in expected)
+            shown = ", ".join(map(str, expected))
+            found = ", ".join("?" if dim is None else str(dim) for dim in dims)
             raise ShapeError(
-                f"node {describe(node)!r} ({node.op_type}): input {name!r} has shape {shape}, "
+                f"node {describe(node)!r} ({node.op_type}): input {name!r} has shape [{found}], "
                 f"expected [{shown}]"
             )
-        for dim, got in zip(documented[name], shape, strict=True):
-            if isinstance(dim, str) and isinstance(got, int):
+        for dim, got in zip(documented[name], dims, strict=True):
+            if isinstance(dim, str) and got is not None:
                 sizes[dim] = got
 
 
@@ -282,15 +277,14 @@ def _sequence_lens(
     value = _input(node, kind, "sequence_lens")
     if value is None:
         return None
-    lengths = constant_operand(value)
-    if isinstance(lengths, ir.Value):
-        return lengths
-    shape = _shape(node, kind, "X")
-    longest = None if shape is None else shape[layout]
-    known = isinstance(longest, int)
-    if np.any(lengths < 0) or (known and np.any(lengths > longest)):
+    lengths = constant_array(value)
+    if lengths is None:
+        return value
+    dims = _dims(node, kind, "X")
+    longest = None if dims is None else dims[layout]
+    if np.any(lengths < 0) or (longest is not None and np.any(lengths > longest)):
         raise attributes.refuse(
             f"input 'sequence_lens' is {lengths.tolist()}, expected lengths from 0 to "
-            f"{longest if known else 'that of the sequence'}"
+            f"{'that of X' if longest is None else longest}"
         )
-    return None if known and np.all(lengths == longest) else lengths
+    return None if longest is not None and np.all(lengths == longest) else lengths

@@ -5,8 +5,9 @@ from __future__ import annotations
 import onnx_ir as ir
 from onnx import defs
 
-from ostinato.errors import ModelError, UnsupportedError
+from ostinato.errors import UnsupportedError
 from ostinato.model.attributes import describe
+from ostinato.model.schema import opset_of
 
 SCAN_OPSET = 9
 SCAN_IR_VERSION = 4  # the first in which an initializer need not be a graph input as well
@@ -17,17 +18,6 @@ _DROPPED_WITH_DEFAULT = {"broadcast", "spatial"}
 _CHANGED_MEANING = {("PRelu", 1), ("PRelu", 6)}
 
 
-def default_opset(model: ir.Model) -> int:
-    """The version of the `ai.onnx` domain that `model` imports.
-
-    Raises `ModelError` when it imports none.
-    """
-    for domain in ("", "ai.onnx"):
-        if domain in model.opset_imports:
-            return model.opset_imports[domain]
-    raise ModelError("the model imports no version of the ai.onnx operator set")
-
-
 def raise_opset(model: ir.Model, except_for: frozenset[ir.Node]) -> int:
     """Raise `model` in place to opset 9 if it is older, and return the opset it then imports.
 
@@ -36,13 +26,12 @@ def raise_opset(model: ir.Model, except_for: frozenset[ir.Node]) -> int:
     Nodes of `except_for` are about to be replaced and are not looked at. Raises
     `UnsupportedError` for the first other node whose operator changed; nothing is modified then.
     """
-    opset = default_opset(model)
+    opset = opset_of(model)
     if opset < SCAN_OPSET:
         for node in ir.traversal.RecursiveGraphIterator(model.graph):
             if node.domain in ("", "ai.onnx") and node not in except_for:
                 _check_unchanged(node, opset)
-        domain = "" if "" in model.opset_imports else "ai.onnx"
-        model.opset_imports[domain] = opset = SCAN_OPSET
+        model.opset_imports[""] = opset = SCAN_OPSET
     model.ir_version = max(model.ir_version, SCAN_IR_VERSION)
     return opset
 

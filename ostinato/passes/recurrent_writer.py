@@ -15,31 +15,11 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
+from ostinato.model.names import Names
+from ostinato.model.values import static_dims
+
 Array: TypeAlias = npt.NDArray[Any]
 Operand: TypeAlias = "Array | ir.Value"
-Dimension: TypeAlias = "int | ir.SymbolicDim | None"
-
-
-class Names:
-    """Names that no value and no node of the model has, in any of its scopes."""
-
-    def __init__(self, model: ir.Model) -> None:
-        self._taken: set[str | None] = set()
-        for graph in model.graphs():
-            self._taken.update(value.name for value in graph.inputs)
-            self._taken.update(graph.initializers)
-            for node in graph:
-                self._taken.add(node.name)
-                self._taken.update(value.name for value in node.outputs)
-
-    def fresh(self, wanted: str) -> str:
-        """`wanted`, or `wanted` with the first number behind it that makes it unique."""
-        name, count = wanted, 0
-        while name in self._taken:
-            count += 1
-            name = f"{wanted}_{count}"
-        self._taken.add(name)
-        return name
 
 
 class Writer:
@@ -68,7 +48,7 @@ class Writer:
         return self._names.fresh(f"{self.prefix}/{role}")
 
     def declare(
-        self, role: str, shape: Sequence[Dimension] | None, dtype: ir.DataType | None = None
+        self, role: str, shape: Sequence[int | None] | None, dtype: ir.DataType | None = None
     ) -> ir.Value:
         """A new value without a producer, for the inputs of a body."""
         return ir.Value(
@@ -196,8 +176,9 @@ class Writer:
 
     def positions(self, x: ir.Value, axis: int) -> Operand:
         """The indices 0, 1, ... along `axis` of `x`: int64, shape `[size]`."""
-        known = None if x.shape is None else x.shape[axis]
-        if isinstance(known, int):
+        dims = static_dims(x)
+        known = None if dims is None else dims[axis]
+        if known is not None:
             return np.arange(known, dtype=np.int64)
         length = self.size(x, axis)
         if self.opset >= 11:

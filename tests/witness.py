@@ -1,0 +1,124 @@
+"""onnxruntime as a second witness, in a process of its own because it can abort.
+
+One worker process serves all calls and is started anew after it dies. Messages are pickles with
+their length in front, over the worker's standard input and output.
+"""
+
+from __future__ import annotations
+
+import atexit
+import importlib.util
+import os
+import pickle
+import struct
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping
+from typing import Any, BinaryIO
+
+import numpy as np
+
+TIMEOUT_SECONDS = 60
+
+
+class WitnessError(Exception):
+    """onnxruntime refused the model or the feeds, crashed, or did not answer in time."""
+
+
+def run(
+    model: bytes, feeds: Mapping[str, np.ndarray], *, optimized: bool = False
+) -> list[np.ndarray]:
+    """The outputs of the serialised `model` as onnxruntime computes them on one thread.
+
+    `optimized` turns its graph optimisations on. Skips the calling test where onnxruntime is not
+    installed. Raises `WitnessError` with onnxruntime's message, or with the signal that ended it.
+    """
+    if importlib.util.find_spec("onnxruntime") is None:
+        import pytest
+
+        pytest.skip("onnxruntime is not installed")
+    ok, answer = _ask((model, dict(feeds), optimized))
+    if not ok:
+        raise WitnessError(answer)
+    return answer
+
+
+_worker: subprocess.Popen[bytes] | None = None
+
+
+def _ask(request: Any) -> tuple[bool, Any]:
+    global _worker
+    if _worker is None or _worker.poll() is not None:
+        _worker = subprocess.Popen(
+            [sys.executable, __file__],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
+    assert _worker.stdin is not None and _worker.stdout is not None
+    watchdog = threading.Timer(TIMEOUT_SECONDS, _worker.kill)
+    watchdog.start()
+    try:
+        _send(_worker.stdin, request)
+        answer: tuple[bool, Any] = _receive(_worker.stdout)
+    except (EOFError, BrokenPipeError):
+        return False, f"onnxruntime ended with code {_worker.wait()}"
+    finally:
+        watchdog.cancel()
+    return answer
+
+
+@atexit.register
+def _stop() -> None:
+    if _worker is not None:
+        _worker.kill()
+
+
+def _send(stream: BinaryIO, message: Any) -> None:
+    data = pickle.dumps(message)
+    stream.write(struct.pack("<Q", len(data)) + data)
+    stream.flush()
+
+
+def _receive(stream: BinaryIO) -> Any:
+    header = stream.read(8)
+    if len(header) < 8:
+        raise EOFError
+    (length,) = struct.unpack("<Q", header)
+    data = stream.read(length)
+    if len(data) < length:
+        raise EOFError
+    return pickle.loads(data)
+
+
+def _serve() -> None:
+    """Answer requests until the standard input ends."""
+    # What the library prints must not get between the messages.
+    replies = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    import onnxruntime
+
+    onnxruntime.set_default_logger_severity(4)
+    levels = onnxruntime.GraphOptimizationLevel
+    while True:
+        try:
+            model, feeds, optimized = _receive(sys.stdin.buffer)
+        except EOFError:
+            return
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = options.inter_op_num_threads = 1
+        level = levels.ORT_ENABLE_ALL if optimized else levels.ORT_DISABLE_ALL
+        options.graph_optimization_level = level
+        try:
+            session = onnxruntime.InferenceSession(
+                model, options, providers=["CPUExecutionProvider"]
+            )
+            answer = True, session.run(None, feeds)
+        except Exception as error:
+            answer = False, f"{type(error).__name__}: {error}"
+        _send(replies, answer)
+
+
+if __name__ == "__main__":
+    _serve()
