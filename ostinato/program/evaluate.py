@@ -1,0 +1,133 @@
+"""What every expression means, in NumPy: the arithmetic that all other stages must reproduce.
+
+Results are those of IEEE 754 with rounding to nearest even, bit for bit (the bits of a NaN are not
+specified). There is no promotion: every operation is done in the dtype of its node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ostinato.errors import OstinatoError
+from ostinato.program.expr import FLOATS, Cast, Const, Expr, Op, dtype_of, walk
+from ostinato.program.functions import expand
+from ostinato.program.fused import fma
+
+Array = npt.NDArray[Any]
+
+
+def evaluate(root: Expr, leaf: Callable[[Expr], Array]) -> Array:
+    """The value of `root`; `leaf` gives those of Load, Index, Extent and Reduced nodes.
+
+    Arrays broadcast against each other. Raises OstinatoError for an unknown operation.
+    """
+    memo: dict[Expr, Array] = {}
+    with np.errstate(all="ignore"):
+        for node in walk(expanded := expand(root)):
+            memo[node] = _node(node, memo, leaf)
+    return memo[expanded]
+
+
+def _node(node: Expr, memo: dict[Expr, Array], leaf: Callable[[Expr], Array]) -> Array:
+    if isinstance(node, Const):
+        return np.asarray(node.value, node.dtype)
+    if isinstance(node, Cast):
+        return convert(memo[node.value], node.dtype)
+    if not isinstance(node, Op):
+        return np.asarray(leaf(node), dtype_of(node))
+    args = [memo[arg] for arg in node.args]
+    if node.name == "bitcast":
+        return args[0].view(node.dtype)
+    if node.name not in OPERATIONS:
+        raise OstinatoError(f"unknown operation {node.name!r} of {len(args)} arguments")
+    return np.asarray(OPERATIONS[node.name](*args), node.dtype)
+
+
+def convert(value: Array, dtype: str) -> Array:
+    """Number conversion: integers wrap, floats saturate toward zero and NaN becomes 0."""
+    if dtype == "bool":
+        return np.asarray(value != 0)
+    if value.dtype.kind != "f" or dtype in FLOATS:
+        return value.astype(dtype)
+    limits = np.iinfo(dtype)
+    # Both powers of two are exact in either float format, unlike the largest integer.
+    low, high = (value.dtype.type(float(v)) for v in (limits.min, limits.max + 1))
+    inside = (value > low) & (value < high)
+    result = np.where(inside, value, 0).astype(dtype)
+    result = np.where(value <= low, dtype_value(limits.min, dtype), result)
+    return np.where(value >= high, dtype_value(limits.max, dtype), result)
+
+
+def dtype_value(value: int, dtype: str) -> Any:
+    """A NumPy scalar."""
+    return np.dtype(dtype).type(value)
+
+
+def _divide(a: Array, b: Array) -> Array:
+    if a.dtype.kind == "f":
+        return np.asarray(a / b)
+    safe = np.where(b == 0, dtype_value(1, str(b.dtype)), b)
+    toward_zero = (a - np.fmod(a, safe)) // safe
+    return np.where(b == 0, dtype_value(0, str(a.dtype)), toward_zero)
+
+
+def _modulo(a: Array, b: Array) -> Array:
+    if a.dtype.kind == "f":
+        return np.asarray(np.fmod(a, b))
+    safe = np.where(b == 0, dtype_value(1, str(b.dtype)), b)
+    return np.where(b == 0, dtype_value(0, str(a.dtype)), np.remainder(a, safe))
+
+
+def _shift(a: Array, count: Array, function: Callable[[Array, Array], Array]) -> Array:
+    bits = 8 * a.dtype.itemsize
+    unsigned = np.dtype(f"uint{bits}")
+    distance = count.view(unsigned)
+    shifted = function(a.view(unsigned), np.minimum(distance, unsigned.type(bits - 1)))
+    return np.where(distance < bits, shifted, unsigned.type(0)).view(a.dtype)
+
+
+def _extreme(a: Array, b: Array, function: Any, smaller: bool) -> Array:
+    """NaN if either is; -0 is less than +0 (IEEE 754-2019 minimum and maximum)."""
+    result = function(a, b)
+    if a.dtype.kind != "f":
+        return np.asarray(result)
+    negative = (np.signbit(a) | np.signbit(b)) if smaller else (np.signbit(a) & np.signbit(b))
+    zero = np.where(negative, a.dtype.type(-0.0), a.dtype.type(0.0))
+    return np.where((a == 0) & (b == 0), zero, result)
+
+
+OPERATIONS: dict[str, Callable[..., Any]] = {
+    "add": np.add,
+    "sub": np.subtract,
+    "mul": np.multiply,
+    "div": _divide,
+    "mod": _modulo,
+    "fma": fma,
+    "neg": np.negative,
+    "abs": np.abs,
+    "sqrt": np.sqrt,
+    "min": partial(_extreme, function=np.minimum, smaller=True),
+    "max": partial(_extreme, function=np.maximum, smaller=False),
+    "floor": np.floor,
+    "ceil": np.ceil,
+    "rint": np.rint,
+    "trunc": np.trunc,
+    "eq": np.equal,
+    "ne": np.not_equal,
+    "lt": np.less,
+    "le": np.less_equal,
+    "gt": np.greater,
+    "ge": np.greater_equal,
+    "and": np.bitwise_and,
+    "or": np.bitwise_or,
+    "xor": np.bitwise_xor,
+    "not": np.invert,
+    "shl": partial(_shift, function=np.left_shift),
+    "shr": partial(_shift, function=np.right_shift),
+    "select": np.where,
+}

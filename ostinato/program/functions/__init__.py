@@ -1,0 +1,67 @@
+"""Scalar functions, each defined once as an expression of primitives.
+
+The interpreter and the code generator both expand these definitions, so they give the same bits. All
+are free of branches and tables: compare, select, integer arithmetic and bit casts, which vectors can do.
+NaN gives NaN, infinities and signed zeros follow C99 annex F, underflow is gradual.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+
+from ostinato.errors import OstinatoError
+from ostinato.program.expr import FLOATS, Expr, Op, rewrite
+from ostinato.program.functions.circular import acos, asin, atan, cos, sin, tan
+from ostinato.program.functions.error import erf
+from ostinato.program.functions.exponential import (
+    cosh,
+    exp,
+    expm1,
+    sigmoid,
+    sinh,
+    softplus,
+    tanh,
+)
+from ostinato.program.functions.logarithm import acosh, asinh, atanh, log, log1p
+from ostinato.program.functions.power import pow
+from ostinato.program.functions.value import Value
+
+UNARY: dict[str, Callable[[Value], Value]] = {
+    function.__name__: function
+    for function in (
+        exp, expm1, sigmoid, tanh, sinh, cosh, softplus,
+        log, log1p, asinh, acosh, atanh,
+        sin, cos, tan, asin, acos, atan, erf,
+    )
+}  # fmt: skip
+BINARY: dict[str, Callable[[Value, Value], Value]] = {"pow": pow}
+
+NAMES = frozenset(UNARY) | frozenset(BINARY)
+ARITY = dict.fromkeys(UNARY, 1) | dict.fromkeys(BINARY, 2)
+
+
+def define(name: str, args: tuple[Expr, ...], dtype: str) -> Expr:
+    """The value of function `name` in terms of `args`, made of primitives only.
+
+    dtype: "float32" or "float64", that of the arguments and of the result.
+    Raises OstinatoError for an unknown function or another dtype.
+    """
+    if dtype not in FLOATS:
+        raise OstinatoError(f"function {name!r} is defined for float32 and float64, not for {dtype}")
+    if ARITY.get(name) != len(args):
+        raise OstinatoError(f"there is no function {name!r} of {len(args)} arguments")
+    values = map(Value, args)
+    return (UNARY[name](*values) if name in UNARY else BINARY[name](*values)).expr
+
+
+@lru_cache(maxsize=4096)
+def expand(root: Expr) -> Expr:
+    """`root` with every function replaced by its definition."""
+
+    def leaf(node: Expr) -> Expr | None:
+        if isinstance(node, Op) and node.name in NAMES:
+            return define(node.name, node.args, node.dtype)
+        return None
+
+    return rewrite(root, leaf)

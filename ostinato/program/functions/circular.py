@@ -1,0 +1,111 @@
+"""Trigonometric functions and their inverses.
+
+Arguments of sin, cos and tan are reduced to `[-pi/4, pi/4]` by subtracting a multiple of `pi/2` that is
+held in three parts (W. J. Cody and W. Waite, 1980). This keeps its accuracy up to `|x| = 1e5` in
+float32 and `1e9` in float64. Beyond, digits are lost with growing arguments, but results stay within
+the range of the function.
+"""
+
+from __future__ import annotations
+
+from math import pi
+
+from ostinato.program.functions.coefficients import ASIN, ATAN, COS, SIN
+from ostinato.program.functions.value import (
+    Value,
+    at_least,
+    at_most,
+    fma,
+    polynomial,
+    select,
+    sign_of,
+    with_sign,
+)
+
+
+def _reduce(x: Value) -> tuple[Value, Value]:
+    """The quadrant, in the lowest bits of an integer, and what is left of x."""
+    form = x.form
+    shifted = fma(x, 2 / pi, form.magic)
+    n = shifted - form.magic
+    r = x
+    for part in form.half_pi:
+        r = fma(n, -part, r)
+    return shifted.bits(), at_least(at_most(r, 0.8), -0.8)
+
+
+def _kernels(r: Value) -> tuple[Value, Value]:
+    """sin and cos of a reduced argument."""
+    square = r * r
+    sine = r * polynomial(square, (1.0, *SIN[r.dtype]))
+    cosine = polynomial(square, (1.0, -0.5, *COS[r.dtype]))
+    return sine, cosine
+
+
+def _quadrant_sign(quadrant: Value, x: Value) -> Value:
+    """Bit 1 of the quadrant, moved to the sign bit."""
+    return (quadrant << (x.form.width - 2)) & x.form.sign
+
+
+def _turn(quadrant: Value, x: Value, sine: Value, cosine: Value) -> Value:
+    """The sine of an angle in this quadrant."""
+    magnitude = select((quadrant & 1).differs(0), cosine, sine)
+    return (magnitude.bits() ^ _quadrant_sign(quadrant, x)).as_float()
+
+
+def sin(x: Value) -> Value:
+    """The sine."""
+    quadrant, r = _reduce(x)
+    return _turn(quadrant, x, *_kernels(r))
+
+
+def cos(x: Value) -> Value:
+    """The cosine: the sine, a quadrant further."""
+    quadrant, r = _reduce(x)
+    return _turn(quadrant + 1, x, *_kernels(r))
+
+
+def tan(x: Value) -> Value:
+    """The tangent: sin / cos, or -cos / sin in odd quadrants."""
+    quadrant, r = _reduce(x)
+    sine, cosine = _kernels(r)
+    odd = (quadrant & 1).differs(0)
+    ratio = select(odd, cosine, sine) / select(odd, sine, cosine)
+    return (ratio.bits() ^ _quadrant_sign(quadrant << 1, x)).as_float()
+
+
+def _asin_parts(x: Value) -> tuple[Value, Value]:
+    """Whether `|x| > 1/2`, and asin of `sqrt((1 - |x|) / 2)` where it is, else of `|x|`."""
+    a = abs(x)
+    far = a > 0.5
+    rest = fma(a, -0.5, 0.5)
+    square = select(far, rest, a * a)
+    root = select(far, rest.sqrt(), a)
+    return far, fma(root * square, polynomial(square, ASIN[x.dtype]), root)
+
+
+def asin(x: Value) -> Value:
+    """The inverse sine; NaN outside [-1, 1]."""
+    far, part = _asin_parts(x)
+    return with_sign(select(far, fma(part, -2.0, pi / 2), part), sign_of(x))
+
+
+def acos(x: Value) -> Value:
+    """The inverse cosine; NaN outside [-1, 1]."""
+    far, part = _asin_parts(x)
+    signed = with_sign(part, sign_of(x))
+    return select(
+        far,
+        fma(signed, 2.0, select(x < 0.0, Value(x.lift(pi)), 0.0)),
+        pi / 2 - signed,
+    )
+
+
+def atan(x: Value) -> Value:
+    """The inverse tangent."""
+    a = abs(x)
+    far = a > 1.0
+    y = select(far, 1.0 / a, a)
+    square = y * y
+    part = fma(y * square, polynomial(square, ATAN[x.dtype]), y)
+    return with_sign(select(far, pi / 2 - part, part), sign_of(x))

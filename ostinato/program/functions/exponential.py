@@ -1,0 +1,131 @@
+"""exp and what is made of it. Underflow is gradual and overflow gives infinity.
+
+All start from `x = n ln 2 + r` with an integer `n` and `|r| <= ln 2 / 2` (W. J. Cody and W. Waite,
+"Software Manual for the Elementary Functions", 1980): `exp(x) = 2**n exp(r)`.
+"""
+
+from __future__ import annotations
+
+from ostinato.program.functions.coefficients import EXP, SINH
+from ostinato.program.functions.logarithm import log1p
+from ostinato.program.functions.value import (
+    Format,
+    Value,
+    at_least,
+    at_most,
+    fma,
+    polynomial,
+    select,
+    sign_of,
+    with_sign,
+)
+
+# Beyond these arguments exp is 0 or infinite, expm1 is -1, cosh is infinite, sigmoid and tanh are 1.
+EXP_RANGE = {"float32": (-104.5, 89.0), "float64": (-746.0, 710.0)}
+EXPM1_LOW = {"float32": -18.0, "float64": -38.0}
+COSH_HIGH = {"float32": 89.5, "float64": 710.6}
+SIGMOID_RANGE = {"float32": (-105.0, 30.0), "float64": (-747.0, 60.0)}
+TANH_HIGH = {"float32": 9.25, "float64": 19.5}
+
+
+def reduce(x: Value, unit: float = 1.0) -> tuple[Value, Value]:
+    """`n`, as an integer in the lowest bits of the first result, and `r`: `x = unit n ln 2 + r`."""
+    form = x.form
+    shifted = fma(x, 1 / (unit * form.ln2), form.magic)
+    n = shifted - form.magic
+    r = fma(n, -unit * form.ln2, x)
+    return shifted.bits(), fma(n, -unit * form.ln2_low, r)
+
+
+def power_of_two(n: Value, form: Format, offset: int = 0) -> Value:
+    """`2**(n + offset)`, which must be a normal number."""
+    return ((n << form.mantissa) + (form.one + (offset << form.mantissa))).as_float()
+
+
+def exp_reduced(r: Value) -> Value:
+    """`exp(r)` for `|r| <= ln 2 / 2`."""
+    return polynomial(r, (1.0, 1.0, *EXP[r.dtype]))
+
+
+def expm1_reduced(r: Value) -> Value:
+    """`exp(r) - 1` for `|r| <= ln 2 / 2`."""
+    return fma(r * r, polynomial(r, EXP[r.dtype]), r)
+
+
+def scale(value: Value, n: Value, large: Value) -> Value:
+    """`value * 2**n` where `2**n` itself need not be representable; `large` tells `n > 0`.
+
+    The first product is normal and therefore exact, so a subnormal result is rounded once.
+    """
+    form = value.form
+    half = (form.bias + 1) // 2
+    step = half << form.mantissa
+    exponent = (n << form.mantissa) + select(large, Value(n.lift(form.one - step)), form.one + step)
+    return value * exponent.as_float() * select(large, Value(value.lift(2.0**half)), 2.0**-half)
+
+
+def exp(x: Value) -> Value:
+    """e to the power of x."""
+    low, high = EXP_RANGE[x.dtype]
+    x = at_least(at_most(x, high), low)
+    n, r = reduce(x)
+    return scale(exp_reduced(r), n, x > 0.0)
+
+
+def expm1(x: Value) -> Value:
+    """`exp(x) - 1` without cancellation next to 0."""
+    form = x.form
+    bounded = at_least(at_most(x, EXP_RANGE[x.dtype][1]), EXPM1_LOW[x.dtype])
+    n, r = reduce(bounded)
+    # Half of the result, since 2**n overflows earlier than the result does.
+    half = power_of_two(n, form, -1)
+    result = 2.0 * fma(half, expm1_reduced(r), half - 0.5)
+    return select(abs(x) < 2.0 ** -(form.mantissa + 2), x, result)
+
+
+def sigmoid(x: Value) -> Value:
+    """`1 / (1 + exp(-x))`, computed as `c / (c + c exp(-x))` with a tiny `c` against overflow."""
+    form = x.form
+    half = (form.bias + 1) // 2
+    low, high = SIGMOID_RANGE[x.dtype]
+    n, r = reduce(at_least(at_most(x, high), low))
+    scaled = (Value(n.lift(form.one - (half << form.mantissa))) - (n << form.mantissa)).as_float()
+    negated = tuple((-1.0) ** k * c for k, c in enumerate((1.0, 1.0, *EXP[x.dtype])))
+    return 2.0**-half / fma(polynomial(r, negated), scaled, 2.0**-half)
+
+
+def tanh(x: Value) -> Value:
+    """`m / (m + 1)` where `m` is half of `exp(2 |x|) - 1`, with the sign of x."""
+    form = x.form
+    n, r = reduce(at_most(abs(x), TANH_HIGH[x.dtype]), 0.5)
+    doubled = tuple(2.0 ** (k + 1) * c for k, c in enumerate(EXP[x.dtype]))
+    reduced = fma(r * r, polynomial(r, doubled), r)
+    power = power_of_two(n, form)
+    m = fma(power, reduced, fma(power, 0.5, -0.5))
+    return with_sign(m / (m + 1.0), sign_of(x))
+
+
+def _half_exp(a: Value) -> Value:
+    """`exp(a) / 2` for `a >= 0`."""
+    n, r = reduce(at_most(a, COSH_HIGH[a.dtype]))
+    return 2.0 * (exp_reduced(r) * power_of_two(n, a.form, -2))
+
+
+def cosh(x: Value) -> Value:
+    """The hyperbolic cosine."""
+    half = _half_exp(abs(x))
+    return half + 0.25 / half
+
+
+def sinh(x: Value) -> Value:
+    """The hyperbolic sine: a polynomial up to 1, where the difference of exponentials cancels."""
+    a = abs(x)
+    square = a * a
+    near = fma(a * square, polynomial(square, SINH[x.dtype]), a)
+    half = _half_exp(a)
+    return with_sign(select(a <= 1.0, near, half - 0.25 / half), sign_of(x))
+
+
+def softplus(x: Value) -> Value:
+    """`log(1 + exp(x))`."""
+    return at_least(x, 0.0) + log1p(exp(-abs(x)))

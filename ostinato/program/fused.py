@@ -1,0 +1,84 @@
+"""Multiply-add with a single rounding, exactly as the hardware does it.
+
+Sums are made exact by TwoSum (D. E. Knuth, TAOCP 2, 4.2.2), products by T. J. Dekker's splitting (1971).
+Rounding an intermediate result to odd keeps the final rounding correct (S. Boldo and G. Melquiond,
+"Emulation of FMA and correctly rounded sums: proved algorithms using rounding to odd", 2008).
+"""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+
+# Magnitudes within which products of float64 can be split without overflow or underflow.
+LARGEST, SMALLEST = 2.0**480, 2.0**-960
+
+
+def fma(a: Array, b: Array, c: Array) -> Array:
+    """`a * b + c` rounded once, for float32 or float64; integers wrap."""
+    if a.dtype == np.float32:
+        return _fma32(a, b, c)
+    return _fma64(a, b, c) if a.dtype == np.float64 else np.asarray(a * b + c)
+
+
+def _two_sum(a: Array, b: Array) -> tuple[Array, Array]:
+    total = a + b
+    shadow = total - a
+    return total, (a - (total - shadow)) + (b - shadow)
+
+
+def _to_odd(total: Array, error: Array) -> Array:
+    """`total + error` rounded to odd, where `total` is that sum rounded to nearest."""
+    total = np.asarray(total)
+    even = (total.view(np.int64) & 1) == 0
+    target = np.where(error > 0, np.inf, -np.inf)
+    move = even & (error != 0) & np.isfinite(total)
+    return np.where(move, np.nextafter(total, target), total)
+
+
+def _fma32(a: Array, b: Array, c: Array) -> Array:
+    # The product of two float32 is exact in float64.
+    product = np.multiply(a, b, dtype=np.float64)
+    return np.asarray(_to_odd(*_two_sum(product, c.astype(np.float64))), np.float32)
+
+
+def _split(a: Array) -> tuple[Array, Array]:
+    scaled = a * (2.0**27 + 1)
+    high = scaled - (scaled - a)
+    return high, a - high
+
+
+def _fma64(a: Array, b: Array, c: Array) -> Array:
+    a, b, c = np.broadcast_arrays(a, b, c)
+    product = a * b
+    result = product + c
+    bounded = (abs(a) < LARGEST) & (abs(b) < LARGEST) & (abs(c) < LARGEST)
+    simple = bounded & (abs(product) > SMALLEST)
+    (a_high, a_low), (b_high, b_low) = _split(a), _split(b)
+    rest = ((a_high * b_high - product) + a_high * b_low + a_low * b_high) + a_low * b_low
+    high, low = _two_sum(c, rest)
+    total, error = _two_sum(product, high)
+    result = np.where(simple, total + _to_odd(*_two_sum(low, error)), result)
+    finite = np.isfinite(a) & np.isfinite(b)
+    result = np.where(finite & ~np.isfinite(c), c, result)
+    hard = finite & np.isfinite(c) & ~simple & (a != 0) & (b != 0)
+    if hard.any():
+        result[hard] = [_exact(*map(float, v)) for v in zip(a[hard], b[hard], c[hard], strict=True)]
+    return np.asarray(result)
+
+
+def _exact(a: float, b: float, c: float) -> float:
+    """The same through rational numbers, for where exponents are extreme."""
+    total = Fraction(a) * Fraction(b) + Fraction(c)
+    if total == 0:
+        return a * b + c if c == 0 else 0.0
+    try:
+        return float(total)
+    except OverflowError:
+        return math.copysign(math.inf, total)
