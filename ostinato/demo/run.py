@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+import ostinato
 from ostinato.demo.signal import (
     FRAME,
     SAMPLE_RATE,
@@ -27,7 +28,6 @@ from ostinato.errors import InputError, OstinatoError
 
 MODEL = Path(__file__).with_name("denoiser.onnx")
 SECONDS = 10.0
-INPUT_SNR_DB = 5.0
 
 OWN, PEER = "ostinato", "onnxruntime"
 
@@ -36,7 +36,7 @@ OWN, PEER = "ostinato", "onnxruntime"
 class DemoResult:
     """What the demo measured and wrote.
 
-    source: "synthetic speech", or the recording's path. noise: what was added to it, at 5 dB.
+    source: "synthetic speech", or the recording's path. noise: what was added to it.
     timing, peer_timing: one model call per frame on one thread; the peer is onnxruntime, None where
     it is not installed. max_difference: largest difference between the masks of the two.
     noisy_path, clean_path: WAV files before and after; spectrogram_path: a picture of both.
@@ -68,33 +68,37 @@ def run_demo(
     progress: Progress | None = None,
     *,
     noise: str = "pink",
+    snr: float = 5.0,
     seed: int = 0,
 ) -> DemoResult:
     """Cleans a noisy signal frame by frame; writes noisy.wav, clean.wav and spectrogram.png.
 
     wav: a 16 kHz recording (channels are averaged), or None for ten seconds of synthetic speech.
-        Noise is added to either at 5 dB: what was there before is the truth to measure by.
+        Noise is added to either: what was there before is the truth to measure by.
     output: folder to write to, made if missing.
-    session_factory: makes a session from the model's path; `ostinato.InferenceSession` by default.
+    session_factory: makes a session, ours or onnxruntime's, from the model's path; by default
+        `ostinato.InferenceSession`.
     progress: called as `progress(frames done, frames in all)` about once per second of signal.
-    noise: one of `ostinato.demo.synthetic.NOISES`.
+    noise: one of `ostinato.demo.synthetic.NOISES`, added at a signal-to-noise ratio of `snr` dB.
     seed: 0 or more, of all random numbers. Training used none of these signals.
 
-    Raises InputError for an unreadable or unsuitable recording and for an unknown noise, and
-    OstinatoError where a package of `ostinato[demo]` is missing.
+    Raises InputError for a recording that is unreadable or unsuitable, for an unknown noise and for
+    an `snr` beyond 60 dB either way; OstinatoError where a package of `ostinato[demo]` is missing.
     """
     soundfile, figures = _require("soundfile"), _require("matplotlib.figure")
     folder = _folder(Path(output))
     rng = np.random.default_rng([1, seed])
     if noise not in NOISES:
         raise InputError(f"noise {noise!r}: expected one of {', '.join(NOISES)}")
+    if not -60 <= snr <= 60:
+        raise InputError(f"snr={snr!r}: expected a ratio from -60 to 60 dB")
     clean = speech(SECONDS, rng) / 20 if wav is None else _read(soundfile, Path(wav))
     seconds = len(clean) / SAMPLE_RATE
-    noisy = mix(clean, NOISES[noise](seconds, rng), INPUT_SNR_DB)
+    noisy = mix(clean, NOISES[noise](seconds, rng), snr)
     level = min(1.0, 0.99 / float(np.abs(noisy).max()))
     clean, noisy = clean * level, noisy * level
 
-    sessions = {OWN: (session_factory or _own_session)(MODEL)}
+    sessions = {OWN: (session_factory or ostinato.InferenceSession)(MODEL)}
     if (peer_session := _peer_session(MODEL)) is not None:
         sessions[PEER] = peer_session
     spectra = analyze(noisy)
@@ -168,10 +172,6 @@ def _read(soundfile: ModuleType, path: Path) -> FloatArray:
             f"recording {str(path)!r}: expected sound, got silence or samples not finite"
         )
     return signal
-
-
-def _own_session(model: Path) -> Any:
-    return importlib.import_module("ostinato").InferenceSession(model)
 
 
 def _peer_session(model: Path) -> Any:

@@ -75,11 +75,11 @@ def gain_db(evaluator, noise, snr, seed):
 
 # Babble is other speech: with one small network and one microphone, little can be told apart.
 @pytest.mark.parametrize(
-    ("noise", "least"), [("white", 7), ("pink", 6), ("coloured", 6), ("hum", 9), ("babble", 1)]
+    ("noise", "least"), [("white", 7), ("pink", 7), ("coloured", 8), ("hum", 10), ("babble", 3)]
 )
 def test_gain_at_five_decibels(evaluator, noise, least):
     assert np.mean([gain_db(evaluator, noise, 5.0, seed) for seed in range(4)]) >= least
 
 
 def test_nearly_clean_speech_is_left_alone(evaluator):
-    assert gain_db(evaluator, "pink", 30.0, 9) > -6
+    assert np.mean([gain_db(evaluator, "pink", 30.0, seed) for seed in range(4)]) >= 0
