@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip -qq --disable-pip-version-check --no-input
+# Folder of the DTLN models, which are not part of this repository (benchmarks/dtln.py).
+DTLN   ?= dtln
 # Timing is pinned to one core where the system can do that and has a second core for the rest.
 PIN    := $(shell command -v taskset >/dev/null 2>&1 && [ "$$(nproc)" -gt 1 ] && echo taskset -c 1)
 
@@ -37,9 +39,11 @@ bench: $(VENV)/.bench-ready
 	@$(PIN) $(BIN)/python -m benchmarks.roofline
 	@$(PIN) $(BIN)/python -m benchmarks.bench_calls
 	@$(PIN) $(BIN)/python -m benchmarks.bench_ops
-	@$(PIN) $(BIN)/python -m benchmarks.bench_dtln
-	@$(PIN) $(BIN)/python -m benchmarks.bench_compile
-	@$(PIN) $(BIN)/python -m benchmarks.bench_memory
+	@if [ -d "$(DTLN)" ]; then \
+	  for part in dtln compile memory; do \
+	    $(PIN) $(BIN)/python -m benchmarks.bench_$$part --models "$(DTLN)" || exit 1; \
+	  done; \
+	else echo "No folder $(DTLN): make bench DTLN=DIR adds the DTLN benchmarks."; fi
 
 lint: $(VENV)/.ready
 	@$(BIN)/ruff check --quiet .

@@ -123,7 +123,9 @@ def table(title: str, *columns: str, left: int = 1) -> rich.table.Table:
     from rich import box
     from rich.table import Table
 
-    result = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
+    result = Table(
+        title=title, title_justify="left", box=box.SIMPLE_HEAD, min_width=min(len(title), 76)
+    )
     for i, column in enumerate(columns):
         if i < left:
             result.add_column(column, overflow="fold")
