@@ -77,7 +77,7 @@ def _store(model: ir.Model, names: Names, value: ir.Value, array: np.ndarray) ->
     name = value.name or ""
     if value.is_graph_output():
         name = names.fresh(f"{name}_constant")
-    replace_value(value, add_constant(model, name, np.ascontiguousarray(array)))
+    replace_value(value, add_constant(model, name, np.asarray(array, order="C")))
 
 
 def _known_sizes(node: ir.Node) -> list[np.ndarray] | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnx_ir as ir
 import onnx_ir.passes.common
 
-from ostinato.errors import ModelError, UnsupportedError
+from ostinato.errors import UnsupportedError
 from ostinato.model.graphs import graphs
 from ostinato.model.names import make_names_unique
 
@@ -17,8 +17,7 @@ def inline_functions(model: ir.Model) -> int:
     Makes a copy of the function's nodes with the node's inputs and attributes in place of the
     function's. Valid because that is the definition of a call (ONNX IR, "Functions").
 
-    Raises `ModelError` for functions that call each other in a circle and `UnsupportedError` for
-    one that was written for another operator set than the model's.
+    Raises `UnsupportedError` for a function written for another operator set than the model's.
     """
     if not model.functions:
         return 0
@@ -27,8 +26,6 @@ def inline_functions(model: ir.Model) -> int:
     calls = sum(node.op_identifier() in model.functions for graph in graphs(model) for node in graph)
     try:
         onnx_ir.passes.common.InlinePass()(model)
-    except onnx_ir.passes.PreconditionError as error:
-        raise ModelError(f"functions call each other in a circle: {error}") from error
     except (ValueError, RuntimeError, AssertionError) as error:
         names = ", ".join(sorted(function.name for function in model.functions.values()))
         raise UnsupportedError(names, "function call", str(error.__cause__ or error)) from error
@@ -41,16 +38,14 @@ def inline_functions(model: ir.Model) -> int:
 
 
 def _return_own_values(model: ir.Model) -> None:
-    """Put an Identity behind each function output that is an input, or repeats another output.
+    """Put an Identity behind each function output that is an input of the function.
 
     The inliner gives the value that a function returns the name of the caller's value; without
     this it would rename an input of the caller.
     """
     for function in model.functions.values():
-        seen: set[ir.Value] = set()
         for position, value in enumerate(function.outputs):
-            if value.is_graph_input() or value in seen:
+            if value.is_graph_input():
                 copy = ir.Value(name=f"{value.name}_output_{position}", type=value.type)
                 function.append(ir.Node("", "Identity", [value], outputs=[copy], name=""))
                 function.outputs[position] = copy
-            seen.add(value)
