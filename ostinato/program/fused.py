@@ -76,9 +76,7 @@ def _fma64(a: Array, b: Array, c: Array) -> Array:
 def _exact(a: float, b: float, c: float) -> float:
     """The same through rational numbers, for where exponents are extreme."""
     total = Fraction(a) * Fraction(b) + Fraction(c)
-    if total == 0:
-        return a * b + c if c == 0 else 0.0
     try:
         return float(total)
     except OverflowError:
-        return math.copysign(math.inf, total)
+        return math.inf if total > 0 else -math.inf
