@@ -231,9 +231,7 @@ def _scan_attributes(
     return attributes
 
 
-def _join(
-    recurrent: Recurrent, writer: Writer, name: str, parts: Sequence[ir.Value]
-) -> ir.Value:
+def _join(recurrent: Recurrent, writer: Writer, name: str, parts: Sequence[ir.Value]) -> ir.Value:
     """The output `name` from the results of every direction, side by side on a new axis."""
     axis = recurrent.direction_axis
     shape = [recurrent.x_size(recurrent.batch_axis), recurrent.hidden_size]

@@ -61,9 +61,15 @@ def _difference(node: ir.Node, old: defs.OpSchema, new: defs.OpSchema) -> str | 
     for name, attribute in old.attributes.items():
         if name in node.attributes or name in _DROPPED_WITH_DEFAULT:
             continue
-        default = attribute.default_value
-        kept = name in new.attributes and new.attributes[name].default_value == default
-        if default.name and not kept:
+        if name in new.attributes:
+            later = new.attributes[name]
+            same = (later.required, later.default_value) == (
+                attribute.required,
+                attribute.default_value,
+            )
+        else:
+            same = not attribute.default_value.name
+        if not same:
             return f"the default of attribute {name!r} changed"
     used = max(len(node.inputs), 1)
     if [i.name for i in old.inputs[:used]] != [i.name for i in new.inputs[:used]]:

@@ -36,7 +36,7 @@ class Case:
     S: int = 4
     N: int = 2
     I: int = 3  # noqa: E741
-    H: int = 3
+    H: int = 4
     direction: str = "forward"
     layout: int = 0
     lengths: tuple[int, ...] | None = None

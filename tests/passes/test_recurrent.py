@@ -109,7 +109,8 @@ def test_nan_within_the_length_is_kept() -> None:
         (Case("RNN"), "MatMul Add MatMul Add Tanh Identity"),
         (
             Case("GRU", linear_before_reset=1, outputs=("Y_h",)),
-            "MatMul Add Split MatMul Split Add Sigmoid Add Sigmoid Add Mul Add Tanh Sub Mul Mul Add",
+            "MatMul Add Split MatMul Split Add Sigmoid Add Sigmoid Add Mul Add Tanh "
+            "Sub Mul Mul Add",
         ),
         (
             Case("GRU", outputs=("Y_h",)),
@@ -139,6 +140,12 @@ def test_constant_weights_need_no_nodes(op: str) -> None:
     assert sorted(outside) == sorted(["Scan"] * 2 + ["Unsqueeze"] * 4 + ["Concat"] * 2)
     names = {tensor.name for tensor in case.expanded.graph.initializer}
     assert not names & {"W", "R", "B"}, "the original weights are still there"
+
+
+def test_coupled_gates_read_no_weights_of_the_forget_gate() -> None:
+    case = Case("LSTM", input_forget=1, static=True)
+    sizes = {tuple(t.dims) for t in case.expanded.graph.initializer if len(t.dims) == 2}
+    assert sizes == {(case.I, 3 * case.H), (case.H, 3 * case.H), (case.N, case.H)}
 
 
 @pytest.mark.parametrize(
