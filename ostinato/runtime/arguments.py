@@ -10,6 +10,7 @@ import numpy as np
 
 from ostinato.codegen.artifact import UNKNOWN_RANK, Argument
 from ostinato.errors import InputError
+from ostinato.runtime.memory import require_memory
 
 Array = np.ndarray[Any, Any]
 Shape = tuple[int, ...]
@@ -34,6 +35,10 @@ def describe(argument: Argument) -> str:
     if not argument.is_tensor:
         return argument.dtype
     return f"{argument.dtype}[{', '.join(map(str, argument.shape))}]"
+
+
+def _described(argument: Argument, shape: Shape) -> str:
+    return describe(Argument(argument.name, argument.dtype, shape))
 
 
 def describe_array(array: Array) -> str:
@@ -134,8 +139,10 @@ def as_buffer(kind: str, argument: Argument, value: object) -> Array:
 
 def in_place(array: Array) -> Array:
     """`array`, or a copy when compiled code cannot read its memory as it is."""
-    flags = array.flags
-    return array if flags.c_contiguous and flags.aligned else array.copy(order="C")
+    if array.flags.c_contiguous and array.flags.aligned:
+        return array
+    require_memory(array.nbytes)
+    return array.copy(order="C")
 
 
 def bind_shapes(arguments: Sequence[Argument], shapes: Sequence[Shape]) -> dict[str, int]:
@@ -149,19 +156,17 @@ def bind_shapes(arguments: Sequence[Argument], shapes: Sequence[Shape]) -> dict[
     for argument, shape in zip(arguments, shapes, strict=True):
         if argument.shape == UNKNOWN_RANK:
             continue
-        got = f"{argument.dtype}[{', '.join(map(str, shape))}]"
         if len(shape) != len(argument.shape):
-            raise _refusal("input", argument, got)
+            raise _refusal("input", argument, _described(argument, shape))
         for size, declared in zip(shape, argument.shape, strict=True):
             if isinstance(declared, int):
                 if size != declared:
-                    raise _refusal("input", argument, got)
-            elif sizes.setdefault(declared, size) != size:
-                origin = origins[declared]
-                found = f"{got}, but {declared} is {sizes[declared]} in input {origin!r}"
-                raise _refusal("input", argument, found)
-            else:
-                origins.setdefault(declared, argument.name)
+                    raise _refusal("input", argument, _described(argument, shape))
+            elif declared not in sizes:
+                sizes[declared], origins[declared] = size, argument.name
+            elif sizes[declared] != size:
+                origin = f"but {declared} is {sizes[declared]} in input {origins[declared]!r}"
+                raise _refusal("input", argument, f"{_described(argument, shape)}, {origin}")
     return sizes
 
 

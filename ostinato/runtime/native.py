@@ -37,11 +37,12 @@ _LAYOUT = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p)
 class Plan:
     """All that depends on the input shapes of a call.
 
-    outputs: shape and dtype of every output. symbols: the function's table of run-time dimensions.
+    shapes, dtypes: of every output. symbols: the function's table of run-time dimensions.
     call: the caller for exactly these shapes, over the arena of the function.
     """
 
-    outputs: tuple[tuple[Shape, np.dtype[Any]], ...]
+    shapes: tuple[Shape, ...]
+    dtypes: tuple[np.dtype[Any], ...]
     symbols: Array
     arena_bytes: int
     call: Callable[..., int | None]
@@ -109,15 +110,15 @@ class NativeFunction:
         arena_bytes, output_shapes = self._lay_out(symbols)
         if arena_bytes > self._arena.nbytes:
             # Plans hold the arena they were made for: dropping them frees the smaller one.
+            # Doubling keeps that rare when every call is a little longer than the last.
             self._plans.clear()
-            self._arena = aligned_empty(arena_bytes)
+            self._arena = aligned_empty(max(arena_bytes, 2 * self._arena.nbytes))
         call = self._trampoline.caller(
             self._callee(symbols, self._arena),
             [(_storage(d), shape) for d, shape in zip(self._inputs, shapes, strict=True)],
             [(_storage(d), shape) for d, shape in zip(self._outputs, output_shapes, strict=True)],
         )
-        outputs = tuple(zip(output_shapes, self._outputs, strict=True))
-        return Plan(outputs, symbols, arena_bytes, call)
+        return Plan(tuple(output_shapes), tuple(self._outputs), symbols, arena_bytes, call)
 
     def _lay_out(self, symbols: Array) -> tuple[int, list[Shape]]:
         ranks = [len(argument.shape) for argument in self.artifact.outputs]
@@ -161,18 +162,22 @@ class NativeFunction:
         inputs = [_checked(argument, values[argument.name]) for argument in self.artifact.inputs]
         plan = self.plan([array.shape for array in inputs])
         outputs = {}
-        for argument, (shape, dtype) in zip(self.artifact.outputs, plan.outputs, strict=True):
+        for argument, shape, dtype in zip(
+            self.artifact.outputs, plan.shapes, plan.dtypes, strict=True
+        ):
             array = given.get(argument.name)
             if array is None:
                 array = np.empty(shape, dtype)
             elif array.shape != shape:
-                expected = f"{argument.dtype}[{', '.join(map(str, shape))}]"
+                expected = describe(Argument(argument.name, argument.dtype, shape))
                 raise InputError(
                     f"output {argument.name!r}: expected {expected}, got {describe_array(array)}"
                 )
             outputs[argument.name] = array
-        arrays = [*inputs, *outputs.values()]
-        code = plan.call(*[array.view(_storage(array.dtype)) for array in arrays])
+        arrays = [*map(in_place, inputs), *outputs.values()]
+        if not self.has_direct_dtypes:
+            arrays = [array.view(_storage(array.dtype)) for array in arrays]
+        code = plan.call(*arrays)
         if code is not None:
             raise self.failure(code)
         return outputs
@@ -185,8 +190,8 @@ class NativeFunction:
 
 
 def _checked(argument: Argument, value: Any) -> Array:
-    """The value as compiled code can read it; another stage may have made it."""
+    """The value as an array of the declared dtype; another stage may have made it."""
     if not isinstance(value, np.ndarray) or value.dtype != numpy_dtype(argument.dtype):
         got = describe_array(value) if isinstance(value, np.ndarray) else type(value).__name__
         raise RunError(f"value {argument.name!r}: expected {describe(argument)}, got {got}")
-    return in_place(np.asarray(value))
+    return np.asarray(value)

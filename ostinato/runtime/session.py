@@ -84,6 +84,7 @@ class InferenceSession:
         self._native = self._flow.direct()
         # The function whose own checks suffice to call it with whatever `run` is given.
         self._direct = self._native if self._native and self._native.has_direct_dtypes else None
+        self._places = {name: place for place, name in enumerate(self._outputs)}
         self._pick_inputs = _picker(list(self._inputs))
         self._pick_outputs = _picker(list(self._outputs))
 
@@ -117,23 +118,24 @@ class InferenceSession:
         if (
             direct is not None
             and direct.last is not None
-            and output_names is None
             and type(input_feed) is dict
             and len(input_feed) == len(self._inputs)
             and (out is None or (type(out) is dict and len(out) == len(self._outputs)))
         ):
+            names = None if output_names is None else self._selected(output_names)
             plan = direct.last
             try:
                 inputs = self._pick_inputs(input_feed)
-                if out is None:
-                    outputs = [np.empty(shape, dtype) for shape, dtype in plan.outputs]
-                else:
-                    outputs = [*self._pick_outputs(out)]
+                outputs = (
+                    [*map(np.empty, plan.shapes, plan.dtypes)]
+                    if out is None
+                    else [*self._pick_outputs(out)]
+                )
             except KeyError:
                 return self._run_checked(output_names, input_feed, out)
             code = plan.call(*inputs, *outputs)
             if code is None:
-                return outputs
+                return outputs if names is None else [outputs[self._places[n]] for n in names]
             if code > 0:
                 raise direct.failure(code)
         return self._run_checked(output_names, input_feed, out)
@@ -169,8 +171,7 @@ class InferenceSession:
             return _bind_flow(self._flow, arrays, targets)
         plan = native.plan([array.shape for array in arrays.values()])
         targets = {}
-        for argument, (shape, dtype) in zip(self._compiled.outputs, plan.outputs, strict=True):
-            name = argument.name
+        for name, shape, dtype in zip(self._outputs, plan.shapes, plan.dtypes, strict=True):
             array = given[name] if name in given else np.empty(shape, dtype)
             if array.shape != shape:
                 raise InputError(
@@ -245,9 +246,10 @@ def _resolve(options: Options | None, overrides: Mapping[str, Any]) -> Options:
 
 def _picker(names: list[str]) -> Callable[[Mapping[str, Any]], tuple[Any, ...]]:
     """The fastest function that gives a dict's values of `names` as a tuple."""
-    if len(names) > 1:
-        return itemgetter(*names)
-    return lambda feed: tuple([feed[name] for name in names])
+    if len(names) == 1:
+        (name,) = names
+        return lambda feed: (feed[name],)
+    return itemgetter(*names) if names else lambda feed: ()
 
 
 def _node_arg(argument: Argument) -> NodeArg:
