@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import onnx
 
 from ostinato.errors import ModelError, UnsupportedError
+from ostinato.model.check_bodies import check_bodies
 from ostinato.model.normal_form import attribute_graphs
 from ostinato.model.schema import normal_domain, schema_of
 
@@ -75,6 +76,7 @@ class _Structure:
         """Check nodes in order, adding what they produce to the last of `scopes`."""
         for node in nodes:
             self._operator(node)
+            check_bodies(node, _label(node), self._opsets.get("", 0))
             for name in node.input:
                 if name and not any(name in scope for scope in scopes):
                     raise ModelError(_missing(node, name, nodes))

@@ -15,11 +15,15 @@ from ostinato.errors import ModelError, OstinatoError
 from ostinato.model.check import check_structure
 from ostinato.model.names import make_names_unique
 from ostinato.model.normal_form import external_files, normalize
+from ostinato.model.write import innermost, to_model_proto
 
 ModelLike = str | os.PathLike[str] | bytes | onnx.ModelProto | ir.Model
 
 # The largest message protobuf can serialise, which the checker needs to do.
 _LARGEST_MESSAGE = (1 << 31) - 1
+
+# For models that use no standard operator and so need not say which version they mean.
+_STANDARD_OPSET = 17
 
 
 class MissingModelError(ModelError, FileNotFoundError):
@@ -91,9 +95,10 @@ def _parse(data: bytes) -> onnx.ModelProto:
 def _serialize(model: ir.Model) -> onnx.ModelProto:
     clone = model.clone()
     try:
-        return ir.to_proto(ir.external_data.load_to_model(clone))
-    except Exception as error:  # onnx_ir wraps whatever went wrong in its own RuntimeErrors
-        raise ModelError(f"cannot be written as ONNX: {_reason(error)}") from error
+        ir.external_data.load_to_model(clone)
+    except Exception as error:  # OSError, ValueError: missing or short files
+        raise ModelError(f"its external data cannot be read: {innermost(error)}") from error
+    return to_model_proto(clone)
 
 
 def _check_and_convert(proto: onnx.ModelProto, folder: Path | None) -> ir.Model:
@@ -102,26 +107,25 @@ def _check_and_convert(proto: onnx.ModelProto, folder: Path | None) -> ir.Model:
     try:
         normalize(proto, folder)
         check_structure(proto)
+        _import_standard_operators(proto)
         message = _message(proto)
         onnx.checker.check_model(message)
         model = ir.from_proto(onnx.shape_inference.infer_shapes(message))
     except OstinatoError:
         raise
     except Exception as error:  # any failure of the checker, inference or conversion: a bad model
-        raise ModelError(_reason(error)) from error
+        raise ModelError(innermost(error)) from error
     make_names_unique(model)
     return model
+
+
+def _import_standard_operators(proto: onnx.ModelProto) -> None:
+    """Let passes write standard operators into a model that has only others."""
+    if not any(item.domain == "" for item in proto.opset_import):
+        proto.opset_import.add(domain="", version=_STANDARD_OPSET)
 
 
 def _message(proto: onnx.ModelProto) -> bytes:
     if proto.ByteSize() > _LARGEST_MESSAGE:
         raise ModelError("the model and its weights exceed the 2 GiB that onnx can check")
     return proto.SerializeToString()
-
-
-def _reason(error: BaseException) -> str:
-    """The message of the innermost cause, on one line."""
-    while error.__cause__ is not None:
-        error = error.__cause__
-    lines = [line.strip() for line in str(error).splitlines()]
-    return "; ".join(line for line in lines if line) or type(error).__name__

@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
+from ostinato.errors import ModelError
+
 _ARRAY = "ostinato.array"
 
 
@@ -12,7 +14,8 @@ def constant_array(value: ir.Value | None) -> np.ndarray | None:
     """The contents of an initializer as a read-only array, None for any other value.
 
     The array is decoded from the protobuf once and kept with the tensor. Types that NumPy lacks
-    come as `ml_dtypes` arrays; strings come as arrays of Python objects.
+    come as `ml_dtypes` arrays; strings come as arrays of Python objects. Raises `ModelError` when
+    the stored data does not fit the stored type and shape.
     """
     if value is None or not value.is_initializer() or value.is_graph_input():
         return None
@@ -21,7 +24,10 @@ def constant_array(value: ir.Value | None) -> np.ndarray | None:
         return None
     array: np.ndarray | None = tensor.meta.get(_ARRAY)
     if array is None:
-        array = np.asarray(tensor.numpy()).view()
+        try:
+            array = np.asarray(tensor.numpy()).view()
+        except Exception as error:  # whatever NumPy makes of data that does not fit the type
+            raise ModelError(f"initializer {value.name!r} cannot be decoded: {error}") from error
         array.flags.writeable = False
         tensor.meta[_ARRAY] = array
     return array

@@ -88,7 +88,7 @@ def _known_sizes(node: ir.Node) -> list[np.ndarray] | None:
         sizes = _sizes(maker) if maker is not None and maker.op_type == "Shape" else None
         if sizes is None or indices is None or not np.all(np.abs(indices + 0.5) < len(sizes)):
             return None
-        chosen = np.array(sizes, object)[indices]
+        chosen = np.asarray(np.array(sizes, object)[indices], object)
     elif node.op_type in ("Shape", "Size"):
         chosen = np.array(_sizes(node), object)
     else:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from ostinato.errors import UnsupportedError
-from ostinato.model.attributes import describe
 from ostinato.model.graphs import graphs
 from ostinato.model.values import constant_array
 from ostinato.passes.edit import discard, replace_value, splice
@@ -26,11 +24,7 @@ def fold_if(model: ir.Model) -> int:
             if condition is None or condition.size != 1:
                 continue
             taken = node.attributes["then_branch" if condition.item() else "else_branch"]
-            branch = taken.as_graph()
-            if len(branch.outputs) != len(node.outputs):
-                reason = f"its branch returns {len(branch.outputs)} of {len(node.outputs)} outputs"
-                raise UnsupportedError(describe(node), "If", reason)
-            results = splice(model, branch, node)
+            results = splice(model, taken.as_graph(), node)
             for old, new in zip(node.outputs, results, strict=True):
                 replace_value(old, new)
             discard(node)

@@ -10,6 +10,7 @@ import onnx_ir as ir
 
 from ostinato.model.graphs import graphs
 from ostinato.model.normal_form import attribute_graphs
+from ostinato.model.write import to_model_proto
 
 
 def infer_shapes(model: ir.Model) -> int:
@@ -28,7 +29,7 @@ def infer_shapes(model: ir.Model) -> int:
     }
     if not bare:
         return 0
-    inferred = onnx.shape_inference.infer_shapes(ir.to_proto(model))
+    inferred = onnx.shape_inference.infer_shapes(to_model_proto(model))
     found = 0
     for info in _infos(inferred.graph):
         value = bare.get(info.name)

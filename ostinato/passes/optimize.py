@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection
 
 import onnx
-import onnx_ir as ir
 
 from ostinato.errors import OptionError
 from ostinato.model.load import ModelLike, load_model
+from ostinato.model.write import to_model_proto
 from ostinato.passes.pipeline import pass_names, run_passes
 
 
@@ -27,5 +27,4 @@ def optimize(model: ModelLike, disable: Collection[str] = ()) -> onnx.ModelProto
         raise OptionError(f"no pass is named {unknown[0]!r}; there are {', '.join(pass_names())}")
     loaded = load_model(model)
     run_passes(loaded, disable)
-    proto: onnx.ModelProto = ir.to_proto(loaded)
-    return proto
+    return to_model_proto(loaded)

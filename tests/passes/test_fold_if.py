@@ -1,11 +1,7 @@
 from __future__ import annotations
 
-import pytest
-
-from ostinato.errors import UnsupportedError
-from ostinato.model.load import load_model
 from ostinato.passes.fold_if import fold_if
-from tests.golden import check, parse
+from tests.golden import check
 
 
 def test_constant_condition_leaves_the_branch():
@@ -127,17 +123,3 @@ def test_unknown_condition_is_left():
         }
         """
     check(fold_if, text, text, count=0)
-
-
-def test_branch_with_too_few_outputs_is_refused():
-    model = load_model(
-        parse("""
-        g (float[N] x) => (float[N] y) <bool c = {1}> {
-            y, z = If (c) <
-                then_branch = a () => (float[N] p) { p = Exp(x) },
-                else_branch = b () => (float[N] q) { q = Relu(x) }>
-        }
-        """)
-    )
-    with pytest.raises(UnsupportedError, match="If"):
-        fold_if(model)
