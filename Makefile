@@ -49,7 +49,7 @@ lint: $(VENV)/.ready
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/ruff format --quiet --check .
 	@$(BIN)/mypy --no-error-summary
-	@$(BIN)/lint-imports
+	@$(BIN)/lint-imports --no-logo
 	@echo "lint: all clean"
 
 clean:

@@ -3,8 +3,8 @@
     python tools/minimax.py > ostinato/program/functions/coefficients.py
 
 Each `Fit` asks for the polynomial `P` that minimises `max |weight(x) * (target(x) - P(x))|` on an
-interval; the weight turns the error of `P` into the relative error of the function that is built from
-it. Lawson's algorithm (C. L. Lawson, "Contributions to the theory of linear least maximum
+interval; the weight turns the error of `P` into the relative error of the function that is built
+from it. Lawson's algorithm (C. L. Lawson, "Contributions to the theory of linear least maximum
 approximation", 1961) approaches it: repeated least squares, each giving the points of large error
 more emphasis. Coefficients are then rounded to the dtype one after the other, lowest degree first,
 and the remaining ones are fitted again, so that they absorb the rounding of the earlier ones.

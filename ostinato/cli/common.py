@@ -7,7 +7,7 @@ import json as jsonlib
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import rich.table
 
     from ostinato.options import Options
-    from ostinato.runtime.session import InferenceSession
+    from ostinato.runtime.session import InferenceSession, NodeArg
 
 ModelPath = Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX file.")]
 Dim = Annotated[
@@ -58,17 +58,6 @@ NUMPY_TYPES = {
     },
 }
 SEED = 0
-
-
-class Argument(Protocol):
-    """An input or output of a session, as `get_inputs` and `get_outputs` return them."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def type(self) -> str: ...
-    @property
-    def shape(self) -> Sequence[int | str | None]: ...
 
 
 def console() -> rich.console.Console:
@@ -191,7 +180,7 @@ def open_session(model: Path, options: Options) -> InferenceSession:
 
 
 def make_feeds(
-    arguments: Sequence[Argument], files: Mapping[str, str], dims: Mapping[str, int]
+    arguments: Sequence[NodeArg], files: Mapping[str, str], dims: Mapping[str, int]
 ) -> dict[str, np.ndarray]:
     """An array for every input: read from its file, or random with a fixed seed.
 
@@ -209,36 +198,39 @@ def make_feeds(
         if name not in names:
             raise InputError(f"--input {name!r}: the model has no such input, it has {names}")
     feeds = {name: _read_array(name, path) for name, path in files.items()}
-    named = {dim for argument in arguments for dim in argument.shape if isinstance(dim, str)}
+    named = {dim for arg in arguments for dim in arg.shape or () if isinstance(dim, str)}
     for name in dims:
         if name not in named:
             raise InputError(
                 f"--dim {name!r}: the model's inputs have no such dimension, "
                 f"they have {sorted(named) or 'none with a name'}"
             )
-    sizes: dict[str | None, int] = {}
+    sizes: dict[str, int] = {}
     for argument in arguments:
         if argument.name in feeds:
-            pairs = zip(argument.shape, feeds[argument.name].shape, strict=False)
+            pairs = zip(argument.shape or (), feeds[argument.name].shape, strict=False)
             sizes.update((dim, size) for dim, size in pairs if isinstance(dim, str))
     sizes.update(dims)
-
     rng = np.random.default_rng(SEED)
     for argument in arguments:
-        if argument.name in feeds:
-            continue
-        shape = [dim if isinstance(dim, int) else sizes.get(dim, 1) for dim in argument.shape]
-        if argument.type not in NUMPY_TYPES:
-            raise InputError(
-                f"input {argument.name!r}: values of type {argument.type} cannot be made up, "
-                f"give --input {argument.name}=FILE.npy"
-            )
-        dtype = np.dtype(NUMPY_TYPES[argument.type])
-        values = (
-            0.1 * rng.standard_normal(shape) if dtype.kind == "f" else rng.integers(0, 2, shape)
-        )
-        feeds[argument.name] = np.asarray(values, dtype)
+        if argument.name not in feeds:
+            feeds[argument.name] = _made_up(argument, sizes, rng)
     return {name: feeds[name] for name in names}
+
+
+def _made_up(argument: NodeArg, sizes: Mapping[str, int], rng: np.random.Generator) -> np.ndarray:
+    import numpy as np
+
+    if argument.type not in NUMPY_TYPES or argument.shape is None:
+        what = argument.type if argument.shape is not None else "unknown rank"
+        raise InputError(
+            f"input {argument.name!r}: values of {what} cannot be made up, "
+            f"give --input {argument.name}=FILE.npy"
+        )
+    shape = [dim if isinstance(dim, int) else sizes.get(dim, 1) for dim in argument.shape]
+    dtype = np.dtype(NUMPY_TYPES[argument.type])
+    values = 0.1 * rng.standard_normal(shape) if dtype.kind == "f" else rng.integers(0, 2, shape)
+    return np.asarray(values, dtype)
 
 
 def _read_array(name: str, path: str) -> np.ndarray:

@@ -88,7 +88,8 @@ def _shift(a: Array, count: Array, function: Callable[[Array, Array], Array]) ->
     unsigned = np.dtype(f"uint{bits}")
     distance = count.view(unsigned)
     shifted = function(a.view(unsigned), np.minimum(distance, unsigned.type(bits - 1)))
-    return np.where(distance < bits, shifted, unsigned.type(0)).view(a.dtype)
+    result: Array = np.where(distance < bits, shifted, unsigned.type(0))
+    return result.view(a.dtype)
 
 
 def _extreme(a: Array, b: Array, function: Any, smaller: bool) -> Array:

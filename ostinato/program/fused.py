@@ -1,8 +1,9 @@
 """Multiply-add with a single rounding, exactly as the hardware does it.
 
-Sums are made exact by TwoSum (D. E. Knuth, TAOCP 2, 4.2.2), products by T. J. Dekker's splitting (1971).
-Rounding an intermediate result to odd keeps the final rounding correct (S. Boldo and G. Melquiond,
-"Emulation of FMA and correctly rounded sums: proved algorithms using rounding to odd", 2008).
+Sums are made exact by TwoSum (D. E. Knuth, TAOCP 2, 4.2.2), products by T. J. Dekker's splitting
+(1971). Rounding an intermediate result to odd keeps the final rounding correct (S. Boldo and
+G. Melquiond, "Emulation of FMA and correctly rounded sums: proved algorithms using rounding to odd",
+2008).
 """
 
 from __future__ import annotations
@@ -21,10 +22,8 @@ LARGEST, SMALLEST = 2.0**480, 2.0**-960
 
 
 def fma(a: Array, b: Array, c: Array) -> Array:
-    """`a * b + c` rounded once, for float32 or float64; integers wrap."""
-    if a.dtype == np.float32:
-        return _fma32(a, b, c)
-    return _fma64(a, b, c) if a.dtype == np.float64 else np.asarray(a * b + c)
+    """`a * b + c` rounded once, for float32 or float64."""
+    return _fma32(a, b, c) if a.dtype == np.float32 else _fma64(a, b, c)
 
 
 def _two_sum(a: Array, b: Array) -> tuple[Array, Array]:

@@ -9,7 +9,19 @@ from typing import TypeAlias
 import numpy as np
 
 from ostinato.program.dims import Size
-from ostinato.program.expr import Access, Axis, Expr, Load, Op, dtype_of, op, walk
+from ostinato.program.expr import (
+    FLOATS,
+    Access,
+    Axis,
+    Const,
+    Expr,
+    Load,
+    Op,
+    constant,
+    dtype_of,
+    op,
+    walk,
+)
 
 
 @dataclass(frozen=True)
@@ -18,12 +30,14 @@ class Buffer:
 
     kind: "input" and "output" belong to the caller, "constant" holds model data, "arena" is
     scratch memory that one run owns.
+    padded: lanes beyond the end of the data may be read, and are zero.
     """
 
     name: str
     dtype: str
     size: Size
     kind: str
+    padded: bool = False
 
 
 @dataclass(frozen=True)
@@ -61,6 +75,26 @@ class Store:
 
 
 @dataclass(frozen=True)
+class Tile:
+    """How a kernel is cut into registers. It has no meaning: every tiling gives the same bits.
+
+    lane: the axis whose points are computed together in vectors; its extent is `width * vectors`.
+        None for kernels of scalars and for reductions in chains, whose lanes are the chains.
+    block: the parallel axis that counts groups of lanes, where an axis was split.
+    limit: the extent of the axis before it was padded to whole groups; None if it was not padded.
+    row, rows: a parallel axis, and how many of its points share what is loaded along the lanes.
+    """
+
+    lane: Axis | None
+    width: int
+    vectors: int = 1
+    block: Axis | None = None
+    limit: Size | None = None
+    row: Axis | None = None
+    rows: int = 1
+
+
+@dataclass(frozen=True)
 class Kernel:
     """For every point of `axes`: evaluate the reductions, then the stores.
 
@@ -74,6 +108,7 @@ class Kernel:
     stores: tuple[Store, ...]
     guard: Expr | None = None
     sources: tuple[str, ...] = ()
+    tile: Tile | None = None
 
     def expressions(self) -> tuple[Expr, ...]:
         """All root expressions: operands of the reductions, values of the stores, the guard."""
@@ -186,3 +221,16 @@ def combine(reduce: Reduce, accumulator: Expr, expr: Expr, factor: Expr | None) 
     if factor is not None:
         return Op("fma", (expr, factor, accumulator), reduce.dtype)
     return op({"sum": "add", "prod": "mul"}.get(reduce.combine, reduce.combine), accumulator, expr)
+
+
+def identity(reduce: Reduce) -> Const:
+    """What every accumulator starts with: 0, 1, or the value that any other replaces."""
+    if reduce.combine in ("sum", "prod"):
+        return constant(0 if reduce.combine == "sum" else 1, reduce.dtype)
+    largest = reduce.combine == "min"
+    if reduce.dtype in FLOATS:
+        return constant(float("inf") if largest else float("-inf"), reduce.dtype)
+    if reduce.dtype == "bool":
+        return constant(largest, reduce.dtype)
+    limits = np.iinfo(reduce.dtype)
+    return constant(limits.max if largest else limits.min, reduce.dtype)

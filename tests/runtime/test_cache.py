@@ -179,7 +179,9 @@ def _write_and_read(folder: Path, number: int) -> int:
     for _ in range(40):
         cache.store(KEY, {"writer": number}, [bytes([number]) * 20_000])
         entry = cache.load(KEY)
-        wrong += entry is None or entry.blobs[0].tobytes() != bytes([entry.header["writer"]]) * 20_000
+        wrong += (
+            entry is None or entry.blobs[0].tobytes() != bytes([entry.header["writer"]]) * 20_000
+        )
     return wrong
 
 

@@ -500,9 +500,7 @@ def test_native_stages_pass_values_by_name(session: Make, artifacts: types.Simpl
     second = artifacts.half_dynamic(1)
     x = Argument("sum", "float32", ("T",))
     flat = type(second)(**{**second.__dict__, "inputs": (x,)})
-    model = CompiledModel(
-        first.inputs, (*flat.outputs, x), (NativeStage(first), NativeStage(flat))
-    )
+    model = CompiledModel(first.inputs, (*flat.outputs, x), (NativeStage(first), NativeStage(flat)))
     chain = session(model)
     for size in (3, 5, 0):
         y, total = chain.run(None, _feeds(size))

@@ -1,8 +1,8 @@
 """Scalar functions, each defined once as an expression of primitives.
 
-The interpreter and the code generator both expand these definitions, so they give the same bits. All
-are free of branches and tables: compare, select, integer arithmetic and bit casts, which vectors can do.
-NaN gives NaN, infinities and signed zeros follow C99 annex F, underflow is gradual.
+The interpreter and the code generator both expand these definitions, so they give the same bits.
+All are free of branches and tables: compare, select, integer arithmetic and bit casts, which vectors
+can do. NaN gives NaN, infinities and signed zeros follow C99 annex F, underflow is gradual.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def define(name: str, args: tuple[Expr, ...], dtype: str) -> Expr:
     Raises OstinatoError for an unknown function or another dtype.
     """
     if dtype not in FLOATS:
-        raise OstinatoError(f"function {name!r} is defined for float32 and float64, not for {dtype}")
+        raise OstinatoError(f"function {name!r} takes float32 or float64, not {dtype}")
     if ARITY.get(name) != len(args):
         raise OstinatoError(f"there is no function {name!r} of {len(args)} arguments")
     values = map(Value, args)

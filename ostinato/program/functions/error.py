@@ -1,7 +1,7 @@
 """The error function.
 
-Next to 0 a polynomial in x; further out `1 - exp(P(|x|))`, since the logarithm of `1 - erf` is smooth
-(the form is N. Juffa's).
+Next to 0 a polynomial in x; further out `1 - exp(P(|x|))`, since the logarithm of `1 - erf` is
+smooth (the form is N. Juffa's).
 """
 
 from __future__ import annotations

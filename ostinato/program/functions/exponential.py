@@ -20,7 +20,7 @@ from ostinato.program.functions.value import (
     with_sign,
 )
 
-# Beyond these arguments exp is 0 or infinite, expm1 is -1, cosh is infinite, sigmoid and tanh are 1.
+# Beyond these arguments exp is 0 or infinite, expm1 -1, cosh infinite, sigmoid 0 or 1, tanh 1.
 EXP_RANGE = {"float32": (-104.5, 89.0), "float64": (-746.0, 710.0)}
 EXPM1_LOW = {"float32": -18.0, "float64": -38.0}
 COSH_HIGH = {"float32": 89.5, "float64": 710.6}

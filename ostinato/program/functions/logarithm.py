@@ -62,7 +62,7 @@ def log1p(x: Value) -> Value:
     """`log(1 + x)` without losing the digits of a small x: -inf at -1, NaN below."""
     form = x.form
     e = exponent_field(1.0 + x)
-    # 1 + f = (1 + x) 2**-e, so f = x 2**-e + (2**-e - 1). 2**-e may be subnormal, four times it is not.
+    # 1 + f = (1 + x) 2**-e, so f = x 2**-e + (2**-e - 1). 2**-e may be subnormal, its fourfold not.
     quadruple = (Value(e.lift(form.one + (2 << form.mantissa))) - e).as_float()
     f = (x.bits() - e).as_float() + fma(quadruple, 0.25, -1.0)
     result = select(x < inf, _assemble(e, f), x)

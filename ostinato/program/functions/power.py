@@ -1,8 +1,8 @@
 """pow, with every special case of C99 (annex F.9.4.4).
 
-`|x|**y = exp(y log |x|)`. The error of the logarithm is multiplied by up to 745, so it is computed as
-an unevaluated sum of two floats (T. J. Dekker, "A floating-point technique for extending the available
-precision", 1971).
+`|x|**y = exp(y log |x|)`. The error of the logarithm is multiplied by up to 745, so it is computed
+as an unevaluated sum of two floats (T. J. Dekker, "A floating-point technique for extending the
+available precision", 1971).
 """
 
 from __future__ import annotations

@@ -1,0 +1,1 @@
+"""From a scheduled loop program to machine code."""

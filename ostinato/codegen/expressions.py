@@ -1,0 +1,315 @@
+"""Evaluates the expressions of one kernel: on scalars where lanes agree, on vectors where they differ."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from ostinato.codegen.primitives import ELEMENT, MEMORY, Primitives, literal, suffix
+from ostinato.codegen.sizes import Sizes
+from ostinato.codegen.writer import Value, Writer, integer, is_constant, vector
+from ostinato.program.dims import Dim, Size
+from ostinato.program.expr import (
+    ITEM_BYTES,
+    PRIMITIVES,
+    Access,
+    Axis,
+    Cast,
+    Const,
+    Expr,
+    Extent,
+    Index,
+    Load,
+    Op,
+    Reduced,
+    children,
+    dtype_of,
+)
+from ostinato.program.functions import define
+from ostinato.program.nodes import Buffer
+
+# Where a masked scalar load points when its mask is false.
+NOWHERE = "@nowhere"
+
+
+class Expressions:
+    """The evaluator. Points are given by `place`; a row and a vector number select among copies.
+
+    Values are remembered for as long as the block that computed them is in scope.
+    """
+
+    def __init__(
+        self, writer: Writer, sizes: Sizes, pointers: Mapping[str, Value], buffers: Mapping[str, Buffer]
+    ) -> None:
+        self._w = writer
+        self._sizes = sizes
+        self._pointers = pointers
+        self._buffers = buffers
+        self._primitives = Primitives(writer)
+        self._scopes: list[dict[Any, Value]] = [{}]
+        self._axes: dict[Expr, frozenset[Axis]] = {}
+        self.place: dict[Axis, tuple[Value, int]] = {}
+        self.lane: Axis | None = None
+        self.width = 1
+        self.row: Axis | None = None
+        # The lanes that exist, by vector number; None where all do.
+        self.masks: list[Value] | None = None
+        self.reduced: dict[tuple[int, int, int], Value] = {}
+
+    @contextmanager
+    def scope(self) -> Iterator[None]:
+        """Forget at the end what was computed inside, as its block does not dominate what follows."""
+        self._scopes.append({})
+        yield
+        self._scopes.pop()
+
+    def _remember(self, key: Any, make: Callable[[], Value]) -> Value:
+        for scope in reversed(self._scopes):
+            if key in scope:
+                return scope[key]
+        value = make()
+        self._scopes[-1][key] = value
+        return value
+
+    # What an expression depends on
+
+    def axes(self, expr: Expr) -> frozenset[Axis]:
+        """The axes that an expression varies along."""
+        found = self._axes.get(expr)
+        if found is None:
+            found = frozenset().union(*(self.axes(child) for child in children(expr)))
+            if isinstance(expr, Load):
+                found |= {axis for axis, _ in expr.access.terms}
+            elif isinstance(expr, Index):
+                found |= {expr.axis}
+            elif isinstance(expr, Reduced):
+                found |= {axis for axis in (self.lane, self.row) if axis is not None}
+            self._axes[expr] = found
+        return found
+
+    def by_lanes(self, expr: Expr) -> bool:
+        """Whether lanes have values of their own."""
+        return self.lane is not None and self.lane in self.axes(expr)
+
+    # Evaluation
+
+    def value(self, expr: Expr, row: int = 0, number: int = 0) -> Value:
+        """The value in row `row` and vector `number`: a scalar if all lanes agree."""
+        row = row if self.row in self.axes(expr) else 0
+        number = number if self.by_lanes(expr) else 0
+        return self._remember((expr, row, number), lambda: self._compute(expr, row, number))
+
+    def lanes(self, expr: Expr, row: int, number: int) -> Value:
+        """The value with one element in each lane."""
+        value = self.value(expr, row, number)
+        if self.by_lanes(expr) or self.width == 1:
+            return value
+        return self._remember(("lanes", value.text), lambda: self._splat(expr, value))
+
+    def _splat(self, expr: Expr, value: Value) -> Value:
+        if isinstance(expr, Const):
+            return self._primitives.splat_literal(expr.value, expr.dtype, self.width)
+        return self._w.splat(value, self.width)
+
+    def _compute(self, expr: Expr, row: int, number: int) -> Value:
+        if isinstance(expr, Const):
+            return literal(expr.value, expr.dtype)
+        if isinstance(expr, Extent):
+            return self._sizes.value(expr.size)
+        if isinstance(expr, Index):
+            return self._index(expr.axis, row, number)
+        if isinstance(expr, Reduced):
+            return self.reduced[expr.position, row, number]
+        if isinstance(expr, Load):
+            return self._load(expr, row, number)
+        wide = self.by_lanes(expr)
+        count = self.width if wide else 1
+        operand = self.lanes if wide else self.value
+        if isinstance(expr, Cast):
+            inner = operand(expr.value, row, number)
+            return self._primitives.cast(inner, dtype_of(expr.value), expr.dtype, count)
+        assert isinstance(expr, Op)
+        if expr.name not in PRIMITIVES:
+            return self.value(define(expr.name, expr.args, expr.dtype), row, number)
+        args = [operand(arg, row, number) for arg in expr.args]
+        return self._primitives.emit(expr.name, args, dtype_of(expr.args[0]), expr.dtype, count)
+
+    def _index(self, axis: Axis, row: int, number: int) -> Value:
+        if axis != self.lane:
+            value, plus = self._position(axis, row)
+            return self._w.add(value, integer(plus))
+        base, plus = self.place.get(axis, (integer(0), 0))
+        first = self._w.add(base, integer(plus + number * self.width))
+        if self.width == 1:
+            return first
+        steps = ", ".join(f"i64 {i}" for i in range(self.width))
+        type_ = vector("i64", self.width)
+        return self._w.binary("add", self._w.splat(first, self.width), Value(f"<{steps}>", type_))
+
+    def _position(self, axis: Axis, row: int) -> tuple[Value, int]:
+        value, plus = self.place[axis]
+        return (value, plus + row) if axis == self.row else (value, plus)
+
+    # Memory
+
+    def address(self, access: Access, row: int, number: int) -> Value:
+        """The address of the first lane."""
+        fixed, terms = self._offset(access.offset)
+        for axis, stride in access.terms:
+            value, plus = (
+                self._lane_start(number) if axis == self.lane else self._position(axis, row)
+            )
+            if isinstance(stride, int):
+                if is_constant(value):
+                    fixed += int(value.text) * stride
+                else:
+                    terms.append((value, integer(stride)))
+                fixed += plus * stride
+            else:
+                step = self._sizes.value(stride)
+                terms.append((value, step))
+                if plus:
+                    terms.append((integer(plus), step))
+        element = MEMORY[self._buffers[access.buffer].dtype]
+        base = self._base(access.buffer, tuple(terms), element)
+        return self._remember(
+            ("at", base.text, fixed), lambda: self._w.pointer(base, integer(fixed), element)
+        )
+
+    def _lane_start(self, number: int) -> tuple[Value, int]:
+        assert self.lane is not None
+        value, plus = self.place.get(self.lane, (integer(0), 0))
+        return value, plus + number * self.width
+
+    def _offset(self, offset: Size) -> tuple[int, list[tuple[Value, Value]]]:
+        if isinstance(offset, int):
+            return offset, []
+        assert isinstance(offset, Dim)
+        fixed = next((c for m, c in offset.terms if not m), 0)
+        return fixed, [(self._sizes.value(offset - fixed), integer(1))]
+
+    def _base(self, buffer: str, terms: tuple[tuple[Value, Value], ...], element: str) -> Value:
+        """The address without its constant part; each prefix of the sum is shared."""
+        if not terms:
+            return self._pointers[buffer]
+        key = ("base", buffer, terms)
+        value, stride = terms[-1]
+
+        def make() -> Value:
+            before = self._base(buffer, terms[:-1], element)
+            return self._w.pointer(before, self._w.mul(value, stride), element)
+
+        return self._remember(key, make)
+
+    def _lane_stride(self, access: Access) -> Size:
+        return 0 if self.lane is None else access.stride(self.lane)
+
+    def _mask(self, load: Load, row: int, number: int) -> Value | None:
+        """The lanes of a load that may touch memory; None for all."""
+        mask = None if load.mask is None else self.lanes(load.mask, row, number)
+        if self.masks is None or self._buffers[load.access.buffer].padded:
+            return mask
+        guard = self.masks[number]
+        return guard if mask is None else self._w.binary("and", mask, guard)
+
+    def _load(self, load: Load, row: int, number: int) -> Value:
+        memory = MEMORY[load.dtype]
+        if not self.by_lanes(load):
+            value = self._load_scalar(load, memory, row)
+        elif self.width == 1:
+            value = self._load_scalar(load, memory, row, number)
+        else:
+            value = self._load_vector(load, memory, row, number)
+        if load.dtype != "bool":
+            return value
+        lanes = self.width if self.by_lanes(load) else 1
+        zero = Value("zeroinitializer" if lanes > 1 else "0", value.type)
+        return self._w.compare("icmp", "ne", value, zero, lanes)
+
+    def _load_scalar(self, load: Load, memory: str, row: int, number: int = 0) -> Value:
+        address = self.address(load.access, row, number)
+        mask = None if load.mask is None else self.value(load.mask, row, number)
+        if self.width == 1 and self.masks is not None and self.by_lanes(load):
+            mask = self._mask(load, row, number)
+        if mask is None:
+            return self._w.emit(memory, f"load {memory}, ptr {address.text}")
+        address = self._w.select(mask, address, Value(NOWHERE, "ptr"))
+        value = self._w.emit(memory, f"load {memory}, ptr {address.text}")
+        return value if load.other is None else self._w.select(mask, value, self._other(load, 1))
+
+    def _other(self, load: Load, lanes: int) -> Value:
+        fill = 0 if load.other is None else load.other.value
+        dtype = "uint8" if load.dtype == "bool" else load.dtype
+        return self._primitives.splat_literal(fill, dtype, lanes)
+
+    def _load_vector(self, load: Load, memory: str, row: int, number: int) -> Value:
+        type_ = vector(memory, self.width)
+        item = ITEM_BYTES[load.dtype]
+        mask = self._mask(load, row, number)
+        address = self.address(load.access, row, number)
+        stride = self._lane_stride(load.access)
+        other = self._other(load, self.width)
+        if stride == 0:
+            one = self._w.emit(memory, f"load {memory}, ptr {address.text}") if mask is None else None
+            if one is not None:
+                return self._w.splat(one, self.width)
+        if stride == 1:
+            if mask is None:
+                padded = self._buffers[load.access.buffer].padded
+                align = item * self.width if padded else item
+                return self._w.emit(type_, f"load {type_}, ptr {address.text}, align {align}")
+            name = f"llvm.masked.load.{suffix(memory, self.width)}.p0"
+            return self._w.call(type_, name, address, integer(item, "i32"), mask, other)
+        name = f"llvm.masked.gather.{suffix(memory, self.width)}.v{self.width}p0"
+        every = mask or Value("splat (i1 true)", vector("i1", self.width))
+        places = self._lane_addresses(address, stride, memory)
+        return self._w.call(type_, name, places, integer(item, "i32"), every, other)
+
+    def _lane_addresses(self, first: Value, stride: Size, memory: str) -> Value:
+        type_ = vector("i64", self.width)
+        if isinstance(stride, int):
+            text = "<" + ", ".join(f"i64 {i * stride}" for i in range(self.width)) + ">"
+            steps = Value(text, type_)
+        else:
+            counts = "<" + ", ".join(f"i64 {i}" for i in range(self.width)) + ">"
+            wide = self._w.splat(self._sizes.value(stride), self.width)
+            steps = self._w.binary("mul", wide, Value(counts, type_))
+        return self._w.emit(
+            vector("ptr", self.width),
+            f"getelementptr {memory}, ptr {first.text}, {type_} {steps.text}",
+        )
+
+    def store(self, access: Access, expr: Expr, row: int, number: int) -> None:
+        """Write a value to memory, in the lanes that exist."""
+        dtype = dtype_of(expr)
+        memory, item = MEMORY[dtype], ITEM_BYTES[dtype]
+        stride = self._lane_stride(access)
+        address = self.address(access, row, number)
+        value = self.lanes(expr, row, number) if self.width > 1 else self.value(expr, row, number)
+        if dtype == "bool":
+            type_ = vector("i8", self.width)
+            value = self._w.emit(type_, f"zext {value.type} {value.text} to {type_}")
+        guard = None if self.masks is None else self.masks[number]
+        if self.width == 1:
+            if guard is None:
+                self._w.line(f"store {value.type} {value.text}, ptr {address.text}")
+                return
+            with self._w.when(guard):
+                self._w.line(f"store {value.type} {value.text}, ptr {address.text}")
+            return
+        if stride == 1 and guard is None:
+            self._w.line(f"store {value.type} {value.text}, ptr {address.text}, align {item}")
+            return
+        every = guard or Value("splat (i1 true)", vector("i1", self.width))
+        align = integer(item, "i32")
+        if stride == 1:
+            name = f"llvm.masked.store.{suffix(memory, self.width)}.p0"
+            self._w.call("void", name, value, address, align, every)
+            return
+        name = f"llvm.masked.scatter.{suffix(memory, self.width)}.v{self.width}p0"
+        places = self._lane_addresses(address, stride, memory)
+        self._w.call("void", name, value, places, align, every)
+
+
+__all__ = ["ELEMENT", "NOWHERE", "Expressions"]

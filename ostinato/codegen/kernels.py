@@ -1,0 +1,371 @@
+"""One native function for each kernel: loops over blocks and rows, register tiles inside."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+from ostinato.codegen.expressions import Expressions
+from ostinato.codegen.primitives import ELEMENT, Primitives
+from ostinato.codegen.sizes import Sizes
+from ostinato.codegen.writer import Value, Writer, integer, is_constant, vector
+from ostinato.program.dims import Size, floordiv
+from ostinato.program.expr import FLOATS, Axis, Expr, dtype_of, walk
+from ostinato.program.nodes import Buffer, Kernel, Reduce, Tile
+
+# An innermost loop is unrolled up to this often while its accumulators leave room in the registers.
+UNROLL = 4
+UNROLL_ACCUMULATORS = 12
+
+
+@dataclass(frozen=True)
+class Signature:
+    """How a kernel's function is called: pointers of these buffers, the symbols, outer indices."""
+
+    name: str
+    buffers: tuple[str, ...]
+    outer: tuple[Axis, ...]
+
+
+def signature(kernel: Kernel) -> Signature:
+    """Parameters of the kernel's function."""
+    buffers = tuple(sorted(kernel.reads() | kernel.writes()))
+    own = set(kernel.axes) | {axis for r in kernel.reductions for axis in r.axes}
+    used: dict[Axis, None] = {}
+    accesses = [load.access for load in kernel.loads()] + [s.access for s in kernel.stores]
+    for access in accesses:
+        used.update((axis, None) for axis, _ in access.terms)
+    for node in walk(*kernel.expressions()):
+        axis = getattr(node, "axis", None)
+        if axis is not None:
+            used[axis] = None
+    outer = sorted((axis for axis in used if axis not in own), key=str)
+    return Signature(f"kernel.{kernel.name}", buffers, tuple(outer))
+
+
+def identity(reduce: Reduce) -> float | int:
+    """What an accumulator starts with."""
+    if reduce.combine in ("sum", "prod"):
+        return 0 if reduce.combine == "sum" else 1
+    low = reduce.combine == "max"
+    if reduce.dtype in FLOATS:
+        return float("-inf") if low else float("inf")
+    unsigned = reduce.dtype.startswith("u") or reduce.dtype == "bool"
+    bits = 1 if reduce.dtype == "bool" else int(reduce.dtype.lstrip("uint"))
+    least, most = (0, 2**bits - 1) if unsigned else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+    return least if low else most
+
+
+class KernelEmitter:
+    """Writes the function of one kernel."""
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        buffers: Mapping[str, Buffer],
+        symbols: Sequence[str],
+        declarations: set[str],
+    ) -> None:
+        self.signature = signature(kernel)
+        self._kernel = kernel
+        self._tile = kernel.tile or Tile(None, 1)
+        self._w = Writer(declarations)
+        self._sizes = Sizes(symbols, declarations)
+        self._primitives = Primitives(self._w)
+        pointers = {n: Value(f"%b{i}", "ptr") for i, n in enumerate(self.signature.buffers)}
+        self._x = Expressions(self._w, self._sizes, pointers, buffers)
+        self._x.lane, self._x.width, self._x.row = self._tile.lane, self._tile.width, self._tile.row
+        for i, axis in enumerate(self.signature.outer):
+            self._x.place[axis] = (Value(f"%a{i}", "i64"), 0)
+
+    def text(self) -> str:
+        """The whole function."""
+        tile = self._tile
+        special = {tile.lane, tile.block, tile.row}
+        self._nest([a for a in self._kernel.axes if a not in special], self._blocks)
+        parameters = [f"ptr noalias %b{i}" for i in range(len(self.signature.buffers))]
+        parameters += ["ptr noalias readonly %symbols"]
+        parameters += [f"i64 %a{i}" for i in range(len(self.signature.outer))]
+        return (
+            f'define internal void @"{self.signature.name}"({", ".join(parameters)}) #0 {{\n'
+            f"start:\n{self._sizes.text()}\n  br label %entry\nentry:\n"
+            f"{self._w.text()}\n  ret void\n}}\n"
+        )
+
+    # Loops around the tile
+
+    def _nest(self, axes: Sequence[Axis], inside: Callable[[], None]) -> None:
+        if not axes:
+            inside()
+            return
+        stop = self._sizes.value(axes[0].extent)
+        with self._w.loop(integer(0), stop, 1) as loop, self._x.scope():
+            self._x.place[axes[0]] = (loop.index, 0)
+            self._nest(axes[1:], inside)
+
+    def _blocks(self) -> None:
+        """Full groups of lanes, then the group that the axis does not fill."""
+        tile = self._tile
+        group = tile.width * tile.vectors
+        if tile.block is None:
+            self._guarded(integer(0), tile.limit, self._rows)
+            return
+        if tile.limit is None:
+            self._each_block(tile.block, self._sizes.value(tile.block.extent))
+            return
+        full = floordiv(tile.limit, group)
+        if full != 0:
+            self._each_block(tile.block, self._sizes.value(full))
+        rest = tile.limit - full * group
+        if rest == 0:
+            return
+        last = self._sizes.value(full)
+        with ExitStack() as stack:
+            if not isinstance(rest, int):
+                some = self._w.compare("icmp", "sgt", self._sizes.value(rest), integer(0), 1)
+                stack.enter_context(self._w.when(some))
+            stack.enter_context(self._x.scope())
+            self._x.place[tile.block] = (last, 0)
+            self._guarded(self._w.mul(last, integer(group)), tile.limit, self._rows)
+
+    def _each_block(self, block: Axis, stop: Value) -> None:
+        with self._w.loop(integer(0), stop, 1) as loop, self._x.scope():
+            self._x.place[block] = (loop.index, 0)
+            self._rows()
+
+    def _guarded(self, first: Value, limit: Size | None, inside: Callable[[], None]) -> None:
+        """Run with masks that leave out the lanes from `limit` on."""
+        if limit is None:
+            inside()
+            return
+        tile = self._tile
+        stop = self._sizes.value(limit)
+        self._x.masks = []
+        for number in range(tile.vectors):
+            start = self._w.add(first, integer(number * tile.width))
+            left = self._w.binary("sub", stop, start)
+            wide = self._w.splat(left, tile.width)
+            steps = ", ".join(f"i64 {i}" for i in range(tile.width))
+            text = f"<{steps}>" if tile.width > 1 else "0"
+            lanes = Value(text, vector("i64", tile.width))
+            self._x.masks.append(self._w.compare("icmp", "slt", lanes, wide, tile.width))
+        inside()
+        self._x.masks = None
+
+    def _rows(self) -> None:
+        """Full tiles of rows, then smaller ones for what is left."""
+        tile = self._tile
+        if tile.row is None:
+            self._points(1)
+            return
+        extent, done = tile.row.extent, integer(0)
+        ladder = [tile.rows, *(n for n in (2, 1) if n < tile.rows)]
+        for rows in ladder:
+            if isinstance(extent, int):
+                left = extent - int(done.text)
+                if left <= 0:
+                    return
+                # What is left of a known extent is one tile of exactly that many rows.
+                rows = min(rows, left) if rows == tile.rows else left
+                stop = integer(int(done.text) + left // rows * rows)
+            else:
+                stop = self._sizes.value(floordiv(extent, rows) * rows)
+            if is_constant(done) and done.text == stop.text:
+                continue
+            with self._w.loop(done, stop, rows) as loop, self._x.scope():
+                self._x.place[tile.row] = (loop.index, 0)
+                self._points(rows)
+            done = stop
+
+    # One tile
+
+    def _points(self, rows: int) -> None:
+        with self._x.scope():
+            self._x.reduced = {}
+            self._reductions(rows)
+            for row in range(rows):
+                for number in range(self._tile.vectors):
+                    for store in self._kernel.stores:
+                        self._x.store(store.access, store.value, row, number)
+
+    def _reductions(self, rows: int) -> None:
+        groups: dict[tuple[tuple[Axis, ...], int], list[int]] = {}
+        for position, reduce in enumerate(self._kernel.reductions):
+            groups.setdefault((reduce.axes, reduce.chains), []).append(position)
+        for (axes, chains), positions in groups.items():
+            if chains > 1:
+                self._in_chains(axes, chains, positions)
+            else:
+                self._in_order(axes, positions, rows)
+
+    def _in_order(self, axes: Sequence[Axis], positions: list[int], rows: int) -> None:
+        """Every lane of every row accumulates its own elements, one after the other."""
+        width = self._tile.width
+        slots = [
+            (position, row, number)
+            for position in positions
+            for row in range(rows)
+            for number in range(self._tile.vectors)
+        ]
+        initial = [
+            self._primitives.splat_literal(
+                identity(self._kernel.reductions[p]), self._kernel.reductions[p].dtype, width
+            )
+            for p, _, _ in slots
+        ]
+
+        def step(accumulators: list[Value]) -> list[Value]:
+            return [
+                self._accumulate(self._kernel.reductions[p], value, row, number)
+                for (p, row, number), value in zip(slots, accumulators, strict=True)
+            ]
+
+        final = self._reduce_nest(axes, initial, step)
+        self._x.reduced.update(zip(slots, final, strict=True))
+
+    def _accumulate(self, reduce: Reduce, value: Value, row: int, number: int) -> Value:
+        operands = [self._x.lanes(e, row, number) for e in reduce.operands]
+        return self._combine(reduce, value, operands, self._x.width)
+
+    def _combine(self, reduce: Reduce, value: Value, operands: list[Value], lanes: int) -> Value:
+        if reduce.factor is not None:
+            return self._primitives.emit("fma", [*operands, value], reduce.dtype, reduce.dtype, lanes)
+        name = {"sum": "add", "prod": "mul"}.get(reduce.combine, reduce.combine)
+        return self._primitives.emit(name, [value, *operands], reduce.dtype, reduce.dtype, lanes)
+
+    def _reduce_nest(
+        self,
+        axes: Sequence[Axis],
+        accumulators: list[Value],
+        step: Callable[[list[Value]], list[Value]],
+    ) -> list[Value]:
+        if not axes:
+            return step(accumulators)
+        axis, rest = axes[0], axes[1:]
+        extent = axis.extent
+        if rest:
+            return self._counted(axis, self._sizes.value(extent), 1, 0, accumulators, rest, step)
+        factor = 1
+        if isinstance(extent, int) and len(accumulators) <= UNROLL_ACCUMULATORS:
+            factor = min(UNROLL, max(extent, 1))
+        if not isinstance(extent, int):
+            return self._counted(axis, self._sizes.value(extent), 1, 0, accumulators, rest, step)
+        whole = extent - extent % factor
+        accumulators = self._counted(axis, integer(whole), factor, 0, accumulators, rest, step)
+        with self._x.scope():
+            for position in range(whole, extent):
+                self._x.place[axis] = (integer(position), 0)
+                with self._x.scope():
+                    accumulators = step(accumulators)
+        return accumulators
+
+    def _counted(
+        self,
+        axis: Axis,
+        stop: Value,
+        factor: int,
+        start: int,
+        accumulators: list[Value],
+        rest: Sequence[Axis],
+        step: Callable[[list[Value]], list[Value]],
+    ) -> list[Value]:
+        if stop.text == str(start):
+            return accumulators
+        with self._w.loop(integer(start), stop, factor, accumulators) as loop, self._x.scope():
+            values = loop.carried
+            for copy in range(factor):
+                self._x.place[axis] = (loop.index, copy)
+                with self._x.scope():
+                    values = self._reduce_nest(rest, values, step)
+            loop.results = values
+        return loop.carried
+
+    # Reductions along lanes
+
+    def _in_chains(self, axes: Sequence[Axis], chains: int, positions: list[int]) -> None:
+        """Lanes run along the last reduced axis; their partial results are combined in a tree."""
+        reductions = [self._kernel.reductions[p] for p in positions]
+        outer, last = axes[:-1], axes[-1]
+        saved = (self._x.lane, self._x.width, self._x.masks)
+        self._x.lane, self._x.width, self._x.masks = last, chains, None
+        self._x._axes.clear()
+        initial = [self._primitives.splat_literal(identity(r), r.dtype, chains) for r in reductions]
+        final = self._reduce_nest_chains(outer, last, chains, initial, reductions)
+        self._x.lane, self._x.width, self._x.masks = saved
+        self._x._axes.clear()
+        for position, reduce, value in zip(positions, reductions, final, strict=True):
+            self._x.reduced[position, 0, 0] = self._tree(reduce, value, chains)
+
+    def _reduce_nest_chains(
+        self,
+        outer: Sequence[Axis],
+        last: Axis,
+        chains: int,
+        accumulators: list[Value],
+        reductions: list[Reduce],
+    ) -> list[Value]:
+        if outer:
+            stop = self._sizes.value(outer[0].extent)
+            with self._w.loop(integer(0), stop, 1, accumulators) as loop, self._x.scope():
+                self._x.place[outer[0]] = (loop.index, 0)
+                loop.results = self._reduce_nest_chains(
+                    outer[1:], last, chains, loop.carried, reductions
+                )
+            return loop.carried
+        full = floordiv(last.extent, chains) * chains
+        with self._w.loop(
+            integer(0), self._sizes.value(full), chains, accumulators
+        ) as loop, self._x.scope():
+            self._x.place[last] = (loop.index, 0)
+            loop.results = [
+                self._accumulate(r, a, 0, 0) for r, a in zip(reductions, loop.carried, strict=True)
+            ] if full != 0 else loop.carried
+        accumulators = loop.carried
+        if last.extent - full == 0:
+            return accumulators
+        return self._chain_rest(last, full, chains, accumulators, reductions)
+
+    def _chain_rest(
+        self, last: Axis, full: Size, chains: int, accumulators: list[Value], reductions: list[Reduce]
+    ) -> list[Value]:
+        """The last elements, fewer than there are chains: the others keep what they have."""
+        left = self._sizes.value(last.extent - full)
+        steps = ", ".join(f"i64 {i}" for i in range(chains))
+        lanes = Value(f"<{steps}>", vector("i64", chains))
+        with self._x.scope():
+            self._x.place[last] = (self._sizes.value(full), 0)
+            mask = self._w.compare("icmp", "slt", lanes, self._w.splat(left, chains), chains)
+            self._x.masks = [mask]
+            updated = [
+                self._w.select(mask, self._accumulate(r, a, 0, 0), a)
+                for r, a in zip(reductions, accumulators, strict=True)
+            ]
+            self._x.masks = None
+        return updated
+
+    def _tree(self, reduce: Reduce, value: Value, chains: int) -> Value:
+        element = ELEMENT[reduce.dtype]
+        name = {"sum": "add", "prod": "mul"}.get(reduce.combine, reduce.combine)
+        while chains > 1:
+            chains //= 2
+            type_ = vector(element, chains)
+            halves = [
+                self._half(value, range(start, start + chains), type_, chains)
+                for start in (0, chains)
+            ]
+            value = self._primitives.emit(name, halves, reduce.dtype, reduce.dtype, chains)
+        return value
+
+    def _half(self, value: Value, lanes: range, type_: str, count: int) -> Value:
+        if count == 1:
+            return self._w.emit(type_, f"extractelement {value.type} {value.text}, i64 {lanes[0]}")
+        picks = ", ".join(f"i32 {i}" for i in lanes)
+        return self._w.emit(
+            type_,
+            f"shufflevector {value.type} {value.text}, {value.type} poison, "
+            f"<{count} x i32> <{picks}>",
+        )
+
+
+__all__ = ["Expr", "KernelEmitter", "Signature", "dtype_of", "identity", "signature"]

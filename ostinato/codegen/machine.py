@@ -1,0 +1,52 @@
+"""LLVM: from the text of a module to a relocatable object, or to assembly to read."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from ostinato.codegen.target import Target
+
+
+@functools.lru_cache(maxsize=4)
+def _target_machine(target: Target) -> Any:
+    import llvmlite.binding as llvm
+
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    return llvm.Target.from_triple(target.triple).create_target_machine(
+        cpu=target.cpu, features=target.features, opt=2, reloc="pic", codemodel="small"
+    )
+
+
+def _optimised(text: str, target: Target) -> tuple[Any, Any]:
+    import llvmlite.binding as llvm
+
+    machine = _target_machine(target)
+    module = llvm.parse_assembly(text)
+    options = llvm.create_pipeline_tuning_options(speed_level=1)
+    options.loop_vectorization = False
+    options.slp_vectorization = False
+    options.loop_unrolling = False
+    builder = llvm.create_pass_builder(machine, options)
+    passes = llvm.create_new_module_pass_manager()
+    # The code is vectorised and unrolled as it should be; what is left is addresses and duplicates.
+    passes.add_instruction_combine_pass()
+    passes.add_simplify_cfg_pass()
+    passes.add_new_gvn_pass()
+    passes.add_loop_strength_reduce_pass()
+    passes.add_instruction_combine_pass()
+    passes.run(module, builder)
+    return module, machine
+
+
+def emit_object(text: str, target: Target) -> bytes:
+    """Machine code of the module as a relocatable object."""
+    module, machine = _optimised(text, target)
+    return bytes(machine.emit_object(module))
+
+
+def emit_assembly(text: str, target: Target) -> str:
+    """The same code as assembly text."""
+    module, machine = _optimised(text, target)
+    return str(machine.emit_assembly(module))

@@ -1,0 +1,142 @@
+"""A whole program as one LLVM module: its kernels, `entry` that runs them, `layout` that sizes memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ostinato.codegen.expressions import NOWHERE
+from ostinato.codegen.kernels import KernelEmitter, Signature, signature
+from ostinato.codegen.sizes import Sizes
+from ostinato.codegen.target import Target
+from ostinato.codegen.writer import Value, Writer, integer
+from ostinato.program.dims import Size
+from ostinato.program.nodes import Kernel, Loop, Program, Stmt
+from ostinato.schedule.arena import ALIGNMENT, Arena
+
+
+@dataclass(frozen=True)
+class ConstantBlob:
+    """All constants of a program in one piece of memory, and where each begins (bytes)."""
+
+    data: np.ndarray
+    offsets: Mapping[str, int]
+
+
+def lay_out_constants(program: Program) -> ConstantBlob:
+    """Constants one after the other, aligned."""
+    offsets: dict[str, int] = {}
+    end = 0
+    for name, array in program.constants.items():
+        offsets[name] = end
+        end += -(-array.nbytes // ALIGNMENT) * ALIGNMENT
+    blob = np.zeros(end, np.uint8)
+    for name, array in program.constants.items():
+        start = offsets[name]
+        blob[start : start + array.nbytes] = np.ascontiguousarray(array).view(np.uint8)
+    return ConstantBlob(blob, offsets)
+
+
+def module_text(program: Program, arena: Arena, blob: ConstantBlob, target: Target) -> str:
+    """The module as LLVM assembly."""
+    declarations: set[str] = set()
+    functions = [
+        KernelEmitter(kernel, program.buffers, program.symbols, declarations).text()
+        for kernel in program.kernels()
+    ]
+    entry = _Entry(program, arena, blob, declarations).text()
+    layout = _layout(program, arena, declarations)
+    attributes = f'attributes #0 = {{ noinline nounwind "target-cpu"="{target.cpu}" }}'
+    header = f'target triple = "{target.triple}"\n{NOWHERE} = internal constant [64 x i8] zeroinitializer'
+    parts = [header, *functions, entry, layout, *sorted(declarations), attributes]
+    return "\n".join(parts) + "\n"
+
+
+class _Entry:
+    """`entry`: finds every buffer, then calls the kernels in order, loops included."""
+
+    def __init__(
+        self, program: Program, arena: Arena, blob: ConstantBlob, declarations: set[str]
+    ) -> None:
+        self._program = program
+        self._arena = arena
+        self._blob = blob
+        self._w = Writer(declarations)
+        self._sizes = Sizes(program.symbols, declarations)
+        self._pointers: dict[str, Value] = {}
+        self._indices: dict[object, Value] = {}
+
+    def text(self) -> str:
+        self._find_buffers()
+        self._statements(self._program.body)
+        return (
+            "define i64 @entry(ptr noalias %buffers, ptr noalias %symbols) nounwind {\n"
+            f"start:\n{self._sizes.text()}\n  br label %entry\nentry:\n"
+            f"{self._w.text()}\n  ret i64 0\n}}\n"
+        )
+
+    def _table(self, position: int) -> Value:
+        place = self._w.pointer(Value("%buffers", "ptr"), integer(position), "ptr")
+        return self._w.emit("ptr", f"load ptr, ptr {place.text}")
+
+    def _find_buffers(self) -> None:
+        interfaces = (*self._program.inputs, *self._program.outputs)
+        for position, interface in enumerate(interfaces):
+            self._pointers[interface.buffer] = self._table(position)
+        constants = self._table(len(interfaces))
+        arena = self._table(len(interfaces) + 1)
+        for name, buffer in self._program.buffers.items():
+            offset: Size
+            if buffer.kind == "constant":
+                base, offset = constants, self._blob.offsets[name]
+            elif buffer.kind == "arena":
+                base, offset = arena, self._arena.offsets.get(name, 0)
+            else:
+                continue
+            self._pointers[name] = self._w.pointer(base, self._sizes.value(offset), "i8")
+
+    def _statements(self, body: tuple[Stmt, ...]) -> None:
+        for statement in body:
+            if isinstance(statement, Kernel):
+                self._call(signature(statement))
+            else:
+                self._loop(statement)
+
+    def _call(self, kernel: Signature) -> None:
+        args = [f"ptr {self._pointers[name].text}" for name in kernel.buffers]
+        args += ["ptr %symbols", *(f"i64 {self._indices[axis].text}" for axis in kernel.outer)]
+        self._w.line(f'call void @"{kernel.name}"({", ".join(args)})')
+
+    def _loop(self, loop: Loop) -> None:
+        """The halves of each carried state swap their pointers after every step."""
+        names = [name for c in loop.carries for name in (c.state, c.next)]
+        before = [self._pointers[name] for name in names]
+        stop = self._sizes.value(loop.axis.extent)
+        with self._w.loop(integer(0), stop, 1, before) as state:
+            self._pointers.update(zip(names, state.carried, strict=True))
+            self._indices[loop.axis] = state.index
+            self._statements(loop.body)
+            swapped = [name for c in loop.carries for name in (c.next, c.state)]
+            state.results = [self._pointers[name] for name in swapped]
+        self._pointers.update(zip(names, state.carried, strict=True))
+
+
+def _layout(program: Program, arena: Arena, declarations: set[str]) -> str:
+    """`layout`: checks sizes, then writes the arena's bytes and the outputs' dimensions."""
+    sizes = Sizes(program.symbols, declarations)
+    w = Writer(declarations)
+    for number, check in enumerate(program.checks):
+        bad = w.compare("icmp", "slt", sizes.value(check.size), integer(0), 1)
+        with w.when(bad):
+            w.line(f"ret i64 {number + 1}")
+            w.block(w.name("never")[1:])
+    values: Sequence[Size] = (arena.size, *(n for o in program.outputs for n in o.shape))
+    for position, size in enumerate(values):
+        place = w.pointer(Value("%out", "ptr"), integer(position), "i64")
+        w.line(f"store i64 {sizes.value(size).text}, ptr {place.text}")
+    return (
+        "define i64 @layout(ptr noalias %symbols, ptr noalias %out) nounwind {\n"
+        f"start:\n{sizes.text()}\n  br label %entry\nentry:\n{w.text()}\n  ret i64 0\n}}\n"
+    )

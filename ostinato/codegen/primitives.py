@@ -1,0 +1,178 @@
+"""One LLVM instruction sequence for each primitive of the loop program's expressions.
+
+No fast-math flags anywhere: what is written is what is computed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from ostinato.codegen.writer import Value, Writer, float_literal, integer, vector
+from ostinato.program.expr import FLOATS, ITEM_BYTES
+
+ELEMENT = {"float32": "float", "float64": "double", "bool": "i1"}
+for _name, _bytes in ITEM_BYTES.items():
+    ELEMENT.setdefault(_name, f"i{8 * _bytes}")
+MEMORY = {**ELEMENT, "bool": "i8"}
+
+_SUFFIX = {"float": "f32", "double": "f64"}
+_INTRINSIC_FLOAT = {
+    "sqrt": "sqrt",
+    "abs": "fabs",
+    "min": "minimum",
+    "max": "maximum",
+    "floor": "floor",
+    "ceil": "ceil",
+    "rint": "rint",
+    "trunc": "trunc",
+    "fma": "fma",
+}
+_FLOAT_COMPARE = {"eq": "oeq", "ne": "une", "lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge"}
+_INT_COMPARE = {"eq": "eq", "ne": "ne", "lt": "lt", "le": "le", "gt": "gt", "ge": "ge"}
+
+
+def suffix(element: str, lanes: int) -> str:
+    """The name of a type in an overloaded intrinsic."""
+    base = _SUFFIX.get(element, element)
+    return base if lanes == 1 else f"v{lanes}{base}"
+
+
+def literal(value: float | int | bool, dtype: str) -> Value:
+    """A constant of a dtype."""
+    if dtype in FLOATS:
+        return float_literal(float(value), ELEMENT[dtype])
+    if dtype == "bool":
+        return Value("true" if value else "false", "i1")
+    return integer(int(value), ELEMENT[dtype])
+
+
+class Primitives:
+    """Emits primitives on scalars or on vectors of `lanes`."""
+
+    def __init__(self, writer: Writer) -> None:
+        self._w = writer
+
+    def emit(
+        self, name: str, args: Sequence[Value], operand: str, dtype: str, lanes: int
+    ) -> Value:
+        """`name` applied to values of dtype `operand`, giving `dtype`."""
+        special: dict[str, Callable[[], Value]] = {
+            "select": lambda: self._w.select(*args),
+            "bitcast": lambda: self._bitcast(args[0], dtype, lanes),
+        }
+        if name in special:
+            return special[name]()
+        if name in _FLOAT_COMPARE:
+            return self._compare(name, args[0], args[1], operand, lanes)
+        if operand in FLOATS:
+            return self._float(name, args, operand, lanes)
+        return self._integer(name, args, operand, lanes)
+
+    def _bitcast(self, value: Value, dtype: str, lanes: int) -> Value:
+        target = vector(ELEMENT[dtype], lanes)
+        return self._w.emit(target, f"bitcast {value.type} {value.text} to {target}")
+
+    def _compare(self, name: str, left: Value, right: Value, operand: str, lanes: int) -> Value:
+        if operand in FLOATS:
+            return self._w.compare("fcmp", _FLOAT_COMPARE[name], left, right, lanes)
+        unsigned = operand.startswith("u") or operand == "bool"
+        sign = "" if name in ("eq", "ne") else "u" if unsigned else "s"
+        return self._w.compare("icmp", sign + _INT_COMPARE[name], left, right, lanes)
+
+    def _float(self, name: str, args: Sequence[Value], operand: str, lanes: int) -> Value:
+        type_ = args[0].type
+        if name in _INTRINSIC_FLOAT:
+            function = f"llvm.{_INTRINSIC_FLOAT[name]}.{suffix(ELEMENT[operand], lanes)}"
+            return self._w.call(type_, function, *args)
+        if name == "neg":
+            return self._w.emit(type_, f"fneg {type_} {args[0].text}")
+        return self._w.binary(f"f{name}", args[0], args[1])
+
+    def _integer(self, name: str, args: Sequence[Value], operand: str, lanes: int) -> Value:
+        w, type_ = self._w, args[0].type
+        unsigned = operand.startswith("u") or operand == "bool"
+        zero = self.splat_literal(0, operand, lanes)
+        if name in ("add", "sub", "mul", "and", "or", "xor"):
+            return w.binary(name, args[0], args[1])
+        if name == "not":
+            ones = self.splat_literal(True if operand == "bool" else -1, operand, lanes)
+            return w.binary("xor", args[0], ones)
+        if name == "neg":
+            return w.binary("sub", zero, args[0])
+        if name in ("min", "max"):
+            function = f"llvm.{'u' if unsigned else 's'}{name}.{suffix(ELEMENT[operand], lanes)}"
+            return w.call(type_, function, args[0], args[1])
+        if name == "abs":
+            if unsigned:
+                return args[0]
+            negative = w.compare("icmp", "slt", args[0], zero, lanes)
+            return w.select(negative, w.binary("sub", zero, args[0]), args[0])
+        if name in ("shl", "shr"):
+            return self._shift(name, args[0], args[1], operand, lanes)
+        return self._divide(name, args[0], args[1], operand, lanes)
+
+    def _shift(self, name: str, value: Value, by: Value, operand: str, lanes: int) -> Value:
+        w = self._w
+        bits = self.splat_literal(8 * ITEM_BYTES[operand], operand, lanes)
+        fits = w.compare("icmp", "ult", by, bits, lanes)
+        zero = self.splat_literal(0, operand, lanes)
+        count = w.select(fits, by, zero)
+        shifted = w.binary("shl" if name == "shl" else "lshr", value, count)
+        return w.select(fits, shifted, zero)
+
+    def _divide(self, name: str, left: Value, right: Value, operand: str, lanes: int) -> Value:
+        """Division that cannot trap: a zero divisor gives 0, and the least integer over -1 wraps."""
+        w = self._w
+        zero = self.splat_literal(0, operand, lanes)
+        one = self.splat_literal(1, operand, lanes)
+        by_zero = w.compare("icmp", "eq", right, zero, lanes)
+        if operand.startswith("u"):
+            divisor = w.select(by_zero, one, right)
+            result = w.binary("udiv" if name == "div" else "urem", left, divisor)
+            return w.select(by_zero, zero, result)
+        minus_one = self.splat_literal(-1, operand, lanes)
+        by_minus_one = w.compare("icmp", "eq", right, minus_one, lanes)
+        unsafe = w.binary("or", by_zero, by_minus_one)
+        divisor = w.select(unsafe, one, right)
+        if name == "div":
+            quotient = w.binary("sdiv", left, divisor)
+            quotient = w.select(by_minus_one, w.binary("sub", zero, left), quotient)
+            return w.select(by_zero, zero, quotient)
+        rest = w.binary("srem", left, divisor)
+        crossed = w.compare("icmp", "slt", w.binary("xor", rest, divisor), zero, lanes)
+        inexact = w.compare("icmp", "ne", rest, zero, lanes)
+        adjusted = w.binary("add", rest, divisor)
+        result = w.select(w.binary("and", crossed, inexact), adjusted, rest)
+        return w.select(unsafe, zero, result)
+
+    def splat_literal(self, value: float | int | bool, dtype: str, lanes: int) -> Value:
+        """A literal in every lane."""
+        one = literal(value, dtype)
+        if lanes == 1:
+            return one
+        return Value(f"splat ({one.type} {one.text})", vector(one.type, lanes))
+
+    def cast(self, value: Value, source: str, target: str, lanes: int) -> Value:
+        """Conversion between dtypes: floats to integers saturate, NaN becomes 0."""
+        w = self._w
+        if target == "bool":
+            zero = self.splat_literal(0, source, lanes)
+            if source in FLOATS:
+                return w.compare("fcmp", "une", value, zero, lanes)
+            return w.compare("icmp", "ne", value, zero, lanes)
+        type_ = vector(ELEMENT[target], lanes)
+        if source in FLOATS and target in FLOATS:
+            operation = "fpext" if ITEM_BYTES[source] < ITEM_BYTES[target] else "fptrunc"
+        elif source in FLOATS:
+            kind = "fptoui" if target.startswith("u") else "fptosi"
+            names = f"{suffix(ELEMENT[target], lanes)}.{suffix(ELEMENT[source], lanes)}"
+            return w.call(type_, f"llvm.{kind}.sat.{names}", value)
+        elif target in FLOATS:
+            operation = "uitofp" if source.startswith("u") or source == "bool" else "sitofp"
+        elif ITEM_BYTES[source] > ITEM_BYTES[target]:
+            operation = "trunc"
+        elif source == "bool" or ITEM_BYTES[source] < ITEM_BYTES[target]:
+            operation = "zext" if source.startswith("u") or source == "bool" else "sext"
+        else:
+            return value
+        return w.emit(type_, f"{operation} {value.type} {value.text} to {type_}")

@@ -1,0 +1,206 @@
+"""Writes one LLVM function as text: values, blocks and counted loops.
+
+Text instead of an object model, since most of the time between a model and its first result would
+otherwise go into building instruction objects only to print and parse them again.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+
+class Value(NamedTuple):
+    """An LLVM value: its text and its type."""
+
+    text: str
+    type: str
+
+
+def vector(element: str, lanes: int) -> str:
+    """The type of `lanes` elements; the element itself for one lane."""
+    return element if lanes == 1 else f"<{lanes} x {element}>"
+
+
+def integer(number: int, type_: str = "i64") -> Value:
+    """An integer constant."""
+    return Value(str(number), type_)
+
+
+def float_literal(value: float, type_: str) -> Value:
+    """A floating constant, exact: LLVM reads the bits of a double."""
+    bits = struct.unpack("<Q", struct.pack("<d", value))[0]
+    return Value(f"0x{bits:016X}", type_)
+
+
+def is_constant(value: Value) -> bool:
+    """Whether the value is a literal integer."""
+    return value.text.lstrip("-").isdigit()
+
+
+@dataclass
+class LoopState:
+    """A loop being written: its index and the values carried from one iteration to the next."""
+
+    index: Value
+    carried: list[Value]
+    results: list[Value] = field(default_factory=list)
+
+
+class Writer:
+    """Collects the blocks of a function. Names are numbered; text is final once written."""
+
+    def __init__(self, declarations: set[str]) -> None:
+        self._declarations = declarations
+        self._lines: list[str] = []
+        self._count = 0
+        self._block = "entry"
+
+    def text(self) -> str:
+        """The instructions written so far."""
+        return "\n".join(self._lines)
+
+    def name(self, hint: str = "v") -> str:
+        """A fresh local name."""
+        self._count += 1
+        return f"%{hint}{self._count}"
+
+    def line(self, text: str) -> None:
+        """Write an instruction without a result."""
+        self._lines.append(f"  {text}")
+
+    def emit(self, type_: str, text: str) -> Value:
+        """Write an instruction; returns its result."""
+        name = self.name()
+        self._lines.append(f"  {name} = {text}")
+        return Value(name, type_)
+
+    def call(self, result: str, function: str, *args: Value) -> Value:
+        """Call a function, declaring it on first use."""
+        types = ", ".join(a.type for a in args)
+        self._declarations.add(f"declare {result} @{function}({types})")
+        operands = ", ".join(f"{a.type} {a.text}" for a in args)
+        if result == "void":
+            self.line(f"call void @{function}({operands})")
+            return Value("void", "void")
+        return self.emit(result, f"call {result} @{function}({operands})")
+
+    def binary(self, operation: str, left: Value, right: Value) -> Value:
+        """An instruction of two operands of one type."""
+        return self.emit(left.type, f"{operation} {left.type} {left.text}, {right.text}")
+
+    def compare(self, kind: str, predicate: str, left: Value, right: Value, lanes: int) -> Value:
+        """icmp or fcmp."""
+        return self.emit(
+            vector("i1", lanes), f"{kind} {predicate} {left.type} {left.text}, {right.text}"
+        )
+
+    def select(self, condition: Value, yes: Value, no: Value) -> Value:
+        """Lane-wise choice."""
+        return self.emit(
+            yes.type,
+            f"select {condition.type} {condition.text}, {yes.type} {yes.text}, {no.type} {no.text}",
+        )
+
+    def add(self, left: Value, right: Value) -> Value:
+        """Integer sum, folded where it is trivial."""
+        if left.text == "0":
+            return right
+        if right.text == "0":
+            return left
+        if is_constant(left) and is_constant(right):
+            return integer(int(left.text) + int(right.text))
+        return self.binary("add", left, right)
+
+    def mul(self, left: Value, right: Value) -> Value:
+        """Integer product, folded where it is trivial."""
+        if left.text == "1":
+            return right
+        if right.text == "1":
+            return left
+        if is_constant(left) and is_constant(right):
+            return integer(int(left.text) * int(right.text))
+        return self.binary("mul", left, right)
+
+    def pointer(self, base: Value, index: Value, element: str) -> Value:
+        """The address of element `index`."""
+        if index.text == "0":
+            return base
+        return self.emit("ptr", f"getelementptr {element}, ptr {base.text}, i64 {index.text}")
+
+    def splat(self, value: Value, lanes: int) -> Value:
+        """A vector of one value."""
+        if lanes == 1:
+            return value
+        type_ = vector(value.type, lanes)
+        one = self.emit(
+            type_, f"insertelement {type_} poison, {value.type} {value.text}, i64 0"
+        )
+        return self.emit(
+            type_,
+            f"shufflevector {type_} {one.text}, {type_} poison, <{lanes} x i32> zeroinitializer",
+        )
+
+    def block(self, label: str) -> None:
+        """Start a block; the previous one must have ended."""
+        self._lines.append(f"{label}:")
+        self._block = label
+
+    @contextmanager
+    def when(self, condition: Value) -> Iterator[None]:
+        """Instructions that run only if the condition holds."""
+        yes, after = self.name("then")[1:], self.name("after")[1:]
+        self.line(f"br i1 {condition.text}, label %{yes}, label %{after}")
+        self.block(yes)
+        yield
+        self.line(f"br label %{after}")
+        self.block(after)
+
+    @contextmanager
+    def loop(
+        self, start: Value, stop: Value, step: int, carried: Sequence[Value] = ()
+    ) -> Iterator[LoopState]:
+        """A loop over `start, start + step, .. < stop`. The body sets `state.results`.
+
+        Afterwards `state.carried` holds the final values. The loop is skipped when it is empty.
+        """
+        before = self._block
+        head, after = self.name("loop")[1:], self.name("done")[1:]
+        index = self.name("i")
+        phis = [self.name("p") for _ in carried]
+        sure = is_constant(start) and is_constant(stop) and int(start.text) < int(stop.text)
+        if sure:
+            self.line(f"br label %{head}")
+        else:
+            enter = self.compare("icmp", "slt", start, stop, 1)
+            self.line(f"br i1 {enter.text}, label %{head}, label %{after}")
+        self.block(head)
+        place = len(self._lines)
+        state = LoopState(
+            Value(index, "i64"), [Value(p, c.type) for p, c in zip(phis, carried, strict=True)]
+        )
+        yield state
+        results = state.results
+        last = self._block
+        following = self.binary("add", state.index, integer(step))
+        header = [f"  {index} = phi i64 [ {start.text}, %{before} ], [ {following.text}, %{last} ]"]
+        header += [
+            f"  {p} = phi {c.type} [ {c.text}, %{before} ], [ {r.text}, %{last} ]"
+            for p, c, r in zip(phis, carried, results, strict=True)
+        ]
+        self._lines[place:place] = header
+        again = self.compare("icmp", "slt", following, stop, 1)
+        self.line(f"br i1 {again.text}, label %{head}, label %{after}")
+        self.block(after)
+        if sure:
+            state.carried = list(results)
+            return
+        state.carried = [
+            self.emit(
+                c.type, f"phi {c.type} [ {c.text}, %{before} ], [ {r.text}, %{last} ]"
+            )
+            for c, r in zip(carried, results, strict=True)
+        ]

@@ -1,0 +1,178 @@
+"""From a model to native code: passes, lowering, schedule, code generation, floor by floor."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from ostinato.codegen.artifact import Argument, Artifact
+from ostinato.codegen.machine import emit_assembly, emit_object
+from ostinato.codegen.module import ConstantBlob, lay_out_constants, module_text
+from ostinato.codegen.target import Target, host_target
+from ostinato.errors import OptionError
+from ostinato.model.graphs import graphs
+from ostinato.model.load import load_model
+from ostinato.options import Options
+from ostinato.partition import Segment, partition
+from ostinato.passes.pipeline import pass_names, run_passes
+from ostinato.program.nodes import Interface, Program
+from ostinato.program.verify import verify
+from ostinato.runtime.compiled import CompiledModel
+from ostinato.runtime.stage import FallbackStage, NativeStage, Stage
+from ostinato.schedule.pipeline import SCHEDULE_PASSES, Scheduled, schedule
+from ostinato.schedule.report import report_kernels
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+
+def optional_passes() -> tuple[str, ...]:
+    """Names of everything `Options.disable` may leave out."""
+    return (*pass_names(), *(p.name for p in SCHEDULE_PASSES))
+
+
+def compile_model(model: Any, options: Options) -> CompiledModel:
+    """Compile a model for this machine.
+
+    model: path, bytes, onnx.ModelProto or onnx_ir.Model; it is not changed.
+    Raises `ModelError` for an invalid model, `UnsupportedError` for what is refused.
+    """
+    loaded, facts = _prepared(model, options)
+    target = host_target()
+    parts = partition(loaded, options.fallback)
+    stages: list[Stage] = []
+    for part in parts.parts:
+        if isinstance(part, FallbackStage):
+            stages.append(part)
+        else:
+            scheduled = _scheduled(part.program, target, options)
+            stages.append(NativeStage(_artifact(part, scheduled, target)))
+    return CompiledModel(parts.inputs, parts.outputs, tuple(stages), parts.constants, facts)
+
+
+def _prepared(model: Any, options: Options) -> tuple[ir.Model, dict[str, Any]]:
+    _check_names(options.disable)
+    loaded = load_model(model)
+    _specialize(loaded, options)
+    before = _op_counts(loaded)
+    changes = run_passes(loaded, options.disable)
+    facts = {"passes": changes, "ops": {"before": before, "after": _op_counts(loaded)}}
+    return loaded, facts
+
+
+def _check_names(disable: Collection[str]) -> None:
+    unknown = sorted(set(disable) - set(optional_passes()))
+    if unknown:
+        known = ", ".join(optional_passes())
+        raise OptionError(f"disable: no pass is called {unknown[0]!r}; there are: {known}")
+
+
+def _specialize(model: ir.Model, options: Options) -> None:
+    import onnx_ir as ir
+
+    left = dict(options.specialize)
+    used: set[str] = set()
+    for value in model.graph.inputs:
+        if value.shape is None:
+            continue
+        names = [n if isinstance(n, int) else n.value for n in value.shape]
+        used |= {name for name in names if isinstance(name, str)}
+        sizes = [left.get(n, n) if isinstance(n, str) else n for n in names]
+        value.shape = ir.Shape(sizes)
+    unknown = sorted(left.keys() - used)
+    if unknown:
+        known = ", ".join(sorted(used)) or "none"
+        raise OptionError(f"specialize: no input has a dimension {unknown[0]!r}; named: {known}")
+
+
+def _op_counts(model: ir.Model) -> dict[str, int]:
+    counts = Counter(node.op_type for graph in graphs(model) for node in graph)
+    return dict(sorted(counts.items()))
+
+
+def _scheduled(program: Program, target: Target, options: Options) -> Scheduled:
+    verify(program)
+    return schedule(program, target.registers, options.disable)
+
+
+def _artifact(segment: Segment, scheduled: Scheduled, target: Target) -> Artifact:
+    blob = lay_out_constants(scheduled.program)
+    text = module_text(scheduled.program, scheduled.arena, blob, target)
+    report = {
+        "checks": [check.message for check in scheduled.program.checks],
+        "kernels": report_kernels(scheduled.program),
+        "refusals": [vars(refusal) for refusal in scheduled.refusals],
+        "constant_bytes": int(blob.data.nbytes),
+        "arena_bytes": str(scheduled.arena.size)
+        if not isinstance(scheduled.arena.size, int)
+        else scheduled.arena.size,
+    }
+    return Artifact(
+        emit_object(text, target),
+        _arguments(segment.program.inputs),
+        _arguments(segment.program.outputs),
+        scheduled.program.symbols,
+        blob.data,
+        report,
+    )
+
+
+def _arguments(interfaces: tuple[Interface, ...]) -> tuple[Argument, ...]:
+    return tuple(
+        Argument(i.name, i.dtype, tuple(n if isinstance(n, int) else str(n) for n in i.shape))
+        for i in interfaces
+    )
+
+
+def stages(model: Any, options: Options) -> Iterator[tuple[str, str]]:
+    """What the model looks like on every floor: (floor, text), from ONNX to assembly.
+
+    A model in several native segments gives the text of each, one after the other.
+    """
+    import onnx_ir as ir
+
+    from ostinato.program.printer import text as program_text
+
+    _check_names(options.disable)
+    loaded = load_model(model)
+    _specialize(loaded, options)
+    yield "onnx", _onnx_text(loaded)
+    steps: list[str] = []
+
+    def observe(name: str, changed: ir.Model) -> None:
+        steps.append(f"// after {name}\n{_onnx_text(changed)}")
+
+    run_passes(loaded, options.disable, observe)
+    yield "passes", "\n".join(steps)
+    target = host_target()
+    parts = partition(loaded, options.fallback).parts
+    segments = [part for part in parts if isinstance(part, Segment)]
+    yield "program", "\n".join(program_text(s.program) for s in segments)
+    scheduled = [_scheduled(s.program, target, options) for s in segments]
+    yield "schedule", "\n".join(program_text(s.program) for s in scheduled)
+    blobs = [lay_out_constants(s.program) for s in scheduled]
+    modules = [_module(s, b, target) for s, b in zip(scheduled, blobs, strict=True)]
+    yield "llvm", "\n".join(modules)
+    yield "asm", "\n".join(emit_assembly(module, target) for module in modules)
+
+
+def _module(scheduled: Scheduled, blob: ConstantBlob, target: Target) -> str:
+    return module_text(scheduled.program, scheduled.arena, blob, target)
+
+
+def _onnx_text(model: ir.Model) -> str:
+    """The model as ONNX text, without the contents of large weights."""
+    import onnx
+    import onnx_ir as ir
+
+    proto = ir.to_proto(model)
+    for tensor in proto.graph.initializer:
+        if sum(tensor.dims) > 16:
+            for field in ("raw_data", "float_data", "int64_data", "int32_data", "double_data"):
+                tensor.ClearField(field)
+    return onnx.printer.to_text(proto)
+
+
+__all__ = ["compile_model", "optional_passes", "replace", "stages"]

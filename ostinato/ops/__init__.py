@@ -1,0 +1,6 @@
+"""What every ONNX op means, one file per family. Importing this package registers all rules."""
+
+from ostinato.ops import contractions, control, pointwise, reductions, sizes, views
+from ostinato.ops.registry import LOWERINGS
+
+__all__ = ["LOWERINGS", "contractions", "control", "pointwise", "reductions", "sizes", "views"]

@@ -1,0 +1,349 @@
+"""Builds the loop program of a model: buffers, axes, and the few kinds of kernel that ops are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import count
+
+import numpy as np
+
+from ostinato.errors import ShapeError
+from ostinato.ops.tensor import Joined, Shape, Tensor, Value, advance, dense, expand, slice_axis
+from ostinato.program.dims import Dim, Size, product
+from ostinato.program.expr import (
+    DTYPES,
+    FLOATS,
+    Access,
+    Axis,
+    Const,
+    Expr,
+    Extent,
+    Load,
+    Reduced,
+    cast,
+    constant,
+    dtype_of,
+    op,
+)
+from ostinato.program.nodes import (
+    Buffer,
+    Carry,
+    Check,
+    Interface,
+    Kernel,
+    Loop,
+    Program,
+    Reduce,
+    Stmt,
+    Store,
+)
+
+# A row reduction keeps this many partial results, so that lanes can run along the reduced axis.
+ROW_CHAINS = 32
+
+
+class Builder:
+    """Collects the statements of one program.
+
+    `node` is the name of the model's node being lowered; kernels remember it.
+    """
+
+    def __init__(self) -> None:
+        self.buffers: dict[str, Buffer] = {}
+        self.constants: dict[str, np.ndarray] = {}
+        self.inputs: list[Interface] = []
+        self.outputs: list[Interface] = []
+        self.checks: list[Check] = []
+        self.node = ""
+        self._body: list[Stmt] = []
+        self._numbers = count()
+        self._constant_names: dict[int, str] = {}
+
+    # Buffers and values
+
+    def buffer(self, dtype: str, size: Size, kind: str = "arena", name: str = "b") -> str:
+        """A new buffer; returns its name."""
+        unique = name if kind in ("input", "output") else f"{name}{next(self._numbers)}"
+        self.buffers[unique] = Buffer(unique, dtype, size, kind)
+        return unique
+
+    def empty(self, dtype: str, shape: Shape) -> Tensor:
+        """A dense tensor in the arena, not yet written."""
+        return dense(dtype, shape, self.buffer(dtype, product(shape)))
+
+    def input(self, name: str, dtype: str, shape: Shape) -> Tensor:
+        """Declare an input of the program."""
+        buffer = self.buffer(dtype, product(shape), "input", f"in.{name}")
+        self.inputs.append(Interface(name, buffer, dtype, shape))
+        return dense(dtype, shape, buffer)
+
+    def output(self, name: str, value: Value) -> None:
+        """Declare an output of the program and copy `value` to it."""
+        buffer = self.buffer(value.dtype, value.size, "output", f"out.{name}")
+        self.outputs.append(Interface(name, buffer, value.dtype, value.shape))
+        self.node = name
+        self.copy(value, dense(value.dtype, value.shape, buffer))
+
+    def constant(self, array: np.ndarray) -> Tensor:
+        """A value known now. Memory is given to it when a kernel needs it (`placed`)."""
+        if array.dtype.name not in DTYPES:
+            raise ShapeError(f"constants of type {array.dtype.name} have no native form")
+        known = array if array.size > 64 else array.astype(object)
+        return Tensor(array.dtype.name, array.shape, None, (), known)
+
+    def sizes(self, values: np.ndarray, dtype: str = "int64") -> Tensor:
+        """An integer value computed from shapes: an object array of sizes."""
+        return Tensor(dtype, values.shape, None, (), values)
+
+    def placed(self, value: Tensor) -> Tensor:
+        """The value with memory behind it."""
+        if value.base is not None:
+            return value
+        known = value.known
+        assert known is not None
+        if known.dtype == object and any(isinstance(v, Dim) for v in known.flat):
+            return self._store_sizes(value, known)
+        array = np.ascontiguousarray(known, dtype=value.dtype)
+        # A broadcast or sliced view of a large constant is its own key: `known` keeps it alive.
+        key = id(known)
+        if key not in self._constant_names:
+            name = self.buffer(value.dtype, array.size, "constant", "c")
+            self.constants[name] = array.reshape(-1)
+            self._constant_names[key] = name
+            self._kept.append(known)
+        return Tensor(
+            value.dtype,
+            value.shape,
+            *_dense_base(self._constant_names[key], value.shape),
+            known=known,
+        )
+
+    @property
+    def _kept(self) -> list[np.ndarray]:
+        return self.__dict__.setdefault("_kept_arrays", [])
+
+    def _store_sizes(self, value: Tensor, known: np.ndarray) -> Tensor:
+        target = self.empty(value.dtype, value.shape)
+        assert target.base is not None
+        stores = tuple(
+            Store(Access(target.base.buffer, i, ()), cast(Extent(size), value.dtype))
+            for i, size in enumerate(known.flat)
+        )
+        self.kernel((), stores)
+        return target
+
+    def strided(self, value: Value) -> Tensor:
+        """The value as one strided tensor with memory: joined parts are copied together."""
+        if isinstance(value, Tensor):
+            return self.placed(value)
+        target = self.empty(value.dtype, value.shape)
+        self.copy(value, target)
+        return target
+
+    # Kernels
+
+    def axis(self, extent: Size, name: str = "i") -> Axis:
+        """A fresh axis."""
+        return Axis(f"{name}{next(self._numbers)}", extent)
+
+    def axes(self, shape: Shape) -> tuple[Axis | None, ...]:
+        """Fresh axes for a shape; None for an extent of 1, which needs no loop."""
+        return tuple(None if extent == 1 else self.axis(extent) for extent in shape)
+
+    def load(self, value: Value, axes: Sequence[Axis | None]) -> Expr:
+        """The element of `value` at these axes, broadcast: axes are aligned at the right."""
+        if isinstance(value, Tensor) and value.known is not None and value.known.size == 1:
+            only = value.known.reshape(-1)[0]
+            if isinstance(only, Dim):
+                return cast(Extent(only), value.dtype)
+            return constant(only, value.dtype)
+        tensor = self.strided(value)
+        return Load(self.access(tensor, axes), tensor.dtype)
+
+    def access(self, tensor: Tensor, axes: Sequence[Axis | None]) -> Access:
+        """The address of an element; axes are aligned at the right, extents of 1 are not moved along."""
+        assert tensor.base is not None
+        pairs = zip(axes[len(axes) - len(tensor.shape) :], tensor.shape, tensor.strides)
+        terms = tuple(
+            (axis, stride)
+            for axis, extent, stride in pairs
+            if axis is not None and extent != 1 and stride != 0
+        )
+        return Access(tensor.base.buffer, tensor.base.offset, tensor.base.terms + terms)
+
+    def kernel(
+        self,
+        axes: Sequence[Axis | None],
+        stores: Sequence[Store],
+        reductions: Sequence[Reduce] = (),
+    ) -> None:
+        """Append a kernel."""
+        kept = tuple(axis for axis in axes if axis is not None)
+        name = f"k{next(self._numbers)}"
+        self._body.append(
+            Kernel(name, kept, tuple(reductions), tuple(stores), sources=(self.node,))
+        )
+
+    def compute(self, shape: Shape, value: Callable[[tuple[Axis | None, ...]], Expr]) -> Tensor:
+        """A new tensor whose elements are `value(axes)`."""
+        axes = self.axes(shape)
+        expr = value(axes)
+        target = self.empty(dtype_of(expr), shape)
+        self.kernel(axes, [Store(self.access(target, axes), expr)])
+        return target
+
+    def pointwise(self, function: Callable[..., Expr], *operands: Value) -> Tensor:
+        """`function` of the operands' elements, with NumPy broadcasting."""
+        shape = self.broadcast(*(operand.shape for operand in operands))
+        placed = [self._loadable(operand) for operand in operands]
+        return self.compute(shape, lambda axes: function(*(self.load(p, axes) for p in placed)))
+
+    def _loadable(self, value: Value) -> Value:
+        return value if isinstance(value, Tensor) else self.strided(value)
+
+    def copy(self, source: Value, target: Tensor) -> None:
+        """Write `source` into the memory of `target`, which has the same shape."""
+        if isinstance(source, Joined):
+            start: Size = 0
+            for part in source.parts:
+                extent = part.shape[source.axis]
+                self.copy(part, slice_axis(target, source.axis, start, 1, extent))
+                start = start + extent
+            return
+        axes = self.axes(target.shape)
+        self.kernel(axes, [Store(self.access(target, axes), self.load(source, axes))])
+
+    def reduce(
+        self, value: Value, axes: Sequence[int], combine: str, function: Callable[[Expr], Expr]
+    ) -> Tensor:
+        """Reduce `function(element)` over some axes, which keep an extent of 1.
+
+        The order is lexicographic; with the last axis among the reduced ones it runs in
+        `ROW_CHAINS` interleaved chains.
+        """
+        tensor = self.strided(value)
+        rank = len(tensor.shape)
+        shape = tuple(1 if i in axes else n for i, n in enumerate(tensor.shape))
+        outer = self.axes(shape)
+        inner = tuple(self.axis(tensor.shape[i], "r") for i in axes)
+        by_position = dict(zip(axes, inner, strict=True))
+        element = function(self.load(tensor, [by_position.get(i, outer[i]) for i in range(rank)]))
+        chains = ROW_CHAINS if rank - 1 in axes and dtype_of(element) in FLOATS else 1
+        target = self.empty(dtype_of(element), shape)
+        self.kernel(
+            outer,
+            [Store(self.access(target, outer), Reduced(0, dtype_of(element)))],
+            [Reduce(inner, combine, element, None, chains)],
+        )
+        return target
+
+    def contract(
+        self,
+        shape: Shape,
+        axes: Sequence[Axis | None],
+        inner: Sequence[Axis],
+        left: Expr,
+        right: Expr,
+        chains: int = 1,
+    ) -> Tensor:
+        """Sum of `left * right` over the inner axes, stored to a new tensor of `shape`.
+
+        Products of floats are accumulated with fused multiply-adds.
+        """
+        dtype = dtype_of(left)
+        floating = dtype in FLOATS
+        reduce = (
+            Reduce(tuple(inner), "sum", left, right, chains)
+            if floating
+            else Reduce(tuple(inner), "sum", op("mul", left, right))
+        )
+        target = self.empty(dtype, shape)
+        self.kernel(axes, [Store(self.access(target, axes), Reduced(0, dtype))], [reduce])
+        return target
+
+    @contextmanager
+    def loop(self, extent: Size) -> Iterator[tuple[Axis, list[Carry]]]:
+        """Statements built inside run for every value of the axis; add to the list of carries."""
+        axis = self.axis(extent, "t")
+        carries: list[Carry] = []
+        outer, self._body = self._body, []
+        try:
+            yield axis, carries
+            outer.append(Loop(axis, tuple(carries), tuple(self._body)))
+        finally:
+            self._body = outer
+
+    # Shapes
+
+    def require_equal(self, left: Size, right: Size, what: str) -> None:
+        """Both sizes must agree: an error now, or a check when the model runs."""
+        difference = left - right
+        if isinstance(difference, int):
+            if difference:
+                raise ShapeError(f"node {self.node!r}: {what}: {left} and {right} differ")
+            return
+        message = f"node {self.node!r}: {what}: {left} and {right} differ"
+        self.checks += [Check(difference, message), Check(-difference, message)]
+
+    def require_nonnegative(self, size: Size, what: str) -> None:
+        """The size must not be negative: an error now, or a check when the model runs."""
+        if isinstance(size, int):
+            if size < 0:
+                raise ShapeError(f"node {self.node!r}: {what}: {size} is negative")
+        else:
+            self.checks.append(Check(size, f"node {self.node!r}: {what}: {size} is negative"))
+
+    def broadcast(self, *shapes: Shape) -> Shape:
+        """The shape that NumPy broadcasting gives."""
+        rank = max((len(shape) for shape in shapes), default=0)
+        result: list[Size] = [1] * rank
+        for shape in shapes:
+            for i, extent in enumerate(shape, rank - len(shape)):
+                if result[i] == 1:
+                    result[i] = extent
+                elif extent != 1:
+                    self.require_equal(result[i], extent, f"axis {i} of operands to broadcast")
+        return tuple(result)
+
+    def expanded(self, value: Value, shape: Shape) -> Tensor:
+        """The value broadcast to `shape`, as a view."""
+        return expand(self.strided(value), self.broadcast(value.shape, shape))
+
+    def checkpoint(self) -> tuple[int, int]:
+        """A mark to `rollback` to when lowering a node fails half-way."""
+        return len(self._body), len(self.checks)
+
+    def rollback(self, mark: tuple[int, int]) -> None:
+        """Forget the statements and checks added since the mark."""
+        del self._body[mark[0] :]
+        del self.checks[mark[1] :]
+
+    def finish(self) -> Program:
+        """The program built so far."""
+        names = {s for i in self.inputs for n in i.shape if isinstance(n, Dim) for s in [str(n)]}
+        program = Program(
+            tuple(self.inputs),
+            tuple(self.outputs),
+            tuple(sorted(names)),
+            dict(self.buffers),
+            dict(self.constants),
+            (),
+            tuple(self.checks),
+        )
+        return program.with_body(tuple(self._body))
+
+
+def _dense_base(buffer: str, shape: Shape) -> tuple[Access, tuple[Size, ...]]:
+    tensor = dense("", shape, buffer)
+    assert tensor.base is not None
+    return tensor.base, tensor.strides
+
+
+def literal(value: float | int | bool, like: Expr) -> Const:
+    """A literal with the dtype of another expression, rounded to it."""
+    dtype = dtype_of(like)
+    return constant(np.asarray(value).astype(dtype).item(), dtype)
+
+
+__all__ = ["ROW_CHAINS", "Builder", "advance", "literal"]

@@ -1,0 +1,268 @@
+"""Cuts a model into what compiles and what runs on the reference kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ostinato.codegen.artifact import Argument
+from ostinato.errors import UnsupportedError
+from ostinato.model.attributes import describe
+from ostinato.model.graphs import subgraphs
+from ostinato.model.values import constant_array
+from ostinato.ops.builder import Builder
+from ostinato.ops.lowering import Lowerer, Scope
+from ostinato.ops.tensor import Shape, Tensor, Value
+from ostinato.program.dims import Dim, Size, symbol
+from ostinato.program.expr import DTYPES
+from ostinato.program.nodes import Program
+from ostinato.runtime.stage import FallbackStage
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Nodes that became one native program."""
+
+    program: Program
+
+
+@dataclass
+class Partition:
+    """The parts in the order they run, and the values they need from nowhere else."""
+
+    inputs: tuple[Argument, ...]
+    outputs: tuple[Argument, ...]
+    parts: list[Segment | FallbackStage] = field(default_factory=list)
+    constants: dict[str, np.ndarray] = field(default_factory=dict)
+
+
+def partition(model: ir.Model, fallback: bool) -> Partition:
+    """Lower what has a native form. With `fallback` false the first node without one is refused."""
+    return _Partitioner(model, fallback).run()
+
+
+def shape_of(value: ir.Value) -> Shape | None:
+    """The declared shape; every unnamed dimension gets a name of its own. None if rank is unknown."""
+    if value.shape is None:
+        return None
+    sizes: list[Size] = []
+    for i, dim in enumerate(value.shape):
+        name = dim if isinstance(dim, int) else dim.value
+        sizes.append(name if isinstance(name, int) else symbol(name or f"{value.name}.{i}"))
+    return tuple(sizes)
+
+
+def dtype_of_value(value: ir.Value) -> str | None:
+    """The NumPy name of the element type, or None for what is no tensor of a native type."""
+    import onnx_ir as ir
+
+    if value.dtype is None or not isinstance(value.type, ir.TensorType | None):
+        return None
+    try:
+        name = value.dtype.numpy().name
+    except TypeError:
+        return None
+    return name if name in DTYPES else None
+
+
+def argument(value: ir.Value) -> Argument:
+    """How the value is described to users."""
+    import onnx_ir as ir
+
+    from ostinato.codegen.artifact import UNKNOWN_RANK
+
+    if isinstance(value.type, ir.TensorType | None) and value.dtype is not None:
+        if value.dtype == ir.DataType.STRING:
+            dtype = "string"
+        else:
+            dtype = value.dtype.numpy().name
+    else:
+        dtype = _type_text(value.type)
+    shape = shape_of(value)
+    if shape is None:
+        return Argument(value.name or "", dtype, UNKNOWN_RANK)
+    return Argument(
+        value.name or "", dtype, tuple(n if isinstance(n, int) else str(n) for n in shape)
+    )
+
+
+def _type_text(kind: ir.TypeProtocol | None) -> str:
+    import onnx_ir as ir
+
+    if isinstance(kind, ir.SequenceType):
+        return f"seq({_type_text(kind.elem_type)})"
+    if isinstance(kind, ir.OptionalType):
+        return f"optional({_type_text(kind.elem_type)})"
+    if isinstance(kind, ir.TensorType):
+        return Argument("", kind.dtype.numpy().name, ()).type
+    return "undefined"
+
+
+class _Partitioner:
+    def __init__(self, model: ir.Model, fallback: bool) -> None:
+        self._model = model
+        self._graph = model.graph
+        self._fallback = fallback
+        self._opsets = {domain or "": v for domain, v in model.opset_imports.items()}
+        self._done: set[ir.Node] = set()
+        self._result = Partition(
+            tuple(argument(v) for v in self._graph.inputs),
+            tuple(argument(v) for v in self._graph.outputs),
+        )
+        # Values that parts before the current segment have made, and how to declare them.
+        self._available: dict[ir.Value, tuple[str, Shape]] = {}
+        self._open()
+
+    def _open(self) -> None:
+        self._builder = Builder()
+        self._lowerer = Lowerer(self._builder, self._opsets)
+        self._scope = Scope()
+        self._made: list[ir.Value] = []
+
+    def run(self) -> Partition:
+        for value in self._graph.inputs:
+            self._make_available(value)
+        for node in self._graph:
+            try:
+                self._lower(node)
+            except UnsupportedError as refusal:
+                if not self._fallback:
+                    raise
+                self._close(final=False)
+                self._fall_back(node, refusal)
+            self._done.update(_with_inner(node))
+        self._close(final=True)
+        return self._result
+
+    def _make_available(self, value: ir.Value) -> None:
+        dtype, shape = dtype_of_value(value), shape_of(value)
+        if dtype is not None and shape is not None:
+            self._available[value] = (dtype, shape)
+
+    def _lower(self, node: ir.Node) -> None:
+        mark = self._builder.checkpoint()
+        for value in _inputs(node):
+            self._declare(value)
+        try:
+            self._lowerer.node(self._scope, node)
+        except UnsupportedError:
+            self._builder.rollback(mark)
+            raise
+        self._made += [value for value in node.outputs if self._scope.get(value) is not None]
+
+    def _declare(self, value: ir.Value) -> None:
+        """Make an outside value an input of the current segment."""
+        if value in self._available and self._scope.get(value) is None:
+            dtype, shape = self._available[value]
+            self._scope[value] = self._builder.input(value.name or "", dtype, shape)
+
+    def _close(self, final: bool) -> None:
+        """End the current segment with what later parts, or the user, need of it."""
+        single = final and not self._result.parts
+        if single:
+            for value in self._graph.inputs:
+                if value in self._available:
+                    self._declare(value)
+            self._declare_outputs()
+            # Inputs are declared in the model's order, whatever order nodes asked for them in.
+            order = {v.name: i for i, v in enumerate(self._graph.inputs)}
+            self._builder.inputs.sort(key=lambda i: order[i.name])
+        else:
+            for value in self._made:
+                if self._needed_later(value):
+                    self._output(value)
+            if final:
+                self._keep_constant_outputs()
+        if self._builder.outputs or single:
+            program = self._builder.finish()
+            self._result.parts.append(Segment(program))
+        self._open()
+
+    def _declare_outputs(self) -> None:
+        for value in self._graph.outputs:
+            lowered = self._lowerer.value(self._scope, value)
+            self._builder.output(value.name or "", lowered)
+
+    def _keep_constant_outputs(self) -> None:
+        for value in self._graph.outputs:
+            array = constant_array(value)
+            if array is not None:
+                self._result.constants[value.name or ""] = array
+
+    def _output(self, value: ir.Value) -> None:
+        lowered = self._scope.get(value)
+        assert lowered is not None
+        self._builder.output(value.name or "", lowered)
+        self._available[value] = (lowered.dtype, _declared(lowered))
+
+    def _needed_later(self, value: ir.Value) -> bool:
+        return value.is_graph_output() or any(u.node not in self._done for u in value.uses())
+
+    def _fall_back(self, node: ir.Node, refusal: UnsupportedError) -> None:
+        import onnx_ir as ir
+
+        inputs = list(dict.fromkeys(_inputs(node)))
+        for value in inputs:
+            array = constant_array(value)
+            if array is not None:
+                self._result.constants[value.name or ""] = array
+        self._result.parts.append(
+            FallbackStage(
+                ir.to_proto(node).SerializeToString(),
+                tuple(argument(value) for value in inputs),
+                tuple(argument(value) for value in node.outputs if value.name),
+                tuple(self._opsets.items()),
+                describe(node),
+                node.op_type,
+                refusal.reason,
+            )
+        )
+        for value in node.outputs:
+            self._make_available(value)
+
+
+def _declared(value: Value) -> Shape:
+    """A shape whose run-time sizes are plain names, to be bound anew by the next segment."""
+    return tuple(symbol(str(n)) if isinstance(n, Dim) else n for n in value.shape)
+
+
+def _inputs(node: ir.Node) -> Iterator[ir.Value]:
+    """What a node reads from outside, captures of its subgraphs included."""
+    inner = set(_with_inner(node))
+    for one in inner:
+        for value in one.inputs:
+            if value is None:
+                continue
+            producer = value.producer()
+            if producer is None and value.is_graph_input() and one is not node:
+                if _belongs(value, inner):
+                    continue
+            if producer is None or producer not in inner:
+                yield value
+    for graph in (g for one in inner for g in subgraphs(one)):
+        for value in graph.outputs:
+            producer = value.producer()
+            if producer is None and not _belongs(value, inner):
+                yield value
+            elif producer is not None and producer not in inner:
+                yield value
+
+
+def _belongs(value: ir.Value, nodes: set[ir.Node]) -> bool:
+    return any(value in graph.inputs for node in nodes for graph in subgraphs(node))
+
+
+def _with_inner(node: ir.Node) -> Iterator[ir.Node]:
+    yield node
+    for graph in subgraphs(node):
+        for inner in graph:
+            yield from _with_inner(inner)
+
+
+__all__ = ["Partition", "Segment", "Tensor", "partition"]

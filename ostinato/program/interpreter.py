@@ -1,0 +1,274 @@
+"""Runs a loop program in NumPy: slow, and the oracle for every later stage.
+
+Every access is checked: it must lie within its buffer, what it reads must have been written, and no
+point of a kernel may touch what another point of that kernel writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import product as cartesian
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ostinato.errors import InputError, OstinatoError, RunError, ShapeError
+from ostinato.program import dims
+from ostinato.program.dims import Size
+from ostinato.program.evaluate import evaluate
+from ostinato.program.expr import Access, Axis, Expr, Extent, Index, Load, Reduced
+from ostinato.program.nodes import Interface, Kernel, Loop, Program, Reduce, Stmt, combine, identity
+
+Array = npt.NDArray[Any]
+
+# Elements of a reduction that are evaluated together, over all points of the kernel.
+BLOCK = 1 << 20
+
+
+def run(program: Program, inputs: Mapping[str, Array]) -> dict[str, Array]:
+    """The outputs of a program, by name. Inputs must have the declared dtypes and shapes.
+
+    Raises InputError for missing, unknown or ill-typed inputs, ShapeError where sizes contradict
+    each other or a check of the program fails, RunError for an access that is not allowed.
+    """
+    symbols = _bind(program, inputs)
+    for check in program.checks:
+        if dims.evaluate(check.size, symbols) < 0:
+            raise ShapeError(check.message)
+    memory = _Memory(program, symbols, inputs)
+    _statements(program.body, memory, {})
+    return {output.name: memory.output(output) for output in program.outputs}
+
+
+def _bind(program: Program, inputs: Mapping[str, Array]) -> dict[str, int]:
+    """The values of the run-time dimensions, taken from the shapes of the inputs."""
+    declared = [interface.name for interface in program.inputs]
+    if set(declared) != set(inputs):
+        raise InputError(f"inputs are {declared}, not {list(inputs)}")
+    symbols: dict[str, int] = {}
+    for interface in program.inputs:
+        value = inputs[interface.name]
+        if value.dtype.name != interface.dtype or value.ndim != len(interface.shape):
+            raise InputError(
+                f"input {interface.name!r} is {interface.dtype} of rank {len(interface.shape)}, "
+                f"not {value.dtype.name} of rank {value.ndim}"
+            )
+        for size, extent in zip(interface.shape, value.shape, strict=True):
+            if (name := plain_symbol(size)) is not None:
+                symbols.setdefault(name, extent)
+    for interface in program.inputs:
+        shape = tuple(dims.evaluate(size, symbols) for size in interface.shape)
+        if shape != inputs[interface.name].shape:
+            raise ShapeError(
+                f"input {interface.name!r} must have shape {list(shape)}, "
+                f"not {list(inputs[interface.name].shape)}"
+            )
+    return symbols
+
+
+def plain_symbol(size: Size) -> str | None:
+    """The name of the dimension that a size consists of, or None for any other size."""
+    name = next(iter(dims.symbols(size)), None)
+    return name if name is not None and size == dims.symbol(name) else None
+
+
+class _Memory:
+    """The buffers of one run, and which of their elements have been written."""
+
+    def __init__(
+        self, program: Program, symbols: Mapping[str, int], inputs: Mapping[str, Array]
+    ) -> None:
+        self.symbols = symbols
+        self.data: dict[str, Array] = {}
+        self.written: dict[str, Array] = {}
+        given = {i.buffer: inputs[i.name] for i in program.inputs} | dict(program.constants)
+        for name, buffer in program.buffers.items():
+            size = self.size(buffer.size)
+            if size < 0:
+                raise ShapeError(f"buffer {name!r} has a negative size: {buffer.size} = {size}")
+            if name in given:
+                self.data[name] = np.ascontiguousarray(given[name]).reshape(-1)
+                self.written[name] = np.ones(size, bool)
+            else:
+                self.data[name] = np.zeros(size, buffer.dtype)
+                self.written[name] = np.zeros(size, bool)
+
+    def size(self, size: Size) -> int:
+        """A size as a number."""
+        return dims.evaluate(size, self.symbols)
+
+    def swap(self, state: str, successor: str) -> None:
+        """What was written becomes the state; what was the state is of no more use."""
+        for table in (self.data, self.written):
+            table[state], table[successor] = table[successor], table[state]
+        self.written[successor][:] = False
+
+    def output(self, interface: Interface) -> Array:
+        shape = tuple(map(self.size, interface.shape))
+        count = int(np.prod(shape, dtype=np.int64))
+        if not self.written[interface.buffer][:count].all():
+            raise RunError(f"output {interface.name!r} was not completely written")
+        return self.data[interface.buffer][:count].reshape(shape).copy()
+
+
+def _statements(body: tuple[Stmt, ...], memory: _Memory, loops: Mapping[str, Array]) -> None:
+    for statement in body:
+        if isinstance(statement, Loop):
+            _loop(statement, memory, loops)
+        else:
+            _Points(statement, memory, loops).run()
+
+
+def _loop(loop: Loop, memory: _Memory, loops: Mapping[str, Array]) -> None:
+    for step in range(memory.size(loop.axis.extent)):
+        for carry in loop.carries:
+            memory.written[carry.next][:] = False
+        _statements(loop.body, memory, {**loops, loop.axis.name: np.array(step)})
+        for carry in loop.carries:
+            memory.swap(carry.state, carry.next)
+
+
+class _Points:
+    """One run of a kernel. Values have shape (points, 1), or (points, elements) in a reduction."""
+
+    def __init__(self, kernel: Kernel, memory: _Memory, loops: Mapping[str, Array]) -> None:
+        self.kernel = kernel
+        self.memory = memory
+        extents = [memory.size(axis.extent) for axis in kernel.axes]
+        self.count = int(np.prod(extents, dtype=np.int64))
+        grid = np.indices(extents, dtype=np.int64).reshape(len(extents), self.count, 1)
+        self.indices: dict[str, Array] = dict(loops)
+        self.indices |= {axis.name: index for axis, index in zip(kernel.axes, grid, strict=True)}
+        self.reduced: list[Array] = []
+        self.points = np.arange(self.count).reshape(-1, 1)
+        # The point that writes an element, or -1, for buffers that the kernel also reads.
+        self.owner: dict[str, Array] = {}
+
+    def run(self) -> None:
+        self._exclude()
+        targets = [self._address(store.access) for store in self.kernel.stores]
+        self._claim(targets)
+        for reduce in self.kernel.reductions:
+            self.reduced.append(self._reduce(reduce))
+        values = [self._value(store.value, (self.count, 1)) for store in self.kernel.stores]
+        for store, target, value in zip(self.kernel.stores, targets, values, strict=True):
+            self.memory.data[store.access.buffer][target] = value
+            self.memory.written[store.access.buffer][target] = True
+
+    def _exclude(self) -> None:
+        """Drop the points that the guard excludes."""
+        if self.kernel.guard is None:
+            return
+        kept = self._value(self.kernel.guard, (self.count, 1))[:, 0]
+        self.count = int(kept.sum())
+        self.points = np.arange(self.count).reshape(-1, 1)
+        for axis in self.kernel.axes:
+            self.indices[axis.name] = self.indices[axis.name][kept]
+
+    def _claim(self, targets: list[Array]) -> None:
+        reads = self.kernel.reads()
+        for store, target in zip(self.kernel.stores, targets, strict=True):
+            if len(np.unique(target)) != target.size:
+                raise self._error(store.access, "two points write the same element")
+            if store.access.buffer in reads:
+                size = len(self.memory.data[store.access.buffer])
+                owner = self.owner.setdefault(store.access.buffer, np.full(size, -1))
+                owner[target] = self.points
+
+    def _value(self, expr: Expr, shape: tuple[int, int]) -> Array:
+        return np.broadcast_to(evaluate(expr, self._leaf), shape)
+
+    def _leaf(self, expr: Expr) -> Array:
+        if isinstance(expr, Index):
+            return self.indices[expr.axis.name]
+        if isinstance(expr, Extent):
+            return np.array(self.memory.size(expr.size))
+        if isinstance(expr, Reduced):
+            return self.reduced[expr.position]
+        if isinstance(expr, Load):
+            return self._load(expr)
+        raise OstinatoError(f"kernel {self.kernel.name!r}: {type(expr).__name__} has no value")
+
+    def _load(self, load: Load) -> Array:
+        data = self.memory.data[load.access.buffer]
+        offsets = self._offsets(load.access)
+        if load.mask is None or load.other is None:
+            return data[self._checked(load.access, offsets, self.points)]
+        mask, offsets, points = np.broadcast_arrays(
+            evaluate(load.mask, self._leaf), offsets, self.points
+        )
+        result = np.full(mask.shape, load.other.value, load.dtype)
+        result[mask] = data[self._checked(load.access, offsets[mask], points[mask])]
+        return result
+
+    def _offsets(self, access: Access) -> Array:
+        """Offsets of shape (points, elements) or (points, 1)."""
+        size = self.memory.size
+        total = np.full((self.count, 1), size(access.offset))
+        for axis, stride in access.terms:
+            total = total + self.indices[axis.name] * size(stride)
+        return total
+
+    def _address(self, access: Access) -> Array:
+        offsets = self._offsets(access)
+        self._within(access, offsets)
+        return offsets
+
+    def _within(self, access: Access, offsets: Array) -> None:
+        size = len(self.memory.data[access.buffer])
+        outside = offsets[(offsets < 0) | (offsets >= size)]
+        if outside.size:
+            raise self._error(access, f"element {outside.flat[0]} of {size} is out of bounds")
+
+    def _checked(self, access: Access, offsets: Array, points: Array) -> Array:
+        """The offsets, if all of them may be read by these points."""
+        self._within(access, offsets)
+        written = self.memory.written[access.buffer][offsets]
+        if not written.all():
+            first = offsets[~written].flat[0]
+            raise self._error(access, f"element {first} is read before it is written")
+        if access.buffer in self.owner:
+            owner = self.owner[access.buffer][offsets]
+            if ((owner >= 0) & (owner != points)).any():
+                raise self._error(access, "a point reads what another point writes")
+        return offsets
+
+    def _error(self, access: Access, problem: str) -> RunError:
+        return RunError(f"kernel {self.kernel.name!r}, buffer {access.buffer!r}: {problem}")
+
+    def _reduce(self, reduce: Reduce) -> Array:
+        """Reduces in the order that `Reduce` documents."""
+        start = np.full((self.count, 1), identity(reduce).value, reduce.dtype)
+        chains = [start] * reduce.chains
+        for last in self._elements(reduce.axes):
+            width = int(np.size(last))
+            operands = [self._value(e, (self.count, width)) for e in reduce.operands]
+            for column, element in enumerate(np.ravel(last)):
+                chain = int(element) % reduce.chains
+                values = [operand[:, column : column + 1] for operand in operands]
+                chains[chain] = _accumulate(reduce, chains[chain], *values)
+        count = reduce.chains
+        while count > 1:
+            count //= 2
+            chains = [_accumulate(reduce, chains[i], chains[i + count]) for i in range(count)]
+        return chains[0]
+
+    def _elements(self, axes: tuple[Axis, ...]) -> Iterator[Array]:
+        """Sets the indices of the reduced axes, block by block, and yields those of the last one."""
+        *outer, last = axes
+        width = max(1, BLOCK // max(self.count, 1))
+        extent = self.memory.size(last.extent)
+        for index in cartesian(*(range(self.memory.size(axis.extent)) for axis in outer)):
+            self.indices |= {a.name: np.array(i) for a, i in zip(outer, index, strict=True)}
+            for begin in range(0, extent, width):
+                block = np.arange(begin, min(begin + width, extent)).reshape(1, -1)
+                self.indices[last.name] = block
+                yield block
+
+
+def _accumulate(reduce: Reduce, *values: Array) -> Array:
+    """The next accumulator, from the accumulator, the expression and, if there is one, the factor."""
+    leaves: list[Expr] = [Reduced(i, reduce.dtype) for i in range(len(values))]
+    total = combine(reduce, leaves[0], leaves[1], leaves[2] if len(leaves) > 2 else None)
+    return evaluate(total, lambda leaf: values[leaves.index(leaf)])

@@ -1,0 +1,183 @@
+"""Index maps: an axis as a sum of other axes, and what a kernel becomes when its axes are replaced."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from ostinato.program.dims import Dim, Size, exact_quotient, is_nonnegative
+from ostinato.program.expr import (
+    Access,
+    Axis,
+    Expr,
+    Extent,
+    Index,
+    Load,
+    Op,
+    Reduced,
+    constant,
+    op,
+    rewrite,
+)
+from ostinato.program.nodes import Kernel, Reduce, Store
+
+
+@dataclass(frozen=True)
+class Affine:
+    """`offset + sum(axis * factor)`."""
+
+    offset: Size
+    terms: tuple[tuple[Axis, Size], ...]
+
+
+Map = Mapping[Axis, Affine]
+
+
+def substitute_access(access: Access, axes: Map) -> Access:
+    """The same address in terms of the replaced axes."""
+    offset = access.offset
+    strides: dict[Axis, Size] = {}
+    for axis, stride in access.terms:
+        image = axes.get(axis)
+        if image is None:
+            strides[axis] = strides.get(axis, 0) + stride
+            continue
+        offset = offset + image.offset * stride
+        for inner, factor in image.terms:
+            strides[inner] = strides.get(inner, 0) + factor * stride
+    return Access(access.buffer, offset, tuple((a, s) for a, s in strides.items() if s != 0))
+
+
+def as_expr(image: Affine) -> Expr:
+    """The value of an index map, as int64."""
+    total: Expr | None = None
+    for axis, factor in image.terms:
+        term: Expr = Index(axis)
+        if factor != 1:
+            term = op("mul", term, size_expr(factor))
+        total = term if total is None else op("add", total, term)
+    if total is None:
+        return size_expr(image.offset)
+    return total if image.offset == 0 else op("add", total, size_expr(image.offset))
+
+
+def size_expr(size: Size) -> Expr:
+    """A size as an int64 value."""
+    return Extent(size) if isinstance(size, Dim) else constant(size, "int64")
+
+
+def substitute(expr: Expr, axes: Map) -> Expr:
+    """The expression in terms of the replaced axes."""
+
+    def leaf(node: Expr) -> Expr | None:
+        if isinstance(node, Load):
+            return Load(substitute_access(node.access, axes), node.dtype, node.mask, node.other)
+        if isinstance(node, Index) and node.axis in axes:
+            return as_expr(axes[node.axis])
+        return None
+
+    return rewrite(expr, leaf)
+
+
+def substitute_reduce(reduce: Reduce, axes: Map) -> Reduce:
+    """The reduction in terms of the replaced axes (its own axes excepted)."""
+    factor = None if reduce.factor is None else substitute(reduce.factor, axes)
+    return replace(reduce, expr=substitute(reduce.expr, axes), factor=factor)
+
+
+def substitute_store(store: Store, axes: Map) -> Store:
+    """The store in terms of the replaced axes."""
+    return Store(substitute_access(store.access, axes), substitute(store.value, axes))
+
+
+def shift_reduced(expr: Expr, by: int) -> Expr:
+    """The expression with its reductions renumbered."""
+    if by == 0:
+        return expr
+
+    def leaf(node: Expr) -> Expr | None:
+        return Reduced(node.position + by, node.dtype) if isinstance(node, Reduced) else None
+
+    return rewrite(expr, leaf)
+
+
+def split_axis(kernel: Kernel, axis: Axis, block: Axis, lane: Axis, guard: Expr | None) -> Kernel:
+    """The kernel with `axis` = `block * lane.extent + lane`."""
+    image: Map = {axis: Affine(0, ((block, lane.extent), (lane, 1)))}
+    axes: list[Axis] = []
+    for a in kernel.axes:
+        axes += [block, lane] if a == axis else [a]
+    return replace(
+        kernel,
+        axes=tuple(axes),
+        reductions=tuple(substitute_reduce(r, image) for r in kernel.reductions),
+        stores=tuple(substitute_store(s, image) for s in kernel.stores),
+        guard=guard,
+    )
+
+
+def solve(written: Access, axes: tuple[Axis, ...], read: Access) -> dict[Axis, Affine] | None:
+    """The point of a kernel's `axes` at which `written` is the address `read`, as index maps.
+
+    None when strides cannot tell it. `written` must be a dense (or at least injective) store.
+    """
+    own = [(axis, stride) for axis, stride in written.terms if axis in axes]
+    outer = {axis: stride for axis, stride in written.terms if axis not in axes}
+    if {a for a, _ in own} != set(axes):
+        return None
+    left: list[tuple[Axis, Size]] = []
+    for axis, stride in read.terms:
+        rest = stride - outer.pop(axis, 0)
+        if rest != 0:
+            left.append((axis, rest))
+    if outer:
+        return None
+    distance = read.offset - written.offset
+    images: dict[Axis, Affine] = {}
+    for axis, stride in sorted(own, key=lambda item: _stride_order(item[1]), reverse=True):
+        quotients = [(a, s, exact_quotient(s, stride)) for a, s in left]
+        taken = tuple((a, q) for a, _, q in quotients if q is not None)
+        left = [(a, s) for a, s, q in quotients if q is None]
+        step, distance = _split_distance(distance, stride, taken)
+        image = Affine(step, taken)
+        if not _in_range(image, axis.extent):
+            return None
+        images[axis] = image
+    return images if not left and distance == 0 else None
+
+
+def _stride_order(stride: Size) -> tuple[int, int]:
+    """Larger strides first; symbolic ones by degree, which is how nested dense axes are ordered."""
+    if isinstance(stride, int):
+        return 0, stride
+    return max(len(m) for m, _ in stride.terms), max(c for _, c in stride.terms)
+
+
+def _split_distance(
+    distance: Size, stride: Size, terms: tuple[tuple[Axis, Size], ...]
+) -> tuple[Size, Size]:
+    """How many strides fit in the distance, and what remains."""
+    exact = exact_quotient(distance, stride)
+    if exact is not None:
+        return exact, 0
+    if isinstance(distance, int) and isinstance(stride, int):
+        return distance // stride, distance % stride
+    if isinstance(distance, Dim) and isinstance(stride, Dim):
+        constant_part = next((c for m, c in distance.terms if not m), 0)
+        exact = exact_quotient(distance - constant_part, stride)
+        if exact is not None:
+            return exact, constant_part
+    return 0, distance
+
+
+def _in_range(image: Affine, extent: Size) -> bool:
+    low = high = image.offset
+    for axis, factor in image.terms:
+        reach = factor * (axis.extent - 1)
+        if is_nonnegative(factor):
+            high = high + reach
+        elif is_nonnegative(-factor):
+            low = low + reach
+        else:
+            return False
+    return is_nonnegative(low) and is_nonnegative(extent - 1 - high)

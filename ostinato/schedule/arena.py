@@ -1,0 +1,129 @@
+"""Where every buffer of the arena lies: one block of memory, reused as values die."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ostinato.program.dims import Size, ceildiv
+from ostinato.program.expr import ITEM_BYTES
+from ostinato.program.nodes import Buffer, Loop, Program, Stmt
+
+ALIGNMENT = 64
+
+
+@dataclass(frozen=True)
+class Arena:
+    """Byte offsets of the arena's buffers, and the bytes needed."""
+
+    offsets: Mapping[str, Size]
+    size: Size
+
+
+@dataclass
+class _Life:
+    """First and last statement (in program order) that touch a buffer."""
+
+    first: int
+    last: int
+
+
+def _lives(
+    body: tuple[Stmt, ...],
+    clock: list[int],
+    lives: dict[str, _Life],
+    loops: list[tuple[int, int, set[str]]],
+) -> None:
+    for statement in body:
+        start = clock[0]
+        if isinstance(statement, Loop):
+            _lives(statement.body, clock, lives, loops)
+            carried = {n for c in statement.carries for n in (c.state, c.next)}
+            loops.append((start, clock[0], carried))
+        names = statement.reads() | statement.writes()
+        if not isinstance(statement, Loop):
+            for name in names:
+                _touch(lives, name, clock[0])
+        clock[0] += 1
+
+
+def _stretch(lives: dict[str, _Life], loops: list[tuple[int, int, set[str]]]) -> None:
+    """What a loop shares with the outside, or with its next step, lives during the whole loop."""
+    for start, end, carried in loops:
+        for name, life in lives.items():
+            inside = life.first <= end and life.last >= start
+            if inside and (life.first < start or life.last > end or name in carried):
+                _touch(lives, name, start)
+                _touch(lives, name, end)
+
+
+def _touch(lives: dict[str, _Life], name: str, time: int) -> None:
+    life = lives.setdefault(name, _Life(time, time))
+    life.first, life.last = min(life.first, time), max(life.last, time)
+
+
+def plan(program: Program, reuse: bool = True) -> Arena:
+    """Offsets for all arena buffers: buffers of equal or known sizes share memory one after the other."""
+    lives: dict[str, _Life] = {}
+    loops: list[tuple[int, int, set[str]]] = []
+    _lives(program.body, [0], lives, loops)
+    _stretch(lives, loops)
+    if not reuse:
+        lives = {name: _Life(0, 1) for name in lives}
+    buffers = [program.buffers[n] for n in lives if program.buffers[n].kind == "arena"]
+    known = [b for b in buffers if isinstance(b.size, int)]
+    offsets: dict[str, Size] = {}
+    end: Size = _place_known(known, lives, offsets)
+    by_size: dict[Size, list[Buffer]] = {}
+    for buffer in buffers:
+        if not isinstance(buffer.size, int):
+            by_size.setdefault(_bytes(buffer), []).append(buffer)
+    for size, group in by_size.items():
+        end = _place_equal(group, size, end, lives, offsets)
+    return Arena(offsets, end)
+
+
+def _bytes(buffer: Buffer) -> Size:
+    return ceildiv(buffer.size * ITEM_BYTES[buffer.dtype], ALIGNMENT) * ALIGNMENT
+
+
+def _place_known(buffers: list[Buffer], lives: dict[str, _Life], offsets: dict[str, Size]) -> int:
+    """First fit, largest buffers first."""
+    placed: list[tuple[int, int, _Life]] = []
+    end = 0
+    for buffer in sorted(buffers, key=lambda b: (-_known_bytes(b), b.name)):
+        life, size = lives[buffer.name], _known_bytes(buffer)
+        start = 0
+        for other_start, other_end, other in sorted(placed, key=lambda p: p[0]):
+            overlaps = life.first <= other.last and other.first <= life.last
+            if overlaps and start < other_end and other_start < start + size:
+                start = other_end
+        placed.append((start, start + size, life))
+        offsets[buffer.name] = start
+        end = max(end, start + size)
+    return end
+
+
+def _known_bytes(buffer: Buffer) -> int:
+    size = _bytes(buffer)
+    assert isinstance(size, int)
+    return size
+
+
+def _place_equal(
+    group: list[Buffer], size: Size, end: Size, lives: dict[str, _Life], offsets: dict[str, Size]
+) -> Size:
+    """Buffers of one run-time size take turns in as few slots as their lives allow."""
+    slots: list[tuple[Size, int]] = []
+    for buffer in sorted(group, key=lambda b: lives[b.name].first):
+        life = lives[buffer.name]
+        for i, (offset, busy_until) in enumerate(slots):
+            if busy_until < life.first:
+                offsets[buffer.name] = offset
+                slots[i] = (offset, life.last)
+                break
+        else:
+            offsets[buffer.name] = end
+            slots.append((end, life.last))
+            end = end + size
+    return end

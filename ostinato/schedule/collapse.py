@@ -1,0 +1,87 @@
+"""Neighbouring axes that memory cannot tell apart become one: `i, j` with stride(i) = stride(j) * n(j).
+
+Long single axes make full vectors and few loops; `[batch, time]` rows become the rows of one matrix.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ostinato.program.expr import Access, Axis, Index, walk
+from ostinato.program.nodes import Kernel, Loop, Program, Stmt
+from ostinato.schedule.affine import Affine, Map, substitute_access, substitute_reduce
+from ostinato.schedule.affine import substitute_store
+
+
+def collapse(program: Program) -> Program:
+    """Merge axes of every kernel as far as all its accesses allow."""
+    return program.with_body(tuple(_statement(s) for s in program.body))
+
+
+def _statement(statement: Stmt) -> Stmt:
+    if isinstance(statement, Loop):
+        return replace(statement, body=tuple(_statement(s) for s in statement.body))
+    return _parallel(_reduced(statement))
+
+
+def _accesses(kernel: Kernel) -> list[Access]:
+    return [load.access for load in kernel.loads()] + [s.access for s in kernel.stores]
+
+
+def _fits(outer: Axis, inner: Axis, accesses: list[Access]) -> bool:
+    return all(a.stride(outer) == a.stride(inner) * inner.extent for a in accesses)
+
+
+def _indexed(kernel: Kernel) -> set[Axis]:
+    return {node.axis for node in walk(*kernel.expressions()) if isinstance(node, Index)}
+
+
+def _parallel(kernel: Kernel) -> Kernel:
+    indexed = _indexed(kernel)
+    for outer in kernel.axes:
+        for inner in kernel.axes:
+            if outer is inner or {outer, inner} & indexed:
+                continue
+            if _fits(outer, inner, _accesses(kernel)):
+                return _parallel(_merge_parallel(kernel, outer, inner))
+    return kernel
+
+
+def _merge_parallel(kernel: Kernel, outer: Axis, inner: Axis) -> Kernel:
+    merged = Axis(inner.name, outer.extent * inner.extent)
+    image: Map = {outer: Affine(0, ()), inner: Affine(0, ((merged, 1),))}
+    axes = tuple(merged if a == inner else a for a in kernel.axes if a != outer)
+    return replace(
+        kernel,
+        axes=axes,
+        reductions=tuple(substitute_reduce(r, image) for r in kernel.reductions),
+        stores=tuple(substitute_store(s, image) for s in kernel.stores),
+    )
+
+
+def _reduced(kernel: Kernel) -> Kernel:
+    """Merge neighbouring axes of reductions: the order of elements stays lexicographic."""
+    indexed = _indexed(kernel)
+    reductions = list(kernel.reductions)
+    for position, reduce in enumerate(reductions):
+        accesses = [
+            node.access for node in walk(*reduce.operands) if hasattr(node, "access")
+        ]
+        while (pair := _mergeable(reduce.axes, accesses, indexed)) is not None:
+            outer, inner = pair
+            merged = Axis(inner.name, outer.extent * inner.extent)
+            image: Map = {outer: Affine(0, ()), inner: Affine(0, ((merged, 1),))}
+            axes = tuple(merged if a == inner else a for a in reduce.axes if a != outer)
+            reduce = replace(substitute_reduce(reduce, image), axes=axes)
+            accesses = [substitute_access(access, image) for access in accesses]
+        reductions[position] = reduce
+    return replace(kernel, reductions=tuple(reductions))
+
+
+def _mergeable(
+    axes: tuple[Axis, ...], accesses: list[Access], indexed: set[Axis]
+) -> tuple[Axis, Axis] | None:
+    for outer, inner in zip(axes, axes[1:]):
+        if not {outer, inner} & indexed and _fits(outer, inner, accesses):
+            return outer, inner
+    return None

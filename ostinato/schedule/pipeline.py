@@ -1,0 +1,56 @@
+"""The scheduling passes, in the order they run."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from ostinato.program.nodes import Program
+from ostinato.schedule.arena import Arena, plan
+from ostinato.schedule.collapse import collapse
+from ostinato.schedule.fuse import Refusal, fuse
+from ostinato.schedule.hoist import hoist
+from ostinato.schedule.pack import pack
+from ostinato.schedule.tile import Registers, tile
+
+
+@dataclass(frozen=True)
+class SchedulePass:
+    """A step that changes where and in what order things are computed."""
+
+    name: str
+    sentence: str
+
+
+SCHEDULE_PASSES: tuple[SchedulePass, ...] = (
+    SchedulePass("hoist", "Work that does not depend on a loop's state leaves the loop."),
+    SchedulePass("fuse", "Kernels join their readers; intermediate values stay in registers."),
+    SchedulePass("collapse", "Neighbouring axes that memory cannot tell apart become one."),
+    SchedulePass("pack", "Constant operands are laid out once in the order they are read."),
+    SchedulePass("reuse_memory", "Values that are not needed at the same time share memory."),
+)
+
+
+@dataclass(frozen=True)
+class Scheduled:
+    """A program ready for code generation."""
+
+    program: Program
+    arena: Arena
+    refusals: tuple[Refusal, ...]
+
+
+def schedule(program: Program, registers: Registers, disable: Collection[str] = ()) -> Scheduled:
+    """Run all scheduling passes but those named in `disable`. Every choice gives the same bits."""
+    refusals: list[Refusal] = []
+    if "hoist" not in disable:
+        program = hoist(program)
+    if "fuse" not in disable:
+        program = fuse(program, refusals)
+    if "collapse" not in disable:
+        program = collapse(program)
+    program = tile(program, registers)
+    if "pack" not in disable:
+        program = pack(program)
+    arena = plan(program, reuse="reuse_memory" not in disable)
+    return Scheduled(program, arena, tuple(refusals))

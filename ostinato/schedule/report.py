@@ -1,0 +1,78 @@
+"""What a scheduled program is made of, for people and scripts to read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from ostinato.program.dims import Size, evaluate, product, symbols
+from ostinato.program.expr import ITEM_BYTES, Op, walk
+from ostinato.program.nodes import Kernel, Loop, Program, Stmt
+
+
+def report_kernels(program: Program) -> list[dict[str, Any]]:
+    """One record for each kernel, as JSON can hold it.
+
+    name, fused (names of the model's nodes), in_loop, hoisted, weight_bytes (constants read), and, for
+    one execution with every run-time dimension 1: bytes (distinct memory touched), flops.
+    """
+    return [_record(program, kernel, loop) for kernel, loop in _walk(program.body, None)]
+
+
+def _walk(body: tuple[Stmt, ...], loop: Loop | None) -> Iterator[tuple[Kernel, Loop | None]]:
+    for statement in body:
+        if isinstance(statement, Loop):
+            yield from _walk(statement.body, statement)
+        else:
+            yield statement, loop
+
+
+def _record(program: Program, kernel: Kernel, loop: Loop | None) -> dict[str, Any]:
+    weights = sum(
+        program.constants[name].nbytes for name in kernel.reads() if name in program.constants
+    )
+    tile = kernel.tile
+    return {
+        "name": kernel.name,
+        "fused": list(kernel.sources),
+        "in_loop": str(loop.axis.extent) if loop is not None else None,
+        "points": " x ".join(str(axis.extent) for axis in kernel.axes) or "1",
+        "reductions": len(kernel.reductions),
+        "weight_bytes": int(weights),
+        "bytes": _at_one(sum((_touched(program, kernel, n) for n in _names(kernel)), 0)),
+        "flops": _at_one(_flops(kernel)),
+        "tile": None if tile is None else f"{tile.rows} x {tile.vectors} x {tile.width}",
+    }
+
+
+def _names(kernel: Kernel) -> list[str]:
+    return sorted(kernel.reads() | kernel.writes())
+
+
+def _at_one(size: Size) -> int:
+    return evaluate(size, dict.fromkeys(symbols(size), 1))
+
+
+def _touched(program: Program, kernel: Kernel, name: str) -> Size:
+    """Bytes of a buffer that one execution touches, at most the whole buffer."""
+    buffer = program.buffers[name]
+    accesses = [load.access for load in kernel.loads()] + [s.access for s in kernel.stores]
+    largest = 0
+    for access in accesses:
+        if access.buffer == name:
+            own = {a for a in kernel.axes} | {a for r in kernel.reductions for a in r.axes}
+            extents = [axis.extent for axis, stride in access.terms if axis in own and stride != 0]
+            largest += _at_one(product(extents))
+    return min(largest, max(_at_one(buffer.size), 1)) * ITEM_BYTES[buffer.dtype]
+
+
+def _flops(kernel: Kernel) -> Size:
+    """Two for each multiply-add, one for every other operation of a reduction or of the epilogue."""
+    points = product([axis.extent for axis in kernel.axes])
+    total: Size = 0
+    for reduce in kernel.reductions:
+        inner = product([axis.extent for axis in reduce.axes])
+        work = sum(isinstance(n, Op) for n in walk(*reduce.operands))
+        total = total + points * inner * (work + (2 if reduce.factor is not None else 1))
+    epilogue = sum(isinstance(n, Op) for n in walk(*(s.value for s in kernel.stores)))
+    return total + points * epilogue

@@ -1,0 +1,188 @@
+"""Cuts every kernel into registers: which axis the lanes run along, how many vectors and rows at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from ostinato.program.dims import Size, ceildiv
+from ostinato.program.expr import (
+    ITEM_BYTES,
+    Access,
+    Axis,
+    Expr,
+    Index,
+    Load,
+    constant,
+    dtype_of,
+    op,
+    walk,
+)
+from ostinato.program.nodes import Kernel, Loop, Program, Stmt, Tile
+from ostinato.schedule.affine import Affine, size_expr, split_axis, substitute_reduce
+from ostinato.schedule.affine import substitute_store
+
+
+@dataclass(frozen=True)
+class Registers:
+    """What tiling needs to know of a machine: bytes of a vector, and how many vector registers."""
+
+    vector_bytes: int
+    count: int
+
+
+# How many points an axis is taken to have when that is only known at run time.
+TYPICAL_EXTENT = 64
+# A load or store whose lanes are not neighbours costs about as much as this many that are.
+GATHER_COST = 8
+
+
+def tile(program: Program, registers: Registers) -> Program:
+    """Give every kernel a `Tile`, padding the axis of the lanes to whole vectors."""
+    return program.with_body(tuple(_statement(s, registers) for s in program.body))
+
+
+def _statement(statement: Stmt, registers: Registers) -> Stmt:
+    if isinstance(statement, Loop):
+        return replace(statement, body=tuple(_statement(s, registers) for s in statement.body))
+    return tile_kernel(statement, registers)
+
+
+def tile_kernel(kernel: Kernel, registers: Registers) -> Kernel:
+    """The kernel with its `Tile`."""
+    chained = any(r.chains > 1 for r in kernel.reductions)
+    if chained or not kernel.axes:
+        return replace(kernel, tile=Tile(None, 1))
+    lane = max(kernel.axes, key=lambda axis: _lane_score(kernel, axis, registers))
+    width = lane_width(kernel, lane.extent, registers)
+    if kernel.reductions:
+        row = _row_axis(kernel, lane)
+        vectors, rows = _block_shape(kernel, lane, row, width, registers)
+    else:
+        row, rows = None, 1
+        extent = lane.extent
+        vectors = 2 if not isinstance(extent, int) or extent % (2 * width) == 0 else 1
+    return _split(kernel, lane, Tile(lane, width, vectors, None, None, row, rows))
+
+
+def _typical(size: Size) -> int:
+    return size if isinstance(size, int) else TYPICAL_EXTENT
+
+
+def lane_width(kernel: Kernel, extent: Size, registers: Registers) -> int:
+    """Lanes of a vector: a full register of the widest element type, less for short axes."""
+    dtypes = {dtype_of(node) for node in walk(*kernel.expressions())}
+    widest = max((ITEM_BYTES[d] for d in dtypes - {"bool"}), default=1)
+    if isinstance(extent, int) and kernel.axes:
+        addresses = {dtype_of(n) for n in walk(*kernel.expressions()) if not isinstance(n, Index)}
+        widest = max((ITEM_BYTES[d] for d in addresses - {"bool"}), default=widest)
+    width = max(1, registers.vector_bytes // max(widest, 1))
+    while isinstance(extent, int) and width > 1 and width // 2 >= extent:
+        width //= 2
+    return width
+
+
+def _accesses(kernel: Kernel) -> Iterator[tuple[Access, float, bool]]:
+    """Every access with how often it happens beside one point, and whether it can be repacked."""
+    inner: dict[Load, float] = {}
+    for reduce in kernel.reductions:
+        trips = 1.0
+        for axis in reduce.axes:
+            trips *= _typical(axis.extent)
+        for node in walk(*reduce.operands):
+            if isinstance(node, Load):
+                inner[node] = trips
+    for load in kernel.loads():
+        yield load.access, inner.get(load, 1.0), load in inner and load.mask is None
+    for store in kernel.stores:
+        yield store.access, 1.0, False
+
+
+def _lane_score(kernel: Kernel, axis: Axis, registers: Registers) -> tuple[float, int]:
+    """Higher is better: full vectors, and few accesses whose lanes are not neighbours."""
+    width = lane_width(kernel, axis.extent, registers)
+    full = max(1, registers.vector_bytes // 4)
+    extent = _typical(axis.extent)
+    padded = -(-extent // width) * width
+    used = max(extent, 1) / max(padded, 1) * min(width, full) / full
+    cost = 0.0
+    for access, weight, packable in _accesses(kernel):
+        stride = access.stride(axis)
+        neighbours = stride in (0, 1) or (packable and access.buffer.startswith("c"))
+        cost += weight * (1 if neighbours else GATHER_COST)
+    return used / max(cost, 1e-9), kernel.axes.index(axis)
+
+
+def _row_axis(kernel: Kernel, lane: Axis) -> Axis | None:
+    """The longest parallel axis along which what is loaded by lanes does not change."""
+    shared = []
+    for axis in kernel.axes:
+        if axis == lane:
+            continue
+        by_lanes = [
+            node.access
+            for r in kernel.reductions
+            for node in walk(*r.operands)
+            if isinstance(node, Load) and node.access.stride(lane) != 0
+        ]
+        if by_lanes and all(access.stride(axis) == 0 for access in by_lanes):
+            shared.append(axis)
+    return max(shared, key=lambda axis: _typical(axis.extent), default=None)
+
+
+def _block_shape(
+    kernel: Kernel, lane: Axis, row: Axis | None, width: int, registers: Registers
+) -> tuple[int, int]:
+    """Vectors along the lanes and rows, by estimated cycles for each accumulated vector."""
+    groups: dict[tuple[Axis, ...], int] = {}
+    for reduce in kernel.reductions:
+        groups[reduce.axes] = groups.get(reduce.axes, 0) + 1
+    total, largest = len(kernel.reductions), max(groups.values())
+    budget = registers.count * 3 // 4
+    needed = -(-_typical(lane.extent) // width)
+    row_limit = _typical(row.extent) if row is not None else 1
+    best, best_cost = (1, 1), float("inf")
+    for rows in (1, 2, 3, 4, 5, 6, 8):
+        if rows > row_limit:
+            continue
+        for vectors in range(1, min(needed, budget) + 1):
+            if total * rows * vectors > max(budget, total):
+                continue
+            loads, products = largest * vectors + rows, largest * vectors * rows
+            cycles = max(products / 2, loads / 2, 4.0) + 0.25 * loads / 2
+            padding = -(-needed // vectors) * vectors / needed
+            idle = -(-row_limit // rows) * rows / row_limit if row_limit <= 16 else 1.0
+            cost = cycles / (rows * vectors) * padding * idle
+            if cost < best_cost - 1e-9:
+                best, best_cost = (vectors, rows), cost
+    return best
+
+
+def _split(kernel: Kernel, lane: Axis, shape: Tile) -> Kernel:
+    """Split the lanes off their axis, and guard the points that padding adds."""
+    group = shape.width * shape.vectors
+    extent = lane.extent
+    if extent == group:
+        return replace(kernel, tile=replace(shape, lane=lane))
+    inner = Axis(f"{lane.name}v", group)
+    exact = isinstance(extent, int) and extent % group == 0
+    limit = None if exact else extent
+    if isinstance(extent, int) and extent < group:
+        return _padded(kernel, lane, inner, replace(shape, lane=inner, limit=limit))
+    outer = Axis(f"{lane.name}o", ceildiv(extent, group))
+    point: Expr = op("mul", Index(outer), constant(group, "int64"))
+    guard = None if exact else op("lt", op("add", point, Index(inner)), size_expr(extent))
+    divided = split_axis(kernel, lane, outer, inner, guard)
+    return replace(divided, tile=replace(shape, lane=inner, block=outer, limit=limit))
+
+
+def _padded(kernel: Kernel, lane: Axis, inner: Axis, shape: Tile) -> Kernel:
+    image = {lane: Affine(0, ((inner, 1),))}
+    return replace(
+        kernel,
+        axes=tuple(inner if axis == lane else axis for axis in kernel.axes),
+        reductions=tuple(substitute_reduce(r, image) for r in kernel.reductions),
+        stores=tuple(substitute_store(s, image) for s in kernel.stores),
+        guard=op("lt", Index(inner), size_expr(lane.extent)),
+        tile=shape,
+    )

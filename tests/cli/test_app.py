@@ -1,0 +1,35 @@
+import subprocess
+import sys
+
+import ostinato
+from tests.cli.conftest import Invoke
+
+
+def test_help_lists_every_command(invoke: Invoke) -> None:
+    result = invoke("--help")
+    assert result.exit_code == 0
+    for command in ("run", "bench", "compare", "inspect", "demo"):
+        assert command in result.stdout
+        assert invoke(command, "--help").exit_code == 0
+
+
+def test_version(invoke: Invoke) -> None:
+    assert invoke("--version").stdout == f"ostinato {ostinato.__version__}\n"
+
+
+def test_module_is_the_same_program() -> None:
+    command = [sys.executable, "-m", "ostinato", "--version"]
+    result = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert result.stdout == f"ostinato {ostinato.__version__}\n"
+
+
+def test_help_imports_nothing_heavy() -> None:
+    code = (
+        "import sys; from ostinato.cli.app import app\n"
+        "try: app(['run', '--help'])\n"
+        "except SystemExit: pass\n"
+        "heavy = {'numpy', 'onnx', 'onnx_ir', 'llvmlite', 'onnxruntime', 'matplotlib'}\n"
+        "sys.exit(','.join(sorted(heavy & set(sys.modules))))\n"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (result.returncode, result.stderr) == (0, "")

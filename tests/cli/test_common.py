@@ -1,0 +1,103 @@
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ostinato.cli import common
+from ostinato.errors import InputError, OptionError
+from ostinato.runtime.session import NodeArg
+
+X = NodeArg("x", "tensor(float)", ["T", 2])
+COUNT = NodeArg("count", "tensor(int64)", ["T"])
+
+
+def test_pairs_split_at_the_last_equals_sign() -> None:
+    assert common.parse_pairs("--input", ["a=b=c.npy", "d=e"]) == {"a=b": "c.npy", "d": "e"}
+    assert common.parse_pairs("--input", None) == {}
+
+
+@pytest.mark.parametrize("text", ["a", "=a", "a="])
+def test_a_pair_needs_both_sides(text: str) -> None:
+    with pytest.raises(OptionError, match="--dim"):
+        common.parse_pairs("--dim", [text])
+
+
+@pytest.mark.parametrize("text", ["T=-1", "T=1.5", "T=x"])
+def test_a_size_is_a_whole_number(text: str) -> None:
+    with pytest.raises(OptionError, match="--dim T="):
+        common.parse_sizes("--dim", [text])
+
+
+def test_inputs_are_made_up_alike_each_time() -> None:
+    first = common.make_feeds([X, COUNT], {}, {"T": 3})
+    second = common.make_feeds([X, COUNT], {}, {"T": 3})
+    assert {name: (a.dtype.name, a.shape) for name, a in first.items()} == {
+        "x": ("float32", (3, 2)),
+        "count": ("int64", (3,)),
+    }
+    assert np.unique(first["x"]).size == 6
+    for name, array in first.items():
+        np.testing.assert_array_equal(array, second[name])
+
+
+def test_named_dimensions_default_to_one() -> None:
+    assert common.make_feeds([X], {}, {})["x"].shape == (1, 2)
+
+
+def test_a_file_fixes_the_dimensions_it_has(tmp_path: Path) -> None:
+    array = np.ones((5, 2), np.float32)
+    np.save(tmp_path / "x.npy", array)
+    feeds = common.make_feeds([X, COUNT], {"x": str(tmp_path / "x.npy")}, {})
+    np.testing.assert_array_equal(feeds["x"], array)
+    assert feeds["count"].shape == (5,)
+
+
+@pytest.mark.parametrize(
+    ("argument", "files", "dims", "message"),
+    [
+        (X, {"z": "z.npy"}, {}, "no such input"),
+        (X, {}, {"S": 1}, "no such dimension"),
+        (NodeArg("s", "tensor(string)", []), {}, {}, r"tensor\(string\)"),
+        (NodeArg("u", "tensor(float)", None), {}, {}, "unknown rank"),
+    ],
+)
+def test_what_cannot_be_fed_is_named(
+    argument: NodeArg, files: dict[str, str], dims: dict[str, int], message: str
+) -> None:
+    with pytest.raises(InputError, match=message):
+        common.make_feeds([argument], files, dims)
+
+
+@pytest.mark.parametrize("content", [b"", b"text", b"\x93NUMPY\x01\x00"])
+def test_a_file_that_is_no_array_is_named(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "x.npy"
+    path.write_bytes(content)
+    with pytest.raises(InputError, match=r"input 'x'.*x\.npy"):
+        common.make_feeds([X], {"x": str(path)}, {})
+
+
+def test_a_pickle_is_never_loaded(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.array([{}], object), allow_pickle=True)
+    with pytest.raises(InputError, match="input 'x'"):
+        common.make_feeds([X], {"x": str(tmp_path / "x.npy")}, {})
+
+
+def test_json_has_no_nan(capsys: pytest.CaptureFixture[str]) -> None:
+    common.print_json({"a": [float("nan"), float("-inf"), 1.5], "b": (1, None)})
+    assert json.loads(capsys.readouterr().out) == {"a": ["nan", "-inf", 1.5], "b": [1, None]}
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(2.5, "2.5 s"), (0.0123, "12.3 ms"), (4.56e-6, "4.56 us"), (1.5e-7, "150 ns"), (0, "0 ns")],
+)
+def test_durations(seconds: float, text: str) -> None:
+    assert common.format_seconds(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("count", "text"), [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (5 << 30, "5 GiB")]
+)
+def test_sizes(count: int, text: str) -> None:
+    assert common.format_bytes(count) == text

@@ -1,0 +1,89 @@
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from onnx import helper
+
+import ostinato
+from ostinato.cli.run import summary
+from tests.cli.conftest import Invoke, save
+
+
+def test_table_has_every_output(invoke: Invoke, gru: Path) -> None:
+    result = invoke("run", gru, "--dim", "T=3")
+    assert result.exit_code == 0, result.stderr
+    for text in ("y", "h", "float32", "[3, 1, 1, 4]", "mean"):
+        assert text in result.stdout
+
+
+def test_saved_outputs_are_those_of_a_session(invoke: Invoke, gru: Path, tmp_path: Path) -> None:
+    x = np.random.default_rng(1).standard_normal((5, 1, 4)).astype(np.float32)
+    np.save(tmp_path / "x.npy", x)
+    result = invoke(
+        "run", gru, "--input", f"x={tmp_path / 'x.npy'}", "--output-dir", tmp_path / "out", "--json"
+    )
+    assert result.exit_code == 0, result.stderr
+    rows = json.loads(result.stdout)["outputs"]
+    expected = ostinato.InferenceSession(gru, cache_dir=None).run(None, {"x": x})
+    assert [row["name"] for row in rows] == ["y", "h"]
+    for row, value in zip(rows, expected, strict=True):
+        np.testing.assert_array_equal(np.load(row["file"]), value)
+        assert row["shape"] == list(value.shape)
+        assert row["min"] == float(value.min())
+
+
+def test_names_that_are_no_file_names_are_saved(invoke: Invoke, tmp_path: Path) -> None:
+    names = ["a/b", "a:b", "../c"]
+    nodes = [helper.make_node("Neg", ["x"], [name]) for name in names]
+    model = save(tmp_path / "m.onnx", nodes, {"x": [2]}, {name: [2] for name in names})
+    folder = tmp_path / "out"
+    result = invoke("run", model, "--output-dir", folder, "--json")
+    assert result.exit_code == 0, result.stderr
+    files = {row["file"] for row in json.loads(result.stdout)["outputs"]}
+    assert len(files) == 3
+    assert {Path(file) for file in files} == set(folder.iterdir())
+
+
+def test_an_error_is_one_line_and_code_2(invoke: Invoke, gru: Path, tmp_path: Path) -> None:
+    bad = tmp_path / "bad.onnx"
+    bad.write_bytes(b"no model")
+    for arguments in (
+        [bad],
+        [tmp_path / "missing.onnx"],
+        [gru, "--dim", "S=2"],
+        [gru, "--input", "x=missing.npy"],
+        [gru, "--disable", "no-such-pass"],
+    ):
+        result = invoke("run", *arguments)
+        assert result.exit_code == 2, arguments
+        assert result.stdout == ""
+        assert result.stderr.startswith("error: ")
+        assert result.stderr.count("\n") == 1
+
+
+def test_debug_shows_the_traceback(invoke: Invoke, tmp_path: Path) -> None:
+    result = invoke("run", tmp_path / "missing.onnx", "--debug")
+    assert isinstance(result.exception, ostinato.OstinatoError)
+
+
+def test_no_cache_writes_nothing(invoke: Invoke, gru: Path, tmp_path: Path) -> None:
+    assert invoke("run", gru, "--no-cache").exit_code == 0
+    before = list((tmp_path / "cache").rglob("*"))
+    assert invoke("run", gru).exit_code == 0
+    assert len(list((tmp_path / "cache").rglob("*"))) > len(before)
+
+
+@pytest.mark.parametrize(
+    ("value", "figures"),
+    [
+        (np.array([1, 2, 6], np.int64), (1, 3, 6)),
+        (np.array([True, False]), (0, 0.5, 1)),
+        (np.zeros((0, 3), np.float32), (None, None, None)),
+        (np.array(["a"], object), (None, None, None)),
+    ],
+)
+def test_summary(value: np.ndarray, figures: tuple[float | None, ...]) -> None:
+    row = summary("y", value)
+    assert (row["min"], row["mean"], row["max"]) == figures
+    assert row["shape"] == list(value.shape)
