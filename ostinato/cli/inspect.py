@@ -113,13 +113,19 @@ def _stage_text(model: Path, options: Options, stage: Stage) -> str:
 
 def _show_passes(json: bool) -> None:
     from ostinato.passes.pipeline import PASSES
+    from ostinato.schedule.pipeline import SCHEDULE_PASSES
 
+    rows = [(each.name, "graph", each.sentence) for each in PASSES]
+    rows += [(each.name, "schedule", each.sentence) for each in SCHEDULE_PASSES]
     if json:
-        common.print_json({"passes": [{"name": p.name, "sentence": p.sentence} for p in PASSES]})
+        keys = ("name", "on", "sentence")
+        common.print_json({"passes": [dict(zip(keys, row, strict=True)) for row in rows]})
         return
-    table = common.table("Passes, in order; --disable NAME leaves one out", "pass", "", left=2)
-    for each in PASSES:
-        table.add_row(each.name, each.sentence)
+    table = common.table(
+        "Passes, in order; --disable NAME leaves one out", "pass", "on", "", left=3
+    )
+    for row in rows:
+        table.add_row(*row)
     common.console().print(table)
 
 
@@ -133,7 +139,7 @@ def _show_report(title: str, report: Report) -> None:
             console.print(table)
     for key, what in (("constant_bytes", "constants"), ("arena_bytes", "arena")):
         if key in report:
-            console.print(f"{what}: {common.format_bytes(report[key])}")
+            console.print(f"{what}: {_size(report[key])}")
 
 
 def _ops(report: Report) -> Any:
