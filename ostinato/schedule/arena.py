@@ -28,18 +28,27 @@ class _Life:
     last: int
 
 
+@dataclass(frozen=True)
+class _Span:
+    """When a loop runs, and the pairs of buffers that it swaps."""
+
+    start: int
+    end: int
+    pairs: tuple[tuple[str, str], ...]
+
+
 def _lives(
     body: tuple[Stmt, ...],
     clock: list[int],
     lives: dict[str, _Life],
-    loops: list[tuple[int, int, set[str]]],
+    loops: list[_Span],
 ) -> None:
     for statement in body:
         start = clock[0]
         if isinstance(statement, Loop):
             _lives(statement.body, clock, lives, loops)
-            carried = {n for c in statement.carries for n in (c.state, c.next)}
-            loops.append((start, clock[0], carried))
+            pairs = tuple((c.state, c.next) for c in statement.carries)
+            loops.append(_Span(start, clock[0], pairs))
         names = statement.reads() | statement.writes()
         if not isinstance(statement, Loop):
             for name in names:
@@ -47,14 +56,25 @@ def _lives(
         clock[0] += 1
 
 
-def _stretch(lives: dict[str, _Life], loops: list[tuple[int, int, set[str]]]) -> None:
-    """What a loop shares with the outside, or with its next step, lives during the whole loop."""
-    for start, end, carried in loops:
-        for name, life in lives.items():
-            inside = life.first <= end and life.last >= start
-            if inside and (life.first < start or life.last > end or name in carried):
-                _touch(lives, name, start)
-                _touch(lives, name, end)
+def _stretch(lives: dict[str, _Life], loops: list[_Span]) -> None:
+    """What a loop shares with the outside, or with its next step, lives during the whole loop.
+
+    The halves of a carried state swap, so each of them lives as long as both.
+    """
+    for span in loops:
+        for pair in span.pairs:
+            for name in pair:
+                for other in pair:
+                    if other in lives:
+                        _touch(lives, name, lives[other].first)
+                        _touch(lives, name, lives[other].last)
+                _touch(lives, name, span.start)
+                _touch(lives, name, span.end)
+        for name, life in list(lives.items()):
+            inside = life.first <= span.end and life.last >= span.start
+            if inside and (life.first < span.start or life.last > span.end):
+                _touch(lives, name, span.start)
+                _touch(lives, name, span.end)
 
 
 def _touch(lives: dict[str, _Life], name: str, time: int) -> None:
@@ -65,7 +85,7 @@ def _touch(lives: dict[str, _Life], name: str, time: int) -> None:
 def plan(program: Program, reuse: bool = True) -> Arena:
     """Offsets for all arena buffers: buffers of equal or known sizes share memory one after the other."""
     lives: dict[str, _Life] = {}
-    loops: list[tuple[int, int, set[str]]] = []
+    loops: list[_Span] = []
     _lives(program.body, [0], lives, loops)
     _stretch(lives, loops)
     if not reuse:

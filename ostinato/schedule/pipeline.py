@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from ostinato.program.nodes import Program
 from ostinato.schedule.arena import Arena, plan
 from ostinato.schedule.collapse import collapse
+from ostinato.schedule.elide import elide_copies
 from ostinato.schedule.fuse import Refusal, fuse
 from ostinato.schedule.hoist import hoist
 from ostinato.schedule.pack import pack
@@ -25,6 +26,7 @@ class SchedulePass:
 SCHEDULE_PASSES: tuple[SchedulePass, ...] = (
     SchedulePass("hoist", "Work that does not depend on a loop's state leaves the loop."),
     SchedulePass("fuse", "Kernels join their readers; intermediate values stay in registers."),
+    SchedulePass("elide_copies", "A value that is only copied elsewhere is written there directly."),
     SchedulePass("collapse", "Neighbouring axes that memory cannot tell apart become one."),
     SchedulePass("pack", "Constant operands are laid out once in the order they are read."),
     SchedulePass("reuse_memory", "Values that are not needed at the same time share memory."),
@@ -47,6 +49,8 @@ def schedule(program: Program, registers: Registers, disable: Collection[str] = 
         program = hoist(program)
     if "fuse" not in disable:
         program = fuse(program, refusals)
+    if "elide_copies" not in disable:
+        program = elide_copies(program)
     if "collapse" not in disable:
         program = collapse(program)
     program = tile(program, registers)
