@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import json as jsonlib
 import math
+import os
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
@@ -61,10 +63,11 @@ SEED = 0
 
 
 def console() -> rich.console.Console:
-    """Where results go: stdout."""
+    """Where results go: stdout, wide enough for every table where that is no terminal."""
     from rich.console import Console
 
-    return Console(highlight=False, markup=False)
+    width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else 160
+    return Console(highlight=False, markup=False, width=width)
 
 
 def error_console() -> rich.console.Console:
@@ -117,7 +120,7 @@ def table(title: str, *columns: str, left: int = 1) -> rich.table.Table:
     )
     for i, column in enumerate(columns):
         if i < left:
-            result.add_column(column, overflow="fold")
+            result.add_column(column, overflow="fold", no_wrap=i == 0)
         else:
             result.add_column(column, justify="right", no_wrap=True)
     return result

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -133,7 +133,7 @@ def _show_report(title: str, report: Report) -> None:
     """Print those parts of the report that exist and have something to say."""
     console = common.console()
     console.print(title, style="bold")
-    for show in (_ops, _kernels, _fallback, _refusals, _passes):
+    for show in (_ops, _kernels, _fused, _fallback, _refusals, _passes):
         table = show(report)
         if table is not None and table.row_count:
             console.print(table)
@@ -152,28 +152,45 @@ def _ops(report: Report) -> Any:
 
 
 def _kernels(report: Report) -> Any:
-    table = common.table(
-        "Kernels",
-        "kernel",
-        "fused from",
-        "place",
-        "bytes",
-        "weights",
-        "flop",
-        "flop/byte",
-        left=2,
-    )
+    columns = ("kernel", "loop", "tile", "bytes", "weights", "flop", "flop/byte")
+    table = common.table("Kernels, figures of one execution", *columns)
     for kernel in report.get("kernels", ()):
         size, flops = kernel.get("bytes"), kernel.get("flops")
         table.add_row(
             str(kernel.get("name", "")),
-            ", ".join(map(str, kernel.get("fused", ()))),
-            "hoisted" if kernel.get("hoisted") else "",
-            *(_size(kernel.get(key)) for key in ("bytes", "weights_bytes")),
+            _trips(kernel),
+            str(kernel.get("tile") or ""),
+            *(_size(kernel.get(key)) for key in ("bytes", "weight_bytes")),
             "-" if flops is None else f"{flops:,}",
             f"{flops / size:.2f}" if size and flops is not None else "-",
         )
     return table
+
+
+def _fused(report: Report) -> Any:
+    table = common.table("Fused into one kernel", "kernel", "nodes", left=2)
+    for kernel in report.get("kernels", ()):
+        table.add_row(str(kernel.get("name", "")), _by_folder(kernel.get("fused", ())))
+    return table
+
+
+def _by_folder(names: Iterable[str]) -> str:
+    """Node names with the part up to the last slash written once for those that share it."""
+    groups: dict[str, list[str]] = {}
+    for name in names:
+        folder, _, last = name.rpartition("/")
+        groups.setdefault(folder, []).append(last)
+    return "; ".join(
+        f"{folder}: {', '.join(group)}" if folder else ", ".join(group)
+        for folder, group in groups.items()
+    )
+
+
+def _trips(kernel: Mapping[str, Any]) -> str:
+    """The trip count of the loop a kernel is in; "hoisted" when it was taken out of one."""
+    if kernel.get("hoisted"):
+        return "hoisted"
+    return "" if kernel.get("in_loop") is None else f"x {kernel['in_loop']}"
 
 
 def _size(count: object) -> str:
