@@ -92,11 +92,11 @@ def _shift(a: Array, count: Array, function: Callable[[Array, Array], Array]) ->
     return result.view(a.dtype)
 
 
-def _extreme(a: Array, b: Array, function: Any, smaller: bool) -> Array:
+def _extreme(a: Array, b: Array, function: np.ufunc, smaller: bool) -> Array:
     """NaN if either is; -0 is less than +0 (IEEE 754-2019 minimum and maximum)."""
-    result = function(a, b)
+    result: Array = np.asarray(function(a, b))
     if a.dtype.kind != "f":
-        return np.asarray(result)
+        return result
     negative = (np.signbit(a) | np.signbit(b)) if smaller else (np.signbit(a) & np.signbit(b))
     zero = np.where(negative, a.dtype.type(-0.0), a.dtype.type(0.0))
     return np.where((a == 0) & (b == 0), zero, result)

@@ -2,8 +2,8 @@
 
 Sums are made exact by TwoSum (D. E. Knuth, TAOCP 2, 4.2.2), products by T. J. Dekker's splitting
 (1971). Rounding an intermediate result to odd keeps the final rounding correct (S. Boldo and
-G. Melquiond, "Emulation of FMA and correctly rounded sums: proved algorithms using rounding to odd",
-2008).
+G. Melquiond, "Emulation of FMA and correctly rounded sums: proved algorithms using rounding to
+odd", 2008).
 """
 
 from __future__ import annotations

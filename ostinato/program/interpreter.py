@@ -251,11 +251,12 @@ class _Points:
         count = reduce.chains
         while count > 1:
             count //= 2
-            chains = [_accumulate(reduce, chains[i], chains[i + count]) for i in range(count)]
+            pairs = zip(chains[:count], chains[count:], strict=True)
+            chains = [_accumulate(reduce, *pair) for pair in pairs]
         return chains[0]
 
     def _elements(self, axes: tuple[Axis, ...]) -> Iterator[Array]:
-        """Sets the indices of the reduced axes, block by block, and yields those of the last one."""
+        """Sets the indices of the reduced axes block by block; yields those of the last one."""
         *outer, last = axes
         width = max(1, BLOCK // max(self.count, 1))
         extent = self.memory.size(last.extent)
@@ -268,7 +269,7 @@ class _Points:
 
 
 def _accumulate(reduce: Reduce, *values: Array) -> Array:
-    """The next accumulator, from the accumulator, the expression and, if there is one, the factor."""
+    """The next accumulator; values are the last one, the expression and the factor, if any."""
     leaves: list[Expr] = [Reduced(i, reduce.dtype) for i in range(len(values))]
     total = combine(reduce, leaves[0], leaves[1], leaves[2] if len(leaves) > 2 else None)
     return evaluate(total, lambda leaf: values[leaves.index(leaf)])

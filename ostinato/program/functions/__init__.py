@@ -1,8 +1,8 @@
 """Scalar functions, each defined once as an expression of primitives.
 
 The interpreter and the code generator both expand these definitions, so they give the same bits.
-All are free of branches and tables: compare, select, integer arithmetic and bit casts, which vectors
-can do. NaN gives NaN, infinities and signed zeros follow C99 annex F, underflow is gradual.
+All are free of branches and tables: compare, select, integer arithmetic and bit casts, which
+vectors can do. NaN gives NaN, infinities and signed zeros follow C99 annex F, underflow is gradual.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Trigonometric functions and their inverses.
 
-Arguments of sin, cos and tan are reduced to `[-pi/4, pi/4]` by subtracting a multiple of `pi/2` that
-is held in three parts (W. J. Cody and W. Waite, 1980). This keeps its accuracy up to `|x| = 1e5` in
-float32 and `1e9` in float64. Beyond, digits are lost with growing arguments, but sin and cos stay
-within [-1, 1].
+Arguments of sin, cos and tan are reduced to `[-pi/4, pi/4]` by subtracting a multiple of `pi/2`
+that is held in three parts (W. J. Cody and W. Waite, 1980). This keeps its accuracy up to
+`|x| = 1e5` in float32 and `1e9` in float64. Beyond, digits are lost with growing arguments, but sin
+and cos stay within [-1, 1].
 """
 
 from __future__ import annotations

@@ -1,0 +1,203 @@
+"""Loop programs as text.
+
+    input x: float32[T, 64]
+    arena h: float32[128]
+    loop t < T carry h <-> g
+      kernel step [j < 128]
+        r0 = sum k < 128: fma(h[k], w[128*k + j])
+        v0 = sigmoid(r0)
+        g[j] = v0 * (1 - v0)
+
+A sum of products that are not rounded is printed `sum ..: fma(a, b)`. What occurs more than once
+has a name of its own.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from ostinato.program.dims import Size
+from ostinato.program.expr import (
+    Access,
+    Axis,
+    Cast,
+    Const,
+    Expr,
+    Extent,
+    Index,
+    Load,
+    Op,
+    Reduced,
+    children,
+    walk,
+)
+from ostinato.program.nodes import Interface, Kernel, Loop, Program, Reduce, Stmt
+
+# Operators by how strongly they bind.
+INFIX = {
+    **dict.fromkeys(("or", "xor", "and"), 1),
+    **dict.fromkeys(("eq", "ne", "lt", "le", "gt", "ge"), 2),
+    **dict.fromkeys(("add", "sub"), 3),
+    **dict.fromkeys(("mul", "div", "mod"), 4),
+}
+SIGNS = {
+    "or": "|", "xor": "^", "and": "&", "add": "+", "sub": "-", "mul": "*", "div": "/", "mod": "%",
+    "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=",
+}  # fmt: skip
+ATOM = 5
+
+
+def text(program: Program) -> str:
+    """The whole program."""
+    lines = [f"symbol {name}" for name in program.symbols]
+    interfaces = {i.buffer: i for i in (*program.inputs, *program.outputs)}
+    for name, buffer in program.buffers.items():
+        label = _interface_label(interfaces[name]) if name in interfaces else f"[{buffer.size}]"
+        lines.append(f"{buffer.kind} {name}: {buffer.dtype}{label}")
+    lines += [f"check {check.size} >= 0: {check.message}" for check in program.checks]
+    for statement in program.body:
+        lines += _statement(statement)
+    return "\n".join(lines) + "\n"
+
+
+def kernel_text(kernel: Kernel) -> str:
+    """One kernel."""
+    return "\n".join(_kernel(kernel)) + "\n"
+
+
+def _interface_label(interface: Interface) -> str:
+    other = "" if interface.name == interface.buffer else f" as {interface.name}"
+    return f"[{', '.join(map(str, interface.shape))}]{other}"
+
+
+def _statement(statement: Stmt) -> Iterator[str]:
+    if isinstance(statement, Kernel):
+        yield from _kernel(statement)
+        return
+    yield _loop_header(statement)
+    for inner in statement.body:
+        yield from (f"  {line}" for line in _statement(inner))
+
+
+def _loop_header(loop: Loop) -> str:
+    carries = ", ".join(f"{carry.state} <-> {carry.next}" for carry in loop.carries)
+    return f"loop {_axis(loop.axis)}" + (f" carry {carries}" if carries else "")
+
+
+def _axis(axis: Axis) -> str:
+    return f"{axis.name} < {axis.extent}"
+
+
+def _kernel(kernel: Kernel) -> Iterator[str]:
+    source = f" from {', '.join(kernel.sources)}" if kernel.sources else ""
+    yield f"kernel {kernel.name} [{', '.join(map(_axis, kernel.axes))}]{source}"
+    names = _Names()
+    if kernel.guard is not None:
+        guard = _Scope([kernel.guard], names)
+        yield from guard.definitions(kernel.guard)
+        yield f"  where {guard.show(kernel.guard)}"
+    for position, reduce in enumerate(kernel.reductions):
+        yield from _reduce(position, reduce, names)
+    scope = _Scope([store.value for store in kernel.stores], names)
+    for store in kernel.stores:
+        yield from scope.definitions(store.value)
+        yield f"  {_access(store.access)} = {scope.show(store.value)}"
+
+
+def _reduce(position: int, reduce: Reduce, names: _Names) -> Iterator[str]:
+    axes = ", ".join(map(_axis, reduce.axes))
+    chains = f" in {reduce.chains} chains" if reduce.chains > 1 else ""
+    scope = _Scope(reduce.operands, names)
+    lines = [line for expr in reduce.operands for line in scope.definitions(expr)]
+    shown = ", ".join(scope.show(expr) for expr in reduce.operands)
+    element = shown if reduce.factor is None else f"fma({shown})"
+    yield f"  r{position} = {reduce.combine} {axes}{chains}: {element}"
+    yield from (f"    with{line[1:]}" for line in lines)
+
+
+class _Names:
+    """Numbers for the named subexpressions of one kernel."""
+
+    def __init__(self) -> None:
+        self.next = 0
+
+    def fresh(self) -> str:
+        self.next += 1
+        return f"v{self.next - 1}"
+
+
+class _Scope:
+    """Expressions that share what they have in common."""
+
+    def __init__(self, roots: Sequence[Expr], names: _Names) -> None:
+        uses = Counter(child for node in walk(*roots) for child in children(node))
+        uses.update(roots)
+        self.shared = {node for node, count in uses.items() if count > 1 and not _short(node)}
+        self.names = names
+        self.known: dict[Expr, str] = {}
+
+    def definitions(self, root: Expr) -> Iterator[str]:
+        """Lines that name what `root` needs and no line has named before."""
+        for node in walk(root):
+            if node in self.shared and node not in self.known:
+                body = self.show(node)
+                self.known[node] = self.names.fresh()
+                yield f"  {self.known[node]} = {body}"
+
+    def show(self, node: Expr, strength: int = 0) -> str:
+        """An expression, in parentheses if it binds less than `strength`."""
+        if node in self.known:
+            return self.known[node]
+        if isinstance(node, Op) and node.name in INFIX and len(node.args) == 2:
+            own = INFIX[node.name]
+            left, right = self.show(node.args[0], own), self.show(node.args[1], own + 1)
+            body = f"{left} {SIGNS[node.name]} {right}"
+            return f"({body})" if own < strength else body
+        if isinstance(node, Op):
+            name = f"bitcast<{node.dtype}>" if node.name == "bitcast" else node.name
+            return f"{name}({', '.join(map(self.show, node.args))})"
+        if isinstance(node, Cast):
+            return f"{node.dtype}({self.show(node.value)})"
+        if isinstance(node, Load):
+            return self._load(node)
+        return _leaf(node)
+
+    def _load(self, load: Load) -> str:
+        if load.mask is None:
+            return _access(load.access)
+        other = "?" if load.other is None else _leaf(load.other)
+        return f"{_access(load.access)} if {self.show(load.mask)} else {other}".join("()")
+
+
+def _short(node: Expr) -> bool:
+    """Whether an expression is as short as a name for it would be."""
+    return isinstance(node, Const | Index | Extent | Reduced)
+
+
+def _leaf(node: Expr) -> str:
+    if isinstance(node, Const):
+        return str(np.float32(node.value)) if node.dtype == "float32" else str(node.value)
+    if isinstance(node, Index):
+        return node.axis.name
+    if isinstance(node, Extent):
+        return f"extent({node.size})"
+    if isinstance(node, Reduced):
+        return f"r{node.position}"
+    return f"<{type(node).__name__}>"
+
+
+def _access(access: Access) -> str:
+    terms = [_term(axis, stride) for axis, stride in access.terms]
+    if access.offset != 0 or not terms:
+        terms.append(str(access.offset))
+    return f"{access.buffer}[{' + '.join(terms).replace('+ -', '- ')}]"
+
+
+def _term(axis: Axis, stride: Size) -> str:
+    if stride == 1:
+        return axis.name
+    text = str(stride)
+    return f"({text})*{axis.name}" if " " in text else f"{text}*{axis.name}"
