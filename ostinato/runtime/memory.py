@@ -18,7 +18,7 @@ _CHECKED_FROM = 1 << 26
 
 
 def aligned_empty(size: int) -> Array:
-    """An uninitialised uint8 array of `size` bytes that starts at a multiple of 64."""
+    """An uninitialised uint8 array of `size` bytes; unless empty it starts at a multiple of 64."""
     block = np.empty(size + ALIGNMENT, np.uint8)
     start = -block.ctypes.data % ALIGNMENT
     return block[start : start + size]

@@ -178,20 +178,6 @@ class Trampoline:
         return function
 
 
-def _compile() -> bytes:
-    import llvmlite.binding as llvm
-
-    llvm.initialize_native_target()
-    llvm.initialize_native_asmprinter()
-    triple, cpu, features = objects.host()
-    machine = llvm.Target.from_triple(triple).create_target_machine(
-        cpu=cpu, features=features, opt=3, reloc="pic", codemodel="small"
-    )
-    module = llvm.parse_assembly(trampoline_ir.assembly(can_flush_denormals()))
-    module.verify()
-    return bytes(machine.emit_object(module))
-
-
 def _object_code(folder: str | os.PathLike[str] | None) -> bytes:
     text = trampoline_ir.assembly(can_flush_denormals())
     key = machine_key("trampoline", hashlib.sha256(text.encode()).digest())
@@ -199,7 +185,10 @@ def _object_code(folder: str | os.PathLike[str] | None) -> bytes:
     entry = cache.load(key)
     if entry is not None:
         return entry.blobs[0].tobytes()
-    code = _compile()
+    from ostinato.codegen.machine import emit_object
+    from ostinato.codegen.target import host_target
+
+    code = emit_object(text, host_target())
     cache.store(key, {}, [code])
     return code
 

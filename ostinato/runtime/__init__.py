@@ -1,0 +1,1 @@
+"""Runs compiled models: sessions, bound calls, the call trampoline, the cache, fallback kernels."""
