@@ -1,4 +1,4 @@
-"""Golden tests of graph passes: ONNX text in, ONNX text out, and the same results before and after."""
+"""Golden tests of graph passes: ONNX text in, ONNX text out, equal results before and after."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ NAMED_SIZE = 3
 def parse(text: str, opset: int = 17) -> onnx.ModelProto:
     """The model of a text that holds a graph, or a whole model when it begins with `<`."""
     text = text.strip()
-    return onnx.parser.parse_model(text if text.startswith("<") else HEADER.format(opset=opset) + text)
+    return onnx.parser.parse_model(
+        text if text.startswith("<") else HEADER.format(opset=opset) + text
+    )
 
 
 def check(
@@ -96,8 +98,10 @@ def make_feeds(model: onnx.ModelProto, seed: int = 0) -> dict[str, np.ndarray]:
         if value.name in constants:
             continue
         dtype = onnx.helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type)
-        shape = [d.dim_value if d.HasField("dim_value") else NAMED_SIZE
-                 for d in value.type.tensor_type.shape.dim]
+        shape = [
+            d.dim_value if d.HasField("dim_value") else NAMED_SIZE
+            for d in value.type.tensor_type.shape.dim
+        ]
         if dtype.kind == "f":
             feeds[value.name] = random.standard_normal(shape).astype(dtype)
         else:

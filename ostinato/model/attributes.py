@@ -6,14 +6,14 @@ rewrite reads attributes through this class and calls `finish` when it has read 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar
+import builtins
+from typing import TYPE_CHECKING, Any
 
 from ostinato.errors import UnsupportedError
 
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-T = TypeVar("T")
 _REQUIRED: Any = object()
 
 
@@ -37,7 +37,7 @@ class Attributes:
         """The error to raise for this node, with its name and op filled in."""
         return UnsupportedError(describe(self._node), self._node.op_type, reason)
 
-    def _read(self, name: str, reader: str, default: T) -> T:
+    def _read(self, name: str, reader: str, default: Any) -> Any:
         attribute = self._left.pop(name, None)
         if attribute is None:
             if default is _REQUIRED:
@@ -51,14 +51,14 @@ class Attributes:
     def int(self, name: str, default: int | None = _REQUIRED) -> Any:
         return self._read(name, "as_int", default)
 
-    def ints(self, name: str, default: tuple[int, ...] | None = _REQUIRED) -> Any:
+    def ints(self, name: str, default: tuple[builtins.int, ...] | None = _REQUIRED) -> Any:
         value = self._read(name, "as_ints", default)
         return None if value is None else tuple(value)
 
     def float(self, name: str, default: float | None = _REQUIRED) -> Any:
         return self._read(name, "as_float", default)
 
-    def floats(self, name: str, default: tuple[float, ...] | None = _REQUIRED) -> Any:
+    def floats(self, name: str, default: tuple[builtins.float, ...] | None = _REQUIRED) -> Any:
         value = self._read(name, "as_floats", default)
         return None if value is None else tuple(value)
 

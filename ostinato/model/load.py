@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-import google.protobuf.message
 import onnx
 import onnx.checker
 import onnx.shape_inference
@@ -86,7 +85,7 @@ def _parse(data: bytes) -> onnx.ModelProto:
     proto = onnx.ModelProto()
     try:
         proto.ParseFromString(data)
-    except google.protobuf.message.DecodeError as error:
+    except Exception as error:  # the DecodeError of whichever protobuf is installed
         kind = "a text file" if data[:64].isascii() and data[:64].decode().isprintable() else None
         raise ModelError(f"not an ONNX file ({kind or 'truncated, or another format'})") from error
     return proto
@@ -128,4 +127,5 @@ def _import_standard_operators(proto: onnx.ModelProto) -> None:
 def _message(proto: onnx.ModelProto) -> bytes:
     if proto.ByteSize() > _LARGEST_MESSAGE:
         raise ModelError("the model and its weights exceed the 2 GiB that onnx can check")
-    return proto.SerializeToString()
+    message: bytes = proto.SerializeToString()
+    return message

@@ -143,9 +143,7 @@ def _separate_outputs(body: onnx.GraphProto, scopes: list[set[str]]) -> None:
         seen.add(output.name)
 
 
-def _make_dense(
-    node: onnx.NodeProto, attribute: onnx.AttributeProto, folder: Path | None
-) -> None:
+def _make_dense(node: onnx.NodeProto, attribute: onnx.AttributeProto, folder: Path | None) -> None:
     if node.op_type != "Constant":
         reason = f"attribute {attribute.name!r} is a sparse tensor"
         raise UnsupportedError(node.name or "".join(node.output[:1]), node.op_type, reason)

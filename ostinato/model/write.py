@@ -9,7 +9,7 @@ from ostinato.errors import ModelError
 
 
 def to_model_proto(model: ir.Model) -> onnx.ModelProto:
-    """The model as ONNX. Raises `ModelError` for what ONNX cannot hold, such as undecodable names."""
+    """The model as ONNX. Raises `ModelError` for what ONNX cannot hold, such as broken names."""
     try:
         proto: onnx.ModelProto = ir.to_proto(model)
     except Exception as error:  # onnx_ir wraps whatever went wrong in errors of its own

@@ -154,10 +154,12 @@ def _is_exact_cast(node: ir.Node, array: np.ndarray) -> bool:
     if target is None:
         return False
     dtype = target.numpy()
-    if dtype.kind not in "biuf" or array.dtype.kind == "f" and array.dtype not in _FLOAT_TYPES:
+    if dtype.kind not in "biuf" or (array.dtype.kind == "f" and array.dtype not in _FLOAT_TYPES):
         return False
     if dtype.kind == "f":
-        return dtype in _FLOAT_TYPES and (array.dtype.kind != "f" or array.itemsize <= dtype.itemsize)
+        return dtype in _FLOAT_TYPES and (
+            array.dtype.kind != "f" or array.itemsize <= dtype.itemsize
+        )
     if array.dtype.kind == "f" and dtype.kind != "b":
         limits = np.iinfo(dtype)
         whole = np.trunc(array)
@@ -177,23 +179,23 @@ def _result_elements(node: ir.Node, arrays: Sequence[np.ndarray]) -> int:
     first = arrays[0]
     match node.op_type:
         case "ConstantOfShape":
-            return math.prod(first.tolist())
+            return int(math.prod(first.tolist()))
         case "Expand":
             return math.prod(np.broadcast_shapes(first.shape, tuple(arrays[1].tolist())))
         case "Tile":
-            return first.size * math.prod(arrays[1].tolist())
+            return int(first.size * math.prod(arrays[1].tolist()))
         case "Range":
             return len(range(*(array.item() for array in arrays)))
         case "Gather":
             axis = node.attributes.get_int("axis", 0)
-            return arrays[1].size * (first.size // max(first.shape[axis], 1))
+            return int(arrays[1].size * (first.size // max(first.shape[axis], 1)))
         case "GatherND":
             batch = node.attributes.get_int("batch_dims", 0)
             depth = batch + arrays[1].shape[-1]
             tuples = arrays[1].size // max(arrays[1].shape[-1], 1)
-            return tuples * math.prod(first.shape[depth:])
+            return int(tuples * math.prod(first.shape[depth:]))
         case "GatherElements":
-            return arrays[1].size
+            return int(arrays[1].size)
         case op if op in _ELEMENTWISE:
             return math.prod(np.broadcast_shapes(*(array.shape for array in arrays)))
         case _:
@@ -213,9 +215,7 @@ def _run(node: ir.Node, opset: int, arrays: list[np.ndarray | None]) -> list[np.
     return [np.asarray(result) for result in kernel.run(*arrays)]
 
 
-def _are_sound(
-    node: ir.Node, arrays: Sequence[np.ndarray], results: Sequence[np.ndarray]
-) -> bool:
+def _are_sound(node: ir.Node, arrays: Sequence[np.ndarray], results: Sequence[np.ndarray]) -> bool:
     """Whether the results have the types that inference promised, and depend on no option.
 
     Float operations that meet subnormal numbers are left for run time, where they may be flushed.

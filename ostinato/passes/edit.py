@@ -1,4 +1,4 @@
-"""The edits that passes share. Each keeps the model valid, graph outputs and nested uses included."""
+"""The edits that passes share. Each keeps the model valid, with its outputs and nested graphs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def add_constant(model: ir.Model, name: str, contents: np.ndarray | ir.TensorPro
     value = ir.Value(
         name=name,
         type=ir.TensorType(tensor.dtype),
-        shape=ir.Shape(tensor.shape),
+        shape=ir.Shape(tensor.shape.numpy()),
         const_value=tensor,
     )
     tensor.name = name

@@ -23,7 +23,9 @@ def inline_functions(model: ir.Model) -> int:
         return 0
     domains = {function.domain for function in model.functions.values()}
     _return_own_values(model)
-    calls = sum(node.op_identifier() in model.functions for graph in graphs(model) for node in graph)
+    calls = sum(
+        node.op_identifier() in model.functions for graph in graphs(model) for node in graph
+    )
     try:
         onnx_ir.passes.common.InlinePass()(model)
     except (ValueError, RuntimeError, AssertionError) as error:

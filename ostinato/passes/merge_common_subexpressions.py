@@ -115,6 +115,11 @@ def _attribute_key(attribute: ir.Attr) -> Key | None:
         case ir.AttributeType.FLOATS:
             return attribute.type.name, struct.pack(f"<{len(value)}d", *value)
         case ir.AttributeType.TENSOR if value.dtype != ir.DataType.STRING:
-            return attribute.type.name, value.dtype.name, tuple(value.shape.numpy()), value.tobytes()
+            return (
+                attribute.type.name,
+                value.dtype.name,
+                tuple(value.shape.numpy()),
+                value.tobytes(),
+            )
         case _:
             return None

@@ -72,7 +72,7 @@ class _Unrolling:
             attributes.ints(ignored, ())
         attributes.finish()
 
-        given = list(self._scan.inputs[:state_count])
+        given = [value for value in self._scan.inputs[:state_count] if value is not None]
         for value, axis in _scan_inputs(self._scan):
             given.append(self._step(value, axis, body.inputs[len(given)]))
         known = dict(zip(body.inputs, given, strict=True))

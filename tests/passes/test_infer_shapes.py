@@ -1,0 +1,40 @@
+from __future__ import annotations
+
+from ostinato.model.load import load_model
+from ostinato.passes.infer_shapes import infer_shapes
+from tests.golden import check, parse
+
+TEXT = """
+    g (bool c, float[B, 4] x) => (float[4, M] y) {
+        t = Exp(x)
+        u = If (c) <
+            then_branch = a () => (float p) { i = Neg(t)  p = Abs(i) },
+            else_branch = b () => (float q) { q = Relu(t) }>
+        y = Transpose(u)
+    }
+    """
+
+
+def test_missing_shapes_come_back():
+    model = load_model(parse(TEXT))
+    missing = {v.name: v for g in model.graphs() for n in g for v in n.outputs if v.name in "tip"}
+    for value in missing.values():
+        value.shape = value.type = None
+    assert infer_shapes(model) == 3
+    for value in missing.values():
+        assert str(value.shape) == "[B,4]" and value.dtype is not None
+    assert infer_shapes(model) == 0
+
+
+def test_nothing_else_changes():
+    check(infer_shapes, TEXT, TEXT, count=0)
+
+
+def test_what_cannot_be_inferred_stays_unknown():
+    model = load_model(
+        parse("g (float[N] x, int64[K] s) => (float[M] y) { t = Reshape(x, s)  y = Flatten(t) }")
+    )
+    reshape = next(iter(model.graph))
+    reshape.outputs[0].shape = None
+    infer_shapes(model)
+    assert reshape.outputs[0].shape is None
