@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from pathlib import Path
 
 import onnx
@@ -72,9 +73,14 @@ def _read(model: ModelLike) -> onnx.ModelProto:
 
 def _read_file(path: str) -> bytes:
     try:
+        # A pipe or a device could keep the reader waiting for ever.
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            raise ModelError("cannot be read: not a file")
         return Path(path).read_bytes()
     except FileNotFoundError as error:
         raise MissingModelError(f"{path}: no such file") from error
+    except ModelError:
+        raise
     except (OSError, ValueError) as error:
         raise ModelError(f"cannot be read: {error}") from error
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -64,9 +65,12 @@ def test_files_that_hold_no_model(tmp_path: Path, contents: bytes, message: str)
         load_model(path)
 
 
-def test_folder_and_foreign_object(tmp_path: Path):
+def test_folder_pipe_and_foreign_object(tmp_path: Path):
     with pytest.raises(ModelError, match="cannot be read"):
         load_model(tmp_path)
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(ModelError, match="cannot be read: not a file"):
+        load_model(tmp_path / "pipe")
     with pytest.raises(ModelError, match="got int"):
         load_model(3)  # type: ignore[arg-type]
 
