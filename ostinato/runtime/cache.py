@@ -1,7 +1,7 @@
 """Compiled code and packed weights on disk, one file an entry.
 
-    64 bytes    magic, size of the header, size of the file, SHA-256 of all that follows
-    header      JSON: the key, the caller's header, (offset, size) of every blob
+    prefix      magic, size of the header, size of the file, CRC-32 of all that follows
+    header      JSON: the key, the caller's header, (offset, size) of every blob; padded
     blobs       at multiples of 64 bytes, so that mapped weights are aligned
 
 An entry that is damaged, truncated, foreign (another user's or another key's) or unreadable is a
@@ -22,6 +22,7 @@ import stat
 import struct
 import tempfile
 import warnings
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,7 +36,7 @@ from ostinato.version import __version__
 Array = np.ndarray[Any, Any]
 
 _MAGIC = b"OSTINAT1"
-_PREFIX = struct.Struct("<8sQQ8x32s")
+_PREFIX = struct.Struct("<8sQQI")
 _ALIGNMENT = 64
 _warned: set[str] = set()
 
@@ -121,15 +122,15 @@ def _encode(
         places.append((end, len(view)))
         end = _aligned(end + len(view))
     text = json.dumps({"key": key, "header": header, "blobs": places}).encode()
-    head = text + b" " * (_aligned(len(text)) - len(text))
+    head = text + b" " * (-(_PREFIX.size + len(text)) % _ALIGNMENT)
     pieces: list[bytes | memoryview] = [head]
     for view in views:
         pieces += [view, bytes(_aligned(len(view)) - len(view))]
-    digest = hashlib.sha256()
+    checksum = 0
     for piece in pieces:
-        digest.update(piece)
+        checksum = zlib.crc32(piece, checksum)
     size = _PREFIX.size + len(head) + end
-    return [_PREFIX.pack(_MAGIC, len(head), size, digest.digest()), *pieces]
+    return [_PREFIX.pack(_MAGIC, len(head), size, checksum), *pieces]
 
 
 def _write(folder: Path, key: str, pieces: Sequence[bytes | memoryview]) -> None:
@@ -161,7 +162,7 @@ def _decode(data: Array, key: str) -> Entry | None:
     start = _PREFIX.size + head
     if magic != _MAGIC or size != len(data) or start > size:
         return None
-    if hashlib.sha256(data[_PREFIX.size :].data).digest() != checksum:
+    if zlib.crc32(data[_PREFIX.size :].data) != checksum:
         return None
     record = json.loads(data[_PREFIX.size : start].tobytes())
     if record["key"] != key:

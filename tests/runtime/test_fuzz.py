@@ -16,7 +16,7 @@ from ostinato.runtime.trampoline import REFUSED
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 FUZZ = settings(
-    max_examples=400,
+    max_examples=200,
     deadline=None,
     database=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
@@ -35,7 +35,7 @@ _arrays = st.builds(lambda shape, dtype: np.zeros(shape, dtype), _shapes, _dtype
 def _views(draw: st.DrawFn) -> np.ndarray:
     array = draw(_arrays)
     steps = [draw(st.sampled_from([1, 1, 2, -1])) for _ in array.shape]
-    view = array[tuple(slice(None, None, step) for step in steps)]
+    view = array[(*[slice(None, None, step) for step in steps], ...)]
     if draw(st.booleans()):
         view = view.T
     if draw(st.integers(0, 4)) == 0:

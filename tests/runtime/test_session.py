@@ -297,7 +297,7 @@ def test_small_floats_run_though_python_cannot_describe_their_buffers(
     for _ in range(2):
         c, _d = pair.run(None, {"a": a, "b": 7})
         assert c.dtype == a.dtype and c[0] == 1.5
-        with pytest.raises(InputError, match="expected bfloat16.*got uint16"):
+        with pytest.raises(InputError, match=r"expected bfloat16.*got uint16"):
             pair.run(None, {"a": a.view(np.uint16), "b": 7})
     call = pair.bind({"a": a, "b": np.array(3)})
     call()
