@@ -24,10 +24,11 @@ def main() -> None:
     """Measure and print."""
     parser = harness.parser("DTLN, frame by frame", seconds=1.0)
     dtln.add_argument(parser)
+    harness.add_limits(parser)
     arguments = parser.parse_args()
     *models, speech = dtln.paths(arguments.models, dtln.SPEECH)
     wanted = harness.start(arguments)
-    limits = harness.measured_roofline()
+    limits = harness.limits(arguments.limits)
     weights = sum(_weight_bytes(model) for model in models)
     bound = dtln.FRAMES_PER_SECOND * weights / limits.bandwidth(weights)
 

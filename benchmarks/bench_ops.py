@@ -19,9 +19,10 @@ def main() -> None:
     """Measure and print."""
     parser = harness.parser("recurrent ops and micro kernels, side by side")
     parser.add_argument("--models", default="*", help="pattern of model names")
+    harness.add_limits(parser)
     arguments = parser.parse_args()
     wanted = [peer for peer in harness.start(arguments) if peer != "litert"]
-    limits = harness.measured_roofline()
+    limits = harness.limits(arguments.limits)
     rows: list[harness.Figures] = []
     with tempfile.TemporaryDirectory() as folder:
 

@@ -182,7 +182,9 @@ def peer_table(title: str, rows: Sequence[Figures], wanted: Sequence[str]) -> Ta
 def _cell(measured: Measured) -> str:
     if measured.microseconds is None:
         return "-"
-    return f"{measured.microseconds:.4g}" + (" WRONG" if measured.wrong else "")
+    microseconds = measured.microseconds
+    text = f"{microseconds:,.0f}" if microseconds >= 1000 else f"{microseconds:.4g}"
+    return text + (" WRONG" if measured.wrong else "")
 
 
 def notes(rows: Sequence[Figures]) -> None:
@@ -208,10 +210,22 @@ def each(title: str, names: Sequence[str], work: Callable[[str], Any]) -> list[A
     return results
 
 
-def measured_roofline() -> roofline.Roofline:
-    """The limits of this core, measured now."""
-    with Console(stderr=True).status("Measuring the limits of this core"):
-        result = roofline.measure()
+def add_limits(target: argparse.ArgumentParser) -> None:
+    """The `--limits` argument."""
+    target.add_argument(
+        "--limits",
+        type=Path,
+        help="figures that `benchmarks.roofline --json` wrote on this machine; default: measure now",
+    )
+
+
+def limits(path: Path | None) -> roofline.Roofline:
+    """The limits of this core, from a file or measured now."""
+    if path is not None:
+        result = roofline.load(path)
+    else:
+        with Console(stderr=True).status("Measuring the limits of this core"):
+            result = roofline.measure()
     console.print(
         f"FMA peak {result.peak / 1e9:.0f} GFLOP/s; reads "
         + ", ".join(

@@ -172,6 +172,9 @@ def _mnn(model: Path, feeds: Feeds) -> Loaded:
         )
     types = {"float32": MNN.expr.dtype.float, "int32": MNN.expr.dtype.int}
 
+    # MNN keeps signals of one dimension as images and returns them as such.
+    shapes = _output_shapes(model)
+
     def variable(array: np.ndarray) -> Any:
         array = array.astype(np.int32) if array.dtype == np.int64 else array
         result = MNN.expr.placeholder(list(array.shape), MNN.expr.NCHW, types[str(array.dtype)])
@@ -181,8 +184,6 @@ def _mnn(model: Path, feeds: Feeds) -> Loaded:
     def run(given: Feeds) -> list[np.ndarray]:
         result = module.forward([variable(given[name]) for name in feeds])
         values = result if isinstance(result, (list, tuple)) else [result]
-        # MNN keeps signals of one dimension as images and returns them as such.
-        shapes = _output_shapes(model)
         return [np.array(v.read()).reshape(s) for v, s in zip(values, shapes, strict=True)]
 
     variables = [variable(array) for array in feeds.values()]
