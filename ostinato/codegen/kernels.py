@@ -160,7 +160,7 @@ class KernelEmitter:
             self._points(1)
             return
         extent, done = tile.row.extent, integer(0)
-        ladder = [tile.rows, *(n for n in (2, 1) if n < tile.rows)]
+        ladder = [tile.rows, *(n for n in (4, 1) if n < tile.rows)]
         for rows in ladder:
             if isinstance(extent, int):
                 left = extent - int(done.text)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from ostinato.program.dims import Size, ceildiv
+from ostinato.program.dims import Size, ceildiv, product
 from ostinato.program.expr import (
     ITEM_BYTES,
     Access,
@@ -35,6 +35,9 @@ class Registers:
 TYPICAL_EXTENT = 64
 # A load or store whose lanes are not neighbours costs about as much as this many that are.
 GATHER_COST = 8
+# A panel of at most this many bytes stays in the first-level cache beside the rows it meets.
+PANEL_BYTES = 40 * 1024
+ROW_CHOICES = (1, 2, 3, 4, 5, 6, 8, 10, 12)
 
 
 def tile(program: Program, registers: Registers) -> Program:
@@ -138,18 +141,23 @@ def _block_shape(
     for reduce in kernel.reductions:
         groups[reduce.axes] = groups.get(reduce.axes, 0) + 1
     total, largest = len(kernel.reductions), max(groups.values())
+    depth = max(_typical(product([axis.extent for axis in axes])) for axes in groups)
     budget = registers.count * 3 // 4
     needed = -(-_typical(lane.extent) // width)
     row_limit = _typical(row.extent) if row is not None else 1
     best, best_cost = (1, 1), float("inf")
-    for rows in (1, 2, 3, 4, 5, 6, 8):
+    for rows in ROW_CHOICES:
         if rows > row_limit:
             continue
         for vectors in range(1, min(needed, budget) + 1):
             if total * rows * vectors > max(budget, total):
                 continue
-            loads, products = largest * vectors + rows, largest * vectors * rows
-            cycles = max(products / 2, loads / 2, 4.0) + 0.25 * loads / 2
+            # Vectors are loaded from the panel: from the second-level cache if it is too long.
+            panel = largest * vectors * registers.vector_bytes * depth
+            vector_cost = 0.5 if panel <= PANEL_BYTES or row_limit == 1 else 1.5
+            loads = largest * vectors * vector_cost + rows * 0.5
+            products = largest * vectors * rows
+            cycles = max(products / 2, loads, 4.0) + 0.25 * loads
             padding = -(-needed // vectors) * vectors / needed
             idle = -(-row_limit // rows) * rows / row_limit if row_limit <= 16 else 1.0
             cost = cycles / (rows * vectors) * padding * idle
