@@ -215,7 +215,7 @@ def add_limits(target: argparse.ArgumentParser) -> None:
     target.add_argument(
         "--limits",
         type=Path,
-        help="figures that `benchmarks.roofline --json` wrote on this machine; default: measure now",
+        help="figures of `benchmarks.roofline --json` on this machine; default: measure now",
     )
 
 
