@@ -170,6 +170,15 @@ def bind_shapes(arguments: Sequence[Argument], shapes: Sequence[Shape]) -> dict[
     return sizes
 
 
+def check_output_shape(argument: Argument, array: Array, shape: Shape) -> None:
+    """Raise `InputError` unless the caller's `array` has the shape the output came to have."""
+    if array.shape != shape:
+        expected = _described(argument, shape)
+        raise InputError(
+            f"output {argument.name!r}: expected {expected}, got {describe_array(array)}"
+        )
+
+
 def overlapping(array: Array, others: Iterable[Array]) -> bool:
     """Whether C-contiguous `array` shares a byte with one of `others`, which may be strided."""
     return any(np.may_share_memory(array, other) for other in others)

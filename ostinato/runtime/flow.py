@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from ostinato.codegen.artifact import Argument
-from ostinato.errors import InputError, RunError
-from ostinato.runtime.arguments import describe, describe_array, numpy_dtype
+from ostinato.errors import RunError
+from ostinato.runtime.arguments import check_output_shape, describe, describe_array, numpy_dtype
 from ostinato.runtime.compiled import CompiledModel
 from ostinato.runtime.fallback import FallbackNode
 from ostinato.runtime.native import NativeFunction
@@ -100,9 +100,7 @@ def _checked_output(argument: Argument, value: Any) -> Any:
 
 
 def _store(argument: Argument, value: Array, target: Array) -> Array:
-    if target.shape != value.shape:
-        expected, got = describe_array(value), describe_array(target)
-        raise InputError(f"output {argument.name!r}: expected {expected}, got {got}")
+    check_output_shape(argument, target, value.shape)
     if target is not value:
         np.copyto(target, value)
     return target

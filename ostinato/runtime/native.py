@@ -15,9 +15,10 @@ import numpy as np
 
 from ostinato.codegen import objects
 from ostinato.codegen.artifact import Argument, Artifact
-from ostinato.errors import InputError, OstinatoError, RunError, ShapeError
+from ostinato.errors import OstinatoError, RunError, ShapeError
 from ostinato.runtime.arguments import (
     bind_shapes,
+    check_output_shape,
     describe,
     describe_array,
     in_place,
@@ -57,7 +58,7 @@ class NativeFunction:
     """A native stage linked into this process.
 
     cache_dir: where the object of the trampoline is kept. Raises `RunError` when the object cannot
-    be linked and `OptionError` when `flush_denormals` is not available.
+    be linked.
     """
 
     def __init__(
@@ -168,11 +169,8 @@ class NativeFunction:
             array = given.get(argument.name)
             if array is None:
                 array = np.empty(shape, dtype)
-            elif array.shape != shape:
-                expected = describe(Argument(argument.name, argument.dtype, shape))
-                raise InputError(
-                    f"output {argument.name!r}: expected {expected}, got {describe_array(array)}"
-                )
+            else:
+                check_output_shape(argument, array, shape)
             outputs[argument.name] = array
         arrays = [*map(in_place, inputs), *outputs.values()]
         if not self.has_direct_dtypes:

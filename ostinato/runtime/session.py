@@ -19,12 +19,14 @@ from ostinato.runtime.arguments import (
     as_mapping,
     bind_shapes,
     check_names,
+    check_output_shape,
     overlapping,
 )
 from ostinato.runtime.build import build
 from ostinato.runtime.fallback import FallbackNode
 from ostinato.runtime.flow import Flow
 from ostinato.runtime.native import NativeFunction
+from ostinato.runtime.trampoline import require_denormal_control
 
 Array = np.ndarray[Any, Any]
 
@@ -76,6 +78,8 @@ class InferenceSession:
 
     def __init__(self, model: Any, options: Options | None = None, **overrides: Any) -> None:
         self._options = _resolve(options, overrides)
+        if self._options.flush_denormals:
+            require_denormal_control()
         self._compiled, self._from_cache = build(model, self._options)
         self._inputs = {argument.name: argument for argument in self._compiled.inputs}
         self._outputs = {argument.name: argument for argument in self._compiled.outputs}
@@ -171,12 +175,12 @@ class InferenceSession:
             return _bind_flow(self._flow, arrays, targets)
         plan = native.plan([array.shape for array in arrays.values()])
         targets = {}
-        for name, shape, dtype in zip(self._outputs, plan.shapes, plan.dtypes, strict=True):
+        for argument, shape, dtype in zip(
+            self._outputs.values(), plan.shapes, plan.dtypes, strict=True
+        ):
+            name = argument.name
             array = given[name] if name in given else np.empty(shape, dtype)
-            if array.shape != shape:
-                raise InputError(
-                    f"output {name!r}: expected the shape {list(shape)}, got {list(array.shape)}"
-                )
+            check_output_shape(argument, array, shape)
             targets[name] = array
         call = native.bind([*arrays.values()], [*targets.values()])
         return BoundCall(call, native.failure, arrays, targets)

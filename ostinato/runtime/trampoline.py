@@ -63,6 +63,7 @@ class Callee:
 
     entry: address of the compiled function. symbols: its int64 table of run-time dimensions.
     constants, arena: uint8 arrays aligned to 64 bytes. code: keeps the function's code alive.
+    flush_denormals: treat subnormal numbers as zero during calls; see `require_denormal_control`.
     """
 
     entry: int
@@ -72,14 +73,16 @@ class Callee:
     code: object
     flush_denormals: bool = False
 
-    def __post_init__(self) -> None:
-        if self.flush_denormals and not can_flush_denormals():
-            raise OptionError("flush_denormals=True: only x86-64 processors can do this")
-
 
 def can_flush_denormals() -> bool:
     """Whether this machine can treat subnormal numbers as zero around a call."""
     return platform.machine().lower() in ("x86_64", "amd64")
+
+
+def require_denormal_control() -> None:
+    """Raise `OptionError` where `can_flush_denormals` is false."""
+    if not can_flush_denormals():
+        raise OptionError("flush_denormals=True: only x86-64 processors can do this")
 
 
 def _letters(dtype: np.dtype[Any]) -> tuple[int, int]:
