@@ -104,10 +104,11 @@ def status(text: str) -> Iterator[None]:
 
 
 def progress() -> rich.progress.Progress:
-    """A progress bar on stderr that disappears when done."""
+    """A progress bar on stderr that disappears when done; nothing where stderr is no terminal."""
     from rich.progress import Progress
 
-    return Progress(console=error_console(), transient=True)
+    console = error_console()
+    return Progress(console=console, transient=True, disable=not console.is_terminal)
 
 
 def table(title: str, *columns: str, left: int = 1) -> rich.table.Table:
