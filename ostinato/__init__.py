@@ -21,6 +21,7 @@ from ostinato.options import Options
 from ostinato.version import __version__
 
 if TYPE_CHECKING:
+    from ostinato.passes import optimize
     from ostinato.runtime.session import BoundCall, InferenceSession, NodeArg
 
 __all__ = [
@@ -36,12 +37,14 @@ __all__ = [
     "ShapeError",
     "UnsupportedError",
     "__version__",
+    "optimize",
 ]
 
 _MODULES = {
     "BoundCall": "ostinato.runtime.session",
     "InferenceSession": "ostinato.runtime.session",
     "NodeArg": "ostinato.runtime.session",
+    "optimize": "ostinato.passes",
 }
 
 
