@@ -96,7 +96,7 @@ def acos(x: Value) -> Value:
     signed = with_sign(part, sign_of(x))
     return select(
         far,
-        fma(signed, 2.0, select(x < 0.0, Value(x.lift(pi)), 0.0)),
+        fma(signed, 2.0, select(x < 0.0, x.number(pi), 0.0)),
         pi / 2 - signed,
     )
 

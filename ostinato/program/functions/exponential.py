@@ -60,8 +60,8 @@ def scale(value: Value, n: Value, large: Value) -> Value:
     form = value.form
     half = (form.bias + 1) // 2
     step = half << form.mantissa
-    exponent = (n << form.mantissa) + select(large, Value(n.lift(form.one - step)), form.one + step)
-    return value * exponent.as_float() * select(large, Value(value.lift(2.0**half)), 2.0**-half)
+    exponent = (n << form.mantissa) + select(large, n.number(form.one - step), form.one + step)
+    return value * exponent.as_float() * select(large, value.number(2.0**half), 2.0**-half)
 
 
 def exp(x: Value) -> Value:
@@ -89,7 +89,7 @@ def sigmoid(x: Value) -> Value:
     half = (form.bias + 1) // 2
     low, high = SIGMOID_RANGE[x.dtype]
     n, r = reduce(at_least(at_most(x, high), low))
-    scaled = (Value(n.lift(form.one - (half << form.mantissa))) - (n << form.mantissa)).as_float()
+    scaled = (n.number(form.one - (half << form.mantissa)) - (n << form.mantissa)).as_float()
     negated = tuple((-1.0) ** k * c for k, c in enumerate((1.0, 1.0, *EXP[x.dtype])))
     return 2.0**-half / fma(polynomial(r, negated), scaled, 2.0**-half)
 

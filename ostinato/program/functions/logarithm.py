@@ -35,7 +35,7 @@ def split(x: Value) -> tuple[Value, Value]:
     subnormal = x < form.tiny
     normal = select(subnormal, x * 2.0**form.mantissa, x)
     e = exponent_field(normal)
-    correction = select(subnormal, Value(e.lift(form.mantissa << form.mantissa)), 0)
+    correction = select(subnormal, e.number(form.mantissa << form.mantissa), 0)
     return e - correction, (normal.bits() - e).as_float()
 
 
@@ -55,7 +55,7 @@ def log(x: Value) -> Value:
     """The natural logarithm: -inf at 0, NaN below."""
     e, mantissa = split(x)
     result = select(x < inf, _assemble(e, mantissa - 1.0), x)
-    return select(x > 0.0, result, select(x.equals(0.0), Value(x.lift(-inf)), nan))
+    return select(x > 0.0, result, select(x.equals(0.0), x.number(-inf), nan))
 
 
 def log1p(x: Value) -> Value:
@@ -63,18 +63,18 @@ def log1p(x: Value) -> Value:
     form = x.form
     e = exponent_field(1.0 + x)
     # 1 + f = (1 + x) 2**-e, so f = x 2**-e + (2**-e - 1). 2**-e may be subnormal, its fourfold not.
-    quadruple = (Value(e.lift(form.one + (2 << form.mantissa))) - e).as_float()
+    quadruple = (e.number(form.one + (2 << form.mantissa)) - e).as_float()
     f = (x.bits() - e).as_float() + fma(quadruple, 0.25, -1.0)
     result = select(x < inf, _assemble(e, f), x)
     result = select(abs(x) < 2.0 ** -(form.mantissa + 2), x, result)
-    return select(x > -1.0, result, select(x.equals(-1.0), Value(x.lift(-inf)), nan))
+    return select(x > -1.0, result, select(x.equals(-1.0), x.number(-inf), nan))
 
 
 def _log_double(x: Value, argument: Value) -> Value:
     """`log1p(argument)`, or `log(2 x)` where x is so large that the argument would overflow."""
     large = x > 2.0 ** (x.form.mantissa + 6)
     result = log1p(select(large, x, argument))
-    return result + select(large, Value(x.lift(x.form.ln2)), 0.0)
+    return result + select(large, x.number(x.form.ln2), 0.0)
 
 
 def asinh(x: Value) -> Value:

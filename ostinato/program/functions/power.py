@@ -49,7 +49,7 @@ def _log(x: Value) -> tuple[Value, Value]:
     square_low = fma(q + q, q_low, fma(q, q, -square))
     tail = square * polynomial(square, ATANH[x.dtype])
     third, third_low = TWO_THIRDS[x.dtype]
-    slope, slope_low = _sum(Value(x.lift(third)), tail)
+    slope, slope_low = _sum(x.number(third), tail)
     slope_low = slope_low + third_low
     bend = square * slope
     bend_low = fma(square, slope_low, fma(square_low, slope, fma(square, slope, -bend)))
@@ -59,7 +59,7 @@ def _log(x: Value) -> tuple[Value, Value]:
     fraction, fraction_low = _sum(q + q, cubic)
     fraction_low = fraction_low + fma(q_low, 2.0, cubic_low)
     # e ln 2, whose rounding error is exact by fma.
-    zero = Value(x.lift(0.0))
+    zero = x.number(0.0)
     whole = exponent_times(e, form.ln2, zero, form)
     whole_low = exponent_times(e, form.ln2, -whole, form)
     total = whole + fraction
@@ -88,7 +88,7 @@ def pow(x: Value, y: Value) -> Value:
     odd = integer & half.floor().differs(half)
     # Where a is 0 or infinite, or y is infinite, the result is 0 or infinite.
     grows = select(abs(y).equals(inf), a > 1.0, a.equals(inf)) ^ (y < 0.0)
-    extreme = select(grows, Value(x.lift(inf)), 0.0)
+    extreme = select(grows, x.number(inf), 0.0)
     special = a.equals(0.0) | a.equals(inf) | abs(y).equals(inf)
     result = select(special, extreme, _magnitude(a, y))
     result = select(odd, result.bits() | sign_of(x), result.bits()).as_float()

@@ -104,6 +104,10 @@ class Value:
         exact = float(np.dtype(self.dtype).type(other)) if self.dtype in FLOATS else other
         return constant(exact, self.dtype)
 
+    def number(self, value: float) -> Value:
+        """A number as a value of this dtype."""
+        return Value(self.lift(value))
+
     def _op(self, name: str, *others: Number) -> Value:
         return Value(op(name, self.expr, *map(self.lift, others)))
 
@@ -111,25 +115,25 @@ class Value:
         return self._op("add", other)
 
     def __radd__(self, other: float) -> Value:
-        return Value(self.lift(other))._op("add", self)
+        return self.number(other)._op("add", self)
 
     def __sub__(self, other: Number) -> Value:
         return self._op("sub", other)
 
     def __rsub__(self, other: float) -> Value:
-        return Value(self.lift(other))._op("sub", self)
+        return self.number(other)._op("sub", self)
 
     def __mul__(self, other: Number) -> Value:
         return self._op("mul", other)
 
     def __rmul__(self, other: float) -> Value:
-        return Value(self.lift(other))._op("mul", self)
+        return self.number(other)._op("mul", self)
 
     def __truediv__(self, other: Number) -> Value:
         return self._op("div", other)
 
     def __rtruediv__(self, other: float) -> Value:
-        return Value(self.lift(other))._op("div", self)
+        return self.number(other)._op("div", self)
 
     def __neg__(self) -> Value:
         return self._op("neg")
@@ -215,7 +219,7 @@ def at_least(x: Value, limit: float) -> Value:
 def polynomial(x: Value, coefficients: tuple[float, ...]) -> Value:
     """Horner's rule; coefficients lowest degree first, at least two."""
     *rest, last = coefficients
-    total = Value(x.lift(last))
+    total = x.number(last)
     for coefficient in reversed(rest):
         total = fma(x, total, coefficient)
     return total

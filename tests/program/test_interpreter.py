@@ -1,0 +1,311 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ostinato.errors import InputError, RunError, ShapeError
+from ostinato.program.dims import symbol
+from ostinato.program.expr import (
+    Access,
+    Axis,
+    Extent,
+    Index,
+    Load,
+    Reduced,
+    cast,
+    constant,
+    op,
+)
+from ostinato.program.interpreter import run
+from ostinato.program.nodes import Carry, Check, Kernel, Loop, Reduce
+from tests.program.programs import at, gru, pointwise, program, reduction, store
+
+F = np.float32
+
+
+def test_pointwise():
+    p = pointwise(lambda x: op("add", x, x))
+    np.testing.assert_array_equal(run(p, {"x": F([1, 2, 3, 4])})["y"], [2, 4, 6, 8])
+
+
+def test_views_are_strides_and_offsets():
+    i, j = Axis("i", 2), Axis("j", 3)
+    kernel = Kernel(
+        "k", (i, j), (), (store("y", at("x", (i, 1), (j, -2), offset=4), (j, 2), (i, 1)),)
+    )
+    p = program({"x": (6,)}, {"y": (3, 2)}, (kernel,))
+    expected = np.arange(6).reshape(3, 2)[::-1]
+    np.testing.assert_array_equal(run(p, {"x": np.arange(6, dtype=F)})["y"], expected)
+
+
+def test_inputs_need_not_be_contiguous():
+    p = pointwise(lambda x: x)
+    np.testing.assert_array_equal(run(p, {"x": np.arange(8, dtype=F)[::2]})["y"], [0, 2, 4, 6])
+
+
+@pytest.mark.parametrize(
+    ("combine", "expected"), [("sum", 10), ("prod", 24), ("min", 1), ("max", 4)]
+)
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int32", "uint8"])
+def test_reductions(combine, expected, dtype):
+    x = np.array([2, 1, 4, 3], dtype)
+    assert run(reduction(combine, 4, dtype=dtype), {"x": x})["y"] == expected
+
+
+@pytest.mark.parametrize(
+    ("combine", "dtype", "expected"),
+    [
+        ("sum", "float32", 0),
+        ("prod", "float32", 1),
+        ("max", "float32", -np.inf),
+        ("min", "float64", np.inf),
+        ("max", "int8", -128),
+        ("min", "uint16", 65535),
+        ("max", "bool", False),
+        ("min", "bool", True),
+    ],
+)
+def test_reductions_of_nothing(combine, dtype, expected):
+    p = reduction(combine, 0, dtype=dtype)
+    assert run(p, {"x": np.empty(0, dtype)})["y"] == expected
+
+
+def test_elements_are_accumulated_one_after_the_other():
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal(1000).astype(F)
+    total = F(0)
+    for value in x:
+        total += value
+    assert run(reduction("sum", 1000), {"x": x})["y"] == total
+    assert total != F(x.astype(np.float64).sum())
+
+
+@pytest.mark.parametrize("extent", [5, 8, 29])
+def test_chains_are_interleaved_and_combined_in_halves(extent):
+    x = np.random.default_rng(1).standard_normal(extent).astype(F)
+    chains = [F(0)] * 4
+    for k, value in enumerate(x):
+        chains[k % 4] += value
+    expected = (chains[0] + chains[2]) + (chains[1] + chains[3])
+    assert run(reduction("sum", extent, chains=4), {"x": x})["y"] == expected
+
+
+def test_chains_go_on_over_outer_axes():
+    a, b = Axis("a", 3), Axis("b", 3)
+    reduce = Reduce((a, b), "sum", at("x", (a, 3), (b, 1)), None, 2)
+    kernel = Kernel("k", (), (reduce,), (store("y", Reduced(0, "float32")),))
+    x = np.random.default_rng(2).standard_normal((3, 3)).astype(F)
+    chains = [F(0), F(0)]
+    for row in x:
+        for k, value in enumerate(row):
+            chains[k % 2] += value
+    assert run(program({"x": (3, 3)}, {"y": ()}, (kernel,)), {"x": x})["y"] == chains[0] + chains[1]
+
+
+def test_blocks_of_a_long_reduction_do_not_change_its_order(monkeypatch):
+    x = np.random.default_rng(3).standard_normal(100).astype(F)
+    whole = run(reduction("sum", 100, chains=8), {"x": x})["y"]
+    monkeypatch.setattr("ostinato.program.interpreter.BLOCK", 7)
+    assert run(reduction("sum", 100, chains=8), {"x": x})["y"] == whole
+
+
+def test_factor_is_fused():
+    k = Axis("k", 2)
+    reduce = Reduce((k,), "sum", at("x", (k, 1)), at("x", (k, 1)))
+    kernel = Kernel("k", (), (reduce,), (store("y", Reduced(0, "float32")),))
+    p = program({"x": (2,)}, {"y": ()}, (kernel,))
+    x = F([1 + 2**-12, 2**-24])
+    # The last bit of the square survives, since the products are not rounded.
+    first = F(np.float64(x[0]) ** 2)
+    assert run(p, {"x": x})["y"] == F(np.float64(x[1]) ** 2 + np.float64(first))
+
+
+def test_constants_and_index_and_extent():
+    t, i = symbol("T"), Axis("i", symbol("T"))
+    value = op("add", op("mul", Index(i), Extent(t + 1)), at("c", dtype="int64"))
+    kernel = Kernel("k", (i,), (), (store("y", cast(value, "float32"), (i, 1)),))
+    p = program({"x": (t,)}, {"y": (t,)}, (kernel,), {"c": np.int64([100])}, symbols=("T",))
+    np.testing.assert_array_equal(run(p, {"x": np.zeros(3, F)})["y"], [100, 104, 108])
+    assert run(p, {"x": np.zeros(0, F)})["y"].shape == (0,)
+
+
+def test_masked_loads_do_not_touch_memory():
+    i = Axis("i", 5)
+    mask = op("lt", Index(i), constant(3, "int64"))
+    load = Load(Access("x", 0, ((i, 1),)), "float32", mask, constant(-1.0, "float32"))
+    p = program({"x": (3,)}, {"y": (5,)}, (Kernel("k", (i,), (), (store("y", load, (i, 1)),)),))
+    np.testing.assert_array_equal(run(p, {"x": F([1, 2, 3])})["y"], [1, 2, 3, -1, -1])
+
+
+def test_masked_loads_in_a_reduction():
+    i, k = Axis("i", 4), Axis("k", 3)
+    position = op("sub", op("add", Index(i), Index(k)), constant(1, "int64"))
+    zero, end = constant(0, "int64"), constant(4, "int64")
+    mask = op("and", op("ge", position, zero), op("lt", position, end))
+    load = Load(Access("x", -1, ((i, 1), (k, 1))), "float32", mask, constant(0.0, "float32"))
+    kernel = Kernel(
+        "k", (i,), (Reduce((k,), "sum", load),), (store("y", Reduced(0, "float32"), (i, 1)),)
+    )
+    p = program({"x": (4,)}, {"y": (4,)}, (kernel,))
+    np.testing.assert_array_equal(run(p, {"x": F([1, 2, 3, 4])})["y"], [3, 6, 9, 7])
+
+
+def test_guard_excludes_points():
+    i = Axis("i", 8)
+    guard = op("lt", Index(i), constant(3, "int64"))
+    kernel = Kernel("k", (i,), (), (store("y", at("x", (i, 1)), (i, 1)),), guard)
+    p = program({"x": (3,)}, {"y": (3,)}, (kernel,))
+    np.testing.assert_array_equal(run(p, {"x": F([1, 2, 3])})["y"], [1, 2, 3])
+
+
+def test_loads_happen_before_stores():
+    i = Axis("i", 2)
+    swap = Kernel(
+        "k", (i,), (), (store("y", at("z", (i, 1)), (i, 1)), store("z", at("x", (i, 1)), (i, 1)))
+    )
+    start = Kernel("s", (i,), (), (store("z", at("x", (i, 1)), (i, 1)),))
+    negate = Kernel("n", (i,), (), (store("z", op("neg", at("z", (i, 1))), (i, 1)),))
+    p = program({"x": (2,)}, {"y": (2,)}, (start, negate, swap), arena={"z": 2})
+    np.testing.assert_array_equal(run(p, {"x": F([1, 2])})["y"], [-1, -2])
+
+
+def test_gru_agrees_with_float64():
+    rng = np.random.default_rng(0)
+    hidden, steps = 8, 5
+    recurrent = rng.standard_normal((3, hidden, hidden)).astype(F) / 4
+    xw = rng.standard_normal((steps, 3, hidden)).astype(F)
+    h0 = rng.standard_normal(hidden).astype(F)
+    out = run(gru(hidden, recurrent), {"xw": xw, "h0": h0})
+    h = h0.astype(np.float64)
+    for step in range(steps):
+        g = recurrent.astype(np.float64) @ h
+        z, r = 1 / (1 + np.exp(-(xw[step, :2] + g[:2])))
+        h = z * h + (1 - z) * np.tanh(xw[step, 2] + r * g[2])
+        np.testing.assert_allclose(out["y"][step], h, rtol=0, atol=4e-7)
+    np.testing.assert_array_equal(out["last"], out["y"][-1])
+
+
+def test_a_loop_without_steps_keeps_the_initial_state():
+    p = gru(4, np.zeros((3, 4, 4), F))
+    out = run(p, {"xw": np.zeros((0, 3, 4), F), "h0": F([1, 2, 3, 4])})
+    np.testing.assert_array_equal(out["last"], [1, 2, 3, 4])
+    assert out["y"].shape == (0, 4)
+
+
+def test_runs_are_independent():
+    rng = np.random.default_rng(5)
+    p = gru(4, rng.standard_normal((3, 4, 4)).astype(F))
+    feeds = {"xw": rng.standard_normal((3, 3, 4)).astype(F), "h0": np.ones(4, F)}
+    first = run(p, feeds)
+    np.testing.assert_array_equal(run(p, feeds)["y"], first["y"])
+    np.testing.assert_array_equal(feeds["h0"], np.ones(4))
+
+
+# What is not allowed
+
+
+def one_kernel(kernel: Kernel, inputs=None, outputs=None, arena=None):
+    p = program(inputs or {"x": (4,)}, outputs or {"y": (4,)}, (kernel,), arena=arena)
+    return run(p, {name: np.ones(shape, F) for name, shape in (inputs or {"x": (4,)}).items()})
+
+
+POINTS = Axis("i", 4)
+
+
+@pytest.mark.parametrize("offset", [1, -1])
+def test_loads_out_of_bounds(offset):
+    kernel = Kernel(
+        "k", (POINTS,), (), (store("y", at("x", (POINTS, 1), offset=offset), (POINTS, 1)),)
+    )
+    element = 4 if offset > 0 else -1
+    with pytest.raises(RunError, match=f"kernel 'k', buffer 'x': element {element} of 4"):
+        one_kernel(kernel)
+
+
+def test_stores_out_of_bounds():
+    kernel = Kernel("k", (POINTS,), (), (store("y", at("x", (POINTS, 1)), (POINTS, 2)),))
+    with pytest.raises(RunError, match="kernel 'k', buffer 'y': element 4 of 4"):
+        one_kernel(kernel)
+
+
+def test_loads_in_a_reduction_out_of_bounds():
+    k = Axis("k", 5)
+    kernel = Kernel(
+        "k", (), (Reduce((k,), "sum", at("x", (k, 1))),), (store("y", Reduced(0, "float32")),)
+    )
+    with pytest.raises(RunError, match="buffer 'x': element 4 of 4"):
+        one_kernel(kernel, outputs={"y": ()})
+
+
+def test_reading_what_was_never_written():
+    kernel = Kernel("k", (POINTS,), (), (store("y", at("z", (POINTS, 1)), (POINTS, 1)),))
+    with pytest.raises(RunError, match="buffer 'z': element 0 is read before it is written"):
+        one_kernel(kernel, arena={"z": 4})
+
+
+def test_output_not_completely_written():
+    kernel = Kernel("k", (Axis("i", 3),), (), (store("y", at("x"), (Axis("i", 3), 1)),))
+    with pytest.raises(RunError, match="output 'y' was not completely written"):
+        one_kernel(kernel)
+
+
+def test_two_points_that_write_the_same_element():
+    kernel = Kernel("k", (POINTS,), (), (store("y", at("x", (POINTS, 1)), (POINTS, 0)),))
+    with pytest.raises(RunError, match="buffer 'y': two points write the same element"):
+        one_kernel(kernel)
+
+
+def test_a_point_that_reads_what_another_point_writes():
+    first = Kernel("a", (POINTS,), (), (store("z", at("x", (POINTS, 1)), (POINTS, 1)),))
+    second = Kernel("b", (POINTS,), (), (store("z", at("z", (POINTS, -1), offset=3), (POINTS, 1)),))
+    p = program({"x": (4,)}, {"y": (4,)}, (first, second), arena={"z": 4})
+    with pytest.raises(RunError, match="kernel 'b', buffer 'z': a point reads what another"):
+        run(p, {"x": np.ones(4, F)})
+
+
+def test_stale_halves_of_a_state_cannot_be_read():
+    t, i = Axis("t", 3), Axis("i", 4)
+    begin = Kernel("begin", (i,), (), (store("h", at("x", (i, 1)), (i, 1)),))
+    half = Axis("j", 2)
+    body = Kernel("body", (half,), (), (store("g", at("h", (half, 1), offset=2), (half, 1)),))
+    p = program(
+        {"x": (4,)},
+        {"y": (4,)},
+        (begin, Loop(t, (Carry("h", "g"),), (body,))),
+        arena={"h": 4, "g": 4},
+    )
+    with pytest.raises(RunError, match="element 2 is read before it is written"):
+        run(p, {"x": np.ones(4, F)})
+
+
+def test_wrong_inputs():
+    p = pointwise(lambda x: x)
+    with pytest.raises(InputError, match=r"inputs are \['x'\], not \['z'\]"):
+        run(p, {"z": np.ones(4, F)})
+    with pytest.raises(InputError, match="float32 of rank 1, not float64 of rank 1"):
+        run(p, {"x": np.ones(4)})
+    with pytest.raises(InputError, match="rank 1, not float32 of rank 2"):
+        run(p, {"x": np.ones((2, 2), F)})
+    with pytest.raises(ShapeError, match=r"must have shape \[4\], not \[5\]"):
+        run(p, {"x": np.ones(5, F)})
+
+
+def test_symbols_must_agree():
+    t, i = symbol("T"), Axis("i", symbol("T"))
+    kernel = Kernel(
+        "k", (i,), (), (store("y", op("add", at("a", (i, 1)), at("b", (i, 1))), (i, 1)),)
+    )
+    p = program({"a": (t,), "b": (t,)}, {"y": (t,)}, (kernel,), symbols=("T",))
+    assert run(p, {"a": np.ones(3, F), "b": np.ones(3, F)})["y"].shape == (3,)
+    with pytest.raises(ShapeError, match=r"input 'b' must have shape \[3\], not \[4\]"):
+        run(p, {"a": np.ones(3, F), "b": np.ones(4, F)})
+
+
+def test_checks():
+    t, i = symbol("T"), Axis("i", symbol("T"))
+    kernel = Kernel("k", (i,), (), (store("y", at("x", (i, 1)), (i, 1)),))
+    checks = (Check(t - 2, "at least two steps"),)
+    p = program({"x": (t,)}, {"y": (t,)}, (kernel,), symbols=("T",), checks=checks)
+    assert run(p, {"x": np.ones(2, F)})["y"].shape == (2,)
+    with pytest.raises(ShapeError, match="at least two steps"):
+        run(p, {"x": np.ones(1, F)})
