@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ostinato.codegen.artifact import Argument, Artifact
@@ -131,8 +130,6 @@ def stages(model: Any, options: Options) -> Iterator[tuple[str, str]]:
 
     A model in several native segments gives the text of each, one after the other.
     """
-    import onnx_ir as ir
-
     from ostinato.program.printer import text as program_text
 
     _check_names(options.disable)
@@ -173,6 +170,3 @@ def _onnx_text(model: ir.Model) -> str:
             for field in ("raw_data", "float_data", "int64_data", "int32_data", "double_data"):
                 tensor.ClearField(field)
     return onnx.printer.to_text(proto)
-
-
-__all__ = ["compile_model", "optional_passes", "replace", "stages"]

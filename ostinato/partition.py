@@ -15,7 +15,7 @@ from ostinato.model.graphs import subgraphs
 from ostinato.model.values import constant_array
 from ostinato.ops.builder import Builder
 from ostinato.ops.lowering import Lowerer, Scope
-from ostinato.ops.tensor import Shape, Tensor, Value
+from ostinato.ops.tensor import Shape, Value
 from ostinato.program.dims import Dim, Size, symbol
 from ostinato.program.expr import DTYPES
 from ostinato.program.nodes import Program
@@ -48,7 +48,7 @@ def partition(model: ir.Model, fallback: bool) -> Partition:
 
 
 def shape_of(value: ir.Value) -> Shape | None:
-    """The declared shape; every unnamed dimension gets a name of its own. None if rank is unknown."""
+    """The declared shape, None if the rank is unknown; unnamed dimensions get a name each."""
     if value.shape is None:
         return None
     sizes: list[Size] = []
@@ -78,10 +78,8 @@ def argument(value: ir.Value) -> Argument:
     from ostinato.codegen.artifact import UNKNOWN_RANK
 
     if isinstance(value.type, ir.TensorType | None) and value.dtype is not None:
-        if value.dtype == ir.DataType.STRING:
-            dtype = "string"
-        else:
-            dtype = value.dtype.numpy().name
+        is_string = value.dtype == ir.DataType.STRING
+        dtype = "string" if is_string else value.dtype.numpy().name
     else:
         dtype = _type_text(value.type)
     shape = shape_of(value)
@@ -207,7 +205,7 @@ class _Partitioner:
     def _fall_back(self, node: ir.Node, refusal: UnsupportedError) -> None:
         import onnx_ir as ir
 
-        inputs = list(dict.fromkeys(_inputs(node)))
+        inputs = list(_inputs(node))
         for value in inputs:
             array = constant_array(value)
             if array is not None:
@@ -234,28 +232,13 @@ def _declared(value: Value) -> Shape:
 
 def _inputs(node: ir.Node) -> Iterator[ir.Value]:
     """What a node reads from outside, captures of its subgraphs included."""
-    inner = set(_with_inner(node))
-    for one in inner:
-        for value in one.inputs:
-            if value is None:
-                continue
-            producer = value.producer()
-            if producer is None and value.is_graph_input() and one is not node:
-                if _belongs(value, inner):
-                    continue
-            if producer is None or producer not in inner:
-                yield value
-    for graph in (g for one in inner for g in subgraphs(one)):
-        for value in graph.outputs:
-            producer = value.producer()
-            if producer is None and not _belongs(value, inner):
-                yield value
-            elif producer is not None and producer not in inner:
-                yield value
-
-
-def _belongs(value: ir.Value, nodes: set[ir.Node]) -> bool:
-    return any(value in graph.inputs for node in nodes for graph in subgraphs(node))
+    inner = list(_with_inner(node))
+    bodies = [graph for one in inner for graph in subgraphs(one)]
+    own = {value for one in inner for value in one.outputs}
+    own |= {value for graph in bodies for value in graph.inputs}
+    read = [value for one in inner for value in one.inputs]
+    read += [value for graph in bodies for value in graph.outputs]
+    yield from dict.fromkeys(value for value in read if value is not None and value not in own)
 
 
 def _with_inner(node: ir.Node) -> Iterator[ir.Node]:
@@ -263,6 +246,3 @@ def _with_inner(node: ir.Node) -> Iterator[ir.Node]:
     for graph in subgraphs(node):
         for inner in graph:
             yield from _with_inner(inner)
-
-
-__all__ = ["Partition", "Segment", "Tensor", "partition"]

@@ -1,12 +1,11 @@
-"""Evaluates the expressions of one kernel: on scalars where lanes agree, on vectors where they differ."""
+"""Evaluates the expressions of a kernel: as scalars where lanes agree, as vectors where not."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
 
-from ostinato.codegen.primitives import ELEMENT, MEMORY, Primitives, literal, suffix
+from ostinato.codegen.primitives import MEMORY, Primitives, literal, suffix
 from ostinato.codegen.sizes import Sizes
 from ostinato.codegen.writer import Value, Writer, integer, is_constant, vector
 from ostinato.program.dims import Dim, Size
@@ -40,14 +39,18 @@ class Expressions:
     """
 
     def __init__(
-        self, writer: Writer, sizes: Sizes, pointers: Mapping[str, Value], buffers: Mapping[str, Buffer]
+        self,
+        writer: Writer,
+        sizes: Sizes,
+        pointers: Mapping[str, Value],
+        buffers: Mapping[str, Buffer],
     ) -> None:
         self._w = writer
         self._sizes = sizes
         self._pointers = pointers
         self._buffers = buffers
         self._primitives = Primitives(writer)
-        self._scopes: list[dict[Any, Value]] = [{}]
+        self._scopes: list[dict[object, Value]] = [{}]
         self._axes: dict[Expr, frozenset[Axis]] = {}
         self.place: dict[Axis, tuple[Value, int]] = {}
         self.lane: Axis | None = None
@@ -59,18 +62,25 @@ class Expressions:
 
     @contextmanager
     def scope(self) -> Iterator[None]:
-        """Forget at the end what was computed inside, as its block does not dominate what follows."""
+        """Forget at the end what was computed inside: its block does not dominate what follows."""
         self._scopes.append({})
         yield
         self._scopes.pop()
 
-    def _remember(self, key: Any, make: Callable[[], Value]) -> Value:
+    def _remember(self, key: object, make: Callable[[], Value]) -> Value:
         for scope in reversed(self._scopes):
             if key in scope:
                 return scope[key]
-        value = make()
-        self._scopes[-1][key] = value
+        self._scopes[-1][key] = value = make()
         return value
+
+    @contextmanager
+    def lanes_along(self, axis: Axis, width: int) -> Iterator[None]:
+        """Evaluate with other lanes, all of which exist."""
+        saved = (self.lane, self.width, self.masks, self._axes)
+        self.lane, self.width, self.masks, self._axes = axis, width, None, {}
+        yield
+        self.lane, self.width, self.masks, self._axes = saved
 
     # What an expression depends on
 
@@ -251,7 +261,9 @@ class Expressions:
         stride = self._lane_stride(load.access)
         other = self._other(load, self.width)
         if stride == 0:
-            one = self._w.emit(memory, f"load {memory}, ptr {address.text}") if mask is None else None
+            one = (
+                self._w.emit(memory, f"load {memory}, ptr {address.text}") if mask is None else None
+            )
             if one is not None:
                 return self._w.splat(one, self.width)
         if stride == 1:
@@ -310,6 +322,3 @@ class Expressions:
         name = f"llvm.masked.scatter.{suffix(memory, self.width)}.v{self.width}p0"
         places = self._lane_addresses(address, stride, memory)
         self._w.call("void", name, value, places, align, every)
-
-
-__all__ = ["ELEMENT", "NOWHERE", "Expressions"]

@@ -11,7 +11,7 @@ from ostinato.codegen.primitives import ELEMENT, Primitives
 from ostinato.codegen.sizes import Sizes
 from ostinato.codegen.writer import Value, Writer, integer, is_constant, vector
 from ostinato.program.dims import Size, floordiv
-from ostinato.program.expr import FLOATS, Axis, Expr, dtype_of, walk
+from ostinato.program.expr import FLOATS, Axis, walk
 from ostinato.program.nodes import Buffer, Kernel, Reduce, Tile
 
 # An innermost loop is unrolled up to this often while its accumulators leave room in the registers.
@@ -230,7 +230,9 @@ class KernelEmitter:
 
     def _combine(self, reduce: Reduce, value: Value, operands: list[Value], lanes: int) -> Value:
         if reduce.factor is not None:
-            return self._primitives.emit("fma", [*operands, value], reduce.dtype, reduce.dtype, lanes)
+            return self._primitives.emit(
+                "fma", [*operands, value], reduce.dtype, reduce.dtype, lanes
+            )
         name = {"sum": "add", "prod": "mul"}.get(reduce.combine, reduce.combine)
         return self._primitives.emit(name, [value, *operands], reduce.dtype, reduce.dtype, lanes)
 
@@ -287,13 +289,9 @@ class KernelEmitter:
         """Lanes run along the last reduced axis; their partial results are combined in a tree."""
         reductions = [self._kernel.reductions[p] for p in positions]
         outer, last = axes[:-1], axes[-1]
-        saved = (self._x.lane, self._x.width, self._x.masks)
-        self._x.lane, self._x.width, self._x.masks = last, chains, None
-        self._x._axes.clear()
         initial = [self._primitives.splat_literal(identity(r), r.dtype, chains) for r in reductions]
-        final = self._reduce_nest_chains(outer, last, chains, initial, reductions)
-        self._x.lane, self._x.width, self._x.masks = saved
-        self._x._axes.clear()
+        with self._x.lanes_along(last, chains):
+            final = self._reduce_nest_chains(outer, last, chains, initial, reductions)
         for position, reduce, value in zip(positions, reductions, final, strict=True):
             self._x.reduced[position, 0, 0] = self._tree(reduce, value, chains)
 
@@ -314,20 +312,31 @@ class KernelEmitter:
                 )
             return loop.carried
         full = floordiv(last.extent, chains) * chains
-        with self._w.loop(
-            integer(0), self._sizes.value(full), chains, accumulators
-        ) as loop, self._x.scope():
+        with (
+            self._w.loop(integer(0), self._sizes.value(full), chains, accumulators) as loop,
+            self._x.scope(),
+        ):
             self._x.place[last] = (loop.index, 0)
-            loop.results = [
-                self._accumulate(r, a, 0, 0) for r, a in zip(reductions, loop.carried, strict=True)
-            ] if full != 0 else loop.carried
+            loop.results = (
+                [
+                    self._accumulate(r, a, 0, 0)
+                    for r, a in zip(reductions, loop.carried, strict=True)
+                ]
+                if full != 0
+                else loop.carried
+            )
         accumulators = loop.carried
         if last.extent - full == 0:
             return accumulators
         return self._chain_rest(last, full, chains, accumulators, reductions)
 
     def _chain_rest(
-        self, last: Axis, full: Size, chains: int, accumulators: list[Value], reductions: list[Reduce]
+        self,
+        last: Axis,
+        full: Size,
+        chains: int,
+        accumulators: list[Value],
+        reductions: list[Reduce],
     ) -> list[Value]:
         """The last elements, fewer than there are chains: the others keep what they have."""
         left = self._sizes.value(last.extent - full)
@@ -366,6 +375,3 @@ class KernelEmitter:
             f"shufflevector {value.type} {value.text}, {value.type} poison, "
             f"<{count} x i32> <{picks}>",
         )
-
-
-__all__ = ["Expr", "KernelEmitter", "Signature", "dtype_of", "identity", "signature"]

@@ -1,4 +1,4 @@
-"""A whole program as one LLVM module: its kernels, `entry` that runs them, `layout` that sizes memory."""
+"""A program as one LLVM module: kernels, `entry` that runs them, `layout` that sizes memory."""
 
 from __future__ import annotations
 
@@ -49,8 +49,16 @@ def module_text(program: Program, arena: Arena, blob: ConstantBlob, target: Targ
     entry = _Entry(program, arena, blob, declarations).text()
     layout = _layout(program, arena, declarations)
     attributes = f'attributes #0 = {{ noinline nounwind "target-cpu"="{target.cpu}" }}'
-    header = f'target triple = "{target.triple}"\n{NOWHERE} = internal constant [64 x i8] zeroinitializer'
-    parts = [header, *functions, entry, layout, *sorted(declarations), attributes]
+    nowhere = f"{NOWHERE} = internal constant [64 x i8] zeroinitializer"
+    parts = [
+        f'target triple = "{target.triple}"',
+        nowhere,
+        *functions,
+        entry,
+        layout,
+        *sorted(declarations),
+        attributes,
+    ]
     return "\n".join(parts) + "\n"
 
 

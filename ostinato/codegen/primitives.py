@@ -52,9 +52,7 @@ class Primitives:
     def __init__(self, writer: Writer) -> None:
         self._w = writer
 
-    def emit(
-        self, name: str, args: Sequence[Value], operand: str, dtype: str, lanes: int
-    ) -> Value:
+    def emit(self, name: str, args: Sequence[Value], operand: str, dtype: str, lanes: int) -> Value:
         """`name` applied to values of dtype `operand`, giving `dtype`."""
         special: dict[str, Callable[[], Value]] = {
             "select": lambda: self._w.select(*args),
@@ -121,7 +119,7 @@ class Primitives:
         return w.select(fits, shifted, zero)
 
     def _divide(self, name: str, left: Value, right: Value, operand: str, lanes: int) -> Value:
-        """Division that cannot trap: a zero divisor gives 0, and the least integer over -1 wraps."""
+        """Division that cannot trap: a zero divisor gives 0, the least integer over -1 wraps."""
         w = self._w
         zero = self.splat_literal(0, operand, lanes)
         one = self.splat_literal(1, operand, lanes)

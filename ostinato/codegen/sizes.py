@@ -1,4 +1,4 @@
-"""Sizes as LLVM values, computed at the start of a function from the table of run-time dimensions."""
+"""Sizes as LLVM values, computed at the start of a function from the run-time dimensions."""
 
 from __future__ import annotations
 
@@ -37,7 +37,9 @@ class Sizes:
 
     def _atom(self, atom: Symbol | Apply) -> Value:
         if atom not in self._known:
-            self._known[atom] = self._symbol(atom) if isinstance(atom, Symbol) else self._apply(atom)
+            self._known[atom] = (
+                self._symbol(atom) if isinstance(atom, Symbol) else self._apply(atom)
+            )
         return self._known[atom]
 
     def _symbol(self, symbol: Symbol) -> Value:

@@ -1,4 +1,7 @@
-"""The facts about a machine that code generation depends on. Emitters ask this record, never a CPU name."""
+"""The facts about a machine that code generation depends on.
+
+Emitters ask this record, never a CPU name.
+"""
 
 from __future__ import annotations
 

@@ -136,9 +136,7 @@ class Writer:
         if lanes == 1:
             return value
         type_ = vector(value.type, lanes)
-        one = self.emit(
-            type_, f"insertelement {type_} poison, {value.type} {value.text}, i64 0"
-        )
+        one = self.emit(type_, f"insertelement {type_} poison, {value.type} {value.text}, i64 0")
         return self.emit(
             type_,
             f"shufflevector {type_} {one.text}, {type_} poison, <{lanes} x i32> zeroinitializer",
@@ -199,8 +197,6 @@ class Writer:
             state.carried = list(results)
             return
         state.carried = [
-            self.emit(
-                c.type, f"phi {c.type} [ {c.text}, %{before} ], [ {r.text}, %{last} ]"
-            )
+            self.emit(c.type, f"phi {c.type} [ {c.text}, %{before} ], [ {r.text}, %{last} ]")
             for c, r in zip(carried, results, strict=True)
         ]

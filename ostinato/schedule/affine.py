@@ -1,4 +1,4 @@
-"""Index maps: an axis as a sum of other axes, and what a kernel becomes when its axes are replaced."""
+"""Index maps: an axis as a sum of others, and what a kernel becomes when axes are replaced."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from ostinato.program.expr import (
     Extent,
     Index,
     Load,
-    Op,
     Reduced,
     constant,
     op,

@@ -83,7 +83,7 @@ def _touch(lives: dict[str, _Life], name: str, time: int) -> None:
 
 
 def plan(program: Program, reuse: bool = True) -> Arena:
-    """Offsets for all arena buffers: buffers of equal or known sizes share memory one after the other."""
+    """Offsets for all arena buffers; those of equal or known sizes share memory in turn."""
     lives: dict[str, _Life] = {}
     loops: list[_Span] = []
     _lives(program.body, [0], lives, loops)

@@ -1,16 +1,22 @@
-"""Neighbouring axes that memory cannot tell apart become one: `i, j` with stride(i) = stride(j) * n(j).
+"""Axes that memory cannot tell apart become one: `i, j` with stride(i) = stride(j) * n(j).
 
-Long single axes make full vectors and few loops; `[batch, time]` rows become the rows of one matrix.
+Long axes make full vectors and few loops; rows `[batch, time]` become the rows of one matrix.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 from ostinato.program.expr import Access, Axis, Index, walk
 from ostinato.program.nodes import Kernel, Loop, Program, Stmt
-from ostinato.schedule.affine import Affine, Map, substitute_access, substitute_reduce
-from ostinato.schedule.affine import substitute_store
+from ostinato.schedule.affine import (
+    Affine,
+    Map,
+    substitute_access,
+    substitute_reduce,
+    substitute_store,
+)
 
 
 def collapse(program: Program) -> Program:
@@ -64,9 +70,7 @@ def _reduced(kernel: Kernel) -> Kernel:
     indexed = _indexed(kernel)
     reductions = list(kernel.reductions)
     for position, reduce in enumerate(reductions):
-        accesses = [
-            node.access for node in walk(*reduce.operands) if hasattr(node, "access")
-        ]
+        accesses = [node.access for node in walk(*reduce.operands) if hasattr(node, "access")]
         while (pair := _mergeable(reduce.axes, accesses, indexed)) is not None:
             outer, inner = pair
             merged = Axis(inner.name, outer.extent * inner.extent)
@@ -81,7 +85,7 @@ def _reduced(kernel: Kernel) -> Kernel:
 def _mergeable(
     axes: tuple[Axis, ...], accesses: list[Access], indexed: set[Axis]
 ) -> tuple[Axis, Axis] | None:
-    for outer, inner in zip(axes, axes[1:]):
+    for outer, inner in pairwise(axes):
         if not {outer, inner} & indexed and _fits(outer, inner, accesses):
             return outer, inner
     return None

@@ -7,11 +7,11 @@ Two moves, tried for every reader and each kernel that wrote what it loads:
 
     inline   producer  b[i] = sum_k x[k] * W[k, i]
              readers   y[j] = g(b[j], b[j + n], b[j + 2n])
-             every reader computes what it reads, when no element is computed more often than before.
+             every reader computes what it reads, if no element is computed more often then.
 
-The second move is how a matrix product is fused with gates that read its result in pieces: it becomes a
-kernel with one accumulator for each piece. Nothing here knows what the kernels are for. What is
-computed for each element, and in which order, never changes, so results keep their bits.
+The second move is how a matrix product is fused with gates that read its result in pieces: it
+becomes a kernel with one accumulator for each piece. Nothing here knows what the kernels are for.
+What is computed for each element, and in which order, never changes, so results keep their bits.
 
 Each pair that could not be joined is reported with the reason.
 """
@@ -22,10 +22,20 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from ostinato.program.dims import Size, is_nonnegative, product
-from ostinato.program.expr import Access, Axis, Cast, Const, Expr, Load, Op, dtype_of, rewrite, walk
-from ostinato.program.nodes import Buffer, Kernel, Loop, Program, Reduce, Stmt, Store
+from ostinato.program.expr import (
+    Axis,
+    Cast,
+    Const,
+    Expr,
+    Load,
+    Op,
+    Reduced,
+    dtype_of,
+    rewrite,
+    walk,
+)
+from ostinato.program.nodes import Kernel, Loop, Program, Reduce, Stmt, Store
 from ostinato.schedule.affine import (
-    Affine,
     Map,
     shift_reduced,
     solve,
@@ -282,9 +292,7 @@ def _merged(p: Kernel, c: Kernel, images: Map, dead: set[str]) -> Kernel:
     def leaf(node: Expr) -> Expr | None:
         return values.get(node.access) if isinstance(node, Load) else None
 
-    own = tuple(
-        Store(s.access, rewrite(shift_reduced(s.value, shift), leaf)) for s in c.stores
-    )
+    own = tuple(Store(s.access, rewrite(shift_reduced(s.value, shift), leaf)) for s in c.stores)
     kept = tuple(s for s in stores if s.access.buffer not in dead)
     reductions = tuple(substitute_reduce(r, images) for r in p.reductions) + c.reductions
     return _shared(
@@ -388,7 +396,6 @@ def _shared(kernel: Kernel) -> Kernel:
         numbering[position] = kept.index(reduce)
     if len(kept) == len(kernel.reductions):
         return kernel
-    from ostinato.program.expr import Reduced
 
     def leaf(node: Expr) -> Expr | None:
         if isinstance(node, Reduced):
@@ -397,7 +404,3 @@ def _shared(kernel: Kernel) -> Kernel:
 
     stores = tuple(Store(s.access, rewrite(s.value, leaf)) for s in kernel.stores)
     return replace(kernel, reductions=tuple(kept), stores=stores)
-
-
-__all__ = ["Affine", "Buffer", "Refusal", "fuse"]
-_ = Access

@@ -4,9 +4,9 @@
                                       =>   for t: s = g(A[t], s)
 
 A kernel of the body that reads nothing which the rest of the body changes is run for all steps at
-once: the loop's axis becomes one more parallel axis, and the buffers it writes get one row per step.
-The matrix-vector products of all steps so become one matrix product. Each element is computed by the
-same operations as before.
+once: the loop's axis becomes one more parallel axis, and the buffers it writes get one row per
+step. So the matrix-vector products of all steps become one matrix product. Each element is computed
+by the same operations as before.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ostinato.program.dims import Size
-from ostinato.program.expr import Access, Axis, Expr, Load, rewrite
+from ostinato.program.expr import Access, Axis, Expr, Index, Load, rewrite, walk
 from ostinato.program.nodes import Buffer, Kernel, Loop, Program, Reduce, Stmt, Store
 
 
@@ -83,8 +83,6 @@ def _mentions(kernel: Kernel, axis: Axis) -> bool:
     accesses = [load.access for load in kernel.loads()] + [s.access for s in kernel.stores]
     if any(access.stride(axis) != 0 for access in accesses):
         return True
-    from ostinato.program.expr import Index, walk
-
     return Index(axis) in set(walk(*kernel.expressions()))
 
 

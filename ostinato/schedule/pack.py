@@ -1,11 +1,11 @@
 """Constant operands of reductions are laid out once in the order in which their kernel reads them.
 
-A kernel that accumulates `G` sums over `k` for groups of `L` lanes reads, for each group, for each `k`,
-for each sum, `L` neighbouring elements:
+A kernel that accumulates `G` sums over `k` for groups of `L` lanes reads, for each group, for each
+`k`, for each sum, `L` neighbouring elements:
 
     packed[group][k][sum][lane]        instead of  W[lane + L * group + N * sum][k]
 
-so the whole operand is one stream, and the pieces that gates need at the same time lie side by side.
+so the whole operand is one stream, and pieces that are needed at the same time lie side by side.
 Lanes beyond the end of the axis are filled with zeros.
 """
 
@@ -74,8 +74,7 @@ def panels(kernel: Kernel, buffers: dict[str, Buffer]) -> list[Panel]:
                 if node not in found:
                     found.append(node)
     return [
-        Panel(tile.block, tile.lane, inner, tuple(loads))
-        for (inner, _), loads in by_loop.items()
+        Panel(tile.block, tile.lane, inner, tuple(loads)) for (inner, _), loads in by_loop.items()
     ]
 
 
@@ -101,7 +100,7 @@ def _packed(panel: Panel, kernel: Kernel, constants: dict[str, np.ndarray]) -> n
         view = np.lib.stride_tricks.as_strided(
             source[load.access.offset :],
             (points, *extents[1 if panel.block else 0 : -1]),
-            [s * source.itemsize for s in (strides[-1], *strides[1 if panel.block else 0 : -1])],  # type: ignore[operator,misc]
+            [s * source.itemsize for s in (strides[-1], *strides[1 if panel.block else 0 : -1])],  # type: ignore[misc]
         )
         padded = np.zeros(((extents[0] if panel.block else 1) * group, *view.shape[1:]), load.dtype)
         padded[:points] = view

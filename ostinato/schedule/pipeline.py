@@ -26,7 +26,9 @@ class SchedulePass:
 SCHEDULE_PASSES: tuple[SchedulePass, ...] = (
     SchedulePass("hoist", "Work that does not depend on a loop's state leaves the loop."),
     SchedulePass("fuse", "Kernels join their readers; intermediate values stay in registers."),
-    SchedulePass("elide_copies", "A value that is only copied elsewhere is written there directly."),
+    SchedulePass(
+        "elide_copies", "A value that is only copied elsewhere is written there directly."
+    ),
     SchedulePass("collapse", "Neighbouring axes that memory cannot tell apart become one."),
     SchedulePass("pack", "Constant operands are laid out once in the order they are read."),
     SchedulePass("reuse_memory", "Values that are not needed at the same time share memory."),

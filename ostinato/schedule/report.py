@@ -13,8 +13,9 @@ from ostinato.program.nodes import Kernel, Loop, Program, Stmt
 def report_kernels(program: Program) -> list[dict[str, Any]]:
     """One record for each kernel, as JSON can hold it.
 
-    name, fused (names of the model's nodes), in_loop, hoisted, weight_bytes (constants read), and, for
-    one execution with every run-time dimension 1: bytes (distinct memory touched), flops.
+    name; fused: the model's nodes it computes; in_loop: trip count of the loop around it; points;
+    reductions; weight_bytes: constants it reads; tile: rows x vectors x lanes. For one execution
+    with every run-time dimension 1: bytes (distinct memory touched) and flops.
     """
     return [_record(program, kernel, loop) for kernel, loop in _walk(program.body, None)]
 
@@ -67,7 +68,7 @@ def _touched(program: Program, kernel: Kernel, name: str) -> Size:
 
 
 def _flops(kernel: Kernel) -> Size:
-    """Two for each multiply-add, one for every other operation of a reduction or of the epilogue."""
+    """Two for each multiply-add, one for every other operation."""
     points = product([axis.extent for axis in kernel.axes])
     total: Size = 0
     for reduce in kernel.reductions:

@@ -1,4 +1,4 @@
-"""Cuts every kernel into registers: which axis the lanes run along, how many vectors and rows at a time."""
+"""Cuts kernels into registers: the axis the lanes run along, how many vectors and rows."""
 
 from __future__ import annotations
 
@@ -19,8 +19,13 @@ from ostinato.program.expr import (
     walk,
 )
 from ostinato.program.nodes import Kernel, Loop, Program, Stmt, Tile
-from ostinato.schedule.affine import Affine, size_expr, split_axis, substitute_reduce
-from ostinato.schedule.affine import substitute_store
+from ostinato.schedule.affine import (
+    Affine,
+    size_expr,
+    split_axis,
+    substitute_reduce,
+    substitute_store,
+)
 
 
 @dataclass(frozen=True)
