@@ -201,7 +201,8 @@ def notes(rows: Sequence[Figures]) -> None:
 def each(title: str, names: Sequence[str], work: Callable[[str], Any]) -> list[Any]:
     """`work(name)` for every name, under a progress bar on stderr."""
     results = []
-    with Progress(console=Console(stderr=True), transient=True) as bar:
+    errors = Console(stderr=True)
+    with Progress(console=errors, transient=True, disable=not errors.is_terminal) as bar:
         task = bar.add_task(title, total=len(names))
         for name in names:
             bar.update(task, description=f"{title}: {name}")
