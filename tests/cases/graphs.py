@@ -1,0 +1,269 @@
+"""Cases of whole graphs: scans, cells written out, stacked layers, and odd ways to use values."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+
+from tests.cases.case import BATCHES, Case, In, Sizes, ints, node, text, weights
+
+SEQUENCES: tuple[Sizes, ...] = ({"S": 4}, {"S": 1}, {"S": 0}, {"S": 23})
+
+
+def scans() -> list[Case]:
+    cases = []
+    for axis, back, out_axis, out_back in itertools.product((0, 1, -1), (0, 1), (0, 1), (0, 1)):
+        shape = "S, 5" if axis == 0 else "5, S"
+        out = "S, 5" if out_axis == 0 else "5, S"
+        cases.append(
+            text(
+                f"scan-axis{axis}-{back}-out{out_axis}-{out_back}",
+                f"""agraph (float[5] s, float[{shape}] x) => (float[5] last, float[{out}] y) {{
+                    last, y = Scan<num_scan_inputs = 1, scan_input_axes = [{axis}],
+                        scan_input_directions = [{back}], scan_output_axes = [{out_axis}],
+                        scan_output_directions = [{out_back}],
+                        body = step (float[5] h, float[5] v) => (float[5] next, float[5] o) {{
+                            t = Tanh(h)  next = Add(t, v)  o = Mul(next, h)
+                        }}>(s, x)
+                }}""",
+                SEQUENCES,
+                length=8,
+            )
+        )
+    cases += [
+        text(
+            "scan-two-states-swapped",
+            """agraph (float[3] a, float[3] b, float[S, 3] x) => (float[3] p, float[3] q, float[S, 3] y) {
+                p, q, y = Scan<num_scan_inputs = 1, body = step (float[3] u, float[3] v, float[3] e)
+                    => (float[3] v2, float[3] u2, float[3] o) {
+                        v2 = Identity(v)  u2 = Identity(u)  o = Add(u, e)
+                    }>(a, b, x)
+            }""",
+            SEQUENCES,
+        ),
+        text(
+            "scan-state-unchanged",
+            """agraph (float[3] a, float[S, 3] x) => (float[3] p, float[S, 3] y) {
+                p, y = Scan<num_scan_inputs = 1, body = step (float[3] u, float[3] e)
+                    => (float[3] u2, float[3] o) { u2 = Identity(u)  o = Mul(u, e) }>(a, x)
+            }""",
+            SEQUENCES,
+        ),
+        text(
+            "scan-element-is-the-state",
+            """agraph (float[3] a, float[S, 3] x) => (float[3] p, float[S, 3] y) {
+                p, y = Scan<num_scan_inputs = 1, body = step (float[3] u, float[3] e)
+                    => (float[3] u2, float[3] o) { u2 = Identity(e)  o = Identity(u) }>(a, x)
+            }""",
+            SEQUENCES,
+        ),
+        text(
+            "scan-without-states",
+            """agraph (float[S, 3] x, float[S] w) => (float[S, 3] y, float[S] z) {
+                y, z = Scan<num_scan_inputs = 2, body = step (float[3] e, float f)
+                    => (float[3] o, float r) {
+                        o = Mul(e, f)  r = ReduceSum<keepdims = 0>(o)
+                    }>(x, w)
+            }""",
+            SEQUENCES,
+            length=4,
+        ),
+        text(
+            "scan-captures-and-shared-weights",
+            """agraph (float[N, 6] h0, float[S, N, 4] x, float[6] bias) => (float[N, 6] h, float[S, N, 6] y) {
+                c = Exp(bias)
+                h, y = Scan<num_scan_inputs = 1, body = step (float[N, 6] s, float[N, 4] e)
+                    => (float[N, 6] s2, float[N, 6] o) {
+                        p = MatMul(e, w)  q = MatMul(s, r)  a = Add(p, q)  b = Add(a, c)
+                        s2 = Tanh(b)  o = Sub(s2, c)
+                    }>(h0, x)
+            }""",
+            tuple({**s, "N": n} for s, n in itertools.product(SEQUENCES, (2, 1, 0, 17))),
+            constants={"w": weights(4, 6), "r": 0.3 * weights(6, 6)},
+            batch=True,
+            states={"h0": "h"},
+            length=40,
+        ),
+        text(
+            "scan-in-scan",
+            """agraph (float[2] s, float[S, T, 2] x) => (float[2] last, float[S, T, 2] y) {
+                last, y = Scan<num_scan_inputs = 1, body = rows (float[2] u, float[T, 2] e)
+                    => (float[2] u2, float[T, 2] o) {
+                        u2, o = Scan<num_scan_inputs = 1, scan_input_directions = [1],
+                            body = cell (float[2] g, float[2] f) => (float[2] g2, float[2] k) {
+                                m = Mul(g, f)  g2 = Sin(m)  k = Add(g2, u)
+                            }>(u, e)
+                    }>(s, x)
+            }""",
+            ({"S": 3, "T": 4}, {"S": 0, "T": 2}, {"S": 2, "T": 0}, {"S": 1, "T": 1}),
+            length=8,
+        ),
+        text(
+            "scan-counts",
+            """agraph (int64 n, int64[S] x) => (int64 last, int64[S] y) {
+                last, y = Scan<num_scan_inputs = 1, body = step (int64 c, int64 e)
+                    => (int64 c2, int64 o) { c2 = Add(c, e)  o = Mul(c, e) }>(n, x)
+            }""",
+            SEQUENCES,
+            inputs={"x": In(("S",), "int64", low=-9, high=9), "n": In((), "int64", high=5)},
+        ),
+    ]
+    return cases
+
+
+CELL = """
+    gates = MatMul(joined, w)  biased = Add(gates, b)
+    i0, g0, f0, o0 = Split<axis = 1, num_outputs = 4>(biased)
+    i = Sigmoid(i0)  g = Tanh(g0)  f1 = Add(f0, one)  f = Sigmoid(f1)  o = Sigmoid(o0)
+    keep = Mul(c, f)  new = Mul(i, g)  c2 = Add(keep, new)  t = Tanh(c2)  h2 = Mul(t, o)
+"""
+
+
+def cells() -> list[Case]:
+    constants = {"w": 0.4 * weights(15, 40), "b": weights(40), "one": np.float32(1)}
+    sizes = tuple({"S": s, "N": n} for s, n in ((4, 2), (1, 1), (0, 2), (23, 3)))
+    return [
+        text(
+            "written-out-cell",
+            f"""agraph (float[N, 5] x, float[N, 10] h, float[N, 10] c)
+                => (float[N, 10] h2, float[N, 10] c2) {{
+                joined = Concat<axis = 1>(x, h) {CELL}
+            }}""",
+            BATCHES,
+            constants=constants,
+            batch=True,
+            length=40,
+        ),
+        text(
+            "written-out-cell-in-scan",
+            f"""agraph (float[S, N, 5] x, float[N, 10] h0, float[N, 10] c0)
+                => (float[N, 10] hn, float[N, 10] cn, float[S, N, 10] y) {{
+                hn, cn, y = Scan<num_scan_inputs = 1,
+                    body = step (float[N, 10] h, float[N, 10] c, float[N, 5] e)
+                    => (float[N, 10] h2, float[N, 10] c2, float[N, 10] out) {{
+                        joined = Concat<axis = 1>(e, h) {CELL} out = Identity(h2)
+                    }}>(h0, c0, x)
+            }}""",
+            sizes,
+            constants=constants,
+            batch=True,
+            states={"h0": "hn", "c0": "cn"},
+            length=200,
+        ),
+        text(
+            "frame-by-frame-lstm",
+            """agraph (float[1, 1, 8] x, float[1, 1, 6] h, float[1, 1, 6] c)
+                => (float[1, 1, 4] y, float[1, 1, 6] h2, float[1, 1, 6] c2) {
+                seq, h2, c2 = LSTM<hidden_size = 6>(x, w, r, b, , h, c)
+                flat = Squeeze(seq, one)  p = MatMul(flat, v)  y = Sigmoid(p)
+            }""",
+            constants={
+                "w": weights(1, 24, 8), "r": weights(1, 24, 6), "b": weights(1, 48),
+                "v": weights(6, 4), "one": ints(1),
+            },
+            length=100,
+            witness=True,
+        ),
+        text(
+            "stacked-layers",
+            """agraph (float[S, N, 5] x, float[1, N, 8] h0, float[1, N, 8] g0)
+                => (float[S, N, 3] y, float[1, N, 8] hn, float[1, N, 8] gn) {
+                a, hn = GRU<hidden_size = 8, linear_before_reset = 1>(x, w1, r1, b1, , h0)
+                b = Squeeze(a, axis)
+                c, gn = GRU<hidden_size = 8>(b, w2, r2, , , g0)
+                d = Squeeze(c, axis)  e = MatMul(d, v)  y = Tanh(e)
+            }""",
+            sizes,
+            constants={
+                "w1": 0.4 * weights(1, 24, 5), "r1": 0.4 * weights(1, 24, 8),
+                "b1": weights(1, 48), "w2": 0.4 * weights(1, 24, 8),
+                "r2": 0.4 * weights(1, 24, 8, seed=1), "v": weights(8, 3), "axis": ints(1),
+            },
+            batch=True,
+            states={"h0": "hn", "g0": "gn"},
+            length=200,
+        ),
+    ]
+
+
+def odd_uses() -> list[Case]:
+    return [
+        text(
+            "constant-output",
+            "agraph (float[N] x) => (float[2] c, float[N] y) { c = Identity(k)  y = Neg(x) }",
+            BATCHES,
+            constants={"k": weights(2)},
+        ),
+        text(
+            "only-constants",
+            "agraph () => (float[40] c, int64[3] d) { c = Tanh(k)  d = Neg(i) }",
+            constants={"k": weights(40), "i": ints(1, 2, 3)},
+        ),
+        text("input-is-output", "agraph (float[N, 2] x) => (float[N, 2] y) { y = Identity(x) }", BATCHES),
+        text(
+            "view-of-input-is-output",
+            "agraph (float[N, 2] x) => (float[2, N] y) { y = Transpose(x) }",
+            BATCHES,
+        ),
+        text(
+            "one-value-twice",
+            """agraph (float[N] x) => (float[N] y, float[N] z, float[N] w) {
+                y = Exp(x)  z = Identity(y)  w = Exp(x)
+            }""",
+            BATCHES,
+            ulps=2,
+        ),
+        text(
+            "output-is-read-again",
+            "agraph (float[N] x) => (float[N] y, float[N] z) { y = Exp(x)  z = Neg(y) }",
+            BATCHES,
+            ulps=2,
+            batch=True,
+        ),
+        text(
+            "unused-input",
+            "agraph (float[N] x, float[N, 3] unused, int64[M] other) => (float[N] y) { y = Neg(x) }",
+            tuple({**s, "M": 2} for s in BATCHES),
+        ),
+        text(
+            "unused-results",
+            """agraph (float[4, 6] x) => (float[4, 2] b) {
+                a, b, c = Split<axis = 1, num_outputs = 3>(x)  d = Exp(c)
+            }""",
+        ),
+        text(
+            "fallback-in-the-middle",
+            """agraph (float[N, 4] x) => (float[N, 4] y, float[N, 4] e) {
+                e = Exp(x)  c = CumSum(e, one)  y = Log(c)
+            }""",
+            BATCHES,
+            constants={"one": np.array(1, np.int64)},
+            native=False,
+            length=8,
+        ),
+        text(
+            "fallback-between-views",
+            """agraph (float[N, 4] x) => (float[2, N] y) {
+                a, b = Split<axis = 1, num_outputs = 2>(x)  t = Transpose(b)
+                c = CumSum<reverse = 1>(t, zero)  y = Mul(c, t)
+            }""",
+            BATCHES,
+            constants={"zero": np.array(0, np.int64)},
+            native=False,
+            length=4,
+        ),
+        text(
+            "run-time-condition",
+            """agraph (bool go, float[3] x) => (float[3] y) {
+                y = If<then_branch = yes () => (float[3] a) { a = Exp(x) },
+                       else_branch = no () => (float[3] b) { b = Neg(x) }>(go)
+            }""",
+            native=False,
+            ulps=4,
+        ),
+        node("large", "Add", In(("N", 64)), weights(64), sizes=({"N": 1000}, {"N": 1}), ulps=0.5, batch=False),
+    ]
+
+
+CASES = [*scans(), *cells(), *odd_uses()]

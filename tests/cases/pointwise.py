@@ -1,0 +1,238 @@
+"""Cases of ops that work on each element alone, of every type and form of broadcasting."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+
+from tests.cases.case import BATCHES, Case, In, ints, node, text, weights
+
+# Signed zeros, ties, huge and tiny numbers, infinities, NaN, both signs, 21 elements.
+CORNERS = (
+    0.0, -0.0, 0.5, -0.5, 1.5, 2.5, -1.5, 1.0, -1.0, 3.25, -7.75, 1e-30, -1e-30, 88.0, -104.0,
+    3e38, -3e38, 1e-40, float("inf"), float("-inf"), float("nan"),
+)  # fmt: skip
+FINITE = tuple(v for v in CORNERS if abs(v) < 1e38)
+UNIT = (0.0, -0.0, 0.5, -0.5, 1.0, -1.0, 0.99, -0.3, 1e-9, 2.0, float("nan"))
+FROM_ONE = (1.0, 1.0001, 1.5, 3.0, 1e4, 1e30, 0.5, float("inf"))
+
+# op -> values to try, allowed error
+UNARY: dict[str, tuple[tuple[float, ...], float]] = {
+    "Abs": (CORNERS, 0),
+    "Neg": (CORNERS, 0),
+    "Sqrt": (CORNERS, 0.5),
+    "Exp": (CORNERS, 2),
+    "Log": (CORNERS, 2),
+    "Sigmoid": (CORNERS, 3),
+    "Tanh": (CORNERS, 3),
+    "Erf": (CORNERS, 2),
+    "Floor": (CORNERS, 0),
+    "Ceil": (CORNERS, 0),
+    "Round": (CORNERS, 0),
+    "Sin": (FINITE, 2),
+    "Cos": (FINITE, 2),
+    "Tan": (FINITE, 4),
+    "Sinh": (FINITE, 4),
+    "Cosh": (FINITE, 4),
+    "Asin": (UNIT, 3),
+    "Acos": (UNIT, 3),
+    "Atan": (CORNERS, 3),
+    "Asinh": (CORNERS, 4),
+    "Acosh": (FROM_ONE, 4),
+    "Atanh": (UNIT, 4),
+    "Relu": (CORNERS, 0),
+    "Reciprocal": (CORNERS, 0.5),
+    "Sign": (CORNERS, 0),
+    "Softplus": (CORNERS, 4),
+    "Softsign": (CORNERS, 1.5),
+    "HardSwish": (FINITE, 3),
+    "Mish": (FINITE, 8),
+    "IsNaN": (CORNERS, 0),
+    "IsInf": (CORNERS, 0),
+}
+
+
+def unary() -> list[Case]:
+    cases = []
+    for op, (values, ulps) in UNARY.items():
+        opset = 22
+        cases.append(node("corners", op, In((3, 7), values=values), opset=opset, ulps=ulps))
+        # Subnormal float32 inputs are ordinary float64 numbers, so float64 has its own run.
+        cases.append(
+            node("f64", op, In((13,), "float64"), opset=opset, ulps=ulps + 2, witness=False)
+        )
+    cases += [
+        node(f"{op}-{dtype}".lower(), op, In((5, 3), dtype, low=low, high=9))
+        for op, dtype, low in (
+            ("Abs", "int32", -9), ("Neg", "int64", -9), ("Sign", "int32", -2), ("Sign", "uint8", 0),
+            ("Abs", "int8", -128), ("Neg", "int8", -128), ("Relu", "int32", -9),
+            ("Abs", "uint64", 0),
+        )
+    ]  # fmt: skip
+    cases += [
+        node("batch", "Exp", In(("N", 5)), sizes=BATCHES, batch=True, ulps=2),
+        node("scalar", "Tanh", In(()), ulps=3),
+        node("empty", "Exp", In((0, 3))),
+        node("not", "Not", In((2, 9), "bool")),
+        node("u8", "BitwiseNot", In((17,), "uint8", high=255)),
+        node("i64", "BitwiseNot", In((4,), "int64", low=-5, high=5)),
+        node("positive", "IsInf", In((21,), values=CORNERS), opset=20, detect_negative=0),
+        node("negative", "IsInf", In((21,), values=CORNERS), opset=20, detect_positive=0),
+        node("neither", "IsInf", In((21,), values=CORNERS), opset=20, detect_positive=0, detect_negative=0),
+    ]
+    return cases
+
+
+BROADCASTS: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...] = (
+    ((3, 7), (3, 7)), ((3, 7), (7,)), ((3, 1), (1, 7)), ((), (2, 3)), ((2, 1, 5), (4, 1)),
+    ((1,), (6,)), ((0, 4), (1, 4)), ((2, 3, 1, 1), (33,)),
+)  # fmt: skip
+
+
+def binary() -> list[Case]:
+    cases = [
+        node(f"{list(a)}{list(b)}", "Sub", In(a), In(b), ulps=0.5) for a, b in BROADCASTS
+    ]
+    for op in ("Add", "Mul", "Div"):
+        left, right = zip(*itertools.product(CORNERS, CORNERS), strict=True)
+        operands = (In((441,), values=left), In((441,), values=right))
+        cases.append(node("corners", op, *operands, ulps=0.5))
+    for op in ("Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual", "Min", "Max"):
+        left, right = zip(*itertools.product(CORNERS, CORNERS), strict=True)
+        operands = (In((441,), values=left), In((441,), values=right))
+        cases.append(node("corners", op, *operands, ulps=0))
+        cases.append(
+            node("int", op, In((4, 9), "int32", low=-3, high=3), In((9,), "int32", low=-3, high=3))
+        )
+    for op, dtype in itertools.product(("Add", "Sub", "Mul"), ("int8", "uint8", "int32", "int64")):
+        limits = np.iinfo(dtype)
+        operand = In((9,), dtype, low=limits.min, high=limits.max)
+        cases.append(node(f"wraps-{dtype}", op, operand, operand))
+    cases += [
+        node("int", "Div", In((40,), "int32", low=-9, high=9), ints(-4, -3, -2, 2, 3).astype(np.int32).repeat(8)),
+        node("uint8", "Div", In((40,), "uint8", high=255), In((40,), "uint8", low=1, high=9)),
+        node("int", "Mod", In((40,), "int32", low=-9, high=9), ints(-4, -3, -2, 2, 3).astype(np.int32).repeat(8)),
+        node("uint8", "Mod", In((40,), "uint8", high=255), In((40,), "uint8", low=1, high=9)),
+        node("fmod", "Mod", In((40,), scale=5), In((40,)), fmod=1, ulps=0),
+        node("fmod-int", "Mod", In((40,), "int64", low=-9, high=9), ints(-4, -3, -2, 2, 3).repeat(8), fmod=1),
+        node("bool", "Equal", In((8,), "bool"), In((8,), "bool")),
+        node("f64", "Div", In((8,), "float64"), In((8,), "float64")),
+    ]
+    for op in ("And", "Or", "Xor"):
+        cases.append(node("bool", op, In((4, 5), "bool"), In((5,), "bool")))
+        bits = In((4, 5), "int32", low=-(2**31), high=2**31 - 1)
+        cases.append(node("int32", f"Bitwise{op}", bits, In((5,), "int32", high=2**31 - 1)))
+    for op in ("Sum", "Mean", "Max", "Min"):
+        cases.append(node("three", op, In((4, 1)), In((5,)), In((1, 1)), ulps=2, length=2))
+        cases.append(node("one", op, In((4, 1)), ulps=0))
+    cases += [
+        node("constant", "Add", In(("N", 3)), weights(3), sizes=BATCHES, batch=True),
+        node("runtime-one", "Mul", In(("N", 3)), In((1, 3)), sizes=BATCHES),
+        node("three", "Where", In((4, 1), "bool"), In((1, 5)), In(()), ulps=0),
+        node("int64", "Where", In((7,), "bool"), In((7,), "int64", high=99), ints(-1)),
+        node("bool", "Where", In((7,), "bool"), In((7,), "bool"), In((1,), "bool")),
+    ]
+    return cases
+
+
+def parametric() -> list[Case]:
+    x = In((3, 7), values=FINITE)
+    alphas = {
+        "LeakyRelu": {"alpha": 0.3}, "Elu": {"alpha": 0.7}, "Celu": {"alpha": 1.7},
+        "Selu": {"alpha": 1.1, "gamma": 0.9}, "ThresholdedRelu": {"alpha": 0.4},
+        "HardSigmoid": {"alpha": 0.4, "beta": 0.3}, "Shrink": {"lambd": 0.75, "bias": 0.25},
+    }  # fmt: skip
+    cases = []
+    for op, attributes in alphas.items():
+        cases.append(node("default", op, x, ulps=4))
+        cases.append(node("given", op, x, ulps=4, **attributes))
+        cases.append(node("f64", op, In((9,), "float64"), ulps=6, witness=False, **attributes))
+    cases += [
+        node("overlap", "Shrink", In((3, 7)), lambd=-1.0, bias=0.5),
+        node("old", "Selu", In((9,)), opset=5, witness=False),
+        node("default", "Swish", x, opset=24, witness=False, ulps=4),
+        node("given", "Swish", x, opset=24, witness=False, alpha=1.5, ulps=4),
+        node("none", "Gelu", In((3, 7)), opset=20, ulps=8, length=1),
+        node("tanh", "Gelu", In((3, 7)), opset=20, approximate="tanh", ulps=8, length=1),
+        node("slope", "PRelu", In((2, 4, 5)), weights(4, 1), ulps=1),
+        node("runtime", "PRelu", In((2, 5)), In((1,)), ulps=1),
+        node("int", "PRelu", In((9,), "int32", low=-9, high=9), In((1,), "int32", low=2, high=3)),
+    ]  # fmt: skip
+    base = In((3, 7), values=[abs(v) + 0.1 for v in FINITE])
+    cases += [node(f"{p}", "Pow", base, np.float32(p), ulps=3) for p in (0.5, 1.0, 2.0, 3.0, -1.5)]
+    corners, powers = zip(*itertools.product(CORNERS, (0.0, 1.0, -2.0, 3.0, 0.5)), strict=True)
+    cases += [
+        node("corners", "Pow", In((105,), values=corners), In((105,), values=powers), ulps=3),
+        node("int-exponent", "Pow", In((8,)), ints(0, 1, 2, 3, -1, -2, 5, 7), ulps=4),
+        node("f64-exponent", "Pow", base, np.array([0.1], np.float64), ulps=4),
+        node("f64", "Pow", In((5,), "float64", values=[0.5, 2.0, 3.0]), In((5,), "float64"), ulps=4),
+    ]
+    for opset in (6, 11, 13):
+        cases += clip(opset)
+    return cases
+
+
+def clip(opset: int) -> list[Case]:
+    x = In((3, 7), values=CORNERS)
+    if opset < 11:
+        return [
+            node("old", "Clip", x, opset=opset, min=-0.5, max=1.25, ulps=0),
+            node("old-default", "Clip", x, opset=opset, ulps=0),
+        ]
+    low, high = np.float32(-0.5), np.float32(1.25)
+    return [
+        node(f"both-{opset}", "Clip", x, low, high, opset=opset, ulps=0),
+        node(f"low-{opset}", "Clip", x, low, opset=opset, ulps=0),
+        node(f"high-{opset}", "Clip", x, None, high, opset=opset, ulps=0),
+        node(f"crossed-{opset}", "Clip", x, high, low, opset=opset, ulps=0),
+        node(f"runtime-{opset}", "Clip", x, In(()), high, opset=opset, ulps=0),
+        *([node("int", "Clip", In((9,), "int8", low=-99, high=99), np.int8(-5), np.int8(50))] * (opset == 13)),
+    ]
+
+
+CASTS = ("float32", "float64", "int8", "uint8", "int32", "uint32", "int64", "uint64", "bool")
+
+
+def casts() -> list[Case]:
+    from tests.cases.case import element_type
+
+    cases = []
+    for source, target in itertools.product(CASTS, CASTS):
+        kind = np.dtype(source).kind
+        values = [0, 1, 2, 3, 100] if kind in "ub" else [0, 1, -1, 2.75, -3.25, 100, -100]
+        if kind != "b" and np.dtype(target).kind == "u":
+            values = [abs(v) for v in values]
+        cases.append(
+            node(f"{source}-{target}", "Cast", In((19,), source, values=values), to=element_type(target), ulps=0.5)
+        )
+    cases += [
+        node("like", "CastLike", In((5,), "int32", high=9), In((2,), "float64")),
+        node("halves", "Cast", In((4,), values=[0.5, -0.0, float("nan"), 0.0]), to=element_type(bool)),
+    ]
+    return cases
+
+
+def chains() -> list[Case]:
+    return [
+        text(
+            "mul-add-is-not-fused",
+            """agraph (float[N, 9] x, float[9] a, float[N, 1] b) => (float[N, 9] y, float[N, 9] z) {
+                p = Mul(x, a)  y = Add(p, b)  q = Mul(y, y)  z = Sub(q, p)
+            }""",
+            BATCHES,
+            batch=False,
+            length=3,
+        ),
+        text(
+            "shared-subexpressions",
+            """agraph (float[4, 5] x) => (float[4, 5] y, bool[4, 5] m, float[4, 5] z) {
+                t = Tanh(x)  s = Sigmoid(t)  u = Mul(t, s)  m = Less(s, u)
+                y = Where(m, t, u)  z = Max(y, s, t)
+            }""",
+            length=2,
+        ),
+    ]
+
+
+CASES = [*unary(), *binary(), *parametric(), *casts(), *chains()]

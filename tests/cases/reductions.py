@@ -1,0 +1,99 @@
+"""Cases of reductions, normalisations and softmax."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tests.cases.case import BATCHES, Case, In, ints, node, weights
+
+FLOAT_OPS = (
+    "ReduceSum", "ReduceProd", "ReduceMax", "ReduceMin", "ReduceMean", "ReduceSumSquare",
+    "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp",
+)  # fmt: skip
+# (shape, axes, keepdims): rows around 32, the number of chains, and axes anywhere.
+FORMS = (
+    ((5, 7), (1,), 1), ((5, 7), (0,), 0), ((5, 32), (-1,), 0), ((3, 33), (1,), 1),
+    ((2, 100), (1,), 0), ((4, 3, 5), (0, 2), 1), ((4, 3, 5), (1, 2), 0), ((4, 3, 5), (-3, 1), 0),
+    ((1, 6), (0,), 1), ((3, 1), (1,), 0), ((31,), (0,), 0),
+)  # fmt: skip
+
+
+def positive(shape: tuple[int | str, ...]) -> In:
+    return In(shape, values=np.linspace(0.3, 1.9, 101).tolist())
+
+
+def reductions() -> list[Case]:
+    cases = []
+    for op in FLOAT_OPS:
+        operand = positive if op == "ReduceLogSum" else In
+        since13 = op == "ReduceSum"
+        cases.append(node("all", op, operand((3, 4)), opset=18, length=12))
+        cases.append(node("old", op, operand((3, 4, 2)), opset=11, axes=[0, -1], keepdims=0, length=6))
+        cases.append(node("old-all", op, operand((3, 40)), opset=11, keepdims=0, length=120))
+        cases.append(node("noop", op, operand((3, 4)), opset=18, noop_with_empty_axes=1, witness=False, length=1))
+        cases.append(node("empty-axes", op, operand((3, 4)), np.zeros(0, np.int64), opset=18, length=12))
+        cases.append(
+            node("batch", op, operand(("N", 35)), ints(1), sizes=BATCHES, batch=True, opset=18, length=35)
+        )
+        cases.append(
+            node("columns", op, operand((35, "N")), ints(0), sizes=BATCHES, opset=18, length=35, witness=False)
+        )
+        cases.append(
+            node("runtime", op, operand((3, "T")), ints(1), keepdims=0, opset=18, length=70, witness=False,
+                 sizes=({"T": 4}, {"T": 1}, {"T": 70}, {"T": 0}))
+        )
+        if since13:
+            cases.append(node("since13", op, In((3, 4)), ints(0), opset=13, keepdims=0, length=3))
+        cases.append(node("f64", op, In((3, 34), "float64", values=[0.5, 1.5, 0.7]), ints(1), opset=18, length=34))
+    for op in ("ReduceSum", "ReduceMax", "ReduceMean"):
+        cases += [
+            node(f"{list(shape)}-{list(axes)}-{keep}", op, In(shape), ints(*axes), keepdims=keep, opset=18, length=100)
+            for shape, axes, keep in FORMS
+        ]
+    for op in ("ReduceSum", "ReduceProd", "ReduceMax", "ReduceMin", "ReduceSumSquare", "ReduceL1"):
+        for dtype in ("int32", "int64"):
+            x = In((3, 37), dtype, low=-3, high=4)
+            cases.append(node(dtype, op, x, ints(1), opset=18, witness=op != "ReduceL1"))
+    special = [1.0, -2.0, float("nan"), 3.0, float("inf"), float("-inf"), 0.5, -0.0, 0.0]
+    cases += [
+        node("special", op, In((5, 3), values=special), ints(1), opset=18, length=3, witness=False)
+        for op in ("ReduceMax", "ReduceMin", "ReduceSum", "ReduceLogSumExp")
+    ]
+    cases += [
+        node("huge", "ReduceLogSumExp", In((2, 3), values=[1e4, 1.00001e4, -1e30]), ints(1), opset=18, length=3),
+        node("scalar", "ReduceSum", In(()), opset=13, length=1),
+        node("int8", "ReduceMax", In((3, 40), "int8", low=-128, high=127), ints(1), opset=18),
+        node("uint8", "ReduceMin", In((3, 40), "uint8", high=255), ints(0), opset=18),
+    ]
+    return cases
+
+
+def softmaxes() -> list[Case]:
+    cases = []
+    for op in ("Softmax", "LogSoftmax"):
+        cases += [
+            node("last", op, In((3, 33)), length=33),
+            node("first", op, In((5, 4)), axis=0, length=5),
+            node("middle", op, In((2, 6, 3)), axis=1, length=6),
+            node("old", op, In((2, 3, 4)), opset=12, length=12),
+            node("old-last", op, In((2, 3, 4)), opset=11, axis=-1, length=12),
+            node("huge", op, In((2, 5), values=[1e4, -1e4, 9.9e3, 1.00002e4, 3.0]), length=5),
+            node("batch", op, In(("N", 7)), sizes=BATCHES, batch=True, length=7),
+            node("runtime", op, In((2, "T")), sizes=({"T": 3}, {"T": 1}, {"T": 65}, {"T": 0}), length=65),
+            node("f64", op, In((3, 5), "float64"), length=5),
+        ]
+    return cases
+
+
+def normalizations() -> list[Case]:
+    return [
+        node("last", "LayerNormalization", In((4, 33)), weights(33), weights(33, seed=1), opset=17, length=33),
+        node("no-bias", "LayerNormalization", In((4, 5)), weights(5), opset=17, length=5),
+        node("axis", "LayerNormalization", In((2, 3, 4)), weights(3, 4), weights(3, 4), opset=17, axis=1, epsilon=0.1, length=12),
+        node("broadcast", "LayerNormalization", In((2, 3, 4)), weights(4), weights(1), opset=17, axis=-2, length=12, witness=False),
+        node("batch", "LayerNormalization", In(("N", 40)), weights(40), weights(40), opset=17, sizes=BATCHES, batch=True, length=40),
+        node("f64", "LayerNormalization", In((4, 5), "float64"), weights(5, dtype="float64"), opset=17, length=5),
+    ]
+
+
+CASES = [*reductions(), *softmaxes(), *normalizations()]

@@ -1,0 +1,15 @@
+"""All cases."""
+
+from __future__ import annotations
+
+from tests.cases import contractions, graphs, pointwise, recurrent, reductions, views
+
+CASES = [
+    *pointwise.CASES,
+    *views.CASES,
+    *reductions.CASES,
+    *contractions.CASES,
+    *recurrent.CASES,
+    *graphs.CASES,
+]
+NAMES = [case.name for case in CASES]

@@ -1,0 +1,201 @@
+"""Every case, in every mode of the compiler: the results have the same bits."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ostinato
+import ostinato.compiler
+from ostinato.codegen.target import Target, host_target
+from ostinato.compiler import optional_passes
+from ostinato.model.load import load_model
+from ostinato.partition import Segment, partition
+from ostinato.passes.pipeline import pass_names, run_passes
+from ostinato.program import interpreter
+from ostinato.program.nodes import Program
+from ostinato.schedule.pipeline import schedule
+from tests.cases.case import Array, Case
+from tests.cases.table import CASES, NAMES
+
+# Without these nothing has a native form, so they are no choice of how to compute.
+NEEDED = {"inline_functions", "lift_constants", "recurrent_to_scan"}
+CHUNKS = (1, 3, 7)
+# The interpreter evaluates points in NumPy; more than these would only take long.
+MOST_ELEMENTS = 20_000
+
+
+def session(case: Case, **options: Any) -> ostinato.InferenceSession:
+    return ostinato.InferenceSession(case.model, cache_dir=None, **options)
+
+
+def assert_same_bits(got: list[Array], expected: list[Array], mode: str) -> None:
+    assert len(got) == len(expected)
+    for position, (a, b) in enumerate(zip(got, expected, strict=True)):
+        a, b = np.asarray(a), np.asarray(b)
+        where = f"{mode}, output {position}"
+        assert (a.dtype, a.shape) == (b.dtype, b.shape), where
+        if a.dtype.kind == "f":
+            bits = f"u{a.dtype.itemsize}"
+            same = (a.view(bits) == b.view(bits)) | (np.isnan(a) & np.isnan(b))
+        else:
+            same = a == b
+        if not same.all():
+            first = tuple(int(i) for i in np.argwhere(~same)[0])
+            raise AssertionError(
+                f"{where}: {np.count_nonzero(~same)} of {same.size} elements differ, first at "
+                f"{first}: {a[first]!r}, not {b[first]!r}"
+            )
+
+
+def small_targets() -> Iterator[Target]:
+    """This machine with shorter and fewer registers: what other machines have."""
+    host = host_target()
+    for width, registers in ((32, 16), (16, 32)):
+        if (width, registers) != (host.vector_bytes, host.vector_registers):
+            yield dataclasses.replace(host, vector_bytes=width, vector_registers=registers)
+
+
+@pytest.mark.parametrize("case", CASES, ids=NAMES)
+def test_every_mode_has_the_same_bits(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    default = session(case)
+    native = not default.report()["fallback"]
+    assert native or not case.native, default.report()["fallback"]
+    runs = [(case.feeds(sizes), sizes) for sizes in case.sizes]
+    expected = [default.run(None, feeds) for feeds, _ in runs]
+
+    def check(other: ostinato.InferenceSession, mode: str) -> None:
+        for (feeds, sizes), results in zip(runs, expected, strict=True):
+            assert_same_bits(other.run(None, feeds), results, f"{mode} {dict(sizes)}")
+
+    check(default, "a second run")
+    check_disabled_passes(case, default, check)
+    for target in small_targets():
+        with monkeypatch.context() as patch:
+            patch.setattr(ostinato.compiler, "host_target", lambda target=target: target)
+            check(session(case), f"registers of {target.vector_bytes} bytes")
+    for (feeds, sizes), results in zip(runs, expected, strict=True):
+        if sizes:
+            special = session(case, specialize=named_inputs(default, sizes))
+            assert_same_bits(special.run(None, feeds), results, f"specialised {dict(sizes)}")
+    if native:
+        check_interpreter(case, runs, expected)
+    if case.batch:
+        check_batch(case, default, runs, expected)
+    if case.states is not None:
+        check_chunks(case, default, runs, expected)
+
+
+def check_disabled_passes(case: Case, default: ostinato.InferenceSession, check: Any) -> None:
+    report = default.report()
+    # A pass that changed nothing makes no difference when it is left out.
+    idle = {name for name, changes in report["passes"].items() if not changes}
+    optional = [name for name in optional_passes() if name not in NEEDED]
+    for name in optional:
+        if name not in idle:
+            check(session(case, disable=(name,)), f"without {name}")
+    check(session(case, disable=tuple(optional)), "without any pass")
+
+
+def named_inputs(session: ostinato.InferenceSession, sizes: Mapping[str, int]) -> dict[str, int]:
+    """The sizes that are dimensions of the model's inputs."""
+    names = {n for one in session.get_inputs() for n in one.shape if isinstance(n, str)}
+    return {name: size for name, size in sizes.items() if name in names}
+
+
+def program_of(case: Case) -> Program:
+    model = load_model(case.model)
+    run_passes(model)
+    (segment,) = partition(model, fallback=False).parts
+    assert isinstance(segment, Segment)
+    return segment.program
+
+
+def check_interpreter(
+    case: Case, runs: list[tuple[dict[str, Array], Any]], expected: list[list[Array]]
+) -> None:
+    lowered = program_of(case)
+    scheduled = schedule(lowered, host_target().registers).program
+    for program, mode in ((lowered, "lowered"), (scheduled, "scheduled")):
+        for (feeds, sizes), results in zip(runs, expected, strict=True):
+            if sum(np.size(a) for a in (*feeds.values(), *results)) > MOST_ELEMENTS:
+                continue
+            by_name = interpreter.run(program, feeds)
+            got = [by_name[output.name] for output in program.outputs]
+            assert_same_bits(got, results, f"{mode} program in the interpreter {dict(sizes)}")
+
+
+def cut(
+    case: Case, feeds: dict[str, Array], dimension: str, start: int, stop: int
+) -> dict[str, Array]:
+    """The feeds restricted to a range of a named dimension."""
+    return {
+        name: array.take(range(start, stop), case.inputs[name].shape.index(dimension))
+        if dimension in case.inputs[name].shape
+        else array
+        for name, array in feeds.items()
+    }
+
+
+def axis_of(whole: Array, size: int) -> int:
+    (axis,) = (i for i, n in enumerate(whole.shape) if n == size)
+    return axis
+
+
+def check_batch(
+    case: Case,
+    default: ostinato.InferenceSession,
+    runs: list[tuple[dict[str, Array], Any]],
+    expected: list[list[Array]],
+) -> None:
+    shapes = [output.shape for output in default.get_outputs()]
+    for (feeds, sizes), results in zip(runs, expected, strict=True):
+        rows = [default.run(None, cut(case, feeds, "N", n, n + 1)) for n in range(sizes["N"])]
+        for position, whole in enumerate(results):
+            if rows:
+                joined = np.concatenate([row[position] for row in rows], batch_axis(shapes[position]))
+                assert_same_bits([joined], [whole], f"row by row {dict(sizes)}")
+
+
+def batch_axis(shape: list[int | str]) -> int:
+    assert "N" in shape, f"a case with batch=True has an output of shape {shape}"
+    return shape.index("N")
+
+
+def check_chunks(
+    case: Case,
+    default: ostinato.InferenceSession,
+    runs: list[tuple[dict[str, Array], Any]],
+    expected: list[list[Array]],
+) -> None:
+    names = [output.name for output in default.get_outputs()]
+    assert case.states is not None
+    for (feeds, sizes), results in zip(runs, expected, strict=True):
+        for chunk in CHUNKS:
+            state = {name: feeds[name] for name in case.states}
+            pieces: list[dict[str, Array]] = []
+            for start in range(0, sizes["S"], chunk):
+                part = cut(case, feeds, "S", start, min(start + chunk, sizes["S"]))
+                pieces.append(dict(zip(names, default.run(None, {**part, **state}), strict=True)))
+                state = {name: pieces[-1][output] for name, output in case.states.items()}
+            for name, whole in zip(names, results, strict=True):
+                if not pieces:
+                    continue
+                if name in case.states.values():
+                    got = pieces[-1][name]
+                else:
+                    axis = default.get_outputs()[names.index(name)].shape.index("S")
+                    got = np.concatenate([piece[name] for piece in pieces], axis)
+                assert_same_bits([got], [whole], f"chunks of {chunk}, {dict(sizes)}")
+
+
+def test_the_table_names_every_case_once() -> None:
+    assert len(set(NAMES)) == len(NAMES)
+
+
+def test_needed_passes_exist() -> None:
+    assert NEEDED < set(pass_names())
