@@ -108,11 +108,19 @@ def _even(function: Function, limit: Any, slope: Any) -> Function:
 FITS = (
     Fit(
         "EXP",
-        "exp(r) = 1 + r + r^2 P(r), error relative to expm1(r)",
+        "exp(r) = 1 + r + r^2 P(r)",
+        lambda r: (mp.expm1(r) - r) / r**2,
+        lambda r: r**2 / mp.exp(r),
+        (-LN2_HALF, LN2_HALF),
+        {"float32": 5, "float64": 11},
+    ),
+    Fit(
+        "EXPM1",
+        "exp(r) - 1 = r + r^2 P(r)",
         lambda r: (mp.expm1(r) - r) / r**2,
         lambda r: abs(r**2 / mp.expm1(r)),
         (-LN2_HALF, LN2_HALF),
-        {"float32": 5, "float64": 11},
+        {"float32": 6, "float64": 11},
     ),
     Fit(
         "LOG",

@@ -59,11 +59,11 @@ def convert(value: Array, dtype: str) -> Array:
     low, high = (value.dtype.type(float(v)) for v in (limits.min, limits.max + 1))
     inside = (value > low) & (value < high)
     result = np.where(inside, value, 0).astype(dtype)
-    result = np.where(value <= low, dtype_value(limits.min, dtype), result)
-    return np.where(value >= high, dtype_value(limits.max, dtype), result)
+    result = np.where(value <= low, _scalar(limits.min, dtype), result)
+    return np.where(value >= high, _scalar(limits.max, dtype), result)
 
 
-def dtype_value(value: int, dtype: str) -> Any:
+def _scalar(value: int, dtype: str) -> Any:
     """A NumPy scalar."""
     return np.dtype(dtype).type(value)
 
@@ -71,16 +71,16 @@ def dtype_value(value: int, dtype: str) -> Any:
 def _divide(a: Array, b: Array) -> Array:
     if a.dtype.kind == "f":
         return np.asarray(a / b)
-    safe = np.where(b == 0, dtype_value(1, str(b.dtype)), b)
+    safe = np.where(b == 0, _scalar(1, str(b.dtype)), b)
     toward_zero = (a - np.fmod(a, safe)) // safe
-    return np.where(b == 0, dtype_value(0, str(a.dtype)), toward_zero)
+    return np.where(b == 0, _scalar(0, str(a.dtype)), toward_zero)
 
 
 def _modulo(a: Array, b: Array) -> Array:
     if a.dtype.kind == "f":
         return np.asarray(np.fmod(a, b))
-    safe = np.where(b == 0, dtype_value(1, str(b.dtype)), b)
-    return np.where(b == 0, dtype_value(0, str(a.dtype)), np.remainder(a, safe))
+    safe = np.where(b == 0, _scalar(1, str(b.dtype)), b)
+    return np.where(b == 0, _scalar(0, str(a.dtype)), np.remainder(a, safe))
 
 
 def _shift(a: Array, count: Array, function: Callable[[Array, Array], Array]) -> Array:

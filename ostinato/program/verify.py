@@ -69,11 +69,6 @@ def verify(program: Program) -> None:
         raise ProgramError(problems)
 
 
-def constant_size(size: Size) -> int | None:
-    """A size that is known, or None."""
-    return size if isinstance(size, int) else None
-
-
 class _Verifier:
     """Each method yields the problems of one part of the program."""
 

@@ -311,12 +311,12 @@ def test_each_argument_is_computed_once():
     assert sum(node is expand(inner) for node in walk(tree)) == 1
 
 
-def test_sigmoid_and_tanh_divide_once():
+@pytest.mark.parametrize(("name", "most"), [("exp", 21), ("sigmoid", 18), ("tanh", 22)])
+def test_activations_stay_short_and_divide_at_most_once(name, most):
     x = Index(Axis("x", 1), "float32")
-    for name in ("sigmoid", "tanh"):
-        nodes = [n.name for n in walk(define(name, (x,), "float32")) if isinstance(n, Op)]
-        assert nodes.count("div") == 1
-        assert len(nodes) <= 26
+    nodes = [n.name for n in walk(define(name, (x,), "float32")) if isinstance(n, Op)]
+    assert nodes.count("div") <= 1
+    assert len([n for n in nodes if n != "bitcast"]) <= most
 
 
 def test_refusals():

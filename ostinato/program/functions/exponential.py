@@ -6,7 +6,7 @@ All start from `x = n ln 2 + r` with an integer `n` and `|r| <= ln 2 / 2` (W. J.
 
 from __future__ import annotations
 
-from ostinato.program.functions.coefficients import EXP, SINH
+from ostinato.program.functions.coefficients import EXP, EXPM1, SINH
 from ostinato.program.functions.logarithm import log1p
 from ostinato.program.functions.value import (
     Format,
@@ -49,7 +49,7 @@ def exp_reduced(r: Value) -> Value:
 
 def expm1_reduced(r: Value) -> Value:
     """`exp(r) - 1` for `|r| <= ln 2 / 2`."""
-    return fma(r * r, polynomial(r, EXP[r.dtype]), r)
+    return fma(r * r, polynomial(r, EXPM1[r.dtype]), r)
 
 
 def scale(value: Value, n: Value, large: Value) -> Value:
@@ -98,7 +98,7 @@ def tanh(x: Value) -> Value:
     """`m / (m + 1)` where `m` is half of `exp(2 |x|) - 1`, with the sign of x."""
     form = x.form
     n, r = reduce(at_most(abs(x), TANH_HIGH[x.dtype]), 0.5)
-    doubled = tuple(2.0 ** (k + 1) * c for k, c in enumerate(EXP[x.dtype]))
+    doubled = tuple(2.0 ** (k + 1) * c for k, c in enumerate(EXPM1[x.dtype]))
     reduced = fma(r * r, polynomial(r, doubled), r)
     power = power_of_two(n, form)
     m = fma(power, reduced, fma(power, 0.5, -0.5))
