@@ -1,0 +1,32 @@
+"""Reading a session's report: what each kernel computes, reads and costs, and what stayed apart.
+
+`bytes`, `weight_bytes` and `flops` are of one execution with every run-time dimension 1. Below
+about one flop per byte a kernel waits for memory: time is bytes over the rate of the cache.
+"""
+
+import ostinato
+from ostinato.demo import MODEL
+
+report = ostinato.InferenceSession(MODEL).report()
+
+print("op counts before and after the graph passes:")
+before, after = report["ops"]["before"], report["ops"]["after"]
+for op in sorted({*before, *after}):
+    if before.get(op, 0) != after.get(op, 0):
+        print(f"  {op}: {before.get(op, 0)} -> {after.get(op, 0)}")
+
+print("kernels:")
+for kernel in report["kernels"]:
+    intensity = kernel["flops"] / max(kernel["bytes"], 1)
+    print(
+        f"  {kernel['name']}: {len(kernel['fused'])} nodes, {kernel['weight_bytes']:,} bytes of "
+        f"weights, {kernel['flops']:,} flop, {intensity:.2f} flop/byte, tile {kernel['tile']}"
+    )
+
+print("kernels that stayed apart, and why:")
+for refusal in report["refusals"]:
+    print(f"  {refusal['producer']} -> {refusal['consumer']}: {refusal['reason']}")
+
+assert not report["fallback"], "a node ran on a reference kernel"
+streamed = sum(k["weight_bytes"] for k in report["kernels"] if k["in_loop"])
+print(f"every step of the loop reads {streamed:,} bytes of weights")

@@ -1,0 +1,137 @@
+"""Fills in the printouts of docs/walkthrough.md by running the commands that it names.
+
+    PYTHONPATH=. python tools/walkthrough.py MODELS
+
+MODELS is the folder of the DTLN models (benchmarks/dtln.py says where they come from); models of
+this repository are given by their path in it. Each printout stands below a marker:
+
+    <!-- excerpt from="^kernel .*lstm" lines="9": ostinato inspect MODEL --stage schedule -->
+
+from, until: patterns of the first line shown, and of the line before which the excerpt ends.
+keep: only lines with this pattern. lines: at most so many. width: longer lines are cut (default
+116). What was left out shows as `...`; nothing else is changed. Prose is left as it is.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+PAGE = REPOSITORY / "docs" / "walkthrough.md"
+MARKER = re.compile(r"^<!-- excerpt(?P<options>.*?): (?P<command>ostinato .+) -->$", re.M)
+BLOCK = re.compile(r"\n```text\n.*?\n```(?=\n)", re.S)
+KEYS = {"from", "until", "keep", "lines", "width"}
+GAP = "..."
+
+
+@dataclass(frozen=True)
+class Excerpt:
+    """A marker: the command to run and which of its lines to show."""
+
+    command: str
+    start: str = ""
+    until: str = ""
+    keep: str = ""
+    lines: int = 10_000
+    width: int = 116
+
+    def cut(self, text: str) -> list[str]:
+        """The lines to show. Raises `ValueError` where a pattern is not found."""
+        shown: list[str] = []
+        previous = -1
+        for number, line in self._wanted(text.rstrip("\n").split("\n")):
+            if shown and number > previous + 1:
+                shown.append(GAP)
+            previous = number
+            line = line.rstrip()
+            shown.append(line if len(line) <= self.width else line[: self.width - 4] + " " + GAP)
+        while shown and not shown[-1]:
+            shown.pop()
+        if not shown:
+            raise ValueError(f"{self.command}: nothing to show for {self}")
+        return shown
+
+    def _wanted(self, lines: list[str]) -> Iterator[tuple[int, str]]:
+        first = _find(lines, self.start, 0, self.command)
+        last = _find(lines, self.until, first + 1, self.command) if self.until else len(lines)
+        kept = [i for i in range(first, last) if re.search(self.keep, lines[i])]
+        yield from ((i, lines[i]) for i in kept[: self.lines])
+        if len(kept) > self.lines:
+            yield last + 1, ""
+
+
+def _find(lines: list[str], pattern: str, start: int, command: str) -> int:
+    for i in range(start, len(lines)):
+        if re.search(pattern, lines[i]):
+            return i
+    raise ValueError(f"{command}: no line matches {pattern!r}")
+
+
+def parse(marker: re.Match[str]) -> Excerpt:
+    """The excerpt that a marker asks for. Raises `ValueError` for an option that does not exist."""
+    options = dict(item.split("=", 1) for item in shlex.split(marker["options"]))
+    unknown = options.keys() - KEYS
+    if unknown:
+        raise ValueError(f"{marker[0]}: no option {sorted(unknown)[0]!r}; there are {sorted(KEYS)}")
+    return Excerpt(
+        marker["command"],
+        options.get("from", ""),
+        options.get("until", ""),
+        options.get("keep", ""),
+        int(options.get("lines", 10_000)),
+        int(options.get("width", 116)),
+    )
+
+
+def fill(page: str, output: Callable[[str], str]) -> str:
+    """The page with the block below every marker replaced by `output(command)`, cut."""
+    pieces: list[str] = []
+    end = 0
+    for marker in MARKER.finditer(page):
+        excerpt = parse(marker)
+        lines = [f"$ {excerpt.command}", *excerpt.cut(output(excerpt.command))]
+        pieces += [page[end : marker.end()], "\n```text\n", "\n".join(lines), "\n```"]
+        old = BLOCK.match(page, marker.end())
+        end = old.end() if old else marker.end()
+    return "".join([*pieces, page[end:]])
+
+
+def runner(models: Path) -> Callable[[str], str]:
+    """Runs `ostinato ..` commands, each once, with model names found in `models` or here."""
+    known: dict[str, str] = {}
+
+    def run(command: str) -> str:
+        if command not in known:
+            program, *arguments = shlex.split(command)
+            assert program == "ostinato", command
+            found = [str(models / a) if (models / a).is_file() else a for a in arguments]
+            known[command] = subprocess.run(
+                [sys.executable, "-m", program, *found],
+                check=True,
+                capture_output=True,
+                text=True,
+                cwd=REPOSITORY,
+                env={**os.environ, "COLUMNS": "112"},
+            ).stdout
+        return known[command]
+
+    return run
+
+
+def main() -> None:
+    """Rewrite the page."""
+    if len(sys.argv) != 2:
+        raise SystemExit(__doc__)
+    page = PAGE.read_text()
+    PAGE.write_text(fill(page, runner(Path(sys.argv[1]).resolve())))
+
+
+if __name__ == "__main__":
+    main()
