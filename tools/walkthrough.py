@@ -7,9 +7,11 @@ this repository are given by their path in it. Each printout stands below a mark
 
     <!-- excerpt from="^kernel .*lstm" lines="9": ostinato inspect MODEL --stage schedule -->
 
-from, until: patterns of the first line shown, and of the line before which the excerpt ends.
-keep: only lines with this pattern. lines: at most so many. width: longer lines are cut (default
-116). What was left out shows as `...`; nothing else is changed. Prose is left as it is.
+after, from, until: patterns of a line above, of the first line shown, and of the line before which
+the excerpt ends. keep: only lines with this pattern, with `whole` also the deeper lines below them.
+lines: at most so many. width: longer lines are cut (default 116). kernel: `KERNEL` in the patterns
+is the name of the scheduled kernel that computes this node. What was left out shows as `...`, tabs
+become spaces; nothing else is changed, nor is the prose.
 """
 
 from __future__ import annotations
@@ -20,14 +22,14 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 PAGE = REPOSITORY / "docs" / "walkthrough.md"
 MARKER = re.compile(r"^<!-- excerpt(?P<options>.*?): (?P<command>ostinato .+) -->$", re.M)
 BLOCK = re.compile(r"\n```text\n.*?\n```(?=\n)", re.S)
-KEYS = {"from", "until", "keep", "lines", "width"}
+KEYS = {"after", "from", "until", "keep", "whole", "lines", "width", "kernel"}
 GAP = "..."
 
 
@@ -36,11 +38,27 @@ class Excerpt:
     """A marker: the command to run and which of its lines to show."""
 
     command: str
+    after: str = ""
     start: str = ""
     until: str = ""
     keep: str = ""
+    whole: bool = False
     lines: int = 10_000
     width: int = 116
+    kernel: str = ""
+
+    def resolved(self, output: Callable[[str], str]) -> Excerpt:
+        """The excerpt with the number of its kernel in place of `KERNEL`."""
+        if not self.kernel:
+            return self
+        model = self.command.split()[2]
+        schedule = output(f"ostinato inspect {model} --stage schedule")
+        found = re.search(rf"^ *kernel (\S+) .*{re.escape(self.kernel)}", schedule, re.M)
+        if found is None:
+            raise ValueError(f"{self.command}: no kernel computes {self.kernel!r}")
+        patterns = (self.after, self.start, self.until, self.keep)
+        after, start, until, keep = (p.replace("KERNEL", re.escape(found[1])) for p in patterns)
+        return replace(self, after=after, start=start, until=until, keep=keep, kernel="")
 
     def cut(self, text: str) -> list[str]:
         """The lines to show. Raises `ValueError` where a pattern is not found."""
@@ -50,7 +68,7 @@ class Excerpt:
             if shown and number > previous + 1:
                 shown.append(GAP)
             previous = number
-            line = line.rstrip()
+            line = line.expandtabs().rstrip()
             shown.append(line if len(line) <= self.width else line[: self.width - 4] + " " + GAP)
         while shown and not shown[-1]:
             shown.pop()
@@ -59,9 +77,19 @@ class Excerpt:
         return shown
 
     def _wanted(self, lines: list[str]) -> Iterator[tuple[int, str]]:
-        first = _find(lines, self.start, 0, self.command)
+        above = _find(lines, self.after, 0, self.command)
+        first = _find(lines, self.start, above, self.command)
         last = _find(lines, self.until, first + 1, self.command) if self.until else len(lines)
-        kept = [i for i in range(first, last) if re.search(self.keep, lines[i])]
+        kept: list[int] = []
+        depth = 10_000
+        for i in range(first, last):
+            indent = len(lines[i]) - len(lines[i].lstrip())
+            if re.search(self.keep, lines[i]):
+                depth = indent
+            elif not self.whole or indent <= depth:
+                depth = 10_000
+                continue
+            kept.append(i)
         yield from ((i, lines[i]) for i in kept[: self.lines])
         if len(kept) > self.lines:
             yield last + 1, ""
@@ -82,11 +110,14 @@ def parse(marker: re.Match[str]) -> Excerpt:
         raise ValueError(f"{marker[0]}: no option {sorted(unknown)[0]!r}; there are {sorted(KEYS)}")
     return Excerpt(
         marker["command"],
+        options.get("after", ""),
         options.get("from", ""),
         options.get("until", ""),
         options.get("keep", ""),
+        options.get("whole", "") == "yes",
         int(options.get("lines", 10_000)),
         int(options.get("width", 116)),
+        options.get("kernel", ""),
     )
 
 
@@ -95,7 +126,7 @@ def fill(page: str, output: Callable[[str], str]) -> str:
     pieces: list[str] = []
     end = 0
     for marker in MARKER.finditer(page):
-        excerpt = parse(marker)
+        excerpt = parse(marker).resolved(output)
         lines = [f"$ {excerpt.command}", *excerpt.cut(output(excerpt.command))]
         pieces += [page[end : marker.end()], "\n```text\n", "\n".join(lines), "\n```"]
         old = BLOCK.match(page, marker.end())
