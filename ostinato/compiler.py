@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ostinato.codegen.artifact import Argument, Artifact
 from ostinato.codegen.machine import emit_assembly, emit_object
-from ostinato.codegen.module import ConstantBlob, lay_out_constants, module_text
+from ostinato.codegen.module import ConstantBlob, lay_out_constants, messages, module_text
 from ostinato.codegen.target import Target, host_target
 from ostinato.errors import OptionError
 from ostinato.model.graphs import graphs
@@ -100,7 +100,7 @@ def _artifact(segment: Segment, scheduled: Scheduled, target: Target) -> Artifac
     blob = lay_out_constants(scheduled.program)
     text = module_text(scheduled.program, scheduled.arena, blob, target)
     report = {
-        "checks": [check.message for check in scheduled.program.checks],
+        "checks": messages(scheduled.program),
         "kernels": report_kernels(scheduled.program),
         "refusals": [vars(refusal) for refusal in scheduled.refusals],
         "constant_bytes": int(blob.data.nbytes),

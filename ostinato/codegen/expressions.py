@@ -239,6 +239,7 @@ class Expressions:
 
     def _load_scalar(self, load: Load, memory: str, row: int, number: int = 0) -> Value:
         address = self.address(load.access, row, number)
+        address = self._computed_address(load, address, memory, row, number)
         mask = None if load.mask is None else self.value(load.mask, row, number)
         if self.width == 1 and self.masks is not None and self.by_lanes(load):
             mask = self._mask(load, row, number)
@@ -260,13 +261,13 @@ class Expressions:
         address = self.address(load.access, row, number)
         stride = self._lane_stride(load.access)
         other = self._other(load, self.width)
-        if stride == 0:
+        if stride == 0 and not load.index:
             one = (
                 self._w.emit(memory, f"load {memory}, ptr {address.text}") if mask is None else None
             )
             if one is not None:
                 return self._w.splat(one, self.width)
-        if stride == 1:
+        if stride == 1 and not load.index:
             if mask is None:
                 padded = self._buffers[load.access.buffer].padded
                 align = item * self.width if padded else item
@@ -275,8 +276,31 @@ class Expressions:
             return self._w.call(type_, name, address, integer(item, "i32"), mask, other)
         name = f"llvm.masked.gather.{suffix(memory, self.width)}.v{self.width}p0"
         every = mask or Value("splat (i1 true)", vector("i1", self.width))
-        places = self._lane_addresses(address, stride, memory)
+        places = self._computed_addresses(load, address, memory, row, number)
         return self._w.call(type_, name, places, integer(item, "i32"), every, other)
+
+    def _computed_address(
+        self, load: Load, address: Value, memory: str, row: int, number: int
+    ) -> Value:
+        """The address moved by the load's computed index, for all lanes alike."""
+        for expr, stride in load.index:
+            moved = self._w.mul(self.value(expr, row, number), self._sizes.value(stride))
+            address = self._w.pointer(address, moved, memory)
+        return address
+
+    def _computed_addresses(
+        self, load: Load, address: Value, memory: str, row: int, number: int
+    ) -> Value:
+        """Addresses by lane, moved by the load's computed index."""
+        places = self._lane_addresses(address, self._lane_stride(load.access), memory)
+        for expr, stride in load.index:
+            steps = self._w.splat(self._sizes.value(stride), self.width)
+            moved = self._w.binary("mul", self.lanes(expr, row, number), steps)
+            places = self._w.emit(
+                places.type,
+                f"getelementptr {memory}, {places.type} {places.text}, {moved.type} {moved.text}",
+            )
+        return places
 
     def _lane_addresses(self, first: Value, stride: Size, memory: str) -> Value:
         type_ = vector("i64", self.width)

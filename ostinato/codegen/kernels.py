@@ -11,8 +11,8 @@ from ostinato.codegen.primitives import ELEMENT, Primitives
 from ostinato.codegen.sizes import Sizes
 from ostinato.codegen.writer import Value, Writer, integer, is_constant, vector
 from ostinato.program.dims import Size, floordiv
-from ostinato.program.expr import FLOATS, Axis, walk
-from ostinato.program.nodes import Buffer, Kernel, Reduce, Tile
+from ostinato.program.expr import Axis, walk
+from ostinato.program.nodes import Buffer, Kernel, Reduce, Tile, identity
 
 # An innermost loop is unrolled up to this often while its accumulators leave room in the registers.
 UNROLL = 4
@@ -42,19 +42,6 @@ def signature(kernel: Kernel) -> Signature:
             used[axis] = None
     outer = sorted((axis for axis in used if axis not in own), key=str)
     return Signature(f"kernel.{kernel.name}", buffers, tuple(outer))
-
-
-def identity(reduce: Reduce) -> float | int:
-    """What an accumulator starts with."""
-    if reduce.combine in ("sum", "prod"):
-        return 0 if reduce.combine == "sum" else 1
-    low = reduce.combine == "max"
-    if reduce.dtype in FLOATS:
-        return float("-inf") if low else float("inf")
-    unsigned = reduce.dtype.startswith("u") or reduce.dtype == "bool"
-    bits = 1 if reduce.dtype == "bool" else int(reduce.dtype.lstrip("uint"))
-    least, most = (0, 2**bits - 1) if unsigned else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
-    return least if low else most
 
 
 class KernelEmitter:
@@ -210,7 +197,7 @@ class KernelEmitter:
         ]
         initial = [
             self._primitives.splat_literal(
-                identity(self._kernel.reductions[p]), self._kernel.reductions[p].dtype, width
+                identity(self._kernel.reductions[p]).value, self._kernel.reductions[p].dtype, width
             )
             for p, _, _ in slots
         ]
@@ -289,7 +276,9 @@ class KernelEmitter:
         """Lanes run along the last reduced axis; their partial results are combined in a tree."""
         reductions = [self._kernel.reductions[p] for p in positions]
         outer, last = axes[:-1], axes[-1]
-        initial = [self._primitives.splat_literal(identity(r), r.dtype, chains) for r in reductions]
+        initial = [
+            self._primitives.splat_literal(identity(r).value, r.dtype, chains) for r in reductions
+        ]
         with self._x.lanes_along(last, chains):
             final = self._reduce_nest_chains(outer, last, chains, initial, reductions)
         for position, reduce, value in zip(positions, reductions, final, strict=True):

@@ -13,7 +13,7 @@ from ostinato.codegen.sizes import Sizes
 from ostinato.codegen.target import Target
 from ostinato.codegen.writer import Value, Writer, integer
 from ostinato.program.dims import Size
-from ostinato.program.nodes import Kernel, Loop, Program, Stmt
+from ostinato.program.nodes import Branch, Kernel, Loop, Program, Require, Stmt, statements
 from ostinato.schedule.arena import ALIGNMENT, Arena
 
 
@@ -62,6 +62,12 @@ def module_text(program: Program, arena: Arena, blob: ConstantBlob, target: Targ
     return "\n".join(parts) + "\n"
 
 
+def messages(program: Program) -> list[str]:
+    """What `layout` and `entry` may report: code `i + 1` stands for message `i`."""
+    required = [s.message for s in statements(program.body) if isinstance(s, Require)]
+    return [check.message for check in program.checks] + list(dict.fromkeys(required))
+
+
 class _Entry:
     """`entry`: finds every buffer, then calls the kernels in order, loops included."""
 
@@ -75,6 +81,7 @@ class _Entry:
         self._sizes = Sizes(program.symbols, declarations)
         self._pointers: dict[str, Value] = {}
         self._indices: dict[object, Value] = {}
+        self._codes = {message: i + 1 for i, message in enumerate(messages(program))}
 
     def text(self) -> str:
         self._find_buffers()
@@ -109,13 +116,35 @@ class _Entry:
         for statement in body:
             if isinstance(statement, Kernel):
                 self._call(signature(statement))
-            else:
+            elif isinstance(statement, Loop):
                 self._loop(statement)
+            elif isinstance(statement, Branch):
+                self._branch(statement)
+            else:
+                self._require(statement)
 
     def _call(self, kernel: Signature) -> None:
         args = [f"ptr {self._pointers[name].text}" for name in kernel.buffers]
         args += ["ptr %symbols", *(f"i64 {self._indices[axis].text}" for axis in kernel.outer)]
         self._w.line(f'call void @"{kernel.name}"({", ".join(args)})')
+
+    def _flag(self, buffer: str) -> Value:
+        """A single bool in memory."""
+        value = self._w.emit("i8", f"load i8, ptr {self._pointers[buffer].text}")
+        return self._w.compare("icmp", "ne", value, Value("0", "i8"), 1)
+
+    def _branch(self, branch: Branch) -> None:
+        condition = self._flag(branch.condition)
+        with self._w.when(condition):
+            self._statements(branch.then)
+        with self._w.when(self._w.binary("xor", condition, Value("true", "i1"))):
+            self._statements(branch.orelse)
+
+    def _require(self, require: Require) -> None:
+        holds = self._flag(require.condition)
+        with self._w.when(self._w.binary("xor", holds, Value("true", "i1"))):
+            self._w.line(f"ret i64 {self._codes[require.message]}")
+            self._w.block(self._w.name("never")[1:])
 
     def _loop(self, loop: Loop) -> None:
         """The halves of each carried state swap their pointers after every step."""
@@ -125,6 +154,8 @@ class _Entry:
         with self._w.loop(integer(0), stop, 1, before) as state:
             self._pointers.update(zip(names, state.carried, strict=True))
             self._indices[loop.axis] = state.index
+            if loop.condition is not None:
+                state.leave_unless(self._flag(loop.condition))
             self._statements(loop.body)
             swapped = [name for c in loop.carries for name in (c.next, c.state)]
             state.results = [self._pointers[name] for name in swapped]

@@ -47,7 +47,17 @@ class LoopState:
 
     index: Value
     carried: list[Value]
+    writer: Writer
+    after: str
     results: list[Value] = field(default_factory=list)
+    leaving: list[str] = field(default_factory=list)
+
+    def leave_unless(self, condition: Value) -> None:
+        """End the loop here, with the values carried so far, when the condition is false."""
+        inside = self.writer.name("stay")[1:]
+        self.leaving.append(self.writer.current_block)
+        self.writer.line(f"br i1 {condition.text}, label %{inside}, label %{self.after}")
+        self.writer.block(inside)
 
 
 class Writer:
@@ -57,7 +67,7 @@ class Writer:
         self._declarations = declarations
         self._lines: list[str] = []
         self._count = 0
-        self._block = "entry"
+        self.current_block = "entry"
 
     def text(self) -> str:
         """The instructions written so far."""
@@ -145,7 +155,7 @@ class Writer:
     def block(self, label: str) -> None:
         """Start a block; the previous one must have ended."""
         self._lines.append(f"{label}:")
-        self._block = label
+        self.current_block = label
 
     @contextmanager
     def when(self, condition: Value) -> Iterator[None]:
@@ -165,7 +175,7 @@ class Writer:
 
         Afterwards `state.carried` holds the final values. The loop is skipped when it is empty.
         """
-        before = self._block
+        before = self.current_block
         head, after = self.name("loop")[1:], self.name("done")[1:]
         index = self.name("i")
         phis = [self.name("p") for _ in carried]
@@ -177,12 +187,11 @@ class Writer:
             self.line(f"br i1 {enter.text}, label %{head}, label %{after}")
         self.block(head)
         place = len(self._lines)
-        state = LoopState(
-            Value(index, "i64"), [Value(p, c.type) for p, c in zip(phis, carried, strict=True)]
-        )
+        entered = [Value(p, c.type) for p, c in zip(phis, carried, strict=True)]
+        state = LoopState(Value(index, "i64"), entered, self, after)
         yield state
         results = state.results
-        last = self._block
+        last = self.current_block
         following = self.binary("add", state.index, integer(step))
         header = [f"  {index} = phi i64 [ {start.text}, %{before} ], [ {following.text}, %{last} ]"]
         header += [
@@ -193,10 +202,26 @@ class Writer:
         again = self.compare("icmp", "slt", following, stop, 1)
         self.line(f"br i1 {again.text}, label %{head}, label %{after}")
         self.block(after)
-        if sure:
+        if sure and not state.leaving:
             state.carried = list(results)
             return
         state.carried = [
-            self.emit(c.type, f"phi {c.type} [ {c.text}, %{before} ], [ {r.text}, %{last} ]")
-            for c, r in zip(carried, results, strict=True)
+            self._after_loop(before if not sure else None, last, state.leaving, *values)
+            for values in zip(carried, entered, results, strict=True)
         ]
+
+    def _after_loop(
+        self,
+        skipped: str | None,
+        last: str,
+        leaving: Sequence[str],
+        initial: Value,
+        entered: Value,
+        result: Value,
+    ) -> Value:
+        """The value a loop ends with, by the block it is left from."""
+        sources = [f"[ {result.text}, %{last} ]"]
+        sources += [f"[ {entered.text}, %{block} ]" for block in leaving]
+        if skipped is not None:
+            sources.append(f"[ {initial.text}, %{skipped} ]")
+        return self.emit(initial.type, f"phi {initial.type} {', '.join(sources)}")

@@ -1,6 +1,15 @@
 """What every ONNX op means, one file per family. Importing this package registers all rules."""
 
-from ostinato.ops import contractions, control, pointwise, reductions, sizes, views
+from ostinato.ops import contractions, control, loops, pointwise, reductions, sizes, views
 from ostinato.ops.registry import LOWERINGS
 
-__all__ = ["LOWERINGS", "contractions", "control", "pointwise", "reductions", "sizes", "views"]
+__all__ = [
+    "LOWERINGS",
+    "contractions",
+    "control",
+    "loops",
+    "pointwise",
+    "reductions",
+    "sizes",
+    "views",
+]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from itertools import count
 
 import numpy as np
@@ -41,6 +42,15 @@ from ostinato.program.nodes import (
 
 # A row reduction keeps this many partial results, so that lanes can run along the reduced axis.
 ROW_CHAINS = 32
+
+
+@dataclass
+class LoopFrame:
+    """A loop being built: its axis; its carries and condition are to be filled in."""
+
+    axis: Axis
+    carries: list[Carry] = field(default_factory=list)
+    condition: str | None = None
 
 
 class Builder:
@@ -262,17 +272,26 @@ class Builder:
         self.kernel(axes, [Store(self.access(target, axes), Reduced(0, dtype))], [reduce])
         return target
 
+    def append(self, statement: Stmt) -> None:
+        """Append a statement that is no kernel."""
+        self._body.append(statement)
+
     @contextmanager
-    def loop(self, extent: Size) -> Iterator[tuple[Axis, list[Carry]]]:
-        """Statements built inside run for every value of the axis; add to the list of carries."""
-        axis = self.axis(extent, "t")
-        carries: list[Carry] = []
-        outer, self._body = self._body, []
+    def block(self, statements: list[Stmt]) -> Iterator[list[Stmt]]:
+        """Statements built inside are appended to this list instead."""
+        outer, self._body = self._body, statements
         try:
-            yield axis, carries
-            outer.append(Loop(axis, tuple(carries), tuple(self._body)))
+            yield statements
         finally:
             self._body = outer
+
+    @contextmanager
+    def loop(self, extent: Size) -> Iterator[LoopFrame]:
+        """Statements built inside run for every value of the axis; see `LoopFrame`."""
+        frame = LoopFrame(self.axis(extent, "t"))
+        with self.block([]) as body:
+            yield frame
+        self.append(Loop(frame.axis, tuple(frame.carries), tuple(body), frame.condition))
 
     # Shapes
 

@@ -7,7 +7,15 @@ from dataclasses import dataclass
 
 from ostinato.ops.builder import ROW_CHAINS, literal
 from ostinato.ops.registry import Context, lowers
-from ostinato.ops.tensor import Tensor, Value, advance, insert_ones, transpose
+from ostinato.ops.tensor import (
+    Joined,
+    Tensor,
+    Value,
+    advance,
+    insert_ones,
+    slice_axis,
+    transpose,
+)
 from ostinato.ops.views import bounds, native
 from ostinato.program.dims import Size, ceildiv, floordiv, maximum
 from ostinato.program.expr import FLOATS, Access, Axis, Expr, Index, Load, constant, op
@@ -43,8 +51,14 @@ def lower_matmul(context: Context) -> Value:
 
 
 def matmul(context: Context, left: Value, right: Value) -> Tensor:
-    """`left [.., m, k] @ right [.., k, n]`."""
+    """`left [.., m, k] @ right [.., k, n]`.
+
+    Where the left operand is joined along `k`, the result is the sum of one product for each part,
+    from left to right: a part that does not depend on a loop's state can then leave the loop.
+    """
     builder = context.builder
+    if isinstance(left, Joined) and left.axis == len(left.shape) - 1:
+        return _matmul_parts(context, left, builder.strided(right))
     a, b = builder.strided(left), builder.strided(right)
     builder.require_equal(a.shape[-1], b.shape[-2], "contracted axes")
     batch = builder.broadcast(a.shape[:-2], b.shape[:-2])
@@ -62,6 +76,25 @@ def matmul(context: Context, left: Value, right: Value) -> Tensor:
         builder.load(b, (*outer, inner, column)),
         ROW_CHAINS if narrow and a.dtype in FLOATS else 1,
     )
+
+
+def _matmul_parts(context: Context, left: Joined, right: Tensor) -> Tensor:
+    builder = context.builder
+    builder.require_equal(left.shape[-1], right.shape[-2], "contracted axes")
+    start: Size = 0
+    total: Tensor | None = None
+    for part in left.parts:
+        extent = part.shape[-1]
+        rows = slice_axis(right, len(right.shape) - 2, start, 1, extent)
+        product = matmul(context, part, rows)
+        start = start + extent
+        total = (
+            product
+            if total is None
+            else builder.pointwise(lambda a, b: op("add", a, b), total, product)
+        )
+    assert total is not None
+    return total
 
 
 @lowers("Gemm")

@@ -86,7 +86,7 @@ def _single_step(
         slices.append(element)
     results = context.lower_graph(body, [*initial, *slices])
     states, elements = results[: len(initial)], results[len(initial) :]
-    _check_states(context, initial, states)
+    check_states(context, initial, states)
     outputs = [
         insert_ones(element, (axis_of(context, axis, len(element.shape) + 1),))
         for element, axis in zip(elements, attributes.output_axes, strict=True)
@@ -109,7 +109,8 @@ def _loop(
     for value, state in zip(initial, states, strict=True):
         builder.copy(value, state)
     outputs: list[Value] = []
-    with builder.loop(trip) as (step, carries):
+    with builder.loop(trip) as loop:
+        step, carries = loop.axis, loop.carries
         slices = [
             _element(sequence, axis, step, reverse, trip)
             for sequence, axis, reverse in zip(
@@ -118,7 +119,7 @@ def _loop(
         ]
         results = context.lower_graph(body, [*states, *slices])
         updated, elements = results[: len(states)], results[len(states) :]
-        _check_states(context, states, updated)
+        check_states(context, states, updated)
         for element, axis, reverse in zip(
             elements, attributes.output_axes, attributes.output_directions, strict=True
         ):
@@ -139,7 +140,8 @@ def _element(sequence: Tensor, axis: int, step: Axis, reverse: int, trip: Size) 
     return at(sequence, axis, step, trip - 1 if reverse else 0, -1 if reverse else 1)
 
 
-def _check_states(context: Context, before: Sequence[Value], after: Sequence[Value]) -> None:
+def check_states(context: Context, before: Sequence[Value], after: Sequence[Value]) -> None:
+    """States keep their type and shape from step to step."""
     for number, (old, new) in enumerate(zip(before, after, strict=True)):
         if len(old.shape) != len(new.shape) or old.dtype != new.dtype:
             raise context.refuse(

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from ostinato.errors import UnsupportedError
 from ostinato.model.attributes import Attributes, describe
-from ostinato.model.values import constant_array
 from ostinato.model.schema import since_version
+from ostinato.model.values import constant_array
 from ostinato.ops import LOWERINGS
 from ostinato.ops.builder import Builder
 from ostinato.ops.registry import Context

@@ -270,7 +270,9 @@ def _celu(x: Expr, alpha: float) -> Expr:
 
 
 def _shrink(x: Expr, lambd: float, bias: float) -> Expr:
-    low = op("select", op("lt", x, literal(-lambd, x)), op("add", x, literal(bias, x)), literal(0, x))
+    low = op(
+        "select", op("lt", x, literal(-lambd, x)), op("add", x, literal(bias, x)), literal(0, x)
+    )
     return op("select", op("gt", x, literal(lambd, x)), op("sub", x, literal(bias, x)), low)
 
 

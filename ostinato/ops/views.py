@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ostinato.ops.gather import gather
 from ostinato.ops.registry import Context, lowers
 from ostinato.ops.sizes import known_ints, known_sizes
 from ostinato.ops.tensor import (
@@ -296,12 +297,14 @@ def slice_bounds(start: Size, end: Size, step: int, extent: Size) -> tuple[Size,
 
 @lowers("Gather")
 def lower_gather(context: Context) -> Value:
-    """Elements of an axis by constant indices: a view for one index or evenly spaced ones."""
+    """Elements of an axis by index: a view where the indices are known and evenly spaced."""
     value = native(context, context.input(0))
     rank = len(value.shape)
     axis = axis_of(context, context.attributes.int("axis", 0), rank)
     context.attributes.finish()
     indices = context.input(1)
+    if indices.known is None:
+        return gather(context, context.builder.strided(value), indices, axis)
     numbers = known_ints(context, 1, "input 'indices'")
     extent = value.shape[axis]
     if isinstance(extent, int):
@@ -359,7 +362,9 @@ def lower_pad(context: Context) -> Value:
             if filler.known is None:
                 raise context.refuse("input 'constant_value' is only known at run time")
             fill = filler.known.reshape(-1)[0]
-    axes = known_ints(context, 3, "input 'axes'") if context.optional(3) is not None else range(rank)
+    axes = (
+        known_ints(context, 3, "input 'axes'") if context.optional(3) is not None else range(rank)
+    )
     context.attributes.finish()
     before: list[Size] = [0] * rank
     after: list[Size] = [0] * rank

@@ -1,13 +1,19 @@
 """The loop program: what a model computes, as loops over memory.
 
-    Program = buffers, constants, symbols, body: [Stmt]
+    Program = inputs, outputs, symbols, buffers, constants, checks, body: [Stmt]
     Buffer  = name, dtype, size (elements), kind: input | output | constant | arena
-    Stmt    = Kernel | Loop
-    Kernel  = axes (parallel), reductions: [Reduce(axes, combine, Expr, chains)], stores: [Store(Access, Expr)]
-    Loop    = axis, carries: [(state, next)], body: [Stmt]
+    Stmt    = Kernel | Loop | Branch | Require
+    Kernel  = axes (parallel), reductions: [Reduce], stores: [Store], guard, tile
+    Reduce  = axes, combine, Expr, factor: Expr, chains
+    Store   = Access, Expr
+    Loop    = axis, carries: [(state, next)], body: [Stmt], condition
+    Branch  = condition, then: [Stmt], orelse: [Stmt]
+    Require = condition, message
     Access  = buffer, offset + sum(axis * stride)
-    Expr    = Load(Access) | Const | Index(axis) | Op(name, Exprs) | Cast | Reduced(i)
+    Expr    = Load(Access, mask, computed index) | Const | Index(axis) | Extent(size)
+            | Op(name, Exprs) | Cast | Reduced(i)
 
-Sizes, offsets and strides are `dims.Size`: integers or polynomials of run-time symbols. Buffers are flat;
-a view (slice, transpose, split, reshape) is nothing but another offset and other strides in an `Access`.
+Sizes, offsets and strides are `dims.Size`: integers or polynomials of run-time symbols. Buffers are
+flat; a view (slice, transpose, split, reshape) is nothing but another offset and other strides in
+an `Access`.
 """

@@ -1,8 +1,8 @@
 """Sizes known only when a model runs: polynomials with integer coefficients over named dimensions.
 
 A `Size` is an `int` or a `Dim`. Arithmetic on a `Dim` gives a plain `int` whenever the result is
-constant, so code that handles sizes never asks which of the two it has. Division and bounds that are
-not polynomial (`T // 2`, `max(a, b)`) become opaque atoms of the polynomial.
+constant, so code that handles sizes never asks which of the two it has. Division and bounds that
+are not polynomial (`T // 2`, `max(a, b)`) become opaque atoms of the polynomial.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Scalar expressions of a kernel.
 
-Nodes are interned: building the same expression twice gives the same object. So equality is identity,
-shared subexpressions are shared nodes, and every stage can memoise on the node itself.
+Nodes are interned: building the same expression twice gives the same object. So equality is
+identity, shared subexpressions are shared nodes, and every stage can memoise on the node itself.
 
 Arithmetic means exactly what it says: no re-association, and a multiply-add is fused only where the
 program says `fma`. Every stage that evaluates expressions therefore gives the same bits.
@@ -21,10 +21,16 @@ FLOATS = ("float32", "float64")
 INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 DTYPES = (*FLOATS, *INTEGERS, "bool")
 
-ITEM_BYTES = {name: 1 if name == "bool" else int(name.lstrip("uintfloat")) // 8 for name in DTYPES}
+ITEM_BYTES = {
+    **{f"{kind}{bits}": bits // 8 for kind in ("int", "uint") for bits in (8, 16, 32, 64)},
+    "float32": 4,
+    "float64": 8,
+    "bool": 1,
+}
 
-# Evaluated directly by the interpreter and by the code generator. min and max propagate NaN. Integer
-# div rounds toward zero and mod takes the sign of the divisor; a zero divisor gives 0. shr is logical.
+# Evaluated directly by the interpreter and by the code generator. min and max propagate NaN.
+# Integer div rounds toward zero and mod takes the sign of the divisor; a zero divisor gives 0. shr
+# is logical.
 PRIMITIVES = frozenset(
     "add sub mul div mod fma neg abs sqrt min max floor ceil rint trunc "
     "eq ne lt le gt ge and or xor not shl shr select bitcast".split()
@@ -87,12 +93,16 @@ class Const(Expr):
 
 @dataclass(frozen=True, eq=False)
 class Load(Expr):
-    """Reads memory. Where `mask` is given and false, memory is not touched and the value is `other`."""
+    """Reads memory. Where `mask` is false, memory is not touched and the value is `other`.
+
+    index: computed positions: each int64 value, times its stride, is added to the address.
+    """
 
     access: Access
     dtype: str
     mask: Expr | None = None
     other: Const | None = None
+    index: tuple[tuple[Expr, Size], ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,7 +152,7 @@ def dtype_of(expr: Expr) -> str:
 
 
 def op(name: str, *args: Expr, dtype: str | None = None) -> Expr:
-    """An `Op` whose dtype follows from its arguments: bool for comparisons, else that of the last."""
+    """An `Op` whose dtype follows: bool for comparisons, else that of the last argument."""
     if dtype is None:
         dtype = "bool" if name in COMPARISONS else dtype_of(args[-1])
     return Op(name, args, dtype)
@@ -166,8 +176,9 @@ def children(expr: Expr) -> tuple[Expr, ...]:
         return expr.args
     if isinstance(expr, Cast):
         return (expr.value,)
-    if isinstance(expr, Load) and expr.mask is not None:
-        return (expr.mask,)
+    if isinstance(expr, Load):
+        computed = tuple(value for value, _ in expr.index)
+        return computed if expr.mask is None else (expr.mask, *computed)
     return ()
 
 
@@ -188,7 +199,7 @@ def walk(*roots: Expr) -> Iterator[Expr]:
 
 
 def rewrite(root: Expr, leaf: Callable[[Expr], Expr | None]) -> Expr:
-    """`root` with nodes replaced bottom-up: `leaf` sees each rebuilt node and may return another."""
+    """`root` rebuilt bottom-up: `leaf` sees each rebuilt node and may return another."""
     memo: dict[Expr, Expr] = {}
     for node in walk(root):
         rebuilt = _rebuild(node, memo)
@@ -201,6 +212,8 @@ def _rebuild(node: Expr, memo: dict[Expr, Expr]) -> Expr:
         return Op(node.name, tuple(memo[arg] for arg in node.args), node.dtype)
     if isinstance(node, Cast):
         return cast(memo[node.value], node.dtype)
-    if isinstance(node, Load) and node.mask is not None:
-        return Load(node.access, node.dtype, memo[node.mask], node.other)
+    if isinstance(node, Load) and (node.mask is not None or node.index):
+        mask = None if node.mask is None else memo[node.mask]
+        index = tuple((memo[value], stride) for value, stride in node.index)
+        return Load(node.access, node.dtype, mask, node.other, index)
     return node

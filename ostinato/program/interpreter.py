@@ -6,7 +6,7 @@ point of a kernel may touch what another point of that kernel writes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import product as cartesian
 from typing import Any
 
@@ -18,7 +18,18 @@ from ostinato.program import dims
 from ostinato.program.dims import Size
 from ostinato.program.evaluate import evaluate
 from ostinato.program.expr import Access, Axis, Expr, Extent, Index, Load, Reduced
-from ostinato.program.nodes import Interface, Kernel, Loop, Program, Reduce, Stmt, combine, identity
+from ostinato.program.nodes import (
+    Branch,
+    Interface,
+    Kernel,
+    Loop,
+    Program,
+    Reduce,
+    Require,
+    Stmt,
+    combine,
+    identity,
+)
 
 Array = npt.NDArray[Any]
 
@@ -98,6 +109,12 @@ class _Memory:
         """A size as a number."""
         return dims.evaluate(size, self.symbols)
 
+    def flag(self, buffer: str) -> bool:
+        """The single bool of a buffer."""
+        if not self.written[buffer].all():
+            raise RunError(f"condition {buffer!r} is read before it is written")
+        return bool(self.data[buffer][0])
+
     def swap(self, state: str, successor: str) -> None:
         """What was written becomes the state; what was the state is of no more use."""
         for table in (self.data, self.written):
@@ -116,12 +133,20 @@ def _statements(body: tuple[Stmt, ...], memory: _Memory, loops: Mapping[str, Arr
     for statement in body:
         if isinstance(statement, Loop):
             _loop(statement, memory, loops)
+        elif isinstance(statement, Branch):
+            taken = statement.then if memory.flag(statement.condition) else statement.orelse
+            _statements(taken, memory, loops)
+        elif isinstance(statement, Require):
+            if not memory.flag(statement.condition):
+                raise RunError(statement.message)
         else:
             _Points(statement, memory, loops).run()
 
 
 def _loop(loop: Loop, memory: _Memory, loops: Mapping[str, Array]) -> None:
     for step in range(memory.size(loop.axis.extent)):
+        if loop.condition is not None and not memory.flag(loop.condition):
+            return
         for carry in loop.carries:
             memory.written[carry.next][:] = False
         _statements(loop.body, memory, {**loops, loop.axis.name: np.array(step)})
@@ -192,7 +217,7 @@ class _Points:
 
     def _load(self, load: Load) -> Array:
         data = self.memory.data[load.access.buffer]
-        offsets = self._offsets(load.access)
+        offsets = self._offsets(load.access, load.index)
         if load.mask is None or load.other is None:
             return data[self._checked(load.access, offsets, self.points)]
         mask, offsets, points = np.broadcast_arrays(
@@ -202,12 +227,14 @@ class _Points:
         result[mask] = data[self._checked(load.access, offsets[mask], points[mask])]
         return result
 
-    def _offsets(self, access: Access) -> Array:
+    def _offsets(self, access: Access, index: Sequence[tuple[Expr, Size]] = ()) -> Array:
         """Offsets of shape (points, elements) or (points, 1)."""
         size = self.memory.size
         total = np.full((self.count, 1), size(access.offset))
         for axis, stride in access.terms:
             total = total + self.indices[axis.name] * size(stride)
+        for value, stride in index:
+            total = total + evaluate(value, self._leaf) * size(stride)
         return total
 
     def _address(self, access: Access) -> Array:

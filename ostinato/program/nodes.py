@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
@@ -20,6 +20,7 @@ from ostinato.program.expr import (
     constant,
     dtype_of,
     op,
+    rewrite,
     walk,
 )
 
@@ -42,13 +43,14 @@ class Buffer:
 
 @dataclass(frozen=True)
 class Reduce:
-    """A reduction over `axes` (outermost first) of `expr`, or of `expr * factor` fused into one rounding.
+    """A reduction over `axes` (outermost first) of `expr`, or of `expr * factor` rounded once.
 
     combine: "sum", "max", "min" or "prod". With a `factor` it is "sum" and each step is
     `fma(expr, factor, accumulator)`.
-    chains: number of interleaved accumulators. Element `k` of the last axis goes to accumulator
-        `k % chains`; afterwards accumulators `i` and `i + n/2` are combined for n = chains, chains/2, ..
-        With 1, elements are accumulated one after the other. The order is part of the meaning.
+    chains: number of interleaved accumulators: element `k` of the last axis goes to accumulator
+        `k % chains`; afterwards accumulators `i` and `i + n/2` are combined, n halving from
+        `chains` to 2. With 1, elements are accumulated one after the other. The order is part of
+        the meaning.
     """
 
     axes: tuple[Axis, ...]
@@ -142,11 +144,15 @@ class Carry:
 
 @dataclass(frozen=True)
 class Loop:
-    """Runs `body` for `axis` = 0, 1, .. in order."""
+    """Runs `body` for `axis` = 0, 1, .. in order.
+
+    condition: a carried state of one bool; the loop ends before the first step that finds it false.
+    """
 
     axis: Axis
     carries: tuple[Carry, ...]
     body: tuple[Stmt, ...]
+    condition: str | None = None
 
     def reads(self) -> set[str]:
         """Names of the buffers read anywhere inside, the initial states included."""
@@ -159,7 +165,40 @@ class Loop:
         return inner | {name for c in self.carries for name in (c.state, c.next)}
 
 
-Stmt: TypeAlias = Kernel | Loop
+@dataclass(frozen=True)
+class Branch:
+    """Runs `then` if the single bool that `condition` names is true, else `orelse`."""
+
+    condition: str
+    then: tuple[Stmt, ...]
+    orelse: tuple[Stmt, ...]
+
+    def reads(self) -> set[str]:
+        """Names of the buffers read on either way."""
+        return {self.condition}.union(*(s.reads() for s in (*self.then, *self.orelse)))
+
+    def writes(self) -> set[str]:
+        """Names of the buffers written on either way."""
+        return set().union(*(s.writes() for s in (*self.then, *self.orelse)))
+
+
+@dataclass(frozen=True)
+class Require:
+    """Stops the run with `message` unless the single bool that `condition` names is true."""
+
+    condition: str
+    message: str
+
+    def reads(self) -> set[str]:
+        """The name of the condition's buffer."""
+        return {self.condition}
+
+    def writes(self) -> set[str]:
+        """Nothing."""
+        return set()
+
+
+Stmt: TypeAlias = Kernel | Loop | Branch | Require
 
 
 @dataclass(frozen=True)
@@ -182,7 +221,7 @@ class Check:
 
 @dataclass(frozen=True)
 class Program:
-    """A whole computation. `symbols` are the run-time dimensions, each a plain dim of some input."""
+    """A whole computation. `symbols` are the run-time dimensions, each a dim of some input."""
 
     inputs: tuple[Interface, ...]
     outputs: tuple[Interface, ...]
@@ -193,8 +232,8 @@ class Program:
     checks: tuple[Check, ...] = field(default=())
 
     def kernels(self) -> Iterator[Kernel]:
-        """Every kernel, in program order, loops entered."""
-        return _kernels(self.body)
+        """Every kernel, in program order, loops and branches entered."""
+        return (s for s in statements(self.body) if isinstance(s, Kernel))
 
     def with_body(self, body: tuple[Stmt, ...]) -> Program:
         """The same program with other statements; buffers nobody mentions any more are dropped."""
@@ -208,12 +247,55 @@ class Program:
         )
 
 
-def _kernels(body: tuple[Stmt, ...]) -> Iterator[Kernel]:
+def bodies(statement: Stmt) -> tuple[tuple[Stmt, ...], ...]:
+    """The statement lists inside a statement."""
+    if isinstance(statement, Loop):
+        return (statement.body,)
+    return (statement.then, statement.orelse) if isinstance(statement, Branch) else ()
+
+
+def with_bodies(statement: Stmt, change: Callable[[tuple[Stmt, ...]], tuple[Stmt, ...]]) -> Stmt:
+    """The statement with the lists inside it changed."""
+    if isinstance(statement, Loop):
+        return replace(statement, body=change(statement.body))
+    if isinstance(statement, Branch):
+        return replace(statement, then=change(statement.then), orelse=change(statement.orelse))
+    return statement
+
+
+def statements(body: tuple[Stmt, ...]) -> Iterator[Stmt]:
+    """Every statement, in program order, each before those inside it."""
     for statement in body:
-        if isinstance(statement, Kernel):
-            yield statement
-        else:
-            yield from _kernels(statement.body)
+        yield statement
+        for inner in bodies(statement):
+            yield from statements(inner)
+
+
+def map_kernels(body: tuple[Stmt, ...], change: Callable[[Kernel], Kernel]) -> tuple[Stmt, ...]:
+    """The statements with every kernel changed, however deep."""
+    return tuple(
+        change(s)
+        if isinstance(s, Kernel)
+        else with_bodies(s, lambda inner: map_kernels(inner, change))
+        for s in body
+    )
+
+
+def map_loads(kernel: Kernel, change: Callable[[Load], Expr | None]) -> Kernel:
+    """The kernel with loads replaced where `change` gives an expression."""
+
+    def leaf(node: Expr) -> Expr | None:
+        return change(node) if isinstance(node, Load) else None
+
+    def reduce(r: Reduce) -> Reduce:
+        factor = None if r.factor is None else rewrite(r.factor, leaf)
+        return replace(r, expr=rewrite(r.expr, leaf), factor=factor)
+
+    return replace(
+        kernel,
+        reductions=tuple(reduce(r) for r in kernel.reductions),
+        stores=tuple(Store(s.access, rewrite(s.value, leaf)) for s in kernel.stores),
+    )
 
 
 def combine(reduce: Reduce, accumulator: Expr, expr: Expr, factor: Expr | None) -> Expr:

@@ -34,7 +34,7 @@ from ostinato.program.expr import (
     children,
     walk,
 )
-from ostinato.program.nodes import Interface, Kernel, Loop, Program, Reduce, Stmt
+from ostinato.program.nodes import Interface, Kernel, Loop, Program, Reduce, Require, Stmt
 
 # Operators by how strongly they bind.
 INFIX = {
@@ -76,15 +76,27 @@ def _interface_label(interface: Interface) -> str:
 def _statement(statement: Stmt) -> Iterator[str]:
     if isinstance(statement, Kernel):
         yield from _kernel(statement)
-        return
-    yield _loop_header(statement)
-    for inner in statement.body:
-        yield from (f"  {line}" for line in _statement(inner))
+    elif isinstance(statement, Require):
+        yield f"require {statement.condition}: {statement.message}"
+    elif isinstance(statement, Loop):
+        yield _loop_header(statement)
+        yield from _indented(statement.body)
+    else:
+        yield f"if {statement.condition}"
+        yield from _indented(statement.then)
+        yield "else"
+        yield from _indented(statement.orelse)
+
+
+def _indented(body: Sequence[Stmt]) -> Iterator[str]:
+    for statement in body:
+        yield from (f"  {line}" for line in _statement(statement))
 
 
 def _loop_header(loop: Loop) -> str:
     carries = ", ".join(f"{carry.state} <-> {carry.next}" for carry in loop.carries)
-    return f"loop {_axis(loop.axis)}" + (f" carry {carries}" if carries else "")
+    condition = "" if loop.condition is None else f" while {loop.condition}"
+    return f"loop {_axis(loop.axis)}{condition}" + (f" carry {carries}" if carries else "")
 
 
 def _axis(axis: Axis) -> str:
@@ -166,10 +178,12 @@ class _Scope:
         return _leaf(node)
 
     def _load(self, load: Load) -> str:
+        computed = [_times(self.show(value, ATOM), stride) for value, stride in load.index]
+        element = _access(load.access, computed)
         if load.mask is None:
-            return _access(load.access)
+            return element
         other = "?" if load.other is None else _leaf(load.other)
-        return f"{_access(load.access)} if {self.show(load.mask)} else {other}".join("()")
+        return f"({element} if {self.show(load.mask)} else {other})"
 
 
 def _short(node: Expr) -> bool:
@@ -189,15 +203,15 @@ def _leaf(node: Expr) -> str:
     return f"<{type(node).__name__}>"
 
 
-def _access(access: Access) -> str:
-    terms = [_term(axis, stride) for axis, stride in access.terms]
+def _access(access: Access, computed: Sequence[str] = ()) -> str:
+    terms = [*(_times(axis.name, stride) for axis, stride in access.terms), *computed]
     if access.offset != 0 or not terms:
         terms.append(str(access.offset))
     return f"{access.buffer}[{' + '.join(terms).replace('+ -', '- ')}]"
 
 
-def _term(axis: Axis, stride: Size) -> str:
+def _times(position: str, stride: Size) -> str:
     if stride == 1:
-        return axis.name
-    text = str(stride)
-    return f"({text})*{axis.name}" if " " in text else f"{text}*{axis.name}"
+        return position
+    factor = str(stride)
+    return f"({factor})*{position}" if " " in factor else f"{factor}*{position}"

@@ -30,7 +30,17 @@ from ostinato.program.expr import (
     dtype_of,
     walk,
 )
-from ostinato.program.nodes import Buffer, Interface, Kernel, Loop, Program, Reduce, Stmt
+from ostinato.program.nodes import (
+    Branch,
+    Buffer,
+    Interface,
+    Kernel,
+    Loop,
+    Program,
+    Reduce,
+    Require,
+    Stmt,
+)
 
 KINDS = ("input", "output", "constant", "arena")
 COMBINES = ("sum", "prod", "min", "max")
@@ -137,8 +147,19 @@ class _Verifier:
         for statement in body:
             if isinstance(statement, Loop):
                 yield from self._loop(statement, outer)
+            elif isinstance(statement, Branch):
+                yield from self._condition("branch", statement.condition)
+                yield from self.body(statement.then, outer)
+                yield from self.body(statement.orelse, outer)
+            elif isinstance(statement, Require):
+                yield from self._condition("requirement", statement.condition)
             else:
                 yield from _KernelVerifier(self, statement, outer).problems()
+
+    def _condition(self, where: str, name: str) -> Iterator[str]:
+        buffer = self.program.buffers.get(name)
+        if buffer is None or buffer.dtype != "bool" or buffer.size != 1:
+            yield f"{where}: condition {name!r} is no buffer of one bool"
 
     def _loop(self, loop: Loop, outer: tuple[Axis, ...]) -> Iterator[str]:
         where = f"loop {loop.axis}"
@@ -148,6 +169,10 @@ class _Verifier:
         for name, count in Counter(names).items():
             if count > 1:
                 yield f"{where}: buffer {name!r} is carried more than once"
+        if loop.condition is not None:
+            yield from self._condition(where, loop.condition)
+            if loop.condition not in {carry.state for carry in loop.carries}:
+                yield f"{where}: condition {loop.condition!r} is not carried"
         for carry in loop.carries:
             pair = [self.program.buffers.get(name) for name in (carry.state, carry.next)]
             if pair[0] is None or pair[1] is None:
@@ -297,8 +322,12 @@ class _KernelVerifier:
 
     def _load(self, load: Load, axes: Sequence[Axis], bounded: bool) -> Iterator[str]:
         yield from self.parent.access(self.where, load.access, load.dtype, axes)
+        for value, stride in load.index:
+            yield from self.parent._symbols(self.where, stride)
+            if dtype_of(value) != "int64":
+                yield f"{self.where}: a computed index is {dtype_of(value)}, not int64"
         if load.mask is None:
-            if bounded:
+            if bounded and not load.index:
                 yield from self.parent.bounds(f"{self.where}: load", load.access)
             return
         if dtype_of(load.mask) != "bool":

@@ -70,7 +70,7 @@ def substitute(expr: Expr, axes: Map) -> Expr:
 
     def leaf(node: Expr) -> Expr | None:
         if isinstance(node, Load):
-            return Load(substitute_access(node.access, axes), node.dtype, node.mask, node.other)
+            return replace(node, access=substitute_access(node.access, axes))
         if isinstance(node, Index) and node.axis in axes:
             return as_expr(axes[node.axis])
         return None

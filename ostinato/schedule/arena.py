@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ostinato.program.dims import Size, ceildiv
 from ostinato.program.expr import ITEM_BYTES
-from ostinato.program.nodes import Buffer, Loop, Program, Stmt
+from ostinato.program.nodes import Branch, Buffer, Loop, Program, Stmt, bodies
 
 ALIGNMENT = 64
 
@@ -45,15 +45,21 @@ def _lives(
 ) -> None:
     for statement in body:
         start = clock[0]
+        for name in _own_reads(statement):
+            _touch(lives, name, start)
+        for inner in bodies(statement):
+            _lives(inner, clock, lives, loops)
         if isinstance(statement, Loop):
-            _lives(statement.body, clock, lives, loops)
             pairs = tuple((c.state, c.next) for c in statement.carries)
             loops.append(_Span(start, clock[0], pairs))
-        names = statement.reads() | statement.writes()
-        if not isinstance(statement, Loop):
-            for name in names:
-                _touch(lives, name, clock[0])
         clock[0] += 1
+
+
+def _own_reads(statement: Stmt) -> set[str]:
+    """Buffers that the statement itself touches, not the statements inside it."""
+    if isinstance(statement, Branch):
+        return {statement.condition}
+    return set() if isinstance(statement, Loop) else statement.reads() | statement.writes()
 
 
 def _stretch(lives: dict[str, _Life], loops: list[_Span]) -> None:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 from ostinato.program.expr import Access, Axis, Index, walk
-from ostinato.program.nodes import Kernel, Loop, Program, Stmt
+from ostinato.program.nodes import Kernel, Program, map_kernels
 from ostinato.schedule.affine import (
     Affine,
     Map,
@@ -21,13 +21,7 @@ from ostinato.schedule.affine import (
 
 def collapse(program: Program) -> Program:
     """Merge axes of every kernel as far as all its accesses allow."""
-    return program.with_body(tuple(_statement(s) for s in program.body))
-
-
-def _statement(statement: Stmt) -> Stmt:
-    if isinstance(statement, Loop):
-        return replace(statement, body=tuple(_statement(s) for s in statement.body))
-    return _parallel(_reduced(statement))
+    return program.with_body(map_kernels(program.body, lambda k: _parallel(_reduced(k))))
 
 
 def _accesses(kernel: Kernel) -> list[Access]:

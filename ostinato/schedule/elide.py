@@ -13,8 +13,18 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from ostinato.program.dims import product
-from ostinato.program.expr import Access, Expr, Load, rewrite
-from ostinato.program.nodes import Kernel, Loop, Program, Reduce, Stmt, Store
+from ostinato.program.expr import Access, Expr, Load
+from ostinato.program.nodes import (
+    Branch,
+    Kernel,
+    Loop,
+    Program,
+    Require,
+    Store,
+    map_kernels,
+    map_loads,
+    statements,
+)
 from ostinato.schedule.affine import solve, substitute_access
 
 
@@ -35,31 +45,35 @@ def _copied(program: Program, kernel: Kernel) -> Load | None:
     if kernel.reductions or len(kernel.stores) != 1:
         return None
     load = kernel.stores[0].value
-    if not isinstance(load, Load) or load.mask is not None:
+    if not isinstance(load, Load) or load.mask is not None or load.index:
         return None
     buffer = program.buffers[load.access.buffer]
     whole = product([axis.extent for axis in kernel.axes]) == buffer.size
     return load if buffer.kind == "arena" and whole else None
 
 
-def _swapped(body: tuple[Stmt, ...]) -> Iterator[str]:
-    for statement in body:
+def _fixed(program: Program) -> Iterator[str]:
+    """Buffers that statements other than kernels use, by name and as a whole."""
+    for statement in statements(program.body):
         if isinstance(statement, Loop):
             for carry in statement.carries:
                 yield from (carry.state, carry.next)
-            yield from _swapped(statement.body)
+        elif isinstance(statement, Branch | Require):
+            yield statement.condition
 
 
 def _redirect(program: Program, copy: Kernel, source: Load) -> Program | None:
     name, target = source.access.buffer, copy.stores[0].access
     others = [k for k in program.kernels() if k is not copy]
-    if {name, target.buffer} & set(_swapped(program.body)):
+    if {name, target.buffer} & set(_fixed(program)):
         return None
     # A reader before the copy may not see a target that others overwrite meanwhile.
     if any(target.buffer in k.reads() for k in others):
         return None
     moved: dict[Access, Access] = {}
     for kernel in others:
+        if any(load.index and load.access.buffer == name for load in kernel.loads()):
+            return None
         accesses = [load.access for load in kernel.loads()] + [s.access for s in kernel.stores]
         for access in accesses:
             if access.buffer == name:
@@ -67,27 +81,15 @@ def _redirect(program: Program, copy: Kernel, source: Load) -> Program | None:
                 if images is None:
                     return None
                 moved[access] = substitute_access(target, images)
-    body = tuple(_moved(s, moved) for s in program.body if s is not copy)
-    return program.with_body(body)
+    rest = tuple(s for s in program.body if s is not copy)
+    return program.with_body(map_kernels(rest, lambda kernel: _moved(kernel, moved)))
 
 
-def _moved(statement: Stmt, moved: dict[Access, Access]) -> Stmt:
-    if isinstance(statement, Loop):
-        return replace(statement, body=tuple(_moved(s, moved) for s in statement.body))
+def _moved(kernel: Kernel, moved: dict[Access, Access]) -> Kernel:
+    def load(node: Load) -> Expr | None:
+        there = moved.get(node.access)
+        return None if there is None else replace(node, access=there)
 
-    def leaf(node: Expr) -> Expr | None:
-        if isinstance(node, Load) and node.access in moved:
-            return Load(moved[node.access], node.dtype, node.mask, node.other)
-        return None
-
-    def reduce(r: Reduce) -> Reduce:
-        factor = None if r.factor is None else rewrite(r.factor, leaf)
-        return replace(r, expr=rewrite(r.expr, leaf), factor=factor)
-
-    return replace(
-        statement,
-        reductions=tuple(reduce(r) for r in statement.reductions),
-        stores=tuple(
-            Store(moved.get(s.access, s.access), rewrite(s.value, leaf)) for s in statement.stores
-        ),
-    )
+    changed = map_loads(kernel, load)
+    stores = tuple(Store(moved.get(s.access, s.access), s.value) for s in changed.stores)
+    return replace(changed, stores=stores)

@@ -27,6 +27,8 @@ from ostinato.program.expr import (
     Cast,
     Const,
     Expr,
+    Extent,
+    Index,
     Load,
     Op,
     Reduced,
@@ -34,7 +36,17 @@ from ostinato.program.expr import (
     rewrite,
     walk,
 )
-from ostinato.program.nodes import Kernel, Loop, Program, Reduce, Stmt, Store
+from ostinato.program.nodes import (
+    Kernel,
+    Loop,
+    Program,
+    Reduce,
+    Stmt,
+    Store,
+    bodies,
+    map_loads,
+    with_bodies,
+)
 from ostinato.schedule.affine import (
     Map,
     shift_reduced,
@@ -100,7 +112,7 @@ class _Fuser:
             self._index(key, statement)
 
     def run(self) -> tuple[Stmt, ...]:
-        self._enter_loops()
+        self._enter_bodies()
         for key in sorted(self._statements):
             current = key
             while current in self._statements and (merged := self._join(current)) is not None:
@@ -108,14 +120,19 @@ class _Fuser:
         self._report()
         return tuple(self._statements[key] for key in sorted(self._statements))
 
-    def _enter_loops(self) -> None:
+    def _enter_bodies(self) -> None:
         for key, statement in list(self._statements.items()):
+            if not bodies(statement):
+                continue
+            others = [s for k, s in self._statements.items() if k != key]
+            outside = {name for s in others for name in s.reads()} | self._kept
             if isinstance(statement, Loop):
-                others = [s for k, s in self._statements.items() if k != key]
-                outside = {name for s in others for name in s.reads()} | self._kept
                 outside |= {name for c in statement.carries for name in (c.state, c.next)}
-                inner = _Fuser(self._program, statement.body, self._refusals, outside)
-                self._replace(key, replace(statement, body=inner.run()))
+
+            def inside(body: tuple[Stmt, ...], outside: set[str] = outside) -> tuple[Stmt, ...]:
+                return _Fuser(self._program, body, self._refusals, outside).run()
+
+            self._replace(key, with_bodies(statement, inside))
 
     def _producers(self, key: int) -> Iterator[int]:
         reader = self._statements[key]
@@ -265,7 +282,7 @@ def _bijection(p: Kernel, c: Kernel) -> Map | str:
     images: Map | None = None
     for load in _reads_of(c, names):
         found = solve(stores[load.access.buffer], p.axes, load.access)
-        if found is None or load.mask is not None:
+        if found is None or load.mask is not None or load.index:
             return "the reader's addresses are no map of the writer's points"
         if images is not None and found != images:
             return "the reader needs several values for each of its own"
@@ -319,7 +336,7 @@ def _points_read(p: Kernel, reader: Kernel) -> Size | str:
         return "there would be too many accumulators for the registers"
     total: Size = 0
     for load in loads:
-        if solve(store.access, p.axes, load.access) is None:
+        if load.index or solve(store.access, p.axes, load.access) is None:
             return "the reader's addresses are no map of the writer's points"
         if load.mask is not None and (p.reductions or not _is_free(p)):
             return "the reader pads the values"
@@ -343,7 +360,9 @@ def _is_free(p: Kernel) -> bool:
         return False
     nodes = list(walk(p.stores[0].value))
     return all(
-        isinstance(n, Const | Load | Cast) and not (isinstance(n, Load) and n.mask) for n in nodes
+        isinstance(n, Const | Cast | Index | Extent)
+        or (isinstance(n, Load) and not n.mask and not n.index)
+        for n in nodes
     )
 
 
@@ -361,28 +380,16 @@ def _inlined(p: Kernel, reader: Kernel) -> Kernel:
             value = _masked(value, load)
         replacements[load] = value
 
-    def leaf(node: Expr) -> Expr | None:
-        return replacements.get(node) if isinstance(node, Load) else None
-
-    def reduce(r: Reduce) -> Reduce:
-        factor = None if r.factor is None else rewrite(r.factor, leaf)
-        return replace(r, expr=rewrite(r.expr, leaf), factor=factor)
-
-    return _shared(
-        replace(
-            reader,
-            reductions=tuple(reduce(r) for r in reductions),
-            stores=tuple(Store(s.access, rewrite(s.value, leaf)) for s in reader.stores),
-            sources=tuple(dict.fromkeys(p.sources + reader.sources)),
-        )
-    )
+    sources = tuple(dict.fromkeys(p.sources + reader.sources))
+    joined = replace(reader, reductions=tuple(reductions), sources=sources)
+    return _shared(map_loads(joined, replacements.get))
 
 
 def _masked(value: Expr, load: Load) -> Expr:
     """A free value that must not be touched where the reader's mask is false."""
     assert load.mask is not None and load.other is not None
     if isinstance(value, Load):
-        return Load(value.access, value.dtype, load.mask, load.other)
+        return replace(value, mask=load.mask, other=load.other)
     return Op("select", (load.mask, value, load.other), dtype_of(value))
 
 

@@ -14,25 +14,34 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ostinato.program.dims import Size
-from ostinato.program.expr import Access, Axis, Expr, Index, Load, rewrite, walk
-from ostinato.program.nodes import Buffer, Kernel, Loop, Program, Reduce, Stmt, Store
+from ostinato.program.expr import Access, Axis, Index, walk
+from ostinato.program.nodes import (
+    Branch,
+    Buffer,
+    Kernel,
+    Loop,
+    Program,
+    Require,
+    Stmt,
+    Store,
+    map_kernels,
+    map_loads,
+    statements,
+    with_bodies,
+)
 
 
 def hoist(program: Program) -> Program:
     """Move state-independent kernels of every loop in front of it."""
     buffers = dict(program.buffers)
-    body = _hoist_body(program.body, buffers)
-    return replace(program, buffers=buffers).with_body(body)
+    return replace(program, buffers=buffers).with_body(_hoist_body(program.body, buffers))
 
 
 def _hoist_body(body: tuple[Stmt, ...], buffers: dict[str, Buffer]) -> tuple[Stmt, ...]:
     result: list[Stmt] = []
     for statement in body:
-        if isinstance(statement, Loop):
-            inner = replace(statement, body=_hoist_body(statement.body, buffers))
-            result += _hoist_loop(inner, buffers)
-        else:
-            result.append(statement)
+        inner = with_bodies(statement, lambda inside: _hoist_body(inside, buffers))
+        result += _hoist_loop(inner, buffers) if isinstance(inner, Loop) else [inner]
     return tuple(result)
 
 
@@ -41,12 +50,13 @@ def _hoist_loop(loop: Loop, buffers: dict[str, Buffer]) -> list[Stmt]:
     leaving: list[Kernel] = []
     staying: list[Stmt] = []
     rows: dict[str, Size] = {}
-    local = _written_once(loop)
+    local = written_once(loop)
+    conditions = {s.condition for s in statements(loop.body) if isinstance(s, Branch | Require)}
     for statement in loop.body:
         movable = (
             isinstance(statement, Kernel)
             and not statement.reads() & changing
-            and all(_per_step(store, loop.axis, local) for store in statement.stores)
+            and all(per_step(store, loop.axis, local) for store in statement.stores)
         )
         if not movable:
             changing |= statement.writes()
@@ -54,27 +64,32 @@ def _hoist_loop(loop: Loop, buffers: dict[str, Buffer]) -> list[Stmt]:
             continue
         assert isinstance(statement, Kernel)
         varies = _mentions(statement, loop.axis) or bool(statement.reads() & rows.keys())
+        if varies and (loop.condition is not None or statement.writes() & conditions):
+            # Either how many steps there will be is not known, or the loop's body asks for this
+            # step's value by name: only what never varies can go first.
+            changing |= statement.writes()
+            staying.append(statement)
+            continue
         for store in statement.stores:
             if varies and store.access.stride(loop.axis) == 0:
                 rows[store.access.buffer] = buffers[store.access.buffer].size
-        moved = _with_rows(statement, loop.axis, rows)
-        assert isinstance(moved, Kernel)
+        moved = with_rows(statement, loop.axis, rows)
         leaving.append(replace(moved, axes=(loop.axis, *moved.axes)) if varies else moved)
     if not leaving:
         return [loop]
     for name, size in rows.items():
         buffers[name] = replace(buffers[name], size=size * loop.axis.extent)
-    kept = tuple(_with_rows(statement, loop.axis, rows) for statement in staying)
+    kept = map_kernels(tuple(staying), lambda k: with_rows(k, loop.axis, rows))
     return [*leaving, replace(loop, body=kept)]
 
 
-def _written_once(loop: Loop) -> set[str]:
+def written_once(loop: Loop) -> set[str]:
     """Buffers that a single statement of the body writes."""
     names = [name for statement in loop.body for name in statement.writes()]
     return {name for name in names if names.count(name) == 1}
 
 
-def _per_step(store: Store, axis: Axis, local: set[str]) -> bool:
+def per_step(store: Store, axis: Axis, local: set[str]) -> bool:
     """Whether the store has a place of its own for every step, or can be given one."""
     return store.access.stride(axis) != 0 or store.access.buffer in local
 
@@ -86,10 +101,8 @@ def _mentions(kernel: Kernel, axis: Axis) -> bool:
     return Index(axis) in set(walk(*kernel.expressions()))
 
 
-def _with_rows(statement: Stmt, axis: Axis, rows: dict[str, Size]) -> Stmt:
-    """The statement reading and writing one row per step of the widened buffers."""
-    if isinstance(statement, Loop):
-        return replace(statement, body=tuple(_with_rows(s, axis, rows) for s in statement.body))
+def with_rows(kernel: Kernel, axis: Axis, rows: dict[str, Size]) -> Kernel:
+    """The kernel reading and writing one row per step of the widened buffers."""
 
     def widen(access: Access) -> Access:
         size = rows.get(access.buffer)
@@ -97,17 +110,5 @@ def _with_rows(statement: Stmt, axis: Axis, rows: dict[str, Size]) -> Stmt:
             return access
         return replace(access, terms=(*access.terms, (axis, size)))
 
-    def leaf(node: Expr) -> Expr | None:
-        if isinstance(node, Load) and node.access.buffer in rows:
-            return Load(widen(node.access), node.dtype, node.mask, node.other)
-        return None
-
-    def reduce(r: Reduce) -> Reduce:
-        factor = None if r.factor is None else rewrite(r.factor, leaf)
-        return replace(r, expr=rewrite(r.expr, leaf), factor=factor)
-
-    return replace(
-        statement,
-        reductions=tuple(reduce(r) for r in statement.reductions),
-        stores=tuple(Store(widen(s.access), rewrite(s.value, leaf)) for s in statement.stores),
-    )
+    changed = map_loads(kernel, lambda load: replace(load, access=widen(load.access)))
+    return replace(changed, stores=tuple(Store(widen(s.access), s.value) for s in changed.stores))

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ostinato.program.expr import Access, Axis, Expr, Load, rewrite, walk
-from ostinato.program.nodes import Buffer, Kernel, Loop, Program, Reduce, Stmt
+from ostinato.program.nodes import Buffer, Kernel, Program, Reduce, map_kernels
 
 
 @dataclass(frozen=True)
@@ -33,23 +33,18 @@ def pack(program: Program) -> Program:
     """Repack the constant operands of every tiled reduction."""
     buffers = dict(program.buffers)
     constants = dict(program.constants)
-    body = tuple(_statement(s, buffers, constants) for s in program.body)
+
+    def change(kernel: Kernel) -> Kernel:
+        for number, panel in enumerate(panels(kernel, buffers)):
+            name = f"packed.{kernel.name}.{number}"
+            data = _packed(panel, kernel, constants)
+            buffers[name] = Buffer(name, panel.loads[0].dtype, data.size, "constant", padded=True)
+            constants[name] = data.reshape(-1)
+            kernel = _reading(kernel, panel, name)
+        return kernel
+
+    body = map_kernels(program.body, change)
     return replace(program, buffers=buffers, constants=constants).with_body(body)
-
-
-def _statement(
-    statement: Stmt, buffers: dict[str, Buffer], constants: dict[str, np.ndarray]
-) -> Stmt:
-    if isinstance(statement, Loop):
-        body = tuple(_statement(s, buffers, constants) for s in statement.body)
-        return replace(statement, body=body)
-    for number, panel in enumerate(panels(statement, buffers)):
-        name = f"packed.{statement.name}.{number}"
-        data = _packed(panel, statement, constants)
-        buffers[name] = Buffer(name, panel.loads[0].dtype, data.size, "constant", padded=True)
-        constants[name] = data.reshape(-1)
-        statement = _reading(statement, panel, name)
-    return statement
 
 
 def panels(kernel: Kernel, buffers: dict[str, Buffer]) -> list[Panel]:
@@ -67,6 +62,7 @@ def panels(kernel: Kernel, buffers: dict[str, Buffer]) -> list[Panel]:
             if (
                 tile.lane in axes
                 and node.mask is None
+                and not node.index
                 and set(axes) <= allowed
                 and all(isinstance(axis.extent, int) for axis in (*axes, *reduce.axes))
             ):

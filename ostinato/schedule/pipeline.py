@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from ostinato.program.nodes import Program
 from ostinato.schedule.arena import Arena, plan
 from ostinato.schedule.collapse import collapse
+from ostinato.schedule.dead import drop_dead
 from ostinato.schedule.elide import elide_copies
 from ostinato.schedule.fuse import Refusal, fuse
 from ostinato.schedule.hoist import hoist
 from ostinato.schedule.pack import pack
+from ostinato.schedule.sink import sink
 from ostinato.schedule.tile import Registers, tile
 
 
@@ -24,7 +26,9 @@ class SchedulePass:
 
 
 SCHEDULE_PASSES: tuple[SchedulePass, ...] = (
+    SchedulePass("drop_dead", "Results that nothing depends on are not computed."),
     SchedulePass("hoist", "Work that does not depend on a loop's state leaves the loop."),
+    SchedulePass("sink", "Products that only read what steps computed run after the loop."),
     SchedulePass("fuse", "Kernels join their readers; intermediate values stay in registers."),
     SchedulePass(
         "elide_copies", "A value that is only copied elsewhere is written there directly."
@@ -47,8 +51,12 @@ class Scheduled:
 def schedule(program: Program, registers: Registers, disable: Collection[str] = ()) -> Scheduled:
     """Run all scheduling passes but those named in `disable`. Every choice gives the same bits."""
     refusals: list[Refusal] = []
+    if "drop_dead" not in disable:
+        program = drop_dead(program)
     if "hoist" not in disable:
         program = hoist(program)
+    if "sink" not in disable:
+        program = sink(program)
     if "fuse" not in disable:
         program = fuse(program, refusals)
     if "elide_copies" not in disable:

@@ -7,7 +7,7 @@ from typing import Any
 
 from ostinato.program.dims import Size, evaluate, product, symbols
 from ostinato.program.expr import ITEM_BYTES, Op, walk
-from ostinato.program.nodes import Kernel, Loop, Program, Stmt
+from ostinato.program.nodes import Kernel, Loop, Program, Stmt, bodies
 
 
 def report_kernels(program: Program) -> list[dict[str, Any]]:
@@ -22,10 +22,10 @@ def report_kernels(program: Program) -> list[dict[str, Any]]:
 
 def _walk(body: tuple[Stmt, ...], loop: Loop | None) -> Iterator[tuple[Kernel, Loop | None]]:
     for statement in body:
-        if isinstance(statement, Loop):
-            yield from _walk(statement.body, statement)
-        else:
+        if isinstance(statement, Kernel):
             yield statement, loop
+        for inner in bodies(statement):
+            yield from _walk(inner, statement if isinstance(statement, Loop) else loop)
 
 
 def _record(program: Program, kernel: Kernel, loop: Loop | None) -> dict[str, Any]:

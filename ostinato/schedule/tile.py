@@ -18,7 +18,7 @@ from ostinato.program.expr import (
     op,
     walk,
 )
-from ostinato.program.nodes import Kernel, Loop, Program, Stmt, Tile
+from ostinato.program.nodes import Kernel, Program, Tile, map_kernels
 from ostinato.schedule.affine import (
     Affine,
     size_expr,
@@ -47,13 +47,7 @@ ROW_CHOICES = (1, 2, 3, 4, 5, 6, 8, 10, 12)
 
 def tile(program: Program, registers: Registers) -> Program:
     """Give every kernel a `Tile`, padding the axis of the lanes to whole vectors."""
-    return program.with_body(tuple(_statement(s, registers) for s in program.body))
-
-
-def _statement(statement: Stmt, registers: Registers) -> Stmt:
-    if isinstance(statement, Loop):
-        return replace(statement, body=tuple(_statement(s, registers) for s in statement.body))
-    return tile_kernel(statement, registers)
+    return program.with_body(map_kernels(program.body, lambda k: tile_kernel(k, registers)))
 
 
 def tile_kernel(kernel: Kernel, registers: Registers) -> Kernel:

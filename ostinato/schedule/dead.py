@@ -1,0 +1,56 @@
+"""Kernels whose results nobody reads, and states that only keep themselves alive, are dropped."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ostinato.program.nodes import (
+    Branch,
+    Kernel,
+    Loop,
+    Program,
+    Require,
+    Stmt,
+    bodies,
+    statements,
+    with_bodies,
+)
+
+
+def drop_dead(program: Program) -> Program:
+    """Keep only what the outputs and the course of the program depend on."""
+    live = {output.buffer for output in program.outputs}
+    before = -1
+    while len(live) != before:
+        before = len(live)
+        for statement in statements(program.body):
+            live |= _needs(statement, live)
+    return program.with_body(_kept(program.body, live))
+
+
+def _needs(statement: Stmt, live: set[str]) -> set[str]:
+    """The buffers that a statement needs, given those that are needed of it."""
+    if isinstance(statement, Kernel):
+        return statement.reads() if statement.writes() & live else set()
+    if isinstance(statement, Branch | Require):
+        return {statement.condition}
+    pairs = [{c.state, c.next} for c in statement.carries]
+    needed = set() if statement.condition is None else {statement.condition}
+    return needed.union(*(pair for pair in pairs if pair & (live | needed)))
+
+
+def _kept(body: tuple[Stmt, ...], live: set[str]) -> tuple[Stmt, ...]:
+    result: list[Stmt] = []
+    for statement in body:
+        if isinstance(statement, Kernel):
+            if statement.writes() & live:
+                stores = tuple(s for s in statement.stores if s.access.buffer in live)
+                result.append(replace(statement, stores=stores))
+            continue
+        inner = with_bodies(statement, lambda inside: _kept(inside, live))
+        if isinstance(inner, Loop):
+            carries = tuple(c for c in inner.carries if c.state in live)
+            inner = replace(inner, carries=carries)
+        if not bodies(inner) or any(bodies(inner)):
+            result.append(inner)
+    return tuple(result)

@@ -1,0 +1,112 @@
+"""Products that only read what steps have computed run after the loop, for all steps at once.
+
+    for t: s = g(s); y[t] = s . W            for t: s = g(s); S[t] = s
+                                       =>    for all t: y[t] = S[t] . W
+
+The mirror image of `hoist`: a reduction whose results no later step and no condition of the loop
+needs is taken out behind it, with all that follows from it, and the values it reads are kept for
+every step. Pointwise work stays: it is cheaper where its operands still are in registers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ostinato.program.dims import Size
+from ostinato.program.nodes import (
+    Branch,
+    Buffer,
+    Kernel,
+    Loop,
+    Program,
+    Require,
+    Stmt,
+    map_kernels,
+    statements,
+    with_bodies,
+)
+from ostinato.schedule.hoist import per_step, with_rows, written_once
+
+
+def sink(program: Program) -> Program:
+    """Move reductions on the outputs of every loop behind it."""
+    buffers = dict(program.buffers)
+    return replace(program, buffers=buffers).with_body(_sink_body(program.body, buffers))
+
+
+def _sink_body(body: tuple[Stmt, ...], buffers: dict[str, Buffer]) -> tuple[Stmt, ...]:
+    result: list[Stmt] = []
+    for statement in body:
+        inner = with_bodies(statement, lambda inside: _sink_body(inside, buffers))
+        result += _sink_loop(inner, buffers) if isinstance(inner, Loop) else [inner]
+    return tuple(result)
+
+
+def _sink_loop(loop: Loop, buffers: dict[str, Buffer]) -> list[Stmt]:
+    leaving = _following(_movable(loop))
+    if loop.condition is not None or not leaving:
+        return [loop]
+    staying = tuple(s for s in loop.body if s not in leaving)
+    inside = set().union(*(s.writes() for s in staying)) if staying else set()
+    made = set().union(*(s.writes() for s in leaving))
+    rows: dict[str, Size] = {}
+    for kernel in leaving:
+        for name in (kernel.reads() & inside) | (kernel.writes() & made):
+            if not _has_rows(loop, name):
+                rows[name] = buffers[name].size
+    for name, size in rows.items():
+        buffers[name] = replace(buffers[name], size=size * loop.axis.extent)
+    kept = map_kernels(staying, lambda k: with_rows(k, loop.axis, rows))
+    behind = [with_rows(kernel, loop.axis, rows) for kernel in leaving]
+    return [
+        replace(loop, body=kept),
+        *(replace(kernel, axes=(loop.axis, *kernel.axes)) for kernel in behind),
+    ]
+
+
+def _has_rows(loop: Loop, name: str) -> bool:
+    """Whether every store to the buffer has a place of its own for each step already."""
+    return all(
+        store.access.stride(loop.axis) != 0
+        for statement in statements(loop.body)
+        if isinstance(statement, Kernel)
+        for store in statement.stores
+        if store.access.buffer == name
+    )
+
+
+def _movable(loop: Loop) -> list[Kernel]:
+    """Kernels of the body whose results only such kernels, or nobody inside, read."""
+    carried = {name for c in loop.carries for name in (c.state, c.next)}
+    local = written_once(loop)
+    conditions = {s.condition for s in statements(loop.body) if isinstance(s, Branch | Require)}
+    inner = [s for s in loop.body if not isinstance(s, Kernel)]
+    needed = carried | conditions | set().union(*(s.reads() | s.writes() for s in inner))
+    movable: list[Kernel] = []
+    for statement in reversed(loop.body):
+        if not isinstance(statement, Kernel):
+            continue
+        free = not (statement.reads() & carried) and not (statement.writes() & needed)
+        kept = statement.reads() <= local | _outside(loop)
+        if free and kept and all(per_step(s, loop.axis, local) for s in statement.stores):
+            movable.append(statement)
+        else:
+            needed |= statement.reads()
+    return movable[::-1]
+
+
+def _outside(loop: Loop) -> set[str]:
+    """Buffers that the loop reads and does not write."""
+    return loop.reads() - loop.writes()
+
+
+def _following(movable: list[Kernel]) -> list[Kernel]:
+    """The products among these kernels, and the kernels that use their results."""
+    results: set[str] = set()
+    leaving: list[Kernel] = []
+    for kernel in movable:
+        product = any(reduce.factor is not None for reduce in kernel.reductions)
+        if product or kernel.reads() & results:
+            leaving.append(kernel)
+            results |= kernel.writes()
+    return leaving
