@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -17,7 +19,17 @@ from ostinato.program.expr import (
     op,
 )
 from ostinato.program.interpreter import run
-from ostinato.program.nodes import Carry, Check, Kernel, Loop, Reduce
+from ostinato.program.nodes import (
+    Branch,
+    Buffer,
+    Carry,
+    Check,
+    Kernel,
+    Loop,
+    Reduce,
+    Require,
+)
+from ostinato.program.verify import verify
 from tests.program.programs import at, gru, pointwise, program, reduction, store
 
 F = np.float32
@@ -199,6 +211,72 @@ def test_runs_are_independent():
     first = run(p, feeds)
     np.testing.assert_array_equal(run(p, feeds)["y"], first["y"])
     np.testing.assert_array_equal(feeds["h0"], np.ones(4))
+
+
+def bools(p, *names):
+    """The program with more arena buffers, of one bool each."""
+    extra = {name: Buffer(name, "bool", 1, "arena") for name in names}
+    return replace(p, buffers={**p.buffers, **extra})
+
+
+def test_branch():
+    positive = op("gt", at("x"), constant(0.0, "float32"))
+    test = Kernel("test", (), (), (store("c", positive),))
+    keep = Kernel("keep", (), (), (store("y", at("x")),))
+    negate = Kernel("negate", (), (), (store("y", op("neg", at("x"))),))
+    p = program({"x": ()}, {"y": ()}, (test, Branch("c", (keep,), (negate,))))
+    p = bools(p, "c")
+    verify(p)
+    assert run(p, {"x": np.array(2, F)})["y"] == 2
+    assert run(p, {"x": np.array(-3, F)})["y"] == 3
+
+
+def test_require():
+    positive = op("gt", at("x"), constant(0.0, "float32"))
+    test = Kernel("test", (), (), (store("c", positive),))
+    copy = Kernel("copy", (), (), (store("y", at("x")),))
+    p = bools(program({"x": ()}, {"y": ()}, (test, Require("c", "x must be positive"), copy)), "c")
+    verify(p)
+    assert run(p, {"x": np.array(2, F)})["y"] == 2
+    with pytest.raises(RunError, match="x must be positive"):
+        run(p, {"x": np.array(0, F)})
+
+
+def doubling(limit: float):
+    """Doubles x until it is at least `limit`, at most ten times."""
+    below = op("lt", at("x"), constant(limit, "float32"))
+    begin = Kernel("begin", (), (), (store("h", at("x")), store("go", below)))
+    double = op("add", at("h"), at("h"))
+    more = op("lt", double, constant(limit, "float32"))
+    step = Kernel("step", (), (), (store("g", double), store("on", more)))
+    loop = Loop(Axis("t", 10), (Carry("h", "g"), Carry("go", "on")), (step,), "go")
+    end = Kernel("end", (), (), (store("y", at("h")),))
+    p = program({"x": ()}, {"y": ()}, (begin, loop, end), arena={"h": 1, "g": 1})
+    return bools(p, "go", "on")
+
+
+@pytest.mark.parametrize(("x", "expected"), [(1, 128), (3, 192), (100, 100), (0.001, 1.024)])
+def test_loop_with_a_condition(x, expected):
+    p = doubling(100)
+    verify(p)
+    assert run(p, {"x": np.array(x, F)})["y"] == F(expected)
+
+
+def gather(index):
+    i = Axis("i", 3)
+    load = Load(Access("x", 0, ()), "float32", index=((at("n", (i, 1), dtype="int64"), 1),))
+    kernel = Kernel("k", (i,), (), (store("y", load, (i, 1)),))
+    p = program({"x": (4,)}, {"y": (3,)}, (kernel,), {"n": np.int64(index)})
+    verify(p)
+    return run(p, {"x": F([10, 11, 12, 13])})["y"]
+
+
+def test_computed_positions():
+    np.testing.assert_array_equal(gather([3, 0, 0]), [13, 10, 10])
+    with pytest.raises(RunError, match="buffer 'x': element 4 of 4 is out of bounds"):
+        gather([0, 4, 1])
+    with pytest.raises(RunError, match="buffer 'x': element -1 of 4 is out of bounds"):
+        gather([0, -1, 1])
 
 
 # What is not allowed

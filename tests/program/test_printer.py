@@ -15,7 +15,7 @@ from ostinato.program.expr import (
     constant,
     op,
 )
-from ostinato.program.nodes import Check, Kernel, Reduce
+from ostinato.program.nodes import Branch, Carry, Check, Kernel, Loop, Reduce, Require
 from ostinato.program.printer import kernel_text, text
 from tests.program.programs import at, gru, program, store
 
@@ -100,6 +100,29 @@ def test_reductions_and_guard():
         "  r1 = max k < T: x[i + 8*k]\n"
         "  y[i] = r0 + r1\n"
     )
+
+
+def test_control_flow():
+    copy = Kernel("k", (), (), (store("y", X),))
+    loop = Loop(Axis("t", 3), (Carry("go", "on"),), (copy,), "go")
+    p = program({"x": ()}, {"y": ()}, (Branch("c", (loop,), (copy,)), Require("c", "must hold")))
+    assert text(p).endswith(
+        "if c\n"
+        "  loop t < 3 while go carry go <-> on\n"
+        "    kernel k []\n"
+        "      y[0] = x[0]\n"
+        "else\n"
+        "  kernel k []\n"
+        "    y[0] = x[0]\n"
+        "require c: must hold\n"
+    )
+
+
+def test_computed_positions():
+    i = Axis("i", 3)
+    row = op("add", Index(i), at("n", (i, 1), dtype="int64"))
+    load = Load(Access("x", 0, ((i, 1),)), "float32", index=((row, 8), (Index(i), 1)))
+    assert show(load) == "  y[0] = x[i + 8*(i + n[i]) + i]"
 
 
 def test_checks():

@@ -23,7 +23,18 @@ from ostinato.program.expr import (
     op,
 )
 from ostinato.program.functions import NAMES
-from ostinato.program.nodes import Buffer, Carry, Check, Interface, Kernel, Loop, Program, Reduce
+from ostinato.program.nodes import (
+    Branch,
+    Buffer,
+    Carry,
+    Check,
+    Interface,
+    Kernel,
+    Loop,
+    Program,
+    Reduce,
+    Require,
+)
 from ostinato.program.verify import ARITY, ProgramError, verify
 from tests.program.programs import at, gru, pointwise, program, reduction, store
 
@@ -254,6 +265,40 @@ def test_carries():
     assert (
         "buffer 'g' is carried more than once"
         in problems(loop(Carry("h", "g"), extra=(Carry("y", "g"),)))[0]
+    )
+
+
+def test_conditions():
+    assert "branch: condition 'q' is no buffer of one bool" in problems(
+        change(body=(Branch("q", (), ()),))
+    )
+    assert "requirement: condition 'x' is no buffer of one bool" in problems(
+        change(body=(Require("x", "no"),))
+    )
+    p = loop(Carry("h", "g"))
+    begin, steps = p.body
+    p = replace(p, buffers={**p.buffers, "go": Buffer("go", "bool", 1, "arena")})
+    assert "loop t: condition 'go' is not carried" in only(
+        replace(p, body=(begin, replace(steps, condition="go")))
+    )
+
+
+def test_statements_of_a_branch_are_verified():
+    c = {"c": Buffer("c", "bool", 1, "arena")}
+    p = single(Branch("c", (kernel(at("q", (ROW, 1))),), (kernel(Index(ROW)),)))
+    assert len(problems(replace(p, buffers={**p.buffers, **c}))) == 2
+
+
+def test_computed_positions():
+    access = Access("x", 0, ())
+    assert "a computed index is float32, not int64" in only(
+        single(kernel(Load(access, F32, index=((X, 1),))))
+    )
+    assert "uses 'U', which is no symbol" in only(
+        single(kernel(Load(access, F32, index=((Index(ROW), symbol("U")),))))
+    )
+    assert "axis k < 4 is not in scope" in only(
+        single(kernel(Load(access, F32, index=((Index(K), 1),))))
     )
 
 
