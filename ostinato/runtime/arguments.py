@@ -139,6 +139,8 @@ def as_buffer(kind: str, argument: Argument, value: object) -> Array:
 
 def in_place(array: Array) -> Array:
     """`array`, or a copy when compiled code cannot read its memory as it is."""
+    if array.dtype.byteorder == "<":  # this machine's order, but buffers would spell it out
+        array = array.view(array.dtype.newbyteorder("="))
     if array.flags.c_contiguous and array.flags.aligned:
         return array
     require_memory(array.nbytes)

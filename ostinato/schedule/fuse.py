@@ -279,6 +279,8 @@ def _bijection(p: Kernel, c: Kernel) -> Map | str:
     if len(p.reductions) + len(c.reductions) > MAX_REDUCTIONS:
         return "there would be too many accumulators for the registers"
     stores = {s.access.buffer: s.access for s in p.stores}
+    if len(stores) < len(p.stores):
+        return "the result is written in parts"
     images: Map | None = None
     for load in _reads_of(c, names):
         found = solve(stores[load.access.buffer], p.axes, load.access)
@@ -303,11 +305,12 @@ def _axes_of(images: Map) -> Iterator[Axis]:
 
 def _merged(p: Kernel, c: Kernel, images: Map, dead: set[str]) -> Kernel:
     stores = [substitute_store(s, images) for s in p.stores]
-    values = {s.access: s.value for s in stores}
+    # All loads of a buffer have the same images, however their addresses are written.
+    values = {s.access.buffer: s.value for s in stores}
     shift = len(p.reductions)
 
     def leaf(node: Expr) -> Expr | None:
-        return values.get(node.access) if isinstance(node, Load) else None
+        return values.get(node.access.buffer) if isinstance(node, Load) else None
 
     own = tuple(Store(s.access, rewrite(shift_reduced(s.value, shift), leaf)) for s in c.stores)
     kept = tuple(s for s in stores if s.access.buffer not in dead)
