@@ -45,6 +45,7 @@ def module_text(program: Program, arena: Arena, blob: ConstantBlob, target: Targ
     functions = [
         KernelEmitter(kernel, program.buffers, program.symbols, declarations).text()
         for kernel in program.kernels()
+        if not is_empty(kernel)
     ]
     entry = _Entry(program, arena, blob, declarations).text()
     layout = _layout(program, arena, declarations)
@@ -60,6 +61,11 @@ def module_text(program: Program, arena: Arena, blob: ConstantBlob, target: Targ
         attributes,
     ]
     return "\n".join(parts) + "\n"
+
+
+def is_empty(kernel: Kernel) -> bool:
+    """Whether the kernel has no points, whatever the run-time dimensions are."""
+    return any(axis.extent == 0 for axis in kernel.axes)
 
 
 def messages(program: Program) -> list[str]:
@@ -114,6 +120,8 @@ class _Entry:
 
     def _statements(self, body: tuple[Stmt, ...]) -> None:
         for statement in body:
+            if isinstance(statement, Kernel) and is_empty(statement):
+                continue
             if isinstance(statement, Kernel):
                 self._call(signature(statement))
             elif isinstance(statement, Loop):

@@ -64,6 +64,8 @@ def _reduced(kernel: Kernel) -> Kernel:
     indexed = _indexed(kernel)
     reductions = list(kernel.reductions)
     for position, reduce in enumerate(reductions):
+        if reduce.chains > 1:
+            continue  # which chain an element belongs to depends on its place on the last axis
         accesses = [node.access for node in walk(*reduce.operands) if hasattr(node, "access")]
         while (pair := _mergeable(reduce.axes, accesses, indexed)) is not None:
             outer, inner = pair

@@ -30,7 +30,8 @@ from ostinato.schedule.affine import solve, substitute_access
 
 def elide_copies(program: Program) -> Program:
     """Remove copies of arena buffers whose other accesses can all be redirected."""
-    for kernel in [s for s in program.body if isinstance(s, Kernel)]:
+    for name in [s.name for s in program.body if isinstance(s, Kernel)]:
+        kernel = next(s for s in program.body if isinstance(s, Kernel) and s.name == name)
         source = _copied(program, kernel)
         if source is None:
             continue

@@ -46,7 +46,8 @@ def _hoist_body(body: tuple[Stmt, ...], buffers: dict[str, Buffer]) -> tuple[Stm
 
 
 def _hoist_loop(loop: Loop, buffers: dict[str, Buffer]) -> list[Stmt]:
-    changing = {name for c in loop.carries for name in (c.state, c.next)}
+    carried = {name for c in loop.carries for name in (c.state, c.next)}
+    changing = set(carried)
     leaving: list[Kernel] = []
     staying: list[Stmt] = []
     rows: dict[str, Size] = {}
@@ -56,6 +57,7 @@ def _hoist_loop(loop: Loop, buffers: dict[str, Buffer]) -> list[Stmt]:
         movable = (
             isinstance(statement, Kernel)
             and not statement.reads() & changing
+            and not statement.writes() & carried
             and all(per_step(store, loop.axis, local) for store in statement.stores)
         )
         if not movable:

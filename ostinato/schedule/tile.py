@@ -172,7 +172,7 @@ def _split(kernel: Kernel, lane: Axis, shape: Tile) -> Kernel:
     if extent == group:
         return replace(kernel, tile=replace(shape, lane=lane))
     inner = Axis(f"{lane.name}v", group)
-    exact = isinstance(extent, int) and extent % group == 0
+    exact = isinstance(extent, int) and extent > 0 and extent % group == 0
     limit = None if exact else extent
     if isinstance(extent, int) and extent < group:
         return _padded(kernel, lane, inner, replace(shape, lane=inner, limit=limit))
