@@ -23,10 +23,12 @@ class FallbackNode:
     def __init__(self, stage: FallbackStage) -> None:
         from onnx.reference import ReferenceEvaluator
 
+        from ostinato.reference import KERNELS
+
         self.stage = stage
         self._names = [argument.name for argument in stage.inputs]
         try:
-            self._evaluator = ReferenceEvaluator(_one_node_model(stage))
+            self._evaluator = ReferenceEvaluator(_one_node_model(stage), new_ops=KERNELS)
         except Exception as error:
             reason = f"no native kernel and none in onnx.reference ({error})"
             raise UnsupportedError(stage.name, stage.op, reason) from error
@@ -41,11 +43,18 @@ class FallbackNode:
         except Exception as error:
             message = f"node {self.stage.name!r} ({self.stage.op}): {error or type(error).__name__}"
             raise RunError(message) from error
-        outputs = {}
-        for argument, result in zip(self.stage.outputs, results, strict=True):
-            is_scalar = argument.is_tensor and isinstance(result, np.generic)
-            outputs[argument.name] = np.asarray(result) if is_scalar else result
-        return outputs
+        return {
+            argument.name: _plain(argument, result)
+            for argument, result in zip(self.stage.outputs, results, strict=True)
+        }
+
+
+def _plain(argument: Argument, value: Any) -> Any:
+    """What a kernel returned as an array if it is a tensor; strings are objects."""
+    if not argument.is_tensor:
+        return value
+    array = np.asarray(value)
+    return array.astype(object) if array.dtype.kind in "TU" else array
 
 
 def _one_node_model(stage: FallbackStage) -> Any:

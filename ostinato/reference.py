@@ -1,0 +1,173 @@
+"""Kernels for what `onnx.reference` lacks or computes in another way than the documents of ONNX.
+
+What `onnx.reference` 1.23 does instead:
+
+* Scan: axis 0 and forward only, no sequences of length 0, nothing of opset 8;
+* Loop: an absent condition counts as false, scalars are stacked to a column, vectors end to end,
+  and a loop of no steps has no outputs to stack;
+* If: a branch may not return an empty optional;
+* Optional: wraps the value in a list, an absent one as well, so that none is ever empty;
+* Identity: of an empty optional it is an error;
+* Scatter, the old name of ScatterElements: is missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from onnx.reference.op_run import OpRun
+from onnx.reference.ops.op_scatter_elements import scatter_elements
+
+Array = np.ndarray[Any, Any]
+Values = list[Any]
+
+
+class _Kernel(OpRun):  # type: ignore[misc]
+    op_domain = ""
+
+    def _check_and_fix_outputs(self, res: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The outputs as they are: an empty optional is None, which the base class refuses."""
+        return res
+
+
+class _Control(_Kernel):
+    """An operator with bodies that read values of the graph around it."""
+
+    def need_context(self) -> bool:
+        return True
+
+    def _step(self, body: Any, context: Mapping[str, Any] | None, inputs: Sequence[Any]) -> Values:
+        """The outputs of a body for the values of its inputs."""
+        feeds = {**(context or {}), **dict(zip(body.input_names, inputs, strict=True))}
+        results: Values = body.run(None, feeds)
+        return [np.asarray(r) if isinstance(r, np.generic) else r for r in results]
+
+
+class If(_Control):
+    """Runs one of two branches."""
+
+    def _run(self, condition: Array, context: Any = None, **_: Any) -> tuple[Any, ...]:
+        if condition.size != 1:
+            raise ValueError(f"the condition has the shape {list(condition.shape)}, not one element")
+        return tuple(self._step(self.then_branch if condition else self.else_branch, context, ()))
+
+
+class Loop(_Control):
+    """Runs its body until the trip count is reached or a condition is false."""
+
+    def _run(
+        self,
+        trip_count: Array | None = None,
+        condition: Array | None = None,
+        *states: Any,
+        context: Any = None,
+        **_: Any,
+    ) -> tuple[Any, ...]:
+        limit = None if trip_count is None else int(np.asarray(trip_count).item())
+        going = np.array(True) if condition is None else np.asarray(condition).reshape(())
+        # An absent last state is not among the arguments.
+        count = len(self.body.input_names) - 2
+        carried = [*states, *[None] * (count - len(states))]
+        initial = going, list(carried)
+        collected: list[Values] = [[] for _ in self.body.output_names[1 + count :]]
+        step = 0
+        while going and (limit is None or step < limit):
+            inputs = [np.array(step, np.int64), going, *carried]
+            going, *results = self._step(self.body, context, inputs)
+            going = np.asarray(going).reshape(())
+            carried = results[:count]
+            for rows, row in zip(collected, results[count:], strict=True):
+                rows.append(row)
+            step += 1
+        if step == 0 and collected:
+            # One step of the body tells which shape the missing rows have.
+            inputs = [np.array(0, np.int64), initial[0], *initial[1]]
+            rows = self._step(self.body, context, inputs)[1 + count :]
+            stacked = [np.empty((0, *row.shape), row.dtype) for row in rows]
+        else:
+            stacked = [np.stack(rows) for rows in collected]
+        return (*carried, *stacked)
+
+
+class Scan(_Control):
+    """Runs its body once per element of an axis of every scanned input."""
+
+    def _run(self, *inputs: Any, context: Any = None, **_: Any) -> tuple[Any, ...]:
+        if self.run_params["opsets"][""] < 9:
+            return self._batch(*inputs, context=context)
+        count = self.num_scan_inputs
+        states, scanned = list(inputs[:-count]), inputs[-count:]
+        axes = self.scan_input_axes or [0] * count
+        backward = self.scan_input_directions or [0] * count
+        moved = [np.moveaxis(x, axis, 0) for x, axis in zip(scanned, axes, strict=True)]
+        moved = [x[::-1] if back else x for x, back in zip(moved, backward, strict=True)]
+        states, stacked = self._scan(context, states, moved)
+        axes = self.scan_output_axes or [0] * len(stacked)
+        backward = self.scan_output_directions or [0] * len(stacked)
+        stacked = [y[::-1] if back else y for y, back in zip(stacked, backward, strict=True)]
+        outputs = [np.moveaxis(y, 0, axis) for y, axis in zip(stacked, axes, strict=True)]
+        return (*states, *outputs)
+
+    def _batch(self, lengths: Array | None, *inputs: Any, context: Any) -> tuple[Any, ...]:
+        """Version 8: a batch axis in front of all values, and a length for each member.
+
+        Scan outputs of a member end with zeros after its length.
+        """
+        count = self.num_scan_inputs
+        states, scanned = inputs[:-count], inputs[-count:]
+        longest = scanned[0].shape[1]
+        backward = getattr(self, "directions", None) or [0] * count
+        members = []
+        for i in range(scanned[0].shape[0]):
+            length = longest if lengths is None else int(lengths[i])
+            own = [x[i, :length] for x in scanned]
+            own = [x[::-1] if back else x for x, back in zip(own, backward, strict=True)]
+            final, stacked = self._scan(context, [s[i] for s in states], own)
+            padding = [np.zeros((longest - length, *y.shape[1:]), y.dtype) for y in stacked]
+            padded = [np.concatenate(pair) for pair in zip(stacked, padding, strict=True)]
+            members.append([*final, *padded])
+        return tuple(np.stack(values) for values in zip(*members, strict=True))
+
+    def _scan(
+        self, context: Any, states: Values, scanned: Sequence[Array]
+    ) -> tuple[Values, list[Array]]:
+        """Final states, and the stacked outputs of all steps along axis 0 of `scanned`."""
+        (length,) = {len(x) for x in scanned}
+        collected: list[Values] = [[] for _ in self.body.output_names[len(states) :]]
+        for t in range(length):
+            results = self._step(self.body, context, [*states, *(np.asarray(x[t]) for x in scanned)])
+            for rows, row in zip(collected, results[len(states) :], strict=True):
+                rows.append(row)
+            states = results[: len(states)]
+        if length:
+            return states, [np.stack(rows) for rows in collected]
+        # A step on zeros tells which shape the missing rows have.
+        zeros = [np.zeros(x.shape[1:], x.dtype) for x in scanned]
+        rows = self._step(self.body, context, [*states, *zeros])[len(states) :]
+        return states, [np.empty((0, *row.shape), row.dtype) for row in rows]
+
+
+class Optional(_Kernel):
+    """The value itself, or None for an empty optional."""
+
+    def _run(self, value: Any = None, **_: Any) -> tuple[Any]:
+        return (value,)
+
+
+class Identity(_Kernel):
+    """A copy of the value."""
+
+    def _run(self, value: Any) -> tuple[Any]:
+        return (None if value is None else value.copy(),)
+
+
+class Scatter(_Kernel):
+    """Writes updates to the places that indices name along an axis."""
+
+    def _run(self, data: Array, indices: Array, updates: Array, axis: int = 0) -> tuple[Array]:
+        return (scatter_elements(data, indices, updates, axis=axis),)
+
+
+KERNELS: list[type[OpRun]] = [If, Loop, Scan, Optional, Identity, Scatter]
