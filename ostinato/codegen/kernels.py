@@ -14,9 +14,9 @@ from ostinato.program.dims import Size, floordiv
 from ostinato.program.expr import Axis, walk
 from ostinato.program.nodes import Buffer, Kernel, Reduce, Tile, identity
 
-# An innermost loop is unrolled up to this often while its accumulators leave room in the registers.
+# An innermost loop is unrolled to at most this many multiply-adds, and this many copies.
+UNROLL_OPERATIONS = 48
 UNROLL = 4
-UNROLL_ACCUMULATORS = 12
 
 
 @dataclass(frozen=True)
@@ -235,11 +235,9 @@ class KernelEmitter:
         extent = axis.extent
         if rest:
             return self._counted(axis, self._sizes.value(extent), 1, 0, accumulators, rest, step)
-        factor = 1
-        if isinstance(extent, int) and len(accumulators) <= UNROLL_ACCUMULATORS:
-            factor = min(UNROLL, max(extent, 1))
         if not isinstance(extent, int):
             return self._counted(axis, self._sizes.value(extent), 1, 0, accumulators, rest, step)
+        factor = max(1, min(UNROLL, extent, UNROLL_OPERATIONS // len(accumulators)))
         whole = extent - extent % factor
         accumulators = self._counted(axis, integer(whole), factor, 0, accumulators, rest, step)
         with self._x.scope():

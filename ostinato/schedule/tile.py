@@ -42,7 +42,7 @@ TYPICAL_EXTENT = 64
 GATHER_COST = 8
 # A panel of at most this many bytes stays in the first-level cache beside the rows it meets.
 PANEL_BYTES = 40 * 1024
-ROW_CHOICES = (1, 2, 3, 4, 5, 6, 8, 10, 12)
+ROW_CHOICES = (1, 2, 3, 4, 5, 6, 8)
 
 
 def tile(program: Program, registers: Registers) -> Program:
@@ -153,7 +153,7 @@ def _block_shape(
                 continue
             # Vectors are loaded from the panel: from the second-level cache if it is too long.
             panel = largest * vectors * registers.vector_bytes * depth
-            vector_cost = 0.5 if panel <= PANEL_BYTES or row_limit == 1 else 1.5
+            vector_cost = 0.5 if panel <= PANEL_BYTES or row_limit == 1 else 0.75
             loads = largest * vectors * vector_cost + rows * 0.5
             products = largest * vectors * rows
             cycles = max(products / 2, loads, 4.0) + 0.25 * loads
