@@ -1,0 +1,55 @@
+"""Every example runs, is short, and says what it shows."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+EXAMPLES = sorted((REPOSITORY / "examples").glob("*.py"))
+# What an example must print: its last sentence, or a figure that it is about.
+SHOWN = {
+    "compare_onnxruntime": "largest difference",
+    "custom_cell": "in a loop of T steps: hr, gates",
+    "read_report": "every step of the loop reads",
+    "run_time_lengths": "same bits for every length",
+    "streaming": "100 frames, same bits",
+}
+
+
+def test_every_example_is_in_the_table() -> None:
+    assert [path.stem for path in EXAMPLES] == sorted(SHOWN)
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_it_runs(path: Path, tmp_path: Path) -> None:
+    if path.stem == "compare_onnxruntime" and not importlib.util.find_spec("onnxruntime"):
+        pytest.skip("onnxruntime is not installed")
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(REPOSITORY),
+        "XDG_CACHE_HOME": str(tmp_path / "cache"),
+    }
+    result = subprocess.run(
+        [sys.executable, str(path)],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env=environment,
+        timeout=120,
+    )
+    assert result.returncode == 0, result.stderr
+    assert SHOWN[path.stem] in result.stdout
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_it_is_short_and_explained(path: Path) -> None:
+    source = path.read_text()
+    assert len(source.splitlines()) < 40
+    assert len(ast.get_docstring(ast.parse(source)) or "") > 80
