@@ -7,15 +7,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from ostinato.codegen.writer import Value, Writer, float_literal, integer, vector
-from ostinato.program.expr import FLOATS, ITEM_BYTES
+import numpy as np
 
-ELEMENT = {"float32": "float", "float64": "double", "bool": "i1"}
+from ostinato.codegen.writer import Value, Writer, float_literal, integer, vector
+from ostinato.program.expr import FLOATS, HALVES, ITEM_BYTES
+
+# bfloat16 is handled as its bits: not every target has the type.
+ELEMENT = {
+    "float32": "float",
+    "float64": "double",
+    "float16": "half",
+    "bfloat16": "i16",
+    "bool": "i1",
+}
 for _name, _bytes in ITEM_BYTES.items():
     ELEMENT.setdefault(_name, f"i{8 * _bytes}")
 MEMORY = {**ELEMENT, "bool": "i8"}
 
-_SUFFIX = {"float": "f32", "double": "f64"}
+_SUFFIX = {"half": "f16", "float": "f32", "double": "f64"}
 _INTRINSIC_FLOAT = {
     "sqrt": "sqrt",
     "abs": "fabs",
@@ -41,6 +50,11 @@ def literal(value: float | int | bool, dtype: str) -> Value:
     """A constant of a dtype."""
     if dtype in FLOATS:
         return float_literal(float(value), ELEMENT[dtype])
+    if dtype == "float16":
+        return Value(f"0xH{int(np.float16(value).view(np.uint16)):04X}", "half")
+    if dtype == "bfloat16":
+        bits = int(np.float32(value).view(np.uint32))
+        return integer((bits + 0x7FFF + (bits >> 16 & 1)) >> 16, "i16")
     if dtype == "bool":
         return Value("true" if value else "false", "i1")
     return integer(int(value), ELEMENT[dtype])
@@ -150,9 +164,42 @@ class Primitives:
             return one
         return Value(f"splat ({one.type} {one.text})", vector(one.type, lanes))
 
+    def _widen(self, value: Value, source: str, lanes: int) -> Value:
+        """A 16-bit float as float32: exact."""
+        w, single = self._w, vector("float", lanes)
+        if source == "float16":
+            return w.emit(single, f"fpext {value.type} {value.text} to {single}")
+        bits = vector("i32", lanes)
+        wide = w.emit(bits, f"zext {value.type} {value.text} to {bits}")
+        moved = w.binary("shl", wide, self.splat_literal(16, "int32", lanes))
+        return w.emit(single, f"bitcast {bits} {moved.text} to {single}")
+
+    def _narrow(self, value: Value, target: str, lanes: int) -> Value:
+        """float32 as a 16-bit float: to the nearest, ties to even; NaN stays NaN."""
+        w, half = self._w, vector(ELEMENT[target], lanes)
+        if target == "float16":
+            return w.emit(half, f"fptrunc {value.type} {value.text} to {half}")
+        type_ = vector("i32", lanes)
+        bits = w.emit(type_, f"bitcast {value.type} {value.text} to {type_}")
+        sixteen = self.splat_literal(16, "int32", lanes)
+        one = self.splat_literal(1, "int32", lanes)
+        odd = w.binary("and", w.binary("lshr", bits, sixteen), one)
+        bias = w.binary("add", odd, self.splat_literal(0x7FFF, "int32", lanes))
+        rounded = w.binary("add", bits, bias)
+        quiet = w.binary("or", bits, self.splat_literal(0x400000, "int32", lanes))
+        is_nan = w.compare("fcmp", "uno", value, value, lanes)
+        high = w.binary("lshr", w.select(is_nan, quiet, rounded), sixteen)
+        return w.emit(half, f"trunc {type_} {high.text} to {half}")
+
     def cast(self, value: Value, source: str, target: str, lanes: int) -> Value:
         """Conversion between dtypes: floats to integers saturate, NaN becomes 0."""
         w = self._w
+        if source in HALVES:
+            wide = self._widen(value, source, lanes)
+            return wide if target == "float32" else self.cast(wide, "float32", target, lanes)
+        if target in HALVES:
+            single = value if source == "float32" else self.cast(value, source, "float32", lanes)
+            return self._narrow(single, target, lanes)
         if target == "bool":
             zero = self.splat_literal(0, source, lanes)
             if source in FLOATS:

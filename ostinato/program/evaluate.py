@@ -10,11 +10,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
 from ostinato.errors import OstinatoError
-from ostinato.program.expr import FLOATS, Cast, Const, Expr, Op, dtype_of, walk
+from ostinato.program.expr import FLOATS, HALVES, Cast, Const, Expr, Op, dtype_of, walk
 from ostinato.program.functions import expand
 from ostinato.program.fused import fma
 
@@ -48,8 +49,17 @@ def _node(node: Expr, memo: dict[Expr, Array], leaf: Callable[[Expr], Array]) ->
     return np.asarray(OPERATIONS[node.name](*args), node.dtype)
 
 
+def numpy_dtype(name: str) -> np.dtype[Any]:
+    """The NumPy dtype of a dtype; bfloat16 is the one of ml_dtypes."""
+    return np.dtype(ml_dtypes.bfloat16 if name == "bfloat16" else name)
+
+
 def convert(value: Array, dtype: str) -> Array:
     """Number conversion: integers wrap, floats saturate toward zero and NaN becomes 0."""
+    if dtype in HALVES:
+        return value.astype(np.float32).astype(numpy_dtype(dtype))
+    if value.dtype.name in HALVES:
+        return convert(value.astype(np.float32), dtype)
     if dtype == "bool":
         return np.asarray(value != 0)
     if value.dtype.kind != "f" or dtype in FLOATS:

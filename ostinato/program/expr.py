@@ -18,11 +18,15 @@ from weakref import WeakValueDictionary
 from ostinato.program.dims import Size
 
 FLOATS = ("float32", "float64")
+# Kept in memory only: arithmetic happens in float32, between conversions.
+HALVES = ("float16", "bfloat16")
 INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
-DTYPES = (*FLOATS, *INTEGERS, "bool")
+DTYPES = (*FLOATS, *HALVES, *INTEGERS, "bool")
 
 ITEM_BYTES = {
     **{f"{kind}{bits}": bits // 8 for kind in ("int", "uint") for bits in (8, 16, 32, 64)},
+    "float16": 2,
+    "bfloat16": 2,
     "float32": 4,
     "float64": 8,
     "bool": 1,
@@ -140,7 +144,10 @@ class Op(Expr):
 
 @dataclass(frozen=True, eq=False)
 class Cast(Expr):
-    """Conversion between number types: to integers toward zero, to bool as `!= 0`."""
+    """Conversion between number types: to integers toward zero, to bool as `!= 0`.
+
+    From and to 16-bit floats it goes through float32.
+    """
 
     value: Expr
     dtype: str
@@ -162,7 +169,7 @@ def constant(value: Any, dtype: str) -> Const:
     """A literal converted to a Python number of the right kind; float32 values must be exact."""
     if dtype == "bool":
         return Const(bool(value), dtype)
-    return Const(float(value) if dtype in FLOATS else int(value), dtype)
+    return Const(float(value) if dtype in (*FLOATS, *HALVES) else int(value), dtype)
 
 
 def cast(value: Expr, dtype: str) -> Expr:

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from ostinato.errors import InputError, OstinatoError, RunError, ShapeError
 from ostinato.program import dims
 from ostinato.program.dims import Size
-from ostinato.program.evaluate import evaluate
+from ostinato.program.evaluate import evaluate, numpy_dtype
 from ostinato.program.expr import Access, Axis, Expr, Extent, Index, Load, Reduced
 from ostinato.program.nodes import (
     Branch,
@@ -102,7 +102,7 @@ class _Memory:
                 self.data[name] = np.ascontiguousarray(given[name]).reshape(-1)
                 self.written[name] = np.ones(size, bool)
             else:
-                self.data[name] = np.zeros(size, buffer.dtype)
+                self.data[name] = np.zeros(size, numpy_dtype(buffer.dtype))
                 self.written[name] = np.zeros(size, bool)
 
     def size(self, size: Size) -> int:
@@ -223,7 +223,7 @@ class _Points:
         mask, offsets, points = np.broadcast_arrays(
             evaluate(load.mask, self._leaf), offsets, self.points
         )
-        result = np.full(mask.shape, load.other.value, load.dtype)
+        result = np.full(mask.shape, load.other.value, numpy_dtype(load.dtype))
         result[mask] = data[self._checked(load.access, offsets[mask], points[mask])]
         return result
 

@@ -10,10 +10,12 @@ import numpy as np
 from ostinato.errors import OstinatoError
 from ostinato.program import dims, functions
 from ostinato.program.dims import Size
+from ostinato.program.evaluate import numpy_dtype
 from ostinato.program.expr import (
     COMPARISONS,
     DTYPES,
     FLOATS,
+    HALVES,
     INTEGERS,
     ITEM_BYTES,
     Access,
@@ -346,11 +348,11 @@ class _KernelVerifier:
     def _const(self, node: Const) -> Iterator[str]:
         with np.errstate(all="ignore"):
             try:
-                stored = np.asarray(node.value).astype(node.dtype).item()
+                stored = np.asarray(node.value).astype(numpy_dtype(node.dtype)).item()
             except OverflowError:
                 stored = None
         same = stored == node.value or (stored != stored and node.value != node.value)
-        if not same or isinstance(node.value, float) != (node.dtype in FLOATS):
+        if not same or isinstance(node.value, float) != (node.dtype in (*FLOATS, *HALVES)):
             yield f"{self.where}: constant {node.value!r} is not a value of {node.dtype}"
 
     def _op(self, node: Op) -> Iterator[str]:
@@ -372,6 +374,8 @@ def _dtypes_fit(name: str, given: list[str], result: str) -> bool:
         return len(sizes) == 1 and "bool" not in (given[0], result)
     if name == "select":
         return given == ["bool", result, result]
+    if set(given) & set(HALVES):
+        return False
     if len(set(given)) > 1 or result != ("bool" if name in COMPARISONS else given[0]):
         return False
     if name in ONLY_FLOATS:

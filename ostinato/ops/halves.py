@@ -1,0 +1,57 @@
+"""16-bit floats are kept in memory and computed in float32: one rounding for each op's result.
+
+An op that computes sees its float16 and bfloat16 operands as float32, and its float32 results are
+rounded back. Ops that only move elements see them as they are. The conversions are kernels like any
+other and join their neighbours, but the rounding stays where it is: fused or not, the bits agree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import onnx.defs
+
+from ostinato.ops.builder import Builder
+from ostinato.ops.tensor import Tensor, Value
+from ostinato.program.expr import HALVES, cast
+
+# Ops that move or convert elements without computing, and ops whose bodies are lowered node by node.
+MOVES = frozenset(
+    "Identity Dropout Transpose Unsqueeze Squeeze Reshape Flatten Expand Concat Split Slice Gather "
+    "Pad Tile DepthToSpace SpaceToDepth Shape Size Where Cast CastLike Scan Loop If".split()
+)
+
+
+def widened(builder: Builder, values: Sequence[Value | None]) -> list[Value | None]:
+    """The operands with 16-bit floats as float32."""
+    return [v if v is None or v.dtype not in HALVES else _widen(builder, v) for v in values]
+
+
+def _widen(builder: Builder, value: Value) -> Value:
+    if isinstance(value, Tensor) and value.known is not None:
+        return builder.constant(np.asarray(value.known).astype(np.float32))
+    return builder.pointwise(lambda x: cast(x, "float32"), value)
+
+
+def narrowed(
+    builder: Builder,
+    schema: onnx.defs.OpSchema,
+    operands: Sequence[Value | None],
+    results: Sequence[Value],
+) -> list[Value]:
+    """The results, rounded to the 16-bit type of the operands where the schema gives them that."""
+    types: dict[str, str] = {}
+    for position, value in enumerate(operands):
+        if value is not None and value.dtype in HALVES:
+            formal = schema.inputs[min(position, len(schema.inputs) - 1)]
+            types.setdefault(formal.type_str, value.dtype)
+    rounded: list[Value] = []
+    for position, result in enumerate(results):
+        formal = schema.outputs[min(position, len(schema.outputs) - 1)]
+        half = types.get(formal.type_str)
+        if half is None or result.dtype != "float32":
+            rounded.append(result)
+        else:
+            rounded.append(builder.pointwise(lambda x, half=half: cast(x, half), result))
+    return rounded
