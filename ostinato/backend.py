@@ -1,4 +1,4 @@
-"""The `onnx.backend` interface: `import ostinato.backend as backend; backend.run_model(model, [x])`.
+"""The `onnx.backend` interface: `ostinato.backend.run_model(model, [x])`.
 
 `prepare` and the rest are also methods of `OstinatoBackend`, the class that the test suite of ONNX
 (`onnx.backend.test.BackendTest`) takes. Keyword arguments are fields of `ostinato.Options`.
@@ -51,9 +51,7 @@ class OstinatoBackend(Backend):
     """Compiles and runs models behind the interface of `onnx.backend.base.Backend`."""
 
     @classmethod
-    def is_compatible(
-        cls, model: onnx.ModelProto, device: str = "CPU", **kwargs: Any
-    ) -> bool:
+    def is_compatible(cls, model: onnx.ModelProto, device: str = "CPU", **kwargs: Any) -> bool:
         """Whether the model can be compiled: False if it uses something that is refused by name."""
         try:
             cls.prepare(model, device, **kwargs)

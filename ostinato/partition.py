@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -15,13 +15,15 @@ from ostinato.model.graphs import subgraphs
 from ostinato.model.values import constant_array
 from ostinato.ops.builder import Builder
 from ostinato.ops.lowering import Lowerer, Scope
-from ostinato.ops.tensor import Shape, Value
-from ostinato.program.dims import Dim, Size, symbol
+from ostinato.ops.tensor import Shape, Tensor, Value
+from ostinato.program.dims import Dim, Size, symbol, symbols
 from ostinato.program.expr import DTYPES
 from ostinato.program.nodes import Program
+from ostinato.runtime.arguments import numpy_dtype
 from ostinato.runtime.stage import FallbackStage
 
 if TYPE_CHECKING:
+    import onnx
     import onnx_ir as ir
 
 
@@ -115,6 +117,9 @@ class _Partitioner:
         )
         # Values that parts before the current segment have made, and how to declare them.
         self._available: dict[ir.Value, tuple[str, Shape]] = {}
+        # Those of them whose elements are numbers or sizes, and what tells the size of a dimension.
+        self._known: dict[ir.Value, Tensor] = {}
+        self._origins: dict[str, ir.Value] = {}
         self._open()
 
     def _open(self) -> None:
@@ -141,7 +146,12 @@ class _Partitioner:
     def _make_available(self, value: ir.Value) -> None:
         dtype, shape = dtype_of_value(value), shape_of(value)
         if dtype is not None and shape is not None:
-            self._available[value] = (dtype, shape)
+            self._set_available(value, dtype, shape)
+
+    def _set_available(self, value: ir.Value, dtype: str, shape: Shape) -> None:
+        self._available[value] = (dtype, shape)
+        for size in shape:
+            self._origins.setdefault(str(size), value)
 
     def _lower(self, node: ir.Node) -> None:
         mark = self._builder.checkpoint()
@@ -155,8 +165,14 @@ class _Partitioner:
         self._made += [value for value in node.outputs if self._scope.get(value) is not None]
 
     def _declare(self, value: ir.Value) -> None:
-        """Make an outside value an input of the current segment."""
-        if value in self._available and self._scope.get(value) is None:
+        """Let the current segment use an outside value: what is known of it, or an input."""
+        if self._scope.get(value) is not None:
+            return
+        if value in self._known:
+            for name in _symbols(self._known[value]):
+                self._declare(self._origins[name])
+            self._scope[value] = self._known[value]
+        elif value in self._available:
             dtype, shape = self._available[value]
             self._scope[value] = self._builder.input(value.name or "", dtype, shape)
 
@@ -173,10 +189,10 @@ class _Partitioner:
             self._builder.inputs.sort(key=lambda i: order[i.name])
         else:
             for value in self._made:
-                if self._needed_later(value):
+                if self._needed_later(value) and not self._keep_known(value):
                     self._output(value)
             if final:
-                self._keep_constant_outputs()
+                self._keep_constants(self._graph.outputs)
         if self._builder.outputs or single:
             program = self._builder.finish()
             self._result.parts.append(Segment(program))
@@ -187,9 +203,23 @@ class _Partitioner:
             lowered = self._lowerer.value(self._scope, value)
             self._builder.output(value.name or "", lowered)
 
-    def _keep_constant_outputs(self) -> None:
-        for value in self._graph.outputs:
+    def _keep_known(self, value: ir.Value) -> bool:
+        """Remember what is known of a value; returns whether that is all of it, in every run."""
+        lowered = self._scope.get(value)
+        if not isinstance(lowered, Tensor) or lowered.known is None:
+            return False
+        names = _symbols(lowered)
+        if names <= self._origins.keys():
+            self._known[value] = Tensor(lowered.dtype, lowered.shape, None, (), lowered.known)
+        return not names
+
+    def _keep_constants(self, values: Iterable[ir.Value]) -> None:
+        """Give the runtime those of the values that are the same in every run."""
+        for value in values:
             array = constant_array(value)
+            known = self._known.get(value)
+            if array is None and known is not None and not _symbols(known):
+                array = np.asarray(known.known, numpy_dtype(known.dtype))
             if array is not None:
                 self._result.constants[value.name or ""] = array
 
@@ -197,22 +227,17 @@ class _Partitioner:
         lowered = self._scope.get(value)
         assert lowered is not None
         self._builder.output(value.name or "", lowered)
-        self._available[value] = (lowered.dtype, _declared(lowered))
+        self._set_available(value, lowered.dtype, _declared(lowered))
 
     def _needed_later(self, value: ir.Value) -> bool:
         return value.is_graph_output() or any(u.node not in self._done for u in value.uses())
 
     def _fall_back(self, node: ir.Node, refusal: UnsupportedError) -> None:
-        import onnx_ir as ir
-
-        inputs = list(_inputs(node))
-        for value in inputs:
-            array = constant_array(value)
-            if array is not None:
-                self._result.constants[value.name or ""] = array
+        proto, inputs = _closed(node)
+        self._keep_constants(inputs)
         self._result.parts.append(
             FallbackStage(
-                ir.to_proto(node).SerializeToString(),
+                proto.SerializeToString(),
                 tuple(argument(value) for value in inputs),
                 tuple(argument(value) for value in node.outputs if value.name),
                 tuple(self._opsets.items()),
@@ -228,6 +253,57 @@ class _Partitioner:
 def _declared(value: Value) -> Shape:
     """A shape whose run-time sizes are plain names, to be bound anew by the next segment."""
     return tuple(symbol(str(n)) if isinstance(n, Dim) else n for n in value.shape)
+
+
+def _symbols(value: Tensor) -> set[str]:
+    """The run-time dimensions on which the known elements of a value depend."""
+    if value.known is None or value.known.dtype != object:
+        return set()
+    return {name for n in value.known.flat if isinstance(n, Dim) for name in symbols(n)}
+
+
+def _closed(node: ir.Node) -> tuple[onnx.NodeProto, list[ir.Value]]:
+    """The node with a copy of the constants its bodies read in them, and what it reads besides.
+
+    Kernels of `onnx.reference` for operators that are functions see nothing outside of a body.
+    """
+    import onnx_ir as ir
+
+    proto = ir.to_proto(node)
+    direct = set(node.inputs)
+    inputs = list(_inputs(node))
+    constants = [v for v in inputs if v not in direct and constant_array(v) is not None]
+    bodies = {
+        attribute.name: attribute.as_graph()
+        for attribute in node.attributes.values()
+        if attribute.type == ir.AttributeType.GRAPH
+    }
+    for attribute in proto.attribute:
+        if attribute.name in bodies:
+            read = set(_read(bodies[attribute.name]))
+            own = [_constant_node(v) for v in constants if v in read]
+            nodes = [*own, *attribute.g.node]
+            del attribute.g.node[:]
+            attribute.g.node.extend(nodes)
+    return proto, [value for value in inputs if value not in constants]
+
+
+def _constant_node(value: ir.Value) -> onnx.NodeProto:
+    import onnx
+    import onnx_ir as ir
+
+    assert value.const_value is not None
+    tensor = ir.to_proto(value.const_value)
+    return onnx.helper.make_node("Constant", [], [value.name or ""], value=tensor)
+
+
+def _read(body: ir.Graph) -> Iterator[ir.Value | None]:
+    """Every value that a body and those inside it mention."""
+    yield from body.outputs
+    for node in body:
+        yield from node.inputs
+        for inner in subgraphs(node):
+            yield from _read(inner)
 
 
 def _inputs(node: ir.Node) -> Iterator[ir.Value]:

@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
 from onnx.reference.ops.op_scatter_elements import scatter_elements
 
@@ -24,7 +25,7 @@ Array = np.ndarray[Any, Any]
 Values = list[Any]
 
 
-class _Kernel(OpRun):  # type: ignore[misc]
+class _Kernel(OpRun):
     op_domain = ""
 
     def _check_and_fix_outputs(self, res: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -38,24 +39,30 @@ class _Control(_Kernel):
     def need_context(self) -> bool:
         return True
 
-    def _step(self, body: Any, context: Mapping[str, Any] | None, inputs: Sequence[Any]) -> Values:
+    def _step(
+        self, body: ReferenceEvaluator, context: Mapping[str, Any] | None, inputs: Sequence[Any]
+    ) -> Values:
         """The outputs of a body for the values of its inputs."""
         feeds = {**(context or {}), **dict(zip(body.input_names, inputs, strict=True))}
-        results: Values = body.run(None, feeds)
-        return [np.asarray(r) if isinstance(r, np.generic) else r for r in results]
+        return [np.asarray(r) if isinstance(r, np.generic) else r for r in body.run(None, feeds)]
 
 
 class If(_Control):
     """Runs one of two branches."""
 
+    then_branch: ReferenceEvaluator
+    else_branch: ReferenceEvaluator
+
     def _run(self, condition: Array, context: Any = None, **_: Any) -> tuple[Any, ...]:
         if condition.size != 1:
-            raise ValueError(f"the condition has the shape {list(condition.shape)}, not one element")
+            raise ValueError(f"the condition has {condition.size} elements, not one")
         return tuple(self._step(self.then_branch if condition else self.else_branch, context, ()))
 
 
 class Loop(_Control):
     """Runs its body until the trip count is reached or a condition is false."""
+
+    body: ReferenceEvaluator
 
     def _run(
         self,
@@ -93,6 +100,13 @@ class Loop(_Control):
 
 class Scan(_Control):
     """Runs its body once per element of an axis of every scanned input."""
+
+    body: ReferenceEvaluator
+    num_scan_inputs: int
+    scan_input_axes: list[int] | None
+    scan_input_directions: list[int] | None
+    scan_output_axes: list[int] | None
+    scan_output_directions: list[int] | None
 
     def _run(self, *inputs: Any, context: Any = None, **_: Any) -> tuple[Any, ...]:
         if self.run_params["opsets"][""] < 9:
@@ -137,7 +151,8 @@ class Scan(_Control):
         (length,) = {len(x) for x in scanned}
         collected: list[Values] = [[] for _ in self.body.output_names[len(states) :]]
         for t in range(length):
-            results = self._step(self.body, context, [*states, *(np.asarray(x[t]) for x in scanned)])
+            elements = [np.asarray(x[t]) for x in scanned]
+            results = self._step(self.body, context, [*states, *elements])
             for rows, row in zip(collected, results[len(states) :], strict=True):
                 rows.append(row)
             states = results[: len(states)]
@@ -167,7 +182,7 @@ class Scatter(_Kernel):
     """Writes updates to the places that indices name along an axis."""
 
     def _run(self, data: Array, indices: Array, updates: Array, axis: int = 0) -> tuple[Array]:
-        return (scatter_elements(data, indices, updates, axis=axis),)
+        return (scatter_elements(data, indices, updates, axis=axis),)  # type: ignore[no-untyped-call]
 
 
 KERNELS: list[type[OpRun]] = [If, Loop, Scan, Optional, Identity, Scatter]

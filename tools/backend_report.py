@@ -49,7 +49,7 @@ FAMILIES = (
     ("strings", r"^(String|Regex|TfIdf|LabelEncoder)"),
     ("casts", r"^(Cast|CastLike|BitCast)$"),
     ("quantization", r"(Quantize|QLinear|Integer$)"),
-    ("normalization", r"(Normalization|^LRN$|^LpNormal|^MeanVariance|^Softmax|^LogSoftmax|^Hardmax)"),
+    ("normalization", r"(Normalization$|^LRN$|^MeanVariance|^Softmax|^LogSoftmax|^Hardmax)"),
     ("reductions, sorting", r"^(Reduce|Arg|TopK|Cum|Unique)"),
     ("convolution, pooling, images",
      r"(Conv|Pool|^Resize|^Upsample|Roi|^GridSample|^AffineGrid|^Col2Im|^ImageDecoder"
