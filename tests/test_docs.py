@@ -195,6 +195,8 @@ def test_commands_of_the_readme_run(arguments: list[str], model: Path, tmp_path:
     if "onnxruntime" in arguments and not importlib.util.find_spec("onnxruntime"):
         pytest.skip("onnxruntime is not installed")
     given = [str(model) if argument == "MODEL" else argument for argument in arguments]
+    if arguments[0] == "bench":
+        given += ["--seconds", "0.05"]
     result = subprocess.run(
         [sys.executable, "-m", "ostinato", *given],
         capture_output=True,
