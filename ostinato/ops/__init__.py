@@ -1,6 +1,17 @@
 """What every ONNX op means, one file per family. Importing this package registers all rules."""
 
-from ostinato.ops import contractions, control, loops, pointwise, reductions, sizes, views
+from ostinato.ops import (
+    contractions,
+    control,
+    loops,
+    normalization,
+    parts,
+    pointwise,
+    reductions,
+    sizes,
+    views,
+    windows,
+)
 from ostinato.ops.registry import LOWERINGS
 
 __all__ = [
@@ -8,8 +19,11 @@ __all__ = [
     "contractions",
     "control",
     "loops",
+    "normalization",
+    "parts",
     "pointwise",
     "reductions",
     "sizes",
     "views",
+    "windows",
 ]

@@ -1,19 +1,27 @@
-"""Builds the loop program of a model: buffers, axes, and the few kinds of kernel that ops are made of."""
+"""Builds the loop program of a model: buffers, axes, and the few kinds of kernel of all ops."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 
 import numpy as np
 
 from ostinato.errors import ShapeError
-from ostinato.ops.tensor import Joined, Shape, Tensor, Value, advance, dense, expand, slice_axis
+from ostinato.ops.tensor import (
+    Joined,
+    Shape,
+    Tensor,
+    Value,
+    dense,
+    expand,
+    reshape_view,
+    slice_axis,
+)
 from ostinato.program.dims import Dim, Size, product
 from ostinato.program.expr import (
-    DTYPES,
     FLOATS,
     Access,
     Axis,
@@ -38,6 +46,7 @@ from ostinato.program.nodes import (
     Reduce,
     Stmt,
     Store,
+    identity,
 )
 
 # A row reduction keeps this many partial results, so that lanes can run along the reduced axis.
@@ -68,7 +77,8 @@ class Builder:
         self.node = ""
         self._body: list[Stmt] = []
         self._numbers = count()
-        self._constant_names: dict[int, str] = {}
+        # Arrays with memory, by identity: they are kept so that no other takes their identity.
+        self._placed: dict[tuple[int, str], tuple[np.ndarray, str]] = {}
 
     # Buffers and values
 
@@ -97,10 +107,7 @@ class Builder:
 
     def constant(self, array: np.ndarray) -> Tensor:
         """A value known now. Memory is given to it when a kernel needs it (`placed`)."""
-        if array.dtype.name not in DTYPES:
-            raise ShapeError(f"constants of type {array.dtype.name} have no native form")
-        known = array if array.size > 64 else array.astype(object)
-        return Tensor(array.dtype.name, array.shape, None, (), known)
+        return Tensor(array.dtype.name, array.shape, None, (), array)
 
     def sizes(self, values: np.ndarray, dtype: str = "int64") -> Tensor:
         """An integer value computed from shapes: an object array of sizes."""
@@ -114,24 +121,14 @@ class Builder:
         assert known is not None
         if known.dtype == object and any(isinstance(v, Dim) for v in known.flat):
             return self._store_sizes(value, known)
-        array = np.ascontiguousarray(known, dtype=value.dtype)
-        # A broadcast or sliced view of a large constant is its own key: `known` keeps it alive.
-        key = id(known)
-        if key not in self._constant_names:
+        key = id(known), value.dtype
+        if key not in self._placed:
+            array = np.ascontiguousarray(known, dtype=value.dtype).reshape(-1)
             name = self.buffer(value.dtype, array.size, "constant", "c")
-            self.constants[name] = array.reshape(-1)
-            self._constant_names[key] = name
-            self._kept.append(known)
-        return Tensor(
-            value.dtype,
-            value.shape,
-            *_dense_base(self._constant_names[key], value.shape),
-            known=known,
-        )
-
-    @property
-    def _kept(self) -> list[np.ndarray]:
-        return self.__dict__.setdefault("_kept_arrays", [])
+            self.constants[name] = array
+            self._placed[key] = known, name
+        name = self._placed[key][1]
+        return replace(dense(value.dtype, value.shape, name), known=known)
 
     def _store_sizes(self, value: Tensor, known: np.ndarray) -> Tensor:
         target = self.empty(value.dtype, value.shape)
@@ -172,9 +169,10 @@ class Builder:
         return Load(self.access(tensor, axes), tensor.dtype)
 
     def access(self, tensor: Tensor, axes: Sequence[Axis | None]) -> Access:
-        """The address of an element; axes are aligned at the right, extents of 1 are not moved along."""
+        """The address of an element; axes are aligned at the right, extents of 1 do not move it."""
         assert tensor.base is not None
-        pairs = zip(axes[len(axes) - len(tensor.shape) :], tensor.shape, tensor.strides)
+        last = axes[len(axes) - len(tensor.shape) :]
+        pairs = zip(last, tensor.shape, tensor.strides, strict=True)
         terms = tuple(
             (axis, stride)
             for axis, extent, stride in pairs
@@ -188,8 +186,10 @@ class Builder:
         stores: Sequence[Store],
         reductions: Sequence[Reduce] = (),
     ) -> None:
-        """Append a kernel."""
+        """Append a kernel, unless it has no points."""
         kept = tuple(axis for axis in axes if axis is not None)
+        if any(axis.extent == 0 for axis in kept):
+            return
         name = f"k{next(self._numbers)}"
         self._body.append(
             Kernel(name, kept, tuple(reductions), tuple(stores), sources=(self.node,))
@@ -198,9 +198,12 @@ class Builder:
     def compute(self, shape: Shape, value: Callable[[tuple[Axis | None, ...]], Expr]) -> Tensor:
         """A new tensor whose elements are `value(axes)`."""
         axes = self.axes(shape)
-        expr = value(axes)
-        target = self.empty(dtype_of(expr), shape)
-        self.kernel(axes, [Store(self.access(target, axes), expr)])
+        return self.stored(shape, axes, value(axes))
+
+    def stored(self, shape: Shape, axes: Sequence[Axis | None], element: Expr) -> Tensor:
+        """A new tensor of `shape` whose elements are `element` at the points of `axes`."""
+        target = self.empty(dtype_of(element), shape)
+        self.kernel(axes, [Store(self.access(target, axes), element)])
         return target
 
     def pointwise(self, function: Callable[..., Expr], *operands: Value) -> Tensor:
@@ -229,24 +232,57 @@ class Builder:
     ) -> Tensor:
         """Reduce `function(element)` over some axes, which keep an extent of 1.
 
-        The order is lexicographic; with the last axis among the reduced ones it runs in
-        `ROW_CHAINS` interleaved chains.
+        The order is lexicographic. Where the last axis is reduced, all reduced axes at the end
+        count as one, and floats are combined in `ROW_CHAINS` interleaved chains along it.
         """
-        tensor = self.strided(value)
-        rank = len(tensor.shape)
-        shape = tuple(1 if i in axes else n for i, n in enumerate(tensor.shape))
-        outer = self.axes(shape)
-        inner = tuple(self.axis(tensor.shape[i], "r") for i in axes)
-        by_position = dict(zip(axes, inner, strict=True))
-        element = function(self.load(tensor, [by_position.get(i, outer[i]) for i in range(rank)]))
-        chains = ROW_CHAINS if rank - 1 in axes and dtype_of(element) in FLOATS else 1
-        target = self.empty(dtype_of(element), shape)
-        self.kernel(
-            outer,
-            [Store(self.access(target, outer), Reduced(0, dtype_of(element)))],
-            [Reduce(inner, combine, element, None, chains)],
-        )
+        rank = len(value.shape)
+        kept = max((i + 1 for i in range(rank) if i not in axes), default=0)
+        result = tuple(1 if i in axes else n for i, n in enumerate(value.shape))
+        rows = kept < rank
+        shape: Shape = value.shape
+        if rows:
+            shape = (*shape[:kept], product(shape[kept:]))
+        tensor = self.reshaped(value, shape)
+        outer = self.axes(result[: len(shape)])
+        inner = [self.axis(n, "r") for i, n in enumerate(shape) if i in axes]
+        left = iter(inner)
+        place = [next(left) if i in axes else outer[i] for i in range(len(shape))]
+        element = function(self.load(tensor, place))
+        chains = ROW_CHAINS if rows and dtype_of(element) in FLOATS else 1
+        reduce = Reduce(tuple(inner), combine, element, None, chains)
+        return self._reduction(result, outer, reduce)
+
+    def _reduction(self, shape: Shape, axes: Sequence[Axis | None], reduce: Reduce) -> Tensor:
+        """A new tensor of `shape` that holds the reduction, which runs at each point of `axes`."""
+        target = self.empty(reduce.dtype, shape)
+        empty = any(axis.extent == 0 for axis in reduce.axes)
+        value = identity(reduce) if empty else Reduced(0, reduce.dtype)
+        place = [*axes, *[None] * (len(shape) - len(axes))]
+        store = Store(self.access(target, place), value)
+        self.kernel(axes, [store], [] if empty else [reduce])
         return target
+
+    def fold(
+        self,
+        shape: Shape,
+        axes: Sequence[Axis | None],
+        inner: Sequence[Axis],
+        combine: str,
+        element: Expr,
+    ) -> Tensor:
+        """`element` combined over the inner axes in lexicographic order, at all points of `axes`."""
+        return self._reduction(shape, axes, Reduce(tuple(inner), combine, element))
+
+    def reshaped(self, value: Value, shape: Shape) -> Tensor:
+        """The value with another shape of the same size: a view, or a copy where it must be."""
+        tensor = value if isinstance(value, Tensor) else self.strided(value)
+        view = reshape_view(tensor, shape)
+        if view is not None:
+            return view
+        copied = self.empty(tensor.dtype, tensor.shape)
+        self.copy(tensor, copied)
+        assert copied.base is not None
+        return dense(tensor.dtype, shape, copied.base.buffer)
 
     def contract(
         self,
@@ -261,16 +297,11 @@ class Builder:
 
         Products of floats are accumulated with fused multiply-adds.
         """
-        dtype = dtype_of(left)
-        floating = dtype in FLOATS
-        reduce = (
-            Reduce(tuple(inner), "sum", left, right, chains)
-            if floating
-            else Reduce(tuple(inner), "sum", op("mul", left, right))
-        )
-        target = self.empty(dtype, shape)
-        self.kernel(axes, [Store(self.access(target, axes), Reduced(0, dtype))], [reduce])
-        return target
+        if dtype_of(left) in FLOATS:
+            reduce = Reduce(tuple(inner), "sum", left, right, chains)
+        else:
+            reduce = Reduce(tuple(inner), "sum", op("mul", left, right))
+        return self._reduction(shape, axes, reduce)
 
     def append(self, statement: Stmt) -> None:
         """Append a statement that is no kernel."""
@@ -289,9 +320,16 @@ class Builder:
     def loop(self, extent: Size) -> Iterator[LoopFrame]:
         """Statements built inside run for every value of the axis; see `LoopFrame`."""
         frame = LoopFrame(self.axis(extent, "t"))
+        checks = len(self.checks)
         with self.block([]) as body:
             yield frame
-        self.append(Loop(frame.axis, tuple(frame.carries), tuple(body), frame.condition))
+        if extent == 0:
+            # What never runs cannot contradict itself either.
+            del self.checks[checks:]
+            return
+        # States without elements are never written, so there is nothing to carry.
+        carries = tuple(c for c in frame.carries if self.buffers[c.state].size != 0)
+        self.append(Loop(frame.axis, carries, tuple(body), frame.condition))
 
     # Shapes
 
@@ -325,9 +363,15 @@ class Builder:
                     self.require_equal(result[i], extent, f"axis {i} of operands to broadcast")
         return tuple(result)
 
-    def expanded(self, value: Value, shape: Shape) -> Tensor:
-        """The value broadcast to `shape`, as a view."""
-        return expand(self.strided(value), self.broadcast(value.shape, shape))
+    def expanded(self, value: Value, shape: Shape, one_way: bool = False) -> Tensor:
+        """The value and `shape` broadcast together, as a view; `one_way`: to just this shape."""
+        together = self.broadcast(value.shape, shape)
+        if one_way:
+            if len(together) != len(shape):
+                raise ShapeError(f"node {self.node!r}: {value.shape} does not fit into {shape}")
+            for axis, (n, wanted) in enumerate(zip(together, shape, strict=True)):
+                self.require_equal(n, wanted, f"axis {axis} of an operand to broadcast")
+        return expand(self.strided(value), together)
 
     def checkpoint(self) -> tuple[int, int]:
         """A mark to `rollback` to when lowering a node fails half-way."""
@@ -353,16 +397,7 @@ class Builder:
         return program.with_body(tuple(self._body))
 
 
-def _dense_base(buffer: str, shape: Shape) -> tuple[Access, tuple[Size, ...]]:
-    tensor = dense("", shape, buffer)
-    assert tensor.base is not None
-    return tensor.base, tensor.strides
-
-
 def literal(value: float | int | bool, like: Expr) -> Const:
     """A literal with the dtype of another expression, rounded to it."""
     dtype = dtype_of(like)
     return constant(np.asarray(value).astype(dtype).item(), dtype)
-
-
-__all__ = ["ROW_CHAINS", "Builder", "advance", "literal"]

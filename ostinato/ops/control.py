@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ostinato.ops.registry import Context, lowers
 from ostinato.ops.tensor import Tensor, Value, at, drop_ones, insert_ones
-from ostinato.ops.views import axis_of, native
+from ostinato.ops.views import axis_of
 from ostinato.program.dims import Size
 from ostinato.program.expr import Axis
 from ostinato.program.nodes import Carry
@@ -34,10 +34,15 @@ def lower_scan(context: Context) -> list[Value]:
         raise context.refuse("the batched form of opset 8 has no native form")
     body = context.attributes.graph("body")
     count = context.attributes.int("num_scan_inputs")
-    values = [native(context, context.input(i)) for i in range(len(context.inputs))]
-    initial, scanned = values[: len(values) - count], values[len(values) - count :]
+    values = context.all_inputs()
+    states = len(values) - count
+    if count < 1 or not 0 <= states <= len(body.outputs) or len(body.inputs) != len(values):
+        raise context.invalid(
+            f"num_scan_inputs {count} of {len(values)} inputs does not fit a body "
+            f"with {len(body.inputs)} inputs and {len(body.outputs)} outputs"
+        )
+    initial, scanned = values[:states], values[states:]
     attributes = _read(context, len(scanned), len(body.outputs) - len(initial))
-    context.attributes.finish()
     axes = [
         axis_of(context, axis, len(value.shape))
         for axis, value in zip(attributes.input_axes, scanned, strict=True)

@@ -11,7 +11,6 @@ from ostinato.ops.builder import Builder, LoopFrame
 from ostinato.ops.control import check_states
 from ostinato.ops.registry import Context, lowers
 from ostinato.ops.tensor import Tensor, Value, at
-from ostinato.ops.views import native
 from ostinato.program.dims import Dim, Size, maximum
 from ostinato.program.expr import Axis, Expr, Index, cast, constant, op
 from ostinato.program.nodes import Branch, Carry, Stmt
@@ -52,7 +51,6 @@ def lower_if(context: Context) -> list[Value]:
     """The outputs of one of two graphs, whose shapes must agree."""
     condition = _only(context, context.input(0), "cond", "bool")
     ways = [context.attributes.graph(name) for name in ("then_branch", "else_branch")]
-    context.attributes.finish()
     assert condition is not None
     chosen = _known(condition)
     if chosen is not None:
@@ -64,7 +62,7 @@ def lower_if(context: Context) -> list[Value]:
     results: list[list[Value]] = []
     for way in ways:
         with builder.block([]) as statements:
-            results.append([native(context, v) for v in context.lower_graph(way, [])])
+            results.append(context.lower_graph(way, []))
         blocks.append(statements)
     if len(builder.checks) > checks:
         raise context.refuse("a branch with conditions on run-time sizes has no native form")
@@ -92,10 +90,9 @@ def _target(context: Context, pair: Sequence[Value]) -> Tensor:
 def lower_loop(context: Context) -> list[Value]:
     """Steps counted by a trip count, ended by a condition, or both."""
     body = context.attributes.graph("body")
-    context.attributes.finish()
     trips = _only(context, context.optional(0), "M", "int64")
     initial_condition = _only(context, context.optional(1), "cond", "bool")
-    initial = [native(context, context.input(i)) for i in range(2, len(context.inputs))]
+    initial = [context.input(i) for i in range(2, len(context.inputs))]
     count = _known(trips)
     extent: Size = UNBOUNDED if count is None else maximum(count, 0)
     return _Loop(context, body, initial, extent, trips if count is None else None).run(
@@ -141,7 +138,7 @@ class _Loop:
                 loop.carries.append(_carry(going, still_going))
                 loop.condition = loop.carries[0].state
             for element in elements:
-                sequences.append(self._collect(native(self._context, element), loop))
+                sequences.append(self._collect(element, loop))
             for state, successor, value in zip(states, successors, updated, strict=True):
                 builder.copy(value, successor)
                 loop.carries.append(_carry(state, successor))

@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from ostinato.errors import UnsupportedError
+from ostinato.errors import ModelError, UnsupportedError
 from ostinato.model.attributes import Attributes, describe
-from ostinato.model.schema import since_version
+from ostinato.model.graphs import subgraphs
+from ostinato.model.schema import schema_of
 from ostinato.model.values import constant_array
 from ostinato.ops import LOWERINGS
 from ostinato.ops.builder import Builder
-from ostinato.ops.registry import Context
+from ostinato.ops.halves import MOVES, narrowed, widened
+from ostinato.ops.registry import NEWEST_OPSET, Context
+from ostinato.ops.signature import type_error
 from ostinato.ops.tensor import Value
+from ostinato.program.expr import DTYPES
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -42,35 +46,77 @@ class Lowerer:
     def __init__(self, builder: Builder, opsets: Mapping[str, int]) -> None:
         self.builder = builder
         self._opsets = opsets
+        self._constants: dict[ir.Value, bool] = {}
 
     def value(self, scope: Scope, value: ir.Value) -> Value:
-        """The lowered value; initializers are placed on first use."""
+        """The lowered value; initializers join the scope on first use."""
         found = scope.get(value)
         if found is None:
             array = constant_array(value)
-            if array is None:
-                raise UnsupportedError(value.name or "?", "value", "is not computed natively")
+            if array is None or array.dtype.name not in DTYPES:
+                reason = "is not computed natively" if array is None else f"is {array.dtype.name}"
+                raise UnsupportedError(value.name or "?", "value", reason)
             found = self.builder.constant(array)
             scope[value] = found
         return found
 
     def node(self, scope: Scope, node: ir.Node) -> None:
-        """Lower one node; its outputs join the scope. Raises `UnsupportedError` if it has no rule."""
-        rule = LOWERINGS.get(node.op_type) if node.domain in ("", "ai.onnx") else None
-        if rule is None:
-            raise UnsupportedError(describe(node), node.op_type, "has no native form")
+        """Lower one node; its outputs join the scope.
+
+        Raises `UnsupportedError` for whatever of the node has no native form, `ModelError` or
+        `ShapeError` for a node that is wrong.
+        """
+        context = self._context(scope, node)
         self.builder.node = describe(node)
-        since = since_version(node.op_type, node.domain, self._opsets[""])
+        operands = context.inputs
+        computes = node.op_type not in MOVES
+        if computes:
+            context.inputs = widened(self.builder, operands)
+        result = LOWERINGS[node.op_type](context)
+        results = list(result) if isinstance(result, Sequence) else [result]
+        if computes:
+            results = narrowed(self.builder, context.schema, operands, results)
+        # Opset 1 let nodes name inputs whose memory they may reuse: a hint without meaning.
+        context.attributes.ints("consumed_inputs", ())
+        context.attributes.finish()
+        for name in context.unread_inputs():
+            raise context.refuse(f"input {name!r} is not honoured by this compiler")
+        for position, output in enumerate(node.outputs):
+            if position < len(results):
+                scope[output] = results[position]
+            elif output.name:
+                name = context.schema.outputs[position].name
+                raise context.refuse(f"output {name!r} has no native form")
+
+    def _context(self, scope: Scope, node: ir.Node) -> Context:
+        schema = schema_of(node.op_type, "", self._opsets[""])
+        if node.domain not in ("", "ai.onnx") or node.op_type not in LOWERINGS or schema is None:
+            raise UnsupportedError(describe(node), node.op_type, "has no native form")
+        if schema.since_version > NEWEST_OPSET:
+            raise UnsupportedError(
+                describe(node), node.op_type, f"version {schema.since_version} is not known here"
+            )
         inputs = [None if v is None else self.value(scope, v) for v in node.inputs]
+        problem = type_error(schema, [None if v is None else v.dtype for v in inputs])
+        if problem is not None:
+            raise ModelError(f"node {describe(node)!r} ({node.op_type}): {problem}")
 
         def lower_graph(graph: ir.Graph, values: Sequence[Value]) -> list[Value]:
             return self.graph(graph, values, Scope(scope))
 
-        context = Context(node, since, inputs, Attributes(node), self.builder, lower_graph)
-        result = rule(context)
-        results = list(result) if isinstance(result, Sequence) else [result]
-        for output, lowered in zip(node.outputs, results, strict=False):
-            scope[output] = lowered
+        constant = [v is not None and self._is_constant(v) for v in node.inputs]
+        return Context(node, schema, inputs, constant, Attributes(node), self.builder, lower_graph)
+
+    def _is_constant(self, value: ir.Value) -> bool:
+        """Whether the value follows from constants alone, folded or not."""
+        if value not in self._constants:
+            node = value.producer()
+            self._constants[value] = constant_array(value) is not None or (
+                node is not None
+                and not any(True for _ in subgraphs(node))
+                and all(v is None or self._is_constant(v) for v in node.inputs)
+            )
+        return self._constants[value]
 
     def graph(self, graph: ir.Graph, inputs: Sequence[Value], scope: Scope) -> list[Value]:
         """Lower a body graph with these inputs; returns the values of its outputs."""

@@ -7,12 +7,13 @@ from collections.abc import Callable
 from functools import reduce
 
 import numpy as np
+import onnx_ir as ir
 
 from ostinato.ops.builder import literal
 from ostinato.ops.registry import Context, lowers
-from ostinato.ops.sizes import fold_sizes
-from ostinato.ops.tensor import Value
-from ostinato.program.expr import DTYPES, FLOATS, INTEGERS, Expr, cast, constant, dtype_of, op
+from ostinato.ops.sizes import FUNCTIONS, fold_sizes
+from ostinato.ops.tensor import Value, insert_ones
+from ostinato.program.expr import DTYPES, FLOATS, Expr, cast, constant, dtype_of, op
 
 Unary = Callable[[Expr], Expr]
 Binary = Callable[[Expr, Expr], Expr]
@@ -68,24 +69,69 @@ def is_nan(x: Expr) -> Expr:
     return op("ne", x, x)
 
 
+def leaky_relu(x: Expr, alpha: float) -> Expr:
+    """x, or alpha * x where x is negative."""
+    return op("select", op("lt", x, literal(0, x)), op("mul", literal(alpha, x), x), x)
+
+
+def elu(x: Expr, alpha: float) -> Expr:
+    """x, or alpha * (exp(x) - 1) where x is negative."""
+    negative = op("mul", literal(alpha, x), op("expm1", x))
+    return op("select", op("lt", x, literal(0, x)), negative, x)
+
+
+def selu(x: Expr, alpha: float, gamma: float) -> Expr:
+    """gamma * elu(x)."""
+    return op("mul", literal(gamma, x), elu(x, alpha))
+
+
+def celu(x: Expr, alpha: float) -> Expr:
+    """x, or alpha * (exp(x / alpha) - 1) where x is negative."""
+    inner = op("expm1", op("div", x, literal(alpha, x)))
+    return op("select", op("lt", x, literal(0, x)), op("mul", literal(alpha, x), inner), x)
+
+
+def thresholded_relu(x: Expr, alpha: float) -> Expr:
+    """x where it exceeds alpha, else 0."""
+    return op("select", op("gt", x, literal(alpha, x)), x, literal(0, x))
+
+
 def swish(x: Expr, alpha: float) -> Expr:
     """x * sigmoid(alpha * x)."""
     return op("mul", x, op("sigmoid", op("mul", literal(alpha, x), x)))
 
 
-def _named(name: str) -> Unary:
+def shrink(x: Expr, lambd: float, bias: float) -> Expr:
+    """x + bias below -lambd, x - bias above lambd, else 0; the first that holds."""
+    above = op("gt", x, literal(lambd, x))
+    high = op("select", above, op("sub", x, literal(bias, x)), literal(0, x))
+    below = op("lt", x, literal(-lambd, x))
+    return op("select", below, op("add", x, literal(bias, x)), high)
+
+
+def remainder(a: Expr, b: Expr) -> Expr:
+    """What integer division toward zero leaves: the sign is that of `a`."""
+    return op("sub", a, op("mul", op("div", a, b), b))
+
+
+def _unary(name: str) -> Unary:
     return lambda x: op(name, x)
+
+
+def _binary(name: str) -> Binary:
+    return lambda a, b: op(name, a, b)
 
 
 UNARY: dict[str, Unary] = {
     **{
-        name: _named(name.lower())
+        name: _unary(name.lower())
         for name in (
             "Abs Neg Sqrt Exp Log Sigmoid Tanh Erf Floor Ceil Sin Cos Tan Sinh Cosh "
-            "Asin Acos Atan Asinh Acosh Atanh"
+            "Asin Acos Atan Asinh Acosh Atanh Not"
         ).split()
     },
-    "Round": _named("rint"),
+    "BitwiseNot": _unary("not"),
+    "Round": _unary("rint"),
     "Relu": relu,
     "Reciprocal": reciprocal,
     "Sign": sign,
@@ -93,111 +139,110 @@ UNARY: dict[str, Unary] = {
     "Softsign": softsign,
     "HardSwish": hard_swish,
     "Mish": mish,
-}
-ANY_UNARY: dict[str, Unary] = {"Not": _named("not"), "BitwiseNot": _named("not"), "IsNaN": is_nan}
-
-NUMERIC_BINARY: dict[str, Binary] = {
-    name: (lambda a, b, _name=name.lower(): op(_name, a, b)) for name in "Add Sub Mul Div".split()
-}
-COMPARISON: dict[str, Binary] = {
-    "Equal": lambda a, b: op("eq", a, b),
-    "Less": lambda a, b: op("lt", a, b),
-    "LessOrEqual": lambda a, b: op("le", a, b),
-    "Greater": lambda a, b: op("gt", a, b),
-    "GreaterOrEqual": lambda a, b: op("ge", a, b),
-}
-LOGICAL: dict[str, Binary] = {
-    "And": lambda a, b: op("and", a, b),
-    "Or": lambda a, b: op("or", a, b),
-    "Xor": lambda a, b: op("xor", a, b),
-    "BitwiseAnd": lambda a, b: op("and", a, b),
-    "BitwiseOr": lambda a, b: op("or", a, b),
-    "BitwiseXor": lambda a, b: op("xor", a, b),
+    "IsNaN": is_nan,
 }
 
+BINARY: dict[str, Binary] = {
+    **{name: _binary(name.lower()) for name in "Add Sub Mul Div And Or Xor".split()},
+    "BitwiseAnd": _binary("and"),
+    "BitwiseOr": _binary("or"),
+    "BitwiseXor": _binary("xor"),
+    "Equal": _binary("eq"),
+    "Less": _binary("lt"),
+    "LessOrEqual": _binary("le"),
+    "Greater": _binary("gt"),
+    "GreaterOrEqual": _binary("ge"),
+}
+COMPARISONS = frozenset("Equal Less LessOrEqual Greater GreaterOrEqual".split())
 
-def operands(context: Context, expected: int | None = None) -> list[Value]:
-    """The inputs, all present, of one dtype that has a native form."""
-    values = [context.input(i) for i in range(expected or len(context.inputs))]
-    dtypes = sorted({value.dtype for value in values})
-    if len(dtypes) > 1:
-        raise context.refuse(f"inputs have different types: {', '.join(dtypes)}")
-    if dtypes[0] not in DTYPES:
-        raise context.refuse(f"type {dtypes[0]} has no native form")
-    return values
+# Functions of one operand and of float attributes of these names.
+PARAMETRIC: dict[str, tuple[Callable[..., Expr], tuple[str, ...]]] = {
+    "LeakyRelu": (leaky_relu, ("alpha",)),
+    "Elu": (elu, ("alpha",)),
+    "Selu": (selu, ("alpha", "gamma")),
+    "Celu": (celu, ("alpha",)),
+    "ThresholdedRelu": (thresholded_relu, ("alpha",)),
+    "HardSigmoid": (hard_sigmoid, ("alpha", "beta")),
+    "Swish": (swish, ("alpha",)),
+    "Shrink": (shrink, ("lambd", "bias")),
+}
 
 
-def floats(context: Context, value: Value) -> Value:
-    """The value, refused unless it is of a native floating type."""
+def floats(context: Context, position: int) -> Value:
+    """An operand, refused unless it is of a native floating type."""
+    value = context.input(position)
     if value.dtype not in FLOATS:
         raise context.refuse(f"type {value.dtype} has no native form")
     return value
 
 
-def apply_unary(context: Context, function: Unary) -> Value:
-    """Finish a rule of one operand."""
-    context.attributes.finish()
-    return context.builder.pointwise(function, operands(context, 1)[0])
+def aligned(context: Context, left: Value, right: Value) -> Value:
+    """The right operand as broadcasting aligns it; before opset 7 attributes say how."""
+    if context.since >= 7:
+        return right
+    axis = context.attributes.int("axis", None)
+    if not context.attributes.int("broadcast", 0):
+        if axis is not None or len(left.shape) != len(right.shape):
+            raise context.invalid("the shapes differ and attribute 'broadcast' is not set")
+        for i, (a, b) in enumerate(zip(left.shape, right.shape, strict=True)):
+            context.builder.require_equal(a, b, f"axis {i} of the operands")
+        return right
+    rank, missing = len(right.shape), len(left.shape) - len(right.shape)
+    start = missing if axis is None else axis % max(len(left.shape), 1)
+    if not 0 <= start <= missing:
+        raise context.invalid(f"attribute 'axis' is {axis}: the right operand does not fit there")
+    return insert_ones(right, tuple(range(rank, rank + missing - start)))
 
 
 @lowers(*UNARY)
 def lower_unary(context: Context) -> Value:
-    """Mathematical functions of one operand."""
-    context.attributes.ints("consumed_inputs", ())
-    name = context.node.op_type
-    if name not in ("Abs", "Neg", "Sign", "Relu"):
-        floats(context, context.input(0))
-    if context.input(0).dtype == "bool":
-        raise context.refuse("type bool has no native form")
-    return apply_unary(context, UNARY[name])
+    """Functions of one operand."""
+    value, name = context.input(0), context.node.op_type
+    if name in FUNCTIONS:
+        folded = fold_sizes(context, [value], value.dtype)
+        if folded is not None:
+            return folded
+    return context.builder.pointwise(UNARY[name], value)
 
 
-@lowers(*ANY_UNARY)
-def lower_any_unary(context: Context) -> Value:
-    """Functions of one operand of any type."""
-    return apply_unary(context, ANY_UNARY[context.node.op_type])
-
-
-@lowers(*NUMERIC_BINARY, *COMPARISON, *LOGICAL)
+@lowers(*BINARY)
 def lower_binary(context: Context) -> Value:
     """Arithmetic, comparison and logic of two operands."""
-    if context.since < 7:
-        raise context.refuse("broadcasting by attribute (before opset 7) has no native form")
-    context.attributes.finish()
-    folded = fold_sizes(context)
-    if folded is not None:
-        return folded
-    left, right = operands(context, 2)
+    left = context.input(0)
+    right = aligned(context, left, context.input(1))
     name = context.node.op_type
-    if name in NUMERIC_BINARY and left.dtype == "bool":
-        raise context.refuse("type bool has no native form")
-    function = {**NUMERIC_BINARY, **COMPARISON, **LOGICAL}[name]
-    return context.builder.pointwise(function, left, right)
+    if name in FUNCTIONS:
+        dtype = "bool" if name in COMPARISONS else left.dtype
+        folded = fold_sizes(context, [left, right], dtype)
+        if folded is not None:
+            return folded
+    return context.builder.pointwise(BINARY[name], left, right)
 
 
 @lowers("Mod")
 def lower_mod(context: Context) -> Value:
-    """Remainder: of the divisor's sign for integers, as C fmod with fmod=1."""
+    """Remainder of integers: of the divisor's sign, or with fmod=1 of the dividend's."""
     fmod = context.attributes.int("fmod", 0)
-    context.attributes.finish()
-    left, right = operands(context, 2)
-    if (left.dtype in FLOATS) != bool(fmod):
-        raise context.refuse(f"fmod={fmod} for type {left.dtype} has no native form")
-    return context.builder.pointwise(lambda a, b: op("mod", a, b), left, right)
+    left, right = context.input(0), context.input(1)
+    if left.dtype in FLOATS:
+        if not fmod:
+            raise context.invalid("attribute 'fmod' must be 1 for floating types")
+        raise context.refuse(f"type {left.dtype} has no native form")
+    return context.builder.pointwise(remainder if fmod else _binary("mod"), left, right)
 
 
 @lowers("Sum", "Max", "Min", "Mean")
 def lower_variadic(context: Context) -> Value:
     """Sum, maximum, minimum or mean of any number of operands, from left to right."""
-    if context.since < 8:
-        context.attributes.ints("consumed_inputs", ())
-    context.attributes.finish()
-    values = operands(context)
-    name = context.node.op_type
+    values, name = context.all_inputs(), context.node.op_type
+    if name in FUNCTIONS and len(values) == 2:
+        folded = fold_sizes(context, values, values[0].dtype)
+        if folded is not None:
+            return folded
     step = {"Sum": "add", "Mean": "add", "Max": "max", "Min": "min"}[name]
 
     def combine(*args: Expr) -> Expr:
-        total = reduce(lambda a, b: op(step, a, b), args)
+        total = reduce(_binary(step), args)
         return op("div", total, literal(len(args), total)) if name == "Mean" else total
 
     return context.builder.pointwise(combine, *values)
@@ -206,93 +251,54 @@ def lower_variadic(context: Context) -> Value:
 @lowers("Where")
 def lower_where(context: Context) -> Value:
     """Elements of the second operand where the first is true, else of the third."""
-    context.attributes.finish()
     condition, yes, no = (context.input(i) for i in range(3))
-    if yes.dtype != no.dtype or yes.dtype not in DTYPES:
-        raise context.refuse(f"types {yes.dtype} and {no.dtype} have no native form")
+    folded = fold_sizes(context, [condition, yes, no], yes.dtype)
+    if folded is not None:
+        return folded
     return context.builder.pointwise(lambda c, a, b: op("select", c, a, b), condition, yes, no)
 
 
 @lowers("Clip")
 def lower_clip(context: Context) -> Value:
     """min(max(x, low), high), bounds from inputs (opset 11) or attributes."""
-    value = context.input(0)
-    if context.since < 11:
-        limits = [context.attributes.float(name, None) for name in ("min", "max")]
-        bounds = [
-            None if limit is None else context.builder.constant(np.array(limit, value.dtype))
-            for limit in limits
-        ]
+    value, builder = context.input(0), context.builder
+    low: Value | None
+    high: Value | None
+    if context.since >= 11:
+        low, high = context.optional(1), context.optional(2)
+    elif context.since >= 6:
+        low, high = (_limit(context, value, context.float(name)) for name in ("min", "max"))
     else:
-        bounds = [context.optional(1), context.optional(2)]  # type: ignore[list-item]
-    context.attributes.finish()
-    low, high = bounds
-    if low is not None:
-        value = context.builder.pointwise(lambda x, a: op("max", x, a), value, low)
-    if high is not None:
-        value = context.builder.pointwise(lambda x, a: op("min", x, a), value, high)
+        limits = (context.attributes.float(name, None) for name in ("min", "max"))
+        low, high = (None if n is None else _limit(context, value, n) for n in limits)
+    for bound, function in ((low, _binary("max")), (high, _binary("min"))):
+        if bound is not None:
+            if bound.shape:
+                raise context.invalid(f"a bound has the shape {bound.shape}, expected a scalar")
+            value = builder.pointwise(function, value, bound)
     return value
 
 
-# name -> attribute defaults (None where the element type decides), and the function.
-PARAMETRIC: dict[str, tuple[dict[str, float], Callable[..., Expr]]] = {
-    "LeakyRelu": (
-        {"alpha": 0.01},
-        lambda x, alpha: op(
-            "select", op("lt", x, literal(0, x)), op("mul", literal(alpha, x), x), x
-        ),
-    ),
-    "Elu": ({"alpha": 1.0}, lambda x, alpha: _elu(x, alpha, 1.0)),
-    "Selu": (
-        {"alpha": 1.67326319217681884765625, "gamma": 1.05070102214813232421875},
-        lambda x, alpha, gamma: _elu(x, alpha, gamma),
-    ),
-    "Celu": ({"alpha": 1.0}, lambda x, alpha: _celu(x, alpha)),
-    "HardSigmoid": ({"alpha": 0.2, "beta": 0.5}, hard_sigmoid),
-    "ThresholdedRelu": (
-        {"alpha": 1.0},
-        lambda x, alpha: op("select", op("gt", x, literal(alpha, x)), x, literal(0, x)),
-    ),
-    "Swish": ({"alpha": 1.0}, swish),
-    "Shrink": ({"lambd": 0.5, "bias": 0.0}, lambda x, lambd, bias: _shrink(x, lambd, bias)),
-}
-
-
-def _elu(x: Expr, alpha: float, gamma: float) -> Expr:
-    negative = op("mul", literal(alpha, x), op("expm1", x))
-    value = op("select", op("lt", x, literal(0, x)), negative, x)
-    return value if gamma == 1.0 else op("mul", literal(gamma, x), value)
-
-
-def _celu(x: Expr, alpha: float) -> Expr:
-    inner = op("expm1", op("div", x, literal(alpha, x)))
-    return op("select", op("lt", x, literal(0, x)), op("mul", literal(alpha, x), inner), x)
-
-
-def _shrink(x: Expr, lambd: float, bias: float) -> Expr:
-    low = op(
-        "select", op("lt", x, literal(-lambd, x)), op("add", x, literal(bias, x)), literal(0, x)
-    )
-    return op("select", op("gt", x, literal(lambd, x)), op("sub", x, literal(bias, x)), low)
+def _limit(context: Context, value: Value, limit: float) -> Value:
+    return context.builder.constant(np.array(limit, value.dtype))
 
 
 @lowers(*PARAMETRIC)
 def lower_parametric(context: Context) -> Value:
     """Functions of one operand with float attributes."""
-    defaults, function = PARAMETRIC[context.node.op_type]
-    context.attributes.ints("consumed_inputs", ())
-    values = {name: context.attributes.float(name, d) for name, d in defaults.items()}
-    floats(context, context.input(0))
-    return apply_unary(context, lambda x: function(x, **values))
+    function, names = PARAMETRIC[context.node.op_type]
+    given = {name: context.float(name) for name in names}
+    return context.builder.pointwise(lambda x: function(x, **given), floats(context, 0))
 
 
 @lowers("PRelu")
 def lower_prelu(context: Context) -> Value:
-    """x, or slope * x where x is negative."""
-    if context.since < 7:
-        raise context.refuse("broadcasting before opset 7 has no native form")
-    context.attributes.finish()
-    value, slope = operands(context, 2)
+    """x, or slope * x where x is negative; the slope is broadcast to the shape of x."""
+    value, slope = context.input(0), context.input(1)
+    if context.since < 7 and len(slope.shape) == 1 and slope.shape != (1,):
+        # One slope for each channel.
+        slope = insert_ones(slope, tuple(range(1, len(value.shape) - 1)))
+    slope = context.builder.expanded(slope, value.shape, one_way=True)
     return context.builder.pointwise(
         lambda x, s: op("select", op("lt", x, literal(0, x)), op("mul", s, x), x), value, slope
     )
@@ -303,8 +309,7 @@ def lower_gelu(context: Context) -> Value:
     """x * Phi(x), exactly through erf or with the tanh approximation."""
     approximate = context.attributes.string("approximate", "none")
     if approximate not in ("none", "tanh"):
-        raise context.refuse(f"attribute 'approximate' is {approximate!r}")
-    floats(context, context.input(0))
+        raise context.invalid(f"attribute 'approximate' is {approximate!r}")
 
     def gelu(x: Expr) -> Expr:
         if approximate == "none":
@@ -316,31 +321,38 @@ def lower_gelu(context: Context) -> Value:
         half = op("mul", literal(0.5, x), x)
         return op("mul", half, op("add", literal(1, x), inner))
 
-    return apply_unary(context, gelu)
+    return context.builder.pointwise(gelu, context.input(0))
+
+
+# Powers that are products.
+_PRODUCTS: dict[float, Unary] = {
+    1.0: lambda x: x,
+    2.0: lambda x: op("mul", x, x),
+    3.0: lambda x: op("mul", op("mul", x, x), x),
+}
 
 
 @lowers("Pow")
 def lower_pow(context: Context) -> Value:
-    """base ** exponent, in the base's type; 2 and 0.5 become a product and a square root."""
-    context.attributes.finish()
-    if context.since < 7:
-        raise context.refuse("broadcasting by attribute (before opset 7) has no native form")
-    base, exponent = floats(context, context.input(0)), context.input(1)
+    """base ** exponent in the base's type; constant exponents 2 and 3 become products."""
+    base = floats(context, 0)
+    exponent = aligned(context, base, context.input(1))
     if exponent.known is not None and exponent.known.size == 1:
-        power = float(exponent.known.reshape(-1)[0])
-        shortcuts: dict[float, Unary] = {
-            1.0: lambda x: x,
-            2.0: lambda x: op("mul", x, x),
-            3.0: lambda x: op("mul", op("mul", x, x), x),
-        }
-        if power in shortcuts:
+        power = _PRODUCTS.get(float(exponent.known.reshape(-1)[0]))
+        if power is not None:
             shape = context.builder.broadcast(base.shape, exponent.shape)
-            return context.builder.pointwise(
-                shortcuts[power], context.builder.expanded(base, shape)
-            )
-    return context.builder.pointwise(
-        lambda b, e: op("pow", b, cast(e, dtype_of(b))), base, exponent
-    )
+            return context.builder.pointwise(power, context.builder.expanded(base, shape))
+    # float32 holds no integers beyond 2 ** 24, and less of a float64 exponent.
+    wide = base.dtype != exponent.dtype and exponent.dtype not in ("int8", "uint8", "int16")
+    return context.builder.pointwise(_wide_power if wide else _power, base, exponent)
+
+
+def _power(base: Expr, exponent: Expr) -> Expr:
+    return op("pow", base, cast(exponent, dtype_of(base)))
+
+
+def _wide_power(base: Expr, exponent: Expr) -> Expr:
+    return cast(_power(cast(base, "float64"), exponent), dtype_of(base))
 
 
 @lowers("IsInf")
@@ -348,33 +360,39 @@ def lower_is_inf(context: Context) -> Value:
     """Whether x is infinite, of the signs asked for."""
     negative = context.attributes.int("detect_negative", 1)
     positive = context.attributes.int("detect_positive", 1)
-    floats(context, context.input(0))
 
     def is_inf(x: Expr) -> Expr:
         up = op("eq", x, literal(math.inf, x)) if positive else constant(False, "bool")
         down = op("eq", x, literal(-math.inf, x)) if negative else constant(False, "bool")
         return op("or", up, down)
 
-    return apply_unary(context, is_inf)
+    return context.builder.pointwise(is_inf, context.input(0))
 
 
-@lowers("Cast")
+@lowers("Cast", "CastLike")
 def lower_cast(context: Context) -> Value:
-    """Conversion between native number types."""
-    target = context.attributes.int("to")
-    context.attributes.int("saturate", 1)  # speaks of 8-bit floats only, which are refused
-    context.attributes.string("round_mode", "up")
-    context.attributes.finish()
-    import onnx_ir as ir
-
-    dtype = ir.DataType(target).numpy().name
+    """Conversion between native number types: integers wrap, floats to integers saturate."""
     value = context.input(0)
-    if dtype not in DTYPES or value.dtype not in DTYPES:
-        raise context.refuse(f"from {value.dtype} to {dtype} has no native form")
+    # Both speak of 8-bit floats only, which have no native form.
+    context.attributes.int("saturate", 1)
+    context.attributes.string("round_mode", "up")
+    if context.node.op_type == "CastLike":
+        dtype = context.input(1).dtype
+    else:
+        dtype = _native_name(context, context.attributes.int("to"))
     if value.dtype == dtype:
         return value
-    if dtype in INTEGERS:
-        folded = fold_sizes(context)
-        if folded is not None:
-            return context.builder.sizes(folded.known, dtype)  # type: ignore[arg-type]
+    folded = fold_sizes(context, [value], dtype) if dtype != "bool" else None
+    if folded is not None:
+        return folded
     return context.builder.pointwise(lambda x: cast(x, dtype), value)
+
+
+def _native_name(context: Context, code: int) -> str:
+    try:
+        name = ir.DataType(code).numpy().name
+    except (TypeError, ValueError):
+        raise context.refuse(f"type number {code} has no native form") from None
+    if name not in DTYPES:
+        raise context.refuse(f"type {name} has no native form")
+    return name

@@ -1,4 +1,4 @@
-"""Ops that combine the elements along some axes."""
+"""Ops that combine the elements along some axes: reductions and softmax."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ostinato.ops.builder import Builder, literal
-from ostinato.ops.pointwise import Unary
+from ostinato.ops.pointwise import Unary, floats
 from ostinato.ops.registry import Context, lowers
 from ostinato.ops.tensor import Value, drop_ones
-from ostinato.ops.views import axes_of, native, optional_axes
+from ostinato.ops.views import axes_of, optional_axes
 from ostinato.program.dims import Size, product
-from ostinato.program.expr import FLOATS, Expr, Extent, cast, dtype_of, op
+from ostinato.program.expr import Expr, Extent, cast, dtype_of, op
 
 
 @dataclass(frozen=True)
@@ -57,63 +57,56 @@ REDUCTIONS: dict[str, Reduction] = {
 AXES_INPUT = {"ReduceSum": 13}
 
 
-def reduced_axes(context: Context, value: Value) -> tuple[int, ...] | None:
-    """The axes to reduce, all by default; None when the node asks to do nothing without axes."""
+def reduced_axes(context: Context, value: Value) -> tuple[int, ...]:
+    """The axes to reduce; all where none are named, unless the node asks to reduce none then."""
     rank = len(value.shape)
     axes = optional_axes(context, 1, AXES_INPUT.get(context.node.op_type, 18))
-    noop = context.attributes.int("noop_with_empty_axes", 0)
-    if not axes:
-        return None if noop else tuple(range(rank))
-    return axes_of(context, axes, rank)
+    reduces_none = bool(context.attributes.int("noop_with_empty_axes", 0))
+    if axes:
+        return axes_of(context, axes, rank)
+    return () if reduces_none else tuple(range(rank))
 
 
 @lowers(*REDUCTIONS)
 def lower_reduction(context: Context) -> Value:
     """Sum, product, extremes and norms along axes."""
-    rule = REDUCTIONS[context.node.op_type]
-    value = native(context, context.input(0))
-    if value.dtype == "bool" or (rule.float_only and value.dtype not in FLOATS):
-        raise context.refuse(f"type {value.dtype} has no native form")
+    rule, builder = REDUCTIONS[context.node.op_type], context.builder
+    value = floats(context, 0) if rule.float_only else context.input(0)
+    if value.dtype == "bool":
+        raise context.refuse("type bool has no native form")
     keep = context.attributes.int("keepdims", 1)
     axes = reduced_axes(context, value)
-    context.attributes.finish()
-    builder = context.builder
-    if axes is None:
-        return builder.pointwise(lambda x: rule.finish(rule.before(x), 1), value)
-    count = product([value.shape[i] for i in axes])
     if not axes:
         return builder.pointwise(lambda x: rule.finish(rule.before(x), 1), value)
-    combined: Value = builder.reduce(value, axes, rule.combine, rule.before)
-    combined = builder.pointwise(lambda x: rule.finish(x, count), combined)
-    return combined if keep else _dropped(combined, axes)
+    count = product([value.shape[i] for i in axes])
+    combined = builder.reduce(value, axes, rule.combine, rule.before)
+    result = builder.pointwise(lambda x: rule.finish(x, count), combined)
+    return result if keep else dropped(result, axes)
 
 
-def _dropped(value: Value, axes: tuple[int, ...]) -> Value:
-    dropped = drop_ones(value, axes)
-    assert dropped is not None
-    return dropped
+def dropped(value: Value, axes: tuple[int, ...]) -> Value:
+    """A reduced value without its axes of extent 1."""
+    result = drop_ones(value, axes)
+    assert result is not None
+    return result
 
 
 @lowers("ReduceLogSumExp")
 def lower_log_sum_exp(context: Context) -> Value:
     """log(sum(exp(x))), shifted by the maximum so that it cannot overflow."""
-    value = native(context, context.input(0))
-    if value.dtype not in FLOATS:
-        raise context.refuse(f"type {value.dtype} has no native form")
+    value, builder = floats(context, 0), context.builder
     keep = context.attributes.int("keepdims", 1)
     axes = reduced_axes(context, value)
-    context.attributes.finish()
     if not axes:
         return value
-    builder = context.builder
-    top = finite_maximum(builder, value, axes)
+    top = _finite_maximum(builder, value, axes)
     shifted = builder.pointwise(lambda x, m: op("exp", op("sub", x, m)), value, top)
     total = builder.reduce(shifted, axes, "sum", lambda x: x)
     result = builder.pointwise(lambda s, m: op("add", op("log", s), m), total, top)
-    return result if keep else _dropped(result, axes)
+    return result if keep else dropped(result, axes)
 
 
-def finite_maximum(builder: Builder, value: Value, axes: tuple[int, ...]) -> Value:
+def _finite_maximum(builder: Builder, value: Value, axes: tuple[int, ...]) -> Value:
     """The maximum, with infinities replaced by 0 so that subtracting it makes no NaN."""
 
     def finite(x: Expr) -> Expr:
@@ -126,51 +119,22 @@ def finite_maximum(builder: Builder, value: Value, axes: tuple[int, ...]) -> Val
 @lowers("Softmax", "LogSoftmax")
 def lower_softmax(context: Context) -> Value:
     """exp(x - max) / sum(exp(x - max)) along an axis, or its logarithm."""
-    value = native(context, context.input(0))
-    if value.dtype not in FLOATS:
-        raise context.refuse(f"type {value.dtype} has no native form")
+    value, builder = context.input(0), context.builder
     rank = len(value.shape)
     axis = context.attributes.int("axis", -1 if context.since >= 13 else 1)
-    context.attributes.finish()
-    (first,) = axes_of(context, [axis], rank)
-    # Before opset 13 the value counts as a matrix: everything from `axis` on is one axis.
-    axes = (first,) if context.since >= 13 else tuple(range(first, rank))
-    builder = context.builder
-    top = builder.reduce(value, axes, "max", lambda x: x)
+    if context.since >= 13:
+        axes = axes_of(context, [axis], rank)
+    else:
+        # The value counts as a matrix: everything from `axis` on is one axis.
+        if not -rank <= axis <= rank:
+            raise context.invalid(f"axis {axis} is out of range for rank {rank}")
+        axes = tuple(range(axis + rank if axis < 0 else axis, rank))
+    top = builder.reduce(value, axes, "max", lambda x: x) if axes else value
     if context.node.op_type == "LogSoftmax":
         shifted = builder.pointwise(lambda x, m: op("sub", x, m), value, top)
-        total = builder.reduce(shifted, axes, "sum", lambda x: op("exp", x))
+        exponentials = builder.pointwise(lambda x: op("exp", x), shifted)
+        total = builder.reduce(exponentials, axes, "sum", lambda x: x) if axes else exponentials
         return builder.pointwise(lambda x, s: op("sub", x, op("log", s)), shifted, total)
     powers = builder.pointwise(lambda x, m: op("exp", op("sub", x, m)), value, top)
-    total = builder.reduce(powers, axes, "sum", lambda x: x)
+    total = builder.reduce(powers, axes, "sum", lambda x: x) if axes else powers
     return builder.pointwise(lambda x, s: op("div", x, s), powers, total)
-
-
-@lowers("LayerNormalization")
-def lower_layer_normalization(context: Context) -> Value:
-    """(x - mean) / sqrt(variance + epsilon) * scale + bias over the axes from `axis` on."""
-    value = native(context, context.input(0))
-    if value.dtype not in FLOATS or context.attributes.int("stash_type", 1) != 1:
-        raise context.refuse(f"type {value.dtype} with this stash_type has no native form")
-    rank = len(value.shape)
-    (first,) = axes_of(context, [context.attributes.int("axis", -1)], rank)
-    epsilon = context.attributes.float("epsilon", 1e-5)
-    context.attributes.finish()
-    if len(context.node.outputs) > 1:
-        raise context.refuse("outputs 'Mean' and 'InvStdDev' have no native form")
-    axes = tuple(range(first, rank))
-    builder = context.builder
-    count = product([value.shape[i] for i in axes])
-    total = builder.reduce(value, axes, "sum", lambda x: x)
-    mean = builder.pointwise(lambda s: divided_by_count(s, count), total)
-    centred = builder.pointwise(lambda x, m: op("sub", x, m), value, mean)
-    squares = builder.reduce(centred, axes, "sum", square)
-    deviation = builder.pointwise(
-        lambda s: op("sqrt", op("add", divided_by_count(s, count), literal(epsilon, s))), squares
-    )
-    normal = builder.pointwise(lambda x, d: op("div", x, d), centred, deviation)
-    scaled = builder.pointwise(lambda x, s: op("mul", x, s), normal, context.input(1))
-    bias = context.optional(2)
-    if bias is None:
-        return scaled
-    return builder.pointwise(lambda x, b: op("add", x, b), scaled, bias)

@@ -1,50 +1,91 @@
-"""Which ops are lowered, and by what. One decorator a rule; a missing rule is a refusal by name."""
+"""Which ops are lowered, and by what. One decorator a rule; a missing rule is a refusal by name.
+
+What a rule leaves unread is refused as well: every attribute, every input and every output of a
+node is honoured, or the node is not lowered (`Lowerer.node` sees to it).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
-from ostinato.errors import UnsupportedError
+import onnx.helper
+
+from ostinato.errors import ModelError, UnsupportedError
 from ostinato.model.attributes import Attributes, describe
 from ostinato.ops.tensor import Value
 
 if TYPE_CHECKING:
+    import onnx
     import onnx_ir as ir
 
     from ostinato.ops.builder import Builder
+
+# The newest version of ai.onnx whose operator documents the rules were held against.
+NEWEST_OPSET = 28
 
 
 @dataclass
 class Context:
     """What a lowering rule works with: one node, its operands and the program being built.
 
-    since: the version of the operator, as in `(op_type, since)` of the ONNX documents.
+    schema: the operator's signature in the version that the model means.
+    inputs: the operands in order, None for those left out.
+    is_constant: for each input, whether it depends on nothing but constants of the model.
     lower_graph: lowers a body graph: (graph, values of its inputs) -> values of its outputs.
     """
 
     node: ir.Node
-    since: int
+    schema: onnx.defs.OpSchema
     inputs: Sequence[Value | None]
+    is_constant: Sequence[bool]
     attributes: Attributes
     builder: Builder
     lower_graph: Callable[[ir.Graph, Sequence[Value]], list[Value]]
+    _read: set[int] = field(default_factory=set)
+
+    @property
+    def since(self) -> int:
+        """The version of the operator, as in `(op_type, since)` of the ONNX documents."""
+        return int(self.schema.since_version)
 
     def refuse(self, reason: str) -> UnsupportedError:
-        """The error to raise when this node cannot be lowered."""
+        """The error to raise when this node is valid but cannot be lowered."""
         return UnsupportedError(describe(self.node), self.node.op_type, reason)
+
+    def invalid(self, reason: str) -> ModelError:
+        """The error to raise when this node contradicts the operator's documents."""
+        return ModelError(f"node {describe(self.node)!r} ({self.node.op_type}): {reason}")
 
     def input(self, position: int) -> Value:
         """A required operand."""
         value = self.optional(position)
         if value is None:
-            raise self.refuse(f"input {position} is missing")
+            raise self.invalid(f"input {position} is missing")
         return value
 
     def optional(self, position: int) -> Value | None:
         """An operand, or None where it is left out."""
+        self._read.add(position)
         return self.inputs[position] if position < len(self.inputs) else None
+
+    def all_inputs(self) -> list[Value]:
+        """Every operand of an op that takes any number of them."""
+        return [self.input(position) for position in range(len(self.inputs))]
+
+    def float(self, name: str) -> float:
+        """A float attribute, by default what the operator's schema says."""
+        default = self.schema.attributes[name].default_value
+        return float(self.attributes.float(name, onnx.helper.get_attribute_value(default)))
+
+    def unread_inputs(self) -> list[str]:
+        """Names of the operands that are given and that the rule did not ask for."""
+        return [
+            self.schema.inputs[min(position, len(self.schema.inputs) - 1)].name
+            for position, value in enumerate(self.inputs)
+            if value is not None and position not in self._read
+        ]
 
 
 Rule: TypeAlias = Callable[[Context], "Value | Sequence[Value]"]

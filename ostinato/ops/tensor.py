@@ -1,7 +1,7 @@
-"""What an ONNX value is while a model is lowered: a strided view of a buffer, or several of them joined.
+"""What an ONNX value is while a model is lowered: a strided view of a buffer, or several joined.
 
-Slice, Split, Transpose, Reshape, Expand and Concat only make other views. None of them moves data; a
-copy happens where an op needs plain strides and a view cannot give them (`Builder.strided`).
+Slice, Split, Transpose, Reshape, Expand and Concat only make other views. None of them moves data;
+a copy happens where an op needs plain strides and a view cannot give them (`Builder.strided`).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from ostinato.program.dims import Size, product
+from ostinato.program.dims import Size, exact_quotient, product
 from ostinato.program.expr import Access, Axis
 
 Shape: TypeAlias = "tuple[Size, ...]"
@@ -21,8 +21,9 @@ Shape: TypeAlias = "tuple[Size, ...]"
 class Tensor:
     """A view: element `i` of the value is at `base + sum(i * strides)` of the base's buffer.
 
-    known: for values fixed while compiling, an object array of this shape holding numbers, or sizes
-        for integers computed from shapes. Such a value may have no memory yet (`base` is None).
+    known: for values fixed while compiling, an array of this shape: of numbers, or of objects where
+        integers were computed from shapes (`Size`). Such a value may have no memory yet (`base` is
+        None).
     """
 
     dtype: str
@@ -54,6 +55,12 @@ class Joined:
 
 
 Value: TypeAlias = "Tensor | Joined"
+
+
+def static_shape(shape: Shape) -> tuple[int, ...] | None:
+    """The shape as numbers, None where some are only known at run time."""
+    sizes = tuple(n for n in shape if isinstance(n, int))
+    return sizes if len(sizes) == len(shape) else None
 
 
 def dense_strides(shape: Shape) -> tuple[Size, ...]:
@@ -108,7 +115,7 @@ def slice_axis(value: Tensor, axis: int, start: Size, step: int, count: Size) ->
 
 
 def at(value: Tensor, axis: int, position: Axis, start: Size, step: int) -> Tensor:
-    """The value at `start + step * position` of `axis`, which disappears. `position` is a loop axis."""
+    """The value at `start + step * position` of `axis`, which disappears, for a loop's axis."""
     assert value.base is not None
     stride = value.strides[axis]
     base = Access(
@@ -157,12 +164,14 @@ def expand(value: Tensor, shape: Shape) -> Tensor:
     """Broadcast to `shape`; the caller has checked that it is possible."""
     lead = len(shape) - len(value.shape)
     old = (1,) * lead + value.shape
-    strides = ((0,) * lead + value.strides) if value.base else ()
-    repeated = tuple(0 if o == 1 and n != 1 else s for o, n, s in zip(old, shape, strides))
+    repeated: tuple[Size, ...] = ()
+    if value.base is not None:
+        extents = zip(old, shape, (0,) * lead + value.strides, strict=True)
+        repeated = tuple(0 if o == 1 and n != 1 else s for o, n, s in extents)
     known = value.known
     if known is not None:
-        static = all(isinstance(n, int) for n in shape)
-        known = np.broadcast_to(known, shape) if static and known.size <= 64 else None
+        static = static_shape(shape)
+        known = None if static is None else np.broadcast_to(known, static)
     return replace(value, shape=shape, strides=repeated, known=known)
 
 
@@ -170,9 +179,12 @@ def reshape_view(value: Tensor, shape: Shape) -> Tensor | None:
     """The value with another shape of the same size, or None where strides cannot express it."""
     known = value.known
     if known is not None:
-        known = known.reshape(shape) if all(isinstance(n, int) for n in shape) else None
+        static = static_shape(shape)
+        known = None if static is None else known.reshape(static)
     if value.base is None:
         return replace(value, shape=shape, known=known)
+    if value.strides == dense_strides(value.shape):
+        return replace(value, shape=shape, strides=dense_strides(shape), known=known)
     strides = _reshaped_strides(value.shape, value.strides, shape)
     if strides is None:
         return None
@@ -185,7 +197,7 @@ def _reshaped_strides(
     """Strides of the reshaped view: groups of old and new axes with equal products are matched."""
     if any(n == 0 for n in old):
         return dense_strides(new)
-    source = [(n, s) for n, s in zip(old, old_strides) if n != 1]
+    source = [(n, s) for n, s in zip(old, old_strides, strict=True) if n != 1]
     strides: list[Size] = [0] * len(new)
     position = len(new) - 1
     while source:
@@ -195,7 +207,7 @@ def _reshaped_strides(
         while covered != extent:
             while position >= 0 and new[position] == 1:
                 position -= 1
-            if position >= 0 and _divides(covered * new[position], extent):
+            if position >= 0 and exact_quotient(extent, covered * new[position]) is not None:
                 group.append(position)
                 covered = covered * new[position]
                 position -= 1
@@ -208,9 +220,3 @@ def _reshaped_strides(
             strides[i] = step
             step = step * new[i]
     return tuple(strides)
-
-
-def _divides(part: Size, whole: Size) -> bool:
-    from ostinato.program.dims import exact_quotient
-
-    return exact_quotient(whole, part) is not None

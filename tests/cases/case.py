@@ -89,6 +89,7 @@ def model_of(
     outputs: Sequence[str],
     constants: Mapping[str, Array],
     opset: int,
+    ranks: Sequence[int] = (),
 ) -> onnx.ModelProto:
     graph = helper.make_graph(
         nodes,
@@ -103,11 +104,11 @@ def model_of(
     model = helper.make_model(
         graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=min(10, 4 + opset)
     )
-    return onnx.shape_inference.infer_shapes(_with_output_types(model))
+    return _with_output_types(model, ranks)
 
 
-def _with_output_types(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Output types come from inference, which reads them only where they are left out."""
+def _with_output_types(model: onnx.ModelProto, ranks: Sequence[int]) -> onnx.ModelProto:
+    """Output types come from inference, or for old operators without it are floats of a rank."""
     inferred = onnx.ModelProto()
     inferred.CopyFrom(model)
     names = [output.name for output in inferred.graph.output]
@@ -119,10 +120,11 @@ def _with_output_types(model: onnx.ModelProto) -> onnx.ModelProto:
             initializer.name, initializer.data_type, initializer.dims
         )
     del model.graph.output[:]
-    for name in names:
+    for position, name in enumerate(names):
         info = known.get(name)
         if info is None:
-            info = helper.make_tensor_value_info(name, TensorProto.FLOAT, None)
+            unknown = [None] * ranks[position]
+            info = helper.make_tensor_value_info(name, TensorProto.FLOAT, unknown)
         model.graph.output.append(info)
     return model
 
@@ -139,9 +141,13 @@ def node(
     native: bool = True,
     witness: bool = True,
     batch: bool = False,
+    ranks: Sequence[int] = (),
     **attributes: Any,
 ) -> Case:
-    """A case of one node: operands are run-time inputs, constants, or None for absent ones."""
+    """A case of one node: operands are run-time inputs, constants, or None for absent ones.
+
+    ranks: of the outputs, where onnx cannot infer them.
+    """
     names = [f"x{i}" if operand is not None else "" for i, operand in enumerate(operands)]
     inputs = {n: o for n, o in zip(names, operands, strict=True) if isinstance(o, In)}
     constants = {
@@ -153,7 +159,7 @@ def node(
 
     def build() -> onnx.ModelProto:
         made = helper.make_node(op, names, results, name="n", **attributes)
-        return model_of([made], inputs, results, constants, opset)
+        return model_of([made], inputs, results, constants, opset, ranks)
 
     return Case(
         f"{op}-{name}", build, inputs, sizes, ulps, length, native, witness, batch

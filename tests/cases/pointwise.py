@@ -114,7 +114,7 @@ def binary() -> list[Case]:
         node("uint8", "Div", In((40,), "uint8", high=255), In((40,), "uint8", low=1, high=9)),
         node("int", "Mod", In((40,), "int32", low=-9, high=9), ints(-4, -3, -2, 2, 3).astype(np.int32).repeat(8)),
         node("uint8", "Mod", In((40,), "uint8", high=255), In((40,), "uint8", low=1, high=9)),
-        node("fmod", "Mod", In((40,), scale=5), In((40,)), fmod=1, ulps=0),
+        node("fmod", "Mod", In((40,), scale=5), In((40,)), fmod=1, ulps=0, native=False),
         node("fmod-int", "Mod", In((40,), "int64", low=-9, high=9), ints(-4, -3, -2, 2, 3).repeat(8), fmod=1),
         node("bool", "Equal", In((8,), "bool"), In((8,), "bool")),
         node("f64", "Div", In((8,), "float64"), In((8,), "float64")),
@@ -147,10 +147,12 @@ def parametric() -> list[Case]:
     for op, attributes in alphas.items():
         cases.append(node("default", op, x, ulps=4))
         cases.append(node("given", op, x, ulps=4, **attributes))
-        cases.append(node("f64", op, In((9,), "float64"), ulps=6, witness=False, **attributes))
+        cases.append(
+            node("f64", op, In((9,), "float64"), opset=28, ulps=6, witness=False, **attributes)
+        )
     cases += [
         node("overlap", "Shrink", In((3, 7)), lambd=-1.0, bias=0.5),
-        node("old", "Selu", In((9,)), opset=5, witness=False),
+        node("old", "Selu", In((9,)), opset=5, ranks=[1], witness=False),
         node("default", "Swish", x, opset=24, witness=False, ulps=4),
         node("given", "Swish", x, opset=24, witness=False, alpha=1.5, ulps=4),
         node("none", "Gelu", In((3, 7)), opset=20, ulps=8, length=1),

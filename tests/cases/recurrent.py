@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import onnx
 
 from tests.cases.case import Array, Case, In, Sizes
 from tests.passes import recurrent_cases
@@ -39,7 +40,7 @@ def recurrent(name: str, op: str, sizes: tuple[Sizes, ...] = SIZES, **options: A
     states = {"initial_h": "Y_h", "initial_c": "Y_c"} if op == "LSTM" else {"initial_h": "Y_h"}
     return Case(
         f"{op}-{name}",
-        lambda: source.model,
+        lambda: onnx.shape_inference.infer_shapes(source.model),
         inputs,
         ({},) if source.static else sizes,
         ulps=16,

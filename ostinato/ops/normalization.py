@@ -1,0 +1,155 @@
+"""Ops that give values a mean of 0 and a variance of 1, or a mean square of 1."""
+
+from __future__ import annotations
+
+from ostinato.ops.builder import literal
+from ostinato.ops.reductions import divided_by_count, square
+from ostinato.ops.registry import Context, lowers
+from ostinato.ops.tensor import Tensor, Value, insert_ones
+from ostinato.ops.views import axis_of, reshape
+from ostinato.program.dims import Size, exact_quotient, product
+from ostinato.program.expr import Expr, op
+
+# Element types of `stash_type`, the precision of the statistics, and what computes in it.
+_STASH_TYPES = {1: ("float32", "float64"), 11: ("float64",)}
+
+
+def _root(context: Context, value: Value, axes: tuple[int, ...]) -> Tensor:
+    """sqrt(mean(value ** 2) + epsilon) along the axes, which keep an extent of 1."""
+    builder, epsilon = context.builder, context.float("epsilon")
+    count = product([value.shape[i] for i in axes])
+    squares = builder.reduce(value, axes, "sum", square)
+
+    def root(total: Expr) -> Expr:
+        return op("sqrt", op("add", divided_by_count(total, count), literal(epsilon, total)))
+
+    return builder.pointwise(root, squares)
+
+
+def _normalized(
+    context: Context, value: Value, axes: tuple[int, ...]
+) -> tuple[Tensor, Tensor, Tensor]:
+    """(value - mean) / deviation along the axes, the mean, the deviation."""
+    builder = context.builder
+    count = product([value.shape[i] for i in axes])
+    total = builder.reduce(value, axes, "sum", lambda x: x)
+    mean = builder.pointwise(lambda s: divided_by_count(s, count), total)
+    centred = builder.pointwise(lambda x, m: op("sub", x, m), value, mean)
+    deviation = _root(context, centred, axes)
+    return builder.pointwise(lambda x, d: op("div", x, d), centred, deviation), mean, deviation
+
+
+def _scaled(context: Context, value: Value, scale: Value, bias: Value | None) -> Value:
+    builder = context.builder
+    scale = builder.expanded(scale, value.shape, one_way=True)
+    if bias is None:
+        return builder.pointwise(lambda x, s: op("mul", x, s), value, scale)
+    bias = builder.expanded(bias, value.shape, one_way=True)
+    return builder.pointwise(lambda x, s, b: op("add", op("mul", x, s), b), value, scale, bias)
+
+
+def _check_stash_type(context: Context, value: Value) -> None:
+    stash = context.attributes.int("stash_type", 1)
+    if value.dtype not in _STASH_TYPES.get(stash, ()):
+        raise context.refuse(f"stash_type {stash} for {value.dtype} has no native form")
+
+
+def _axes_from(context: Context, value: Value) -> tuple[int, ...]:
+    rank = len(value.shape)
+    return tuple(range(axis_of(context, context.attributes.int("axis", -1), rank), rank))
+
+
+@lowers("LayerNormalization")
+def lower_layer_normalization(context: Context) -> list[Value]:
+    """(x - mean) / sqrt(variance + epsilon) * scale + bias over the axes from `axis` on."""
+    value = context.input(0)
+    _check_stash_type(context, value)
+    normal, mean, deviation = _normalized(context, value, _axes_from(context, value))
+    result = _scaled(context, normal, context.input(1), context.optional(2))
+    if len(context.node.outputs) == 1:
+        return [result]
+    inverse = context.builder.pointwise(lambda d: op("div", literal(1, d), d), deviation)
+    return [result, mean, inverse]
+
+
+@lowers("RMSNormalization")
+def lower_rms_normalization(context: Context) -> Value:
+    """x / sqrt(mean(x ** 2) + epsilon) * scale over the axes from `axis` on."""
+    value = context.input(0)
+    _check_stash_type(context, value)
+    root = _root(context, value, _axes_from(context, value))
+    normal = context.builder.pointwise(lambda x, r: op("div", x, r), value, root)
+    return _scaled(context, normal, context.input(1), None)
+
+
+@lowers("InstanceNormalization")
+def lower_instance_normalization(context: Context) -> Value:
+    """Every channel of every instance normalised over its spatial axes, then scaled."""
+    value = context.input(0)
+    rank = _spatial_rank(context, value)
+    normal, _, _ = _normalized(context, value, tuple(range(2, rank)))
+    scale, bias = (_per_channel(context, i, value.shape[1], rank) for i in (1, 2))
+    return _scaled(context, normal, scale, bias)
+
+
+@lowers("GroupNormalization")
+def lower_group_normalization(context: Context) -> Value:
+    """Groups of channels normalised together; scaled by group, from opset 21 by channel."""
+    value, groups = context.input(0), context.attributes.int("num_groups")
+    _check_stash_type(context, value)
+    rank = _spatial_rank(context, value)
+    channels = value.shape[1]
+    each = exact_quotient(channels, groups) if groups > 0 else None
+    if each is None:
+        raise context.invalid(f"{channels} channels in {groups} groups")
+    split = reshape(context, value, (value.shape[0], groups, each, *value.shape[2:]))
+    normal, _, _ = _normalized(context, split, tuple(range(2, rank + 1)))
+    if context.since < 21:
+        scale, bias = (_per_channel(context, i, groups, rank + 1) for i in (1, 2))
+        return reshape(context, _scaled(context, normal, scale, bias), value.shape)
+    whole = reshape(context, normal, value.shape)
+    scale, bias = (_per_channel(context, i, channels, rank) for i in (1, 2))
+    return _scaled(context, whole, scale, bias)
+
+
+@lowers("BatchNormalization")
+def lower_batch_normalization(context: Context) -> Value:
+    """(x - mean) / sqrt(variance + epsilon) * scale + bias with given statistics per channel."""
+    value = context.input(0)
+    trains = context.attributes.int("training_mode", 0) if context.since >= 14 else False
+    if context.since < 7:
+        trains = not context.attributes.int("is_test", 0)
+    if trains:
+        raise context.refuse("training mode has no native form")
+    if not context.attributes.int("spatial", 1):
+        raise context.refuse("statistics for each element (spatial=0) have no native form")
+    # How statistics would be collected in training.
+    context.float("momentum")
+    epsilon = context.float("epsilon")
+    rank = len(value.shape)
+    channels = value.shape[1] if rank > 1 else 1
+    scale, bias, mean, variance = (
+        _per_channel(context, i, channels, max(rank, 2)) for i in (1, 2, 3, 4)
+    )
+
+    def normalize(x: Expr, m: Expr, v: Expr) -> Expr:
+        return op("div", op("sub", x, m), op("sqrt", op("add", v, literal(epsilon, v))))
+
+    normal = context.builder.pointwise(normalize, value, mean, variance)
+    return _scaled(context, normal, scale, bias)
+
+
+def _spatial_rank(context: Context, value: Value) -> int:
+    rank = len(value.shape)
+    if rank < 3:
+        raise context.invalid(f"no spatial axes in an input of shape {value.shape}")
+    return rank
+
+
+def _per_channel(context: Context, position: int, channels: Size, rank: int) -> Value:
+    """A vector over channels, with axes of extent 1 behind it as far as a value of `rank` has."""
+    vector = context.input(position)
+    if len(vector.shape) != 1:
+        raise context.invalid(f"input {position} has {len(vector.shape)} axes, expected 1")
+    context.builder.require_equal(vector.shape[0], channels, f"input {position} and the channels")
+    return insert_ones(vector, tuple(range(1, rank - 1)))

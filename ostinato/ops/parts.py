@@ -1,0 +1,273 @@
+"""Ops that take parts of values or put values together: Concat, Split, Slice, Gather, Pad."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import numpy as np
+
+from ostinato.ops.gather import gather
+from ostinato.ops.registry import Context, lowers
+from ostinato.ops.sizes import known_ints, known_sizes
+from ostinato.ops.tensor import Joined, Tensor, Value, advance, slice_axis
+from ostinato.ops.views import axes_of, axis_of, reshape
+from ostinato.program.dims import (
+    Dim,
+    Size,
+    ceildiv,
+    exact_quotient,
+    floordiv,
+    is_nonnegative,
+    maximum,
+    minimum,
+)
+from ostinato.program.expr import Expr, Extent, Index, Load, constant, op
+from ostinato.program.nodes import Store
+
+# Bounds and steps beyond this are "as far as there is"; no axis is as long.
+FAR = 2**40
+
+
+@lowers("Concat")
+def lower_concat(context: Context) -> Value:
+    """Values one after the other along an axis."""
+    values = context.all_inputs()
+    first, rank = values[0], len(values[0].shape)
+    axis = axis_of(context, context.attributes.int("axis", 1), rank)
+    for value in values[1:]:
+        if len(value.shape) != rank:
+            raise context.invalid(f"inputs have {rank} and {len(value.shape)} axes")
+        for i in range(rank):
+            if i != axis:
+                context.builder.require_equal(
+                    value.shape[i], first.shape[i], f"axis {i} of operands to concatenate"
+                )
+    extent: Size = sum((v.shape[axis] for v in values[1:]), first.shape[axis])
+    shape = (*first.shape[:axis], extent, *first.shape[axis + 1 :])
+    known = [value.known for value in values if value.known is not None]
+    if len(known) == len(values):
+        return Tensor(first.dtype, shape, None, (), np.concatenate(known, axis))
+    present = tuple(value for value in values if value.shape[axis] != 0) or (first,)
+    return present[0] if len(present) == 1 else Joined(first.dtype, shape, axis, present)
+
+
+@lowers("Split")
+def lower_split(context: Context) -> list[Value]:
+    """Pieces along an axis, of given or equal sizes."""
+    value = context.builder.strided(context.input(0))
+    axis = axis_of(context, context.attributes.int("axis", 0), len(value.shape))
+    extent = value.shape[axis]
+    lengths = _piece_lengths(context, extent)
+    for number, length in enumerate(lengths):
+        context.builder.require_nonnegative(length, f"size of piece {number}")
+    context.builder.require_equal(
+        sum(lengths[1:], lengths[0]), extent, "sum of the pieces and the axis"
+    )
+    pieces: list[Value] = []
+    start: Size = 0
+    for length in lengths:
+        pieces.append(slice_axis(value, axis, start, 1, length))
+        start = start + length
+    return pieces
+
+
+def _piece_lengths(context: Context, extent: Size) -> list[Size]:
+    outputs = len(context.node.outputs)
+    given: list[Size] | None = None
+    if context.since < 13:
+        sizes = context.attributes.ints("split", None)
+        given = None if sizes is None else list(sizes)
+    if (context.since == 1 or context.since >= 13) and context.optional(1) is not None:
+        given = known_sizes(context, 1, "input 'split'")
+    count = context.attributes.int("num_outputs", outputs)
+    if count != outputs or (given is not None and len(given) != outputs):
+        pieces = count if given is None else len(given)
+        raise context.invalid(f"{pieces} pieces for {outputs} outputs")
+    if given is not None:
+        return given
+    even = exact_quotient(extent, count)
+    if even is not None:
+        return [even] * count
+    if context.since < 18:
+        # Equal sizes only: the sum of the pieces, which is checked, fails for any other extent.
+        return [floordiv(extent, count)] * count
+    piece = ceildiv(extent, count)
+    return [maximum(minimum(piece, extent - i * piece), 0) for i in range(count)]
+
+
+@lowers("Slice")
+def lower_slice(context: Context) -> Value:
+    """Every `step`-th element of some axes, from `start` to before `end`, as in NumPy."""
+    value = context.input(0)
+    starts, ends, axes, steps = _slice_operands(context)
+    if not len(starts) == len(ends) == len(axes) == len(steps):
+        raise context.invalid("starts, ends, axes and steps differ in length")
+    axes_of(context, axes, len(value.shape))
+    result = context.builder.strided(value) if isinstance(value, Joined) else value
+    for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
+        if step == 0:
+            raise context.invalid("a step is 0")
+        step = max(-FAR, min(step, FAR))
+        position = axis_of(context, axis, len(value.shape))
+        first, count = slice_bounds(start, end, step, result.shape[position])
+        if not isinstance(first, int) or not isinstance(count, int):
+            result = context.builder.placed(result)
+        result = slice_axis(result, position, first, step, count)
+    return result
+
+
+def _slice_operands(context: Context) -> tuple[list[Size], list[Size], list[int], list[int]]:
+    if context.since < 10:
+        starts: list[Size] = list(context.attributes.ints("starts"))
+        ends: list[Size] = list(context.attributes.ints("ends"))
+        axes = list(context.attributes.ints("axes", tuple(range(len(starts)))))
+        return starts, ends, axes, [1] * len(axes)
+    starts = known_sizes(context, 1, "input 'starts'")
+    ends = known_sizes(context, 2, "input 'ends'")
+    axes, steps = list(range(len(starts))), [1] * len(starts)
+    if context.optional(3) is not None:
+        axes = known_ints(context, 3, "input 'axes'")
+    if context.optional(4) is not None:
+        steps = known_ints(context, 4, "input 'steps'")
+    return starts, ends, axes, steps
+
+
+def slice_bounds(start: Size, end: Size, step: int, extent: Size) -> tuple[Size, Size]:
+    """First element and number of elements of a slice, by NumPy's rules."""
+    low, high = (0, extent) if step > 0 else (-1, extent - 1)
+    first, last = (_clamped(bound, extent, low, high) for bound in (start, end))
+    span = last - first if step > 0 else first - last
+    return first, maximum(ceildiv(span, abs(step)), 0)
+
+
+def _clamped(bound: Size, extent: Size, low: int, high: Size) -> Size:
+    if isinstance(bound, int) and abs(bound) >= FAR:
+        return high if bound > 0 else low
+    if isinstance(bound, int):
+        counted = extent + bound if bound < 0 else bound
+    elif is_nonnegative(bound):
+        counted = bound
+    else:
+        # One extent more where the bound is negative: the inner term is -1 there, else 0.
+        counted = bound - extent * maximum(minimum(bound, 0), -1)
+    return maximum(minimum(counted, high), low)
+
+
+@lowers("Gather")
+def lower_gather(context: Context) -> Value:
+    """Elements of an axis by index: a view where the indices are known and evenly spaced."""
+    value, indices = context.input(0), context.input(1)
+    axis = axis_of(context, context.attributes.int("axis", 0), len(value.shape))
+    extent = value.shape[axis]
+    known = None if indices.known is None else known_sizes(context, 1, "input 'indices'")
+    if known is None or any(isinstance(n, Dim) for n in known):
+        return gather(context, context.builder.strided(value), indices, axis)
+    numbers = [n for n in known if isinstance(n, int)]
+    if isinstance(extent, int):
+        for number in numbers:
+            if not -extent <= number < extent:
+                raise context.invalid(f"index {number} is out of range for {extent} elements")
+    needed = max((n + 1 if n >= 0 else -n for n in numbers), default=0)
+    context.builder.require_nonnegative(extent - needed, f"axis {axis} minus the index needed")
+    tensor = context.builder.strided(value) if isinstance(value, Joined) else value
+    rows = _gather_rows(context, tensor, axis, [n if n >= 0 else extent + n for n in numbers])
+    shape = (*tensor.shape[:axis], *indices.shape, *tensor.shape[axis + 1 :])
+    return reshape(context, rows, shape)
+
+
+def _gather_rows(context: Context, tensor: Tensor, axis: int, places: list[Size]) -> Value:
+    steps = {b - a for a, b in pairwise(places)}
+    step = next(iter(steps), 1)
+    if len(steps) <= 1 and isinstance(step, int) and step != 0:
+        first = places[0] if places else 0
+        return slice_axis(tensor, axis, first, step, len(places))
+    shape = (*tensor.shape[:axis], len(places), *tensor.shape[axis + 1 :])
+    if tensor.known is not None:
+        return Tensor(tensor.dtype, shape, None, (), tensor.known.take(np.array(places, int), axis))
+    parts = tuple(slice_axis(tensor, axis, place, 1, 1) for place in places)
+    return Joined(tensor.dtype, shape, axis, parts)
+
+
+@lowers("Pad")
+def lower_pad(context: Context) -> Value:
+    """Elements added or removed at both ends of each axis, filled with a constant."""
+    value = context.input(0)
+    rank = len(value.shape)
+    mode = context.attributes.string("mode", "constant")
+    if mode != "constant":
+        raise context.refuse(f"mode {mode!r} has no native form")
+    axes = list(range(rank))
+    if context.since < 11:
+        name = "pads" if context.since >= 2 else "paddings"
+        pads: list[Size] = list(context.attributes.ints(name))
+        fill = context.float("value")
+    else:
+        pads = known_sizes(context, 1, "input 'pads'")
+        fill = _fill(context)
+        if context.optional(3) is not None:
+            axes = known_ints(context, 3, "input 'axes'")
+    axes_of(context, axes, rank)
+    if len(pads) != 2 * len(axes):
+        raise context.invalid(f"{len(pads)} pads for {len(axes)} axes")
+    before: list[Size] = [0] * rank
+    after: list[Size] = [0] * rank
+    for i, axis in enumerate(axes):
+        position = axis_of(context, axis, rank)
+        before[position], after[position] = pads[i], pads[len(axes) + i]
+    if all(n == 0 for n in (*before, *after)):
+        return value
+    return pad(context, context.builder.strided(value), before, after, fill)
+
+
+def _fill(context: Context) -> float:
+    filler = context.optional(2)
+    if filler is None:
+        return 0
+    if filler.known is None:
+        raise context.refuse("input 'constant_value' is only known at run time")
+    if filler.known.size != 1:
+        raise context.invalid(f"input 'constant_value' has the shape {filler.shape}")
+    fill = filler.known.reshape(-1)[0]
+    if isinstance(fill, Dim):
+        raise context.refuse("input 'constant_value' is only known at run time")
+    number: float = fill
+    return number
+
+
+def pad(
+    context: Context, tensor: Tensor, before: Sequence[Size], after: Sequence[Size], fill: float
+) -> Tensor:
+    """A padded copy; negative amounts remove elements."""
+    builder = context.builder
+    shape = tuple(b + n + a for b, n, a in zip(before, tensor.shape, after, strict=True))
+    for axis, extent in enumerate(shape):
+        builder.require_nonnegative(extent, f"axis {axis} of the padded value")
+    # Extents of 1 keep their axis here: the padded place is known by its index.
+    axes = [builder.axis(extent) for extent in shape]
+    offset: Size = 0
+    for amount, stride in zip(before, tensor.strides, strict=True):
+        offset = offset - amount * stride
+    shifted = Tensor(tensor.dtype, shape, advance(tensor, offset), tensor.strides)
+    inside: Expr | None = None
+    for axis_, extent, b, a in zip(axes, tensor.shape, before, after, strict=True):
+        for condition in within(Index(axis_), b, extent, a):
+            inside = condition if inside is None else op("and", inside, condition)
+    other = None if inside is None else constant(fill, tensor.dtype)
+    element = Load(builder.access(shifted, axes), tensor.dtype, inside, other)
+    target = builder.empty(tensor.dtype, shape)
+    builder.kernel(axes, [Store(builder.access(target, axes), element)])
+    return target
+
+
+def within(index: Expr, before: Size, extent: Size, after: Size) -> list[Expr]:
+    """Conditions for `index - before` to lie in 0 .. extent - 1, those that can fail.
+
+    The index is known to lie in 0 .. before + extent + after - 1.
+    """
+    conditions: list[Expr] = []
+    if before != 0:
+        conditions.append(op("ge", index, Extent(before)))
+    if after != 0:
+        conditions.append(op("lt", index, Extent(before + extent)))
+    return conditions

@@ -1,0 +1,29 @@
+"""Whether the operands of a node have the types that its schema allows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import onnx.defs
+
+_ONNX_NAMES = {"float32": "float", "float64": "double"}
+
+
+def type_error(schema: onnx.defs.OpSchema, dtypes: Sequence[str | None]) -> str | None:
+    """What is wrong with operands of these NumPy dtypes, None for absent ones; None if nothing is.
+
+    Operands whose formal types share a type variable must be of one type.
+    """
+    bound: dict[str, str] = {}
+    for position, dtype in enumerate(dtypes):
+        if dtype is None:
+            continue
+        formal = schema.inputs[min(position, len(schema.inputs) - 1)]
+        if f"tensor({_ONNX_NAMES.get(dtype, dtype)})" not in formal.types:
+            return f"input {formal.name!r} is {dtype}, which opset {schema.since_version} forbids"
+        if formal.is_homogeneous and bound.setdefault(formal.type_str, dtype) != dtype:
+            return (
+                f"input {formal.name!r} is {dtype}, another one of its type is "
+                + bound[formal.type_str]
+            )
+    return None
