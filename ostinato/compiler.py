@@ -101,7 +101,7 @@ def _artifact(segment: Segment, scheduled: Scheduled, target: Target) -> Artifac
     text = module_text(scheduled.program, scheduled.arena, blob, target)
     report = {
         "checks": messages(scheduled.program),
-        "kernels": report_kernels(scheduled.program),
+        "kernels": report_kernels(segment.program, scheduled.program),
         "refusals": [vars(refusal) for refusal in scheduled.refusals],
         "constant_bytes": int(blob.data.nbytes),
         "arena_bytes": str(scheduled.arena.size)

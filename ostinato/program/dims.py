@@ -34,7 +34,8 @@ class Apply:
 
     def __str__(self) -> str:
         if self.function == "floordiv":
-            return f"({self.args[0]} // {self.args[1]})"
+            left, right = (f"({arg})" if " " in str(arg) else str(arg) for arg in self.args)
+            return f"({left} // {right})"
         return f"{self.function}({', '.join(map(str, self.args))})"
 
 

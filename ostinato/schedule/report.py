@@ -10,14 +10,17 @@ from ostinato.program.expr import ITEM_BYTES, Op, walk
 from ostinato.program.nodes import Kernel, Loop, Program, Stmt, bodies
 
 
-def report_kernels(program: Program) -> list[dict[str, Any]]:
-    """One record for each kernel, as JSON can hold it.
+def report_kernels(lowered: Program, program: Program) -> list[dict[str, Any]]:
+    """One record for each kernel of a scheduled program, as JSON can hold it.
 
-    name; fused: the model's nodes it computes; in_loop: trip count of the loop around it; points;
+    lowered: the program before scheduling.
+    name; fused: the model's nodes it computes; in_loop: trip count of the loop around it; hoisted:
+    whether it computes for all steps at once what the model computes in each step; points;
     reductions; weight_bytes: constants it reads; tile: rows x vectors x lanes. For one execution
     with every run-time dimension 1: bytes (distinct memory touched) and flops.
     """
-    return [_record(program, kernel, loop) for kernel, loop in _walk(program.body, None)]
+    stepwise = {s for k, loop in _walk(lowered.body, None) if loop is not None for s in k.sources}
+    return [_record(program, kernel, loop, stepwise) for kernel, loop in _walk(program.body, None)]
 
 
 def _walk(body: tuple[Stmt, ...], loop: Loop | None) -> Iterator[tuple[Kernel, Loop | None]]:
@@ -28,7 +31,9 @@ def _walk(body: tuple[Stmt, ...], loop: Loop | None) -> Iterator[tuple[Kernel, L
             yield from _walk(inner, statement if isinstance(statement, Loop) else loop)
 
 
-def _record(program: Program, kernel: Kernel, loop: Loop | None) -> dict[str, Any]:
+def _record(
+    program: Program, kernel: Kernel, loop: Loop | None, stepwise: set[str]
+) -> dict[str, Any]:
     weights = sum(
         program.constants[name].nbytes for name in kernel.reads() if name in program.constants
     )
@@ -37,6 +42,7 @@ def _record(program: Program, kernel: Kernel, loop: Loop | None) -> dict[str, An
         "name": kernel.name,
         "fused": list(kernel.sources),
         "in_loop": str(loop.axis.extent) if loop is not None else None,
+        "hoisted": loop is None and not stepwise.isdisjoint(kernel.sources),
         "points": " x ".join(str(axis.extent) for axis in kernel.axes) or "1",
         "reductions": len(kernel.reductions),
         "weight_bytes": int(weights),
