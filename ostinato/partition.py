@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -104,6 +104,23 @@ def _type_text(kind: ir.TypeProtocol | None) -> str:
     return "undefined"
 
 
+class _SegmentBuilder(Builder):
+    """Refuses to guess whether one of the `unsure` sizes, which a fallback stage tells, is 1."""
+
+    def __init__(self, unsure: Set[str]) -> None:
+        super().__init__()
+        self._unsure = unsure
+
+    def broadcast(self, *shapes: Shape) -> Shape:
+        for position in range(1, 1 + max((len(shape) for shape in shapes), default=0)):
+            sizes = {shape[-position] for shape in shapes if len(shape) >= position} - {1}
+            if len(sizes) > 1 and any(self._unsure & set(symbols(n)) for n in sizes):
+                names = " and ".join(sorted(map(str, sizes)))
+                reason = f"whether {names} broadcast is only known at run time"
+                raise UnsupportedError(self.node, "broadcast", reason)
+        return super().broadcast(*shapes)
+
+
 class _Partitioner:
     def __init__(self, model: ir.Model, fallback: bool) -> None:
         self._model = model
@@ -120,10 +137,12 @@ class _Partitioner:
         # Those of them whose elements are numbers or sizes, and what tells the size of a dimension.
         self._known: dict[ir.Value, Tensor] = {}
         self._origins: dict[str, ir.Value] = {}
+        # The sizes that fallback stages tell.
+        self._unsure: set[str] = set()
         self._open()
 
     def _open(self) -> None:
-        self._builder = Builder()
+        self._builder = _SegmentBuilder(self._unsure)
         self._lowerer = Lowerer(self._builder, self._opsets)
         self._scope = Scope()
         self._made: list[ir.Value] = []
@@ -246,8 +265,10 @@ class _Partitioner:
                 refusal.reason,
             )
         )
+        given = set(self._origins)
         for value in node.outputs:
             self._make_available(value)
+        self._unsure |= self._origins.keys() - given
 
 
 def _declared(value: Value) -> Shape:

@@ -8,7 +8,9 @@ What `onnx.reference` 1.23 does instead:
 * If: a branch may not return an empty optional;
 * Optional: wraps the value in a list, an absent one as well, so that none is ever empty;
 * Identity: of an empty optional it is an error;
-* Scatter, the old name of ScatterElements: is missing.
+* BatchNormalization of versions 7 to 13: mixes the statistics of the input into the given ones;
+* Scatter, the old name of ScatterElements: is missing;
+* RNN, GRU and LSTM: most attributes are ignored. These are refused here.
 """
 
 from __future__ import annotations
@@ -19,6 +21,10 @@ from typing import Any
 import numpy as np
 from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
+from onnx.reference.ops.op_batch_normalization import (
+    _batchnorm_test_mode,
+    _batchnorm_training_mode,
+)
 from onnx.reference.ops.op_scatter_elements import scatter_elements
 
 Array = np.ndarray[Any, Any]
@@ -27,6 +33,11 @@ Values = list[Any]
 
 class _Kernel(OpRun):
     op_domain = ""
+
+    @property
+    def version(self) -> int:
+        """The version of the standard operators that the model imports."""
+        return int(self.run_params["opsets"][""])
 
     def _check_and_fix_outputs(self, res: tuple[Any, ...]) -> tuple[Any, ...]:
         """The outputs as they are: an empty optional is None, which the base class refuses."""
@@ -109,7 +120,7 @@ class Scan(_Control):
     scan_output_directions: list[int] | None
 
     def _run(self, *inputs: Any, context: Any = None, **_: Any) -> tuple[Any, ...]:
-        if self.run_params["opsets"][""] < 9:
+        if self.version < 9:
             return self._batch(*inputs, context=context)
         count = self.num_scan_inputs
         states, scanned = list(inputs[:-count]), inputs[-count:]
@@ -185,4 +196,60 @@ class Scatter(_Kernel):
         return (scatter_elements(data, indices, updates, axis=axis),)  # type: ignore[no-untyped-call]
 
 
-KERNELS: list[type[OpRun]] = [If, Loop, Scan, Optional, Identity, Scatter]
+class BatchNormalization(_Kernel):
+    """Normalisation with given statistics or, in training, with those of the input."""
+
+    epsilon: float
+    momentum: float
+    training_mode: int
+
+    def _run(
+        self, x: Array, scale: Array, bias: Array, mean: Array, var: Array, **attributes: Any
+    ) -> tuple[Array, ...]:
+        if not attributes.get("spatial", 1):
+            raise ValueError("attribute 'spatial' = 0 is not supported")
+        if self.version >= 14:
+            training = bool(self.training_mode)
+        else:
+            training = len(self.onnx_node.output) > 1
+            training |= self.version < 7 and not attributes.get("is_test", 0)
+        if not training:
+            return (_batchnorm_test_mode(x, scale, bias, mean, var, self.epsilon),)
+        y, *saved, mean, var = _batchnorm_training_mode(
+            x, scale, bias, mean, var, self.momentum, self.epsilon
+        )
+        return (y, mean, var) if self.version >= 14 else (y, mean, var, *saved)
+
+
+class _Refused(_Kernel):
+    def __init__(self, onnx_node: Any, run_params: Any) -> None:
+        raise NotImplementedError("the one there ignores attributes; enable recurrent_to_scan")
+
+    def _run(self, *_: Any, **__: Any) -> tuple[Any, ...]:
+        raise NotImplementedError
+
+
+class RNN(_Refused):
+    """Refused."""
+
+
+class GRU(_Refused):
+    """Refused."""
+
+
+class LSTM(_Refused):
+    """Refused."""
+
+
+KERNELS: list[type[OpRun]] = [
+    If,
+    Loop,
+    Scan,
+    Optional,
+    Identity,
+    Scatter,
+    BatchNormalization,
+    RNN,
+    GRU,
+    LSTM,
+]
