@@ -225,7 +225,7 @@ def lower_mod(context: Context) -> Value:
     fmod = context.attributes.int("fmod", 0)
     left, right = context.input(0), context.input(1)
     if left.dtype in FLOATS:
-        if not fmod:
+        if not fmod and context.since < 28:
             raise context.invalid("attribute 'fmod' must be 1 for floating types")
         raise context.refuse(f"type {left.dtype} has no native form")
     return context.builder.pointwise(remainder if fmod else _binary("mod"), left, right)
