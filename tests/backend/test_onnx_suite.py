@@ -1,0 +1,67 @@
+"""The backend test suite that comes with onnx: every case for the CPU, none left out silently.
+
+`python -m tools.backend_report` tells how much of it runs natively.
+"""
+
+from __future__ import annotations
+
+import unittest
+import warnings
+from typing import Any
+
+import onnx
+import pytest
+from onnx.backend.test import BackendTest
+
+from ostinato.backend import OstinatoBackend, OstinatoBackendRep
+from tests.backend.exclusions import EXPECTED_FAILURES, SKIPPED
+
+
+class FreshBackend(OstinatoBackend):
+    """Compiles every model anew; refuses loudly what the suite would skip as incompatible."""
+
+    @classmethod
+    def is_compatible(cls, model: onnx.ModelProto, device: str = "CPU", **kwargs: Any) -> bool:
+        return True
+
+    @classmethod
+    def prepare(
+        cls, model: onnx.ModelProto, device: str = "CPU", **kwargs: Any
+    ) -> OstinatoBackendRep:
+        return super().prepare(model, device, cache_dir=None)
+
+
+def suite() -> dict[str, type[unittest.TestCase]]:
+    """The test classes with the cases for the CPU, marked as `exclusions` says."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # expected outputs are made of divisions by zero, too
+        classes = BackendTest(FreshBackend, __name__).test_cases
+    for case in classes.values():
+        for method in [name for name in dir(case) if name.startswith("test_")]:
+            name = method.removesuffix("_cpu")
+            if name == method:
+                delattr(case, method)
+            elif name in SKIPPED:
+                setattr(case, method, pytest.mark.skip(SKIPPED[name])(getattr(case, method)))
+            elif name in EXPECTED_FAILURES:
+                mark = pytest.mark.xfail(reason=EXPECTED_FAILURES[name], strict=True)
+                setattr(case, method, mark(getattr(case, method)))
+    return classes
+
+
+CLASSES = suite()
+globals().update(CLASSES)
+
+
+def test_every_exclusion_is_a_case() -> None:
+    names = {name.removesuffix("_cpu") for case in CLASSES.values() for name in dir(case)}
+    assert {*SKIPPED, *EXPECTED_FAILURES} <= names
+
+
+def test_the_suite_is_whole() -> None:
+    counts = {
+        name: sum(method.startswith("test_") for method in dir(case))
+        for name, case in CLASSES.items()
+    }
+    assert counts["OnnxBackendNodeModelTest"] > 1000
+    assert all(counts.values()) and len(counts) == 5
