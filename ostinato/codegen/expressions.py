@@ -10,6 +10,7 @@ from ostinato.codegen.sizes import Sizes
 from ostinato.codegen.writer import Value, Writer, integer, is_constant, vector
 from ostinato.program.dims import Dim, Size
 from ostinato.program.expr import (
+    FLOATS,
     ITEM_BYTES,
     PRIMITIVES,
     Access,
@@ -58,6 +59,8 @@ class Expressions:
         self.row: Axis | None = None
         # The lanes that exist, by vector number; None where all do.
         self.masks: list[Value] | None = None
+        # How many of them do, where that is known now.
+        self.alive: list[int | None] = []
         self.reduced: dict[tuple[int, int, int], Value] = {}
 
     @contextmanager
@@ -272,12 +275,35 @@ class Expressions:
                 padded = self._buffers[load.access.buffer].padded
                 align = item * self.width if padded else item
                 return self._w.emit(type_, f"load {type_}, ptr {address.text}, align {align}")
+            only_guard = self.masks is not None and mask is self.masks[number]
+            if only_guard and load.dtype not in FLOATS and self.alive[number] is not None:
+                return self._load_lanes(address, type_, memory, self.alive[number] or 0)
             name = f"llvm.masked.load.{suffix(memory, self.width)}.p0"
             return self._w.call(type_, name, address, integer(item, "i32"), mask, other)
         name = f"llvm.masked.gather.{suffix(memory, self.width)}.v{self.width}p0"
         every = mask or Value("splat (i1 true)", vector("i1", self.width))
         places = self._computed_addresses(load, address, memory, row, number)
         return self._w.call(type_, name, places, integer(item, "i32"), every, other)
+
+    # LLVM 22 turns a masked access with one lane known to be alive into a scalar access, of the
+    # wrong width if the elements are narrower than the integers they are computed as. So where it
+    # is known how many lanes are alive, integers are moved one by one.
+
+    def _load_lanes(self, address: Value, type_: str, memory: str, alive: int) -> Value:
+        value = Value("zeroinitializer", type_)
+        for lane in range(alive):
+            place = self._w.pointer(address, integer(lane), memory)
+            one = self._w.emit(memory, f"load {memory}, ptr {place.text}")
+            value = self._w.emit(
+                type_, f"insertelement {type_} {value.text}, {memory} {one.text}, i64 {lane}"
+            )
+        return value
+
+    def _store_lanes(self, value: Value, address: Value, memory: str, alive: int) -> None:
+        for lane in range(alive):
+            place = self._w.pointer(address, integer(lane), memory)
+            one = self._w.emit(memory, f"extractelement {value.type} {value.text}, i64 {lane}")
+            self._w.line(f"store {memory} {one.text}, ptr {place.text}")
 
     def _computed_address(
         self, load: Load, address: Value, memory: str, row: int, number: int
@@ -336,6 +362,9 @@ class Expressions:
             return
         if stride == 1 and guard is None:
             self._w.line(f"store {value.type} {value.text}, ptr {address.text}, align {item}")
+            return
+        if stride == 1 and dtype not in FLOATS and self.alive[number] is not None:
+            self._store_lanes(value, address, memory, self.alive[number] or 0)
             return
         every = guard or Value("splat (i1 true)", vector("i1", self.width))
         align = integer(item, "i32")

@@ -128,10 +128,12 @@ class KernelEmitter:
             return
         tile = self._tile
         stop = self._sizes.value(limit)
-        self._x.masks = []
+        self._x.masks, self._x.alive = [], []
         for number in range(tile.vectors):
             start = self._w.add(first, integer(number * tile.width))
-            left = self._w.binary("sub", stop, start)
+            left = self._w.sub(stop, start)
+            known = int(left.text) if is_constant(left) else None
+            self._x.alive.append(None if known is None else min(max(known, 0), tile.width))
             wide = self._w.splat(left, tile.width)
             steps = ", ".join(f"i64 {i}" for i in range(tile.width))
             text = f"<{steps}>" if tile.width > 1 else "0"
@@ -146,24 +148,25 @@ class KernelEmitter:
         if tile.row is None:
             self._points(1)
             return
-        extent, done = tile.row.extent, integer(0)
-        ladder = [tile.rows, *(n for n in (4, 1) if n < tile.rows)]
-        for rows in ladder:
-            if isinstance(extent, int):
-                left = extent - int(done.text)
+        extent = tile.row.extent
+        done: Size = 0
+        for rows in (tile.rows, *(n for n in (4, 1) if n < tile.rows)):
+            left = extent - done
+            if isinstance(left, int):
                 if left <= 0:
                     return
                 # What is left of a known extent is one tile of exactly that many rows.
                 rows = min(rows, left) if rows == tile.rows else left
-                stop = integer(int(done.text) + left // rows * rows)
-            else:
-                stop = self._sizes.value(floordiv(extent, rows) * rows)
-            if is_constant(done) and done.text == stop.text:
-                continue
-            with self._w.loop(done, stop, rows) as loop, self._x.scope():
-                self._x.place[tile.row] = (loop.index, 0)
-                self._points(rows)
+            stop = done + floordiv(left, rows) * rows
+            if stop != done:
+                self._row_tiles(tile.row, done, stop, rows)
             done = stop
+
+    def _row_tiles(self, row: Axis, start: Size, stop: Size, rows: int) -> None:
+        first, last = self._sizes.value(start), self._sizes.value(stop)
+        with self._w.loop(first, last, rows) as loop, self._x.scope():
+            self._x.place[row] = (loop.index, 0)
+            self._points(rows)
 
     # One tile
 
@@ -332,7 +335,7 @@ class KernelEmitter:
         with self._x.scope():
             self._x.place[last] = (self._sizes.value(full), 0)
             mask = self._w.compare("icmp", "slt", lanes, self._w.splat(left, chains), chains)
-            self._x.masks = [mask]
+            self._x.masks, self._x.alive = [mask], [None]
             updated = [
                 self._w.select(mask, self._accumulate(r, a, 0, 0), a)
                 for r, a in zip(reductions, accumulators, strict=True)

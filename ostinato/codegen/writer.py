@@ -125,6 +125,12 @@ class Writer:
             return integer(int(left.text) + int(right.text))
         return self.binary("add", left, right)
 
+    def sub(self, left: Value, right: Value) -> Value:
+        """Integer difference, folded where it is trivial."""
+        if is_constant(left) and is_constant(right):
+            return integer(int(left.text) - int(right.text))
+        return self.binary("sub", left, right)
+
     def mul(self, left: Value, right: Value) -> Value:
         """Integer product, folded where it is trivial."""
         if left.text == "1":

@@ -183,18 +183,16 @@ def ceildiv(numerator: Size, denominator: int) -> Size:
 
 def maximum(left: Size, right: Size) -> Size:
     """The larger of two sizes."""
-    difference = left - right
-    if isinstance(difference, int):
-        return left if difference >= 0 else right
-    return _apply("max", left, right)
+    if is_nonnegative(left - right):
+        return left
+    return right if is_nonnegative(right - left) else _apply("max", left, right)
 
 
 def minimum(left: Size, right: Size) -> Size:
     """The smaller of two sizes."""
-    difference = left - right
-    if isinstance(difference, int):
-        return left if difference <= 0 else right
-    return _apply("min", left, right)
+    if is_nonnegative(left - right):
+        return right
+    return left if is_nonnegative(right - left) else _apply("min", left, right)
 
 
 def is_nonnegative(size: Size) -> bool:
