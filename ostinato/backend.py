@@ -90,7 +90,7 @@ class OstinatoBackend(Backend):
         """Compile a model of one node and run it.
 
         inputs: a value for each input of the node; None, or nothing, for those without a name.
-        outputs_info: (dtype, shape) of every output; inferred when absent.
+        outputs_info: (dtype, shape) of every output; inferred when absent, where that is possible.
         kwargs: fields of `Options`, and `opset_version`: of the node's domain, the newest one if
             absent. Raises `InputError` and what `run_model` raises.
         """
@@ -153,9 +153,8 @@ def _one_node_model(
     imports = [onnx.helper.make_opsetid(domain, version) for domain, version in opsets.items()]
     outputs = [name for name in node.output if name]
     if outputs_info is None:
-        schema = onnx.defs.get_schema(node.op_type, opsets[node.domain], node.domain)
         data = {n: numpy_helper.from_array(v) for n, v in feed.items() if _is_small(v)}
-        made = onnx.shape_inference.infer_node_outputs(schema, node, types, data, None, imports)
+        made = _inferred(node, opsets[node.domain], types, data, imports)
     else:
         made = {
             name: onnx.helper.make_tensor_type_proto(
@@ -170,6 +169,34 @@ def _one_node_model(
         [onnx.helper.make_value_info(name, made[name]) for name in outputs],
     )
     return onnx.helper.make_model(graph, opset_imports=imports)
+
+
+def _inferred(
+    node: onnx.NodeProto,
+    version: int,
+    types: dict[str, onnx.TypeProto],
+    data: dict[str, onnx.TensorProto],
+    imports: list[onnx.OperatorSetIdProto],
+) -> dict[str, onnx.TypeProto]:
+    """The types of the outputs. Raises `InputError` for one that is not known with its rank."""
+    where = f"node {node.name!r} ({node.op_type})"
+    try:
+        schema = onnx.defs.get_schema(node.op_type, version, node.domain)
+        made = onnx.shape_inference.infer_node_outputs(schema, node, types, data, None, imports)
+    except onnx.defs.SchemaError as error:
+        reason = f"{node.domain or 'ai.onnx'} version {version} has no such operator"
+        raise UnsupportedError(node.name, node.op_type, reason) from error
+    except onnx.shape_inference.InferenceError as error:
+        raise InputError(f"{where}: {error}") from error
+    for name in filter(None, node.output):
+        kind = made.get(name, onnx.TypeProto())
+        is_tensor = kind.HasField("tensor_type")
+        if not kind.WhichOneof("value") or (is_tensor and not kind.tensor_type.HasField("shape")):
+            raise InputError(
+                f"{where}: the type of output {name!r} does not follow from the inputs; "
+                "pass outputs_info"
+            )
+    return made
 
 
 def _is_small(value: Any) -> bool:
