@@ -18,6 +18,7 @@ from ostinato.partition import Segment, partition
 from ostinato.passes.pipeline import pass_names, run_passes
 from ostinato.program import interpreter
 from ostinato.program.nodes import Program
+from ostinato.runtime import memory, native
 from ostinato.schedule.pipeline import schedule
 from tests.cases.case import Array, Case
 from tests.cases.table import CASES, NAMES
@@ -31,6 +32,51 @@ MOST_ELEMENTS = 20_000
 
 def session(case: Case, **options: Any) -> ostinato.InferenceSession:
     return ostinato.InferenceSession(case.model, cache_dir=None, **options)
+
+
+class Guards:
+    """Memory with a margin of known bytes before and after it."""
+
+    MARGIN, BYTE = 256, 0xA5
+
+    def __init__(self) -> None:
+        self._blocks: list[Array] = []
+
+    def allocate(self, size: int) -> Array:
+        block = memory.aligned_empty(size + 2 * self.MARGIN)
+        block[:] = self.BYTE
+        self._blocks.append(block)
+        return block[self.MARGIN : self.MARGIN + size]
+
+    def like(self, array: Array) -> Array:
+        return self.allocate(array.nbytes).view(array.dtype).reshape(array.shape)
+
+    def check(self, mode: str) -> None:
+        for block in self._blocks:
+            margins = block[: self.MARGIN], block[-self.MARGIN :]
+            intact = all((margin == self.BYTE).all() for margin in margins)
+            for margin in margins:
+                margin[:] = self.BYTE
+            assert intact, f"{mode}: compiled code wrote outside its memory"
+
+
+@pytest.fixture
+def guards(monkeypatch: pytest.MonkeyPatch) -> Guards:
+    """Guards around the arenas of all sessions."""
+    found = Guards()
+    monkeypatch.setattr(native, "aligned_empty", found.allocate)
+    return found
+
+
+def guarded_run(
+    session: ostinato.InferenceSession, feeds: dict[str, Array], like: list[Array], guards: Guards
+) -> list[Array]:
+    """The outputs, written between margins where they have the shape of `like`."""
+    out = {
+        output.name: guards.like(array)
+        for output, array in zip(session.get_outputs(), like, strict=True)
+    }
+    return session.run(None, feeds, out=out)
 
 
 def assert_same_bits(got: list[Array], expected: list[Array], mode: str) -> None:
@@ -61,16 +107,22 @@ def small_targets() -> Iterator[Target]:
 
 
 @pytest.mark.parametrize("case", CASES, ids=NAMES)
-def test_every_mode_has_the_same_bits(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_mode_has_the_same_bits(
+    case: Case, monkeypatch: pytest.MonkeyPatch, guards: Guards
+) -> None:
     default = session(case)
     native = not default.report()["fallback"]
     assert native or not case.native, default.report()["fallback"]
     runs = [(case.feeds(sizes), sizes) for sizes in case.sizes]
     expected = [default.run(None, feeds) for feeds, _ in runs]
+    guards.check("by default")
 
     def check(other: ostinato.InferenceSession, mode: str) -> None:
         for (feeds, sizes), results in zip(runs, expected, strict=True):
-            assert_same_bits(other.run(None, feeds), results, f"{mode} {dict(sizes)}")
+            where = f"{mode} {dict(sizes)}"
+            got = guarded_run(other, feeds, results, guards)
+            guards.check(where)
+            assert_same_bits(got, results, where)
 
     check(default, "a second run")
     check_disabled_passes(case, default, check)

@@ -38,8 +38,8 @@ class In:
         if self.values is not None:
             return np.resize(np.array(self.values, self.dtype), shape)
         if np.dtype(self.dtype).kind == "f":
-            return (self.scale * random.standard_normal(shape)).astype(self.dtype)
-        return random.integers(self.low, self.high, shape).astype(self.dtype)
+            return np.asarray(self.scale * random.standard_normal(shape), self.dtype)
+        return np.asarray(random.integers(self.low, self.high, shape), self.dtype)
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ def _with_output_types(model: onnx.ModelProto, ranks: Sequence[int]) -> onnx.Mod
     del model.graph.output[:]
     for position, name in enumerate(names):
         info = known.get(name)
-        if info is None:
+        if info is None or not info.type.tensor_type.HasField("shape"):
             unknown = [None] * ranks[position]
             info = helper.make_tensor_value_info(name, TensorProto.FLOAT, unknown)
         model.graph.output.append(info)

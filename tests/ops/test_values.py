@@ -1,0 +1,79 @@
+"""Every case against an oracle in float64, and against onnxruntime."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import ostinato
+from tests import witness
+from tests.cases.case import Array, Case
+from tests.cases.table import CASES, NAMES
+from tests.oracle import ops
+
+# onnxruntime rounds its functions less carefully than the oracle allows us to.
+WITNESS_ULPS, WITNESS_LENGTH = 64, 8
+
+
+def assert_close(got: Array, expected: Array, ulps: float, length: float, where: str) -> None:
+    """`got` within `ulps` units in the last place, and `length` ones of the largest element."""
+    assert got.shape == expected.shape, where
+    if got.dtype.kind != "f":
+        np.testing.assert_array_equal(got, expected, where)
+        return
+    with np.errstate(all="ignore"):
+        rounded = expected.astype(got.dtype)
+        finite = np.isfinite(rounded) & np.isfinite(got)
+        size = np.abs(np.where(finite, rounded, 0))
+        largest = size.max(initial=0) * np.finfo(got.dtype).eps * length
+        allowed = ulps * np.spacing(size) + largest
+        error = np.abs(got.astype(np.float64) - np.where(finite, expected, 0))
+    exact = (got == rounded) | (np.isnan(got) & np.isnan(rounded))
+    # Just below the largest number an error of some units reaches infinity.
+    edge = np.isinf(got) != np.isinf(rounded)
+    near = np.minimum(np.abs(got), np.abs(rounded)) > np.finfo(got.dtype).max * (1 - 1e-6)
+    good = exact | (finite & (error <= allowed)) | (edge & near)
+    if not good.all():
+        first = tuple(int(i) for i in np.argwhere(~good)[0])
+        units = error[first] / np.spacing(size[first])
+        raise AssertionError(
+            f"{where}: {np.count_nonzero(~good)} of {good.size} elements, first at {first}: "
+            f"{got[first]!r}, expected {expected[first]!r}, {units:.1f} units in the last place"
+        )
+
+
+@pytest.mark.parametrize("case", CASES, ids=NAMES)
+def test_values_are_those_of_the_documents(case: Case) -> None:
+    session = ostinato.InferenceSession(case.model, cache_dir=None)
+    for sizes in case.sizes:
+        feeds = case.feeds(sizes)
+        got = session.run(None, feeds)
+        expected = case.expected(feeds) if case.expected else ops.run(case.model, feeds)
+        for position, (a, b) in enumerate(zip(got, expected, strict=True)):
+            where = f"output {position} {dict(sizes)}"
+            assert_close(np.asarray(a), np.asarray(b), case.ulps, case.length, where)
+
+
+@pytest.mark.parametrize(
+    "case", [c for c in CASES if c.witness], ids=[c.name for c in CASES if c.witness]
+)
+def test_onnxruntime_agrees(case: Case) -> None:
+    session = ostinato.InferenceSession(case.model, cache_dir=None)
+    for sizes in case.sizes:
+        feeds = case.feeds(sizes)
+        try:
+            expected = witness.run(case.model.SerializeToString(), feeds)
+        except witness.WitnessError as error:
+            if "NOT_IMPLEMENTED" in str(error):
+                pytest.skip("onnxruntime has no kernel for it")
+            if any(0 in array.shape for array in (*feeds.values(), *session.run(None, feeds))):
+                continue  # it refuses or crashes on many empty values
+            raise
+        for position, (a, b) in enumerate(zip(session.run(None, feeds), expected, strict=True)):
+            assert_close(
+                np.asarray(a),
+                np.asarray(b),
+                case.ulps + WITNESS_ULPS,
+                case.length + WITNESS_LENGTH,
+                f"output {position} {dict(sizes)}",
+            )
