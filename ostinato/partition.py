@@ -80,8 +80,7 @@ def argument(value: ir.Value) -> Argument:
     from ostinato.codegen.artifact import UNKNOWN_RANK
 
     if isinstance(value.type, ir.TensorType | None) and value.dtype is not None:
-        is_string = value.dtype == ir.DataType.STRING
-        dtype = "string" if is_string else value.dtype.numpy().name
+        dtype = _element_name(value.dtype)
     else:
         dtype = _type_text(value.type)
     shape = shape_of(value)
@@ -100,8 +99,14 @@ def _type_text(kind: ir.TypeProtocol | None) -> str:
     if isinstance(kind, ir.OptionalType):
         return f"optional({_type_text(kind.elem_type)})"
     if isinstance(kind, ir.TensorType):
-        return Argument("", kind.dtype.numpy().name, ()).type
+        return Argument("", _element_name(kind.dtype), ()).type
     return "undefined"
+
+
+def _element_name(dtype: ir.DataType) -> str:
+    import onnx_ir as ir
+
+    return "string" if dtype == ir.DataType.STRING else str(dtype.numpy().name)
 
 
 class _SegmentBuilder(Builder):

@@ -19,8 +19,10 @@ _ONNX_NAMES = {
     "float8_e4m3fnuz": "float8e4m3fnuz",
     "float8_e5m2": "float8e5m2",
     "float8_e5m2fnuz": "float8e5m2fnuz",
+    "float8_e8m0fnu": "float8e8m0",
     "float4_e2m1fn": "float4e2m1",
 }
+_NUMPY_NAMES = {onnx: numpy for numpy, onnx in _ONNX_NAMES.items()}
 
 UNKNOWN_RANK = ("...",)
 """The shape of a value whose rank is unknown; never that of a native function's argument."""
@@ -51,6 +53,11 @@ class Argument:
         if not self.is_tensor:
             return self.dtype
         return f"tensor({_ONNX_NAMES.get(self.dtype, self.dtype)})"
+
+
+def element_dtype(onnx_name: str) -> str:
+    """The `Argument.dtype` of the element type that ONNX calls "float", "int64", ..."""
+    return _NUMPY_NAMES.get(onnx_name, onnx_name)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ostinato.codegen.artifact import UNKNOWN_RANK, Argument
+from ostinato.codegen.artifact import UNKNOWN_RANK, Argument, element_dtype
 from ostinato.errors import InputError
 from ostinato.runtime.memory import require_memory
 
@@ -74,10 +74,10 @@ def as_input(argument: Argument, value: object) -> Any:
 
     An array of another dtype or byte order is refused. Python numbers and lists have no dtype: they
     become the declared one when every element keeps its value (floats are rounded to it).
-    A value that is no tensor is passed through.
+    The arrays in a sequence or an optional are checked in the same way.
     """
     if not argument.is_tensor:
-        return value
+        return _structured(argument, argument.dtype, value)
     dtype = numpy_dtype(argument.dtype)
     if isinstance(value, (np.ndarray, np.generic)):
         array = np.asarray(value)
@@ -95,6 +95,21 @@ def as_input(argument: Argument, value: object) -> Any:
     if array.dtype != dtype:
         raise _refusal("input", argument, describe_array(array))
     return array
+
+
+def _structured(argument: Argument, kind: str, value: object) -> Any:
+    """A value of the ONNX type `kind`, which is that of `argument` or inside of it."""
+    outer, _, inner = kind.removesuffix(")").partition("(")
+    if outer == "tensor":
+        element = Argument(argument.name, element_dtype(inner), UNKNOWN_RANK)
+        return as_input(element, value)
+    if outer == "optional":
+        return None if value is None else _structured(argument, inner, value)
+    if outer == "seq":
+        if not isinstance(value, (list, tuple)):
+            raise _refusal("input", argument, type(value).__name__)
+        return [_structured(argument, inner, element) for element in value]
+    return value
 
 
 def _from_python(argument: Argument, value: object, dtype: np.dtype[Any]) -> Array:

@@ -57,3 +57,19 @@ def test_scalars_keep_rank_zero() -> None:
     argument = Argument("x", "float32", ())
     for value in (1.5, np.float32(1.5), np.array(1.5, "f")):
         assert module.in_place(module.as_input(argument, value)).shape == ()
+
+
+def test_arrays_in_sequences_and_optionals_are_checked() -> None:
+    pair = Argument("s", "seq(tensor(float))", ())
+    x = np.zeros(2, "f")
+    assert module.as_input(pair, (x, [1]))[0] is x
+    assert module.as_input(pair, [1.5])[0].dtype == np.float32
+    for wrong in ([np.zeros(2)], [x, "text"], x, None, [[x, None]]):
+        with pytest.raises(InputError, match="input 's'"):
+            module.as_input(pair, wrong)
+    maybe = Argument("o", "optional(seq(tensor(string)))", ())
+    assert module.as_input(maybe, None) is None
+    assert module.as_input(maybe, [["a", "b"]])[0].tolist() == ["a", "b"]
+    small = Argument("f", "optional(tensor(float8e8m0))", ())
+    dtype = module.numpy_dtype("float8_e8m0fnu")
+    assert module.as_input(small, np.ones(1, dtype)).dtype == dtype
