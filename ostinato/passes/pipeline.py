@@ -9,13 +9,19 @@ import onnx_ir as ir
 
 from ostinato.passes.constant_folding import constant_folding
 from ostinato.passes.dead_code import dead_code
+from ostinato.passes.dead_loop_values import dead_loop_values
 from ostinato.passes.eliminate_identity import eliminate_identity
 from ostinato.passes.fold_if import fold_if
+from ostinato.passes.fold_loop import fold_loop
+from ostinato.passes.indexed_scan_inputs import indexed_scan_inputs
 from ostinato.passes.infer_shapes import infer_shapes
 from ostinato.passes.inline_functions import inline_functions
 from ostinato.passes.lift_constants import lift_constants
+from ostinato.passes.loop_invariants import loop_invariants
+from ostinato.passes.loop_to_scan import loop_to_scan
 from ostinato.passes.merge_common_subexpressions import merge_common_subexpressions
 from ostinato.passes.recurrent import expand_recurrent
+from ostinato.passes.sequence_to_scan_output import sequence_to_scan_output
 from ostinato.passes.single_step_scan import single_step_scan
 
 
@@ -58,8 +64,30 @@ PASSES: tuple[Pass, ...] = (
         constant_folding,
         "Nodes that move or compute constants exactly become constants.",
     ),
-    Pass("fold_if", fold_if, "An If whose condition is known becomes the branch that is taken."),
+    Pass("fold_if", fold_if, "An If that need not choose becomes one of its branches."),
+    Pass("fold_loop", fold_loop, "A Loop that runs at most once becomes its body, or nothing."),
+    Pass(
+        "sequence_to_scan_output",
+        sequence_to_scan_output,
+        "A sequence that a Loop appends to becomes a scan output.",
+    ),
+    Pass("loop_to_scan", loop_to_scan, "A Loop that counts becomes a Scan over its steps."),
+    Pass(
+        "indexed_scan_inputs",
+        indexed_scan_inputs,
+        "What a step of a Scan picks by its number becomes a scan input.",
+    ),
     Pass("single_step_scan", single_step_scan, "A Scan that runs exactly once becomes its body."),
+    Pass(
+        "dead_loop_values",
+        dead_loop_values,
+        "What a Scan or Loop carries, reads and collects in vain leaves it.",
+    ),
+    Pass(
+        "loop_invariants",
+        loop_invariants,
+        "What every step computes alike, and cannot fail, is computed before the loop.",
+    ),
     Pass("eliminate_identity", eliminate_identity, "Nodes that return their input are removed."),
     Pass(
         "merge_common_subexpressions",
