@@ -5,11 +5,12 @@ from __future__ import annotations
 from ostinato.ops.builder import ROW_CHAINS, literal
 from ostinato.ops.registry import Context, lowers
 from ostinato.ops.tensor import Joined, Tensor, Value, insert_ones, slice_axis, transpose
-from ostinato.program.dims import Size
+from ostinato.program.dims import Size, is_nonnegative
 from ostinato.program.expr import FLOATS, op
 
-# Matrices of fewer columns than this leave most lanes idle: their sums run along lanes instead.
+# Tall weights of fewer columns than this leave most lanes idle: their sums run along lanes instead.
 NARROW = 8
+TALL = 2 * ROW_CHAINS
 
 
 @lowers("MatMul")
@@ -55,8 +56,9 @@ def matmul(context: Context, left: Value, right: Value, is_fixed: bool) -> Tenso
     axes = builder.axes(shape)
     inner = builder.axis(a.shape[-1], "r")
     outer, row, column = axes[:-2], axes[-2], axes[-1]
-    columns = b.shape[-1]
-    narrow = is_fixed and isinstance(columns, int) and columns < NARROW
+    depth, columns = b.shape[-2:]
+    narrow = is_fixed and isinstance(depth, int) and isinstance(columns, int)
+    narrow = narrow and is_nonnegative(depth - TALL) and is_nonnegative(NARROW - 1 - columns)
     return builder.contract(
         shape,
         axes,
