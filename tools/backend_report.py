@@ -213,6 +213,31 @@ def table(results: Iterable[Result]) -> str:
     return "\n".join([*lines, f"| **all** | {' | '.join(total)} |"])
 
 
+def fallback_list(results: Iterable[Result], most: int = 24) -> str:
+    """A sentence: the operators that most often ran on the reference kernels."""
+    counts = Counter(op for result in results for op in result.fallback)
+    named = ", ".join(f"{op} {count}" for op, count in counts.most_common(most))
+    rest = len(counts) - most
+    return named + (f", and {rest} more" if rest > 0 else "")
+
+
+def document(results: list[Result]) -> str:
+    """What `--write` puts between the marks."""
+    failures = [f"`{r.name}`" for r in results if r.outcome != "passed"]
+    return "\n".join(
+        [
+            f"onnx {onnx.__version__}, {len(results)} cases for the CPU.",
+            "",
+            table(results),
+            "",
+            f"Not passed: {', '.join(failures) or 'none'}.",
+            "",
+            "Operators that run on the reference kernels, with the number of cases: "
+            f"{fallback_list(results)}.",
+        ]
+    )
+
+
 def main() -> None:
     """Run the suite and print or write the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -239,7 +264,7 @@ def main() -> None:
     if options.write:
         text = options.write.read_text()
         before, after = text.split(BEGIN)[0], text.split(END)[1]
-        options.write.write_text(f"{before}{BEGIN}\n{table(results)}\n{END}{after}")
+        options.write.write_text(f"{before}{BEGIN}\n\n{document(results)}\n\n{END}{after}")
 
 
 if __name__ == "__main__":
