@@ -222,17 +222,20 @@ class _Sequences:
     def _serve(self, pick: _Pick, element: ir.Value) -> None:
         """Let the readers of what was picked read the scan element."""
         result = pick.node.outputs[0]
-        if not pick.drops_axis:
-            for reader, _ in result.uses():
-                if _squeezes(reader, pick.axis):
-                    self._form.substitute(reader.outputs[0], element)
+        if pick.drops_axis:
+            self._form.substitute(result, element)
+            return
+        readers = [reader for reader, _ in result.uses()]
+        for reader in readers:
+            if _squeezes(reader, pick.axis):
+                self._form.substitute(reader.outputs[0], element)
+        if result.is_graph_output() or not all(_squeezes(r, pick.axis) for r in readers):
             inner = self._writer.within("body")
             whole = inner.unsqueeze(element, [pick.axis], "picked")
+            assert isinstance(whole, ir.Value)
             for node in inner.nodes:
                 pick.node.prepend(node)
-            assert isinstance(whole, ir.Value)
-            element = whole
-        self._form.substitute(result, element)
+            self._form.substitute(result, whole)
 
 
 def _squeezes(node: ir.Node, axis: int) -> bool:

@@ -6,14 +6,15 @@ model gives to the dimensions of its inputs, and names that shape inference make
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import logging
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import TypeAlias
 
 import onnx
 import onnx.shape_inference
 import onnx_ir as ir
 
-from ostinato.model.attributes import Attributes
 from ostinato.model.graphs import graphs
 from ostinato.model.normal_form import attribute_graphs
 
@@ -21,6 +22,8 @@ Sizes: TypeAlias = "tuple[int | str | None, ...]"
 
 # Constants that say something about shapes are small.
 _SHAPE_ELEMENTS = 64
+
+_logger = logging.getLogger(__name__)
 
 
 def infer_sizes(model: ir.Model) -> dict[str, Sizes]:
@@ -31,60 +34,75 @@ def infer_sizes(model: ir.Model) -> dict[str, Sizes]:
     then comes out with another shape, or an unknown one, are given up until no more are: what
     remains is proven by induction over the steps.
     """
-    carried = _carried(model)
-    scalars = _scalars(model)
-    assumed: dict[str, Sizes] = {}
-    refuted = set[str]()
+    carried = list(_carried(model))
+    given = [_claim(value, ()) for _, body in _loops(model) for value in body.inputs[:2]]
+    assumed: dict[_Carried, Sizes] = {}
+    refuted = set[_Carried]()
     while True:
-        sizes = _infer(model, assumed | scalars)
+        sizes = _infer(model, [*given, *_claims(assumed)])
+        open_ = [state for state in carried if state not in assumed and state not in refuted]
+        new = {state: sizes[state.initial] for state in open_ if state.initial in sizes}
         wrong = {
             state
             for state, shape in assumed.items()
-            if not sizes.get(carried[state][0]) == sizes.get(carried[state][1]) == shape
+            if not sizes.get(state.initial) == sizes.get(state.after) == shape
         }
-        if wrong:
+        # A nested Loop must have had its chance before what depends on it is given up.
+        if new:
+            assumed |= new
+        elif wrong:
             refuted |= wrong
             assumed = {state: shape for state, shape in assumed.items() if state not in wrong}
-            continue
-        new = {
-            state: sizes[initial]
-            for state, (initial, _) in carried.items()
-            if state not in assumed.keys() | refuted and None not in sizes.get(initial, (None,))
-        }
-        if not new:
+        else:
             return sizes
-        assumed |= new
+
+
+@dataclass(frozen=True)
+class _Carried:
+    """A value that a Loop carries: names outside of its body, and values inside."""
+
+    initial: str
+    before: ir.Value
+    after: str
+    final: ir.Value
 
 
 def _loops(model: ir.Model) -> Iterator[tuple[ir.Node, ir.Graph]]:
     for graph in graphs(model):
         for node in graph:
             if node.op_type == "Loop" and node.domain == "":
-                yield node, Attributes(node).graph("body")
+                yield node, node.attributes["body"].as_graph()
 
 
-def _scalars(model: ir.Model) -> dict[str, Sizes]:
-    """The number of a step and the condition that a Loop hands to its body have rank 0."""
-    return {value.name or "": () for _, body in _loops(model) for value in body.inputs[:2]}
-
-
-def _carried(model: ir.Model) -> dict[str, tuple[str, str]]:
-    """For each value that a Loop carries the names of its initial value and its next value."""
-    found = {}
+def _carried(model: ir.Model) -> Iterator[_Carried]:
     for node, body in _loops(model):
-        for initial, before, after in zip(
-            node.inputs[2:], body.inputs[2:], body.outputs[1:], strict=False
+        for initial, before, after, final in zip(
+            node.inputs[2:], body.inputs[2:], body.outputs[1:], node.outputs, strict=False
         ):
             if initial is not None and isinstance(before.type, ir.TensorType):
-                found[before.name or ""] = initial.name or "", after.name or ""
-    return found
+                yield _Carried(initial.name or "", before, after.name or "", final)
 
 
-def _infer(model: ir.Model, assumed: Mapping[str, Sizes]) -> dict[str, Sizes]:
-    proto = _outline(model, assumed)
+def _claims(assumed: Mapping[_Carried, Sizes]) -> Iterator[onnx.ValueInfoProto]:
+    for state, sizes in assumed.items():
+        yield _claim(state.before, sizes)
+        if state.final.name:
+            yield _claim(state.final, sizes, state.before.type)
+
+
+def _claim(
+    value: ir.Value, sizes: Sizes, type_: ir.TypeProtocol | None = None
+) -> onnx.ValueInfoProto:
+    claim = ir.Value(name=value.name, type=type_ or value.type, shape=ir.Shape(sizes))
+    return ir.serde.serialize_value(claim)
+
+
+def _infer(model: ir.Model, claims: Iterable[onnx.ValueInfoProto]) -> dict[str, Sizes]:
+    proto = _outline(model, {claim.name: claim for claim in claims})
     try:
         inferred = onnx.shape_inference.infer_shapes(proto, data_prop=True)
-    except Exception:  # whatever inference raises: nothing is known then
+    except Exception as error:  # whatever inference raises: nothing is known then
+        _logger.debug("sizes are not inferred: %s", error)
         return {}
     found: dict[str, Sizes] = {}
     for info in _infos(inferred.graph):
@@ -99,8 +117,8 @@ def _size(dim: onnx.TensorShapeProto.Dimension) -> int | str | None:
     return dim.dim_value if dim.HasField("dim_value") else dim.dim_param or None
 
 
-def _outline(model: ir.Model, assumed: Mapping[str, Sizes]) -> onnx.ModelProto:
-    """The model without large constants and claimed shapes, with those of `assumed` values."""
+def _outline(model: ir.Model, claims: Mapping[str, onnx.ValueInfoProto]) -> onnx.ModelProto:
+    """The model without large constants, and with no shapes inside but those of `claims`."""
     proto = onnx.ModelProto(ir_version=model.ir_version)
     for domain, version in model.opset_imports.items():
         proto.opset_import.add(domain=domain, version=version)
@@ -119,8 +137,17 @@ def _outline(model: ir.Model, assumed: Mapping[str, Sizes]) -> onnx.ModelProto:
         info = proto.graph.output.add(name=value.name or "")
         if value.type is not None:
             ir.serde.serialize_type_into(info.type, value.type)
+    constants = {tensor.name: tensor for tensor in proto.graph.initializer}
     for graph in _nested(proto.graph):
-        _restate(graph, assumed)
+        # Inference does not look up the contents of constants in the graphs around.
+        captured = dict.fromkeys(name for node in graph.node for name in node.input)
+        graph.initializer.extend(constants[name] for name in captured if name in constants)
+        del graph.value_info[:]
+        for info in (*graph.input, *graph.output):
+            if info.type.HasField("tensor_type"):
+                info.type.tensor_type.ClearField("shape")
+    for graph in (proto.graph, *_nested(proto.graph)):
+        _state(graph, claims)
     return proto
 
 
@@ -134,21 +161,12 @@ def _input(value: ir.Value) -> onnx.ValueInfoProto:
     return info
 
 
-def _restate(graph: onnx.GraphProto, assumed: Mapping[str, Sizes]) -> None:
-    del graph.value_info[:]
-    for value in (*graph.input, *graph.output):
-        if value.type.HasField("tensor_type"):
-            value.type.tensor_type.ClearField("shape")
-    for value in graph.input:
-        if value.name in assumed:
-            shape = value.type.tensor_type.shape
-            shape.SetInParent()
-            for size in assumed[value.name]:
-                dim = shape.dim.add()
-                if isinstance(size, int):
-                    dim.dim_value = size
-                else:
-                    dim.dim_param = size or ""
+def _state(graph: onnx.GraphProto, claims: Mapping[str, onnx.ValueInfoProto]) -> None:
+    for info in (*graph.input, *graph.output):
+        if info.name in claims:
+            info.CopyFrom(claims[info.name])
+    for node in graph.node:
+        graph.value_info.extend(claims[name] for name in node.output if name in claims)
 
 
 def _nested(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:

@@ -141,19 +141,22 @@ class LoopForm:
         if self.head is not None:
             inputs = [self.head.number, self.head.going, *inputs]
             outputs = [self.head.proceed, *outputs]
+            # Runtimes ask for the rank of these two, which the operator's document gives.
+            for scalar in inputs[:2]:
+                scalar.shape = ir.Shape([])
         body.outputs.clear()
         seen = set[ir.Value]()
         for position, value in enumerate(outputs):
             maker = value.producer()
-            own = value in inputs or (maker is not None and maker.graph is body)
-            if not own or value in seen:
+            # An input could be returned as it is, but not all runtimes keep it alive for that.
+            if maker is None or maker.graph is not body or value in seen:
                 name = names.fresh(f"{value.name}_output")
                 copy = ir.Value(name=name, type=value.type, shape=value.shape)
                 body.append(ir.Node("", "Identity", [value], outputs=[copy], name=""))
                 outputs[position] = copy
             seen.add(value)
         body.outputs.extend(outputs)
-        _sweep(body)
+        sweep(body)
         body.inputs.clear()
         body.inputs.extend(inputs)
 
@@ -263,7 +266,8 @@ def reads(node: ir.Node) -> Iterator[ir.Value]:
             yield from reads(inner)
 
 
-def _sweep(body: ir.Graph) -> None:
+def sweep(body: ir.Graph) -> None:
+    """Remove the nodes of `body` that neither a node nor an output of it needs."""
     for node in reversed(body):
         if not any(map(is_needed, node.outputs)):
             discard(node)

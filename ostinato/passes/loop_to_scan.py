@@ -22,8 +22,10 @@ from ostinato.passes.loop_form import (
     LoopHead,
     Scanned,
     State,
+    is_needed,
     origin,
     read_loop,
+    sweep,
 )
 from ostinato.passes.recurrent_writer import Writer
 
@@ -112,7 +114,10 @@ def _replace(model: ir.Model, form: LoopForm, head: LoopHead, names: Names, opse
     source = _step_numbers(writer, head)
     for node in writer.nodes:
         form.node.prepend(node)
-    if head.going.uses() or head.going in (s.after for s in form.states):
+    # The condition itself is often the only reader of the condition.
+    form.body.outputs.pop(0)
+    sweep(form.body)
+    if is_needed(head.going):
         form.substitute(head.going, add_constant(model, writer.name("true"), np.array(True)))
     for state in form.states:
         state.before.type = state.initial.type
