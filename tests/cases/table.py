@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.cases import contractions, graphs, pointwise, recurrent, reductions, views
+from tests.cases import contractions, graphs, pointwise, recurrent, reductions, views, windows
 
 CASES = [
     *pointwise.CASES,
@@ -11,5 +11,6 @@ CASES = [
     *contractions.CASES,
     *recurrent.CASES,
     *graphs.CASES,
+    *windows.CASES,
 ]
 NAMES = [case.name for case in CASES]

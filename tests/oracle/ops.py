@@ -92,6 +92,12 @@ def _divide(a: Array, b: Array) -> Array:
     return (np.sign(a) * np.sign(b) * (np.abs(a) // np.abs(b))).astype(a.dtype)
 
 
+def _legacy(node: Node, a: Array, b: Array) -> Array:
+    """The right operand where broadcasting before opset 7 puts it."""
+    axis = node.get("axis", a.ndim - b.ndim)
+    return b.reshape((*b.shape, *[1] * (a.ndim - axis - b.ndim))) if node.opset < 7 else b
+
+
 simple(
     Abs=np.abs, Neg=np.negative, Sqrt=np.sqrt, Exp=np.exp, Log=np.log, Sigmoid=_sigmoid,
     Tanh=np.tanh, Erf=_erf, Floor=np.floor, Ceil=np.ceil, Round=np.rint, Sin=np.sin, Cos=np.cos,
@@ -108,7 +114,6 @@ simple(
     BitwiseXor=np.bitwise_xor, Equal=np.equal, Less=np.less, LessOrEqual=np.less_equal,
     Greater=np.greater, GreaterOrEqual=np.greater_equal, Where=np.where, Identity=lambda x: x,
     MatMul=np.matmul,
-    PRelu=lambda x, slope: np.where(x < 0, slope * x, x),
     Pow=lambda x, y: np.power(x, y.astype(np.float64)),
     Sum=lambda *xs: sum(xs[1:], xs[0]),
     Mean=lambda *xs: sum(xs[1:], xs[0]) / len(xs),
@@ -127,6 +132,17 @@ def _reduce(function: Callable[[Array, Array], Array], xs: Sequence[Array]) -> A
 
 OPS["Max"] = lambda node, *xs: _reduce(np.maximum, xs)
 OPS["Min"] = lambda node, *xs: _reduce(np.minimum, xs)
+
+
+for _name in ("Sub", "Div"):
+    OPS[_name] = lambda node, a, b, _f=OPS[_name]: _f(node, a, _legacy(node, a, b))
+
+
+@op("PRelu")
+def _prelu(node: Node, x: Array, slope: Array) -> Array:
+    if node.opset < 7 and slope.size > 1:
+        slope = slope.reshape(-1, *[1] * (x.ndim - 2))
+    return np.where(x < 0, slope * x, x)
 
 
 @op("Mod")
