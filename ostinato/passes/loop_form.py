@@ -137,25 +137,28 @@ class LoopForm:
     def _write_body(self, names: Names) -> None:
         body = self.body
         inputs = [*(s.before for s in self.states), *(s.element for s in self.scanned)]
-        outputs = [*(s.after for s in self.states), *(s.element for s in self.stacked)]
+        results: list[tuple[LoopHead | State | Stacked, str]] = []
+        results += [(state, "after") for state in self.states]
+        results += [(stacked, "element") for stacked in self.stacked]
         if self.head is not None:
             inputs = [self.head.number, self.head.going, *inputs]
-            outputs = [self.head.proceed, *outputs]
+            results.insert(0, (self.head, "proceed"))
             # Runtimes ask for the rank of these two, which the operator's document gives.
             for scalar in inputs[:2]:
                 scalar.shape = ir.Shape([])
         body.outputs.clear()
         seen = set[ir.Value]()
-        for position, value in enumerate(outputs):
+        for part, field in results:
+            value: ir.Value = getattr(part, field)
             maker = value.producer()
             # An input could be returned as it is, but not all runtimes keep it alive for that.
             if maker is None or maker.graph is not body or value in seen:
                 name = names.fresh(f"{value.name}_output")
                 copy = ir.Value(name=name, type=value.type, shape=value.shape)
                 body.append(ir.Node("", "Identity", [value], outputs=[copy], name=""))
-                outputs[position] = copy
+                setattr(part, field, copy)
             seen.add(value)
-        body.outputs.extend(outputs)
+        body.outputs.extend(getattr(part, field) for part, field in results)
         sweep(body)
         body.inputs.clear()
         body.inputs.extend(inputs)

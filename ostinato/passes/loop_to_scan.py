@@ -120,8 +120,7 @@ def _replace(model: ir.Model, form: LoopForm, head: LoopHead, names: Names, opse
     if is_needed(head.going):
         form.substitute(head.going, add_constant(model, writer.name("true"), np.array(True)))
     for state in form.states:
-        state.before.type = state.initial.type
-        state.before.shape = state.before.shape or state.initial.shape
+        state.before.type, state.before.shape = state.initial.type, state.initial.shape
     head.number.type, head.number.shape = ir.TensorType(ir.DataType.INT64), ir.Shape([])
     form.scanned.append(Scanned(source, head.number))
     form.head = None

@@ -158,6 +158,7 @@ class _Stacking:
             shape = self._writer.op("Shape", [whole], "shape", dtype=ir.DataType.INT64)
             length = self._writer.take(shape, 0, 0, "length")
             assert isinstance(length, ir.Value)
+            length.shape = ir.Shape([])
             return length
         position = reader.inputs[1]
         assert position is not None, describe(reader)
