@@ -4,13 +4,27 @@ from __future__ import annotations
 
 from ostinato.ops.builder import ROW_CHAINS, literal
 from ostinato.ops.registry import Context, lowers
-from ostinato.ops.tensor import Joined, Tensor, Value, insert_ones, slice_axis, transpose
-from ostinato.program.dims import Size, is_nonnegative
+from ostinato.ops.tensor import (
+    Joined,
+    Shape,
+    Tensor,
+    Value,
+    insert_ones,
+    slice_axis,
+    static_shape,
+    transpose,
+)
+from ostinato.program.dims import Size
 from ostinato.program.expr import FLOATS, op
 
 # Tall weights of fewer columns than this leave most lanes idle: their sums run along lanes instead.
 NARROW = 8
 TALL = 2 * ROW_CHAINS
+
+
+def _is_tall_and_narrow(shape: Shape) -> bool:
+    static = static_shape(shape)
+    return static is not None and static[0] >= TALL and static[1] < NARROW
 
 
 @lowers("MatMul")
@@ -19,15 +33,14 @@ def lower_matmul(context: Context) -> Value:
     left, right = context.input(0), context.input(1)
     if not left.shape or not right.shape:
         raise context.invalid("an operand is a scalar")
-    is_vector = len(right.shape) == 1
     drop: list[int] = []
     if len(left.shape) == 1:
         left = insert_ones(left, (0,))
         drop.append(-2)
-    if is_vector:
+    if len(right.shape) == 1:
         right = insert_ones(right, (1,))
         drop.append(-1)
-    result = matmul(context, left, right, is_vector or context.is_constant[1])
+    result = matmul(context, left, right, context.is_constant[1])
     kept = [i for i in range(len(result.shape)) if i - len(result.shape) not in drop]
     return Tensor(
         result.dtype,
@@ -37,18 +50,18 @@ def lower_matmul(context: Context) -> Value:
     )
 
 
-def matmul(context: Context, left: Value, right: Value, is_fixed: bool) -> Tensor:
+def matmul(context: Context, left: Value, right: Value, is_constant: bool) -> Tensor:
     """`left [.., m, k] @ right [.., k, n]`.
 
-    is_fixed: whether the number of columns is the same in every form of the model. Only then may it
-    choose the order of summation, since run-time sizes must give the bits of specialised ones.
+    is_constant: whether the right operand is. Only then may its shape choose the order of summation,
+    since run-time sizes must give the bits of specialised ones.
 
     Where the left operand is joined along `k`, the result is the sum of one product for each part,
     from left to right: a part that does not depend on a loop's state can then leave the loop.
     """
     builder = context.builder
     if isinstance(left, Joined) and left.axis == len(left.shape) - 1:
-        return _matmul_parts(context, left, builder.strided(right), is_fixed)
+        return _matmul_parts(context, left, builder.strided(right), is_constant)
     a, b = builder.strided(left), builder.strided(right)
     builder.require_equal(a.shape[-1], b.shape[-2], "contracted axes")
     batch = builder.broadcast(a.shape[:-2], b.shape[:-2])
@@ -56,9 +69,7 @@ def matmul(context: Context, left: Value, right: Value, is_fixed: bool) -> Tenso
     axes = builder.axes(shape)
     inner = builder.axis(a.shape[-1], "r")
     outer, row, column = axes[:-2], axes[-2], axes[-1]
-    depth, columns = b.shape[-2:]
-    narrow = is_fixed and isinstance(depth, int) and isinstance(columns, int)
-    narrow = narrow and is_nonnegative(depth - TALL) and is_nonnegative(NARROW - 1 - columns)
+    narrow = is_constant and _is_tall_and_narrow(b.shape[-2:])
     return builder.contract(
         shape,
         axes,
@@ -69,7 +80,7 @@ def matmul(context: Context, left: Value, right: Value, is_fixed: bool) -> Tenso
     )
 
 
-def _matmul_parts(context: Context, left: Joined, right: Tensor, is_fixed: bool) -> Tensor:
+def _matmul_parts(context: Context, left: Joined, right: Tensor, is_constant: bool) -> Tensor:
     builder = context.builder
     builder.require_equal(left.shape[-1], right.shape[-2], "contracted axes")
     start: Size = 0
@@ -77,7 +88,7 @@ def _matmul_parts(context: Context, left: Joined, right: Tensor, is_fixed: bool)
     for part in left.parts:
         extent = part.shape[-1]
         rows = slice_axis(right, len(right.shape) - 2, start, 1, extent)
-        product = matmul(context, part, rows, is_fixed)
+        product = matmul(context, part, rows, is_constant)
         start = start + extent
         total = (
             product

@@ -12,8 +12,8 @@ from ostinato.ops.control import check_states
 from ostinato.ops.registry import Context, lowers
 from ostinato.ops.tensor import Tensor, Value, at
 from ostinato.program.dims import Dim, Size, maximum
-from ostinato.program.expr import Axis, Expr, Index, cast, constant, op
-from ostinato.program.nodes import Branch, Carry, Stmt
+from ostinato.program.expr import Axis, Expr, Extent, Index, cast, constant, op
+from ostinato.program.nodes import Branch, Carry, Require, Stmt
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -57,15 +57,13 @@ def lower_if(context: Context) -> list[Value]:
         return context.lower_graph(ways[0] if chosen else ways[1], [])
     builder = context.builder
     flag = scalar(builder, condition, "bool")
-    checks = len(builder.checks)
     blocks: list[list[Stmt]] = []
     results: list[list[Value]] = []
     for way in ways:
+        checks = len(builder.checks)
         with builder.block([]) as statements:
             results.append(context.lower_graph(way, []))
-        blocks.append(statements)
-    if len(builder.checks) > checks:
-        raise context.refuse("a branch with conditions on run-time sizes has no native form")
+        blocks.append([*_required(builder, checks), *statements])
     targets = [_target(context, pair) for pair in zip(*results, strict=True)]
     for statements, values in zip(blocks, results, strict=True):
         with builder.block(statements):
@@ -74,6 +72,21 @@ def lower_if(context: Context) -> list[Value]:
     assert flag.base is not None
     builder.append(Branch(flag.base.buffer, tuple(blocks[0]), tuple(blocks[1])))
     return list(targets)
+
+
+def _required(builder: Builder, start: int) -> list[Stmt]:
+    """The conditions on sizes made since `start`: they must hold only if this way is taken."""
+    checks = builder.checks[start:]
+    del builder.checks[start:]
+    with builder.block([]) as statements:
+        for check in checks:
+            size = check.size
+            value = constant(size, "int64") if isinstance(size, int) else Extent(size)
+            holds = op("ge", value, constant(0, "int64"))
+            flag = builder.compute((), lambda _, holds=holds: holds)  # type: ignore[misc]
+            assert flag.base is not None
+            builder.append(Require(flag.base.buffer, check.message))
+    return statements
 
 
 def _target(context: Context, pair: Sequence[Value]) -> Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -10,7 +10,7 @@ import numpy as np
 from ostinato.ops.gather import gather
 from ostinato.ops.registry import Context, lowers
 from ostinato.ops.sizes import known_ints, known_sizes
-from ostinato.ops.tensor import Joined, Tensor, Value, advance, slice_axis
+from ostinato.ops.tensor import Joined, Tensor, Value, advance, expand, slice_axis
 from ostinato.ops.views import axes_of, axis_of, reshape
 from ostinato.program.dims import (
     Dim,
@@ -191,12 +191,12 @@ def _gather_rows(context: Context, tensor: Tensor, axis: int, places: list[Size]
 
 @lowers("Pad")
 def lower_pad(context: Context) -> Value:
-    """Elements added or removed at both ends of each axis, filled with a constant."""
+    """Elements added or removed at both ends of each axis: a constant, or elements of the value."""
     value = context.input(0)
     rank = len(value.shape)
     mode = context.attributes.string("mode", "constant")
-    if mode != "constant":
-        raise context.refuse(f"mode {mode!r} has no native form")
+    if mode not in ("constant", *MIRRORS):
+        raise context.invalid(f"attribute 'mode' is {mode!r}")
     axes = list(range(rank))
     if context.since < 11:
         name = "pads" if context.since >= 2 else "paddings"
@@ -204,7 +204,8 @@ def lower_pad(context: Context) -> Value:
         fill = context.float("value")
     else:
         pads = known_sizes(context, 1, "input 'pads'")
-        fill = _fill(context)
+        fill = _fill(context) if mode == "constant" else 0
+        context.optional(2)
         if context.optional(3) is not None:
             axes = known_ints(context, 3, "input 'axes'")
     axes_of(context, axes, rank)
@@ -217,7 +218,66 @@ def lower_pad(context: Context) -> Value:
         before[position], after[position] = pads[i], pads[len(axes) + i]
     if all(n == 0 for n in (*before, *after)):
         return value
-    return pad(context, context.builder.strided(value), before, after, fill)
+    if mode == "constant":
+        return pad(context, context.builder.strided(value), before, after, fill)
+    for axis in range(rank):
+        value = _extended(context, value, axis, before[axis], after[axis], MIRRORS[mode])
+    return value
+
+
+Ends = Callable[[Tensor, int, Size, Size], tuple[Tensor, Tensor]]
+
+
+def _reflected(x: Tensor, axis: int, before: Size, after: Size) -> tuple[Tensor, Tensor]:
+    """What lies behind a mirror at the first and at the last element."""
+    last = x.shape[axis] - 1
+    return slice_axis(x, axis, before, -1, before), slice_axis(x, axis, last - 1, -1, after)
+
+
+def _repeated(x: Tensor, axis: int, before: Size, after: Size) -> tuple[Tensor, Tensor]:
+    """The first and the last element again and again."""
+    ends = (slice_axis(x, axis, place, 1, 1) for place in (0, x.shape[axis] - 1))
+    sizes = ((*x.shape[:axis], n, *x.shape[axis + 1 :]) for n in (before, after))
+    first, last = (expand(end, shape) for end, shape in zip(ends, sizes, strict=True))
+    return first, last
+
+
+def _wrapped(x: Tensor, axis: int, before: Size, after: Size) -> tuple[Tensor, Tensor]:
+    """The other end of the axis."""
+    return slice_axis(x, axis, x.shape[axis] - before, 1, before), slice_axis(x, axis, 0, 1, after)
+
+
+# Where added elements come from, and how many fewer than the axis has there can be.
+MIRRORS: dict[str, tuple[Ends, int]] = {
+    "reflect": (_reflected, 1),
+    "edge": (_repeated, 0),
+    "wrap": (_wrapped, 0),
+}
+
+
+def _extended(
+    context: Context, value: Value, axis: int, before: Size, after: Size, mirror: tuple[Ends, int]
+) -> Value:
+    """The value continued beyond both ends of an axis with its own elements, as a view."""
+    if before == 0 and after == 0:
+        return value
+    builder = context.builder
+    ends, margin = mirror
+    tensor = builder.strided(value)
+    extent = tensor.shape[axis]
+    for amount in (before, after):
+        if not is_nonnegative(amount):
+            raise context.refuse("removing elements in this mode has no native form")
+        if ends is not _repeated:
+            builder.require_nonnegative(
+                extent - margin - amount, f"axis {axis} has {extent} elements, too few for the pad"
+            )
+    if ends is _repeated:
+        builder.require_nonnegative(extent - 1, f"axis {axis} has {extent} elements, too few")
+    first, last = ends(tensor, axis, before, after)
+    parts = tuple(part for part in (first, tensor, last) if part.shape[axis] != 0)
+    shape = (*tensor.shape[:axis], before + extent + after, *tensor.shape[axis + 1 :])
+    return Joined(tensor.dtype, shape, axis, parts)
 
 
 def _fill(context: Context) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ostinato.program.dims import Size, ceildiv
+from ostinato.program.dims import Size, ceildiv, maximum
 from ostinato.program.expr import ITEM_BYTES
 from ostinato.program.nodes import Branch, Buffer, Loop, Program, Stmt, bodies
 
@@ -110,7 +110,9 @@ def plan(program: Program, reuse: bool = True) -> Arena:
 
 
 def _bytes(buffer: Buffer) -> Size:
-    return ceildiv(buffer.size * ITEM_BYTES[buffer.dtype], ALIGNMENT) * ALIGNMENT
+    # On a way that is not taken a size may be anything; it must not move what lies behind it.
+    size = maximum(buffer.size, 0)
+    return ceildiv(size * ITEM_BYTES[buffer.dtype], ALIGNMENT) * ALIGNMENT
 
 
 def _place_known(buffers: list[Buffer], lives: dict[str, _Life], offsets: dict[str, Size]) -> int:
