@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import pytest
+
 from ostinato.passes.fold_if import fold_if
 from tests.golden import check
 
@@ -123,3 +125,127 @@ def test_unknown_condition_is_left():
         }
         """
     check(fold_if, text, text, count=0)
+
+
+@pytest.mark.parametrize("opposite", ["c = Not(d)", "d = Not(c)"])
+def test_condition_decided_by_an_if_around(opposite: str):
+    given = opposite[-2]
+    check(
+        fold_if,
+        f"""
+        g (bool {given}, float[N] x) => (float[N] y) {{
+            {opposite}
+            y = If (c) <
+                then_branch = a () => (float[N] p) {{
+                    s = If (c) <
+                        then_branch = e () => (float[N] u) {{ u = Abs(x) }},
+                        else_branch = f () => (float[N] v) {{ v = Exp(x) }}>
+                    p = If (d) <
+                        then_branch = k () => (float[N] l) {{ l = Neg(s) }},
+                        else_branch = m () => (float[N] n) {{ n = Tanh(s) }}>
+                }},
+                else_branch = b () => (float[N] q) {{
+                    q = If (d) <
+                        then_branch = r () => (float[N] t) {{ t = Relu(x) }},
+                        else_branch = w () => (float[N] z) {{ z = Sqrt(x) }}>
+                }}>
+        }}
+        """,
+        f"""
+        g (bool {given}, float[N] x) => (float[N] y)
+        <bool c_true = {{1}}, bool c_true_1 = {{1}}, bool c_false = {{0}}> {{
+            {opposite}
+            y = If (c) <
+                then_branch = a () => (float[N] p) {{ u = Abs(x)  p = Tanh(u) }},
+                else_branch = b () => (float[N] q) {{ q = Relu(x) }}>
+        }}
+        """,
+        count=3,
+        evaluate="onnxruntime",
+    )
+
+
+def test_condition_decided_around_a_loop():
+    check(
+        fold_if,
+        """
+        g (bool c, float[3, 2] x) => (float[3, 2] y) {
+            y = If (c) <
+                then_branch = a () => (float[3, 2] p) {
+                    p = Scan <num_scan_inputs = 1, body = f (float[2] e) => (float[2] o) {
+                        o = If (c) <
+                            then_branch = k () => (float[2] l) { l = Neg(e) },
+                            else_branch = m () => (float[2] n) { n = Tanh(e) }>
+                    }> (x)
+                },
+                else_branch = b () => (float[3, 2] q) { q = Relu(x) }>
+        }
+        """,
+        """
+        g (bool c, float[3, 2] x) => (float[3, 2] y) <bool c_true = {1}> {
+            y = If (c) <
+                then_branch = a () => (float[3, 2] p) {
+                    p = Scan <num_scan_inputs = 1, body = f (float[2] e) => (float[2] o) {
+                        o = Neg(e)
+                    }> (x)
+                },
+                else_branch = b () => (float[3, 2] q) { q = Relu(x) }>
+        }
+        """,
+        count=1,
+        evaluate="onnxruntime",
+    )
+
+
+def test_equal_branches():
+    check(
+        fold_if,
+        """
+        g (bool c, float[N, 2] x) => (float[2, N] y, float[N, 2] z) {
+            y, z = If (c) <
+                then_branch = a () => (float[2, N] p, float[N, 2] o) {
+                    s = Transpose <perm = [1, 0]> (x)
+                    p = Neg(s)
+                    o = Exp(x)
+                },
+                else_branch = b () => (float[2, N] q, float[N, 2] r) {
+                    t = Transpose <perm = [1, 0]> (x)
+                    q = Neg(t)
+                    r = Exp(x)
+                }>
+        }
+        """,
+        """
+        g (bool c, float[N, 2] x) => (float[2, N] y, float[N, 2] z) {
+            t = Transpose <perm = [1, 0]> (x)
+            y = Neg(t)
+            z = Exp(x)
+        }
+        """,
+        count=1,
+        evaluate="onnxruntime",
+    )
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        "t = Transpose <perm = [0, 1]> (x)  q = Sub(t, x)",
+        "t = Transpose <perm = [1, 0]> (x)  q = Sub(x, t)",
+        "t = Transpose <perm = [1, 0]> (x)  q = Sub(t, w)",
+        "t = Transpose (x)  q = Sub(t, x)",
+        "q = Sub(x, x)",
+    ],
+)
+def test_branches_that_differ(other: str):
+    text = f"""
+        g (bool c, float[2, 2] x, float[2, 2] w) => (float[2, 2] y) {{
+            y = If (c) <
+                then_branch = a () => (float[2, 2] p) {{
+                    s = Transpose <perm = [1, 0]> (x)
+                    p = Sub(s, x)
+                }},
+                else_branch = b () => (float[2, 2] q) {{ {other} }}>
+        }}
+        """
+    check(fold_if, text, text, count=0, evaluate="onnxruntime")
