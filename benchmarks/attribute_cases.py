@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -55,6 +55,7 @@ class Case:
 
     group: the operator. feature: the row of the table. expected: outputs by the documents.
     other: outputs by another reading, where the documents leave room; `reading` says which.
+    ignored: outputs of the same node without the feature.
     """
 
     group: str
@@ -65,6 +66,7 @@ class Case:
     tolerance: float = TOLERANCES["float32"]
     other: list[np.ndarray] | None = field(default=None, repr=False)
     reading: str = ""
+    ignored: list[np.ndarray] | None = field(default=None, repr=False)
 
     @property
     def name(self) -> str:
@@ -85,6 +87,7 @@ def text_case(
     results: Callable[..., list[Any]],
     *,
     opset: int = 17,
+    constants: Arrays | None = None,
     other: Callable[..., list[Any]] | None = None,
     reading: str = "",
 ) -> Case:
@@ -94,6 +97,8 @@ def text_case(
     """
     header = f'<ir_version: 8, opset_import: ["": {opset}]>\ncase '
     model = onnx.parser.parse_model(header + source)
+    for name, array in (constants or {}).items():
+        model.graph.initializer.append(numpy_helper.from_array(array, name))
     fed: Arrays = {}
     for value in model.graph.input:
         dtype = helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type)
@@ -171,9 +176,9 @@ class Cell:
                 arrays[name] = np.ascontiguousarray(np.swapaxes(arrays[name], 0, 1))
         return arrays
 
-    def expected(self, **changes: Any) -> list[np.ndarray]:
-        """The outputs by the oracle; `changes` replace attributes."""
-        results = ORACLES[self.op](**self.arrays, **{**self.attributes, **changes})
+    def expected(self) -> list[np.ndarray]:
+        """The outputs by the oracle."""
+        results = ORACLES[self.op](**self.arrays, **self.attributes)
         by_name = dict(zip(OUTPUTS[self.op], results, strict=True))
         return [by_name[name] for name in self.results]
 
@@ -240,11 +245,17 @@ class Cell:
             shape[axis] = symbol
         return shape
 
+    def plain(self) -> Cell:
+        """The same without lengths, peepholes, and attributes that leave the shapes alone."""
+        kept = {key: self.attributes[key] for key in KEPT & self.attributes.keys()}
+        if self.attributes.get("direction") == "bidirectional":
+            kept["direction"] = "bidirectional"
+        given = tuple(name for name in self.given if name != "P")
+        return replace(self, attributes=kept, lengths=None, given=given)
 
-def _cell_case(feature: str, cell: Cell, other: Any = None, reading: str = "") -> Case:
-    tolerance = TOLERANCES[cell.dtype]
-    expected = cell.expected()
-    return Case(cell.op, feature, cell.model(), cell.feeds, expected, tolerance, other, reading)
+
+# What stays in `Cell.plain`. No runtime here ignores linear_before_reset.
+KEPT = {"layout", "linear_before_reset"}
 
 
 def _states_are_zero(cell: Cell, rows: Sequence[int]) -> list[np.ndarray]:
@@ -291,13 +302,25 @@ def _cells(op: str) -> list[Case]:
         # One feature at a time: without states or with lbr 0 some runtimes fail on everything.
         common = {"linear_before_reset": 1} if op == "GRU" else {}
         cell = Cell(op, attributes={**common, **options}, **{"given": states, **fields})
-        found = other(cell) if other else None
-        cases.append(_cell_case(feature, cell, found, reading))
+        cases.append(
+            Case(
+                op,
+                feature,
+                cell.model(),
+                cell.feeds,
+                cell.expected(),
+                TOLERANCES[cell.dtype],
+                other(cell) if other else None,
+                reading,
+                cell.plain().expected(),
+            )
+        )
 
     add("direction forward")
     add("direction reverse", direction="reverse")
     add("direction bidirectional", direction="bidirectional")
     add("layout 1", layout=1)
+    add("layout 1, no initial states", layout=1, given=("B",))
     add("layout 1, bidirectional", layout=1, direction="bidirectional")
     add("no initial states", given=("B",))
     add("no bias", given=states[1:])

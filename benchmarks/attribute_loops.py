@@ -106,11 +106,12 @@ def _conditions_of_loops() -> list[Case]:
         _loop("negative trip count", "minus, yes, s", COUNTED, unchanged),
         text_case(
             "condition false from the start",
-            f"""(float[3] s, float[4, 3] x) => (float[3] y)
-                <int64 four = {{4}}, bool no = {{0}}> {{
-                last = Loop<body = step {COUNTED}>(four, no, s)  y = Neg(last) }}""",
-            {"s": S0, "x": X},
-            lambda s, x: [-s],
+            f"""(float[3] s, float[4, 3] x, float k) => (float[3] last)
+                <int64 four = {{4}}, float zero = {{0.0}}> {{
+                go = Greater(k, zero)
+                last = Loop<body = step {COUNTED}>(four, go, s) }}""",
+            {"s": S0, "x": X, "k": -1},
+            lambda s, x, k: [s],
         ),
     ]
 

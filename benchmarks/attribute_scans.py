@@ -19,7 +19,7 @@ Z = _random.standard_normal((4, 3))
 GRID = _random.standard_normal((2, 4, 3))
 H0 = _random.standard_normal((2, 4))
 FRAMES = _random.standard_normal((5, 2, 3))
-W, R = 0.5 * _random.standard_normal((3, 4)), 0.5 * _random.standard_normal((4, 4))
+W, R = (0.5 * _random.standard_normal((rows, 4)).astype(np.float32) for rows in (3, 4))
 
 # h2 = tanh(0.5 h + v), y = -h2: the body wherever a case is not about the body.
 STEP = """half = Constant<value = float {0.5}>()  a = Mul(h, half)  b = Add(a, v)
@@ -121,10 +121,10 @@ def _plain_scans() -> list[Case]:
     ]
 
 
-def _matrix_cell(h: Any, x: Any, w: Any, r: Any) -> Results:
+def _matrix_cell(h: Any, x: Any) -> Results:
     steps = []
     for v in x:
-        h = np.tanh(v @ w + h @ r)
+        h = np.tanh(v @ W + h @ R)
         steps.append(h)
     return [h, np.stack(steps)]
 
@@ -258,14 +258,15 @@ def scans() -> list[Case]:
         ),
         text_case(
             "a cell with matrix products",
-            """(float[2, 4] h, float[5, 2, 3] x, float[3, 4] w, float[4, 4] r)
+            """(float[2, 4] h, float[5, 2, 3] x)
                 => (float[2, 4] last, float[5, 2, 4] ys) {
                 last, ys = Scan<num_scan_inputs = 1, body = step (float[2, 4] g, float[2, 3] v)
                     => (float[2, 4] g2, float[2, 4] y) {
                         p = MatMul(v, w)  q = MatMul(g, r)  a = Add(p, q)
                         g2 = Tanh(a)  y = Identity(g2) }>(h, x) }""",
-            {"h": H0, "x": FRAMES, "w": W, "r": R},
+            {"h": H0, "x": FRAMES},
             _matrix_cell,
+            constants={"w": W, "r": R},
         ),
         text_case(
             "nested",

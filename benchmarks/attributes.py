@@ -32,6 +32,7 @@ from benchmarks.attribute_cases import Case
 
 PEERS = ("ostinato", "onnxruntime", "openvino", "tract", "mnn")
 TITLES = {"ostinato": "Ostinato", "openvino": "OpenVINO", "mnn": "MNN"}
+BAD = ("ignored", "wrong", "crashed", "hangs")
 SECONDS = 60
 ROOT = Path(__file__).parents[1]
 BEGIN, END = "<!-- attributes: begin -->", "<!-- attributes: end -->"
@@ -42,9 +43,10 @@ console = Console(highlight=False, markup=False, soft_wrap=True)
 class Answer:
     """What a runtime made of a case.
 
-    kind: "right", "native" and "fallback" (both right, for Ostinato), "other reading", "wrong",
-    "refused", "crashed" (Ostinato also: an exception that is none of its own), "hangs" or
-    "not asked". detail: the message, the error or the signal behind it.
+    kind: "right", "native" and "fallback" (both right, for Ostinato), "other reading", "ignored"
+    (the results are those of the node without the feature), "wrong", "refused", "crashed" (Ostinato
+    also: an exception that is none of its own), "hangs" or "not asked".
+    detail: the message, the error or the signal behind it.
     """
 
     kind: str
@@ -87,6 +89,8 @@ def judge(case: Case, outputs: Sequence[Any], is_native: bool | None = None) -> 
         return Answer(names[is_native])
     if case.other is not None and error(outputs, case.other) <= case.tolerance:
         return Answer("other reading", case.reading)
+    if case.ignored is not None and error(outputs, case.ignored) <= case.tolerance:
+        return Answer("ignored", f"error {found:.2g} of the largest element")
     if found == float("inf"):
         got, want = ([list(np.shape(a)) for a in each] for each in (outputs, case.expected))
         return Answer("wrong", "NaN" if got == want else f"shapes {got}, not {want}")
@@ -193,7 +197,7 @@ def _cell(answers: Iterable[tuple[str, Answer]]) -> str:
 
 
 def _emphasis(kind: str) -> str:
-    return f"**{kind}**" if kind in ("wrong", "crashed", "hangs") else kind
+    return f"**{kind}**" if kind in BAD else kind
 
 
 def table(wanted: Sequence[Case], answers: Answers, runtimes: Sequence[str]) -> str:
@@ -225,7 +229,7 @@ def table(wanted: Sequence[Case], answers: Answers, runtimes: Sequence[str]) -> 
 
 
 def _summary(wanted: Sequence[Case], answers: Answers, runtimes: Sequence[str]) -> str:
-    kinds = ("right", "other reading", "wrong", "refused", "crashed", "hangs", "not asked")
+    kinds = ("right", "other reading", *BAD, "refused", "not asked")
     header = f"| of {len(wanted)} cases | {' | '.join(kinds)} |"
     lines = [header, "|---" + "|---:" * len(kinds) + "|"]
     for peer in runtimes:
