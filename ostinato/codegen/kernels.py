@@ -40,6 +40,8 @@ def signature(kernel: Kernel) -> Signature:
         axis = getattr(node, "axis", None)
         if axis is not None:
             used[axis] = None
+    if kernel.tile is not None and kernel.tile.turn is not None:
+        used[kernel.tile.turn] = None
     outer = sorted((axis for axis in used if axis not in own), key=str)
     return Signature(f"kernel.{kernel.name}", buffers, tuple(outer))
 
@@ -117,8 +119,14 @@ class KernelEmitter:
             self._guarded(self._w.mul(last, integer(group)), tile.limit, self._rows)
 
     def _each_block(self, block: Axis, stop: Value) -> None:
+        turn = self._tile.turn
         with self._w.loop(integer(0), stop, 1) as loop, self._x.scope():
-            self._x.place[block] = (loop.index, 0)
+            index = loop.index
+            if turn is not None:
+                odd = self._w.emit("i1", f"trunc i64 {self._x.place[turn][0].text} to i1")
+                last = self._w.binary("sub", stop, integer(1))
+                index = self._w.select(odd, self._w.binary("sub", last, index), index)
+            self._x.place[block] = (index, 0)
             self._rows()
 
     def _guarded(self, first: Value, limit: Size | None, inside: Callable[[], None]) -> None:

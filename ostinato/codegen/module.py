@@ -13,8 +13,8 @@ from ostinato.codegen.sizes import Sizes
 from ostinato.codegen.target import Target
 from ostinato.codegen.writer import Value, Writer, integer
 from ostinato.program.dims import Size
-from ostinato.program.nodes import Branch, Kernel, Loop, Program, Require, Stmt, statements
-from ostinato.schedule.arena import ALIGNMENT, Arena
+from ostinato.program.nodes import CALL, Branch, Kernel, Loop, Program, Require, Stmt, statements
+from ostinato.schedule.arena import ALIGNMENT, Arena, counts_calls
 
 
 @dataclass(frozen=True)
@@ -108,6 +108,8 @@ class _Entry:
             self._pointers[interface.buffer] = self._table(position)
         constants = self._table(len(interfaces))
         arena = self._table(len(interfaces) + 1)
+        if counts_calls(self._program):
+            self._count_call(arena)
         for name, buffer in self._program.buffers.items():
             offset: Size
             if buffer.kind == "constant":
@@ -117,6 +119,12 @@ class _Entry:
             else:
                 continue
             self._pointers[name] = self._w.pointer(base, self._sizes.value(offset), "i8")
+
+    def _count_call(self, arena: Value) -> None:
+        """The count starts at whatever the memory held: only whether it is odd is used."""
+        count = self._w.emit("i64", f"load i64, ptr {arena.text}")
+        self._w.line(f"store i64 {self._w.add(count, integer(1)).text}, ptr {arena.text}")
+        self._indices[CALL] = count
 
     def _statements(self, body: tuple[Stmt, ...]) -> None:
         for statement in body:

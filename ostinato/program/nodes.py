@@ -76,6 +76,10 @@ class Store:
     value: Expr
 
 
+# Counts the runs of a program. It chooses the order of independent work, never a value.
+CALL = Axis("call", 1)
+
+
 @dataclass(frozen=True)
 class Tile:
     """How a kernel is cut into registers. It has no meaning: every tiling gives the same bits.
@@ -85,6 +89,8 @@ class Tile:
     block: the parallel axis that counts groups of lanes, where an axis was split.
     limit: the extent of the axis before it was padded to whole groups; None if it was not padded.
     row, rows: a parallel axis, and how many of its points share what is loaded along the lanes.
+    turn: the axis of the loop around, if groups of lanes run backwards in every other step; `CALL`,
+        if they do so in every other run.
     """
 
     lane: Axis | None
@@ -94,6 +100,7 @@ class Tile:
     limit: Size | None = None
     row: Axis | None = None
     rows: int = 1
+    turn: Axis | None = None
 
 
 @dataclass(frozen=True)

@@ -56,7 +56,7 @@ ARITY: dict[str, int] = {
     **functions.ARITY,
 }
 ONLY_FLOATS = functions.NAMES | {"fma", "sqrt", "floor", "ceil", "rint", "trunc"}
-ONLY_INTEGERS = frozenset(("shl", "shr"))
+ONLY_INTEGERS = frozenset(("shl", "shr", "mod"))
 LOGIC = frozenset(("and", "or", "xor", "not"))
 ANY_DTYPE = LOGIC | COMPARISONS | {"select", "min", "max"}
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ostinato.program.dims import Size, ceildiv, maximum
 from ostinato.program.expr import ITEM_BYTES
-from ostinato.program.nodes import Branch, Buffer, Loop, Program, Stmt, bodies
+from ostinato.program.nodes import CALL, Branch, Buffer, Loop, Program, Stmt, bodies
 
 ALIGNMENT = 64
 
@@ -106,7 +106,16 @@ def plan(program: Program, reuse: bool = True) -> Arena:
             by_size.setdefault(_bytes(buffer), []).append(buffer)
     for size, group in by_size.items():
         end = _place_equal(group, size, end, lives, offsets)
-    return Arena(offsets, end)
+    if not counts_calls(program):
+        return Arena(offsets, end)
+    # The count of runs comes first.
+    moved = {name: offset + ALIGNMENT for name, offset in offsets.items()}
+    return Arena(moved, end + ALIGNMENT)
+
+
+def counts_calls(program: Program) -> bool:
+    """Whether a kernel's order of work depends on the count of runs, at the start of the arena."""
+    return any(k.tile is not None and k.tile.turn == CALL for k in program.kernels())
 
 
 def _bytes(buffer: Buffer) -> Size:

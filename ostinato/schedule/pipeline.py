@@ -15,6 +15,7 @@ from ostinato.schedule.hoist import hoist
 from ostinato.schedule.pack import pack
 from ostinato.schedule.sink import sink
 from ostinato.schedule.tile import Registers, tile
+from ostinato.schedule.turn import turn
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,9 @@ SCHEDULE_PASSES: tuple[SchedulePass, ...] = (
     ),
     SchedulePass("collapse", "Neighbouring axes that memory cannot tell apart become one."),
     SchedulePass("pack", "Constant operands are laid out once in the order they are read."),
+    SchedulePass(
+        "turn", "Loops read weights that exceed the cache back and forth, not in a circle."
+    ),
     SchedulePass("reuse_memory", "Values that are not needed at the same time share memory."),
 )
 
@@ -66,5 +70,7 @@ def schedule(program: Program, registers: Registers, disable: Collection[str] = 
     program = tile(program, registers)
     if "pack" not in disable:
         program = pack(program)
+    if "turn" not in disable:
+        program = turn(program)
     arena = plan(program, reuse="reuse_memory" not in disable)
     return Scheduled(program, arena, tuple(refusals))

@@ -1,0 +1,58 @@
+"""Kernels that read many weights in every step of a loop read them back and forth.
+
+    step 0:  W[0] W[1] W[2] W[3]          and not    W[0] W[1] W[2] W[3]
+    step 1:  W[3] W[2] W[1] W[0]                     W[0] W[1] W[2] W[3]
+
+Where the weights do not fit in the private cache, reading them in a circle finds none of them
+there: each is evicted just before it is needed again. Back and forth, a step begins with those that
+the last one ended with. Outside of loops, runs of the program take turns in the same way. Groups of
+lanes are independent, so their order does not change results.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ostinato.program.dims import Size
+from ostinato.program.expr import ITEM_BYTES, Axis
+from ostinato.program.nodes import CALL, Kernel, Loop, Program, Stmt, with_bodies
+
+# Below this many bytes the weights of a loop, or of a program, stay in any private cache.
+RESIDENT_BYTES = 512 * 1024
+
+
+def turn(program: Program) -> Program:
+    """Let large kernels turn round at the ends of the loop, or of the run, they are in."""
+    return program.with_body(_turned(program.body, CALL, program))
+
+
+def _turned(body: tuple[Stmt, ...], axis: Axis, program: Program) -> tuple[Stmt, ...]:
+    large = _constant_bytes(body, program) >= RESIDENT_BYTES
+    result: list[Stmt] = []
+    for statement in body:
+        if isinstance(statement, Kernel):
+            result.append(_turning(statement, axis) if large else statement)
+        else:
+            inner = statement.axis if isinstance(statement, Loop) else axis
+
+            def change(inside: tuple[Stmt, ...], inner: Axis = inner) -> tuple[Stmt, ...]:
+                return _turned(inside, inner, program)
+
+            result.append(with_bodies(statement, change))
+    return tuple(result)
+
+
+def _turning(kernel: Kernel, axis: Axis) -> Kernel:
+    tile = kernel.tile
+    if tile is None or tile.block is None or not kernel.reductions:
+        return kernel
+    return replace(kernel, tile=replace(tile, turn=axis))
+
+
+def _constant_bytes(body: tuple[Stmt, ...], program: Program) -> int:
+    total: Size = 0
+    for name in set().union(*(statement.reads() for statement in body)):
+        buffer = program.buffers[name]
+        if buffer.kind == "constant":
+            total = total + buffer.size * ITEM_BYTES[buffer.dtype]
+    return total if isinstance(total, int) else 0
