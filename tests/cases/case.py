@@ -161,9 +161,7 @@ def node(
         made = helper.make_node(op, names, results, name="n", **attributes)
         return model_of([made], inputs, results, constants, opset, ranks)
 
-    return Case(
-        f"{op}-{name}", build, inputs, sizes, ulps, length, native, witness, batch
-    )
+    return Case(f"{op}-{name}", build, inputs, sizes, ulps, length, native, witness, batch)
 
 
 def text(
@@ -176,7 +174,7 @@ def text(
     opset: int = 21,
     **demands: Any,
 ) -> Case:
-    """A case written as an ONNX graph; `inputs` says how to fill those that are not plain floats."""
+    """A case written as an ONNX graph; `inputs` says how to fill those that are no plain floats."""
     header = f'<ir_version: 10, opset_import: ["": {opset}]>\n'
 
     def build() -> onnx.ModelProto:

@@ -22,24 +22,94 @@ def matmuls() -> list[Case]:
         node("no-terms", "MatMul", In((3, 0)), In((0, 4))),
         node("no-rows", "MatMul", In((0, 3)), In((3, 4)), length=3),
         node("no-columns", "MatMul", In((2, 3)), In((3, 0)), length=3),
-        node("runtime-inner", "MatMul", In((3, "T")), In(("T", 9)), length=40,
-             sizes=({"T": 4}, {"T": 1}, {"T": 40}, {"T": 0}), witness=False),
-        node("runtime-columns", "MatMul", In((3, 5)), In((5, "T")), length=5,
-             sizes=({"T": 4}, {"T": 1}, {"T": 40}, {"T": 0}), witness=False),
+        node(
+            "runtime-inner",
+            "MatMul",
+            In((3, "T")),
+            In(("T", 9)),
+            length=40,
+            sizes=({"T": 4}, {"T": 1}, {"T": 40}, {"T": 0}),
+            witness=False,
+        ),
+        node(
+            "runtime-vector",
+            "MatMul",
+            In((3, "T")),
+            In(("T",)),
+            length=100,
+            sizes=({"T": 100}, {"T": 1}, {"T": 0}),
+            witness=False,
+        ),
+        node("tall", "MatMul", In(("N", 90)), weights(90, 3), sizes=BATCHES, batch=True, length=90),
+        node(
+            "runtime-columns",
+            "MatMul",
+            In((3, 5)),
+            In((5, "T")),
+            length=5,
+            sizes=({"T": 4}, {"T": 1}, {"T": 40}, {"T": 0}),
+            witness=False,
+        ),
         node("f64", "MatMul", In((6, 9), "float64"), weights(9, 21, dtype="float64"), length=9),
-        node("f64-narrow", "MatMul", In((6, 9), "float64"), weights(9, 3, dtype="float64"), length=9),
-        node("int32", "MatMul", In((3, 9), "int32", low=-9, high=9), In((9, 5), "int32", low=-9, high=9)),
-        node("int64", "MatMul", In((3, 9), "int64", low=-9, high=9), In((9, 1), "int64", low=-9, high=9)),
-        node("uint32", "MatMul", In((2, 3), "uint32", high=9), In((3, 2), "uint32", high=9), witness=False),
+        node(
+            "f64-narrow", "MatMul", In((6, 9), "float64"), weights(9, 3, dtype="float64"), length=9
+        ),
+        node(
+            "int32",
+            "MatMul",
+            In((3, 9), "int32", low=-9, high=9),
+            In((9, 5), "int32", low=-9, high=9),
+        ),
+        node(
+            "int64",
+            "MatMul",
+            In((3, 9), "int64", low=-9, high=9),
+            In((9, 1), "int64", low=-9, high=9),
+        ),
+        node(
+            "uint32",
+            "MatMul",
+            In((2, 3), "uint32", high=9),
+            In((3, 2), "uint32", high=9),
+            witness=False,
+        ),
     ]
     for n in range(1, 9):
-        cases.append(node(f"n{n}", "MatMul", In(("N", 37)), weights(37, n), sizes=BATCHES, batch=True, length=37))
+        cases.append(
+            node(
+                f"n{n}",
+                "MatMul",
+                In(("N", 37)),
+                weights(37, n),
+                sizes=BATCHES,
+                batch=True,
+                length=37,
+            )
+        )
     for n in (16, 31, 64, 100):
-        cases.append(node(f"n{n}", "MatMul", In(("N", 17)), weights(17, n), sizes=BATCHES, batch=True, length=17))
+        cases.append(
+            node(
+                f"n{n}",
+                "MatMul",
+                In(("N", 17)),
+                weights(17, n),
+                sizes=BATCHES,
+                batch=True,
+                length=17,
+            )
+        )
     cases += [
         node("row", "MatMul", In((1, 70)), weights(70, 48), length=70),
-        node("tall", "MatMul", In((300, 8)), weights(8, 40), length=8),
-        node("runtime-operands", "MatMul", In(("N", 6)), In((6, 33)), sizes=BATCHES, batch=False, length=6),
+        node("many-rows", "MatMul", In((300, 8)), weights(8, 40), length=8),
+        node(
+            "runtime-operands",
+            "MatMul",
+            In(("N", 6)),
+            In((6, 33)),
+            sizes=BATCHES,
+            batch=False,
+            length=6,
+        ),
     ]
     return cases
 
@@ -51,7 +121,18 @@ def gemms() -> list[Case]:
             left = In((5, 4) if a else (4, 5))
             right = weights(*((7, 5) if b else (5, 7)))
             cases.append(
-                node(f"transA{a}-transB{b}", "Gemm", left, right, weights(7), transA=a, transB=b, alpha=0.5, beta=2.0, length=6)
+                node(
+                    f"transA{a}-transB{b}",
+                    "Gemm",
+                    left,
+                    right,
+                    weights(7),
+                    transA=a,
+                    transB=b,
+                    alpha=0.5,
+                    beta=2.0,
+                    length=6,
+                )
             )
     x, w = In(("N", 9)), weights(9, 20)
     cases += [
@@ -62,23 +143,64 @@ def gemms() -> list[Case]:
         node("old", "Gemm", In((3, 5)), weights(5, 2), In((2,)), opset=9, length=6),
         node("beta-zero", "Gemm", In((3, 5)), weights(5, 2), weights(2), beta=0.0, length=6),
         node("alpha-only", "Gemm", In((3, 5)), In((5, 2)), alpha=-1.5, length=6),
-        node("transB", "Gemm", x, weights(20, 9), weights(20), transB=1, sizes=BATCHES, batch=True, length=10),
-        node("f64", "Gemm", In((3, 5), "float64"), weights(5, 20, dtype="float64"), weights(20, dtype="float64"), length=6),
+        node(
+            "transB",
+            "Gemm",
+            x,
+            weights(20, 9),
+            weights(20),
+            transB=1,
+            sizes=BATCHES,
+            batch=True,
+            length=10,
+        ),
+        node(
+            "f64",
+            "Gemm",
+            In((3, 5), "float64"),
+            weights(5, 20, dtype="float64"),
+            weights(20, dtype="float64"),
+            length=6,
+        ),
     ]
     return cases
 
 
 def convolutions() -> list[Case]:
-    def one(name: str, shape: tuple[int | str, ...], weight: tuple[int, ...], bias: bool = True, **rest: object) -> Case:
+    def one(
+        name: str,
+        shape: tuple[int | str, ...],
+        weight: tuple[int, ...],
+        bias: bool = True,
+        **rest: object,
+    ) -> Case:
         operands = [In(shape), weights(*weight), *([weights(weight[0], seed=1)] * bias)]
-        return node(name, "Conv", *operands, length=float(np.prod(weight[1:])) + 1, opset=11, **rest)
+        return node(
+            name, "Conv", *operands, length=float(np.prod(weight[1:])) + 1, opset=11, **rest
+        )
 
     cases = [
         one("1d", (2, 3, 9), (4, 3, 3)),
-        one("1d-stride-dilation-pads", (2, 3, 17), (4, 3, 3), strides=[2], dilations=[3], pads=[4, 1]),
+        one(
+            "1d-stride-dilation-pads",
+            (2, 3, 17),
+            (4, 3, 3),
+            strides=[2],
+            dilations=[3],
+            pads=[4, 1],
+        ),
         one("1d-1x1", (2, 3, 9), (20, 3, 1)),
         one("2d", (1, 3, 7, 8), (5, 3, 3, 2), bias=False),
-        one("2d-everything", (2, 4, 9, 8), (6, 2, 3, 2), group=2, strides=[2, 1], dilations=[1, 2], pads=[1, 0, 2, 1], kernel_shape=[3, 2]),
+        one(
+            "2d-everything",
+            (2, 4, 9, 8),
+            (6, 2, 3, 2),
+            group=2,
+            strides=[2, 1],
+            dilations=[1, 2],
+            pads=[1, 0, 2, 1],
+            kernel_shape=[3, 2],
+        ),
         one("2d-depthwise", (1, 6, 7, 7), (6, 1, 3, 3), group=6, pads=[1, 1, 1, 1]),
         one("2d-depthwise-multiplier", (1, 3, 5, 5), (6, 1, 3, 3), group=3),
         one("2d-1x1", (2, 8, 3, 5), (16, 8, 1, 1)),
@@ -89,17 +211,50 @@ def convolutions() -> list[Case]:
         one("pads-beyond", (1, 1, 2), (1, 1, 3), pads=[5, 5], bias=False),
         one("batch", ("N", 2, 9), (3, 2, 3), sizes=BATCHES, batch=True, pads=[1, 1]),
         one("runtime", (1, 2, "T"), (17, 2, 3), sizes=({"T": 3}, {"T": 40}, {"T": 9}), strides=[2]),
-        one("runtime-pads", (1, 2, "T"), (17, 2, 3), sizes=({"T": 1}, {"T": 40}, {"T": 9}), pads=[1, 1]),
-        one("runtime-same", (1, 2, "T"), (3, 2, 4), sizes=({"T": 1}, {"T": 40}, {"T": 9}), auto_pad="SAME_UPPER", strides=[3]),
-        one("runtime-channels-first", (1, 2, "H", "W"), (3, 2, 3, 3), sizes=({"H": 3, "W": 5}, {"H": 9, "W": 3}, {"H": 20, "W": 20})),
+        one(
+            "runtime-pads",
+            (1, 2, "T"),
+            (17, 2, 3),
+            sizes=({"T": 1}, {"T": 40}, {"T": 9}),
+            pads=[1, 1],
+        ),
+        one(
+            "runtime-same",
+            (1, 2, "T"),
+            (3, 2, 4),
+            sizes=({"T": 1}, {"T": 40}, {"T": 9}),
+            auto_pad="SAME_UPPER",
+            strides=[3],
+        ),
+        one(
+            "runtime-channels-first",
+            (1, 2, "H", "W"),
+            (3, 2, 3, 3),
+            sizes=({"H": 3, "W": 5}, {"H": 9, "W": 3}, {"H": 20, "W": 20}),
+        ),
     ]
     for pad in ("SAME_UPPER", "SAME_LOWER", "VALID"):
         for stride in (1, 2, 3):
-            cases.append(one(f"{pad}-{stride}", (1, 2, 10, 7), (3, 2, 3, 2), auto_pad=pad, strides=[stride, stride]))
+            cases.append(
+                one(
+                    f"{pad}-{stride}",
+                    (1, 2, 10, 7),
+                    (3, 2, 3, 2),
+                    auto_pad=pad,
+                    strides=[stride, stride],
+                )
+            )
     cases += [
         node("f64", "Conv", In((1, 3, 6), "float64"), weights(20, 3, 2, dtype="float64"), length=6),
         node("runtime-weights", "Conv", In((1, 3, 6)), In((5, 3, 2)), In((5,)), length=7),
-        one("same-dilated", (1, 2, 11), (3, 2, 3), auto_pad="SAME_UPPER", dilations=[2], witness=False),
+        one(
+            "same-dilated",
+            (1, 2, 11),
+            (3, 2, 3),
+            auto_pad="SAME_UPPER",
+            dilations=[2],
+            witness=False,
+        ),
     ]
     return cases
 
@@ -144,7 +299,12 @@ def epilogues() -> list[Case]:
                 e = MatMul(d, w3)  y = Softmax<axis = 1>(e)
             }""",
             BATCHES,
-            constants={"w1": weights(33, 9), "b1": weights(33), "w2": 0.1 * weights(33, 17), "w3": weights(17, 3)},
+            constants={
+                "w1": weights(33, 9),
+                "b1": weights(33),
+                "w2": 0.1 * weights(33, 17),
+                "w3": weights(17, 3),
+            },
             batch=True,
             length=64,
         ),

@@ -34,7 +34,8 @@ def scans() -> list[Case]:
     cases += [
         text(
             "scan-two-states-swapped",
-            """agraph (float[3] a, float[3] b, float[S, 3] x) => (float[3] p, float[3] q, float[S, 3] y) {
+            """agraph (float[3] a, float[3] b, float[S, 3] x)
+                => (float[3] p, float[3] q, float[S, 3] y) {
                 p, q, y = Scan<num_scan_inputs = 1, body = step (float[3] u, float[3] v, float[3] e)
                     => (float[3] v2, float[3] u2, float[3] o) {
                         v2 = Identity(v)  u2 = Identity(u)  o = Add(u, e)
@@ -71,7 +72,8 @@ def scans() -> list[Case]:
         ),
         text(
             "scan-captures-and-shared-weights",
-            """agraph (float[N, 6] h0, float[S, N, 4] x, float[6] bias) => (float[N, 6] h, float[S, N, 6] y) {
+            """agraph (float[N, 6] h0, float[S, N, 4] x, float[6] bias)
+                => (float[N, 6] h, float[S, N, 6] y) {
                 c = Exp(bias)
                 h, y = Scan<num_scan_inputs = 1, body = step (float[N, 6] s, float[N, 4] e)
                     => (float[N, 6] s2, float[N, 6] o) {
@@ -110,6 +112,80 @@ def scans() -> list[Case]:
         ),
     ]
     return cases
+
+
+def loops() -> list[Case]:
+    collatz = """body (int64 i, bool go, int64 n, int64 count) => (bool on, int64 n2, int64 c2) {
+        half = Div(n, two)  triple = Mul(n, three)  odd = Add(triple, one)
+        rest = Mod(n, two)  even = Equal(rest, zero)  n2 = Where(even, half, odd)
+        c2 = Add(count, one)  done = Equal(n2, one)  on = Not(done)
+    }"""
+    numbers = {name: np.array(i) for i, name in enumerate(("zero", "one", "two", "three"))}
+    fixed = """body (int64 i, bool go, float[4] s) => (bool on, float[4] s2, float[4] y) {
+        on = Identity(go)  f = Cast<to = 1>(i)  a = Add(s, f)  s2 = Sin(a)  y = Mul(s2, x)
+    }"""
+    return [
+        text(
+            "while",
+            f"""agraph (int64 n, bool go) => (int64 last, int64 steps) {{
+                last, steps = Loop<body = {collatz}>( , go, n, zero)
+            }}""",
+            constants=numbers,
+            inputs={"n": In((), "int64", values=[27]), "go": In((), "bool", values=[True])},
+        ),
+        text(
+            "never",
+            f"""agraph (int64 n, bool go) => (int64 last, int64 steps) {{
+                last, steps = Loop<body = {collatz}>( , go, n, zero)
+            }}""",
+            constants=numbers,
+            inputs={"n": In((), "int64", values=[27]), "go": In((), "bool", values=[False])},
+        ),
+        text(
+            "while-at-most",
+            f"""agraph (int64 n, bool go, int64 most) => (int64 last, int64 steps) {{
+                last, steps = Loop<body = {collatz}>(most, go, n, zero)
+            }}""",
+            constants=numbers,
+            inputs={
+                "n": In((), "int64", values=[27]),
+                "go": In((), "bool", values=[True]),
+                "most": In((), "int64", values=[9]),
+            },
+        ),
+        *(
+            text(
+                f"counted-{count}",
+                f"""agraph (float[4] s, float[4] x) => (float[4] last, float[{count}, 4] y) {{
+                    last, y = Loop<body = {fixed}>(count, , s)
+                }}""",
+                constants={"count": np.array(count)},
+                length=8,
+            )
+            for count in (1, 3)
+        ),
+        text(
+            "counted-by-a-size",
+            f"""agraph (float[4] s, float[4] x, float[S, 2] z) => (float[4] last, float[S, 4] y) {{
+                shape = Shape<start = 0, end = 1>(z)  count = Squeeze(shape)
+                last, y = Loop<body = {fixed}>(count, , s)
+            }}""",
+            ({"S": 4}, {"S": 1}, {"S": 11}),
+            # What the sine is taken of is as large as the number of the step.
+            length=512,
+        ),
+        text(
+            "slices-by-number",
+            """agraph (float[5] s, float[S, 5] x) => (float[5] last) {
+                shape = Shape<start = 0, end = 1>(x)  count = Squeeze(shape)
+                last = Loop<body = body (int64 i, bool go, float[5] h) => (bool on, float[5] h2) {
+                    on = Identity(go)  e = Gather(x, i)  t = Tanh(h)  h2 = Add(t, e)
+                }>(count, , s)
+            }""",
+            ({"S": 4}, {"S": 1}, {"S": 0}, {"S": 11}),
+            length=16,
+        ),
+    ]
 
 
 CELL = """
@@ -159,8 +235,11 @@ def cells() -> list[Case]:
                 flat = Squeeze(seq, one)  p = MatMul(flat, v)  y = Sigmoid(p)
             }""",
             constants={
-                "w": weights(1, 24, 8), "r": weights(1, 24, 6), "b": weights(1, 48),
-                "v": weights(6, 4), "one": ints(1),
+                "w": weights(1, 24, 8),
+                "r": weights(1, 24, 6),
+                "b": weights(1, 48),
+                "v": weights(6, 4),
+                "one": ints(1),
             },
             length=100,
             witness=True,
@@ -176,9 +255,13 @@ def cells() -> list[Case]:
             }""",
             sizes,
             constants={
-                "w1": 0.4 * weights(1, 24, 5), "r1": 0.4 * weights(1, 24, 8),
-                "b1": weights(1, 48), "w2": 0.4 * weights(1, 24, 8),
-                "r2": 0.4 * weights(1, 24, 8, seed=1), "v": weights(8, 3), "axis": ints(1),
+                "w1": 0.4 * weights(1, 24, 5),
+                "r1": 0.4 * weights(1, 24, 8),
+                "b1": weights(1, 48),
+                "w2": 0.4 * weights(1, 24, 8),
+                "r2": 0.4 * weights(1, 24, 8, seed=1),
+                "v": weights(8, 3),
+                "axis": ints(1),
             },
             batch=True,
             states={"h0": "hn", "g0": "gn"},
@@ -200,7 +283,11 @@ def odd_uses() -> list[Case]:
             "agraph () => (float[40] c, int64[3] d) { c = Tanh(k)  d = Neg(i) }",
             constants={"k": weights(40), "i": ints(1, 2, 3)},
         ),
-        text("input-is-output", "agraph (float[N, 2] x) => (float[N, 2] y) { y = Identity(x) }", BATCHES),
+        text(
+            "input-is-output",
+            "agraph (float[N, 2] x) => (float[N, 2] y) { y = Identity(x) }",
+            BATCHES,
+        ),
         text(
             "view-of-input-is-output",
             "agraph (float[N, 2] x) => (float[2, N] y) { y = Transpose(x) }",
@@ -223,7 +310,7 @@ def odd_uses() -> list[Case]:
         ),
         text(
             "unused-input",
-            "agraph (float[N] x, float[N, 3] unused, int64[M] other) => (float[N] y) { y = Neg(x) }",
+            "agraph (float[N] x, float[N, 3] a, int64[M] b) => (float[N] y) { y = Neg(x) }",
             tuple({**s, "M": 2} for s in BATCHES),
         ),
         text(
@@ -262,8 +349,16 @@ def odd_uses() -> list[Case]:
             native=False,
             ulps=4,
         ),
-        node("large", "Add", In(("N", 64)), weights(64), sizes=({"N": 1000}, {"N": 1}), ulps=0.5, batch=False),
+        node(
+            "large",
+            "Add",
+            In(("N", 64)),
+            weights(64),
+            sizes=({"N": 1000}, {"N": 1}),
+            ulps=0.5,
+            batch=False,
+        ),
     ]
 
 
-CASES = [*scans(), *cells(), *odd_uses()]
+CASES = [*scans(), *loops(), *cells(), *odd_uses()]

@@ -82,7 +82,14 @@ def unary() -> list[Case]:
         node("i64", "BitwiseNot", In((4,), "int64", low=-5, high=5)),
         node("positive", "IsInf", In((21,), values=CORNERS), opset=20, detect_negative=0),
         node("negative", "IsInf", In((21,), values=CORNERS), opset=20, detect_positive=0),
-        node("neither", "IsInf", In((21,), values=CORNERS), opset=20, detect_positive=0, detect_negative=0),
+        node(
+            "neither",
+            "IsInf",
+            In((21,), values=CORNERS),
+            opset=20,
+            detect_positive=0,
+            detect_negative=0,
+        ),
     ]
     return cases
 
@@ -94,9 +101,7 @@ BROADCASTS: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...] = (
 
 
 def binary() -> list[Case]:
-    cases = [
-        node(f"{list(a)}{list(b)}", "Sub", In(a), In(b), ulps=0.5) for a, b in BROADCASTS
-    ]
+    cases = [node(f"{list(a)}{list(b)}", "Sub", In(a), In(b), ulps=0.5) for a, b in BROADCASTS]
     for op in ("Add", "Mul", "Div"):
         left, right = zip(*itertools.product(CORNERS, CORNERS), strict=True)
         operands = (In((441,), values=left), In((441,), values=right))
@@ -113,12 +118,28 @@ def binary() -> list[Case]:
         operand = In((9,), dtype, low=limits.min, high=limits.max)
         cases.append(node(f"wraps-{dtype}", op, operand, operand))
     cases += [
-        node("int", "Div", In((40,), "int32", low=-9, high=9), ints(-4, -3, -2, 2, 3).astype(np.int32).repeat(8)),
+        node(
+            "int",
+            "Div",
+            In((40,), "int32", low=-9, high=9),
+            ints(-4, -3, -2, 2, 3).astype(np.int32).repeat(8),
+        ),
         node("uint8", "Div", In((40,), "uint8", high=255), In((40,), "uint8", low=1, high=9)),
-        node("int", "Mod", In((40,), "int32", low=-9, high=9), ints(-4, -3, -2, 2, 3).astype(np.int32).repeat(8)),
+        node(
+            "int",
+            "Mod",
+            In((40,), "int32", low=-9, high=9),
+            ints(-4, -3, -2, 2, 3).astype(np.int32).repeat(8),
+        ),
         node("uint8", "Mod", In((40,), "uint8", high=255), In((40,), "uint8", low=1, high=9)),
         node("fmod", "Mod", In((40,), scale=5), In((40,)), fmod=1, ulps=0, native=False),
-        node("fmod-int", "Mod", In((40,), "int64", low=-9, high=9), ints(-4, -3, -2, 2, 3).repeat(8), fmod=1),
+        node(
+            "fmod-int",
+            "Mod",
+            In((40,), "int64", low=-9, high=9),
+            ints(-4, -3, -2, 2, 3).repeat(8),
+            fmod=1,
+        ),
         node("bool", "Equal", In((8,), "bool"), In((8,), "bool")),
         node("f64", "Div", In((8,), "float64"), In((8,), "float64")),
     ]
@@ -171,7 +192,9 @@ def parametric() -> list[Case]:
         node("corners", "Pow", In((105,), values=corners), In((105,), values=powers), ulps=3),
         node("int-exponent", "Pow", In((8,)), ints(0, 1, 2, 3, -1, -2, 5, 7), ulps=4),
         node("f64-exponent", "Pow", base, np.array([0.1], np.float64), ulps=4),
-        node("f64", "Pow", In((5,), "float64", values=[0.5, 2.0, 3.0]), In((5,), "float64"), ulps=4),
+        node(
+            "f64", "Pow", In((5,), "float64", values=[0.5, 2.0, 3.0]), In((5,), "float64"), ulps=4
+        ),
     ]
     for opset in (6, 11, 13):
         cases += clip(opset)
@@ -192,7 +215,10 @@ def clip(opset: int) -> list[Case]:
         node(f"high-{opset}", "Clip", x, None, high, opset=opset, ulps=0),
         node(f"crossed-{opset}", "Clip", x, high, low, opset=opset, ulps=0),
         node(f"runtime-{opset}", "Clip", x, In(()), high, opset=opset, ulps=0),
-        *([node("int", "Clip", In((9,), "int8", low=-99, high=99), np.int8(-5), np.int8(50))] * (opset == 13)),
+        *(
+            [node("int", "Clip", In((9,), "int8", low=-99, high=99), np.int8(-5), np.int8(50))]
+            * (opset == 13)
+        ),
     ]
 
 
@@ -209,13 +235,49 @@ def casts() -> list[Case]:
         if kind != "b" and np.dtype(target).kind == "u":
             values = [abs(v) for v in values]
         cases.append(
-            node(f"{source}-{target}", "Cast", In((19,), source, values=values), to=element_type(target), ulps=0.5)
+            node(
+                f"{source}-{target}",
+                "Cast",
+                In((19,), source, values=values),
+                to=element_type(target),
+                ulps=0.5,
+            )
         )
     cases += [
         node("like", "CastLike", In((5,), "int32", high=9), In((2,), "float64")),
-        node("halves", "Cast", In((4,), values=[0.5, -0.0, float("nan"), 0.0]), to=element_type(bool)),
+        node(
+            "halves", "Cast", In((4,), values=[0.5, -0.0, float("nan"), 0.0]), to=element_type(bool)
+        ),
     ]
     return cases
+
+
+def halves() -> list[Case]:
+    x = In(("N", 9), "float16")
+    return [
+        node("f16", "Add", x, In((9,), "float16"), sizes=BATCHES, batch=True, ulps=0.51),
+        node("f16", "Tanh", x, sizes=BATCHES, batch=True, ulps=0.51),
+        node("f16", "Softmax", x, sizes=BATCHES, batch=True, ulps=1),
+        node("f16", "ReduceMean", x, ints(1), opset=18, sizes=BATCHES, batch=True, ulps=1,
+             length=1),
+        node("f16", "MatMul", x, weights(9, 20, dtype="float16"), sizes=BATCHES, batch=True,
+             ulps=0.51, length=0.1, witness=False),
+        node("f16", "Transpose", In((3, 7), "float16")),
+        node("f16", "Concat", In((3, 7), "float16"), In((3, 2), "float16"), axis=1),
+        node("f16", "Less", x, In((9,), "float16"), sizes=BATCHES),
+        node("f16-f32", "Cast", x, to=1, sizes=BATCHES),
+        node("f32-f16", "Cast", In((3, 7), values=CORNERS), to=10, ulps=0.5),
+        text(
+            "rounded-after-each-op",
+            """agraph (float16[N, 9] x) => (float16[N, 9] y) {
+                a = Exp(x)  b = Mul(a, x)  y = Sub(b, a)
+            }""",
+            BATCHES,
+            batch=True,
+            ulps=8,
+            length=4,
+        ),
+    ]  # fmt: skip
 
 
 def chains() -> list[Case]:
@@ -240,4 +302,4 @@ def chains() -> list[Case]:
     ]
 
 
-CASES = [*unary(), *binary(), *parametric(), *casts(), *chains()]
+CASES = [*unary(), *binary(), *parametric(), *casts(), *halves(), *chains()]

@@ -15,6 +15,7 @@ from tests.passes.recurrent_cases import ORACLES, OUTPUTS
 SIZES: tuple[Sizes, ...] = (
     {"S": 4, "N": 2}, {"S": 1, "N": 1}, {"S": 0, "N": 2}, {"S": 3, "N": 0}, {"S": 6, "N": 5},
 )  # fmt: skip
+RAGGED: tuple[Sizes, ...] = ({"S": 4, "N": 2}, {"S": 9, "N": 5})
 # Long enough for several chunks of each size.
 LONG: Sizes = {"S": 23, "N": 3}
 
@@ -55,8 +56,11 @@ def recurrent(name: str, op: str, sizes: tuple[Sizes, ...] = SIZES, **options: A
     )
 
 
-STATES = frozenset({"B", "initial_h", "initial_c"})
-RUNTIME_STATES = frozenset({"W", "R", "B", "P"})
+# Initial states that are run-time inputs.
+STATES = {
+    "optional": frozenset({"B", "initial_h", "initial_c"}),
+    "constant": frozenset({"W", "R", "B", "P"}),
+}
 
 
 def cases() -> list[Case]:
@@ -66,12 +70,12 @@ def cases() -> list[Case]:
             recurrent("plain", op, I=5, H=20),
             recurrent("static", op, static=True, S=3, N=2),
             recurrent("one-step", op, static=True, S=1, N=1, H=33),
-            recurrent("states", op, optional=STATES, constant=RUNTIME_STATES, carried=True, I=4, H=17),
+            recurrent("states", op, **STATES, carried=True, I=4, H=17),
             recurrent("no-bias", op, optional=frozenset(), H=5),
             recurrent("reverse", op, direction="reverse", H=7),
-            recurrent("bidirectional", op, direction="bidirectional", optional=STATES, constant=RUNTIME_STATES, H=7),
-            recurrent("layout", op, layout=1, optional=STATES, constant=RUNTIME_STATES),
-            recurrent("lengths", op, lengths=(4, 2), sizes=({"S": 4, "N": 2}, {"S": 9, "N": 5}), direction="bidirectional"),
+            recurrent("bidirectional", op, direction="bidirectional", **STATES, H=7),
+            recurrent("layout", op, layout=1, **STATES),
+            recurrent("lengths", op, lengths=(4, 2), sizes=RAGGED, direction="bidirectional"),
             recurrent("clip", op, clip=0.3),
             recurrent("runtime-weights", op, constant=frozenset(), H=9),
             recurrent("last-only", op, outputs=("Y_h",), H=16),
@@ -80,15 +84,16 @@ def cases() -> list[Case]:
         ]  # fmt: skip
     found += [
         recurrent("after-reset", "GRU", linear_before_reset=1, I=5, H=20),
-        recurrent("after-reset-states", "GRU", linear_before_reset=1, optional=STATES, constant=RUNTIME_STATES, carried=True, H=33),
+        recurrent("after-reset-states", "GRU", linear_before_reset=1, **STATES, carried=True, H=33),
         recurrent("coupled", "LSTM", input_forget=1, H=9),
         recurrent("peepholes", "LSTM", optional=frozenset({"B", "P", "initial_c"}), H=9),
-        recurrent("activations", "GRU", activations=("HardSigmoid", "Softsign"), activation_alpha=(0.3,)),
-        recurrent("activations", "LSTM", activations=("Sigmoid", "Affine", "ScaledTanh"), activation_alpha=(0.5, 0.9), activation_beta=(0.1, 1.1)),
+        recurrent("activations", "GRU", activations=("HardSigmoid", "Softsign"),
+                  activation_alpha=(0.3,)),
+        recurrent("activations", "LSTM", activations=("Sigmoid", "Affine", "ScaledTanh"),
+                  activation_alpha=(0.5, 0.9), activation_beta=(0.1, 1.1)),
         recurrent("activations", "RNN", activations=("LeakyRelu",), activation_alpha=(0.2,)),
     ]  # fmt: skip
     return found
 
 
 CASES = cases()
-

@@ -28,26 +28,84 @@ def reductions() -> list[Case]:
         operand = positive if op == "ReduceLogSum" else In
         since13 = op == "ReduceSum"
         cases.append(node("all", op, operand((3, 4)), opset=18, length=12))
-        cases.append(node("old", op, operand((3, 4, 2)), opset=11, axes=[0, -1], keepdims=0, length=6))
+        cases.append(
+            node("old", op, operand((3, 4, 2)), opset=11, axes=[0, -1], keepdims=0, length=6)
+        )
         cases.append(node("old-all", op, operand((3, 40)), opset=11, keepdims=0, length=120))
-        cases.append(node("noop", op, operand((3, 4)), opset=18, noop_with_empty_axes=1, witness=False, length=1))
-        cases.append(node("empty-axes", op, operand((3, 4)), np.zeros(0, np.int64), opset=18, length=12))
         cases.append(
-            node("batch", op, operand(("N", 35)), ints(1), sizes=BATCHES, batch=True, opset=18, length=35)
+            node(
+                "noop",
+                op,
+                operand((3, 4)),
+                opset=18,
+                noop_with_empty_axes=1,
+                witness=False,
+                length=1,
+            )
         )
         cases.append(
-            node("columns", op, operand((35, "N")), ints(0), sizes=BATCHES, opset=18, length=35, witness=False)
+            node("empty-axes", op, operand((3, 4)), np.zeros(0, np.int64), opset=18, length=12)
         )
         cases.append(
-            node("runtime", op, operand((3, "T")), ints(1), keepdims=0, opset=18, length=70, witness=False,
-                 sizes=({"T": 4}, {"T": 1}, {"T": 70}, {"T": 0}))
+            node(
+                "batch",
+                op,
+                operand(("N", 35)),
+                ints(1),
+                sizes=BATCHES,
+                batch=True,
+                opset=18,
+                length=35,
+            )
+        )
+        cases.append(
+            node(
+                "columns",
+                op,
+                operand((35, "N")),
+                ints(0),
+                sizes=BATCHES,
+                opset=18,
+                length=35,
+                witness=False,
+            )
+        )
+        cases.append(
+            node(
+                "runtime",
+                op,
+                operand((3, "T")),
+                ints(1),
+                keepdims=0,
+                opset=18,
+                length=70,
+                witness=False,
+                sizes=({"T": 4}, {"T": 1}, {"T": 70}, {"T": 0}),
+            )
         )
         if since13:
             cases.append(node("since13", op, In((3, 4)), ints(0), opset=13, keepdims=0, length=3))
-        cases.append(node("f64", op, In((3, 34), "float64", values=[0.5, 1.5, 0.7]), ints(1), opset=18, length=34))
+        cases.append(
+            node(
+                "f64",
+                op,
+                In((3, 34), "float64", values=[0.5, 1.5, 0.7]),
+                ints(1),
+                opset=18,
+                length=34,
+            )
+        )
     for op in ("ReduceSum", "ReduceMax", "ReduceMean"):
         cases += [
-            node(f"{list(shape)}-{list(axes)}-{keep}", op, In(shape), ints(*axes), keepdims=keep, opset=18, length=100)
+            node(
+                f"{list(shape)}-{list(axes)}-{keep}",
+                op,
+                In(shape),
+                ints(*axes),
+                keepdims=keep,
+                opset=18,
+                length=100,
+            )
             for shape, axes, keep in FORMS
         ]
     for op in ("ReduceSum", "ReduceProd", "ReduceMax", "ReduceMin", "ReduceSumSquare", "ReduceL1"):
@@ -60,7 +118,14 @@ def reductions() -> list[Case]:
         for op in ("ReduceMax", "ReduceMin", "ReduceSum", "ReduceLogSumExp")
     ]
     cases += [
-        node("huge", "ReduceLogSumExp", In((2, 3), values=[1e4, 1.00001e4, -1e30]), ints(1), opset=18, length=3),
+        node(
+            "huge",
+            "ReduceLogSumExp",
+            In((2, 3), values=[1e4, 1.00001e4, -1e30]),
+            ints(1),
+            opset=18,
+            length=3,
+        ),
         node("scalar", "ReduceSum", In(()), opset=13, length=1),
         node("int8", "ReduceMax", In((3, 40), "int8", low=-128, high=127), ints(1), opset=18),
         node("uint8", "ReduceMin", In((3, 40), "uint8", high=255), ints(0), opset=18),
@@ -79,7 +144,13 @@ def softmaxes() -> list[Case]:
             node("old-last", op, In((2, 3, 4)), opset=11, axis=-1, length=12),
             node("huge", op, In((2, 5), values=[1e4, -1e4, 9.9e3, 1.00002e4, 3.0]), length=5),
             node("batch", op, In(("N", 7)), sizes=BATCHES, batch=True, length=7),
-            node("runtime", op, In((2, "T")), sizes=({"T": 3}, {"T": 1}, {"T": 65}, {"T": 0}), length=65),
+            node(
+                "runtime",
+                op,
+                In((2, "T")),
+                sizes=({"T": 3}, {"T": 1}, {"T": 65}, {"T": 0}),
+                length=65,
+            ),
             node("f64", op, In((3, 5), "float64"), length=5),
         ]
     return cases
@@ -87,12 +158,57 @@ def softmaxes() -> list[Case]:
 
 def normalizations() -> list[Case]:
     return [
-        node("last", "LayerNormalization", In((4, 33)), weights(33), weights(33, seed=1), opset=17, length=33),
+        node(
+            "last",
+            "LayerNormalization",
+            In((4, 33)),
+            weights(33),
+            weights(33, seed=1),
+            opset=17,
+            length=33,
+        ),
         node("no-bias", "LayerNormalization", In((4, 5)), weights(5), opset=17, length=5),
-        node("axis", "LayerNormalization", In((2, 3, 4)), weights(3, 4), weights(3, 4), opset=17, axis=1, epsilon=0.1, length=12),
-        node("broadcast", "LayerNormalization", In((2, 3, 4)), weights(4), weights(1), opset=17, axis=-2, length=12, witness=False),
-        node("batch", "LayerNormalization", In(("N", 40)), weights(40), weights(40), opset=17, sizes=BATCHES, batch=True, length=40),
-        node("f64", "LayerNormalization", In((4, 5), "float64"), weights(5, dtype="float64"), opset=17, length=5),
+        node(
+            "axis",
+            "LayerNormalization",
+            In((2, 3, 4)),
+            weights(3, 4),
+            weights(3, 4),
+            opset=17,
+            axis=1,
+            epsilon=0.1,
+            length=12,
+        ),
+        node(
+            "broadcast",
+            "LayerNormalization",
+            In((2, 3, 4)),
+            weights(4),
+            weights(1),
+            opset=17,
+            axis=-2,
+            length=12,
+            witness=False,
+        ),
+        node(
+            "batch",
+            "LayerNormalization",
+            In(("N", 40)),
+            weights(40),
+            weights(40),
+            opset=17,
+            sizes=BATCHES,
+            batch=True,
+            length=40,
+        ),
+        node(
+            "f64",
+            "LayerNormalization",
+            In((4, 5), "float64"),
+            weights(5, dtype="float64"),
+            opset=17,
+            length=5,
+        ),
     ]
 
 

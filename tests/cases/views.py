@@ -35,7 +35,9 @@ def slices() -> list[Case]:
         shifted = [ints(*parts[0]), ints(*parts[1]), *(ints(*part) for part in parts[2:])]
         cases.append(node(f"runtime-{name}", "Slice", In(("T", 9)), *shifted, sizes=TIMES))
     cases += [
-        node("attributes", "Slice", x, opset=9, ranks=[2], starts=[1, -3], ends=[4, 99], axes=[1, 0]),
+        node(
+            "attributes", "Slice", x, opset=9, ranks=[2], starts=[1, -3], ends=[4, 99], axes=[1, 0]
+        ),
         node("attributes-no-axes", "Slice", x, opset=9, ranks=[2], starts=[1], ends=[4]),
         node("int32", "Slice", x, np.array([1], np.int32), np.array([3], np.int32)),
         node("no-axes-but-steps", "Slice", x, ints(0, 6), ints(5, 0), None, ints(2, -2)),
@@ -57,7 +59,13 @@ def shapes() -> list[Case]:
         node("runtime", "Reshape", In(("T", 6)), ints(0, 2, 3), sizes=TIMES),
         node("runtime-rest", "Reshape", In(("T", 2, 3)), ints(-1, 6), sizes=TIMES),
         node("runtime-inner", "Reshape", In((2, "T", 3)), ints(2, -1), sizes=TIMES),
-        node("runtime-divided", "Reshape", In(("T", 2)), ints(-1, 4), sizes=({"T": 4}, {"T": 0}, {"T": 38})),
+        node(
+            "runtime-divided",
+            "Reshape",
+            In(("T", 2)),
+            ints(-1, 4),
+            sizes=({"T": 4}, {"T": 0}, {"T": 38}),
+        ),
         node("axis1", "Flatten", x),
         *(node(f"axis{a}", "Flatten", x, axis=a) for a in (0, 2, 3, -1, -3)),
         node("runtime", "Flatten", In((2, "T", 3)), axis=2, sizes=TIMES),
@@ -112,8 +120,24 @@ def joins() -> list[Case]:
         node("equal", "Split", In((4, 9)), opset=13, outputs=2),
         node("equal-old", "Split", In((4, 9)), opset=11, outputs=2),
         node("runtime", "Split", In(("T", 6)), ints(2, 4), outputs=2, axis=1, sizes=TIMES),
-        node("runtime-axis", "Split", In(("T", 2)), outputs=2, num_outputs=2, sizes=({"T": 4}, {"T": 0}, {"T": 32}), witness=False),
-        node("runtime-uneven", "Split", In(("T", 2)), outputs=3, num_outputs=3, sizes=({"T": 7}, {"T": 31}, {"T": 3}), witness=False),
+        node(
+            "runtime-axis",
+            "Split",
+            In(("T", 2)),
+            outputs=2,
+            num_outputs=2,
+            sizes=({"T": 4}, {"T": 0}, {"T": 32}),
+            witness=False,
+        ),
+        node(
+            "runtime-uneven",
+            "Split",
+            In(("T", 2)),
+            outputs=3,
+            num_outputs=3,
+            sizes=({"T": 7}, {"T": 31}, {"T": 3}),
+            witness=False,
+        ),
     ]
     return cases
 
@@ -132,7 +156,9 @@ def gathers() -> list[Case]:
         node("int32", "Gather", x, np.array([1, 0], np.int32)),
         node("runtime", "Gather", In(("T", 4)), ints(3, 1), axis=1, sizes=TIMES),
         node("last-of-runtime", "Gather", In(("T", 4)), np.array(-1), sizes=({"T": 1}, {"T": 9})),
-        node("both-ends-of-runtime", "Gather", In(("T", 4)), ints(0, -1), sizes=({"T": 1}, {"T": 9})),
+        node(
+            "both-ends-of-runtime", "Gather", In(("T", 4)), ints(0, -1), sizes=({"T": 1}, {"T": 9})
+        ),
         node("of-constant", "Gather", In((3,)), np.array(1)),
         node("known-at-run-time", "Gather", x, In((3,), "int64", high=5), native=False),
     ]
@@ -226,15 +252,22 @@ def chains() -> list[Case]:
                 z = Exp(z0)
             }""",
             constants={
-                "one": ints(1), "two": ints(4), "last": ints(2), "shape": ints(5, 12),
-                "halves": ints(5, 7), "back": ints(99, 5), "far": ints(0, -99), "all": ints(1, 2),
+                "one": ints(1),
+                "two": ints(4),
+                "last": ints(2),
+                "shape": ints(5, 12),
+                "halves": ints(5, 7),
+                "back": ints(99, 5),
+                "far": ints(0, -99),
+                "all": ints(1, 2),
                 "minus": ints(-2, -2),
             },
             native=True,
         ),
         text(
             "nested-concat",
-            """agraph (float[N, 3] a, float[N, 2] b, float[N, 4] c) => (float[N, 9] y, float[N, 5] z) {
+            """agraph (float[N, 3] a, float[N, 2] b, float[N, 4] c)
+                => (float[N, 9] y, float[N, 5] z) {
                 ab = Concat<axis = 1>(a, b)  t = Tanh(c)  y0 = Concat<axis = 1>(ab, t)
                 y = Mul(y0, y0)  z = Slice(y0, three, eight, axis)
             }""",
@@ -276,11 +309,15 @@ def chains() -> list[Case]:
         text(
             "reversed-twice",
             """agraph (float[T, 2] x) => (float[T, 2] y) {
-                a = Slice(x, last, far, zero, minus)  b = Neg(a)  y = Slice(b, last, far, zero, minus)
+                a = Slice(x, last, far, zero, minus)  b = Neg(a)
+                y = Slice(b, last, far, zero, minus)
             }""",
             TIMES,
             constants={
-                "last": ints(-1), "far": ints(-(2**63)), "zero": ints(0), "minus": ints(-1),
+                "last": ints(-1),
+                "far": ints(-(2**63)),
+                "zero": ints(0),
+                "minus": ints(-1),
             },
         ),
     ]

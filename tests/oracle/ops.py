@@ -8,66 +8,16 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-import onnx
 from onnx import helper, numpy_helper
 
+from tests.oracle.graph import OPS, Array, Node, op, run
 from tests.oracle.recurrent import gru, lstm, rnn
 
-Array = np.ndarray
-OPS: dict[str, Callable[..., Any]] = {}
-
-
-@dataclass(frozen=True)
-class Node:
-    """One node being evaluated: its attributes, the opset, and what its subgraphs see."""
-
-    attributes: Mapping[str, Any]
-    opset: int
-    outputs: int
-    scope: Mapping[str, Array]
-
-    def get(self, name: str, default: Any = None) -> Any:
-        value = self.attributes.get(name, default)
-        return value.decode() if isinstance(value, bytes) else value
-
-
-def run(model: onnx.ModelProto, feeds: Mapping[str, Array]) -> list[Array]:
-    """The outputs of the model; float outputs are float64."""
-    opset = next(i.version for i in model.opset_import if i.domain == "")
-    with np.errstate(all="ignore"):
-        return _graph(model.graph, opset, {name: _wide(a) for name, a in feeds.items()})
-
-
-def _wide(array: Any) -> Array:
-    array = np.asarray(array)
-    return array.astype(np.float64) if array.dtype.kind == "f" else array
-
-
-def _graph(graph: onnx.GraphProto, opset: int, outer: Mapping[str, Array]) -> list[Array]:
-    values = dict(outer)
-    values |= {t.name: _wide(numpy_helper.to_array(t)) for t in graph.initializer}
-    for node in graph.node:
-        attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
-        inputs = [values[name] if name else None for name in node.input]
-        about = Node(attributes, opset, len(node.output), values)
-        results = OPS[node.op_type](about, *inputs)
-        if not isinstance(results, list):
-            results = [results]
-        values |= zip(node.output, map(_wide, results), strict=False)
-    return [values[output.name] for output in graph.output]
-
-
-def op(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    def register(function: Callable[..., Any]) -> Callable[..., Any]:
-        OPS.update(dict.fromkeys(names, function))
-        return function
-
-    return register
+__all__ = ["run"]
 
 
 def simple(**functions: Callable[..., Any]) -> None:
@@ -278,9 +228,7 @@ def _split(node: Node, x: Array, sizes: Array | None = None) -> list[Array]:
     lengths = node.get("split") if sizes is None else list(sizes)
     if lengths is None:
         chunk = -(-x.shape[axis] // node.outputs)
-        lengths = [
-            max(0, min(chunk, x.shape[axis] - i * chunk)) for i in range(node.outputs)
-        ]
+        lengths = [max(0, min(chunk, x.shape[axis] - i * chunk)) for i in range(node.outputs)]
     ends = list(itertools.accumulate(lengths))
     return [
         np.take(x, range(end - length, end), axis)
@@ -308,9 +256,7 @@ def _gather(node: Node, x: Array, indices: Array) -> Array:
 
 
 @op("Pad")
-def _pad(
-    node: Node, x: Array, pads: Any = None, value: Any = None, axes: Any = None
-) -> Array:
+def _pad(node: Node, x: Array, pads: Any = None, value: Any = None, axes: Any = None) -> Array:
     pads = node.get("pads") if pads is None else pads
     value = node.get("value", 0) if value is None else value
     axes = range(x.ndim) if axes is None else axes
@@ -382,8 +328,10 @@ _reduction("ReduceLogSum", lambda x, **w: np.log(np.sum(x, **w)))
 
 def _reduce_log_sum_exp(x: Array, axis: tuple[int, ...], keepdims: bool) -> Array:
     for a in axis:
-        x = np.logaddexp.reduce(x, a, keepdims=True) if x.shape[a] else np.full(
-            [1 if i == a else n for i, n in enumerate(x.shape)], -np.inf
+        x = (
+            np.logaddexp.reduce(x, a, keepdims=True)
+            if x.shape[a]
+            else np.full([1 if i == a else n for i, n in enumerate(x.shape)], -np.inf)
         )
     return x if keepdims else np.squeeze(x, axis)
 
@@ -463,9 +411,7 @@ def _gemm(node: Node, a: Array, b: Array, c: Array | None = None) -> Array:
     return alpha * (a @ b) + (0 if c is None else beta * c)
 
 
-def _windows(
-    node: Node, spatial: Sequence[int], kernel: Sequence[int]
-) -> list[list[list[int]]]:
+def _windows(node: Node, spatial: Sequence[int], kernel: Sequence[int]) -> list[list[list[int]]]:
     """For each spatial axis and each output position, where every tap lies in the data."""
     rank = len(spatial)
     strides = node.get("strides", [1] * rank)
@@ -520,8 +466,10 @@ def _pool_of(node: Node, x: Array, is_max: bool) -> Array:
                 values.append(x[(slice(None), slice(None), *at)])
             after = pads[len(kernel) :]
             count += all(a < n + p for a, n, p in zip(at, spatial, after, strict=True))
-        total = np.max(values, 0) if is_max else np.sum(values, 0) / (
-            count if counts_pads else len(values)
+        total = (
+            np.max(values, 0)
+            if is_max
+            else np.sum(values, 0) / (count if counts_pads else len(values))
         )
         y[(slice(None), slice(None), *place)] = total
     return y
@@ -540,12 +488,6 @@ def _cumsum(node: Node, x: Array, axis: Array) -> Array:
     return np.cumsum(x, int(axis))
 
 
-@op("If")
-def _if(node: Node, condition: Array) -> list[Array]:
-    branch = node.get("then_branch") if condition else node.get("else_branch")
-    return _graph(branch, node.opset, node.scope)
-
-
 def _recurrent(formula: Callable[..., tuple[Array, ...]]) -> Callable[..., list[Array]]:
     def evaluate(node: Node, *args: Array) -> list[Array]:
         attributes = {k: v for k, v in node.attributes.items() if k != "hidden_size"}
@@ -555,44 +497,3 @@ def _recurrent(formula: Callable[..., tuple[Array, ...]]) -> Callable[..., list[
 
 
 OPS |= {"RNN": _recurrent(rnn), "GRU": _recurrent(gru), "LSTM": _recurrent(lstm)}
-
-
-@op("Scan")
-def _scan(node: Node, *args: Array) -> list[Array]:
-    body, count = node.get("body"), node.get("num_scan_inputs")
-    states, scanned = list(args[: len(args) - count]), args[len(args) - count :]
-    extra = len(body.output) - len(states)
-    axes = node.get("scan_input_axes", [0] * count)
-    backwards = node.get("scan_input_directions", [0] * count)
-    names = [value.name for value in body.input]
-    length = scanned[0].shape[axes[0]]
-
-    def step(states: list[Array], elements: list[Array]) -> list[Array]:
-        given = dict(zip(names, [*states, *elements], strict=True))
-        return _graph(body, node.opset, {**node.scope, **given})
-
-    collected: list[list[Array]] = [[] for _ in range(extra)]
-    for t in range(length):
-        elements = [
-            np.take(x, length - 1 - t if back else t, axis)
-            for x, axis, back in zip(scanned, axes, backwards, strict=True)
-        ]
-        results = step(states, elements)
-        states = results[: len(states)]
-        for steps, y in zip(collected, results[len(states) :], strict=True):
-            steps.append(y)
-    out_axes = node.get("scan_output_axes", [0] * extra)
-    out_backwards = node.get("scan_output_directions", [0] * extra)
-    outputs = []
-    for i, steps in enumerate(collected):
-        if length == 0:
-            element = step(
-                states,
-                [np.zeros(np.delete(x.shape, a), x.dtype) for x, a in zip(scanned, axes, strict=True)],
-            )[len(states) + i]
-            shape = list(element.shape)
-            shape.insert(out_axes[i] % (element.ndim + 1), 0)
-            outputs.append(np.zeros(shape, element.dtype))
-        else:
-            outputs.append(np.stack(steps[::-1] if out_backwards[i] else steps, out_axes[i]))
-    return [*states, *outputs]
