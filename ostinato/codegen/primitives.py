@@ -194,6 +194,8 @@ class Primitives:
     def cast(self, value: Value, source: str, target: str, lanes: int) -> Value:
         """Conversion between dtypes: floats to integers saturate, NaN becomes 0."""
         w = self._w
+        if source == target:
+            return value
         if source in HALVES:
             wide = self._widen(value, source, lanes)
             return wide if target == "float32" else self.cast(wide, "float32", target, lanes)
