@@ -181,8 +181,8 @@ def pads() -> list[Case]:
         node("single", "Pad", In((1, 1)), ints(1, 0, 0, 1)),
         node("scalar", "Pad", In(()), np.zeros(0, np.int64), witness=False),
         node("empty", "Pad", In((0, 2)), ints(1, 0, 1, 0)),
-        node("reflect", "Pad", x, ints(1, 1, 1, 1), mode="reflect", native=False),
-        node("edge", "Pad", x, ints(0, 2, 0, 2), mode="edge", native=False),
+        node("reflect", "Pad", x, ints(1, 1, 1, 1), mode="reflect"),
+        node("edge", "Pad", x, ints(0, 2, 0, 2), mode="edge"),
     ]
 
 
