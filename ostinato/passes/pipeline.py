@@ -23,6 +23,7 @@ from ostinato.passes.merge_common_subexpressions import merge_common_subexpressi
 from ostinato.passes.recurrent import expand_recurrent
 from ostinato.passes.sequence_to_scan_output import sequence_to_scan_output
 from ostinato.passes.single_step_scan import single_step_scan
+from ostinato.passes.slice_to_gather import slice_to_gather
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,11 @@ PASSES: tuple[Pass, ...] = (
         "sequence_to_scan_output",
         sequence_to_scan_output,
         "A sequence that a Loop appends to becomes a scan output.",
+    ),
+    Pass(
+        "slice_to_gather",
+        slice_to_gather,
+        "A Slice of the one element that belongs to a step becomes a Gather.",
     ),
     Pass("loop_to_scan", loop_to_scan, "A Loop that counts becomes a Scan over its steps."),
     Pass(

@@ -40,12 +40,6 @@ BACKWARD = ", scan_input_directions = [0, 1]"
         ("i = Sub(last, t)  e = Gather(x, i)", BACKWARD),
         ("i = Neg(t)  j = Add(i, four)  e = Gather(x, j)", BACKWARD),
         ("i = Mul(t, last)  j = Add(i, four)  e = Gather(x, j)", BACKWARD),
-        (
-            "i = Unsqueeze(t, axis)  j = Add(i, units)  k = Slice(x, i, j, axis)"
-            "  e = Squeeze(k, axis)",
-            "",
-        ),
-        ("i = Unsqueeze(t, axis)  j = Add(i, units)  k = Slice(x, i, j)  e = Squeeze(k, axis)", ""),
     ],
 )
 def test_ways_to_pick_by_the_number_of_a_step(body: str, attributes: str):
@@ -104,11 +98,6 @@ def test_part_of_a_sequence(body: str, scanned: str, attributes: str, bounds: st
         ("i = Mul(t, t)  e = Gather(x, i)", "few"),
         ("e = Gather(x, zero)", "steps"),
         ("v = Exp(x)  e = Gather(v, t)", "steps"),
-        (
-            "i = Sub(t, four)  f = Unsqueeze(i, axis)  j = Add(f, units)  k = Slice(x, f, j)"
-            "  e = Squeeze(k, axis)",
-            "steps",
-        ),
     ],
 )
 def test_what_stays(body: str, scanned: str):

@@ -159,6 +159,30 @@ def test_windows_with_a_counter_and_an_unused_state():
     assert_same_results(model, optimized, make_feeds(model))
 
 
+def test_a_state_that_adds_slices():
+    """The shape of the state depends on what a Slice between computed bounds returns."""
+    model = parse("""
+        g (float[1] h) => (float[1] hn, float[5, 1] y) <int64 n = {5}, bool c = {1}> {
+            hn, y = Loop <body = b (int64 i, bool p, float[1] s) =>
+                (bool q, float[1] t, float[1] o) {
+                    q = Identity(p)
+                    x = Constant <value = float[5] {1, 2, 3, 4, 5}> ()
+                    one = Constant <value_int = 1> ()
+                    end = Add(i, one)
+                    first = Unsqueeze <axes = [0]> (i)
+                    last = Unsqueeze <axes = [0]> (end)
+                    e = Slice(x, first, last)
+                    t = Add(s, e)
+                    o = Identity(t)
+                }> (n, c, h)
+        }
+        """, opset=11)  # fmt: skip
+    optimized = optimize(model)
+    counts = ops(optimized.graph)
+    assert set(counts) == {"Scan", "Unsqueeze", "Add", "Identity"}
+    assert_same_results(model, optimized, make_feeds(model))
+
+
 def test_what_must_stay_a_loop_still_runs():
     """A condition computed from data, with a state and an output that nobody needs."""
     model = parse("""
