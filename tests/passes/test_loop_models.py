@@ -167,7 +167,7 @@ def test_a_state_that_adds_slices():
                 (bool q, float[1] t, float[1] o) {
                     q = Identity(p)
                     x = Constant <value = float[5] {1, 2, 3, 4, 5}> ()
-                    one = Constant <value_int = 1> ()
+                    one = Constant <value = int64 {1}> ()
                     end = Add(i, one)
                     first = Unsqueeze <axes = [0]> (i)
                     last = Unsqueeze <axes = [0]> (end)
