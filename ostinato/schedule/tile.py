@@ -42,6 +42,7 @@ TYPICAL_EXTENT = 64
 GATHER_COST = 8
 # A panel of at most this many bytes stays in the first-level cache beside the rows it meets.
 PANEL_BYTES = 40 * 1024
+STEP_PANEL_BYTES = 32 * 1024
 ROW_CHOICES = (1, 2, 3, 4, 5, 6, 8)
 
 
@@ -159,7 +160,11 @@ def _block_shape(
             cycles = max(products / 2, loads, 4.0) + 0.25 * loads
             padding = -(-needed // vectors) * vectors / needed
             idle = -(-row_limit // rows) * rows / row_limit if row_limit <= 16 else 1.0
-            cost = cycles / (rows * vectors) * padding * idle
+            # A single row meets each panel once in a step: panels that fit the cache can still be
+            # there in the next one.
+            excess = panel / STEP_PANEL_BYTES - 1 if row_limit == 1 else 0.0
+            evicted = 1 + min(0.75 * max(excess, 0.0), 1.0)
+            cost = cycles / (rows * vectors) * padding * idle * evicted
             if cost < best_cost - 1e-9:
                 best, best_cost = (vectors, rows), cost
     return best

@@ -17,8 +17,8 @@ from ostinato.program.dims import Size
 from ostinato.program.expr import ITEM_BYTES, Axis
 from ostinato.program.nodes import CALL, Kernel, Loop, Program, Stmt, with_bodies
 
-# Below this many bytes the weights of a loop, or of a program, stay in any private cache.
-RESIDENT_BYTES = 512 * 1024
+# Below this many bytes the weights of a loop, or of a program, stay in any first-level cache.
+RESIDENT_BYTES = 32 * 1024
 
 
 def turn(program: Program) -> Program:
