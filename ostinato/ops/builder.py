@@ -270,7 +270,7 @@ class Builder:
         combine: str,
         element: Expr,
     ) -> Tensor:
-        """`element` combined over the inner axes in lexicographic order, at all points of `axes`."""
+        """`element` combined over the inner axes in lexicographic order, at points of `axes`."""
         return self._reduction(shape, axes, Reduce(tuple(inner), combine, element))
 
     def reshaped(self, value: Value, shape: Shape) -> Tensor:

@@ -53,7 +53,7 @@ def lower_matmul(context: Context) -> Value:
 def matmul(context: Context, left: Value, right: Value, is_constant: bool) -> Tensor:
     """`left [.., m, k] @ right [.., k, n]`.
 
-    is_constant: whether the right operand is. Only then may its shape choose the order of summation,
+    is_constant: whether the right operand is. Only then may its shape choose the order of the sum,
     since run-time sizes must give the bits of specialised ones.
 
     Where the left operand is joined along `k`, the result is the sum of one product for each part,

@@ -69,8 +69,12 @@ def _read(context: Context, scans: int, outputs: int) -> ScanAttributes:
         for aspect in ("axes", "directions"):
             given = getattr(attributes, f"{kind.removeprefix('scan_')}_{aspect}")
             if len(given) != number:
-                raise context.refuse(
+                raise context.invalid(
                     f"attribute '{kind}_{aspect}' has {len(given)} entries for {number} values"
+                )
+            if aspect == "directions" and not set(given) <= {0, 1}:
+                raise context.invalid(
+                    f"attribute '{kind}_{aspect}' is {list(given)}, not of 0 or 1"
                 )
     return attributes
 

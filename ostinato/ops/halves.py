@@ -16,7 +16,7 @@ from ostinato.ops.builder import Builder
 from ostinato.ops.tensor import Tensor, Value
 from ostinato.program.expr import HALVES, cast
 
-# Ops that move or convert elements without computing, and ops whose bodies are lowered node by node.
+# Ops that move or convert elements without computing, and those whose bodies are lowered by node.
 MOVES = frozenset(
     "Identity Dropout Transpose Unsqueeze Squeeze Reshape Flatten Expand Concat Split Slice Gather "
     "Pad Tile DepthToSpace SpaceToDepth Shape Size Where Cast CastLike Scan Loop If".split()

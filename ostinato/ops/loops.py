@@ -145,9 +145,9 @@ class _Loop:
             results = self._context.lower_graph(self._body, [number, going, *states])
             proceed, updated = results[0], results[1 : len(states) + 1]
             elements = results[len(states) + 1 :]
-            for number, (state, value) in enumerate(zip(states, updated, strict=True)):
+            for position, (state, value) in enumerate(zip(states, updated, strict=True)):
                 if state.shape != value.shape:
-                    raise self._context.refuse(f"carried value {number} changes its shape")
+                    raise self._context.refuse(f"carried value {position} changes its shape")
             check_states(self._context, states, updated)
             if self._ends_early(condition, proceed, going):
                 builder.copy(self._proceed(proceed, loop.axis), still_going)

@@ -342,9 +342,23 @@ def lower_pow(context: Context) -> Value:
         if power is not None:
             shape = context.builder.broadcast(base.shape, exponent.shape)
             return context.builder.pointwise(power, context.builder.expanded(base, shape))
-    # float32 holds no integers beyond 2 ** 24, and less of a float64 exponent.
-    wide = base.dtype != exponent.dtype and exponent.dtype not in ("int8", "uint8", "int16")
-    return context.builder.pointwise(_wide_power if wide else _power, base, exponent)
+    function = _power if _converts_exactly(exponent, base.dtype) else _wide_power
+    return context.builder.pointwise(function, base, exponent)
+
+
+def _converts_exactly(exponent: Value, dtype: str) -> bool:
+    """float32 holds no integers beyond 2 ** 24, and less of a float64 exponent."""
+    if dtype in ("float64", exponent.dtype) or exponent.dtype in (
+        "int8",
+        "uint8",
+        "int16",
+        "uint16",
+    ):
+        return True
+    if exponent.known is None or exponent.known.dtype == object:
+        return False
+    wide = exponent.known.astype(np.float64)
+    return bool(np.all(wide.astype(np.float32) == wide))
 
 
 def _power(base: Expr, exponent: Expr) -> Expr:

@@ -183,6 +183,7 @@ def pads() -> list[Case]:
         node("empty", "Pad", In((0, 2)), ints(1, 0, 1, 0)),
         node("reflect", "Pad", x, ints(1, 1, 1, 1), mode="reflect"),
         node("edge", "Pad", x, ints(0, 2, 0, 2), mode="edge"),
+        node("wrap", "Pad", x, ints(2, 0, 0, 3), mode="wrap", opset=19),
     ]
 
 
