@@ -253,9 +253,7 @@ def test_indices_and_sizes_as_values(target):
     i, j = Axis("i", n), Axis("j", 7)
     total = op("add", op("mul", Index(i), Extent(n * 7 + 2)), Index(j))
     kernel = Kernel("k", (i, j), (), (store("y", total, (i, 7), (j, 1)),))
-    source = mixed(
-        {"x": ("float32", (n,))}, {"y": ("int64", (n, 7))}, (kernel,), symbols=("N",)
-    )
+    source = mixed({"x": ("float32", (n,))}, {"y": ("int64", (n, 7))}, (kernel,), symbols=("N",))
     for length in (0, 1, 3, 70):
         check(source, {"x": np.zeros(length, F)}, target=target)
 

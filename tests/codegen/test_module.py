@@ -190,7 +190,9 @@ def undefined_symbols(object_code: bytes) -> set[str]:
     (table,) = struct.unpack_from("<Q", object_code, 40)
     (count,) = struct.unpack_from("<H", object_code, 60)
     # name, type, flags, address, offset, size, link, info, alignment, entry size
-    sections = [struct.unpack_from("<IIQQQQIIQQ", object_code, table + 64 * i) for i in range(count)]
+    sections = [
+        struct.unpack_from("<IIQQQQIIQQ", object_code, table + 64 * i) for i in range(count)
+    ]
     names = set()
     for section in sections:
         if section[1] != 2:  # SHT_SYMTAB
@@ -252,9 +254,7 @@ def test_layout_checks_sizes_and_gives_the_shapes_of_outputs():
     i = Axis("i", n - 2)
     kernel = Kernel("k", (i,), (), (store("y", at("x", (i, 1)), (i, 1)),))
     checks = (Check(n - 2, "N is at least 2"), Check(100 - n, "N is at most 100"))
-    native = Native(
-        program({"x": (n,)}, {"y": (n - 2,)}, (kernel,), symbols=("N",), checks=checks)
-    )
+    native = Native(program({"x": (n,)}, {"y": (n - 2,)}, (kernel,), symbols=("N",), checks=checks))
     assert native.layout(np.array([12])) == (0, [0, 10])
     assert native.layout(np.array([1]))[0] == 1
     assert native.layout(np.array([101]))[0] == 2
@@ -274,7 +274,9 @@ def test_a_recurrence(target, steps):
 def test_constants_are_aligned():
     data = {name: np.arange(n, dtype=np.float32) for name, n in (("a", 3), ("b", 40), ("c", 1))}
     i = Axis("i", 3)
-    kernel = Kernel("k", (i,), (), (store("y", op("add", at("a", (i, 1)), at("b", (i, 1))), (i, 1)),))
+    kernel = Kernel(
+        "k", (i,), (), (store("y", op("add", at("a", (i, 1)), at("b", (i, 1))), (i, 1)),)
+    )
     source = program({}, {"y": (3,)}, (kernel,), data)
     blob = lay_out_constants(source)
     assert dict(blob.offsets) == {"a": 0, "b": 64, "c": 256}

@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ostinato.codegen.writer import Value, Writer, float_literal, integer, is_constant, vector
+
+
+@pytest.fixture
+def declarations() -> set[str]:
+    return set()
+
+
+@pytest.fixture
+def w(declarations: set[str]) -> Writer:
+    return Writer(declarations)
+
+
+X, Y = Value("%x", "i64"), Value("%y", "i64")
+
+
+def parses(body: str, declarations: set[str]) -> bool:
+    import llvmlite.binding as llvm
+
+    text = f"define i64 @f(i64 %x, i64 %y, ptr %at) {{\nentry:\n{body}\n}}\n"
+    llvm.parse_assembly(text + "\n".join(declarations)).verify()
+    return True
+
+
+def test_types():
+    assert vector("float", 1) == "float"
+    assert vector("float", 8) == "<8 x float>"
+    assert integer(-3, "i32") == ("-3", "i32")
+    assert is_constant(integer(-3)) and not is_constant(X)
+
+
+@pytest.mark.parametrize("value", [0.0, -0.0, 0.1, 1e-310, np.inf, -np.inf])
+def test_float_literals_are_exact(value):
+    bits = int(float_literal(value, "double").text, 16)
+    assert np.uint64(bits).view(np.float64).tobytes() == np.float64(value).tobytes()
+
+
+def test_trivial_arithmetic_is_folded(w):
+    assert w.add(integer(0), X) == w.add(X, integer(0)) == w.mul(X, integer(1)) == X
+    assert w.mul(integer(1), X) == X
+    assert w.add(integer(2), integer(3)) == integer(5)
+    assert w.sub(integer(2), integer(3)) == integer(-1)
+    assert w.mul(integer(2), integer(-3)) == integer(-6)
+    assert w.pointer(Value("%at", "ptr"), integer(0), "float").text == "%at"
+    assert w.splat(X, 1) == X
+    assert w.text() == ""
+
+
+def test_instructions(w, declarations):
+    total = w.binary("mul", w.add(X, Y), integer(7))
+    less = w.compare("icmp", "slt", total, Y, 1)
+    chosen = w.select(less, total, Y)
+    result = w.call("i64", "llvm.smax.i64", chosen, X)
+    w.line(f"ret i64 {result.text}")
+    assert w.text() == (
+        "  %v1 = add i64 %x, %y\n"
+        "  %v2 = mul i64 %v1, 7\n"
+        "  %v3 = icmp slt i64 %v2, %y\n"
+        "  %v4 = select i1 %v3, i64 %v2, i64 %y\n"
+        "  %v5 = call i64 @llvm.smax.i64(i64 %v4, i64 %x)\n"
+        "  ret i64 %v5"
+    )
+    assert declarations == {"declare i64 @llvm.smax.i64(i64, i64)"}
+    assert parses(w.text(), declarations)
+
+
+def test_calls_without_a_result_have_no_name(w):
+    w.call("void", "f", X)
+    assert w.text() == "  call void @f(i64 %x)"
+
+
+def test_loops_that_run_for_certain_are_entered_without_a_test(w, declarations):
+    with w.loop(integer(0), integer(4), 2, [X]) as loop:
+        loop.results = [w.add(loop.carried[0], loop.index)]
+    w.line(f"ret i64 {loop.carried[0].text}")
+    assert w.text() == (
+        "  br label %loop1\n"
+        "loop1:\n"
+        "  %i3 = phi i64 [ 0, %entry ], [ %v6, %loop1 ]\n"
+        "  %p4 = phi i64 [ %x, %entry ], [ %v5, %loop1 ]\n"
+        "  %v5 = add i64 %p4, %i3\n"
+        "  %v6 = add i64 %i3, 2\n"
+        "  %v7 = icmp slt i64 %v6, 4\n"
+        "  br i1 %v7, label %loop1, label %done2\n"
+        "done2:\n"
+        "  ret i64 %v5"
+    )
+    assert parses(w.text(), declarations)
+
+
+def test_loops_that_may_be_empty_keep_the_first_value(w, declarations):
+    with w.loop(integer(0), Y, 1, [X]) as loop:
+        loop.results = [w.add(loop.carried[0], loop.index)]
+    w.line(f"ret i64 {loop.carried[0].text}")
+    assert "icmp slt i64 0, %y" in w.text()
+    assert w.text().endswith("phi i64 [ %v6, %loop1 ], [ %x, %entry ]\n  ret i64 %v9")
+    assert parses(w.text(), declarations)
+
+
+def test_loops_nest_and_can_be_left(w, declarations):
+    with w.loop(integer(0), Y, 1, [X]) as outer:
+        outer.leave_unless(w.compare("icmp", "slt", outer.carried[0], integer(9), 1))
+        with w.loop(integer(0), X, 1, outer.carried) as inner:
+            inner.results = [w.add(inner.carried[0], inner.index)]
+        with w.when(w.compare("icmp", "eq", inner.carried[0], Y, 1)):
+            w.line("store i64 1, ptr %at")
+        outer.results = inner.carried
+    w.line(f"ret i64 {outer.carried[0].text}")
+    assert parses(w.text(), declarations)
