@@ -10,7 +10,7 @@ import onnx_ir as ir
 from ostinato.model.graphs import graphs
 from ostinato.model.names import Names
 from ostinato.model.schema import opset_of
-from ostinato.passes.edit import replace_value
+from ostinato.passes.edit import discard, replace_value
 from ostinato.passes.loop_form import LoopForm, is_needed, origin, read_loop, reads
 
 # A Loop needs no initial values since this version.
@@ -29,7 +29,8 @@ def dead_loop_values(model: ir.Model) -> int:
       and direction of another one, a scan output with the element, axis and direction of another
       one: the first of them is read instead;
     * a scan output that nobody reads, a state whose value reaches no output that is read and no
-      condition, and a scan input that the body does not read, but for the last one of a Scan.
+      condition, and a scan input that the body does not read, but for the last one of a Scan;
+      with its last output the loop itself leaves.
 
     Valid because none of them changes what another output gets.
     """
@@ -46,6 +47,9 @@ def _reduce(form: LoopForm, names: Names, opset: int) -> int:
     before = len(form.states) + len(form.scanned) + len(form.stacked)
     _capture_constant_states(form)
     _merge(form)
+    if not any(map(is_needed, form.node.outputs)):
+        discard(form.node)
+        return before
     _drop(form, opset)
     removed = before - len(form.states) - len(form.scanned) - len(form.stacked)
     if removed:

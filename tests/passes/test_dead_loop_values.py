@@ -295,6 +295,23 @@ def test_a_loop_that_nothing_needs_is_left_to_others():
     check(dead_loop_values, text, text, count=0)
 
 
+def test_a_loop_whose_states_all_stay_as_they_are():
+    check(
+        dead_loop_values,
+        """
+        g (float[3, 2] x, float[2] h) => (float[2] y) {
+            a = Scan <num_scan_inputs = 1, body = f (float[2] s, float[2] e) => (float[2] sn) {
+                sn = Identity(s)
+            }> (h, x)
+            y = Neg(a)
+        }
+        """,
+        "g (float[3, 2] x, float[2] h) => (float[2] y) { y = Neg(h) }",
+        count=2,
+        evaluate="onnxruntime",
+    )
+
+
 def test_scan_with_a_batch_axis_is_left():
     text = """
         g (float[1, 2] h, float[1, 3, 2] x) => (float[1, 2] y) {
