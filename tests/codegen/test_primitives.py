@@ -54,8 +54,9 @@ def edges(dtype: str) -> np.ndarray:
             numbers |= {-1, -2, -3, -7}
         return np.array(sorted(numbers), dtype)
     form = np.finfo(np.float32 if dtype in HALVES else dtype)
-    values = [0, -0.0, 0.5, -0.5, 1, -1, 1.5, -1.5, 2.5, -2.5, 3, 1 / 3, 127.5, -128.5, 255.5, 65504,
-              65520, 32768.5, 2**31, -(2**31), 2**31 - 0.5, 2**63, -(2**63), 2**64, 1e10, np.inf,
+    values = [0, -0.0, 0.5, -0.5, 1, -1, 1.5, -1.5, 2.5, -2.5, 3, 1 / 3, 127.5, -128.5, 255.5,
+              65504, 65520, 32768.5,
+              2**31, -(2**31), 2**31 - 0.5, 2**63, -(2**63), 2**64, 1e10, np.inf,
               -np.inf, np.nan, form.max, -form.max, form.tiny, -form.tiny, form.smallest_subnormal,
               1 + form.eps, 1 - form.epsneg, 2**23 + 0.5, 3e-8, 6e-5]  # fmt: skip
     with np.errstate(all="ignore"):
@@ -65,7 +66,9 @@ def edges(dtype: str) -> np.ndarray:
 def operands(dtype: str, count: int) -> list[np.ndarray]:
     """All pairs of edges; for three operands besides a third that runs through them."""
     values = edges(dtype)
-    left, right = (np.array(column, values.dtype) for column in zip(*pairs(values, values)))
+    left, right = (
+        np.array(column, values.dtype) for column in zip(*pairs(values, values), strict=True)
+    )
     third = np.resize(values[::-1], (7,)) if len(values) > 7 else values
     return [left, right, np.resize(third, left.shape)][:count]
 
@@ -126,12 +129,10 @@ def test_the_tables_hold_every_primitive():
 def test_division_that_traps_on_the_machine_does_not_here(dtype):
     low = np.iinfo(dtype).min
     i = Axis("i", 5)
+    a, b = (at(name, (i, 1), dtype=dtype) for name in "ab")
     kernels = tuple(
-        Kernel(name, (i,), (), (
-            store(name, op(name, at("a", (i, 1), dtype=dtype), at("b", (i, 1), dtype=dtype)), (i, 1)),
-        ))
-        for name in ("div", "mod")
-    )  # fmt: skip
+        Kernel(name, (i,), (), (store(name, op(name, a, b), (i, 1)),)) for name in ("div", "mod")
+    )
     shape = (dtype, (5,))
     feeds = {"a": np.array([low, low, 7, 0, -7], dtype), "b": np.array([-1, 0, 0, 0, -1], dtype)}
     source = mixed({"a": shape, "b": shape}, {"div": shape, "mod": shape}, kernels)

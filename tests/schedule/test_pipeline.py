@@ -1,0 +1,186 @@
+"""The passes together, and golden tests of single ones: texts before and after, equal bits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from textwrap import dedent
+
+import numpy as np
+import pytest
+
+from ostinato.program import interpreter
+from ostinato.program.dims import evaluate, symbol
+from ostinato.program.expr import Axis, Reduced, op
+from ostinato.program.nodes import Carry, Kernel, Loop, Program, Reduce
+from ostinato.program.printer import text
+from ostinato.program.verify import verify
+from ostinato.schedule.pipeline import SCHEDULE_PASSES, schedule
+from ostinato.schedule.tile import Registers
+from tests.program.programs import at, program, store
+
+REGISTERS = [Registers(64, 32), Registers(32, 16), Registers(16, 32)]
+# What every run-time dimension is in feeds made here.
+EXTENTS = (0, 1, 3, 4)
+
+
+def feeds(source: Program, extent: int = 3) -> dict[str, np.ndarray]:
+    """Random inputs; every run-time dimension has the same extent."""
+    random = np.random.default_rng(7)
+    sizes = dict.fromkeys(source.symbols, extent)
+    return {
+        i.name: random.uniform(-2, 2, [evaluate(n, sizes) for n in i.shape]).astype(i.dtype)
+        for i in source.inputs
+    }
+
+
+def assert_same_results(source: Program, changed: Program) -> None:
+    """Both programs are legal and give the same bits in the interpreter."""
+    verify(source)
+    verify(changed)
+    for extent in EXTENTS if source.symbols else (3,):
+        given = feeds(source, extent)
+        expected, got = interpreter.run(source, given), interpreter.run(changed, given)
+        for name, array in expected.items():
+            np.testing.assert_array_equal(
+                got[name].view(np.uint8), array.view(np.uint8), f"{name}, extent {extent}"
+            ) if array.ndim else np.testing.assert_array_equal(got[name], array)
+
+
+def shown(source: Program) -> str:
+    """The text of a program without its symbols, inputs and outputs, which no pass changes."""
+    hidden = ("symbol ", "input ", "output ")
+    return "".join(f"{line}\n" for line in text(source).splitlines() if not line.startswith(hidden))
+
+
+def check(
+    rewrite: Callable[[Program], Program], source: Program, before: str, after: str
+) -> Program:
+    """Assert that `rewrite` turns one text into the other and keeps the results."""
+    changed = rewrite(source)
+    assert shown(source) == dedent(before).lstrip("\n")
+    assert shown(changed) == dedent(after).lstrip("\n")
+    assert_same_results(source, changed)
+    return changed
+
+
+def check_unchanged(rewrite: Callable[[Program], Program], source: Program) -> None:
+    """Assert that `rewrite` has nothing to do, in a program that is legal."""
+    verify(source)
+    assert text(rewrite(source)) == text(source)
+
+
+def pointwise(name: str, value, target: str, *axes: Axis, offset=0) -> Kernel:
+    """`target[axes] = value`, with the last axis dense."""
+    terms, stride = [], 1
+    for axis in reversed(axes):
+        terms.append((axis, stride))
+        stride = stride * axis.extent
+    return Kernel(
+        name, axes, (), (store(target, value, *terms[::-1], offset=offset),), None, (name,)
+    )
+
+
+def product(name: str, operand, factor, target: str, k: Axis, *axes: Axis) -> Kernel:
+    """`target[axes] = sum_k operand * factor`."""
+    kernel = pointwise(name, Reduced(0, "float32"), target, *axes)
+    return Kernel(name, axes, (Reduce((k,), "sum", operand, factor),), kernel.stores, None, (name,))
+
+
+def cell(steps=None) -> Program:
+    """A recurrence with work before it, behind it and between its gates."""
+    steps = symbol("T") if steps is None else steps
+    t, n = Axis("t", steps), 5
+    k, m, o = Axis("k", n), Axis("m", n), Axis("o", n)
+    random = np.random.default_rng(0)
+    constants = {
+        name: random.standard_normal(shape).astype("f")
+        for name, shape in (("W", (n, 2 * n)), ("R", (n, 2 * n)), ("V", (n, 3)))
+    }
+    i, j = Axis("i", 2 * n), Axis("j", 2 * n)
+    u, v, w = Axis("u", n), Axis("v", n), Axis("w", 3)
+    a, r = at("a", (u, 1)), at("r", (u, 1))
+    gate = op("sigmoid", op("add", at("a", (u, 1), offset=n), at("r", (u, 1), offset=n)))
+    new = op("mul", op("tanh", op("add", a, r)), gate)
+    gates = pointwise("gates", new, "g", u)
+    body = (
+        product("input", at("x", (t, n), (k, 1)), at("W", (k, 2 * n), (i, 1)), "a", k, i),
+        product("state", at("h", (m, 1)), at("R", (m, 2 * n), (j, 1)), "r", m, j),
+        replace(gates, stores=(*gates.stores, store("s", new, (u, 1)))),
+        product("out", at("s", (o, 1)), at("V", (o, 3), (w, 1)), "z", o, w),
+        Kernel("keep", (w,), (), (store("y", op("exp", at("z", (w, 1))), (t, 3), (w, 1)),)),
+    )
+    return program(
+        {"x": (steps, n), "h0": (n,)},
+        {"y": (steps, 3), "last": (n,)},
+        (
+            pointwise("begin", at("h0", (v, 1)), "h", v),
+            Loop(t, (Carry("h", "g"),), body),
+            pointwise("end", at("h", (Axis("e", n), 1)), "last", Axis("e", n)),
+        ),
+        constants,
+        {"a": 2 * n, "r": 2 * n, "h": n, "g": n, "s": n, "z": 3},
+        ("T",) if not isinstance(steps, int) else (),
+    )
+
+
+def chores() -> Program:
+    """The recurrence with something for every pass: copies, dead work and axes to merge."""
+    source = cell()
+    a, b, d, e, f = (Axis(name, n) for name, n in zip("abdef", (5, 5, 2, 3, 15), strict=True))
+    r, s = Axis("r", 3), Axis("s", 5)
+    double = op("add", at("h", (s, 1)), at("h", (s, 1)))
+    rows = Kernel(
+        "rows", (s,), (), (store("g", double, (s, 1)), store("rows", double, (r, 5), (s, 1)))
+    )
+    extra = (
+        pointwise("dead", op("exp", at("h0", (a, 1))), "dead", a),
+        pointwise("again", at("h0", (b, 1)), "h", b),
+        Loop(r, (Carry("h", "g"),), (rows,)),
+        pointwise("copy", at("rows", (f, 1)), "kept", f),
+        pointwise("matrix", op("neg", at("m", (d, 3), (e, 1))), "n", d, e),
+    )
+    more = program(
+        {"x": source.inputs[0].shape, "h0": (5,), "m": (2, 3)},
+        {"y": source.outputs[0].shape, "last": (5,), "kept": (3, 5), "n": (2, 3)},
+        (*source.body, *extra),
+        dict(source.constants),
+        {"dead": 5, "rows": 15},
+        source.symbols,
+    )
+    return replace(more, buffers={**source.buffers, **more.buffers})
+
+
+NAMES = [item.name for item in SCHEDULE_PASSES]
+
+
+def test_every_pass_says_in_a_sentence_what_it_does():
+    assert len(set(NAMES)) == len(NAMES)
+    assert all(item.sentence.endswith(".") for item in SCHEDULE_PASSES)
+
+
+def test_all_passes_leave_one_kernel_in_a_loop():
+    scheduled = schedule(cell(), REGISTERS[0])
+    assert_same_results(cell(), scheduled.program)
+    _, before, loop, after, _ = scheduled.program.body
+    assert isinstance(loop, Loop) and isinstance(before, Kernel) and isinstance(after, Kernel)
+    assert before.sources == ("input",) and after.sources == ("out",)
+    (step,) = loop.body
+    assert isinstance(step, Kernel)
+    assert len(step.reductions) == 2
+
+
+@pytest.mark.parametrize("registers", REGISTERS, ids=lambda r: f"{r.vector_bytes}-bytes")
+@pytest.mark.parametrize("left_out", [(), *((name,) for name in NAMES), tuple(NAMES)])
+def test_every_choice_of_passes_has_the_same_bits(left_out, registers):
+    scheduled = schedule(cell(), registers, left_out)
+    assert_same_results(cell(), scheduled.program)
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "turn"])
+def test_a_pass_that_is_left_out_does_nothing(name):
+    """The program differs from the default one, so the name reaches the pass it names."""
+    source = chores()
+    default, other = (schedule(source, REGISTERS[0], names) for names in ((), (name,)))
+    assert default.program.body != other.program.body or default.arena != other.arena
+    assert_same_results(source, other.program)
