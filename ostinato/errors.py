@@ -1,4 +1,4 @@
-"""What Ostinato raises. Every message says where, what was expected, what was found, and what to do.
+"""What Ostinato raises. Messages say where, what was expected, what was found, and what to do.
 
 All errors derive from `OstinatoError`; those that a caller would also catch as a built-in
 exception (`ValueError`, `FileNotFoundError`, ...) derive from that too.
@@ -12,7 +12,7 @@ class OstinatoError(Exception):
 
 
 class ModelError(OstinatoError, ValueError):
-    """The file or proto is not a valid ONNX model (unreadable, truncated, cyclic, missing values)."""
+    """The file or proto is no valid ONNX model (unreadable, truncated, cyclic, missing values)."""
 
 
 class UnsupportedError(OstinatoError, NotImplementedError):

@@ -1,4 +1,4 @@
-"""The one record that steers compilation and running. Environment variables never change results."""
+"""The one record that steers compiling and running; environment variables never change results."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Options:
     precision: number format of weights; only "f32" (as in the model) is available.
     disable: names of passes to leave out (`ostinato inspect --passes` lists them). Results keep
         their bits whatever is disabled.
-    fallback: run ops without a native kernel on the kernels of `onnx.reference`; False refuses them.
+    fallback: run ops without a native kernel on those of `onnx.reference`; False refuses them.
     specialize: named dimensions to bake in, for instance `{"T": 100}`.
     cache_dir: folder of compiled models; None compiles afresh and writes nothing.
     flush_denormals: treat subnormal numbers as zero while running (x86-64 only).

@@ -35,9 +35,11 @@ def replace_value(old: ir.Value, new: ir.Value) -> None:
         reader.replace_input_with(position, new)
     new.type = new.type or old.type
     if not old.is_graph_output():
-        new.shape = new.shape or old.shape
+        # The shape of a scalar is empty, but known.
+        new.shape = old.shape if new.shape is None else new.shape
     elif can_return(old.graph, new):
-        new.name, new.type, new.shape = old.name, old.type or new.type, old.shape or new.shape
+        new.name, new.type = old.name, old.type or new.type
+        new.shape = new.shape if old.shape is None else old.shape
         _substitute_output(old, new)
     else:
         return_copy(old, new, old.name or "")

@@ -136,12 +136,14 @@ class _Fuser:
 
     def _producers(self, key: int) -> Iterator[int]:
         reader = self._statements[key]
+        found: dict[int, None] = {}
         for name in sorted(reader.reads(), key=_natural):
             writers = self._writers.get(name, set())
             if len(writers) == 1:
                 (writer,) = writers
                 if writer < key and isinstance(self._statements[writer], Kernel):
-                    yield writer
+                    found[writer] = None
+        yield from found
 
     def _join(self, key: int) -> int | None:
         """Try to join the statement with one of its producers; returns where the result is."""
