@@ -128,7 +128,7 @@ def chores() -> Program:
     """The recurrence with something for every pass: copies, dead work and axes to merge."""
     source = cell()
     a, b, d, e, f = (Axis(name, n) for name, n in zip("abdef", (5, 5, 2, 3, 15), strict=True))
-    r, s = Axis("r", 3), Axis("s", 5)
+    r, s, p, q = Axis("r", 3), Axis("s", 5), Axis("p", 5), Axis("q", 5)
     double = op("add", at("h", (s, 1)), at("h", (s, 1)))
     rows = Kernel(
         "rows", (s,), (), (store("g", double, (s, 1)), store("rows", double, (r, 5), (s, 1)))
@@ -138,14 +138,16 @@ def chores() -> Program:
         pointwise("again", at("h0", (b, 1)), "h", b),
         Loop(r, (Carry("h", "g"),), (rows,)),
         pointwise("copy", at("rows", (f, 1)), "kept", f),
+        product("squares", at("h0", (p, 1)), at("h0", (q, 1)), "p", p, q),
+        product("sums", at("p", (p, 1)), at("h0", (q, 1)), "q", p, q),
         pointwise("matrix", op("neg", at("m", (d, 3), (e, 1))), "n", d, e),
     )
     more = program(
         {"x": source.inputs[0].shape, "h0": (5,), "m": (2, 3)},
-        {"y": source.outputs[0].shape, "last": (5,), "kept": (3, 5), "n": (2, 3)},
+        {"y": source.outputs[0].shape, "last": (5,), "kept": (3, 5), "n": (2, 3), "q": (5,)},
         (*source.body, *extra),
         dict(source.constants),
-        {"dead": 5, "rows": 15},
+        {"dead": 5, "rows": 15, "p": 5},
         source.symbols,
     )
     return replace(more, buffers={**source.buffers, **more.buffers})

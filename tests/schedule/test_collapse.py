@@ -1,0 +1,134 @@
+from __future__ import annotations
+
+import pytest
+
+from ostinato.program.dims import symbol
+from ostinato.program.expr import Axis, Index, Reduced, cast, op
+from ostinato.program.nodes import Kernel, Program, Reduce
+from ostinato.schedule.collapse import collapse
+from tests.program.programs import at, program, store
+from tests.schedule.test_pipeline import check, check_unchanged, pointwise, product
+
+N = symbol("N")
+a, b, c = Axis("a", 2), Axis("b", 3), Axis("c", 4)
+n, t = Axis("n", N), Axis("t", symbol("T"))
+
+
+def one(kernel: Kernel, *shape, symbols=(), inputs=None) -> Program:
+    return program(inputs or {"x": (24,)}, {"y": shape}, (kernel,), None, {}, symbols)
+
+
+def test_dense_axes_become_one():
+    kernel = pointwise("k", op("exp", at("x", (a, 12), (b, 4), (c, 1))), "y", a, b, c)
+    check(
+        collapse,
+        one(kernel, 2, 3, 4),
+        """
+        kernel k [a < 2, b < 3, c < 4] from k
+          y[12*a + 4*b + c] = exp(x[12*a + 4*b + c])
+        """,
+        """
+        kernel k [c < 24] from k
+          y[c] = exp(x[c])
+        """,
+    )
+
+
+def test_rows_of_batch_and_time_are_the_rows_of_one_matrix():
+    k, j = Axis("k", 4), Axis("j", 3)
+    rows = at("x", (n, symbol("T") * 4), (t, 4), (k, 1))
+    kernel = product("k", rows, at("w", (k, 3), (j, 1)), "y", k, n, t, j)
+    inputs = {"x": (N, symbol("T"), 4), "w": (4, 3)}
+    source = one(kernel, N, symbol("T"), 3, symbols=("N", "T"), inputs=inputs)
+    check(
+        collapse,
+        source,
+        """
+        kernel k [n < N, t < T, j < 3] from k
+          r0 = sum k < 4: fma(x[4*T*n + 4*t + k], w[3*k + j])
+          y[3*T*n + 3*t + j] = r0
+        """,
+        """
+        kernel k [t < N*T, j < 3] from k
+          r0 = sum k < 4: fma(x[4*t + k], w[3*k + j])
+          y[3*t + j] = r0
+        """,
+    )
+
+
+def test_reduced_axes_become_one():
+    reduce = Reduce((a, b), "sum", at("x", (a, 12), (b, 4), (c, 1)))
+    kernel = Kernel("k", (c,), (reduce,), (store("y", Reduced(0, "float32"), (c, 1)),))
+    check(
+        collapse,
+        one(kernel, 4),
+        """
+        kernel k [c < 4]
+          r0 = sum a < 2, b < 3: x[12*a + 4*b + c]
+          y[c] = r0
+        """,
+        """
+        kernel k [c < 4]
+          r0 = sum b < 6: x[4*b + c]
+          y[c] = r0
+        """,
+    )
+
+
+def test_axes_along_which_one_operand_does_not_change_become_one():
+    kernel = pointwise(
+        "k", op("mul", at("x", (a, 12), (b, 4), (c, 1)), at("w", (c, 1))), "y", a, b, c
+    )
+    check(
+        collapse,
+        one(kernel, 2, 3, 4, inputs={"x": (24,), "w": (4,)}),
+        """
+        kernel k [a < 2, b < 3, c < 4] from k
+          y[12*a + 4*b + c] = x[12*a + 4*b + c] * w[c]
+        """,
+        """
+        kernel k [b < 6, c < 4] from k
+          y[4*b + c] = x[4*b + c] * w[c]
+        """,
+    )
+
+
+def test_views_that_memory_can_tell_apart_stay():
+    kernel = pointwise("k", at("x", (b, 8), (c, 1)), "y", b, c)
+    check_unchanged(collapse, one(kernel, 3, 4))
+
+
+def test_transposed_axes_stay():
+    kernel = pointwise("k", at("x", (b, 1), (c, 3)), "y", b, c)
+    check_unchanged(collapse, one(kernel, 3, 4))
+
+
+@pytest.mark.parametrize("axis", [b, c], ids=str)
+def test_axes_that_are_values_stay(axis):
+    value = op("add", at("x", (b, 4), (c, 1)), cast(Index(axis), "float32"))
+    check_unchanged(collapse, one(pointwise("k", value, "y", b, c), 3, 4))
+
+
+def test_reductions_in_chains_stay():
+    """Which chain an element goes to depends on its place on the last axis."""
+    reduce = Reduce((b, c), "sum", at("x", (b, 4), (c, 1)), None, 4)
+    kernel = Kernel("k", (), (reduce,), (store("y", Reduced(0, "float32")),))
+    check_unchanged(collapse, one(kernel))
+
+
+def test_reduced_axes_in_another_order_stay():
+    """Their elements would be added in the order of memory, not in that of the program."""
+    reduce = Reduce((c, b), "sum", at("x", (b, 4), (c, 1)))
+    kernel = Kernel("k", (), (reduce,), (store("y", Reduced(0, "float32")),))
+    check_unchanged(collapse, one(kernel))
+
+
+def test_reduced_axes_that_one_operand_tells_apart_stay():
+    reduce = Reduce((b, c), "sum", at("x", (b, 4), (c, 1)), at("w", (b, 1)))
+    kernel = Kernel("k", (), (reduce,), (store("y", Reduced(0, "float32")),))
+    check_unchanged(collapse, one(kernel, inputs={"x": (12,), "w": (3,)}))
+
+
+def test_what_is_collapsed_stays_so():
+    kernel = pointwise("k", op("exp", at("x", (a, 12), (b, 4), (c, 1))), "y", a, b, c)
+    check_unchanged(collapse, collapse(one(kernel, 2, 3, 4)))

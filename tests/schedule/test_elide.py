@@ -1,0 +1,170 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ostinato.program.dims import symbol
+from ostinato.program.expr import Access, Axis, Index, Load, constant, op
+from ostinato.program.nodes import Carry, Kernel, Loop, Program
+from ostinato.schedule.elide import elide_copies
+from tests.program.programs import at, program, store
+from tests.schedule.test_pipeline import assert_same_results, check, check_unchanged, pointwise
+
+T = symbol("T")
+t, i, j, e = Axis("t", T), Axis("i", 2), Axis("j", 2), Axis("e", 2)
+s = Axis("s", T)
+NEW = op("tanh", op("add", at("x", (t, 2), (j, 1)), at("h", (j, 1))))
+STEP = Kernel("step", (j,), (), (store("g", NEW, (j, 1)), store("rows", NEW, (t, 2), (j, 1))))
+COPY = Kernel("copy", (s, i), (), (store("y", at("rows", (s, 2), (i, 1)), (i, T), (s, 1)),))
+
+
+def loop(*behind, step: Kernel = STEP, outputs=None, **sizes) -> Program:
+    """Every step of a loop stores a row; what comes behind the loop reads the rows."""
+    source = program(
+        {"x": (T, 2), "h0": (2,)},
+        outputs or {"y": (2, T)},
+        (
+            pointwise("begin", at("h0", (e, 1)), "h", e),
+            Loop(t, (Carry("h", "g"),), (step,)),
+            *behind,
+        ),
+        None,
+        {"h": 2, "g": 2, "rows": 2 * T, **sizes},
+        ("T",),
+    )
+    return source.with_body(source.body)
+
+
+def test_rows_that_are_only_copied_are_written_where_they_belong():
+    check(
+        elide_copies,
+        loop(COPY),
+        """
+        arena h: float32[2]
+        arena g: float32[2]
+        arena rows: float32[2*T]
+        kernel begin [e < 2] from begin
+          h[e] = h0[e]
+        loop t < T carry h <-> g
+          kernel step [j < 2]
+            v0 = tanh(x[2*t + j] + h[j])
+            g[j] = v0
+            rows[2*t + j] = v0
+        kernel copy [s < T, i < 2]
+          y[T*i + s] = rows[2*s + i]
+        """,
+        """
+        arena h: float32[2]
+        arena g: float32[2]
+        kernel begin [e < 2] from begin
+          h[e] = h0[e]
+        loop t < T carry h <-> g
+          kernel step [j < 2]
+            v0 = tanh(x[2*t + j] + h[j])
+            g[j] = v0
+            y[T*j + t] = v0
+        """,
+    )
+
+
+def test_readers_follow_to_the_new_place():
+    more = Kernel("more", (s,), (), (store("z", op("neg", at("rows", (s, 2), offset=1)), (s, 1)),))
+    check(
+        elide_copies,
+        loop(more, COPY, outputs={"y": (2, T), "z": (T,)}),
+        """
+        arena h: float32[2]
+        arena g: float32[2]
+        arena rows: float32[2*T]
+        kernel begin [e < 2] from begin
+          h[e] = h0[e]
+        loop t < T carry h <-> g
+          kernel step [j < 2]
+            v0 = tanh(x[2*t + j] + h[j])
+            g[j] = v0
+            rows[2*t + j] = v0
+        kernel more [s < T]
+          z[s] = neg(rows[2*s + 1])
+        kernel copy [s < T, i < 2]
+          y[T*i + s] = rows[2*s + i]
+        """,
+        """
+        arena h: float32[2]
+        arena g: float32[2]
+        kernel begin [e < 2] from begin
+          h[e] = h0[e]
+        loop t < T carry h <-> g
+          kernel step [j < 2]
+            v0 = tanh(x[2*t + j] + h[j])
+            g[j] = v0
+            y[T*j + t] = v0
+        kernel more [s < T]
+          z[s] = neg(y[s + T])
+        """,
+    )
+
+
+def test_the_second_copy_of_a_value_stays():
+    other = Kernel("other", (s, i), (), (store("z", at("rows", (s, 2), (i, 1)), (s, 2), (i, 1)),))
+    source = loop(COPY, other, outputs={"y": (2, T), "z": (T, 2)})
+    elided = elide_copies(source)
+    assert_same_results(source, elided)
+    assert [kernel.name for kernel in elided.kernels()] == ["begin", "step", "other"]
+    assert [k.reads() for k in elided.kernels() if k.name == "other"] == [{"y"}]
+
+
+def test_states_are_copied():
+    """Their halves swap: which of the two holds the value depends on the number of steps."""
+    copy = pointwise("copy", at("h", (e, 1)), "y", e)
+    check_unchanged(elide_copies, loop(copy, outputs={"y": (2,), "rows": (T, 2)}))
+
+
+def test_copies_into_a_state_stay():
+    first = pointwise("first", op("exp", at("h0", (i, 1))), "b", i)
+    begin = pointwise("begin", at("b", (e, 1)), "h", e)
+    source = loop(outputs={"rows": (T, 2)})
+    arena = {**source.buffers, "b": replace(source.buffers["h"], name="b")}
+    _, steps = source.body
+    check_unchanged(elide_copies, replace(source, buffers=arena, body=(first, begin, steps)))
+
+
+def test_copies_of_a_part_stay():
+    part = Kernel("copy", (s,), (), (store("y", at("rows", (s, 2), offset=1), (s, 1)),))
+    check_unchanged(elide_copies, loop(part, outputs={"y": (T,)}))
+
+
+def test_copies_with_computed_or_masked_addresses_stay():
+    computed = Load(Access("rows", 0, ((i, 1),)), "float32", None, None, ((Index(s), 2),))
+    inside = op("lt", Index(s), constant(2, "int64"))
+    masked = Load(Access("rows", 0, ((s, 2), (i, 1))), "float32", inside, constant(0.0, "float32"))
+    for value in (computed, masked):
+        copy = replace(COPY, stores=(store("y", value, (i, T), (s, 1)),))
+        check_unchanged(elide_copies, loop(copy))
+
+
+def test_values_that_others_read_at_computed_positions_stay():
+    computed = Load(Access("rows", 0, ()), "float32", None, None, ((Index(s), 2),))
+    other = Kernel("other", (s,), (), (store("z", computed, (s, 1)),))
+    check_unchanged(elide_copies, loop(COPY, other, outputs={"y": (2, T), "z": (T,)}))
+
+
+def test_targets_that_others_read_stay():
+    """They may be overwritten between the copy and the reader."""
+    reads = Kernel("reads", (s,), (), (store("z", op("neg", at("y", (s, 1))), (s, 1)),))
+    check_unchanged(elide_copies, loop(COPY, reads, outputs={"y": (2, T), "z": (T,)}))
+
+
+def test_inputs_and_constants_are_copied():
+    copy = Kernel("copy", (s, i), (), (store("y", at("x", (s, 2), (i, 1)), (i, T), (s, 1)),))
+    check_unchanged(elide_copies, loop(copy, outputs={"y": (2, T), "rows": (T, 2)}))
+
+
+def test_other_values_than_copies_stay():
+    double = op("add", at("rows", (s, 2), (i, 1)), at("rows", (s, 2), (i, 1)))
+    check_unchanged(elide_copies, loop(replace(COPY, stores=(store("y", double, (i, T), (s, 1)),))))
+
+
+def test_accesses_that_span_rows_of_the_copy_stay():
+    """A reader that goes through the rows in another order has no map to the new place."""
+    n = Axis("n", 2 * T)
+    flat = Kernel("flat", (n,), (), (store("z", op("neg", at("rows", (n, 1))), (n, 1)),))
+    check_unchanged(elide_copies, loop(COPY, flat, outputs={"y": (2, T), "z": (2 * T,)}))
