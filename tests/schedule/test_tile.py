@@ -1,0 +1,178 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from ostinato.program.dims import symbol
+from ostinato.program.expr import Axis, Cast, Index, Reduced, constant, op
+from ostinato.program.nodes import Kernel, Program, Reduce
+from ostinato.program.printer import text
+from ostinato.schedule.tile import Registers, lane_width, tile, tile_kernel
+from tests.program.programs import at, program, reduction, store
+from tests.schedule.test_pipeline import REGISTERS, assert_same_results, pointwise, product
+
+WIDE, NARROW = REGISTERS[0], REGISTERS[2]
+
+
+def points(extent, dtype: str = "float32") -> Program:
+    i = Axis("i", extent)
+    value = op("add", at("x", (i, 1), dtype=dtype), at("x", (i, 1), dtype=dtype))
+    kernel = Kernel("k", (i,), (), (store("y", value, (i, 1)),))
+    symbols = () if isinstance(extent, int) else ("N",)
+    return program({"x": (extent,)}, {"y": (extent,)}, (kernel,), symbols=symbols, dtype=dtype)
+
+
+def matmul(rows, depth: int, columns: int) -> Program:
+    i, j, k = Axis("i", rows), Axis("j", columns), Axis("k", depth)
+    kernel = product("k", at("x", (i, depth), (k, 1)), at("W", (k, columns), (j, 1)), "y", k, i, j)
+    weights = np.ones((depth, columns), np.float32)
+    symbols = () if isinstance(rows, int) else ("N",)
+    return program(
+        {"x": (rows, depth)}, {"y": (rows, columns)}, (kernel,), {"W": weights}, symbols=symbols
+    )
+
+
+def only(source: Program) -> Kernel:
+    (kernel,) = source.kernels()
+    return kernel
+
+
+def test_an_axis_that_fills_registers_is_split_without_a_guard():
+    source = points(64)
+    tiled = tile(source, WIDE)
+    kernel = only(tiled)
+    assert kernel.guard is None and kernel.tile is not None
+    assert (kernel.tile.width, kernel.tile.vectors, kernel.tile.limit) == (16, 2, None)
+    assert [axis.extent for axis in kernel.axes] == [2, 32]
+    assert_same_results(source, tiled)
+
+
+def test_an_axis_that_does_not_is_padded():
+    source = points(21)
+    tiled = tile(source, WIDE)
+    assert "where 16*" not in text(tiled)
+    kernel = only(tiled)
+    assert kernel.tile is not None and kernel.tile.limit == 21
+    assert text(tiled).endswith(
+        "kernel k [io < 2, iv < 16]\n"
+        "  where io * 16 + iv < 21\n"
+        "  v0 = x[16*io + iv]\n"
+        "  y[16*io + iv] = v0 + v0\n"
+    )
+    assert_same_results(source, tiled)
+
+
+def test_an_axis_of_less_than_a_register_takes_a_part_of_one():
+    source = points(5)
+    tiled = tile(source, WIDE)
+    kernel = only(tiled)
+    assert kernel.tile is not None
+    assert (kernel.tile.width, kernel.tile.block, kernel.tile.limit) == (8, None, 5)
+    assert kernel.guard is op("lt", Index(kernel.axes[0]), constant(5, "int64"))
+    assert_same_results(source, tiled)
+
+
+def test_an_axis_known_at_run_time():
+    source = points(symbol("N"))
+    tiled = tile(source, WIDE)
+    kernel = only(tiled)
+    assert kernel.tile is not None and kernel.tile.limit == symbol("N")
+    assert str(kernel.axes[0].extent) == "((N + 31) // 32)"
+    assert_same_results(source, tiled)
+
+
+def test_kernels_without_axes_and_reductions_in_chains_have_no_lanes():
+    for source in (reduction("sum", 9), reduction("sum", 9, chains=4)):
+        kernel = only(tile(source, WIDE))
+        assert kernel.tile is not None and kernel.tile.lane is None
+        assert_same_results(source, tile(source, WIDE))
+
+
+@pytest.mark.parametrize(
+    ("registers", "dtype", "extent", "width"),
+    [
+        (WIDE, "float32", 100, 16),
+        (WIDE, "float64", 100, 8),
+        (WIDE, "int8", 100, 64),
+        (NARROW, "float32", 100, 4),
+        (NARROW, "int64", 100, 2),
+        (WIDE, "float32", 9, 16),
+        (WIDE, "float32", 8, 8),
+        (WIDE, "float32", 1, 1),
+        (WIDE, "float32", symbol("N"), 16),
+    ],
+)
+def test_lanes_fill_a_register_of_the_widest_dtype(registers, dtype, extent, width):
+    kernel = only(points(extent, dtype))
+    assert lane_width(kernel, extent, registers) == width
+
+
+def test_casts_are_as_wide_as_the_wider_dtype():
+    i = Axis("i", 100)
+    kernel = Kernel("k", (i,), (), (store("y", Cast(at("x", (i, 1)), "float64"), (i, 1)),))
+    assert lane_width(kernel, 100, WIDE) == 8
+
+
+def test_lanes_run_where_memory_is_dense():
+    i, j = Axis("i", 64), Axis("j", 64)
+    rows = Kernel(
+        "k", (i, j), (), (store("y", op("exp", at("x", (i, 64), (j, 1))), (i, 64), (j, 1)),)
+    )
+    columns = Kernel(
+        "k", (i, j), (), (store("y", op("exp", at("x", (j, 64), (i, 1))), (j, 64), (i, 1)),)
+    )
+    for kernel, name in ((rows, "jv"), (columns, "iv")):
+        tiled = tile_kernel(kernel, WIDE)
+        assert tiled.tile is not None and tiled.tile.lane is not None
+        assert tiled.tile.lane.name == name
+
+
+def test_rows_share_what_the_lanes_load():
+    kernel = only(tile(matmul(12, 64, 64), WIDE))
+    assert kernel.tile is not None and kernel.tile.row is not None
+    assert kernel.tile.row.name == "i"
+    assert kernel.tile.rows > 1
+    single = only(tile(matmul(1, 64, 64), WIDE))
+    assert single.tile is not None and single.tile.rows == 1
+
+
+@pytest.mark.parametrize("registers", REGISTERS, ids=lambda r: f"{r.vector_bytes}-bytes")
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 8])
+@pytest.mark.parametrize("rows", [1, 5, 64, symbol("N")], ids=str)
+def test_accumulators_fit_in_the_registers(rows, count, registers):
+    source = only(matmul(rows, 32, 96))
+    (reduce,) = source.reductions
+    total = Reduced(0, "float32")
+    for n in range(1, count):
+        total = op("add", total, Reduced(n, "float32"))
+    more = replace(
+        source, reductions=(reduce,) * count, stores=(replace(source.stores[0], value=total),)
+    )
+    found = tile_kernel(more, registers).tile
+    assert found is not None
+    assert found.rows * found.vectors * count <= registers.count
+
+
+@pytest.mark.parametrize("registers", [*REGISTERS, Registers(8, 4)], ids=str)
+@pytest.mark.parametrize("rows", [1, 2, 7, 12, symbol("N")], ids=str)
+@pytest.mark.parametrize("columns", [1, 3, 16, 20])
+def test_every_tiling_has_the_same_bits(columns, rows, registers):
+    source = matmul(rows, 5, columns)
+    assert_same_results(source, tile(source, registers))
+
+
+def test_sources_and_names_are_kept():
+    kernel = pointwise("k", op("exp", at("x", (Axis("i", 9), 1))), "y", Axis("i", 9))
+    tiled = tile_kernel(kernel, WIDE)
+    assert (tiled.name, tiled.sources) == ("k", ("k",))
+
+
+def test_other_ways_to_combine_are_tiled_alike():
+    i, k = Axis("i", 20), Axis("k", 3)
+    for combine in ("sum", "prod", "min", "max"):
+        reduce = Reduce((k,), combine, at("x", (k, 20), (i, 1)))
+        kernel = Kernel("k", (i,), (reduce,), (store("y", Reduced(0, "float32"), (i, 1)),))
+        source = program({"x": (60,)}, {"y": (20,)}, (kernel,))
+        assert_same_results(source, tile(source, WIDE))
