@@ -15,7 +15,7 @@ from ostinato.model.graphs import graphs
 from ostinato.model.load import load_model
 from ostinato.options import Options
 from ostinato.partition import Segment, partition
-from ostinato.passes.pipeline import pass_names, run_passes
+from ostinato.passes.pipeline import PASSES, pass_names, run_passes
 from ostinato.program.nodes import Interface, Program
 from ostinato.program.verify import verify
 from ostinato.runtime.compiled import CompiledModel
@@ -29,7 +29,9 @@ if TYPE_CHECKING:
 
 def optional_passes() -> tuple[str, ...]:
     """Names of everything `Options.disable` may leave out."""
-    return (*pass_names(), *(p.name for p in SCHEDULE_PASSES))
+    needed = {p.name for p in PASSES if p.needed}
+    names = (*pass_names(), *(p.name for p in SCHEDULE_PASSES))
+    return tuple(name for name in names if name not in needed)
 
 
 def compile_model(model: Any, options: Options) -> CompiledModel:
@@ -65,7 +67,7 @@ def _check_names(disable: Collection[str]) -> None:
     unknown = sorted(set(disable) - set(optional_passes()))
     if unknown:
         known = ", ".join(optional_passes())
-        raise OptionError(f"disable: no pass is called {unknown[0]!r}; there are: {known}")
+        raise OptionError(f"disable: no optional pass is called {unknown[0]!r}; there are: {known}")
 
 
 def _specialize(model: ir.Model, options: Options) -> None:

@@ -15,7 +15,7 @@ from ostinato.codegen.target import Target, host_target
 from ostinato.compiler import optional_passes
 from ostinato.model.load import load_model
 from ostinato.partition import Segment, partition
-from ostinato.passes.pipeline import pass_names, run_passes
+from ostinato.passes.pipeline import run_passes
 from ostinato.program import interpreter
 from ostinato.program.nodes import Program
 from ostinato.runtime import memory, native
@@ -24,8 +24,6 @@ from ostinato.schedule.tile import Registers
 from tests.cases.case import Array, Case
 from tests.cases.table import CASES, NAMES
 
-# Without these nothing has a native form, so they are no choice of how to compute.
-NEEDED = {"inline_functions", "lift_constants", "recurrent_to_scan"}
 CHUNKS = (1, 3, 7)
 # The interpreter evaluates points in NumPy; more than these would only take long.
 MOST_ELEMENTS = 20_000
@@ -161,7 +159,7 @@ def check_disabled_passes(
     report = default.report()
     # A pass that changed nothing makes no difference when it is left out.
     idle = {name for name, changes in report["passes"].items() if not changes}
-    optional = [name for name in optional_passes() if name not in NEEDED]
+    optional = list(optional_passes())
     if lowered is not None:
         registers = host_target().registers
         scheduling = {item.name for item in SCHEDULE_PASSES}
@@ -261,7 +259,3 @@ def check_chunks(
 
 def test_the_table_names_every_case_once() -> None:
     assert len(set(NAMES)) == len(NAMES)
-
-
-def test_needed_passes_exist() -> None:
-    assert set(pass_names()) > NEEDED

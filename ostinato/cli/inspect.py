@@ -115,14 +115,14 @@ def _show_passes(json: bool) -> None:
     from ostinato.passes.pipeline import PASSES
     from ostinato.schedule.pipeline import SCHEDULE_PASSES
 
-    rows = [(each.name, "graph", each.sentence) for each in PASSES]
+    rows = [(each.name, "graph", each.sentence) for each in PASSES if not each.needed]
     rows += [(each.name, "schedule", each.sentence) for each in SCHEDULE_PASSES]
     if json:
         keys = ("name", "on", "sentence")
         common.print_json({"passes": [dict(zip(keys, row, strict=True)) for row in rows]})
         return
     table = common.table(
-        "Passes, in order; --disable NAME leaves one out", "pass", "on", "", left=3
+        "Optional passes, in order; --disable NAME leaves one out", "pass", "on", "", left=3
     )
     for row in rows:
         table.add_row(*row)

@@ -28,12 +28,17 @@ from ostinato.passes.slice_to_gather import slice_to_gather
 
 @dataclass(frozen=True)
 class Pass:
-    """A rewrite of a model in place. `function` returns how many places it changed."""
+    """A rewrite of a model in place. `function` returns how many places it changed.
+
+    repeat: it runs again as long as any pass finds something.
+    needed: later stages know only what it makes, so compiling cannot leave it out.
+    """
 
     name: str
     function: Callable[[ir.Model], int]
     sentence: str
     repeat: bool = True
+    needed: bool = False
 
 
 PASSES: tuple[Pass, ...] = (
@@ -42,18 +47,21 @@ PASSES: tuple[Pass, ...] = (
         inline_functions,
         "Calls of model-local functions become the nodes of the function.",
         repeat=False,
+        needed=True,
     ),
     Pass(
         "lift_constants",
         lift_constants,
         "Constants of every spelling and scope become initializers of the main graph.",
         repeat=False,
+        needed=True,
     ),
     Pass(
         "recurrent_to_scan",
         expand_recurrent,
         "RNN, GRU and LSTM become a Scan with a plain body.",
         repeat=False,
+        needed=True,
     ),
     Pass(
         "infer_shapes",

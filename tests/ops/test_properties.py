@@ -15,7 +15,7 @@ import ostinato
 from ostinato.compiler import optional_passes
 from tests.cases.case import Array, In, model_of
 from tests.oracle import ops
-from tests.test_modes import NEEDED, assert_same_bits
+from tests.test_modes import assert_same_bits
 
 ROW = "T"
 SIZES = (3, 1, 17, 0)
@@ -200,7 +200,7 @@ def graphs(draw: st.DrawFn) -> tuple[onnx.ModelProto, onnx.ModelProto, dict[str,
 def test_random_graphs(made: tuple[onnx.ModelProto, onnx.ModelProto, dict[str, In]]) -> None:
     model, whole, inputs = made
     default = ostinato.InferenceSession(model, cache_dir=None, fallback=False)
-    everything = tuple(name for name in optional_passes() if name not in NEEDED)
+    everything = optional_passes()
     plain = ostinato.InferenceSession(model, cache_dir=None, fallback=False, disable=everything)
     for size in SIZES:
         random = np.random.default_rng(size)
