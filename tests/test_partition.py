@@ -108,3 +108,158 @@ def test_a_size_that_may_be_one_is_not_taken_for_another(count: int):
 def test_without_fallback_the_node_is_refused():
     with pytest.raises(UnsupportedError, match=UNKNOWN):
         InferenceSession(BEHIND, fallback=False, cache_dir=None)
+
+
+def stage_names(model: onnx.ModelProto) -> list[tuple[str, list[str], list[str]]]:
+    """Each part with the values it reads and those it makes."""
+    found = []
+    for part in parts(model).parts:
+        if isinstance(part, FallbackStage):
+            found.append((part.op, [a.name for a in part.inputs], [a.name for a in part.outputs]))
+        else:
+            ends = part.program.inputs, part.program.outputs
+            found.append(("native", *([i.name for i in side] for side in ends)))
+    return found
+
+
+SEVERAL = parse("""
+    g (float[N] x, float[N] z)
+        => (float[a] y, float[a] number, int64[a] first, float[N] shifted, float[N] kept) {
+        negative = Neg(x)
+        kept = Add(negative, z)
+        values, first, , counts = Unique(negative)
+        y = Add(values, values)
+        number = Cast <to = 1> (counts)
+        shifted = Add(kept, negative)
+    }
+    """)
+
+
+def test_a_fallback_node_with_several_outputs_in_the_middle():
+    before, unique, behind = stage_names(SEVERAL)
+    assert before[0] == behind[0] == "native"
+    assert before[1] == ["x", "z"]
+    assert sorted(before[2]) == ["kept", "negative"]
+    assert unique == ("Unique", ["negative"], ["values", "first", "counts"])
+    assert sorted(behind[1]) == ["counts", "kept", "negative", "values"]
+    assert sorted(behind[2]) == ["number", "shifted", "y"]
+    x, z = np.array([2, -1, 2, 0], "f"), np.array([10, 20, 30, 40], "f")
+    y, number, first, shifted, kept = run(SEVERAL, x=x, z=z)
+    assert y.tolist() == [-4, 0, 2]
+    assert number.tolist() == [2, 1, 1]
+    assert first.tolist() == [0, 3, 1]
+    assert kept.tolist() == (z - x).tolist()
+    assert shifted.tolist() == (z - 2 * x).tolist()
+
+
+def test_two_fallback_nodes_in_a_row_have_nothing_between_them():
+    model = parse("""
+        g (float[N] x) => (int64[a, b] y) {
+            values = Unique(x)
+            y = NonZero(values)
+        }
+        """)
+    assert kinds(model) == ["Unique", "NonZero"]
+    assert run(model, x=np.array([3, 0, 3, 5], "f"))[0].tolist() == [[1, 2]]
+
+
+def test_values_that_bodies_capture_are_inputs_of_the_fallback_node():
+    """Made by the native segment before it; what only the body makes is none."""
+    model = parse("""
+        g (bool c, float[N] x) => (int64[r, k] y, float[N] twice) {
+            a = Neg(x)
+            twice = Add(a, a)
+            y = If (c) <
+                then_branch = t () => (int64[r, k] p) { own = Add(a, x)  p = NonZero(own) },
+                else_branch = e () => (int64[r, k] q) {
+                    q = If (c) <
+                        then_branch = tt () => (int64[r, k] s) { s = NonZero(x) },
+                        else_branch = ee () => (int64[r, k] u) { u = NonZero(twice) }
+                    >
+                }
+            >
+        }
+        """)
+    before, conditional = stage_names(model)
+    assert before[0] == "native" and sorted(before[2]) == ["a", "twice"]
+    assert conditional[0] == "If"
+    assert sorted(conditional[1]) == ["a", "c", "twice", "x"]
+    x = np.array([0, 4, 0, 1], "f")
+    for c, places in ((True, []), (False, [1, 3])):
+        y, twice = run(model, c=np.array(c), x=x)
+        assert y.tolist() == [places]
+        assert twice.tolist() == (-2 * x).tolist()
+
+
+def test_native_bodies_read_values_of_an_earlier_segment():
+    model = parse("""
+        g (bool c, float[N] x) => (float[N] y, int64[a, b] places) {
+            a = Neg(x)
+            places = NonZero(x)
+            y = If (c) <
+                then_branch = t () => (float[N] p) { p = Add(a, x) },
+                else_branch = e () => (float[N] q) { q = Add(a, a) }
+            >
+        }
+        """)
+    assert kinds(model) == ["native", "NonZero", "native"]
+    x = np.array([1, 0, -2], "f")
+    for c, expected in ((True, [0, 0, 0]), (False, [-2, 0, 4])):
+        y, places = run(model, c=np.array(c), x=x)
+        assert y.tolist() == expected
+        assert places.tolist() == [[0, 2]]
+
+
+@pytest.mark.parametrize("middle", ["places = NonZero(x)", "places = Shape(x)"])
+def test_outputs_that_are_inputs_or_constants(middle: str):
+    """In one native segment, and where a fallback node stands beside them."""
+    shape = "int64[a, b]" if "NonZero" in middle else "int64[1]"
+    model = parse(f"""
+        g (float[N] x) => (float[N] same, {shape} places, float[2] fixed, float[N] again)
+            <float[2] two = {{1.5, 2.5}}> {{
+            same = Identity(x)
+            {middle}
+            fixed = Identity(two)
+            again = Identity(x)
+        }}
+        """)
+    x = np.array([5, 0, 7], "f")
+    same, places, fixed, again = run(model, x=x)
+    assert same.tolist() == again.tolist() == x.tolist()
+    assert places.tolist() == ([[0, 2]] if "NonZero" in middle else [3])
+    assert fixed.tolist() == [1.5, 2.5]
+    same[:] = 0
+    assert again.tolist() == x.tolist() == [5, 0, 7]
+
+
+def test_results_are_not_the_arrays_that_were_given():
+    model = parse("g (float[2] x) => (float[2] y) { y = Identity(x) }")
+    x = np.array([1, 2], "f")
+    (y,) = run(model, x=x)
+    y[:] = 9
+    assert x.tolist() == [1, 2]
+
+
+def test_constants_behind_a_fallback_node_are_held_by_the_compiled_model():
+    """The same arrays are given in every run, whatever was done to those of the last one."""
+    model = parse("""
+        g (float[N] x) => (int64[a, b] places, float[2] fixed) <float[2] two = {1.5, 2.5}> {
+            places = NonZero(x)
+            fixed = Identity(two)
+        }
+        """)
+    session = InferenceSession(model, cache_dir=None)
+    for _ in range(2):
+        _, fixed = session.run(None, {"x": np.ones(3, "f")})
+        assert fixed.tolist() == [1.5, 2.5]
+        fixed[:] = 0
+
+
+def test_dead_nodes_without_a_native_form_cost_nothing():
+    model = parse("""
+        g (float[N] x) => (float[N] y) {
+            unused = NonZero(x)
+            y = Neg(x)
+        }
+        """)
+    assert kinds(model) == ["native"]
