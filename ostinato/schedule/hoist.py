@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ostinato.program.dims import Size
-from ostinato.program.expr import Access, Axis, Index, walk
+from ostinato.program.expr import Axis, Index, walk
 from ostinato.program.nodes import (
     Branch,
     Buffer,
@@ -23,26 +23,15 @@ from ostinato.program.nodes import (
     Program,
     Require,
     Stmt,
-    Store,
     map_kernels,
-    map_loads,
     statements,
-    with_bodies,
 )
+from ostinato.schedule.steps import per_step, rewrite_loops, with_rows, written_once
 
 
 def hoist(program: Program) -> Program:
     """Move state-independent kernels of every loop in front of it."""
-    buffers = dict(program.buffers)
-    return replace(program, buffers=buffers).with_body(_hoist_body(program.body, buffers))
-
-
-def _hoist_body(body: tuple[Stmt, ...], buffers: dict[str, Buffer]) -> tuple[Stmt, ...]:
-    result: list[Stmt] = []
-    for statement in body:
-        inner = with_bodies(statement, lambda inside: _hoist_body(inside, buffers))
-        result += _hoist_loop(inner, buffers) if isinstance(inner, Loop) else [inner]
-    return tuple(result)
+    return rewrite_loops(program, _hoist_loop)
 
 
 def _hoist_loop(loop: Loop, buffers: dict[str, Buffer]) -> list[Stmt]:
@@ -85,32 +74,8 @@ def _hoist_loop(loop: Loop, buffers: dict[str, Buffer]) -> list[Stmt]:
     return [*leaving, replace(loop, body=kept)]
 
 
-def written_once(loop: Loop) -> set[str]:
-    """Buffers that a single statement of the body writes."""
-    names = [name for statement in loop.body for name in statement.writes()]
-    return {name for name in names if names.count(name) == 1}
-
-
-def per_step(store: Store, axis: Axis, local: set[str]) -> bool:
-    """Whether the store has a place of its own for every step, or can be given one."""
-    return store.access.stride(axis) != 0 or store.access.buffer in local
-
-
 def _mentions(kernel: Kernel, axis: Axis) -> bool:
     accesses = [load.access for load in kernel.loads()] + [s.access for s in kernel.stores]
     if any(access.stride(axis) != 0 for access in accesses):
         return True
     return Index(axis) in set(walk(*kernel.expressions()))
-
-
-def with_rows(kernel: Kernel, axis: Axis, rows: dict[str, Size]) -> Kernel:
-    """The kernel reading and writing one row per step of the widened buffers."""
-
-    def widen(access: Access) -> Access:
-        size = rows.get(access.buffer)
-        if size is None or access.stride(axis) != 0:
-            return access
-        return replace(access, terms=(*access.terms, (axis, size)))
-
-    changed = map_loads(kernel, lambda load: replace(load, access=widen(load.access)))
-    return replace(changed, stores=tuple(Store(widen(s.access), s.value) for s in changed.stores))

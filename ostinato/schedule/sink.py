@@ -23,23 +23,13 @@ from ostinato.program.nodes import (
     Stmt,
     map_kernels,
     statements,
-    with_bodies,
 )
-from ostinato.schedule.hoist import per_step, with_rows, written_once
+from ostinato.schedule.steps import per_step, rewrite_loops, with_rows, written_once
 
 
 def sink(program: Program) -> Program:
     """Move reductions on the outputs of every loop behind it."""
-    buffers = dict(program.buffers)
-    return replace(program, buffers=buffers).with_body(_sink_body(program.body, buffers))
-
-
-def _sink_body(body: tuple[Stmt, ...], buffers: dict[str, Buffer]) -> tuple[Stmt, ...]:
-    result: list[Stmt] = []
-    for statement in body:
-        inner = with_bodies(statement, lambda inside: _sink_body(inside, buffers))
-        result += _sink_loop(inner, buffers) if isinstance(inner, Loop) else [inner]
-    return tuple(result)
+    return rewrite_loops(program, _sink_loop)
 
 
 def _sink_loop(loop: Loop, buffers: dict[str, Buffer]) -> list[Stmt]:

@@ -1,0 +1,63 @@
+"""What moving kernels out of loops has in common: one row of a buffer for every step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from ostinato.program.dims import Size
+from ostinato.program.expr import Access, Axis
+from ostinato.program.nodes import (
+    Buffer,
+    Kernel,
+    Loop,
+    Program,
+    Stmt,
+    Store,
+    map_loads,
+    with_bodies,
+)
+
+
+def rewrite_loops(
+    program: Program, rewrite: Callable[[Loop, dict[str, Buffer]], list[Stmt]]
+) -> Program:
+    """The program with every loop, the innermost first, replaced by statements.
+
+    `rewrite` may change the buffers it is given.
+    """
+    buffers = dict(program.buffers)
+
+    def change(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+        result: list[Stmt] = []
+        for statement in body:
+            inner = with_bodies(statement, change)
+            result += rewrite(inner, buffers) if isinstance(inner, Loop) else [inner]
+        return tuple(result)
+
+    body = change(program.body)
+    return replace(program, buffers=buffers).with_body(body)
+
+
+def written_once(loop: Loop) -> set[str]:
+    """Buffers that a single statement of the body writes."""
+    names = [name for statement in loop.body for name in statement.writes()]
+    return {name for name in names if names.count(name) == 1}
+
+
+def per_step(store: Store, axis: Axis, local: set[str]) -> bool:
+    """Whether the store has a place of its own for every step, or can be given one."""
+    return store.access.stride(axis) != 0 or store.access.buffer in local
+
+
+def with_rows(kernel: Kernel, axis: Axis, rows: dict[str, Size]) -> Kernel:
+    """The kernel reading and writing one row per step of the widened buffers."""
+
+    def widen(access: Access) -> Access:
+        size = rows.get(access.buffer)
+        if size is None or access.stride(axis) != 0:
+            return access
+        return replace(access, terms=(*access.terms, (axis, size)))
+
+    changed = map_loads(kernel, lambda load: replace(load, access=widen(load.access)))
+    return replace(changed, stores=tuple(Store(widen(s.access), s.value) for s in changed.stores))
