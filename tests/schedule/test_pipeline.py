@@ -42,9 +42,8 @@ def assert_same_results(source: Program, changed: Program) -> None:
         given = feeds(source, extent)
         expected, got = interpreter.run(source, given), interpreter.run(changed, given)
         for name, array in expected.items():
-            np.testing.assert_array_equal(
-                got[name].view(np.uint8), array.view(np.uint8), f"{name}, extent {extent}"
-            ) if array.ndim else np.testing.assert_array_equal(got[name], array)
+            assert got[name].shape == array.shape
+            assert got[name].tobytes() == array.tobytes(), f"{name}, extent {extent}"
 
 
 def shown(source: Program) -> str:
@@ -179,9 +178,9 @@ def test_every_choice_of_passes_has_the_same_bits(left_out, registers):
     assert_same_results(cell(), scheduled.program)
 
 
+# The weights of these programs are too small for `turn`.
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "turn"])
-def test_a_pass_that_is_left_out_does_nothing(name):
-    """The program differs from the default one, so the name reaches the pass it names."""
+def test_leaving_a_pass_out_changes_the_program(name):
     source = chores()
     default, other = (schedule(source, REGISTERS[0], names) for names in ((), (name,)))
     assert default.program.body != other.program.body or default.arena != other.arena
