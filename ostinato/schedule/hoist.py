@@ -34,13 +34,13 @@ def hoist(program: Program) -> Program:
     return rewrite_loops(program, _hoist_loop)
 
 
-def _hoist_loop(loop: Loop, buffers: dict[str, Buffer]) -> list[Stmt]:
+def _hoist_loop(loop: Loop, buffers: dict[str, Buffer], outside: set[str]) -> list[Stmt]:
     carried = {name for c in loop.carries for name in (c.state, c.next)}
     changing = set(carried)
     leaving: list[Kernel] = []
     staying: list[Stmt] = []
     rows: dict[str, Size] = {}
-    local = written_once(loop)
+    local = written_once(loop) - outside
     conditions = {s.condition for s in statements(loop.body) if isinstance(s, Branch | Require)}
     for statement in loop.body:
         movable = (

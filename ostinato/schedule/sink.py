@@ -32,8 +32,8 @@ def sink(program: Program) -> Program:
     return rewrite_loops(program, _sink_loop)
 
 
-def _sink_loop(loop: Loop, buffers: dict[str, Buffer]) -> list[Stmt]:
-    leaving = _following(_movable(loop))
+def _sink_loop(loop: Loop, buffers: dict[str, Buffer], outside: set[str]) -> list[Stmt]:
+    leaving = _following(_movable(loop, outside))
     if loop.condition is not None or not leaving:
         return [loop]
     staying = tuple(s for s in loop.body if s not in leaving)
@@ -65,10 +65,11 @@ def _has_rows(loop: Loop, name: str) -> bool:
     )
 
 
-def _movable(loop: Loop) -> list[Kernel]:
+def _movable(loop: Loop, outside: set[str]) -> list[Kernel]:
     """Kernels of the body whose results only such kernels, or nobody inside, read."""
     carried = {name for c in loop.carries for name in (c.state, c.next)}
-    local = written_once(loop)
+    once = written_once(loop)
+    local = {name for name in once if name not in outside or _has_rows(loop, name)}
     conditions = {s.condition for s in statements(loop.body) if isinstance(s, Branch | Require)}
     inner = [s for s in loop.body if not isinstance(s, Kernel)]
     needed = carried | conditions | set().union(*(s.reads() | s.writes() for s in inner))

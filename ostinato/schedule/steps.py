@@ -18,24 +18,32 @@ from ostinato.program.nodes import (
     with_bodies,
 )
 
+Rewrite = Callable[[Loop, dict[str, Buffer], set[str]], list[Stmt]]
 
-def rewrite_loops(
-    program: Program, rewrite: Callable[[Loop, dict[str, Buffer]], list[Stmt]]
-) -> Program:
+
+def rewrite_loops(program: Program, rewrite: Rewrite) -> Program:
     """The program with every loop, the innermost first, replaced by statements.
 
-    `rewrite` may change the buffers it is given.
+    `rewrite(loop, buffers, outside)` may change the buffers; `outside` are the names of those that
+    anything but the loop uses.
     """
     buffers = dict(program.buffers)
 
-    def change(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+    def change(body: tuple[Stmt, ...], outside: set[str]) -> tuple[Stmt, ...]:
         result: list[Stmt] = []
-        for statement in body:
-            inner = with_bodies(statement, change)
-            result += rewrite(inner, buffers) if isinstance(inner, Loop) else [inner]
+        names = [statement.reads() | statement.writes() for statement in body]
+        for position, statement in enumerate(body):
+            others = outside.union(*names[:position], *names[position + 1 :])
+            if isinstance(statement, Loop):
+                carried = {name for c in statement.carries for name in (c.state, c.next)}
+                inner = replace(statement, body=change(statement.body, others | carried))
+                result += rewrite(inner, buffers, others)
+            else:
+                result.append(with_bodies(statement, lambda b, o=others: change(b, o)))  # type: ignore[misc]
         return tuple(result)
 
-    body = change(program.body)
+    interfaces = {i.buffer for i in (*program.inputs, *program.outputs)}
+    body = change(program.body, interfaces)
     return replace(program, buffers=buffers).with_body(body)
 
 

@@ -442,3 +442,11 @@ def test_loops_that_a_condition_ends_keep_their_steps():
 
 def test_hoisting_twice_changes_nothing_more():
     check_unchanged(hoist, hoist(loop(INPUT, STEP, a=2)))
+
+
+def test_what_is_read_behind_the_loop_keeps_its_one_row():
+    source = loop(INPUT, STEP, a=2)
+    begin, steps, _ = source.body
+    e = Axis("e", 2)
+    end = pointwise("end", op("add", at("h", (e, 1)), at("a", (e, 1))), "y", e)
+    check_unchanged(hoist, source.with_body((begin, steps, end)))

@@ -198,3 +198,10 @@ def test_loops_that_a_condition_ends_keep_everything():
 
 def test_sinking_twice_changes_nothing_more():
     check_unchanged(sink, sink(loop(STEP, OUT, KEEP, s=2, z=2)))
+
+
+def test_what_is_read_behind_the_loop_keeps_its_one_row():
+    source = loop(STEP, OUT, KEEP, s=2, z=2)
+    begin, steps, _ = source.body
+    last = pointwise("end", op("add", at("h", (e, 1)), at("s", (e, 1))), "last", e)
+    check_unchanged(sink, source.with_body((begin, steps, last)))
