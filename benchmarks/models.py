@@ -108,9 +108,15 @@ def _recurrent_weights(
 
 
 def recurrent_op(
-    name: str, op: str, hidden: int, steps: int, directions: int = 1, **attributes: object
+    name: str,
+    op: str,
+    hidden: int,
+    steps: int,
+    directions: int = 1,
+    batch: int = 1,
+    **attributes: object,
 ) -> Model:
-    """One GRU, LSTM or RNN: x [steps, 1, hidden] and states in, all hidden and last states out."""
+    """One GRU, LSTM or RNN: x [steps, batch, hidden] and states in, hidden and last states out."""
     states = ["h", "c"] if op == "LSTM" else ["h"]
     node = helper.make_node(
         op,
@@ -120,15 +126,15 @@ def recurrent_op(
         direction="bidirectional" if directions == 2 else "forward",
         **attributes,
     )
-    state = (directions, 1, hidden)
+    state = (directions, batch, hidden)
     weights = 4 * directions * GATES[op] * hidden * hidden
     return _model(
         name,
         [node],
-        [_value("x", steps, 1, hidden), *(_value(f"{s}0", *state) for s in states)],
+        [_value("x", steps, batch, hidden), *(_value(f"{s}0", *state) for s in states)],
         [_value("y", steps, *state), *(_value(f"{s}n", *state) for s in states)],
         _recurrent_weights(op, hidden, directions),
-        Work(weights * steps, weights, weights, steps, directions),
+        Work(weights * steps * batch, weights, weights, steps, directions),
     )
 
 
@@ -235,6 +241,28 @@ def coupled_gate_lstm(name: str, kind: str, hidden: int, steps: int) -> Model:
     )
 
 
+def trivial_scan(name: str, width: int, steps: int) -> Model:
+    """s = tanh(0.5 s + x): almost nothing in a step but the step itself."""
+    nodes = [
+        helper.make_node("Mul", ["half", "s"], ["halved"]),
+        helper.make_node("Add", ["halved", "xt"], ["sum"]),
+        helper.make_node("Tanh", ["sum"], ["s_next"]),
+        helper.make_node("Identity", ["s_next"], ["yt"]),
+    ]
+    inputs, outputs = [
+        [_value(n, width) for n in names] for names in (("s", "xt"), ("s_next", "yt"))
+    ]
+    body = helper.make_graph(nodes, "body", inputs, outputs)
+    return _model(
+        name,
+        [helper.make_node("Scan", ["s0", "x"], ["sn", "y"], body=body, num_scan_inputs=1)],
+        [_value("s0", width), _value("x", steps, width)],
+        [_value("sn", width), _value("y", steps, width)],
+        {"half": np.array(0.5, np.float32)},
+        Work(0.0),
+    )
+
+
 def matmul(name: str, rows: int, inner: int, columns: int) -> Model:
     """A product of x [rows, inner] with a constant matrix."""
     weight = _uniform(np.random.default_rng(7), inner, columns, fan_in=inner)
@@ -285,6 +313,10 @@ def _recurrent_cases() -> dict[str, Callable[[], Model]]:
     add("gru_lbr0_h128_t50", recurrent_op, "GRU", 128, 50)
     add("gru_lbr0_h256_t100", recurrent_op, "GRU", 256, 100)
     add("lstm_bi_h128_t100", recurrent_op, "LSTM", 128, 100, directions=2)
+    for batch in (8, 32):
+        name = f"gru_h128_t100_b{batch}"
+        add(name, recurrent_op, "GRU", 128, 100, batch=batch, linear_before_reset=1)
+    add("scan_trivial_w4_t1000", trivial_scan, 4, 1000)
     add("df_dec_h256_t100", two_layer_gru, 256, 100)
     for kind in ("scan", "loop"):
         add(f"{kind}_cglstm_h128_t50", coupled_gate_lstm, kind, 128, 50)
