@@ -1,14 +1,21 @@
 """What every ONNX op means, one file per family. Importing this package registers all rules."""
 
 from ostinato.ops import (
+    casts,
     contractions,
     control,
     loops,
     normalization,
     parts,
     pointwise,
+    quantization,
     reductions,
+    resize,
+    scatter,
+    signals,
     sizes,
+    sorting,
+    transposed,
     views,
     windows,
 )
@@ -16,14 +23,21 @@ from ostinato.ops.registry import LOWERINGS
 
 __all__ = [
     "LOWERINGS",
+    "casts",
     "contractions",
     "control",
     "loops",
     "normalization",
     "parts",
     "pointwise",
+    "quantization",
     "reductions",
+    "resize",
+    "scatter",
+    "signals",
     "sizes",
+    "sorting",
+    "transposed",
     "views",
     "windows",
 ]

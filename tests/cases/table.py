@@ -2,7 +2,23 @@
 
 from __future__ import annotations
 
-from tests.cases import contractions, graphs, pointwise, recurrent, reductions, views, windows
+from tests.cases import (
+    casts,
+    contractions,
+    functions,
+    graphs,
+    pointwise,
+    quantization,
+    recurrent,
+    reductions,
+    resize,
+    runtime_sizes,
+    scatter,
+    signals,
+    sorting,
+    views,
+    windows,
+)
 
 CASES = [
     *pointwise.CASES,
@@ -12,5 +28,13 @@ CASES = [
     *recurrent.CASES,
     *graphs.CASES,
     *windows.CASES,
+    *casts.CASES,
+    *functions.CASES,
+    *quantization.CASES,
+    *resize.CASES,
+    *runtime_sizes.CASES,
+    *scatter.CASES,
+    *signals.CASES,
+    *sorting.CASES,
 ]
 NAMES = [case.name for case in CASES]

@@ -1,0 +1,1 @@
+"""Quantised ops: scales, zero points, and products of integers."""

@@ -1,0 +1,1 @@
+"""Resampling: Resize and Upsample."""

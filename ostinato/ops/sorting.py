@@ -1,0 +1,1 @@
+"""Order and position: the largest elements, their places, running sums."""

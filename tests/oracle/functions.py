@@ -1,0 +1,1 @@
+"""Ops that the standard defines as functions of others."""

@@ -1,0 +1,1 @@
+"""Quantised ops as their documents define them."""

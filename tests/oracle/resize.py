@@ -1,0 +1,1 @@
+"""Resampling and transposed convolution as their documents define them."""

@@ -1,0 +1,1 @@
+"""Indexed reading and writing as their documents define it."""

@@ -1,0 +1,1 @@
+"""Fourier transforms, framing and windows as their documents define them."""

@@ -1,0 +1,1 @@
+"""Order, position and running sums as their documents define them."""
