@@ -42,15 +42,18 @@ class Window:
     beyond: Size = 0
 
 
-def read_windows(
-    context: Context,
-    spatial: Shape,
-    kernel: Sequence[int],
-    dilated: bool = True,
-    ceil: bool = False,
-) -> list[Window]:
-    """The windows that strides, dilations, pads and auto_pad describe, one per spatial axis."""
-    rank = len(spatial)
+@dataclass(frozen=True)
+class Moves:
+    """Attributes of an op that moves a window, one number per spatial axis (two for `pads`)."""
+
+    strides: Sequence[int]
+    dilations: Sequence[int]
+    automatic: str
+    pads: Sequence[int]
+
+
+def read_moves(context: Context, rank: int, kernel: Sequence[int], dilated: bool = True) -> Moves:
+    """strides, dilations, auto_pad and pads, checked."""
     strides = context.attributes.ints("strides", (1,) * rank)
     dilations = context.attributes.ints("dilations", (1,) * rank) if dilated else (1,) * rank
     automatic = context.attributes.string("auto_pad", "NOTSET")
@@ -63,9 +66,41 @@ def read_windows(
         raise context.invalid(f"attribute 'auto_pad' is {automatic!r}")
     if automatic != "NOTSET" and any(pads):
         raise context.invalid("attributes 'auto_pad' and 'pads' exclude each other")
+    return Moves(strides, dilations, automatic, pads)
+
+
+def given_kernel(context: Context, source: Value, weight: Value) -> list[int]:
+    """The spatial extents of the weights, which `kernel_shape` must repeat if it is there."""
+    kernel = [n for n in weight.shape[2:] if isinstance(n, int)]
+    if len(kernel) != len(weight.shape) - 2 or not isinstance(weight.shape[0], int):
+        raise context.refuse("weights of a run-time shape have no native form")
+    given = context.attributes.ints("kernel_shape", tuple(kernel))
+    if list(given) != kernel or len(source.shape) != len(weight.shape) or len(weight.shape) < 3:
+        raise context.invalid(
+            f"kernel_shape {list(given)}, input {source.shape} and weights {weight.shape} disagree"
+        )
+    return kernel
+
+
+def read_windows(
+    context: Context,
+    spatial: Shape,
+    kernel: Sequence[int],
+    dilated: bool = True,
+    ceil: bool = False,
+) -> list[Window]:
+    """The windows that strides, dilations, pads and auto_pad describe, one per spatial axis."""
+    rank = len(spatial)
+    moves = read_moves(context, rank, kernel, dilated)
     return [
         _window(
-            kernel[i], strides[i], dilations[i], extent, automatic, (pads[i], pads[i + rank]), ceil
+            kernel[i],
+            moves.strides[i],
+            moves.dilations[i],
+            extent,
+            moves.automatic,
+            (moves.pads[i], moves.pads[i + rank]),
+            ceil,
         )
         for i, extent in enumerate(spatial)
     ]
@@ -103,14 +138,7 @@ def _window(
 def lower_conv(context: Context) -> Value:
     """Convolution over any number of spatial axes: strided, dilated, grouped, padded with zeros."""
     source, weight, bias = context.input(0), context.input(1), context.optional(2)
-    kernel = [n for n in weight.shape[2:] if isinstance(n, int)]
-    if len(kernel) != len(weight.shape) - 2 or not isinstance(weight.shape[0], int):
-        raise context.refuse("weights of a run-time shape have no native form")
-    given = context.attributes.ints("kernel_shape", tuple(kernel))
-    if list(given) != kernel or len(source.shape) != len(weight.shape) or len(weight.shape) < 3:
-        raise context.invalid(
-            f"kernel_shape {list(given)}, input {source.shape} and weights {weight.shape} disagree"
-        )
+    kernel = given_kernel(context, source, weight)
     windows = read_windows(context, source.shape[2:], kernel)
     result = convolve(context, source, weight, windows, context.attributes.int("group", 1))
     if bias is None:
@@ -143,7 +171,7 @@ def convolve(
     zero = constant(0, x.dtype)
     left = window_load(x, outer[0], channel, outer[3:], inner[1:], windows, zero)
     assert w.base is not None
-    weight_terms = _terms(
+    weight_terms = terms_of(
         [
             (outer[1], w.strides[0] * per_group),
             (outer[2], w.strides[0]),
@@ -198,7 +226,7 @@ def window_load(
     inside = inside_data(x.shape[2:], positions, taps, windows)
     base = advance(x, offset)
     assert base is not None
-    access = Access(base.buffer, base.offset, base.terms + _terms(pairs))
+    access = Access(base.buffer, base.offset, base.terms + terms_of(pairs))
     if inside is None:
         return Load(access, x.dtype)
     return Load(access, x.dtype, inside, padding)
@@ -229,7 +257,8 @@ def inside_data(
     return inside
 
 
-def _terms(pairs: Sequence[tuple[Axis | None, Size]]) -> tuple[tuple[Axis, Size], ...]:
+def terms_of(pairs: Sequence[tuple[Axis | None, Size]]) -> tuple[tuple[Axis, Size], ...]:
+    """The terms of an address, without axes of one point and steps of 0."""
     return tuple((a, s) for a, s in pairs if a is not None and a.extent != 1 and s != 0)
 
 
