@@ -158,7 +158,7 @@ class KernelEmitter:
             return
         extent = tile.row.extent
         done: Size = 0
-        for rows in (tile.rows, *(n for n in (4, 1) if n < tile.rows)):
+        for rows in (tile.rows, *(n for n in (4, 2, 1) if n < tile.rows)):
             left = extent - done
             if isinstance(left, int):
                 if left <= 0:
@@ -184,8 +184,12 @@ class KernelEmitter:
             self._reductions(rows)
             for row in range(rows):
                 for number in range(self._tile.vectors):
+                    if self._kernel.ordered:
+                        # No store may come before what another one of this point reads.
+                        for expr in self._kernel.expressions():
+                            self._x.value(expr, row, number)
                     for store in self._kernel.stores:
-                        self._x.store(store.access, store.value, row, number)
+                        self._x.store(store, row, number)
 
     def _reductions(self, rows: int) -> None:
         groups: dict[tuple[tuple[Axis, ...], int], list[int]] = {}

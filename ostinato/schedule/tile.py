@@ -36,8 +36,10 @@ class Registers:
     count: int
 
 
-# How many points an axis is taken to have when that is only known at run time.
+# How many points an axis is taken to have when that is only known at run time, and the share of its
+# lanes that is then expected to be busy: streams are stepped with few points, often one.
 TYPICAL_EXTENT = 64
+TYPICAL_USE = 0.5
 # A load or store whose lanes are not neighbours costs about as much as this many that are.
 GATHER_COST = 8
 # A panel of at most this many bytes stays in the first-level cache beside the rows it meets.
@@ -56,9 +58,10 @@ def tile(program: Program, registers: Registers) -> Program:
 def tile_kernel(kernel: Kernel, registers: Registers) -> Kernel:
     """The kernel with its `Tile`."""
     chained = any(r.chains > 1 for r in kernel.reductions)
-    if chained or not kernel.axes:
+    candidates = _lane_axes(kernel)
+    if chained or not candidates:
         return replace(kernel, tile=Tile(None, 1))
-    lane = max(kernel.axes, key=lambda axis: _lane_score(kernel, axis, registers))
+    lane = max(candidates, key=lambda axis: _lane_score(kernel, axis, registers))
     width = lane_width(kernel, lane.extent, registers)
     if kernel.reductions:
         row = _row_axis(kernel, lane)
@@ -68,6 +71,21 @@ def tile_kernel(kernel: Kernel, registers: Registers) -> Kernel:
         extent = lane.extent
         vectors = 2 if not isinstance(extent, int) or extent % (2 * width) == 0 else 1
     return _split(kernel, lane, Tile(lane, width, vectors, None, None, row, rows))
+
+
+def _lane_axes(kernel: Kernel) -> list[Axis]:
+    """Axes that lanes may run along; where points have an order, only along neighbours in memory.
+
+    Otherwise the steps, which wait for each other, would wait for scattered elements.
+    """
+    if not kernel.ordered:
+        return list(kernel.axes)
+    accesses = [access for access, _, _ in _accesses(kernel)]
+    return [
+        axis
+        for axis in kernel.axes
+        if axis not in kernel.ordered and all(access.stride(axis) in (0, 1) for access in accesses)
+    ]
 
 
 def _typical(size: Size) -> int:
@@ -110,6 +128,8 @@ def _lane_score(kernel: Kernel, axis: Axis, registers: Registers) -> tuple[float
     extent = _typical(axis.extent)
     padded = -(-extent // width) * width
     used = max(extent, 1) / max(padded, 1) * min(width, full) / full
+    if not isinstance(axis.extent, int):
+        used *= TYPICAL_USE
     cost = 0.0
     for access, weight, packable in _accesses(kernel):
         stride = access.stride(axis)
@@ -132,7 +152,8 @@ def _row_axis(kernel: Kernel, lane: Axis) -> Axis | None:
         ]
         if by_lanes and all(access.stride(axis) == 0 for access in by_lanes):
             shared.append(axis)
-    return max(shared, key=lambda axis: _typical(axis.extent), default=None)
+    # Of two lengths only known at run time, the inner one counts what lies side by side.
+    return max(reversed(shared), key=lambda axis: _typical(axis.extent), default=None)
 
 
 def _block_shape(
