@@ -21,7 +21,7 @@ from ostinato.program.verify import verify
 from ostinato.runtime.compiled import CompiledModel
 from ostinato.runtime.stage import FallbackStage, NativeStage, Stage
 from ostinato.schedule.pipeline import SCHEDULE_PASSES, Scheduled, schedule
-from ostinato.schedule.report import report_kernels
+from ostinato.schedule.report import report_apart, report_kernels
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -104,7 +104,7 @@ def _artifact(segment: Segment, scheduled: Scheduled, target: Target) -> Artifac
     report = {
         "checks": messages(scheduled.program),
         "kernels": report_kernels(segment.program, scheduled.program),
-        "refusals": [vars(refusal) for refusal in scheduled.refusals],
+        "refusals": report_apart(scheduled.apart),
         "constant_bytes": int(blob.data.nbytes),
         "arena_bytes": str(scheduled.arena.size)
         if not isinstance(scheduled.arena.size, int)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -56,6 +56,10 @@ def inspect(
     passes: Annotated[
         bool, typer.Option("--passes", help="List the passes, with a sentence each.")
     ] = False,
+    why: Annotated[
+        bool,
+        typer.Option("--why", help="Why values pass through memory, and what was done for speed."),
+    ] = False,
     assert_op_count: Annotated[
         list[str] | None,
         typer.Option("--assert-op-count", metavar="OP=N", help="Ops left after all graph passes."),
@@ -94,7 +98,7 @@ def inspect(
         elif json:
             common.print_json({"model": str(model), **report})
         else:
-            _show_report(model.name, report)
+            _show_report(model.name, report, WHY if why else SUMMARY)
     violations = assertions.violations(report)
     if violations:
         common.fail(violations)
@@ -129,14 +133,17 @@ def _show_passes(json: bool) -> None:
     common.console().print(table)
 
 
-def _show_report(title: str, report: Report) -> None:
+def _show_report(title: str, report: Report, parts: Sequence[Callable[[Report], Any]]) -> None:
     """Print those parts of the report that exist and have something to say."""
     console = common.console()
     console.print(title, style="bold")
-    for show in (_ops, _kernels, _fused, _fallback, _refusals, _passes):
+    for show in parts:
         table = show(report)
-        if table is not None and table.row_count:
+        if table.row_count:
             console.print(table)
+    count = len(report.get("kernels", ()))
+    passing = len({id_ for id_, _ in _by_value(report)})
+    console.print(f"kernels: {count}, values that pass between them through memory: {passing}")
     for key, what in (("constant_bytes", "constants"), ("arena_bytes", "arena")):
         if key in report:
             console.print(f"{what}: {_size(report[key])}")
@@ -204,8 +211,53 @@ def _fallback(report: Report) -> Any:
     return _texts("Not native: on reference kernels", ("node", "op", "reason"), report, "fallback")
 
 
-def _refusals(report: Report) -> Any:
-    return _texts("Not fused", ("producer", "consumer", "reason"), report, "refusals")
+def _by_value(report: Report) -> Iterator[tuple[tuple[str, str], list[Mapping[str, Any]]]]:
+    """The pairs of kernels that stayed apart, by the value that passes: (writer, buffer)."""
+    groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    for pair in report.get("refusals", ()):
+        groups.setdefault((pair["producer"], pair["buffer"]), []).append(pair)
+    return iter(groups.items())
+
+
+def _apart(report: Report) -> Any:
+    columns = ("value", "bytes", "written by", "read by", "why they are two kernels")
+    table = common.table("Not fused: values that pass through memory", *columns, left=5)
+    for (producer, buffer), group in _by_value(report):
+        first = (buffer, _size(group[0]["bytes"]), _kernel(producer, group[0]["producer_nodes"]))
+        for pair in group:
+            reader = _kernel(pair["consumer"], pair["consumer_nodes"])
+            table.add_row(*first, reader, pair["reason"])
+            first = ("", "", "")
+    return table
+
+
+def _kernel(name: str, nodes: Sequence[str]) -> str:
+    """A kernel's name with the last of its nodes, which makes the value, and how many more."""
+    if not nodes:
+        return name
+    more = len(nodes) - 1
+    return f"{name}: {nodes[-1]}" + (f" and {more} more" if more else "")
+
+
+def _hoisted(report: Report) -> Any:
+    table = common.table("Taken out of a loop: one kernel for all steps", "kernel", "nodes", left=2)
+    for kernel in report.get("kernels", ()):
+        if kernel.get("hoisted"):
+            table.add_row(kernel["name"], _by_folder(kernel["fused"]))
+    return table
+
+
+def _packed(report: Report) -> Any:
+    columns = ("kernel", "packed as", "weights", "order", "bytes")
+    table = common.table("Weights laid out in the order they are read", *columns, left=4)
+    for kernel in report.get("kernels", ()):
+        for packed in kernel.get("packed", ()):
+            streams = packed["streams"]
+            order = "one operand" if streams == 1 else f"{streams} operands interleaved"
+            order += ", read back and forth" if kernel.get("turned") else ""
+            weights = ", ".join(packed["weights"]) or "computed from constants"
+            table.add_row(kernel["name"], packed["buffer"], weights, order, _size(packed["bytes"]))
+    return table
 
 
 def _texts(title: str, keys: tuple[str, ...], report: Report, section: str) -> Any:
@@ -221,3 +273,8 @@ def _passes(report: Report) -> Any:
         if count:
             table.add_row(name, str(count))
     return table
+
+
+# What `inspect` prints of the report, and with `--why`.
+SUMMARY = (_ops, _kernels, _fused, _fallback, _passes)
+WHY = (_apart, _hoisted, _packed, _fallback)

@@ -79,6 +79,9 @@ class Builder:
         self._numbers = count()
         # Arrays with memory, by identity: they are kept so that no other takes their identity.
         self._placed: dict[tuple[int, str], tuple[np.ndarray, str]] = {}
+        # The model's constants and their names, by the array that owns the data: a view of them
+        # is traced back to the name.
+        self._named: dict[int, list[tuple[np.ndarray, str]]] = {}
 
     # Buffers and values
 
@@ -105,8 +108,10 @@ class Builder:
         self.node = name
         self.copy(value, dense(value.dtype, value.shape, buffer))
 
-    def constant(self, array: np.ndarray) -> Tensor:
-        """A value known now. Memory is given to it when a kernel needs it (`placed`)."""
+    def constant(self, array: np.ndarray, name: str = "") -> Tensor:
+        """A value known now, called `name` in the model. It gets memory when a kernel needs it."""
+        if name:
+            self._named.setdefault(id(_owner(array)), []).append((array, name))
         return Tensor(array.dtype.name, array.shape, None, (), array)
 
     def sizes(self, values: np.ndarray, dtype: str = "int64") -> Tensor:
@@ -126,6 +131,9 @@ class Builder:
             array = np.ascontiguousarray(known, dtype=value.dtype).reshape(-1)
             name = self.buffer(value.dtype, array.size, "constant", "c")
             self.constants[name] = array
+            named = self._named.get(id(_owner(known)), ())
+            sources = tuple(n for a, n in named if np.may_share_memory(a, known))
+            self.buffers[name] = replace(self.buffers[name], sources=sources)
             self._placed[key] = known, name
         name = self._placed[key][1]
         return replace(dense(value.dtype, value.shape, name), known=known)
@@ -395,6 +403,13 @@ class Builder:
             tuple(self.checks),
         )
         return program.with_body(tuple(self._body))
+
+
+def _owner(array: np.ndarray) -> np.ndarray:
+    """The array whose memory a view shows."""
+    while isinstance(array.base, np.ndarray):
+        array = array.base
+    return array
 
 
 def literal(value: float | int | bool, like: Expr) -> Const:

@@ -56,7 +56,7 @@ class Lowerer:
             if array is None or array.dtype.name not in DTYPES:
                 reason = "is not computed natively" if array is None else f"is {array.dtype.name}"
                 raise UnsupportedError(value.name or "?", "value", reason)
-            found = self.builder.constant(array)
+            found = self.builder.constant(array, value.name or "")
             scope[value] = found
         return found
 

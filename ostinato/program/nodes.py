@@ -32,6 +32,7 @@ class Buffer:
     kind: "input" and "output" belong to the caller, "constant" holds model data, "arena" is
     scratch memory that one run owns.
     padded: lanes beyond the end of the data may be read, and are zero.
+    sources: what the model calls the constants whose data it holds.
     """
 
     name: str
@@ -39,6 +40,7 @@ class Buffer:
     size: Size
     kind: str
     padded: bool = False
+    sources: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

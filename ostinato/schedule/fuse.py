@@ -69,6 +69,14 @@ class Refusal:
 # More accumulators than this in one kernel would not fit in registers.
 MAX_REDUCTIONS = 8
 
+IN_PARTS = "the value is made part by part, by several kernels or stores"
+IN_BETWEEN = "what else reads the value has to run between writer and reader"
+OTHER_LANES = "one sums along the lanes of a register, the other one sum per lane"
+TOO_MANY_SUMS = f"together they keep more than {MAX_REDUCTIONS} sums, too many for the registers"
+COMPUTED_INDEX = "the reader picks values by indices that are computed while running"
+PADDED = "the reader pads the value"
+OTHER_ORDER = "the reader takes the values apart in another way than the writer lays them out"
+
 
 def fuse(program: Program, refusals: list[Refusal] | None = None) -> Program:
     """Join kernels in every statement list of the program."""
@@ -213,24 +221,24 @@ class _Fuser:
         p = self._statements[producer]
         assert isinstance(p, Kernel)
         if len(p.stores) != 1:
-            return "it stores several values"
+            return "the writer makes several values at once"
         name = p.stores[0].access.buffer
         buffer = self._program.buffers[name]
         if name in self._kept or buffer.kind != "arena":
-            return "its result is needed outside"
+            return "the value is also an output, or needed outside of this loop or branch"
         if len(self._writers[name]) != 1:
-            return "its result is written in parts"
+            return IN_PARTS
         readers = [self._statements[key] for key in self._readers.get(name, set())]
         total: Size = 0
         for reader in readers:
             if not isinstance(reader, Kernel):
-                return "its result is read inside a loop"
+                return "a loop or a branch reads the value too"
             points = _points_read(p, reader)
             if isinstance(points, str):
                 return points
             total = total + points
         if not _is_free(p) and not is_nonnegative(product([a.extent for a in p.axes]) - total):
-            return "values would be computed more than once"
+            return "readers would compute values more than once"
         return None
 
     def _report(self) -> None:
@@ -242,11 +250,16 @@ class _Fuser:
                 p = self._statements[producer]
                 assert isinstance(p, Kernel)
                 images = _bijection(p, consumer)
-                reason = images if isinstance(images, str) else "another reader stands in between"
+                merge = images if isinstance(images, str) else IN_BETWEEN
                 inline = self._why_not_inline(producer)
-                if inline is not None and inline != reason:
-                    reason = f"{reason}; {inline}"
-                self._refusals.append(Refusal(p.name, consumer.name, reason))
+                self._refusals.append(Refusal(p.name, consumer.name, _explained(merge, inline)))
+
+
+def _explained(merge: str, inline: str | None) -> str:
+    """Why neither move was possible, `merge` and `inline` being the reasons against each."""
+    if inline is None or inline == merge:
+        return merge
+    return f"no common loop: {merge}; not computed by the reader: {inline}"
 
 
 def _natural(name: str) -> tuple[str, int]:
@@ -275,27 +288,31 @@ def _bijection(p: Kernel, c: Kernel) -> Map | str:
     """The producer's axes as maps of the consumer's, when both run over the same points."""
     names = p.writes()
     if _inside_reduction(c, names):
-        return "the reader needs all values for each of its own"
+        return "the reader sums or compares many values for each of its own"
     if not _same_style(p, c):
-        return "the reductions run along different lanes"
+        return OTHER_LANES
     if len(p.reductions) + len(c.reductions) > MAX_REDUCTIONS:
-        return "there would be too many accumulators for the registers"
+        return TOO_MANY_SUMS
     stores = {s.access.buffer: s.access for s in p.stores}
     if len(stores) < len(p.stores):
-        return "the result is written in parts"
+        return IN_PARTS
     images: Map | None = None
     for load in _reads_of(c, names):
+        if load.index:
+            return COMPUTED_INDEX
+        if load.mask is not None:
+            return PADDED
         found = solve(stores[load.access.buffer], p.axes, load.access)
-        if found is None or load.mask is not None or load.index:
-            return "the reader's addresses are no map of the writer's points"
+        if found is None:
+            return OTHER_ORDER
         if images is not None and found != images:
             return "the reader needs several values for each of its own"
         images = found
     assert images is not None
     if set(_axes_of(images)) != set(c.axes):
-        return "the reader repeats values"
+        return "the reader uses each value several times"
     if product([a.extent for a in p.axes]) != product([a.extent for a in c.axes]):
-        return "the reader uses a part of the values"
+        return "the reader uses only a part of the values"
     return images
 
 
@@ -335,16 +352,18 @@ def _points_read(p: Kernel, reader: Kernel) -> Size | str:
     if nested and p.reductions:
         return "the reader sums over values that are sums themselves"
     if not _same_style(p, reader):
-        return "the reductions run along different lanes"
+        return OTHER_LANES
     loads = _reads_of(reader, names)
     if len(p.reductions) * len(loads) + len(reader.reductions) > MAX_REDUCTIONS:
-        return "there would be too many accumulators for the registers"
+        return TOO_MANY_SUMS
     total: Size = 0
     for load in loads:
-        if load.index or solve(store.access, p.axes, load.access) is None:
-            return "the reader's addresses are no map of the writer's points"
+        if load.index:
+            return COMPUTED_INDEX
+        if solve(store.access, p.axes, load.access) is None:
+            return OTHER_ORDER
         if load.mask is not None and (p.reductions or not _is_free(p)):
-            return "the reader pads the values"
+            return PADDED
         total = total + product(_space(reader, load))
     return total
 

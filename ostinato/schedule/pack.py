@@ -38,7 +38,15 @@ def pack(program: Program) -> Program:
         for number, panel in enumerate(panels(kernel, buffers)):
             name = f"packed.{kernel.name}.{number}"
             data = _packed(panel, kernel, constants)
-            buffers[name] = Buffer(name, panel.loads[0].dtype, data.size, "constant", padded=True)
+            sources = (s for one in panel.loads for s in buffers[one.access.buffer].sources)
+            buffers[name] = Buffer(
+                name,
+                panel.loads[0].dtype,
+                data.size,
+                "constant",
+                True,
+                tuple(dict.fromkeys(sources)),
+            )
             constants[name] = data.reshape(-1)
             kernel = _reading(kernel, panel, name)
         return kernel

@@ -6,6 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from ostinato.program.nodes import Program
+from ostinato.schedule.apart import Apart, apart
 from ostinato.schedule.arena import Arena, plan
 from ostinato.schedule.collapse import collapse
 from ostinato.schedule.dead import drop_dead
@@ -45,11 +46,14 @@ SCHEDULE_PASSES: tuple[SchedulePass, ...] = (
 
 @dataclass(frozen=True)
 class Scheduled:
-    """A program ready for code generation."""
+    """A program ready for code generation.
+
+    apart: the pairs of kernels that hand values to each other through memory.
+    """
 
     program: Program
     arena: Arena
-    refusals: tuple[Refusal, ...]
+    apart: tuple[Apart, ...]
 
 
 def schedule(program: Program, registers: Registers, disable: Collection[str] = ()) -> Scheduled:
@@ -67,10 +71,12 @@ def schedule(program: Program, registers: Registers, disable: Collection[str] = 
         program = elide_copies(program)
     if "collapse" not in disable:
         program = collapse(program)
+    # Before tiling pads the axes, so that the bytes are those of the values.
+    pairs = apart(program, refusals, "fuse" not in disable)
     program = tile(program, registers)
     if "pack" not in disable:
         program = pack(program)
     if "turn" not in disable:
         program = turn(program)
     arena = plan(program, reuse="reuse_memory" not in disable)
-    return Scheduled(program, arena, tuple(refusals))
+    return Scheduled(program, arena, pairs)

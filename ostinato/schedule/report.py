@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from ostinato.program.dims import Size, evaluate, product, symbols
 from ostinato.program.expr import ITEM_BYTES, Op, walk
 from ostinato.program.nodes import Kernel, Loop, Program, Stmt, bodies
+from ostinato.schedule.apart import Apart
 
 
 def report_kernels(lowered: Program, program: Program) -> list[dict[str, Any]]:
@@ -16,11 +17,34 @@ def report_kernels(lowered: Program, program: Program) -> list[dict[str, Any]]:
     lowered: the program before scheduling.
     name; fused: the model's nodes it computes; in_loop: trip count of the loop around it; hoisted:
     whether it computes for all steps at once what the model computes in each step; points;
-    reductions; weight_bytes: constants it reads; tile: rows x vectors x lanes. For one execution
-    with every run-time dimension 1: bytes (distinct memory touched) and flops.
+    reductions; weight_bytes: constants it reads; packed: those laid out anew, with the model's
+    names for them and how many streams are interleaved; turned: whether every other step, or run,
+    reads them backwards; tile: rows x vectors x lanes. For one execution with every run-time
+    dimension 1: bytes (distinct memory touched) and flops.
     """
     stepwise = {s for k, loop in _walk(lowered.body, None) if loop is not None for s in k.sources}
     return [_record(program, kernel, loop, stepwise) for kernel, loop in _walk(program.body, None)]
+
+
+def report_apart(pairs: Iterable[Apart]) -> list[dict[str, Any]]:
+    """One record for each value that passes from kernel to kernel through memory.
+
+    producer, consumer: names of kernels, and in `producer_nodes`, `consumer_nodes` the model's
+    nodes they compute; buffer; bytes: what is written in one run, an expression if that depends on
+    run-time dimensions; reason: why the two did not become one kernel.
+    """
+    return [
+        {
+            "producer": pair.producer.name,
+            "producer_nodes": list(pair.producer.sources),
+            "consumer": pair.consumer.name,
+            "consumer_nodes": list(pair.consumer.sources),
+            "buffer": pair.buffer,
+            "bytes": pair.bytes if isinstance(pair.bytes, int) else str(pair.bytes),
+            "reason": pair.reason,
+        }
+        for pair in pairs
+    ]
 
 
 def _walk(body: tuple[Stmt, ...], loop: Loop | None) -> Iterator[tuple[Kernel, Loop | None]]:
@@ -46,10 +70,25 @@ def _record(
         "points": " x ".join(str(axis.extent) for axis in kernel.axes) or "1",
         "reductions": len(kernel.reductions),
         "weight_bytes": int(weights),
+        "packed": list(_packed(program, kernel)),
+        "turned": tile is not None and tile.turn is not None,
         "bytes": _at_one(sum((_touched(program, kernel, n) for n in _names(kernel)), 0)),
         "flops": _at_one(_flops(kernel)),
         "tile": None if tile is None else f"{tile.rows} x {tile.vectors} x {tile.width}",
     }
+
+
+def _packed(program: Program, kernel: Kernel) -> Iterator[dict[str, Any]]:
+    for name in sorted(kernel.reads()):
+        buffer = program.buffers[name]
+        if buffer.kind == "constant" and buffer.padded:
+            streams = sum(load.access.buffer == name for load in kernel.loads())
+            yield {
+                "buffer": name,
+                "weights": list(buffer.sources),
+                "streams": streams,
+                "bytes": program.constants[name].nbytes,
+            }
 
 
 def _names(kernel: Kernel) -> list[str]:

@@ -1,11 +1,14 @@
 import json
+import re
 from pathlib import Path
 
+import numpy as np
 import pytest
+from onnx import helper
 
 from ostinato.cli.inspect import Assertions
 from ostinato.compiler import optional_passes
-from tests.cli.conftest import Invoke
+from tests.cli.conftest import Invoke, save
 
 REPORT = {
     "ops": {"before": {"Loop": 1}, "after": {"Scan": 2}},
@@ -75,3 +78,76 @@ def test_a_model_is_needed(invoke: Invoke) -> None:
     result = invoke("inspect")
     assert result.exit_code == 2
     assert "MODEL" in result.stderr
+
+
+def gates(folder: Path, width: int) -> Path:
+    """x [1, width] -> a dense layer, whose thirds go through three functions and are multiplied."""
+    rng = np.random.default_rng(0)
+    make = helper.make_node
+    return save(
+        folder / "gates.onnx",
+        [
+            make("MatMul", ["x", "kernel"], ["product"], name="dense"),
+            make("Add", ["product", "bias"], ["biased"], name="plus_bias"),
+            make("Split", ["biased", "thirds"], ["a", "b", "c"], name="split", axis=1),
+            make("Sigmoid", ["a"], ["p"], name="sigmoid"),
+            make("Tanh", ["b"], ["q"], name="tanh"),
+            make("Exp", ["c"], ["r"], name="exp"),
+            make("Mul", ["p", "q"], ["pq"], name="mul"),
+            make("Mul", ["pq", "r"], ["y"], name="last"),
+        ],
+        {"x": [1, width]},
+        {"y": [1, width]},
+        {
+            "kernel": rng.standard_normal((width, 3 * width), np.float32),
+            "bias": rng.standard_normal(3 * width, np.float32),
+            "thirds": np.array([width] * 3, np.int64),
+        },
+    )
+
+
+@pytest.mark.parametrize("width", [10, 256])
+def test_a_dense_layer_and_its_gates_are_one_kernel(
+    invoke: Invoke, tmp_path: Path, width: int
+) -> None:
+    path = gates(tmp_path, width)
+    result = invoke("inspect", path, "--why", "--assert-kernels", "1", "--assert-native")
+    assert result.exit_code == 0, result.stderr
+    assert "Not fused" not in result.stdout
+    assert "kernel    3 operands interleaved" in re.sub(" {4,}", " " * 4, result.stdout)
+    assert "kernels: 1, values that pass between them through memory: 0" in result.stdout
+    record = json.loads(invoke("inspect", path, "--why", "--json").stdout)
+    (kernel,) = record["kernels"]
+    assert set(kernel["fused"]) > {"dense", "plus_bias", "sigmoid", "tanh", "exp", "mul", "last"}
+    (packed,) = kernel["packed"]
+    assert (packed["weights"], packed["streams"]) == (["kernel"], 3)
+    assert record["refusals"] == record["fallback"] == []
+
+
+def test_why_names_what_passes_through_memory(invoke: Invoke, tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("Exp", ["x"], ["a"], name="first"),
+        helper.make_node("CumSum", ["a", "axis"], ["b"], name="middle"),
+        helper.make_node("Softmax", ["b"], ["y"], name="last"),
+        helper.make_node("NonZero", ["y"], ["z"], name="places"),
+        helper.make_node("Cast", ["z"], ["w"], name="cast", to=1),
+    ]
+    constants = {"axis": np.array(1, np.int64)}
+    path = save(tmp_path / "m.onnx", nodes, {"x": ["N", 6]}, {"w": [2, "K"]}, constants)
+    result = invoke("inspect", path, "--why")
+    assert result.exit_code == 0, result.stderr
+    assert "Not fused: values that pass through memory" in result.stdout
+    assert "24*N" in result.stdout
+    assert "places" in result.stdout and "Not native" in result.stdout
+    pairs = json.loads(invoke("inspect", path, "--json").stdout)["refusals"]
+    assert pairs and all(pair["reason"] and pair["producer_nodes"] for pair in pairs)
+
+
+def test_why_says_what_left_a_loop(invoke: Invoke, gru: Path) -> None:
+    text = invoke("inspect", gru, "--why").stdout
+    assert "Taken out of a loop" in text
+    assert "3 operands interleaved" in text
+    text = invoke("inspect", gru, "--why", "--disable", "hoist", "--disable", "pack").stdout
+    assert "Taken out of a loop" not in text
+    assert "interleaved" not in text
+    assert "pass fuse is disabled" in invoke("inspect", gru, "--why", "--disable", "fuse").stdout

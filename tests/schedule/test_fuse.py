@@ -9,7 +9,16 @@ import pytest
 from ostinato.program.dims import symbol
 from ostinato.program.expr import Access, Axis, Index, Load, Reduced, constant, op
 from ostinato.program.nodes import Carry, Kernel, Loop, Program, Reduce
-from ostinato.schedule.fuse import MAX_REDUCTIONS, Refusal, fuse
+from ostinato.schedule.fuse import (
+    COMPUTED_INDEX,
+    IN_BETWEEN,
+    MAX_REDUCTIONS,
+    OTHER_LANES,
+    PADDED,
+    TOO_MANY_SUMS,
+    Refusal,
+    fuse,
+)
 from tests.program.programs import at, program, store
 from tests.schedule.test_pipeline import assert_same_results, check, pointwise, product
 
@@ -341,22 +350,26 @@ def _parts() -> tuple[Kernel, ...]:
     )
 
 
+def both(merge: str, inline: str) -> str:
+    return f"no common loop: {merge}; not computed by the reader: {inline}"
+
+
 TWO = Kernel("p", (A,), (), (store("b", exp("x", A), (A, 1)), store("d", exp("w", A), (A, 1))))
 HALF = Axis("half", 2)
-ALL = "the reader needs all values for each of its own"
-OFTEN = "values would be computed more than once"
+ALL = "the reader sums or compares many values for each of its own"
+OFTEN = "readers would compute values more than once"
 REASONS: dict[str, tuple[Callable[[], Program], str]] = {
     "a product of products": (
         lambda: joined(sums("b", A), over(lambda m: at("b", (m, 1))), b=N),
-        f"{ALL}; the reader sums over values that are sums themselves",
+        both(ALL, "the reader sums over values that are sums themselves"),
     ),
     "a sum of functions": (
         lambda: joined(writer(), over(lambda m: at("b", (m, 1))), b=N),
-        f"{ALL}; {OFTEN}",
+        both(ALL, OFTEN),
     ),
     "functions in two buffers": (
         lambda: joined(TWO, over(lambda m: op("add", at("b", (m, 1)), at("d", (m, 1)))), b=N, d=N),
-        f"{ALL}; it stores several values",
+        both(ALL, "the writer makes several values at once"),
     ),
     "different lanes": (
         lambda: joined(
@@ -367,7 +380,7 @@ REASONS: dict[str, tuple[Callable[[], Program], str]] = {
             ),
             b=N,
         ),
-        "the reductions run along different lanes",
+        OTHER_LANES,
     ),
     "too many sums": (
         lambda: joined(
@@ -378,13 +391,13 @@ REASONS: dict[str, tuple[Callable[[], Program], str]] = {
             ),
             b=N,
         ),
-        "there would be too many accumulators for the registers",
+        TOO_MANY_SUMS,
     ),
     "two values for each": (
         lambda: joined(
             writer(), reader(op("add", at("b", (B, 1)), at("b", (B, -1), offset=3))), b=N
         ),
-        f"the reader needs several values for each of its own; {OFTEN}",
+        both("the reader needs several values for each of its own", OFTEN),
     ),
     "repeated": (
         lambda: joined(
@@ -392,25 +405,28 @@ REASONS: dict[str, tuple[Callable[[], Program], str]] = {
             pointwise("c", at("b", (B, 1)), "y", Axis("rows", 3), B),
             outputs={"y": (3, N)}, b=N,
         ),
-        f"the reader repeats values; {OFTEN}",
+        both("the reader uses each value several times", OFTEN),
     ),
     "a part": (
         lambda: joined(
             writer(), reader(exp("b", HALF, 1), HALF),
             outputs={"y": (2,), "b": (N,)},
         ),
-        "the reader uses a part of the values; its result is needed outside",
+        both(
+            "the reader uses only a part of the values",
+            "the value is also an output, or needed outside of this loop or branch",
+        ),
     ),
     "no map": (
         lambda: joined(
             writer(),
             reader(Load(Access("b", 0, ()), "float32", None, None, ((Index(B), 1),))), b=N,
         ),
-        "the reader's addresses are no map of the writer's points",
+        COMPUTED_INDEX,
     ),
     "padding": (
         lambda: joined(sums("b", A), reader(_masked(B)), b=N),
-        "the reader's addresses are no map of the writer's points; the reader pads the values",
+        PADDED,
     ),
     "another reader between": (
         lambda: joined(
@@ -422,7 +438,7 @@ REASONS: dict[str, tuple[Callable[[], Program], str]] = {
             ),
             outputs={"y": (N,), "z": (N,)}, b=N,
         ),
-        f"another reader stands in between; {OFTEN}",
+        both(IN_BETWEEN, OFTEN),
     ),
 }  # fmt: skip
 

@@ -1,0 +1,133 @@
+"""Which kernels hand values to each other through memory, and why they did not become one.
+
+`fuse` says why two kernels of one statement list stayed apart. Other pairs cannot become one
+because of where they stand: inside and outside of a loop, in a branch, in one step and the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from ostinato.program.dims import Size, product
+from ostinato.program.expr import ITEM_BYTES
+from ostinato.program.nodes import Branch, Carry, Kernel, Loop, Program, Stmt, bodies, statements
+from ostinato.schedule.fuse import IN_PARTS, Refusal
+
+CHANGED = "a loop in between changes the value"
+
+
+@dataclass(frozen=True)
+class Apart:
+    """Two kernels that stay apart although one reads what the other writes.
+
+    buffer: what the consumer reads. bytes: what the producer writes there in one run.
+    """
+
+    producer: Kernel
+    consumer: Kernel
+    buffer: str
+    bytes: Size
+    reason: str
+
+
+@dataclass(frozen=True)
+class _Place:
+    """A kernel, and the (number of the statement list, position in it, statement) on the way."""
+
+    kernel: Kernel
+    path: tuple[tuple[int, int, Stmt], ...]
+
+    def loops(self) -> Iterator[Loop]:
+        """The loops around the kernel, the outermost first."""
+        return (s for _, _, s in self.path if isinstance(s, Loop))
+
+
+def apart(program: Program, refusals: Iterable[Refusal], fused: bool = True) -> tuple[Apart, ...]:
+    """Every pair of kernels of a program of which one reads what the other writes.
+
+    refusals: what `fuse` found, if it has run, which `fused` says.
+    """
+    places = list(_places(program.body))
+    value = _values(program)
+    writers: dict[str, list[tuple[_Place, str]]] = {}
+    for place in places:
+        for name in sorted(place.kernel.writes()):
+            writers.setdefault(value.get(name, name), []).append((place, name))
+    reasons = {(r.producer, r.consumer): r.reason for r in refusals}
+    found: list[Apart] = []
+    for reader in places:
+        for name in sorted(reader.kernel.reads()):
+            for writer, written in writers.get(value.get(name, name), ()):
+                if writer.kernel is reader.kernel:
+                    continue
+                reason = _structural(writer, reader, written, name)
+                if reason == "":
+                    continue
+                if reason is None and not fused:
+                    reason = "pass fuse is disabled"
+                elif reason is None:
+                    default = CHANGED if name in value else IN_PARTS
+                    reason = reasons.get((writer.kernel.name, reader.kernel.name), default)
+                size = _written(writer, written, program)
+                found.append(Apart(writer.kernel, reader.kernel, name, size, reason))
+    return tuple(found)
+
+
+def _places(
+    body: tuple[Stmt, ...], path: tuple[tuple[int, int, Stmt], ...] = ()
+) -> Iterator[_Place]:
+    for position, statement in enumerate(body):
+        here = (*path, (id(body), position, statement))
+        if isinstance(statement, Kernel):
+            yield _Place(statement, here)
+        for inner in bodies(statement):
+            yield from _places(inner, here)
+
+
+def _values(program: Program) -> dict[str, str]:
+    """One name for the two buffers of every state that a loop carries."""
+    names: dict[str, str] = {}
+    for statement in statements(program.body):
+        if isinstance(statement, Loop):
+            for carry in statement.carries:
+                first, second = (names.get(n, n) for n in (carry.state, carry.next))
+                for name in (carry.state, carry.next):
+                    names[name] = first
+                for name, other in list(names.items()):
+                    if other == second:
+                        names[name] = first
+    return names
+
+
+def _structural(writer: _Place, reader: _Place, written: str, read: str) -> str | None:
+    """Why two kernels cannot be one wherever they stand; "" if no value passes, None if they could.
+
+    written, read: the names of the buffers, two if a loop carries the value from one to the other.
+    """
+    for depth, (one, other) in enumerate(zip(writer.path, reader.path, strict=False)):
+        (first_list, first, outer), (second_list, second, inner) = one, other
+        if first_list != second_list:
+            return ""  # the two ways of a branch
+        if first == second:
+            continue
+        around = [s for _, _, s in writer.path[:depth] if isinstance(s, Loop)]
+        if first > second or any(Carry(read, written) in loop.carries for loop in around):
+            return "the reader uses the value of the step before" if around else ""
+        if isinstance(outer, Kernel) and isinstance(inner, Kernel):
+            return None
+        if any(isinstance(s, Branch) for s in (outer, inner)):
+            return "one of the two runs only if a condition holds"
+        if isinstance(outer, Loop) and isinstance(inner, Loop):
+            return "writer and reader are in two loops, one after the other"
+        if isinstance(outer, Loop):
+            return "the writer runs in the steps of a loop, the reader after them"
+        return "the reader runs in every step of a loop, the writer once before them"
+    return ""
+
+
+def _written(place: _Place, name: str, program: Program) -> Size:
+    points = product([axis.extent for axis in place.kernel.axes])
+    stores = sum(store.access.buffer == name for store in place.kernel.stores)
+    trips = product([loop.axis.extent for loop in place.loops()])
+    return points * stores * trips * ITEM_BYTES[program.buffers[name].dtype]
