@@ -7,13 +7,12 @@ from collections.abc import Callable
 from functools import reduce
 
 import numpy as np
-import onnx_ir as ir
 
 from ostinato.ops.builder import literal
 from ostinato.ops.registry import Context, lowers
 from ostinato.ops.sizes import FUNCTIONS, fold_sizes
 from ostinato.ops.tensor import Value, insert_ones
-from ostinato.program.expr import DTYPES, FLOATS, Expr, cast, constant, dtype_of, op
+from ostinato.program.expr import FLOATS, Expr, cast, constant, dtype_of, op
 
 Unary = Callable[[Expr], Expr]
 Binary = Callable[[Expr, Expr], Expr]
@@ -381,32 +380,3 @@ def lower_is_inf(context: Context) -> Value:
         return op("or", up, down)
 
     return context.builder.pointwise(is_inf, context.input(0))
-
-
-@lowers("Cast", "CastLike")
-def lower_cast(context: Context) -> Value:
-    """Conversion between native number types: integers wrap, floats to integers saturate."""
-    value = context.input(0)
-    # Both speak of 8-bit floats only, which have no native form.
-    context.attributes.int("saturate", 1)
-    context.attributes.string("round_mode", "up")
-    if context.node.op_type == "CastLike":
-        dtype = context.input(1).dtype
-    else:
-        dtype = _native_name(context, context.attributes.int("to"))
-    if value.dtype == dtype:
-        return value
-    folded = fold_sizes(context, [value], dtype) if dtype != "bool" else None
-    if folded is not None:
-        return folded
-    return context.builder.pointwise(lambda x: cast(x, dtype), value)
-
-
-def _native_name(context: Context, code: int) -> str:
-    try:
-        name = ir.DataType(code).numpy().name
-    except (TypeError, ValueError):
-        raise context.refuse(f"type number {code} has no native form") from None
-    if name not in DTYPES:
-        raise context.refuse(f"type {name} has no native form")
-    return name

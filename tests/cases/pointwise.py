@@ -222,36 +222,6 @@ def clip(opset: int) -> list[Case]:
     ]
 
 
-CASTS = ("float32", "float64", "int8", "uint8", "int32", "uint32", "int64", "uint64", "bool")
-
-
-def casts() -> list[Case]:
-    from tests.cases.case import element_type
-
-    cases = []
-    for source, target in itertools.product(CASTS, CASTS):
-        kind = np.dtype(source).kind
-        values = [0, 1, 2, 3, 100] if kind in "ub" else [0, 1, -1, 2.75, -3.25, 100, -100]
-        if kind != "b" and np.dtype(target).kind == "u":
-            values = [abs(v) for v in values]
-        cases.append(
-            node(
-                f"{source}-{target}",
-                "Cast",
-                In((19,), source, values=values),
-                to=element_type(target),
-                ulps=0.5,
-            )
-        )
-    cases += [
-        node("like", "CastLike", In((5,), "int32", high=9), In((2,), "float64")),
-        node(
-            "halves", "Cast", In((4,), values=[0.5, -0.0, float("nan"), 0.0]), to=element_type(bool)
-        ),
-    ]
-    return cases
-
-
 def halves() -> list[Case]:
     x = In(("N", 9), "float16")
     return [
@@ -302,4 +272,4 @@ def chains() -> list[Case]:
     ]
 
 
-CASES = [*unary(), *binary(), *parametric(), *casts(), *halves(), *chains()]
+CASES = [*unary(), *binary(), *parametric(), *halves(), *chains()]

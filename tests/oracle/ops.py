@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from onnx import helper, numpy_helper
+from onnx import numpy_helper
 
 from tests.oracle import casts, functions, quantization, resize, scatter, signals, sorting
 from tests.oracle.graph import OPS, Array, Node, op, run
@@ -72,7 +72,6 @@ simple(
     Sum=lambda *xs: sum(xs[1:], xs[0]),
     Mean=lambda *xs: sum(xs[1:], xs[0]) / len(xs),
     Size=lambda x: np.array(x.size, np.int64),
-    CastLike=lambda x, like: x.astype(like.dtype),
     Tile=np.tile,
 )  # fmt: skip
 
@@ -156,11 +155,6 @@ def _clip(node: Node, x: Array, low: Any = None, high: Any = None) -> Array:
     if low is not None:
         x = np.maximum(x, low)
     return x if high is None else np.minimum(x, high)
-
-
-@op("Cast")
-def _cast(node: Node, x: Array) -> Array:
-    return x.astype(helper.tensor_dtype_to_np_dtype(node.get("to")))
 
 
 @op("Range")
