@@ -62,6 +62,8 @@ def tile_kernel(kernel: Kernel, registers: Registers) -> Kernel:
     if chained or not candidates:
         return replace(kernel, tile=Tile(None, 1))
     lane = max(candidates, key=lambda axis: _lane_score(kernel, axis, registers))
+    if _scattered(kernel, lane):
+        return replace(kernel, tile=Tile(None, 1, row=lane, rows=max(ROW_CHOICES)))
     width = lane_width(kernel, lane.extent, registers)
     if kernel.reductions:
         row = _row_axis(kernel, lane)
@@ -86,6 +88,17 @@ def _lane_axes(kernel: Kernel) -> list[Axis]:
         for axis in kernel.axes
         if axis not in kernel.ordered and all(access.stride(axis) in (0, 1) for access in accesses)
     ]
+
+
+def _scattered(kernel: Kernel, lane: Axis) -> bool:
+    """Whether sums over an unknown number of points would gather every element they add.
+
+    Scalars of several rows take no longer then, and no lane is idle where there are few points.
+    """
+    if not kernel.reductions or isinstance(lane.extent, int) or kernel.ordered:
+        return False
+    inner = [a for a, weight, _ in _accesses(kernel) if weight > 1 and a.stride(lane) != 0]
+    return bool(inner) and all(access.stride(lane) != 1 for access in inner)
 
 
 def _typical(size: Size) -> int:
