@@ -11,6 +11,7 @@ from ostinato.passes.constant_folding import constant_folding
 from ostinato.passes.dead_code import dead_code
 from ostinato.passes.dead_loop_values import dead_loop_values
 from ostinato.passes.eliminate_identity import eliminate_identity
+from ostinato.passes.expand_functions import expand_functions
 from ostinato.passes.fold_if import fold_if
 from ostinato.passes.fold_loop import fold_loop
 from ostinato.passes.indexed_scan_inputs import indexed_scan_inputs
@@ -67,6 +68,12 @@ PASSES: tuple[Pass, ...] = (
         "infer_shapes",
         infer_shapes,
         "Types and shapes that follow from the inputs are written beside the values.",
+    ),
+    Pass(
+        "expand_functions",
+        expand_functions,
+        "Operators that the standard defines by others become those.",
+        needed=True,
     ),
     Pass(
         "constant_folding",

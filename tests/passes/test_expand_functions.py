@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import pytest
+
+from ostinato.model.graphs import graphs
+from ostinato.model.load import load_model
+from ostinato.ops import LOWERINGS
+from ostinato.passes.expand_functions import EXPANDED, expand_functions
+from tests.golden import check, parse, run_reference
+
+
+def test_no_operator_is_both_lowered_and_expanded():
+    assert not {name for domain, name in EXPANDED if domain == ""} & LOWERINGS.keys()
+
+
+def test_definition_with_attribute():
+    check(
+        expand_functions,
+        "g (float[2, 3] a, float[2, 3] b) => (float[2, 3] y) { y = SwiGLU <alpha = 0.5> (a, b) }",
+        """
+        g (float[2, 3] a, float[2, 3] b) => (float[2, 3] y) {
+            SwishGate = Swish <alpha = 0.5> (a)
+            y = Mul(SwishGate, b)
+        }
+        """,
+        opset=28,
+        count=1,
+    )
+
+
+def test_definition_in_a_body_with_default_attribute():
+    check(
+        expand_functions,
+        """
+        g (bool c, float[2] a, float[2] b) => (float[2] y) {
+            y = If (c) <
+                then_branch = t () => (float[2] p) { p = SwiGLU(a, b) },
+                else_branch = e () => (float[2] q) { q = Add(a, b) }>
+        }
+        """,
+        """
+        g (bool c, float[2] a, float[2] b) => (float[2] y) {
+            y = If (c) <
+                then_branch = t () => (float[2] p) { s = Swish <alpha = 1.0> (a)  p = Mul(s, b) },
+                else_branch = e () => (float[2] q) { q = Add(a, b) }>
+        }
+        """.replace("s =", "SwishGate =").replace("Mul(s", "Mul(SwishGate"),
+        opset=28,
+        count=1,
+    )
+
+
+# Function bodies are written for the oldest version of the operator; a later opset must do too.
+@pytest.mark.parametrize("opset", [12, 13, 17, 18, 22, 28])
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+def test_definition_of_another_opset(opset: int, reduction: str):
+    attributes = f'reduction = "{reduction}", ignore_index = 1'
+    shape = "[N, D]" if reduction == "none" else ""
+    source = parse(
+        f"""
+        g (float[N, 3, D] x, int64[N, D] t, float[3] w) => (float{shape} y, float[N, 3, D] p) {{
+            y, p = SoftmaxCrossEntropyLoss <{attributes}> (x, t, w)
+        }}
+        """,
+        opset,
+    )
+    model = load_model(source)
+    assert expand_functions(model) == 1
+    assert expand_functions(model) == 1  # the loss is made of another loss
+    after = ir.to_proto(model)
+    onnx.checker.check_model(after, full_check=True)
+    assert not {n.op_type for graph in graphs(model) for n in graph} & {o for _, o in EXPANDED}
+    random = np.random.default_rng(0)
+    feeds = {
+        "x": random.standard_normal((2, 3, 5)).astype(np.float32),
+        "t": random.integers(0, 3, (2, 5)),
+        "w": np.array([0.5, 2, 1], np.float32),
+    }
+    for got, expected in zip(run_reference(after, feeds), run_reference(source, feeds), strict=True):
+        np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_nothing_to_expand():
+    source = parse("g (float[N] x) => (float[N] y) { y = Relu(x) }")
+    assert expand_functions(load_model(source)) == 0
