@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import TypeAlias
 
 from ostinato.codegen.primitives import MEMORY, Primitives, literal, suffix
 from ostinato.codegen.sizes import Sizes
@@ -27,7 +28,10 @@ from ostinato.program.expr import (
     dtype_of,
 )
 from ostinato.program.functions import define
-from ostinato.program.nodes import Buffer
+from ostinato.program.nodes import Buffer, Store
+
+# Computed positions of a load or store, each with its stride.
+Positions: TypeAlias = "tuple[tuple[Expr, Size], ...]"
 
 # Where a masked scalar load points when its mask is false.
 NOWHERE = "@nowhere"
@@ -241,8 +245,7 @@ class Expressions:
         return self._w.compare("icmp", "ne", value, zero, lanes)
 
     def _load_scalar(self, load: Load, memory: str, row: int, number: int = 0) -> Value:
-        address = self.address(load.access, row, number)
-        address = self._computed_address(load, address, memory, row, number)
+        address, _ = self._moved(load.access, load.index, memory, row, number)
         mask = None if load.mask is None else self.value(load.mask, row, number)
         if self.width == 1 and self.masks is not None and self.by_lanes(load):
             mask = self._mask(load, row, number)
@@ -261,16 +264,16 @@ class Expressions:
         type_ = vector(memory, self.width)
         item = ITEM_BYTES[load.dtype]
         mask = self._mask(load, row, number)
-        address = self.address(load.access, row, number)
+        address, varying = self._moved(load.access, load.index, memory, row, number)
         stride = self._lane_stride(load.access)
         other = self._other(load, self.width)
-        if stride == 0 and not load.index:
+        if stride == 0 and not varying:
             one = (
                 self._w.emit(memory, f"load {memory}, ptr {address.text}") if mask is None else None
             )
             if one is not None:
                 return self._w.splat(one, self.width)
-        if stride == 1 and not load.index:
+        if stride == 1 and not varying:
             if mask is None:
                 padded = self._buffers[load.access.buffer].padded
                 align = item * self.width if padded else item
@@ -282,7 +285,7 @@ class Expressions:
             return self._w.call(type_, name, address, integer(item, "i32"), mask, other)
         name = f"llvm.masked.gather.{suffix(memory, self.width)}.v{self.width}p0"
         every = mask or Value("splat (i1 true)", vector("i1", self.width))
-        places = self._computed_addresses(load, address, memory, row, number)
+        places = self._lane_addresses(address, stride, varying, memory, row, number)
         return self._w.call(type_, name, places, integer(item, "i32"), every, other)
 
     # LLVM 22 turns a masked access with one lane known to be alive into a scalar access, of the
@@ -305,30 +308,24 @@ class Expressions:
             one = self._w.emit(memory, f"extractelement {value.type} {value.text}, i64 {lane}")
             self._w.line(f"store {memory} {one.text}, ptr {place.text}")
 
-    def _computed_address(
-        self, load: Load, address: Value, memory: str, row: int, number: int
-    ) -> Value:
-        """The address moved by the load's computed index, for all lanes alike."""
-        for expr, stride in load.index:
+    def _moved(
+        self, access: Access, index: Positions, memory: str, row: int, number: int
+    ) -> tuple[Value, Positions]:
+        """The address of the first lane, and those computed positions in which lanes differ."""
+        address = self.address(access, row, number)
+        varying: list[tuple[Expr, Size]] = []
+        for expr, stride in index:
+            if self.width > 1 and self.by_lanes(expr):
+                varying.append((expr, stride))
+                continue
             moved = self._w.mul(self.value(expr, row, number), self._sizes.value(stride))
             address = self._w.pointer(address, moved, memory)
-        return address
+        return address, tuple(varying)
 
-    def _computed_addresses(
-        self, load: Load, address: Value, memory: str, row: int, number: int
+    def _lane_addresses(
+        self, first: Value, stride: Size, varying: Positions, memory: str, row: int, number: int
     ) -> Value:
-        """Addresses by lane, moved by the load's computed index."""
-        places = self._lane_addresses(address, self._lane_stride(load.access), memory)
-        for expr, stride in load.index:
-            steps = self._w.splat(self._sizes.value(stride), self.width)
-            moved = self._w.binary("mul", self.lanes(expr, row, number), steps)
-            places = self._w.emit(
-                places.type,
-                f"getelementptr {memory}, {places.type} {places.text}, {moved.type} {moved.text}",
-            )
-        return places
-
-    def _lane_addresses(self, first: Value, stride: Size, memory: str) -> Value:
+        """Addresses by lane, `stride` apart and moved by computed positions."""
         type_ = vector("i64", self.width)
         if isinstance(stride, int):
             text = "<" + ", ".join(f"i64 {i * stride}" for i in range(self.width)) + ">"
@@ -337,22 +334,33 @@ class Expressions:
             counts = "<" + ", ".join(f"i64 {i}" for i in range(self.width)) + ">"
             wide = self._w.splat(self._sizes.value(stride), self.width)
             steps = self._w.binary("mul", wide, Value(counts, type_))
-        return self._w.emit(
+        places = self._w.emit(
             vector("ptr", self.width),
             f"getelementptr {memory}, ptr {first.text}, {type_} {steps.text}",
         )
+        for expr, step in varying:
+            factor = self._w.splat(self._sizes.value(step), self.width)
+            moved = self._w.binary("mul", self.lanes(expr, row, number), factor)
+            places = self._w.emit(
+                places.type,
+                f"getelementptr {memory}, {places.type} {places.text}, {moved.type} {moved.text}",
+            )
+        return places
 
-    def store(self, access: Access, expr: Expr, row: int, number: int) -> None:
-        """Write a value to memory, in the lanes that exist."""
-        dtype = dtype_of(expr)
+    def store(self, store: Store, row: int, number: int) -> None:
+        """Write a value to memory, in the lanes that exist and where the mask is true."""
+        expr, dtype = store.value, dtype_of(store.value)
         memory, item = MEMORY[dtype], ITEM_BYTES[dtype]
-        stride = self._lane_stride(access)
-        address = self.address(access, row, number)
+        stride = self._lane_stride(store.access)
+        address, varying = self._moved(store.access, store.index, memory, row, number)
         value = self.lanes(expr, row, number) if self.width > 1 else self.value(expr, row, number)
         if dtype == "bool":
             type_ = vector("i8", self.width)
             value = self._w.emit(type_, f"zext {value.type} {value.text} to {type_}")
         guard = None if self.masks is None else self.masks[number]
+        if store.mask is not None:
+            mask = self.lanes(store.mask, row, number)
+            guard = mask if guard is None else self._w.binary("and", mask, guard)
         if self.width == 1:
             if guard is None:
                 self._w.line(f"store {value.type} {value.text}, ptr {address.text}")
@@ -360,18 +368,20 @@ class Expressions:
             with self._w.when(guard):
                 self._w.line(f"store {value.type} {value.text}, ptr {address.text}")
             return
-        if stride == 1 and guard is None:
+        neighbours = stride == 1 and not varying
+        if neighbours and guard is None:
             self._w.line(f"store {value.type} {value.text}, ptr {address.text}, align {item}")
             return
-        if stride == 1 and dtype not in FLOATS and self.alive[number] is not None:
-            self._store_lanes(value, address, memory, self.alive[number] or 0)
+        alive = None if store.mask is not None or self.masks is None else self.alive[number]
+        if neighbours and dtype not in FLOATS and alive is not None:
+            self._store_lanes(value, address, memory, alive)
             return
         every = guard or Value("splat (i1 true)", vector("i1", self.width))
         align = integer(item, "i32")
-        if stride == 1:
+        if neighbours:
             name = f"llvm.masked.store.{suffix(memory, self.width)}.p0"
             self._w.call("void", name, value, address, align, every)
             return
         name = f"llvm.masked.scatter.{suffix(memory, self.width)}.v{self.width}p0"
-        places = self._lane_addresses(address, stride, memory)
+        places = self._lane_addresses(address, stride, varying, memory, row, number)
         self._w.call("void", name, value, places, align, every)

@@ -186,8 +186,9 @@ class KernelEmitter:
                 for number in range(self._tile.vectors):
                     if self._kernel.ordered:
                         # No store may come before what another one of this point reads.
-                        for expr in self._kernel.expressions():
-                            self._x.value(expr, row, number)
+                        for store in self._kernel.stores:
+                            for expr in store.expressions():
+                                self._x.value(expr, row, number)
                     for store in self._kernel.stores:
                         self._x.store(store, row, number)
 

@@ -193,14 +193,22 @@ class Builder:
         axes: Sequence[Axis | None],
         stores: Sequence[Store],
         reductions: Sequence[Reduce] = (),
+        ordered: Sequence[Axis | None] = (),
     ) -> None:
-        """Append a kernel, unless it has no points."""
+        """Append a kernel, unless it has no points; those of `ordered` axes run in order."""
         kept = tuple(axis for axis in axes if axis is not None)
         if any(axis.extent == 0 for axis in kept):
             return
         name = f"k{next(self._numbers)}"
         self._body.append(
-            Kernel(name, kept, tuple(reductions), tuple(stores), sources=(self.node,))
+            Kernel(
+                name,
+                kept,
+                tuple(reductions),
+                tuple(stores),
+                sources=(self.node,),
+                ordered=tuple(axis for axis in ordered if axis is not None),
+            )
         )
 
     def compute(self, shape: Shape, value: Callable[[tuple[Axis | None, ...]], Expr]) -> Tensor:
@@ -277,9 +285,11 @@ class Builder:
         inner: Sequence[Axis],
         combine: str,
         element: Expr,
+        chains: int = 1,
     ) -> Tensor:
         """`element` combined over the inner axes in lexicographic order, at points of `axes`."""
-        return self._reduction(shape, axes, Reduce(tuple(inner), combine, element))
+        reduce = Reduce(tuple(inner), combine, element, None, chains)
+        return self._reduction(shape, axes, reduce)
 
     def reshaped(self, value: Value, shape: Shape) -> Tensor:
         """The value with another shape of the same size: a view, or a copy where it must be."""

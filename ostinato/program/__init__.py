@@ -3,9 +3,9 @@
     Program = inputs, outputs, symbols, buffers, constants, checks, body: [Stmt]
     Buffer  = name, dtype, size (elements), kind: input | output | constant | arena
     Stmt    = Kernel | Loop | Branch | Require
-    Kernel  = axes (parallel), reductions: [Reduce], stores: [Store], guard, tile
+    Kernel  = axes (parallel, or ordered), reductions: [Reduce], stores: [Store], guard, tile
     Reduce  = axes, combine, Expr, factor: Expr, chains
-    Store   = Access, Expr
+    Store   = Access, Expr, mask, computed index
     Loop    = axis, carries: [(state, next)], body: [Stmt], condition
     Branch  = condition, then: [Stmt], orelse: [Stmt]
     Require = condition, message

@@ -7,6 +7,7 @@ point of a kernel may touch what another point of that kernel writes.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import product as cartesian
 from typing import Any
 
@@ -27,6 +28,7 @@ from ostinato.program.nodes import (
     Reduce,
     Require,
     Stmt,
+    Store,
     combine,
     identity,
 )
@@ -140,7 +142,17 @@ def _statements(body: tuple[Stmt, ...], memory: _Memory, loops: Mapping[str, Arr
             if not memory.flag(statement.condition):
                 raise RunError(statement.message)
         else:
-            _Points(statement, memory, loops).run()
+            _kernel(statement, memory, loops)
+
+
+def _kernel(kernel: Kernel, memory: _Memory, loops: Mapping[str, Array]) -> None:
+    """Runs the points; those of ordered axes one after the other."""
+    axes = tuple(axis for axis in kernel.axes if axis not in kernel.ordered)
+    rest = replace(kernel, axes=axes, ordered=())
+    owners: dict[str, Array] = {}
+    for step in np.ndindex(*(memory.size(axis.extent) for axis in kernel.ordered)):
+        here = {axis.name: np.array(i) for axis, i in zip(kernel.ordered, step, strict=True)}
+        _Points(rest, memory, {**loops, **here}, owners).run()
 
 
 def _loop(loop: Loop, memory: _Memory, loops: Mapping[str, Array]) -> None:
@@ -155,9 +167,19 @@ def _loop(loop: Loop, memory: _Memory, loops: Mapping[str, Array]) -> None:
 
 
 class _Points:
-    """One run of a kernel. Values have shape (points, 1), or (points, elements) in a reduction."""
+    """One run of independent points.
 
-    def __init__(self, kernel: Kernel, memory: _Memory, loops: Mapping[str, Array]) -> None:
+    Values have shape (points, 1), or (points, elements) in a reduction. `owners` says for buffers
+    that the kernel writes which point has written an element, or -1.
+    """
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        memory: _Memory,
+        loops: Mapping[str, Array],
+        owners: dict[str, Array],
+    ) -> None:
         self.kernel = kernel
         self.memory = memory
         extents = [memory.size(axis.extent) for axis in kernel.axes]
@@ -167,17 +189,23 @@ class _Points:
         self.indices |= {axis.name: index for axis, index in zip(kernel.axes, grid, strict=True)}
         self.reduced: list[Array] = []
         self.points = np.arange(self.count).reshape(-1, 1)
-        # The point that writes an element, or -1, for buffers that the kernel also reads.
-        self.owner: dict[str, Array] = {}
+        self.owners = owners
+        self.writes = kernel.writes()
+        # What is read of buffers that are also written: elements, and the points that do.
+        self.shared: list[tuple[Access, Array, Array]] = []
 
     def run(self) -> None:
         self._exclude()
-        targets = [self._address(store.access) for store in self.kernel.stores]
-        self._claim(targets)
         for reduce in self.kernel.reductions:
             self.reduced.append(self._reduce(reduce))
-        values = [self._value(store.value, (self.count, 1)) for store in self.kernel.stores]
-        for store, target, value in zip(self.kernel.stores, targets, values, strict=True):
+        writes = [(store, *self._written(store)) for store in self.kernel.stores]
+        for store, target, _, points in writes:
+            self._claim(store.access, target, points)
+        for access, offsets, points in self.shared:
+            owner = self.owners[access.buffer][offsets]
+            if ((owner >= 0) & (owner != points)).any():
+                raise self._error(access, "a point reads what another point writes")
+        for store, target, value, _ in writes:
             self.memory.data[store.access.buffer][target] = value
             self.memory.written[store.access.buffer][target] = True
 
@@ -191,15 +219,23 @@ class _Points:
         for axis in self.kernel.axes:
             self.indices[axis.name] = self.indices[axis.name][kept]
 
-    def _claim(self, targets: list[Array]) -> None:
-        reads = self.kernel.reads()
-        for store, target in zip(self.kernel.stores, targets, strict=True):
-            if len(np.unique(target)) != target.size:
-                raise self._error(store.access, "two points write the same element")
-            if store.access.buffer in reads:
-                size = len(self.memory.data[store.access.buffer])
-                owner = self.owner.setdefault(store.access.buffer, np.full(size, -1))
-                owner[target] = self.points
+    def _written(self, store: Store) -> tuple[Array, Array, Array]:
+        """The elements that a store writes, their values, and the points that write them."""
+        offsets = np.broadcast_to(self._offsets(store.access, store.index), (self.count, 1))
+        value = self._value(store.value, (self.count, 1))
+        mask = np.ones((self.count, 1), bool)
+        if store.mask is not None:
+            mask = self._value(store.mask, (self.count, 1))
+        self._within(store.access, offsets[mask])
+        return offsets[mask], value[mask], self.points[mask]
+
+    def _claim(self, access: Access, target: Array, points: Array) -> None:
+        size = len(self.memory.data[access.buffer])
+        owner = self.owners.setdefault(access.buffer, np.full(size, -1))
+        taken = (owner[target] >= 0) & (owner[target] != points)
+        if len(np.unique(target)) != target.size or taken.any():
+            raise self._error(access, "two points write the same element")
+        owner[target] = points
 
     def _value(self, expr: Expr, shape: tuple[int, int]) -> Array:
         return np.broadcast_to(evaluate(expr, self._leaf), shape)
@@ -237,11 +273,6 @@ class _Points:
             total = total + evaluate(value, self._leaf) * size(stride)
         return total
 
-    def _address(self, access: Access) -> Array:
-        offsets = self._offsets(access)
-        self._within(access, offsets)
-        return offsets
-
     def _within(self, access: Access, offsets: Array) -> None:
         size = len(self.memory.data[access.buffer])
         outside = offsets[(offsets < 0) | (offsets >= size)]
@@ -255,10 +286,8 @@ class _Points:
         if not written.all():
             first = offsets[~written].flat[0]
             raise self._error(access, f"element {first} is read before it is written")
-        if access.buffer in self.owner:
-            owner = self.owner[access.buffer][offsets]
-            if ((owner >= 0) & (owner != points)).any():
-                raise self._error(access, "a point reads what another point writes")
+        if access.buffer in self.writes:
+            self.shared.append((access, *np.broadcast_arrays(offsets, points)))
         return offsets
 
     def _error(self, access: Access, problem: str) -> RunError:

@@ -72,10 +72,31 @@ class Reduce:
 
 @dataclass(frozen=True)
 class Store:
-    """Writes `value` to memory at `access`."""
+    """Writes `value` to memory at `access`; where `mask` is false, memory is not touched.
+
+    index: computed positions: each int64 value, times its stride, is added to the address.
+    """
 
     access: Access
     value: Expr
+    mask: Expr | None = None
+    index: tuple[tuple[Expr, Size], ...] = ()
+
+    @property
+    def partial(self) -> bool:
+        """Whether it depends on values what is written."""
+        return self.mask is not None or bool(self.index)
+
+    def expressions(self) -> tuple[Expr, ...]:
+        """All root expressions: the value, the mask, the computed positions."""
+        mask = () if self.mask is None else (self.mask,)
+        return (self.value, *mask, *(position for position, _ in self.index))
+
+    def map(self, change: Callable[[Expr], Expr]) -> Store:
+        """The store with every root expression changed."""
+        mask = None if self.mask is None else change(self.mask)
+        index = tuple((change(position), stride) for position, stride in self.index)
+        return Store(self.access, change(self.value), mask, index)
 
 
 # Counts the runs of a program. It chooses the order of independent work, never a value.
@@ -109,8 +130,13 @@ class Tile:
 class Kernel:
     """For every point of `axes`: evaluate the reductions, then the stores.
 
-    Points are independent: no point reads what another one writes. `guard`, where given, excludes
-    points (used to pad an axis to whole vectors). `sources` names the model's nodes it came from.
+    A point evaluates everything before it writes. Points are independent: no point reads or writes
+    what another one writes. `guard`, where given, excludes points (used to pad an axis to whole
+    vectors). `sources` names the model's nodes it came from.
+
+    ordered: axes along which points run one after the other, in lexicographic order, and may read
+        and overwrite what those before them wrote. Points that differ along any other axis still
+        are independent, so nesting these axes in any way gives the same. No reductions then.
     """
 
     name: str
@@ -120,11 +146,12 @@ class Kernel:
     guard: Expr | None = None
     sources: tuple[str, ...] = ()
     tile: Tile | None = None
+    ordered: tuple[Axis, ...] = ()
 
     def expressions(self) -> tuple[Expr, ...]:
-        """All root expressions: operands of the reductions, values of the stores, the guard."""
+        """All root expressions: operands of the reductions, those of the stores, the guard."""
         roots = [e for r in self.reductions for e in r.operands]
-        roots += [s.value for s in self.stores]
+        roots += [e for s in self.stores for e in s.expressions()]
         return tuple(roots if self.guard is None else [*roots, self.guard])
 
     def loads(self) -> Iterator[Load]:
@@ -132,8 +159,9 @@ class Kernel:
         return (node for node in walk(*self.expressions()) if isinstance(node, Load))
 
     def reads(self) -> set[str]:
-        """Names of the buffers read."""
-        return {load.access.buffer for load in self.loads()}
+        """Names of the buffers read, or of which values decide what part is written."""
+        kept = {store.access.buffer for store in self.stores if store.partial}
+        return kept | {load.access.buffer for load in self.loads()}
 
     def writes(self) -> set[str]:
         """Names of the buffers written."""
@@ -303,7 +331,7 @@ def map_loads(kernel: Kernel, change: Callable[[Load], Expr | None]) -> Kernel:
     return replace(
         kernel,
         reductions=tuple(reduce(r) for r in kernel.reductions),
-        stores=tuple(Store(s.access, rewrite(s.value, leaf)) for s in kernel.stores),
+        stores=tuple(s.map(lambda e: rewrite(e, leaf)) for s in kernel.stores),
     )
 
 

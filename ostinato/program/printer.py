@@ -105,7 +105,8 @@ def _axis(axis: Axis) -> str:
 
 def _kernel(kernel: Kernel) -> Iterator[str]:
     source = f" from {', '.join(kernel.sources)}" if kernel.sources else ""
-    yield f"kernel {kernel.name} [{', '.join(map(_axis, kernel.axes))}]{source}"
+    order = f" in order of {', '.join(map(str, kernel.ordered))}" if kernel.ordered else ""
+    yield f"kernel {kernel.name} [{', '.join(map(_axis, kernel.axes))}]{order}{source}"
     names = _Names()
     if kernel.guard is not None:
         guard = _Scope([kernel.guard], names)
@@ -113,10 +114,13 @@ def _kernel(kernel: Kernel) -> Iterator[str]:
         yield f"  where {guard.show(kernel.guard)}"
     for position, reduce in enumerate(kernel.reductions):
         yield from _reduce(position, reduce, names)
-    scope = _Scope([store.value for store in kernel.stores], names)
+    scope = _Scope([e for store in kernel.stores for e in store.expressions()], names)
     for store in kernel.stores:
-        yield from scope.definitions(store.value)
-        yield f"  {_access(store.access)} = {scope.show(store.value)}"
+        for expr in store.expressions():
+            yield from scope.definitions(expr)
+        computed = [_times(scope.show(value, ATOM), stride) for value, stride in store.index]
+        condition = "" if store.mask is None else f" if {scope.show(store.mask)}"
+        yield f"  {_access(store.access, computed)} = {scope.show(store.value)}{condition}"
 
 
 def _reduce(position: int, reduce: Reduce, names: _Names) -> Iterator[str]:

@@ -254,6 +254,11 @@ class _KernelVerifier:
             yield from self._expr(kernel.guard, self.axes, 0, bounded=False)
             if dtype_of(kernel.guard) != "bool":
                 yield f"{self.where}: the guard is {dtype_of(kernel.guard)}, not bool"
+        for axis in kernel.ordered:
+            if axis not in kernel.axes:
+                yield f"{self.where}: the ordered axis {axis} is none of its axes"
+        if kernel.ordered and kernel.reductions:
+            yield f"{self.where} has an order and reductions"
         for position, reduce in enumerate(kernel.reductions):
             yield from self._reduce(position, reduce)
         yield from self._stores()
@@ -283,21 +288,27 @@ class _KernelVerifier:
         for store in self.kernel.stores:
             access = store.access
             where = f"{self.where}: store to {access.buffer!r}"
-            yield from self._expr(
-                store.value, self.axes, len(self.kernel.reductions), self.kernel.guard is None
-            )
+            for expr in store.expressions():
+                yield from self._expr(
+                    expr, self.axes, len(self.kernel.reductions), self.kernel.guard is None
+                )
             yield from self.parent.access(self.where, access, dtype_of(store.value), self.axes)
-            if self.kernel.guard is None:
+            if store.mask is not None and dtype_of(store.mask) != "bool":
+                yield f"{where}: the mask is {dtype_of(store.mask)}, not bool"
+            yield from self._positions(store.index)
+            if self.kernel.guard is None and not store.partial:
                 yield from self.parent.bounds(where, access)
             buffer = self.parent.program.buffers.get(access.buffer)
             if buffer is not None and buffer.kind in ("input", "constant"):
                 yield f"{where}, which is of kind {buffer.kind!r}"
+            if store.partial:
+                continue
             key = (access.buffer, access.offset, frozenset(access.terms))
             if key in seen:
                 yield f"{where}: two stores write the same elements"
             seen.add(key)
             empty = any(axis.extent == 0 for axis in self.kernel.axes)
-            for axis in self.kernel.axes:
+            for axis in set(self.kernel.axes) - set(self.kernel.ordered):
                 if access.stride(axis) == 0 and axis.extent != 1 and not empty:
                     yield f"{where}: all points along {axis} write the same element"
 
@@ -325,10 +336,7 @@ class _KernelVerifier:
 
     def _load(self, load: Load, axes: Sequence[Axis], bounded: bool) -> Iterator[str]:
         yield from self.parent.access(self.where, load.access, load.dtype, axes)
-        for value, stride in load.index:
-            yield from self.parent._symbols(self.where, stride)
-            if dtype_of(value) != "int64":
-                yield f"{self.where}: a computed index is {dtype_of(value)}, not int64"
+        yield from self._positions(load.index)
         if load.mask is None:
             if bounded and not load.index:
                 yield from self.parent.bounds(f"{self.where}: load", load.access)
@@ -337,6 +345,12 @@ class _KernelVerifier:
             yield f"{self.where}: the mask of a load is {dtype_of(load.mask)}, not bool"
         if load.other is None or load.other.dtype != load.dtype:
             yield f"{self.where}: a masked load of {load.dtype} needs another value of that dtype"
+
+    def _positions(self, index: Sequence[tuple[Expr, Size]]) -> Iterator[str]:
+        for value, stride in index:
+            yield from self.parent._symbols(self.where, stride)
+            if dtype_of(value) != "int64":
+                yield f"{self.where}: a computed index is {dtype_of(value)}, not int64"
 
     def _reduced(self, node: Reduced, reductions: int) -> Iterator[str]:
         if not 0 <= node.position < reductions:

@@ -86,7 +86,8 @@ def substitute_reduce(reduce: Reduce, axes: Map) -> Reduce:
 
 def substitute_store(store: Store, axes: Map) -> Store:
     """The store in terms of the replaced axes."""
-    return Store(substitute_access(store.access, axes), substitute(store.value, axes))
+    moved = store.map(lambda expr: substitute(expr, axes))
+    return replace(moved, access=substitute_access(store.access, axes))
 
 
 def shift_reduced(expr: Expr, by: int) -> Expr:

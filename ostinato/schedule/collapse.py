@@ -40,7 +40,7 @@ def _parallel(kernel: Kernel) -> Kernel:
     indexed = _indexed(kernel)
     for outer in kernel.axes:
         for inner in kernel.axes:
-            if outer is inner or {outer, inner} & indexed:
+            if outer is inner or {outer, inner} & (indexed | set(kernel.ordered)):
                 continue
             if _fits(outer, inner, _accesses(kernel)):
                 return _parallel(_merge_parallel(kernel, outer, inner))

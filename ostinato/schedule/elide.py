@@ -20,7 +20,6 @@ from ostinato.program.nodes import (
     Loop,
     Program,
     Require,
-    Store,
     map_kernels,
     map_loads,
     statements,
@@ -43,7 +42,7 @@ def elide_copies(program: Program) -> Program:
 
 def _copied(program: Program, kernel: Kernel) -> Load | None:
     """The load of a kernel that copies one whole arena buffer, or None."""
-    if kernel.reductions or len(kernel.stores) != 1:
+    if kernel.reductions or kernel.ordered or len(kernel.stores) != 1 or kernel.stores[0].partial:
         return None
     load = kernel.stores[0].value
     if not isinstance(load, Load) or load.mask is not None or load.index:
@@ -71,17 +70,22 @@ def _redirect(program: Program, copy: Kernel, source: Load) -> Program | None:
     # A reader before the copy may not see a target that others overwrite meanwhile.
     if any(target.buffer in k.reads() for k in others):
         return None
+    same_places = replace(target, buffer=name) == source.access
     moved: dict[Access, Access] = {}
     for kernel in others:
-        if any(load.index and load.access.buffer == name for load in kernel.loads()):
-            return None
-        accesses = [load.access for load in kernel.loads()] + [s.access for s in kernel.stores]
-        for access in accesses:
-            if access.buffer == name:
-                images = solve(source.access, copy.axes, access)
-                if images is None:
-                    return None
-                moved[access] = substitute_access(target, images)
+        places = [*kernel.loads(), *kernel.stores]
+        for place in places:
+            access = place.access
+            if access.buffer != name:
+                continue
+            if same_places:
+                moved[access] = replace(access, buffer=target.buffer)
+                continue
+            # Computed positions are multiples of the strides that the buffer has now.
+            images = None if place.index else solve(source.access, copy.axes, access)
+            if images is None:
+                return None
+            moved[access] = substitute_access(target, images)
     rest = tuple(s for s in program.body if s is not copy)
     return program.with_body(map_kernels(rest, lambda kernel: _moved(kernel, moved)))
 
@@ -92,5 +96,5 @@ def _moved(kernel: Kernel, moved: dict[Access, Access]) -> Kernel:
         return None if there is None else replace(node, access=there)
 
     changed = map_loads(kernel, load)
-    stores = tuple(Store(moved.get(s.access, s.access), s.value) for s in changed.stores)
+    stores = tuple(replace(s, access=moved.get(s.access, s.access)) for s in changed.stores)
     return replace(changed, stores=stores)

@@ -42,7 +42,6 @@ from ostinato.program.nodes import (
     Program,
     Reduce,
     Stmt,
-    Store,
     bodies,
     map_loads,
     with_bodies,
@@ -284,9 +283,23 @@ def _same_style(p: Kernel, c: Kernel) -> bool:
     return not (p.reductions and c.reductions and _in_chains(p) != _in_chains(c))
 
 
+def _order_conflict(p: Kernel, c: Kernel) -> str | None:
+    """Why two kernels cannot be one although their points may match, or None."""
+    if p.ordered:
+        return "the writer's steps depend on each other"
+    if any(store.partial for store in p.stores):
+        return "the writer picks places by indices that are computed while running"
+    if c.ordered and (p.reductions or p.reads() & c.writes()):
+        return "the reader's steps depend on each other"
+    return None
+
+
 def _bijection(p: Kernel, c: Kernel) -> Map | str:
     """The producer's axes as maps of the consumer's, when both run over the same points."""
     names = p.writes()
+    conflict = _order_conflict(p, c)
+    if conflict is not None:
+        return conflict
     if _inside_reduction(c, names):
         return "the reader sums or compares many values for each of its own"
     if not _same_style(p, c):
@@ -331,7 +344,7 @@ def _merged(p: Kernel, c: Kernel, images: Map, dead: set[str]) -> Kernel:
     def leaf(node: Expr) -> Expr | None:
         return values.get(node.access.buffer) if isinstance(node, Load) else None
 
-    own = tuple(Store(s.access, rewrite(shift_reduced(s.value, shift), leaf)) for s in c.stores)
+    own = tuple(s.map(lambda e: rewrite(shift_reduced(e, shift), leaf)) for s in c.stores)
     kept = tuple(s for s in stores if s.access.buffer not in dead)
     reductions = tuple(substitute_reduce(r, images) for r in p.reductions) + c.reductions
     return _shared(
@@ -348,6 +361,9 @@ def _points_read(p: Kernel, reader: Kernel) -> Size | str:
     """How many elements of the producer's result the reader loads, repetitions counted."""
     store = p.stores[0]
     names = {store.access.buffer}
+    conflict = _order_conflict(p, reader)
+    if conflict is not None:
+        return conflict
     nested = _inside_reduction(reader, names)
     if nested and p.reductions:
         return "the reader sums over values that are sums themselves"
@@ -433,5 +449,5 @@ def _shared(kernel: Kernel) -> Kernel:
             return Reduced(numbering[node.position], node.dtype)
         return None
 
-    stores = tuple(Store(s.access, rewrite(s.value, leaf)) for s in kernel.stores)
+    stores = tuple(s.map(lambda e: rewrite(e, leaf)) for s in kernel.stores)
     return replace(kernel, reductions=tuple(kept), stores=stores)

@@ -13,7 +13,6 @@ from ostinato.program.nodes import (
     Loop,
     Program,
     Stmt,
-    Store,
     map_loads,
     with_bodies,
 )
@@ -68,4 +67,5 @@ def with_rows(kernel: Kernel, axis: Axis, rows: dict[str, Size]) -> Kernel:
         return replace(access, terms=(*access.terms, (axis, size)))
 
     changed = map_loads(kernel, lambda load: replace(load, access=widen(load.access)))
-    return replace(changed, stores=tuple(Store(widen(s.access), s.value) for s in changed.stores))
+    stores = tuple(replace(s, access=widen(s.access)) for s in changed.stores)
+    return replace(changed, stores=stores)
