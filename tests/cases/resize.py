@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -92,4 +93,127 @@ def transposed_convolutions() -> list[Case]:
     return cases
 
 
-CASES: list[Case] = transposed_convolutions()
+TRANSFORMS = (
+    "half_pixel",
+    "half_pixel_symmetric",
+    "pytorch_half_pixel",
+    "align_corners",
+    "asymmetric",
+)
+ROUNDINGS = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
+
+
+def resized(
+    name: str,
+    x: In,
+    *,
+    scales: Sequence[float] | None = None,
+    to: Sequence[int] | None = None,
+    roi: Sequence[float] | None = None,
+    opset: int = 19,
+    **rest: Any,
+) -> Case:
+    """A case of Resize. Weights follow from coordinates in float32, which are off by some ulps of
+    the largest coordinate."""
+    operands = [
+        None if roi is None else np.array(roi, x.dtype),
+        None if scales is None else np.array(scales, np.float32),
+        None if to is None else np.array(to, np.int64),
+    ]
+    if opset < 11:
+        operands = operands[1:2]
+    while operands[-1] is None:
+        operands.pop()
+    return node(name, "Resize", x, *operands, opset=opset, length=64, **rest)
+
+
+def resizes() -> list[Case]:
+    one, image, line = resized, In((1, 2, 6, 8)), In((2, 3, 8))
+    cases = []
+    for transform in TRANSFORMS:
+        for mode in ("nearest", "linear", "cubic"):
+            how = {"mode": mode, "coordinate_transformation_mode": transform}
+            # onnxruntime aligns corners to the whole number of outputs.
+            same = transform != "align_corners"
+            cases += [
+                one(f"{mode}-{transform}-up", image, scales=[1, 1, 2, 1.5], **how),
+                one(f"{mode}-{transform}-down", image, scales=[1, 1, 0.5, 0.625], **how),
+                one(f"{mode}-{transform}-inexact", image, scales=[1, 1, 0.6, 2.2],
+                    witness=same, **how),
+                one(f"{mode}-{transform}-sizes", image, to=[1, 2, 9, 5], **how),
+                one(f"{mode}-{transform}-one", image, to=[1, 2, 1, 1], **how),
+            ]  # fmt: skip
+        for rounding in ROUNDINGS:
+            how = {"nearest_mode": rounding, "coordinate_transformation_mode": transform}
+            cases += [
+                one(f"{rounding}-{transform}-twice", image, scales=[1, 1, 2, 3], **how),
+                one(f"{rounding}-{transform}-down", image, to=[1, 2, 3, 5], **how),
+            ]
+    crop = {"coordinate_transformation_mode": "tf_crop_and_resize", "to": [1, 2, 5, 4]}
+    region = [0, 0, 0.25, -0.2, 1, 1, 0.75, 1.1]
+    for mode in ("nearest", "linear", "cubic"):
+        cases += [
+            one(f"{mode}-crop", image, roi=region, mode=mode, extrapolation_value=7.5, **crop),
+            one(f"{mode}-antialias", image, scales=[1, 1, 0.4, 0.7], mode=mode, antialias=1)
+            if mode != "nearest"
+            else one("nearest-crop-one", image, roi=region, **{**crop, "to": [1, 2, 1, 1]}),
+        ]  # fmt: skip
+    cases += [
+        one("tf-half-pixel", image, scales=[1, 1, 2, 1.5], opset=11, roi=[],
+            coordinate_transformation_mode="tf_half_pixel_for_nn"),
+        one("cubic-excludes", image, scales=[1, 1, 1.5, 0.8], mode="cubic", exclude_outside=1,
+            cubic_coeff_a=-0.5),
+        one("cubic-antialias-excludes", image, scales=[1, 1, 0.5, 0.8], mode="cubic", antialias=1,
+            exclude_outside=1),
+        one("axes", image, scales=[2, 1.5], axes=[3, 2], mode="linear"),
+        one("negative-axes", image, to=[3, 4], axes=[-1, -2]),
+        one("not-larger", image, to=[9, 9], axes=[2, 3], keep_aspect_ratio_policy="not_larger"),
+        one("not-smaller", image, to=[9, 9], axes=[2, 3], keep_aspect_ratio_policy="not_smaller",
+            mode="linear"),
+        one("every-axis", In((2, 3, 4)), scales=[2, 2, 2], opset=11, roi=[], mode="linear"),
+        one("opset10", image, scales=[1, 1, 2, 1.5], opset=10, mode="linear"),
+        one("opset13", line, scales=[1, 1, 2], opset=13, mode="linear", witness=False),
+        one("identity", image, scales=[1, 1, 1, 1], mode="cubic"),
+        one("none", image, to=[1, 2, 0, 4], mode="linear", witness=False),
+        one("no-rows", In((0, 2, 6, 8)), scales=[1, 1, 2, 2], mode="linear", witness=False),
+        one("f64", In((1, 1, 4, 5), "float64"), scales=[1, 1, 2, 1.5], mode="linear",
+            witness=False),
+        one("int8", In((1, 1, 4, 5), "int8", low=-9, high=9), scales=[1, 1, 3, 1.5]),
+        one("runtime-twice", In((1, 2, "T", "U")), scales=[1, 1, 2, 2],
+            sizes=({"T": 3, "U": 5}, {"T": 1, "U": 1}, {"T": 9, "U": 20})),
+        one("runtime-linear", In((1, 2, "T")), scales=[1, 1, 1.5], sizes=EXTENTS, mode="linear"),
+        one("runtime-down", In((1, 2, "T")), scales=[1, 1, 0.25], sizes=EXTENTS,
+            nearest_mode="floor", coordinate_transformation_mode="align_corners", witness=False),
+        one("runtime-to-seven", In((1, 2, "T")), to=[1, 2, 7], sizes=EXTENTS, mode="cubic",
+            witness=False),
+        node("height-width", "Upsample", image, opset=1, ranks=[4], height_scale=2.0,
+             width_scale=1.5, mode="bilinear", length=64, witness=False),
+        node("scales", "Upsample", image, opset=7, scales=[1.0, 1.0, 2.0, 3.0]),
+        node("linear", "Upsample", image, np.array([1, 1, 2, 1.5], np.float32), opset=9,
+             mode="linear", length=64),
+        text(
+            "Resize-batch",
+            """agraph (float[N, 2, 9] x) => (float[N, 2, 13] y) {
+                y = Resize<mode = "linear">(x, , scales)
+            }""",
+            BATCHES,
+            constants={"scales": np.array([1, 1, 1.5], np.float32)},
+            opset=19,
+            batch=True,
+            length=64,
+        ),
+        text(
+            "Resize-to-the-size-of-another",
+            """agraph (float[1, 2, T] x, float[1, 2, U] like) => (float[1, 2, U] y) {
+                s = Shape(like)  y = Resize<mode = "linear">(x, , , s)
+            }""",
+            ({"T": 4, "U": 9}, {"T": 20, "U": 3}, {"T": 1, "U": 1}, {"T": 3, "U": 0}),
+            opset=19,
+            length=64,
+            witness=False,
+        ),
+    ]  # fmt: skip
+    return cases
+
+
+CASES: list[Case] = [*transposed_convolutions(), *resizes()]
