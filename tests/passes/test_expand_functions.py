@@ -1,15 +1,21 @@
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import onnx
 import onnx_ir as ir
 import pytest
+from onnx.backend.test.case.node import collect_testcases
+from onnx.backend.test.case.test_case import TestCase
 
 from ostinato.model.graphs import graphs
 from ostinato.model.load import load_model
 from ostinato.ops import LOWERINGS
 from ostinato.passes.expand_functions import EXPANDED, expand_functions
+from ostinato.passes.optimize import optimize
 from tests.golden import check, parse, run_reference
+from tests.oracle import evaluator
 
 
 def test_no_operator_is_both_lowered_and_expanded():
@@ -79,8 +85,37 @@ def test_definition_of_another_opset(opset: int, reduction: str):
         "t": random.integers(0, 3, (2, 5)),
         "w": np.array([0.5, 2, 1], np.float32),
     }
-    for got, expected in zip(run_reference(after, feeds), run_reference(source, feeds), strict=True):
+    results = zip(run_reference(after, feeds), run_reference(source, feeds), strict=True)
+    for got, expected in results:
         np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-6)
+
+
+def cases() -> list[TestCase]:
+    names = {name for _, name in EXPANDED}
+    models = {case.name: case for case in collect_testcases(None) if case.model is not None}
+    return [c for c in models.values() if {n.op_type for n in c.model.graph.node} & names]
+
+
+def test_every_node_test_of_onnx_keeps_its_results():
+    """Valid standard ONNX that onnx.reference runs, with the results that the suite expects."""
+    failed = {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for case in cases():
+            result = optimize(case.model)
+            onnx.checker.check_model(result, full_check=True)
+            inputs, outputs = case.data_sets[0]
+            names = [value.name for value in case.model.graph.input]
+            got = evaluator.run(result, dict(zip(names, inputs, strict=True)))
+            try:
+                for a, b in zip(got, outputs, strict=True):
+                    assert a.dtype == b.dtype
+                    rtol = 1e-3 if a.dtype == np.float32 else 2**-6
+                    wide = np.float64
+                    np.testing.assert_allclose(a.astype(wide), b.astype(wide), rtol, atol=1e-6)
+            except AssertionError as error:
+                failed[case.name] = str(error)
+    assert not failed
 
 
 def test_nothing_to_expand():
