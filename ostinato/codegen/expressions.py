@@ -122,7 +122,7 @@ class Expressions:
         value = self.value(expr, row, number)
         if self.by_lanes(expr) or self.width == 1:
             return value
-        return self._remember(("lanes", value.text), lambda: self._splat(expr, value))
+        return self._remember(("lanes", value), lambda: self._splat(expr, value))
 
     def _splat(self, expr: Expr, value: Value) -> Value:
         if isinstance(expr, Const):
