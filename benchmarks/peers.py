@@ -172,19 +172,24 @@ def _mnn(model: Path, feeds: Feeds) -> Loaded:
         )
     types = {"float32": MNN.expr.dtype.float, "int32": MNN.expr.dtype.int}
 
-    # MNN keeps signals of one dimension as images and returns them as such.
+    # MNN keeps signals of one dimension as images and returns them as such. Where the model does
+    # not tell its output shapes, there is nothing to undo that with.
     shapes = _output_shapes(model)
 
     def variable(array: np.ndarray) -> Any:
         array = array.astype(np.int32) if array.dtype == np.int64 else array
         result = MNN.expr.placeholder(list(array.shape), MNN.expr.NCHW, types[str(array.dtype)])
-        result.write(np.ascontiguousarray(array))
+        result.write(np.ascontiguousarray(array) if array.ndim else array.reshape(-1).tolist())
         return result
 
     def run(given: Feeds) -> list[np.ndarray]:
         result = module.forward([variable(given[name]) for name in feeds])
         values = result if isinstance(result, (list, tuple)) else [result]
-        return [np.array(v.read()).reshape(s) for v, s in zip(values, shapes, strict=True)]
+        arrays = [np.array(value.read()) for value in values]
+        return [
+            array.reshape(shape) if array.size == np.prod(shape) else array
+            for array, shape in zip(arrays, shapes, strict=True)
+        ]
 
     variables = [variable(array) for array in feeds.values()]
     return Loaded(run, lambda: module.forward(variables), manager)

@@ -30,10 +30,10 @@ class Signature:
 
 def signature(kernel: Kernel) -> Signature:
     """Parameters of the kernel's function."""
-    buffers = tuple(sorted(kernel.reads() | kernel.writes()))
     own = set(kernel.axes) | {axis for r in kernel.reductions for axis in r.axes}
     used: dict[Axis, None] = {}
     accesses = [load.access for load in kernel.loads()] + [s.access for s in kernel.stores]
+    buffers = tuple(dict.fromkeys(access.buffer for access in accesses))
     for access in accesses:
         used.update((axis, None) for axis, _ in access.terms)
     for node in walk(*kernel.expressions()):

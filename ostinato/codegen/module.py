@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from ostinato.codegen.alike import form
 from ostinato.codegen.expressions import NOWHERE
 from ostinato.codegen.kernels import KernelEmitter, Signature, signature
 from ostinato.codegen.sizes import Sizes
@@ -42,12 +43,8 @@ def lay_out_constants(program: Program) -> ConstantBlob:
 def module_text(program: Program, arena: Arena, blob: ConstantBlob, target: Target) -> str:
     """The module as LLVM assembly."""
     declarations: set[str] = set()
-    functions = [
-        KernelEmitter(kernel, program.buffers, program.symbols, declarations).text()
-        for kernel in program.kernels()
-        if not is_empty(kernel)
-    ]
-    entry = _Entry(program, arena, blob, declarations).text()
+    functions, shared = _functions(program, declarations)
+    entry = _Entry(program, arena, blob, declarations, shared).text()
     layout = _layout(program, arena, declarations)
     attributes = f'attributes #0 = {{ noinline nounwind "target-cpu"="{target.cpu}" }}'
     nowhere = f"{NOWHERE} = internal constant [64 x i8] zeroinitializer"
@@ -61,6 +58,22 @@ def module_text(program: Program, arena: Arena, blob: ConstantBlob, target: Targ
         attributes,
     ]
     return "\n".join(parts) + "\n"
+
+
+def _functions(program: Program, declarations: set[str]) -> tuple[list[str], dict[str, str]]:
+    """The functions of all kernels, and the one that stands for each kernel, by name."""
+    names: dict[Hashable, str] = {}
+    texts: list[str] = []
+    shared: dict[str, str] = {}
+    for kernel in program.kernels():
+        if is_empty(kernel):
+            continue
+        name = signature(kernel).name
+        shared[name] = names.setdefault(form(kernel, program.buffers), name)
+        if shared[name] == name:
+            emitter = KernelEmitter(kernel, program.buffers, program.symbols, declarations)
+            texts.append(emitter.text())
+    return texts, shared
 
 
 def is_empty(kernel: Kernel) -> bool:
@@ -78,10 +91,16 @@ class _Entry:
     """`entry`: finds every buffer, then calls the kernels in order, loops included."""
 
     def __init__(
-        self, program: Program, arena: Arena, blob: ConstantBlob, declarations: set[str]
+        self,
+        program: Program,
+        arena: Arena,
+        blob: ConstantBlob,
+        declarations: set[str],
+        shared: Mapping[str, str],
     ) -> None:
         self._program = program
         self._arena = arena
+        self._shared = shared
         self._blob = blob
         self._w = Writer(declarations)
         self._sizes = Sizes(program.symbols, declarations)
@@ -142,7 +161,7 @@ class _Entry:
     def _call(self, kernel: Signature) -> None:
         args = [f"ptr {self._pointers[name].text}" for name in kernel.buffers]
         args += ["ptr %symbols", *(f"i64 {self._indices[axis].text}" for axis in kernel.outer)]
-        self._w.line(f'call void @"{kernel.name}"({", ".join(args)})')
+        self._w.line(f'call void @"{self._shared[kernel.name]}"({", ".join(args)})')
 
     def _flag(self, buffer: str) -> Value:
         """A single bool in memory."""

@@ -20,10 +20,12 @@ from ostinato.program.nodes import (
 def drop_dead(program: Program) -> Program:
     """Keep only what the outputs and the course of the program depend on."""
     live = {output.buffer for output in program.outputs}
+    # Readers come behind their writers, but for states: from the end, few rounds find everything.
+    backwards = tuple(statements(program.body))[::-1]
     before = -1
     while len(live) != before:
         before = len(live)
-        for statement in statements(program.body):
+        for statement in backwards:
             live |= _needs(statement, live)
     return program.with_body(_kept(program.body, live))
 

@@ -13,6 +13,7 @@ from ostinato.program.nodes import (
     Loop,
     Program,
     Stmt,
+    bodies,
     map_loads,
     with_bodies,
 )
@@ -32,6 +33,9 @@ def rewrite_loops(program: Program, rewrite: Rewrite) -> Program:
         result: list[Stmt] = []
         names = [statement.reads() | statement.writes() for statement in body]
         for position, statement in enumerate(body):
+            if not bodies(statement):
+                result.append(statement)
+                continue
             others = outside.union(*names[:position], *names[position + 1 :])
             if isinstance(statement, Loop):
                 carried = {name for c in statement.carries for name in (c.state, c.next)}

@@ -165,8 +165,13 @@ def _row_axis(kernel: Kernel, lane: Axis) -> Axis | None:
         ]
         if by_lanes and all(access.stride(axis) == 0 for access in by_lanes):
             shared.append(axis)
-    # Of two lengths only known at run time, the inner one counts what lies side by side.
-    return max(reversed(shared), key=lambda axis: _typical(axis.extent), default=None)
+    # A known axis of a few rows fills tiles even where there is one point along the others. Of two
+    # only known at run time, the inner one counts what lies side by side.
+    def preference(axis: Axis) -> tuple[bool, int]:
+        known = isinstance(axis.extent, int) and axis.extent >= GROUPED_ROWS
+        return known, _typical(axis.extent)
+
+    return max(reversed(shared), key=preference, default=None)
 
 
 def _block_shape(

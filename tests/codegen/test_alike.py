@@ -1,0 +1,94 @@
+"""Kernels that differ in names only share a function; all others have one of their own."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from onnx import helper, numpy_helper
+
+import ostinato
+from ostinato.codegen.alike import form
+from ostinato.compiler import stages
+from ostinato.options import Options
+from ostinato.program.expr import Access, Axis, Const, Load, op
+from ostinato.program.nodes import Buffer, Kernel, Reduce, Store, Tile
+
+
+def kernel(tag: str, scale: float | bool = 1.0, extent: int = 8, stride: int = 1) -> Kernel:
+    axis, depth = Axis(f"i{tag}", extent), Axis(f"r{tag}", 4)
+    x = Load(Access(f"x{tag}", 0, ((axis, stride), (depth, 8))), "float32")
+    value = op("mul", x, Const(scale, "float32"))
+    total = Reduce((depth,), "sum", value)
+    store = Store(Access(f"y{tag}", 0, ((axis, 1),)), op("add", x, x))
+    return Kernel(f"k{tag}", (axis,), (total,), (store,), sources=(tag,))
+
+
+def buffers(tag: str, dtype: str = "float32", padded: bool = False) -> dict[str, Buffer]:
+    return {
+        f"{kind}{tag}": Buffer(f"{kind}{tag}", dtype, 64, "arena", padded) for kind in ("x", "y")
+    }
+
+
+def test_names_do_not_matter() -> None:
+    assert form(kernel("a"), buffers("a")) == form(kernel("b"), buffers("b"))
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        kernel("b", scale=2.0),
+        kernel("b", scale=-1.0),
+        kernel("b", extent=9),
+        kernel("b", stride=2),
+        replace(kernel("b"), tile=Tile(None, 1)),
+        replace(kernel("b"), reductions=()),
+        replace(kernel("b"), stores=kernel("b").stores * 2),
+    ],
+)
+def test_everything_else_does(other: Kernel) -> None:
+    assert form(kernel("a"), buffers("a")) != form(other, buffers("b"))
+
+
+@pytest.mark.parametrize("pair", [(0.0, -0.0), (1.0, True)])
+def test_constants_that_compare_equal_are_told_apart(pair: tuple[float, float]) -> None:
+    left, right = (form(kernel("a", scale), buffers("a")) for scale in pair)
+    assert left != right
+
+
+@pytest.mark.parametrize("facts", [buffers("a", "float64"), buffers("a", padded=True)])
+def test_facts_of_buffers_matter(facts: dict[str, Buffer]) -> None:
+    assert form(kernel("a"), buffers("a")) != form(kernel("a"), facts)
+
+
+def test_one_buffer_twice_is_not_two_buffers() -> None:
+    apart = kernel("a")
+    store = replace(apart.stores[0], access=replace(apart.stores[0].access, buffer="xa"))
+    assert form(apart, buffers("a")) != form(replace(apart, stores=(store,)), buffers("a"))
+
+
+def test_equal_layers_are_compiled_once_and_each_reads_its_own_weights() -> None:
+    random = np.random.default_rng(0)
+    weights = [random.standard_normal((24, 24)).astype(np.float32) / 5 for _ in range(6)]
+    nodes = [
+        node
+        for i in range(6)
+        for node in (
+            helper.make_node("MatMul", [f"x{i}", f"w{i}"], [f"m{i}"]),
+            helper.make_node("Tanh", [f"m{i}"], [f"x{i + 1}"]),
+        )
+    ]
+    x, y = (helper.make_tensor_value_info(name, 1, ["N", 24]) for name in ("x0", "x6"))
+    constants = [numpy_helper.from_array(w, f"w{i}") for i, w in enumerate(weights)]
+    graph = helper.make_graph(nodes, "layers", [x], [y], constants)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    llvm = dict(stages(model, Options()))["llvm"]
+    assert llvm.count("define internal void") == 1
+    assert llvm.count('call void @"kernel.') == 6
+    feed = random.standard_normal((5, 24)).astype(np.float32)
+    expected = feed.astype(np.float64)
+    for w in weights:
+        expected = np.tanh(expected @ w)
+    (result,) = ostinato.InferenceSession(model).run(None, {"x0": feed})
+    np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-6)
