@@ -14,7 +14,7 @@ import struct
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -34,11 +34,26 @@ def run(
     `optimized` turns its graph optimisations on. Skips the calling test where onnxruntime is not
     installed. Raises `WitnessError` with onnxruntime's message, or with the signal that ended it.
     """
+    return run_steps(model, [feeds], {}, optimized=optimized)[0]
+
+
+def run_steps(
+    model: bytes,
+    steps: Sequence[Mapping[str, np.ndarray]],
+    carried: Mapping[str, str],
+    *,
+    optimized: bool = False,
+) -> list[list[np.ndarray]]:
+    """The outputs of each of `steps` in one session of onnxruntime; see `run`.
+
+    carried: an output, by input; after the first step the input takes the value of that output of
+    the step before.
+    """
     if importlib.util.find_spec("onnxruntime") is None:
         import pytest
 
         pytest.skip("onnxruntime is not installed")
-    ok, answer = _ask((model, dict(feeds), optimized))
+    ok, answer = _ask((model, [dict(feeds) for feeds in steps], dict(carried), optimized))
     if not ok:
         raise WitnessError(answer)
     return answer
@@ -103,7 +118,7 @@ def _serve() -> None:
     levels = onnxruntime.GraphOptimizationLevel
     while True:
         try:
-            model, feeds, optimized = _receive(sys.stdin.buffer)
+            model, steps, carried, optimized = _receive(sys.stdin.buffer)
         except EOFError:
             return
         options = onnxruntime.SessionOptions()
@@ -114,10 +129,26 @@ def _serve() -> None:
             session = onnxruntime.InferenceSession(
                 model, options, providers=["CPUExecutionProvider"]
             )
-            answer = True, session.run(None, feeds)
+            names = [output.name for output in session.get_outputs()]
+            answer = True, _run_steps(session.run, names, steps, carried)
         except Exception as error:
             answer = False, f"{type(error).__name__}: {error}"
         _send(replies, answer)
+
+
+def _run_steps(
+    run: Callable[[None, Mapping[str, np.ndarray]], list[np.ndarray]],
+    names: list[str],
+    steps: list[dict[str, np.ndarray]],
+    carried: dict[str, str],
+) -> list[list[np.ndarray]]:
+    results: list[list[np.ndarray]] = []
+    for feeds in steps:
+        if results:
+            last = dict(zip(names, results[-1], strict=True))
+            feeds = feeds | {name: last[output] for name, output in carried.items()}
+        results.append(run(None, feeds))
+    return results
 
 
 if __name__ == "__main__":
