@@ -30,18 +30,27 @@ def _is_tall_and_narrow(shape: Shape) -> bool:
 @lowers("MatMul")
 def lower_matmul(context: Context) -> Value:
     """Matrix product of the last two axes, the others broadcast, vectors as in NumPy."""
-    left, right = context.input(0), context.input(1)
+    left, right, added = as_matrices(context, context.input(0), context.input(1))
+    return without_added(matmul(context, left, right, context.is_constant[1]), added)
+
+
+def as_matrices(context: Context, left: Value, right: Value) -> tuple[Value, Value, list[int]]:
+    """The operands with vectors as matrices, and the axes that this adds to the product."""
     if not left.shape or not right.shape:
         raise context.invalid("an operand is a scalar")
-    drop: list[int] = []
+    added: list[int] = []
     if len(left.shape) == 1:
         left = insert_ones(left, (0,))
-        drop.append(-2)
+        added.append(-2)
     if len(right.shape) == 1:
         right = insert_ones(right, (1,))
-        drop.append(-1)
-    result = matmul(context, left, right, context.is_constant[1])
-    kept = [i for i in range(len(result.shape)) if i - len(result.shape) not in drop]
+        added.append(-1)
+    return left, right, added
+
+
+def without_added(result: Tensor, added: list[int]) -> Tensor:
+    """A product without the axes that `as_matrices` added."""
+    kept = [i for i in range(len(result.shape)) if i - len(result.shape) not in added]
     return Tensor(
         result.dtype,
         tuple(result.shape[i] for i in kept),

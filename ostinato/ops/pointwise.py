@@ -9,6 +9,7 @@ from functools import reduce
 import numpy as np
 
 from ostinato.ops.builder import literal
+from ostinato.ops.casts import convert
 from ostinato.ops.registry import Context, lowers
 from ostinato.ops.sizes import FUNCTIONS, fold_sizes
 from ostinato.ops.tensor import Value, insert_ones
@@ -111,6 +112,15 @@ def shrink(x: Expr, lambd: float, bias: float) -> Expr:
 def remainder(a: Expr, b: Expr) -> Expr:
     """What integer division toward zero leaves: the sign is that of `a`."""
     return op("sub", a, op("mul", op("div", a, b), b))
+
+
+def shifted_right(x: Expr, count: Expr) -> Expr:
+    """x / 2 ** count, rounded down; the fill alone where the type has no such count."""
+    moved = op("shr", x, count)
+    if dtype_of(x).startswith("uint"):
+        return moved
+    filled = op("not", op("shr", op("not", x), count))
+    return op("select", op("lt", x, literal(0, x)), filled, moved)
 
 
 def _unary(name: str) -> Unary:
@@ -216,6 +226,16 @@ def lower_binary(context: Context) -> Value:
         if folded is not None:
             return folded
     return context.builder.pointwise(BINARY[name], left, right)
+
+
+@lowers("BitShift")
+def lower_bit_shift(context: Context) -> Value:
+    """Bits moved to the left, where they get lost, or arithmetically to the right."""
+    direction = context.attributes.string("direction")
+    if direction not in ("LEFT", "RIGHT"):
+        raise context.invalid(f"attribute 'direction' is {direction!r}")
+    function = shifted_right if direction == "RIGHT" else _binary("shl")
+    return context.builder.pointwise(function, context.input(0), context.input(1))
 
 
 @lowers("Mod")
@@ -334,7 +354,7 @@ _PRODUCTS: dict[float, Unary] = {
 @lowers("Pow")
 def lower_pow(context: Context) -> Value:
     """base ** exponent in the base's type; constant exponents 2 and 3 become products."""
-    base = floats(context, 0)
+    base = context.input(0)
     exponent = aligned(context, base, context.input(1))
     if exponent.known is not None and exponent.known.size == 1:
         power = _PRODUCTS.get(float(exponent.known.reshape(-1)[0]))
@@ -342,6 +362,8 @@ def lower_pow(context: Context) -> Value:
             shape = context.builder.broadcast(base.shape, exponent.shape)
             return context.builder.pointwise(power, context.builder.expanded(base, shape))
     function = _power if _converts_exactly(exponent, base.dtype) else _wide_power
+    if base.dtype not in FLOATS:
+        function = _mixed_power if exponent.dtype in FLOATS else _whole_power
     return context.builder.pointwise(function, base, exponent)
 
 
@@ -366,6 +388,46 @@ def _power(base: Expr, exponent: Expr) -> Expr:
 
 def _wide_power(base: Expr, exponent: Expr) -> Expr:
     return cast(_power(cast(base, "float64"), exponent), dtype_of(base))
+
+
+def _whole_power(base: Expr, exponent: Expr) -> Expr:
+    """Integers: repeated squaring, which wraps; 1 / base ** -exponent is rounded toward zero.
+
+    Exponents from 64 on count as 64 or 65: of odd bases other than 1 and -1 the result is then not
+    that of wrapping, but it does not fit into the type anyway.
+    """
+    count = cast(exponent, "int64")
+    unsigned = dtype_of(exponent).startswith("uint")
+    size = count if unsigned else op("abs", count)
+    odd = op("ne", op("and", count, literal(1, count)), literal(0, count))
+    beyond = op("or", op("lt", size, literal(0, size)), op("gt", size, literal(63, size)))
+    parity = op("select", odd, literal(65, size), literal(64, size))
+    size = op("select", beyond, parity, size)
+    one, square = literal(1, base), base
+    result: Expr = one
+    for bit in range(7):
+        wanted = op("ne", op("and", size, literal(1 << bit, size)), literal(0, size))
+        result = op("select", wanted, op("mul", result, square), result)
+        square = op("mul", square, square)
+    if unsigned:
+        return result
+    # The reciprocals of all integers but 1 and -1 are less than 1.
+    minus = op("eq", base, literal(-1, base))
+    plus = op("or", op("eq", base, one), op("and", minus, op("not", odd)))
+    unit = op("select", minus, literal(-1, base), literal(0, base))
+    inverse = op("select", plus, one, unit)
+    return op("select", op("lt", count, literal(0, count)), inverse, result)
+
+
+def _mixed_power(base: Expr, exponent: Expr) -> Expr:
+    """An integer to a power that is a float: exact where that is whole, else through float64."""
+    wide = cast(exponent, "float64")
+    whole = _whole_power(base, convert(wide, "int64"))
+    power = _power(cast(base, "float64"), wide)
+    # It is right to a unit in the last place: an integer as near as that is meant.
+    near = op("mul", power, literal(1 + 2.0**-52, power))
+    is_whole = op("eq", op("trunc", wide), wide)
+    return op("select", is_whole, whole, convert(near, dtype_of(base)))
 
 
 @lowers("IsInf")

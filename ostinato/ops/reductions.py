@@ -72,7 +72,7 @@ def lower_reduction(context: Context) -> Value:
     """Sum, product, extremes and norms along axes."""
     rule, builder = REDUCTIONS[context.node.op_type], context.builder
     value = floats(context, 0) if rule.float_only else context.input(0)
-    if value.dtype == "bool":
+    if value.dtype == "bool" and rule.combine not in ("max", "min"):
         raise context.refuse("type bool has no native form")
     keep = context.attributes.int("keepdims", 1)
     axes = reduced_axes(context, value)

@@ -151,9 +151,17 @@ def lower_conv(context: Context) -> Value:
 
 
 def convolve(
-    context: Context, source: Value, weight: Value, windows: Sequence[Window], group: int
+    context: Context,
+    source: Value,
+    weight: Value,
+    windows: Sequence[Window],
+    group: int,
+    dtype: str | None = None,
 ) -> Tensor:
-    """The sum over channels of a group and window positions, in that order."""
+    """The sum over channels of a group and window positions, in that order.
+
+    dtype: of products and sums, by default that of the operands.
+    """
     builder = context.builder
     x, w = builder.strided(source), builder.strided(weight)
     filters, depth = w.shape[0], w.shape[1]
@@ -180,7 +188,8 @@ def convolve(
     )
     right = Load(Access(w.base.buffer, w.base.offset, w.base.terms + weight_terms), w.dtype)
     kept = tuple(axis for axis in inner if axis.extent != 1) or (inner[0],)
-    result = builder.contract(full, outer, kept, left, right)
+    wide = dtype or x.dtype
+    result = builder.contract(full, outer, kept, cast(left, wide), cast(right, wide))
     stride = result.strides[2]
     return Tensor(
         result.dtype,

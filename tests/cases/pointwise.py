@@ -185,6 +185,7 @@ def parametric() -> list[Case]:
         node("runtime", "PRelu", In((2, 5)), In((1,)), ulps=1),
         node("int", "PRelu", In((9,), "int32", low=-9, high=9), In((1,), "int32", low=2, high=3)),
     ]  # fmt: skip
+    cases += integer_powers()
     base = In((3, 7), values=[abs(v) + 0.1 for v in FINITE])
     cases += [node(f"{p}", "Pow", base, np.float32(p), ulps=3) for p in (0.5, 1.0, 2.0, 3.0, -1.5)]
     corners, powers = zip(*itertools.product(CORNERS, (0.0, 1.0, -2.0, 3.0, 0.5)), strict=True)
@@ -198,6 +199,70 @@ def parametric() -> list[Case]:
     ]
     for opset in (6, 11, 13):
         cases += clip(opset)
+    return cases
+
+
+def integer_powers() -> list[Case]:
+    bases, powers = zip(*itertools.product((-3, -2, -1, 0, 1, 2, 5), range(14)), strict=True)
+    base = In((98,), "int32", values=bases)
+    roots = In((7,), "int64", values=[4, 27, 8, 16, 10, 1_000_000, 32])
+    return [
+        node("int32-int64", "Pow", base, In((98,), "int64", values=powers)),
+        node("int64-uint8", "Pow", In((9,), "int64", low=-9, high=9), In((9,), "uint8", high=18),
+             witness=False),
+        node("int32-float", "Pow", base, In((98,), values=powers)),
+        node("int64-roots", "Pow", roots, np.array([1/2, 1/3, 1/3, 1/4, 1/3, 3/2, 2/5])),
+        node("negative", "Pow", In((8,), "int32", values=[1, -1, -1, 2, -5, 7, 1, 100]),
+             ints(-1, -1, -2, -1, -2, -3, -63, -1)),
+        node("huge", "Pow", In((7,), "int64", values=[0, 1, -1, -1, 2, 4, 1]),
+             ints(64, 2**40, 2**63 - 1, 2**62, 64, 2**63 - 1, -(2**63)), witness=False),
+        node("two", "Pow", In((5, 9), "int32", low=-9, high=9), np.float32(2)),
+    ]  # fmt: skip
+
+
+def shifts() -> list[Case]:
+    cases = []
+    for dtype in ("uint8", "uint16", "uint32", "uint64"):
+        limits = np.iinfo(dtype)
+        values = [limits.max, 1, 2, 5, 100, limits.max // 3, limits.max - 5, 0, limits.max // 2 + 1]
+        value = In((5, 9), dtype, values=values[::2] + values)
+        for direction in ("LEFT", "RIGHT"):
+            cases.append(
+                node(
+                    f"{dtype}-{direction}".lower(),
+                    "BitShift",
+                    value,
+                    In((9,), dtype, high=limits.bits),
+                    opset=11,
+                    direction=direction,
+                )
+            )
+    for dtype in ("int8", "int16", "int32", "int64"):
+        limits = np.iinfo(dtype)
+        value = In((5, 12), dtype, low=limits.min, high=limits.max)
+        counts = In((12,), dtype, values=[0, 1, 3, 7, 8, 15, 31, 32, 63, 64, -1, limits.min])
+        for direction in ("LEFT", "RIGHT"):
+            cases.append(
+                node(
+                    f"{dtype}-{direction}".lower(),
+                    "BitShift",
+                    value,
+                    counts,
+                    opset=28,
+                    direction=direction,
+                    witness=False,
+                )
+            )
+    cases.append(
+        node(
+            "beyond",
+            "BitShift",
+            In((9,), "uint8", high=255),
+            In((9,), "uint8", low=7, high=11),
+            direction="RIGHT",
+            witness=False,
+        )
+    )
     return cases
 
 
@@ -272,4 +337,4 @@ def chains() -> list[Case]:
     ]
 
 
-CASES = [*unary(), *binary(), *parametric(), *halves(), *chains()]
+CASES = [*unary(), *binary(), *parametric(), *shifts(), *halves(), *chains()]

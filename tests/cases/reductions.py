@@ -112,6 +112,20 @@ def reductions() -> list[Case]:
         for dtype in ("int32", "int64"):
             x = In((3, 37), dtype, low=-3, high=4)
             cases.append(node(dtype, op, x, ints(1), opset=18, witness=op != "ReduceL1"))
+    cases += [
+        node("bool", op, In((3, 4), "bool"), ints(1), opset=20, witness=False)
+        for op in ("ReduceMax", "ReduceMin")
+    ]
+    for dtype in ("int8", "uint8"):
+        limits = np.iinfo(dtype)
+        x = In((5, 37), dtype, low=limits.min, high=limits.max)
+        cases += [node(dtype, op, x, ints(1), opset=18) for op in ("ReduceMax", "ReduceMin")]
+    for dtype in ("uint32", "uint64"):
+        x = In((3, 37), dtype, high=9)
+        cases += [
+            node(dtype, op, x, ints(0), opset=18, witness=False)
+            for op in ("ReduceSum", "ReduceMax", "ReduceProd", "ReduceL1")
+        ]
     special = [1.0, -2.0, float("nan"), 3.0, float("inf"), float("-inf"), 0.5, -0.0, 0.0]
     cases += [
         node("special", op, In((5, 3), values=special), ints(1), opset=18, length=3, witness=False)

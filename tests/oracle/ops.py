@@ -68,7 +68,6 @@ simple(
     BitwiseXor=np.bitwise_xor, Equal=np.equal, Less=np.less, LessOrEqual=np.less_equal,
     Greater=np.greater, GreaterOrEqual=np.greater_equal, Where=np.where, Identity=lambda x: x,
     MatMul=np.matmul,
-    Pow=lambda x, y: np.power(x, y.astype(np.float64)),
     Sum=lambda *xs: sum(xs[1:], xs[0]),
     Mean=lambda *xs: sum(xs[1:], xs[0]) / len(xs),
     Size=lambda x: np.array(x.size, np.int64),
@@ -89,6 +88,39 @@ OPS["Min"] = lambda node, *xs: _reduce(np.minimum, xs)
 
 for _name in ("Sub", "Div"):
     OPS[_name] = lambda node, a, b, _f=OPS[_name]: _f(node, a, _legacy(node, a, b))
+
+
+@op("Pow")
+def _pow(node: Node, x: Array, y: Array) -> Array:
+    if x.dtype.kind == "f":
+        return np.power(x, y.astype(np.float64))
+    pairs = np.broadcast(x, y)
+    return np.array([_whole_power(int(a), b, x.dtype) for a, b in pairs], x.dtype).reshape(
+        pairs.shape
+    )
+
+
+def _whole_power(base: int, exponent: Any, dtype: np.dtype) -> int:
+    """base ** exponent toward zero, and as the low bits of what is too large."""
+    if exponent == int(exponent) and exponent >= 0:
+        bits = 8 * dtype.itemsize
+        low = pow(base, int(exponent), 1 << bits)
+        return low - (1 << bits) * (low >> (bits - 1))
+    if exponent == int(exponent):
+        return base ** int(-exponent % 2) if base in (1, -1) else 0
+    return math.trunc(float(base) ** float(exponent))
+
+
+@op("BitShift")
+def _bit_shift(node: Node, x: Array, y: Array) -> Array:
+    pairs = np.broadcast(x, y)
+    bits, low = 8 * x.dtype.itemsize, int(np.iinfo(x.dtype).min)
+    results = []
+    for a, b in ((int(a), int(b)) for a, b in pairs):
+        count = b if 0 <= b < bits else bits
+        moved = a >> count if node.get("direction") == "RIGHT" else a << count
+        results.append((moved - low) % (1 << bits) + low)
+    return np.array(results, x.dtype).reshape(pairs.shape)
 
 
 @op("PRelu")
