@@ -86,7 +86,8 @@ def roots(numerators: np.ndarray, n: int) -> np.ndarray:
     quarter, rest = np.divmod(8 * k + n, 2 * n)
     angle = (rest - n) * (np.pi / (4 * n))
     turned = np.array([1, -1j, -1, 1j])[quarter % 4]
-    return (np.cos(angle) - 1j * np.sin(angle)) * turned
+    turns: np.ndarray = (np.cos(angle) - 1j * np.sin(angle)) * turned
+    return turns
 
 
 def codelet(x: Sequence[Complex], dtype: str) -> list[Complex]:

@@ -16,6 +16,7 @@ later ones, or along the other axes of the signal. Other transforms reduce to th
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -118,7 +119,7 @@ def _stage_cost(radix: int, before: int, behind: int) -> float:
     """Estimated time of a stage for each element."""
     lanes = behind if before == 1 else before
     idle = -(-lanes // 16) * 16 / lanes
-    return (3 + np.log2(radix)) * min(idle, 4)
+    return (3 + math.log2(radix)) * min(idle, 4)
 
 
 def transform(
@@ -157,7 +158,7 @@ def write(builder: Builder, shape: Shape, values: Callable[[Reader], Results]) -
     axes = builder.axes(shape)
 
     def load(part: Tensor | None) -> Expr | None:
-        return part and builder.load(part, axes)
+        return None if part is None else builder.load(part, axes)
 
     stores = []
     for target, value in values(lambda signal: Complex(load(signal.re), load(signal.im))):
@@ -235,13 +236,13 @@ def real_transform(
 ) -> None:
     """Write the transform of a real signal of n values to a target of n or n // 2 + 1 values."""
     signal = Signal(source, None)
-    weights = window and Signal(window, window)
+    weights = None if window is None else Signal(window, window)
     n = signal.length
     if n % 2 or n <= LARGEST_RADIX:
         transform(builder, signal, target, weights)
         return
     packed = scratch(builder, source.dtype, (*source.shape[:-1], n // 2))
-    transform(builder, _pairs(signal), packed, weights and _pairs(weights))
+    transform(builder, _pairs(signal), packed, None if weights is None else _pairs(weights))
     _untangle(builder, packed, target)
 
 
@@ -252,7 +253,7 @@ def _pairs(signal: Signal) -> Signal:
 
 
 def _untangle(builder: Builder, packed: Signal, target: Signal) -> None:
-    """The transform of a real signal from that of its values two by two, Z: with h = n / 2,
+    """The transform of a real signal from Z, that of its values two by two, where h = n / 2.
 
     X[k] = (Z[k] + conj Z[h - k]) / 2 - i W_n^k (Z[k] - conj Z[h - k]) / 2
     """
@@ -321,9 +322,7 @@ def _mirror(builder: Builder, source: Signal, spectrum: Signal) -> None:
 
     def ends(read: Reader) -> Results:
         places = [0] if n % 2 else sorted({0, n // 2})
-        return [
-            (spectrum.every(k, 1, 1), read(source.every(k, 1, 1)).real()) for k in places
-        ]
+        return [(spectrum.every(k, 1, 1), read(source.every(k, 1, 1)).real()) for k in places]
 
     def pairs(read: Reader) -> Results:
         value = read(source.every(1, 1, count))
@@ -337,7 +336,7 @@ def _mirror(builder: Builder, source: Signal, spectrum: Signal) -> None:
 
 
 def _entangle(builder: Builder, source: Signal, packed: Signal) -> None:
-    """The mirror image of `_untangle`:
+    """The mirror image of `_untangle`.
 
     Z[k] = (X[k] + conj X[h - k]) / 2 + i W_n^-k (X[k] - conj X[h - k]) / 2
     """

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import numpy as np
+from onnx import helper
+
 from ostinato.ops.fourier import Signal, real_inverse, real_transform, transform
 from ostinato.ops.registry import Context, lowers
-from ostinato.ops.sizes import known_ints
+from ostinato.ops.sizes import known_ints, known_sizes
 from ostinato.ops.tensor import Shape, Tensor, Value, slice_axis, transpose
 from ostinato.ops.views import axis_of
 from ostinato.program.dims import Size, floordiv
-from ostinato.program.expr import Extent, Index, Load, constant, op
+from ostinato.program.evaluate import convert, evaluate
+from ostinato.program.expr import DTYPES, Expr, Extent, Index, Load, cast, constant, op
 
 
 @lowers("DFT")
@@ -146,7 +152,8 @@ def lower_stft(context: Context) -> Value:
         assert framed.re is not None
         real_transform(builder, framed.re, target, weights)
     else:
-        transform(builder, framed, target, weights and Signal(weights, weights))
+        both = None if weights is None else Signal(weights, weights)
+        transform(builder, framed, target, both)
     return result
 
 
@@ -172,3 +179,106 @@ def _framed(part: Tensor | None, frames: Size, step: int, n: int) -> Tensor | No
     batch, element = part.strides
     shape: Shape = (part.shape[0], frames, n)
     return Tensor(part.dtype, shape, part.base, (batch, step * element, element))
+
+
+# Windows as functions of the angle, which runs from 0 to a full turn.
+def _hann(angle: Expr) -> Expr:
+    sine = op("sin", op("mul", angle, constant(0.5, "float64")))
+    return op("mul", sine, sine)
+
+
+def _hamming(angle: Expr) -> Expr:
+    return _cosines(angle, 25 / 46, -21 / 46)
+
+
+def _blackman(angle: Expr) -> Expr:
+    return _cosines(angle, 0.42, -0.5, 0.08)
+
+
+def _cosines(angle: Expr, mean: float, *factors: float) -> Expr:
+    """The mean and multiples of the cosines of the angle, of twice the angle, .."""
+    total: Expr = constant(mean, "float64")
+    for multiple, factor in enumerate(factors, 1):
+        cosine = op("cos", op("mul", angle, constant(multiple, "float64")))
+        total = op("fma", cosine, constant(factor, "float64"), total)
+    return total
+
+
+WINDOWS: dict[str, Callable[[Expr], Expr]] = {
+    "HannWindow": _hann,
+    "HammingWindow": _hamming,
+    "BlackmanWindow": _blackman,
+}
+
+
+@lowers(*WINDOWS)
+def lower_window(context: Context) -> Value:
+    """A window of some size, computed in float64."""
+    sizes = known_sizes(context, 0, "input 'size'")
+    if len(sizes) != 1:
+        raise context.invalid(f"input 'size' has {len(sizes)} elements, expected 1")
+    (size,) = sizes
+    dtype = _output_type(context)
+    steps = size if context.attributes.int("periodic", 1) else size - 1
+    context.builder.require_nonnegative(size, "size of a window")
+    axis = context.builder.axis(size)
+    turn = op("mul", cast(Index(axis), "float64"), constant(2 * np.pi, "float64"))
+    angle = op("div", turn, cast(Extent(steps), "float64"))
+    element = cast(WINDOWS[context.node.op_type](angle), dtype)
+    if not isinstance(size, int):
+        return context.builder.stored((size,), (axis,), element)
+
+    def leaf(node: Expr) -> np.ndarray:
+        return np.arange(size) if isinstance(node, Index) else np.asarray(steps)
+
+    return context.builder.constant(np.broadcast_to(evaluate(element, leaf), (size,)))
+
+
+def _output_type(context: Context) -> str:
+    number = context.attributes.int("output_datatype", 1)
+    try:
+        dtype = helper.tensor_dtype_to_np_dtype(number).name
+    except KeyError as error:
+        raise context.invalid(f"attribute 'output_datatype' is {number}") from error
+    if dtype not in DTYPES:
+        raise context.refuse(f"type {dtype} has no native form")
+    return dtype
+
+
+@lowers("MelWeightMatrix")
+def lower_mel_weight_matrix(context: Context) -> Value:
+    """Triangles over the bins of a transform, evenly spaced in mel = 2595 log10(1 + hertz / 700).
+
+    Computed in float64 while compiling.
+    """
+    bands = _scalar(context, 0, "input 'num_mel_bins'")
+    n = _scalar(context, 1, "input 'dft_length'")
+    rate = _scalar(context, 2, "input 'sample_rate'")
+    edges = [_number(context, 3, "lower_edge_hertz"), _number(context, 4, "upper_edge_hertz")]
+    dtype = _output_type(context)
+    if bands < 0 or n < 1 or rate < 1 or min(edges) < 0:
+        raise context.invalid(f"{bands} bands up to {edges[1]} Hz, {n} points at {rate} Hz")
+    low, high = (2595 * np.log1p(edge / 700) / np.log(10) for edge in edges)
+    # The upper edge is that of one more band, as in the operator's reference implementation.
+    mels = low + np.arange(bands + 2) * ((high - low) / (bands + 2))
+    hertz = 700 * np.expm1(mels / 2595 * np.log(10))
+    corners = ((n + 1) * hertz // rate).astype(np.int64)
+    bins = n // 2 + 1
+    if corners[-1] > bins or corners[:-1].max(initial=0) >= bins:
+        raise context.invalid(f"bands reach up to bin {corners[-1]} of {bins}")
+    left, centre, right = corners[:-2], corners[1:-1], corners[2:]
+    k = np.arange(bins)[:, None]
+    rising = np.where(centre == left, 1, (k - left) / np.maximum(centre - left, 1))
+    falling = (right - k) / np.maximum(right - centre, 1)
+    weights = np.where((left <= k) & (k <= centre), rising, 0)
+    weights = np.where((centre < k) & (k < right), falling, weights)
+    return context.builder.constant(convert(weights, dtype))
+
+
+def _number(context: Context, position: int, name: str) -> float:
+    value = context.input(position).known
+    if value is None:
+        raise context.refuse(f"input {name!r} is only known at run time")
+    if value.size != 1:
+        raise context.invalid(f"input {name!r} has {value.size} elements, expected 1")
+    return float(value.reshape(-1)[0])
