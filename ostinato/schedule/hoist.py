@@ -7,6 +7,9 @@ A kernel of the body that reads nothing which the rest of the body changes is ru
 once: the loop's axis becomes one more parallel axis, and the buffers it writes get one row per
 step. So the matrix-vector products of all steps become one matrix product. Each element is computed
 by the same operations as before.
+
+What would only spread values out for all steps stays, unless something that leaves reads it: the
+rows of an outer product take longer to write and to read than to compute where they are used.
 """
 
 from __future__ import annotations
@@ -35,43 +38,65 @@ def hoist(program: Program) -> Program:
 
 
 def _hoist_loop(loop: Loop, buffers: dict[str, Buffer], outside: set[str]) -> list[Stmt]:
+    varies = _movable(loop, outside)
+    read: set[str] = set()
+    for kernel in reversed(list(varies)):
+        if varies[kernel] and _spreads(kernel) and not kernel.writes() & read:
+            del varies[kernel]
+        else:
+            read |= kernel.reads()
+    if not varies:
+        return [loop]
+    rows: dict[str, Size] = {}
+    leaving: list[Kernel] = []
+    for kernel, each_step in varies.items():
+        for store in kernel.stores:
+            if each_step and store.access.stride(loop.axis) == 0:
+                rows[store.access.buffer] = buffers[store.access.buffer].size
+        moved = with_rows(kernel, loop.axis, rows)
+        leaving.append(replace(moved, axes=(loop.axis, *moved.axes)) if each_step else moved)
+    for name, size in rows.items():
+        buffers[name] = replace(buffers[name], size=size * loop.axis.extent)
+    staying = tuple(s for s in loop.body if s not in varies)
+    kept = map_kernels(staying, lambda k: with_rows(k, loop.axis, rows))
+    return [*leaving, replace(loop, body=kept)]
+
+
+def _movable(loop: Loop, outside: set[str]) -> dict[Kernel, bool]:
+    """The kernels of the body that could run before it, and whether they differ between steps."""
     carried = {name for c in loop.carries for name in (c.state, c.next)}
     changing = set(carried)
-    leaving: list[Kernel] = []
-    staying: list[Stmt] = []
-    rows: dict[str, Size] = {}
+    varying: set[str] = set()
+    movable: dict[Kernel, bool] = {}
     local = written_once(loop) - outside
     conditions = {s.condition for s in statements(loop.body) if isinstance(s, Branch | Require)}
     for statement in loop.body:
-        movable = (
-            isinstance(statement, Kernel)
-            and not statement.reads() & changing
-            and not statement.writes() & carried
-            and all(per_step(store, loop.axis, local) for store in statement.stores)
-        )
-        if not movable:
+        if (
+            not isinstance(statement, Kernel)
+            or statement.reads() & changing
+            or statement.writes() & carried
+            or not all(per_step(store, loop.axis, local) for store in statement.stores)
+        ):
             changing |= statement.writes()
-            staying.append(statement)
             continue
-        assert isinstance(statement, Kernel)
-        varies = _mentions(statement, loop.axis) or bool(statement.reads() & rows.keys())
+        varies = _mentions(statement, loop.axis) or bool(statement.reads() & varying)
         if varies and (loop.condition is not None or statement.writes() & conditions):
             # Either how many steps there will be is not known, or the loop's body asks for this
             # step's value by name: only what never varies can go first.
             changing |= statement.writes()
-            staying.append(statement)
             continue
-        for store in statement.stores:
-            if varies and store.access.stride(loop.axis) == 0:
-                rows[store.access.buffer] = buffers[store.access.buffer].size
-        moved = with_rows(statement, loop.axis, rows)
-        leaving.append(replace(moved, axes=(loop.axis, *moved.axes)) if varies else moved)
-    if not leaving:
-        return [loop]
-    for name, size in rows.items():
-        buffers[name] = replace(buffers[name], size=size * loop.axis.extent)
-    kept = map_kernels(tuple(staying), lambda k: with_rows(k, loop.axis, rows))
-    return [*leaving, replace(loop, body=kept)]
+        movable[statement] = varies
+        if varies:
+            varying |= statement.writes()
+    return movable
+
+
+def _spreads(kernel: Kernel) -> bool:
+    """Whether every value the kernel loads is used at more than one of its points."""
+    axes = {axis for axis in kernel.axes if axis.extent != 1}
+    loads = [load.access for load in kernel.loads()]
+    broadcast = all(any(load.stride(axis) == 0 for axis in axes) for load in loads)
+    return not kernel.reductions and bool(loads) and broadcast
 
 
 def _mentions(kernel: Kernel, axis: Axis) -> bool:

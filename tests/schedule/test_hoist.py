@@ -450,3 +450,19 @@ def test_what_is_read_behind_the_loop_keeps_its_one_row():
     e = Axis("e", 2)
     end = pointwise("end", op("add", at("h", (e, 1)), at("a", (e, 1))), "y", e)
     check_unchanged(hoist, source.with_body((begin, steps, end)))
+
+
+OUTER = pointwise("outer", op("mul", at("x", (t, 3), (i, 1)), at("x", (t, 3), (k, 1))), "a", i, k)
+GATHER = pointwise("gather", op("add", at("a", (j, 3), offset=1), at("h", (j, 1))), "g", j)
+
+
+def test_values_that_are_only_spread_out_stay():
+    check_unchanged(hoist, loop(OUTER, GATHER, a=6))
+
+
+def test_values_that_are_spread_out_for_a_product_that_leaves_go_with_it():
+    total = product("total", at("a", (j, 3), (k, 1)), at("W", (k, 2)), "b", k, j)
+    step = pointwise("step", op("add", at("b", (j, 1)), at("h", (j, 1))), "g", j)
+    moved = hoist(loop(OUTER, total, step, a=6, b=2))
+    outside = [statement.name for statement in moved.body if isinstance(statement, Kernel)]
+    assert outside == ["begin", "outer", "total", "end"]
