@@ -14,6 +14,7 @@ from ostinato.model.schema import normal_domain, opset_of, schema_of
 from ostinato.passes.infer_shapes import infer_shapes
 from ostinato.passes.inline_functions import inline_functions
 from ostinato.passes.lift_constants import lift_constants
+from ostinato.passes.linear_attention import linear_attention
 from ostinato.passes.loop_form import reads
 from ostinato.passes.opset_changes import change_between
 
@@ -32,6 +33,9 @@ EXPANDED = frozenset(
     }
 )
 
+# Definitions that compile to faster code than those of the schemas.
+DEFINITIONS = {"LinearAttention": linear_attention}
+
 _DOMAIN = "ostinato.definition"
 
 
@@ -39,9 +43,9 @@ def expand_functions(model: ir.Model) -> int:
     """Replace operators of `EXPANDED` by their definition, in place; returns their number.
 
     Matches nodes in any graph whose definition is known: many depend on the types and ranks of the
-    inputs. The definition is the function body of the operator's schema. Valid because the schema
-    states it as the meaning of the operator; a body written for another operator set is used only
-    where none of its nodes changed its meaning since.
+    inputs. The definition is the function body of the operator's schema, or an equal one of
+    `DEFINITIONS`. Valid because the schema states it as the meaning of the operator; a body written
+    for another operator set is used only where none of its nodes changed its meaning since.
     """
     nodes = list(_matches(model))
     if not nodes:
@@ -73,6 +77,8 @@ def _definition(node: ir.Node, model: ir.Model) -> ir.Function | None:
     body = None if schema is None else _body(node, schema)
     if schema is None or body is None:
         return None
+    if node.op_type in DEFINITIONS:
+        body = DEFINITIONS[node.op_type](node, opset_of(model)) or body
     made = {name for inner in body.node for name in inner.output}
     del body.output[len(node.outputs) :]
     for name in set(body.output) - made:
