@@ -117,6 +117,7 @@ def _artifact(segment: Segment, scheduled: Scheduled, target: Target) -> Artifac
         scheduled.program.symbols,
         blob.data,
         report,
+        tuple((i, one.values) for i, one in enumerate(segment.program.inputs) if one.values),
     )
 
 

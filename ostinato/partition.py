@@ -15,9 +15,11 @@ from ostinato.model.graphs import subgraphs
 from ostinato.model.values import constant_array
 from ostinato.ops.builder import Builder
 from ostinato.ops.lowering import Lowerer, Scope
+from ostinato.ops.registry import UnknownOperandError
+from ostinato.ops.sizes import FUNCTIONS, LIMIT
 from ostinato.ops.tensor import Shape, Tensor, Value
-from ostinato.program.dims import Dim, Size, symbol, symbols
-from ostinato.program.expr import DTYPES
+from ostinato.program.dims import Dim, Size, product, symbol, symbols
+from ostinato.program.expr import DTYPES, INTEGERS
 from ostinato.program.nodes import Program
 from ostinato.runtime.arguments import numpy_dtype
 from ostinato.runtime.stage import FallbackStage
@@ -45,8 +47,18 @@ class Partition:
 
 
 def partition(model: ir.Model, fallback: bool) -> Partition:
-    """Lower what has a native form. With `fallback` false the first node without one is refused."""
-    return _Partitioner(model, fallback).run()
+    """Lower what has a native form. With `fallback` false the first node without one is refused.
+
+    Where a node needs to know an operand, and the elements of some small integer values would tell
+    it, all is lowered anew with these elements as run-time sizes, until no node asks for more.
+    """
+    valued: set[ir.Value] = set()
+    while True:
+        attempt = _Partitioner(model, fallback, frozenset(valued))
+        result = attempt.run()
+        if not attempt.wanted:
+            return result
+        valued |= attempt.wanted
 
 
 def shape_of(value: ir.Value) -> Shape | None:
@@ -109,26 +121,23 @@ def _element_name(dtype: ir.DataType) -> str:
     return "string" if dtype == ir.DataType.STRING else str(dtype.numpy().name)
 
 
-class _SegmentBuilder(Builder):
-    """Refuses to guess whether one of the `unsure` sizes, which a fallback stage tells, is 1."""
-
-    def __init__(self, unsure: Set[str]) -> None:
-        super().__init__()
-        self._unsure = unsure
-
-    def broadcast(self, *shapes: Shape) -> Shape:
-        for position in range(1, 1 + max((len(shape) for shape in shapes), default=0)):
-            sizes = {shape[-position] for shape in shapes if len(shape) >= position} - {1}
-            if len(sizes) > 1 and any(self._unsure & set(symbols(n)) for n in sizes):
-                names = " and ".join(sorted(map(str, sizes)))
-                reason = f"whether {names} broadcast is only known at run time"
-                raise UnsupportedError(self.node, "broadcast", reason)
-        return super().broadcast(*shapes)
+# Elements of these types can be sizes, or conditions that sizes depend on.
+_SIZE_DTYPES = frozenset((*INTEGERS, "bool")) - {"uint64"}
+# Shapes are computed by fewer operators than this.
+_MOST_VALUES = 200
+# Operators whose results are sizes, and those that make sizes of sizes.
+_OF_SHAPES = frozenset(("Shape", "Size"))
+_ARITHMETIC = frozenset(
+    (*FUNCTIONS, *"Identity Concat Squeeze Unsqueeze Reshape Flatten Slice Split Gather".split())
+)
 
 
 class _Partitioner:
-    def __init__(self, model: ir.Model, fallback: bool) -> None:
+    def __init__(self, model: ir.Model, fallback: bool, valued: Set[ir.Value]) -> None:
         self._model = model
+        # Values whose elements are sizes, and those that would have to be in addition.
+        self._valued = valued
+        self.wanted: set[ir.Value] = set()
         self._graph = model.graph
         self._fallback = fallback
         self._opsets = {domain or "": v for domain, v in model.opset_imports.items()}
@@ -142,12 +151,12 @@ class _Partitioner:
         # Those of them whose elements are numbers or sizes, and what tells the size of a dimension.
         self._known: dict[ir.Value, Tensor] = {}
         self._origins: dict[str, ir.Value] = {}
-        # The sizes that fallback stages tell.
+        # The sizes that fallback stages tell or that depend on values.
         self._unsure: set[str] = set()
         self._open()
 
     def _open(self) -> None:
-        self._builder = _SegmentBuilder(self._unsure)
+        self._builder = Builder(self._unsure)
         self._lowerer = Lowerer(self._builder, self._opsets)
         self._scope = Scope()
         self._made: list[ir.Value] = []
@@ -159,7 +168,9 @@ class _Partitioner:
             try:
                 self._lower(node)
             except UnsupportedError as refusal:
-                if not self._fallback:
+                new = self._sources(refusal)
+                self.wanted |= new
+                if not self._fallback and not new:
                     raise
                 self._close(final=False)
                 self._fall_back(node, refusal)
@@ -178,8 +189,11 @@ class _Partitioner:
             self._origins.setdefault(str(size), value)
 
     def _lower(self, node: ir.Node) -> None:
+        inputs = list(_inputs(node))
+        if any(value in self._valued and self._is_computed_here(value) for value in inputs):
+            self._close(final=False)
         mark = self._builder.checkpoint()
-        for value in _inputs(node):
+        for value in inputs:
             self._declare(value)
         try:
             self._lowerer.node(self._scope, node)
@@ -187,6 +201,56 @@ class _Partitioner:
             self._builder.rollback(mark)
             raise
         self._made += [value for value in node.outputs if self._scope.get(value) is not None]
+
+    def _is_computed_here(self, value: ir.Value) -> bool:
+        """Whether the current segment makes the value, and only running it tells its elements."""
+        lowered = self._scope.get(value)
+        return value in self._made and lowered is not None and lowered.known is None
+
+    def _sources(self, refusal: UnsupportedError) -> set[ir.Value]:
+        """The values that would have to be sizes for the node not to be refused."""
+        if not isinstance(refusal, UnknownOperandError) or refusal.needs_numbers:
+            return set()
+        new: set[ir.Value] = set()
+        for operand in refusal.operands:
+            found = self._sources_of(operand, {})
+            if found is not None and found <= self._valued and self._can_be_sizes(operand):
+                # What is computed from them is no size: the operand itself has to be one.
+                found = {operand}
+            if found is None or found <= self._valued:
+                return set()
+            new |= found - self._valued
+        return new
+
+    def _sources_of(
+        self, value: ir.Value, found: dict[ir.Value, set[ir.Value] | None]
+    ) -> set[ir.Value] | None:
+        """The small integer values from which this is computed as shapes are, or None."""
+        if value not in found:
+            found[value] = {value} if self._can_be_sizes(value) else None
+            node, lowered = value.producer(), self._scope.get(value) or self._known.get(value)
+            is_known = constant_array(value) is not None or (lowered and lowered.known is not None)
+            if is_known or (node is not None and node.op_type in _OF_SHAPES):
+                found[value] = set()
+            elif node is not None and node.op_type in _ARITHMETIC and len(found) < _MOST_VALUES:
+                parts = [self._sources_of(v, found) for v in node.inputs if v is not None]
+                inner = [part for part in parts if part is not None]
+                if len(inner) == len(parts):
+                    found[value] = set[ir.Value]().union(*inner)
+        return found[value]
+
+    def _can_be_sizes(self, value: ir.Value) -> bool:
+        """Whether the runtime can read the elements before it plans a call of the next segment."""
+        lowered = self._scope.get(value)
+        if lowered is not None:
+            dtype, shape = lowered.dtype, lowered.shape
+        elif value in self._available:
+            dtype, shape = self._available[value]
+        else:
+            return False
+        count = product(shape)
+        is_small = isinstance(count, int) and count <= LIMIT
+        return is_small and dtype in _SIZE_DTYPES and value.graph is self._graph
 
     def _declare(self, value: ir.Value) -> None:
         """Let the current segment use an outside value: what is known of it, or an input."""
@@ -198,7 +262,12 @@ class _Partitioner:
             self._scope[value] = self._known[value]
         elif value in self._available:
             dtype, shape = self._available[value]
-            self._scope[value] = self._builder.input(value.name or "", dtype, shape)
+            is_valued = value in self._valued
+            tensor = self._builder.input(value.name or "", dtype, shape, is_valued)
+            self._scope[value] = tensor
+            for name in _symbols(tensor):
+                self._origins[name] = value
+                self._unsure.add(name)
 
     def _close(self, final: bool) -> None:
         """End the current segment with what later parts, or the user, need of it."""

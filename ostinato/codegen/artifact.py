@@ -71,11 +71,14 @@ class Artifact:
             aligned to 64 bytes. Returns 0, or i + 1 when `report["checks"][i]` failed.
         `i64 layout(i64* symbols, i64* out)`
             writes the arena's size in bytes, then the dimensions of every output in order.
-            Returns as `entry` does, when a dimension would be negative for instance.
+            Completes the table by the defined symbols first. Returns as `entry` does, when a
+            dimension would be negative for instance; or -1 - i when symbol i, for the number of
+            symbols anything else, does not fit into 64 bits.
 
     inputs, outputs: the arguments of `entry`, in order.
     symbols: names of the run-time dimensions, in the order of the `symbols` table; each is a whole
-        dimension of at least one input.
+        dimension of at least one input, named in `values`, `dims.MEMORY` or defined by `layout`.
+    values: (position of an input, symbols that are the values of its elements in order).
     constants: one blob; the code has offsets into it (multiples of 64) baked in.
     report: JSON-able facts about the function, besides "checks" what `InferenceSession.report`
         documents.
@@ -87,3 +90,4 @@ class Artifact:
     symbols: tuple[str, ...]
     constants: bytes | np.ndarray[Any, Any]
     report: Mapping[str, Any] = field(default_factory=dict)
+    values: tuple[tuple[int, tuple[str, ...]], ...] = ()

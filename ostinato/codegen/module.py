@@ -10,7 +10,7 @@ import numpy as np
 from ostinato.codegen.alike import form
 from ostinato.codegen.expressions import NOWHERE
 from ostinato.codegen.kernels import KernelEmitter, Signature, signature
-from ostinato.codegen.sizes import Sizes
+from ostinato.codegen.sizes import CheckedSizes, Sizes
 from ostinato.codegen.target import Target
 from ostinato.codegen.writer import Value, Writer, integer
 from ostinato.program.dims import Size
@@ -198,18 +198,33 @@ class _Entry:
 
 
 def _layout(program: Program, arena: Arena, declarations: set[str]) -> str:
-    """`layout`: checks sizes, then writes the arena's bytes and the outputs' dimensions."""
-    sizes = Sizes(program.symbols, declarations)
+    """`layout`: defines symbols, checks sizes, writes the arena's bytes and the outputs' dims.
+
+    Sizes of buffers and outputs bound all offsets, so none of these overflows if those do not.
+    """
+    sizes = CheckedSizes(program.symbols, declarations)
     w = Writer(declarations)
+
+    def leave_if(condition: Value | None, code: int) -> None:
+        if condition is not None:
+            with w.when(condition):
+                w.line(f"ret i64 {code}")
+                w.block(w.name("never")[1:])
+
+    for name, size in program.definitions:
+        position = program.symbols.index(name)
+        place = w.pointer(Value("%symbols", "ptr"), integer(position), "i64")
+        w.line(f"store i64 {sizes.define(name, size).text}, ptr {place.text}")
+        leave_if(sizes.overflow, -1 - position)
     for number, check in enumerate(program.checks):
         bad = w.compare("icmp", "slt", sizes.value(check.size), integer(0), 1)
-        with w.when(bad):
-            w.line(f"ret i64 {number + 1}")
-            w.block(w.name("never")[1:])
+        overflow = sizes.overflow
+        leave_if(bad if overflow is None else w.binary("or", bad, overflow), number + 1)
     values: Sequence[Size] = (arena.size, *(n for o in program.outputs for n in o.shape))
     for position, size in enumerate(values):
         place = w.pointer(Value("%out", "ptr"), integer(position), "i64")
         w.line(f"store i64 {sizes.value(size).text}, ptr {place.text}")
+    leave_if(sizes.overflow, -1 - len(program.symbols))
     return (
         "define i64 @layout(ptr noalias %symbols, ptr noalias %out) nounwind {\n"
         f"start:\n{sizes.text()}\n  br label %entry\nentry:\n{w.text()}\n  ret i64 0\n}}\n"

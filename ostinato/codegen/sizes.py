@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ostinato.codegen.writer import Value, Writer, integer
+from ostinato.codegen.writer import Value, Writer, integer, is_constant
 from ostinato.program.dims import Apply, Dim, Size, Symbol
 
 
@@ -29,11 +29,17 @@ class Sizes:
             for monomial, coefficient in size.terms:
                 term = integer(coefficient)
                 for atom in monomial:
-                    term = self.writer.mul(term, self._atom(atom))
-                total = self.writer.add(total, term)
+                    term = self._mul(term, self._atom(atom))
+                total = self._add(total, term)
             self._known[size] = total
         found = self._known[size]
         return Value(found.text.replace("%v", "%size"), found.type)
+
+    def _mul(self, left: Value, right: Value) -> Value:
+        return self.writer.mul(left, right)
+
+    def _add(self, left: Value, right: Value) -> Value:
+        return self.writer.add(left, right)
 
     def _atom(self, atom: Symbol | Apply) -> Value:
         if atom not in self._known:
@@ -60,10 +66,50 @@ class Sizes:
 
     def _floordiv(self, left: Value, right: Value) -> Value:
         w, zero = self.writer, integer(0)
-        divisor = w.select(w.compare("icmp", "eq", right, zero, 1), integer(1), right)
+        divisor = right
+        if not is_constant(right):
+            # 0 counts as 1; the smallest integer divided by -1 would end the process.
+            small = w.compare("icmp", "ult", w.add(right, integer(1)), integer(2), 1)
+            minus = w.compare("icmp", "eq", right, integer(-1), 1)
+            divisor = w.select(small, integer(1), right)
+            left = w.select(minus, w.binary("sub", zero, left), left)
         quotient = w.binary("sdiv", left, divisor)
         rest = w.binary("srem", left, divisor)
         inexact = w.compare("icmp", "ne", rest, zero, 1)
         crossed = w.compare("icmp", "slt", w.binary("xor", rest, divisor), zero, 1)
         down = w.binary("and", inexact, crossed)
         return w.select(down, w.binary("sub", quotient, integer(1)), quotient)
+
+
+class CheckedSizes(Sizes):
+    """Also keeps whether a sum or product written so far left the range of 64 bits."""
+
+    def __init__(self, symbols: Sequence[str], declarations: set[str]) -> None:
+        super().__init__(symbols, declarations)
+        self._overflow: Value | None = None
+
+    @property
+    def overflow(self) -> Value | None:
+        """An i1, or None if nothing can have."""
+        flag = self._overflow
+        return flag and Value(flag.text.replace("%v", "%size"), flag.type)
+
+    def define(self, name: str, size: Size) -> Value:
+        """From now on the symbol is this size, which is returned."""
+        self._known[Symbol(name)] = self._known[Symbol(name, signed=True)] = self._raw(size)
+        return self.value(size)
+
+    def _mul(self, left: Value, right: Value) -> Value:
+        is_trivial = "1" in (left.text, right.text) or (is_constant(left) and is_constant(right))
+        return super()._mul(left, right) if is_trivial else self._watched("smul", left, right)
+
+    def _add(self, left: Value, right: Value) -> Value:
+        is_trivial = "0" in (left.text, right.text) or (is_constant(left) and is_constant(right))
+        return super()._add(left, right) if is_trivial else self._watched("sadd", left, right)
+
+    def _watched(self, operation: str, left: Value, right: Value) -> Value:
+        w = self.writer
+        both = w.call("{i64, i1}", f"llvm.{operation}.with.overflow.i64", left, right)
+        flag = w.emit("i1", f"extractvalue {{i64, i1}} {both.text}, 1")
+        self._overflow = flag if self._overflow is None else w.binary("or", self._overflow, flag)
+        return w.emit("i64", f"extractvalue {{i64, i1}} {both.text}, 0")

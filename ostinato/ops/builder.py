@@ -19,10 +19,25 @@ from ostinato.ops.tensor import (
     expand,
     reshape_view,
     slice_axis,
+    static_shape,
 )
-from ostinato.program.dims import Dim, Size, product
+from ostinato.program.dims import (
+    MEMORY,
+    Dim,
+    Size,
+    choose,
+    is_different,
+    is_equal,
+    is_nonnegative,
+    is_signed,
+    maximum,
+    product,
+    symbol,
+    symbols,
+)
 from ostinato.program.expr import (
     FLOATS,
+    ITEM_BYTES,
     Access,
     Axis,
     Const,
@@ -49,6 +64,8 @@ from ostinato.program.nodes import (
     identity,
 )
 
+# Messages spell out expressions of fewer characters than this.
+_LONG = 60
 # A row reduction keeps this many partial results, so that lanes can run along the reduced axis.
 ROW_CHAINS = 32
 
@@ -66,17 +83,22 @@ class Builder:
     """Collects the statements of one program.
 
     `node` is the name of the model's node being lowered; kernels remember it.
+    unsure: symbols that may turn out to be 1 and then broadcast; those defined here join it.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, unsure: set[str] | None = None) -> None:
         self.buffers: dict[str, Buffer] = {}
         self.constants: dict[str, np.ndarray] = {}
         self.inputs: list[Interface] = []
         self.outputs: list[Interface] = []
         self.checks: list[Check] = []
+        self.definitions: list[tuple[str, Size]] = []
+        self.unsure = set[str]() if unsure is None else unsure
         self.node = ""
         self._body: list[Stmt] = []
         self._numbers = count()
+        # The numbers of elements that are checked to fit into memory.
+        self._limited: set[Size] = set()
         # Arrays with memory, by identity: they are kept so that no other takes their identity.
         self._placed: dict[tuple[int, str], tuple[np.ndarray, str]] = {}
         # The model's constants and their names, by the array that owns the data: a view of them
@@ -93,13 +115,21 @@ class Builder:
 
     def empty(self, dtype: str, shape: Shape) -> Tensor:
         """A dense tensor in the arena, not yet written."""
+        self._require_memory(dtype, shape)
         return dense(dtype, shape, self.buffer(dtype, product(shape)))
 
-    def input(self, name: str, dtype: str, shape: Shape) -> Tensor:
-        """Declare an input of the program."""
+    def input(self, name: str, dtype: str, shape: Shape, has_values: bool = False) -> Tensor:
+        """Declare an input of the program; `has_values` if sizes depend on its elements."""
         buffer = self.buffer(dtype, product(shape), "input", f"in.{name}")
-        self.inputs.append(Interface(name, buffer, dtype, shape))
-        return dense(dtype, shape, buffer)
+        static = static_shape(shape)
+        if not has_values or static is None:
+            self.inputs.append(Interface(name, buffer, dtype, shape))
+            return dense(dtype, shape, buffer)
+        known = np.empty(static, object)
+        names = tuple(f"{name}{list(index)}" for index in np.ndindex(static))
+        known.reshape(-1)[:] = [symbol(n, signed=True) for n in names]
+        self.inputs.append(Interface(name, buffer, dtype, shape, names))
+        return replace(dense(dtype, shape, buffer), known=known)
 
     def output(self, name: str, value: Value) -> None:
         """Declare an output of the program and copy `value` to it."""
@@ -174,7 +204,11 @@ class Builder:
                 return cast(Extent(only), value.dtype)
             return constant(only, value.dtype)
         tensor = self.strided(value)
-        return Load(self.access(tensor, axes), tensor.dtype)
+        last = axes[len(axes) - len(tensor.shape) :]
+        wanted = tuple(
+            n if axis is None else axis.extent for axis, n in zip(last, tensor.shape, strict=True)
+        )
+        return Load(self.access(self._following(tensor, wanted), axes), tensor.dtype)
 
     def access(self, tensor: Tensor, axes: Sequence[Axis | None]) -> Access:
         """The address of an element; axes are aligned at the right, extents of 1 do not move it."""
@@ -359,7 +393,11 @@ class Builder:
                 raise ShapeError(f"node {self.node!r}: {what}: {left} and {right} differ")
             return
         message = f"node {self.node!r}: {what}: {left} and {right} differ"
-        self.checks += [Check(difference, message), Check(-difference, message)]
+        self._check(difference, message)
+        self._check(-difference, message)
+
+    def _check(self, size: Size, message: str) -> None:
+        self.checks.append(Check(size, message))
 
     def require_nonnegative(self, size: Size, what: str) -> None:
         """The size must not be negative: an error now, or a check when the model runs."""
@@ -367,7 +405,8 @@ class Builder:
             if size < 0:
                 raise ShapeError(f"node {self.node!r}: {what}: {size} is negative")
         else:
-            self.checks.append(Check(size, f"node {self.node!r}: {what}: {size} is negative"))
+            text = str(size) if len(str(size)) < _LONG else "the size"
+            self._check(size, f"node {self.node!r}: {what}: {text} is negative")
 
     def broadcast(self, *shapes: Shape) -> Shape:
         """The shape that NumPy broadcasting gives."""
@@ -378,8 +417,68 @@ class Builder:
                 if result[i] == 1:
                     result[i] = extent
                 elif extent != 1:
-                    self.require_equal(result[i], extent, f"axis {i} of operands to broadcast")
+                    result[i] = self._together(
+                        result[i], extent, f"axis {i} of operands to broadcast"
+                    )
         return tuple(result)
+
+    def _together(self, left: Size, right: Size, what: str) -> Size:
+        """The extent that two, neither of them 1 for sure, broadcast to."""
+        if left == right or not self.is_unsure(left, right):
+            self.require_equal(left, right, what)
+            return left
+        message = f"node {self.node!r}: {what}: {left} and {right} differ"
+        differ = is_different(left, 1) * is_different(right, 1) * is_different(left, right)
+        if differ != 0:
+            self._check(-differ, message)
+        fixed = [n for n in (left, right) if isinstance(n, int)]
+        return fixed[0] if fixed else self.defined(choose(is_equal(left, 1), right, left), what)
+
+    def is_unsure(self, *sizes: Size) -> bool:
+        """Whether one of the sizes may turn out to be 1 where the others are not."""
+        return any(not self.unsure.isdisjoint(symbols(size)) for size in sizes)
+
+    def _following(self, tensor: Tensor, shape: Shape) -> Tensor:
+        """The tensor, made to stand still where an extent of 1 is repeated only in some runs."""
+        strides = list(tensor.strides)
+        for i, (extent, wanted) in enumerate(zip(tensor.shape, shape, strict=True)):
+            if extent != wanted and extent != 1 and self.is_unsure(extent, wanted):
+                moves = self.defined(is_different(extent, 1), "whether elements are repeated")
+                strides[i] = strides[i] * moves
+        return replace(tensor, strides=tuple(strides))
+
+    def defined(self, size: Size, what: str, signed: bool = False) -> Size:
+        """A size as a symbol of its own if it depends on values of inputs.
+
+        It keeps expressions short. Unless `signed`, the size must not be negative, and from there
+        on it is known not to be.
+        """
+        if not isinstance(size, Dim) or not (is_signed(size) or self.is_unsure(size)):
+            if not signed:
+                self.require_nonnegative(size, what)
+            return size
+        if str(size) in self.unsure and (signed or not is_signed(size)):
+            return size
+        if not signed and not is_nonnegative(size):
+            self.require_nonnegative(size, what)
+            size = maximum(size, 0)
+        for name, same in self.definitions:
+            if same == size:
+                return symbol(name, signed)
+        name = f"{self.node}.{len(self.unsure)}"
+        self.unsure.add(name)
+        self.definitions.append((name, size))
+        return symbol(name, signed)
+
+    def _require_memory(self, dtype: str, shape: Shape) -> None:
+        """Sizes that depend on values may be anything: a result must fit into this machine."""
+        size = product(shape)
+        if isinstance(size, int) or size in self._limited or not self.is_unsure(size):
+            return
+        self._limited.add(size)
+        text = ", ".join(map(str, shape))
+        message = f"node {self.node!r}: not enough memory for a value of shape [{text}]"
+        self._check(symbol(MEMORY) - size * ITEM_BYTES[dtype], message)
 
     def expanded(self, value: Value, shape: Shape, one_way: bool = False) -> Tensor:
         """The value and `shape` broadcast together, as a view; `one_way`: to just this shape."""
@@ -389,7 +488,10 @@ class Builder:
                 raise ShapeError(f"node {self.node!r}: {value.shape} does not fit into {shape}")
             for axis, (n, wanted) in enumerate(zip(together, shape, strict=True)):
                 self.require_equal(n, wanted, f"axis {axis} of an operand to broadcast")
-        return expand(self.strided(value), together)
+        if together != value.shape:
+            self._require_memory(value.dtype, together)
+        lead = len(together) - len(value.shape)
+        return expand(self._following(self.strided(value), together[lead:]), together)
 
     def checkpoint(self) -> tuple[int, int]:
         """A mark to `rollback` to when lowering a node fails half-way."""
@@ -403,14 +505,18 @@ class Builder:
     def finish(self) -> Program:
         """The program built so far."""
         names = {s for i in self.inputs for n in i.shape if isinstance(n, Dim) for s in [str(n)]}
+        names.update(name for i in self.inputs for name in i.values)
+        if self._limited:
+            names.add(MEMORY)
         program = Program(
             tuple(self.inputs),
             tuple(self.outputs),
-            tuple(sorted(names)),
+            (*sorted(names), *(name for name, _ in self.definitions)),
             dict(self.buffers),
             dict(self.constants),
             (),
             tuple(self.checks),
+            tuple(self.definitions),
         )
         return program.with_body(tuple(self._body))
 

@@ -41,9 +41,9 @@ def _known(value: Value | None) -> Size | bool | None:
     if value is None or value.known is None:
         return None
     element = value.known.reshape(-1)[0]
-    if isinstance(element, Dim):
-        return element
-    return bool(element) if value.dtype == "bool" else int(element)
+    if value.dtype == "bool":
+        return None if isinstance(element, Dim) else bool(element)
+    return element if isinstance(element, Dim) else int(element)
 
 
 @lowers("If")
@@ -106,8 +106,17 @@ def lower_loop(context: Context) -> list[Value]:
     trips = _only(context, context.optional(0), "M", "int64")
     initial_condition = _only(context, context.optional(1), "cond", "bool")
     initial = [context.input(i) for i in range(2, len(context.inputs))]
+    collects = len(body.outputs) > 1 + len(initial)
+    for position, value in ((0, trips), (1, initial_condition)):
+        if collects and value is not None and value.known is None:
+            raise context.unknown("the number of steps is only known at run time", position)
     count = _known(trips)
     extent: Size = UNBOUNDED if count is None else maximum(count, 0)
+    if collects and count is not None:
+        if initial_condition is not None and initial_condition.known is not None:
+            extent = extent * initial_condition.known.reshape(-1)[0]
+            initial_condition = None
+        extent = context.builder.defined(extent, "number of steps")
     return _Loop(context, body, initial, extent, trips if count is None else None).run(
         initial_condition
     )

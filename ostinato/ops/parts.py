@@ -9,7 +9,7 @@ import numpy as np
 
 from ostinato.ops.gather import gather
 from ostinato.ops.registry import Context, lowers
-from ostinato.ops.sizes import known_ints, known_sizes
+from ostinato.ops.sizes import known_ints, known_sizes, require_numbers
 from ostinato.ops.tensor import Joined, Tensor, Value, advance, expand, slice_axis
 from ostinato.ops.views import axes_of, axis_of, reshape
 from ostinato.program.dims import (
@@ -58,9 +58,10 @@ def lower_split(context: Context) -> list[Value]:
     value = context.builder.strided(context.input(0))
     axis = axis_of(context, context.attributes.int("axis", 0), len(value.shape))
     extent = value.shape[axis]
-    lengths = _piece_lengths(context, extent)
-    for number, length in enumerate(lengths):
-        context.builder.require_nonnegative(length, f"size of piece {number}")
+    lengths = [
+        context.builder.defined(length, f"size of piece {number}")
+        for number, length in enumerate(_piece_lengths(context, extent))
+    ]
     context.builder.require_equal(
         sum(lengths[1:], lengths[0]), extent, "sum of the pieces and the axis"
     )
@@ -111,6 +112,8 @@ def lower_slice(context: Context) -> Value:
         step = max(-FAR, min(step, FAR))
         position = axis_of(context, axis, len(value.shape))
         first, count = slice_bounds(start, end, step, result.shape[position])
+        first = context.builder.defined(first, "first element", signed=not is_nonnegative(first))
+        count = context.builder.defined(count, "number of elements")
         if not isinstance(first, int) or not isinstance(count, int):
             result = context.builder.placed(result)
         result = slice_axis(result, position, first, step, count)
@@ -126,6 +129,7 @@ def _slice_operands(context: Context) -> tuple[list[Size], list[Size], list[int]
     starts = known_sizes(context, 1, "input 'starts'")
     ends = known_sizes(context, 2, "input 'ends'")
     axes, steps = list(range(len(starts))), [1] * len(starts)
+    require_numbers(context, 3, 4, what="which axes or steps are meant")
     if context.optional(3) is not None:
         axes = known_ints(context, 3, "input 'axes'")
     if context.optional(4) is not None:
@@ -201,9 +205,10 @@ def lower_pad(context: Context) -> Value:
     if context.since < 11:
         name = "pads" if context.since >= 2 else "paddings"
         pads: list[Size] = list(context.attributes.ints(name))
-        fill = context.float("value")
+        fill: float | Value = context.float("value")
     else:
-        pads = known_sizes(context, 1, "input 'pads'")
+        asked = known_sizes(context, 1, "input 'pads'")
+        pads = [context.builder.defined(n, "pads", signed=True) for n in asked]
         fill = _fill(context) if mode == "constant" else 0
         context.optional(2)
         if context.optional(3) is not None:
@@ -265,9 +270,13 @@ def _extended(
     ends, margin = mirror
     tensor = builder.strided(value)
     extent = tensor.shape[axis]
+    if not (is_nonnegative(before) and is_nonnegative(after)):
+        removed = maximum(-before, 0), maximum(-after, 0)
+        extent = builder.defined(extent - sum(removed, 0), "elements that negative pads leave")
+        tensor = slice_axis(builder.placed(tensor), axis, removed[0], 1, extent)
+        before = builder.defined(maximum(before, 0), "pad")
+        after = builder.defined(maximum(after, 0), "pad")
     for amount in (before, after):
-        if not is_nonnegative(amount):
-            raise context.refuse("removing elements in this mode has no native form")
         if ends is not _repeated:
             builder.require_nonnegative(
                 extent - margin - amount, f"axis {axis} has {extent} elements, too few for the pad"
@@ -280,29 +289,31 @@ def _extended(
     return Joined(tensor.dtype, shape, axis, parts)
 
 
-def _fill(context: Context) -> float:
+def _fill(context: Context) -> float | Value:
     filler = context.optional(2)
     if filler is None:
         return 0
-    if filler.known is None:
-        raise context.refuse("input 'constant_value' is only known at run time")
-    if filler.known.size != 1:
+    if filler.size != 1:
         raise context.invalid(f"input 'constant_value' has the shape {filler.shape}")
-    fill = filler.known.reshape(-1)[0]
-    if isinstance(fill, Dim):
-        raise context.refuse("input 'constant_value' is only known at run time")
-    number: float = fill
+    if filler.known is None or isinstance(filler.known.reshape(-1)[0], Dim):
+        return filler
+    number: float = filler.known.reshape(-1)[0]
     return number
 
 
 def pad(
-    context: Context, tensor: Tensor, before: Sequence[Size], after: Sequence[Size], fill: float
+    context: Context,
+    tensor: Tensor,
+    before: Sequence[Size],
+    after: Sequence[Size],
+    fill: float | Value,
 ) -> Tensor:
-    """A padded copy; negative amounts remove elements."""
+    """A padded copy; negative amounts remove elements. fill: the element at the added places."""
     builder = context.builder
-    shape = tuple(b + n + a for b, n, a in zip(before, tensor.shape, after, strict=True))
-    for axis, extent in enumerate(shape):
-        builder.require_nonnegative(extent, f"axis {axis} of the padded value")
+    extents = [b + n + a for b, n, a in zip(before, tensor.shape, after, strict=True)]
+    shape = tuple(
+        builder.defined(n, f"axis {axis} of the padded value") for axis, n in enumerate(extents)
+    )
     # Extents of 1 keep their axis here: the padded place is known by its index.
     axes = [builder.axis(extent) for extent in shape]
     offset: Size = 0
@@ -313,8 +324,12 @@ def pad(
     for axis_, extent, b, a in zip(axes, tensor.shape, before, after, strict=True):
         for condition in within(Index(axis_), b, extent, a):
             inside = condition if inside is None else op("and", inside, condition)
-    other = None if inside is None else constant(fill, tensor.dtype)
-    element = Load(builder.access(shifted, axes), tensor.dtype, inside, other)
+    is_number = isinstance(fill, (int, float, np.generic))
+    other = None if inside is None else constant(fill if is_number else 0, tensor.dtype)
+    element: Expr = Load(builder.access(shifted, axes), tensor.dtype, inside, other)
+    if inside is not None and isinstance(fill, (Tensor, Joined)):
+        single = builder.load(builder.reshaped(fill, ()), ())
+        element = op("select", inside, element, single)
     target = builder.empty(tensor.dtype, shape)
     builder.kernel(axes, [Store(builder.access(target, axes), element)])
     return target

@@ -26,6 +26,20 @@ if TYPE_CHECKING:
 NEWEST_OPSET = 28
 
 
+class UnknownOperandError(UnsupportedError):
+    """Sizes, or which axes are meant, depend on operands that are only known at run time.
+
+    operands: the values of the model in question.
+    needs_numbers: whether sizes would not do either.
+    """
+
+    def __init__(
+        self, node: ir.Node, reason: str, operands: Sequence[ir.Value], needs_numbers: bool
+    ) -> None:
+        super().__init__(describe(node), node.op_type, reason)
+        self.operands, self.needs_numbers = tuple(operands), needs_numbers
+
+
 @dataclass
 class Context:
     """What a lowering rule works with: one node, its operands and the program being built.
@@ -53,6 +67,14 @@ class Context:
     def refuse(self, reason: str) -> UnsupportedError:
         """The error to raise when this node is valid but cannot be lowered."""
         return UnsupportedError(describe(self.node), self.node.op_type, reason)
+
+    def unknown(
+        self, reason: str, *positions: int, needs_numbers: bool = False
+    ) -> UnknownOperandError:
+        """The error to raise when these operands must be known as sizes, or even as numbers."""
+        values = [self.node.inputs[position] for position in positions]
+        operands = [value for value in values if value is not None]
+        return UnknownOperandError(self.node, reason, operands, needs_numbers)
 
     def invalid(self, reason: str) -> ModelError:
         """The error to raise when this node contradicts the operator's documents."""

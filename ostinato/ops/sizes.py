@@ -14,19 +14,22 @@ from ostinato.program.dims import (
     Dim,
     Size,
     ceildiv,
+    choose,
     floordiv,
+    is_equal,
+    is_less,
     is_nonnegative,
     maximum,
     minimum,
 )
-from ostinato.program.expr import DTYPES, INTEGERS, Expr, Extent, Index, cast, constant, op
+from ostinato.program.expr import DTYPES, INTEGERS, Extent, Index, cast, constant, op
 
 # Values of more elements than this are data, not shapes.
 LIMIT = 64
-
-
-class _Unknown(Exception):
-    """The result depends on sizes that are only known at run time."""
+# Numbers that take more terms to express are computed by kernels.
+MOST_TERMS = 16
+# Results of these fit into the type of their operands.
+_SELECTIONS = frozenset(("Max", "Min", "Where"))
 
 
 def _divide(left: Size, right: Size) -> Size:
@@ -36,18 +39,17 @@ def _divide(left: Size, right: Size) -> Size:
             return 0
         quotient = abs(left) // abs(right)
         return quotient if (left < 0) == (right < 0) else -quotient
-    if isinstance(right, int) and right > 0 and is_nonnegative(left):
-        return floordiv(left, right)
-    raise _Unknown
-
-
-def _equal(left: Size, right: Size) -> bool:
-    difference = left - right
-    if isinstance(difference, int):
-        return difference == 0
-    if is_nonnegative(difference - 1) or is_nonnegative(-difference - 1):
-        return False
-    raise _Unknown
+    if isinstance(right, int):
+        if right <= 0:
+            return -_divide(left, -right) if right else 0
+        if is_nonnegative(left):
+            return floordiv(left, right)
+        return floordiv(maximum(left, 0), right) - floordiv(maximum(-left, 0), right)
+    if is_nonnegative(left) and is_nonnegative(right):
+        return floordiv(left, right) * (1 - is_equal(right, 0))
+    size = floordiv(maximum(left, -left), maximum(right, -right))
+    sign = (1 - 2 * is_less(left, 0)) * (1 - 2 * is_less(right, 0))
+    return size * sign * (1 - is_equal(right, 0))
 
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {
@@ -56,10 +58,18 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "Mul": lambda a, b: a * b,
     "Div": _divide,
     "Neg": lambda a: -a,
+    "Abs": lambda a: maximum(a, -a),
     "Max": maximum,
     "Min": minimum,
-    "Equal": _equal,
-    "Where": lambda condition, a, b: a if condition else b,
+    "Equal": is_equal,
+    "Less": is_less,
+    "LessOrEqual": lambda a, b: 1 - is_less(b, a),
+    "Greater": lambda a, b: is_less(b, a),
+    "GreaterOrEqual": lambda a, b: 1 - is_less(a, b),
+    "And": lambda a, b: a * b,
+    "Or": maximum,
+    "Not": lambda a: 1 - a,
+    "Where": choose,
     "Cast": lambda a: a,
     "CastLike": lambda a: a,
 }
@@ -79,40 +89,55 @@ def fold_sizes(context: Context, operands: Sequence[Value], dtype: str) -> Tenso
     function = FUNCTIONS[context.node.op_type]
     shape = context.builder.broadcast(*(value.shape for value in operands))
     result = np.empty(tuple(n for n in shape if isinstance(n, int)), object)
-    try:
-        result[...] = np.frompyfunc(function, len(known), 1)(*(k.astype(object) for k in known))
-    except _Unknown:
+    result[...] = np.frompyfunc(function, len(known), 1)(*(k.astype(object) for k in known))
+    if any(isinstance(n, Dim) and len(n.terms) > MOST_TERMS for n in result.flat):
         return None
-    if dtype not in ("int64", "bool") and any(isinstance(v, Dim) for v in result.flat):
-        return None
-    result.flat[:] = object_array([wrapped(value, dtype) for value in result.flat])
+    fits = context.node.op_type in _SELECTIONS or {value.dtype for value in operands} == {dtype}
+    if not fits or context.node.op_type not in (*_SELECTIONS, "Cast", "CastLike"):
+        result.flat[:] = object_array([wrapped(value, dtype) for value in result.flat])
     return context.builder.sizes(result, dtype)
 
 
 def wrapped(value: Size | bool, dtype: str) -> Size | bool:
-    """A number as an integer type holds it; run-time sizes are taken to fit."""
-    if isinstance(value, Dim) or dtype == "bool":
+    """A number as an integer type holds it; sizes of 64 bits are taken to fit."""
+    if dtype == "bool":
+        return value if isinstance(value, Dim) else bool(value)
+    if isinstance(value, Dim) and dtype == "int64":
         return value
     limits = np.iinfo(dtype)
     low, count = int(limits.min), 1 << limits.bits
-    return (value - low) % count + low
+    return value - floordiv(value - low, count) * count
 
 
 def known_sizes(context: Context, position: int, what: str) -> list[Size]:
-    """The elements of an integer operand that must be known while compiling."""
+    """The elements of an integer operand that sizes depend on.
+
+    Those that are values of inputs may be negative. A size made of them goes through
+    `builder.defined` before anything is laid out by it.
+    """
     value = context.input(position)
     if value.known is None:
-        raise context.refuse(f"{what} is only known at run time")
+        raise context.unknown(f"{what} is only known at run time", position)
     return [n if isinstance(n, Dim) else int(n) for n in value.known.reshape(-1)]
 
 
 def known_ints(context: Context, position: int, what: str) -> list[int]:
     """The elements of an integer operand that must be plain numbers."""
-    sizes = known_sizes(context, position, what)
-    numbers = [size for size in sizes if isinstance(size, int)]
-    if len(numbers) != len(sizes):
-        raise context.refuse(f"{what} is only known at run time")
-    return numbers
+    require_numbers(context, position, what=what)
+    return [n for n in known_sizes(context, position, what) if isinstance(n, int)]
+
+
+def require_numbers(context: Context, *positions: int, what: str) -> None:
+    """Refuse the node unless these operands are plain numbers, or left out."""
+    unknown = []
+    for position in positions:
+        value = context.optional(position)
+        known = None if value is None else value.known
+        if value is not None and (known is None or any(isinstance(n, Dim) for n in known.flat)):
+            unknown.append(position)
+    if unknown:
+        reason = f"{what} is only known at run time"
+        raise context.unknown(reason, *unknown, needs_numbers=True)
 
 
 def object_array(sizes: Sequence[Size]) -> np.ndarray:
@@ -141,7 +166,9 @@ def lower_size(context: Context) -> Value:
 @lowers("ConstantOfShape")
 def lower_constant_of_shape(context: Context) -> Value:
     """A value of a given shape that is the same everywhere; float32 zeros by default."""
-    shape = tuple(known_sizes(context, 0, "input 'input'"))
+    asked = known_sizes(context, 0, "input 'input'")
+    builder = context.builder
+    shape = tuple(builder.defined(n, f"axis {i} of the shape") for i, n in enumerate(asked))
     fill = np.zeros(1, np.float32)
     if "value" in context.node.attributes:
         fill = context.attributes.tensor("value").numpy()
@@ -149,13 +176,11 @@ def lower_constant_of_shape(context: Context) -> Value:
         raise context.invalid(f"attribute 'value' has {fill.size} elements, expected 1")
     if fill.dtype.name not in DTYPES:
         raise context.refuse(f"type {fill.dtype.name} has no native form")
-    for axis, extent in enumerate(shape):
-        context.builder.require_nonnegative(extent, f"axis {axis} of the shape asked for")
     static = static_shape(shape)
     if static is not None and math.prod(static) <= LIMIT:
-        return context.builder.constant(np.full(static, fill.item(), fill.dtype))
+        return builder.constant(np.full(static, fill.item(), fill.dtype))
     value = constant(fill.item(), fill.dtype.name)
-    return context.builder.compute(shape, lambda _: value)
+    return builder.compute(shape, lambda _: value)
 
 
 @lowers("Range")
@@ -169,18 +194,31 @@ def lower_range(context: Context) -> Value:
         known_sizes(context, i, f"input {name!r}")[0]
         for i, name in enumerate(("start", "limit", "delta"))
     )
-    if not isinstance(delta, int):
-        raise context.refuse("input 'delta' is only known at run time")
     # The precision of floating types, which are refused.
     context.attributes.int("stash_type", 1)
-    if delta == 0:
-        raise context.invalid("input 'delta' is 0")
-    span = limit - start if delta > 0 else start - limit
-    count = maximum(ceildiv(span, abs(delta)), 0)
+    count = _steps(context, start, limit, delta)
     if isinstance(count, int) and count <= LIMIT:
-        return context.builder.sizes(object_array([start + i * delta for i in range(count)]), dtype)
+        elements = [wrapped(start + i * delta, dtype) for i in range(count)]
+        return context.builder.sizes(object_array(elements), dtype)
     (axis,) = axes = context.builder.axes((count,))
     assert axis is not None
-    offset: Expr = op("mul", Index(axis), constant(delta, "int64"))
-    element = cast(op("add", Extent(start), offset), dtype)
+    first, step = (
+        constant(n, "int64") if isinstance(n, int) else Extent(n) for n in (start, delta)
+    )
+    element = cast(op("add", first, op("mul", Index(axis), step)), dtype)
     return context.builder.stored((count,), axes, element)
+
+
+def _steps(context: Context, start: Size, limit: Size, delta: Size) -> Size:
+    """The number of steps from `start` to before `limit`, at least 0."""
+    if isinstance(delta, int):
+        if delta == 0:
+            raise context.invalid("input 'delta' is 0")
+        span = limit - start if delta > 0 else start - limit
+        count = ceildiv(span, abs(delta))
+    else:
+        context.builder.require_nonnegative(
+            maximum(delta, -delta) - 1, "delta must not be 0: its absolute value minus 1"
+        )
+        count = -floordiv(start - limit, delta)
+    return context.builder.defined(maximum(count, 0), "number of elements")

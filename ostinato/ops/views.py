@@ -7,7 +7,15 @@ from collections.abc import Sequence
 from ostinato.ops.registry import Context, lowers
 from ostinato.ops.sizes import known_ints, known_sizes
 from ostinato.ops.tensor import Shape, Value, drop_ones, insert_ones, transpose
-from ostinato.program.dims import Size, exact_quotient, floordiv, product
+from ostinato.program.dims import (
+    Size,
+    choose,
+    exact_quotient,
+    floordiv,
+    is_equal,
+    is_signed,
+    product,
+)
 
 
 def axis_of(context: Context, axis: int, rank: int) -> int:
@@ -119,6 +127,8 @@ def lower_reshape(context: Context) -> Value:
         target: list[Size] = list(context.attributes.ints("shape"))
     else:
         target = known_sizes(context, 1, "input 'shape'")
+    if any(map(is_signed, target)):
+        return reshape(context, value, _decided(context, value, target, keeps))
     if any(isinstance(n, int) and n < -1 for n in target) or target.count(-1) > 1:
         raise context.invalid(f"{target} is no shape")
     if keeps:
@@ -131,6 +141,28 @@ def lower_reshape(context: Context) -> Value:
             raise context.invalid(f"shape {target}: -1 cannot be found beside a 0")
         target[target.index(-1)] = floordiv(value.size, rest)
     return reshape(context, value, tuple(target))
+
+
+def _decided(context: Context, value: Value, target: list[Size], keeps: bool) -> Shape:
+    """The shape that a target means whose elements may turn out to be 0 or -1."""
+    builder = context.builder
+    rests = [builder.defined(is_equal(n, -1), "whether an axis is the rest") for n in target]
+    builder.require_nonnegative(1 - sum(rests, 0), "one axis minus those that are -1")
+    sizes: list[Size] = []
+    for axis, (n, is_rest) in enumerate(zip(target, rests, strict=True)):
+        is_kept = is_equal(n, 0) if keeps else 0
+        if axis < len(value.shape):
+            n = choose(is_kept, value.shape[axis], n)
+        else:
+            builder.require_nonnegative(-is_kept, f"axis {axis}, which the input does not have")
+        sizes.append(builder.defined(choose(is_rest, 1, n), f"axis {axis} of the shape"))
+    others = product(sizes)
+    builder.require_nonnegative(others - sum(rests, 0), "-1 beside a 0")
+    rest = floordiv(value.size, others)
+    return tuple(
+        builder.defined(choose(is_rest, rest, n), f"axis {axis} of the shape")
+        for axis, (n, is_rest) in enumerate(zip(sizes, rests, strict=True))
+    )
 
 
 @lowers("Flatten")
@@ -147,10 +179,10 @@ def lower_flatten(context: Context) -> Value:
 
 @lowers("Expand")
 def lower_expand(context: Context) -> Value:
-    """Broadcast to a shape that is known while compiling."""
-    return context.builder.expanded(
-        context.input(0), tuple(known_sizes(context, 1, "input 'shape'"))
-    )
+    """Broadcast to a shape."""
+    asked = enumerate(known_sizes(context, 1, "input 'shape'"))
+    shape = tuple(context.builder.defined(n, f"axis {i} of the shape") for i, n in asked)
+    return context.builder.expanded(context.input(0), shape)
 
 
 @lowers("Tile")
@@ -162,13 +194,13 @@ def lower_tile(context: Context) -> Value:
     repeats = known_sizes(context, 1, "input 'repeats'")
     if len(repeats) != len(value.shape):
         raise context.invalid(f"{len(repeats)} repeats for rank {len(value.shape)}")
-    for axis, count in enumerate(repeats):
-        context.builder.require_nonnegative(count, f"repeats of axis {axis}")
+    builder = context.builder
+    repeats = [builder.defined(n, f"repeats of axis {i}") for i, n in enumerate(repeats)]
     apart = insert_ones(value, tuple(range(0, 2 * len(repeats), 2)))
     pairs = zip(repeats, value.shape, strict=True)
     wide = tuple(size for pair in pairs for size in pair)
     shape = tuple(count * n for count, n in zip(repeats, value.shape, strict=True))
-    return context.builder.reshaped(context.builder.expanded(apart, wide), shape)
+    return builder.reshaped(builder.expanded(apart, wide), shape)
 
 
 @lowers("DepthToSpace", "SpaceToDepth")

@@ -1,6 +1,6 @@
 """The loop program: what a model computes, as loops over memory.
 
-    Program = inputs, outputs, symbols, buffers, constants, checks, body: [Stmt]
+    Program = inputs, outputs, symbols, definitions, buffers, constants, checks, body: [Stmt]
     Buffer  = name, dtype, size (elements), kind: input | output | constant | arena
     Stmt    = Kernel | Loop | Branch | Require
     Kernel  = axes (parallel, or ordered), reductions: [Reduce], stores: [Store], guard, tile
@@ -13,7 +13,8 @@
     Expr    = Load(Access, mask, computed index) | Const | Index(axis) | Extent(size)
             | Op(name, Exprs) | Cast | Reduced(i)
 
-Sizes, offsets and strides are `dims.Size`: integers or polynomials of run-time symbols. Buffers are
-flat; a view (slice, transpose, split, reshape) is nothing but another offset and other strides in
-an `Access`.
+Sizes, offsets and strides are `dims.Size`: integers or polynomials of run-time symbols, which are
+dims of inputs, values of elements of small integer inputs, or definitions in terms of these.
+Buffers are flat; a view (slice, transpose, split, reshape) is nothing but another offset and other
+strides in an `Access`.
 """

@@ -1,4 +1,4 @@
-"""Sizes known only when a model runs: polynomials with integer coefficients over named dimensions.
+"""Sizes known only when a model runs: polynomials with integer coefficients over named numbers.
 
 A `Size` is an `int` or a `Dim`. Arithmetic on a `Dim` gives a plain `int` whenever the result is
 constant, so code that handles sizes never asks which of the two it has. Division and bounds that
@@ -14,12 +14,16 @@ from typing import TypeAlias
 
 Size: TypeAlias = "int | Dim"
 
+# The symbol that the runtime sets to the machine's memory in bytes, for checks.
+MEMORY = "bytes of memory"
+
 
 @dataclass(frozen=True)
 class Symbol:
-    """A named dimension of the model, at least 0."""
+    """A named number: a dimension of the model, at least 0, or a `signed` one of any value."""
 
     name: str
+    signed: bool = False
 
     def __str__(self) -> str:
         return self.name
@@ -114,9 +118,9 @@ def _collect(terms: list[tuple[Monomial, int]]) -> Size:
     return Dim(tuple(kept))
 
 
-def symbol(name: str) -> Dim:
-    """The run-time dimension called `name`."""
-    return Dim((((Symbol(name),), 1),))
+def symbol(name: str, signed: bool = False) -> Dim:
+    """The run-time dimension called `name`; `signed` if it may be negative."""
+    return Dim((((Symbol(name, signed),), 1),))
 
 
 def _apply(function: str, *args: Size) -> Dim:
@@ -169,7 +173,11 @@ def _divide_by_monomial(
 
 
 def floordiv(numerator: Size, denominator: Size) -> Size:
-    """`numerator // denominator`, rounded down; the denominator must not be 0."""
+    """`numerator // denominator`, rounded down.
+
+    A number must not be 0 as denominator; a run-time size that turns out to be 0 counts as 1, for
+    whoever divides by it checks it.
+    """
     if isinstance(numerator, int) and isinstance(denominator, int):
         return numerator // denominator
     exact = exact_quotient(numerator, denominator)
@@ -195,15 +203,52 @@ def minimum(left: Size, right: Size) -> Size:
     return left if is_nonnegative(right - left) else _apply("min", left, right)
 
 
+def is_equal(left: Size, right: Size) -> Size:
+    """1 where two sizes are equal, else 0."""
+    difference = left - right
+    if isinstance(difference, int):
+        return int(difference == 0)
+    if is_nonnegative(difference - 1) or is_nonnegative(-difference - 1):
+        return 0
+    return maximum(1 - maximum(difference, -difference), 0)
+
+
+def is_different(left: Size, right: Size) -> Size:
+    """0 where two sizes are equal, else 1."""
+    same = is_equal(left, right)
+    if isinstance(same, int):
+        return 1 - same
+    difference = left - right
+    return minimum(maximum(maximum(difference, -difference), 0), 1)
+
+
+def is_less(left: Size, right: Size) -> Size:
+    """1 where the left size is smaller, else 0."""
+    return minimum(maximum(right - left, 0), 1)
+
+
+def choose(condition: Size, yes: Size, no: Size) -> Size:
+    """`yes` where the condition is 1, `no` where it is 0."""
+    return no + condition * (yes - no)
+
+
 def is_nonnegative(size: Size) -> bool:
     """Whether `size` is at least 0 for every value of its symbols, as far as is easily seen."""
-    return all(
-        c >= 0 and all(isinstance(a, Symbol) or _atom_nonnegative(a) for a in m)
-        for m, c in _terms(size)
+    return all(c >= 0 and all(map(_atom_nonnegative, m)) for m, c in _terms(size))
+
+
+def is_signed(size: Size) -> bool:
+    """Whether `size` is made of symbols that may be negative."""
+    return any(
+        atom.signed if isinstance(atom, Symbol) else any(map(is_signed, atom.args))
+        for monomial, _ in _terms(size)
+        for atom in monomial
     )
 
 
-def _atom_nonnegative(atom: Apply) -> bool:
+def _atom_nonnegative(atom: Atom) -> bool:
+    if isinstance(atom, Symbol):
+        return not atom.signed
     if atom.function == "max":
         return any(map(is_nonnegative, atom.args))
     return all(map(is_nonnegative, atom.args))
@@ -221,7 +266,7 @@ def symbols(size: Size) -> Iterator[str]:
 
 
 FUNCTIONS: dict[str, Callable[[int, int], int]] = {
-    "floordiv": lambda a, b: a // b,
+    "floordiv": lambda a, b: a // (b or 1),
     "min": min,
     "max": max,
 }
@@ -248,7 +293,7 @@ def substitute(size: Size, values: Mapping[str, Size]) -> Size:
         term: Size = coefficient
         for atom in monomial:
             if isinstance(atom, Symbol):
-                term = term * values.get(atom.name, symbol(atom.name))
+                term = term * values.get(atom.name, Dim((((atom,), 1),)))
             else:
                 left, right = (substitute(arg, values) for arg in atom.args)
                 function = {"floordiv": floordiv, "min": minimum, "max": maximum}[atom.function]

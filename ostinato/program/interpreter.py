@@ -55,7 +55,7 @@ def run(program: Program, inputs: Mapping[str, Array]) -> dict[str, Array]:
 
 
 def _bind(program: Program, inputs: Mapping[str, Array]) -> dict[str, int]:
-    """The values of the run-time dimensions, taken from the shapes of the inputs."""
+    """The values of the run-time dimensions, taken from the inputs."""
     declared = [interface.name for interface in program.inputs]
     if set(declared) != set(inputs):
         raise InputError(f"inputs are {declared}, not {list(inputs)}")
@@ -77,6 +77,12 @@ def _bind(program: Program, inputs: Mapping[str, Array]) -> dict[str, int]:
                 f"input {interface.name!r} must have shape {list(shape)}, "
                 f"not {list(inputs[interface.name].shape)}"
             )
+    for interface in program.inputs:
+        elements = inputs[interface.name].reshape(-1).tolist()[: len(interface.values)]
+        symbols.update(zip(interface.values, map(int, elements), strict=True))
+    symbols[dims.MEMORY] = 1 << 62
+    for name, size in program.definitions:
+        symbols[name] = dims.evaluate(size, symbols)
     return symbols
 
 

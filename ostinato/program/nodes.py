@@ -240,12 +240,17 @@ Stmt: TypeAlias = Kernel | Loop | Branch | Require
 
 @dataclass(frozen=True)
 class Interface:
-    """An input or output of the program: its buffer and shape."""
+    """An input or output of the program: its buffer and shape.
+
+    values: of an integer input, names for the values of its elements in order, where sizes depend
+        on them; empty for all others.
+    """
 
     name: str
     buffer: str
     dtype: str
     shape: tuple[Size, ...]
+    values: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -258,7 +263,13 @@ class Check:
 
 @dataclass(frozen=True)
 class Program:
-    """A whole computation. `symbols` are the run-time dimensions, each a dim of some input."""
+    """A whole computation.
+
+    symbols: the run-time dimensions: each is a dim of some input, the value of an input's element,
+        or defined.
+    definitions: symbols with the sizes that they stand for, in an order in which each depends on
+        earlier ones; they keep long expressions short.
+    """
 
     inputs: tuple[Interface, ...]
     outputs: tuple[Interface, ...]
@@ -267,6 +278,7 @@ class Program:
     constants: Mapping[str, np.ndarray]
     body: tuple[Stmt, ...]
     checks: tuple[Check, ...] = field(default=())
+    definitions: tuple[tuple[str, Size], ...] = field(default=())
 
     def kernels(self) -> Iterator[Kernel]:
         """Every kernel, in program order, loops and branches entered."""

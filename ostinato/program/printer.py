@@ -52,7 +52,11 @@ ATOM = 5
 
 def text(program: Program) -> str:
     """The whole program."""
-    lines = [f"symbol {name}" for name in program.symbols]
+    defined = dict(program.definitions)
+    lines = [
+        f"symbol {name} = {defined[name]}" if name in defined else f"symbol {name}"
+        for name in program.symbols
+    ]
     interfaces = {i.buffer: i for i in (*program.inputs, *program.outputs)}
     for name, buffer in program.buffers.items():
         label = _interface_label(interfaces[name]) if name in interfaces else f"[{buffer.size}]"

@@ -116,10 +116,15 @@ class _Verifier:
 
     def interfaces(self) -> Iterator[str]:
         program = self.program
-        plain = {str(size) for i in program.inputs for size in i.shape}
+        given = {str(size) for i in program.inputs for size in i.shape}
+        given.update((dims.MEMORY, *(name for i in program.inputs for name in i.values)))
+        for name, size in program.definitions:
+            for part in sorted(set(dims.symbols(size)) - given):
+                yield f"definition of {name!r} uses {part!r}, which is not known before it"
+            given.add(name)
         for symbol in program.symbols:
-            if symbol not in plain:
-                yield f"symbol {symbol!r} is not a plain dimension of any input"
+            if symbol not in given:
+                yield f"symbol {symbol!r} is no plain dimension of an input and not defined"
         for interface in program.inputs:
             yield from self._interface("input", interface, ("input",))
         for interface in program.outputs:
@@ -137,6 +142,8 @@ class _Verifier:
             yield f"{where}: buffer {buffer.name!r} is of kind {buffer.kind!r}"
         if buffer.dtype != interface.dtype:
             yield f"{where}: {interface.dtype}, but its buffer holds {buffer.dtype}"
+        if interface.values and len(interface.values) != dims.product(interface.shape):
+            yield f"{where}: {len(interface.values)} values in {buffer.size} elements"
         if dims.product(interface.shape) != buffer.size:
             yield f"{where}: shape {list(map(str, interface.shape))} in {buffer.size} elements"
 

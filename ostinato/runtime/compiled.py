@@ -86,6 +86,7 @@ def _pack_native(stage: NativeStage, blob: Any) -> dict[str, Any]:
         "inputs": _pack_arguments(artifact.inputs),
         "outputs": _pack_arguments(artifact.outputs),
         "symbols": list(artifact.symbols),
+        "values": [[position, list(names)] for position, names in artifact.values],
         "report": dict(artifact.report),
     }
 
@@ -98,6 +99,7 @@ def _unpack_native(record: Mapping[str, Any], blobs: Sequence[Array]) -> NativeS
         symbols=tuple(record["symbols"]),
         constants=blobs[record["constants"]],
         report=record["report"],
+        values=tuple((position, tuple(names)) for position, names in record["values"]),
     )
     return NativeStage(artifact)
 

@@ -15,6 +15,7 @@ Array = np.ndarray[Any, Any]
 ALIGNMENT = 64
 # Below this, asking the system how much is left costs more than it can save.
 _CHECKED_FROM = 1 << 26
+_UNKNOWN = 1 << 62
 
 
 def aligned_empty(size: int) -> Array:
@@ -51,10 +52,16 @@ def available_memory() -> int | None:
         limit = _first_number("/sys/fs/cgroup/memory.max")
         used = _first_number("/sys/fs/cgroup/memory.current")
         return free if limit is None or used is None else min(free, limit - used)
+    total = total_memory()
+    return total if total < _UNKNOWN else None
+
+
+def total_memory() -> int:
+    """Bytes of memory that the machine has; more than any address where unknown."""
     try:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, OSError, ValueError):
-        return None
+        return _UNKNOWN
 
 
 def require_memory(size: int) -> None:

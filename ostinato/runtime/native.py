@@ -15,7 +15,8 @@ import numpy as np
 
 from ostinato.codegen import objects
 from ostinato.codegen.artifact import Argument, Artifact
-from ostinato.errors import OstinatoError, RunError, ShapeError
+from ostinato.errors import InputError, OstinatoError, RunError, ShapeError
+from ostinato.program.dims import MEMORY
 from ostinato.runtime.arguments import (
     bind_shapes,
     check_output_shape,
@@ -24,11 +25,12 @@ from ostinato.runtime.arguments import (
     in_place,
     numpy_dtype,
 )
-from ostinato.runtime.memory import aligned, aligned_empty, require_memory
+from ostinato.runtime.memory import aligned, aligned_empty, require_memory, total_memory
 from ostinato.runtime.trampoline import Callee, trampoline
 
 Array = np.ndarray[Any, Any]
 Shape = tuple[int, ...]
+Values = tuple[tuple[int, ...], ...]
 
 MAX_PLANS = 64
 _LAYOUT = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p)
@@ -36,7 +38,7 @@ _LAYOUT = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p)
 
 @dataclass(frozen=True)
 class Plan:
-    """All that depends on the input shapes of a call.
+    """All that depends on the input shapes of a call, and on the values sizes depend on.
 
     shapes, dtypes: of every output. symbols: the function's table of run-time dimensions.
     call: the caller for exactly these shapes, over the arena of the function.
@@ -77,7 +79,9 @@ class NativeFunction:
         self._flush_denormals = flush_denormals
         self._trampoline = trampoline(cache_dir)
         self._lock = threading.Lock()
-        self._plans: OrderedDict[tuple[Shape, ...], Plan] = OrderedDict()
+        self._plans: OrderedDict[tuple[tuple[Shape, ...], Values], Plan] = OrderedDict()
+        # Whether sizes depend on elements of inputs.
+        self.has_values = bool(artifact.values)
         self._arena = aligned_empty(0)
         self.last: Plan | None = None
         if not artifact.symbols:
@@ -88,27 +92,38 @@ class NativeFunction:
         """Size of the arena the calls of `run` share."""
         return int(self._arena.nbytes)
 
-    def plan(self, shapes: Sequence[Shape]) -> Plan:
-        """The plan for these input shapes, made or found; becomes `last`.
+    def values(self, inputs: Sequence[Array]) -> Values:
+        """The elements of the inputs on which sizes depend."""
+        return tuple(tuple(inputs[i].reshape(-1).tolist()) for i, _ in self.artifact.values)
+
+    def plan(self, shapes: Sequence[Shape], values: Values = ()) -> Plan:
+        """The plan for these input shapes and `values`, made or found; becomes `last`.
 
         Raises `InputError` for shapes the function does not take, `ShapeError` for sizes that make
         no sense together and `RunError` when they need more memory than there is.
         """
-        key = tuple(shapes)
+        key = tuple(shapes), values
         with self._lock:
             plan = self._plans.get(key)
             if plan is None:
-                plan = self._plans[key] = self._make_plan(key)
+                plan = self._plans[key] = self._make_plan(*key)
                 if len(self._plans) > MAX_PLANS:
                     self._plans.popitem(last=False)
             self._plans.move_to_end(key)
             self.last = plan
         return plan
 
-    def _make_plan(self, shapes: tuple[Shape, ...]) -> Plan:
+    def _make_plan(self, shapes: tuple[Shape, ...], values: Values) -> Plan:
         sizes = bind_shapes(self.artifact.inputs, shapes)
-        symbols = np.array([sizes[name] for name in self.artifact.symbols] or [0], np.int64)
-        arena_bytes, output_shapes = self._lay_out(symbols)
+        for (_, names), elements in zip(self.artifact.values, values, strict=True):
+            sizes.update(zip(names, map(int, elements), strict=True))
+        sizes[MEMORY] = total_memory()
+        # `layout` completes the table by symbols that are defined in terms of the others.
+        symbols = np.array([sizes.get(name, 0) for name in self.artifact.symbols] or [0], np.int64)
+        try:
+            arena_bytes, output_shapes = self._lay_out(symbols)
+        except ShapeError as error:
+            raise ShapeError(f"{error}{self._described(values)}") from None
         if arena_bytes > self._arena.nbytes:
             # Plans hold the arena they were made for: dropping them frees the smaller one.
             # Doubling keeps that rare when every call is a little longer than the last.
@@ -125,6 +140,9 @@ class NativeFunction:
         ranks = [len(argument.shape) for argument in self.artifact.outputs]
         table = np.zeros(1 + sum(ranks), np.int64)
         code = self._layout(symbols.ctypes.data, table.ctypes.data)
+        if code < 0:
+            what = (*self.artifact.symbols, "outputs and intermediate values")[-1 - code]
+            raise ShapeError(f"{what}: the size needs more than 64 bits")
         if code:
             raise ShapeError(self._message(code))
         arena_bytes, *dims = table.tolist()
@@ -141,6 +159,12 @@ class NativeFunction:
         ]
         require_memory(arena_bytes + sum(sizes))
         return arena_bytes, shapes
+
+    def _described(self, values: Values) -> str:
+        inputs = self.artifact.inputs
+        pairs = zip(self.artifact.values, values, strict=True)
+        texts = [f"{inputs[i].name} = {list(elements)}" for (i, _), elements in pairs]
+        return f" (with {', '.join(texts)})" if texts else ""
 
     def _callee(self, symbols: Array, arena: Array) -> Callee:
         entry = self._code.address("entry")
@@ -161,7 +185,7 @@ class NativeFunction:
         shape is checked here (`InputError`).
         """
         inputs = [_checked(argument, values[argument.name]) for argument in self.artifact.inputs]
-        plan = self.plan([array.shape for array in inputs])
+        plan = self.plan([array.shape for array in inputs], self.values(inputs))
         outputs = {}
         for argument, shape, dtype in zip(
             self.artifact.outputs, plan.shapes, plan.dtypes, strict=True
@@ -181,10 +205,27 @@ class NativeFunction:
         return outputs
 
     def bind(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> Callable[[], int | None]:
-        """A call over the memory of checked arrays, with an arena of its own."""
-        plan = self.plan([array.shape for array in inputs])
+        """A call over the memory of checked arrays, with an arena of its own.
+
+        The call raises `InputError` when elements on which sizes depend have changed since.
+        """
+        values = self.values(inputs)
+        plan = self.plan([array.shape for array in inputs], values)
         callee = self._callee(plan.symbols, aligned_empty(plan.arena_bytes))
-        return self._trampoline.bound(callee, [*inputs, *outputs])
+        call = self._trampoline.bound(callee, [*inputs, *outputs])
+        if not self.has_values:
+            return call
+
+        def checked() -> int | None:
+            if self.values(inputs) != values:
+                names = ", ".join(self.artifact.inputs[i].name for i, _ in self.artifact.values)
+                raise InputError(
+                    f"sizes depend on the elements of {names}, which have changed since this call "
+                    "was bound; bind again, or call `run`"
+                )
+            return call()
+
+        return checked
 
 
 def _checked(argument: Argument, value: Any) -> Array:

@@ -87,7 +87,9 @@ class InferenceSession:
         self._flow = Flow(self._compiled, options.cache_dir, options.flush_denormals)
         self._native = self._flow.direct()
         # The function whose own checks suffice to call it with whatever `run` is given.
-        self._direct = self._native if self._native and self._native.has_direct_dtypes else None
+        native = self._native
+        is_direct = native and native.has_direct_dtypes and not native.has_values
+        self._direct = native if is_direct else None
         self._places = {name: place for place, name in enumerate(self._outputs)}
         self._pick_inputs = _picker(list(self._inputs))
         self._pick_outputs = _picker(list(self._outputs))
@@ -162,7 +164,8 @@ class InferenceSession:
 
         Arrays must be C-contiguous and of the exact dtype; outputs writable and apart from all
         others. Outputs that are not given are allocated; a model with fallback nodes runs once to
-        learn their shapes. Raises `InputError` naming the array.
+        learn their shapes. Elements of inputs on which sizes depend must stay what they are now:
+        the call raises `InputError` otherwise. Raises `InputError` naming the array.
         """
         arrays = self._checked_inputs(inputs, lambda a, value: as_buffer("input", a, value))
         given = self._checked_outputs({} if outputs is None else outputs)
@@ -173,7 +176,8 @@ class InferenceSession:
         if native is None:
             targets = self._flow.run(arrays, given)
             return _bind_flow(self._flow, arrays, targets)
-        plan = native.plan([array.shape for array in arrays.values()])
+        values = native.values([*arrays.values()])
+        plan = native.plan([array.shape for array in arrays.values()], values)
         targets = {}
         for argument, shape, dtype in zip(
             self._outputs.values(), plan.shapes, plan.dtypes, strict=True

@@ -342,7 +342,8 @@ def test_interfaces():
 
 
 def test_symbols():
-    assert only(change(symbols=("T",))) == "symbol 'T' is not a plain dimension of any input"
+    message = "symbol 'T' is no plain dimension of an input and not defined"
+    assert only(change(symbols=("T",))) == message
     assert "uses 'T', which is no symbol" in only(change(checks=(Check(T, "no"),)))
 
 
