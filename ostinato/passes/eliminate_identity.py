@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 import onnx_ir as ir
 
 from ostinato.model.graphs import graphs
@@ -15,6 +16,7 @@ from ostinato.passes.edit import can_return, discard, replace_value
 # on; the earlier ones have the attribute is_test.
 _DROPOUT_TRAINS_BY_INPUT = 12
 _DROPOUT_NEVER_TRAINS = 7
+_SLICE_BOUNDS_ARE_INPUTS = 10
 
 
 def eliminate_identity(model: ir.Model) -> int:
@@ -22,7 +24,8 @@ def eliminate_identity(model: ir.Model) -> int:
 
     Matches Identity, Dropout in inference whose mask is unused, Cast and CastLike to the type
     the input has, Transpose that keeps the order of axes, Squeeze of a shape without ones,
-    Unsqueeze of no axes, and Concat of one input. Readers get the input instead. Valid because the
+    Unsqueeze of no axes, Slice of everything (from 0 to the largest integer, as scripted PyTorch
+    writes `x[:]`), and Concat of one input. Readers get the input instead. Valid because the
     output equals the input bit for bit. The node stays where a graph would otherwise return a
     value that is not made by a node of its own, or the same value twice.
     """
@@ -97,6 +100,22 @@ def _unsqueezes_nothing(node: ir.Node, opset: int) -> bool:
     return axes is not None and axes.size == 0
 
 
+def _slices_everything(node: ir.Node, opset: int) -> bool:
+    if opset < _SLICE_BOUNDS_ARE_INPUTS:
+        bounds = (node.attributes.get_ints(name) for name in ("starts", "ends"))
+        starts, ends = (None if values is None else np.array(values) for values in bounds)
+    else:
+        starts, ends = map(constant_array, node.inputs[1:3])
+    if starts is None or ends is None or starts.any():
+        return False
+    steps = constant_array(node.inputs[4]) if len(node.inputs) > 4 else np.ones(1)
+    return steps is not None and bool((steps == 1).all() and (ends == _largest(ends)).all())
+
+
+def _largest(values: np.ndarray) -> int:
+    return int(np.iinfo(values.dtype).max)
+
+
 def _one_input(node: ir.Node, opset: int) -> bool:
     return len(node.inputs) == 1
 
@@ -109,5 +128,6 @@ _RULES: dict[str, Callable[[ir.Node, int], bool]] = {
     "Transpose": _keeps_axes,
     "Squeeze": _squeezes_nothing,
     "Unsqueeze": _unsqueezes_nothing,
+    "Slice": _slices_everything,
     "Concat": _one_input,
 }

@@ -66,6 +66,49 @@ def test_squeeze_and_unsqueeze_of_nothing():
     )
 
 
+@pytest.mark.parametrize(
+    ("constants", "node", "opset"),
+    [
+        ("int64[2] a = {0, 0}, int64[2] b = {END, END}", "Slice(t, a, b)", 17),
+        ("int64[1] a = {0}, int64[1] b = {END}, int64[1] c = {1}", "Slice(t, a, b, c, c)", 17),
+        ("int32[1] a = {0}, int32[1] b = {2147483647}", "Slice(t, a, b)", 17),
+        ("", "Slice <starts = [0], ends = [END], axes = [1]> (t)", 9),
+    ],
+)
+def test_slice_of_everything(constants: str, node: str, opset: int):
+    end = str(2**63 - 1)
+    head = f"g (float[N, 4] x) => (float[N, 4] y) <{constants.replace('END', end)}>"
+    check(
+        eliminate_identity,
+        f"{head} {{ t = Exp(x)  u = {node.replace('END', end)}  y = Neg(u) }}",
+        f"{head} {{ t = Exp(x)  y = Neg(t) }}",
+        opset=opset,
+        count=1,
+    )
+
+
+@pytest.mark.parametrize(
+    ("values", "result"),
+    [
+        ((1, 2**63 - 1, 1), "float[5]"),
+        ((0, 2147483647, 1), "float[6]"),
+        ((0, 2**63 - 1, 2), "float[3]"),
+        ((0, -1, 1), "float[5]"),
+    ],
+)
+def test_slice_of_a_part_or_perhaps_a_part_is_left(values: tuple[int, int, int], result: str):
+    start, end, step = values
+    text = f"""
+        g (float[6] x) => ({result} y)
+            <int64[1] a = {{{start}}}, int64[1] b = {{{end}}}, int64[1] s = {{{step}}},
+             int64[1] c = {{0}}> {{
+            u = Slice(x, a, b, c, s)
+            y = Neg(u)
+        }}
+        """
+    check(eliminate_identity, text, text, count=0)
+
+
 def test_squeeze_of_an_empty_list_of_axes_is_left():
     text = """
         g (float[3, 4] x) => (float[3, 4] y) <int64[0] none = {}> {
