@@ -191,6 +191,37 @@ class Primitives:
         high = w.binary("lshr", w.select(is_nan, quiet, rounded), sixteen)
         return w.emit(half, f"trunc {type_} {high.text} to {half}")
 
+    def _to_integer(self, value: Value, source: str, target: str, lanes: int) -> Value:
+        """A float as an integer: saturated, and 0 for NaN.
+
+        LLVM's own instructions are undefined out of range, and vectors of its saturating ones are
+        taken apart into scalars.
+        """
+        w = self._w
+        limits = np.iinfo(target)
+        # Both are powers of two or 0, so they are floats.
+        low = self.splat_literal(float(limits.min), source, lanes)
+        high = self.splat_literal(float(limits.max + 1), source, lanes)
+        inside = w.binary(
+            "and",
+            w.compare("fcmp", "oge", value, low, lanes),
+            w.compare("fcmp", "olt", value, high, lanes),
+        )
+        safe = w.select(inside, value, self.splat_literal(0.0, source, lanes))
+        narrow = ITEM_BYTES[target] < 4
+        through = vector("i32" if narrow else ELEMENT[target], lanes)
+        kind = "fptoui" if target.startswith("u") and not narrow else "fptosi"
+        whole = w.emit(through, f"{kind} {safe.type} {safe.text} to {through}")
+        if narrow:
+            type_ = vector(ELEMENT[target], lanes)
+            whole = w.emit(type_, f"trunc {whole.type} {whole.text} to {type_}")
+        above = w.compare("fcmp", "oge", value, high, lanes)
+        whole = w.select(above, self.splat_literal(limits.max, target, lanes), whole)
+        if limits.min == 0:
+            return whole
+        below = w.compare("fcmp", "olt", value, low, lanes)
+        return w.select(below, self.splat_literal(limits.min, target, lanes), whole)
+
     def cast(self, value: Value, source: str, target: str, lanes: int) -> Value:
         """Conversion between dtypes: floats to integers saturate, NaN becomes 0."""
         w = self._w
@@ -211,9 +242,7 @@ class Primitives:
         if source in FLOATS and target in FLOATS:
             operation = "fpext" if ITEM_BYTES[source] < ITEM_BYTES[target] else "fptrunc"
         elif source in FLOATS:
-            kind = "fptoui" if target.startswith("u") else "fptosi"
-            names = f"{suffix(ELEMENT[target], lanes)}.{suffix(ELEMENT[source], lanes)}"
-            return w.call(type_, f"llvm.{kind}.sat.{names}", value)
+            return self._to_integer(value, source, target, lanes)
         elif target in FLOATS:
             operation = "uitofp" if source.startswith("u") or source == "bool" else "sitofp"
         elif ITEM_BYTES[source] > ITEM_BYTES[target]:

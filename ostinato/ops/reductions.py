@@ -37,6 +37,11 @@ def absolute(x: Expr) -> Expr:
     return op("abs", x)
 
 
+def summand(x: Expr) -> Expr:
+    """x, in 64 bits where the sum of small integers might not fit."""
+    return cast(x, "int64") if dtype_of(x) in ("int32", "uint32") else x
+
+
 def divided_by_count(total: Expr, size: Size) -> Expr:
     """The mean from the sum."""
     return op("div", total, cast(Extent(size), dtype_of(total)))
@@ -47,7 +52,7 @@ REDUCTIONS: dict[str, Reduction] = {
     "ReduceProd": Reduction("prod"),
     "ReduceMax": Reduction("max"),
     "ReduceMin": Reduction("min"),
-    "ReduceMean": Reduction("sum", finish=divided_by_count, float_only=True),
+    "ReduceMean": Reduction("sum", summand, divided_by_count),
     "ReduceSumSquare": Reduction("sum", square),
     "ReduceL1": Reduction("sum", absolute),
     "ReduceL2": Reduction("sum", square, lambda x, _: op("sqrt", x), float_only=True),
@@ -77,10 +82,10 @@ def lower_reduction(context: Context) -> Value:
     keep = context.attributes.int("keepdims", 1)
     axes = reduced_axes(context, value)
     if not axes:
-        return builder.pointwise(lambda x: rule.finish(rule.before(x), 1), value)
+        return builder.pointwise(lambda x: cast(rule.finish(rule.before(x), 1), value.dtype), value)
     count = product([value.shape[i] for i in axes])
     combined = builder.reduce(value, axes, rule.combine, rule.before)
-    result = builder.pointwise(lambda x: rule.finish(x, count), combined)
+    result = builder.pointwise(lambda x: cast(rule.finish(x, count), value.dtype), combined)
     return result if keep else dropped(result, axes)
 
 

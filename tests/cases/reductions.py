@@ -116,6 +116,13 @@ def reductions() -> list[Case]:
         node("bool", op, In((3, 4), "bool"), ints(1), opset=20, witness=False)
         for op in ("ReduceMax", "ReduceMin")
     ]
+    big = 2**31 - 1
+    cases += [
+        node("int32", "ReduceMean", In((3, 37), "int32", low=-big, high=big), ints(1), opset=18,
+             witness=False),
+        node("int64", "ReduceMean", In((3, 37), "int64", low=-9, high=5), ints(1), opset=18,
+             keepdims=0),
+    ]  # fmt: skip
     for dtype in ("int8", "uint8"):
         limits = np.iinfo(dtype)
         x = In((5, 37), dtype, low=limits.min, high=limits.max)
