@@ -19,7 +19,8 @@ from ostinato.program.expr import HALVES, cast
 # Ops that move or convert elements without computing, and those whose bodies are lowered by node.
 MOVES = frozenset(
     "Identity Dropout Transpose Unsqueeze Squeeze Reshape Flatten Expand Concat Split Slice Gather "
-    "Pad Tile DepthToSpace SpaceToDepth Shape Size Where Cast CastLike BitCast QuantizeLinear "
+    "GatherElements GatherND TensorScatter Pad Tile DepthToSpace SpaceToDepth Trilu OneHot "
+    "ReverseSequence CenterCropPad Shape Size Where Cast CastLike BitCast QuantizeLinear "
     "DequantizeLinear Scan Loop If".split()
 )
 

@@ -293,7 +293,7 @@ class _Points:
             first = offsets[~written].flat[0]
             raise self._error(access, f"element {first} is read before it is written")
         if access.buffer in self.writes:
-            self.shared.append((access, *np.broadcast_arrays(offsets, points)))
+            self.shared.append((access, offsets, points))
         return offsets
 
     def _error(self, access: Access, problem: str) -> RunError:

@@ -20,6 +20,7 @@ from ostinato.program.nodes import (
     Loop,
     Program,
     Require,
+    Store,
     map_kernels,
     map_loads,
     statements,
@@ -73,7 +74,7 @@ def _redirect(program: Program, copy: Kernel, source: Load) -> Program | None:
     same_places = replace(target, buffer=name) == source.access
     moved: dict[Access, Access] = {}
     for kernel in others:
-        places = [*kernel.loads(), *kernel.stores]
+        places: list[Load | Store] = [*kernel.loads(), *kernel.stores]
         for place in places:
             access = place.access
             if access.buffer != name:

@@ -13,6 +13,7 @@ from ostinato.program.nodes import (
     Loop,
     Program,
     Stmt,
+    Store,
     bodies,
     map_loads,
     with_bodies,

@@ -511,13 +511,6 @@ OPS["GlobalMaxPool"] = lambda node, x: x.max(tuple(range(2, x.ndim)), keepdims=T
 OPS["GlobalAveragePool"] = lambda node, x: x.mean(tuple(range(2, x.ndim)), keepdims=True)
 
 
-@op("CumSum")
-def _cumsum(node: Node, x: Array, axis: Array) -> Array:
-    if node.get("reverse", 0):
-        return np.flip(np.cumsum(np.flip(x, int(axis)), int(axis)), int(axis))
-    return np.cumsum(x, int(axis))
-
-
 def _recurrent(formula: Callable[..., tuple[Array, ...]]) -> Callable[..., list[Array]]:
     def evaluate(node: Node, *args: Array) -> list[Array]:
         attributes = {k: v for k, v in node.attributes.items() if k != "hidden_size"}
