@@ -101,19 +101,20 @@ def _unsqueezes_nothing(node: ir.Node, opset: int) -> bool:
 
 
 def _slices_everything(node: ir.Node, opset: int) -> bool:
-    if opset < _SLICE_BOUNDS_ARE_INPUTS:
-        bounds = (node.attributes.get_ints(name) for name in ("starts", "ends"))
-        starts, ends = (None if values is None else np.array(values) for values in bounds)
-    else:
-        starts, ends = map(constant_array, node.inputs[1:3])
-    if starts is None or ends is None or starts.any():
+    starts, ends, steps = _slice_bounds(node, opset)
+    if starts is None or ends is None or steps is None:
         return False
+    is_to_the_end = ends == np.iinfo(ends.dtype).max
+    return not starts.any() and bool(is_to_the_end.all() and (steps == 1).all())
+
+
+def _slice_bounds(node: ir.Node, opset: int) -> tuple[np.ndarray | None, ...]:
+    """Starts, ends and steps, None for those that are not constant."""
+    if opset < _SLICE_BOUNDS_ARE_INPUTS:
+        names = ("starts", "ends")
+        return (*(np.array(node.attributes.get_ints(name)) for name in names), np.ones(1))
     steps = constant_array(node.inputs[4]) if len(node.inputs) > 4 else np.ones(1)
-    return steps is not None and bool((steps == 1).all() and (ends == _largest(ends)).all())
-
-
-def _largest(values: np.ndarray) -> int:
-    return int(np.iinfo(values.dtype).max)
+    return constant_array(node.inputs[1]), constant_array(node.inputs[2]), steps
 
 
 def _one_input(node: ir.Node, opset: int) -> bool:
