@@ -93,9 +93,9 @@ def roots(numerators: np.ndarray, n: int) -> np.ndarray:
 def codelet(x: Sequence[Complex], dtype: str) -> list[Complex]:
     """The transform of a few values, one expression for each part of a result."""
     n = len(x)
-    radix = 4 if n % 4 == 0 and n > 4 else next(p for p in (*PRIMES, n) if n % p == 0)
     if n == 1:
         return list(x)
+    radix = _radix(n, real=all(value.im is None for value in x))
     if radix == n:
         return [x[0] + x[1], x[0] - x[1]] if n == 2 else _prime(x, dtype)
     m = n // radix
@@ -108,6 +108,17 @@ def codelet(x: Sequence[Complex], dtype: str) -> list[Complex]:
     for j, column in enumerate(columns):
         result[j::radix] = codelet(column, dtype)
     return result
+
+
+def _radix(n: int, real: bool) -> int:
+    """The radix of a codelet's first stage.
+
+    Odd ones first for real values: what the middle of the transform is made of is then real, and
+    the result there as well. Else even ones first, as numpy.fft has it: errors look alike.
+    """
+    evens = [4, 2] if n != 4 else [2]
+    order = [*PRIMES[1:], *evens] if real else [*evens, *PRIMES[1:]]
+    return next(radix for radix in order if n % radix == 0)
 
 
 def _rotated(value: Complex, k: int, n: int, dtype: str) -> Complex:
