@@ -11,6 +11,7 @@ import onnx_ir as ir
 from ostinato.model.attributes import describe
 from ostinato.model.graphs import graphs
 from ostinato.model.schema import normal_domain, opset_of, schema_of
+from ostinato.passes.attention import attention
 from ostinato.passes.infer_shapes import infer_shapes
 from ostinato.passes.inline_functions import inline_functions
 from ostinato.passes.lift_constants import lift_constants
@@ -34,7 +35,7 @@ EXPANDED = frozenset(
 )
 
 # Definitions that compile to faster code than those of the schemas.
-DEFINITIONS = {"LinearAttention": linear_attention}
+DEFINITIONS = {"Attention": attention, "LinearAttention": linear_attention}
 
 _DOMAIN = "ostinato.definition"
 
