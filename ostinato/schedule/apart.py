@@ -66,6 +66,8 @@ def apart(program: Program, refusals: Iterable[Refusal], fused: bool = True) -> 
                     continue
                 if reason is None and not fused:
                     reason = "pass fuse is disabled"
+                elif reason is None and written in reader.kernel.writes():
+                    reason = "the reader changes a part of the value in place"
                 elif reason is None:
                     default = CHANGED if name in value else IN_PARTS
                     reason = reasons.get((writer.kernel.name, reader.kernel.name), default)
