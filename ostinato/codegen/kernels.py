@@ -55,13 +55,14 @@ class KernelEmitter:
         buffers: Mapping[str, Buffer],
         symbols: Sequence[str],
         declarations: set[str],
+        byte_dots: bool,
     ) -> None:
         self.signature = signature(kernel)
         self._kernel = kernel
         self._tile = kernel.tile or Tile(None, 1)
         self._w = Writer(declarations)
         self._sizes = Sizes(symbols, declarations)
-        self._primitives = Primitives(self._w)
+        self._primitives = Primitives(self._w, byte_dots)
         pointers = {n: Value(f"%b{i}", "ptr") for i, n in enumerate(self.signature.buffers)}
         self._x = Expressions(self._w, self._sizes, pointers, buffers)
         self._x.lane, self._x.width, self._x.row = self._tile.lane, self._tile.width, self._tile.row
@@ -234,7 +235,7 @@ class KernelEmitter:
     def _combine(self, reduce: Reduce, value: Value, operands: list[Value], lanes: int) -> Value:
         if reduce.factor is not None:
             return self._primitives.emit(
-                "fma", [*operands, value], reduce.dtype, reduce.dtype, lanes
+                reduce.step, [*operands, value], reduce.dtype, reduce.dtype, lanes
             )
         name = {"sum": "add", "prod": "mul"}.get(reduce.combine, reduce.combine)
         return self._primitives.emit(name, [value, *operands], reduce.dtype, reduce.dtype, lanes)
@@ -348,7 +349,8 @@ class KernelEmitter:
         with self._x.scope():
             self._x.place[last] = (self._sizes.value(full), 0)
             mask = self._w.compare("icmp", "slt", lanes, self._w.splat(left, chains), chains)
-            self._x.masks, self._x.alive = [mask], [None]
+            known = int(left.text) if is_constant(left) else None
+            self._x.masks, self._x.alive = [mask], [known]
             updated = [
                 self._w.select(mask, self._accumulate(r, a, 0, 0), a)
                 for r, a in zip(reductions, accumulators, strict=True)

@@ -43,7 +43,7 @@ def lay_out_constants(program: Program) -> ConstantBlob:
 def module_text(program: Program, arena: Arena, blob: ConstantBlob, target: Target) -> str:
     """The module as LLVM assembly."""
     declarations: set[str] = set()
-    functions, shared = _functions(program, declarations)
+    functions, shared = _functions(program, declarations, target)
     entry = _Entry(program, arena, blob, declarations, shared).text()
     layout = _layout(program, arena, declarations)
     attributes = f'attributes #0 = {{ noinline nounwind "target-cpu"="{target.cpu}" }}'
@@ -60,7 +60,9 @@ def module_text(program: Program, arena: Arena, blob: ConstantBlob, target: Targ
     return "\n".join(parts) + "\n"
 
 
-def _functions(program: Program, declarations: set[str]) -> tuple[list[str], dict[str, str]]:
+def _functions(
+    program: Program, declarations: set[str], target: Target
+) -> tuple[list[str], dict[str, str]]:
     """The functions of all kernels, and the one that stands for each kernel, by name."""
     names: dict[Hashable, str] = {}
     texts: list[str] = []
@@ -71,7 +73,9 @@ def _functions(program: Program, declarations: set[str]) -> tuple[list[str], dic
         name = signature(kernel).name
         shared[name] = names.setdefault(form(kernel, program.buffers), name)
         if shared[name] == name:
-            emitter = KernelEmitter(kernel, program.buffers, program.symbols, declarations)
+            emitter = KernelEmitter(
+                kernel, program.buffers, program.symbols, declarations, target.byte_dots
+            )
             texts.append(emitter.text())
     return texts, shared
 
@@ -85,6 +89,12 @@ def messages(program: Program) -> list[str]:
     """What `layout` and `entry` may report: code `i + 1` stands for message `i`."""
     required = [s.message for s in statements(program.body) if isinstance(s, Require)]
     return [check.message for check in program.checks] + list(dict.fromkeys(required))
+
+
+def assumptions(program: Program) -> list[str]:
+    """Those of the messages that say for which sizes the program is not made."""
+    required = [s for s in statements(program.body) if isinstance(s, Require)]
+    return list(dict.fromkeys(c.message for c in (*program.checks, *required) if c.assumed))
 
 
 class _Entry:

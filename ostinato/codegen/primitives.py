@@ -61,16 +61,21 @@ def literal(value: float | int | bool, dtype: str) -> Value:
 
 
 class Primitives:
-    """Emits primitives on scalars or on vectors of `lanes`."""
+    """Emits primitives on scalars or on vectors of `lanes`.
 
-    def __init__(self, writer: Writer) -> None:
+    byte_dots: as in `Target`.
+    """
+
+    def __init__(self, writer: Writer, byte_dots: bool = False) -> None:
         self._w = writer
+        self._byte_dots = byte_dots
 
     def emit(self, name: str, args: Sequence[Value], operand: str, dtype: str, lanes: int) -> Value:
         """`name` applied to values of dtype `operand`, giving `dtype`."""
         special: dict[str, Callable[[], Value]] = {
             "select": lambda: self._w.select(*args),
             "bitcast": lambda: self._bitcast(args[0], dtype, lanes),
+            "dot": lambda: self._dot(args[0], args[1], args[2], lanes),
         }
         if name in special:
             return special[name]()
@@ -83,6 +88,22 @@ class Primitives:
     def _bitcast(self, value: Value, dtype: str, lanes: int) -> Value:
         target = vector(ELEMENT[dtype], lanes)
         return self._w.emit(target, f"bitcast {value.type} {value.text} to {target}")
+
+    def _dot(self, left: Value, right: Value, total: Value, lanes: int) -> Value:
+        """The total and four products of bytes, unsigned ones of `left` and signed of `right`."""
+        w = self._w
+        if self._byte_dots and lanes in (4, 8, 16):
+            bytes_ = vector("i8", 4 * lanes)
+            a, b = (w.emit(bytes_, f"bitcast {v.type} {v.text} to {bytes_}") for v in (left, right))
+            return w.call(total.type, f"llvm.x86.avx512.vpdpbusd.{32 * lanes}", total, a, b)
+        low, top = (self.splat_literal(n, "int32", lanes) for n in (255, 24))
+        for shift in (0, 8, 16, 24):
+            right_shift = self.splat_literal(shift, "int32", lanes)
+            left_shift = self.splat_literal(24 - shift, "int32", lanes)
+            a = w.binary("and", w.binary("lshr", left, right_shift), low)
+            b = w.binary("ashr", w.binary("shl", right, left_shift), top)
+            total = w.binary("add", total, w.binary("mul", a, b))
+        return total
 
     def _compare(self, name: str, left: Value, right: Value, operand: str, lanes: int) -> Value:
         if operand in FLOATS:

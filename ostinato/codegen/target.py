@@ -20,6 +20,7 @@ class Target:
     triple, cpu, features: as LLVM spells them.
     vector_bytes: bytes of one vector register.
     vector_registers: how many there are.
+    byte_dots: whether one instruction adds four products of bytes to each 32-bit lane (VNNI).
     """
 
     triple: str
@@ -27,6 +28,7 @@ class Target:
     features: str
     vector_bytes: int
     vector_registers: int
+    byte_dots: bool = False
 
     @property
     def registers(self) -> Registers:
@@ -45,5 +47,6 @@ def host_target() -> Target:
         raise OptionError(f"this CPU ({cpu}) has no AVX2 and FMA, which compiled code needs")
     if "avx512f" in enabled and "avx512vl" in enabled and "avx512dq" in enabled:
         # Without this LLVM splits 64-byte vectors on some CPUs.
-        return Target(triple, cpu, f"{features},-prefer-256-bit", 64, 32)
-    return Target(triple, cpu, features, 32, 16)
+        wide = f"{features},-prefer-256-bit"
+        return Target(triple, cpu, wide, 64, 32, "avx512vnni" in enabled)
+    return Target(triple, cpu, features, 32, 16, "avxvnni" in enabled)

@@ -37,6 +37,7 @@ from ostinato.program.dims import (
 )
 from ostinato.program.expr import (
     FLOATS,
+    INTEGERS,
     ITEM_BYTES,
     Access,
     Axis,
@@ -83,10 +84,12 @@ class Builder:
     """Collects the statements of one program.
 
     `node` is the name of the model's node being lowered; kernels remember it.
+    assumes: whether the program may be one that is not for all sizes.
     unsure: symbols that may turn out to be 1 and then broadcast; those defined here join it.
     """
 
-    def __init__(self, unsure: set[str] | None = None) -> None:
+    def __init__(self, unsure: set[str] | None = None, assumes: bool = False) -> None:
+        self.assumes = assumes
         self.buffers: dict[str, Buffer] = {}
         self.constants: dict[str, np.ndarray] = {}
         self.inputs: list[Interface] = []
@@ -283,7 +286,7 @@ class Builder:
         """Reduce `function(element)` over some axes, which keep an extent of 1.
 
         The order is lexicographic. Where the last axis is reduced, all reduced axes at the end
-        count as one, and floats are combined in `ROW_CHAINS` interleaved chains along it.
+        count as one, and numbers are combined in `ROW_CHAINS` interleaved chains along it.
         """
         rank = len(value.shape)
         kept = max((i + 1 for i in range(rank) if i not in axes), default=0)
@@ -298,7 +301,8 @@ class Builder:
         left = iter(inner)
         place = [next(left) if i in axes else outer[i] for i in range(len(shape))]
         element = function(self.load(tensor, place))
-        chains = ROW_CHAINS if rows and dtype_of(element) in FLOATS else 1
+        numbers = (*FLOATS, *INTEGERS)
+        chains = ROW_CHAINS if rows and dtype_of(element) in numbers else 1
         reduce = Reduce(tuple(inner), combine, element, None, chains)
         return self._reduction(result, outer, reduce)
 
@@ -355,6 +359,17 @@ class Builder:
             reduce = Reduce(tuple(inner), "sum", op("mul", left, right))
         return self._reduction(shape, axes, reduce)
 
+    def dot(
+        self,
+        shape: Shape,
+        axes: Sequence[Axis | None],
+        inner: Sequence[Axis],
+        left: Expr,
+        right: Expr,
+    ) -> Tensor:
+        """As `contract`, of int32 words: each holds four bytes, unsigned in `left`, else signed."""
+        return self._reduction(shape, axes, Reduce(tuple(inner), "sum", left, right))
+
     def append(self, statement: Stmt) -> None:
         """Append a statement that is no kernel."""
         self._body.append(statement)
@@ -407,6 +422,10 @@ class Builder:
         else:
             text = str(size) if len(str(size)) < _LONG else "the size"
             self._check(size, f"node {self.node!r}: {what}: {text} is negative")
+
+    def assume(self, condition: Size, what: str) -> None:
+        """Make a program for the sizes where the condition is 1: others need another program."""
+        self.checks.append(Check(condition - 1, f"node {self.node!r}: {what}", assumed=True))
 
     def broadcast(self, *shapes: Shape) -> Shape:
         """The shape that NumPy broadcasting gives."""

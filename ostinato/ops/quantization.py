@@ -198,7 +198,7 @@ def lower_matmul_integer(context: Context) -> Value:
     left, right, added = as_matrices(context, context.input(0), context.input(1))
     row_zero, zero = context.optional(2), context.optional(3)
     row_zero = None if row_zero is None else _by_row(row_zero)
-    return without_added(integer_matmul(context.builder, left, right, row_zero, zero), added)
+    return without_added(integer_matmul(context, left, right, row_zero, zero), added)
 
 
 def _by_row(value: Value) -> Value:
@@ -211,7 +211,7 @@ def lower_qlinear_matmul(context: Context) -> Value:
     """Matrix product of quantised matrices, quantised: exact in int32, scaled in float32."""
     left, right, added = as_matrices(context, context.input(0), context.input(3))
     row_scale, row_zero, scale, zero = (_by_row(context.input(i)) for i in (1, 2, 6, 7))
-    total = integer_matmul(context.builder, left, right, row_zero, context.input(5))
+    total = integer_matmul(context, left, right, row_zero, context.input(5))
     result = requantized(context, total, row_scale, context.input(4), scale, zero)
     return without_added(result, added)
 

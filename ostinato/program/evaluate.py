@@ -93,6 +93,13 @@ def _modulo(a: Array, b: Array) -> Array:
     return np.where(b == 0, _scalar(0, str(a.dtype)), np.remainder(a, safe))
 
 
+def _dot(a: Array, b: Array, total: Array) -> Array:
+    """int32: `total` and the products of four bytes, unsigned of `a` and signed of `b`."""
+    for shift in (0, 8, 16, 24):
+        total = total + ((a >> shift) & 255) * ((b << (24 - shift)) >> 24)
+    return total
+
+
 def _shift(a: Array, count: Array, function: Callable[[Array, Array], Array]) -> Array:
     bits = 8 * a.dtype.itemsize
     unsigned = np.dtype(f"uint{bits}")
@@ -119,6 +126,7 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     "div": _divide,
     "mod": _modulo,
     "fma": fma,
+    "dot": _dot,
     "neg": np.negative,
     "abs": np.abs,
     "sqrt": np.sqrt,

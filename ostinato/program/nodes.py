@@ -45,10 +45,11 @@ class Buffer:
 
 @dataclass(frozen=True)
 class Reduce:
-    """A reduction over `axes` (outermost first) of `expr`, or of `expr * factor` rounded once.
+    """A reduction over `axes` (outermost first) of `expr`, or of its products with `factor`.
 
     combine: "sum", "max", "min" or "prod". With a `factor` it is "sum" and each step is
-    `fma(expr, factor, accumulator)`.
+        `fma(expr, factor, accumulator)`, rounded once; for int32, whose elements are then four
+        bytes each, `dot(expr, factor, accumulator)`.
     chains: number of interleaved accumulators: element `k` of the last axis goes to accumulator
         `k % chains`; afterwards accumulators `i` and `i + n/2` are combined, n halving from
         `chains` to 2. With 1, elements are accumulated one after the other. The order is part of
@@ -64,6 +65,11 @@ class Reduce:
     @property
     def dtype(self) -> str:
         return dtype_of(self.expr)
+
+    @property
+    def step(self) -> str:
+        """The operation by which a product joins the accumulator."""
+        return "fma" if self.dtype in FLOATS else "dot"
 
     @property
     def operands(self) -> tuple[Expr, ...]:
@@ -221,10 +227,14 @@ class Branch:
 
 @dataclass(frozen=True)
 class Require:
-    """Stops the run with `message` unless the single bool that `condition` names is true."""
+    """Stops the run with `message` unless the single bool that `condition` names is true.
+
+    assumed: it is no fault of the input: the program was made for other sizes.
+    """
 
     condition: str
     message: str
+    assumed: bool = False
 
     def reads(self) -> set[str]:
         """The name of the condition's buffer."""
@@ -255,10 +265,14 @@ class Interface:
 
 @dataclass(frozen=True)
 class Check:
-    """A condition on sizes that must hold at run time: `size >= 0`, else `message` is reported."""
+    """A condition on sizes that must hold at run time: `size >= 0`, else `message` is reported.
+
+    assumed: as in `Require`.
+    """
 
     size: Size
     message: str
+    assumed: bool = False
 
 
 @dataclass(frozen=True)
@@ -350,7 +364,7 @@ def map_loads(kernel: Kernel, change: Callable[[Load], Expr | None]) -> Kernel:
 def combine(reduce: Reduce, accumulator: Expr, expr: Expr, factor: Expr | None) -> Expr:
     """The accumulator after one more element."""
     if factor is not None:
-        return Op("fma", (expr, factor, accumulator), reduce.dtype)
+        return Op(reduce.step, (expr, factor, accumulator), reduce.dtype)
     return op({"sum": "add", "prod": "mul"}.get(reduce.combine, reduce.combine), accumulator, expr)
 
 

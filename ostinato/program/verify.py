@@ -52,7 +52,7 @@ ARITY: dict[str, int] = {
     **dict.fromkeys(("add", "sub", "mul", "div", "mod", "min", "max"), 2),
     **dict.fromkeys(COMPARISONS, 2),
     **dict.fromkeys(("and", "or", "xor", "shl", "shr"), 2),
-    **dict.fromkeys(("fma", "select"), 3),
+    **dict.fromkeys(("fma", "dot", "select"), 3),
     **functions.ARITY,
 }
 ONLY_FLOATS = functions.NAMES | {"fma", "sqrt", "floor", "ceil", "rint", "trunc"}
@@ -283,7 +283,8 @@ class _KernelVerifier:
         if reduce.factor is not None:
             if reduce.combine != "sum":
                 yield f"{where}: a factor goes with a sum, not with {reduce.combine!r}"
-            if reduce.dtype not in FLOATS or dtype_of(reduce.factor) != reduce.dtype:
+            fused = reduce.dtype in (*FLOATS, "int32")
+            if not fused or dtype_of(reduce.factor) != reduce.dtype:
                 yield f"{where}: {reduce.dtype} times {dtype_of(reduce.factor)} is not fused"
         if reduce.dtype == "bool" and reduce.combine in ("sum", "prod"):
             yield f"{where}: {reduce.combine} of bool"
@@ -399,6 +400,8 @@ def _dtypes_fit(name: str, given: list[str], result: str) -> bool:
         return False
     if len(set(given)) > 1 or result != ("bool" if name in COMPARISONS else given[0]):
         return False
+    if name == "dot":
+        return given[0] == "int32"
     if name in ONLY_FLOATS:
         return given[0] in FLOATS
     if name in ONLY_INTEGERS:
