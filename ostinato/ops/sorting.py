@@ -2,41 +2,30 @@
 
 from __future__ import annotations
 
-from ostinato.ops.builder import ROW_CHAINS, Builder, literal
+from ostinato.ops.builder import ROW_CHAINS, literal
 from ostinato.ops.gather import normalized, require_all
+from ostinato.ops.order import accumulate, row_start, smallest, sort_key
 from ostinato.ops.reductions import dropped
 from ostinato.ops.registry import Context, lowers
 from ostinato.ops.sizes import known_sizes
 from ostinato.ops.tensor import (
-    Shape,
     Tensor,
     Value,
-    advance,
-    slice_axis,
     transpose,
 )
 from ostinato.ops.views import axis_of
 from ostinato.program.dims import Size, product
 from ostinato.program.expr import (
     FLOATS,
-    ITEM_BYTES,
-    Access,
     Axis,
     Expr,
     Extent,
     Index,
     Load,
-    cast,
     constant,
-    dtype_of,
     op,
 )
-from ostinato.program.nodes import Branch, Carry, Store
-
-# Up to this many elements are sorted by counting for each how many come before it.
-COUNTED = 64
-DIGIT_BITS = 8
-DIGITS = 1 << DIGIT_BITS
+from ostinato.program.nodes import Branch
 
 
 @lowers("CumSum", "CumProd")
@@ -53,7 +42,7 @@ def lower_cumulative(context: Context) -> Value:
     combine = "add" if context.node.op_type == "CumSum" else "mul"
     if axis.known is not None:
         known = axis_of(context, int(axis.known.reshape(-1)[0]), rank)
-        _accumulate(builder, value, target, known, combine, exclusive, reverse)
+        accumulate(builder, value, target, known, combine, exclusive, reverse)
         return target
     chosen = builder.reshaped(axis, ())
     position = builder.pointwise(lambda a: normalized(a, rank)[0], chosen)
@@ -62,39 +51,10 @@ def lower_cumulative(context: Context) -> Value:
     for i in range(rank):
         here = builder.pointwise(lambda p, i=i: op("eq", p, literal(i, p)), position)
         with builder.block([]) as statements:
-            _accumulate(builder, value, target, i, combine, exclusive, reverse)
+            accumulate(builder, value, target, i, combine, exclusive, reverse)
         assert here.base is not None
         builder.append(Branch(here.base.buffer, tuple(statements), ()))
     return target
-
-
-def _accumulate(
-    builder: Builder,
-    value: Tensor,
-    target: Tensor,
-    axis: int,
-    combine: str,
-    exclusive: bool,
-    reverse: bool,
-) -> None:
-    extent = value.shape[axis]
-    if reverse:
-        value, target = (slice_axis(t, axis, extent - 1, -1, extent) for t in (value, target))
-    axes: list[Axis | None] = list(builder.axes(value.shape))
-    # The first element is known by its index, even if it is the only one.
-    step = axes[axis] = builder.axis(extent)
-    start = constant(0 if combine == "add" else 1, value.dtype)
-    first = op("eq", Index(step), constant(0, "int64"))
-
-    def before(tensor: Tensor) -> Expr:
-        moved = Tensor(
-            tensor.dtype, tensor.shape, advance(tensor, -tensor.strides[axis]), tensor.strides
-        )
-        return Load(builder.access(moved, axes), tensor.dtype, op("not", first), start)
-
-    element = before(value) if exclusive else builder.load(value, axes)
-    store = Store(builder.access(target, axes), op(combine, before(target), element))
-    builder.kernel(axes, [store], ordered=[step])
 
 
 @lowers("ArgMax", "ArgMin")
@@ -177,118 +137,10 @@ def lower_top_k(context: Context) -> list[Value]:
     rows = transpose(value, to_end)
     assert isinstance(rows, Tensor)
     keys = builder.pointwise(lambda x: sort_key(x, largest), rows)
-    extent = rows.shape[-1]
-    if isinstance(extent, int) and extent <= COUNTED:
-        places = _sorted_by_counting(builder, keys)
-    else:
-        places = _sorted_by_digits(builder, keys)
-    first = slice_axis(places, last, 0, 1, count)
+    first = smallest(builder, keys, count)
     axes = list(builder.axes(first.shape))
     index = ((builder.load(first, axes), rows.strides[-1]),)
-    element = Load(_row(builder, rows, axes), rows.dtype, None, None, index)
+    element = Load(row_start(builder, rows, axes), rows.dtype, None, None, index)
     values = builder.stored(first.shape, axes, element)
     back = tuple(to_end.index(i) for i in range(last + 1))
     return [transpose(values, back), transpose(first, back)]
-
-
-def sort_key(x: Expr, descending: bool) -> Expr:
-    """An unsigned integer of the size of x whose order is that of the numbers.
-
-    Zeros of both signs are equal, NaN is larger than any number. Bits of floats are ordered like
-    their magnitudes, so those of negative numbers are inverted.
-    """
-    dtype = dtype_of(x)
-    bits = 8 * ITEM_BYTES[dtype]
-    unsigned = f"uint{bits}"
-    sign = constant(1 << (bits - 1), unsigned)
-    if dtype in FLOATS:
-        pattern = op("bitcast", op("add", x, constant(0, dtype)), dtype=unsigned)
-        negative = op("ge", pattern, sign)
-        key = op("select", negative, op("not", pattern), op("or", pattern, sign))
-        key = op("select", op("ne", x, x), constant((1 << bits) - 1, unsigned), key)
-    elif dtype.startswith("u"):
-        key = x
-    else:
-        key = op("xor", op("bitcast", x, dtype=unsigned), sign)
-    return op("not", key) if descending else key
-
-
-def _sorted_by_counting(builder: Builder, keys: Tensor) -> Tensor:
-    """int64 positions in order of the keys along the last axis; short rows only."""
-    axes, own = _row_axes(builder, keys)
-    other = builder.axis(keys.shape[-1], "r")
-    mine, theirs = builder.load(keys, axes), builder.load(keys, [*axes[:-1], other])
-    earlier = op("and", op("eq", theirs, mine), op("lt", Index(other), Index(own)))
-    before = cast(op("or", op("lt", theirs, mine), earlier), "int64")
-    ranks = builder.fold(keys.shape, axes, [other], "sum", before)
-    places = builder.empty("int64", keys.shape)
-    access = _row(builder, places, axes)
-    store = Store(access, Index(own), None, ((builder.load(ranks, axes), 1),))
-    builder.kernel(axes, [store])
-    return places
-
-
-def _sorted_by_digits(builder: Builder, keys: Tensor) -> Tensor:
-    """int64 positions in order of the keys along the last axis: a radix sort, lowest digit first.
-
-    Each pass counts how often each digit occurs, turns the counts into first places, and moves
-    every element to the next place of its digit, which keeps the order of the passes before.
-    """
-    shape, dtype = keys.shape, keys.dtype
-    table: Shape = (*shape[:-1], DIGITS)
-    state, successor = ([builder.empty(kind, shape) for kind in (dtype, "int64")] for _ in range(2))
-    builder.copy(keys, state[0])
-    axes, own = _row_axes(builder, keys)
-    builder.kernel(axes, [Store(builder.access(state[1], axes), Index(own))])
-    with builder.loop(8 * ITEM_BYTES[dtype] // DIGIT_BITS) as loop:
-        shift = cast(op("mul", Index(loop.axis), constant(DIGIT_BITS, "int64")), dtype)
-        counts = builder.compute(table, lambda _: constant(0, "int64"))
-        _count_digits(builder, state[0], counts, shift)
-        starts = builder.empty("int64", table)
-        _accumulate(builder, counts, starts, len(shape) - 1, "add", exclusive=True, reverse=False)
-        _move_by_digit(builder, state, successor, starts, shift)
-        for old, new in zip(state, successor, strict=True):
-            assert old.base is not None and new.base is not None
-            loop.carries.append(Carry(old.base.buffer, new.base.buffer))
-    return state[1]
-
-
-def _row_axes(builder: Builder, rows: Tensor) -> tuple[list[Axis | None], Axis]:
-    """Axes of rows; the last one, along which places are computed, exists in any case."""
-    last = builder.axis(rows.shape[-1])
-    return [*builder.axes(rows.shape[:-1]), last], last
-
-
-def _row(builder: Builder, rows: Tensor, axes: list[Axis | None]) -> Access:
-    """Where the row begins."""
-    first = slice_axis(rows, len(rows.shape) - 1, 0, 1, 1)
-    return builder.access(first, [*axes[:-1], None])
-
-
-def _digit_place(
-    builder: Builder, keys: Tensor, table: Tensor, axes: list[Axis | None], shift: Expr
-) -> tuple[Access, tuple[tuple[Expr, Size], ...]]:
-    """Where the table holds the entry of an element's digit."""
-    key = builder.load(keys, axes)
-    digit = op("and", op("shr", key, shift), literal(DIGITS - 1, key))
-    return _row(builder, table, axes), ((cast(digit, "int64"), 1),)
-
-
-def _count_digits(builder: Builder, keys: Tensor, counts: Tensor, shift: Expr) -> None:
-    axes, step = _row_axes(builder, keys)
-    access, index = _digit_place(builder, keys, counts, axes, shift)
-    count = op("add", Load(access, "int64", index=index), constant(1, "int64"))
-    builder.kernel(axes, [Store(access, count, None, index)], ordered=[step])
-
-
-def _move_by_digit(
-    builder: Builder, state: list[Tensor], successor: list[Tensor], starts: Tensor, shift: Expr
-) -> None:
-    axes, step = _row_axes(builder, state[0])
-    access, index = _digit_place(builder, state[0], starts, axes, shift)
-    place = Load(access, "int64", index=index)
-    stores = [Store(access, op("add", place, constant(1, "int64")), None, index)]
-    for old, new in zip(state, successor, strict=True):
-        target = _row(builder, new, axes)
-        stores.append(Store(target, builder.load(old, axes), None, ((place, 1),)))
-    builder.kernel(axes, stores, ordered=[step])
