@@ -17,6 +17,7 @@ import onnx_ir as ir
 
 from ostinato.model.graphs import graphs
 from ostinato.model.normal_form import attribute_graphs
+from ostinato.passes.size_arithmetic import fold_sizes
 
 Sizes: TypeAlias = "tuple[int | str | None, ...]"
 
@@ -99,18 +100,20 @@ def _claim(
 
 def _infer(model: ir.Model, claims: Iterable[onnx.ValueInfoProto]) -> dict[str, Sizes]:
     proto = _outline(model, {claim.name: claim for claim in claims})
-    try:
-        inferred = onnx.shape_inference.infer_shapes(proto, data_prop=True)
-    except Exception as error:  # whatever inference raises: nothing is known then
-        _logger.debug("sizes are not inferred: %s", error)
-        return {}
-    found: dict[str, Sizes] = {}
-    for info in _infos(inferred.graph):
-        if info.type.tensor_type.HasField("shape"):
-            found[info.name] = tuple(map(_size, info.type.tensor_type.shape.dim))
-    for tensor in inferred.graph.initializer:
-        found[tensor.name] = tuple(tensor.dims)
-    return found
+    while True:
+        try:
+            inferred = onnx.shape_inference.infer_shapes(proto, data_prop=True)
+        except Exception as error:  # whatever inference raises: nothing is known then
+            _logger.debug("sizes are not inferred: %s", error)
+            return {}
+        found: dict[str, Sizes] = {}
+        for info in _infos(inferred.graph):
+            if info.type.tensor_type.HasField("shape"):
+                found[info.name] = tuple(map(_size, info.type.tensor_type.shape.dim))
+        for tensor in inferred.graph.initializer:
+            found[tensor.name] = tuple(tensor.dims)
+        if not fold_sizes(proto.graph, found):
+            return found
 
 
 def _size(dim: onnx.TensorShapeProto.Dimension) -> int | str | None:

@@ -36,6 +36,23 @@ def test_sizes_without_a_name_get_different_ones():
     assert len(names) == 3 and found["z"] == found["y"]
 
 
+def test_sizes_computed_by_a_division():
+    """`chunk` of scripted PyTorch: the last size by 4, rounded up, as bounds of slices."""
+    found = sizes("""
+        g (float[N, 18] x) => (float[X, Y] y, float[X, Y] z)
+            <int64[1] last = {-1}, int64[1] three = {3}, int64[1] four = {4}, int64[1] zero = {0}> {
+            s = Shape(x)
+            n = Gather(s, last)
+            m = Add(n, three)
+            q = Div(m, four)
+            d = Mul(q, three)
+            y = Slice(x, zero, q, last)
+            z = Slice(x, d, n, last)
+        }
+        """)
+    assert found["y"] == ("N", 5) and found["z"] == ("N", 3)
+
+
 LOOP = """
     g (float[N, 2] h, int64 n, bool c, float[N, 2] w, float[2] b)
         => (float[X, Y] y, float[X, Y] z) <int64[1] zero = {{0}}> {{
