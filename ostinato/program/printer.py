@@ -61,7 +61,10 @@ def text(program: Program) -> str:
     for name, buffer in program.buffers.items():
         label = _interface_label(interfaces[name]) if name in interfaces else f"[{buffer.size}]"
         lines.append(f"{buffer.kind} {name}: {buffer.dtype}{label}")
-    lines += [f"check {check.size} >= 0: {check.message}" for check in program.checks]
+    lines += [
+        f"{'assume' if check.assumed else 'check'} {check.size} >= 0: {check.message}"
+        for check in program.checks
+    ]
     for statement in program.body:
         lines += _statement(statement)
     return "\n".join(lines) + "\n"
@@ -81,7 +84,8 @@ def _statement(statement: Stmt) -> Iterator[str]:
     if isinstance(statement, Kernel):
         yield from _kernel(statement)
     elif isinstance(statement, Require):
-        yield f"require {statement.condition}: {statement.message}"
+        kind = "assume" if statement.assumed else "require"
+        yield f"{kind} {statement.condition}: {statement.message}"
     elif isinstance(statement, Loop):
         yield _loop_header(statement)
         yield from _indented(statement.body)
@@ -133,7 +137,7 @@ def _reduce(position: int, reduce: Reduce, names: _Names) -> Iterator[str]:
     scope = _Scope(reduce.operands, names)
     lines = [line for expr in reduce.operands for line in scope.definitions(expr)]
     shown = ", ".join(scope.show(expr) for expr in reduce.operands)
-    element = shown if reduce.factor is None else f"fma({shown})"
+    element = shown if reduce.factor is None else f"{reduce.step}({shown})"
     yield f"  r{position} = {reduce.combine} {axes}{chains}: {element}"
     yield from (f"    with{line[1:]}" for line in lines)
 

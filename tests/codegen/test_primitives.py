@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product as pairs
 
 import numpy as np
@@ -21,9 +22,10 @@ from ostinato.program.expr import (
     Axis,
     Cast,
     Op,
+    Reduced,
     op,
 )
-from ostinato.program.nodes import Kernel
+from ostinato.program.nodes import Kernel, Reduce
 from ostinato.program.verify import ARITY, _dtypes_fit
 from tests.codegen.test_module import (
     AARCH64,
@@ -117,6 +119,27 @@ def test_primitives(dtype, target):
     source, feeds = table(dtype)
     native = check(source, feeds, target=target, tiled=target is not None)
     assert undefined_symbols(native.object_code) <= MEMORY_FUNCTIONS
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=WIDTHS)
+def test_sums_of_byte_products_with_and_without_the_instruction(target):
+    i, j, k = Axis("i", 3), Axis("j", 37), Axis("k", 9)
+    left, right = at("a", (i, 9), (k, 1), dtype="int32"), at("b", (k, 37), (j, 1), dtype="int32")
+    sums = Reduce((k,), "sum", left, right)
+    value = store("y", Reduced(0, "int32"), (i, 37), (j, 1))
+    source = mixed(
+        {"a": ("int32", (3, 9)), "b": ("int32", (9, 37))},
+        {"y": ("int32", (3, 37))},
+        (Kernel("k", (i, j), (sums,), (value,)),),
+    )
+    random = np.random.default_rng(0)
+    feeds = {
+        name: random.integers(-(2**31), 2**31, shape, np.int32)
+        for name, shape in (("a", (3, 9)), ("b", (9, 37)))
+    }
+    for byte_dots in {False, target.byte_dots}:
+        native = check(source, feeds, target=replace(target, byte_dots=byte_dots))
+        assert ("vpdpbusd" in native.text) is byte_dots
 
 
 def test_the_tables_hold_every_primitive():

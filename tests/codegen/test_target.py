@@ -39,6 +39,20 @@ def test_registers_follow_from_features(machine, triple, features, registers):
     assert (found.triple, found.cpu) == (triple, "some-cpu")
 
 
+@pytest.mark.parametrize(
+    ("features", "expected"),
+    [
+        (f"{AVX512},+avx512vnni", True),
+        (f"{AVX512},+avxvnni", False),
+        ("+avx2,+fma,+avxvnni", True),
+        ("+avx2,+fma,+avx512vnni", False),
+        ("+avx2,+fma", False),
+    ],
+)
+def test_byte_dots_need_the_instruction_for_every_width(machine, features, expected):
+    assert machine("x86_64-unknown-linux-gnu", "c", features).byte_dots is expected
+
+
 def test_long_vectors_are_asked_for(machine):
     assert machine("x86_64-linux", "c", AVX512).features == f"{AVX512},-prefer-256-bit"
 

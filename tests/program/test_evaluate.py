@@ -108,6 +108,17 @@ def test_negative_shift_counts_are_beyond_the_width():
     same(apply("shr", np.int32([-1]), np.int32([-31])), [0])
 
 
+def test_dot_multiplies_unsigned_and_signed_bytes():
+    words = [0, 1, -1, 0x7F80FF01, -0x7F7F7F80, 0x12345678, -(2**31), 2**31 - 1]
+    a, b, total = np.array([(a, b, c) for a in words for b in words for c in words[:4]], np.int32).T
+    products = [
+        sum(int(x) * int(y) for x, y in zip(p.view("4u1"), q.view("4i1"), strict=True))
+        for p, q in zip(a, b, strict=True)
+    ]
+    expected = [wrap(int(c) + n, "int32") for c, n in zip(total, products, strict=True)]
+    same(apply("dot", a, b, total), expected)
+
+
 @pytest.mark.parametrize("dtype", ["int8", "int32", "int64"])
 def test_signed_negation_wraps(dtype):
     low, high = EDGES[dtype]
