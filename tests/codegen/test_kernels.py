@@ -10,8 +10,8 @@ import pytest
 from ostinato.codegen.kernels import signature
 from ostinato.program import interpreter
 from ostinato.program.dims import symbol
-from ostinato.program.expr import INTEGERS, Axis, Index, Reduced, constant, op
-from ostinato.program.nodes import Kernel, Loop, Program, Reduce, Tile
+from ostinato.program.expr import INTEGERS, Access, Axis, Index, Load, Reduced, constant, op
+from ostinato.program.nodes import Kernel, Loop, Program, Reduce, Store, Tile
 from ostinato.schedule.arena import plan
 from tests.codegen.test_module import (
     TARGETS,
@@ -221,3 +221,82 @@ def test_names_that_llvm_would_have_to_quote():
     source: Program = program({"x": (3,)}, {"y": (3,)}, (kernel,))
     assert plan(source).size == 0
     check(source, {"x": random(3)})
+
+
+def updates(dtype: str, lanes: bool, target_mask: bool) -> Program:
+    """`y[n[i], j] += x[i, j]` for each i in order, where n is not negative."""
+    i, j, a = Axis("i", 9), Axis("j", 21), Axis("a", 105)
+    strides = (21, 1) if lanes else (1, 9)
+    place = at("n", (i, 1), dtype="int64")
+    index = ((place, 21),)
+    access = Access("y", 0, ((j, 1),))
+    mask = op("ge", place, constant(0, "int64")) if target_mask else None
+    other = constant(0, dtype) if target_mask else None
+    present = Load(access, dtype, mask, other, index)
+    added = at("x", (i, strides[0]), (j, strides[1]), dtype=dtype)
+    total = op("max" if dtype == "bool" else "add", present, added)
+    kernels = (
+        Kernel("zero", (a,), (), (store("y", constant(0, dtype), (a, 1)),)),
+        Kernel("k", (i, j), (), (Store(access, total, mask, index),), ordered=(i,)),
+    )
+    inputs = {"x": (dtype, (189,)), "n": ("int64", (9,))}
+    return mixed(inputs, {"y": (dtype, (105,))}, kernels)
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=WIDTHS)
+@pytest.mark.parametrize("lanes", [True, False])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int8", "int64", "bool"])
+def test_updates_in_order(dtype, lanes, target):
+    values = np.random.default_rng(2).integers(0, 2, 189)
+    places = np.array([1, 0, 1, 1, 4, 0, 3, 1, 4])
+    for masked in (False, True):
+        feeds = {"x": values.astype(dtype), "n": places - 2 * (masked & (places == 1))}
+        check(updates(dtype, lanes, masked), feeds, target=target)
+
+
+@pytest.mark.parametrize("extent", [1, 5, 16, 40])
+def test_running_sums(extent):
+    i, j = Axis("i", extent), Axis("j", 3)
+    first = op("eq", Index(i), constant(0, "int64"))
+    zero = constant(0.0, "float32")
+    before = Load(Access("y", -3, ((i, 3), (j, 1))), "float32", op("not", first), zero)
+    total = op("add", before, at("x", (i, 3), (j, 1)))
+    kernel = Kernel("k", (i, j), (), (store("y", total, (i, 3), (j, 1)),), ordered=(i,))
+    check(program({"x": (extent, 3)}, {"y": (extent, 3)}, (kernel,)), {"x": random(extent, 3)})
+
+
+@pytest.mark.parametrize("extent", [1, 5, 16, 40])
+def test_stores_at_positions_by_lane(extent):
+    """A permutation: points are independent, lanes write to scattered places, some to none."""
+    i, j = Axis("i", extent), Axis("j", extent)
+    place = at("n", (i, 1), dtype="int64")
+    mask = op("lt", place, constant(extent - 1, "int64"))
+    zero = Kernel(
+        "zero",
+        (Axis("j", extent),),
+        (),
+        (store("y", constant(7, "float32"), (Axis("j", extent), 1)),),
+    )
+    moved = Store(Access("y", 0, ()), at("x", (i, 1)), mask, ((place, 1),))
+    source = mixed(
+        {"x": ("float32", (extent,)), "n": ("int64", (extent,))},
+        {"y": ("float32", (extent,))},
+        (zero, Kernel("k", (i,), (), (moved,))),
+    )
+    order = np.random.default_rng(extent).permutation(extent)
+    check(source, {"x": random(extent), "n": order})
+    assert Native(source).run({"x": random(extent), "n": order})["y"][-1] == 7
+
+
+def test_a_point_evaluates_everything_before_it_writes():
+    """Two stores exchange two elements that both read."""
+    i = Axis("i", 3)
+    pair = [at("y", offset=n) for n in (0, 1)]
+    one = op("add", pair[0], at("x", (i, 1)))
+    stores = (store("y", one, offset=1), store("y", pair[1], offset=0))
+    begin = Kernel("begin", (), (), tuple(store("y", at("x", offset=n), offset=n) for n in (0, 1)))
+    swap = Kernel("swap", (i,), (), stores, ordered=(i,))
+    source = program({"x": (3,)}, {"y": (2,)}, (begin, swap))
+    check(source, {"x": F([1, 2, 4])})
+    # (1, 2) -> (2, 2) -> (2, 4) -> (4, 6)
+    np.testing.assert_array_equal(Native(source).run({"x": F([1, 2, 4])})["y"], [4, 6])

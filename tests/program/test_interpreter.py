@@ -26,8 +26,10 @@ from ostinato.program.nodes import (
     Check,
     Kernel,
     Loop,
+    Program,
     Reduce,
     Require,
+    Store,
 )
 from ostinato.program.verify import verify
 from tests.program.programs import at, gru, pointwise, program, reduction, store
@@ -387,3 +389,52 @@ def test_checks():
     assert run(p, {"x": np.ones(2, F)})["y"].shape == (2,)
     with pytest.raises(ShapeError, match="at least two steps"):
         run(p, {"x": np.ones(1, F)})
+
+
+def placed(value, where, mask=None, ordered=True) -> Program:
+    """`y[where[i]] = value` for each `i < 5`, in order, after `y[..] = 0`."""
+    i, j = Axis("i", 5), Axis("j", 3)
+    index = ((cast(where(at("n", (i, 1))), "int64"), 1),)
+    zero = Kernel("zero", (j,), (), (store("y", constant(0, "float32"), (j, 1)),))
+    target = Store(Access("y", 0, ()), value(i, index), mask and mask(at("n", (i, 1))), index)
+    kernel = Kernel("k", (i,), (), (target,), ordered=(i,) if ordered else ())
+    return program({"x": (5,), "n": (5,)}, {"y": (3,)}, (zero, kernel))
+
+
+def test_points_in_order_overwrite_each_other():
+    p = placed(lambda i, _: at("x", (i, 1)), lambda n: n)
+    verify(p)
+    feeds = {"x": F([1, 2, 3, 4, 5]), "n": F([2, 0, 2, 0, 2])}
+    np.testing.assert_array_equal(run(p, feeds)["y"], [4, 0, 5])
+    with pytest.raises(RunError, match="two points write the same element"):
+        run(placed(lambda i, _: at("x", (i, 1)), lambda n: n, ordered=False), feeds)
+
+
+def test_points_in_order_read_what_those_before_them_wrote():
+    def total(i, index):
+        return op("add", Load(Access("y", 0, ()), "float32", index=index), at("x", (i, 1)))
+
+    feeds = {"x": F([1, 2, 3, 4, 5]), "n": F([2, 0, 2, 0, 2])}
+    np.testing.assert_array_equal(run(placed(total, lambda n: n), feeds)["y"], [6, 0, 9])
+
+
+def test_masked_stores_do_not_touch_memory():
+    p = placed(
+        lambda i, _: at("x", (i, 1)), lambda n: n, lambda n: op("lt", n, constant(3, "float32"))
+    )
+    verify(p)
+    feeds = {"x": F([1, 2, 3, 4, 5]), "n": F([2, 9, 1e6, 0, 3])}
+    np.testing.assert_array_equal(run(p, feeds)["y"], [4, 0, 1])
+    with pytest.raises(RunError, match="element 9 of 3 is out of bounds"):
+        run(placed(lambda i, _: at("x", (i, 1)), lambda n: n), feeds)
+
+
+def test_only_axes_with_an_order_depend_on_each_other():
+    i, j = Axis("i", 2), Axis("j", 2)
+    first = Kernel("first", (j,), (), (store("y", at("x", (j, 1)), (j, 1)),))
+    other = op("sub", constant(1, "int64"), Index(j))
+    load = Load(Access("y", 0, ()), "float32", index=((other, 1),))
+    second = Kernel("k", (i, j), (), (store("y", load, (j, 1)),), ordered=(i,))
+    p = program({"x": (2,)}, {"y": (2,)}, (first, second))
+    with pytest.raises(RunError, match="a point reads what another point writes"):
+        run(p, {"x": F([1, 2])})

@@ -138,3 +138,14 @@ def test_what_occurs_twice_has_a_name():
     assert kernel_text(kernel) == (
         "kernel k []\n  v0 = x[0]\n  v1 = v0 * v0\n  y[0] = v1 - exp(v1)\n"
     )
+
+
+def test_stores_in_order_at_computed_positions():
+    i, j = Axis("i", 3), Axis("j", 2)
+    place = op("add", Index(i), at("n", (i, 1), dtype="int64"))
+    mask = op("lt", place, constant(4, "int64"))
+    stores = (Store(Access("y", 0, ((j, 1),)), at("x", (j, 1)), mask, ((place, 2),)),)
+    kernel = Kernel("k", (i, j), (), stores, ordered=(i,))
+    assert kernel_text(kernel) == (
+        "kernel k [i < 3, j < 2] in order of i\n  v0 = i + n[i]\n  y[j + 2*v0] = x[j] if v0 < 4\n"
+    )

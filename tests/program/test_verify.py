@@ -350,3 +350,35 @@ def test_symbols():
 def test_every_problem_is_listed():
     k = kernel(op("add", at("q", (ROW, 1)), Reduced(3, F32)), offset=7)
     assert len(problems(single(k))) == 3
+
+
+def test_axes_with_an_order():
+    i = Axis("i", 4)
+    running = Kernel("k", (i,), (), (store("y", at("x", (i, 1)), (i, 1)),), ordered=(i,))
+    verify(program({"x": (4,)}, {"y": (4,)}, (running,)))
+    stray = replace(running, ordered=(Axis("j", 4),))
+    p = program({"x": (4,)}, {"y": (4,)}, (stray,))
+    assert only(p) == "kernel 'k': the ordered axis j is none of its axes"
+    reduce = Reduce((K,), "sum", at("x", (K, 1)))
+    both = replace(running, reductions=(reduce,))
+    p = program({"x": (4,)}, {"y": (4,)}, (both,))
+    assert only(p) == "kernel 'k' has an order and reductions"
+    # Where points have an order, they may write the same element.
+    same = replace(running, stores=(store("y", at("x", (i, 1))),))
+    verify(program({"x": (4,)}, {"y": ()}, (same,)))
+
+
+def test_stores_at_computed_positions():
+    value = at("x", (ROW, 1))
+    target = store("y", value)
+
+    def of(**changes) -> Program:
+        k = Kernel("k", (ROW,), (), (replace(target, **changes),))
+        return program({"x": (4,)}, {"y": (4,)}, (k,))
+
+    verify(of(index=((Index(ROW), 1),)))
+    assert only(of(index=((value, 1),))) == "kernel 'k': a computed index is float32, not int64"
+    mask = only(of(index=((Index(ROW), 1),), mask=value))
+    assert mask == "kernel 'k': store to 'y': the mask is float32, not bool"
+    symbol_ = only(of(index=((Index(ROW), T),)))
+    assert symbol_ == "kernel 'k': size T uses 'T', which is no symbol of the program"

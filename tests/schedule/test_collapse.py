@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from ostinato.program.dims import symbol
@@ -132,3 +134,20 @@ def test_reduced_axes_that_one_operand_tells_apart_stay():
 def test_what_is_collapsed_stays_so():
     kernel = pointwise("k", op("exp", at("x", (a, 12), (b, 4), (c, 1))), "y", a, b, c)
     check_unchanged(collapse, collapse(one(kernel, 2, 3, 4)))
+
+
+def test_axes_with_an_order_stay():
+    kernel = pointwise("k", op("exp", at("x", (a, 12), (b, 4), (c, 1))), "y", a, b, c)
+    kernel = replace(kernel, ordered=(a,))
+    check(
+        collapse,
+        one(kernel, 2, 3, 4),
+        """
+        kernel k [a < 2, b < 3, c < 4] in order of a from k
+          y[12*a + 4*b + c] = exp(x[12*a + 4*b + c])
+        """,
+        """
+        kernel k [a < 2, c < 12] in order of a from k
+          y[12*a + c] = exp(x[12*a + c])
+        """,
+    )

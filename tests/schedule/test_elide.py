@@ -3,8 +3,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ostinato.program.dims import symbol
-from ostinato.program.expr import Access, Axis, Index, Load, constant, op
-from ostinato.program.nodes import Carry, Kernel, Loop, Program
+from ostinato.program.expr import Access, Axis, Index, Load, cast, constant, op
+from ostinato.program.nodes import Carry, Kernel, Loop, Program, Store
 from ostinato.schedule.elide import elide_copies
 from tests.program.programs import at, program, store
 from tests.schedule.test_pipeline import assert_same_results, check, check_unchanged, pointwise
@@ -168,3 +168,26 @@ def test_accesses_that_span_rows_of_the_copy_stay():
     n = Axis("n", 2 * T)
     flat = Kernel("flat", (n,), (), (store("z", op("neg", at("rows", (n, 1))), (n, 1)),))
     check_unchanged(elide_copies, loop(COPY, flat, outputs={"y": (2, T), "z": (2 * T,)}))
+
+
+def scattered(transposed: bool) -> Program:
+    """Rows are changed at computed positions, then copied to an output."""
+    base = Kernel("base", (t, i), (), (store("rows", at("x", (t, 2), (i, 1)), (t, 2), (i, 1)),))
+    place = ((cast(at("x", (s, 2)), "int64"), 2),)
+    change = Store(Access("rows", 0, ((j, 1),)), at("x", (s, 2), (j, 1)), None, place)
+    kernel = Kernel("change", (s, j), (), (change,), ordered=(s,))
+    u, e = Axis("u", T), Axis("e", 2)
+    strides = ((e, T), (u, 1)) if transposed else ((u, 2), (e, 1))
+    copy = Kernel("copy", (u, e), (), (store("y", at("rows", (u, 2), (e, 1)), *strides),))
+    return program(
+        {"x": (T, 2)}, {"y": (T, 2)}, (base, kernel, copy), None, {"rows": 2 * T}, ("T",)
+    )
+
+
+def test_what_is_changed_at_computed_positions_moves_with_its_strides():
+    source = elide_copies(scattered(transposed=False))
+    assert [kernel.name for kernel in source.kernels()] == ["base", "change"]
+    assert all(kernel.writes() == {"y"} for kernel in source.kernels())
+    # The computed positions are multiples of strides that the transposed copy does not have.
+    source = elide_copies(scattered(transposed=True))
+    assert [kernel.name for kernel in source.kernels()] == ["base", "change", "copy"]

@@ -492,3 +492,64 @@ def test_run_time_sizes():
     (kernel,) = fused.body
     assert len(kernel.reductions) == 3
     assert_same_results(source, fused)
+
+
+def running(name: str, source, buffer: str, axis: Axis) -> Kernel:
+    """`buffer[i] = buffer[i - 1] + source[i]`."""
+    first = op("eq", Index(axis), constant(0, "int64"))
+    zero = constant(0.0, "float32")
+    before = Load(Access(buffer, -1, ((axis, 1),)), "float32", op("not", first), zero)
+    kernel = pointwise(name, op("add", before, source), buffer, axis)
+    return replace(kernel, ordered=(axis,))
+
+
+def test_a_reader_in_order_computes_what_it_reads():
+    first = pointwise("first", exp("x", A), "b", A)
+    check(
+        fuse,
+        joined(first, running("sums", at("b", (B, 1)), "y", B), b=N),
+        """
+        arena b: float32[4]
+        kernel first [u < 4] from first
+          b[u] = exp(x[u])
+        kernel sums [v < 4] in order of v from sums
+          y[v] = (y[v - 1] if not(v == 0) else 0.0) + b[v]
+        """,
+        """
+        kernel sums [v < 4] in order of v from first, sums
+          y[v] = (y[v - 1] if not(v == 0) else 0.0) + exp(x[v])
+        """,
+    )
+
+
+def test_writers_in_order_stay_apart():
+    lost: list[Refusal] = []
+    second = pointwise("second", exp("b", B), "y", B)
+    source = joined(running("sums", at("x", (A, 1)), "b", A), second, b=N)
+    assert fuse(source, lost) == source
+    assert [r.reason for r in lost] == ["the writer's steps depend on each other"]
+
+
+def test_writers_at_computed_positions_stay_apart():
+    lost: list[Refusal] = []
+    first = pointwise("first", exp("x", A), "b", A)
+    (target,) = first.stores
+    place = op("sub", constant(3, "int64"), Index(A))
+    moved = replace(target, access=Access("b", 0, ()), index=((place, 1),))
+    source = joined(replace(first, stores=(moved,)), pointwise("second", exp("b", B), "y", B), b=N)
+    assert fuse(source, lost) == source
+    reason = "the writer picks places by indices that are computed while running"
+    assert [r.reason for r in lost] == [reason]
+
+
+def test_a_value_is_not_computed_again_where_it_has_changed():
+    """The copy is read before and after an update in place: it must not move behind the update."""
+    source_copy = pointwise("copy", exp("x", A), "b", A)
+    (target,) = pointwise("update", at("w", (B, 1)), "b", B).stores
+    place = op("sub", constant(3, "int64"), Index(B))
+    update = Kernel(
+        "update", (B,), (), (replace(target, access=Access("b", 0, ()), index=((place, 1),)),)
+    )
+    after = pointwise("after", op("neg", at("b", (C, 1))), "y", C)
+    source = joined(source_copy, update, after, b=N)
+    assert_same_results(source, fuse(source))
