@@ -271,12 +271,7 @@ def test_stores_at_positions_by_lane(extent):
     i, j = Axis("i", extent), Axis("j", extent)
     place = at("n", (i, 1), dtype="int64")
     mask = op("lt", place, constant(extent - 1, "int64"))
-    zero = Kernel(
-        "zero",
-        (Axis("j", extent),),
-        (),
-        (store("y", constant(7, "float32"), (Axis("j", extent), 1)),),
-    )
+    zero = Kernel("zero", (j,), (), (store("y", constant(7, "float32"), (j, 1)),))
     moved = Store(Access("y", 0, ()), at("x", (i, 1)), mask, ((place, 1),))
     source = mixed(
         {"x": ("float32", (extent,)), "n": ("int64", (extent,))},

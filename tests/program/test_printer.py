@@ -15,7 +15,7 @@ from ostinato.program.expr import (
     constant,
     op,
 )
-from ostinato.program.nodes import Branch, Carry, Check, Kernel, Loop, Reduce, Require
+from ostinato.program.nodes import Branch, Carry, Check, Kernel, Loop, Reduce, Require, Store
 from ostinato.program.printer import kernel_text, text
 from tests.program.programs import at, gru, program, store
 

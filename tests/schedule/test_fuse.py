@@ -547,9 +547,8 @@ def test_a_value_is_not_computed_again_where_it_has_changed():
     source_copy = pointwise("copy", exp("x", A), "b", A)
     (target,) = pointwise("update", at("w", (B, 1)), "b", B).stores
     place = op("sub", constant(3, "int64"), Index(B))
-    update = Kernel(
-        "update", (B,), (), (replace(target, access=Access("b", 0, ()), index=((place, 1),)),)
-    )
+    moved = replace(target, access=Access("b", 0, ()), index=((place, 1),))
+    update = Kernel("update", (B,), (), (moved,))
     after = pointwise("after", op("neg", at("b", (C, 1))), "y", C)
     source = joined(source_copy, update, after, b=N)
     assert_same_results(source, fuse(source))
