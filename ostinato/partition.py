@@ -1,4 +1,4 @@
-"""Cuts a model into what compiles and what runs on the reference kernels."""
+"""Cuts a model into what compiles now, what compiles later and what has no native form."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ostinato.model.values import constant_array
 from ostinato.ops.builder import Builder
 from ostinato.ops.lowering import Lowerer, Scope
 from ostinato.ops.registry import UnknownOperandError
-from ostinato.ops.sizes import FUNCTIONS, LIMIT
+from ostinato.ops.sizes import FUNCTIONS, LIMIT, REDUCTIONS
 from ostinato.ops.tensor import Shape, Tensor, Value
 from ostinato.program.dims import Dim, Size, product, symbol, symbols
 from ostinato.program.expr import DTYPES, INTEGERS
@@ -128,7 +128,11 @@ _MOST_VALUES = 200
 # Operators whose results are sizes, and those that make sizes of sizes.
 _OF_SHAPES = frozenset(("Shape", "Size"))
 _ARITHMETIC = frozenset(
-    (*FUNCTIONS, *"Identity Concat Squeeze Unsqueeze Reshape Flatten Slice Split Gather".split())
+    (
+        *FUNCTIONS,
+        *REDUCTIONS,
+        *"Identity Concat Squeeze Unsqueeze Reshape Flatten Slice Split Gather".split(),
+    )
 )
 
 
@@ -234,9 +238,8 @@ class _Partitioner:
                 found[value] = set()
             elif node is not None and node.op_type in _ARITHMETIC and len(found) < _MOST_VALUES:
                 parts = [self._sources_of(v, found) for v in node.inputs if v is not None]
-                inner = [part for part in parts if part is not None]
-                if len(inner) == len(parts):
-                    found[value] = set[ir.Value]().union(*inner)
+                if all(part is not None for part in parts):
+                    found[value] = {source for part in parts for source in part or ()}
         return found[value]
 
     def _can_be_sizes(self, value: ir.Value) -> bool:
@@ -328,6 +331,10 @@ class _Partitioner:
     def _fall_back(self, node: ir.Node, refusal: UnsupportedError) -> None:
         proto, inputs = _closed(node)
         self._keep_constants(inputs)
+        numbers: tuple[str, ...] = ()
+        if isinstance(refusal, UnknownOperandError) and refusal.needs_numbers:
+            operands = refusal.operands if set(refusal.operands) <= set(node.inputs) else ()
+            numbers = tuple(value.name or "" for value in operands)
         self._result.parts.append(
             FallbackStage(
                 proto.SerializeToString(),
@@ -337,6 +344,7 @@ class _Partitioner:
                 describe(node),
                 node.op_type,
                 refusal.reason,
+                numbers,
             )
         )
         given = set(self._origins)

@@ -126,10 +126,10 @@ def test_every_mode_has_the_same_bits(
             assert_same_bits(got, results, where)
 
     check(default, "a second run")
-    lowered = program_of(case) if native else None
+    lowered = programs_of(case)
     check_disabled_passes(case, default, lowered, check)
     for target in small_targets():
-        if lowered is not None and is_same(lowered, target.registers):
+        if lowered and all(is_same(program, target.registers) for program in lowered):
             continue
         with monkeypatch.context() as patch:
             patch.setattr(ostinato.compiler, "host_target", lambda target=target: target)
@@ -138,8 +138,8 @@ def test_every_mode_has_the_same_bits(
         if sizes:
             special = session(case, specialize=named_inputs(default, sizes))
             assert_same_bits(special.run(None, feeds), results, f"specialised {dict(sizes)}")
-    if lowered is not None:
-        check_interpreter(lowered, runs, expected)
+    if lowered:
+        check_interpreter(case, lowered, runs, expected)
     if case.batch:
         check_batch(case, default, runs, expected)
     if case.states is not None:
@@ -154,16 +154,20 @@ def is_same(program: Program, registers: Registers, disable: tuple[str, ...] = (
 
 
 def check_disabled_passes(
-    case: Case, default: ostinato.InferenceSession, lowered: Program | None, check: Any
+    case: Case, default: ostinato.InferenceSession, lowered: list[Program], check: Any
 ) -> None:
     report = default.report()
     # A pass that changed nothing makes no difference when it is left out.
     idle = {name for name, changes in report["passes"].items() if not changes}
     optional = list(optional_passes())
-    if lowered is not None:
+    if lowered:
         registers = host_target().registers
         scheduling = {item.name for item in SCHEDULE_PASSES}
-        idle |= {name for name in scheduling if is_same(lowered, registers, (name,))}
+        idle |= {
+            name
+            for name in scheduling
+            if all(is_same(program, registers, (name,)) for program in lowered)
+        }
     for name in optional:
         if name not in idle:
             check(session(case, disable=(name,)), f"without {name}")
@@ -176,24 +180,31 @@ def named_inputs(session: ostinato.InferenceSession, sizes: Mapping[str, int]) -
     return {name: size for name, size in sizes.items() if name in names}
 
 
-def program_of(case: Case) -> Program:
+def programs_of(case: Case) -> list[Program]:
+    """The programs of a case, one after the other; none if they are not all of it."""
     model = load_model(case.model)
     run_passes(model)
-    (segment,) = partition(model, fallback=False).parts
-    assert isinstance(segment, Segment)
-    return segment.program
+    parts = partition(model, fallback=True).parts
+    programs = [part.program for part in parts if isinstance(part, Segment)]
+    return programs if len(programs) == len(parts) else []
 
 
 def check_interpreter(
-    lowered: Program, runs: list[tuple[dict[str, Array], Any]], expected: list[list[Array]]
+    case: Case,
+    lowered: list[Program],
+    runs: list[tuple[dict[str, Array], Any]],
+    expected: list[list[Array]],
 ) -> None:
-    scheduled = schedule(lowered, host_target().registers).program
-    for program, mode in ((lowered, "lowered"), (scheduled, "scheduled")):
+    registers = host_target().registers
+    scheduled = [schedule(program, registers).program for program in lowered]
+    for programs, mode in ((lowered, "lowered"), (scheduled, "scheduled")):
         for (feeds, sizes), results in zip(runs, expected, strict=True):
             if sum(np.size(a) for a in (*feeds.values(), *results)) > MOST_ELEMENTS:
                 continue
-            by_name = interpreter.run(program, feeds)
-            got = [by_name[output.name] for output in program.outputs]
+            values = dict(feeds)
+            for program in programs:
+                values |= interpreter.run(program, {i.name: values[i.name] for i in program.inputs})
+            got = [values[output.name] for output in case.model.graph.output]
             assert_same_bits(got, results, f"{mode} program in the interpreter {dict(sizes)}")
 
 

@@ -490,8 +490,12 @@ class Builder:
         return symbol(name, signed)
 
     def _require_memory(self, dtype: str, shape: Shape) -> None:
-        """Sizes that depend on values may be anything: a result must fit into this machine."""
-        size = product(shape)
+        """Sizes that depend on values may be anything: a result must fit into this machine.
+
+        One without elements must do so with an extent of 1 in place of 0, for loops over its other
+        axes still have to end.
+        """
+        size = product([maximum(extent, 1) for extent in shape])
         if isinstance(size, int) or size in self._limited or not self.is_unsure(size):
             return
         self._limited.add(size)

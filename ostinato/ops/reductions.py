@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from ostinato.ops.builder import Builder, literal
 from ostinato.ops.pointwise import Unary, floats
 from ostinato.ops.registry import Context, lowers
+from ostinato.ops.sizes import fold_reduction
 from ostinato.ops.tensor import Value, drop_ones
 from ostinato.ops.views import axes_of, optional_axes
 from ostinato.program.dims import Size, product
@@ -83,6 +84,9 @@ def lower_reduction(context: Context) -> Value:
     axes = reduced_axes(context, value)
     if not axes:
         return builder.pointwise(lambda x: cast(rule.finish(rule.before(x), 1), value.dtype), value)
+    folded = fold_reduction(context, value, axes)
+    if folded is not None:
+        return folded if keep else dropped(folded, axes)
     count = product([value.shape[i] for i in axes])
     combined = builder.reduce(value, axes, rule.combine, rule.before)
     result = builder.pointwise(lambda x: cast(rule.finish(x, count), value.dtype), combined)

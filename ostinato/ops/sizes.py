@@ -98,6 +98,29 @@ def fold_sizes(context: Context, operands: Sequence[Value], dtype: str) -> Tenso
     return context.builder.sizes(result, dtype)
 
 
+REDUCTIONS: dict[str, Callable[[Size, Size], Size]] = {
+    "ReduceSum": lambda a, b: a + b,
+    "ReduceProd": lambda a, b: a * b,
+    "ReduceMax": maximum,
+    "ReduceMin": minimum,
+}
+
+
+def fold_reduction(context: Context, value: Value, axes: tuple[int, ...]) -> Tensor | None:
+    """The node's result, with axes of extent 1, if it reduces a few sizes; else None."""
+    function, known = REDUCTIONS.get(context.node.op_type), value.known
+    if function is None or known is None or value.dtype != "int64":
+        return None
+    if not 0 < known.size <= MOST_TERMS:
+        return None
+    combine: Any = np.frompyfunc(function, 2, 1)
+    result = known.astype(object)
+    for axis in axes:
+        result = combine.reduce(result, axis, keepdims=True)
+    result.flat[:] = object_array([wrapped(n, "int64") for n in result.flat])
+    return context.builder.sizes(result)
+
+
 def wrapped(value: Size | bool, dtype: str) -> Size | bool:
     """A number as an integer type holds it; sizes of 64 bits are taken to fit."""
     if dtype == "bool":

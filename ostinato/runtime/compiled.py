@@ -113,6 +113,7 @@ def _pack_node(stage: FallbackStage, blob: Any) -> dict[str, Any]:
         "name": stage.name,
         "op": stage.op,
         "reason": stage.reason,
+        "numbers": list(stage.numbers),
     }
 
 
@@ -125,6 +126,7 @@ def _unpack_node(record: Mapping[str, Any], blobs: Sequence[Array]) -> FallbackS
         name=record["name"],
         op=record["op"],
         reason=record["reason"],
+        numbers=tuple(record["numbers"]),
     )
 
 

@@ -26,9 +26,10 @@ class FallbackNode:
         from ostinato.reference import KERNELS
 
         self.stage = stage
+        self.reasons = [stage.reason]
         self._names = [argument.name for argument in stage.inputs]
         try:
-            self._evaluator = ReferenceEvaluator(_one_node_model(stage), new_ops=KERNELS)
+            self._evaluator = ReferenceEvaluator(one_node_model(stage), new_ops=KERNELS)
         except Exception as error:
             reason = f"no native kernel and none in onnx.reference ({error})"
             raise UnsupportedError(stage.name, stage.op, reason) from error
@@ -57,7 +58,8 @@ def _plain(argument: Argument, value: Any) -> Any:
     return array.astype(object) if array.dtype.kind in "TU" else array
 
 
-def _one_node_model(stage: FallbackStage) -> Any:
+def one_node_model(stage: FallbackStage) -> Any:
+    """The stage as an `onnx.ModelProto`."""
     import onnx
 
     graph = onnx.GraphProto(name=stage.name or "fallback")

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ostinato.codegen.artifact import Argument
 from ostinato.errors import RunError
+from ostinato.options import Options
 from ostinato.runtime.arguments import check_output_shape, describe, describe_array, numpy_dtype
 from ostinato.runtime.compiled import CompiledModel
 from ostinato.runtime.fallback import FallbackNode
 from ostinato.runtime.native import NativeFunction
-from ostinato.runtime.stage import NativeStage
+from ostinato.runtime.stage import NativeStage, Stage
+
+if TYPE_CHECKING:
+    from ostinato.runtime.specialized import SpecializedNode
 
 Array = np.ndarray[Any, Any]
 
@@ -25,16 +28,10 @@ class Flow:
     def __init__(
         self,
         model: CompiledModel,
-        cache_dir: str | os.PathLike[str] | None,
-        flush_denormals: bool,
+        options: Options,
     ) -> None:
         self.model = model
-        self.stages = [
-            NativeFunction(stage.artifact, cache_dir, flush_denormals)
-            if isinstance(stage, NativeStage)
-            else FallbackNode(stage)
-            for stage in model.stages
-        ]
+        self.stages = [_runnable(stage, options) for stage in model.stages]
         self._last_reads = _last_reads(model)
 
     def direct(self) -> NativeFunction | None:
@@ -73,6 +70,17 @@ class Flow:
             else:
                 results[argument.name] = _store(argument, value, target)
         return results
+
+
+def _runnable(stage: Stage, options: Options) -> NativeFunction | FallbackNode | SpecializedNode:
+    if isinstance(stage, NativeStage):
+        return NativeFunction(stage.artifact, options.cache_dir, options.flush_denormals)
+    if not stage.numbers:
+        return FallbackNode(stage)
+    # It runs a flow itself.
+    from ostinato.runtime.specialized import SpecializedNode
+
+    return SpecializedNode(stage, options)
 
 
 def _names(arguments: Iterable[Argument]) -> list[str]:

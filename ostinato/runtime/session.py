@@ -23,7 +23,6 @@ from ostinato.runtime.arguments import (
     overlapping,
 )
 from ostinato.runtime.build import build
-from ostinato.runtime.fallback import FallbackNode
 from ostinato.runtime.flow import Flow
 from ostinato.runtime.native import NativeFunction
 from ostinato.runtime.trampoline import require_denormal_control
@@ -84,7 +83,7 @@ class InferenceSession:
         self._inputs = {argument.name: argument for argument in self._compiled.inputs}
         self._outputs = {argument.name: argument for argument in self._compiled.outputs}
         options = self._options
-        self._flow = Flow(self._compiled, options.cache_dir, options.flush_denormals)
+        self._flow = Flow(self._compiled, options)
         self._native = self._flow.direct()
         # The function whose own checks suffice to call it with whatever `run` is given.
         native = self._native
@@ -193,8 +192,9 @@ class InferenceSession:
         """What the compiler did and what it could not do, as JSON-able facts.
 
         "kernels", "refusals": of all native stages; "fallback": nodes without a native kernel, with
-        the reason; "arena_bytes", "constant_bytes"; "from_cache"; and what the compiler adds, such
-        as "passes" and "ops".
+        the reason; "specialized": nodes that are compiled when the values of their "inputs" are
+        known; "arena_bytes", "constant_bytes"; "from_cache"; and what the compiler adds, such as
+        "passes" and "ops".
         """
         facts: dict[str, Any] = {"kernels": [], "refusals": [], **self._compiled.report}
         native = [stage for stage in self._flow.stages if isinstance(stage, NativeFunction)]
@@ -202,9 +202,16 @@ class InferenceSession:
             for name, value in stage.artifact.report.items():
                 if isinstance(value, list) and name != "checks":
                     facts[name] = [*facts.get(name, ()), *value]
-        nodes = [stage.stage for stage in self._flow.stages if isinstance(stage, FallbackNode)]
+        others = [s for s in self._flow.stages if not isinstance(s, NativeFunction)]
         facts["fallback"] = [
-            {"node": node.name, "op": node.op, "reason": node.reason} for node in nodes
+            {"node": other.stage.name, "op": other.stage.op, "reason": reason}
+            for other in others
+            for reason in other.reasons
+        ]
+        facts["specialized"] = [
+            {"node": s.stage.name, "op": s.stage.op, "inputs": list(s.stage.numbers)}
+            for s in others
+            if s.stage.numbers
         ]
         facts["arena_bytes"] = sum(stage.arena_bytes for stage in native)
         facts["constant_bytes"] = sum(len(stage.artifact.constants) for stage in native)

@@ -29,13 +29,14 @@ class NativeStage:
 
 @dataclass(frozen=True)
 class FallbackStage:
-    """One node that runs on the kernels of `onnx.reference`.
+    """One node that runs on the kernels of `onnx.reference`, or is compiled while running.
 
     node: serialised NodeProto, whose input and output names are the names of the values.
     inputs: every value it reads once, those captured by its subgraphs included.
     outputs: the values it makes; absent optional outputs are left out.
     opsets: (domain, version) pairs of the model.
     name, op: what errors call it. reason: why it has no native kernel.
+    numbers: the inputs that have to be known to compile the node, if it then compiles.
     """
 
     node: bytes
@@ -45,6 +46,7 @@ class FallbackStage:
     name: str
     op: str
     reason: str = ""
+    numbers: tuple[str, ...] = ()
 
 
 Stage = NativeStage | FallbackStage

@@ -23,7 +23,8 @@ Sizes = Mapping[str, int]
 class In:
     """A run-time input. Integers are drawn from `low .. high - 1`, floats are normal times `scale`.
 
-    values: elements to use instead; they are repeated to fill the shape.
+    values: elements to use instead; they are repeated to fill the shape. A name stands for what
+        `sizes` of the run says.
     """
 
     shape: tuple[int | str, ...]
@@ -36,7 +37,8 @@ class In:
     def array(self, sizes: Sizes, random: np.random.Generator) -> Array:
         shape = tuple(sizes[n] if isinstance(n, str) else n for n in self.shape)
         if self.values is not None:
-            return np.resize(np.array(self.values, self.dtype), shape)
+            elements = [sizes[v] if isinstance(v, str) else v for v in self.values]
+            return np.resize(np.array(elements, self.dtype), shape)
         if np.dtype(self.dtype).kind == "f":
             return np.asarray(self.scale * random.standard_normal(shape), self.dtype)
         return np.asarray(random.integers(self.low, self.high, shape), self.dtype)

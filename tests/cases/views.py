@@ -203,7 +203,6 @@ def of_shapes() -> list[Case]:
             }""",
             ({"N": 2, "T": 3}, {"N": 1, "T": 9}),
             constants={"zero": ints(0), "two": ints(2), "six": ints(6), "pair": ints(2, 3)},
-            native=False,
         ),
         text(
             "sizes-in-arithmetic",
