@@ -122,7 +122,8 @@ def _stage_cost(radix: int, before: int, behind: int) -> float:
     """
     lanes = behind if before == 1 else before
     idle = -(-lanes // 16) * 16 / lanes
-    return (4 + math.log2(radix) + 0.4 * max(0, radix - 8)) * min(idle, 4) ** 0.4
+    work = 4 + math.log2(radix) + 0.4 * max(0, radix - 8)
+    return work * math.pow(min(idle, 4), 0.4)
 
 
 def transform(
