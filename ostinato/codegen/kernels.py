@@ -9,13 +9,14 @@ from dataclasses import dataclass
 from ostinato.codegen.expressions import Expressions
 from ostinato.codegen.primitives import ELEMENT, Primitives
 from ostinato.codegen.sizes import Sizes
+from ostinato.codegen.transposed_store import is_transposed, store_rows
 from ostinato.codegen.writer import Value, Writer, integer, is_constant, vector
 from ostinato.program.dims import Size, floordiv
 from ostinato.program.expr import Axis, walk
 from ostinato.program.nodes import Buffer, Kernel, Reduce, Tile, identity
 
 # An innermost loop is unrolled to at most this many multiply-adds, and this many copies.
-UNROLL_OPERATIONS = 48
+UNROLL_OPERATIONS = 64
 UNROLL = 4
 
 
@@ -183,15 +184,23 @@ class KernelEmitter:
         with self._x.scope():
             self._x.reduced = {}
             self._reductions(rows)
+            by_point, by_row = list(self._kernel.stores), []
+            if rows > 1 and self._x.masks is None and not self._kernel.ordered:
+                tile = self._tile
+                by_row = [s for s in by_point if is_transposed(s, tile.lane, tile.row, tile.width)]
+                by_point = [s for s in by_point if s not in by_row]
             for row in range(rows):
                 for number in range(self._tile.vectors):
                     if self._kernel.ordered:
                         # No store may come before what another one of this point reads.
-                        for store in self._kernel.stores:
+                        for store in by_point:
                             for expr in store.expressions():
                                 self._x.value(expr, row, number)
-                    for store in self._kernel.stores:
+                    for store in by_point:
                         self._x.store(store, row, number)
+            for store in by_row:
+                for number in range(self._tile.vectors):
+                    store_rows(self._w, self._x, store, rows, number)
 
     def _reductions(self, rows: int) -> None:
         groups: dict[tuple[tuple[Axis, ...], int], list[int]] = {}
@@ -255,7 +264,8 @@ class KernelEmitter:
         if not isinstance(extent, int):
             return self._counted(axis, self._sizes.value(extent), 1, 0, accumulators, rest, step)
         factor = max(1, min(UNROLL, extent, UNROLL_OPERATIONS // len(accumulators)))
-        whole = extent - extent % factor
+        # A loop that would run once is none.
+        whole = extent - extent % factor if extent >= 2 * factor else 0
         accumulators = self._counted(axis, integer(whole), factor, 0, accumulators, rest, step)
         with self._x.scope():
             for position in range(whole, extent):

@@ -6,7 +6,8 @@ A kernel that accumulates `G` sums over `k` for groups of `L` lanes reads, for e
     packed[group][k][sum][lane]        instead of  W[lane + L * group + N * sum][k]
 
 so the whole operand is one stream, and pieces that are needed at the same time lie side by side.
-Lanes beyond the end of the axis are filled with zeros.
+Other axes of the operand, groups of channels for instance, are the outermost. Lanes beyond the end
+of the axis are filled with zeros.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from ostinato.program.dims import is_nonnegative, product
 from ostinato.program.expr import Access, Axis, Expr, Load, rewrite, walk
 from ostinato.program.nodes import Buffer, Kernel, Program, Reduce, map_kernels
 
@@ -23,6 +25,7 @@ from ostinato.program.nodes import Buffer, Kernel, Program, Reduce, map_kernels
 class Panel:
     """Constant operands that are read together: same axes around them, same element type."""
 
+    outer: tuple[Axis, ...]
     block: Axis | None
     lane: Axis
     inner: tuple[Axis, ...]
@@ -60,57 +63,77 @@ def panels(kernel: Kernel, buffers: dict[str, Buffer]) -> list[Panel]:
     tile = kernel.tile
     if tile is None or tile.lane is None:
         return []
-    by_loop: dict[tuple[tuple[Axis, ...], str], list[Load]] = {}
+    by_loop: dict[tuple[tuple[Axis, ...], tuple[Axis, ...], str], list[Load]] = {}
     for reduce in kernel.reductions:
         for node in walk(*reduce.operands):
             if not isinstance(node, Load) or buffers[node.access.buffer].kind != "constant":
                 continue
-            allowed = {tile.lane, tile.block, *reduce.axes}
-            axes = [axis for axis, _ in node.access.terms]
-            if (
-                tile.lane in axes
-                and node.mask is None
-                and not node.index
-                and set(axes) <= allowed
-                and all(isinstance(axis.extent, int) for axis in (*axes, *reduce.axes))
-            ):
-                found = by_loop.setdefault((reduce.axes, node.dtype), [])
+            around = tuple(
+                axis
+                for axis in kernel.axes
+                if axis not in (tile.lane, tile.block) and node.access.stride(axis) != 0
+            )
+            if _can_move(node, reduce, kernel, around, buffers[node.access.buffer]):
+                found = by_loop.setdefault((around, reduce.axes, node.dtype), [])
                 if node not in found:
                     found.append(node)
     return [
-        Panel(tile.block, tile.lane, inner, tuple(loads)) for (inner, _), loads in by_loop.items()
+        Panel(around, tile.block, tile.lane, inner, tuple(loads))
+        for (around, inner, _), loads in by_loop.items()
     ]
 
 
+def _can_move(
+    load: Load, reduce: Reduce, kernel: Kernel, around: tuple[Axis, ...], buffer: Buffer
+) -> bool:
+    """Whether a constant operand differs by lane, and copies of none of its elements are needed."""
+    assert kernel.tile is not None and kernel.tile.lane is not None
+    axes = [axis for axis, _ in load.access.terms]
+    extents = [axis.extent for axis in (*axes, *reduce.axes)]
+    if kernel.tile.lane not in axes or load.mask is not None or load.index:
+        return False
+    if not set(axes) <= {*kernel.axes, *reduce.axes}:
+        return False
+    if not all(isinstance(extent, int) for extent in extents) or kernel.tile.row in around:
+        return False
+    # Windows over a constant overlap: laying them all out would take more memory than they have.
+    own = [a.extent for a in (*around, *reduce.axes)]
+    limit = kernel.tile.limit
+    lanes = kernel.tile.lane.extent * (kernel.tile.block.extent if kernel.tile.block else 1)
+    points = product([*own, lanes if limit is None else limit])
+    return not around or is_nonnegative(buffer.size - points)
+
+
 def _extents(panel: Panel) -> tuple[int, ...]:
-    axes = ([panel.block] if panel.block else []) + [*panel.inner, panel.lane]
+    axes = [*panel.outer, *([panel.block] if panel.block else []), *panel.inner, panel.lane]
     return tuple(axis.extent for axis in axes)  # type: ignore[misc]
 
 
 def _packed(panel: Panel, kernel: Kernel, constants: dict[str, np.ndarray]) -> np.ndarray:
-    """The operands as `[block, inner.., load, lane]`."""
+    """The operands as `[outer.., block, inner.., load, lane]`."""
     assert kernel.tile is not None
-    axes = ([panel.block] if panel.block else []) + [*panel.inner, panel.lane]
     extents = _extents(panel)
-    shape = (*extents[:-1], len(panel.loads), extents[-1])
-    result = np.zeros(shape, panel.loads[0].dtype)
+    result = np.zeros((*extents[:-1], len(panel.loads), extents[-1]), panel.loads[0].dtype)
     group = extents[-1]
-    limit = kernel.tile.limit
-    points = (extents[0] if panel.block else 1) * group if limit is None else limit
-    assert isinstance(points, int)
+    blocks = panel.block.extent if panel.block else 1
+    points = blocks * group if kernel.tile.limit is None else kernel.tile.limit
+    assert isinstance(points, int) and isinstance(blocks, int)
+    others = (*panel.outer, *panel.inner)
+    count = len(panel.outer)
     for number, load in enumerate(panel.loads):
         source = constants[load.access.buffer]
-        strides = [load.access.stride(axis) for axis in axes]
+        strides = [load.access.stride(axis) for axis in (panel.lane, *others)]
         view = np.lib.stride_tricks.as_strided(
             source[load.access.offset :],
-            (points, *extents[1 if panel.block else 0 : -1]),
-            [s * source.itemsize for s in (strides[-1], *strides[1 if panel.block else 0 : -1])],  # type: ignore[misc]
+            (points, *(axis.extent for axis in others)),
+            [s * source.itemsize for s in strides],  # type: ignore[misc]
         )
-        padded = np.zeros(((extents[0] if panel.block else 1) * group, *view.shape[1:]), load.dtype)
+        padded = np.zeros((blocks * group, *view.shape[1:]), load.dtype)
         padded[:points] = view
-        blocks = padded.reshape(-1, group, *view.shape[1:])
-        lanes_last = np.moveaxis(blocks, 1, -1)
-        result[..., number, :] = lanes_last if panel.block else lanes_last[0]
+        # [block, lane, outer.., inner..] becomes [outer.., block, inner.., lane].
+        split = padded.reshape(blocks, group, *view.shape[1:])
+        moved = np.moveaxis(np.moveaxis(split, 1, -1), 0, count)
+        result[..., number, :] = moved if panel.block else moved.squeeze(count)
     return result
 
 
@@ -122,8 +145,10 @@ def _reading(kernel: Kernel, panel: Panel, name: str) -> Kernel:
     for axis in reversed(panel.inner):
         terms.append((axis, step))  # type: ignore[arg-type]
         step = step * axis.extent
-    if panel.block is not None:
-        terms.append((panel.block, step))  # type: ignore[arg-type]
+    for axis in (panel.block, *reversed(panel.outer)):
+        if axis is not None:
+            terms.append((axis, step))  # type: ignore[arg-type]
+            step = step * axis.extent
     packed = {
         load: Load(Access(name, group * number, tuple(terms)), load.dtype)
         for number, load in enumerate(panel.loads)

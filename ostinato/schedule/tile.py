@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from ostinato.program.dims import Size, ceildiv, product
+from ostinato.program.dims import Size, ceildiv, exact_quotient, product
 from ostinato.program.expr import (
     ITEM_BYTES,
     Access,
@@ -42,12 +42,22 @@ TYPICAL_EXTENT = 64
 TYPICAL_USE = 0.5
 # A load or store whose lanes are not neighbours costs about as much as this many that are.
 GATHER_COST = 8
-# A panel of at most this many bytes stays in the first-level cache beside the rows it meets.
+# Lanes that are spread out in memory cost less where rows are neighbours: cycles to store a vector
+# of 1, 2, 4 or 8 rows that are transposed in registers first (measured).
+TRANSPOSED_CYCLES = {1: 17.0, 2: 10.0, 4: 5.0, 8: 4.0}
+# A panel of at most this many bytes stays in the first-level cache beside the rows it meets, or in
+# the second-level cache.
 PANEL_BYTES = 40 * 1024
+LARGE_PANEL_BYTES = 256 * 1024
 # Rows of several sums each: 8 of them took twice as long as 4, with three sums a row (measured).
 GROUPED_ROWS = 4
 STEP_PANEL_BYTES = 32 * 1024
+# Cycles to load a vector of a panel that is in the first-level cache, the second or neither: of one
+# stream, and of lines that lie apart.
+PACKED_CYCLES = (0.5, 1.0, 3.0)
+STRIDED_CYCLES = (1.5, 2.5, 4.0)
 ROW_CHOICES = (1, 2, 3, 4, 5, 6, 8)
+MORE_ROWS = (7, 10, 12, 14)
 
 
 def tile(program: Program, registers: Registers) -> Program:
@@ -129,9 +139,21 @@ def _accesses(kernel: Kernel) -> Iterator[tuple[Access, float, bool]]:
             if isinstance(node, Load):
                 inner[node] = trips
     for load in kernel.loads():
-        yield load.access, inner.get(load, 1.0), load in inner and load.mask is None
+        yield load.access, inner.get(load, 1.0), load in inner and _packable(kernel, load)
     for store in kernel.stores:
         yield store.access, 1.0, False
+
+
+def _packable(kernel: Kernel, load: Load) -> bool:
+    """Whether a reduction's operand can be laid out in the order in which it is read."""
+    own = {*kernel.axes, *(axis for r in kernel.reductions for axis in r.axes)}
+    axes = [axis for axis, _ in load.access.terms]
+    return (
+        load.access.buffer.startswith("c")
+        and load.mask is None
+        and not load.index
+        and all(axis in own and isinstance(axis.extent, int) for axis in axes)
+    )
 
 
 def _lane_score(kernel: Kernel, axis: Axis, registers: Registers) -> tuple[float, int]:
@@ -146,7 +168,7 @@ def _lane_score(kernel: Kernel, axis: Axis, registers: Registers) -> tuple[float
     cost = 0.0
     for access, weight, packable in _accesses(kernel):
         stride = access.stride(axis)
-        neighbours = stride in (0, 1) or (packable and access.buffer.startswith("c"))
+        neighbours = stride in (0, 1) or packable
         cost += weight * (1 if neighbours else GATHER_COST)
     return used / max(cost, 1e-9), kernel.axes.index(axis)
 
@@ -165,6 +187,7 @@ def _row_axis(kernel: Kernel, lane: Axis) -> Axis | None:
         ]
         if by_lanes and all(access.stride(axis) == 0 for access in by_lanes):
             shared.append(axis)
+
     # A known axis of a few rows fills tiles even where there is one point along the others. Of two
     # only known at run time, the inner one counts what lies side by side.
     def preference(axis: Axis) -> tuple[bool, int]:
@@ -186,29 +209,79 @@ def _block_shape(
     budget = registers.count * 3 // 4
     needed = -(-_typical(lane.extent) // width)
     row_limit = _typical(row.extent) if row is not None else 1
+    known = row is not None and isinstance(row.extent, int)
+    load_cycles = PACKED_CYCLES if _reads_one_stream(kernel, lane) else STRIDED_CYCLES
+    slides = row is not None and _slides(kernel, row)
+
+    def cycles(rows: int, vectors: int) -> float:
+        """For each step of the sums of one tile."""
+        panel = largest * vectors * registers.vector_bytes * depth
+        level = (panel > PANEL_BYTES) + (panel > LARGE_PANEL_BYTES)
+        vector_cost = 0.5 if row_limit == 1 else load_cycles[level]
+        loads = largest * vectors * vector_cost + rows * 0.5
+        products = largest * vectors * rows
+        stores = vectors * _store_cycles(kernel, lane, row, rows)
+        return max(products / 2, loads, 4.0) + 0.25 * loads + stores / max(depth, 1)
+
     best, best_cost = (1, 1), float("inf")
-    for rows in ROW_CHOICES:
+    for rows in (*ROW_CHOICES, *(MORE_ROWS if known and total == 1 else ())):
         if rows > row_limit or (total > 1 and rows > GROUPED_ROWS):
             continue
         for vectors in range(1, min(needed, budget) + 1):
             if total * rows * vectors > max(budget, total):
                 continue
-            # Vectors are loaded from the panel: from the second-level cache if it is too long.
-            panel = largest * vectors * registers.vector_bytes * depth
-            vector_cost = 0.5 if panel <= PANEL_BYTES or row_limit == 1 else 0.75
-            loads = largest * vectors * vector_cost + rows * 0.5
-            products = largest * vectors * rows
-            cycles = max(products / 2, loads, 4.0) + 0.25 * loads
+            # What neighbouring rows share stays in registers beside the accumulators.
+            if slides and rows * vectors + vectors + rows > registers.count and rows * vectors > 1:
+                continue
+            each = cycles(rows, vectors) / rows
+            if known:
+                rest = row_limit % rows
+                each = cycles(rows, vectors) * (row_limit // rows)
+                each = (each + (cycles(rest, vectors) if rest else 0)) / row_limit
             padding = -(-needed // vectors) * vectors / needed
-            idle = -(-row_limit // rows) * rows / row_limit if row_limit <= 16 else 1.0
             # A single row meets each panel once in a step: panels that fit the cache can still be
             # there in the next one.
+            panel = largest * vectors * registers.vector_bytes * depth
             excess = panel / STEP_PANEL_BYTES - 1 if row_limit == 1 else 0.0
             evicted = 1 + min(0.75 * max(excess, 0.0), 1.0)
-            cost = cycles / (rows * vectors) * padding * idle * evicted
+            cost = each / vectors * padding * evicted
             if cost < best_cost - 1e-9:
                 best, best_cost = (vectors, rows), cost
     return best
+
+
+def _reads_one_stream(kernel: Kernel, lane: Axis) -> bool:
+    """Whether all that lanes load in the sums can be packed."""
+    inner = [n for r in kernel.reductions for n in walk(*r.operands) if isinstance(n, Load)]
+    return all(_packable(kernel, n) for n in inner if n.access.stride(lane) != 0)
+
+
+def _slides(kernel: Kernel, row: Axis) -> bool:
+    """Whether a row reads what the next one reads some steps later: a window that moves."""
+    for reduce in kernel.reductions:
+        last = reduce.axes[-1]
+        for node in walk(*reduce.operands):
+            if not isinstance(node, Load):
+                continue
+            moved = exact_quotient(node.access.stride(row), node.access.stride(last))
+            if isinstance(moved, int) and isinstance(last.extent, int) and 0 < moved < last.extent:
+                return True
+    return False
+
+
+def _store_cycles(kernel: Kernel, lane: Axis, row: Axis | None, rows: int) -> float:
+    """Cycles beyond one store each, for one vector of every row."""
+    total = 0.0
+    for store in kernel.stores:
+        if store.access.stride(lane) in (0, 1):
+            continue
+        left = rows
+        while left:
+            count = min(8, 1 << (left.bit_length() - 1))
+            beside = row is not None and store.access.stride(row) == 1
+            total += count * TRANSPOSED_CYCLES[count if beside else 1]
+            left -= count
+    return total
 
 
 def _split(kernel: Kernel, lane: Axis, shape: Tile) -> Kernel:

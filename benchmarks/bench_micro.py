@@ -1,0 +1,181 @@
+"""Single ops beside other runtimes, and what share of this core's FMA peak they reach.
+
+    taskset -c 1 python -m benchmarks.bench_micro [--models 'conv*'] [--peers A,B] [--json FILE]
+
+Weights are constants, one thread, buffers bound once. The share counts the multiply-adds of the
+definition, two operations each; ops that are no sums of products have none.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import tempfile
+from collections.abc import Callable, Sequence
+from math import prod
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from benchmarks import harness, models
+
+
+def _model(
+    op: str,
+    shape: Sequence[int],
+    constants: Sequence[np.ndarray],
+    output: Sequence[int],
+    flops: float = 0.0,
+    **attributes: object,
+) -> models.Model:
+    names = [f"w{i}" for i in range(len(constants))]
+    graph = helper.make_graph(
+        [helper.make_node(op, ["x", *names], ["y"], **attributes)],
+        op.lower(),
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, output)],
+        [numpy_helper.from_array(a, n) for a, n in zip(constants, names, strict=True)],
+    )
+    opset = helper.make_opsetid("", models.OPSET)
+    proto = helper.make_model(graph, opset_imports=[opset], ir_version=models.IR_VERSION)
+    onnx.checker.check_model(proto, full_check=True)
+    return models.Model(proto, models.Work(flops))
+
+
+def _weights(*shape: int) -> np.ndarray:
+    fan_in = max(1, prod(shape[1:]))
+    random = np.random.default_rng(8)
+    return (random.standard_normal(shape) / np.sqrt(fan_in)).astype(np.float32)
+
+
+def conv(
+    channels: tuple[int, int],
+    size: Sequence[int],
+    kernel: Sequence[int],
+    *,
+    stride: int = 1,
+    dilation: int = 1,
+    group: int = 1,
+    causal: bool = False,
+) -> models.Model:
+    """A convolution with bias, padded to keep its size (before stride)."""
+    inputs, outputs = channels
+    reach = [(k - 1) * dilation for k in kernel]
+    pads = [*reach, *[0] * len(kernel)] if causal else [r // 2 for r in reach] * 2
+    weight = _weights(outputs, inputs // group, *kernel)
+    result = [-(-n // stride) for n in size]
+    return _model(
+        "Conv",
+        [1, inputs, *size],
+        [weight, _weights(outputs, 1)[:, 0]],
+        [1, outputs, *result],
+        2.0 * weight.size * prod(result),
+        strides=[stride] * len(size),
+        dilations=[dilation] * len(size),
+        group=group,
+        pads=pads,
+    )
+
+
+def conv_transpose(
+    channels: tuple[int, int], size: Sequence[int], kernel: Sequence[int], stride: int
+) -> models.Model:
+    """A transposed convolution whose output is `stride` times as large."""
+    inputs, outputs = channels
+    weight = _weights(inputs, outputs, *kernel)
+    result = [n * stride for n in size]
+    return _model(
+        "ConvTranspose",
+        [1, inputs, *size],
+        [weight, _weights(outputs, 1)[:, 0]],
+        [1, outputs, *result],
+        2.0 * weight.size * prod(size),
+        strides=[stride] * len(size),
+        pads=[(k - stride) // 2 for k in kernel] * 2,
+    )
+
+
+def matmul(*sizes: int, batch: Sequence[int] = ()) -> models.Model:
+    """A product of x [batch, m, k] and a constant [k, n]."""
+    rows, inner, columns = sizes
+    return _model(
+        "MatMul",
+        [*batch, rows, inner],
+        [_weights(inner, columns)],
+        [*batch, rows, columns],
+        2.0 * prod(batch) * rows * inner * columns,
+    )
+
+
+def softmax(rows: int, length: int) -> models.Model:
+    """Softmax of every row."""
+    return _model("Softmax", [rows, length], [], [rows, length], axis=-1)
+
+
+def layer_norm(rows: int, length: int) -> models.Model:
+    """Layer normalisation of every row."""
+    constants = [np.ones(length, np.float32), np.zeros(length, np.float32)]
+    return _model("LayerNormalization", [rows, length], constants, [rows, length], axis=-1)
+
+
+CASES: dict[str, Callable[[], models.Model]] = {
+    "conv1d causal k3 64ch t100": lambda: conv((64, 64), [100], [3], causal=True),
+    "conv1d dilated k3 d8 64ch t400": lambda: conv((64, 64), [400], [3], dilation=8, causal=True),
+    "conv1d depthwise k9 256ch t200": lambda: conv((256, 256), [200], [9], group=256),
+    "conv1d grouped k3 128ch g4 t200": lambda: conv((128, 128), [200], [3], group=4),
+    "conv1d strided k8 s4 1to64 t4000": lambda: conv((1, 64), [4000], [9], stride=4),
+    "conv2d 1x1 64ch 56x56": lambda: conv((64, 64), [56, 56], [1, 1]),
+    "conv2d 1x1 256to64 28x28": lambda: conv((256, 64), [28, 28], [1, 1]),
+    "conv2d 3x3 3to32 112x112 s2": lambda: conv((3, 32), [112, 112], [3, 3], stride=2),
+    "conv2d 3x3 16ch 64x64": lambda: conv((16, 16), [64, 64], [3, 3]),
+    "conv2d 3x3 64ch 56x56": lambda: conv((64, 64), [56, 56], [3, 3]),
+    "conv2d 3x3 128ch 28x28": lambda: conv((128, 128), [28, 28], [3, 3]),
+    "conv2d 3x3 256ch 14x14": lambda: conv((256, 256), [14, 14], [3, 3]),
+    "conv2d 3x3 64to128 56x56 s2": lambda: conv((64, 128), [56, 56], [3, 3], stride=2),
+    "conv2d depthwise 3x3 128ch 56x56": lambda: conv((128, 128), [56, 56], [3, 3], group=128),
+    "convT1d k16 s8 64to32 t100": lambda: conv_transpose((64, 32), [100], [16], 8),
+    "convT2d 2x2 s2 64to32 28x28": lambda: conv_transpose((64, 32), [28, 28], [2, 2], 2),
+    "convT2d 4x4 s2 64to32 28x28": lambda: conv_transpose((64, 32), [28, 28], [4, 4], 2),
+    "matmul 64x64x64": lambda: matmul(64, 64, 64),
+    "matmul 128x128x128": lambda: matmul(128, 128, 128),
+    "matmul 256x256x256": lambda: matmul(256, 256, 256),
+    "matmul 512x512x512": lambda: matmul(512, 512, 512),
+    "matmul 1x512x512": lambda: matmul(1, 512, 512),
+    "matmul 2000x64x64": lambda: matmul(2000, 64, 64),
+    "matmul 8x(32x128)x128": lambda: matmul(32, 128, 128, batch=[8]),
+    "softmax 512x32": lambda: softmax(512, 32),
+    "softmax 128x257": lambda: softmax(128, 257),
+    "softmax 16x4096": lambda: softmax(16, 4096),
+    "layernorm 128x256": lambda: layer_norm(128, 256),
+    "layernorm 512x768": lambda: layer_norm(512, 768),
+}
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = harness.parser("single ops, side by side")
+    parser.add_argument("--models", default="*", help="pattern of row names")
+    harness.add_limits(parser)
+    parser.set_defaults(peers=["ostinato", "onnxruntime"])
+    arguments = parser.parse_args()
+    wanted = harness.start(arguments)
+    limits = harness.limits(arguments.limits)
+    with tempfile.TemporaryDirectory() as folder:
+
+        def one(name: str) -> harness.Figures:
+            model = CASES[name]()
+            path = model.save(Path(folder))
+            # A row without multiply-adds has no bound.
+            bound = model.work.bound(limits) or None
+            feeds = models.feeds(model.proto)
+            return harness.measure(name, path, feeds, wanted, arguments.seconds, bound)
+
+        rows = harness.each("Micro", fnmatch.filter(CASES, arguments.models), one)
+    harness.console.print(harness.peer_table("Single ops (bound: FMA peak)", rows, wanted))
+    harness.notes(rows)
+    harness.save(arguments.json, {"rows": harness.rows_as_json(rows)})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,81 @@
+"""Stores of a tile whose rows, not lanes, are neighbours in memory: transposed in registers.
+
+    rows a, b, c, d of lanes 0, 1, ..    ->    a0 b0 c0 d0 | a1 b1 c1 d1 | ..
+
+Interleaving the even with the odd rows, recursively, brings the rows of each lane together; each
+such piece is one store. A scatter writes element by element and takes several times as long.
+"""
+
+from __future__ import annotations
+
+from ostinato.codegen.expressions import Expressions
+from ostinato.codegen.primitives import MEMORY
+from ostinato.codegen.writer import Value, Writer, integer, vector
+from ostinato.program.expr import FLOATS, ITEM_BYTES, Axis, dtype_of
+from ostinato.program.nodes import Store
+
+# As many rows as a store can write at once without spilling what is interleaved.
+MOST_ROWS = 8
+
+
+def is_transposed(store: Store, lane: Axis | None, row: Axis | None, width: int) -> bool:
+    """Whether lanes are spread out in memory, and rows are neighbours."""
+    if lane is None or row is None or width < 2 or store.partial:
+        return False
+    if dtype_of(store.value) not in FLOATS:
+        return False
+    stride = store.access.stride(lane)
+    return isinstance(stride, int) and stride > 1 and store.access.stride(row) == 1
+
+
+def store_rows(w: Writer, x: Expressions, store: Store, rows: int, number: int) -> None:
+    """Write vector `number` of rows 0 .. rows - 1, in groups of powers of two."""
+    done = 0
+    while done < rows:
+        count = min(MOST_ROWS, x.width, 1 << ((rows - done).bit_length() - 1))
+        if count == 1:
+            x.store(store, done, number)
+        else:
+            _store_group(w, x, store, range(done, done + count), number)
+        done += count
+
+
+def _store_group(w: Writer, x: Expressions, store: Store, rows: range, number: int) -> None:
+    dtype, width, count = dtype_of(store.value), x.width, len(rows)
+    memory = MEMORY[dtype]
+    vectors = _interleaved(w, [x.lanes(store.value, row, number) for row in rows])
+    first = x.address(store.access, rows[0], number)
+    assert x.lane is not None
+    stride = store.access.stride(x.lane)
+    assert isinstance(stride, int)
+    piece = vector(memory, count)
+    for lane in range(width):
+        source, start = divmod(lane * count, width)
+        value = vectors[source]
+        if count < width:
+            picks = ", ".join(f"i32 {start + i}" for i in range(count))
+            value = w.emit(
+                piece,
+                f"shufflevector {value.type} {value.text}, {value.type} poison, "
+                f"<{count} x i32> <{picks}>",
+            )
+        place = w.pointer(first, integer(lane * stride), memory)
+        w.line(f"store {piece} {value.text}, ptr {place.text}, align {ITEM_BYTES[dtype]}")
+
+
+def _interleaved(w: Writer, vectors: list[Value]) -> list[Value]:
+    """All elements, those of the first lane first: `v0[0] v1[0] .. v0[1] v1[1] ..`."""
+    if len(vectors) == 1:
+        return vectors
+    even, odd = _interleaved(w, vectors[::2]), _interleaved(w, vectors[1::2])
+    return [half for a, b in zip(even, odd, strict=True) for half in _zipped(w, a, b)]
+
+
+def _zipped(w: Writer, a: Value, b: Value) -> list[Value]:
+    width = int(a.type.split()[0][1:])
+    halves = []
+    for start in (0, width // 2):
+        picks = ", ".join(f"i32 {start + i // 2 + (i % 2) * width}" for i in range(width))
+        text = f"shufflevector {a.type} {a.text}, {b.type} {b.text}, <{width} x i32> <{picks}>"
+        halves.append(w.emit(a.type, text))
+    return halves
