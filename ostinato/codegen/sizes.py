@@ -23,17 +23,20 @@ class Sizes:
     def value(self, size: Size) -> Value:
         """The size as an i64."""
         if not isinstance(size, Dim):
-            return integer(size)
+            return self._integer(size)
         if size not in self._known:
             total = integer(0)
             for monomial, coefficient in size.terms:
-                term = integer(coefficient)
+                term = self._integer(coefficient)
                 for atom in monomial:
                     term = self._mul(term, self._atom(atom))
                 total = self._add(total, term)
             self._known[size] = total
         found = self._known[size]
         return Value(found.text.replace("%v", "%size"), found.type)
+
+    def _integer(self, number: int) -> Value:
+        return integer(number)
 
     def _mul(self, left: Value, right: Value) -> Value:
         return self.writer.mul(left, right)
@@ -62,7 +65,7 @@ class Sizes:
 
     def _raw(self, size: Size) -> Value:
         self.value(size)
-        return self._known[size] if isinstance(size, Dim) else integer(size)
+        return self._known[size] if isinstance(size, Dim) else self._integer(size)
 
     def _floordiv(self, left: Value, right: Value) -> Value:
         w, zero = self.writer, integer(0)
@@ -98,6 +101,12 @@ class CheckedSizes(Sizes):
         """From now on the symbol is this size, which is returned."""
         self._known[Symbol(name)] = self._known[Symbol(name, signed=True)] = self._raw(size)
         return self.value(size)
+
+    def _integer(self, number: int) -> Value:
+        if -(2**63) <= number < 2**63:
+            return integer(number)
+        self._overflow = Value("true", "i1")
+        return integer(0)
 
     def _mul(self, left: Value, right: Value) -> Value:
         is_trivial = "1" in (left.text, right.text) or (is_constant(left) and is_constant(right))

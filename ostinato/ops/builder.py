@@ -70,6 +70,13 @@ _LONG = 60
 # A row reduction keeps this many partial results, so that lanes can run along the reduced axis.
 ROW_CHAINS = 32
 
+# Longer tables are computed when the model runs, not kept with it.
+LONGEST_TABLE = 2**20
+# No value is larger on any machine.
+MOST_BYTES = 2**40
+# What is at most so many times as large as an input need not be checked against that.
+GROWTH = 2**12
+
 
 @dataclass
 class LoopFrame:
@@ -102,6 +109,8 @@ class Builder:
         self._numbers = count()
         # The numbers of elements that are checked to fit into memory.
         self._limited: set[Size] = set()
+        # Sizes that are known to be at most what any machine holds.
+        self._bounded: set[Size] = set()
         # Arrays with memory, by identity: they are kept so that no other takes their identity.
         self._placed: dict[tuple[int, str], tuple[np.ndarray, str]] = {}
         # The model's constants and their names, by the array that owns the data: a view of them
@@ -118,7 +127,7 @@ class Builder:
 
     def empty(self, dtype: str, shape: Shape) -> Tensor:
         """A dense tensor in the arena, not yet written."""
-        self._require_memory(dtype, shape)
+        self.require_memory(dtype, shape)
         return dense(dtype, shape, self.buffer(dtype, product(shape)))
 
     def input(self, name: str, dtype: str, shape: Shape, has_values: bool = False) -> Tensor:
@@ -489,6 +498,14 @@ class Builder:
         self.definitions.append((name, size))
         return symbol(name, signed)
 
+<<<<<<< mine
+    def require_memory(self, dtype: str, shape: Shape) -> None:
+        """A value of this shape must be possible: an error now, or a check when the model runs.
+
+        Sizes that depend on values may be anything: a result must fit into this machine.
+        """
+        size = product(shape)
+=======
     def _require_memory(self, dtype: str, shape: Shape) -> None:
         """Sizes that depend on values may be anything: a result must fit into this machine.
 
@@ -499,9 +516,24 @@ class Builder:
         if isinstance(size, int) or size in self._limited or not self.is_unsure(size):
             return
         self._limited.add(size)
+>>>>>>> head
         text = ", ".join(map(str, shape))
         message = f"node {self.node!r}: not enough memory for a value of shape [{text}]"
-        self._check(symbol(MEMORY) - size * ITEM_BYTES[dtype], message)
+        if isinstance(size, int):
+            if size * ITEM_BYTES[dtype] > MOST_BYTES:
+                raise ShapeError(message)
+        elif size in self._limited or size in self._bounded:
+            return
+        elif self.is_unsure(size):
+            self._limited.add(size)
+            self._check(symbol(MEMORY) - size * ITEM_BYTES[dtype], message)
+        elif not any(is_nonnegative(i.size * GROWTH - size) for i in self._given()):
+            self._bounded.add(size)
+            self._check(MOST_BYTES - size * ITEM_BYTES[dtype], message)
+
+    def _given(self) -> Iterator[Buffer]:
+        """The inputs, which fit in memory."""
+        return (self.buffers[interface.buffer] for interface in self.inputs)
 
     def expanded(self, value: Value, shape: Shape, one_way: bool = False) -> Tensor:
         """The value and `shape` broadcast together, as a view; `one_way`: to just this shape."""
@@ -512,7 +544,7 @@ class Builder:
             for axis, (n, wanted) in enumerate(zip(together, shape, strict=True)):
                 self.require_equal(n, wanted, f"axis {axis} of an operand to broadcast")
         if together != value.shape:
-            self._require_memory(value.dtype, together)
+            self.require_memory(value.dtype, together)
         lead = len(together) - len(value.shape)
         return expand(self._following(self.strided(value), together[lead:]), together)
 

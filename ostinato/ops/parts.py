@@ -270,6 +270,10 @@ def _extended(
     ends, margin = mirror
     tensor = builder.strided(value)
     extent = tensor.shape[axis]
+    if extent == 0:
+        for amount in (before, after):
+            builder.require_equal(amount, 0, f"pad of axis {axis}, which has no elements, and none")
+        return value
     if not (is_nonnegative(before) and is_nonnegative(after)):
         removed = maximum(-before, 0), maximum(-after, 0)
         extent = builder.defined(extent - sum(removed, 0), "elements that negative pads leave")

@@ -15,7 +15,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from ostinato.ops.builder import literal
+from ostinato.ops.builder import LONGEST_TABLE, literal
 from ostinato.ops.registry import Context, lowers
 from ostinato.ops.sizes import known_sizes
 from ostinato.ops.tensor import Shape, Tensor, Value, slice_axis, static_shape
@@ -215,6 +215,7 @@ def _resampled(
 ) -> Value:
     """The value with every axis stretched: the last axis first, while it is still short."""
     _check(context, value, how)
+    context.builder.require_memory(value.dtype, tuple(stretch.outputs for stretch in stretches))
     x = context.builder.strided(value)
     if how.antialias and any(stretch.known_scale is None for stretch in stretches):
         raise context.refuse("antialias with a scale only known at run time has no native form")
@@ -314,7 +315,7 @@ def _along(context: Context, x: Tensor, axis: int, stretch: Stretch, how: Resamp
 def _table(context: Context, place: Axis, rows: Sequence[Expr]) -> Tensor:
     """[row, place]: each expression at every point of the axis."""
     builder, extent = context.builder, place.extent
-    if isinstance(extent, int) and not _reads_sizes(rows):
+    if isinstance(extent, int) and extent <= LONGEST_TABLE and not _reads_sizes(rows):
         points = np.arange(extent)
         arrays = [np.broadcast_to(evaluate(row, lambda _: points), (extent,)) for row in rows]
         return builder.placed(builder.constant(np.stack(arrays)))

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 from onnx import helper
 
+from ostinato.ops.builder import LONGEST_TABLE
 from ostinato.ops.fourier import Signal, real_inverse, real_transform, transform
 from ostinato.ops.registry import Context, lowers
 from ostinato.ops.sizes import known_ints, known_sizes
@@ -225,7 +226,7 @@ def lower_window(context: Context) -> Value:
     turn = op("mul", cast(Index(axis), "float64"), constant(2 * np.pi, "float64"))
     angle = op("div", turn, cast(Extent(steps), "float64"))
     element = cast(WINDOWS[context.node.op_type](angle), dtype)
-    if not isinstance(size, int):
+    if not isinstance(size, int) or size > LONGEST_TABLE:
         return context.builder.stored((size,), (axis,), element)
 
     def leaf(node: Expr) -> np.ndarray:
@@ -258,6 +259,8 @@ def lower_mel_weight_matrix(context: Context) -> Value:
     dtype = _output_type(context)
     if bands < 0 or n < 1 or rate < 1 or min(edges) < 0:
         raise context.invalid(f"{bands} bands up to {edges[1]} Hz, {n} points at {rate} Hz")
+    if max(bands, n // 2 + 1) * max(bands, 1) > LONGEST_TABLE:
+        raise context.refuse(f"{bands} bands of {n // 2 + 1} bins are no table to compile")
     low, high = (2595 * np.log1p(edge / 700) / np.log(10) for edge in edges)
     # The upper edge is that of one more band, as in the operator's reference implementation.
     mels = low + np.arange(bands + 2) * ((high - low) / (bands + 2))

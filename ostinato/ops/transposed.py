@@ -21,6 +21,9 @@ from ostinato.program.dims import Dim, Size, ceildiv, exact_quotient, floordiv, 
 from ostinato.program.expr import FLOATS, Access, Axis, Expr, Load, Reduced, constant, op
 from ostinato.program.nodes import Reduce, Store
 
+# Every phase of a stride may become a kernel.
+MOST_PHASES = 2**10
+
 
 @dataclass(frozen=True)
 class Transposed:
@@ -86,6 +89,8 @@ def lower_conv_transpose(context: Context) -> Value:
     target = builder.empty(
         x.dtype, (x.shape[0], per_group * group, *(axis.outputs for axis in spread))
     )
+    if any(axis.stride > MOST_PHASES for axis in spread):
+        raise context.refuse(f"strides above {MOST_PHASES} have no native form")
     phases = [_phases(axis) for axis in spread]
     x = _with_margins(context, x, phases)
     for chosen in product(*phases):
