@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from ostinato.codegen.artifact import Argument, Artifact
 from ostinato.codegen.machine import emit_assembly, emit_object
-from ostinato.codegen.module import ConstantBlob, lay_out_constants, messages, module_text
+from ostinato.codegen.module import (
+    ConstantBlob,
+    assumptions,
+    lay_out_constants,
+    messages,
+    module_text,
+)
 from ostinato.codegen.target import Target, host_target
 from ostinato.errors import OptionError
 from ostinato.model.graphs import graphs
@@ -34,15 +40,16 @@ def optional_passes() -> tuple[str, ...]:
     return tuple(name for name in names if name not in needed)
 
 
-def compile_model(model: Any, options: Options) -> CompiledModel:
+def compile_model(model: Any, options: Options, assumes: bool = False) -> CompiledModel:
     """Compile a model for this machine.
 
     model: path, bytes, onnx.ModelProto or onnx_ir.Model; it is not changed.
+    assumes: native stages may be for the likely sizes only; their reports list "assumptions".
     Raises `ModelError` for an invalid model, `UnsupportedError` for what is refused.
     """
     loaded, facts = _prepared(model, options)
     target = host_target()
-    parts = partition(loaded, options.fallback)
+    parts = partition(loaded, options.fallback, assumes)
     stages: list[Stage] = []
     for part in parts.parts:
         if isinstance(part, FallbackStage):
@@ -103,6 +110,7 @@ def _artifact(segment: Segment, scheduled: Scheduled, target: Target) -> Artifac
     text = module_text(scheduled.program, scheduled.arena, blob, target)
     report = {
         "checks": messages(scheduled.program),
+        "assumptions": assumptions(scheduled.program),
         "kernels": report_kernels(segment.program, scheduled.program),
         "refusals": report_apart(scheduled.apart),
         "constant_bytes": int(blob.data.nbytes),
@@ -147,7 +155,7 @@ def stages(model: Any, options: Options) -> Iterator[tuple[str, str]]:
     run_passes(loaded, options.disable, observe)
     yield "passes", "\n".join(steps)
     target = host_target()
-    parts = partition(loaded, options.fallback).parts
+    parts = partition(loaded, options.fallback, assumes=True).parts
     segments = [part for part in parts if isinstance(part, Segment)]
     yield "program", "\n".join(program_text(s.program) for s in segments)
     scheduled = [_scheduled(s.program, target, options) for s in segments]

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ostinato.errors import UnsupportedError
+from ostinato.model.attributes import describe
 from ostinato.ops.builder import Builder, LoopFrame
 from ostinato.ops.control import check_states
 from ostinato.ops.registry import Context, lowers
@@ -46,15 +48,38 @@ def _known(value: Value | None) -> Size | bool | None:
     return element if isinstance(element, Dim) else int(element)
 
 
+class _DifferentShapes(UnsupportedError):
+    """The ways of an If give values that cannot share memory."""
+
+
 @lowers("If")
 def lower_if(context: Context) -> list[Value]:
-    """The outputs of one of two graphs, whose shapes must agree."""
+    """The outputs of one of two graphs.
+
+    Where their shapes differ and sizes decide between them, the program is made for the sizes that
+    choose the first: exporters write a Squeeze of an axis that is 1 in this way.
+    """
     condition = _only(context, context.input(0), "cond", "bool")
     ways = [context.attributes.graph(name) for name in ("then_branch", "else_branch")]
     assert condition is not None
     chosen = _known(condition)
     if chosen is not None:
         return context.lower_graph(ways[0] if chosen else ways[1], [])
+    builder = context.builder
+    mark = builder.checkpoint()
+    try:
+        return _branch(context, condition, ways)
+    except _DifferentShapes:
+        decides = None if condition.known is None else condition.known.reshape(-1)[0]
+        if not builder.assumes or not isinstance(decides, Dim):
+            raise
+    builder.rollback(mark)
+    builder.assume(decides, "sizes for which its condition is false")
+    return context.lower_graph(ways[0], [])
+
+
+def _branch(context: Context, condition: Value, ways: Sequence[ir.Graph]) -> list[Value]:
+    """Both ways behind a run-time condition; their outputs share memory."""
     builder = context.builder
     flag = scalar(builder, condition, "bool")
     blocks: list[list[Stmt]] = []
@@ -85,14 +110,16 @@ def _required(builder: Builder, start: int) -> list[Stmt]:
             holds = op("ge", value, constant(0, "int64"))
             flag = builder.compute((), lambda _, holds=holds: holds)  # type: ignore[misc]
             assert flag.base is not None
-            builder.append(Require(flag.base.buffer, check.message))
+            builder.append(Require(flag.base.buffer, check.message, check.assumed))
     return statements
 
 
 def _target(context: Context, pair: Sequence[Value]) -> Tensor:
     yes, no = pair
     if yes.dtype != no.dtype or yes.shape != no.shape:
-        raise context.refuse(
+        raise _DifferentShapes(
+            describe(context.node),
+            context.node.op_type,
             f"branches give {yes.dtype}{list(yes.shape)} and {no.dtype}{list(no.shape)}, "
             "which has no native form"
         )

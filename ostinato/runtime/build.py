@@ -15,33 +15,35 @@ from ostinato.runtime.cache import Cache, Entry, machine_key
 from ostinato.runtime.compiled import CompiledModel, pack, unpack
 
 
-def build(model: Any, options: Options) -> tuple[CompiledModel, bool]:
+def build(model: Any, options: Options, assumes: bool = False) -> tuple[CompiledModel, bool]:
     """The compiled model, and whether it came from the cache.
 
-    model: path, bytes, onnx.ModelProto or onnx_ir.Model. Raises what the compiler raises.
+    model: path, bytes, onnx.ModelProto or onnx_ir.Model. assumes: as in `compile_model`. Raises
+    what the compiler raises.
     """
     if isinstance(model, (bytearray, memoryview)):
         model = bytes(model)
     data = None if options.cache_dir is None else _serialised(model)
     if data is None:
-        return _compile(model, options), False
+        return _compile(model, options, assumes), False
     cache = Cache(options.cache_dir)
-    key = machine_key(data, json.dumps(_relevant(options), sort_keys=True))
+    facts = _relevant(options) | {"assumes": assumes}
+    key = machine_key(data, json.dumps(facts, sort_keys=True))
     folder = Path(os.fspath(model)).parent if isinstance(model, (str, os.PathLike)) else None
     entry = cache.load(key)
     if entry is not None and _external_data_unchanged(entry, folder):
         return unpack(entry.header["model"], entry.blobs), True
-    compiled = _compile(model, options)
+    compiled = _compile(model, options, assumes)
     header, blobs = pack(compiled)
     external = {} if folder is None else _external_data(data, folder)
     cache.store(key, {"model": header, "external_data": external}, blobs)
     return compiled, False
 
 
-def _compile(model: Any, options: Options) -> CompiledModel:
+def _compile(model: Any, options: Options, assumes: bool) -> CompiledModel:
     from ostinato.compiler import compile_model
 
-    compiled: CompiledModel = compile_model(model, options)
+    compiled: CompiledModel = compile_model(model, options, assumes)
     return compiled
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from ostinato.options import Options
 from ostinato.runtime.arguments import check_output_shape, describe, describe_array, numpy_dtype
 from ostinato.runtime.compiled import CompiledModel
 from ostinato.runtime.fallback import FallbackNode
-from ostinato.runtime.native import NativeFunction
+from ostinato.runtime.native import NativeFunction, UnsuitableError
 from ostinato.runtime.stage import NativeStage, Stage
 
 if TYPE_CHECKING:
@@ -23,14 +24,19 @@ Array = np.ndarray[Any, Any]
 
 
 class Flow:
-    """The runnable stages of `model`, and which values each of them is the last to read."""
+    """The runnable stages of `model`, and which values each of them is the last to read.
+
+    general: gives the flow to run for sizes that `model` is not made for.
+    """
 
     def __init__(
         self,
         model: CompiledModel,
         options: Options,
+        general: Callable[[], Flow] | None = None,
     ) -> None:
         self.model = model
+        self._general = None if general is None else cache(general)
         self.stages = [_runnable(stage, options) for stage in model.stages]
         self._last_reads = _last_reads(model)
 
@@ -49,6 +55,14 @@ class Flow:
 
         inputs: by name, checked, sharing no memory with `given`.
         """
+        try:
+            return self._run(inputs, given)
+        except UnsuitableError:
+            if self._general is None:
+                raise
+            return self._general().run(inputs, given)
+
+    def _run(self, inputs: Mapping[str, Any], given: Mapping[str, Array]) -> dict[str, Any]:
         values: dict[str, Any] = {**self.model.constants, **inputs}
         fresh: set[str] = set()
         for stage, last_read in zip(self.stages, self._last_reads, strict=True):

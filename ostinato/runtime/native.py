@@ -56,6 +56,10 @@ def _storage(dtype: np.dtype[Any]) -> np.dtype[Any]:
     return np.dtype(f"u{dtype.itemsize}") if dtype.kind == "V" else dtype
 
 
+class UnsuitableError(ShapeError):
+    """The compiled function is not made for these sizes; one for all sizes has to run."""
+
+
 class NativeFunction:
     """A native stage linked into this process.
 
@@ -86,6 +90,11 @@ class NativeFunction:
         self.last: Plan | None = None
         if not artifact.symbols:
             self.plan([tuple(map(int, argument.shape)) for argument in artifact.inputs])
+
+    @property
+    def assumptions(self) -> Sequence[str]:
+        """For which sizes the function is not made; it reports `UnsuitableError` for these."""
+        return self.artifact.report.get("assumptions", ())
 
     @property
     def arena_bytes(self) -> int:
@@ -122,6 +131,8 @@ class NativeFunction:
         symbols = np.array([sizes.get(name, 0) for name in self.artifact.symbols] or [0], np.int64)
         try:
             arena_bytes, output_shapes = self._lay_out(symbols)
+        except UnsuitableError:
+            raise
         except ShapeError as error:
             raise ShapeError(f"{error}{self._described(values)}") from None
         if arena_bytes > self._arena.nbytes:
@@ -144,7 +155,7 @@ class NativeFunction:
             what = (*self.artifact.symbols, "outputs and intermediate values")[-1 - code]
             raise ShapeError(f"{what}: the size needs more than 64 bits")
         if code:
-            raise ShapeError(self._message(code))
+            raise self._refusal(code) or ShapeError(self._message(code))
         arena_bytes, *dims = table.tolist()
         shapes = []
         for rank in ranks:
@@ -176,7 +187,11 @@ class NativeFunction:
 
     def failure(self, code: int) -> OstinatoError:
         """The error for a positive code of the compiled function."""
-        return RunError(self._message(code))
+        return self._refusal(code) or RunError(self._message(code))
+
+    def _refusal(self, code: int) -> UnsuitableError | None:
+        message = self._message(code)
+        return UnsuitableError(message) if message in self.assumptions else None
 
     def run(self, values: Mapping[str, Any], given: Mapping[str, Array]) -> dict[str, Array]:
         """Compute the outputs by name from `values`, into the arrays of `given` that name one.

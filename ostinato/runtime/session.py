@@ -23,8 +23,10 @@ from ostinato.runtime.arguments import (
     overlapping,
 )
 from ostinato.runtime.build import build
+from ostinato.runtime.compiled import CompiledModel
 from ostinato.runtime.flow import Flow
-from ostinato.runtime.native import NativeFunction
+from ostinato.runtime.native import NativeFunction, UnsuitableError
+from ostinato.runtime.stage import NativeStage
 from ostinato.runtime.trampoline import require_denormal_control
 
 Array = np.ndarray[Any, Any]
@@ -79,11 +81,16 @@ class InferenceSession:
         self._options = _resolve(options, overrides)
         if self._options.flush_denormals:
             require_denormal_control()
-        self._compiled, self._from_cache = build(model, self._options)
+        self._compiled, self._from_cache = build(model, self._options, assumes=True)
         self._inputs = {argument.name: argument for argument in self._compiled.inputs}
         self._outputs = {argument.name: argument for argument in self._compiled.outputs}
         options = self._options
-        self._flow = Flow(self._compiled, options)
+        # Only a model that is not compiled for all sizes is kept, to compile it for the others.
+        self._flow = Flow(
+            self._compiled,
+            options,
+            (lambda: Flow(build(model, options)[0], options)) if _assumes(self._compiled) else None,
+        )
         self._native = self._flow.direct()
         # The function whose own checks suffice to call it with whatever `run` is given.
         native = self._native
@@ -141,8 +148,9 @@ class InferenceSession:
             code = plan.call(*inputs, *outputs)
             if code is None:
                 return outputs if names is None else [outputs[self._places[n]] for n in names]
-            if code > 0:
-                raise direct.failure(code)
+            failure = direct.failure(code) if code > 0 else None
+            if failure is not None and not isinstance(failure, UnsuitableError):
+                raise failure
         return self._run_checked(output_names, input_feed, out)
 
     def _run_checked(self, output_names: object, input_feed: object, out: object) -> list[Any]:
@@ -176,7 +184,10 @@ class InferenceSession:
             targets = self._flow.run(arrays, given)
             return _bind_flow(self._flow, arrays, targets)
         values = native.values([*arrays.values()])
-        plan = native.plan([array.shape for array in arrays.values()], values)
+        try:
+            plan = native.plan([array.shape for array in arrays.values()], values)
+        except UnsuitableError:
+            return _bind_flow(self._flow, arrays, self._flow.run(arrays, given))
         targets = {}
         for argument, shape, dtype in zip(
             self._outputs.values(), plan.shapes, plan.dtypes, strict=True
@@ -186,12 +197,15 @@ class InferenceSession:
             check_output_shape(argument, array, shape)
             targets[name] = array
         call = native.bind([*arrays.values()], [*targets.values()])
+        if native.assumptions:
+            call = _suited(call, native, lambda: self._flow.run(arrays, targets))
         return BoundCall(call, native.failure, arrays, targets)
 
     def report(self) -> dict[str, Any]:
         """What the compiler did and what it could not do, as JSON-able facts.
 
-        "kernels", "refusals": of all native stages; "fallback": nodes without a native kernel, with
+        "kernels", "refusals": of all native stages; "assumptions": sizes that need another program,
+        compiled when they come; "fallback": nodes without a native kernel, with
         the reason; "specialized": nodes that are compiled when the values of their "inputs" are
         known; "arena_bytes", "constant_bytes"; "from_cache"; and what the compiler adds, such as
         "passes" and "ops".
@@ -247,6 +261,27 @@ class InferenceSession:
                 raise InputError(f"output {name!r} overlaps another output; pass separate arrays")
             arrays[name] = array
         return arrays
+
+
+def _assumes(model: CompiledModel) -> bool:
+    """Whether a stage is made for some sizes only."""
+    stages = [stage for stage in model.stages if isinstance(stage, NativeStage)]
+    return any(stage.artifact.report.get("assumptions") for stage in stages)
+
+
+def _suited(
+    call: Callable[[], int | None], native: NativeFunction, otherwise: Callable[[], object]
+) -> Callable[[], int | None]:
+    """The bound call; `otherwise` runs when it turns out not to be made for the sizes."""
+
+    def suited() -> int | None:
+        code = call()
+        if code is None or not isinstance(native.failure(code), UnsuitableError):
+            return code
+        otherwise()
+        return None
+
+    return suited
 
 
 def _resolve(options: Options | None, overrides: Mapping[str, Any]) -> Options:
