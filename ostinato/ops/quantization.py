@@ -45,7 +45,7 @@ def dequantized(x: Expr, zero: Expr | None, scale: Expr) -> Expr:
 class Granularity:
     """How scales and zero points belong to the elements of `x`: all, by axis, or by block.
 
-    `view` is `x`, `parameter` a scale or zero point, in shapes that broadcast.
+    `view` is `x` and `parameters` are scales and zero points, in shapes that broadcast.
     """
 
     def __init__(self, context: Context, x: Value, scale: Value) -> None:
@@ -83,8 +83,12 @@ class Granularity:
         axis = self._axis
         return (*shape[:axis], ceildiv(shape[axis], self._block), self._block, *shape[axis + 1 :])
 
-    def parameter(self, value: Value) -> Value:
-        """A scale or zero point, which have one shape, to broadcast against `view`."""
+    def parameters(self, scale: Value, zero: Value | None) -> list[Value]:
+        """Scales and zero points to broadcast against `view`; without points that are all 0."""
+        given = [self._parameter(value) for value in (scale, zero) if value is not None]
+        return given[:1] if is_zero(zero) else given
+
+    def _parameter(self, value: Value) -> Value:
         builder, axis = self._context.builder, self._axis
         if self._is_single and value.shape in ((), (1,)):
             return builder.reshaped(value, ())
@@ -139,8 +143,7 @@ def lower_quantize_linear(context: Context) -> Value:
         return quantized(rounded(op("div", rounded(x), rounded(scale))), zero, dtype)
 
     grains = Granularity(context, x, scale)
-    given = [scale] if is_zero(zero) or zero is None else [scale, zero]
-    operands = [grains.parameter(value) for value in given]
+    operands = grains.parameters(scale, zero)
     return grains.restored(context.builder.pointwise(element, grains.view, *operands))
 
 
@@ -156,8 +159,7 @@ def lower_dequantize_linear(context: Context) -> Value:
         return cast(dequantized(x, zero, wide), dtype)
 
     grains = Granularity(context, x, scale)
-    given = [scale] if is_zero(zero) or zero is None else [scale, zero]
-    operands = [grains.parameter(value) for value in given]
+    operands = grains.parameters(scale, zero)
     return grains.restored(context.builder.pointwise(element, grains.view, *operands))
 
 

@@ -1,0 +1,90 @@
+"""Quantised values and conversions that contradict themselves, and exactness of long sums."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ostinato
+from ostinato.errors import InputError, ModelError, OstinatoError, ShapeError
+from tests.cases.case import Array, In, element_type, node
+
+X = In((4, 6))
+BYTES = In((4, 6), "uint8")
+HALF = np.float32(0.5)
+
+
+def compiled(op: str, *operands: In | Array | None, **about: Any) -> ostinato.InferenceSession:
+    case = node("n", op, *operands, **{"ranks": [2], **about})
+    return ostinato.InferenceSession(case.model, cache_dir=None, fallback=False)
+
+
+def scales(*shape: int) -> Array:
+    return np.full(shape, 0.5, np.float32)
+
+
+@pytest.mark.parametrize(
+    ("operands", "attributes", "message"),
+    [
+        ((scales(5),), {"axis": 1}, "scales and the quantised axis: 5 and 6 differ"),
+        ((scales(6),), {"axis": 2}, "axis 2 is out of range for rank 2"),
+        ((scales(4, 6),), {}, r"a scale of shape \(4, 6\) without a block_size"),
+        ((scales(6), np.zeros(4, np.uint8)), {"axis": 1}, "axis 0 of scale and zero point"),
+        ((scales(6), np.zeros((1, 6), np.uint8)), {"axis": 1}, "zero points of shape"),
+        ((scales(4, 2),), {"block_size": 2, "axis": 1}, "axis 1 of the scale: 2 and 3 differ"),
+        ((scales(3),), {"block_size": 2, "axis": 1}, "block_size 2 and a scale of shape"),
+        ((scales(4, 3),), {"block_size": -2, "axis": 1}, "block_size -2"),
+        (
+            (HALF, np.uint8(1)),
+            {"output_dtype": element_type("int8")},
+            "attribute 'output_dtype' is 3, the zero point is uint8",
+        ),
+    ],
+)
+def test_wrong_granularity_is_refused(operands, attributes, message):
+    with pytest.raises((ModelError, ShapeError), match=message):
+        compiled("QuantizeLinear", X, *operands, opset=21, **attributes)
+
+
+def test_run_time_scales_must_fit():
+    session = compiled("DequantizeLinear", BYTES, In(("N",)), axis=0)
+    feeds = {"x0": np.ones((4, 6), np.uint8), "x1": np.ones(3, np.float32)}
+    with pytest.raises((InputError, ShapeError), match="scales and the quantised axis"):
+        session.run(None, feeds)
+
+
+def test_products_of_other_depths_are_refused():
+    with pytest.raises(ShapeError, match="contracted axes: 6 and 5 differ"):
+        compiled("MatMulInteger", BYTES, np.zeros((5, 3), np.int8), opset=10)
+
+
+def test_zero_points_of_other_rows_are_refused():
+    with pytest.raises(ShapeError, match=r"(3 and 4|4 and 3) differ"):
+        compiled("MatMulInteger", BYTES, np.zeros((6, 3), np.int8), np.ones(3, np.uint8), opset=10)
+
+
+@pytest.mark.parametrize("to", ["int8", "float64"])
+def test_bits_of_another_size_are_refused(to):
+    with pytest.raises(OstinatoError, match=f"float32 and {to} differ in size"):
+        compiled("BitCast", X, to=element_type(to), opset=26)
+
+
+def test_an_unknown_direction_is_refused():
+    with pytest.raises(ModelError, match="attribute 'direction' is 'UP'"):
+        compiled("BitShift", BYTES, np.uint8(1), direction="UP")
+
+
+@pytest.mark.parametrize(("left", "right"), [("uint8", "int8"), ("int8", "uint8")])
+def test_sums_wrap_in_32_bits(left, right):
+    """More products of the largest size than int32 holds."""
+    depth = 70_000
+    a = np.full((2, depth), np.iinfo(left).max, left)
+    b = np.full((depth, 3), np.iinfo(right).max, right)
+    zeros = np.array(np.iinfo(left).min, left), np.array(np.iinfo(right).min, right)
+    session = compiled("MatMulInteger", In(a.shape, left), b, *zeros, opset=10)
+    (total,) = session.run(None, {"x0": a})
+    exact = depth * 255 * 255
+    assert exact > 2**31
+    assert (total == (exact + 2**31) % 2**32 - 2**31).all()
