@@ -243,14 +243,8 @@ class _Partitioner:
                 found[value] = set()
             elif node is not None and node.op_type in _ARITHMETIC and len(found) < _MOST_VALUES:
                 parts = [self._sources_of(v, found) for v in node.inputs if v is not None]
-<<<<<<< mine
-                inner = [part for part in parts if part is not None]
-                if len(inner) == len(parts):
-                    found[value] = set().union(*inner)
-=======
                 if all(part is not None for part in parts):
                     found[value] = {source for part in parts for source in part or ()}
->>>>>>> head
         return found[value]
 
     def _can_be_sizes(self, value: ir.Value) -> bool:

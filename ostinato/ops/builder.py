@@ -498,42 +498,32 @@ class Builder:
         self.definitions.append((name, size))
         return symbol(name, signed)
 
-<<<<<<< mine
     def require_memory(self, dtype: str, shape: Shape) -> None:
         """A value of this shape must be possible: an error now, or a check when the model runs.
 
-        Sizes that depend on values may be anything: a result must fit into this machine.
+        Sizes that depend on values may be anything: a result must fit into this machine. One
+        without elements must do so with an extent of 1 in place of 0, for loops over its other axes
+        still have to end.
         """
         size = product(shape)
-=======
-    def _require_memory(self, dtype: str, shape: Shape) -> None:
-        """Sizes that depend on values may be anything: a result must fit into this machine.
-
-        One without elements must do so with an extent of 1 in place of 0, for loops over its other
-        axes still have to end.
-        """
-        size = product([maximum(extent, 1) for extent in shape])
-        if isinstance(size, int) or size in self._limited or not self.is_unsure(size):
-            return
-        self._limited.add(size)
->>>>>>> head
         text = ", ".join(map(str, shape))
         message = f"node {self.node!r}: not enough memory for a value of shape [{text}]"
-        if isinstance(size, int):
+        if isinstance(size, int) and static_shape(shape) is not None:
             if size * ITEM_BYTES[dtype] > MOST_BYTES:
                 raise ShapeError(message)
-        elif size in self._limited or size in self._bounded:
-            return
-        elif self.is_unsure(size):
-            self._limited.add(size)
-            self._check(symbol(MEMORY) - size * ITEM_BYTES[dtype], message)
-        elif not any(is_nonnegative(i.size * GROWTH - size) for i in self._given()):
+        elif self.is_unsure(product([maximum(extent, 1) for extent in shape])):
+            size = product([maximum(extent, 1) for extent in shape])
+            if size not in self._limited:
+                self._limited.add(size)
+                self._check(symbol(MEMORY) - size * ITEM_BYTES[dtype], message)
+        elif not isinstance(size, int) and size not in self._bounded and not self._is_modest(size):
             self._bounded.add(size)
             self._check(MOST_BYTES - size * ITEM_BYTES[dtype], message)
 
-    def _given(self) -> Iterator[Buffer]:
-        """The inputs, which fit in memory."""
-        return (self.buffers[interface.buffer] for interface in self.inputs)
+    def _is_modest(self, size: Size) -> bool:
+        """Whether it follows from the size of an input, which fits in memory."""
+        given = (self.buffers[interface.buffer].size for interface in self.inputs)
+        return any(is_nonnegative(known * GROWTH - size) for known in given)
 
     def expanded(self, value: Value, shape: Shape, one_way: bool = False) -> Tensor:
         """The value and `shape` broadcast together, as a view; `one_way`: to just this shape."""
