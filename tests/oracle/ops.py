@@ -14,14 +14,14 @@ from typing import Any
 import numpy as np
 from onnx import numpy_helper
 
-from tests.oracle import casts, functions, quantization, resize, scatter, signals, sorting
+from tests.oracle import casts, functions, norms, quantization, resize, scatter, signals, sorting
 from tests.oracle.graph import OPS, Array, Node, op, run
 from tests.oracle.recurrent import gru, lstm, rnn
 
 __all__ = ["run"]
 
 # Importing a family adds its operators to OPS.
-FAMILIES = (casts, functions, quantization, resize, scatter, signals, sorting)
+FAMILIES = (casts, functions, norms, quantization, resize, scatter, signals, sorting)
 
 
 def simple(**functions: Callable[..., Any]) -> None:
@@ -503,6 +503,19 @@ def _pool_of(node: Node, x: Array, is_max: bool) -> Array:
         )
         y[(slice(None), slice(None), *place)] = total
     return y
+
+
+@op("LpPool")
+def _lp_pool(node: Node, x: Array) -> Array:
+    p, kernel = node.get("p", 2), node.get("kernel_shape")
+    windows = _windows(node, x.shape[2:], kernel)
+    y = np.zeros((*x.shape[:2], *map(len, windows)))
+    for place in np.ndindex(*y.shape[2:]):
+        for tap in np.ndindex(*kernel):
+            at = [windows[i][p_][t] for i, (p_, t) in enumerate(zip(place, tap, strict=True))]
+            if all(0 <= a < n for a, n in zip(at, x.shape[2:], strict=True)):
+                y[(..., *place)] += np.abs(x[(..., *at)]) ** p
+    return y ** (1 / p)
 
 
 OPS["MaxPool"] = lambda node, x: _pool_of(node, x, is_max=True)
