@@ -75,7 +75,12 @@ def onnxruntime_session(model: Path) -> Any:
 def onnxruntime_bound_call(
     session: Any, feeds: Mapping[str, np.ndarray]
 ) -> tuple[Callable[[], object], list[np.ndarray]]:
-    """(call, outputs): a call on buffers bound once, the fastest way to call onnxruntime."""
+    """(call, outputs): a call on buffers bound once, the fastest way to call onnxruntime.
+
+    Raises:
+        RunError: it takes no buffers for the outputs: their sizes are not those that the model
+            claims, as in files that PyTorch exported.
+    """
     runtime = _import_onnxruntime()
     binding = session.io_binding()
     for name, array in feeds.items():
@@ -87,6 +92,10 @@ def onnxruntime_bound_call(
     def call(run: Any = session._sess.run_with_iobinding, bound: Any = binding._iobinding) -> None:
         run(bound, None)
 
+    try:
+        call()
+    except Exception as error:
+        raise RunError(f"onnxruntime takes no bound outputs: {error}") from error
     # `binding` owns `bound`, and the values own the memory; both must outlive the call.
     call.keep = (session, binding, values)  # type: ignore[attr-defined]
     return call, [value.numpy() for value in values]

@@ -1,6 +1,7 @@
 import json
 from pathlib import Path
 
+import onnx
 import pytest
 
 from tests.cli.conftest import Invoke
@@ -26,6 +27,31 @@ def test_ratios_are_the_peers_time_over_ours(invoke: Invoke, gru: Path) -> None:
         ours, theirs = (record["calls"][f"{p} {kind}"] for p in ("ostinato", "onnxruntime"))
         assert ratio == pytest.approx(theirs["median_us"] / ours["median_us"])
     assert set(record["ratios"]) == {"bound", "run"}
+
+
+def test_a_model_whose_outputs_onnxruntime_does_not_bind(invoke: Invoke, gru: Path) -> None:
+    pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
+    model = onnx.load(gru)
+    model.graph.output[0].type.tensor_type.shape.dim[0].dim_value = 7
+    onnx.save(model, gru)
+    options = ("--dim", "T=3", "--vs", "onnxruntime", "--seconds", "0.02", "--json")
+    result = invoke("bench", gru, *options)
+    assert result.exit_code == 0, result.stderr
+    assert "Without a bound call: " in result.stderr
+    record = json.loads(result.stdout)
+    assert set(record["ratios"]) == {"run"} and len(record["calls"]) == 3
+
+
+def test_a_model_that_onnxruntime_refuses(
+    invoke: Invoke, gru: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(model: Path) -> None:
+        raise NotImplementedError("no kernel")
+
+    monkeypatch.setattr("ostinato.cli.witness.onnxruntime_session", refuse)
+    result = invoke("bench", gru, "--vs", "onnxruntime", "--seconds", "0.02")
+    assert result.exit_code == 2
+    assert f"onnxruntime failed on {gru}: no kernel" in result.stderr.replace("\n", "")
 
 
 def test_table(invoke: Invoke, gru: Path) -> None:
