@@ -148,3 +148,17 @@ def test_chunks_with_the_state_passed_on_give_the_whole(model: str, chunk: int) 
     assert final.keys() == whole.keys()
     for name, value in whole.items():
         assert_close(final[name], value, STREAMS[model.partition(".")[0]], name)
+
+
+def test_the_documentation_names_every_network() -> None:
+    page = (FOLDER.parents[1] / "docs" / "real_models.md").read_text()
+    rows = [line for line in page.splitlines() if line.startswith("| `")]
+    exporters = {"both": {"dynamo", "script"}, "dynamo": {"dynamo"}, "script": {"script"}}
+    named = {
+        f"{name}.{exporter}"
+        for names, *_, last in (row.strip("| ").split(" | ") for row in rows)
+        if last in exporters
+        for name in names.replace("`", "").split(", ")
+        for exporter in exporters[last]
+    }
+    assert named == set(MODELS)
