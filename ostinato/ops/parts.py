@@ -27,6 +27,8 @@ from ostinato.program.nodes import Store
 
 # Bounds and steps beyond this are "as far as there is"; no axis is as long.
 FAR = 2**40
+# Each piece of a value is copied by a kernel of its own.
+MOST_PIECES = 8
 
 
 @lowers("Concat")
@@ -175,12 +177,15 @@ def lower_gather(context: Context) -> Value:
     needed = max((n + 1 if n >= 0 else -n for n in numbers), default=0)
     context.builder.require_nonnegative(extent - needed, f"axis {axis} minus the index needed")
     tensor = context.builder.strided(value) if isinstance(value, Joined) else value
-    rows = _gather_rows(context, tensor, axis, [n if n >= 0 else extent + n for n in numbers])
+    rows = _gather_rows(tensor, axis, [n if n >= 0 else extent + n for n in numbers])
+    if rows is None:
+        return gather(context, context.builder.placed(tensor), indices, axis)
     shape = (*tensor.shape[:axis], *indices.shape, *tensor.shape[axis + 1 :])
     return reshape(context, rows, shape)
 
 
-def _gather_rows(context: Context, tensor: Tensor, axis: int, places: list[Size]) -> Value:
+def _gather_rows(tensor: Tensor, axis: int, places: list[Size]) -> Value | None:
+    """The elements at known places as a view; None where it would fall into many pieces."""
     steps = {b - a for a, b in pairwise(places)}
     step = next(iter(steps), 1)
     if len(steps) <= 1 and isinstance(step, int) and step != 0:
@@ -189,6 +194,8 @@ def _gather_rows(context: Context, tensor: Tensor, axis: int, places: list[Size]
     shape = (*tensor.shape[:axis], len(places), *tensor.shape[axis + 1 :])
     if tensor.known is not None:
         return Tensor(tensor.dtype, shape, None, (), tensor.known.take(np.array(places, int), axis))
+    if len(places) > MOST_PIECES:
+        return None
     parts = tuple(slice_axis(tensor, axis, place, 1, 1) for place in places)
     return Joined(tensor.dtype, shape, axis, parts)
 

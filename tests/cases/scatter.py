@@ -43,6 +43,9 @@ def gathers() -> list[Case]:
         ),
         node("unknown-extent", "Gather", In(("T", 40)), np.array([[2, 0], [1, -1]]),
              sizes=({"T": 6}, {"T": 3})),
+        node("many-known", "Gather", In((12, 5)), ints(*(n * n % 12 for n in range(20)), -3)),
+        node("many-known-columns", "Gather", In(("T", 12)), ints(*(n * n % 12 for n in range(20))),
+             axis=1, sizes=({"T": 6}, {"T": 0})),
         node("wide-rows", "Gather", In((7, 40)), places(3, 2, high=7)),
         node("columns", "Gather", In((7, 40)), places(5, high=40), axis=1),
         text(
