@@ -263,3 +263,67 @@ def test_dead_nodes_without_a_native_form_cost_nothing():
         }
         """)
     assert kinds(model) == ["native"]
+
+
+MASK = parse("""
+    g (int64[N] lengths, float[N, T] x) => (float[N, T] y)
+        <int64 zero = {0}, int64 one = {1}, int64[1] last = {1}> {
+        longest = ReduceMax <keepdims = 0> (lengths)
+        steps = Range(zero, longest, one)
+        column = Unsqueeze(lengths, last)
+        mask = Less(steps, column)
+        m = Cast <to = 1> (mask)
+        y = Mul(x, m)
+    }
+    """)
+
+
+def test_a_computed_size_cuts_the_model_before_what_depends_on_it():
+    first, second = parts(MASK).parts
+    assert [output.name for output in first.program.outputs] == ["longest"]
+    (value,) = [one for one in second.program.inputs if one.values]
+    assert (value.name, value.values) == ("longest", ("longest[]",))
+
+
+def test_an_input_that_tells_sizes_does_not_cut_the_model():
+    model = parse("""
+        g (float[N] x, int64[1] half, int64[1] k) => (float[a] y, float[1] z)
+            <int64[1] two = {2}> {
+            end = Mul(half, two)
+            y = Slice(x, half, end)
+            z = Gather(x, k)
+        }
+        """)
+    (part,) = parts(model).parts
+    assert {one.name: one.values for one in part.program.inputs} == {
+        "x": (), "half": ("half[0]",), "k": ()
+    }  # fmt: skip
+    x = np.arange(6, dtype="f")
+    y, z = run(model, x=x, half=np.array([2]), k=np.array([5]))
+    assert (y.tolist(), z.tolist()) == ([2, 3], [5])
+
+
+def test_sizes_of_data_inside_a_body_run_on_the_reference_kernels():
+    """The runtime sees no value between two steps."""
+    model = parse("""
+        g (int64[N] x, int64 n) => (int64[N] z) <int64 zero = {0}, int64 one = {1}> {
+            z = Loop (n, , x) <
+                body = b (int64 i, bool c, int64[N] s) => (bool d, int64[N] t) {
+                    d = Identity(c)
+                    most = ReduceMax <keepdims = 0> (s)
+                    r = Range(zero, most, one)
+                    total = ReduceSum <keepdims = 0> (r)
+                    t = Add(s, total)
+                }
+            >
+        }
+        """)
+    assert kinds(model) == ["Loop"]
+    assert run(model, x=np.array([1, 3]), n=np.int64(2))[0].tolist() == [19, 21]
+
+
+def test_without_fallback_sizes_of_values_are_no_reason_to_refuse():
+    session = InferenceSession(MASK, fallback=False, cache_dir=None)
+    x = np.ones((2, 3), "f")
+    (y,) = session.run(None, {"lengths": np.array([1, 3]), "x": x})
+    assert y.tolist() == [[1, 0, 0], [1, 1, 1]]

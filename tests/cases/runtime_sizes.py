@@ -328,6 +328,8 @@ LOOPS = [
         runs("N n", (3, 4), (3, 0), (3, -2), (1, 1), (0, 3)),
         inputs={"trips": number("n")},
         expected=looped,
+        # Without a step, onnxruntime gives axes of the elements that have a name an extent of 0.
+        witness=False,
     ),
     text(
         "trip-count-and-condition",
@@ -335,6 +337,8 @@ LOOPS = [
         runs("N n c", (3, 4, 1), (3, 4, 0), (3, 0, 1)),
         inputs={"trips": number("n"), "go": number("c", "bool")},
         expected=looped,
+        # Without a step, onnxruntime gives axes of the elements that have a name an extent of 0.
+        witness=False,
     ),
     text(
         "trip-count-of-data",

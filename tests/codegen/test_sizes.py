@@ -7,7 +7,7 @@ import pytest
 
 from ostinato.codegen import objects
 from ostinato.codegen.machine import emit_object
-from ostinato.codegen.sizes import Sizes
+from ostinato.codegen.sizes import CheckedSizes, Sizes
 from ostinato.codegen.target import host_target
 from ostinato.program.dims import ceildiv, evaluate, floordiv, maximum, minimum, symbol
 
@@ -70,3 +70,54 @@ def test_numbers_need_no_instruction():
 def test_unknown_symbols_are_an_error():
     with pytest.raises(KeyError):
         Sizes(("N",), set()).value(T)
+
+
+PRODUCT = symbol("v", signed=True) * symbol("w", signed=True) + symbol("v", signed=True)
+
+
+def test_sizes_beyond_64_bits_are_noticed() -> None:
+    """Also those that other sizes are defined by."""
+    declarations: set[str] = set()
+    sizes = CheckedSizes(("v", "w", "d"), declarations)
+    first = sizes.define("d", PRODUCT)
+    second = sizes.value(symbol("d") * 2)
+    assert sizes.overflow is not None
+    lines = [
+        f'target triple = "{host_target().triple}"',
+        "define i64 @f(ptr %symbols, ptr %out) {",
+        sizes.text(),
+        f"  %sum = add i64 {first.text}, {second.text}",
+        "  store i64 %sum, ptr %out",
+        f"  %flag = zext i1 {sizes.overflow.text} to i64",
+        "  ret i64 %flag\n}",
+        *declarations,
+    ]
+    loaded = objects.load(emit_object("\n".join(lines), host_target()), ["f"])
+    call = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p)(loaded.address("f"))
+    numbers = (0, -1, 5, 2**31, -(2**40), 2**62, 2**63 - 1, -(2**63))
+    out = np.zeros(1, np.int64)
+    for v in numbers:
+        for w in numbers:
+            overflows = call(np.array([v, w, 0]).ctypes.data, out.ctypes.data)
+            exact = v * w, v * w + v, 2 * (v * w + v)
+            assert bool(overflows) == any(not -(2**63) <= n < 2**63 for n in exact), (v, w)
+            if not overflows:
+                assert out[0] == 3 * (v * w + v) or abs(3 * (v * w + v)) >= 2**63
+
+
+def test_the_smallest_integer_by_minus_one_ends_no_process() -> None:
+    declarations: set[str] = set()
+    sizes = Sizes(("v", "w"), declarations)
+    quotient = sizes.value(floordiv(symbol("v", signed=True), symbol("w", signed=True)))
+    lines = [
+        f'target triple = "{host_target().triple}"',
+        "define i64 @f(ptr %symbols) {",
+        sizes.text(),
+        f"  ret i64 {quotient.text}\n}}",
+        *declarations,
+    ]
+    loaded = objects.load(emit_object("\n".join(lines), host_target()), ["f"])
+    call = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(loaded.address("f"))
+    assert call(np.array([-(2**63), -1]).ctypes.data) == -(2**63)
+    assert call(np.array([-(2**63), 0]).ctypes.data) == -(2**63)
+    assert call(np.array([7, -2]).ctypes.data) == -4

@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+from itertools import product as cartesian
+
+import pytest
+
+from ostinato.program.dims import (
+    choose,
+    evaluate,
+    floordiv,
+    is_different,
+    is_equal,
+    is_less,
+    is_nonnegative,
+    is_signed,
+    maximum,
+    minimum,
+    substitute,
+    symbol,
+)
+
+N, V, W = symbol("N"), symbol("v", signed=True), symbol("w", signed=True)
+NUMBERS = (-7, -1, 0, 1, 2, 9)
+
+
+@pytest.mark.parametrize(("v", "w"), list(cartesian(NUMBERS, NUMBERS)))
+def test_conditions_are_0_or_1(v: int, w: int) -> None:
+    values = {"v": v, "w": w}
+    assert evaluate(is_equal(V, W), values) == (v == w)
+    assert evaluate(is_different(V, W), values) == (v != w)
+    assert evaluate(is_less(V, W), values) == (v < w)
+    assert evaluate(choose(is_less(V, W), V, 5), values) == (v if v < w else 5)
+    assert evaluate(floordiv(V, W), values) == v // (w or 1)
+
+
+def test_conditions_are_decided_where_symbols_allow_it() -> None:
+    assert is_equal(N, -1) == 0 == is_equal(N + 2, 1)
+    assert is_different(N + 3, N) == 1
+    assert choose(is_equal(N, -1), 4, N) == N
+
+
+def test_signed_symbols_may_be_negative() -> None:
+    assert is_nonnegative(N) and not is_nonnegative(V) and not is_nonnegative(N * V)
+    assert is_nonnegative(maximum(V, 0)) and is_nonnegative(is_equal(V, W))
+    assert is_nonnegative(is_different(V, W)) and not is_nonnegative(minimum(V, N))
+    assert is_signed(N + maximum(V, 0)) and not is_signed(N * N + 1)
+
+
+def test_substitution_keeps_the_sign() -> None:
+    assert substitute(V + N, {"N": W}) == V + W
+    assert is_signed(substitute(V, {}))
