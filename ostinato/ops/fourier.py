@@ -32,6 +32,9 @@ from ostinato.program.nodes import Store
 
 # The largest codelet.
 LARGEST_RADIX = 16
+# Elements between rows of scratch memory. Without them rows of 2^k elements and frames that move by
+# as many have equal last 12 bits of their addresses, and loads wait for stores they do not need.
+GAP = 16
 
 
 @dataclass(frozen=True)
@@ -154,7 +157,10 @@ def transform(
 
 def scratch(builder: Builder, dtype: str, shape: Shape) -> Signal:
     """Memory for complex values, the parts apart."""
-    return Signal(builder.empty(dtype, shape), builder.empty(dtype, shape))
+    length = shape[-1]
+    assert isinstance(length, int)
+    longer = (*shape[:-1], length + GAP)
+    return Signal(builder.empty(dtype, longer), builder.empty(dtype, longer)).every(0, 1, length)
 
 
 def write(builder: Builder, shape: Shape, values: Callable[[Reader], Results]) -> None:
