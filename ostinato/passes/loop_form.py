@@ -110,7 +110,7 @@ class LoopForm:
         self.node.prepend(node)
         for old, new in zip(old_results, results, strict=True):
             replace_value(old, new)
-        _detach(self.node)
+        detach(self.node)
         self.node = node
         for part, result in zip((*self.states, *self.stacked), results, strict=True):
             setattr(part, "final" if isinstance(part, State) else "result", result)
@@ -276,7 +276,7 @@ def sweep(body: ir.Graph) -> None:
             discard(node)
 
 
-def _detach(node: ir.Node) -> None:
+def detach(node: ir.Node) -> None:
     """Remove `node` without what is nested in it, which has a new owner."""
     for position in range(len(node.inputs)):
         node.replace_input_with(position, None)

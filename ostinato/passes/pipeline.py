@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
+from ostinato.passes.batched_scan import batched_scan
 from ostinato.passes.constant_folding import constant_folding
 from ostinato.passes.dead_code import dead_code
 from ostinato.passes.dead_loop_values import dead_loop_values
@@ -54,6 +55,13 @@ PASSES: tuple[Pass, ...] = (
         "lift_constants",
         lift_constants,
         "Constants of every spelling and scope become initializers of the main graph.",
+        repeat=False,
+        needed=True,
+    ),
+    Pass(
+        "batched_scan",
+        batched_scan,
+        "A Scan of opset 8, over the rows of a batch, becomes two nested Scans.",
         repeat=False,
         needed=True,
     ),
