@@ -19,6 +19,7 @@ class _Form:
     """What decides the text: attributes, ranks and sizes.
 
     heads, group: heads of keys and values, and heads of queries for each of them.
+    size, value_size: of a head; the latter is only known where heads are packed.
     packed: the heads are side by side on the last axis.
     mask: "none", "bool" or "float". short_mask: it may end before the keys do.
     bounds: how far a row sees to the left and to the right, None for all the way.
@@ -27,6 +28,8 @@ class _Form:
 
     heads: int
     group: int
+    size: int
+    value_size: int
     packed: bool
     scale: float
     softcap: float
@@ -35,7 +38,7 @@ class _Form:
     bounds: tuple[int | None, int | None]
     has_past: bool
     has_lengths: bool
-    softmax_type: int
+    softmax_type: int | None
     shown: int | None
 
 
@@ -70,18 +73,21 @@ def _read(node: ir.Node) -> _Form | None:
     scale, softcap = attributes.float("scale", None), attributes.float("softcap", 0.0)
     causal = attributes.int("is_causal", 0)
     left, right = (attributes.int(f"{side}_window_size", -1) for side in ("left", "right"))
-    softmax_type = attributes.int("softmax_precision", FLOAT)
+    softmax_type = attributes.int("softmax_precision", None)
     shown = attributes.int("qk_matmul_output_mode", 0)
     attributes.finish()
-    query, key, mask, past = (given(node, position) for position in (0, 1, 3, 4))
+    query, key, value, mask, past = (given(node, position) for position in range(5))
     if query is None or query.shape is None or (mask is not None and mask.shape is None):
         return None
     packed = len(query.shape) == 3
     if not packed:
         q_heads, heads = size_of(query, 1), size_of(key, 1)
-    width = size_of(query, -1)
+    width, value_width = size_of(query, -1), size_of(value, -1)
     if not q_heads or not heads or not width or q_heads % heads:
         return None
+    if packed and value_width is None:
+        return None
+    size = width // q_heads if packed else width
     keys = size_of(key, -2)
     before = 0 if past is None else size_of(past, -2)
     total = None if keys is None or before is None else keys + before
@@ -90,8 +96,10 @@ def _read(node: ir.Node) -> _Form | None:
     return _Form(
         heads=heads,
         group=q_heads // heads,
+        size=size,
+        value_size=(value_width or 0) // heads,
         packed=packed,
-        scale=(width // q_heads if packed else width) ** -0.5 if scale is None else scale,
+        scale=size**-0.5 if scale is None else scale,
         softcap=softcap,
         mask=kind,
         short_mask=mask is not None and (total is None or size_of(mask, -1) != total),
@@ -116,13 +124,13 @@ def _operands(form: _Form, wide: int) -> list[str]:
     ]
     if form.packed:
         lines += [
-            f"q_shape = Constant <value_ints = [0, 0, {h}, {g}, -1]> ()",
+            f"q_shape = Constant <value_ints = [0, 0, {h}, {g}, {form.size}]> ()",
             "q_apart = Reshape (query_wide, q_shape)",
             "q = Transpose <perm = [0, 2, 3, 1, 4]> (q_apart)",
         ]
-        for x in ("key", "value"):
+        for x, size in (("key", form.size), ("value", form.value_size)):
             lines += [
-                f"{x}_shape = Constant <value_ints = [0, 0, {h}, -1]> ()",
+                f"{x}_shape = Constant <value_ints = [0, 0, {h}, {size}]> ()",
                 f"{x}_apart = Reshape ({x}_wide, {x}_shape)",
                 f"{x}_new = Transpose <perm = [0, 2, 1, 3]> ({x}_apart)",
             ]
@@ -185,7 +193,7 @@ def _bias(form: _Form, wide: int) -> list[str]:
         lines.append(f"bias = Identity ({biases[0]})")
     lines.append("scores = Add (capped, bias)" if biases else "scores = Identity (capped)")
     lines += [
-        f"exponents = Cast <to = {form.softmax_type}> (scores)",
+        f"exponents = Cast <to = {form.softmax_type or wide}> (scores)",
         "weights = Softmax <axis = -1> (exponents)",
         f"probabilities = Cast <to = {wide}> (weights)",
     ]
