@@ -7,11 +7,11 @@ import numpy as np
 from ostinato.ops.builder import ROW_CHAINS
 from ostinato.ops.casts import native_dtype
 from ostinato.ops.contractions import as_matrices, without_added
-from ostinato.ops.integers import integer_matmul, is_zero, known_numbers
+from ostinato.ops.integers import integer_convolve, integer_matmul, is_zero
 from ostinato.ops.registry import Context, lowers
 from ostinato.ops.tensor import Shape, Tensor, Value, insert_ones, slice_axis
 from ostinato.ops.views import axis_of
-from ostinato.ops.windows import convolve, given_kernel, read_windows
+from ostinato.ops.windows import given_kernel, read_windows
 from ostinato.program.dims import ceildiv, exact_quotient, product
 from ostinato.program.expr import FLOATS, HALVES, Expr, Reduced, cast, constant, dtype_of, op
 from ostinato.program.nodes import Reduce, Store, identity
@@ -264,33 +264,12 @@ def _by_filter(value: Value, spatial: int) -> Value:
 
 
 def _convolved(context: Context, left: tuple[int, int], right: tuple[int, int]) -> Tensor:
-    """Sums of products of inputs and weights, (value, zero point) each by position of the operand.
-
-    Zero points are subtracted first, so padding is 0.
-    """
-    builder = context.builder
+    """The convolution of two operands: the positions of (value, zero point) of each."""
     source, weight = context.input(left[0]), context.input(right[0])
     kernel = given_kernel(context, source, weight)
     source_zero, weight_zero = context.optional(left[1]), context.optional(right[1])
     if weight_zero is not None and len(weight_zero.shape) == 1:
         weight_zero = insert_ones(weight_zero, tuple(range(1, len(weight.shape))))
-
-    def centered(x: Value, zero: Value | None) -> Value:
-        if zero is None or is_zero(zero):
-            return x
-        numbers, zeros = known_numbers(x), known_numbers(zero)
-        if numbers is not None and zeros is not None:
-            return builder.constant(numbers.astype(np.int16) - zeros.astype(np.int16))
-        return builder.pointwise(
-            lambda x, z: op("sub", cast(x, "int16"), cast(z, "int16")), x, zero
-        )
-
     windows = read_windows(context, source.shape[2:], kernel)
-    return convolve(
-        context,
-        centered(source, source_zero),
-        centered(weight, weight_zero),
-        windows,
-        context.attributes.int("group", 1),
-        "int32",
-    )
+    group = context.attributes.int("group", 1)
+    return integer_convolve(context, source, weight, source_zero, weight_zero, windows, group)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 from ostinato.ops.parts import pad, within
 from ostinato.ops.registry import Context, lowers
@@ -23,6 +24,9 @@ from ostinato.program.expr import (
     op,
 )
 from ostinato.program.nodes import Reduce, identity
+
+# (shape, axes, inner axes, left element, right element) -> sums; see `Builder.contract`.
+Contract: TypeAlias = Callable[[Shape, Sequence["Axis | None"], Sequence[Axis], Expr, Expr], Tensor]
 
 
 @dataclass(frozen=True)
@@ -156,11 +160,11 @@ def convolve(
     weight: Value,
     windows: Sequence[Window],
     group: int,
-    dtype: str | None = None,
+    contract: Contract | None = None,
 ) -> Tensor:
     """The sum over channels of a group and window positions, in that order.
 
-    dtype: of products and sums, by default that of the operands.
+    contract: sums products of elements, by default `Builder.contract`.
     """
     builder = context.builder
     x, w = builder.strided(source), builder.strided(weight)
@@ -169,7 +173,7 @@ def convolve(
         raise context.invalid(f"{filters} filters in {group} groups")
     builder.require_equal(x.shape[1], depth * group, "channels of the input and the weights")
     spatial = output_sizes(context, windows)
-    x, windows = _without_padding(context, x, windows)
+    x, windows = without_padding(context, x, windows)
     # Filters as (group, filter within the group); the output is viewed the same way.
     per_group = filters // group
     full = (x.shape[0], group, per_group, *spatial)
@@ -188,8 +192,7 @@ def convolve(
     )
     right = Load(Access(w.base.buffer, w.base.offset, w.base.terms + weight_terms), w.dtype)
     kept = tuple(axis for axis in inner if axis.extent != 1) or (inner[0],)
-    wide = dtype or x.dtype
-    result = builder.contract(full, outer, kept, cast(left, wide), cast(right, wide))
+    result = (contract or builder.contract)(full, outer, kept, left, right)
     stride = result.strides[2]
     return Tensor(
         result.dtype,
@@ -199,7 +202,7 @@ def convolve(
     )
 
 
-def _without_padding(
+def without_padding(
     context: Context, x: Tensor, windows: Sequence[Window]
 ) -> tuple[Tensor, list[Window]]:
     """The input with its zeros in memory: copied once, instead of tested at every tap."""
