@@ -29,14 +29,18 @@ def _root(context: Context, value: Value, axes: tuple[int, ...]) -> Tensor:
 def _normalized(
     context: Context, value: Value, axes: tuple[int, ...]
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """(value - mean) / deviation along the axes, the mean, the deviation."""
+    """(value - mean) * (1 / deviation) along the axes, the mean, 1 / deviation.
+
+    The operator documents multiply by the reciprocal too, which is one of the outputs.
+    """
     builder = context.builder
     count = product([value.shape[i] for i in axes])
     total = builder.reduce(value, axes, "sum", lambda x: x)
     mean = builder.pointwise(lambda s: divided_by_count(s, count), total)
     centred = builder.pointwise(lambda x, m: op("sub", x, m), value, mean)
     deviation = _root(context, centred, axes)
-    return builder.pointwise(lambda x, d: op("div", x, d), centred, deviation), mean, deviation
+    inverse = builder.pointwise(lambda d: op("div", literal(1, d), d), deviation)
+    return builder.pointwise(lambda x, r: op("mul", x, r), centred, inverse), mean, inverse
 
 
 def _scaled(context: Context, value: Value, scale: Value, bias: Value | None) -> Value:
@@ -64,11 +68,10 @@ def lower_layer_normalization(context: Context) -> list[Value]:
     """(x - mean) / sqrt(variance + epsilon) * scale + bias over the axes from `axis` on."""
     value = context.input(0)
     _check_stash_type(context, value)
-    normal, mean, deviation = _normalized(context, value, _axes_from(context, value))
+    normal, mean, inverse = _normalized(context, value, _axes_from(context, value))
     result = _scaled(context, normal, context.input(1), context.optional(2))
     if len(context.node.outputs) == 1:
         return [result]
-    inverse = context.builder.pointwise(lambda d: op("div", literal(1, d), d), deviation)
     return [result, mean, inverse]
 
 

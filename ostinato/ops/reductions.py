@@ -146,4 +146,6 @@ def lower_softmax(context: Context) -> Value:
         return builder.pointwise(lambda x, s: op("sub", x, op("log", s)), shifted, total)
     powers = builder.pointwise(lambda x, m: op("exp", op("sub", x, m)), value, top)
     total = builder.reduce(powers, axes, "sum", lambda x: x) if axes else powers
-    return builder.pointwise(lambda x, s: op("div", x, s), powers, total)
+    # One division for all elements: the sum is at least 1, so its reciprocal is an ordinary number.
+    inverse = builder.pointwise(lambda s: op("div", literal(1, s), s), total)
+    return builder.pointwise(lambda x, r: op("mul", x, r), powers, inverse)

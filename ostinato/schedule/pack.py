@@ -125,7 +125,7 @@ def _packed(panel: Panel, kernel: Kernel, constants: dict[str, np.ndarray]) -> n
         strides = [load.access.stride(axis) for axis in (panel.lane, *others)]
         view = np.lib.stride_tricks.as_strided(
             source[load.access.offset :],
-            (points, *(axis.extent for axis in others)),
+            (points, *(axis.extent for axis in others)),  # type: ignore[arg-type]
             [s * source.itemsize for s in strides],  # type: ignore[misc]
         )
         padded = np.zeros((blocks * group, *view.shape[1:]), load.dtype)
@@ -145,10 +145,9 @@ def _reading(kernel: Kernel, panel: Panel, name: str) -> Kernel:
     for axis in reversed(panel.inner):
         terms.append((axis, step))  # type: ignore[arg-type]
         step = step * axis.extent
-    for axis in (panel.block, *reversed(panel.outer)):
-        if axis is not None:
-            terms.append((axis, step))  # type: ignore[arg-type]
-            step = step * axis.extent
+    for axis in (*([panel.block] if panel.block else []), *reversed(panel.outer)):
+        terms.append((axis, step))  # type: ignore[arg-type]
+        step = step * axis.extent
     packed = {
         load: Load(Access(name, group * number, tuple(terms)), load.dtype)
         for number, load in enumerate(panel.loads)

@@ -14,6 +14,7 @@ from ostinato.schedule.elide import elide_copies
 from ostinato.schedule.fuse import Refusal, fuse
 from ostinato.schedule.hoist import hoist
 from ostinato.schedule.pack import pack
+from ostinato.schedule.rows import by_rows
 from ostinato.schedule.sink import sink
 from ostinato.schedule.tile import Registers, tile
 from ostinato.schedule.turn import turn
@@ -36,6 +37,7 @@ SCHEDULE_PASSES: tuple[SchedulePass, ...] = (
         "elide_copies", "A value that is only copied elsewhere is written there directly."
     ),
     SchedulePass("collapse", "Neighbouring axes that memory cannot tell apart become one."),
+    SchedulePass("by_rows", "Kernels that pass rows to each other run row by row."),
     SchedulePass("pack", "Constant operands are laid out once in the order they are read."),
     SchedulePass(
         "turn", "Loops read weights that exceed the cache back and forth, not in a circle."
@@ -73,6 +75,8 @@ def schedule(program: Program, registers: Registers, disable: Collection[str] = 
         program = collapse(program)
     # Before tiling pads the axes, so that the bytes are those of the values.
     pairs = apart(program, refusals, "fuse" not in disable)
+    if "by_rows" not in disable:
+        program = by_rows(program)
     program = tile(program, registers)
     if "pack" not in disable:
         program = pack(program)

@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from ostinato.program.dims import symbol
+from ostinato.program.expr import Axis, Reduced, op
+from ostinato.program.nodes import Kernel, Loop, Program, Reduce
+from ostinato.program.verify import verify
+from ostinato.schedule.rows import by_rows
+from tests.program.programs import at, program, store
+from tests.schedule.test_pipeline import assert_same_results, check_unchanged
+
+
+def shares(rows, length: int, chains: int = 32) -> Program:
+    """Every element's share of its row: `e = exp(x); s = sum_j e; y = e / s`."""
+    i, j, a, r, u, v = (Axis(name, rows if name in "iau" else length) for name in "ijaruv")
+    powers = op("exp", at("x", (i, length), (j, 1)))
+    total = Reduce((r,), "sum", at("e", (a, length), (r, 1)), None, chains)
+    share = op("div", at("e", (u, length), (v, 1)), at("s", (u, 1)))
+    kernels = (
+        Kernel("powers", (i, j), (), (store("e", powers, (i, length), (j, 1)),)),
+        Kernel("total", (a,), (total,), (store("s", Reduced(0, "float32"), (a, 1)),)),
+        Kernel("share", (u, v), (), (store("y", share, (u, length), (v, 1)),)),
+    )
+    return program(
+        {"x": (rows, length)},
+        {"y": (rows, length)},
+        kernels,
+        arena={"e": rows * length, "s": rows},
+        symbols=() if isinstance(rows, int) else ("N",),
+    )
+
+
+@pytest.mark.parametrize(
+    ("rows", "length", "block"),
+    [(40, 700, 4), (37, 700, 1), (400, 40, 50), (12, 4000, 1), (symbol("N"), 300, 1)],
+    ids=str,
+)
+def test_kernels_over_the_same_rows_run_block_by_block(rows, length, block):
+    source = shares(rows, length)
+    changed = by_rows(source)
+    verify(changed)
+    (loop,) = changed.body
+    assert isinstance(loop, Loop) and len(loop.body) == 3
+    assert loop.axis.extent * block == rows
+    assert changed.buffers["e"].size == block * length
+    assert changed.buffers["s"].size == block
+    if length < 1000:
+        assert_same_results(source, changed)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        shares(10, 100),  # all of it fits the cache
+        shares(symbol("N"), 40),  # calls would cost more than the rows
+        shares(40, 700, chains=1),  # lanes may run along rows
+    ],
+    ids=["small", "short", "in order"],
+)
+def test_what_gains_nothing_stays(source):
+    check_unchanged(by_rows, source)
+
+
+def test_rows_of_other_places_are_no_reason_to_loop():
+    source = shares(40, 700)
+    powers, total, share = source.body
+    assert isinstance(share, Kernel)
+    (one,) = share.stores
+    u, v = share.axes
+    # Every row reads the next one's sum.
+    moved = op("div", at("e", (u, 700), (v, 1)), at("s", (u, 1), offset=1))
+    share = replace(share, axes=(replace(u, extent=39), v), stores=(replace(one, value=moved),))
+    changed = by_rows(source.with_body((powers, total, share)))
+    assert changed.body[-1] == share
+
+
+def test_buffers_that_others_read_keep_their_rows():
+    source = shares(40, 700)
+    # It runs over fewer points than there are rows, so it stands behind the loop.
+    a = Axis("z", 39)
+    copy = Kernel("copy", (a,), (), (store("sums", at("s", (a, 1)), (a, 1)),))
+    more = program(
+        {"x": (40, 700)},
+        {"y": (40, 700), "sums": (39,)},
+        (*source.body, copy),
+        arena={"e": 28000, "s": 40},
+    )
+    changed = by_rows(more)
+    verify(changed)
+    assert isinstance(changed.body[0], Loop) and changed.body[1] == copy
+    assert (changed.buffers["s"].size, changed.buffers["e"].size) == (40, 4 * 700)
+    assert_same_results(more, changed)
