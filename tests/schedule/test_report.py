@@ -1,11 +1,12 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 from ostinato.program.expr import Axis, op
 from ostinato.program.nodes import Kernel
 from ostinato.schedule.pipeline import schedule
-from ostinato.schedule.report import report_kernels
+from ostinato.schedule.report import report_apart, report_kernels
 from tests.program.programs import at, pointwise, program, store
 from tests.schedule.test_pipeline import REGISTERS, cell
 
@@ -47,6 +48,31 @@ def test_memory_that_is_read_twice_counts_once():
     kernel = Kernel("k", (i,), (), (store("y", value, (i, 1)),))
     (record,) = records(program({"x": (8,)}, {"y": (8,)}, (kernel,)))
     assert record["bytes"] == 2 * 8 * 4
+
+
+def test_weights_that_were_packed_are_named():
+    source = cell()
+    buffers = {
+        name: replace(buffer, sources=(f"the {name}",)) if name in source.constants else buffer
+        for name, buffer in source.buffers.items()
+    }
+    found = records(replace(source, buffers=buffers))
+    packed = {record["fused"][0]: record["packed"] for record in found}
+    (step,) = packed["state"]
+    assert (step["weights"], step["streams"]) == (["the R"], 2)
+    assert step["bytes"] == 2 * 5 * 8 * 4
+    assert packed["begin"] == []
+    assert not any(record["packed"] for record in records(source, ("pack",)))
+    assert not any(record["turned"] for record in found)
+
+
+def test_values_between_kernels():
+    scheduled = schedule(cell(), REGISTERS[0])
+    found = report_apart(scheduled.apart)
+    assert json.loads(json.dumps(found)) == found
+    (rows,) = [one for one in found if one["producer_nodes"] == ["input"]]
+    assert rows["consumer_nodes"] == ["state", "gates"]
+    assert rows["bytes"] == "40*T"
 
 
 def test_records_can_be_written_as_json():
