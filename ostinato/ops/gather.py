@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeAlias
 
 from ostinato.ops.builder import literal
 from ostinato.ops.registry import Context, lowers
@@ -11,6 +12,9 @@ from ostinato.ops.views import axis_of
 from ostinato.program.dims import Dim, Size
 from ostinato.program.expr import Axis, Expr, Extent, Load, cast, constant, op
 from ostinato.program.nodes import Require
+
+# Computed positions of a load or store, each with its stride.
+Positions: TypeAlias = "tuple[tuple[Expr, Size], ...]"
 
 
 def normalized(index: Expr, extent: Size) -> tuple[Expr, Expr]:
@@ -159,7 +163,7 @@ def positions(
     axes: Sequence[Axis | None],
     data: Tensor,
     batch: int = 0,
-) -> tuple[tuple[tuple[Expr, Size], ...], Expr | None]:
+) -> tuple[Positions, Expr | None]:
     """Computed positions in `data`, and whether all are in range; None if there are none."""
     index: list[tuple[Expr, Size]] = []
     every: Expr | None = None

@@ -6,8 +6,13 @@ sums have one order of their terms.
 
 from __future__ import annotations
 
-from ostinato.ops.builder import literal
+from collections.abc import Sequence
+
+import numpy as np
+
+from ostinato.ops.builder import Builder, literal
 from ostinato.ops.gather import (
+    Positions,
     index_columns,
     normalized,
     positions,
@@ -17,7 +22,7 @@ from ostinato.ops.gather import (
     without_axes,
 )
 from ostinato.ops.registry import Context, lowers
-from ostinato.ops.tensor import Tensor, Value, insert_ones
+from ostinato.ops.tensor import Tensor, Value, advance, insert_ones, static_shape
 from ostinato.ops.views import axis_of
 from ostinato.program.dims import Size
 from ostinato.program.expr import Access, Axis, Expr, Extent, Index, Load, constant, op
@@ -39,20 +44,71 @@ def _target(context: Context) -> tuple[Tensor, str | None]:
     return target, COMBINES[reduction]
 
 
-def _update(
-    access: Access,
-    index: tuple[tuple[Expr, Size], ...],
-    inside: Expr | None,
+def _apply(
+    builder: Builder,
+    target: Tensor,
     combine: str | None,
-    update: Expr,
-    dtype: str,
-) -> Store:
-    """The store of one update, or of what it and the present element are combined to."""
-    if combine is None:
-        return Store(access, update, inside, index)
-    other = None if inside is None else constant(0, dtype)
-    present = Load(access, dtype, inside, other, index)
-    return Store(access, op(combine, present, update), inside, index)
+    access: Access,
+    places: tuple[Positions, Expr | None],
+    updates: tuple[Tensor, Sequence[Axis | None]],
+    ordered: Sequence[Axis | None],
+) -> Tensor:
+    """The target after its updates, which are stored or combined with the present elements.
+
+    places: computed positions, and whether they are in range. updates: values and their axes.
+    """
+    index, inside = places
+    values, axes = updates
+    element = builder.load(values, axes)
+    if combine is not None:
+        other = None if inside is None else constant(0, target.dtype)
+        element = op(combine, Load(access, target.dtype, inside, other, index), element)
+    builder.kernel(axes, [Store(access, element, inside, index)], ordered=ordered)
+    return target
+
+
+def _apply_to_view(builder: Builder, view: Tensor, combine: str | None, updates: Tensor) -> None:
+    """As `_apply`, where the places are a view of the target and none occurs twice."""
+    axes = builder.axes(updates.shape)
+    element = builder.load(updates, axes)
+    access = builder.access(view, axes)
+    if combine is not None:
+        element = op(combine, Load(access, view.dtype), element)
+    # A store with a mask keeps the rest of the target, so that it stays behind what writes that.
+    builder.kernel(axes, [Store(access, element, constant(True, "bool"))])
+
+
+def _view(target: Tensor, offsets: np.ndarray | None, behind: int) -> Tensor | None:
+    """The target at these offsets, and its last `behind` axes, as a view; None if it is none.
+
+    Exporters write assignments to slices with indices that are known and evenly spaced.
+    """
+    if offsets is None or offsets.size == 0 or np.unique(offsets).size < offsets.size:
+        return None
+    first, steps = int(offsets.flat[0]), [0] * offsets.ndim
+    expected: np.ndarray = np.full(offsets.shape, first)
+    for axis, extent in enumerate(offsets.shape):
+        if extent > 1:
+            steps[axis] = int(offsets.take(1, axis).flat[0]) - first
+            expected += np.expand_dims(
+                np.arange(extent) * steps[axis], [i for i in range(offsets.ndim) if i != axis]
+            )
+    if not np.array_equal(offsets, expected):
+        return None
+    kept = len(target.shape) - behind
+    shape = (*offsets.shape, *target.shape[kept:])
+    return Tensor(target.dtype, shape, advance(target, first), (*steps, *target.strides[kept:]))
+
+
+def _known_offsets(target: Tensor, indices: Value) -> np.ndarray | None:
+    """What known positions along the first axes, in the last axis of the indices, are in memory."""
+    known, count = indices.known, indices.shape[-1]
+    shape = static_shape(target.shape)
+    if known is None or shape is None or not isinstance(count, int) or known.dtype == object:
+        return None
+    places = np.where(known < 0, known + np.array(shape[:count], known.dtype), known)
+    offsets: np.ndarray = places.astype(np.int64) @ np.array(target.strides[:count], np.int64)
+    return offsets
 
 
 @lowers("ScatterElements", "Scatter")
@@ -68,15 +124,26 @@ def lower_scatter_elements(context: Context) -> Value:
     for i, (n, wanted) in enumerate(zip(updates.shape, indices.shape, strict=True)):
         builder.require_equal(n, wanted, f"axis {i} of updates and indices")
     require_in_range(context, indices, axis, target.shape[axis])
-    values, places = builder.strided(updates), builder.strided(indices)
+    values = builder.strided(updates)
+    view = _view(target, _known_offsets(target, _all_positions(indices, axis)), 0)
+    if view is not None:
+        _apply_to_view(builder, view, combine, values)
+        return target
     axes = builder.axes(indices.shape)
-    position, inside = normalized(builder.load(places, axes), target.shape[axis])
+    position, inside = normalized(builder.load(indices, axes), target.shape[axis])
     access = builder.access(without_axes(target, axis), (*axes[:axis], *axes[axis + 1 :]))
-    index = ((position, target.strides[axis]),)
-    update = builder.load(values, axes)
-    store = _update(access, index, inside, combine, update, target.dtype)
-    builder.kernel(axes, [store], ordered=axes[axis : axis + 1])
-    return target
+    places = (((position, target.strides[axis]),), inside)
+    in_turn = axes[axis : axis + 1]
+    return _apply(builder, target, combine, access, places, (values, axes), in_turn)
+
+
+def _all_positions(indices: Value, axis: int) -> Value:
+    """Known indices along one axis, with those along the other axes beside them."""
+    if indices.known is None or indices.known.dtype == object:
+        return indices
+    grid: np.ndarray = np.moveaxis(np.indices(indices.known.shape), 0, -1).copy()
+    grid[..., axis] = indices.known
+    return Tensor("int64", grid.shape, None, (), grid)
 
 
 @lowers("ScatterND")
@@ -92,13 +159,16 @@ def lower_scatter_nd(context: Context) -> Value:
     for i, (n, wanted) in enumerate(zip(updates.shape, shape, strict=True)):
         builder.require_equal(n, wanted, f"axis {i} of the updates")
     values = builder.strided(updates)
+    behind = len(target.shape) - len(columns)
+    view = _view(target, _known_offsets(target, indices), behind)
+    if view is not None:
+        _apply_to_view(builder, view, combine, values)
+        return target
     axes = builder.axes(shape)
     outer, inner = axes[: len(indices.shape) - 1], axes[len(indices.shape) - 1 :]
-    index, inside = positions(context, columns, outer, target)
     access = builder.access(without_axes(target, 0, len(columns)), inner)
-    store = _update(access, index, inside, combine, builder.load(values, axes), target.dtype)
-    builder.kernel(axes, [store], ordered=outer)
-    return target
+    places = positions(context, columns, outer, target)
+    return _apply(builder, target, combine, access, places, (values, axes), outer)
 
 
 @lowers("TensorScatter")

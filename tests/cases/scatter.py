@@ -102,6 +102,16 @@ def scatters() -> list[Case]:
         node("known", "ScatterND", X, np.array([[2, 0], [0, -1]]), In((2, 4))),
         node("int", "ScatterND", In((4,), "int64"), ints(3, 1).reshape(2, 1), In((2,), "int64")),
         node("bool", "ScatterND", In((4,), "bool"), ints(3, 1).reshape(2, 1), In((2,), "bool")),
+        node("slice", "ScatterND", In((6, 4)), np.arange(1, 6, 2).reshape(3, 1), In((3, 4))),
+        node("slice-add", "ScatterND", In((6, 4)), np.arange(4, 1, -1).reshape(3, 1), In((3, 4)),
+             reduction="add", opset=18),
+        node("block", "ScatterND", In((5, 6)), np.stack(np.indices((2, 3)), -1) + 1, In((2, 3))),
+        node("twice", "ScatterND", In((5, 2)), np.ones((3, 1), int), In((3, 2)), reduction="add",
+             opset=18),
+        node("slice", "ScatterElements", In((5, 6)), np.tile(np.arange(4, 0, -1), (5, 1)),
+             In((5, 4)), axis=1, opset=18),
+        node("slice-max", "ScatterElements", In((5, 6)), np.repeat([[1], [2]], 6, 1), In((2, 6)),
+             reduction="max", opset=18),
         node("everything", "ScatterND", In((4,)), np.zeros((1, 0), np.int64), In((1, 4))),
         node(
             "runtime", "ScatterND", In((5, "T")), places("N", 1, high=5), In(("N", "T")),
@@ -117,6 +127,16 @@ def scatters() -> list[Case]:
             ({"N": 3}, {"N": 1}, {"N": 40}),
             inputs={"i": places(4, 1, high=6)},
             length=4,
+        ),
+        text(
+            "assign-to-slices",
+            """agraph (float[6, N] x, float[2, N] u, float[3, N] v)
+                => (float[6, N] y, float[6, N] z, float[N, 6] w) {
+                e = Exp(x)  s = ScatterND(e, i, u)  t = ScatterND<reduction = "mul">(s, j, v)
+                y = Mul(t, e)  z = Neg(e)  w = Transpose(t)
+            }""",
+            ({"N": 3}, {"N": 1}, {"N": 40}),
+            constants={"i": np.array([[1], [3]]), "j": np.array([[4], [3], [2]])},
         ),
         text(
             "scatter-in-a-loop",
