@@ -19,8 +19,8 @@ from ostinato.program.expr import HALVES, cast
 # Ops that move or convert elements without computing, and those whose bodies are lowered by node.
 MOVES = frozenset(
     "Identity Dropout Transpose Unsqueeze Squeeze Reshape Flatten Expand Concat Split Slice Gather "
-    "GatherElements GatherND TensorScatter Pad Tile DepthToSpace SpaceToDepth Trilu OneHot "
-    "ReverseSequence CenterCropPad Shape Size Where Cast CastLike BitCast QuantizeLinear "
+    "GatherElements GatherND TensorScatter Pad Tile DepthToSpace SpaceToDepth Trilu EyeLike "
+    "OneHot ReverseSequence CenterCropPad Shape Size Where Cast CastLike BitCast QuantizeLinear "
     "DequantizeLinear Scan Loop If".split()
 )
 

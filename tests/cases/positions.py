@@ -24,6 +24,7 @@ def by_position() -> list[Case]:
         node("runtime", "Trilu", In(("N", "T", "T")), sizes=SIZES, batch=True),
         node("square", "EyeLike", square),
         node("above", "EyeLike", In((3, 6), "int32"), k=2),
+        node("half", "EyeLike", In((3, 6), "float16"), witness=False),
         node("below", "EyeLike", In((6, 3)), k=-1),
         node("last", "OneHot", places(3, 2, high=9), np.array(5), values),
         node("first", "OneHot", places(3, 2, high=5), np.array(5), values, axis=0),
