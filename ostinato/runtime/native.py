@@ -33,6 +33,8 @@ Shape = tuple[int, ...]
 Values = tuple[tuple[int, ...], ...]
 
 MAX_PLANS = 64
+# Of eight bytes each, they reach as far as an address.
+_MOST_ELEMENTS = 2**59
 _LAYOUT = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p)
 
 
@@ -162,7 +164,9 @@ class NativeFunction:
             shapes.append(tuple(dims[:rank]))
             del dims[:rank]
         for argument, shape in zip(self.artifact.outputs, shapes, strict=True):
-            if min(shape, default=0) < 0:
+            # NumPy wants the dimensions of an array without elements to fit in memory as well.
+            largest = math.prod(max(n, 1) for n in shape)
+            if min(shape, default=0) < 0 or (0 in shape and largest > _MOST_ELEMENTS):
                 raise ShapeError(f"value {argument.name!r} would have the shape {list(shape)}")
         sizes = [
             math.prod(shape) * dtype.itemsize
