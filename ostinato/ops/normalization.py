@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from ostinato.ops.builder import literal
 from ostinato.ops.reductions import divided_by_count, square
 from ostinato.ops.registry import Context, lowers
 from ostinato.ops.tensor import Tensor, Value, insert_ones
 from ostinato.ops.views import axis_of, reshape
 from ostinato.program.dims import Size, exact_quotient, product
-from ostinato.program.expr import Expr, op
+from ostinato.program.evaluate import evaluate
+from ostinato.program.expr import Access, Expr, Load, op
 
 # Element types of `stash_type`, the precision of the statistics, and what computes in it.
 _STASH_TYPES = {1: ("float32", "float64"), 11: ("float64",)}
@@ -117,7 +120,7 @@ def lower_group_normalization(context: Context) -> Value:
 
 @lowers("BatchNormalization")
 def lower_batch_normalization(context: Context) -> Value:
-    """(x - mean) / sqrt(variance + epsilon) * scale + bias with given statistics per channel."""
+    """(x - mean) * (scale / sqrt(variance + epsilon)) + bias with given statistics per channel."""
     value = context.input(0)
     trains = context.attributes.int("training_mode", 0) if context.since >= 14 else False
     if context.since < 7:
@@ -135,11 +138,31 @@ def lower_batch_normalization(context: Context) -> Value:
         _per_channel(context, i, channels, max(rank, 2)) for i in (1, 2, 3, 4)
     )
 
-    def normalize(x: Expr, m: Expr, v: Expr) -> Expr:
-        return op("div", op("sub", x, m), op("sqrt", op("add", v, literal(epsilon, v))))
+    factor = _factor(context, scale, variance, epsilon)
 
-    normal = context.builder.pointwise(normalize, value, mean, variance)
-    return _scaled(context, normal, scale, bias)
+    def normalize(x: Expr, m: Expr, f: Expr, b: Expr) -> Expr:
+        return op("add", op("mul", op("sub", x, m), f), b)
+
+    return context.builder.pointwise(normalize, value, mean, factor, bias)
+
+
+def _factor(context: Context, scale: Value, variance: Value, epsilon: float) -> Value:
+    """scale / sqrt(variance + epsilon), computed now where both are known."""
+
+    def formula(s: Expr, v: Expr) -> Expr:
+        return op("div", s, op("sqrt", op("add", v, literal(epsilon, v))))
+
+    builder, known = context.builder, (scale.known, variance.known)
+    if known[0] is None or known[1] is None:
+        return builder.pointwise(formula, scale, variance)
+    arrays = {"s": known[0], "v": known[1]}
+    s, v = (Load(Access(name, 0, ()), scale.dtype) for name in arrays)
+
+    def leaf(node: Expr) -> np.ndarray:
+        assert isinstance(node, Load)
+        return arrays[node.access.buffer]
+
+    return builder.constant(evaluate(formula(s, v), leaf))
 
 
 def _spatial_rank(context: Context, value: Value) -> int:
