@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ostinato.program.dims import symbol
-from ostinato.program.expr import Axis, Cast, Index, Reduced, constant, op
+from ostinato.program.expr import Access, Axis, Cast, Index, Load, Reduced, constant, op
 from ostinato.program.nodes import Kernel, Program, Reduce
 from ostinato.program.printer import text
 from ostinato.schedule.tile import Registers, lane_width, tile, tile_kernel
@@ -175,4 +175,29 @@ def test_other_ways_to_combine_are_tiled_alike():
         reduce = Reduce((k,), combine, at("x", (k, 20), (i, 1)))
         kernel = Kernel("k", (i,), (reduce,), (store("y", Reduced(0, "float32"), (i, 1)),))
         source = program({"x": (60,)}, {"y": (20,)}, (kernel,))
+        assert_same_results(source, tile(source, WIDE))
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "stride", "lane"), [(9, 40, 1, "jv"), (64, 3, 1, "jv"), (9, 40, 2, None)]
+)
+def test_lanes_run_across_the_axes_with_an_order(rows, columns, stride, lane):
+    """Along neighbours in memory, or not at all: steps that wait should not gather."""
+    i, j = Axis("i", rows), Axis("j", columns)
+    wide = columns * stride
+    first = op("eq", Index(i), constant(0, "int64"))
+    before = Load(
+        Access("y", -wide, ((i, wide), (j, stride))),
+        "float32",
+        op("not", first),
+        constant(0.0, "float32"),
+    )
+    total = op("add", before, at("x", (i, wide), (j, stride)))
+    kernel = Kernel("k", (i, j), (), (store("y", total, (i, wide), (j, stride)),), ordered=(i,))
+    source = program({"x": (rows, wide)}, {"y": (rows, wide)}, (kernel,))
+    tiled = only(tile(source, WIDE))
+    assert tiled.tile is not None
+    assert (tiled.tile.lane and tiled.tile.lane.name) == lane
+    assert tiled.ordered == (i,) and i in tiled.axes
+    if stride == 1:
         assert_same_results(source, tile(source, WIDE))
