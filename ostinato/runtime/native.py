@@ -30,6 +30,7 @@ from ostinato.runtime.trampoline import Callee, trampoline
 
 Array = np.ndarray[Any, Any]
 Shape = tuple[int, ...]
+# The elements of each input on which sizes depend.
 Values = tuple[tuple[int, ...], ...]
 
 MAX_PLANS = 64
@@ -42,10 +43,12 @@ _LAYOUT = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p)
 class Plan:
     """All that depends on the input shapes of a call, and on the values sizes depend on.
 
+    key: the input shapes, and these values.
     shapes, dtypes: of every output. symbols: the function's table of run-time dimensions.
     call: the caller for exactly these shapes, over the arena of the function.
     """
 
+    key: tuple[tuple[Shape, ...], Values]
     shapes: tuple[Shape, ...]
     dtypes: tuple[np.dtype[Any], ...]
     symbols: Array
@@ -107,6 +110,20 @@ class NativeFunction:
         """The elements of the inputs on which sizes depend."""
         return tuple(tuple(inputs[i].reshape(-1).tolist()) for i, _ in self.artifact.values)
 
+    def recall(self, inputs: Sequence[Any]) -> Plan | None:
+        """The plan for the values in `inputs` and the shapes of the last call, if there is one.
+
+        Nothing is checked; the plan's call refuses other shapes and types than it is made for.
+        """
+        last = self.last
+        try:
+            values = self.values(inputs)
+        except (AttributeError, TypeError):
+            return None
+        if last is None or last.key[1] == values:
+            return last
+        return self._plans.get((last.key[0], values))
+
     def plan(self, shapes: Sequence[Shape], values: Values = ()) -> Plan:
         """The plan for these input shapes and `values`, made or found; becomes `last`.
 
@@ -147,15 +164,18 @@ class NativeFunction:
             [(_storage(d), shape) for d, shape in zip(self._inputs, shapes, strict=True)],
             [(_storage(d), shape) for d, shape in zip(self._outputs, output_shapes, strict=True)],
         )
-        return Plan(tuple(output_shapes), tuple(self._outputs), symbols, arena_bytes, call)
+        outputs = tuple(output_shapes), tuple(self._outputs)
+        return Plan((shapes, values), *outputs, symbols, arena_bytes, call)
 
     def _lay_out(self, symbols: Array) -> tuple[int, list[Shape]]:
         ranks = [len(argument.shape) for argument in self.artifact.outputs]
         table = np.zeros(1 + sum(ranks), np.int64)
         code = self._layout(symbols.ctypes.data, table.ctypes.data)
         if code < 0:
-            what = (*self.artifact.symbols, "outputs and intermediate values")[-1 - code]
-            raise ShapeError(f"{what}: the size needs more than 64 bits")
+            # Defined symbols are called after the nodes that define them.
+            names = [f"node {n.rpartition('.')[0]!r}: a size" for n in self.artifact.symbols]
+            what = (*names, "the size of outputs and intermediate values")[-1 - code]
+            raise ShapeError(f"{what} needs more than 64 bits")
         if code:
             raise self._refusal(code) or ShapeError(self._message(code))
         arena_bytes, *dims = table.tolist()

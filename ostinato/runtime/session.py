@@ -93,9 +93,7 @@ class InferenceSession:
         )
         self._native = self._flow.direct()
         # The function whose own checks suffice to call it with whatever `run` is given.
-        native = self._native
-        is_direct = native and native.has_direct_dtypes and not native.has_values
-        self._direct = native if is_direct else None
+        self._direct = self._native if self._native and self._native.has_direct_dtypes else None
         self._places = {name: place for place, name in enumerate(self._outputs)}
         self._pick_inputs = _picker(list(self._inputs))
         self._pick_outputs = _picker(list(self._outputs))
@@ -135,9 +133,11 @@ class InferenceSession:
             and (out is None or (type(out) is dict and len(out) == len(self._outputs)))
         ):
             names = None if output_names is None else self._selected(output_names)
-            plan = direct.last
             try:
                 inputs = self._pick_inputs(input_feed)
+                plan = direct.recall(inputs) if direct.has_values else direct.last
+                if plan is None:
+                    return self._run_checked(output_names, input_feed, out)
                 outputs = (
                     [*map(np.empty, plan.shapes, plan.dtypes)]
                     if out is None

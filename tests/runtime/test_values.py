@@ -136,3 +136,25 @@ def test_no_values_end_the_process(op: str, monkeypatch: pytest.MonkeyPatch) -> 
             assert "n" in str(error)
         else:
             assert sum(array.nbytes for array in results) < 2**24
+
+
+@pytest.mark.parametrize(
+    ("shape", "message"),
+    [
+        (np.array([3.0, 2.0]), "expected int64\\[2\\], got float64\\[2\\]"),
+        (np.array([3, 2], np.int32), "expected int64\\[2\\], got int32\\[2\\]"),
+        (np.array([[3, 2]]), "expected int64\\[2\\], got int64\\[1, 2\\]"),
+        (np.array([3, 2, 1]), "expected int64\\[2\\], got int64\\[3\\]"),
+        ("3 2", "'shape'"),
+    ],
+)
+def test_equal_numbers_of_another_type_are_refused_as_in_a_first_call(
+    shape: object, message: str
+) -> None:
+    expand = session(EXPAND)
+    assert run(expand, x=COLUMN, shape=[3, 2])[0].shape == (3, 2)
+    with pytest.raises(InputError, match=message):
+        expand.run(None, {"x": COLUMN, "shape": shape})
+    (y,) = expand.run(None, {"x": COLUMN, "shape": [3, 4]})
+    assert y.shape == (3, 4)
+    assert run(expand, x=COLUMN[:1], shape=[3, 4])[0].shape == (3, 4)
