@@ -6,6 +6,8 @@ All start from `x = n ln 2 + r` with an integer `n` and `|r| <= ln 2 / 2` (W. J.
 
 from __future__ import annotations
 
+import math
+
 from ostinato.program.functions.coefficients import EXP, EXPM1, SINH
 from ostinato.program.functions.logarithm import log1p
 from ostinato.program.functions.value import (
@@ -21,7 +23,9 @@ from ostinato.program.functions.value import (
 )
 
 # Beyond these arguments exp is 0 or infinite, expm1 -1, cosh infinite, sigmoid 0 or 1, tanh 1.
-EXP_RANGE = {"float32": (-104.5, 89.0), "float64": (-746.0, 710.0)}
+# exp is 0 long before the lower one. But that is where the first factor of `scale` is 0, so that
+# arguments beyond, of which masks are full, do not underflow, which takes ten times as long.
+EXP_RANGE = {"float32": (-191 * math.log(2), 89.0), "float64": (-1535 * math.log(2), 710.0)}
 EXPM1_LOW = {"float32": -18.0, "float64": -38.0}
 COSH_HIGH = {"float32": 89.5, "float64": 710.6}
 SIGMOID_RANGE = {"float32": (-105.0, 30.0), "float64": (-747.0, 60.0)}
