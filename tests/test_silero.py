@@ -24,9 +24,6 @@ TOLERANCE = 1e-5
 
 Arrays = dict[str, np.ndarray]
 
-NATIVE = {"silero_vad_16k_sequence", "silero_vad_op18_ifless", "silero_vad_openvino_16k"}
-"""The others have conditions whose branches give values of different rank."""
-
 
 def file(name: str) -> Path:
     path = FOLDER / name
@@ -84,7 +81,7 @@ def run_steps(
 
 def assert_same_over(path: Path, steps: Sequence[Arrays], carried: dict[str, str]) -> np.ndarray:
     """Step by step as onnxruntime does it; returns the first output of all steps."""
-    session = ostinato.InferenceSession(path, fallback=path.stem.startswith("silero"))
+    session = ostinato.InferenceSession(path, fallback=False)
     expected = witness.run_steps(path.read_bytes(), steps, carried, optimized=True)
     first = []
     for step, got in enumerate(run_steps(session, steps, carried)):
@@ -113,8 +110,7 @@ def silero_steps(frames: np.ndarray, rate: int | None) -> list[Arrays]:
 )
 def test_silero_over_a_recording(name: str, form: Format, has_rate: bool) -> None:
     path = file(f"{name}.onnx")
-    frames = form.frames() if name in NATIVE else form.frames()[:300]
-    steps = silero_steps(frames, form.rate if has_rate else None)
+    steps = silero_steps(form.frames(), form.rate if has_rate else None)
     probabilities = assert_same_over(path, steps, {"state": "stateN"})
     assert probabilities.min() < 0.1 and probabilities.max() > 0.9, "speech and pauses"
 
@@ -148,11 +144,6 @@ def test_silero_over_several_streams_at_once(name: str) -> None:
     state = np.zeros((2, 2, 128), np.float32)
     steps = [{"input": pair, "state": state, "sr": np.array(WIDE.rate)} for pair in pairs]
     assert_same_over(path, steps, {"state": "stateN"})
-
-
-@pytest.mark.parametrize("name", sorted(NATIVE))
-def test_silero_is_native(name: str) -> None:
-    ostinato.InferenceSession(file(f"{name}.onnx"), fallback=False)
 
 
 def test_dtln_over_a_recording() -> None:
