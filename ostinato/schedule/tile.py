@@ -212,6 +212,11 @@ def _block_shape(
     known = row is not None and isinstance(row.extent, int)
     load_cycles = PACKED_CYCLES if _reads_one_stream(kernel, lane) else STRIDED_CYCLES
     slides = row is not None and _slides(kernel, row)
+    # A scatter keeps its addresses in two vectors.
+    scatters = row is not None and any(
+        s.access.stride(lane) not in (0, 1) and s.access.stride(row) != 1 for s in kernel.stores
+    )
+    addresses = 2 if scatters else 0
 
     def cycles(rows: int, vectors: int) -> float:
         """For each step of the sums of one tile."""
@@ -231,7 +236,8 @@ def _block_shape(
             if total * rows * vectors > max(budget, total):
                 continue
             # What neighbouring rows share stays in registers beside the accumulators.
-            if slides and rows * vectors + vectors + rows > registers.count and rows * vectors > 1:
+            held = rows * vectors + vectors + rows + addresses
+            if slides and held > registers.count and rows * vectors > 1:
                 continue
             each = cycles(rows, vectors) / rows
             if known:
@@ -264,7 +270,8 @@ def _slides(kernel: Kernel, row: Axis) -> bool:
             if not isinstance(node, Load):
                 continue
             moved = exact_quotient(node.access.stride(row), node.access.stride(last))
-            if isinstance(moved, int) and isinstance(last.extent, int) and 0 < moved < last.extent:
+            known = isinstance(moved, int) and isinstance(last.extent, int)
+            if known and 0 < abs(moved) < last.extent:  # type: ignore[arg-type, operator]
                 return True
     return False
 

@@ -201,3 +201,38 @@ def test_lanes_run_across_the_axes_with_an_order(rows, columns, stride, lane):
     assert tiled.ordered == (i,) and i in tiled.axes
     if stride == 1:
         assert_same_results(source, tile(source, WIDE))
+
+
+def convolution(filters: int, width: int, depth: int, taps: int = 3) -> Program:
+    """`y[m, w] = sum_ct x[c, w + t] W[m, c, t]`."""
+    m, w, c, t = Axis("m", filters), Axis("w", width), Axis("c", depth), Axis("t", taps)
+    extent = width + taps - 1
+    left = at("x", (c, extent), (w, 1), (t, 1))
+    right = at("c0", (m, depth * taps), (c, taps), (t, 1))
+    reduce = Reduce((c, t), "sum", left, right)
+    kernel = Kernel(
+        "k", (m, w), (reduce,), (store("y", Reduced(0, "float32"), (m, width), (w, 1)),)
+    )
+    weights = np.ones((filters, depth, taps), np.float32)
+    return program({"x": (depth, extent)}, {"y": (filters, width)}, (kernel,), {"c0": weights})
+
+
+@pytest.mark.parametrize(("width", "depth"), [(20, 4), (28, 64), (14, 300), (57, 64)])
+def test_rows_of_a_window_keep_what_they_share_in_registers(width, depth):
+    found = only(tile(convolution(64, width, depth), WIDE)).tile
+    assert found is not None and found.lane is not None and found.row is not None
+    assert (found.lane.name[0], found.row.name) == ("m", "w")
+    assert found.rows >= 5
+    assert found.rows * found.vectors + found.vectors + found.rows <= WIDE.count
+
+
+def test_panels_that_no_cache_holds_are_narrow():
+    found = only(tile(convolution(256, 14, 700), WIDE)).tile
+    assert found is not None
+    assert found.vectors * 64 * 2100 <= 256 * 1024
+
+
+def test_tilings_of_windows_have_the_same_bits():
+    source = convolution(40, 17, 3)
+    for registers in REGISTERS:
+        assert_same_results(source, tile(source, registers))

@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from ostinato.codegen.transposed_store import is_transposed
+from ostinato.program.expr import Axis, Reduced, op
+from ostinato.program.nodes import Kernel, Program, Reduce, Store, Tile
+from tests.codegen.test_module import check
+from tests.program.programs import at, program, store
+
+
+def columns(rows: int, lanes: int, width: int, dtype: str = "float32", by: int = 0) -> Program:
+    """`y[j, i] = -sum_k x[i, k] W[k, j]`: lanes along `j`, whose neighbours are `i` in memory."""
+    i, j, k = Axis("i", rows), Axis("j", lanes), Axis("k", 3)
+    left, right = at("x", (i, 3), (k, 1), dtype=dtype), at("W", (k, lanes), (j, 1), dtype=dtype)
+    reduce = Reduce((k,), "sum", left, right)
+    value = op("neg", Reduced(0, dtype))
+    tile = Tile(j, width, lanes // width, None, None, i, by or rows)
+    kernel = Kernel("k", (i, j), (reduce,), (store("y", value, (j, rows), (i, 1)),), tile=tile)
+    weights = np.arange(3 * lanes).reshape(3, lanes).astype(dtype)
+    return program({"x": (rows, 3)}, {"y": (lanes, rows)}, (kernel,), {"W": weights}, dtype=dtype)
+
+
+def only_store(source: Program) -> tuple[Store, Tile]:
+    (kernel,) = source.kernels()
+    assert kernel.tile is not None
+    return kernel.stores[0], kernel.tile
+
+
+@pytest.mark.parametrize("rows", range(2, 15))
+@pytest.mark.parametrize(("width", "dtype"), [(16, "float32"), (4, "float32"), (8, "float64")])
+def test_every_number_of_rows(rows, width, dtype):
+    source = columns(rows, 2 * width, width, dtype)
+    found, tile = only_store(source)
+    assert is_transposed(found, tile.lane, tile.row, tile.width)
+    x = np.random.default_rng(rows).standard_normal((rows, 3)).astype(dtype)
+    check(source, {"x": x}, tiled=False)
+
+
+def test_rows_that_do_not_fill_the_last_tile():
+    source = columns(23, 16, 16, by=10)
+    x = np.random.default_rng(0).standard_normal((23, 3)).astype(np.float32)
+    check(source, {"x": x}, tiled=False)
+
+
+def test_other_stores_are_left_alone():
+    found, tile = only_store(columns(4, 16, 16))
+    lane, row = tile.lane, tile.row
+    assert lane is not None and row is not None
+    dense = store("y", found.value, (row, 16), (lane, 1))
+    spread = store("y", found.value, (lane, 64), (row, 2))
+    whole = store("y", op("lt", found.value, found.value), (lane, 4), (row, 1))
+    masked = replace(found, mask=op("lt", found.value, found.value))
+    for other in (dense, spread, whole, masked):
+        assert not is_transposed(other, lane, row, 16)
+    assert not is_transposed(found, lane, None, 16)
+    assert not is_transposed(found, lane, row, 1)
