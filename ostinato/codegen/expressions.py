@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TypeAlias
 
 from ostinato.codegen.primitives import MEMORY, Primitives, literal, suffix
 from ostinato.codegen.sizes import Sizes
+from ostinato.codegen.strided import CLOSE, interleaved, load_close, store_close
 from ostinato.codegen.writer import Value, Writer, integer, is_constant, vector
 from ostinato.program.dims import Dim, Size
 from ostinato.program.expr import (
@@ -283,6 +284,8 @@ class Expressions:
                 return self._load_lanes(address, type_, memory, self.alive[number] or 0)
             name = f"llvm.masked.load.{suffix(memory, self.width)}.p0"
             return self._w.call(type_, name, address, integer(item, "i32"), mask, other)
+        if mask is None and not varying and isinstance(stride, int) and stride in CLOSE:
+            return load_close(self._w, address, stride, memory, self.width, item)
         name = f"llvm.masked.gather.{suffix(memory, self.width)}.v{self.width}p0"
         every = mask or Value("splat (i1 true)", vector("i1", self.width))
         places = self._lane_addresses(address, stride, varying, memory, row, number)
@@ -347,6 +350,23 @@ class Expressions:
             )
         return places
 
+    def store_together(self, stores: Sequence[Store], row: int, number: int) -> None:
+        """Write stores of neighbouring elements: as whole vectors where these fill memory."""
+        first, count = stores[0], len(stores)
+        dtype = dtype_of(first.value)
+        memory, item = MEMORY[dtype], ITEM_BYTES[dtype]
+        fill = count > 1 and count & (count - 1) == 0 and self._lane_stride(first.access) == count
+        plain = all(s.mask is None and not s.index for s in stores) and self.masks is None
+        if not fill or not plain or dtype == "bool" or self.width == 1:
+            for store in stores:
+                self.store(store, row, number)
+            return
+        address = self.address(first.access, row, number)
+        values = [self.lanes(store.value, row, number) for store in stores]
+        for part, value in enumerate(interleaved(self._w, values, memory, self.width)):
+            place = self._w.pointer(address, integer(part * self.width), memory)
+            self._w.line(f"store {value.type} {value.text}, ptr {place.text}, align {item}")
+
     def store(self, store: Store, row: int, number: int) -> None:
         """Write a value to memory, in the lanes that exist and where the mask is true."""
         expr, dtype = store.value, dtype_of(store.value)
@@ -381,6 +401,9 @@ class Expressions:
         if neighbours:
             name = f"llvm.masked.store.{suffix(memory, self.width)}.p0"
             self._w.call("void", name, value, address, align, every)
+            return
+        if guard is None and not varying and isinstance(stride, int) and stride in CLOSE:
+            store_close(self._w, value, address, stride, memory, self.width, item)
             return
         name = f"llvm.masked.scatter.{suffix(memory, self.width)}.v{self.width}p0"
         places = self._lane_addresses(address, stride, varying, memory, row, number)

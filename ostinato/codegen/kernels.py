@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ostinato.codegen.expressions import Expressions
 from ostinato.codegen.primitives import ELEMENT, Primitives
@@ -13,7 +13,7 @@ from ostinato.codegen.transposed_store import is_transposed, store_rows
 from ostinato.codegen.writer import Value, Writer, integer, is_constant, vector
 from ostinato.program.dims import Size, floordiv
 from ostinato.program.expr import Axis, walk
-from ostinato.program.nodes import Buffer, Kernel, Reduce, Tile, identity
+from ostinato.program.nodes import Buffer, Kernel, Reduce, Store, Tile, identity
 
 # An innermost loop is unrolled to at most this many multiply-adds, and this many copies.
 UNROLL_OPERATIONS = 64
@@ -45,6 +45,21 @@ def signature(kernel: Kernel) -> Signature:
         used[kernel.tile.turn] = None
     outer = sorted((axis for axis in used if axis not in own), key=str)
     return Signature(f"kernel.{kernel.name}", buffers, tuple(outer))
+
+
+def _neighbours(kernel: Kernel, stores: Sequence[Store]) -> list[list[Store]]:
+    """The stores of a point, those together that write elements next to each other."""
+    groups: list[list[Store]] = []
+    # Where a point reads what it writes, the order of its stores matters.
+    alone = bool(kernel.ordered) or not kernel.reads().isdisjoint(kernel.writes())
+    for store in stores:
+        before = replace(store.access, offset=store.access.offset - 1)
+        group = next((g for g in groups if g[-1].access == before and not alone), None)
+        if group is None:
+            groups.append([store])
+        else:
+            group.append(store)
+    return groups
 
 
 class KernelEmitter:
@@ -189,6 +204,7 @@ class KernelEmitter:
                 tile = self._tile
                 by_row = [s for s in by_point if is_transposed(s, tile.lane, tile.row, tile.width)]
                 by_point = [s for s in by_point if s not in by_row]
+            groups = _neighbours(self._kernel, by_point)
             for row in range(rows):
                 for number in range(self._tile.vectors):
                     if self._kernel.ordered:
@@ -196,8 +212,8 @@ class KernelEmitter:
                         for store in by_point:
                             for expr in store.expressions():
                                 self._x.value(expr, row, number)
-                    for store in by_point:
-                        self._x.store(store, row, number)
+                    for stores in groups:
+                        self._x.store_together(stores, row, number)
             for store in by_row:
                 for number in range(self._tile.vectors):
                     store_rows(self._w, self._x, store, rows, number)
