@@ -39,6 +39,7 @@ bench: $(VENV)/.bench-ready
 	@$(PIN) $(BIN)/python -m benchmarks.roofline
 	@$(PIN) $(BIN)/python -m benchmarks.bench_calls
 	@$(PIN) $(BIN)/python -m benchmarks.bench_ops
+	@$(PIN) $(BIN)/python -m benchmarks.bench_micro
 	@if [ -d "$(DTLN)" ]; then \
 	  for part in dtln compile memory; do \
 	    $(PIN) $(BIN)/python -m benchmarks.bench_$$part --models "$(DTLN)" || exit 1; \
