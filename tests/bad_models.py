@@ -314,6 +314,16 @@ GRAPHS: dict[str, tuple[str, Mapping[str, Array]]] = {
             s = Shape(x) h = Div(s, two) t = Concat<axis = 0>(two, h) [n] y = Reshape(x, t) }""",
         {"x": _floats(5)},
     ),
+    "division-by-zero": (
+        """g (float[N] x) => (float[M] y) <int64[1] zero = {0}> {
+            s = Shape(x) [n] h = Div(s, zero) y = ConstantOfShape(h) }""",
+        {"x": _floats(5)},
+    ),
+    "division-by-a-size-that-is-zero": (
+        """g (float[N] x, float[K] z) => (float[M] y) {
+            s = Shape(x) d = Shape(z) [n] h = Div(s, d) y = ConstantOfShape(h) }""",
+        {"x": _floats(5), "z": _floats(0)},
+    ),
     "product-of-sizes": (
         """g (float[N] x) => (float[A, B, C, D] y) {
             s = Shape(x) t = Concat<axis = 0>(s, s, s, s) [n] y = Expand(x, t) }""",

@@ -14,7 +14,17 @@ from ostinato.codegen.sizes import CheckedSizes, Sizes
 from ostinato.codegen.target import Target
 from ostinato.codegen.writer import Value, Writer, integer
 from ostinato.program.dims import Size
-from ostinato.program.nodes import CALL, Branch, Kernel, Loop, Program, Require, Stmt, statements
+from ostinato.program.nodes import (
+    CALL,
+    Branch,
+    Check,
+    Kernel,
+    Loop,
+    Program,
+    Require,
+    Stmt,
+    statements,
+)
 from ostinato.schedule.arena import ALIGNMENT, Arena, counts_calls
 
 
@@ -94,7 +104,8 @@ def messages(program: Program) -> list[str]:
 def assumptions(program: Program) -> list[str]:
     """Those of the messages that say for which sizes the program is not made."""
     required = [s for s in statements(program.body) if isinstance(s, Require)]
-    return list(dict.fromkeys(c.message for c in (*program.checks, *required) if c.assumed))
+    conditions: list[Check | Require] = [*program.checks, *required]
+    return list(dict.fromkeys(c.message for c in conditions if c.assumed))
 
 
 class _Entry:

@@ -435,6 +435,14 @@ class Builder:
             text = str(size) if len(str(size)) < _LONG else "the size"
             self._check(size, f"node {self.node!r}: {what}: {text} is negative")
 
+    def require_nonzero(self, size: Size, what: str) -> None:
+        """The size must not be 0: an error now, or a check when the model runs."""
+        is_zero = is_equal(size, 0)
+        if is_zero == 1:
+            raise ShapeError(f"node {self.node!r}: {what}")
+        if is_zero != 0:
+            self._check(-is_zero, f"node {self.node!r}: {what}: {size} is 0")
+
     def assume(self, condition: Size, what: str) -> None:
         """Make a program for the sizes where the condition is 1: others need another program."""
         self.checks.append(Check(condition - 1, f"node {self.node!r}: {what}", assumed=True))

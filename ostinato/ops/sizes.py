@@ -78,7 +78,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
 def fold_sizes(context: Context, operands: Sequence[Value], dtype: str) -> Tensor | None:
     """The node's result of type `dtype` if all operands are known sizes; None if it needs a kernel.
 
-    Raises `ShapeError` for shapes that cannot be broadcast.
+    Raises `ShapeError` for shapes that cannot be broadcast and for a division by zero.
     """
     known = [value.known for value in operands if value.known is not None]
     small = all(array.size <= LIMIT for array in known)
@@ -86,6 +86,9 @@ def fold_sizes(context: Context, operands: Sequence[Value], dtype: str) -> Tenso
         return None
     if any(value.dtype not in ("int32", "int64", "bool") for value in operands):
         return None
+    if context.node.op_type == "Div":
+        for size in known[1].flat:
+            context.builder.require_nonzero(size, "division by zero in the arithmetic of shapes")
     function = FUNCTIONS[context.node.op_type]
     shape = context.builder.broadcast(*(value.shape for value in operands))
     result = np.empty(tuple(n for n in shape if isinstance(n, int)), object)

@@ -99,7 +99,8 @@ class NativeFunction:
     @property
     def assumptions(self) -> Sequence[str]:
         """For which sizes the function is not made; it reports `UnsuitableError` for these."""
-        return self.artifact.report.get("assumptions", ())
+        found: Sequence[str] = self.artifact.report.get("assumptions", ())
+        return found
 
     @property
     def arena_bytes(self) -> int:

@@ -1,0 +1,73 @@
+"""Lanes that lie close together: every stride, both ways, at the ends of memory."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+
+import ostinato
+from ostinato.compiler import stages
+from ostinato.options import Options
+
+STRIDES = (-1, 2, -2, 3)
+
+
+def sliced(stride: int, dtype: int) -> onnx.ModelProto:
+    """y = x[::stride], in a kernel of its own."""
+    start, stop = (0, 2**62) if stride > 0 else (2**62, -(2**62))
+    constants = [
+        helper.make_tensor(name, onnx.TensorProto.INT64, [1], [number])
+        for name, number in (("start", start), ("stop", stop), ("axis", 0), ("stride", stride))
+    ]
+    node = helper.make_node("Slice", ["x", "start", "stop", "axis", "stride"], ["y"])
+    x = helper.make_tensor_value_info("x", dtype, ["N"])
+    y = helper.make_tensor_value_info("y", dtype, ["M"])
+    graph = helper.make_graph([node], "sliced", [x], [y], constants)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+
+
+@pytest.mark.parametrize("stride", STRIDES)
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int8", "int64", "float16"])
+def test_loads(stride: int, dtype: str) -> None:
+    model = sliced(stride, helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
+    session = ostinato.InferenceSession(model, cache_dir=None)
+    for length in (0, 1, 2, 15, 31, 32, 33, 64, 127, 128, 129, 300):
+        x = np.arange(length).astype(dtype)
+        (y,) = session.run(None, {"x": x})
+        np.testing.assert_array_equal(y, x[::stride])
+
+
+@pytest.mark.parametrize("stride", [-1, 2])
+def test_close_lanes_are_not_gathered(stride: int) -> None:
+    def gathers(step: int) -> int:
+        text = dict(stages(sliced(step, onnx.TensorProto.FLOAT), Options()))["llvm"]
+        return text.count("call <16 x float> @llvm.masked.gather")
+
+    # Lanes 3 apart are gathered, in whole vectors and in the last one.
+    assert gathers(stride) < gathers(3)
+
+
+COMPLEX = """
+<ir_version: 10, opset_import: ["" : 17]>
+complex (float[N] a, float[N] b) => (float[N, 2] y)
+<int64[1] last = {-1}>
+{
+    p = Mul(a, b)
+    q = Sub(a, b)
+    u = Unsqueeze(p, last)
+    v = Unsqueeze(q, last)
+    y = Concat<axis = -1>(u, v)
+}
+"""
+
+
+def test_stores_that_fill_memory_together() -> None:
+    session = ostinato.InferenceSession(onnx.parser.parse_model(COMPLEX), cache_dir=None)
+    for length in (0, 1, 7, 16, 32, 33, 100):
+        a, b = np.random.default_rng(length).standard_normal((2, length)).astype(np.float32)
+        guarded = np.full((length + 2, 2), 7, np.float32)
+        session.run(None, {"a": a, "b": b}, out={"y": guarded[1:-1]})
+        np.testing.assert_array_equal(guarded[1:-1], np.stack([a * b, a - b], -1))
+        assert (guarded[[0, -1]] == 7).all()
