@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ostinato.model.values import constant_array
 from ostinato.ops.gather import gather
 from ostinato.ops.registry import Context, lowers
 from ostinato.ops.sizes import known_ints, known_sizes, require_numbers
@@ -22,8 +24,11 @@ from ostinato.program.dims import (
     maximum,
     minimum,
 )
-from ostinato.program.expr import Expr, Extent, Index, Load, constant, op
-from ostinato.program.nodes import Store
+from ostinato.program.expr import Expr, Extent, Index, Load, cast, constant, op
+from ostinato.program.nodes import Require, Store
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
 
 # Bounds and steps beyond this are "as far as there is"; no axis is as long.
 FAR = 2**40
@@ -103,6 +108,8 @@ def _piece_lengths(context: Context, extent: Size) -> list[Size]:
 def lower_slice(context: Context) -> Value:
     """Every `step`-th element of some axes, from `start` to before `end`, as in NumPy."""
     value = context.input(0)
+    if context.builder.assumes and context.since >= 10 and _takes_one(context):
+        return _element(context, value)
     starts, ends, axes, steps = _slice_operands(context)
     if not len(starts) == len(ends) == len(axes) == len(steps):
         raise context.invalid("starts, ends, axes and steps differ in length")
@@ -120,6 +127,53 @@ def lower_slice(context: Context) -> Value:
             result = context.builder.placed(result)
         result = slice_axis(result, position, first, step, count)
     return result
+
+
+def _takes_one(context: Context) -> bool:
+    """Whether the slice is written as `[k : k + 1]` for a `k` that is no size, as in a loop."""
+    start, end = context.input(1), context.input(2)
+    if start.known is not None or end.known is not None or start.size != 1 or end.size != 1:
+        return False
+    first, last = (_origin(context.node.inputs[position]) for position in (1, 2))
+    node = last.producer()
+    steps = None if context.optional(4) is None else known_ints(context, 4, "input 'steps'")
+    if node is None or node.op_type != "Add" or steps not in (None, [1]):
+        return False
+    operands = [_origin(operand) for operand in node.inputs if operand is not None]
+    ones = [array for array in map(constant_array, operands) if array is not None]
+    return first in operands and len(ones) == 1 and ones[0].size == 1 and ones[0].item() == 1
+
+
+def _origin(value: ir.Value | None) -> ir.Value:
+    """The value before its single element was given other axes."""
+    assert value is not None
+    node = value.producer()
+    while node is not None and node.op_type in ("Unsqueeze", "Squeeze", "Identity"):
+        (value, *_) = node.inputs
+        assert value is not None
+        node = value.producer()
+    return value
+
+
+def _element(context: Context, value: Value) -> Value:
+    """The slice `[k : k + 1]`, in a program for a `k` within the axis."""
+    builder = context.builder
+    tensor, start = builder.strided(value), builder.strided(context.input(1))
+    context.input(2)
+    (axis,) = known_ints(context, 3, "input 'axes'") if context.optional(3) is not None else (0,)
+    position = axis_of(context, axis, len(tensor.shape))
+    extent = tensor.shape[position]
+    count = constant(extent, "int64") if isinstance(extent, int) else Extent(extent)
+
+    def inside(k: Expr) -> Expr:
+        place = cast(k, "int64")
+        return op("and", op("ge", place, constant(0, "int64")), op("lt", place, count))
+
+    within = builder.pointwise(inside, builder.reshaped(start, ()))
+    assert within.base is not None
+    message = f"node {builder.node!r}: slices that are empty"
+    builder.append(Require(within.base.buffer, message, assumed=True))
+    return gather(context, tensor, builder.reshaped(start, (1,)), position)
 
 
 def _slice_operands(context: Context) -> tuple[list[Size], list[Size], list[int], list[int]]:

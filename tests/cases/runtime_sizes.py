@@ -341,6 +341,23 @@ LOOPS = [
         witness=False,
     ),
     text(
+        "element-of-a-step",
+        """agraph (int64 trips, float[5, 2] x) => (float[1, 2] last, float[K, 1, 2] all) {
+            last, all = Loop(trips, , zero) <
+                body = step (int64 i, bool going, float[1, 2] s)
+                    => (bool still, float[1, 2] t, float[1, 2] o) {
+                    still = Identity(going)  behind = Add(i, one)
+                    start = Unsqueeze(i, front)  end = Unsqueeze(behind, front)
+                    row = Slice(x, start, end, front)  t = Add(s, row)  o = Identity(t)
+                }
+            >
+        }""",
+        runs("n", (5,), (2,), (1,)),
+        constants={"one": np.int64(1), "front": ints(0), "zero": np.zeros((1, 2), "float32")},
+        inputs={"trips": number("n")},
+        length=5,
+    ),
+    text(
         "trip-count-of-data",
         """agraph (int64[N] lengths, float[2] x) => (float[K, 2] all) {
             most = ReduceMax<keepdims = 0>(lengths)
