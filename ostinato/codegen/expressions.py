@@ -90,6 +90,10 @@ class Expressions:
         yield
         self.lane, self.width, self.masks, self._axes = saved
 
+    def rows_along(self, axis: Axis | None) -> None:
+        """From now on, rows are points of this axis."""
+        self.row, self._axes = axis, {}
+
     # What an expression depends on
 
     def axes(self, expr: Expr) -> frozenset[Axis]:

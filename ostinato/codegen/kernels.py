@@ -87,9 +87,7 @@ class KernelEmitter:
 
     def text(self) -> str:
         """The whole function."""
-        tile = self._tile
-        special = {tile.lane, tile.block, tile.row}
-        self._nest([a for a in self._kernel.axes if a not in special], self._blocks)
+        self._either_row()
         parameters = [f"ptr noalias %b{i}" for i in range(len(self.signature.buffers))]
         parameters += ["ptr noalias readonly %symbols"]
         parameters += [f"i64 %a{i}" for i in range(len(self.signature.outer))]
@@ -100,6 +98,27 @@ class KernelEmitter:
         )
 
     # Loops around the tile
+
+    def _either_row(self) -> None:
+        """All points; rows along the longer of two axes, where only a run tells which it is."""
+        row, other = self._tile.row, self._tile.other
+        if row is None or other is None:
+            self._all(row)
+            return
+        extents = [self._sizes.value(axis.extent) for axis in (row, other)]
+        is_longer = self._w.compare("icmp", "sge", *extents, 1)
+        for axis, holds in (
+            (row, is_longer),
+            (other, self._w.binary("xor", is_longer, Value("true", "i1"))),
+        ):
+            with self._w.when(holds), self._x.scope():
+                self._all(axis)
+
+    def _all(self, row: Axis | None) -> None:
+        tile = self._tile = replace(self._tile, row=row, other=None)
+        self._x.rows_along(row)
+        special = {tile.lane, tile.block, row}
+        self._nest([a for a in self._kernel.axes if a not in special], self._blocks)
 
     def _nest(self, axes: Sequence[Axis], inside: Callable[[], None]) -> None:
         if not axes:

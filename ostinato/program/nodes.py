@@ -118,6 +118,7 @@ class Tile:
     block: the parallel axis that counts groups of lanes, where an axis was split.
     limit: the extent of the axis before it was padded to whole groups; None if it was not padded.
     row, rows: a parallel axis, and how many of its points share what is loaded along the lanes.
+    other: an axis that takes the place of `row` in runs where it is longer.
     turn: the axis of the loop around, if groups of lanes run backwards in every other step; `CALL`,
         if they do so in every other run.
     """
@@ -130,6 +131,7 @@ class Tile:
     row: Axis | None = None
     rows: int = 1
     turn: Axis | None = None
+    other: Axis | None = None
 
 
 @dataclass(frozen=True)

@@ -76,13 +76,13 @@ def tile_kernel(kernel: Kernel, registers: Registers) -> Kernel:
         return replace(kernel, tile=Tile(None, 1, row=lane, rows=max(ROW_CHOICES)))
     width = lane_width(kernel, lane.extent, registers)
     if kernel.reductions:
-        row = _row_axis(kernel, lane)
+        row, other = _row_axes(kernel, lane)
         vectors, rows = _block_shape(kernel, lane, row, width, registers)
     else:
-        row, rows = None, 1
+        row, other, rows = None, None, 1
         extent = lane.extent
         vectors = 2 if not isinstance(extent, int) or extent % (2 * width) == 0 else 1
-    return _split(kernel, lane, Tile(lane, width, vectors, None, None, row, rows))
+    return _split(kernel, lane, Tile(lane, width, vectors, None, None, row, rows, other=other))
 
 
 def _lane_axes(kernel: Kernel) -> list[Axis]:
@@ -173,8 +173,11 @@ def _lane_score(kernel: Kernel, axis: Axis, registers: Registers) -> tuple[float
     return used / max(cost, 1e-9), kernel.axes.index(axis)
 
 
-def _row_axis(kernel: Kernel, lane: Axis) -> Axis | None:
-    """The longest parallel axis along which what is loaded by lanes does not change."""
+def _row_axes(kernel: Kernel, lane: Axis) -> tuple[Axis | None, Axis | None]:
+    """The longest parallel axis along which what is loaded by lanes does not change.
+
+    And the second longest, where the two are only known at run time.
+    """
     shared = []
     for axis in kernel.axes:
         if axis == lane:
@@ -188,13 +191,16 @@ def _row_axis(kernel: Kernel, lane: Axis) -> Axis | None:
         if by_lanes and all(access.stride(axis) == 0 for access in by_lanes):
             shared.append(axis)
 
-    # A known axis of a few rows fills tiles even where there is one point along the others. Of two
-    # only known at run time, the inner one counts what lies side by side.
+    # A known axis of a few rows fills tiles even where there is one point along the others.
     def preference(axis: Axis) -> tuple[bool, int]:
         known = isinstance(axis.extent, int) and axis.extent >= GROUPED_ROWS
         return known, _typical(axis.extent)
 
-    return max(reversed(shared), key=preference, default=None)
+    best = [*sorted(reversed(shared), key=preference, reverse=True), None, None]
+    row, other = best[:2]
+    if row is None or other is None or isinstance(row.extent, int) or isinstance(other.extent, int):
+        return row, None
+    return row, other
 
 
 def _block_shape(

@@ -3,8 +3,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import onnx
 import pytest
 
+import ostinato
 from ostinato.program.dims import symbol
 from ostinato.program.expr import Access, Axis, Cast, Index, Load, Reduced, constant, op
 from ostinato.program.nodes import Kernel, Program, Reduce
@@ -236,3 +238,24 @@ def test_tilings_of_windows_have_the_same_bits():
     source = convolution(40, 17, 3)
     for registers in REGISTERS:
         assert_same_results(source, tile(source, registers))
+
+
+def test_rows_follow_the_longer_of_two_run_time_axes() -> None:
+    """Weights are read once for several rows, whichever of batch and time has them."""
+    model = onnx.parser.parse_model(
+        """
+        <ir_version: 10, opset_import: ["" : 17]>
+        m (float[N, T, 8] x, float[8, 32] w) => (float[T, N, 32] y) {
+            t = Transpose <perm = [1, 0, 2]> (x)
+            y = MatMul(t, w)
+        }"""
+    )
+    session = ostinato.InferenceSession(model, cache_dir=None)
+    w = np.random.default_rng(0).standard_normal((8, 32)).astype(np.float32)
+    for n, t in ((1, 1), (1, 9), (9, 1), (7, 5), (5, 7), (0, 3), (3, 0)):
+        x = np.random.default_rng(n).standard_normal((n, t, 8)).astype(np.float32)
+        (y,) = session.run(None, {"x": x, "w": w})
+        for i in range(n):
+            (alone,) = session.run(None, {"x": x[i : i + 1], "w": w})
+            np.testing.assert_array_equal(y[:, i : i + 1], alone)
+        np.testing.assert_allclose(y, x.transpose(1, 0, 2) @ w, rtol=1e-5, atol=1e-5)
