@@ -58,13 +58,15 @@ def _plain(argument: Argument, value: Any) -> Any:
     return array.astype(object) if array.dtype.kind in "TU" else array
 
 
-def one_node_model(stage: FallbackStage) -> Any:
-    """The stage as an `onnx.ModelProto`."""
+def one_node_model(stage: FallbackStage, constants: Mapping[str, Any] | None = None) -> Any:
+    """The stage as an `onnx.ModelProto`; `constants` take the place of inputs."""
     import onnx
 
+    numbers = constants or {}
     graph = onnx.GraphProto(name=stage.name or "fallback")
     graph.node.add().ParseFromString(stage.node)
-    graph.input.extend(_value_info(argument) for argument in stage.inputs)
+    graph.input.extend(_value_info(a) for a in stage.inputs if a.name not in numbers)
+    graph.initializer.extend(onnx.numpy_helper.from_array(a, n) for n, a in numbers.items())
     graph.output.extend(_value_info(argument) for argument in stage.outputs)
     opsets = [onnx.helper.make_opsetid(domain, version) for domain, version in stage.opsets]
     return onnx.helper.make_model(graph, opset_imports=opsets)

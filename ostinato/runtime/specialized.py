@@ -50,17 +50,8 @@ class SpecializedNode:
         return self._fallback.run(values)
 
     def _compiled(self, numbers: Mapping[str, np.ndarray[Any, Any]]) -> Flow | None:
-        import onnx
-
-        model = one_node_model(self.stage)
-        given = [value for value in model.graph.input if value.name not in numbers]
-        del model.graph.input[:]
-        model.graph.input.extend(given)
-        model.graph.initializer.extend(
-            onnx.numpy_helper.from_array(array, name) for name, array in numbers.items()
-        )
         try:
-            compiled, _ = build(model, self._options)
+            compiled, _ = build(one_node_model(self.stage, numbers), self._options)
         except UnsupportedError as error:
             self._refuse(error.reason)
             return None
