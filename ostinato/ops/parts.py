@@ -136,8 +136,9 @@ def _takes_one(context: Context) -> bool:
         return False
     first, last = (_origin(context.node.inputs[position]) for position in (1, 2))
     node = last.producer()
-    steps = None if context.optional(4) is None else known_ints(context, 4, "input 'steps'")
-    if node is None or node.op_type != "Add" or steps not in (None, [1]):
+    if node is None or node.op_type != "Add":
+        return False
+    if context.optional(4) is not None and known_ints(context, 4, "input 'steps'") != [1]:
         return False
     operands = [_origin(operand) for operand in node.inputs if operand is not None]
     ones = [array for array in map(constant_array, operands) if array is not None]
