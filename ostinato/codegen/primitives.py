@@ -75,6 +75,7 @@ class Primitives:
         special: dict[str, Callable[[], Value]] = {
             "select": lambda: self._w.select(*args),
             "bitcast": lambda: self._bitcast(args[0], dtype, lanes),
+            "larger": lambda: self._larger(args[0], args[1], operand, lanes),
             "dot": lambda: self._dot(args[0], args[1], args[2], lanes),
         }
         if name in special:
@@ -88,6 +89,10 @@ class Primitives:
     def _bitcast(self, value: Value, dtype: str, lanes: int) -> Value:
         target = vector(ELEMENT[dtype], lanes)
         return self._w.emit(target, f"bitcast {value.type} {value.text} to {target}")
+
+    def _larger(self, left: Value, right: Value, operand: str, lanes: int) -> Value:
+        """One instruction of x86, unlike a maximum that keeps NaN and tells zeros apart."""
+        return self._w.select(self._compare("gt", right, left, operand, lanes), right, left)
 
     def _dot(self, left: Value, right: Value, total: Value, lanes: int) -> Value:
         """The total and four products of bytes, unsigned ones of `left` and signed of `right`."""

@@ -312,7 +312,8 @@ class Builder:
         element = function(self.load(tensor, place))
         numbers = (*FLOATS, *INTEGERS)
         chains = ROW_CHAINS if rows and dtype_of(element) in numbers else 1
-        if chains > 1 and combine in ("max", "min") and is_nonnegative(shape[-1] - 8 * chains):
+        extreme = combine in ("max", "min", "larger")
+        if chains > 1 and extreme and is_nonnegative(shape[-1] - 8 * chains):
             # The order of extremes is free, and more of them at a time wait less for each other.
             chains *= 2
         reduce = Reduce(tuple(inner), combine, element, None, chains)

@@ -138,13 +138,14 @@ def lower_softmax(context: Context) -> Value:
         if not -rank <= axis <= rank:
             raise context.invalid(f"axis {axis} is out of range for rank {rank}")
         axes = tuple(range(axis + rank if axis < 0 else axis, rank))
-    top = builder.reduce(value, axes, "max", lambda x: x) if axes else value
+    # NaN need not count here: it makes the sum NaN.
+    top = builder.reduce(value, axes, "larger", lambda x: x) if axes else value
     if context.node.op_type == "LogSoftmax":
         shifted = builder.pointwise(lambda x, m: op("sub", x, m), value, top)
-        exponentials = builder.pointwise(lambda x: op("exp", x), shifted)
+        exponentials = builder.pointwise(lambda x: op("exp_nonpositive", x), shifted)
         total = builder.reduce(exponentials, axes, "sum", lambda x: x) if axes else exponentials
         return builder.pointwise(lambda x, s: op("sub", x, op("log", s)), shifted, total)
-    powers = builder.pointwise(lambda x, m: op("exp", op("sub", x, m)), value, top)
+    powers = builder.pointwise(lambda x, m: op("exp_nonpositive", op("sub", x, m)), value, top)
     total = builder.reduce(powers, axes, "sum", lambda x: x) if axes else powers
     # One division for all elements: the sum is at least 1, so its reciprocal is an ordinary number.
     inverse = builder.pointwise(lambda s: op("div", literal(1, s), s), total)

@@ -132,6 +132,7 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     "sqrt": np.sqrt,
     "min": partial(_extreme, function=np.minimum, smaller=True),
     "max": partial(_extreme, function=np.maximum, smaller=False),
+    "larger": lambda a, b: np.where(b > a, b, a),
     "floor": np.floor,
     "ceil": np.ceil,
     "rint": np.rint,

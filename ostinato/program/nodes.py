@@ -47,7 +47,8 @@ class Buffer:
 class Reduce:
     """A reduction over `axes` (outermost first) of `expr`, or of its products with `factor`.
 
-    combine: "sum", "max", "min" or "prod". With a `factor` it is "sum" and each step is
+    combine: "sum", "max", "min", "prod", or "larger": the first of the largest elements, NaN aside
+        (first in the order of accumulation). With a `factor` it is "sum" and each step is
         `fma(expr, factor, accumulator)`, rounded once; for int32, whose elements are then four
         bytes each, `dot(expr, factor, accumulator)`.
     chains: number of interleaved accumulators: element `k` of the last axis goes to accumulator

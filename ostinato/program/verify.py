@@ -45,11 +45,11 @@ from ostinato.program.nodes import (
 )
 
 KINDS = ("input", "output", "constant", "arena")
-COMBINES = ("sum", "prod", "min", "max")
+COMBINES = ("sum", "prod", "min", "max", "larger")
 
 ARITY: dict[str, int] = {
     **dict.fromkeys(("neg", "abs", "sqrt", "floor", "ceil", "rint", "trunc", "not", "bitcast"), 1),
-    **dict.fromkeys(("add", "sub", "mul", "div", "mod", "min", "max"), 2),
+    **dict.fromkeys(("add", "sub", "mul", "div", "mod", "min", "max", "larger"), 2),
     **dict.fromkeys(COMPARISONS, 2),
     **dict.fromkeys(("and", "or", "xor", "shl", "shr"), 2),
     **dict.fromkeys(("fma", "dot", "select"), 3),

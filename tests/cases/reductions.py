@@ -17,6 +17,9 @@ FORMS = (
     ((1, 6), (0,), 1), ((3, 1), (1,), 0), ((31,), (0,), 0),
 )  # fmt: skip
 
+INF, NAN = float("inf"), float("nan")
+SPECIAL_ROWS = [1.0, NAN, -2.0, 3.0, INF, -INF, -0.0, 0.0, -0.0, -INF, -INF, -INF]
+
 
 def positive(shape: tuple[int | str, ...]) -> In:
     return In(shape, values=np.linspace(0.3, 1.9, 101).tolist())
@@ -173,7 +176,12 @@ def softmaxes() -> list[Case]:
                 length=65,
             ),
             node("f64", op, In((3, 5), "float64"), length=5),
-        ]
+            # In turn: NaN, infinity, zeros of both signs, nothing but -infinity.
+            node("special", op, In((4, 3), values=SPECIAL_ROWS), length=3, witness=False),
+            node("many-special", op, In((3, 513), values=[0.5, NAN, -INF, 2.0]), length=513,
+                 witness=False),
+            node("masked", op, In((3, 600), values=[0.5, -INF, -200.0, 2.0, -1e30]), length=600),
+        ]  # fmt: skip
     return cases
 
 

@@ -95,7 +95,7 @@ def test_every_height_of_a_tile_of_rows_known_at_run_time(rows):
 
 @pytest.mark.parametrize("target", TARGETS, ids=WIDTHS)
 @pytest.mark.parametrize("dtype", ["float32", "float64", *INTEGERS])
-@pytest.mark.parametrize("combine", ["sum", "prod", "min", "max"])
+@pytest.mark.parametrize("combine", ["sum", "prod", "min", "max", "larger"])
 def test_reductions(combine, dtype, target):
     """Along the lanes' axis and across it, alone and beside each other."""
     i, k = Axis("i", 11), Axis("k", 6)
@@ -114,7 +114,7 @@ def test_reductions(combine, dtype, target):
 
 
 @pytest.mark.parametrize("chains", [1, 4, 32])
-@pytest.mark.parametrize("combine", ["sum", "prod", "min", "max"])
+@pytest.mark.parametrize("combine", ["sum", "prod", "min", "max", "larger"])
 def test_reductions_in_chains(combine, chains):
     for extent in (0, 1, 3, chains, chains + 1, 2 * chains, 5 * chains - 1):
         x = random(extent)

@@ -74,6 +74,7 @@ INTEGER_OPERATIONS = {
     "mod": lambda a, b: a % b if b else 0,
     "min": min,
     "max": max,
+    "larger": max,
     "and": lambda a, b: a & b,
     "or": lambda a, b: a | b,
     "xor": lambda a, b: a ^ b,
@@ -138,6 +139,7 @@ def test_minimum_and_maximum_of_zeros_and_nans(dtype):
     a, b = np.array(pairs, dtype).T
     same(apply("min", a, b), [-0.0, -0.0, -0.0, NAN, NAN, -INF, 2])
     same(apply("max", a, b), [0.0, 0.0, -0.0, NAN, NAN, INF, 3])
+    same(apply("larger", a, b), [0.0, -0.0, -0.0, NAN, 1, INF, 3])
 
 
 @pytest.mark.parametrize("dtype", FLOATS)

@@ -58,6 +58,14 @@ RECORDS = (
         specials=((0, 1), (-0.0, 1), (INF, INF), (-INF, 0), (1e4, INF)),
     ),
     Record(
+        "exp_nonpositive",
+        np.exp,
+        mp.exp,
+        (1, 1),
+        _everywhere(-INF, 0),
+        ((0, 1), (-0.0, 1), (-INF, 0), (-1e4, 0)),
+    ),
+    Record(
         "expm1", np.expm1, mp.expm1, (2, 2), specials=(*ODD, (INF, INF), (-INF, -1), (-1e4, -1))
     ),
     Record(
@@ -242,6 +250,13 @@ def test_exp_underflows_gradually():
     assert call("exp", np.float64([-745.13]))[0] == 5e-324
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_exp_nonpositive_has_the_bits_of_exp(dtype):
+    x = np.concatenate([-np.geomspace(1e-9, 1e9, 100_001), np.linspace(-760, 0, 100_001)])
+    x = np.append(x, [-INF, -0.0, 0]).astype(dtype)
+    np.testing.assert_array_equal(call("exp_nonpositive", x), call("exp", x))
+
+
 def test_sigmoid_of_very_negative_arguments_is_subnormal():
     assert ulps(call("sigmoid", np.float32([-103.0])), np.exp(np.float64([-103.0])))[0] <= 0.5
 
@@ -311,7 +326,9 @@ def test_each_argument_is_computed_once():
     assert sum(node is expand(inner) for node in walk(tree)) == 1
 
 
-@pytest.mark.parametrize(("name", "most"), [("exp", 21), ("sigmoid", 18), ("tanh", 22)])
+@pytest.mark.parametrize(
+    ("name", "most"), [("exp", 21), ("exp_nonpositive", 14), ("sigmoid", 18), ("tanh", 22)]
+)
 def test_activations_stay_short_and_divide_at_most_once(name, most):
     x = Index(Axis("x", 1), "float32")
     nodes = [n.name for n in walk(define(name, (x,), "float32")) if isinstance(n, Op)]

@@ -58,7 +58,7 @@ def test_inputs_need_not_be_contiguous():
 
 
 @pytest.mark.parametrize(
-    ("combine", "expected"), [("sum", 10), ("prod", 24), ("min", 1), ("max", 4)]
+    ("combine", "expected"), [("sum", 10), ("prod", 24), ("min", 1), ("max", 4), ("larger", 4)]
 )
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int32", "uint8"])
 def test_reductions(combine, expected, dtype):
@@ -73,6 +73,7 @@ def test_reductions(combine, expected, dtype):
         ("prod", "float32", 1),
         ("max", "float32", -np.inf),
         ("min", "float64", np.inf),
+        ("larger", "float64", -np.inf),
         ("max", "int8", -128),
         ("min", "uint16", 65535),
         ("max", "bool", False),

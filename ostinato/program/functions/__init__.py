@@ -17,6 +17,7 @@ from ostinato.program.functions.error import erf
 from ostinato.program.functions.exponential import (
     cosh,
     exp,
+    exp_nonpositive,
     expm1,
     sigmoid,
     sinh,
@@ -30,7 +31,7 @@ from ostinato.program.functions.value import Value
 UNARY: dict[str, Callable[[Value], Value]] = {
     function.__name__: function
     for function in (
-        exp, expm1, sigmoid, tanh, sinh, cosh, softplus,
+        exp, exp_nonpositive, expm1, sigmoid, tanh, sinh, cosh, softplus,
         log, log1p, asinh, acosh, atanh,
         sin, cos, tan, asin, acos, atan, erf,
     )

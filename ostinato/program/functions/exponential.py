@@ -32,11 +32,15 @@ SIGMOID_RANGE = {"float32": (-105.0, 30.0), "float64": (-747.0, 60.0)}
 TANH_HIGH = {"float32": 9.25, "float64": 19.5}
 
 
-def reduce(x: Value, unit: float = 1.0) -> tuple[Value, Value]:
-    """`n`, as an integer in the lowest bits of the first result, and `r`: `x = unit n ln 2 + r`."""
+def reduce(x: Value, unit: float = 1.0, plus: int = 0) -> tuple[Value, Value]:
+    """`n + plus`, as an integer in the lowest bits of the first result, and `r`.
+
+    `x = unit n ln 2 + r`.
+    """
     form = x.form
-    shifted = fma(x, 1 / (unit * form.ln2), form.magic)
-    n = shifted - form.magic
+    magic = form.magic + plus
+    shifted = fma(x, 1 / (unit * form.ln2), magic)
+    n = shifted - magic
     r = fma(n, -unit * form.ln2, x)
     return shifted.bits(), fma(n, -unit * form.ln2_low, r)
 
@@ -74,6 +78,19 @@ def exp(x: Value) -> Value:
     x = at_least(at_most(x, high), low)
     n, r = reduce(x)
     return scale(exp_reduced(r), n, x > 0.0)
+
+
+def exp_nonpositive(x: Value) -> Value:
+    """e to the power of x for `x <= 0`, where it can only underflow: the bits of `exp`.
+
+    The factor of `scale` that makes up for a tiny power of two is in the coefficients, whose
+    product with that power is therefore rounded once.
+    """
+    form = x.form
+    half = (form.bias + 1) // 2
+    n, r = reduce(at_least(x, EXP_RANGE[x.dtype][0]), plus=form.bias + half)
+    tiny = tuple(2.0**-half * c for c in (1.0, 1.0, *EXP[x.dtype]))
+    return polynomial(r, tiny) * (n << form.mantissa).as_float()
 
 
 def expm1(x: Value) -> Value:
@@ -132,4 +149,4 @@ def sinh(x: Value) -> Value:
 
 def softplus(x: Value) -> Value:
     """`log(1 + exp(x))`."""
-    return at_least(x, 0.0) + log1p(exp(-abs(x)))
+    return at_least(x, 0.0) + log1p(exp_nonpositive(-abs(x)))
