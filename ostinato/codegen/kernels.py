@@ -14,6 +14,7 @@ from ostinato.codegen.writer import Value, Writer, integer, is_constant, vector
 from ostinato.program.dims import Size, floordiv
 from ostinato.program.expr import Axis, walk
 from ostinato.program.nodes import Buffer, Kernel, Reduce, Store, Tile, identity
+from ostinato.schedule.share import Part
 
 # An innermost loop is unrolled to at most this many multiply-adds, and this many copies.
 UNROLL_OPERATIONS = 64
@@ -63,7 +64,11 @@ def _neighbours(kernel: Kernel, stores: Sequence[Store]) -> list[list[Store]]:
 
 
 class KernelEmitter:
-    """Writes the function of one kernel."""
+    """Writes the function of one kernel.
+
+    part: how threads divide it. Its function then also takes a thread's number and how many there
+        are, and computes that thread's share.
+    """
 
     def __init__(
         self,
@@ -72,8 +77,10 @@ class KernelEmitter:
         symbols: Sequence[str],
         declarations: set[str],
         byte_dots: bool,
+        part: Part | None = None,
     ) -> None:
         self.signature = signature(kernel)
+        self._part = part
         self._kernel = kernel
         self._tile = kernel.tile or Tile(None, 1)
         self._w = Writer(declarations)
@@ -87,15 +94,36 @@ class KernelEmitter:
 
     def text(self) -> str:
         """The whole function."""
+        if self._part is not None:
+            self._find_share(self._part)
         self._either_row()
         parameters = [f"ptr noalias %b{i}" for i in range(len(self.signature.buffers))]
         parameters += ["ptr noalias readonly %symbols"]
         parameters += [f"i64 %a{i}" for i in range(len(self.signature.outer))]
+        parameters += [] if self._part is None else ["i64 %share", "i64 %shares"]
         return (
             f'define internal void @"{self.signature.name}"({", ".join(parameters)}) #0 {{\n'
             f"start:\n{self._sizes.text()}\n  br label %entry\nentry:\n"
             f"{self._w.text()}\n  ret void\n}}\n"
         )
+
+    # The share of a thread
+
+    def _find_share(self, part: Part) -> None:
+        """Pieces are dealt out as evenly as they can be, neighbours together."""
+        pieces, unit = self._sizes.value(part.pieces), integer(part.unit)
+        share, shares = Value("%share", "i64"), Value("%shares", "i64")
+        ends = [self._w.mul(pieces, n) for n in (share, self._w.add(share, integer(1)))]
+        first, last = (self._w.mul(self._w.binary("udiv", e, shares), unit) for e in ends)
+        self._own = first, last
+
+    def _shared(self, axis: Axis, start: Value, stop: Value) -> tuple[Value, Value]:
+        """What of a range along an axis belongs to this thread; it may end before it starts."""
+        if self._part is None or axis != self._part.axis:
+            return start, stop
+        first, last = self._own
+        start = first if start.text == "0" else self._w.call("i64", "llvm.smax.i64", start, first)
+        return start, self._w.call("i64", "llvm.smin.i64", stop, last)
 
     # Loops around the tile
 
@@ -105,8 +133,8 @@ class KernelEmitter:
         if row is None or other is None:
             self._all(row)
             return
-        extents = [self._sizes.value(axis.extent) for axis in (row, other)]
-        is_longer = self._w.compare("icmp", "sge", *extents, 1)
+        left, right = self._sizes.value(row.extent), self._sizes.value(other.extent)
+        is_longer = self._w.compare("icmp", "sge", left, right, 1)
         for axis, holds in (
             (row, is_longer),
             (other, self._w.binary("xor", is_longer, Value("true", "i1"))),
@@ -124,8 +152,8 @@ class KernelEmitter:
         if not axes:
             inside()
             return
-        stop = self._sizes.value(axes[0].extent)
-        with self._w.loop(integer(0), stop, 1) as loop, self._x.scope():
+        start, stop = self._shared(axes[0], integer(0), self._sizes.value(axes[0].extent))
+        with self._w.loop(start, stop, 1) as loop, self._x.scope():
             self._x.place[axes[0]] = (loop.index, 0)
             self._nest(axes[1:], inside)
 
@@ -150,17 +178,21 @@ class KernelEmitter:
             if not isinstance(rest, int):
                 some = self._w.compare("icmp", "sgt", self._sizes.value(rest), integer(0), 1)
                 stack.enter_context(self._w.when(some))
+            if self._part is not None and self._part.axis == tile.block:
+                start, stop = self._shared(tile.block, last, self._w.add(last, integer(1)))
+                stack.enter_context(self._w.when(self._w.compare("icmp", "slt", start, stop, 1)))
             stack.enter_context(self._x.scope())
             self._x.place[tile.block] = (last, 0)
             self._guarded(self._w.mul(last, integer(group)), tile.limit, self._rows)
 
     def _each_block(self, block: Axis, stop: Value) -> None:
         turn = self._tile.turn
-        with self._w.loop(integer(0), stop, 1) as loop, self._x.scope():
+        start, stop = self._shared(block, integer(0), stop)
+        with self._w.loop(start, stop, 1) as loop, self._x.scope():
             index = loop.index
             if turn is not None:
                 odd = self._w.emit("i1", f"trunc i64 {self._x.place[turn][0].text} to i1")
-                last = self._w.binary("sub", stop, integer(1))
+                last = self._w.add(start, self._w.binary("sub", stop, integer(1)))
                 index = self._w.select(odd, self._w.binary("sub", last, index), index)
             self._x.place[block] = (index, 0)
             self._rows()
@@ -207,7 +239,7 @@ class KernelEmitter:
             done = stop
 
     def _row_tiles(self, row: Axis, start: Size, stop: Size, rows: int) -> None:
-        first, last = self._sizes.value(start), self._sizes.value(stop)
+        first, last = self._shared(row, self._sizes.value(start), self._sizes.value(stop))
         with self._w.loop(first, last, rows) as loop, self._x.scope():
             self._x.place[row] = (loop.index, 0)
             self._points(rows)

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ostinato.codegen import threads
 from ostinato.codegen.alike import form
 from ostinato.codegen.expressions import NOWHERE
-from ostinato.codegen.kernels import KernelEmitter, Signature, signature
+from ostinato.codegen.kernels import KernelEmitter, signature
 from ostinato.codegen.sizes import CheckedSizes, Sizes
 from ostinato.codegen.target import Target
-from ostinato.codegen.writer import Value, Writer, integer
+from ostinato.codegen.writer import Value, Writer, integer, is_constant
 from ostinato.program.dims import Size
 from ostinato.program.nodes import (
     CALL,
@@ -22,10 +23,14 @@ from ostinato.program.nodes import (
     Loop,
     Program,
     Require,
-    Stmt,
     statements,
 )
 from ostinato.schedule.arena import ALIGNMENT, Arena, counts_calls
+from ostinato.schedule.share import Part, Shares, Step, undivided
+
+_SUCCESS = integer(0)
+# Of a thread, in `share`.
+_NUMBER = Value("%share", "i64")
 
 
 @dataclass(frozen=True)
@@ -50,28 +55,36 @@ def lay_out_constants(program: Program) -> ConstantBlob:
     return ConstantBlob(blob, offsets)
 
 
-def module_text(program: Program, arena: Arena, blob: ConstantBlob, target: Target) -> str:
-    """The module as LLVM assembly."""
+def module_text(
+    program: Program,
+    arena: Arena,
+    blob: ConstantBlob,
+    target: Target,
+    shares: Shares | None = None,
+) -> str:
+    """The module as LLVM assembly; with `shares` it also exports `threads.EXPORTS`."""
     declarations: set[str] = set()
-    functions, shared = _functions(program, declarations, target)
-    entry = _Entry(program, arena, blob, declarations, shared).text()
+    parts = {} if shares is None else shares.parts
+    functions, shared = _functions(program, declarations, target, parts)
+    entry = _Entry(program, arena, blob, declarations, shared, shares).text()
     layout = _layout(program, arena, declarations)
     attributes = f'attributes #0 = {{ noinline nounwind "target-cpu"="{target.cpu}" }}'
     nowhere = f"{NOWHERE} = internal constant [64 x i8] zeroinitializer"
-    parts = [
+    texts = [
         f'target triple = "{target.triple}"',
         nowhere,
+        *([] if shares is None else [threads.assembly(target)]),
         *functions,
         entry,
         layout,
         *sorted(declarations),
         attributes,
     ]
-    return "\n".join(parts) + "\n"
+    return "\n".join(texts) + "\n"
 
 
 def _functions(
-    program: Program, declarations: set[str], target: Target
+    program: Program, declarations: set[str], target: Target, parts: Mapping[str, Part]
 ) -> tuple[list[str], dict[str, str]]:
     """The functions of all kernels, and the one that stands for each kernel, by name."""
     names: dict[Hashable, str] = {}
@@ -84,7 +97,12 @@ def _functions(
         shared[name] = names.setdefault(form(kernel, program.buffers), name)
         if shared[name] == name:
             emitter = KernelEmitter(
-                kernel, program.buffers, program.symbols, declarations, target.byte_dots
+                kernel,
+                program.buffers,
+                program.symbols,
+                declarations,
+                target.byte_dots,
+                parts.get(kernel.name),
             )
             texts.append(emitter.text())
     return texts, shared
@@ -109,7 +127,10 @@ def assumptions(program: Program) -> list[str]:
 
 
 class _Entry:
-    """`entry`: finds every buffer, then calls the kernels in order, loops included."""
+    """`entry`: finds every buffer, then calls the kernels in order, loops included.
+
+    With `shares` all this is `share`, which every thread runs, and `entry` calls their team.
+    """
 
     def __init__(
         self,
@@ -118,38 +139,75 @@ class _Entry:
         blob: ConstantBlob,
         declarations: set[str],
         shared: Mapping[str, str],
+        shares: Shares | None,
     ) -> None:
         self._program = program
         self._arena = arena
         self._shared = shared
         self._blob = blob
+        self._declarations = declarations
         self._w = Writer(declarations)
         self._sizes = Sizes(program.symbols, declarations)
         self._pointers: dict[str, Value] = {}
         self._indices: dict[object, Value] = {}
         self._codes = {message: i + 1 for i, message in enumerate(messages(program))}
+        self._shares = shares
+        # How many threads run what is being written.
+        self._count = integer(1) if shares is None else Value("%shares", "i64")
 
     def text(self) -> str:
+        if self._shares is None:
+            if counts_calls(self._program):
+                self._indices[CALL] = self._count_call(self._w)
+            self._find_buffers()
+            self._steps(undivided(self._program.body))
+            return self._function("entry", "", self._sizes, self._w)
+        self._indices[CALL] = Value("%call", "i64")
         self._find_buffers()
-        self._statements(self._program.body)
+        self._steps(self._shares.steps)
+        more = ", i64 %call, ptr %round, i64 %share, i64 %shares"
+        share = self._function("share", more, self._sizes, self._w, "internal ")
+        return share + self._team_entry(self._shares.gain)
+
+    def _team_entry(self, gain: Size) -> str:
+        """Calls the team if that is worth it for the sizes of this call."""
+        sizes, w = Sizes(self._program.symbols, self._declarations), Writer(self._declarations)
+        call = self._count_call(w) if counts_calls(self._program) else integer(0)
+        arguments = f"ptr %buffers, ptr %symbols, i64 {call.text}"
+        if not isinstance(gain, int):
+            less = w.compare("icmp", "sle", sizes.value(gain), integer(0), 1)
+            with w.when(less):
+                alone = f"call i64 @share({arguments}, ptr null, i64 0, i64 1)"
+                w.line(f"ret i64 {w.emit('i64', alone).text}")
+                w.block(w.name("never")[1:])
+        code = w.emit("i64", f"call i64 @team_call({arguments})")
+        return self._function("entry", "", sizes, w, result=code)
+
+    def _function(
+        self,
+        name: str,
+        more: str,
+        sizes: Sizes,
+        w: Writer,
+        linkage: str = "",
+        result: Value = _SUCCESS,
+    ) -> str:
         return (
-            "define i64 @entry(ptr noalias %buffers, ptr noalias %symbols) nounwind {\n"
-            f"start:\n{self._sizes.text()}\n  br label %entry\nentry:\n"
-            f"{self._w.text()}\n  ret i64 0\n}}\n"
+            f"define {linkage}i64 @{name}(ptr noalias %buffers, ptr noalias %symbols{more}) "
+            f"nounwind {{\nstart:\n{sizes.text()}\n  br label %entry\nentry:\n"
+            f"{w.text()}\n  ret i64 {result.text}\n}}\n"
         )
 
-    def _table(self, position: int) -> Value:
-        place = self._w.pointer(Value("%buffers", "ptr"), integer(position), "ptr")
-        return self._w.emit("ptr", f"load ptr, ptr {place.text}")
+    def _table(self, w: Writer, position: int) -> Value:
+        place = w.pointer(Value("%buffers", "ptr"), integer(position), "ptr")
+        return w.emit("ptr", f"load ptr, ptr {place.text}")
 
     def _find_buffers(self) -> None:
         interfaces = (*self._program.inputs, *self._program.outputs)
         for position, interface in enumerate(interfaces):
-            self._pointers[interface.buffer] = self._table(position)
-        constants = self._table(len(interfaces))
-        arena = self._table(len(interfaces) + 1)
-        if counts_calls(self._program):
-            self._count_call(arena)
+            self._pointers[interface.buffer] = self._table(self._w, position)
+        constants = self._table(self._w, len(interfaces))
+        arena = self._table(self._w, len(interfaces) + 1)
         for name, buffer in self._program.buffers.items():
             offset: Size
             if buffer.kind == "constant":
@@ -160,41 +218,57 @@ class _Entry:
                 continue
             self._pointers[name] = self._w.pointer(base, self._sizes.value(offset), "i8")
 
-    def _count_call(self, arena: Value) -> None:
+    def _count_call(self, w: Writer) -> Value:
         """The count starts at whatever the memory held: only whether it is odd is used."""
-        count = self._w.emit("i64", f"load i64, ptr {arena.text}")
-        self._w.line(f"store i64 {self._w.add(count, integer(1)).text}, ptr {arena.text}")
-        self._indices[CALL] = count
+        arena = self._table(w, len(self._program.inputs) + len(self._program.outputs) + 1)
+        count = w.emit("i64", f"load i64, ptr {arena.text}")
+        w.line(f"store i64 {w.add(count, integer(1)).text}, ptr {arena.text}")
+        return count
 
-    def _statements(self, body: tuple[Stmt, ...]) -> None:
-        for statement in body:
-            if isinstance(statement, Kernel) and is_empty(statement):
-                continue
+    def _steps(self, steps: tuple[Step, ...]) -> None:
+        for step in steps:
+            statement = step.statement
+            if step.wait:
+                self._wait()
             if isinstance(statement, Kernel):
-                self._call(signature(statement))
+                if not is_empty(statement):
+                    self._kernel(statement)
             elif isinstance(statement, Loop):
-                self._loop(statement)
+                self._loop(statement, step)
             elif isinstance(statement, Branch):
-                self._branch(statement)
+                self._branch(statement, *step.inner)
             else:
                 self._require(statement)
 
-    def _call(self, kernel: Signature) -> None:
-        args = [f"ptr {self._pointers[name].text}" for name in kernel.buffers]
-        args += ["ptr %symbols", *(f"i64 {self._indices[axis].text}" for axis in kernel.outer)]
-        self._w.line(f'call void @"{self._shared[kernel.name]}"({", ".join(args)})')
+    def _wait(self) -> None:
+        self._w.line(f"call void @team_wait(ptr %round, i64 %share, i64 {self._count.text})")
+
+    def _kernel(self, kernel: Kernel) -> None:
+        if self._shares is None or kernel.name in self._shares.parts or is_constant(self._count):
+            self._call(kernel)
+            return
+        with self._w.when(self._w.compare("icmp", "eq", _NUMBER, integer(0), 1)):
+            self._call(kernel)
+
+    def _call(self, kernel: Kernel) -> None:
+        called = signature(kernel)
+        args = [f"ptr {self._pointers[name].text}" for name in called.buffers]
+        args += ["ptr %symbols", *(f"i64 {self._indices[axis].text}" for axis in called.outer)]
+        if self._shares is not None and kernel.name in self._shares.parts:
+            args += [f"i64 {_NUMBER.text}", f"i64 {self._count.text}"]
+        self._w.line(f'call void @"{self._shared[called.name]}"({", ".join(args)})')
 
     def _flag(self, buffer: str) -> Value:
         """A single bool in memory."""
         value = self._w.emit("i8", f"load i8, ptr {self._pointers[buffer].text}")
         return self._w.compare("icmp", "ne", value, Value("0", "i8"), 1)
 
-    def _branch(self, branch: Branch) -> None:
+    def _branch(self, branch: Branch, then: tuple[Step, ...], orelse: tuple[Step, ...]) -> None:
         condition = self._flag(branch.condition)
         with self._w.when(condition):
-            self._statements(branch.then)
+            self._steps(then)
         with self._w.when(self._w.binary("xor", condition, Value("true", "i1"))):
-            self._statements(branch.orelse)
+            self._steps(orelse)
 
     def _require(self, require: Require) -> None:
         holds = self._flag(require.condition)
@@ -202,17 +276,45 @@ class _Entry:
             self._w.line(f"ret i64 {self._codes[require.message]}")
             self._w.block(self._w.name("never")[1:])
 
-    def _loop(self, loop: Loop) -> None:
+    def _loop(self, loop: Loop, step: Step) -> None:
         """The halves of each carried state swap their pointers after every step."""
+        if step.gain is None:
+            self._whole_loop(loop, step)
+            return
+        names = [name for c in loop.carries for name in (c.state, c.next)]
+        swapped = [name for c in loop.carries for name in (c.next, c.state)]
+        before = dict(self._pointers)
+        outside = self._count
+        if isinstance(step.gain, int):
+            self._count = integer(1)
+        else:
+            gains = self._w.compare("icmp", "sgt", self._sizes.value(step.gain), integer(0), 1)
+            self._count = self._w.select(gains, outside, integer(1))
+        with self._w.when(self._w.compare("icmp", "ult", _NUMBER, self._count, 1)):
+            self._whole_loop(loop, step)
+        self._count = outside
+        # Threads that did not enter know the pointers by the number of steps.
+        steps = self._w.call("i64", "llvm.smax.i64", self._extent(loop), integer(0))
+        odd = self._w.emit("i1", f"trunc i64 {steps.text} to i1")
+        self._pointers = before | {
+            name: self._w.select(odd, before[other], before[name])
+            for name, other in zip(names, swapped, strict=True)
+        }
+
+    def _extent(self, loop: Loop) -> Value:
+        return self._sizes.value(loop.axis.extent)
+
+    def _whole_loop(self, loop: Loop, step: Step) -> None:
         names = [name for c in loop.carries for name in (c.state, c.next)]
         before = [self._pointers[name] for name in names]
-        stop = self._sizes.value(loop.axis.extent)
-        with self._w.loop(integer(0), stop, 1, before) as state:
+        with self._w.loop(integer(0), self._extent(loop), 1, before) as state:
             self._pointers.update(zip(names, state.carried, strict=True))
             self._indices[loop.axis] = state.index
+            if step.again:
+                self._wait()
             if loop.condition is not None:
                 state.leave_unless(self._flag(loop.condition))
-            self._statements(loop.body)
+            self._steps(*step.inner)
             swapped = [name for c in loop.carries for name in (c.next, c.state)]
             state.results = [self._pointers[name] for name in swapped]
         self._pointers.update(zip(names, state.carried, strict=True))

@@ -1,0 +1,314 @@
+"""Divides a program among threads: what each of them computes, and where they wait.
+
+Every thread runs all statements, and of each kernel computes its own piece of one axis. No sum is
+ever cut, so the number of threads changes no bit. Groups of lanes come first: a thread then reads
+the same part of the weights in every step of a loop, from its own cache. What is too small to be
+divided thread 0 computes alone.
+
+Threads wait for each other before a statement that touches what another one may still read or
+write. Loops whose steps gain less than the waiting costs are left to thread 0 as a whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from ostinato.program.dims import Size, ceildiv, maximum, product
+from ostinato.program.expr import ITEM_BYTES, Axis, Expr, Load, Op, walk
+from ostinato.program.nodes import (
+    Branch,
+    Buffer,
+    Kernel,
+    Loop,
+    Program,
+    Require,
+    Stmt,
+    bodies,
+    statements,
+)
+from ostinato.schedule.arena import ALIGNMENT, Arena
+
+# Estimated times, in picoseconds. A multiply-add of operands that rows share, and of weights that
+# come from the second-level cache; any other operation, load or store of a lane.
+SHARED_PRODUCT = 10
+PRODUCT = 25
+OPERATION = 20
+# What it costs when threads wait for each other once, uneven arrival included.
+WAIT = 1_000_000
+# What a call must gain before threads that may sleep are woken for it.
+WAKE = 20_000_000
+
+
+@dataclass(frozen=True)
+class Part:
+    """The axis of a kernel along which threads divide it, `unit` points at a time."""
+
+    axis: Axis
+    unit: int = 1
+
+    @property
+    def pieces(self) -> Size:
+        """How many pieces there are to be dealt out."""
+        return ceildiv(self.axis.extent, self.unit)
+
+
+@dataclass(frozen=True)
+class Step:
+    """A statement and what threads do about it.
+
+    wait: they wait for each other before it; `again`: before each look at a loop's condition too.
+    gain: of a loop: all threads enter it only if this is positive, otherwise thread 0 alone does.
+        None: all do.
+    inner: the steps of the lists inside the statement.
+    """
+
+    statement: Stmt
+    wait: bool = False
+    again: bool = False
+    gain: Size | None = None
+    inner: tuple[tuple[Step, ...], ...] = ()
+
+
+@dataclass(frozen=True)
+class Shares:
+    """A program divided among threads.
+
+    parts: of the divided kernels, by name; thread 0 computes all others.
+    gain: picoseconds that a call gains, less what waiting costs; worth it if positive.
+    """
+
+    steps: tuple[Step, ...]
+    parts: Mapping[str, Part] = field(default_factory=dict)
+    gain: Size = 0
+
+
+def undivided(body: tuple[Stmt, ...]) -> tuple[Step, ...]:
+    """The steps of a single thread."""
+    return tuple(Step(s, inner=tuple(map(undivided, bodies(s)))) for s in body)
+
+
+def share(program: Program, arena: Arena, threads: int) -> Shares | None:
+    """The program divided among `threads`; None if a single one takes no longer."""
+    if threads == 1:
+        return None
+    divider = _Divider(program, arena, threads)
+    steps, _, gain = divider.body(program.body, frozenset())
+    gain = gain - WAKE
+    if not divider.parts or (isinstance(gain, int) and gain <= 0):
+        return None
+    return Shares(steps, divider.parts, gain)
+
+
+def part_of(kernel: Kernel, threads: int) -> Part | None:
+    """How a kernel is divided; None if that is impossible or gains nothing."""
+    tile = kernel.tile
+    lane, block = (None, None) if tile is None else (tile.lane, tile.block)
+    best, most = None, 0.0
+    for axis in kernel.axes:
+        if axis == lane or axis in kernel.ordered:
+            continue
+        in_tiles = tile is not None and axis in (tile.row, tile.other)
+        part = Part(axis, tile.rows if tile is not None and in_tiles else 1)
+        use = _use(part, threads)
+        # A little idleness costs less than weights that all threads read.
+        use = use + 0.25 if axis == block else use
+        if use > most:
+            best, most = part, use
+    if best is None:
+        return None
+    gain = _gain(kernel, best, threads)
+    return None if isinstance(gain, int) and gain < WAIT // 4 else best
+
+
+def _use(part: Part, threads: int) -> float:
+    """The share of the threads' time that has work to do; 0 if all the work goes to one."""
+    pieces = part.pieces
+    if not isinstance(pieces, int):
+        return 0.9
+    if pieces < 2:
+        return 0.0
+    return pieces / (ceildiv(pieces, threads) * threads)  # type: ignore[operator]
+
+
+def _gain(kernel: Kernel, part: Part, threads: int) -> Size:
+    """Picoseconds that a kernel gains when it is divided."""
+    kept = 1 - 1 / (threads * _use(part, threads))
+    cost: Size = OPERATION * (1 + _operations(e for s in kernel.stores for e in s.expressions()))
+    single = kernel.tile is None or kernel.tile.rows == 1
+    for reduce in kernel.reductions:
+        depth = product([axis.extent for axis in reduce.axes])
+        each = (PRODUCT if single else SHARED_PRODUCT) * ITEM_BYTES[reduce.dtype] // 4
+        cost = cost + depth * max(1, each) + depth * OPERATION * _operations(reduce.operands) // 16
+    points = product([axis.extent for axis in kernel.axes])
+    return points * cost * round(1000 * kept) // 1000
+
+
+def _operations(roots: Iterable[Expr]) -> int:
+    return sum(isinstance(node, Op | Load) for node in walk(*roots))
+
+
+@dataclass(frozen=True)
+class _Touch:
+    """What some thread may still be doing: reading or writing a buffer; `alone`: thread 0 is."""
+
+    buffer: str
+    writes: bool
+    alone: bool
+
+
+_Touches = frozenset[_Touch]
+
+
+class _Memory:
+    """Which buffers may share memory. The halves of carried states swap, so they stand together."""
+
+    def __init__(self, program: Program, arena: Arena) -> None:
+        self._program, self._arena = program, arena
+        carries = [c for s in statements(program.body) if isinstance(s, Loop) for c in s.carries]
+        self._pairs = {pair for c in carries for pair in ((c.state, c.next), (c.next, c.state))}
+        self._groups: dict[str, set[str]] = {}
+        for carry in carries:
+            halves = (carry.state, carry.next)
+            group = set().union(*(self._groups.get(half, {half}) for half in halves))
+            self._groups.update((name, group) for name in group)
+        self._known: dict[tuple[str, str], bool] = {}
+
+    def is_written(self, name: str) -> bool:
+        """Whether a run may write the buffer at all."""
+        return self._program.buffers[name].kind in ("arena", "output")
+
+    def overlap(self, left: str, right: str) -> bool:
+        """Whether two buffers may share a byte at the same time."""
+        if left == right:
+            return True
+        if (left, right) in self._pairs:
+            return False
+        if (left, right) not in self._known:
+            self._known[left, right] = any(
+                self._lie_together(a, b)
+                for a in self._groups.get(left, {left})
+                for b in self._groups.get(right, {right})
+            )
+        return self._known[left, right]
+
+    def _lie_together(self, left: str, right: str) -> bool:
+        if left == right:
+            return True
+        a, b = (self._program.buffers[name] for name in (left, right))
+        if a.kind != "arena" or b.kind != "arena":
+            return False
+        start, other = (self._arena.offsets.get(name, 0) for name in (left, right))
+        if isinstance(a.size, int) and isinstance(b.size, int):
+            assert isinstance(start, int) and isinstance(other, int)
+            end, other_end = start + _bytes(a), other + _bytes(b)
+            return start < other_end and other < end
+        # Those of run-time sizes lie in slots, one behind the other, behind all others.
+        return start == other
+
+
+def _bytes(buffer: Buffer) -> int:
+    assert isinstance(buffer.size, int)
+    return -(-buffer.size * ITEM_BYTES[buffer.dtype] // ALIGNMENT) * ALIGNMENT
+
+
+class _Divider:
+    """Walks a program in order with what threads may still be doing."""
+
+    def __init__(self, program: Program, arena: Arena, threads: int) -> None:
+        self._memory = _Memory(program, arena)
+        self._threads = threads
+        self._gains: dict[str, Size] = {}
+        self.parts: dict[str, Part] = {}
+        for kernel in program.kernels():
+            part = part_of(kernel, threads)
+            if part is not None:
+                self.parts[kernel.name] = part
+                self._gains[kernel.name] = _gain(kernel, part, threads)
+
+    def body(
+        self, body: tuple[Stmt, ...], busy: _Touches
+    ) -> tuple[tuple[Step, ...], _Touches, Size]:
+        """The steps, what threads may be doing behind them, and what running them gains."""
+        steps: list[Step] = []
+        total: Size = 0
+        for statement in body:
+            if isinstance(statement, Kernel):
+                step, busy, gain = self._kernel(statement, busy)
+            elif isinstance(statement, Loop):
+                step, busy, gain = self._loop(statement, busy)
+            elif isinstance(statement, Branch):
+                step, busy, gain = self._branch(statement, busy)
+            else:
+                wait, busy = self._after(self._touches(statement, False), busy)
+                step, gain = Step(statement, wait), -WAIT * wait
+            steps.append(step)
+            total = total + gain
+        return tuple(steps), busy, total
+
+    def _touches(self, statement: Stmt, alone: bool) -> _Touches:
+        reads = {_Touch(n, False, alone) for n in statement.reads() if self._memory.is_written(n)}
+        return frozenset(reads | {_Touch(n, True, alone) for n in statement.writes()})
+
+    def _after(self, touches: _Touches, busy: _Touches) -> tuple[bool, _Touches]:
+        """Whether threads have to wait first, and what they may be doing then."""
+        wait = any(
+            (new.writes or old.writes)
+            and not (new.alone and old.alone)
+            and self._memory.overlap(new.buffer, old.buffer)
+            for new in touches
+            for old in busy
+        )
+        return wait, touches if wait else busy | touches
+
+    def _kernel(self, kernel: Kernel, busy: _Touches) -> tuple[Step, _Touches, Size]:
+        touches = self._touches(kernel, kernel.name not in self.parts)
+        wait, busy = self._after(touches, busy)
+        return Step(kernel, wait), busy, self._gains.get(kernel.name, 0) - WAIT * wait
+
+    def _branch(self, branch: Branch, busy: _Touches) -> tuple[Step, _Touches, Size]:
+        condition = frozenset((_Touch(branch.condition, False, False),))
+        wait, busy = self._after(condition, busy)
+        then, after_then, gain = self.body(branch.then, busy)
+        orelse, after_orelse, other = self.body(branch.orelse, busy)
+        step = Step(branch, wait, inner=(then, orelse))
+        return step, after_then | after_orelse, (gain + other) // 2 - WAIT * wait
+
+    def _loop(self, loop: Loop, busy: _Touches) -> tuple[Step, _Touches, Size]:
+        extent = loop.axis.extent
+        inside, again, after, gain = self._steps(loop, busy)
+        if _all_enter(loop) or (isinstance(gain, int) and gain > 0):
+            return Step(loop, again=again, inner=(inside,)), after, extent * gain
+        if isinstance(gain, int):
+            wait, busy = self._after(self._touches(loop, True), busy)
+            return Step(loop, wait, gain=0, inner=(undivided(loop.body),)), busy, -WAIT * wait
+        # Where a single thread enters, no waiting inside tells the others what it has done.
+        wait, busy = self._after(self._touches(loop, False), busy)
+        inside, _, _, gain = self._steps(loop, frozenset())
+        total = extent * maximum(gain, 0) - WAIT * wait
+        return Step(loop, wait, gain=gain, inner=(inside,)), busy, total
+
+    def _steps(self, loop: Loop, busy: _Touches) -> tuple[tuple[Step, ...], bool, _Touches, Size]:
+        """The steps of the body, with what the one before may have left busy, and their gain."""
+        while True:
+            again, start = False, busy
+            if loop.condition is not None:
+                look = frozenset((_Touch(loop.condition, False, False),))
+                again, start = self._after(look, busy)
+            inside, after, gain = self.body(loop.body, start)
+            more = busy | start | _swapped(after, loop)
+            if more == busy:
+                return inside, again, busy, gain - WAIT * again
+            busy = more
+
+
+def _all_enter(loop: Loop) -> bool:
+    """Whether every thread must see how the loop ends."""
+    required = any(isinstance(s, Require) for s in statements(loop.body))
+    return required or loop.condition is not None
+
+
+def _swapped(touches: _Touches, loop: Loop) -> _Touches:
+    """The same under the names that the buffers have in the next step."""
+    names = {c.state: c.next for c in loop.carries} | {c.next: c.state for c in loop.carries}
+    return frozenset(replace(t, buffer=names.get(t.buffer, t.buffer)) for t in touches)
