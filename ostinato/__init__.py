@@ -13,8 +13,10 @@ from ostinato.errors import (
     ModelError,
     OptionError,
     OstinatoError,
+    PoolError,
     RunError,
     ShapeError,
+    StreamError,
     UnsupportedError,
 )
 from ostinato.options import Options
@@ -23,6 +25,7 @@ from ostinato.version import __version__
 if TYPE_CHECKING:
     from ostinato.passes import optimize
     from ostinato.runtime.session import BoundCall, InferenceSession, NodeArg
+    from ostinato.runtime.stream import Stream
 
 __all__ = [
     "BoundCall",
@@ -33,8 +36,11 @@ __all__ = [
     "OptionError",
     "Options",
     "OstinatoError",
+    "PoolError",
     "RunError",
     "ShapeError",
+    "Stream",
+    "StreamError",
     "UnsupportedError",
     "__version__",
     "optimize",
@@ -44,6 +50,7 @@ _MODULES = {
     "BoundCall": "ostinato.runtime.session",
     "InferenceSession": "ostinato.runtime.session",
     "NodeArg": "ostinato.runtime.session",
+    "Stream": "ostinato.runtime.stream",
     "optimize": "ostinato.passes",
 }
 

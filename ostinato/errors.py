@@ -6,6 +6,9 @@ exception (`ValueError`, `FileNotFoundError`, ...) derive from that too.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 
 class OstinatoError(Exception):
     """Base class of every error raised on purpose by this package."""
@@ -40,3 +43,22 @@ class OptionError(OstinatoError, ValueError):
 
 class RunError(OstinatoError, RuntimeError):
     """A node failed while running: an index out of range, a fallback kernel that raised."""
+
+
+class StreamError(OstinatoError, RuntimeError):
+    """A stream, pool or call cannot do this now: it is closed, full, or busy in another thread."""
+
+
+class PoolError(RunError):
+    """Some streams of a pool failed in a step that the others completed.
+
+    errors: the error of each stream that failed; its state is what it was before the step.
+    results: the outputs of the others, as the step would have returned them.
+    """
+
+    def __init__(
+        self, errors: Mapping[int, OstinatoError], results: Mapping[int, list[Any]]
+    ) -> None:
+        listed = "; ".join(f"stream {handle}: {error}" for handle, error in errors.items())
+        super().__init__(f"{len(errors)} of {len(errors) + len(results)} streams failed: {listed}")
+        self.errors, self.results = errors, results

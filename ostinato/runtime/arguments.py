@@ -152,6 +152,22 @@ def as_buffer(kind: str, argument: Argument, value: object) -> Array:
     return np.asarray(value)
 
 
+def as_outputs(out: object, known: Mapping[str, Argument]) -> dict[str, Array]:
+    """The arrays of `out`, which may lack some of the `known` outputs, checked by `as_buffer`.
+
+    Raises `InputError`, also where two of them overlap.
+    """
+    out = as_mapping("out", out)
+    check_names("output", out, list(known), complete=False)
+    arrays: dict[str, Array] = {}
+    for name, value in out.items():
+        array = as_buffer("output", known[name], value)
+        if overlapping(array, arrays.values()):
+            raise InputError(f"output {name!r} overlaps another output; pass separate arrays")
+        arrays[name] = array
+    return arrays
+
+
 def in_place(array: Array) -> Array:
     """`array`, or a copy when compiled code cannot read its memory as it is."""
     if array.dtype.byteorder == "<":  # this machine's order, but buffers would spell it out

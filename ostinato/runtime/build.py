@@ -6,7 +6,7 @@ import dataclasses
 import hashlib
 import json
 import os
-from collections.abc import MutableSequence
+from collections.abc import Mapping, MutableSequence
 from pathlib import Path
 from typing import Any
 
@@ -18,26 +18,41 @@ from ostinato.runtime.compiled import CompiledModel, pack, unpack
 def build(model: Any, options: Options, assumes: bool = False) -> tuple[CompiledModel, bool]:
     """The compiled model, and whether it came from the cache.
 
+    Its report has the "fingerprint" of the given model, which options and machine do not change.
+
     model: path, bytes, onnx.ModelProto or onnx_ir.Model. assumes: as in `compile_model`. Raises
     what the compiler raises.
     """
     if isinstance(model, (bytearray, memoryview)):
         model = bytes(model)
-    data = None if options.cache_dir is None else _serialised(model)
+    data = _serialised(model)
     if data is None:
         return _compile(model, options, assumes), False
+    folder = Path(os.fspath(model)).parent if isinstance(model, (str, os.PathLike)) else None
+    if options.cache_dir is None:
+        compiled = _compile(model, options, assumes)
+        return _identified(compiled, data, _external_data(data, folder)), False
     cache = Cache(options.cache_dir)
     facts = _relevant(options) | {"assumes": assumes}
     key = machine_key(data, json.dumps(facts, sort_keys=True))
-    folder = Path(os.fspath(model)).parent if isinstance(model, (str, os.PathLike)) else None
     entry = cache.load(key)
     if entry is not None and _external_data_unchanged(entry, folder):
         return unpack(entry.header["model"], entry.blobs), True
     compiled = _compile(model, options, assumes)
+    external = _external_data(data, folder)
+    compiled = _identified(compiled, data, external)
     header, blobs = pack(compiled)
-    external = {} if folder is None else _external_data(data, folder)
     cache.store(key, {"model": header, "external_data": external}, blobs)
     return compiled, False
+
+
+def _identified(
+    compiled: CompiledModel, data: bytes, external: Mapping[str, str | None]
+) -> CompiledModel:
+    digest = hashlib.sha256(data)
+    digest.update(json.dumps(external, sort_keys=True).encode())
+    report = {**compiled.report, "fingerprint": digest.hexdigest()}
+    return dataclasses.replace(compiled, report=report)
 
 
 def _compile(model: Any, options: Options, assumes: bool) -> CompiledModel:
@@ -90,10 +105,10 @@ def _external_data_unchanged(entry: Entry, folder: Path | None) -> bool:
     return folder is not None and all(_digest(folder / f) == d for f, d in files.items())
 
 
-def _external_data(data: bytes, folder: Path) -> dict[str, str | None]:
-    """Digests of the files beside the model that hold its weights, by relative path."""
+def _external_data(data: bytes, folder: Path | None) -> dict[str, str | None]:
+    """Digests of the files in `folder` that hold the model's weights, by relative path."""
     # Every reference to such a file contains this key; most models have none and skip parsing.
-    if b"location" not in data:
+    if folder is None or b"location" not in data:
         return {}
     import onnx
 

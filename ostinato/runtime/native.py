@@ -17,6 +17,7 @@ from ostinato.codegen import objects
 from ostinato.codegen.artifact import Argument, Artifact
 from ostinato.errors import InputError, OstinatoError, RunError, ShapeError
 from ostinato.program.dims import MEMORY
+from ostinato.runtime import threads as workers
 from ostinato.runtime.arguments import (
     bind_shapes,
     check_output_shape,
@@ -26,7 +27,7 @@ from ostinato.runtime.arguments import (
     numpy_dtype,
 )
 from ostinato.runtime.memory import aligned, aligned_empty, require_memory, total_memory
-from ostinato.runtime.trampoline import Callee, trampoline
+from ostinato.runtime.trampoline import BUSY, Callee, Workspace, in_use, trampoline
 
 Array = np.ndarray[Any, Any]
 Shape = tuple[int, ...]
@@ -82,7 +83,10 @@ class NativeFunction:
         self._inputs = [numpy_dtype(argument.dtype) for argument in artifact.inputs]
         self._outputs = [numpy_dtype(argument.dtype) for argument in artifact.outputs]
         self.has_direct_dtypes = all(d.kind != "V" for d in self._inputs + self._outputs)
-        self._code = objects.load(artifact.object_code, ("entry", "layout"))
+        threads = int(artifact.report.get("threads", 1))
+        names = ("entry", "layout", *workers.exports(threads))
+        self._code = objects.load(artifact.object_code, names, workers.imports(threads))
+        self._team = workers.Team(self._code, threads) if threads > 1 else None
         self._layout = _LAYOUT(self._code.address("layout"))
         self._constants = aligned(artifact.constants)
         self._flush_denormals = flush_denormals
@@ -160,13 +164,24 @@ class NativeFunction:
             # Doubling keeps that rare when every call is a little longer than the last.
             self._plans.clear()
             self._arena = aligned_empty(max(arena_bytes, 2 * self._arena.nbytes))
-        call = self._trampoline.caller(
-            self._callee(symbols, self._arena),
-            [(_storage(d), shape) for d, shape in zip(self._inputs, shapes, strict=True)],
-            [(_storage(d), shape) for d, shape in zip(self._outputs, output_shapes, strict=True)],
-        )
+        callee = self._callee(symbols, self._arena)
+        call = self._caller(callee, shapes, output_shapes)
         outputs = tuple(output_shapes), tuple(self._outputs)
         return Plan((shapes, values), *outputs, symbols, arena_bytes, call)
+
+    def _caller(
+        self, callee: Callee, inputs: Sequence[Shape], outputs: Sequence[Shape]
+    ) -> Callable[..., int | None]:
+        """The call for these shapes; the states of the callee's workspace are no arguments."""
+        states = callee.workspace.states
+        read, written = {s.input for s in states}, {s.output - len(inputs) for s in states}
+        specs = [(_storage(d), shape) for d, shape in zip(self._inputs, inputs, strict=True)]
+        targets = [(_storage(d), shape) for d, shape in zip(self._outputs, outputs, strict=True)]
+        return self._trampoline.caller(
+            callee,
+            [spec for i, spec in enumerate(specs) if i not in read],
+            [spec for i, spec in enumerate(targets) if i not in written],
+        )
 
     def _lay_out(self, symbols: Array) -> tuple[int, list[Shape]]:
         ranks = [len(argument.shape) for argument in self.artifact.outputs]
@@ -202,16 +217,25 @@ class NativeFunction:
         texts = [f"{inputs[i].name} = {list(elements)}" for (i, _), elements in pairs]
         return f" (with {', '.join(texts)})" if texts else ""
 
-    def _callee(self, symbols: Array, arena: Array) -> Callee:
-        entry = self._code.address("entry")
-        return Callee(entry, symbols, self._constants, arena, self._code, self._flush_denormals)
+    def _callee(self, symbols: Array, arena: Array, workspace: Workspace | None = None) -> Callee:
+        return Callee(
+            self._code.address("entry"),
+            symbols,
+            self._constants,
+            arena,
+            self._team or self._code,
+            self._flush_denormals,
+            workspace or Workspace(limit=None),
+        )
 
     def _message(self, code: int) -> str:
         checks = self.artifact.report.get("checks", ())
         return str(checks[code - 1]) if 0 < code <= len(checks) else f"run-time check {code} failed"
 
     def failure(self, code: int) -> OstinatoError:
-        """The error for a positive code of the compiled function."""
+        """The error for a positive code of the compiled function, or for `BUSY`."""
+        if code == BUSY:
+            return in_use()
         return self._refusal(code) or RunError(self._message(code))
 
     def _refusal(self, code: int) -> UnsuitableError | None:
@@ -244,14 +268,29 @@ class NativeFunction:
             raise self.failure(code)
         return outputs
 
+    def step(self, plan: Plan, arena: Array, workspace: Workspace) -> Callable[..., int | None]:
+        """As `Plan.call`, over another arena; the states of `workspace` are no arguments.
+
+        arena: of at least `plan.arena_bytes`, aligned; used by nothing outside of `workspace`.
+        """
+        callee = self._callee(plan.symbols, arena, workspace)
+        return self._caller(callee, plan.key[0], plan.shapes)
+
+    def bound_step(
+        self, plan: Plan, arena: Array, workspace: Workspace, arrays: Sequence[Array]
+    ) -> Callable[[], int | None]:
+        """As `step`, over the memory of the checked inputs and outputs that are no states."""
+        return self._trampoline.bound(self._callee(plan.symbols, arena, workspace), arrays)
+
     def bind(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> Callable[[], int | None]:
         """A call over the memory of checked arrays, with an arena of its own.
 
-        The call raises `InputError` when elements on which sizes depend have changed since.
+        A long call gives up the GIL. The call raises `InputError` when elements on which sizes
+        depend have changed since.
         """
         values = self.values(inputs)
         plan = self.plan([array.shape for array in inputs], values)
-        callee = self._callee(plan.symbols, aligned_empty(plan.arena_bytes))
+        callee = self._callee(plan.symbols, aligned_empty(plan.arena_bytes), Workspace())
         call = self._trampoline.bound(callee, [*inputs, *outputs])
         if not self.has_values:
             return call

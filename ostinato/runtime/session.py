@@ -6,7 +6,7 @@ import copy
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from operator import itemgetter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from ostinato.runtime.arguments import (
     as_buffer,
     as_input,
     as_mapping,
+    as_outputs,
     bind_shapes,
     check_names,
     check_output_shape,
@@ -28,6 +29,10 @@ from ostinato.runtime.flow import Flow
 from ostinato.runtime.native import NativeFunction, UnsuitableError
 from ostinato.runtime.stage import NativeStage
 from ostinato.runtime.trampoline import require_denormal_control
+
+if TYPE_CHECKING:
+    from ostinato.runtime.states import Declaration
+    from ostinato.runtime.stream import Stream
 
 Array = np.ndarray[Any, Any]
 
@@ -72,9 +77,9 @@ class InferenceSession:
     model: path, bytes, onnx.ModelProto or onnx_ir.Model.
     options: how to compile and run; `overrides` are fields of `Options` that replace its values.
 
-    `run` is a pure function of its inputs, safe to call from several threads: compiled code runs
-    under the GIL. Raises `OptionError` for an option that does not exist, and what compiling the
-    model raises (`ModelError`, `UnsupportedError`, `ShapeError`).
+    `run` is a pure function of its inputs, safe to call from several threads, whose calls take
+    turns: it keeps the GIL. Raises `OptionError` for an option that does not exist, and what
+    compiling the model raises (`ModelError`, `UnsupportedError`, `ShapeError`).
     """
 
     def __init__(self, model: Any, options: Options | None = None, **overrides: Any) -> None:
@@ -95,8 +100,8 @@ class InferenceSession:
         # The function whose own checks suffice to call it with whatever `run` is given.
         self._direct = self._native if self._native and self._native.has_direct_dtypes else None
         self._places = {name: place for place, name in enumerate(self._outputs)}
-        self._pick_inputs = _picker(list(self._inputs))
-        self._pick_outputs = _picker(list(self._outputs))
+        self._pick_inputs = picker(list(self._inputs))
+        self._pick_outputs = picker(list(self._outputs))
 
     def get_inputs(self) -> list[NodeArg]:
         """The model's inputs in order."""
@@ -157,7 +162,7 @@ class InferenceSession:
         """`run` for whatever the caller passed: new shapes, lists, strided arrays, mistakes."""
         names = self._selected(output_names)
         inputs = self._checked_inputs(input_feed, as_input)
-        given = {} if out is None else self._checked_outputs(out)
+        given = {} if out is None else as_outputs(out, self._outputs)
         for name, value in inputs.items():
             if given and isinstance(value, np.ndarray) and overlapping(value, given.values()):
                 inputs[name] = value.copy()
@@ -175,7 +180,7 @@ class InferenceSession:
         the call raises `InputError` otherwise. Raises `InputError` naming the array.
         """
         arrays = self._checked_inputs(inputs, lambda a, value: as_buffer("input", a, value))
-        given = self._checked_outputs({} if outputs is None else outputs)
+        given = as_outputs({} if outputs is None else outputs, self._outputs)
         for name, array in given.items():
             if overlapping(array, arrays.values()):
                 raise InputError(f"output {name!r} overlaps an input; bind a separate array")
@@ -201,14 +206,34 @@ class InferenceSession:
             call = _suited(call, native, lambda: self._flow.run(arrays, targets))
         return BoundCall(call, native.failure, arrays, targets)
 
+    def stream(
+        self,
+        states: Declaration,
+        initial: Mapping[str, Any] | None = None,
+        sizes: Mapping[str, int] | None = None,
+    ) -> Stream:
+        """A stream: the model stepped frame by frame, with its state in an object of its own.
+
+        states: the output of each state by its input, such as `{"h_in": "h_out"}`.
+        initial: values before the first step, by input; zeros where there is none. An axis of size
+            1 stands for a run-time dimension of any size.
+        sizes: run-time dimensions by name. What states need and is given neither here nor by
+            `initial` is taken from the first step.
+
+        Raises `InputError` naming the pair that does not fit the model.
+        """
+        from ostinato.runtime.stream import Stream
+
+        return Stream(self, states, initial, sizes)
+
     def report(self) -> dict[str, Any]:
         """What the compiler did and what it could not do, as JSON-able facts.
 
         "kernels", "refusals": of all native stages; "assumptions": sizes that need another program,
         compiled when they come; "fallback": nodes without a native kernel, with
-        the reason; "specialized": nodes that are compiled when the values of their "inputs" are
-        known; "arena_bytes", "constant_bytes"; "from_cache"; and what the compiler adds, such as
-        "passes" and "ops".
+        the reason; "specialized": nodes that are compiled when the values of
+        their "inputs" are known; "arena_bytes", "constant_bytes"; "from_cache";
+        "fingerprint": tells models apart; and what the compiler adds, such as "passes" and "ops".
         """
         facts: dict[str, Any] = {"kernels": [], "refusals": [], **self._compiled.report}
         native = [stage for stage in self._flow.stages if isinstance(stage, NativeFunction)]
@@ -251,17 +276,6 @@ class InferenceSession:
         bind_shapes(tensors, [values[argument.name].shape for argument in tensors])
         return values
 
-    def _checked_outputs(self, out: object) -> dict[str, Array]:
-        out = as_mapping("out", out)
-        check_names("output", out, list(self._outputs), complete=False)
-        arrays: dict[str, Array] = {}
-        for name, value in out.items():
-            array = as_buffer("output", self._outputs[name], value)
-            if overlapping(array, arrays.values()):
-                raise InputError(f"output {name!r} overlaps another output; pass separate arrays")
-            arrays[name] = array
-        return arrays
-
 
 def _assumes(model: CompiledModel) -> bool:
     """Whether a stage is made for some sizes only."""
@@ -294,7 +308,7 @@ def _resolve(options: Options | None, overrides: Mapping[str, Any]) -> Options:
     return dataclasses.replace(options or Options(), **overrides)
 
 
-def _picker(names: list[str]) -> Callable[[Mapping[str, Any]], tuple[Any, ...]]:
+def picker(names: list[str]) -> Callable[[Mapping[str, Any]], tuple[Any, ...]]:
     """The fastest function that gives a dict's values of `names` as a tuple."""
     if len(names) == 1:
         (name,) = names

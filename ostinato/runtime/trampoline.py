@@ -1,26 +1,33 @@
 """The call from Python into compiled code, without ctypes and without allocation.
 
 `Trampoline.caller` and `Trampoline.bound` return built-in functions made from machine code that is
-the same for all models (`trampoline_ir`), with a context per call site. The GIL is held during a
-call: it is what keeps two threads of one session from using the session's arena at the same time.
-Interrupts are delivered after the call.
+the same for all models (`trampoline_ir`), with a context per call site. Interrupts are delivered
+after the call.
+
+Calls that may not run at the same time, because they use one arena or one state, share a
+`Workspace`. Whether a call gives the GIL up is decided by how long the last one took. Looking at
+the clock costs 20 ns, giving the GIL up and taking it again another 20 where no other thread wants
+it. Where one does, the call waits until that thread lets go, up to `sys.getswitchinterval()`, which
+would make a call of a few microseconds a thousand times longer.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import hashlib
+import itertools
 import os
 import platform
 import threading
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from ostinato.codegen import objects
-from ostinato.errors import OptionError, RunError
+from ostinato.errors import OptionError, RunError, StreamError
 from ostinato.runtime import trampoline_ir
 from ostinato.runtime.cache import Cache, machine_key
 
@@ -29,6 +36,15 @@ Shape = tuple[int, ...]
 
 REFUSED = -1
 """What a caller returns when an argument is not exactly what it was made for."""
+
+BUSY = -2
+"""What a call returns when it ran nothing because another one over its workspace is running."""
+
+# 16 to 33 us at the 2 to 4 GHz that such counters run at.
+LONG_CALL = 1 << 16
+"""Ticks of the processor's counter from which on a call is long enough to give the GIL up."""
+
+_NEVER = -1  # the largest number, as it is read there
 
 # The views of a call live on the stack, 88 bytes an argument.
 MAX_ARGUMENTS = 2048
@@ -44,6 +60,8 @@ _PYTHON_API = (
     "Py_IncRef",
     "Py_DecRef",
     "PyLong_FromLongLong",
+    "PyEval_SaveThread",
+    "PyEval_RestoreThread",
 )
 _INTEGER_LETTERS = "bhilqBHILQ"
 
@@ -58,11 +76,83 @@ class _MethodDef(ctypes.Structure):
 
 
 @dataclass(frozen=True)
+class State:
+    """An input and an output of a compiled function that take turns with two buffers.
+
+    input, output: positions among all inputs and outputs. buffers: of the same dtype and shape,
+    C-contiguous; the function reads the first and writes the second, next time the other way round.
+    """
+
+    input: int
+    output: int
+    buffers: tuple[Array, Array]
+
+
+def in_use() -> StreamError:
+    """The error for `BUSY`."""
+    return StreamError(
+        "another thread is in a call over the same memory; wait for it, or give each thread a "
+        "stream or a bound call of its own"
+    )
+
+
+class Workspace:
+    """What calls have in common that must not run at the same time: an arena, and states.
+
+    limit: ticks from which on a call gives up the GIL; None to keep it always. A call that finds
+    the workspace in use by another thread returns `BUSY`.
+    """
+
+    def __init__(self, states: Sequence[State] = (), limit: int | None = LONG_CALL) -> None:
+        self.states = tuple(states)
+        rows = [
+            (state.input, state.output, *(buffer.ctypes.data for buffer in state.buffers))
+            for state in self.states
+        ]
+        head = (0, 0, _NEVER if limit is None else limit, len(rows))
+        self.record = np.array([*head, *itertools.chain.from_iterable(rows)], np.int64)
+
+    def current(self, index: int) -> Array:
+        """The buffer that the next call reads state `index` from."""
+        first, second = self.states[index].buffers
+        address = self.record[self._row(index) + 2]
+        return first if address == first.ctypes.data else second
+
+    def swap(self) -> None:
+        """Exchange the buffers of every state, as a call that succeeded does."""
+        rows = self.record[trampoline_ir.WORKSPACE_SLOTS :].reshape(-1, trampoline_ir.STATE_SLOTS)
+        rows[:, 2:] = rows[:, :1:-1]
+
+    @contextlib.contextmanager
+    def taken(self) -> Iterator[None]:
+        """Keep calls out while Python code uses the states. Raises `StreamError` when in use."""
+        if self.record[0]:
+            raise in_use()
+        self.record[0] = 1
+        try:
+            yield
+        finally:
+            if self.record[0] == 1:
+                self.record[0] = 0
+
+    def close(self) -> None:
+        """Let no call run from now on. Raises `StreamError` when one is running."""
+        if self.record[0] == 1:
+            raise in_use()
+        self.record[0] = 2
+
+    @staticmethod
+    def _row(index: int) -> int:
+        return trampoline_ir.WORKSPACE_SLOTS + index * trampoline_ir.STATE_SLOTS
+
+
+@dataclass(frozen=True)
 class Callee:
     """What a call site calls: a compiled function and the tables it is given.
 
     entry: address of the compiled function. symbols: its int64 table of run-time dimensions.
     constants, arena: uint8 arrays aligned to 64 bytes. code: keeps the function's code alive.
+    workspace: shared by all callees that use the arena.
     flush_denormals: treat subnormal numbers as zero during calls; see `require_denormal_control`.
     """
 
@@ -72,6 +162,7 @@ class Callee:
     arena: Array
     code: object
     flush_denormals: bool = False
+    workspace: Workspace = field(default_factory=lambda: Workspace(limit=None))
 
 
 def can_flush_denormals() -> bool:
@@ -128,7 +219,8 @@ class Trampoline:
 
         It returns None on success; `REFUSED` when it ran nothing because an argument is no array
         or has another dtype, byte order, shape or memory layout, or is an output that is read-only
-        or overlaps another argument; or else the positive code of the compiled function.
+        or overlaps another argument; `BUSY`; or else the positive code of the compiled function.
+        Inputs and outputs that are states of the callee's workspace are left out.
         """
         arguments = [*inputs, *outputs]
         if len(arguments) > MAX_ARGUMENTS:
@@ -136,12 +228,16 @@ class Trampoline:
         head = trampoline_ir.CONTEXT_SLOTS
         dims_start = head + trampoline_ir.SPEC_SLOTS * len(arguments)
         rank_sum = sum(len(shape) for _, shape in arguments)
+        states = callee.workspace.states
+        taken = {position for state in states for position in (state.input, state.output)}
+        places = [i for i in range(len(arguments) + 2 * len(states)) if i not in taken]
         context = bytearray(8 * (dims_start + rank_sum))
         slots = np.frombuffer(context, np.int64)
         slots[:head] = (
             callee.entry,
             callee.flush_denormals,
             callee.symbols.ctypes.data,
+            callee.workspace.record.ctypes.data,
             len(inputs),
             len(arguments),
             callee.constants.ctypes.data,
@@ -149,7 +245,7 @@ class Trampoline:
             id(np.ndarray),
         )
         spec, dims = head, dims_start
-        for dtype, shape in arguments:
+        for place, (dtype, shape) in zip(places, arguments, strict=True):
             dims_address = slots.ctypes.data + 8 * dims
             alignment_mask = dtype.alignment - 1
             slots[spec : spec + trampoline_ir.SPEC_SLOTS] = (
@@ -158,6 +254,7 @@ class Trampoline:
                 len(shape),
                 dims_address,
                 alignment_mask,
+                place,
             )
             slots[dims : dims + len(shape)] = shape
             spec, dims = spec + trampoline_ir.SPEC_SLOTS, dims + len(shape)
@@ -167,14 +264,22 @@ class Trampoline:
     def bound(self, callee: Callee, arrays: Sequence[Array]) -> Callable[[], int | None]:
         """A function `call()` over the memory of `arrays`: the inputs, then the outputs.
 
-        Nothing is checked, neither here nor in the call. It returns None on success or the
-        positive code of the compiled function.
+        Those that are states of the callee's workspace are left out. Nothing is checked, neither
+        here nor in the call. It returns None on success, `BUSY`, or the positive code of the
+        compiled function.
         """
         addresses = [array.ctypes.data for array in arrays]
+        states = callee.workspace.states
+        for position in sorted(p for state in states for p in (state.input, state.output)):
+            addresses.insert(position, 0)
         table = [*addresses, callee.constants.ctypes.data, callee.arena.ctypes.data]
-        slots = np.array(
-            [callee.entry, callee.flush_denormals, callee.symbols.ctypes.data, *table], np.int64
-        )
+        head = [
+            callee.entry,
+            callee.flush_denormals,
+            callee.symbols.ctypes.data,
+            callee.workspace.record.ctypes.data,
+        ]
+        slots = np.array([*head, *table], np.int64)
         context = bytearray(slots.tobytes())
         owned = (callee, *arrays)
         function: Callable[[], int | None] = self._function(self._call_bound, context, owned)

@@ -4,19 +4,27 @@
 argument, which must be a NumPy array and no subclass, checks it against the context, runs the
 compiled function and gives the buffers back.
 `ostinato_call_bound` is a METH_NOARGS C function over a table of pointers fixed beforehand. Both
-return None for success, -1 when an argument is refused, or what the compiled function returned,
-and never leave a Python exception set. Their `self` is a tuple whose first item is a bytearray that
-holds the context; its other items own whatever the context points to. The stack holds everything a
-call writes, so a context is never changed by a call and calls may nest.
+return None for success, -1 when an argument is refused, -2 when another call over the same
+workspace is running, or what the compiled function returned, and never leave a Python exception
+set. Their `self` is a tuple whose first item is a bytearray that holds the context; its other items
+own whatever the context points to.
 
-Layouts: `%Buffer` is `Py_buffer` (fixed since Python 3.0); `%Context`, `%Spec` and `%Bound` are
-filled in by `ostinato.runtime.trampoline`.
+A workspace is what calls that take turns have in common. It lists states: an input and an output
+of the compiled function that use two buffers in turn. A call that succeeds swaps their addresses.
+A call releases the GIL if the one before it took more ticks than the workspace's limit. Only
+between taking the workspace and leaving it can another thread run, so plain loads and stores are
+enough to mark it busy.
+
+Layouts: `%Buffer` is `Py_buffer` (fixed since Python 3.0); `%Context`, `%Spec`, `%Bound` and
+`%Workspace` are filled in by `ostinato.runtime.trampoline`.
 """
 
 from __future__ import annotations
 
-CONTEXT_SLOTS = 8
-SPEC_SLOTS = 6
+CONTEXT_SLOTS = 9
+SPEC_SLOTS = 7
+WORKSPACE_SLOTS = 4
+STATE_SLOTS = 4
 
 # PyBUF_C_CONTIGUOUS (with STRIDES and ND) | PyBUF_FORMAT, and PyBUF_WRITABLE for outputs.
 _READ = 0x38 | 0x04
@@ -28,13 +36,19 @@ _FLUSH_BITS = 1 << 15 | 1 << 6
 _TYPES = """
 ; buf, obj, len, itemsize, readonly, ndim, format, shape, strides, suboffsets, internal
 %Buffer = type { ptr, ptr, i64, i64, i32, i32, ptr, ptr, ptr, ptr, ptr }
-; entry, flush denormals, symbols, number of inputs, number of arguments, constants, arena,
-; numpy.ndarray
-%Context = type { ptr, i64, ptr, i64, i64, ptr, ptr, ptr }
-; format, other spelling of the format, item size, rank, dimensions, alignment - 1
-%Spec = type { i64, i64, i64, i64, ptr, i64 }
-; entry, flush denormals, symbols, table of buffers
-%Bound = type { ptr, i64, ptr, [0 x ptr] }
+; entry, flush denormals, symbols, workspace, number of inputs, number of arguments, constants,
+; arena, numpy.ndarray
+%Context = type { ptr, i64, ptr, ptr, i64, i64, ptr, ptr, ptr }
+; format, other spelling of the format, item size, rank, dimensions, alignment - 1, place in the
+; table of buffers
+%Spec = type { i64, i64, i64, i64, ptr, i64, i64 }
+; entry, flush denormals, symbols, workspace, table of buffers
+%Bound = type { ptr, i64, ptr, ptr, [0 x ptr] }
+; place of the input and of the output in the table of buffers, their buffers
+%State = type { i64, i64, ptr, ptr }
+; whether a call is running, ticks that the last one took, most ticks for which the GIL is kept,
+; number of states
+%Workspace = type { i64, i64, i64, i64, [0 x %State] }
 
 @_Py_NoneStruct = external global i8
 declare ptr @PyTuple_GetItem(ptr, i64)
@@ -46,14 +60,29 @@ declare ptr @PyObject_Type(ptr)
 declare void @Py_DecRef(ptr)
 declare void @Py_IncRef(ptr)
 declare ptr @PyLong_FromLongLong(i64)
+declare ptr @PyEval_SaveThread()
+declare void @PyEval_RestoreThread(ptr)
 """
 
-# Changes the rounding-free part of the floating point mode around the call, on x86-64 alone.
-_INVOKE_FLUSHING = f"""
+# Changes the rounding-free part of the floating point mode around the call, on x86-64 alone, which
+# also has a counter that can be read at any time.
+_ENTER_X86 = f"""
 declare void @llvm.x86.sse.stmxcsr(ptr)
 declare void @llvm.x86.sse.ldmxcsr(ptr)
+declare i64 @llvm.readcyclecounter()
 
-define internal i64 @invoke(ptr %context, ptr %table) {{
+define internal i64 @ticks() {{
+  %count = call i64 @llvm.readcyclecounter()
+  ret i64 %count
+}}
+
+define internal i64 @ticks_since(i64 %start) {{
+  %now = call i64 @llvm.readcyclecounter()
+  %passed = sub i64 %now, %start
+  ret i64 %passed
+}}
+
+define internal i64 @enter(ptr %context, ptr %table) {{
   %saved = alloca i32
   %changed = alloca i32
   %entry = load ptr, ptr %context
@@ -78,12 +107,124 @@ flushing:
 }}
 """
 
-_INVOKE_PLAIN = """
-define internal i64 @invoke(ptr %context, ptr %table) {
+# Without a counter every call after the first counts as long.
+_ENTER_PLAIN = """
+define internal i64 @ticks() {
+  ret i64 0
+}
+
+define internal i64 @ticks_since(i64 %start) {
+  ret i64 -1
+}
+
+define internal i64 @enter(ptr %context, ptr %table) {
   %entry = load ptr, ptr %context
   %symbols.at = getelementptr %Context, ptr %context, i64 0, i32 2
   %symbols = load ptr, ptr %symbols.at
   %status = call i64 %entry(ptr %table, ptr %symbols)
+  ret i64 %status
+}
+"""
+
+_INVOKE = """
+define internal void @place_states(ptr %workspace, ptr %table) {
+entry:
+  %count.at = getelementptr %Workspace, ptr %workspace, i64 0, i32 3
+  %count = load i64, ptr %count.at
+  br label %next
+next:
+  %i = phi i64 [ 0, %entry ], [ %i.next, %state ]
+  %is.last = icmp eq i64 %i, %count
+  br i1 %is.last, label %end, label %state
+state:
+  %input.at = getelementptr %Workspace, ptr %workspace, i64 0, i32 4, i64 %i, i32 0
+  %input = load i64, ptr %input.at
+  %output.at = getelementptr %Workspace, ptr %workspace, i64 0, i32 4, i64 %i, i32 1
+  %output = load i64, ptr %output.at
+  %old.at = getelementptr %Workspace, ptr %workspace, i64 0, i32 4, i64 %i, i32 2
+  %old = load ptr, ptr %old.at
+  %new.at = getelementptr %Workspace, ptr %workspace, i64 0, i32 4, i64 %i, i32 3
+  %new = load ptr, ptr %new.at
+  %old.to = getelementptr ptr, ptr %table, i64 %input
+  store ptr %old, ptr %old.to
+  %new.to = getelementptr ptr, ptr %table, i64 %output
+  store ptr %new, ptr %new.to
+  %i.next = add i64 %i, 1
+  br label %next
+end:
+  ret void
+}
+
+define internal void @swap_states(ptr %workspace) {
+entry:
+  %count.at = getelementptr %Workspace, ptr %workspace, i64 0, i32 3
+  %count = load i64, ptr %count.at
+  br label %next
+next:
+  %i = phi i64 [ 0, %entry ], [ %i.next, %state ]
+  %is.last = icmp eq i64 %i, %count
+  br i1 %is.last, label %end, label %state
+state:
+  %old.at = getelementptr %Workspace, ptr %workspace, i64 0, i32 4, i64 %i, i32 2
+  %old = load ptr, ptr %old.at
+  %new.at = getelementptr %Workspace, ptr %workspace, i64 0, i32 4, i64 %i, i32 3
+  %new = load ptr, ptr %new.at
+  store ptr %new, ptr %old.at
+  store ptr %old, ptr %new.at
+  %i.next = add i64 %i, 1
+  br label %next
+end:
+  ret void
+}
+
+define internal i64 @invoke(ptr %context, ptr %table) {
+entry:
+  %workspace.at = getelementptr %Context, ptr %context, i64 0, i32 3
+  %workspace = load ptr, ptr %workspace.at
+  %busy = load i64, ptr %workspace
+  %is.free = icmp eq i64 %busy, 0
+  br i1 %is.free, label %take, label %refuse
+refuse:
+  ret i64 -2
+take:
+  store i64 1, ptr %workspace
+  call void @place_states(ptr %workspace, ptr %table)
+  %limit.at = getelementptr %Workspace, ptr %workspace, i64 0, i32 2
+  %limit = load i64, ptr %limit.at
+  %is.unlimited = icmp eq i64 %limit, -1
+  br i1 %is.unlimited, label %keep, label %measure
+keep:
+  %status.kept = call i64 @enter(ptr %context, ptr %table)
+  br label %finish
+measure:
+  %took.at = getelementptr %Workspace, ptr %workspace, i64 0, i32 1
+  %took = load i64, ptr %took.at
+  %is.long = icmp ugt i64 %took, %limit
+  br i1 %is.long, label %release, label %run
+release:
+  %released = call ptr @PyEval_SaveThread()
+  br label %run
+run:
+  %thread = phi ptr [ null, %measure ], [ %released, %release ]
+  %start = call i64 @ticks()
+  %status.run = call i64 @enter(ptr %context, ptr %table)
+  %takes = call i64 @ticks_since(i64 %start)
+  br i1 %is.long, label %acquire, label %measured
+acquire:
+  call void @PyEval_RestoreThread(ptr %thread)
+  br label %measured
+measured:
+  store i64 %takes, ptr %took.at
+  br label %finish
+finish:
+  %status = phi i64 [ %status.kept, %keep ], [ %status.run, %measured ]
+  %is.fine = icmp eq i64 %status, 0
+  br i1 %is.fine, label %advance, label %leave
+advance:
+  call void @swap_states(ptr %workspace)
+  br label %leave
+leave:
+  store i64 0, ptr %workspace
   ret i64 %status
 }
 """
@@ -213,7 +354,7 @@ no:
 _ENTRIES = f"""
 define ptr @ostinato_call_bound(ptr %self, ptr %unused) {{
   %context = call ptr @context_of(ptr %self)
-  %table = getelementptr %Bound, ptr %context, i64 0, i32 3
+  %table = getelementptr %Bound, ptr %context, i64 0, i32 4
   %status = call i64 @invoke(ptr %context, ptr %table)
   %result = call ptr @answer(i64 %status)
   ret ptr %result
@@ -222,12 +363,12 @@ define ptr @ostinato_call_bound(ptr %self, ptr %unused) {{
 define ptr @ostinato_call(ptr %self, ptr %arguments, i64 %given) {{
 entry:
   %context = call ptr @context_of(ptr %self)
-  %inputs.at = getelementptr %Context, ptr %context, i64 0, i32 3
+  %inputs.at = getelementptr %Context, ptr %context, i64 0, i32 4
   %inputs = load i64, ptr %inputs.at
-  %count.at = getelementptr %Context, ptr %context, i64 0, i32 4
+  %count.at = getelementptr %Context, ptr %context, i64 0, i32 5
   %count = load i64, ptr %count.at
   %specs = getelementptr %Context, ptr %context, i64 1
-  %ndarray.at = getelementptr %Context, ptr %context, i64 0, i32 7
+  %ndarray.at = getelementptr %Context, ptr %context, i64 0, i32 8
   %ndarray = load ptr, ptr %ndarray.at
   %is.complete = icmp eq i64 %given, %count
   br i1 %is.complete, label %begin, label %miscounted
@@ -236,7 +377,13 @@ miscounted:
   ret ptr %refusal
 begin:
   %views = alloca %Buffer, i64 %count
-  %entries = add i64 %count, 2
+  %workspace.at = getelementptr %Context, ptr %context, i64 0, i32 3
+  %workspace = load ptr, ptr %workspace.at
+  %states.at = getelementptr %Workspace, ptr %workspace, i64 0, i32 3
+  %states = load i64, ptr %states.at
+  %state.buffers = shl i64 %states, 1
+  %buffers = add i64 %count, %state.buffers
+  %entries = add i64 %buffers, 2
   %table = alloca ptr, i64 %entries
   br label %acquire
 acquire:
@@ -272,17 +419,19 @@ output:
   br i1 %is.shared, label %release, label %accepted
 accepted:
   %buffer = load ptr, ptr %view
-  %slot = getelementptr ptr, ptr %table, i64 %i
+  %place.at = getelementptr %Spec, ptr %spec, i64 0, i32 6
+  %place = load i64, ptr %place.at
+  %slot = getelementptr ptr, ptr %table, i64 %place
   store ptr %buffer, ptr %slot
   br label %acquire
 run:
-  %constants.at = getelementptr %Context, ptr %context, i64 0, i32 5
+  %constants.at = getelementptr %Context, ptr %context, i64 0, i32 6
   %constants = load ptr, ptr %constants.at
-  %constants.slot = getelementptr ptr, ptr %table, i64 %count
+  %constants.slot = getelementptr ptr, ptr %table, i64 %buffers
   store ptr %constants, ptr %constants.slot
-  %arena.at = getelementptr %Context, ptr %context, i64 0, i32 6
+  %arena.at = getelementptr %Context, ptr %context, i64 0, i32 7
   %arena = load ptr, ptr %arena.at
-  %arena.index = add i64 %count, 1
+  %arena.index = add i64 %buffers, 1
   %arena.slot = getelementptr ptr, ptr %table, i64 %arena.index
   store ptr %arena, ptr %arena.slot
   %code = call i64 @invoke(ptr %context, ptr %table)
@@ -310,5 +459,6 @@ done:
 
 
 def assembly(flushing: bool) -> str:
-    """The module's text; `flushing` says whether the machine has an MXCSR register (x86-64)."""
-    return _TYPES + (_INVOKE_FLUSHING if flushing else _INVOKE_PLAIN) + _HELPERS + _ENTRIES
+    """The module's text; `flushing` says whether the machine is an x86-64."""
+    enter = _ENTER_X86 if flushing else _ENTER_PLAIN
+    return _TYPES + enter + _INVOKE + _HELPERS + _ENTRIES

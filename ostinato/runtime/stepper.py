@@ -1,0 +1,183 @@
+"""Runs a model on states that stay in memory: one arena, two buffers a state, a call per shape."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ostinato.runtime.arguments import check_output_shape, in_place
+from ostinato.runtime.flow import Flow
+from ostinato.runtime.memory import aligned_empty
+from ostinato.runtime.native import NativeFunction, Plan, UnsuitableError, Values
+from ostinato.runtime.states import Pair
+from ostinato.runtime.trampoline import BUSY, State, Workspace, in_use
+
+Array = np.ndarray[Any, Any]
+Shape = tuple[int, ...]
+
+MAX_STEPS = 256
+
+
+@dataclass(frozen=True)
+class Step:
+    """A call `call(*inputs, *outputs)` for inputs of certain shapes; states are left out.
+
+    shapes, dtypes: of the outputs that are no states.
+    """
+
+    plan: Plan
+    call: Callable[..., int | None]
+    shapes: tuple[Shape, ...]
+    dtypes: tuple[np.dtype[Any], ...]
+
+
+class Stepper:
+    """Steps of a model whose `pairs` are states, each in `sizes[pair]` elements of memory at most.
+
+    flow: runs the whole model. native: its only stage, if one native function is all of it.
+    """
+
+    def __init__(
+        self,
+        flow: Flow,
+        native: NativeFunction | None,
+        pairs: Sequence[Pair],
+        sizes: Sequence[int],
+    ) -> None:
+        self._flow, self.native, self._pairs = flow, native, tuple(pairs)
+        read, written = {pair.read for pair in pairs}, {pair.written for pair in pairs}
+        self._read = sorted(read)
+        self.inputs = [a for i, a in enumerate(flow.model.inputs) if i not in read]
+        self.outputs = [a for i, a in enumerate(flow.model.outputs) if i not in written]
+        self._kept = [i for i in range(len(flow.model.outputs)) if i not in written]
+        count = len(flow.model.inputs)
+        self.workspace = Workspace(
+            [
+                State(pair.read, count + pair.written, (_block(pair, size), _block(pair, size)))
+                for pair, size in zip(pairs, sizes, strict=True)
+            ]
+        )
+        self._arena = aligned_empty(0)
+        self._steps: OrderedDict[object, Step] = OrderedDict()
+
+    def state(self, index: int, shape: Shape) -> Array:
+        """The memory of state `index`, seen as `shape`."""
+        block = self.workspace.current(index)
+        return block[: int(np.prod(shape))].reshape(shape)
+
+    def find(self, inputs: Sequence[Array], shapes: Sequence[Shape]) -> Step | None:
+        """The step for checked inputs and states of `shapes`; None where no native code fits.
+
+        Raises `InputError` when a state would change its shape, and what planning a call raises.
+        """
+        if self.native is None or not self.native.has_direct_dtypes:
+            return None
+        key: tuple[object, Values] = (*(a.shape for a in inputs), *shapes), ()
+        arrays = None
+        if self.native.has_values:
+            arrays = self._merged(inputs, shapes)
+            key = key[0], self.native.values(arrays)
+        step = self._steps.get(key)
+        if step is None:
+            arrays = arrays or self._merged(inputs, shapes)
+            try:
+                plan = self.native.plan([array.shape for array in arrays], key[1])
+            except UnsuitableError:
+                return None
+            step = self._made(plan, shapes)
+            self._steps[key] = step
+            if len(self._steps) > MAX_STEPS:
+                self._steps.popitem(last=False)
+        self._steps.move_to_end(key)
+        return step
+
+    def _merged(self, inputs: Sequence[Array], shapes: Sequence[Shape]) -> list[Array]:
+        """All inputs of the model in order."""
+        arrays = list(inputs)
+        for index, (place, shape) in enumerate(zip(self._read, shapes, strict=True)):
+            arrays.insert(place, self.state(index, shape))
+        return arrays
+
+    def _made(self, plan: Plan, shapes: Sequence[Shape]) -> Step:
+        assert self.native is not None
+        for pair, shape in zip(self._pairs, shapes, strict=True):
+            pair.require_same(shape, plan.shapes[pair.written])
+        if plan.arena_bytes > self._arena.nbytes:
+            self._steps.clear()
+            self._arena = aligned_empty(max(plan.arena_bytes, 2 * self._arena.nbytes))
+        call = self.native.step(plan, self._arena, self.workspace)
+        kept = self._kept
+        return Step(
+            plan,
+            call,
+            tuple(plan.shapes[i] for i in kept),
+            tuple(plan.dtypes[i] for i in kept),
+        )
+
+    def run(
+        self, inputs: Sequence[Any], shapes: Sequence[Shape], given: Mapping[str, Array]
+    ) -> list[Any]:
+        """One step: the outputs that are no states, those of `given` in its arrays.
+
+        inputs: checked, sharing no memory with `given`. A step that raises leaves the states.
+        """
+        step = self.find(inputs, shapes)
+        if step is None:
+            return self._run_flow(inputs, shapes, given)
+        outputs = self._targets(step, given)
+        code = step.call(*map(in_place, inputs), *outputs)
+        if code is None:
+            return outputs
+        if code == BUSY:
+            raise in_use()
+        assert self.native is not None
+        failure = self.native.failure(code)
+        if isinstance(failure, UnsuitableError):
+            return self._run_flow(inputs, shapes, given)
+        raise failure
+
+    def _run_flow(
+        self, inputs: Sequence[Any], shapes: Sequence[Shape], given: Mapping[str, Array]
+    ) -> list[Any]:
+        with self.workspace.taken():
+            arrays = self._merged(inputs, shapes)
+            feeds = {a.name: v for a, v in zip(self._flow.model.inputs, arrays, strict=True)}
+            results = self._flow.run(feeds, given)
+            for pair, shape in zip(self._pairs, shapes, strict=True):
+                pair.require_same(shape, results[pair.output.name].shape)
+            self.workspace.swap()
+            for index, (pair, shape) in enumerate(zip(self._pairs, shapes, strict=True)):
+                self.state(index, shape)[...] = results[pair.output.name]
+        return [results[argument.name] for argument in self.outputs]
+
+    def bind(
+        self, inputs: Sequence[Array], shapes: Sequence[Shape], given: Mapping[str, Array]
+    ) -> tuple[Callable[[], int | None], list[Array]] | None:
+        """A step over the memory of checked arrays, and its outputs; None where `run` has to do."""
+        step = self.find(inputs, shapes)
+        if step is None or self.native is None or self.native.has_values:
+            return None
+        outputs = self._targets(step, given)
+        memory = [*inputs, *outputs]
+        call = self.native.bound_step(step.plan, self._arena, self.workspace, memory)
+        return call, outputs
+
+    def _targets(self, step: Step, given: Mapping[str, Array]) -> list[Array]:
+        """The outputs of a step: those of `given`, checked, and fresh ones."""
+        outputs = []
+        for argument, shape, dtype in zip(self.outputs, step.shapes, step.dtypes, strict=True):
+            array = given.get(argument.name)
+            if array is None:
+                array = np.empty(shape, dtype)
+            else:
+                check_output_shape(argument, array, shape)
+            outputs.append(array)
+        return outputs
+
+
+def _block(pair: Pair, size: int) -> Array:
+    return aligned_empty(size * pair.dtype.itemsize).view(pair.dtype)

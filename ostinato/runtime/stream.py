@@ -1,0 +1,381 @@
+"""A stream: a model stepped frame by frame, with its state in an object of its own.
+
+The model stays pure. A stream owns two buffers for every state; a step reads one, writes the other
+and exchanges their addresses, so no state is ever copied.
+"""
+
+from __future__ import annotations
+
+import os
+import zipfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ostinato.errors import InputError, OstinatoError, StreamError
+from ostinato.runtime.arguments import (
+    as_buffer,
+    as_input,
+    as_mapping,
+    as_outputs,
+    bind_shapes,
+    check_names,
+    describe_array,
+    overlapping,
+)
+from ostinato.runtime.session import BoundCall, picker
+from ostinato.runtime.states import (
+    Declaration,
+    Pair,
+    checked_initial,
+    checked_sizes,
+    declared_pairs,
+    filled,
+    mismatch,
+    resolve,
+    unresolved,
+)
+from ostinato.runtime.stepper import Step, Stepper
+from ostinato.runtime.trampoline import BUSY
+
+if TYPE_CHECKING:
+    from ostinato.runtime.session import InferenceSession
+
+Array = np.ndarray[Any, Any]
+Shape = tuple[int, ...]
+
+_FINGERPRINT = "fingerprint"
+_STATE = "state "
+
+
+class Stream:
+    """Steps of a session's model whose declared states are kept from one step to the next.
+
+    Made by `InferenceSession.stream`. A stream is used by one thread at a time; different streams
+    of a session may be stepped by different threads at the same time, and a step that takes longer
+    than some 20 us lets other Python threads run. Arrays that are passed to a step must not be
+    written by other threads while it runs.
+
+    Raises `InputError` for pairs, initial values and sizes that do not fit the model.
+    """
+
+    def __init__(
+        self,
+        session: InferenceSession,
+        states: Declaration,
+        initial: Mapping[str, Any] | None = None,
+        sizes: Mapping[str, int] | None = None,
+    ) -> None:
+        model = session._flow.model
+        self._session = session
+        self._pairs = declared_pairs(states, model.inputs, model.outputs)
+        names = {pair.name for pair in self._pairs}
+        written = {pair.output.name for pair in self._pairs}
+        self._inputs = {a.name: a for a in model.inputs if a.name not in names}
+        self._outputs = {a.name: a for a in model.outputs if a.name not in written}
+        self._initial = checked_initial(initial, self._pairs)
+        self._sizes = checked_sizes(sizes, model.inputs)
+        self._pick_inputs = picker(list(self._inputs))
+        self._pick_outputs = picker(list(self._outputs))
+        self._stepper: Stepper | None = None
+        self._shapes: tuple[Shape, ...] = ()
+        self._last: Step | None = None
+        self._is_closed = False
+        self._start(self._sizes)
+
+    # Stepping
+
+    def step(self, feeds: Mapping[str, Any], out: Mapping[str, Array] | None = None) -> list[Any]:
+        """Compute the outputs that are no states, in the model's order, and advance the state.
+
+        feeds: an array per input that is no state, as `InferenceSession.run` takes them.
+        out: arrays to write outputs into, by name, as there.
+
+        Returns the arrays of `out`, and fresh ones that belong to the caller. A step that raises
+        leaves the state as it was. Raises what `InferenceSession.run` raises, and `StreamError` for
+        a stream that is closed, or in use by another thread.
+        """
+        last = self._last
+        if (
+            last is not None
+            and type(feeds) is dict
+            and len(feeds) == len(self._inputs)
+            and (out is None or (type(out) is dict and len(out) == len(self._outputs)))
+        ):
+            try:
+                inputs = self._pick_inputs(feeds)
+                outputs = (
+                    [*map(np.empty, last.shapes, last.dtypes)]
+                    if out is None
+                    else [*self._pick_outputs(out)]
+                )
+            except KeyError:
+                return self._step_checked(feeds, out)
+            if last.call(*inputs, *outputs) is None:
+                return outputs
+        return self._step_checked(feeds, out)
+
+    def _step_checked(self, feeds: object, out: object) -> list[Any]:
+        """`step` for whatever the caller passed: new shapes, lists, strided arrays, mistakes."""
+        inputs = self._checked_inputs(feeds, as_input)
+        given = {} if out is None else as_outputs(out, self._outputs)
+        for name, value in inputs.items():
+            if given and isinstance(value, np.ndarray) and overlapping(value, given.values()):
+                inputs[name] = value.copy()
+        stepper = self._started(inputs)
+        values = [*inputs.values()]
+        results = stepper.run(values, self._shapes, given)
+        # Where sizes depend on elements, what fits the last step need not fit the next.
+        if stepper.native is not None and not stepper.native.has_values:
+            self._last = stepper.find(values, self._shapes)
+        return results
+
+    def bind(
+        self, feeds: Mapping[str, Array], outputs: Mapping[str, Array] | None = None
+    ) -> BoundCall:
+        """A step that reads and writes the memory of these arrays each time it is called.
+
+        It allocates nothing. Arrays are as in `InferenceSession.bind`. Bound steps, `step` and
+        other uses of the stream may take turns.
+        """
+        inputs = self._checked_inputs(feeds, lambda a, value: as_buffer("input", a, value))
+        given = as_outputs({} if outputs is None else outputs, self._outputs)
+        for name, array in given.items():
+            if overlapping(array, inputs.values()):
+                raise InputError(f"output {name!r} overlaps an input; bind a separate array")
+        stepper = self._started(inputs)
+        bound = stepper.bind([*inputs.values()], self._shapes, given)
+        if bound is not None:
+            call, arrays = bound
+            targets = dict(zip(self._outputs, arrays, strict=True))
+            return BoundCall(call, self._failure, inputs, targets)
+        if len(given) < len(self._outputs):
+            # The shapes of outputs that no native function makes are known when they were made.
+            made = self.fork().step(inputs)
+            given = dict(zip(self._outputs, made, strict=True)) | given
+        return BoundCall(_stepping(self, inputs, given), self._failure, inputs, given)
+
+    def _failure(self, code: int) -> OstinatoError:
+        if code == BUSY and self._is_closed:
+            return _closed()
+        native = self._session._native
+        assert native is not None
+        return native.failure(code)
+
+    def _checked_inputs(self, feeds: object, check: Callable[[Any, object], Any]) -> dict[str, Any]:
+        if self._is_closed:
+            raise _closed()
+        feeds = as_mapping("feeds", feeds)
+        for pair in self._pairs:
+            if pair.name in feeds:
+                raise InputError(
+                    f"input {pair.name!r} is a state of this stream; set `stream.state"
+                    f"[{pair.name!r}]` to change it"
+                )
+        check_names("input", feeds, list(self._inputs), complete=True)
+        return {name: check(argument, feeds[name]) for name, argument in self._inputs.items()}
+
+    # The state
+
+    def _start(self, sizes: Mapping[str, int]) -> None:
+        """Make the states where all their sizes are known."""
+        shapes = resolve(self._pairs, sizes, self._initial)
+        if shapes is None:
+            return
+        values = [filled(pair, shapes[pair.name], self._initial) for pair in self._pairs]
+        stepper = Stepper(
+            self._session._flow, self._session._native, self._pairs, [v.size for v in values]
+        )
+        self._shapes = tuple(value.shape for value in values)
+        for index, value in enumerate(values):
+            stepper.state(index, value.shape)[...] = value
+        self._stepper = stepper
+
+    def _started(self, inputs: Mapping[str, Any]) -> Stepper:
+        """The stepper, after a check that the inputs and the states agree about sizes."""
+        tensors = [argument for argument in self._inputs.values() if argument.is_tensor]
+        shapes = [inputs[argument.name].shape for argument in tensors]
+        if self._stepper is None:
+            sizes = bind_shapes(tensors, shapes) | self._sizes
+            self._start(sizes)
+            if self._stepper is None:
+                raise unresolved(self._pairs, sizes, self._initial)
+        read = [pair.input for pair in self._pairs]
+        bind_shapes([*read, *tensors], [*self._shapes, *shapes])
+        return self._stepper
+
+    @property
+    def state(self) -> StreamState:
+        """The states by the name of their input; see `StreamState`."""
+        return StreamState(self)
+
+    def reset(self) -> None:
+        """Go back to the state before the first step."""
+        if self._is_closed:
+            raise _closed()
+        if self._stepper is not None:
+            with self._stepper.workspace.taken():
+                for index, (pair, shape) in enumerate(zip(self._pairs, self._shapes, strict=True)):
+                    self._stepper.state(index, shape)[...] = filled(pair, shape, self._initial)
+
+    def fork(self) -> Stream:
+        """Another stream that goes on from the state that this one has now."""
+        if self._is_closed:
+            raise _closed()
+        twin = Stream(self._session, self._declared(), self._initial, self._sizes)
+        if self._stepper is not None:
+            twin.state.update(self.state)
+        return twin
+
+    def close(self) -> None:
+        """Free the memory of the stream; every later use of it raises `StreamError`."""
+        if self._stepper is not None:
+            self._stepper.workspace.close()
+        self._is_closed = True
+        self._stepper = self._last = None
+
+    def __enter__(self) -> Stream:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    # Files
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the state to an .npz file, with the fingerprint of the model.
+
+        Raises `StreamError` for a stream whose state has no size yet.
+        """
+        arrays: dict[str, Any] = {_FINGERPRINT: np.array(self._fingerprint)}
+        arrays.update((_STATE + name, array) for name, array in self.state.items())
+        with open(path, "wb") as file:
+            np.savez(file, **arrays)
+
+    def load(self, path: str | os.PathLike[str]) -> None:
+        """Go on from the state in a file that `save` wrote for the same model.
+
+        Raises `InputError` for a file that is no such file, or that another model's stream wrote,
+        and leaves the state as it was.
+        """
+        try:
+            with np.load(path, allow_pickle=False) as file:
+                saved = {name: file[name] for name in file.files}
+        except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile) as error:
+            raise InputError(f"{os.fspath(path)}: no saved state ({error})") from error
+        fingerprint = saved.pop(_FINGERPRINT, np.array(""))
+        if str(fingerprint) != self._fingerprint:
+            raise InputError(f"{os.fspath(path)}: the state of another model")
+        names = [name.removeprefix(_STATE) for name in saved]
+        self.state.update(dict(zip(names, saved.values(), strict=True)))
+
+    @property
+    def _fingerprint(self) -> str:
+        return str(self._session._flow.model.report.get("fingerprint", ""))
+
+    # Description
+
+    def _declared(self) -> list[tuple[str, str]]:
+        return [(pair.name, pair.output.name) for pair in self._pairs]
+
+    def describe(self) -> str:
+        """The states as a table: input, output, shape, dtype, initial value."""
+        rows = [("state", "next state", "shape", "dtype", "initial")]
+        for index, pair in enumerate(self._pairs):
+            shape: Sequence[object] = self._shapes[index] if self._shapes else pair.input.shape
+            initial = "given" if pair.name in self._initial else "zeros"
+            listed = f"[{', '.join(map(str, shape))}]"
+            rows.append((pair.name, pair.output.name, listed, pair.input.dtype, initial))
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+        return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        pairs = ", ".join(f"{name} <- {output}" for name, output in self._declared())
+        return f"<Stream {pairs}{', closed' if self._is_closed else ''}>"
+
+
+class StreamState(Mapping[str, Array]):
+    """The states of a stream by the name of their input.
+
+    Reading gives copies, setting copies. Raises `InputError` for names, dtypes and shapes that are
+    not those of the states, and `StreamError` for a stream that is closed, in a step, or whose
+    sizes are not known before its first step.
+    """
+
+    def __init__(self, stream: Stream) -> None:
+        self._stream = stream
+
+    def __iter__(self) -> Iterator[str]:
+        return (pair.name for pair in self._stream._pairs)
+
+    def __len__(self) -> int:
+        return len(self._stream._pairs)
+
+    def _place(self, name: object) -> int:
+        if self._stream._is_closed:
+            raise _closed()
+        check_names("state", [name], list(self), complete=False)
+        return list(self).index(str(name))
+
+    def __getitem__(self, name: str) -> Array:
+        stream, index = self._stream, self._place(name)
+        if stream._stepper is None:
+            raise StreamError(
+                f"state {name!r} has no size before the first step; pass `sizes` or `initial` when "
+                "making the stream"
+            )
+        with stream._stepper.workspace.taken():
+            return stream._stepper.state(index, stream._shapes[index]).copy()
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        self.update({name: value})
+
+    def update(self, values: Mapping[str, Any]) -> None:
+        """Set several states, or none if one of them is refused."""
+        stream = self._stream
+        places = {name: self._place(name) for name in as_mapping("state", values)}
+        arrays = {n: _as_state(stream._pairs[i], values[n]) for n, i in places.items()}
+        if stream._stepper is None:
+            known = resolve(stream._pairs, stream._sizes, stream._initial | arrays)
+            if known is None:
+                raise unresolved(stream._pairs, stream._sizes, stream._initial | arrays)
+            read = [pair.input for pair in stream._pairs]
+            sizes = bind_shapes(read, [known[argument.name] for argument in read])
+            stream._start(stream._sizes | sizes)
+        assert stream._stepper is not None
+        for name, index in places.items():
+            if arrays[name].shape != stream._shapes[index]:
+                raise mismatch(stream._pairs[index].input, arrays[name], stream._shapes[index])
+        with stream._stepper.workspace.taken():
+            for name, index in places.items():
+                stream._stepper.state(index, stream._shapes[index])[...] = arrays[name]
+
+    def __repr__(self) -> str:
+        if self._stream._stepper is None:
+            return "<StreamState>"
+        return repr({name: describe_array(array) for name, array in self.items()})
+
+
+def _as_state(pair: Pair, value: object) -> Array:
+    """`value` checked; NumPy's files keep elements of types it does not know as plain bytes."""
+    plain = np.dtype(f"V{pair.dtype.itemsize}")
+    if isinstance(value, np.ndarray) and value.dtype == plain:
+        value = value.view(pair.dtype)
+    array = as_input(pair.input, value)
+    assert isinstance(array, np.ndarray)
+    return array
+
+
+def _stepping(
+    stream: Stream, feeds: dict[str, Any], out: dict[str, Any]
+) -> Callable[[], int | None]:
+    def call() -> None:
+        stream._step_checked(feeds, out)
+
+    return call
+
+
+def _closed() -> StreamError:
+    return StreamError("this stream is closed; make another one with `session.stream`")
