@@ -17,7 +17,6 @@ from ostinato.codegen import objects
 from ostinato.codegen.artifact import Argument, Artifact
 from ostinato.errors import InputError, OstinatoError, RunError, ShapeError
 from ostinato.program.dims import MEMORY
-from ostinato.runtime import threads as workers
 from ostinato.runtime.arguments import (
     bind_shapes,
     check_output_shape,
@@ -83,10 +82,7 @@ class NativeFunction:
         self._inputs = [numpy_dtype(argument.dtype) for argument in artifact.inputs]
         self._outputs = [numpy_dtype(argument.dtype) for argument in artifact.outputs]
         self.has_direct_dtypes = all(d.kind != "V" for d in self._inputs + self._outputs)
-        threads = int(artifact.report.get("threads", 1))
-        names = ("entry", "layout", *workers.exports(threads))
-        self._code = objects.load(artifact.object_code, names, workers.imports(threads))
-        self._team = workers.Team(self._code, threads) if threads > 1 else None
+        self._code = objects.load(artifact.object_code, ("entry", "layout"))
         self._layout = _LAYOUT(self._code.address("layout"))
         self._constants = aligned(artifact.constants)
         self._flush_denormals = flush_denormals
@@ -223,7 +219,7 @@ class NativeFunction:
             symbols,
             self._constants,
             arena,
-            self._team or self._code,
+            self._code,
             self._flush_denormals,
             workspace or Workspace(limit=None),
         )
