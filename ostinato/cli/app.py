@@ -11,6 +11,7 @@ from ostinato.cli.compare import compare
 from ostinato.cli.demo import demo
 from ostinato.cli.inspect import inspect
 from ostinato.cli.run import run
+from ostinato.cli.stream import stream
 from ostinato.version import __version__
 
 app = typer.Typer(
@@ -20,7 +21,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
-for command in (run, bench, compare, inspect, demo):
+for command in (run, bench, compare, inspect, stream, demo):
     app.command()(command)
 
 

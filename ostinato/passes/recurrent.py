@@ -7,7 +7,7 @@ docs/recurrence.md describes the semantics and where other runtimes differ.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 import onnx_ir as ir
@@ -26,13 +26,13 @@ from ostinato.passes.recurrent_opset import raise_opset
 from ostinato.passes.recurrent_writer import Operand, Writer
 
 
-def expand_recurrent(model: ir.Model) -> int:
+def expand_recurrent(model: ir.Model, only: Collection[ir.Node] | None = None) -> int:
     """Replace every RNN, GRU and LSTM node of `model`, in place, and return their number.
 
-    Matches the operators of `ai.onnx` in all versions, in the main graph and in subgraphs. Each
-    becomes one `Scan` for every direction, whose body computes a step with plain operators in the
-    order of the documented formulas; constant weights are sliced and transposed into new
-    initializers. Valid because a recurrent operator is defined as that recurrence. A model older
+    Matches the operators of `ai.onnx` in all versions, in the main graph and in subgraphs; those
+    among `only`, where that is given. Each becomes one `Scan` for every direction, whose body
+    computes a step with plain operators in the order of the documented formulas; constant weights
+    are sliced and transposed into new initializers. Valid because a recurrent operator is defined as that recurrence. A model older
     than opset 9 is raised to opset 9. Raises `UnsupportedError` or `ShapeError` for a node that
     cannot be honoured, and leaves the model unchanged then.
     """
@@ -42,7 +42,11 @@ def expand_recurrent(model: ir.Model) -> int:
                 raise UnsupportedError(
                     describe(node), node.op_type, f"inline function {function.name!r} first"
                 )
-    nodes = [n for n in ir.traversal.RecursiveGraphIterator(model.graph) if is_recurrent(n)]
+    nodes = [
+        node
+        for node in ir.traversal.RecursiveGraphIterator(model.graph)
+        if is_recurrent(node) and (only is None or node in only)
+    ]
     if not nodes:
         return 0
     version = opset_of(model)

@@ -1,0 +1,196 @@
+"""`ostinato stream`: a model of whole sequences as one that takes them chunk by chunk."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ostinato.cli import common
+from ostinato.errors import OptionError
+
+if TYPE_CHECKING:
+    from ostinato.cli.stream_check import Arrays, Difference
+    from ostinato.streaming import Conversion
+
+CHUNKS = (1, 2, 3, 7, 160)
+_FRAMES = 400
+
+
+def stream(
+    model: common.ModelPath,
+    axis: Annotated[
+        list[str] | None,
+        typer.Option("--axis", metavar="INPUT=AXIS", help="The time axis of an input."),
+    ] = None,
+    time: Annotated[
+        str | None,
+        typer.Option("--time", metavar="NAME", help="Or: the name of the size of that axis."),
+    ] = None,
+    chunk: Annotated[
+        int, typer.Option("--chunk", help="Frames in a step; 0 leaves it open.", min=0)
+    ] = 1,
+    context: Annotated[
+        int | None,
+        typer.Option("--context", help="Frames that causal attention looks back.", min=1),
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", metavar="OUT.onnx", help="Write the model.")
+    ] = None,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Compare chunks of several sizes with the whole.")
+    ] = False,
+    dim: common.Dim = None,
+    json: common.Json = False,
+    debug: common.Debug = False,
+) -> None:
+    """Convert a model to work chunk by chunk; with --verify, exit code 1 where bits differ."""
+    with common.error_line(debug):
+        import onnx
+
+        from ostinato.streaming import convert
+
+        when = _time(axis, time)
+        result = convert(model, when, chunk or None, context=context)
+        if output is not None:
+            onnx.save(result.model, str(output))
+        differences = []
+        if verify:
+            sizes = common.parse_sizes("--dim", dim)
+            with common.status(f"Comparing {model.name} with its steps"):
+                differences = _differences(model, when, result, context, sizes)
+    rows = [_state_row(state) for state in result.state_list]
+    if json:
+        common.print_json(_plain(model, result, rows, differences))
+    else:
+        _print(model, result, rows, differences)
+        if output is not None:
+            common.console().print(f"saved to {output}")
+    wrong = [row for row in differences if row.wrong]
+    if wrong:
+        common.fail(
+            [
+                f"output {row.output!r}, chunks of {row.chunk}: {row.wrong} elements differ, "
+                f"by up to {row.max_abs:.3g}"
+                for row in wrong
+            ]
+        )
+
+
+def _time(axis: list[str] | None, name: str | None) -> str | dict[str, int]:
+    if (name is None) == (not axis):
+        raise OptionError("give either --axis INPUT=AXIS or --time NAME")
+    if name is not None:
+        return name
+    found = {}
+    for input_, number in common.parse_pairs("--axis", axis).items():
+        if not number.removeprefix("-").isdecimal():
+            raise OptionError(f"--axis {input_}={number}: expected the number of an axis")
+        found[input_] = int(number)
+    return found
+
+
+def _differences(
+    model: Path,
+    when: str | dict[str, int],
+    result: Conversion,
+    context: int | None,
+    sizes: Mapping[str, int],
+) -> list[Difference]:
+    """Both models on random input: the converted one with open chunks, and with its own."""
+    import ostinato
+    from ostinato.cli.stream_check import compare, runner, step_by_step
+    from ostinato.streaming import convert
+
+    free = convert(model, when, None, context=context)
+    whole = ostinato.InferenceSession(model, cache_dir=None)
+    feeds = _feeds(whole, free, sizes)
+    expected = runner(whole)(feeds)
+    sessions = [(free, [size * free.multiple for size in CHUNKS])]
+    (name, axis), *_ = free.time.items()
+    if result.chunk is not None and feeds[name].shape[axis] % result.chunk == 0:
+        sessions.append((result, [result.chunk]))
+    found = []
+    for conversion, chunks in sessions:
+        step = runner(ostinato.InferenceSession(conversion.model, cache_dir=None))
+        for size in chunks:
+            parts = list(step_by_step(step, conversion, feeds, size))
+            found += compare(expected, parts, conversion, size)
+    return found
+
+
+def _feeds(session: Any, conversion: Conversion, sizes: Mapping[str, int]) -> Arrays:
+    """Random input of 400 frames or more, a multiple of what a step needs."""
+    unit = (conversion.chunk or 1) * conversion.multiple
+    frames = -(-_FRAMES // unit) * unit
+    known = dict(sizes)
+    for argument in session.get_inputs():
+        axis = conversion.time.get(argument.name)
+        size = None if axis is None or argument.shape is None else argument.shape[axis]
+        if isinstance(size, str):
+            known.setdefault(size, frames)
+    return common.make_feeds(session.get_inputs(), {}, known)
+
+
+def _state_row(state: Any) -> dict[str, Any]:
+    low, high = float(state.initial.min(initial=0)), float(state.initial.max(initial=0))
+    initial = f"{low:g}" if low == high else f"{low:g} to {high:g}"
+    return {
+        "input": state.input,
+        "output": state.output,
+        "type": str(state.dtype),
+        "shape": list(state.shape),
+        "initial": initial,
+        "node": state.node,
+        "purpose": state.purpose,
+    }
+
+
+def _plain(
+    model: Path, result: Conversion, rows: list[dict[str, Any]], differences: list[Difference]
+) -> dict[str, Any]:
+    return {
+        "model": str(model),
+        "chunk": result.chunk,
+        "multiple": result.multiple,
+        "latency": result.latency,
+        "states": rows,
+        "outputs": [
+            {"name": name, "axis": t.axis, "rate": str(t.rate), "delay": t.delay}
+            for name, t in result.outputs.items()
+        ],
+        "notes": [{"node": n.node, "op": n.op, "text": n.text} for n in result.notes],
+        "verified": [vars(row) for row in differences],
+    }
+
+
+def _print(
+    model: Path, result: Conversion, rows: list[dict[str, Any]], differences: list[Difference]
+) -> None:
+    console = common.console()
+    states = common.table(
+        f"{model.name}: states", "input", "output", "type", "shape", "initial", "purpose", left=6
+    )
+    for row in rows:
+        shape = common.format_shape(row["shape"])
+        states.add_row(
+            row["input"], row["output"], row["type"], shape, row["initial"], row["purpose"]
+        )
+    console.print(states)
+    outputs = common.table("outputs", "output", "time axis", "frames per input frame", "delay")
+    for name, timing in result.outputs.items():
+        axis = "-" if timing.axis is None else str(timing.axis)
+        outputs.add_row(name, axis, str(timing.rate), str(timing.delay))
+    console.print(outputs)
+    length = f"any multiple of {result.multiple}" if result.chunk is None else str(result.chunk)
+    console.print(f"chunk: {length}; latency: {result.latency} (input frames)")
+    for note in result.notes:
+        console.print(f"{note.node} ({note.op}): {note.text}")
+    if differences:
+        checked = common.table("steps against the whole", "output", "chunk", "frames", "", left=1)
+        for found in differences:
+            verdict = "same bits" if not found.wrong else f"differs by {found.max_abs:.3g}"
+            checked.add_row(found.output, str(found.chunk), str(found.frames), verdict)
+        console.print(checked)

@@ -1,0 +1,6 @@
+"""Streaming: what a model carries from step to step, and models made to carry it."""
+
+from ostinato.streaming.conversion import Conversion, ConversionError, Note, OutputTiming, State
+from ostinato.streaming.convert import convert
+
+__all__ = ["Conversion", "ConversionError", "Note", "OutputTiming", "State", "convert"]

@@ -1,0 +1,271 @@
+"""A model of whole sequences becomes one that takes them chunk by chunk, with explicit states."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from fractions import Fraction
+from typing import TypeAlias
+
+import onnx
+import onnx.checker
+import onnx.shape_inference
+import onnx_ir as ir
+
+from ostinato.errors import InputError, OptionError, UnsupportedError
+from ostinato.model.attributes import describe
+from ostinato.model.graphs import graphs
+from ostinato.model.load import ModelLike, load_model
+from ostinato.model.schema import opset_of
+from ostinato.model.write import to_model_proto
+from ostinato.passes.edit import can_return
+from ostinato.passes.loop_form import reads
+from ostinato.passes.pipeline import run_passes
+from ostinato.passes.recurrent import expand_recurrent
+from ostinato.passes.recurrent_node import is_recurrent
+from ostinato.passes.recurrent_writer import Writer
+from ostinato.streaming import layout, pointwise, recurrences, reductions, sizes, windows
+from ostinato.streaming.context import Context, poison
+from ostinato.streaming.conversion import Conversion, ConversionError, OutputTiming
+from ostinato.streaming.converter import Converter
+from ostinato.streaming.facts import Fixed, Latest, Refused, Sizes, Stream
+from ostinato.streaming.fixed import contents_of
+from ostinato.streaming.registry import RULES
+
+Time: TypeAlias = "str | Mapping[str, int]"
+
+FAMILIES = (layout, pointwise, recurrences, reductions, sizes, windows)
+"""The rooms of the rules, which register themselves."""
+
+# A stream goes on: what stays an operator of its own is kept for other runtimes.
+_KEEP = ("recurrent_to_scan", "expand_functions")
+# Rules that know what to do with first frames that are a value; others get them sent.
+_TAKE_FIRST_FRAMES = ("Conv", "Slice", "Concat")
+# The first version that has all the operators that rules write.
+_OLDEST_OPSET = 10
+
+
+def convert(
+    model: ModelLike, time: Time, chunk: int | None = 1, *, context: int | None = None
+) -> Conversion:
+    """Convert a model of whole sequences into one that takes them `chunk` frames at a time.
+
+    time: the time axis of each input that has one, `{"x": 1}`, or the name that the model gives to
+    the size of that axis, "T". All these inputs have as many frames as each other. Inputs that are
+    not named are the same in all steps.
+    chunk: frames of a step; None leaves it open, so that each step may have another number.
+
+    context: frames that causal attention can look back; models with attention need it.
+
+    The model that comes out takes states beside its inputs and returns them beside its outputs,
+    uses standard operators only, and gives the bits of the whole model when both are compiled
+    here. docs/streaming_conversion.md has the rules.
+
+    Raises `ConversionError`, an `UnsupportedError` that lists all nodes that need the whole
+    sequence; `InputError` for an input, axis or size that is not there; `OptionError` for a chunk
+    that is not positive or no multiple of what the strides need; what `load_model` raises.
+    """
+    for name, number in (("chunk", chunk), ("context", context)):
+        if number is not None and number < 1:
+            raise OptionError(f"{name} is {number}, expected 1 frame or more, or None")
+    expanded: set[str] = set()
+    while True:
+        converter, axes = _prepare(model, time, chunk, expanded)
+        for node in tuple(converter.model.graph):
+            _visit(converter, node)
+        late = set(converter.late_recurrences) - expanded
+        if not late or converter.refusals:
+            break
+        expanded |= late
+    if converter.refusals:
+        raise ConversionError(tuple(converter.refusals))
+    if chunk is not None and chunk % converter.multiple:
+        raise OptionError(
+            f"chunk is {chunk}, expected a multiple of {converter.multiple}: the strides of the "
+            "model turn that many frames into one"
+        )
+    return _finish(converter, axes, chunk)
+
+
+def _prepare(
+    model: ModelLike, time: Time, chunk: int | None, expanded: set[str]
+) -> tuple[Converter, dict[str, int]]:
+    loaded = load_model(model)
+    if opset_of(loaded) < _OLDEST_OPSET:
+        raise UnsupportedError(
+            str(loaded.graph.name),
+            "model",
+            f"has opset {opset_of(loaded)}: raise it to 13 or later with onnx.version_converter",
+        )
+    run_passes(loaded, _KEEP)
+    chosen = [n for n in loaded.graph if is_recurrent(n) and describe(n) in expanded]
+    if chosen:
+        expand_recurrent(loaded, chosen)
+        run_passes(loaded, _KEEP)
+    axes = _time_axes(loaded.graph, time)
+    values = {str(value.name): value for value in loaded.graph.inputs}
+    name, axis = next(iter(axes.items()))
+    converter = Converter(loaded, (values[name], axis), chunk)
+    for name, axis in axes.items():
+        converter.facts[values[name]] = Stream(axis, Fraction(1))
+    return converter, axes
+
+
+def _time_axes(graph: ir.Graph, time: Time) -> dict[str, int]:
+    """The time axis of each input with one, counted from the front."""
+    shapes = {str(value.name): value.shape for value in graph.inputs}
+    if isinstance(time, str):
+        found = _axes_named(shapes, time)
+        if not found:
+            names = {str(d) for s in shapes.values() for d in s or () if not isinstance(d, int)}
+            raise InputError(
+                f"no input has a size named {time!r}; there are {sorted(names) or 'none'}"
+            )
+        return found
+    if not time:
+        raise InputError("time is empty: name the time axis of an input")
+    found = {}
+    for name, axis in time.items():
+        if name not in shapes:
+            raise InputError(f"the model has no input {name!r}, it has {sorted(shapes)}")
+        shape = shapes[name]
+        if shape is None or not -len(shape) <= axis < len(shape):
+            rank = "unknown rank" if shape is None else f"rank {len(shape)}"
+            raise InputError(f"input {name!r} has {rank}, so no axis {axis}")
+        found[name] = axis % len(shape)
+    return found
+
+
+def _axes_named(shapes: Mapping[str, ir.Shape | None], wanted: str) -> dict[str, int]:
+    found = {}
+    for name, shape in shapes.items():
+        axes = [i for i, d in enumerate(shape or ()) if not isinstance(d, int) and d == wanted]
+        if len(axes) > 1:
+            raise InputError(f"input {name!r} has the size {wanted!r} at axes {axes}")
+        if axes:
+            found[name] = axes[0]
+    return found
+
+
+def _visit(converter: Converter, node: ir.Node) -> None:
+    """Convert one node; all nodes that it reads were converted before."""
+    values = list(dict.fromkeys(reads(node)))
+    facts = [converter.fact(value) for value in values]
+    if any(isinstance(fact, Refused) for fact in facts):
+        poison(converter, node)
+        return
+    moving = any(
+        isinstance(fact, Stream) or (isinstance(fact, Sizes) and fact.grows) for fact in facts
+    )
+    if moving or node.op_type == "Shape" or any(isinstance(fact, Sizes) for fact in facts):
+        _apply(converter, node, moving)
+    if any(output not in converter.facts for output in node.outputs if output.name):
+        latest = any(isinstance(fact, Latest) for fact in facts)
+        fact = Latest() if latest else Fixed(contents_of(converter, node))
+        for output in node.outputs:
+            converter.facts.setdefault(output, fact)
+
+
+def _apply(converter: Converter, node: ir.Node, moving: bool) -> None:
+    """Let the rule of the operator convert `node`; sizes that stay the same need none."""
+    context = Context(converter, node)
+    rule = RULES.get(node.op_type) if node.domain == "" else None
+    try:
+        if rule is None:
+            raise context.refuse("has no rule for streams, so it may need the whole sequence")
+        captured = set(reads(node)) - set(node.inputs)
+        if any(isinstance(converter.fact(value), Stream) for value in captured):
+            raise context.refuse("its body reads the whole sequence")
+        if node.op_type not in _TAKE_FIRST_FRAMES:
+            for index in range(len(node.inputs)):
+                stream = context.stream(index)
+                if stream is not None and isinstance(stream.fill, ir.Value):
+                    context.settled(index)
+        rule(context)
+        if node.graph is not None:
+            context.flush()
+    except UnsupportedError as error:
+        if moving:
+            converter.refusals.append(error)
+            poison(converter, node)
+
+
+def _finish(converter: Converter, axes: Mapping[str, int], chunk: int | None) -> Conversion:
+    graph = converter.model.graph
+    timing = {
+        str(output.name): _settle_output(converter, index)
+        for index, output in enumerate(tuple(graph.outputs))
+    }
+    if converter.refusals:
+        raise ConversionError(tuple(converter.refusals))
+    for value in graph.inputs:
+        if str(value.name) in axes and value.shape is not None and chunk is not None:
+            sizes_ = list(value.shape)
+            sizes_[axes[str(value.name)]] = chunk
+            value.shape = ir.Shape(sizes_)
+    states = _write_states(converter)
+    _forget_shapes(converter, timing, chunk)
+    run_passes(converter.model, _KEEP)
+    for state, value in zip(states, graph.outputs[len(timing) :], strict=True):
+        value.shape = ir.Shape(state.shape)
+    proto = to_model_proto(converter.model)
+    onnx.checker.check_model(proto)
+    return Conversion(
+        proto, tuple(states), timing, dict(axes), chunk, converter.multiple, tuple(converter.notes)
+    )
+
+
+def _settle_output(converter: Converter, index: int) -> OutputTiming:
+    """Send the known first frames of an output too, and say how it lies in time."""
+    output = converter.model.graph.outputs[index]
+    fact = converter.fact(output)
+    if not isinstance(fact, Stream):
+        return OutputTiming(None, Fraction(1), 0)
+    if fact.delay < 0:
+        maker = output.producer()
+        assert maker is not None
+        context = Context(converter, maker)
+        value, fact = context.delayed(output, fact, -fact.delay)
+        converter.model.graph.extend(context.writer.nodes)
+        name, output.name = output.name, converter.names.fresh(f"{output.name}_ahead")
+        value.name, value.type = name, output.type
+        converter.model.graph.outputs[index] = value
+        converter.sizes[str(name)] = converter.dims(output) or converter.sizes.get(str(name))
+    return OutputTiming(fact.axis, fact.rate, fact.delay)
+
+
+def _write_states(converter: Converter) -> list:  # type: ignore[type-arg]
+    graph = converter.model.graph
+    writer = Writer(graph, converter.names, converter.opset, ir.DataType.FLOAT, "state")
+    states = []
+    for state, before, after in converter.states:
+        graph.inputs.append(before)
+        returned = after
+        if not can_return(graph, after) or after.is_graph_input():
+            returned = writer.op("Identity", [after], "next", dtype=before.dtype)
+        returned.name, returned.type = state.output, before.type
+        graph.outputs.append(returned)
+        states.append(state)
+    graph.extend(writer.nodes)
+    return states
+
+
+def _forget_shapes(
+    converter: Converter, timing: Mapping[str, OutputTiming], chunk: int | None
+) -> None:
+    """Drop the shapes of whole sequences; say those of the outputs of a step."""
+    given = {*converter.model.graph.inputs, *converter.model.graph.outputs}
+    for graph in graphs(converter.model):
+        for node in graph:
+            for value in node.outputs:
+                if value not in given:
+                    value.shape = None
+    for output in converter.model.graph.outputs[: len(timing)]:
+        when, dims = timing[str(output.name)], converter.sizes.get(str(output.name))
+        if dims is None or when.axis is None:
+            continue
+        frames: int | str | None = None if when.rate != 1 else dims[when.axis]
+        if chunk is not None:
+            frames = int(chunk * when.rate)
+        elif isinstance(frames, int):
+            frames = None
+        output.shape = ir.Shape([*dims[: when.axis], frames, *dims[when.axis + 1 :]])

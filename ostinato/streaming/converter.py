@@ -1,0 +1,137 @@
+"""What all nodes of a conversion share: facts, sizes, states, and how far a stream has come."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+import numpy as np
+import onnx_ir as ir
+
+from ostinato.errors import UnsupportedError
+from ostinato.model.attributes import describe
+from ostinato.model.names import Names
+from ostinato.model.schema import opset_of
+from ostinato.model.values import constant_array
+from ostinato.passes.inferred_sizes import infer_sizes
+from ostinato.passes.recurrent_writer import Operand, Writer
+from ostinato.streaming.conversion import Note, State
+from ostinato.streaming.facts import Fact, Fixed
+
+if TYPE_CHECKING:
+    from ostinato.streaming.context import Context
+
+Dims = tuple[int | str | None, ...]
+
+
+class Converter:
+    """A model that is being converted in place.
+
+    source: an input with a time axis, from which the number of frames of a step is read.
+    """
+
+    def __init__(self, model: ir.Model, source: tuple[ir.Value, int], chunk: int | None) -> None:
+        self.model, self.source, self.chunk = model, source, chunk
+        self.names, self.opset = Names(model), opset_of(model)
+        self.facts: dict[ir.Value, Fact] = {}
+        self.sizes: dict[str, Dims | None] = dict(infer_sizes(model))
+        self.states: list[tuple[State, ir.Value, ir.Value]] = []
+        self.notes: list[Note] = []
+        self.refusals: list[UnsupportedError] = []
+        self.multiple = 1
+        self.late_recurrences: list[str] = []
+        self.histories: dict[tuple[ir.Value, int, float | None], ir.Value] = {}
+        self._before: ir.Value | None = None
+        self._positions: dict[Fraction, ir.Value] = {}
+
+    def fact(self, value: ir.Value) -> Fact:
+        """What is known of `value`; constants, and inputs without a time axis, are fixed."""
+        return self.facts.get(value) or Fixed(constant_array(value))
+
+    def dims(self, value: ir.Value) -> Dims | None:
+        array = constant_array(value)
+        return self.sizes.get(str(value.name)) if array is None else array.shape
+
+    def expand(self, node: ir.Node) -> None:
+        """Ask for another try, in which the recurrence `node` is a Scan."""
+        self.late_recurrences.append(describe(node))
+
+    def add_state(
+        self,
+        context: Context,
+        role: str,
+        dims: Sequence[int | str | None],
+        initial: np.ndarray,
+        purpose: str,
+    ) -> tuple[ir.Value, Callable[[ir.Value], None]]:
+        """A state input, and the function that is to be given its value for the next step."""
+        stem = re.sub(r"\W+", "_", context.name).strip("_") or "state"
+        base = self.names.fresh(f"{stem}_{role}")
+        before = ir.Value(
+            name=self.names.fresh(f"{base}_in"),
+            shape=ir.Shape(dims),
+            type=ir.TensorType(ir.DataType.from_numpy(initial.dtype)),
+        )
+        self.sizes[str(before.name)] = tuple(dims)
+
+        def give(after: ir.Value) -> None:
+            name = self.names.fresh(f"{base}_out")
+            state = State(
+                str(before.name), name, tuple(dims), initial.dtype, initial, context.name, purpose
+            )
+            self.states.append((state, before, after))
+
+        return before, give
+
+    def frames(self, writer: Writer, rate: Fraction) -> Operand:
+        """The number of frames of this step at `rate`: int64, shape `[1]`."""
+        if self.chunk is not None:
+            return np.array([int(self.chunk * rate)], np.int64)
+        count: Operand = writer.size(*self.source)
+        for op_type, factor in (("Mul", rate.numerator), ("Div", rate.denominator)):
+            if factor != 1:
+                operands = [count, np.array([factor], np.int64)]
+                count = writer.op(op_type, operands, "frames", dtype=ir.DataType.INT64)
+        return count
+
+    def positions(self, writer: Writer, rate: Fraction) -> ir.Value:
+        """The numbers of the frames of this step at `rate`, from the first step on: int64."""
+        if rate in self._positions:
+            return self._positions[rate]
+        first: Operand = self.before(writer)
+        for op_type, factor in (("Mul", rate.numerator), ("Div", rate.denominator)):
+            if factor != 1:
+                operands = [first, np.array([factor], np.int64)]
+                first = writer.op(op_type, operands, "first_frame", dtype=ir.DataType.INT64)
+        frames = self.frames(writer, rate)
+        if isinstance(frames, np.ndarray):
+            steps: Operand = np.arange(frames[0])
+        else:
+            limit = writer.squeeze(frames, 0, "frames")
+            bounds = [np.array(0, np.int64), limit, np.array(1, np.int64)]
+            steps = writer.op("Range", bounds, "steps", dtype=ir.DataType.INT64)
+        found = writer.op("Add", [first, steps], "positions", dtype=ir.DataType.INT64)
+        self._positions[rate] = found
+        return found
+
+    def before(self, writer: Writer) -> ir.Value:
+        """How many frames of input came in earlier steps: int64, shape `[1]`. A state."""
+        if self._before is None:
+            name = self.names.fresh("frames_before_in")
+            before = ir.Value(name=name, shape=ir.Shape([1]), type=ir.TensorType(ir.DataType.INT64))
+            self._before = before
+            operands = [before, self.frames(writer, Fraction(1))]
+            after = writer.op("Add", operands, "frames_before", dtype=ir.DataType.INT64)
+            state = State(
+                name,
+                self.names.fresh("frames_before_out"),
+                (1,),
+                np.dtype(np.int64),
+                np.zeros(1, np.int64),
+                "",
+                "frames of input so far",
+            )
+            self.states.append((state, before, after))
+        return self._before

@@ -1,0 +1,89 @@
+"""What is known of a value while a model is converted: how it depends on time.
+
+    Fact = Fixed | Sizes | Stream | Latest | Refused
+
+For a stream `v` of the whole model, `v[i]` is its frame i. The converted model computes, chunk by
+chunk, frames `s[0], s[1], ..`, where
+
+    s[i + delay] = v[i]    for all i >= 0
+
+The first `delay` frames of `s` mean nothing: what a node makes of them must not reach a frame that
+does. A negative delay says that the first `-delay` frames of `v` are never sent, because they are
+known: all their elements are `fill`, or they are the last frames of the fixed value `fill`. That is
+how padding before the first frame comes for free.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TypeAlias
+
+import numpy as np
+import onnx_ir as ir
+
+
+@dataclass(frozen=True)
+class Length:
+    """A size that grows with time: about `scale` frames for each frame of the input.
+
+    scale: None where the size is no multiple, as the number of rows of a batch of sequences.
+    """
+
+    scale: Fraction | None
+
+
+Element: TypeAlias = "int | str | Length | None"
+"""A size: a number, the name of a size that does not grow, one that does, or one not known."""
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """The same in every step.
+
+    contents: the elements, where they are known. An axis of size 1 may stand for any size, along
+    which all elements are equal.
+    """
+
+    contents: np.ndarray | None = None
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """An integer scalar, or a vector of them, made from shapes."""
+
+    elements: tuple[Element, ...]
+    scalar: bool = False
+
+    @property
+    def grows(self) -> bool:
+        """Whether an element depends on the length of the sequence."""
+        return any(isinstance(element, Length) for element in self.elements)
+
+
+@dataclass(frozen=True)
+class Stream:
+    """Has a time axis; see the module's text for `delay` and `fill`.
+
+    rate: frames for each frame of the input.
+    steady: every frame is the same, so the value has any delay.
+    """
+
+    axis: int
+    rate: Fraction
+    delay: int = 0
+    fill: float | ir.Value | None = None
+    steady: bool = False
+
+
+@dataclass(frozen=True)
+class Latest:
+    """Has no time axis, and says of the frames so far what the whole model says of all frames."""
+
+
+@dataclass(frozen=True)
+class Refused:
+    """Made by a node that was refused, directly or not."""
+
+
+Fact: TypeAlias = "Fixed | Sizes | Stream | Latest | Refused"

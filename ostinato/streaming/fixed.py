@@ -1,0 +1,56 @@
+"""What is known of the elements of values that do not change with time."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+
+from ostinato.model.values import constant_array
+from ostinato.streaming.converter import Converter
+from ostinato.streaming.facts import Fixed
+
+# Results hold no other elements than the first input.
+_MOVING = "Expand Flatten Gather Identity Reshape Slice Squeeze Tile Transpose Unsqueeze".split()
+
+
+def contents_of(converter: Converter, node: ir.Node) -> np.ndarray | None:
+    """The elements of the only output of `node`; None where they are not known.
+
+    Only values whose elements are all equal are followed: initial states that an exporter writes
+    as zeros of a computed shape.
+    """
+    if node.domain or len(node.outputs) != 1:
+        return None
+    dims, dtype = converter.dims(node.outputs[0]), node.outputs[0].dtype
+    if dims is None:
+        return None
+    number: float | None = None
+    if node.op_type == "ConstantOfShape":
+        attribute = node.attributes.get("value")
+        number = 0.0 if attribute is None else uniform(attribute.as_tensor().numpy())
+    elif node.op_type in _MOVING or node.op_type == "Cast":
+        number = _uniform(converter, node.inputs[0])
+    elif node.op_type == "Concat":
+        numbers = {_uniform(converter, value) for value in node.inputs}
+        number = numbers.pop() if len(numbers) == 1 else None
+    if number is None or dtype is None:
+        return None
+    return np.full([1] * len(dims), number, dtype.numpy())
+
+
+def _uniform(converter: Converter, value: ir.Value | None) -> float | None:
+    if value is None:
+        return None
+    array = constant_array(value)
+    if array is None:
+        fact = converter.fact(value)
+        array = fact.contents if isinstance(fact, Fixed) else None
+    return uniform(array)
+
+
+def uniform(array: np.ndarray | None) -> float | None:
+    """The number that all elements of `array` are; None where there is no such."""
+    if array is None or not array.size or array.dtype.kind not in "biuf":
+        return None
+    first: float = array.flat[0].item()
+    return first if (array == first).all() else None

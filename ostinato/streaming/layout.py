@@ -1,0 +1,423 @@
+"""Operators that move elements or choose among them: they move the time axis along."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+import onnx_ir as ir
+
+from ostinato.streaming.context import END, Context
+from ostinato.streaming.facts import Element, Fixed, Latest, Length, Sizes, Stream
+from ostinato.streaming.fixed import uniform
+from ostinato.streaming.pointwise import broadcast
+from ostinato.streaming.registry import streams
+from ostinato.streaming.windows import decimated
+
+
+@streams("Transpose")
+def transpose(context: Context) -> None:
+    """The time axis goes where `perm` moves it."""
+    stream = context.only_stream()
+    rank = context.rank(context.input(0))
+    order = context.numbers("perm", tuple(reversed(range(rank))))
+    context.set(replace(stream, axis=order.index(stream.axis)))
+
+
+@streams("Unsqueeze")
+def unsqueeze(context: Context) -> None:
+    """New axes push the time axis back."""
+    fact = context.fact(context.input(0))
+    if isinstance(fact, Sizes):
+        context.set(Sizes(fact.elements))
+        return
+    stream = context.only_stream()
+    axes = context.axes(1) or ()
+    rank = context.rank(context.input(0)) + len(axes)
+    new = {axis % rank for axis in axes}
+    old = [axis for axis in range(rank) if axis not in new]
+    context.set(replace(stream, axis=old[stream.axis]))
+
+
+@streams("Squeeze")
+def squeeze(context: Context) -> None:
+    """Never the time axis, even in steps of one frame."""
+    fact = context.fact(context.input(0))
+    if isinstance(fact, Sizes):
+        context.set(Sizes(fact.elements, scalar=True))
+        return
+    stream = context.only_stream()
+    value = context.input(0)
+    rank, axes = context.rank(value), context.axes(1)
+    if axes is None:
+        if None in context.dims(value) or context.dims(value)[stream.axis] == 1:
+            raise context.refuse("without axes it could drop the time axis: name the axes")
+        sizes = context.dims(value)
+        axes = tuple(axis for axis in range(rank) if sizes[axis] == 1)
+        # A chunk of one frame must keep its time axis.
+        _name_axes(context, axes)
+    dropped = {axis % rank for axis in axes}
+    if stream.axis in dropped:
+        raise context.refuse("drops the time axis")
+    context.set(replace(stream, axis=stream.axis - sum(axis < stream.axis for axis in dropped)))
+
+
+def _name_axes(context: Context, axes: tuple[int, ...]) -> None:
+    squeezed: ir.Value = context.input(0)
+    for axis in reversed(axes):
+        result = context.writer.squeeze(squeezed, axis, "squeezed")
+        assert isinstance(result, ir.Value)
+        squeezed = result
+    context.node.op_type = "Identity"
+    context.operand(0, squeezed)
+
+
+@streams("Reshape")
+def reshape(context: Context) -> None:
+    """Keeps the frames where they are, or regroups a whole number of them."""
+    fact = context.fact(context.input(0))
+    if isinstance(fact, Sizes):
+        context.set(Sizes(fact.elements, scalar=context.elements(1) == ()))
+        return
+    if context.stream(0) is None:
+        raise context.refuse("gives a value that is no stream the length of the sequence")
+    stream = context.only_stream()
+    target = list(context.elements(1))
+    if context.number("allowzero", 0) and 0 in target:
+        raise context.refuse("makes an empty value, as attribute 'allowzero' says")
+    _regroup(context, stream, target)
+
+
+@streams("Flatten")
+def flatten(context: Context) -> None:
+    """Time stays the axis of rows, where no other one is merged with it."""
+    stream = context.only_stream()
+    dims = context.dims(context.input(0))
+    axis = context.axis(1)
+    rest = [size for i, size in enumerate(dims) if i < axis and i != stream.axis]
+    if stream.axis >= axis or any(size != 1 for size in rest):
+        raise context.refuse("flattens the time axis with another one")
+    context.set(replace(stream, axis=0))
+
+
+Monomial = tuple[Fraction, tuple[str, ...]]
+
+
+def _regroup(context: Context, stream: Stream, target: list[Element]) -> None:
+    value = context.input(0)
+    dims: list[Element] = list(context.dims(value))
+    known_length = dims[stream.axis]
+    if not isinstance(known_length, int):
+        dims[stream.axis] = Length(stream.rate)
+    target = [dims[i] if size == 0 and i < len(dims) else size for i, size in enumerate(target)]
+    output = _solved(context, dims, target, stream)
+    before = _product(dims[: stream.axis], stream)
+    for axis, size in enumerate(output):
+        if _product(output[:axis], stream) == before:
+            frames, whole = _product([size], stream), _product([dims[stream.axis]], stream)
+            if (
+                frames is not None
+                and whole is not None
+                and frames[1] == whole[1]
+                and (frames[1] or isinstance(known_length, int))
+                and _may_regroup(frames[0] / whole[0])
+                and (size != 1 or axis + 1 == len(output) or known_length == 1)
+            ):
+                _write_reshape(context, stream, axis, frames[0] / whole[0])
+                return
+    raise context.refuse(
+        f"the time axis (axis {stream.axis} of {_text(dims)}) is not an axis of the result "
+        f"{_text(target)}"
+    )
+
+
+def _text(dims: list[Element]) -> str:
+    names = ("time" if isinstance(d, Length) else "?" if d is None else str(d) for d in dims)
+    return "[" + ", ".join(names) + "]"
+
+
+def _may_regroup(factor: Fraction) -> bool:
+    return factor > 0 and 1 in (factor.numerator, factor.denominator)
+
+
+def _product(sizes: list[Element], stream: Stream) -> Monomial | None:
+    """The product as a number and the names in it, with the length of the stream as `time`."""
+    number, names = Fraction(1), list[str]()
+    for size in sizes:
+        if isinstance(size, int):
+            number *= size
+        elif isinstance(size, str):
+            names.append(size)
+        elif isinstance(size, Length) and size.scale is not None:
+            number *= size.scale / stream.rate
+            names.append("time")
+        else:
+            return None
+    return number, tuple(sorted(names))
+
+
+def _solved(
+    context: Context, dims: list[Element], target: list[Element], stream: Stream
+) -> list[Element]:
+    """`target` with the one unknown size replaced by what is left of the input."""
+    open_ = [i for i, size in enumerate(target) if size == -1 or size is None]
+    opaque = [i for i, s in enumerate(target) if isinstance(s, Length) and s.scale is None]
+    if len(open_ + opaque) != 1:
+        return target
+    whole = _product(dims, stream)
+    rest = _product([s for i, s in enumerate(target) if i not in (open_ + opaque)], stream)
+    if whole is None or rest is None or not rest[0]:
+        return target
+    names = list(whole[1])
+    for name in rest[1]:
+        if name not in names:
+            return target
+        names.remove(name)
+    number = whole[0] / rest[0]
+    solved: Element = None
+    if names == ["time"]:
+        solved = Length(stream.rate * number)
+    elif not names and number.denominator == 1:
+        solved = int(number)
+    elif len(names) == 1 and number == 1:
+        solved = names[0]
+    return [solved if i in (open_ + opaque) else size for i, size in enumerate(target)]
+
+
+def _write_reshape(context: Context, stream: Stream, axis: int, factor: Fraction) -> None:
+    """Write the sizes anew: those of the frames of a step in place of those of the sequence."""
+    elements = context.elements(1)
+    if any(isinstance(e, Length) for i, e in enumerate(elements) if i != axis):
+        raise context.refuse("makes a second axis that is as long as the sequence")
+    if factor < 1:
+        group = factor.denominator
+        _, stream = context.settled(0)
+        value, stream = context.delayed(context.input(0), stream, -stream.delay % group)
+        context.operand(0, value)
+    rate = stream.rate * factor
+    context.need_multiple(rate)
+    context.write_sizes(1, elements, axis, context.converter.frames(context.writer, rate))
+    delay = int(stream.delay * factor)
+    context.set(replace(stream, axis=axis, rate=rate, delay=delay))
+
+
+@streams("Slice")
+def slice_(context: Context) -> None:
+    """From a frame on, every n-th frame, or the last ones; any part of other axes."""
+    fact = context.fact(context.input(0))
+    if isinstance(fact, Sizes):
+        starts, ends, _, steps = _slice_operands(context, 1)
+        context.set(Sizes(fact.elements[starts[0] : ends[0] : steps[0]]))
+        return
+    stream = context.only_stream()
+    starts, ends, axes, steps = _slice_operands(context, context.rank(context.input(0)))
+    if isinstance(stream.fill, ir.Value) and axes != [stream.axis]:
+        _, stream = context.settled(0)
+    if stream.axis not in axes:
+        context.set(stream)
+        return
+    i = axes.index(stream.axis)
+    start, end, step = starts[i], ends[i], steps[i]
+    length = context.dims(context.input(0))[stream.axis]
+    if isinstance(length, int):
+        start = start - length if start >= length - 1 > 0 and step > 0 else start
+        end = END if end >= length else end
+    _check_slice(context, start, end, step)
+    if end >= 0 and start < 0:
+        _last_frames(context, stream, -start)
+        return
+    _write_slice(context, [starts, ends, axes, steps], i)
+    value = context.input(0)
+    if step > 1:
+        value, stream = decimated(context, value, replace(stream, delay=stream.delay + start), step)
+    else:
+        stream = replace(stream, delay=stream.delay + start)
+        stream = replace(stream, fill=stream.fill if stream.delay < 0 else None)
+    context.operand(0, value)
+    context.set(stream)
+
+
+def _slice_operands(context: Context, rank: int) -> list[list[int]]:
+    """Starts, ends, axes and steps as numbers; ends that grow with the sequence are its end."""
+    found: list[list[int]] = []
+    if context.opset < 10:
+        raise context.refuse("has an old form: raise the model to opset 13 or later")
+    for index in (1, 2, 3, 4):
+        if not context.has(index):
+            found.append([1] * len(found[0]) if index == 4 else list(range(len(found[0]))))
+            continue
+        elements = [
+            END if index == 2 and isinstance(element, Length) else element
+            for element in context.elements(index)
+        ]
+        numbers = [element for element in elements if isinstance(element, int)]
+        if len(numbers) < len(elements):
+            raise context.refuse("its starts, ends, axes or steps are not constant")
+        found.append(numbers)
+    found[2] = [axis % rank for axis in found[2]]
+    return found
+
+
+def _check_slice(context: Context, start: int, end: int, step: int) -> None:
+    if step < 0:
+        raise context.refuse("turns the sequence around: its first frame needs the last one")
+    if 0 <= end < 1 << 31:
+        raise context.refuse(
+            f"takes frames {start} to {end} of the sequence only, which a stream has long passed"
+        )
+    if start < 0 and (end < 0 or step > 1):
+        raise context.refuse("counts frames from the end of the sequence")
+
+
+def _write_slice(context: Context, operands: list[list[int]], skip: int) -> None:
+    """Leave the axis at position `skip` of the operands alone."""
+    kept = [[n for i, n in enumerate(numbers) if i != skip] for numbers in operands]
+    for index, numbers in enumerate(kept, 1):
+        context.operand(index, context.writer.value(np.array(numbers, np.int64), "slice"))
+
+
+def _last_frames(context: Context, stream: Stream, count: int) -> None:
+    if stream.delay > 0:
+        raise context.refuse(
+            f"takes the last frame, which is known {stream.delay} frames late only"
+        )
+    value, earlier = context.input(0), max(count - 1, -stream.delay)
+    joined = context.history(value, stream, earlier, "last", f"the last {earlier} frames")
+    context.operand(0, joined)
+    context.set(Latest())
+
+
+@streams("Gather")
+def gather(context: Context) -> None:
+    """Elements by index: of sizes, of each frame, from a table for each frame, or the last one."""
+    fact = context.fact(context.input(0))
+    if isinstance(fact, Sizes):
+        _gather_sizes(context, fact)
+        return
+    data, indices = context.stream(0), context.stream(1)
+    axis, rank = context.axis(0), context.rank(context.input(1))
+    if data is None and indices is not None:
+        _, indices = context.settled(1)
+        context.set(replace(indices, axis=indices.axis + axis))
+        return
+    data = context.only_stream()
+    if data.axis == axis:
+        last = context.constant(1)
+        if last is None or last.size != 1 or int(last.reshape(-1)[0]) != -1:
+            raise context.refuse("picks frames of the sequence by number")
+        if data.delay:
+            raise context.refuse("takes the last frame, which is known late only")
+        context.set(Latest())
+        return
+    context.set(replace(data, axis=data.axis + (rank - 1 if data.axis > axis else 0)))
+
+
+def _gather_sizes(context: Context, fact: Sizes) -> None:
+    indices = context.constant(1)
+    if indices is None or indices.ndim > 1:
+        raise context.refuse("picks sizes by computed numbers")
+    chosen = tuple(fact.elements[int(index)] for index in indices.reshape(-1))
+    context.set(Sizes(chosen, scalar=indices.ndim == 0))
+
+
+@streams("GatherElements", "GatherND", "ScatterElements", "ScatterND", "TopK")
+def within_frames(context: Context) -> None:
+    """Only along an axis that is not time; the other operands share the axes."""
+    if context.op_type == "TopK":
+        stream = context.only_stream()
+        if context.axis(-1) == stream.axis:
+            raise context.refuse("sorts the frames of the whole sequence")
+        context.set_all(stream)
+        return
+    if context.op_type == "GatherElements" and context.axis(0) != (
+        s.axis if (s := context.stream(0)) is not None else -1
+    ):
+        context.set(broadcast(context, range(2)))
+        return
+    raise context.refuse("indexes the time axis, or may do so")
+
+
+@streams("Concat")
+def concat(context: Context) -> None:
+    """Features side by side, or known frames in front of the sequence."""
+    count = len(context.node.inputs)
+    found = [context.stream(i) for i in range(count)]
+    if not any(found):
+        parts = [context.elements(i) for i in range(count)]
+        context.set(Sizes(tuple(element for part in parts for element in part)))
+        return
+    axis = context.axis()
+    if any(stream is not None and stream.axis == axis for stream in found):
+        _concat_in_time(context, axis, found)
+        return
+    fills = {stream.fill for stream in found if stream is not None}
+    delays = {stream.delay for stream in found if stream is not None}
+    for i, stream in enumerate(found):
+        fact = context.fact(context.input(i))
+        if stream is None and (not isinstance(fact, Fixed) or len(fills) != 1):
+            raise context.refuse(f"input {i} is no stream, but others are")
+        if stream is None:
+            raise context.refuse(
+                f"input {i} ({context.input(i).name!r}) has values of its own for each frame of "
+                "the whole sequence: let Expand make it, or add it for each frame"
+            )
+    if len(fills) == len(delays) == 1 and None not in fills:
+        context.set(found[0] or Latest())
+        return
+    context.set(context.align(range(count)))
+
+
+def _concat_in_time(context: Context, axis: int, found: list[Stream | None]) -> None:
+    """What is joined before the first frame is kept as padding, or sent first."""
+    moving = [i for i, stream in enumerate(found) if stream is not None]
+    if len(moving) > 1:
+        raise context.refuse("joins two sequences one after another")
+    index = moving[0]
+    stream = found[index]
+    assert stream is not None
+    value = context.input(index)
+    for i in reversed(range(index)):
+        fact, frames = context.fact(context.input(i)), context.dims(context.input(i))[axis]
+        if not isinstance(frames, int):
+            raise context.refuse(f"input {i} has an unknown number of frames")
+        if not isinstance(fact, Fixed):
+            raise context.refuse(f"input {i} belongs to the end of the sequence")
+        fill = uniform(fact.contents)
+        if stream.delay < 0 and (fill is None or stream.fill != fill):
+            value, stream = context.delayed(value, stream, -stream.delay)
+        if stream.delay > 0 and fill is None:
+            raise context.refuse(f"input {i} comes in front of a stream that is late")
+        value = context.masked(value, stream, fill)
+        delay = stream.delay - frames
+        known = context.input(i) if fill is None else fill
+        stream = replace(stream, delay=delay, fill=known if delay < 0 else None)
+    context.replace(context.copy(value), stream)
+
+
+@streams("Split")
+def split(context: Context) -> None:
+    """Features apart."""
+    fact = context.fact(context.input(0))
+    if isinstance(fact, Sizes):
+        raise context.refuse("splits sizes")
+    stream = context.only_stream()
+    if context.axis(0) == stream.axis:
+        raise context.refuse("splits the sequence in time")
+    context.set_all(stream)
+
+
+@streams("Tile")
+def tile(context: Context) -> None:
+    """Along other axes."""
+    stream, repeats = context.only_stream(), context.constant(1)
+    if repeats is None or repeats[stream.axis] != 1:
+        raise context.refuse("repeats the sequence in time, or may do so")
+    context.set(stream)
+
+
+@streams("EyeLike", "Trilu", "ReverseSequence", "DepthToSpace", "SpaceToDepth")
+def refused(context: Context) -> None:
+    """Operators that are known not to work."""
+    texts = {"ReverseSequence": "turns the sequence around: its first frame needs the last one"}
+    raise context.refuse(texts.get(context.op_type, "is not known to work chunk by chunk"))

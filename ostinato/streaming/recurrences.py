@@ -1,0 +1,155 @@
+"""RNN, GRU, LSTM, Scan along time, and running sums: what they carry becomes a state."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import onnx_ir as ir
+
+from ostinato.passes.loop_form import read_loop
+from ostinato.passes.recurrent_node import Recurrent, read_recurrent
+from ostinato.streaming.context import END, Context
+from ostinato.streaming.facts import Latest
+from ostinato.streaming.registry import streams
+
+
+@streams("RNN", "GRU", "LSTM")
+def recurrent(context: Context) -> None:
+    """Initial states come from the step before; the last ones go to the next."""
+    node = read_recurrent(context.node, context.opset)
+    context.only_stream()
+    stream = context.stream(0)
+    assert stream is not None
+    if stream.axis != node.time_axis:
+        raise context.refuse(f"time is axis {stream.axis} of X, expected {node.time_axis}")
+    if node.directions != ("forward",):
+        raise context.refuse(
+            f"direction {context.text('direction', 'forward')!r} starts at the last frame"
+        )
+    if node.sequence_lens is not None:
+        raise context.refuse("sequence_lens says where sequences end, which a stream does not know")
+    _, stream = context.settled(0)
+    if stream.delay > 0:
+        # Frames that mean nothing must not reach the state: a Scan can pass over them.
+        context.converter.expand(context.node)
+    else:
+        _carry(context, node)
+    context.set(replace(stream, axis=1 if node.layout else 0))
+
+
+def _carry(context: Context, node: Recurrent) -> None:
+    """Let initial_h and initial_c be state inputs, Y_h and Y_c their next values."""
+    dims: list[int | str | None] = [context.dims(node.x)[node.batch_axis], node.hidden_size]
+    dims.insert(node.direction_axis, 1)
+    for letter in node.kind.states:
+        position = node.kind.inputs.index(f"initial_{letter}")
+        initial = node.input(f"initial_{letter}") or zeros(context, 3, node.dtype)
+        old, give = context.seeded(initial, letter, dims, "state of the recurrence")
+        context.operand(position, old)
+        last = context.output(node.kind.outputs.index(f"Y_{letter}"), f"Y_{letter}", node.dtype)
+        give(last)
+        context.converter.facts[last] = Latest()
+
+
+def zeros(context: Context, rank: int, dtype: ir.DataType) -> ir.Value:
+    """A constant 0 that is broadcast."""
+    return context.writer.value(np.zeros([1] * rank, dtype.numpy()), "zeros")
+
+
+@streams("Scan")
+def scan(context: Context) -> None:
+    """Along time, forward: what it carries becomes states."""
+    form = read_loop(context.node, context.opset)
+    if form is None:
+        raise context.refuse("has the form of opset 8")
+    count = len(form.states)
+    for i in range(count):
+        if context.stream(i) is not None:
+            raise context.refuse(f"input {i}, an initial state, changes with time")
+    backward = [part.backward for part in form.scanned] + [part.backward for part in form.stacked]
+    if any(backward):
+        raise context.refuse("runs backward, from the last frame on")
+    for i, part in enumerate(form.scanned, count):
+        fact = context.stream(i)
+        if fact is None:
+            raise context.refuse(f"input {i} has values of its own for each frame of the sequence")
+        if part.axis % context.rank(part.source) != fact.axis:
+            raise context.refuse("runs over another axis than time")
+    stream = context.align(range(count, len(context.node.inputs)))
+    if stream.delay < 0 or stream.steady:
+        raise context.refuse("its inputs are the same for all frames")
+    valid = context.valid(stream, 1) if stream.delay else None
+    for i, state in enumerate(form.states):
+        if stream.delay and (state.final.uses() or state.final.is_graph_output()):
+            raise context.refuse(f"output {i}, a final state, is known {stream.delay} frames late")
+        assert state.initial.dtype is not None
+        dims = context.dims(state.initial)
+        old, give = context.seeded(state.initial, f"carry_{i}", dims, "state of the recurrence")
+        context.operand(i, old)
+        give(context.output(i, f"final_{i}", state.initial.dtype))
+        context.set(Latest(), i)
+    if valid is not None:
+        context.operand(len(context.node.inputs), valid)
+        _pass_over(context, form.body, count)
+        _count_input(context, len(form.scanned))
+    for i, stacked in enumerate(form.stacked, count):
+        axis = stacked.axis
+        if axis < 0:
+            axis += context.rank(stacked.result)
+        context.set(replace(stream, axis=axis, fill=None), i)
+
+
+def _pass_over(context: Context, body: ir.Graph, count: int) -> None:
+    """Let a new last scan input say of each step whether the states change."""
+    valid = ir.Value(
+        name=context.writer.name("valid"), shape=ir.Shape([]), type=ir.TensorType(ir.DataType.BOOL)
+    )
+    body.inputs.append(valid)
+    for i in range(count):
+        new, old = body.outputs[i], body.inputs[i]
+        kept = ir.Value(name=context.writer.name("kept"), type=new.type, shape=new.shape)
+        body.append(ir.Node("", "Where", [valid, new, old], outputs=[kept], name=""))
+        body.outputs[i] = kept
+
+
+def _count_input(context: Context, count: int) -> None:
+    attributes = context.node.attributes
+    attributes["num_scan_inputs"] = ir.AttrInt64("num_scan_inputs", count + 1)
+    for name in ("scan_input_axes", "scan_input_directions"):
+        if name in attributes:
+            attributes[name] = ir.AttrInt64s(name, [*attributes[name].as_ints(), 0])
+
+
+@streams("CumSum", "CumProd")
+def running(context: Context) -> None:
+    """The last result goes in front of the chunk, so that sums are added in the same order."""
+    stream = context.only_stream()
+    axis = context.constant(1)
+    value = context.input(0)
+    rank = context.rank(value)
+    if axis is None or int(axis.reshape(-1)[0]) % rank != stream.axis:
+        if axis is None:
+            raise context.refuse("its axis is not constant")
+        context.set(context.settled(0)[1])
+        return
+    if context.number("reverse", 0):
+        raise context.refuse("adds up from the last frame on")
+    value, stream = context.settled(0)
+    neutral = 0 if context.op_type == "CumSum" else 1
+    value = context.masked(value, stream, neutral)
+    dims = list(context.dims(value))
+    dims[stream.axis] = 1
+    assert value.dtype is not None
+    initial = np.full(
+        [size if isinstance(size, int) else 1 for size in dims], neutral, value.dtype.numpy()
+    )
+    old, give = context.converter.add_state(context, "sum", dims, initial, "running sum")
+    joined = context.concat([old, value], stream.axis, value.dtype, "joined")
+    sums = context.writer.op(
+        context.op_type, [joined, np.array(stream.axis, np.int64)], "sums", dtype=value.dtype
+    )
+    give(context.slice(sums, stream.axis, -1, END, "last"))
+    exclusive = context.number("exclusive", 0)
+    first, end = (0, -1) if exclusive else (1, END)
+    context.replace(context.slice(sums, stream.axis, first, end, "running"), stream)

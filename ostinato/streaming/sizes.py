@@ -1,0 +1,86 @@
+"""Sizes: shapes that are read, and values that are made to be as long as the sequence."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import onnx_ir as ir
+
+from ostinato.streaming.context import Context
+from ostinato.streaming.facts import Element, Fixed, Length, Sizes, Stream
+from ostinato.streaming.fixed import contents_of
+from ostinato.streaming.registry import streams
+
+
+@streams("Expand")
+def expand(context: Context) -> None:
+    """Along the time axis a stream has its length already; a fixed value gets it."""
+    elements = list(context.elements(1))
+    stream = context.stream(0)
+    grown = [i for i, element in enumerate(elements) if isinstance(element, Length)]
+    rank = max(len(elements), context.rank(context.input(0)))
+    if stream is not None:
+        stream = context.only_stream()
+        at = stream.axis - context.rank(context.input(0))
+        if any(i - len(elements) != at for i in grown):
+            raise context.refuse("makes a second axis as long as the sequence")
+        if len(elements) >= -at:
+            context.write_sizes(1, elements, len(elements) + at, np.array([1], np.int64))
+        context.set(replace(stream, axis=rank + at))
+        return
+    _to_length(context, elements, grown, rank)
+
+
+def _to_length(context: Context, elements: list[Element], grown: list[int], rank: int) -> None:
+    if len(grown) != 1:
+        raise context.refuse("makes a table of frames by frames")
+    length = elements[grown[0]]
+    assert isinstance(length, Length)
+    if length.scale is None:
+        raise context.refuse("makes an axis of a length that is no multiple of the sequence's")
+    context.need_multiple(length.scale)
+    frames = context.converter.frames(context.writer, length.scale)
+    target = 0 if context.op_type == "ConstantOfShape" else 1
+    context.write_sizes(target, elements, grown[0], frames)
+    axis = rank - len(elements) + grown[0]
+    context.set(Stream(axis, length.scale, steady=True))
+
+
+@streams("ConstantOfShape")
+def constant_of_shape(context: Context) -> None:
+    """The same in all frames, so as many as a step has; or a fixed value."""
+    elements = list(context.elements(0))
+    grown = [i for i, element in enumerate(elements) if isinstance(element, Length)]
+    if not grown:
+        context.set(Fixed(contents_of(context.converter, context.node)))
+        return
+    _to_length(context, elements, grown, len(elements))
+
+
+@streams("Shape", "Size")
+def shape(context: Context) -> None:
+    """Sizes, of which that of the time axis grows."""
+    if context.op_type == "Size":
+        raise context.refuse("computes with the length of the whole sequence")
+    fact, dims = context.fact(context.input(0)), context.dims(context.input(0))
+    elements: list[int | str | Length | None] = list(dims)
+    if isinstance(fact, Stream):
+        elements[fact.axis] = Length(fact.rate)
+    start, end = context.number("start", 0), context.number("end", len(dims))
+    context.set(Sizes(tuple(elements[start:end])))
+
+
+@streams("Range")
+def range_(context: Context) -> None:
+    """Numbers of frames: a stream of one element for each frame, from its position on."""
+    (start,), (limit,), (step,) = (context.elements(i) for i in range(3))
+    if not isinstance(limit, Length) or limit.scale is None or start is None or step != 1:
+        raise context.refuse("counts to something else than the length of the sequence")
+    if not isinstance(start, int):
+        raise context.refuse("does not count from a number")
+    context.need_multiple(limit.scale)
+    positions = context.converter.positions(context.writer, limit.scale)
+    offset = np.array(start, np.int64)
+    numbers = context.writer.op("Add", [positions, offset], "numbers", dtype=ir.DataType.INT64)
+    context.replace(numbers, Stream(0, limit.scale))

@@ -1,0 +1,325 @@
+"""Windows that move along time: convolutions, pools, padding, frames of a Fourier transform.
+
+A window over `extent` frames that moves by `stride` needs the frames before a chunk again: they
+are kept as a state and put in front of the chunk, and the operator runs without padding in time.
+So every result is one sum over one window in the operator's own order, whatever the chunk, and has
+the bits it has in the whole model. Adding up the pieces of a window that chunks cut would not.
+
+    s[n]   frames that come     s[n] = v[n - delay]
+    y[j]   sees v[j * stride - pad .. j * stride - pad + extent - 1]
+    o[n]   sent with the chunk that ends with s[(n + 1) * stride - 1]; the window's last frame
+           is `slack` frames before that, 0 <= slack, so that o[n] = y[n - delay of y]
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import onnx_ir as ir
+
+from ostinato.streaming.context import END, Context
+from ostinato.streaming.facts import Stream
+from ostinato.streaming.registry import streams
+
+
+def decimated(
+    context: Context, value: ir.Value, stream: Stream, step: int
+) -> tuple[ir.Value, Stream]:
+    """Every `step`-th frame, from the first on: windows of one frame."""
+    return windowed(context, value, stream, 1, step, 0, None, sampled=True)
+
+
+def windowed(
+    context: Context,
+    value: ir.Value,
+    stream: Stream,
+    extent: int,
+    stride: int,
+    pad: int,
+    before: float | None,
+    *,
+    sampled: bool = False,
+) -> tuple[ir.Value, Stream]:
+    """What windows without padding are to run over, and what they give.
+
+    pad: frames of `before` that the operator puts before the first. sampled: take the frames that
+    windows of one frame would start at.
+    """
+    rate = stream.rate / stride
+    context.need_multiple(rate)
+    reach = stream.delay - pad + extent - stride
+    delay = max(0, math.ceil(reach / stride))
+    slack = delay * stride - reach
+    earlier = extent - stride + slack
+    masking = before if pad > 0 else None
+    if earlier > 0:
+        purpose = f"the last {earlier} frames, before the chunk"
+        value = context.history(value, stream, earlier, "past", purpose, masking)
+    else:
+        value = context.masked(value, stream, masking)
+    first, end = max(0, -earlier), END if slack == 0 else -slack
+    if sampled:
+        value = context.slice(value, stream.axis, first, END, "sampled", stride)
+    elif first or end != END:
+        value = context.slice(value, stream.axis, first, end, "window")
+    looks_ahead = delay * stride - stream.delay
+    if looks_ahead > 0 and delay > 0:
+        context.note(f"looks ahead: its result comes {delay} of its frames late")
+    return value, Stream(stream.axis, rate, delay)
+
+
+class Geometry:
+    """Kernel, strides, dilations and pads of a node, with an entry for each spatial axis."""
+
+    def __init__(self, context: Context, kernel: tuple[int | str | None, ...]) -> None:
+        count = len(kernel)
+        self.strides = list(context.numbers("strides", (1,) * count))
+        self.dilations = list(context.numbers("dilations", (1,) * count))
+        self.pads = list(context.numbers("pads", (0,) * 2 * count))
+        self.kernel = kernel
+        self.count = count
+        self.auto_pad = context.text("auto_pad", "NOTSET")
+
+    def extent(self, context: Context, axis: int) -> int:
+        size = self.kernel[axis]
+        if not isinstance(size, int):
+            raise context.refuse("the size of its kernel is not known")
+        dilation: int = self.dilations[axis]
+        return (size - 1) * dilation + 1
+
+
+def _spatial_axis(context: Context, stream: Stream) -> int | None:
+    """Which spatial axis is time; None where time counts the images of a batch."""
+    if stream.axis == 1:
+        raise context.refuse("mixes all frames: time is its axis of channels")
+    return None if stream.axis == 0 else stream.axis - 2
+
+
+def _explicit_pads(context: Context, geometry: Geometry, time: int) -> None:
+    """`auto_pad` as numbers: for the time axis as of a whole number of strides."""
+    if geometry.auto_pad in ("NOTSET", ""):
+        return
+    sizes = context.dims(context.input(0))[2:]
+    for axis in range(geometry.count):
+        total = 0
+        if geometry.auto_pad != "VALID":
+            extent, stride, size = (
+                geometry.extent(context, axis),
+                geometry.strides[axis],
+                sizes[axis],
+            )
+            if stride == 1 or (axis == time and not isinstance(size, int)):
+                total = max(0, extent - stride)
+            elif isinstance(size, int):
+                total = max(0, (math.ceil(size / stride) - 1) * stride + extent - size)
+            else:
+                raise context.refuse("auto_pad along an axis of unknown size: write the pads")
+        small, large = total // 2, total - total // 2
+        upper = geometry.auto_pad != "SAME_LOWER"
+        geometry.pads[axis] = small if upper else large
+        geometry.pads[axis + geometry.count] = large if upper else small
+    context.node.attributes.pop("auto_pad", None)
+
+
+def _without_time_pads(context: Context, geometry: Geometry, time: int) -> int:
+    """Take the padding in time off the node; returns the frames before the first."""
+    pad: int = geometry.pads[time]
+    geometry.pads[time] = geometry.pads[time + geometry.count] = 0
+    context.node.attributes["pads"] = ir.AttrInt64s("pads", geometry.pads)
+    return pad
+
+
+@streams("Conv", "ConvInteger")
+def convolution(context: Context) -> None:
+    """The last frames of earlier steps come first."""
+    stream = context.only_stream()
+    time = _spatial_axis(context, stream)
+    if time is None:
+        context.set(context.settled(0)[1])
+        return
+    weights = context.dims(context.input(1))
+    geometry = Geometry(context, context.numbers("kernel_shape", weights[2:]))
+    _explicit_pads(context, geometry, time)
+    before = 0.0
+    if context.op_type == "ConvInteger" and context.has(2):
+        zero = context.constant(2)
+        if zero is None:
+            raise context.refuse("its zero point is not constant")
+        before = float(zero.reshape(-1)[0])
+    _window_node(context, stream, geometry, time, before)
+
+
+@streams("QLinearConv")
+def quantized_convolution(context: Context) -> None:
+    """Pads with its zero point."""
+    stream = context.only_stream()
+    time = _spatial_axis(context, stream)
+    if time is None:
+        context.set(context.settled(0)[1])
+        return
+    zero = context.constant(2)
+    if zero is None:
+        raise context.refuse("its zero point is not constant")
+    weights = context.dims(context.input(3))
+    geometry = Geometry(context, context.numbers("kernel_shape", weights[2:]))
+    _explicit_pads(context, geometry, time)
+    _window_node(context, stream, geometry, time, float(zero.reshape(-1)[0]))
+
+
+def _window_node(
+    context: Context, stream: Stream, geometry: Geometry, time: int, before: float
+) -> None:
+    pad = _without_time_pads(context, geometry, time)
+    extent = geometry.extent(context, time)
+    value, result = windowed(
+        context, context.input(0), stream, extent, geometry.strides[time], pad, before
+    )
+    context.operand(0, value)
+    context.set_all(result)
+
+
+@streams("MaxPool", "AveragePool", "LpPool")
+def pooling(context: Context) -> None:
+    """Pads with what leaves its result alone."""
+    stream = context.only_stream()
+    time = _spatial_axis(context, stream)
+    if time is None:
+        context.set_all(context.settled(0)[1])
+        return
+    if context.op_type == "MaxPool" and len(context.node.outputs) > 1:
+        raise context.refuse("its second output numbers the elements of the whole sequence")
+    geometry = Geometry(context, context.numbers("kernel_shape"))
+    _explicit_pads(context, geometry, time)
+    padded = geometry.pads[time] > 0 or stream.delay < 0
+    means = context.op_type == "AveragePool" and not context.number("count_include_pad", 0)
+    if means and geometry.pads[time] > 0:
+        raise context.refuse(
+            "its first means are over fewer frames: set count_include_pad, or pad before it"
+        )
+    before = 0.0
+    dtype = context.input(0).dtype
+    if context.op_type == "MaxPool" and padded and dtype is not None:
+        kind = dtype.numpy()
+        before = -np.inf if kind.kind not in "iu" else float(np.iinfo(kind).min)
+    _window_node(context, stream, geometry, time, before)
+
+
+@streams("ConvTranspose")
+def transposed_convolution(context: Context) -> None:
+    """Runs over the earlier frames that reach into the chunk too, and crops their own results.
+
+    Carrying the overlap as sums instead would add up each result in two pieces, in an order that
+    depends on the chunk.
+    """
+    stream = context.only_stream()
+    time = _spatial_axis(context, stream)
+    if time is None:
+        context.set(context.settled(0)[1])
+        return
+    weights = context.dims(context.input(1))
+    geometry = Geometry(context, context.numbers("kernel_shape", weights[2:]))
+    if geometry.auto_pad not in ("NOTSET", "", "VALID") or context.numbers("output_shape"):
+        raise context.refuse("auto_pad and output_shape depend on the length: write the pads")
+    extent, stride = geometry.extent(context, time), geometry.strides[time]
+    before = geometry.pads[time]
+    value, stream = context.settled(0)
+    earlier = max(0, math.ceil((extent - stride) / stride))
+    value = context.history(
+        value, stream, earlier, "past", f"the last {earlier} frames, which overlap", 0.0
+    )
+    context.operand(0, value)
+    geometry.pads[time] = earlier * stride
+    geometry.pads[time + geometry.count] = max(0, extent - stride)
+    context.node.attributes["pads"] = ir.AttrInt64s("pads", geometry.pads)
+    padding = list(context.numbers("output_padding", (0,) * geometry.count))
+    padding[time] = max(0, stride - extent)
+    context.node.attributes["output_padding"] = ir.AttrInt64s("output_padding", padding)
+    delay = stream.delay * stride + before
+    if before:
+        context.note(f"its first {before} frames are cropped: a delay of as many")
+    context.set(Stream(stream.axis, stream.rate * stride, delay))
+
+
+@streams("Pad")
+def pad(context: Context) -> None:
+    """Padding before the first frame is what a state begins with; behind the last, nothing."""
+    stream = context.only_stream()
+    rank = context.rank(context.input(0))
+    if context.opset < 11:
+        raise context.refuse("has an old form: raise the model to opset 13 or later")
+    pads, axes = context.constant(1), context.axes(3)
+    if pads is None:
+        raise context.refuse("its pads are not constant")
+    chosen = [axis % rank for axis in axes] if axes is not None else list(range(rank))
+    if stream.axis not in chosen:
+        context.set(context.settled(0)[1])
+        return
+    at, widths = chosen.index(stream.axis), [int(width) for width in pads]
+    count, mode = widths[at], context.text("mode", "constant")
+    fill = context.constant(2)
+    if context.has(2) and (fill is None or fill.size != 1):
+        raise context.refuse("its padding value is not constant")
+    if count > 0 and mode != "constant":
+        raise context.refuse(f"mode {mode!r} puts copies of frames before the first one")
+    number = 0.0 if fill is None else fill.reshape(-1)[0].item()
+    if stream.delay < 0 and (stream.fill != number or any(_others(widths, at, len(chosen)))):
+        _, stream = context.settled(0)
+    widths[at] = widths[at + len(chosen)] = 0
+    context.operand(1, context.writer.value(np.array(widths, np.int64), "pads"))
+    value, delay = context.input(0), stream.delay
+    if delay > 0 and count > 0:
+        value, stream = context.masked(value, stream, number), stream
+        context.operand(0, value)
+    delay -= count
+    if delay >= 0:
+        context.set(replace(stream, delay=delay, fill=None))
+    else:
+        context.set(replace(stream, delay=delay, fill=number))
+
+
+def _others(widths: list[int], at: int, count: int) -> list[int]:
+    return [width for i, width in enumerate(widths) if i % count != at]
+
+
+@streams("STFT")
+def short_time_fourier_transform(context: Context) -> None:
+    """Windows of samples, moved by frame_step; a frame for each."""
+    stream = context.only_stream()
+    if stream.axis != 1:
+        raise context.refuse("time is not the axis of its samples")
+    step = context.constant(1)
+    length = context.constant(3)
+    if length is None and context.has(2):
+        size = context.dims(context.input(2))[0]
+        length = np.array(size) if isinstance(size, int) else None
+    if step is None or length is None:
+        raise context.refuse("its frame_step or frame_length is not constant")
+    value, result = windowed(context, context.input(0), stream, int(length), int(step), 0, None)
+    context.operand(0, value)
+    context.set(result)
+
+
+@streams("Resize", "Upsample")
+def resize(context: Context) -> None:
+    """Repeats every frame a whole number of times."""
+    _, stream = context.settled(0)
+    context.only_stream()
+    scales = context.constant(1 if context.op_type == "Upsample" else 2)
+    axes = context.numbers("axes", tuple(range(context.rank(context.input(0)))))
+    if scales is None or not scales.size:
+        raise context.refuse("its scales are not constant, or it resizes to given sizes")
+    scale = dict(zip(axes, map(float, scales), strict=True)).get(stream.axis, 1.0)
+    if scale == 1.0:
+        context.set(stream)
+        return
+    how = context.text("coordinate_transformation_mode", "half_pixel")
+    rounding = context.text("nearest_mode", "round_prefer_floor")
+    repeats = (how, rounding) in (("half_pixel", "round_prefer_floor"), ("asymmetric", "floor"))
+    if context.text("mode", "nearest") != "nearest" or scale % 1 or scale < 1:
+        raise context.refuse("interpolates in time, or drops frames")
+    if not repeats and context.op_type == "Resize":
+        raise context.refuse(f"{how} with {rounding} does not repeat every frame alike")
+    factor = int(scale)
+    context.set(Stream(stream.axis, stream.rate * factor, stream.delay * factor))
