@@ -32,9 +32,9 @@ def expand_recurrent(model: ir.Model, only: Collection[ir.Node] | None = None) -
     Matches the operators of `ai.onnx` in all versions, in the main graph and in subgraphs; those
     among `only`, where that is given. Each becomes one `Scan` for every direction, whose body
     computes a step with plain operators in the order of the documented formulas; constant weights
-    are sliced and transposed into new initializers. Valid because a recurrent operator is defined as that recurrence. A model older
-    than opset 9 is raised to opset 9. Raises `UnsupportedError` or `ShapeError` for a node that
-    cannot be honoured, and leaves the model unchanged then.
+    are sliced and transposed into new initializers. Valid because a recurrent operator is defined
+    as that recurrence. A model older than opset 9 is raised to opset 9. Raises `UnsupportedError`
+    or `ShapeError` for a node that cannot be honoured, and leaves the model unchanged then.
     """
     for function in model.functions.values():
         for node in function.all_nodes():
