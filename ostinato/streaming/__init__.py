@@ -2,5 +2,15 @@
 
 from ostinato.streaming.conversion import Conversion, ConversionError, Note, OutputTiming, State
 from ostinato.streaming.convert import convert
+from ostinato.streaming.states import Suggestion, find_states
 
-__all__ = ["Conversion", "ConversionError", "Note", "OutputTiming", "State", "convert"]
+__all__ = [
+    "Conversion",
+    "ConversionError",
+    "Note",
+    "OutputTiming",
+    "State",
+    "Suggestion",
+    "convert",
+    "find_states",
+]

@@ -1,0 +1,115 @@
+from __future__ import annotations
+
+import onnx
+import pytest
+
+import ostinato
+from ostinato.errors import ModelError
+from ostinato.streaming.states import find_states
+
+
+def found(text: str) -> dict[str, str]:
+    suggestions = find_states(model(text))
+    assert all(suggestion.reason for suggestion in suggestions)
+    return {suggestion.input: suggestion.output for suggestion in suggestions}
+
+
+def model(text: str) -> onnx.ModelProto:
+    return onnx.parser.parse_model('<ir_version: 8, opset_import: ["": 17]> ' + text)
+
+
+def step(read: str, written: str) -> str:
+    """A frame x, and a state with these names whose shape is that of the other output too."""
+    return (
+        f"g (float[2] x, float[2] {read}) => (float[2] other, float[2] {written}) "
+        f"{{ other = Add(x, {read})  {written} = Sub({read}, x) }}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("read", "written"),
+    [
+        ("h_in", "h_out"),
+        ("h0", "hn"),
+        ("h0", "hN"),
+        ("h_0", "h_n"),
+        ("state", "stateN"),
+        ("state", "next_state"),
+        ("prevHidden", "newHidden"),
+        ("past_cache", "present_cache"),
+        ("conv1_cache_in", "conv1_cache_out"),
+        ("initial_c", "final_c"),
+        ("c", "c_new"),
+    ],
+)
+def test_names_that_say_before_and_after(read: str, written: str) -> None:
+    assert found(step(read, written)) == {read: written}
+    (suggestion,) = find_states(model(step(read, written)))
+    assert "float[2]" in suggestion.reason
+    assert "names are the same" in suggestion.reason
+
+
+@pytest.mark.parametrize(
+    ("read", "written"),
+    [("h", "c"), ("in", "out"), ("layer_1_in", "layer_2_out"), ("a_h", "b_h")],
+)
+def test_names_that_do_not(read: str, written: str) -> None:
+    assert found(step(read, written)) == {}
+
+
+def test_shape_alone_where_it_is_the_only_one() -> None:
+    text = "g (float[2] x, float[1, 3] s) => (float[2] y, float[1, 3] t) { t = Neg(s)  y = Neg(x) }"
+    assert found(text) == {"s": "t"}
+    assert "names do not tell" in find_states(model(text))[0].reason
+
+
+def test_two_of_one_shape_are_told_apart_by_name_only() -> None:
+    head = "g (float[2] x, float[3] a, float[3] b) => (float[2] y, float[3] {}, float[3] {}) "
+    body = "{{ y = Neg(x)  {} = Add(a, b)  {} = Sub(a, b) }}"
+    assert found((head + body).format("p", "q", "p", "q")) == {}
+    assert found((head + body).format("b_n", "a_n", "b_n", "a_n")) == {"a": "a_n", "b": "b_n"}
+
+
+def test_the_first_input_is_a_frame_unless_its_name_tells() -> None:
+    assert found("g (float[2] x) => (float[2] y) { y = Neg(x) }") == {}
+    assert found("g (float[2] h) => (float[2] h_out) { h_out = Neg(h) }") == {"h": "h_out"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        # Another dtype, another size, not computed from the input, the input itself.
+        "g (float[2] x, float[2] h) => (double[2] h_out) { h_out = Cast <to = 11> (h) }",
+        "g (float[2] x, float[2] h) => (float[4] h_out) { h_out = Concat <axis = 0> (h, h) }",
+        "g (float[2] x, float[2] h) => (float[2] h_out) { h_out = Neg(x) }",
+    ],
+)
+def test_what_cannot_be_a_state(text: str) -> None:
+    assert found(text) == {}
+
+
+def test_run_time_sizes_may_agree() -> None:
+    text = "g (float[2] x, float[N, 2] h) => (float[M, 2] h_out) { h_out = Add(h, x) }"
+    assert found(text) == {"h": "h_out"}
+
+
+def test_dependence_through_a_branch() -> None:
+    text = """g (bool c, float[2] h) => (float[2] h_out) {
+      h_out = If (c) <
+        then_branch = a () => (float[2] p) { p = Neg(h) },
+        else_branch = b () => (float[2] q) { q = Abs(h) }
+      >
+    }"""
+    assert found(text) == {"h": "h_out"}
+
+
+def test_what_is_found_can_be_declared() -> None:
+    proto = model(step("h_in", "h_out"))
+    pairs = {s.input: s.output for s in ostinato.streaming.find_states(proto)}
+    stream = ostinato.InferenceSession(proto).stream(pairs)
+    assert stream.step({"x": [1.0, 2.0]})[0].tolist() == [1, 2]
+
+
+def test_an_invalid_model_is_refused() -> None:
+    with pytest.raises(ModelError):
+        find_states(b"no model")
