@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -81,6 +82,7 @@ class Stream:
         self._stepper: Stepper | None = None
         self._shapes: tuple[Shape, ...] = ()
         self._last: Step | None = None
+        self._quick: Callable[[dict[str, Any]], list[Any] | None] | None = None
         self._is_closed = False
         self._start(self._sizes)
 
@@ -96,25 +98,23 @@ class Stream:
         leaves the state as it was. Raises what `InferenceSession.run` raises, and `StreamError` for
         a stream that is closed, or in use by another thread.
         """
-        last = self._last
-        if (
-            last is not None
-            and type(feeds) is dict
-            and len(feeds) == len(self._inputs)
-            and (out is None or (type(out) is dict and len(out) == len(self._outputs)))
-        ):
+        quick = self._quick
+        if quick is not None and type(feeds) is dict and len(feeds) == len(self._inputs):
             try:
-                inputs = self._pick_inputs(feeds)
-                outputs = (
-                    [*map(np.empty, last.shapes, last.dtypes)]
-                    if out is None
-                    else [*self._pick_outputs(out)]
-                )
-            except KeyError:
-                return self._step_checked(feeds, out)
-            if last.call(*inputs, *outputs) is None:
+                outputs = quick(feeds) if out is None else self._step_into(feeds, out)
+            except (KeyError, TypeError):
+                outputs = None
+            if outputs is not None:
                 return outputs
         return self._step_checked(feeds, out)
+
+    def _step_into(self, feeds: dict[str, Any], out: Mapping[str, Array]) -> list[Any] | None:
+        """The step made last, into the arrays of `out`; None where it does not fit."""
+        if self._last is None or len(out) != len(self._outputs):
+            return None
+        outputs = [*self._pick_outputs(out)]
+        code = self._last.call(*self._pick_inputs(feeds), *outputs)
+        return outputs if code is None else None
 
     def _step_checked(self, feeds: object, out: object) -> list[Any]:
         """`step` for whatever the caller passed: new shapes, lists, strided arrays, mistakes."""
@@ -129,6 +129,7 @@ class Stream:
         # Where sizes depend on elements, what fits the last step need not fit the next.
         if stepper.native is not None and not stepper.native.has_values:
             self._last = stepper.find(values, self._shapes)
+            self._quick = None if self._last is None else _quick(self._last, list(self._inputs))
         return results
 
     def bind(
@@ -233,7 +234,7 @@ class Stream:
         if self._stepper is not None:
             self._stepper.workspace.close()
         self._is_closed = True
-        self._stepper = self._last = None
+        self._stepper = self._last = self._quick = None
 
     def __enter__(self) -> Stream:
         return self
@@ -366,6 +367,27 @@ def _as_state(pair: Pair, value: object) -> Array:
     array = as_input(pair.input, value)
     assert isinstance(array, np.ndarray)
     return array
+
+
+def _quick(step: Step, names: Sequence[str]) -> Callable[[dict[str, Any]], list[Any] | None]:
+    """The shortest way from a dict of inputs to fresh outputs; None where `step` does not fit."""
+    call = step.call
+    makers = [partial(np.empty, *each) for each in zip(step.shapes, step.dtypes, strict=True)]
+    if len(names) == len(makers) == 1:
+        (name,), (make,) = names, makers
+
+        def one(feeds: dict[str, Any]) -> list[Any] | None:
+            output = make()
+            return [output] if call(feeds[name], output) is None else None
+
+        return one
+    pick = picker(list(names))
+
+    def several(feeds: dict[str, Any]) -> list[Any] | None:
+        outputs = [make() for make in makers]
+        return outputs if call(*pick(feeds), *outputs) is None else None
+
+    return several
 
 
 def _stepping(
