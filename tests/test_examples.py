@@ -17,9 +17,18 @@ EXAMPLES = sorted((REPOSITORY / "examples").glob("*.py"))
 SHOWN = {
     "compare_onnxruntime": "largest difference",
     "custom_cell": "in a loop of T steps: hr, gates",
+    "denoise_dtln": "of 8 ms, ",
+    "detect_speech": "speech from ",
     "read_report": "every step of the loop reads",
     "run_time_lengths": "same bits for every length",
     "streaming": "100 frames, same bits",
+}
+# Arguments of those that need files: the models and the recording are not part of the repository.
+MODELS = REPOSITORY.parent / "shared" / "models"
+SPEECH = MODELS / "speech_16k.wav"
+ARGUMENTS: dict[str, list[Path | str]] = {
+    "denoise_dtln": [MODELS, SPEECH, "clean.wav"],
+    "detect_speech": [MODELS / "silero_vad.onnx", SPEECH],
 }
 
 
@@ -31,13 +40,17 @@ def test_every_example_is_in_the_table() -> None:
 def test_it_runs(path: Path, tmp_path: Path) -> None:
     if path.stem == "compare_onnxruntime" and not importlib.util.find_spec("onnxruntime"):
         pytest.skip("onnxruntime is not installed")
+    arguments = ARGUMENTS.get(path.stem, [])
+    missing = [a for a in arguments if isinstance(a, Path) and not a.exists()]
+    if missing:
+        pytest.skip(f"{missing[0]} is not here")
     environment = {
         **os.environ,
         "PYTHONPATH": str(REPOSITORY),
         "XDG_CACHE_HOME": str(tmp_path / "cache"),
     }
     result = subprocess.run(
-        [sys.executable, str(path)],
+        [sys.executable, str(path), *map(str, arguments)],
         capture_output=True,
         text=True,
         cwd=tmp_path,
