@@ -16,6 +16,7 @@ from ostinato.schedule.hoist import hoist
 from ostinato.schedule.pack import pack
 from ostinato.schedule.rows import by_rows
 from ostinato.schedule.sink import sink
+from ostinato.schedule.straighten import straighten
 from ostinato.schedule.tile import Registers, tile
 from ostinato.schedule.turn import turn
 
@@ -38,6 +39,7 @@ SCHEDULE_PASSES: tuple[SchedulePass, ...] = (
     ),
     SchedulePass("collapse", "Neighbouring axes that memory cannot tell apart become one."),
     SchedulePass("by_rows", "Kernels that pass rows to each other run row by row."),
+    SchedulePass("straighten", "Operands that lanes would gather many times are transposed first."),
     SchedulePass("pack", "Constant operands are laid out once in the order they are read."),
     SchedulePass(
         "turn", "Loops read weights that exceed the cache back and forth, not in a circle."
@@ -77,6 +79,8 @@ def schedule(program: Program, registers: Registers, disable: Collection[str] = 
     pairs = apart(program, refusals, "fuse" not in disable)
     if "by_rows" not in disable:
         program = by_rows(program)
+    if "straighten" not in disable:
+        program = straighten(program)
     program = tile(program, registers)
     if "pack" not in disable:
         program = pack(program)

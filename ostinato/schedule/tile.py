@@ -111,7 +111,8 @@ def _scattered(kernel: Kernel, lane: Axis) -> bool:
     return bool(inner) and all(access.stride(lane) != 1 for access in inner)
 
 
-def _typical(size: Size) -> int:
+def typical(size: Size) -> int:
+    """The size, or what is assumed of one that only a run tells."""
     return size if isinstance(size, int) else TYPICAL_EXTENT
 
 
@@ -134,17 +135,17 @@ def _accesses(kernel: Kernel) -> Iterator[tuple[Access, float, bool]]:
     for reduce in kernel.reductions:
         trips = 1.0
         for axis in reduce.axes:
-            trips *= _typical(axis.extent)
+            trips *= typical(axis.extent)
         for node in walk(*reduce.operands):
             if isinstance(node, Load):
                 inner[node] = trips
     for load in kernel.loads():
-        yield load.access, inner.get(load, 1.0), load in inner and _packable(kernel, load)
+        yield load.access, inner.get(load, 1.0), load in inner and is_packable(kernel, load)
     for store in kernel.stores:
         yield store.access, 1.0, False
 
 
-def _packable(kernel: Kernel, load: Load) -> bool:
+def is_packable(kernel: Kernel, load: Load) -> bool:
     """Whether a reduction's operand can be laid out in the order in which it is read."""
     own = {*kernel.axes, *(axis for r in kernel.reductions for axis in r.axes)}
     axes = [axis for axis, _ in load.access.terms]
@@ -160,7 +161,7 @@ def _lane_score(kernel: Kernel, axis: Axis, registers: Registers) -> tuple[float
     """Higher is better: full vectors, and few accesses whose lanes are not neighbours."""
     width = lane_width(kernel, axis.extent, registers)
     full = max(1, registers.vector_bytes // 4)
-    extent = _typical(axis.extent)
+    extent = typical(axis.extent)
     padded = -(-extent // width) * width
     used = max(extent, 1) / max(padded, 1) * min(width, full) / full
     if not isinstance(axis.extent, int):
@@ -194,7 +195,7 @@ def _row_axes(kernel: Kernel, lane: Axis) -> tuple[Axis | None, Axis | None]:
     # A known axis of a few rows fills tiles even where there is one point along the others.
     def preference(axis: Axis) -> tuple[bool, int]:
         known = isinstance(axis.extent, int) and axis.extent >= GROUPED_ROWS
-        return known, _typical(axis.extent)
+        return known, typical(axis.extent)
 
     best = [*sorted(reversed(shared), key=preference, reverse=True), None, None]
     row, other = best[:2]
@@ -211,10 +212,10 @@ def _block_shape(
     for reduce in kernel.reductions:
         groups[reduce.axes] = groups.get(reduce.axes, 0) + 1
     total, largest = len(kernel.reductions), max(groups.values())
-    depth = max(_typical(product([axis.extent for axis in axes])) for axes in groups)
+    depth = max(typical(product([axis.extent for axis in axes])) for axes in groups)
     budget = registers.count * 3 // 4
-    needed = -(-_typical(lane.extent) // width)
-    row_limit = _typical(row.extent) if row is not None else 1
+    needed = -(-typical(lane.extent) // width)
+    row_limit = typical(row.extent) if row is not None else 1
     known = row is not None and isinstance(row.extent, int)
     load_cycles = PACKED_CYCLES if _reads_one_stream(kernel, lane) else STRIDED_CYCLES
     slides = row is not None and _slides(kernel, row)
@@ -265,7 +266,7 @@ def _block_shape(
 def _reads_one_stream(kernel: Kernel, lane: Axis) -> bool:
     """Whether all that lanes load in the sums can be packed."""
     inner = [n for r in kernel.reductions for n in walk(*r.operands) if isinstance(n, Load)]
-    return all(_packable(kernel, n) for n in inner if n.access.stride(lane) != 0)
+    return all(is_packable(kernel, n) for n in inner if n.access.stride(lane) != 0)
 
 
 def _slides(kernel: Kernel, row: Axis) -> bool:

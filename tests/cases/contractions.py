@@ -262,6 +262,29 @@ def convolutions() -> list[Case]:
 def epilogues() -> list[Case]:
     return [
         text(
+            "attention-scores",
+            """agraph (float[N, T, 2, 5] q, float[N, K, 2, 5] k) => (float[N, 2, T, K] y) {
+                a = Transpose<perm = [0, 2, 1, 3]>(q)  b = Transpose<perm = [0, 2, 3, 1]>(k)
+                p = MatMul(a, b)  y = Mul(p, half)
+            }""",
+            (
+                {"N": 2, "T": 7, "K": 19},
+                {"N": 3, "T": 1, "K": 40},
+                {"N": 1, "T": 4, "K": 1},
+                {"N": 2, "T": 5, "K": 0},
+                {"N": 0, "T": 5, "K": 3},
+            ),
+            constants={"half": np.float32(0.5)},
+            length=5,
+        ),
+        text(
+            "product-of-a-transpose",
+            """agraph (double[9, 11] a, double[33, 11] b) => (double[9, 33] y) {
+                t = Transpose<perm = [1, 0]>(b)  y = MatMul(a, t)
+            }""",
+            length=11,
+        ),
+        text(
             "gated-projection",
             """agraph (float[N, 12] x) => (float[N, 20] y) {
                 p = MatMul(x, w)  b = Add(p, bias)  a, g = Split<axis = 1, num_outputs = 2>(b)
