@@ -269,7 +269,7 @@ class Context:
             return found[0]
         rates = {stream.rate for stream in found}
         if len(rates) > 1:
-            rates_text = " and ".join(sorted(map(str, rates)))
+            rates_text = " and ".join(map(str, sorted(rates, reverse=True)))
             raise self.refuse(f"its inputs have {rates_text} frames for each frame of the input")
         target = max(0, *(stream.delay for stream in moving))
         for i in indices:

@@ -197,13 +197,15 @@ def _finish(converter: Converter, axes: Mapping[str, int], chunk: int | None) ->
     }
     if converter.refusals:
         raise ConversionError(tuple(converter.refusals))
+    name = _length_name(converter)
     for value in graph.inputs:
-        if str(value.name) in axes and value.shape is not None and chunk is not None:
-            sizes_ = list(value.shape)
-            sizes_[axes[str(value.name)]] = chunk
-            value.shape = ir.Shape(sizes_)
+        if str(value.name) in axes and value.shape is not None:
+            axis, dims = axes[str(value.name)], list(value.shape)
+            if chunk is not None or isinstance(dims[axis], int):
+                dims[axis] = ir.SymbolicDim(name) if chunk is None else chunk
+            value.shape = ir.Shape(dims)
     states = _write_states(converter)
-    _forget_shapes(converter, timing, chunk)
+    _forget_shapes(converter, timing, name)
     run_passes(converter.model, _KEEP)
     for state, value in zip(states, graph.outputs[len(timing) :], strict=True):
         value.shape = ir.Shape(state.shape)
@@ -249,9 +251,14 @@ def _write_states(converter: Converter) -> list:  # type: ignore[type-arg]
     return states
 
 
-def _forget_shapes(
-    converter: Converter, timing: Mapping[str, OutputTiming], chunk: int | None
-) -> None:
+def _length_name(converter: Converter) -> str:
+    """The name of the number of frames of a step, where it is open."""
+    value, axis = converter.source
+    size = None if value.shape is None else value.shape[axis]
+    return str(size.value) if isinstance(size, ir.SymbolicDim) and size.value else "frames"
+
+
+def _forget_shapes(converter: Converter, timing: Mapping[str, OutputTiming], name: str) -> None:
     """Drop the shapes of whole sequences; say those of the outputs of a step."""
     given = {*converter.model.graph.inputs, *converter.model.graph.outputs}
     for graph in graphs(converter.model):
@@ -263,9 +270,7 @@ def _forget_shapes(
         when, dims = timing[str(output.name)], converter.sizes.get(str(output.name))
         if dims is None or when.axis is None:
             continue
-        frames: int | str | None = None if when.rate != 1 else dims[when.axis]
-        if chunk is not None:
-            frames = int(chunk * when.rate)
-        elif isinstance(frames, int):
-            frames = None
+        frames: int | str | None = name if when.rate == 1 else None
+        if converter.chunk is not None:
+            frames = int(converter.chunk * when.rate)
         output.shape = ir.Shape([*dims[: when.axis], frames, *dims[when.axis + 1 :]])

@@ -42,12 +42,15 @@ def test_a_stack_of_gru_and_lstm() -> None:
     assert conversion.delay == {"y": 0} and conversion.latency == 0
 
 
-@pytest.mark.parametrize("name", ["gru", "gru_2_layers", "lstm", "lstm_projected", "slstm", "tcn"])
-@pytest.mark.parametrize("exporter", ["dynamo", "script"])
-def test_networks_as_pytorch_exports_them(name: str, exporter: str) -> None:
-    path = MODELS / f"{name}.{exporter}.onnx"
-    if not path.exists():
-        pytest.skip("not exported")
+EXPORTED = ("gru", "gru_2_layers", "gru_time_first", "lstm", "lstm_projected", "slstm", "tcn")
+
+
+@pytest.mark.parametrize(
+    "path",
+    [path for name in EXPORTED for path in sorted(MODELS.glob(f"{name}.*.onnx"))],
+    ids=lambda path: path.stem,
+)
+def test_networks_as_pytorch_exports_them(path: Path) -> None:
     assert_streams(onnx.load(path))
 
 

@@ -1,0 +1,200 @@
+"""What cannot work chunk by chunk is refused by name, and everything at once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx.shape_inference
+import pytest
+
+from ostinato import InputError, OptionError, UnsupportedError
+from ostinato.streaming import ConversionError, convert
+from tests.streaming.streams import model
+
+# name: (nodes from x [N, T, 6] to y, constants, part of the message)
+REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
+    "mean over time": ("y = ReduceMean (x, o)", {"o": np.array([1])}, "reduces along time"),
+    "mean over everything": ("y = ReduceMean (x)", {}, "reduces along time"),
+    "softmax over time": ("y = Softmax <axis=1> (x)", {}, "normalises along time"),
+    "layer norm over time": ("y = LayerNormalization <axis=1> (x, s)", {"s": (6,)}, "along time"),
+    "largest frame": ("y = ArgMax <axis=1> (x)", {}, "searches along time"),
+    "sorted frames": ("y, i = TopK <axis=1> (x, k)", {"k": np.array([1])}, "sorts the frames"),
+    "turned around": (
+        "y = Slice (x, s, e, o, m)",
+        {"s": np.array([-1]), "e": np.array([-(2**40)]), "o": np.array([1]), "m": np.array([-1])},
+        "turns the sequence around",
+    ),
+    "first frames": (
+        "y = Slice (x, z, e, o)",
+        {"z": np.array([0]), "e": np.array([9]), "o": np.array([1])},
+        "frames 0 to 9",
+    ),
+    "a frame by number": ("y = Gather <axis=1> (x, i)", {"i": np.array(5)}, "by number"),
+    "a table of frames": ("y = Add (x, W)", {"W": (1, 9, 6)}, "each frame of the whole sequence"),
+    "everything with everything": (
+        "t = Transpose <perm=[0, 2, 1]> (x)  a = MatMul (x, t)  y = Softmax (a)",
+        {},
+        "relates every frame to every other",
+    ),
+    "sum over time": (
+        "t = Transpose <perm=[0, 2, 1]> (x)  y = MatMul (t, W)",
+        {"W": (9, 3)},
+        "sums over time",
+    ),
+    "divided by the length": (
+        "h = Shape <start=1, end=2> (x)  f = Cast <to=1> (h)  y = Div (x, f)",
+        {},
+        "length of the whole sequence",
+    ),
+    "time merged with the batch": (
+        "y = Reshape (x, s)",
+        {"s": np.array([-1, 6])},
+        "is not an axis of the result",
+    ),
+    "copies in front": (
+        'y = Pad <mode="reflect"> (x, w)',
+        {"w": np.array([0, 2, 0, 0, 0, 0])},
+        "copies of frames",
+    ),
+    "the end for all frames": (
+        "a = Slice (x, m, e, o)  y = Mul (x, a)",
+        {"m": np.array([-1]), "e": np.array([2**40]), "o": np.array([1])},
+        "end of the sequence",
+    ),
+    "running sum from the end": ("y = CumSum <reverse=1> (x, o)", {"o": np.array(1)}, "last frame"),
+    "an operator without a rule": ("y = NonZero (x)", {}, "has no rule"),
+    "pooled": (
+        "t = Transpose <perm=[0, 2, 1]> (x)  y = GlobalAveragePool (t)",
+        {},
+        "pools along time",
+    ),
+    "scale of everything": ("y, s, z = DynamicQuantizeLinear (x)", {}, "its scale needs all"),
+    "means at the edge": (
+        "t = Transpose <perm=[0, 2, 1]> (x)  y = AveragePool <kernel_shape=[3], pads=[1, 1]> (t)",
+        {},
+        "count_include_pad",
+    ),
+    "time as channels": ("y = Conv (x, W)", {"W": (2, 4, 3)}, "time is its axis of channels"),
+    "instance norm": (
+        "t = Transpose <perm=[0, 2, 1]> (x)  y = InstanceNormalization (t, s, s)",
+        {"s": (6,)},
+        "normalises along time",
+    ),
+    "a branch that reads it": (
+        "y = If (c) <then_branch = a () => (float[N, T, 6] u) { u = Neg (x) }, "
+        "else_branch = b () => (float[N, T, 6] v) { v = Abs (x) }>",
+        {},
+        "has no rule",
+    ),
+    "rates that differ": (
+        "t = Transpose <perm=[0, 2, 1]> (x)  a = Conv <strides=[2]> (t, W)  y = Add (a, t)",
+        {"W": (6, 6, 1)},
+        "1 and 1/2 frames",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_it_is_refused_with_the_reason(name: str) -> None:
+    nodes, weights, message = REFUSED[name]
+    proto = model(f"g (float[N, T, 6] x, bool c) => (float[A] y) {{ {nodes} }}", weights)
+    proto.graph.output[0].type.tensor_type.ClearField("shape")
+    proto = onnx.shape_inference.infer_shapes(proto)
+    if not proto.graph.output[0].type.tensor_type.HasField("shape"):
+        proto.graph.output[0].type.tensor_type.shape.dim.add(dim_param="A")
+    with pytest.raises(ConversionError) as caught:
+        convert(proto, "T")
+    assert message in str(caught.value)
+    assert len(caught.value.refusals) == 1
+    assert caught.value.node in str(caught.value) and caught.value.op in str(caught.value)
+
+
+RECURRENT = {"W": (1, 15, 6), "R": (1, 15, 5), "n": np.array([3, 4], np.int32)}
+
+
+@pytest.mark.parametrize(
+    ("node", "message"),
+    [
+        ('GRU <hidden_size=5, direction="reverse"> (x, W, R)', "'reverse' starts at the last"),
+        ("GRU <hidden_size=5> (x, W, R, , n)", "sequence_lens"),
+        ("GRU <hidden_size=5, layout=1> (x, W, R)", "time is axis 0 of X, expected 1"),
+    ],
+)
+def test_recurrences_that_need_the_end_are_refused(node: str, message: str) -> None:
+    proto = model(f"g (float[T, 2, 6] x) => (float[T, 1, 2, 5] y) {{ y = {node} }}", RECURRENT)
+    with pytest.raises(UnsupportedError, match=message):
+        convert(proto, "T")
+
+
+def test_all_refusals_come_together_and_what_follows_is_not_blamed() -> None:
+    text = """g (float[N, T, 6] x) => (float[N, 1, 6] y, float[N, T, 6] z) {
+        a = ReduceMax (x, o)
+        y = Relu (a)
+        b = Softmax <axis=1> (x)
+        z = Tanh (b)
+    }"""
+    with pytest.raises(ConversionError) as caught:
+        convert(model(text, {"o": np.array([1])}), "T")
+    assert [refusal.op for refusal in caught.value.refusals] == ["ReduceMax", "Softmax"]
+    assert "2 nodes cannot be converted" in str(caught.value)
+
+
+def test_a_final_state_that_comes_late_is_refused() -> None:
+    text = """g (float[T, 2, 6] x) => (float[1, 2, 5] y) {
+        t = Transpose <perm=[1, 2, 0]> (x)
+        c = Conv (t, V)
+        s = Transpose <perm=[2, 0, 1]> (c)
+        a, y = GRU <hidden_size=5> (s, W, R)
+    }"""
+    with pytest.raises(ConversionError, match="2 frames late"):
+        convert(model(text, RECURRENT | {"V": (6, 6, 3)}), "T")
+
+
+FINE = "g (float[N, T, 6] x, float[N, 6] v) => (float[N, T, 6] y) { y = Relu (x) }"
+
+
+@pytest.mark.parametrize(
+    ("time", "message"),
+    [
+        ("S", r"no input has a size named 'S'; there are \['N', 'T'\]"),
+        ({"z": 1}, "the model has no input 'z'"),
+        ({"x": 3}, "input 'x' has rank 3, so no axis 3"),
+        ({"x": -4}, "no axis -4"),
+        ({}, "time is empty"),
+    ],
+)
+def test_axes_that_are_not_there_are_refused(time: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        convert(model(FINE), time)
+
+
+def test_two_axes_of_one_name_are_refused() -> None:
+    proto = model("g (float[T, T] x) => (float[T, T] y) { y = Relu (x) }")
+    with pytest.raises(InputError, match=r"'T' at axes \[0, 1\]"):
+        convert(proto, "T")
+
+
+@pytest.mark.parametrize("chunk", [1, 2, 6])
+def test_a_chunk_is_a_multiple_of_the_strides(chunk: int) -> None:
+    text = """g (float[N, 4, T] x) => (float[N, 4, S] y) {
+        a = Conv <strides=[2]> (x, W)
+        y = Conv <strides=[2]> (a, W)
+    }"""
+    proto = model(text, {"W": (4, 4, 2)})
+    with pytest.raises(OptionError, match="expected a multiple of 4"):
+        convert(proto, "T", chunk)
+    assert convert(proto, "T", 8).multiple == 4
+
+
+@pytest.mark.parametrize("chunk", [0, -1])
+def test_a_chunk_has_a_frame(chunk: int) -> None:
+    with pytest.raises(OptionError, match="expected 1 frame or more"):
+        convert(model(FINE), "T", chunk)
+
+
+def test_old_operator_sets_are_refused() -> None:
+    proto = model(FINE, opset=9)
+    with pytest.raises(UnsupportedError, match="opset 9"):
+        convert(proto, "T")

@@ -1,0 +1,400 @@
+"""Each rule alone: chunks of 1, 2, 3, 7 and 160 frames give the bits of the whole."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx.defs
+import pytest
+
+from ostinato.streaming import convert
+from ostinato.streaming.registry import RULES
+from tests.streaming.streams import assert_streams, model
+
+# name: (nodes from x [N, 4, T] to y, constants, delay of y, opset)
+WINDOWS: dict[str, tuple[str, dict[str, Any], int, int]] = {
+    "conv": ("y = Conv (x, W)", {"W": (5, 4, 3)}, 2, 18),
+    "conv same": ("y = Conv <pads=[1, 1]> (x, W)", {"W": (5, 4, 3)}, 1, 18),
+    "conv causal": ("y = Conv <pads=[4, 0], dilations=[2]> (x, W)", {"W": (5, 4, 3)}, 0, 18),
+    "conv padded more than it sees": ("y = Conv <pads=[5, 0]> (x, W)", {"W": (5, 4, 3)}, 0, 18),
+    "conv of one frame": ("y = Conv <strides=[3]> (x, W)", {"W": (5, 4, 1)}, 0, 18),
+    "conv strided": ("y = Conv <strides=[3], pads=[2, 2]> (x, W)", {"W": (5, 4, 5)}, 0, 18),
+    "conv strided, late": ("y = Conv <strides=[2]> (x, W)", {"W": (5, 4, 5)}, 2, 18),
+    "conv by groups": (
+        "y = Conv <group=4, pads=[2, 0]> (x, W, B)",
+        {"W": (4, 1, 3), "B": (4,)},
+        0,
+        18,
+    ),
+    "conv same upper": ('y = Conv <auto_pad="SAME_UPPER"> (x, W)', {"W": (5, 4, 4)}, 2, 18),
+    "conv same lower": ('y = Conv <auto_pad="SAME_LOWER"> (x, W)', {"W": (5, 4, 4)}, 1, 18),
+    "conv after look-ahead": (
+        "a = Conv <pads=[0, 2]> (x, W, B)  y = Conv <pads=[2, 0]> (a, W, B)",
+        {"W": (4, 4, 3), "B": (4,)},
+        2,
+        18,
+    ),
+    "two dimensions": (
+        "a = Unsqueeze (x, one)  b = Conv <pads=[1, 2, 1, 0]> (a, W)  y = Squeeze (b, one)",
+        {"W": (1, 1, 3, 3), "one": np.array([1])},
+        0,
+        18,
+    ),
+    "padding other than zero": (
+        "p = Pad (x, w, c)  y = Conv <pads=[1, 0]> (p, W)",
+        {"W": (5, 4, 4), "w": np.array([0, 0, 2, 0, 0, 0]), "c": np.array(0.5, np.float32)},
+        0,
+        18,
+    ),
+    "padding of what is late": (
+        "a = Conv <pads=[0, 2]> (x, W)  p = Pad (a, w, c)  y = Conv (p, W)",
+        {"W": (4, 4, 3), "w": np.array([0, 0, 2, 0, 0, 0]), "c": np.array(0.5, np.float32)},
+        2,
+        18,
+    ),
+    "padding that is cropped": (
+        "p = Pad (x, w)  y = Tanh (p)",
+        {"w": np.array([0, 0, -3, 0, 0, -2])},
+        3,
+        18,
+    ),
+    "padding that is sent": (
+        "p = Pad (x, w, c)  y = Exp (p)",
+        {"w": np.array([0, 0, 2, 0, 0, 0]), "c": np.array(0.5, np.float32)},
+        0,
+        18,
+    ),
+    "padding that is the output": ("y = Pad (x, w)", {"w": np.array([0, 1, 2, 0, 0, 0])}, 0, 18),
+    "constants in front": (
+        "p = Concat <axis=2> (F, x)  y = Conv (p, W)",
+        {"F": (1, 4, 2), "W": (5, 4, 3)},
+        0,
+        18,
+    ),
+    "max pool": ("y = MaxPool <kernel_shape=[3], pads=[1, 1]> (x)", {}, 1, 18),
+    "max pool strided": (
+        "y = MaxPool <kernel_shape=[3], strides=[2], pads=[1, 1], ceil_mode=1> (x)",
+        {},
+        0,
+        18,
+    ),
+    "max pool of what is late": (
+        "a = Conv (x, W)  y = MaxPool <kernel_shape=[3], pads=[2, 0]> (a)",
+        {"W": (4, 4, 3)},
+        2,
+        18,
+    ),
+    "average pool": ("y = AveragePool <kernel_shape=[4], strides=[4]> (x)", {}, 0, 18),
+    "average pool with padding": (
+        "y = AveragePool <kernel_shape=[3], pads=[2, 0], count_include_pad=1> (x)",
+        {},
+        0,
+        18,
+    ),
+    "lp pool": ("y = LpPool <kernel_shape=[3], pads=[2, 0]> (x)", {}, 0, 18),
+    "transposed": ("y = ConvTranspose <strides=[2]> (x, W, B)", {"W": (4, 5, 5), "B": (5,)}, 0, 18),
+    "transposed, cropped": (
+        "y = ConvTranspose <strides=[2], pads=[1, 1]> (x, W)",
+        {"W": (4, 5, 4)},
+        1,
+        18,
+    ),
+    "transposed with gaps": (
+        "y = ConvTranspose <strides=[3]> (x, W, B)",
+        {"W": (4, 5, 2), "B": (5,)},
+        0,
+        22,
+    ),
+    "transposed without stride": (
+        "y = ConvTranspose <dilations=[2]> (x, W)",
+        {"W": (4, 5, 3)},
+        0,
+        18,
+    ),
+    "transposed, of what is late": (
+        "a = Conv (x, V, B)  y = ConvTranspose <strides=[2]> (a, W)",
+        {"V": (4, 4, 3), "B": (4,), "W": (4, 5, 5)},
+        4,
+        18,
+    ),
+    "every second frame": (
+        "y = Slice (x, s, e, a, t)",
+        {"s": np.array([3]), "e": np.array([2**40]), "a": np.array([2]), "t": np.array([2])},
+        1,
+        18,
+    ),
+    "from a frame on": (
+        "b = Slice (x, s, e, a)  y = Add (b, b)",
+        {"s": np.array([3, 1]), "e": np.array([2**40, 3]), "a": np.array([2, 1])},
+        3,
+        18,
+    ),
+    "frames stacked": (
+        "t = Transpose <perm=[0, 2, 1]> (x)  r = Reshape (t, s)  y = MatMul (r, W)",
+        {"s": np.array([0, -1, 12]), "W": (12, 3)},
+        0,
+        18,
+    ),
+    "frames stacked that are late": (
+        "a = Conv (x, V)  t = Transpose <perm=[0, 2, 1]> (a)  y = Reshape (t, s)",
+        {"s": np.array([0, -1, 8]), "V": (4, 4, 3)},
+        1,
+        18,
+    ),
+    "frames taken apart": (
+        "t = Transpose <perm=[0, 2, 1]> (x)  y = Reshape (t, s)",
+        {"s": np.array([0, -1, 2])},
+        0,
+        18,
+    ),
+    "frames repeated": (
+        'y = Resize <mode="nearest", coordinate_transformation_mode="asymmetric", '
+        'nearest_mode="floor"> (x, , s)',
+        {"s": np.array([1, 1, 3], np.float32)},
+        0,
+        18,
+    ),
+    "running sum": ("y = CumSum (x, two)", {"two": np.array(2)}, 0, 18),
+    "running sum, exclusive": ("y = CumSum <exclusive=1> (x, two)", {"two": np.array(2)}, 0, 18),
+    "running sum of what is late": (
+        "a = Conv (x, V, B)  y = CumSum (a, two)",
+        {"V": (4, 4, 3), "B": (4,), "two": np.array(2)},
+        2,
+        18,
+    ),
+    "running mean": (
+        "a = CumSum (x, two)  h = Shape <start=2> (x)  l = Squeeze (h)  o = Add (l, one)"
+        "  r = Range (one, o, one)  n = Cast <to=1> (r)  y = Div (a, n)",
+        {"two": np.array(2), "one": np.array(1)},
+        0,
+        18,
+    ),
+    "positions": (
+        "h = Shape (x)  l = Gather (h, two)  r = Range (zero, l, one)  n = Cast <to=1> (r)"
+        "  f = Mul (n, w)  s = Sin (f)  y = Add (x, s)",
+        {
+            "two": np.array(2),
+            "zero": np.array(0),
+            "one": np.array(1),
+            "w": np.array(0.01, np.float32),
+        },
+        0,
+        18,
+    ),
+    "as long as the sequence": (
+        "h = Shape (x)  e = Expand (v, h)  c = Concat <axis=1> (x, e)"
+        "  y = Conv <pads=[1, 1]> (c, W)",
+        {"v": (1, 4, 1), "W": (3, 8, 3)},
+        1,
+        18,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WINDOWS)
+def test_windows_and_rates(name: str) -> None:
+    nodes, weights, delay, opset = WINDOWS[name]
+    graph = f"g (float[N, 4, T] x) => (float[N, C, S] y) {{ {nodes} }}"
+    if "Concat <axis=2>" in nodes:
+        graph = graph.replace("N", "1")
+    if "Reshape" in nodes:
+        graph = graph.replace("[N, C, S] y", "[N, S, C] y")
+    conversion = assert_streams(model(graph, weights, opset), T=336)
+    assert conversion.delay == {"y": delay}
+
+
+# Nodes from x [N, T, 6], y [N, T, ..], that leave time alone.
+FEATURES: dict[str, tuple[str, dict[str, Any]]] = {
+    "matmul": ("y = MatMul (x, W)", {"W": (6, 70)}),
+    "long sums": ("a = MatMul (x, W)  y = MatMul (a, V)", {"W": (6, 70), "V": (70, 3)}),
+    "product from the left": (
+        "t = Transpose <perm=[0, 2, 1]> (x)  a = MatMul (W, t)  y = Transpose <perm=[0, 2, 1]> (a)",
+        {"W": (3, 6)},
+    ),
+    "long product from the left": (
+        "a = MatMul (x, U)  t = Transpose <perm=[0, 2, 1]> (a)  b = MatMul (W, t)"
+        "  y = Transpose <perm=[0, 2, 1]> (b)",
+        {"U": (6, 70), "W": (3, 70)},
+    ),
+    "layer norm": ("y = LayerNormalization (x, s)", {"s": (6,)}),
+    "softmax": ("y = Softmax (x)", {}),
+    "reduce": ("a = ReduceMean <keepdims=1> (x, m)  y = Sub (x, a)", {"m": np.array([-1])}),
+    "reduce, dropping": (
+        "a = Transpose <perm=[2, 0, 1]> (x)  b = ReduceMax <keepdims=0> (a, z)"
+        "  y = Unsqueeze (b, two)",
+        {"z": np.array([0]), "two": np.array([2])},
+    ),
+    "split and concat": (
+        "a, b = Split <axis=2, num_outputs=2> (x)  c = Sigmoid (b)  d = Mul (a, c)"
+        "  y = Concat <axis=2> (d, x)",
+        {},
+    ),
+    "gather": ("y = Gather <axis=2> (x, i)", {"i": np.array([3, 1, 1])}),
+    "einsum": ('y = Einsum <equation="ntc,cd->ntd"> (x, W)', {"W": (6, 4)}),
+    "batch norm": (
+        "t = Transpose <perm=[0, 2, 1]> (x)  b = BatchNormalization (t, s, o, m, v)"
+        "  y = Transpose <perm=[0, 2, 1]> (b)",
+        {"s": (6,), "o": (6,), "m": (6,), "v": np.full(6, 0.7)},
+    ),
+    "rows": (
+        "a = Squeeze (x1, z)  b = Gemm <transB=1> (a, W, c)  y = Unsqueeze (b, z)",
+        {"W": (3, 6), "c": (3,), "z": np.array([0])},
+    ),
+    "heads": (
+        "a = Reshape (x, s)  b = Transpose <perm=[0, 2, 1, 3]> (a)  c = MatMul (b, W)"
+        "  d = Transpose <perm=[0, 2, 1, 3]> (c)  y = Reshape (d, r)",
+        {"s": np.array([0, 0, 2, 3]), "W": (2, 3, 3), "r": np.array([0, -1, 6])},
+    ),
+    "sizes from shapes": (
+        "h = Shape (x)  n = Gather (h, z)  t = Gather (h, o)  m = Unsqueeze (n, z1)"
+        "  u = Unsqueeze (t, z1)  s = Concat <axis=0> (m, u, two, three)  a = Reshape (x, s)"
+        "  b = ReduceSum <keepdims=0> (a, two)  y = Identity (b)",
+        {
+            "z": np.array(0),
+            "o": np.array(1),
+            "z1": np.array([0]),
+            "two": np.array([2]),
+            "three": np.array([3]),
+        },
+    ),
+    "tile": ("y = Tile (x, r)", {"r": np.array([1, 1, 2])}),
+    "top k": ("y, i = TopK (x, k)", {"k": np.array([2])}),
+    "clip and where": (
+        "a = Clip (x, lo)  b = Greater (x, lo)  y = Where (b, a, x)",
+        {"lo": np.array(-0.5, np.float32)},
+    ),
+    "a constant for each frame": ("y = Add (x, B)", {"B": (1, 1, 6)}),
+    "quantised": (
+        "q = QuantizeLinear (x, s, z)  y = DequantizeLinear (q, s, z)",
+        {"s": np.array(0.05, np.float32), "z": np.array(3, np.uint8)},
+    ),
+    "embedding": (
+        "a = ArgMax <axis=2, keepdims=0> (x)  y = Gather (E, a)",
+        {"E": (6, 5)},
+    ),
+    "transform of features": (
+        "a = Unsqueeze (x, three)  d = DFT <axis=2> (a)"
+        "  y = ReduceSumSquare <axes=[3], keepdims=0> (d)",
+        {"three": np.array([3])},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FEATURES)
+def test_features(name: str) -> None:
+    nodes, weights = FEATURES[name]
+    rows = "1" if "x1" in nodes else "N"
+    nodes = nodes.replace("x1", "x")
+    graph = f"g (float[{rows}, T, 6] x) => (float[{rows}, T, C] y) {{ {nodes} }}"
+    conversion = assert_streams(model(graph, weights, 17 if "DFT" in nodes else 18))
+    assert conversion.states == {} and conversion.delay == {"y": 0}
+
+
+def test_frames_of_a_fourier_transform() -> None:
+    conversion = assert_streams(
+        model(
+            "g (float[N, T, 1] x) => (float[N, S, 9, 2] y) { y = STFT (x, step, w) }",
+            {"step": np.array(4), "w": np.hanning(17)[:16].astype(np.float32)},
+        ),
+        T=336,
+    )
+    assert conversion.multiple == 4 and conversion.delay == {"y": 3}
+
+
+def test_integer_convolutions_pad_with_their_zero_point() -> None:
+    conversion = assert_streams(
+        model(
+            """g (uint8[N, 4, T] x) => (int32[N, 5, T] y) {
+                y = ConvInteger <pads=[2, 0]> (x, W, z)
+            }""",
+            {
+                "W": np.random.default_rng(0).integers(0, 9, (5, 4, 3)).astype(np.uint8),
+                "z": np.array(3, np.uint8),
+            },
+        )
+    )
+    assert conversion.initial["y_past_in"].min() == 3
+
+
+def test_what_a_scan_carries_is_a_state() -> None:
+    text = """g (float[T, 4] x, float[4] h) => (float[T, 4] y, float[4] last) {
+        last, y = Scan <num_scan_inputs=1, body = step (float[4] s, float[4] e) =>
+            (float[4] t, float[4] o) { u = Mul (s, half) t = Add (u, e) o = Tanh (t) }> (h, x)
+    }"""
+    conversion = assert_streams(model(text, {"half": np.array(0.5, np.float32)}))
+    assert conversion.outputs["last"].axis is None
+
+
+def test_the_last_frame_is_the_last_so_far() -> None:
+    text = """g (float[T, N, 4] x) => (float[N, 3] y, float[1, N, 5] h, float[2, N, 4] z) {
+        a, h = GRU <hidden_size=5> (x, W, R)
+        b = Gather <axis=0> (a, last)
+        c = Squeeze (b, zero)
+        y = MatMul (c, V)
+        z = Slice (x, minus_two, end, zero)
+    }"""
+    weights = {
+        "W": (1, 15, 4),
+        "R": (1, 15, 5),
+        "V": (5, 3),
+        "last": np.array(-1),
+        "zero": np.array([0]),
+        "minus_two": np.array([-2]),
+        "end": np.array([2**40]),
+    }
+    conversion = assert_streams(model(text, weights))
+    assert all(timing.axis is None for timing in conversion.outputs.values())
+
+
+def test_inputs_that_are_the_same_for_all_frames() -> None:
+    text = """g (float[N, T, 4] x, float[N, 1, 4] speaker) => (float[N, T, 4] y) {
+        a = Mul (x, speaker)
+        y = Tanh (a)
+    }"""
+    assert_streams(model(text))
+
+
+def test_inputs_with_time_keep_in_step() -> None:
+    text = """g (float[N, 4, T] x, float[N, 4, T] z) => (float[N, 4, T] y) {
+        a = Conv <pads=[1, 1]> (x, W)
+        y = Mul (a, z)
+    }"""
+    conversion = assert_streams(model(text, {"W": (4, 4, 3)}))
+    assert conversion.time == {"x": 2, "z": 2} and conversion.delay == {"y": 1}
+
+
+def test_every_rule_is_of_an_operator() -> None:
+    known = {schema.name for schema in onnx.defs.get_all_schemas_with_history()}
+    assert known >= RULES.keys()
+
+
+def test_the_time_axis_keeps_its_name_or_gets_the_size_of_a_chunk() -> None:
+    proto = model(
+        "g (float[N, 4, T] x) => (float[N, 4, T] y) { y = Conv <pads=[2, 0]> (x, W) }",
+        {"W": (4, 4, 3)},
+    )
+    for chunk, expected in ((None, "T"), (5, 5)):
+        graph = convert(proto, "T", chunk=chunk).model.graph
+        for value in (graph.input[0], graph.output[0]):
+            size = value.type.tensor_type.shape.dim[2]
+            assert (size.dim_param or size.dim_value) == expected
+
+
+def test_a_sequence_of_fixed_length_streams_too() -> None:
+    text = """g (float[1, 336, 4] x) => (float[1, 336, 6] y) {
+        s = Reshape (x, apart)
+        t = ReduceSum <keepdims=0> (s, two)
+        a = MatMul (t, W)
+        b = Add (a, table)
+        y = Relu (b)
+    }"""
+    weights = {
+        "apart": np.array([1, 336, 2, 2]),
+        "two": np.array([2]),
+        "W": (2, 6),
+        "table": np.full((1, 336, 6), 0.25),
+    }
+    conversion = assert_streams(model(text, weights), {"x": 1})
+    assert conversion.chunk is None
+    assert conversion.model.graph.input[0].type.tensor_type.shape.dim[1].dim_param == "frames"
