@@ -173,6 +173,10 @@ class Expressions:
         value, plus = self.place[axis]
         return (value, plus + row) if axis == self.row else (value, plus)
 
+    def size(self, size: Size) -> Value:
+        """A size as an i64."""
+        return self._sizes.value(size)
+
     # Memory
 
     def address(self, access: Access, row: int, number: int) -> Value:

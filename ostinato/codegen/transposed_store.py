@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from ostinato.codegen.expressions import Expressions
 from ostinato.codegen.primitives import MEMORY
-from ostinato.codegen.writer import Value, Writer, integer, vector
+from ostinato.codegen.writer import Value, Writer, vector
 from ostinato.program.expr import FLOATS, ITEM_BYTES, Axis, dtype_of
 from ostinato.program.nodes import Store
 
@@ -25,7 +25,7 @@ def is_transposed(store: Store, lane: Axis | None, row: Axis | None, width: int)
     if dtype_of(store.value) not in FLOATS:
         return False
     stride = store.access.stride(lane)
-    return isinstance(stride, int) and stride > 1 and store.access.stride(row) == 1
+    return stride not in (0, 1) and store.access.stride(row) == 1
 
 
 def store_rows(w: Writer, x: Expressions, store: Store, rows: int, number: int) -> None:
@@ -44,10 +44,9 @@ def _store_group(w: Writer, x: Expressions, store: Store, rows: range, number: i
     dtype, width, count = dtype_of(store.value), x.width, len(rows)
     memory = MEMORY[dtype]
     vectors = _interleaved(w, [x.lanes(store.value, row, number) for row in rows])
-    first = x.address(store.access, rows[0], number)
     assert x.lane is not None
-    stride = store.access.stride(x.lane)
-    assert isinstance(stride, int)
+    step = x.size(store.access.stride(x.lane))
+    place = x.address(store.access, rows[0], number)
     piece = vector(memory, count)
     for lane in range(width):
         source, start = divmod(lane * count, width)
@@ -59,8 +58,8 @@ def _store_group(w: Writer, x: Expressions, store: Store, rows: range, number: i
                 f"shufflevector {value.type} {value.text}, {value.type} poison, "
                 f"<{count} x i32> <{picks}>",
             )
-        place = w.pointer(first, integer(lane * stride), memory)
         w.line(f"store {piece} {value.text}, ptr {place.text}, align {ITEM_BYTES[dtype]}")
+        place = w.pointer(place, step, memory)
 
 
 def _interleaved(w: Writer, vectors: list[Value]) -> list[Value]:

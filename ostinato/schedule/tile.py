@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from ostinato.program.dims import Size, ceildiv, exact_quotient, product
 from ostinato.program.expr import (
+    FLOATS,
     ITEM_BYTES,
     Access,
     Axis,
@@ -45,6 +46,7 @@ GATHER_COST = 8
 # Lanes that are spread out in memory cost less where rows are neighbours: cycles to store a vector
 # of 1, 2, 4 or 8 rows that are transposed in registers first (measured).
 TRANSPOSED_CYCLES = {1: 17.0, 2: 10.0, 4: 5.0, 8: 4.0}
+TRANSPOSED_ROWS = max(TRANSPOSED_CYCLES)
 # A panel of at most this many bytes stays in the first-level cache beside the rows it meets, or in
 # the second-level cache.
 PANEL_BYTES = 40 * 1024
@@ -71,6 +73,11 @@ def tile_kernel(kernel: Kernel, registers: Registers) -> Kernel:
     candidates = _lane_axes(kernel)
     if chained or not candidates:
         return replace(kernel, tile=Tile(None, 1))
+    transposition = _transposition(kernel)
+    if transposition is not None:
+        lane, stored = transposition
+        width = lane_width(kernel, lane.extent, registers)
+        return _split(kernel, lane, Tile(lane, width, row=stored, rows=TRANSPOSED_ROWS))
     lane = max(candidates, key=lambda axis: _lane_score(kernel, axis, registers))
     if _scattered(kernel, lane):
         return replace(kernel, tile=Tile(None, 1, row=lane, rows=max(ROW_CHOICES)))
@@ -83,6 +90,27 @@ def tile_kernel(kernel: Kernel, registers: Registers) -> Kernel:
         extent = lane.extent
         vectors = 2 if not isinstance(extent, int) or extent % (2 * width) == 0 else 1
     return _split(kernel, lane, Tile(lane, width, vectors, None, None, row, rows, other=other))
+
+
+def _transposition(kernel: Kernel) -> tuple[Axis, Axis] | None:
+    """Lanes and rows of a kernel without sums that stores what it loads the other way round.
+
+    Neighbours are loaded along the lanes and stored along the rows. None where some axis has
+    neighbours on both sides, or where there is nothing to transpose.
+    """
+    long = [axis for axis in kernel.axes if typical(axis.extent) >= TRANSPOSED_ROWS]
+    plain = all(dtype_of(s.value) in FLOATS and not s.partial for s in kernel.stores)
+    if kernel.reductions or kernel.ordered or not plain:
+        return None
+    loads = [load for load in kernel.loads() if load.access.terms]
+    if any(load.mask is not None or load.index for load in loads):
+        return None
+    loaded = [a for a in long if all(load.access.stride(a) in (0, 1) for load in loads)]
+    stored = [a for a in long if all(store.access.stride(a) == 1 for store in kernel.stores)]
+    lanes = [a for a in loaded if any(load.access.stride(a) == 1 for load in loads)]
+    if not lanes or not stored or set(loaded) & set(stored):
+        return None
+    return lanes[-1], stored[-1]
 
 
 def _lane_axes(kernel: Kernel) -> list[Axis]:

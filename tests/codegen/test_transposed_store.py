@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from ostinato.codegen.transposed_store import is_transposed
+from ostinato.program.dims import symbol
 from ostinato.program.expr import Axis, Reduced, op
 from ostinato.program.nodes import Kernel, Program, Reduce, Store, Tile
 from tests.codegen.test_module import check
@@ -44,6 +45,17 @@ def test_rows_that_do_not_fill_the_last_tile():
     source = columns(23, 16, 16, by=10)
     x = np.random.default_rng(0).standard_normal((23, 3)).astype(np.float32)
     check(source, {"x": x}, tiled=False)
+
+
+@pytest.mark.parametrize("extents", [(1, 1), (1, 40), (8, 16), (23, 37), (40, 1), (0, 5)])
+def test_distances_known_at_run_time(extents):
+    m, n = symbol("M"), symbol("N")
+    i, j = Axis("i", m), Axis("j", n)
+    value = op("neg", at("x", (i, n), (j, 1)))
+    kernel = Kernel("k", (j, i), (), (store("y", value, (j, m), (i, 1)),))
+    source = program({"x": (m, n)}, {"y": (n, m)}, (kernel,), symbols=("M", "N"))
+    x = np.random.default_rng(0).standard_normal(extents).astype(np.float32)
+    check(source, {"x": x})
 
 
 def test_other_stores_are_left_alone():

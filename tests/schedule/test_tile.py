@@ -259,3 +259,34 @@ def test_rows_follow_the_longer_of_two_run_time_axes() -> None:
             (alone,) = session.run(None, {"x": x[i : i + 1], "w": w})
             np.testing.assert_array_equal(y[:, i : i + 1], alone)
         np.testing.assert_allclose(y, x.transpose(1, 0, 2) @ w, rtol=1e-5, atol=1e-5)
+
+
+def transposed(rows, columns, value=lambda x: x) -> Program:
+    """`y[j, i] = value(x[i, j])`."""
+    j, i = Axis("j", columns), Axis("i", rows)
+    x = at("x", (i, columns), (j, 1))
+    kernel = Kernel("k", (j, i), (), (store("y", value(x), (j, rows), (i, 1)),))
+    symbols = tuple(str(n) for n in (rows, columns) if not isinstance(n, int))
+    return program({"x": (rows, columns)}, {"y": (columns, rows)}, (kernel,), symbols=symbols)
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns"),
+    [(9, 32), (8, 21), (symbol("N"), 16), (32, symbol("N")), (symbol("N"), symbol("T"))],
+    ids=str,
+)
+def test_transposes_load_along_lanes_and_store_along_rows(rows, columns):
+    source = transposed(rows, columns, lambda x: op("neg", x))
+    tiled = tile(source, WIDE)
+    kernel = only(tiled)
+    assert kernel.tile is not None and kernel.tile.row is not None
+    assert (kernel.tile.row.name, kernel.tile.rows) == ("i", 8)
+    (load,) = kernel.loads()
+    assert load.access.stride(kernel.tile.lane) == 1
+    assert_same_results(source, tiled)
+
+
+@pytest.mark.parametrize("shape", [(9, 4), (4, 32)], ids=str)
+def test_short_axes_are_not_transposed_in_registers(shape):
+    kernel = only(tile(transposed(*shape), WIDE))
+    assert kernel.tile is not None and kernel.tile.row is None
