@@ -25,9 +25,10 @@ from ostinato.passes.pipeline import PASSES, pass_names, run_passes
 from ostinato.program.nodes import Interface, Program
 from ostinato.program.verify import verify
 from ostinato.runtime.compiled import CompiledModel
-from ostinato.runtime.stage import FallbackStage, NativeStage, Stage
+from ostinato.runtime.stage import NativeStage, Stage
 from ostinato.schedule.pipeline import SCHEDULE_PASSES, Scheduled, schedule
 from ostinato.schedule.report import report_apart, report_kernels
+from ostinato.schedule.share import share
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -52,11 +53,11 @@ def compile_model(model: Any, options: Options, assumes: bool = False) -> Compil
     parts = partition(loaded, options.fallback, assumes)
     stages: list[Stage] = []
     for part in parts.parts:
-        if isinstance(part, FallbackStage):
-            stages.append(part)
-        else:
+        if isinstance(part, Segment):
             scheduled = _scheduled(part.program, target, options)
-            stages.append(NativeStage(_artifact(part, scheduled, target)))
+            stages.append(NativeStage(_artifact(part, scheduled, target, options)))
+        else:
+            stages.append(part)
     return CompiledModel(parts.inputs, parts.outputs, tuple(stages), parts.constants, facts)
 
 
@@ -105,12 +106,14 @@ def _scheduled(program: Program, target: Target, options: Options) -> Scheduled:
     return schedule(program, target.registers, options.disable)
 
 
-def _artifact(segment: Segment, scheduled: Scheduled, target: Target) -> Artifact:
+def _artifact(segment: Segment, scheduled: Scheduled, target: Target, options: Options) -> Artifact:
     blob = lay_out_constants(scheduled.program)
-    text = module_text(scheduled.program, scheduled.arena, blob, target)
+    shares = share(scheduled.program, scheduled.arena, options.threads)
+    text = module_text(scheduled.program, scheduled.arena, blob, target, shares)
     report = {
         "checks": messages(scheduled.program),
         "assumptions": assumptions(scheduled.program),
+        "threads": 1 if shares is None else options.threads,
         "kernels": report_kernels(segment.program, scheduled.program),
         "refusals": report_apart(scheduled.apart),
         "constant_bytes": int(blob.data.nbytes),
@@ -161,13 +164,14 @@ def stages(model: Any, options: Options) -> Iterator[tuple[str, str]]:
     scheduled = [_scheduled(s.program, target, options) for s in segments]
     yield "schedule", "\n".join(program_text(s.program) for s in scheduled)
     blobs = [lay_out_constants(s.program) for s in scheduled]
-    modules = [_module(s, b, target) for s, b in zip(scheduled, blobs, strict=True)]
+    modules = [_module(s, b, target, options) for s, b in zip(scheduled, blobs, strict=True)]
     yield "llvm", "\n".join(modules)
     yield "asm", "\n".join(emit_assembly(module, target) for module in modules)
 
 
-def _module(scheduled: Scheduled, blob: ConstantBlob, target: Target) -> str:
-    return module_text(scheduled.program, scheduled.arena, blob, target)
+def _module(scheduled: Scheduled, blob: ConstantBlob, target: Target, options: Options) -> str:
+    shares = share(scheduled.program, scheduled.arena, options.threads)
+    return module_text(scheduled.program, scheduled.arena, blob, target, shares)
 
 
 def _onnx_text(model: ir.Model) -> str:

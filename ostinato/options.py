@@ -9,6 +9,8 @@ from pathlib import Path
 
 from ostinato.errors import OptionError
 
+MOST_THREADS = 256
+
 
 def default_cache_dir() -> Path:
     """The per-user cache folder: `$XDG_CACHE_HOME/ostinato`, or `~/.cache/ostinato`."""
@@ -19,7 +21,8 @@ def default_cache_dir() -> Path:
 class Options:
     """How a model is compiled and run.
 
-    threads: number of threads of one `run`; only 1 is available.
+    threads: most threads that one `run` uses, 1 to 256; small models and calls use one. Results
+        keep their bits.
     precision: number format of weights; only "f32" (as in the model) is available.
     disable: names of passes to leave out (`ostinato inspect --passes` lists them). Results keep
         their bits whatever is disabled.
@@ -38,8 +41,9 @@ class Options:
     flush_denormals: bool = False
 
     def __post_init__(self) -> None:
-        if self.threads != 1:
-            raise OptionError(f"threads={self.threads!r}: only 1 is available")
+        number = isinstance(self.threads, int) and not isinstance(self.threads, bool)
+        if not number or not 1 <= self.threads <= MOST_THREADS:
+            raise OptionError(f"threads={self.threads!r}: expected 1 to {MOST_THREADS}")
         if self.precision != "f32":
             raise OptionError(f"precision={self.precision!r}: only 'f32' is available")
         if isinstance(self.disable, str):

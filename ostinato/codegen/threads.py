@@ -6,6 +6,7 @@ many they are. Exported are
 
     `ptr team_work(ptr number)`     what a thread with this number, from 1 on, runs until the end
     `void team_lead(i64 count)`     from now on calls use this many threads; 1 when it was loaded
+    `i64 team_jobs()`               how many calls have been shared
     `void team_end()`               waits for a running call, then makes `team_work` return
 
 A call runs on one thread while another call has the team, and for a while after thread 0 spent more
@@ -19,7 +20,7 @@ from __future__ import annotations
 
 from ostinato.codegen.target import Target
 
-EXPORTS = ("team_work", "team_lead", "team_end")
+EXPORTS = ("team_work", "team_lead", "team_jobs", "team_end")
 IMPORTS = (
     "pthread_mutex_lock",
     "pthread_mutex_unlock",
@@ -37,7 +38,7 @@ MOST_ALONE = 255
 # Memory of zeros is an unlocked mutex and a condition variable nobody waits for. Each has a cache
 # line of its own, or several; no system's is larger than 128 bytes.
 _GLOBALS = """
-@team_jobs = internal global i64 0, align 64
+@team_published = internal global i64 0, align 64
 @team_arrived = internal global i64 0, align 64
 @team_sleeping = internal global i64 0, align 64
 @team_taken = internal global i64 0, align 64
@@ -154,7 +155,7 @@ done:
 ; A worker announces its sleep before it looks for a job once more, and a job is published before
 ; the sleepers are counted, so none is overlooked.
 define internal void @team_publish() nounwind {{
-  %number = atomicrmw add ptr @team_jobs, i64 1 seq_cst
+  %number = atomicrmw add ptr @team_published, i64 1 seq_cst
   %sleeping = load atomic i64, ptr @team_sleeping seq_cst, align 8
   %is.awake = icmp eq i64 %sleeping, 0
   br i1 %is.awake, label %done, label %wake
@@ -214,8 +215,8 @@ together:
   %penalty = load i64, ptr @team_penalty
   %twice = shl i64 %penalty, 1
   %more = or i64 %twice, 1
-  %is.most = icmp ugt i64 %more, {MOST_ALONE}
-  %more.bounded = select i1 %is.most, i64 {MOST_ALONE}, i64 %more
+  %is.most = icmp ugt i64 %more, MOST_ALONE
+  %more.bounded = select i1 %is.most, i64 MOST_ALONE, i64 %more
   %less = lshr i64 %penalty, 1
   %penalty.next = select i1 %is.late, i64 %more.bounded, i64 %less
   store i64 %penalty.next, ptr @team_penalty
@@ -240,7 +241,7 @@ idle:
   br label %spin
 spin:
   %n = phi i64 [ 0, %idle ], [ %n.next, %relax ]
-  %job.spun = load atomic i64, ptr @team_jobs seq_cst, align 8
+  %job.spun = load atomic i64, ptr @team_published seq_cst, align 8
   %is.same = icmp eq i64 %job.spun, %seen
   br i1 %is.same, label %check, label %look
 check:
@@ -255,7 +256,7 @@ lie.down:
   %sleeping = atomicrmw add ptr @team_sleeping, i64 1 seq_cst
   br label %awake
 awake:
-  %job.slept = load atomic i64, ptr @team_jobs seq_cst, align 8
+  %job.slept = load atomic i64, ptr @team_published seq_cst, align 8
   %is.still = icmp eq i64 %job.slept, %seen
   br i1 %is.still, label %sleep, label %get.up
 sleep:
@@ -289,6 +290,11 @@ define void @team_lead(i64 %count) nounwind {{
   ret void
 }}
 
+define i64 @team_jobs() nounwind {{
+  %jobs = load atomic i64, ptr @team_published monotonic, align 8
+  ret i64 %jobs
+}}
+
 define void @team_end() nounwind {{
 entry:
   store atomic i64 1, ptr @team_count seq_cst, align 8
@@ -312,4 +318,5 @@ tell:
 def assembly(target: Target) -> str:
     """What a module whose function `share` runs on several threads needs besides it."""
     machine = _AARCH64 if target.triple.startswith(("aarch64", "arm64")) else _X86
-    return _GLOBALS + machine + _FUNCTIONS
+    functions = _FUNCTIONS.replace("MOST_ALONE", str(MOST_ALONE))
+    return _GLOBALS + machine + functions

@@ -17,6 +17,7 @@ from ostinato.codegen import objects
 from ostinato.codegen.artifact import Argument, Artifact
 from ostinato.errors import InputError, OstinatoError, RunError, ShapeError
 from ostinato.program.dims import MEMORY
+from ostinato.runtime import threads as workers
 from ostinato.runtime.arguments import (
     bind_shapes,
     check_output_shape,
@@ -82,7 +83,10 @@ class NativeFunction:
         self._inputs = [numpy_dtype(argument.dtype) for argument in artifact.inputs]
         self._outputs = [numpy_dtype(argument.dtype) for argument in artifact.outputs]
         self.has_direct_dtypes = all(d.kind != "V" for d in self._inputs + self._outputs)
-        self._code = objects.load(artifact.object_code, ("entry", "layout"))
+        threads = int(artifact.report.get("threads", 1))
+        names = ("entry", "layout", *workers.exports(threads))
+        self._code = objects.load(artifact.object_code, names, workers.imports(threads))
+        self.team = workers.Team(self._code, threads) if threads > 1 else None
         self._layout = _LAYOUT(self._code.address("layout"))
         self._constants = aligned(artifact.constants)
         self._flush_denormals = flush_denormals
@@ -219,7 +223,7 @@ class NativeFunction:
             symbols,
             self._constants,
             arena,
-            self._code,
+            self.team or self._code,
             self._flush_denormals,
             workspace or Workspace(limit=None),
         )

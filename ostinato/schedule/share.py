@@ -29,15 +29,21 @@ from ostinato.program.nodes import (
 )
 from ostinato.schedule.arena import ALIGNMENT, Arena
 
-# Estimated times, in picoseconds. A multiply-add of operands that rows share, and of weights that
-# come from the second-level cache; any other operation, load or store of a lane.
+# Estimated times, in picoseconds. A multiply-add of operands that rows share, of weights that come
+# from the second-level cache, and of more weights than that holds; any other operation, load or
+# store of a lane.
 SHARED_PRODUCT = 10
 PRODUCT = 25
+FAR_PRODUCT = 60
 OPERATION = 20
+# Weights of a kernel from this many bytes on are far away.
+FAR_BYTES = 1 << 20
 # What it costs when threads wait for each other once, uneven arrival included.
 WAIT = 1_000_000
+# What dividing a kernel must gain at least.
+LEAST = 250_000
 # What a call must gain before threads that may sleep are woken for it.
-WAKE = 20_000_000
+WAKE = 50_000_000
 
 
 @dataclass(frozen=True)
@@ -118,7 +124,7 @@ def part_of(kernel: Kernel, threads: int) -> Part | None:
     if best is None:
         return None
     gain = _gain(kernel, best, threads)
-    return None if isinstance(gain, int) and gain < WAIT // 4 else best
+    return None if isinstance(gain, int) and gain < LEAST else best
 
 
 def _use(part: Part, threads: int) -> float:
@@ -134,14 +140,21 @@ def _use(part: Part, threads: int) -> float:
 def _gain(kernel: Kernel, part: Part, threads: int) -> Size:
     """Picoseconds that a kernel gains when it is divided."""
     kept = 1 - 1 / (threads * _use(part, threads))
+    points = product([axis.extent for axis in kernel.axes])
     cost: Size = OPERATION * (1 + _operations(e for s in kernel.stores for e in s.expressions()))
-    single = kernel.tile is None or kernel.tile.rows == 1
     for reduce in kernel.reductions:
         depth = product([axis.extent for axis in reduce.axes])
-        each = (PRODUCT if single else SHARED_PRODUCT) * ITEM_BYTES[reduce.dtype] // 4
+        each = _product_cost(kernel, points * depth) * ITEM_BYTES[reduce.dtype] // 4
         cost = cost + depth * max(1, each) + depth * OPERATION * _operations(reduce.operands) // 16
-    points = product([axis.extent for axis in kernel.axes])
     return points * cost * round(1000 * kept) // 1000
+
+
+def _product_cost(kernel: Kernel, products: Size) -> int:
+    """Picoseconds for each product; a single row reads a weight for each of them."""
+    if kernel.tile is not None and kernel.tile.rows > 1:
+        return SHARED_PRODUCT
+    is_far = isinstance(products, int) and 4 * products * len(kernel.reductions) >= FAR_BYTES
+    return FAR_PRODUCT if is_far else PRODUCT
 
 
 def _operations(roots: Iterable[Expr]) -> int:

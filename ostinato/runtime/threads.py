@@ -1,0 +1,103 @@
+"""The worker threads of a compiled function.
+
+They are threads of the operating system that run nothing but compiled code: they never hold the
+GIL, Python does not know of them, and all signals are left to the threads it does know.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import weakref
+
+from ostinato.codegen.objects import LoadedObject, address_of
+from ostinato.codegen.threads import EXPORTS, IMPORTS
+from ostinato.errors import RunError
+
+
+def exports(threads: int) -> tuple[str, ...]:
+    """What an object of so many threads exports for its team."""
+    return EXPORTS if threads > 1 else ()
+
+
+def imports(threads: int) -> dict[str, int]:
+    """Addresses of the functions it needs. Raises `RunError` on systems without POSIX threads."""
+    if threads == 1:
+        return {}
+    library = ctypes.CDLL(None)
+    if not hasattr(library, "pthread_create"):
+        raise RunError(f"threads={threads}: this system has no POSIX threads; use threads=1")
+    return {name: address_of(getattr(library, name)) for name in IMPORTS}
+
+
+class Team:
+    """The workers of one compiled function; they end when nobody refers to the team any more.
+
+    code: exports `EXPORTS`; it stays in memory as long as a worker runs.
+    threads: of a call, the caller's included. Where the system gives fewer, calls use those.
+
+    After `os.fork` the child has no workers: there, calls run on one thread.
+    """
+
+    def __init__(self, code: LoadedObject, threads: int) -> None:
+        self._code = code
+        self._library = ctypes.CDLL(None)
+        workers = self._start(threads - 1)
+        self.threads = 1 + len(workers)
+        end = ctypes.CFUNCTYPE(None)(code.address("team_end"))
+        self._finalizer = weakref.finalize(self, _end, code, end, self._library, workers)
+        self._lead(self.threads)
+        _TEAMS.add(self)
+
+    def _start(self, count: int) -> list[ctypes.c_void_p]:
+        workers: list[ctypes.c_void_p] = []
+        work = ctypes.c_void_p(self._code.address("team_work"))
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        try:
+            for number in range(1, 1 + count):
+                handle = ctypes.c_void_p()
+                if self._library.pthread_create(
+                    ctypes.byref(handle), None, work, ctypes.c_void_p(number)
+                ):
+                    break
+                workers.append(handle)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        return workers
+
+    def _lead(self, count: int) -> None:
+        ctypes.CFUNCTYPE(None, ctypes.c_int64)(self._code.address("team_lead"))(count)
+
+    @property
+    def jobs(self) -> int:
+        """How many calls ran on more than one thread so far."""
+        return int(ctypes.CFUNCTYPE(ctypes.c_int64)(self._code.address("team_jobs"))())
+
+    def forget(self) -> None:
+        """There are no workers any more: calls run on one thread."""
+        self._finalizer.detach()
+        self.threads = 1
+        self._lead(1)
+
+
+def _end(
+    code: LoadedObject, end: object, library: ctypes.CDLL, workers: list[ctypes.c_void_p]
+) -> None:
+    """Workers return from compiled code before the code goes."""
+    end()  # type: ignore[operator]
+    for worker in workers:
+        library.pthread_join(worker, None)
+    del code
+
+
+_TEAMS: weakref.WeakSet[Team] = weakref.WeakSet()
+
+
+def _forget_all() -> None:
+    for team in _TEAMS:
+        team.forget()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_all)
