@@ -24,6 +24,7 @@ from ostinato.version import __version__
 
 if TYPE_CHECKING:
     from ostinato.passes import optimize
+    from ostinato.runtime.pool import Pool
     from ostinato.runtime.session import BoundCall, InferenceSession, NodeArg
     from ostinato.runtime.stream import Stream
 
@@ -36,6 +37,7 @@ __all__ = [
     "OptionError",
     "Options",
     "OstinatoError",
+    "Pool",
     "PoolError",
     "RunError",
     "ShapeError",
@@ -50,6 +52,7 @@ _MODULES = {
     "BoundCall": "ostinato.runtime.session",
     "InferenceSession": "ostinato.runtime.session",
     "NodeArg": "ostinato.runtime.session",
+    "Pool": "ostinato.runtime.pool",
     "Stream": "ostinato.runtime.stream",
     "optimize": "ostinato.passes",
 }

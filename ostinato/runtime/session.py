@@ -31,6 +31,7 @@ from ostinato.runtime.stage import NativeStage
 from ostinato.runtime.trampoline import require_denormal_control
 
 if TYPE_CHECKING:
+    from ostinato.runtime.pool import Pool
     from ostinato.runtime.states import Declaration
     from ostinato.runtime.stream import Stream
 
@@ -225,6 +226,28 @@ class InferenceSession:
         from ostinato.runtime.stream import Stream
 
         return Stream(self, states, initial, sizes)
+
+    def pool(
+        self,
+        states: Declaration,
+        capacity: int,
+        batch: str | None = None,
+        initial: Mapping[str, Any] | None = None,
+        sizes: Mapping[str, int] | None = None,
+        shared: Mapping[str, Any] | None = None,
+    ) -> Pool:
+        """A pool: up to `capacity` streams, stepped together as one batch.
+
+        states, initial, sizes: as in `stream`; an initial value is that of a batch of 1.
+        batch: the run-time dimension that becomes the streams; needed when not exactly one is in
+            all states and inputs.
+        shared: inputs that are the same for all streams, which need no batch dimension.
+
+        Raises `InputError` naming the state, input or output that does not fit.
+        """
+        from ostinato.runtime.pool import Pool
+
+        return Pool(self, states, capacity, batch, initial, sizes, shared)
 
     def report(self) -> dict[str, Any]:
         """What the compiler did and what it could not do, as JSON-able facts.

@@ -209,3 +209,9 @@ def filled(pair: Pair, shape: Shape, initial: Mapping[str, Array]) -> Array:
     ):
         raise mismatch(pair.input, array, shape)
     return np.array(np.broadcast_to(array, shape), order="C")
+
+
+def table(rows: Sequence[Sequence[str]]) -> str:
+    """Text columns, as wide as they need."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)

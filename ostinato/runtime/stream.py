@@ -35,6 +35,7 @@ from ostinato.runtime.states import (
     filled,
     mismatch,
     resolve,
+    table,
     unresolved,
 )
 from ostinato.runtime.stepper import Step, Stepper
@@ -288,9 +289,7 @@ class Stream:
             initial = "given" if pair.name in self._initial else "zeros"
             listed = f"[{', '.join(map(str, shape))}]"
             rows.append((pair.name, pair.output.name, listed, pair.input.dtype, initial))
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
-        return "\n".join(lines)
+        return table(rows)
 
     def __repr__(self) -> str:
         pairs = ", ".join(f"{name} <- {output}" for name, output in self._declared())

@@ -1,0 +1,434 @@
+"""A pool: many independent streams stepped together as one batch, so weights are read once for all.
+
+Every stream of a pool is a row of the batch axis. Rows that have a frame are stepped by one call;
+the others are not touched. The states of the streams that were stepped last stay where the call
+left them: the next step of the same streams copies none. When other streams have frames, the rows
+are put back into a store with a row for every stream, and taken from there.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ostinato.codegen.artifact import Argument
+from ostinato.errors import InputError, OstinatoError, PoolError, StreamError
+from ostinato.runtime.arguments import (
+    as_input,
+    as_mapping,
+    bind_shapes,
+    check_names,
+    describe,
+    describe_array,
+    numpy_dtype,
+)
+from ostinato.runtime.rows import Rows
+from ostinato.runtime.states import (
+    Declaration,
+    checked_initial,
+    checked_sizes,
+    declared_pairs,
+    filled,
+    mismatch,
+    resolve,
+    table,
+    unresolved,
+)
+from ostinato.runtime.stepper import Stepper
+
+if TYPE_CHECKING:
+    from ostinato.runtime.async_stream import AsyncStream, Driver
+    from ostinato.runtime.session import InferenceSession
+
+Array = np.ndarray[Any, Any]
+
+
+class Pool:
+    """Up to `capacity` streams of a session's model. Made by `InferenceSession.pool`.
+
+    A stream is known by a number, its handle, which is never used again. Its results are the bits
+    that it would have alone, whoever else is in the pool, as long as the model is native code.
+
+    Several threads may `push`, `open` and `close` while one is in `step`; a single stream is used
+    by one thread at a time.
+
+    Raises `InputError` for pairs, a batch dimension, initial values and sizes that do not fit the
+    model.
+    """
+
+    def __init__(
+        self,
+        session: InferenceSession,
+        states: Declaration,
+        capacity: int,
+        batch: str | None = None,
+        initial: Mapping[str, Any] | None = None,
+        sizes: Mapping[str, int] | None = None,
+        shared: Mapping[str, Any] | None = None,
+    ) -> None:
+        if isinstance(capacity, bool) or not isinstance(capacity, int) or capacity < 1:
+            raise InputError(f"capacity: expected a number of streams, got {capacity!r}")
+        model = session._flow.model
+        self.capacity = capacity
+        self._pairs = declared_pairs(states, model.inputs, model.outputs)
+        read = [pair.input for pair in self._pairs]
+        names = {argument.name for argument in read}
+        fed = {a.name: a for a in model.inputs if a.name not in names}
+        self._shared = _checked_shared(shared, fed)
+        self._fed = {name: a for name, a in fed.items() if name not in self._shared}
+        self.batch = _batch_dimension(read, list(self._fed.values()), batch)
+        self._sizes = checked_sizes(sizes, model.inputs) | {self.batch: 1}
+        initial = checked_initial(initial, self._pairs)
+        shapes = resolve(self._pairs, self._sizes, initial)
+        if shapes is None:
+            raise unresolved(self._pairs, self._sizes, initial)
+        self._states = [self._rows(argument, shapes[argument.name]) for argument in read]
+        self._first = [filled(pair, shapes[pair.name], initial) for pair in self._pairs]
+        self._stepper = Stepper(
+            session._flow, session._native, self._pairs, [capacity * r.size for r in self._states]
+        )
+        self._axes = [self._axis_of(argument) for argument in self._stepper.outputs]
+        # The inputs of all streams, made when the first frame tells the sizes.
+        self._frames: dict[str, Rows] | None = None
+        self._handles = itertools.count()
+        # Open streams and their rows; those with a frame; those whose states are in the batch, in
+        # its order, and their rows.
+        self._slots: dict[int, int] = {}
+        self._free = list(range(capacity))[::-1]
+        self._pending: dict[int, None] = {}
+        self._resident: dict[int, None] = {}
+        self._resident_rows = np.empty(0, np.intp)
+        # One step at a time; and one thread at a time that changes who has which row.
+        self._stepping, self._seating = threading.Lock(), threading.Lock()
+        self._driver: Driver | None = None
+        self._is_closed = False
+
+    def _rows(self, argument: Argument, shape: tuple[int, ...]) -> Rows:
+        dtype = numpy_dtype(argument.dtype)
+        return Rows(argument.name, self._axis_of(argument), shape, dtype, self.capacity)
+
+    def _axis_of(self, argument: Argument) -> int:
+        axes = [axis for axis, size in enumerate(argument.shape) if size == self.batch]
+        if len(axes) != 1:
+            raise InputError(
+                f"{argument.name!r} is {describe(argument)}: a pool needs the batch, "
+                f"{self.batch!r}, as one of its dimensions"
+            )
+        return axes[0]
+
+    # Streams
+
+    def open(self, state: Mapping[str, Any] | None = None) -> int:
+        """The handle of a new stream. state: where it goes on, such as `Stream.state`.
+
+        Raises `StreamError` when the pool is full, `InputError` for states that are none of it.
+        """
+        values = self._checked_state(state)
+        with self._seating:
+            self._require_open()
+            if not self._free:
+                raise StreamError(
+                    f"all {self.capacity} streams of this pool are open; close one, or make a "
+                    "larger pool"
+                )
+            slot = self._free.pop()
+            for rows, value in zip(self._states, values, strict=True):
+                rows.places[slot][...] = value
+            handle = next(self._handles)
+            self._slots[handle] = slot
+        return handle
+
+    def close(self, handle: int | None = None) -> None:
+        """Close a stream, and drop its frame; without handle close the pool with all its streams.
+
+        Raises `StreamError` for a stream that is not open.
+        """
+        if handle is not None:
+            with self._seating:
+                self._free.append(self._slot(handle))
+                del self._slots[handle]
+                self._pending.pop(handle, None)
+            return
+        with self._stepping, self._seating:
+            self._is_closed = True
+            self._slots.clear()
+            self._pending.clear()
+            self._resident.clear()
+
+    @property
+    def handles(self) -> list[int]:
+        """The streams that are open."""
+        return list(self._slots)
+
+    def __len__(self) -> int:
+        """How many streams are open."""
+        return len(self._slots)
+
+    def __enter__(self) -> Pool:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def _require_open(self) -> None:
+        if self._is_closed:
+            raise StreamError("this pool is closed; make another one with `session.pool`")
+
+    def _slot(self, handle: int) -> int:
+        try:
+            return self._slots[handle]
+        except (KeyError, TypeError):
+            self._require_open()
+            raise StreamError(f"stream {handle!r} is closed, or none of this pool") from None
+
+    def state(self, handle: int) -> dict[str, Array]:
+        """Copies of the states of a stream, as `Stream.state` has them for a batch of 1."""
+        with self._stepping, self._seating:
+            slot = self._slot(handle)
+            self._store()
+            return {rows.name: rows.places[slot].copy() for rows in self._states}
+
+    def reset(self, handle: int, state: Mapping[str, Any] | None = None) -> None:
+        """Put a stream back to its beginning, or to `state`."""
+        values = self._checked_state(state)
+        with self._stepping, self._seating:
+            slot = self._slot(handle)
+            self._store()
+            for rows, value in zip(self._states, values, strict=True):
+                rows.places[slot][...] = value
+
+    def _checked_state(self, state: Mapping[str, Any] | None) -> list[Array]:
+        given = as_mapping("state", {} if state is None else state)
+        check_names("state", given, [rows.name for rows in self._states], complete=False)
+        values = list(self._first)
+        for place, (pair, rows) in enumerate(zip(self._pairs, self._states, strict=True)):
+            if pair.name in given:
+                values[place] = as_input(pair.input, given[pair.name])
+                if values[place].shape != rows.shape:
+                    raise mismatch(pair.input, values[place], rows.shape)
+        return values
+
+    # Frames
+
+    def push(self, handle: int, feeds: Mapping[str, Any]) -> None:
+        """Give a stream its next frame, which is copied: an array per input, for a batch of 1.
+
+        All frames of a pool have the sizes of the first. Raises `StreamError` for a stream that is
+        not open or has a frame already, and `InputError` for a frame that does not fit.
+        """
+        slot = self._slot(handle)
+        if handle in self._pending:
+            raise StreamError(f"stream {handle} has a frame that no step has taken yet")
+        frames = self._frames
+        if frames is None or type(feeds) is not dict or not _fits(feeds, frames):
+            feeds = self.checked(feeds)
+            frames = self._frames
+        for name, rows in frames.items():  # type: ignore[union-attr]
+            rows.places[slot][...] = feeds[name]
+        self._pending[handle] = None
+
+    def checked(self, feeds: object) -> dict[str, Array]:
+        """A frame as arrays that fit the pool. Raises `InputError`."""
+        feeds = as_mapping("frame", feeds)
+        check_names("input", feeds, list(self._fed), complete=True)
+        values = {name: as_input(argument, feeds[name]) for name, argument in self._fed.items()}
+        if self._frames is None:
+            with self._seating:
+                self._frames = self._frames or self._made_for(values)
+        for name, rows in self._frames.items():
+            if values[name].shape != rows.shape:
+                expected = Argument(name, self._fed[name].dtype, rows.shape)
+                raise InputError(
+                    f"input {name!r}: expected {describe(expected)} as in all frames of this pool, "
+                    f"got {describe_array(values[name])}"
+                )
+        return values
+
+    def _made_for(self, values: Mapping[str, Array]) -> dict[str, Rows]:
+        """Rows for frames of the sizes of this one, which is the first."""
+        arguments = [*(pair.input for pair in self._pairs), *self._fed.values()]
+        known = [rows.shape for rows in self._states]
+        sizes = bind_shapes(arguments, [*known, *(value.shape for value in values.values())])
+        for name, size in self._sizes.items():
+            if sizes.get(name, size) != size:
+                raise InputError(f"frame: {name} is {sizes[name]}, `sizes` says {size}")
+        return {name: self._rows(self._fed[name], value.shape) for name, value in values.items()}
+
+    # Steps
+
+    def step(self) -> dict[int, list[Any]]:
+        """Step all streams that have a frame: their outputs that are no states, by handle.
+
+        The arrays belong to the caller; those of one output are views of one batch. Raises
+        `PoolError` when streams failed, which has the outputs of the others, and `StreamError` when
+        another thread is in a step.
+        """
+        if self._driver is not None:
+            raise StreamError("the asynchronous streams of this pool are stepped as they come")
+        return self._step()
+
+    def _step(self) -> dict[int, list[Any]]:
+        if not self._stepping.acquire(blocking=False):
+            raise StreamError("another thread is in a step of this pool")
+        try:
+            with self._seating:
+                self._require_open()
+                handles, frames = self._gathered()
+            if not handles:
+                return {}
+            try:
+                return self._split(handles, self._run(frames, len(handles)))
+            except OstinatoError as error:
+                return self._one_by_one(handles, frames, error)
+        finally:
+            self._stepping.release()
+
+    def _gathered(self) -> tuple[list[int], dict[str, Array]]:
+        """The streams that have a frame, their frames as batches, and their states in place."""
+        pending = self._pending.copy()
+        if pending.keys() == self._resident.keys():
+            handles = list(self._resident)
+        else:
+            open_ones = [handle for handle in pending if handle in self._slots]
+            handles = sorted(open_ones, key=self._slots.__getitem__)
+            if handles:
+                self._seat(handles)
+        frames = {}
+        for name, rows in self._frames.items() if self._frames and handles else ():
+            frames[name] = np.empty(rows.batch_shape(len(handles)), rows.dtype)
+            rows.gather(self._resident_rows, frames[name])
+        for handle in pending:
+            del self._pending[handle]
+        return handles, frames
+
+    def _seat(self, handles: Sequence[int]) -> None:
+        """Take the states of these streams into the batch."""
+        self._store()
+        self._resident = dict.fromkeys(handles)
+        self._resident_rows = np.array([self._slots[handle] for handle in handles], np.intp)
+        for index, rows in enumerate(self._states):
+            batch = self._stepper.state(index, rows.batch_shape(len(handles)))
+            rows.gather(self._resident_rows, batch)
+
+    def _store(self) -> None:
+        """Put the states of the batch back into the rows of the streams that are still open."""
+        places = [i for i, handle in enumerate(self._resident) if handle in self._slots]
+        if places:
+            chosen = np.array(places, np.intp)
+            for index, rows in enumerate(self._states):
+                batch = self._stepper.state(index, rows.batch_shape(len(self._resident)))
+                rows.scatter(self._resident_rows[chosen], batch, chosen)
+        self._resident = {}
+
+    def _run(self, frames: Mapping[str, Array], count: int) -> list[Array]:
+        values = {**self._shared, **frames}
+        inputs = [values[argument.name] for argument in self._stepper.inputs]
+        return self._stepper.run(inputs, [rows.batch_shape(count) for rows in self._states], {})
+
+    def _split(self, handles: Sequence[int], outputs: Sequence[Array]) -> dict[int, list[Any]]:
+        """The rows of the streams that were not closed meanwhile."""
+        parts = [
+            [output[(*(slice(None),) * axis, slice(i, i + 1))] for i in range(len(handles))]
+            for axis, output in zip(self._axes, outputs, strict=True)
+        ]
+        rows = zip(handles, zip(*parts, strict=True) if parts else [()] * len(handles), strict=True)
+        return {handle: list(row) for handle, row in rows if handle in self._slots}
+
+    def _one_by_one(
+        self, handles: Sequence[int], frames: Mapping[str, Array], error: OstinatoError
+    ) -> dict[int, list[Any]]:
+        """What a step gives that failed for the batch: which stream failed is not known."""
+        errors: dict[int, OstinatoError] = {}
+        results: dict[int, list[Any]] = {}
+        for i, handle in enumerate(handles):
+            single = {
+                name: np.take(batch, [i], axis=self._frames[name].axis)  # type: ignore[index]
+                for name, batch in frames.items()
+            }
+            with self._seating:
+                if handle not in self._slots:
+                    continue
+                self._seat([handle])
+            try:
+                results |= self._split([handle], self._run(single, 1))
+            except OstinatoError as failure:
+                errors[handle] = failure
+        if errors:
+            raise PoolError(errors, results) from error
+        return results
+
+    # Description
+
+    def describe(self) -> str:
+        """The states as a table: input, output, shape of one stream, dtype."""
+        rows = [("state", "next state", "shape", "dtype")]
+        for pair, each in zip(self._pairs, self._states, strict=True):
+            listed = f"[{', '.join(map(str, each.shape))}]"
+            rows.append((pair.name, pair.output.name, listed, pair.input.dtype))
+        return table(rows)
+
+    def __repr__(self) -> str:
+        pairs = ", ".join(f"{pair.name} <- {pair.output.name}" for pair in self._pairs)
+        closed = ", closed" if self._is_closed else ""
+        return f"<Pool {pairs}, {len(self)} of {self.capacity} streams{closed}>"
+
+    # Streams of an event loop
+
+    def connect(self, state: Mapping[str, Any] | None = None, depth: int = 8) -> AsyncStream:
+        """A stream for coroutines of the running event loop, which steps the pool as frames come.
+
+        state: where it goes on. depth: frames that are sent and whose outputs are not yet taken;
+        sending more waits. Raises what `open` raises.
+        """
+        from ostinato.runtime.async_stream import connect
+
+        return connect(self, state, depth)
+
+
+def _fits(feeds: dict[str, Any], frames: Mapping[str, Rows]) -> bool:
+    if len(feeds) != len(frames):
+        return False
+    for name, rows in frames.items():
+        value = feeds.get(name)
+        if type(value) is not np.ndarray or value.shape != rows.shape or value.dtype != rows.dtype:
+            return False
+    return True
+
+
+def _checked_shared(shared: object, fed: Mapping[str, Argument]) -> dict[str, Array]:
+    shared = as_mapping("shared", {} if shared is None else shared)
+    check_names("input", shared, list(fed), complete=False)
+    values = {name: as_input(fed[name], value) for name, value in shared.items()}
+    bind_shapes([fed[name] for name in values], [value.shape for value in values.values()])
+    return {name: np.array(value, order="C") for name, value in values.items()}
+
+
+def _batch_dimension(states: Sequence[Argument], fed: Sequence[Argument], batch: str | None) -> str:
+    """The name of the dimension that all states and all inputs have; `batch` if that is one."""
+    arguments = [*states, *fed]
+    listed = ", ".join(f"{argument.name!r} {describe(argument)}" for argument in arguments)
+    common = [
+        name
+        for name in dict.fromkeys(arguments[0].shape)
+        if isinstance(name, str) and all(name in argument.shape for argument in arguments)
+    ]
+    if batch is not None:
+        if batch not in common:
+            raise InputError(
+                f"batch={batch!r} is no dimension of every state and input: {listed}; inputs that "
+                "all streams have in common are passed as `shared`"
+            )
+        return batch
+    if len(common) != 1:
+        found = (
+            f"several: {', '.join(map(str, common))}; say which as `batch`" if common else "none"
+        )
+        raise InputError(
+            f"a pool needs a named dimension for the batch in every state and input, there is "
+            f"{found}: {listed}; inputs that all streams have in common are passed as `shared`"
+        )
+    return str(common[0])

@@ -1,0 +1,44 @@
+"""One array for many streams: a row each, gathered into batches and put back."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+Shape = tuple[int, ...]
+
+
+class Rows:
+    """Values of one input or state, a row for each of `capacity` streams.
+
+    shape: of one stream's value, with 1 at the batch `axis`.
+    """
+
+    def __init__(
+        self, name: str, axis: int, shape: Shape, dtype: np.dtype[Any], capacity: int
+    ) -> None:
+        self.name, self.axis, self.shape, self.dtype = name, axis, shape, dtype
+        self.size = math.prod(shape)
+        self.store = np.zeros((capacity, *shape[:axis], *shape[axis + 1 :]), dtype)
+        # The rows seen as values of one stream.
+        self.places = [row.reshape(shape) for row in self.store[:, np.newaxis]]
+
+    def batch_shape(self, count: int) -> Shape:
+        """The shape of the values of `count` streams together."""
+        return (*self.shape[: self.axis], count, *self.shape[self.axis + 1 :])
+
+    def gather(self, rows: Array, batch: Array) -> None:
+        """Copy the rows of these numbers into `batch`, in this order."""
+        target = np.moveaxis(batch, self.axis, 0)
+        if target.flags.c_contiguous:
+            # Numbers are right: `clip` only spares the copy that undoes a failing call.
+            np.take(self.store, rows, axis=0, out=target, mode="clip")
+        else:
+            target[...] = self.store[rows]
+
+    def scatter(self, rows: Array, batch: Array, chosen: Array) -> None:
+        """Copy the `chosen` positions of `batch` into the rows of these numbers."""
+        self.store[rows] = np.moveaxis(batch, self.axis, 0)[chosen]
