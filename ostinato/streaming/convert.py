@@ -24,20 +24,21 @@ from ostinato.passes.recurrent import expand_recurrent
 from ostinato.passes.recurrent_node import is_recurrent
 from ostinato.passes.recurrent_writer import Writer
 from ostinato.streaming import layout, pointwise, recurrences, reductions, sizes, windows
+from ostinato.streaming.attention import table_rule
 from ostinato.streaming.context import Context, poison
 from ostinato.streaming.conversion import Conversion, ConversionError, OutputTiming
 from ostinato.streaming.converter import Converter
-from ostinato.streaming.facts import Fixed, Latest, Refused, Sizes, Stream
+from ostinato.streaming.facts import Fixed, Latest, OfLength, Refused, Sizes, Stream, Table
 from ostinato.streaming.fixed import contents_of
-from ostinato.streaming.registry import RULES
+from ostinato.streaming.registry import RULES, Rule
 
 Time: TypeAlias = "str | Mapping[str, int]"
 
 FAMILIES = (layout, pointwise, recurrences, reductions, sizes, windows)
 """The rooms of the rules, which register themselves."""
 
-# A stream goes on: what stays an operator of its own is kept for other runtimes.
-_KEEP = ("recurrent_to_scan", "expand_functions")
+# Operators of recurrences are kept: other runtimes run them faster than Scan.
+_KEEP = ("recurrent_to_scan",)
 # Rules that know what to do with first frames that are a value; others get them sent.
 _TAKE_FIRST_FRAMES = ("Conv", "Slice", "Concat")
 # The first version that has all the operators that rules write.
@@ -69,7 +70,7 @@ def convert(
             raise OptionError(f"{name} is {number}, expected 1 frame or more, or None")
     expanded: set[str] = set()
     while True:
-        converter, axes = _prepare(model, time, chunk, expanded)
+        converter, axes = _prepare(model, time, chunk, context, expanded)
         for node in tuple(converter.model.graph):
             _visit(converter, node)
         late = set(converter.late_recurrences) - expanded
@@ -87,7 +88,7 @@ def convert(
 
 
 def _prepare(
-    model: ModelLike, time: Time, chunk: int | None, expanded: set[str]
+    model: ModelLike, time: Time, chunk: int | None, context: int | None, expanded: set[str]
 ) -> tuple[Converter, dict[str, int]]:
     loaded = load_model(model)
     if opset_of(loaded) < _OLDEST_OPSET:
@@ -104,7 +105,7 @@ def _prepare(
     axes = _time_axes(loaded.graph, time)
     values = {str(value.name): value for value in loaded.graph.inputs}
     name, axis = next(iter(axes.items()))
-    converter = Converter(loaded, (values[name], axis), chunk)
+    converter = Converter(loaded, (values[name], axis), chunk, context)
     for name, axis in axes.items():
         converter.facts[values[name]] = Stream(axis, Fraction(1))
     return converter, axes
@@ -153,11 +154,17 @@ def _visit(converter: Converter, node: ir.Node) -> None:
     if any(isinstance(fact, Refused) for fact in facts):
         poison(converter, node)
         return
+    blocked = next((fact for fact in facts if isinstance(fact, OfLength)), None)
+    if blocked is not None and _follows_from_length(converter, node):
+        for output in node.outputs:
+            converter.facts[output] = blocked
+        return
     moving = any(
-        isinstance(fact, Stream) or (isinstance(fact, Sizes) and fact.grows) for fact in facts
+        isinstance(fact, (Stream, Table, OfLength)) or (isinstance(fact, Sizes) and fact.grows)
+        for fact in facts
     )
     if moving or node.op_type == "Shape" or any(isinstance(fact, Sizes) for fact in facts):
-        _apply(converter, node, moving)
+        _apply(converter, node, moving, blocked)
     if any(output not in converter.facts for output in node.outputs if output.name):
         latest = any(isinstance(fact, Latest) for fact in facts)
         fact = Latest() if latest else Fixed(contents_of(converter, node))
@@ -165,28 +172,45 @@ def _visit(converter: Converter, node: ir.Node) -> None:
             converter.facts.setdefault(output, fact)
 
 
-def _apply(converter: Converter, node: ir.Node, moving: bool) -> None:
+def _apply(converter: Converter, node: ir.Node, moving: bool, blocked: OfLength | None) -> None:
     """Let the rule of the operator convert `node`; sizes that stay the same need none."""
     context = Context(converter, node)
-    rule = RULES.get(node.op_type) if node.domain == "" else None
     try:
-        if rule is None:
-            raise context.refuse("has no rule for streams, so it may need the whole sequence")
-        captured = set(reads(node)) - set(node.inputs)
-        if any(isinstance(converter.fact(value), Stream) for value in captured):
-            raise context.refuse("its body reads the whole sequence")
-        if node.op_type not in _TAKE_FIRST_FRAMES:
-            for index in range(len(node.inputs)):
-                stream = context.stream(index)
-                if stream is not None and isinstance(stream.fill, ir.Value):
-                    context.settled(index)
-        rule(context)
+        _rule(context, blocked)(context)
         if node.graph is not None:
             context.flush()
     except UnsupportedError as error:
-        if moving:
+        if moving and _follows_from_length(converter, node):
+            for output in node.outputs:
+                converter.facts[output] = OfLength(str(error))
+        elif moving:
             converter.refusals.append(error)
             poison(converter, node)
+
+
+def _rule(context: Context, blocked: OfLength | None) -> Rule:
+    """The rule for a node, when it can take what the node reads."""
+    node, read = context.node, list(reads(context.node))
+    if any(isinstance(context.fact(value), Table) for value in read):
+        return table_rule
+    if blocked is not None:
+        raise context.refuse(f"computes with the length of the whole sequence: {blocked.reason}")
+    rule = RULES.get(node.op_type) if node.domain == "" else None
+    if rule is None:
+        raise context.refuse("has no rule for streams, so it may need the whole sequence")
+    captured = set(read) - set(node.inputs)
+    if any(isinstance(context.fact(value), Stream) for value in captured):
+        raise context.refuse("its body reads the whole sequence")
+    for index in range(len(node.inputs)):
+        stream = context.stream(index)
+        fill = None if stream is None else stream.fill
+        if isinstance(fill, ir.Value) and node.op_type not in _TAKE_FIRST_FRAMES:
+            context.settled(index)
+    return rule
+
+
+def _follows_from_length(converter: Converter, node: ir.Node) -> bool:
+    return all(converter.lengths.decides(str(output.name)) for output in node.outputs)
 
 
 def _finish(converter: Converter, axes: Mapping[str, int], chunk: int | None) -> Conversion:
@@ -220,6 +244,12 @@ def _settle_output(converter: Converter, index: int) -> OutputTiming:
     """Send the known first frames of an output too, and say how it lies in time."""
     output = converter.model.graph.outputs[index]
     fact = converter.fact(output)
+    if isinstance(fact, (Table, OfLength)) or (isinstance(fact, Sizes) and fact.grows):
+        converter.refusals.append(
+            UnsupportedError(
+                str(output.name), "output", "is as large as the whole sequence is long"
+            )
+        )
     if not isinstance(fact, Stream):
         return OutputTiming(None, Fraction(1), 0)
     if fact.delay < 0:

@@ -19,8 +19,10 @@ from ostinato.passes.inferred_sizes import infer_sizes
 from ostinato.passes.recurrent_writer import Operand, Writer
 from ostinato.streaming.conversion import Note, State
 from ostinato.streaming.facts import Fact, Fixed
+from ostinato.streaming.masks import Lengths
 
 if TYPE_CHECKING:
+    from ostinato.streaming.attention import Ring
     from ostinato.streaming.context import Context
 
 Dims = tuple[int | str | None, ...]
@@ -30,10 +32,17 @@ class Converter:
     """A model that is being converted in place.
 
     source: an input with a time axis, from which the number of frames of a step is read.
+    context: frames that attention looks back.
     """
 
-    def __init__(self, model: ir.Model, source: tuple[ir.Value, int], chunk: int | None) -> None:
-        self.model, self.source, self.chunk = model, source, chunk
+    def __init__(
+        self,
+        model: ir.Model,
+        source: tuple[ir.Value, int],
+        chunk: int | None,
+        context: int | None,
+    ) -> None:
+        self.model, self.source, self.chunk, self.context = model, source, chunk, context
         self.names, self.opset = Names(model), opset_of(model)
         self.facts: dict[ir.Value, Fact] = {}
         self.sizes: dict[str, Dims | None] = dict(infer_sizes(model))
@@ -43,12 +52,17 @@ class Converter:
         self.multiple = 1
         self.late_recurrences: list[str] = []
         self.histories: dict[tuple[ir.Value, int, float | None], ir.Value] = {}
+        self.rings: dict[Fraction, Ring] = {}
+        self.lengths = Lengths(model.clone(), self.sizes)
         self._before: ir.Value | None = None
         self._positions: dict[Fraction, ir.Value] = {}
 
     def fact(self, value: ir.Value) -> Fact:
         """What is known of `value`; constants, and inputs without a time axis, are fixed."""
         return self.facts.get(value) or Fixed(constant_array(value))
+
+    def facts_by_name(self) -> dict[str, Fact]:
+        return {str(value.name): fact for value, fact in self.facts.items()}
 
     def dims(self, value: ir.Value) -> Dims | None:
         array = constant_array(value)
@@ -89,32 +103,32 @@ class Converter:
         """The number of frames of this step at `rate`: int64, shape `[1]`."""
         if self.chunk is not None:
             return np.array([int(self.chunk * rate)], np.int64)
-        count: Operand = writer.size(*self.source)
+        return self._at_rate(writer, writer.size(*self.source), rate, "frames")
+
+    def first(self, writer: Writer, rate: Fraction) -> ir.Value:
+        """The number of the first frame of this step at `rate`: int64, shape `[1]`."""
+        return self._at_rate(writer, self.before(writer), rate, "first_frame")
+
+    def _at_rate(self, writer: Writer, count: ir.Value, rate: Fraction, role: str) -> ir.Value:
         for op_type, factor in (("Mul", rate.numerator), ("Div", rate.denominator)):
             if factor != 1:
-                operands = [count, np.array([factor], np.int64)]
-                count = writer.op(op_type, operands, "frames", dtype=ir.DataType.INT64)
+                operands: list[Operand] = [count, np.array([factor], np.int64)]
+                count = writer.op(op_type, operands, role, dtype=ir.DataType.INT64)
         return count
 
     def positions(self, writer: Writer, rate: Fraction) -> ir.Value:
         """The numbers of the frames of this step at `rate`, from the first step on: int64."""
-        if rate in self._positions:
-            return self._positions[rate]
-        first: Operand = self.before(writer)
-        for op_type, factor in (("Mul", rate.numerator), ("Div", rate.denominator)):
-            if factor != 1:
-                operands = [first, np.array([factor], np.int64)]
-                first = writer.op(op_type, operands, "first_frame", dtype=ir.DataType.INT64)
-        frames = self.frames(writer, rate)
-        if isinstance(frames, np.ndarray):
-            steps: Operand = np.arange(frames[0])
-        else:
-            limit = writer.squeeze(frames, 0, "frames")
-            bounds = [np.array(0, np.int64), limit, np.array(1, np.int64)]
-            steps = writer.op("Range", bounds, "steps", dtype=ir.DataType.INT64)
-        found = writer.op("Add", [first, steps], "positions", dtype=ir.DataType.INT64)
-        self._positions[rate] = found
-        return found
+        if rate not in self._positions:
+            frames = self.frames(writer, rate)
+            if isinstance(frames, np.ndarray):
+                steps: Operand = np.arange(frames[0])
+            else:
+                limit = writer.squeeze(frames, 0, "frames")
+                bounds = [np.array(0, np.int64), limit, np.array(1, np.int64)]
+                steps = writer.op("Range", bounds, "steps", dtype=ir.DataType.INT64)
+            operands: list[Operand] = [self.first(writer, rate), steps]
+            self._positions[rate] = writer.op("Add", operands, "positions", dtype=ir.DataType.INT64)
+        return self._positions[rate]
 
     def before(self, writer: Writer) -> ir.Value:
         """How many frames of input came in earlier steps: int64, shape `[1]`. A state."""

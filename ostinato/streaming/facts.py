@@ -1,6 +1,6 @@
 """What is known of a value while a model is converted: how it depends on time.
 
-    Fact = Fixed | Sizes | Stream | Latest | Refused
+    Fact = Fixed | Sizes | Stream | Latest | OfLength | Table | Refused
 
 For a stream `v` of the whole model, `v[i]` is its frame i. The converted model computes, chunk by
 chunk, frames `s[0], s[1], ..`, where
@@ -82,8 +82,31 @@ class Latest:
 
 
 @dataclass(frozen=True)
+class OfLength:
+    """Follows from the length of the sequence alone, in a way that a stream cannot follow.
+
+    reason: why it cannot. Masks of attention are of this kind.
+    """
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class Table:
+    """Of attention: its last axes are the frames of a step, and the places of a ring of frames.
+
+    form: "scores" to be masked, "masked" ones, "weights" that add up to 1, or "nowhere", which is
+    true at no place. rate, delay: as of a stream of its rows.
+    """
+
+    rate: Fraction
+    delay: int
+    form: str = "scores"
+
+
+@dataclass(frozen=True)
 class Refused:
     """Made by a node that was refused, directly or not."""
 
 
-Fact: TypeAlias = "Fixed | Sizes | Stream | Latest | Refused"
+Fact: TypeAlias = "Fixed | Sizes | Stream | Latest | OfLength | Table | Refused"

@@ -22,7 +22,11 @@ _UNARY = (
 )
 
 
-@streams(*_UNARY.split())
+ALONE = frozenset(_UNARY.split())
+"""Operators of one operand."""
+
+
+@streams(*ALONE)
 def unary(context: Context) -> None:
     """The fill of padding would have to be computed too: it is sent instead."""
     _, stream = context.settled(0)

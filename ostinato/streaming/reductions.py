@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from ostinato.streaming.attention import scores
 from ostinato.streaming.context import Context
 from ostinato.streaming.facts import Latest, Stream
 from ostinato.streaming.pointwise import broadcast
@@ -140,9 +141,7 @@ def matmul(context: Context) -> None:
         if stream is None:
             continue
         if stream.axis - rank == max(summed, -rank):
-            other = context.stream(1 - index)
-            hint = ": attention without a limit in time" if other is not None else ""
-            raise context.refuse(f"sums over time, so it {_WHOLE}{hint}")
+            raise context.refuse(f"sums over time, so it {_WHOLE}")
     left, right = context.stream(0), context.stream(1)
     if left is not None and right is not None:
         _matrices_in_step(context, left, right)
@@ -174,11 +173,11 @@ def _no_table(context: Context, index: int, from_right: int) -> None:
 
 def _matrices_in_step(context: Context, left: Stream, right: Stream) -> None:
     a, b = (s.axis - context.rank(context.input(i)) for i, s in enumerate((left, right)))
+    if (a, b) == (-2, -1) and context.op_type == "MatMul":
+        scores(context)
+        return
     if a != b or a >= -2:
-        raise context.refuse(
-            f"relates every frame to every other one, so it {_WHOLE}: attention has to be the "
-            "operator Attention with is_causal, or to keep a limited past itself"
-        )
+        raise context.refuse(f"relates every frame to every other one, so it {_WHOLE}")
     context.set(broadcast(context, range(2)))
 
 

@@ -50,14 +50,14 @@ def assert_streams(
     time: Any = "T",
     chunks: tuple[int, ...] = CHUNKS,
     tolerance: float = 0.0,
-    against_onnxruntime: bool = True,
+    context: int | None = None,
     **sizes: int,
 ) -> Conversion:
     """The bits of the whole, for all `chunks`; onnxruntime to within 1e-4. Returns the result.
 
     tolerance: of the largest element; 0 demands the same bits.
     """
-    conversion = convert(proto, time, chunk=None)
+    conversion = convert(proto, time, chunk=None, context=context)
     session = ostinato.InferenceSession(proto, cache_dir=None)
     feeds = feeds_of(session, **sizes)
     whole = runner(session)(feeds)
@@ -70,14 +70,13 @@ def assert_streams(
             compared += difference.frames
     timed = [t for t in conversion.outputs.values() if t.axis is not None]
     assert compared or not timed
-    fixed = convert(proto, time, chunk=2 * conversion.multiple)
+    fixed = convert(proto, time, 2 * conversion.multiple, context=context)
     step = runner(ostinato.InferenceSession(fixed.model, cache_dir=None))
     usable = _whole_chunks(feeds, fixed)
     parts = list(step_by_step(step, fixed, usable, 2 * conversion.multiple))
     for difference in compare(_prefix(whole, fixed, usable, feeds), parts, fixed, 2):
         assert_small(difference, whole, tolerance)
-    if against_onnxruntime:
-        assert_onnxruntime_agrees(conversion, feeds, whole, 7 * conversion.multiple)
+    assert_onnxruntime_agrees(conversion, feeds, whole, 7 * conversion.multiple)
     return conversion
 
 

@@ -36,7 +36,7 @@ REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
     "everything with everything": (
         "t = Transpose <perm=[0, 2, 1]> (x)  a = MatMul (x, t)  y = Softmax (a)",
         {},
-        "relates every frame to every other",
+        "attends to all frames",
     ),
     "sum over time": (
         "t = Transpose <perm=[0, 2, 1]> (x)  y = MatMul (t, W)",
