@@ -151,8 +151,8 @@ def reductions() -> list[Case]:
             length=3,
         ),
         node("scalar", "ReduceSum", In(()), opset=13, length=1),
-        node("int8", "ReduceMax", In((3, 40), "int8", low=-128, high=127), ints(1), opset=18),
-        node("uint8", "ReduceMin", In((3, 40), "uint8", high=255), ints(0), opset=18),
+        node("rows-int8", "ReduceMax", In((3, 40), "int8", low=-128, high=127), ints(1), opset=18),
+        node("columns-uint8", "ReduceMin", In((3, 40), "uint8", high=255), ints(0), opset=18),
     ]
     return cases
 

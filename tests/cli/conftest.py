@@ -20,6 +20,7 @@ HIDDEN = 4
 def invoke(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Invoke:
     """`invoke("run", path)`: result with exit_code, stdout and stderr; a cache of its own."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("COLUMNS", "160")
     return lambda *arguments: CliRunner().invoke(app, list(map(str, arguments)))
 
 
