@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from ostinato.runtime.session import InferenceSession
 
 Array = np.ndarray[Any, Any]
+_Place = tuple[str, Array, tuple[int, ...], np.dtype[Any]]
 
 
 class Pool:
@@ -91,9 +92,12 @@ class Pool:
         self._stepper = Stepper(
             session._flow, session._native, self._pairs, [capacity * r.size for r in self._states]
         )
-        self._axes = [self._axis_of(argument) for argument in self._stepper.outputs]
-        # The inputs of all streams, made when the first frame tells the sizes.
+        # What cuts the rows out of each output.
+        self._cuts = [_cuts(self._axis_of(a), capacity) for a in self._stepper.outputs]
+        # The inputs of all streams, made when the first frame tells the sizes; and where those of
+        # a stream are, which was checked to be open and to have frames of this kind.
         self._frames: dict[str, Rows] | None = None
+        self._places: dict[int, list[_Place]] = {}
         self._handles = itertools.count()
         # Open streams and their rows; those with a frame; those whose states are in the batch, in
         # its order, and their rows.
@@ -151,11 +155,13 @@ class Pool:
             with self._seating:
                 self._free.append(self._slot(handle))
                 del self._slots[handle]
+                self._places.pop(handle, None)
                 self._pending.pop(handle, None)
             return
         with self._stepping, self._seating:
             self._is_closed = True
             self._slots.clear()
+            self._places.clear()
             self._pending.clear()
             self._resident.clear()
 
@@ -220,16 +226,33 @@ class Pool:
         All frames of a pool have the sizes of the first. Raises `StreamError` for a stream that is
         not open or has a frame already, and `InputError` for a frame that does not fit.
         """
+        try:
+            if type(feeds) is dict and len(feeds) == len(self._fed) and handle not in self._pending:
+                for name, place, shape, dtype in self._places[handle]:
+                    value = feeds[name]
+                    if value.dtype is not dtype or value.shape != shape:
+                        break
+                    place[...] = value
+                else:
+                    self._pending[handle] = None
+                    return
+        except (AttributeError, KeyError, TypeError):
+            pass
+        self._push_checked(handle, feeds)
+
+    def _push_checked(self, handle: int, feeds: object) -> None:
+        """`push` for whatever the caller passed: lists, foreign arrays, mistakes."""
         slot = self._slot(handle)
         if handle in self._pending:
             raise StreamError(f"stream {handle} has a frame that no step has taken yet")
-        frames = self._frames
-        if frames is None or type(feeds) is not dict or not _fits(feeds, frames):
-            feeds = self.checked(feeds)
-            frames = self._frames
-        for name, rows in frames.items():  # type: ignore[union-attr]
-            rows.places[slot][...] = feeds[name]
-        self._pending[handle] = None
+        values = self.checked(feeds)
+        places = [(r.name, r.places[slot], r.shape, r.dtype) for r in self._frames.values()]  # type: ignore[union-attr]
+        for name, place, _, _ in places:
+            place[...] = values[name]
+        with self._seating:
+            if handle in self._slots:
+                self._places[handle] = places
+                self._pending[handle] = None
 
     def checked(self, feeds: object) -> dict[str, Array]:
         """A frame as arrays that fit the pool. Raises `InputError`."""
@@ -331,12 +354,16 @@ class Pool:
 
     def _split(self, handles: Sequence[int], outputs: Sequence[Array]) -> dict[int, list[Any]]:
         """The rows of the streams that were not closed meanwhile."""
+        count = len(handles)
         parts = [
-            [output[(*(slice(None),) * axis, slice(i, i + 1))] for i in range(len(handles))]
-            for axis, output in zip(self._axes, outputs, strict=True)
+            [*map(output.__getitem__, cuts[:count])]
+            for output, cuts in zip(outputs, self._cuts, strict=True)
         ]
-        rows = zip(handles, zip(*parts, strict=True) if parts else [()] * len(handles), strict=True)
-        return {handle: list(row) for handle, row in rows if handle in self._slots}
+        rows = map(list, zip(*parts, strict=True)) if parts else ([] for _ in handles)
+        results = dict(zip(handles, rows, strict=True))
+        if not self._slots.keys() >= results.keys():
+            results = {handle: row for handle, row in results.items() if handle in self._slots}
+        return results
 
     def _one_by_one(
         self, handles: Sequence[int], frames: Mapping[str, Array], error: OstinatoError
@@ -389,14 +416,9 @@ class Pool:
         return connect(self, state, depth)
 
 
-def _fits(feeds: dict[str, Any], frames: Mapping[str, Rows]) -> bool:
-    if len(feeds) != len(frames):
-        return False
-    for name, rows in frames.items():
-        value = feeds.get(name)
-        if type(value) is not np.ndarray or value.shape != rows.shape or value.dtype != rows.dtype:
-            return False
-    return True
+def _cuts(axis: int, count: int) -> list[tuple[slice, ...]]:
+    """The index of each of `count` rows along `axis`."""
+    return [(*(slice(None),) * axis, slice(i, i + 1)) for i in range(count)]
 
 
 def _checked_shared(shared: object, fed: Mapping[str, Argument]) -> dict[str, Array]:

@@ -22,6 +22,7 @@ class Rows:
     ) -> None:
         self.name, self.axis, self.shape, self.dtype = name, axis, shape, dtype
         self.size = math.prod(shape)
+        self._front = (axis, *(i for i in range(len(shape)) if i != axis))
         self.store = np.zeros((capacity, *shape[:axis], *shape[axis + 1 :]), dtype)
         # The rows seen as values of one stream.
         self.places = [row.reshape(shape) for row in self.store[:, np.newaxis]]
@@ -32,7 +33,7 @@ class Rows:
 
     def gather(self, rows: Array, batch: Array) -> None:
         """Copy the rows of these numbers into `batch`, in this order."""
-        target = np.moveaxis(batch, self.axis, 0)
+        target = batch.transpose(self._front)
         if target.flags.c_contiguous:
             # Numbers are right: `clip` only spares the copy that undoes a failing call.
             np.take(self.store, rows, axis=0, out=target, mode="clip")
@@ -41,4 +42,4 @@ class Rows:
 
     def scatter(self, rows: Array, batch: Array, chosen: Array) -> None:
         """Copy the `chosen` positions of `batch` into the rows of these numbers."""
-        self.store[rows] = np.moveaxis(batch, self.axis, 0)[chosen]
+        self.store[rows] = batch.transpose(self._front)[chosen]

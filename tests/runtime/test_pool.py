@@ -236,8 +236,9 @@ def test_misuse_of_handles(counter: ostinato.InferenceSession) -> None:
         pool.state,
         pool.reset,
     ]
+    strangers: list[Any] = [b, 99, "a", []]
     for use in uses:
-        for handle in (b, 99, "a", []):
+        for handle in strangers:
             with pytest.raises(StreamError, match="is closed, or none of this pool"):
                 use(handle)
     assert len(pool) == 1
