@@ -87,13 +87,16 @@ define internal void @team_load_mode(ptr %mode) nounwind {
 """
 
 _AARCH64 = """
+declare void @llvm.aarch64.hint(i32)
+declare i64 @llvm.readsteadycounter()
+
 define internal void @team_pause() alwaysinline nounwind {
-  call void asm sideeffect "isb", ""()
+  call void @llvm.aarch64.hint(i32 1)
   ret void
 }
 
 define internal i64 @team_clock() nounwind {
-  %now = call i64 asm sideeffect "mrs $0, cntvct_el0", "=r"()
+  %now = call i64 @llvm.readsteadycounter()
   ret i64 %now
 }
 

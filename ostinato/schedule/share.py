@@ -34,7 +34,7 @@ from ostinato.schedule.arena import ALIGNMENT, Arena
 # store of a lane.
 SHARED_PRODUCT = 10
 PRODUCT = 25
-FAR_PRODUCT = 60
+FAR_PRODUCT = 100
 OPERATION = 20
 # Weights of a kernel from this many bytes on are far away.
 FAR_BYTES = 1 << 20
@@ -118,7 +118,7 @@ def part_of(kernel: Kernel, threads: int) -> Part | None:
         part = Part(axis, tile.rows if tile is not None and in_tiles else 1)
         use = _use(part, threads)
         # A little idleness costs less than weights that all threads read.
-        use = use + 0.25 if axis == block else use
+        use = use + 0.25 if axis == block and use else use
         if use > most:
             best, most = part, use
     if best is None:
