@@ -22,11 +22,12 @@ class UnsupportedError(OstinatoError, NotImplementedError):
     """A valid model uses something this package refuses rather than get wrong.
 
     The message names the node, its op, and the attribute, input or type that is refused.
+    unknown: the values that would have to be known while compiling for it not to be refused.
     """
 
-    def __init__(self, node: str, op: str, reason: str) -> None:
+    def __init__(self, node: str, op: str, reason: str, unknown: tuple[str, ...] = ()) -> None:
         super().__init__(f"node {node!r} ({op}): {reason}")
-        self.node, self.op, self.reason = node, op, reason
+        self.node, self.op, self.reason, self.unknown = node, op, reason, unknown
 
 
 class ShapeError(OstinatoError, ValueError):

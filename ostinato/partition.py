@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ostinato.codegen.artifact import Argument
+from ostinato.codegen.artifact import UNDEFINED, UNKNOWN_RANK, Argument, element_dtype
 from ostinato.errors import UnsupportedError
 from ostinato.model.attributes import describe
 from ostinato.model.graphs import subgraphs
+from ostinato.model.names import Names
+from ostinato.model.types import type_text
 from ostinato.model.values import constant_array
 from ostinato.ops.builder import Builder
 from ostinato.ops.lowering import Lowerer, Scope
-from ostinato.ops.registry import UnknownOperandError
+from ostinato.ops.registry import UnknownFormError, UnknownOperandError
 from ostinato.ops.sizes import FUNCTIONS, LIMIT, REDUCTIONS
-from ostinato.ops.tensor import Shape, Tensor, Value
+from ostinato.ops.tensor import Absent, Joined, Shape, Tensor, TensorSequence, Value
 from ostinato.program.dims import Dim, Size, product, symbol, symbols
 from ostinato.program.expr import DTYPES, INTEGERS
 from ostinato.program.nodes import Program
 from ostinato.runtime.arguments import numpy_dtype
-from ostinato.runtime.stage import FallbackStage
+from ostinato.runtime.stage import FallbackStage, ListStage
 
 if TYPE_CHECKING:
     import onnx
@@ -42,7 +45,7 @@ class Partition:
 
     inputs: tuple[Argument, ...]
     outputs: tuple[Argument, ...]
-    parts: list[Segment | FallbackStage] = field(default_factory=list)
+    parts: list[Segment | FallbackStage | ListStage] = field(default_factory=list)
     constants: dict[str, np.ndarray] = field(default_factory=dict)
 
 
@@ -91,30 +94,16 @@ def argument(value: ir.Value) -> Argument:
     """How the value is described to users."""
     import onnx_ir as ir
 
-    from ostinato.codegen.artifact import UNKNOWN_RANK
-
     if isinstance(value.type, ir.TensorType | None) and value.dtype is not None:
         dtype = _element_name(value.dtype)
     else:
-        dtype = _type_text(value.type)
+        dtype = type_text(value.type)
     shape = shape_of(value)
     if shape is None:
         return Argument(value.name or "", dtype, UNKNOWN_RANK)
     return Argument(
         value.name or "", dtype, tuple(n if isinstance(n, int) else str(n) for n in shape)
     )
-
-
-def _type_text(kind: ir.TypeProtocol | None) -> str:
-    import onnx_ir as ir
-
-    if isinstance(kind, ir.SequenceType):
-        return f"seq({_type_text(kind.elem_type)})"
-    if isinstance(kind, ir.OptionalType):
-        return f"optional({_type_text(kind.elem_type)})"
-    if isinstance(kind, ir.TensorType):
-        return Argument("", _element_name(kind.dtype), ()).type
-    return "undefined"
 
 
 def _element_name(dtype: ir.DataType) -> str:
@@ -125,6 +114,8 @@ def _element_name(dtype: ir.DataType) -> str:
 
 # Elements of these types can be sizes, or conditions that sizes depend on.
 _SIZE_DTYPES = frozenset((*INTEGERS, "bool")) - {"uint64"}
+# The operator set that brought sequences.
+_SEQUENCES_SINCE = 11
 # Shapes are computed by fewer operators than this.
 _MOST_VALUES = 200
 # Operators whose results are sizes, and those that make sizes of sizes.
@@ -150,6 +141,7 @@ class _Partitioner:
         self._graph = model.graph
         self._fallback = fallback
         self._opsets = {domain or "": v for domain, v in model.opset_imports.items()}
+        self._names = Names(model)
         self._done: set[ir.Node] = set()
         self._result = Partition(
             tuple(argument(v) for v in self._graph.inputs),
@@ -157,7 +149,9 @@ class _Partitioner:
         )
         # Values that parts before the current segment have made, and how to declare them.
         self._available: dict[ir.Value, tuple[str, Shape]] = {}
-        # Those of them whose elements are numbers or sizes, and what tells the size of a dimension.
+        # The sequences and empty optionals among them, by the tensors they consist of.
+        self._forms: dict[ir.Value, Absent | tuple[str, tuple[ir.Value, ...]]] = {}
+        # The tensors whose elements are numbers or sizes, and what tells the size of a dimension.
         self._known: dict[ir.Value, Tensor] = {}
         self._origins: dict[str, ir.Value] = {}
         # The sizes that fallback stages tell or that depend on values.
@@ -169,6 +163,7 @@ class _Partitioner:
         self._lowerer = Lowerer(self._builder, self._opsets)
         self._scope = Scope()
         self._made: list[ir.Value] = []
+        self._lists: list[ListStage] = []
 
     def run(self) -> Partition:
         for value in self._graph.inputs:
@@ -177,9 +172,9 @@ class _Partitioner:
             try:
                 self._lower(node)
             except UnsupportedError as refusal:
-                new = self._sources(refusal)
-                self.wanted |= new
-                if not self._fallback and not new:
+                self.wanted |= self._sources(refusal)
+                # Once more sizes are wanted, another attempt shows what is refused in the end.
+                if not self._fallback and not self.wanted:
                     raise
                 self._close(final=False)
                 self._fall_back(node, refusal)
@@ -214,7 +209,9 @@ class _Partitioner:
     def _is_computed_here(self, value: ir.Value) -> bool:
         """Whether the current segment makes the value, and only running it tells its elements."""
         lowered = self._scope.get(value)
-        return value in self._made and lowered is not None and lowered.known is None
+        if not isinstance(lowered, (Tensor, Joined)):
+            return False
+        return value in self._made and lowered.known is None
 
     def _sources(self, refusal: UnsupportedError) -> set[ir.Value]:
         """The values that would have to be sizes for the node not to be refused."""
@@ -238,7 +235,8 @@ class _Partitioner:
         if value not in found:
             found[value] = {value} if self._can_be_sizes(value) else None
             node, lowered = value.producer(), self._scope.get(value) or self._known.get(value)
-            is_known = constant_array(value) is not None or (lowered and lowered.known is not None)
+            has_known = isinstance(lowered, Tensor) and lowered.known is not None
+            is_known = constant_array(value) is not None or has_known
             if is_known or (node is not None and node.op_type in _OF_SHAPES):
                 found[value] = set()
             elif node is not None and node.op_type in _ARITHMETIC and len(found) < _MOST_VALUES:
@@ -250,7 +248,7 @@ class _Partitioner:
     def _can_be_sizes(self, value: ir.Value) -> bool:
         """Whether the runtime can read the elements before it plans a call of the next segment."""
         lowered = self._scope.get(value)
-        if lowered is not None:
+        if isinstance(lowered, (Tensor, Joined)):
             dtype, shape = lowered.dtype, lowered.shape
         elif value in self._available:
             dtype, shape = self._available[value]
@@ -268,6 +266,8 @@ class _Partitioner:
             for name in _symbols(self._known[value]):
                 self._declare(self._origins[name])
             self._scope[value] = self._known[value]
+        elif value in self._forms:
+            self._declare_form(value)
         elif value in self._available:
             dtype, shape = self._available[value]
             is_valued = value in self._valued
@@ -276,6 +276,20 @@ class _Partitioner:
             for name in _symbols(tensor):
                 self._origins[name] = value
                 self._unsure.add(name)
+
+    def _declare_form(self, value: ir.Value) -> None:
+        form = self._forms[value]
+        if isinstance(form, Absent):
+            self._scope[value] = form
+            return
+        dtype, parts = form
+        elements: list[Value] = []
+        for part in parts:
+            self._declare(part)
+            element = self._scope.get(part)
+            assert isinstance(element, Tensor)
+            elements.append(element)
+        self._scope[value] = TensorSequence(dtype, tuple(elements))
 
     def _close(self, final: bool) -> None:
         """End the current segment with what later parts, or the user, need of it."""
@@ -297,12 +311,13 @@ class _Partitioner:
         if self._builder.outputs or single:
             program = self._builder.finish()
             self._result.parts.append(Segment(program))
+        self._result.parts += self._lists
         self._open()
 
     def _declare_outputs(self) -> None:
         for value in self._graph.outputs:
-            lowered = self._lowerer.value(self._scope, value)
-            self._builder.output(value.name or "", lowered)
+            self._scope[value] = self._lowerer.value(self._scope, value)
+            self._output(value)
 
     def _keep_known(self, value: ir.Value) -> bool:
         """Remember what is known of a value; returns whether that is all of it, in every run."""
@@ -325,8 +340,32 @@ class _Partitioner:
                 self._result.constants[value.name or ""] = array
 
     def _output(self, value: ir.Value) -> None:
+        """Hand a value on: an output of the program, or for a sequence one for each element."""
         lowered = self._scope.get(value)
         assert lowered is not None
+        if isinstance(lowered, Absent):
+            self._forms[value] = lowered
+            self._lists.append(ListStage(argument(value), None))
+        elif isinstance(lowered, TensorSequence):
+            parts = [self._output_element(value, i, e) for i, e in enumerate(lowered.elements)]
+            self._forms[value] = lowered.dtype, tuple(parts)
+            self._lists.append(ListStage(argument(value), tuple(argument(part) for part in parts)))
+        else:
+            self._output_tensor(value, lowered)
+
+    def _output_element(self, sequence: ir.Value, number: int, element: Value) -> ir.Value:
+        """Hand on one tensor of a sequence, as a value of its own."""
+        import onnx_ir as ir
+
+        part = ir.Value(
+            name=self._names.fresh(f"{sequence.name}[{number}]"),
+            type=ir.TensorType(ir.DataType.from_numpy(numpy_dtype(element.dtype))),
+            shape=ir.Shape([n if isinstance(n, int) else str(n) for n in element.shape]),
+        )
+        self._output_tensor(part, element)
+        return part
+
+    def _output_tensor(self, value: ir.Value, lowered: Value) -> None:
         self._builder.output(value.name or "", lowered)
         self._set_available(value, lowered.dtype, _declared(lowered))
 
@@ -336,26 +375,41 @@ class _Partitioner:
     def _fall_back(self, node: ir.Node, refusal: UnsupportedError) -> None:
         proto, inputs = _closed(node)
         self._keep_constants(inputs)
-        numbers: tuple[str, ...] = ()
-        if isinstance(refusal, UnknownOperandError) and refusal.needs_numbers:
-            operands = refusal.operands if set(refusal.operands) <= set(node.inputs) else ()
-            numbers = tuple(value.name or "" for value in operands)
-        self._result.parts.append(
-            FallbackStage(
-                proto.SerializeToString(),
-                tuple(argument(value) for value in inputs),
-                tuple(argument(value) for value in node.outputs if value.name),
-                tuple(self._opsets.items()),
-                describe(node),
-                node.op_type,
-                refusal.reason,
-                numbers,
-            )
+        stage = FallbackStage(
+            proto.SerializeToString(),
+            tuple(argument(value) for value in inputs),
+            tuple(argument(value) for value in node.outputs if value.name),
+            tuple(self._opsets.items()),
+            describe(node),
+            node.op_type,
+            refusal.reason,
         )
+        self._result.parts.append(self._specializable(stage, refusal))
         given = set(self._origins)
         for value in node.outputs:
             self._make_available(value)
         self._unsure |= self._origins.keys() - given
+
+    def _specializable(self, stage: FallbackStage, refusal: UnsupportedError) -> FallbackStage:
+        """The stage with what it takes to compile it while running, if that is possible."""
+        numbers: tuple[str, ...] = ()
+        given = {argument.name for argument in stage.inputs}
+        if isinstance(refusal, UnknownOperandError) and refusal.needs_numbers:
+            numbers = refusal.unknown if given.issuperset(refusal.unknown) else ()
+        if not numbers and not isinstance(refusal, UnknownFormError):
+            return stage
+        is_old = self._opsets.get("", 0) < _SEQUENCES_SINCE
+        if any(_is_open(made) and (is_old or made.dtype == UNDEFINED) for made in stage.outputs):
+            return stage
+        forms = tuple(a.name for a in stage.inputs if _is_open(a) and a.name not in numbers)
+        return dataclasses.replace(stage, numbers=numbers, forms=forms)
+
+
+def _is_open(argument: Argument) -> bool:
+    """Whether only a run tells the rank or length of a value, of a type with a native form."""
+    element = argument.dtype.replace(")", "").rpartition("(")[2]
+    is_open = not argument.is_tensor or argument.shape == UNKNOWN_RANK
+    return is_open and (element == UNDEFINED or element_dtype(element) in DTYPES)
 
 
 def _declared(value: Value) -> Shape:

@@ -24,6 +24,9 @@ _ONNX_NAMES = {
 }
 _NUMPY_NAMES = {onnx: numpy for numpy, onnx in _ONNX_NAMES.items()}
 
+UNDEFINED = "undefined"
+"""The type of an inner value that shape inference tells nothing of."""
+
 UNKNOWN_RANK = ("...",)
 """The shape of a value whose rank is unknown; never that of a native function's argument."""
 
@@ -44,8 +47,8 @@ class Argument:
 
     @property
     def is_tensor(self) -> bool:
-        """Whether values are arrays; sequences, optionals and maps are not."""
-        return "(" not in self.dtype
+        """Whether values are arrays; sequences, optionals and maps are not, or may not be."""
+        return "(" not in self.dtype and self.dtype != UNDEFINED
 
     @property
     def type(self) -> str:

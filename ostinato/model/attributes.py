@@ -72,6 +72,11 @@ class Attributes:
     def tensor(self, name: str) -> Any:
         return self._read(name, "as_tensor", _REQUIRED)
 
+    def type(self, name: str) -> ir.TypeProtocol | None:
+        """A type, None where it is left out."""
+        attribute = self._left.pop(name, None)
+        return None if attribute is None else attribute.value.type
+
     def graph(self, name: str) -> Any:
         return self._read(name, "as_graph", _REQUIRED)
 

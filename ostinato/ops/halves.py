@@ -8,12 +8,13 @@ other and join their neighbours, but the rounding stays where it is: fused or no
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeGuard
 
 import numpy as np
 import onnx.defs
 
 from ostinato.ops.builder import Builder
-from ostinato.ops.tensor import Tensor, Value
+from ostinato.ops.tensor import AnyValue, Joined, Tensor, Value
 from ostinato.program.expr import HALVES, cast
 
 # Ops that move or convert elements without computing, and those whose bodies are lowered by node.
@@ -21,13 +22,19 @@ MOVES = frozenset(
     "Identity Dropout Transpose Unsqueeze Squeeze Reshape Flatten Expand Concat Split Slice Gather "
     "GatherElements GatherND TensorScatter Pad Tile DepthToSpace SpaceToDepth Trilu EyeLike "
     "OneHot ReverseSequence CenterCropPad Shape Size Where Cast CastLike BitCast QuantizeLinear "
-    "DequantizeLinear Scan Loop If".split()
+    "DequantizeLinear Scan Loop If SequenceEmpty SequenceConstruct SequenceInsert SequenceErase "
+    "SequenceAt SequenceLength SplitToSequence ConcatFromSequence Optional OptionalHasElement "
+    "OptionalGetElement".split()
 )
 
 
-def widened(builder: Builder, values: Sequence[Value | None]) -> list[Value | None]:
+def _is_half(value: AnyValue | None) -> TypeGuard[Value]:
+    return isinstance(value, (Tensor, Joined)) and value.dtype in HALVES
+
+
+def widened(builder: Builder, values: Sequence[AnyValue | None]) -> list[AnyValue | None]:
     """The operands with 16-bit floats as float32."""
-    return [v if v is None or v.dtype not in HALVES else _widen(builder, v) for v in values]
+    return [_widen(builder, v) if _is_half(v) else v for v in values]
 
 
 def _widen(builder: Builder, value: Value) -> Value:
@@ -39,21 +46,21 @@ def _widen(builder: Builder, value: Value) -> Value:
 def narrowed(
     builder: Builder,
     schema: onnx.defs.OpSchema,
-    operands: Sequence[Value | None],
-    results: Sequence[Value],
-) -> list[Value]:
+    operands: Sequence[AnyValue | None],
+    results: Sequence[AnyValue],
+) -> list[AnyValue]:
     """The results, rounded to the 16-bit type of the operands where the schema gives them that."""
     types: dict[str, str] = {}
     for position, value in enumerate(operands):
-        if value is not None and value.dtype in HALVES:
+        if _is_half(value):
             formal = schema.inputs[min(position, len(schema.inputs) - 1)]
             types.setdefault(formal.type_str, value.dtype)
-    rounded: list[Value] = []
+    rounded: list[AnyValue] = []
     for position, result in enumerate(results):
         formal = schema.outputs[min(position, len(schema.outputs) - 1)]
         half = types.get(formal.type_str)
-        if half is None or result.dtype != "float32":
-            rounded.append(result)
-        else:
+        if half and isinstance(result, (Tensor, Joined)) and result.dtype == "float32":
             rounded.append(builder.pointwise(lambda x, half=half: cast(x, half), result))
+        else:
+            rounded.append(result)
     return rounded

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ostinato.errors import UnsupportedError
 from ostinato.model.attributes import describe
+from ostinato.model.graphs import subgraphs
 from ostinato.ops.builder import Builder, LoopFrame
 from ostinato.ops.control import check_states
-from ostinato.ops.registry import Context, lowers
-from ostinato.ops.tensor import Tensor, Value, at
+from ostinato.ops.parts import concatenated
+from ostinato.ops.registry import Context, UnknownOperandError, lowers
+from ostinato.ops.sequences import MissingElementError, flattened, form, rebuilt
+from ostinato.ops.tensor import AnyValue, Tensor, Value, at, insert_ones
 from ostinato.program.dims import Dim, Size, maximum
 from ostinato.program.expr import Axis, Expr, Extent, Index, cast, constant, op
 from ostinato.program.nodes import Branch, Carry, Require, Stmt
@@ -22,6 +25,9 @@ if TYPE_CHECKING:
 
 # The trip count of a loop that only its condition ends.
 UNBOUNDED = 2**62
+# Loops that have no other native form are repeated so many times, and to so many nodes.
+MOST_STEPS = 64
+MOST_NODES = 1024
 
 
 def scalar(builder: Builder, value: Value, dtype: str) -> Tensor:
@@ -48,12 +54,16 @@ def _known(value: Value | None) -> Size | bool | None:
     return element if isinstance(element, Dim) else int(element)
 
 
-class _DifferentShapes(UnsupportedError):
+class _DifferentFormError(UnknownOperandError):
     """The ways of an If give values that cannot share memory."""
 
 
+class _ChangingError(UnsupportedError):
+    """What a step of a loop makes cannot share memory with what the next one makes."""
+
+
 @lowers("If")
-def lower_if(context: Context) -> list[Value]:
+def lower_if(context: Context) -> list[AnyValue]:
     """The outputs of one of two graphs.
 
     Where their shapes differ and sizes decide between them, the program is made for the sizes that
@@ -64,31 +74,35 @@ def lower_if(context: Context) -> list[Value]:
     assert condition is not None
     chosen = _known(condition)
     if chosen is not None:
-        return context.lower_graph(ways[0] if chosen else ways[1], [])
+        return context.lower_body(ways[0] if chosen else ways[1], [])
     builder = context.builder
     mark = builder.checkpoint()
     try:
         return _branch(context, condition, ways)
-    except _DifferentShapes:
+    except _DifferentFormError:
         decides = None if condition.known is None else condition.known.reshape(-1)[0]
         if not builder.assumes or not isinstance(decides, Dim):
             raise
     builder.rollback(mark)
     builder.assume(decides, "sizes for which its condition is false")
-    return context.lower_graph(ways[0], [])
+    return context.lower_body(ways[0], [])
 
 
-def _branch(context: Context, condition: Value, ways: Sequence[ir.Graph]) -> list[Value]:
+def _branch(context: Context, condition: Value, ways: Sequence[ir.Graph]) -> list[AnyValue]:
     """Both ways behind a run-time condition; their outputs share memory."""
     builder = context.builder
     flag = scalar(builder, condition, "bool")
     blocks: list[list[Stmt]] = []
-    results: list[list[Value]] = []
+    forms: list[list[AnyValue]] = []
     for way in ways:
         checks = len(builder.checks)
         with builder.block([]) as statements:
-            results.append(context.lower_graph(way, []))
+            forms.append(_way(context, way))
         blocks.append([*_required(builder, checks), *statements])
+    if [form(value) for value in forms[0]] != [form(value) for value in forms[1]]:
+        reason = "branches give sequences of different lengths, or optionals of which one is empty"
+        raise _DifferentFormError(context.node, reason, _operands(context, 0), True)
+    results = [flattened(values) for values in forms]
     targets = [_target(context, pair) for pair in zip(*results, strict=True)]
     for statements, values in zip(blocks, results, strict=True):
         with builder.block(statements):
@@ -96,7 +110,22 @@ def _branch(context: Context, condition: Value, ways: Sequence[ir.Graph]) -> lis
                 builder.copy(value, target)
     assert flag.base is not None
     builder.append(Branch(flag.base.buffer, tuple(blocks[0]), tuple(blocks[1])))
-    return list(targets)
+    return rebuilt(forms[0], targets)
+
+
+def _way(context: Context, way: ir.Graph) -> list[AnyValue]:
+    try:
+        return context.lower_body(way, [])
+    except MissingElementError as error:
+        # Models ask whether there is an element before they use it.
+        raise _DifferentFormError(context.node, str(error), _operands(context, 0), True) from error
+
+
+def _operands(context: Context, *positions: int) -> list[ir.Value]:
+    """Operands of the node that are no constants."""
+    inputs = context.node.inputs
+    values = [inputs[i] for i in positions if i < len(inputs) and not context.is_constant[i]]
+    return [value for value in values if value is not None]
 
 
 def _required(builder: Builder, start: int) -> list[Stmt]:
@@ -117,22 +146,107 @@ def _required(builder: Builder, start: int) -> list[Stmt]:
 def _target(context: Context, pair: Sequence[Value]) -> Tensor:
     yes, no = pair
     if yes.dtype != no.dtype or yes.shape != no.shape:
-        raise _DifferentShapes(
-            describe(context.node),
-            context.node.op_type,
+        reason = (
             f"branches give {yes.dtype}{list(yes.shape)} and {no.dtype}{list(no.shape)}, "
             "which has no native form"
         )
+        raise _DifferentFormError(context.node, reason, _operands(context, 0), True)
     return context.builder.empty(yes.dtype, yes.shape)
 
 
 @lowers("Loop")
-def lower_loop(context: Context) -> list[Value]:
-    """Steps counted by a trip count, ended by a condition, or both."""
+def lower_loop(context: Context) -> list[AnyValue]:
+    """Steps counted by a trip count, ended by a condition, or both.
+
+    Where steps differ in more than the elements of their states, a few of them become their nodes.
+    """
     body = context.attributes.graph("body")
     trips = _only(context, context.optional(0), "M", "int64")
-    initial_condition = _only(context, context.optional(1), "cond", "bool")
-    initial = [context.input(i) for i in range(2, len(context.inputs))]
+    condition = _only(context, context.optional(1), "cond", "bool")
+    initial: list[AnyValue] = []
+    for position in range(2, len(context.inputs)):
+        value = context.any_input(position)
+        initial.append(context.input(position) if value is None else value)
+    mark = context.builder.checkpoint()
+    try:
+        return _rolled(context, body, trips, condition, initial)
+    except UnsupportedError as refusal:
+        if not _is_of_steps(refusal, body):
+            raise
+        context.builder.rollback(mark)
+        return _unrolled(context, body, trips, condition, initial, refusal)
+
+
+def _is_of_steps(refusal: UnsupportedError, body: ir.Graph) -> bool:
+    """Whether the reason to refuse a loop may not hold for a single step of known number."""
+    if isinstance(refusal, UnknownOperandError):
+        seen: set[ir.Value] = set()
+        return any(_follows(value, set(body.inputs), seen) for value in refusal.operands)
+    return isinstance(refusal, _ChangingError)
+
+
+def _follows(value: ir.Value, sources: Set[ir.Value], seen: set[ir.Value]) -> bool:
+    """Whether a value is computed from one of the sources."""
+    if value in sources:
+        return True
+    node = value.producer()
+    if value in seen or node is None:
+        return False
+    seen.add(value)
+    read = [v for v in node.inputs if v is not None]
+    read += [v for graph in subgraphs(node) for v in graph.outputs]
+    return any(_follows(v, sources, seen) for v in read)
+
+
+def _unrolled(
+    context: Context,
+    body: ir.Graph,
+    trips: Value | None,
+    condition: Value | None,
+    initial: Sequence[AnyValue],
+    refusal: UnsupportedError,
+) -> list[AnyValue]:
+    """The body once for each step, which must be few; raises `refusal` where they are not."""
+    builder = context.builder
+    count, going = _known(trips), True if condition is None else _known(condition)
+    open_ = [
+        position
+        for position, value, known in ((0, trips, count), (1, condition, going))
+        if value is not None and not isinstance(known, int)
+    ]
+    if open_ or isinstance(count, Dim):
+        raise context.unknown(refusal.reason, *open_, needs_numbers=True)
+    most = min(MOST_STEPS, MOST_NODES // max(1, sum(1 for _ in body.all_nodes())))
+    states, rows = list(initial), list[list[Value]]()
+    yes, step = builder.constant(np.array(True)), 0
+    while going and (count is None or step < count):
+        if step == most:
+            raise refusal
+        number = builder.constant(np.array(step, np.int64))
+        proceed, *made = context.lower_body(body, [number, yes, *states])
+        states = made[: len(states)]
+        rows.append(flattened(made[len(states) :]))
+        going = _known(proceed) if isinstance(proceed, Tensor) else None
+        if not isinstance(going, bool):
+            raise refusal
+        step += 1
+    if not rows and len(body.outputs) > 1 + len(states):
+        raise refusal
+    stacked = [
+        concatenated(context, [insert_ones(row, (0,)) for row in column], 0)
+        for column in zip(*rows, strict=True)
+    ]
+    return [*states, *stacked]
+
+
+def _rolled(
+    context: Context,
+    body: ir.Graph,
+    trips: Value | None,
+    initial_condition: Value | None,
+    initial: Sequence[AnyValue],
+) -> list[AnyValue]:
+    """A loop whose steps share the memory of their states."""
     collects = len(body.outputs) > 1 + len(initial)
     for position, value in ((0, trips), (1, initial_condition)):
         if collects and value is not None and value.known is None:
@@ -156,7 +270,7 @@ class _Loop:
         self,
         context: Context,
         body: ir.Graph,
-        initial: Sequence[Value],
+        initial: Sequence[AnyValue],
         extent: Size,
         limit: Value | None,
     ) -> None:
@@ -167,23 +281,22 @@ class _Loop:
         self._extent = extent
         self._limit = None if limit is None else self._builder.strided(limit)
 
-    def run(self, condition: Value | None) -> list[Value]:
+    def run(self, condition: Value | None) -> list[AnyValue]:
         builder = self._builder
-        states = [builder.empty(v.dtype, v.shape) for v in self._initial]
-        successors = [builder.empty(v.dtype, v.shape) for v in self._initial]
+        initial = flattened(self._initial)
+        states = [builder.empty(v.dtype, v.shape) for v in initial]
+        successors = [builder.empty(v.dtype, v.shape) for v in initial]
+        carried = rebuilt(self._initial, states)
         going, still_going = builder.empty("bool", ()), builder.empty("bool", ())
-        for value, state in zip(self._initial, states, strict=True):
+        for value, state in zip(initial, states, strict=True):
             builder.copy(value, state)
         builder.copy(self._begin(condition), going)
         sequences: list[Value] = []
         with builder.loop(self._extent) as loop:
             number = builder.compute((), lambda _: Index(loop.axis))
-            results = self._context.lower_graph(self._body, [number, going, *states])
-            proceed, updated = results[0], results[1 : len(states) + 1]
-            elements = results[len(states) + 1 :]
-            for position, (state, value) in enumerate(zip(states, updated, strict=True)):
-                if state.shape != value.shape:
-                    raise self._context.refuse(f"carried value {position} changes its shape")
+            results = self._context.lower_body(self._body, [number, going, *carried])
+            proceed, *elements = flattened([results[0], *results[len(carried) + 1 :]])
+            updated = self._updated(states, results[1 : len(carried) + 1])
             check_states(self._context, states, updated)
             if self._ends_early(condition, proceed, going):
                 builder.copy(self._proceed(proceed, loop.axis), still_going)
@@ -194,7 +307,24 @@ class _Loop:
             for state, successor, value in zip(states, successors, updated, strict=True):
                 builder.copy(value, successor)
                 loop.carries.append(_carry(state, successor))
-        return [*states, *sequences]
+        return [*carried, *sequences]
+
+    def _updated(self, states: Sequence[Tensor], after: Sequence[AnyValue]) -> list[Value]:
+        """The tensors of the states after a step, which are of the shapes they had before."""
+        values = flattened(after)
+        if [form(value) for value in after] == [form(value) for value in self._initial]:
+            pairs = zip(states, values, strict=True)
+            changed = [i for i, (old, new) in enumerate(pairs) if old.shape != new.shape]
+            if not changed:
+                return values
+            what = f"carried value {changed[0]} changes its shape"
+        else:
+            what = "a carried sequence changes its length, or an optional whether it is empty"
+        raise self._changing(what)
+
+    def _changing(self, reason: str) -> _ChangingError:
+        node = self._context.node
+        return _ChangingError(describe(node), node.op_type, reason)
 
     def _begin(self, condition: Value | None) -> Value:
         """Whether there is a first step."""
@@ -235,7 +365,7 @@ class _Loop:
     def _collect(self, element: Value, loop: LoopFrame) -> Tensor:
         """A scan output: one element for each step."""
         if loop.condition is not None or self._extent == UNBOUNDED:
-            raise self._context.refuse(
+            raise self._changing(
                 "scan outputs of a loop whose number of steps is only known afterwards "
                 "have no native form"
             )

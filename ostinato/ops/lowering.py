@@ -13,9 +13,10 @@ from ostinato.model.values import constant_array
 from ostinato.ops import LOWERINGS
 from ostinato.ops.builder import Builder
 from ostinato.ops.halves import MOVES, narrowed, widened
-from ostinato.ops.registry import NEWEST_OPSET, Context
+from ostinato.ops.registry import NEWEST_OPSET, Context, UnknownFormError
+from ostinato.ops.sequences import kind_of
 from ostinato.ops.signature import type_error
-from ostinato.ops.tensor import Value
+from ostinato.ops.tensor import AnyValue
 from ostinato.program.expr import DTYPES
 
 if TYPE_CHECKING:
@@ -26,13 +27,13 @@ class Scope:
     """Lowered values by ONNX value, one layer per graph nesting."""
 
     def __init__(self, outer: Scope | None = None) -> None:
-        self._values: dict[ir.Value, Value] = {}
+        self._values: dict[ir.Value, AnyValue] = {}
         self._outer = outer
 
-    def __setitem__(self, key: ir.Value, value: Value) -> None:
+    def __setitem__(self, key: ir.Value, value: AnyValue) -> None:
         self._values[key] = value
 
-    def get(self, key: ir.Value) -> Value | None:
+    def get(self, key: ir.Value) -> AnyValue | None:
         """The lowered value, searched from the inside out."""
         found = self._values.get(key)
         if found is None and self._outer is not None:
@@ -48,14 +49,15 @@ class Lowerer:
         self._opsets = opsets
         self._constants: dict[ir.Value, bool] = {}
 
-    def value(self, scope: Scope, value: ir.Value) -> Value:
+    def value(self, scope: Scope, value: ir.Value) -> AnyValue:
         """The lowered value; initializers join the scope on first use."""
         found = scope.get(value)
         if found is None:
             array = constant_array(value)
-            if array is None or array.dtype.name not in DTYPES:
-                reason = "is not computed natively" if array is None else f"is {array.dtype.name}"
-                raise UnsupportedError(value.name or "?", "value", reason)
+            if array is None:
+                raise UnknownFormError(value.name or "?", "value", "is not computed natively")
+            if array.dtype.name not in DTYPES:
+                raise UnsupportedError(value.name or "?", "value", f"is {array.dtype.name}")
             found = self.builder.constant(array, value.name or "")
             scope[value] = found
         return found
@@ -73,7 +75,7 @@ class Lowerer:
         if computes:
             context.inputs = widened(self.builder, operands)
         result = LOWERINGS[node.op_type](context)
-        results = list(result) if isinstance(result, Sequence) else [result]
+        results: list[AnyValue] = list(result) if isinstance(result, Sequence) else [result]
         if computes:
             results = narrowed(self.builder, context.schema, operands, results)
         # Opset 1 let nodes name inputs whose memory they may reuse: a hint without meaning.
@@ -97,15 +99,15 @@ class Lowerer:
                 describe(node), node.op_type, f"version {schema.since_version} is not known here"
             )
         inputs = [None if v is None else self.value(scope, v) for v in node.inputs]
-        problem = type_error(schema, [None if v is None else v.dtype for v in inputs])
+        problem = type_error(schema, [None if v is None else kind_of(v) for v in inputs])
         if problem is not None:
             raise ModelError(f"node {describe(node)!r} ({node.op_type}): {problem}")
 
-        def lower_graph(graph: ir.Graph, values: Sequence[Value]) -> list[Value]:
+        def lower_body(graph: ir.Graph, values: Sequence[AnyValue]) -> list[AnyValue]:
             return self.graph(graph, values, Scope(scope))
 
         constant = [v is not None and self._is_constant(v) for v in node.inputs]
-        return Context(node, schema, inputs, constant, Attributes(node), self.builder, lower_graph)
+        return Context(node, schema, inputs, constant, Attributes(node), self.builder, lower_body)
 
     def _is_constant(self, value: ir.Value) -> bool:
         """Whether the value follows from constants alone, folded or not."""
@@ -118,7 +120,7 @@ class Lowerer:
             )
         return self._constants[value]
 
-    def graph(self, graph: ir.Graph, inputs: Sequence[Value], scope: Scope) -> list[Value]:
+    def graph(self, graph: ir.Graph, inputs: Sequence[AnyValue], scope: Scope) -> list[AnyValue]:
         """Lower a body graph with these inputs; returns the values of its outputs."""
         for formal, actual in zip(graph.inputs, inputs, strict=True):
             scope[formal] = actual

@@ -39,9 +39,13 @@ MOST_PIECES = 8
 @lowers("Concat")
 def lower_concat(context: Context) -> Value:
     """Values one after the other along an axis."""
-    values = context.all_inputs()
+    return concatenated(context, context.all_inputs(), context.attributes.int("axis", 1))
+
+
+def concatenated(context: Context, values: Sequence[Value], place: int) -> Value:
+    """Values of one rank and dtype, at least one, joined along axis `place`, which may be < 0."""
     first, rank = values[0], len(values[0].shape)
-    axis = axis_of(context, context.attributes.int("axis", 1), rank)
+    axis = axis_of(context, place, rank)
     for value in values[1:]:
         if len(value.shape) != rank:
             raise context.invalid(f"inputs have {rank} and {len(value.shape)} axes")

@@ -14,7 +14,7 @@ import onnx.helper
 
 from ostinato.errors import ModelError, UnsupportedError
 from ostinato.model.attributes import Attributes, describe
-from ostinato.ops.tensor import Value
+from ostinato.ops.tensor import Absent, AnyValue, TensorSequence, Value
 
 if TYPE_CHECKING:
     import onnx
@@ -36,8 +36,13 @@ class UnknownOperandError(UnsupportedError):
     def __init__(
         self, node: ir.Node, reason: str, operands: Sequence[ir.Value], needs_numbers: bool
     ) -> None:
-        super().__init__(describe(node), node.op_type, reason)
+        names = tuple(value.name or "" for value in operands)
+        super().__init__(describe(node), node.op_type, reason, names)
         self.operands, self.needs_numbers = tuple(operands), needs_numbers
+
+
+class UnknownFormError(UnsupportedError):
+    """Only a run tells the rank of a value, the length of a sequence, or whether it is there."""
 
 
 @dataclass
@@ -47,16 +52,16 @@ class Context:
     schema: the operator's signature in the version that the model means.
     inputs: the operands in order, None for those left out.
     is_constant: for each input, whether it depends on nothing but constants of the model.
-    lower_graph: lowers a body graph: (graph, values of its inputs) -> values of its outputs.
+    lower_body: lowers a body graph: (graph, values of its inputs) -> values of its outputs.
     """
 
     node: ir.Node
     schema: onnx.defs.OpSchema
-    inputs: Sequence[Value | None]
+    inputs: Sequence[AnyValue | None]
     is_constant: Sequence[bool]
     attributes: Attributes
     builder: Builder
-    lower_graph: Callable[[ir.Graph, Sequence[Value]], list[Value]]
+    lower_body: Callable[[ir.Graph, Sequence[AnyValue]], list[AnyValue]]
     _read: set[int] = field(default_factory=set)
 
     @property
@@ -89,8 +94,23 @@ class Context:
 
     def optional(self, position: int) -> Value | None:
         """An operand, or None where it is left out."""
+        value = self.any_input(position)
+        return None if value is None else self._tensor(value, f"input {position}")
+
+    def any_input(self, position: int) -> AnyValue | None:
+        """An operand that may be a sequence or an optional, or None where it is left out."""
         self._read.add(position)
         return self.inputs[position] if position < len(self.inputs) else None
+
+    def _tensor(self, value: AnyValue, what: str) -> Value:
+        if isinstance(value, (TensorSequence, Absent)):
+            raise self.invalid(f"{what} is a sequence or an empty optional, not a tensor")
+        return value
+
+    def lower_graph(self, graph: ir.Graph, values: Sequence[AnyValue]) -> list[Value]:
+        """As `lower_body`, of a graph whose outputs are tensors."""
+        results = self.lower_body(graph, values)
+        return [self._tensor(value, f"output {i} of a body") for i, value in enumerate(results)]
 
     def all_inputs(self) -> list[Value]:
         """Every operand of an op that takes any number of them."""
@@ -110,7 +130,7 @@ class Context:
         ]
 
 
-Rule: TypeAlias = Callable[[Context], "Value | Sequence[Value]"]
+Rule: TypeAlias = Callable[[Context], "AnyValue | Sequence[AnyValue]"]
 
 LOWERINGS: dict[str, Rule] = {}
 

@@ -9,17 +9,25 @@ import onnx.defs
 _ONNX_NAMES = {"float32": "float", "float64": "double"}
 
 
-def type_error(schema: onnx.defs.OpSchema, dtypes: Sequence[str | None]) -> str | None:
-    """What is wrong with operands of these NumPy dtypes, None for absent ones; None if nothing is.
+def onnx_name(dtype: str) -> str:
+    """What ONNX calls the element type of this NumPy name."""
+    return _ONNX_NAMES.get(dtype, dtype)
 
-    Operands whose formal types share a type variable must be of one type.
+
+def type_error(schema: onnx.defs.OpSchema, dtypes: Sequence[str | None]) -> str | None:
+    """What is wrong with operands of these types, None for absent ones; None if nothing is.
+
+    dtypes: NumPy names of the element types of tensors, whole ONNX types of other values. Operands
+    whose formal types share a type variable must be of one type. What an optional may hold is
+    accepted for it.
     """
     bound: dict[str, str] = {}
     for position, dtype in enumerate(dtypes):
         if dtype is None:
             continue
         formal = schema.inputs[min(position, len(schema.inputs) - 1)]
-        if f"tensor({_ONNX_NAMES.get(dtype, dtype)})" not in formal.types:
+        kind = dtype if "(" in dtype else f"tensor({onnx_name(dtype)})"
+        if formal.types.isdisjoint((kind, f"optional({kind})")):
             return f"input {formal.name!r} is {dtype}, which opset {schema.since_version} forbids"
         if formal.is_homogeneous and bound.setdefault(formal.type_str, dtype) != dtype:
             return (

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ostinato.ops.builder import LONGEST_TABLE
 from ostinato.ops.registry import Context, lowers
 from ostinato.ops.tensor import Tensor, Value, static_shape
 from ostinato.program.dims import (
@@ -211,11 +212,10 @@ def lower_constant_of_shape(context: Context) -> Value:
 
 @lowers("Range")
 def lower_range(context: Context) -> Value:
-    """Integers from `start` to before `limit` in steps of `delta`."""
+    """Numbers from `start` to before `limit` in steps of `delta`."""
     dtype = context.input(0).dtype
     if dtype not in INTEGERS:
-        # The documents define it as repeated addition, whose rounding errors add up.
-        raise context.refuse(f"type {dtype} has no native form")
+        return _float_range(context)
     start, limit, delta = (
         known_sizes(context, i, f"input {name!r}")[0]
         for i, name in enumerate(("start", "limit", "delta"))
@@ -233,6 +233,28 @@ def lower_range(context: Context) -> Value:
     )
     element = cast(op("add", first, op("mul", Index(axis), step)), dtype)
     return context.builder.stored((count,), axes, element)
+
+
+def _float_range(context: Context) -> Value:
+    """Floats known while compiling.
+
+    The function body of the documents adds `delta` to the last element again and again, so rounding
+    errors add up, and counts `ceil((limit - start) / delta)` in the type itself.
+    """
+    # 16-bit types are computed in float32, which is the only precision there is to choose.
+    context.attributes.int("stash_type", 1)
+    require_numbers(context, 0, 1, 2, what="the number of elements")
+    operands = [context.input(i).known for i in range(3)]
+    start, limit, delta = (known.reshape(-1)[0] for known in operands if known is not None)
+    if delta == 0:
+        raise context.invalid("input 'delta' is 0")
+    with np.errstate(all="ignore"):
+        count = np.ceil((limit - start) / delta)
+    if not count <= LONGEST_TABLE:
+        raise context.refuse(f"{count} elements have no native form")
+    elements = np.full(max(int(count), 0), delta, context.input(0).dtype)
+    elements[:1] = start
+    return context.builder.constant(np.add.accumulate(elements))
 
 
 def _steps(context: Context, start: Size, limit: Size, delta: Size) -> Size:

@@ -57,6 +57,27 @@ class Joined:
 Value: TypeAlias = "Tensor | Joined"
 
 
+@dataclass(frozen=True, eq=False)
+class TensorSequence:
+    """A sequence whose length is known while compiling: no memory but that of its elements."""
+
+    dtype: str
+    elements: tuple[Value, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Absent:
+    """An optional without an element; one that has an element is that element.
+
+    type: its ONNX type, such as "optional(tensor(float))".
+    """
+
+    type: str
+
+
+AnyValue: TypeAlias = "Value | TensorSequence | Absent"
+
+
 def static_shape(shape: Shape) -> tuple[int, ...] | None:
     """The shape as numbers, None where some are only known at run time."""
     sizes = tuple(n for n in shape if isinstance(n, int))

@@ -43,12 +43,6 @@ def optional_axes(context: Context, position: int, from_opset: int) -> list[int]
     return known_ints(context, position, "input 'axes'")
 
 
-@lowers("Identity")
-def lower_identity(context: Context) -> Value:
-    """The value itself."""
-    return context.input(0)
-
-
 @lowers("Dropout")
 def lower_dropout(context: Context) -> Value:
     """The value itself: at inference nothing is dropped."""

@@ -10,7 +10,7 @@ import numpy as np
 
 from ostinato.codegen.artifact import Argument, Artifact
 from ostinato.runtime.arguments import numpy_dtype
-from ostinato.runtime.stage import FallbackStage, NativeStage, Stage
+from ostinato.runtime.stage import FallbackStage, ListStage, NativeStage, Stage
 
 Array = np.ndarray[Any, Any]
 
@@ -42,10 +42,7 @@ def pack(model: CompiledModel) -> tuple[dict[str, Any], list[bytes | Array]]:
         blobs.append(data)
         return len(blobs) - 1
 
-    stages = [
-        _pack_native(stage, blob) if isinstance(stage, NativeStage) else _pack_node(stage, blob)
-        for stage in model.stages
-    ]
+    stages = [_pack_stage(stage, blob) for stage in model.stages]
     header = {
         "inputs": _pack_arguments(model.inputs),
         "outputs": _pack_arguments(model.outputs),
@@ -61,10 +58,7 @@ def unpack(header: Mapping[str, Any], blobs: Sequence[Array]) -> CompiledModel:
     return CompiledModel(
         inputs=_unpack_arguments(header["inputs"]),
         outputs=_unpack_arguments(header["outputs"]),
-        stages=tuple(
-            _unpack_native(stage, blobs) if "object" in stage else _unpack_node(stage, blobs)
-            for stage in header["stages"]
-        ),
+        stages=tuple(_unpack_stage(stage, blobs) for stage in header["stages"]),
         constants={name: _unpack_array(c, blobs) for name, c in header["constants"].items()},
         report=header["report"],
     )
@@ -76,6 +70,29 @@ def _pack_arguments(arguments: Sequence[Argument]) -> list[Any]:
 
 def _unpack_arguments(rows: Sequence[Any]) -> tuple[Argument, ...]:
     return tuple(Argument(name, dtype, tuple(shape)) for name, dtype, shape in rows)
+
+
+def _pack_stage(stage: Stage, blob: Any) -> dict[str, Any]:
+    if isinstance(stage, NativeStage):
+        return _pack_native(stage, blob)
+    return _pack_list(stage) if isinstance(stage, ListStage) else _pack_node(stage, blob)
+
+
+def _unpack_stage(record: Mapping[str, Any], blobs: Sequence[Array]) -> Stage:
+    if "object" in record:
+        return _unpack_native(record, blobs)
+    return _unpack_list(record) if "elements" in record else _unpack_node(record, blobs)
+
+
+def _pack_list(stage: ListStage) -> dict[str, Any]:
+    elements = None if stage.elements is None else _pack_arguments(stage.elements)
+    return {"output": _pack_arguments([stage.output]), "elements": elements}
+
+
+def _unpack_list(record: Mapping[str, Any]) -> ListStage:
+    (output,) = _unpack_arguments(record["output"])
+    elements = record["elements"]
+    return ListStage(output, None if elements is None else _unpack_arguments(elements))
 
 
 def _pack_native(stage: NativeStage, blob: Any) -> dict[str, Any]:
@@ -114,6 +131,7 @@ def _pack_node(stage: FallbackStage, blob: Any) -> dict[str, Any]:
         "op": stage.op,
         "reason": stage.reason,
         "numbers": list(stage.numbers),
+        "forms": list(stage.forms),
     }
 
 
@@ -127,6 +145,7 @@ def _unpack_node(record: Mapping[str, Any], blobs: Sequence[Array]) -> FallbackS
         op=record["op"],
         reason=record["reason"],
         numbers=tuple(record["numbers"]),
+        forms=tuple(record["forms"]),
     )
 
 

@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from ostinato.codegen.artifact import UNKNOWN_RANK, Argument
+from ostinato.codegen.artifact import Argument
 from ostinato.errors import RunError, UnsupportedError
-from ostinato.runtime.arguments import numpy_dtype
 from ostinato.runtime.stage import FallbackStage
 
 
@@ -23,6 +22,7 @@ class FallbackNode:
     def __init__(self, stage: FallbackStage) -> None:
         from onnx.reference import ReferenceEvaluator
 
+        from ostinato.one_node import one_node_model
         from ostinato.reference import KERNELS
 
         self.stage = stage
@@ -56,29 +56,3 @@ def _plain(argument: Argument, value: Any) -> Any:
         return value
     array = np.asarray(value)
     return array.astype(object) if array.dtype.kind in "TU" else array
-
-
-def one_node_model(stage: FallbackStage, constants: Mapping[str, Any] | None = None) -> Any:
-    """The stage as an `onnx.ModelProto`; `constants` take the place of inputs."""
-    import onnx
-
-    numbers = constants or {}
-    graph = onnx.GraphProto(name=stage.name or "fallback")
-    graph.node.add().ParseFromString(stage.node)
-    graph.input.extend(_value_info(a) for a in stage.inputs if a.name not in numbers)
-    graph.initializer.extend(onnx.numpy_helper.from_array(a, n) for n, a in numbers.items())
-    graph.output.extend(_value_info(argument) for argument in stage.outputs)
-    opsets = [onnx.helper.make_opsetid(domain, version) for domain, version in stage.opsets]
-    return onnx.helper.make_model(graph, opset_imports=opsets)
-
-
-def _value_info(argument: Argument) -> Any:
-    import onnx
-
-    if not argument.is_tensor:
-        return onnx.ValueInfoProto(name=argument.name)
-    element_type = onnx.TensorProto.STRING
-    if argument.dtype != "string":
-        element_type = onnx.helper.np_dtype_to_tensor_dtype(numpy_dtype(argument.dtype))
-    shape = None if argument.shape == UNKNOWN_RANK else argument.shape
-    return onnx.helper.make_tensor_value_info(argument.name, element_type, shape)

@@ -15,7 +15,7 @@ from ostinato.runtime.arguments import check_output_shape, describe, describe_ar
 from ostinato.runtime.compiled import CompiledModel
 from ostinato.runtime.fallback import FallbackNode
 from ostinato.runtime.native import NativeFunction, UnsuitableError
-from ostinato.runtime.stage import NativeStage, Stage
+from ostinato.runtime.stage import ListStage, NativeStage, Stage
 
 if TYPE_CHECKING:
     from ostinato.runtime.specialized import SpecializedNode
@@ -86,10 +86,27 @@ class Flow:
         return results
 
 
-def _runnable(stage: Stage, options: Options) -> NativeFunction | FallbackNode | SpecializedNode:
+class ListMaker:
+    """Runs a `ListStage`."""
+
+    def __init__(self, stage: ListStage) -> None:
+        self._stage = stage
+
+    def run(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """The list by name."""
+        elements = self._stage.elements
+        made = None if elements is None else [values[element.name] for element in elements]
+        return {self._stage.output.name: made}
+
+
+def _runnable(
+    stage: Stage, options: Options
+) -> NativeFunction | FallbackNode | SpecializedNode | ListMaker:
     if isinstance(stage, NativeStage):
         return NativeFunction(stage.artifact, options.cache_dir, options.flush_denormals)
-    if not stage.numbers:
+    if isinstance(stage, ListStage):
+        return ListMaker(stage)
+    if not stage.numbers and not stage.forms:
         return FallbackNode(stage)
     # It runs a flow itself.
     from ostinato.runtime.specialized import SpecializedNode

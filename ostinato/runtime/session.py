@@ -25,7 +25,7 @@ from ostinato.runtime.arguments import (
 )
 from ostinato.runtime.build import build
 from ostinato.runtime.compiled import CompiledModel
-from ostinato.runtime.flow import Flow
+from ostinato.runtime.flow import Flow, ListMaker
 from ostinato.runtime.native import NativeFunction, UnsuitableError
 from ostinato.runtime.stage import NativeStage
 from ostinato.runtime.trampoline import require_denormal_control
@@ -254,8 +254,8 @@ class InferenceSession:
 
         "kernels", "refusals": of all native stages; "assumptions": sizes that need another program,
         compiled when they come; "fallback": nodes without a native kernel, with
-        the reason; "specialized": nodes that are compiled when the values of
-        their "inputs" are known; "arena_bytes", "constant_bytes"; "from_cache";
+        the reason; "specialized": nodes that are compiled when the values, or else the ranks and
+        lengths, of their "inputs" are known; "arena_bytes", "constant_bytes"; "from_cache";
         "fingerprint": tells models apart; and what the compiler adds, such as "passes" and "ops".
         """
         facts: dict[str, Any] = {"kernels": [], "refusals": [], **self._compiled.report}
@@ -264,17 +264,19 @@ class InferenceSession:
             for name, value in stage.artifact.report.items():
                 if isinstance(value, list) and name != "checks":
                     facts[name] = [*facts.get(name, ()), *value]
-        others = [s for s in self._flow.stages if not isinstance(s, NativeFunction)]
+        others = [s for s in self._flow.stages if not isinstance(s, (NativeFunction, ListMaker))]
         facts["fallback"] = [
             {"node": other.stage.name, "op": other.stage.op, "reason": reason}
             for other in others
             for reason in other.reasons
         ]
         facts["specialized"] = [
-            {"node": s.stage.name, "op": s.stage.op, "inputs": list(s.stage.numbers)}
+            {"node": s.stage.name, "op": s.stage.op, "inputs": [*s.stage.numbers, *s.stage.forms]}
             for s in others
-            if s.stage.numbers
+            if s.stage.numbers or s.stage.forms
         ]
+        used = [int(stage.artifact.report.get("threads", 1)) for stage in native]
+        facts["threads"] = max(used, default=1)
         facts["arena_bytes"] = sum(stage.arena_bytes for stage in native)
         facts["constant_bytes"] = sum(len(stage.artifact.constants) for stage in native)
         facts["from_cache"] = self._from_cache

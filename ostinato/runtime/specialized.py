@@ -1,4 +1,4 @@
-"""Runs a stage whose operands decide ranks or axes: it is compiled for the values they have."""
+"""Runs a stage whose operands decide ranks, axes or lengths: it is compiled for those they have."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from ostinato.errors import ModelError, RunError, UnsupportedError
 from ostinato.options import Options
 from ostinato.runtime.build import build
-from ostinato.runtime.fallback import FallbackNode, one_node_model
+from ostinato.runtime.fallback import FallbackNode
 from ostinato.runtime.flow import Flow
 from ostinato.runtime.stage import FallbackStage
 
@@ -20,7 +20,10 @@ MAX_VARIANTS = 16
 
 
 class SpecializedNode:
-    """A node that becomes native code once the values of `stage.numbers` are known.
+    """A node that becomes native code once more is known of its operands.
+
+    What has to be known are the elements of `stage.numbers`, and of `stage.forms` the rank, the
+    length of a sequence, or whether there is a value. Compiling may ask for further numbers.
 
     options: of the session. The reference kernel takes over where the node has no native form for
     the values, and after `MAX_VARIANTS` different ones.
@@ -30,31 +33,63 @@ class SpecializedNode:
         self.stage = stage
         # Why the reference kernel ran for some values.
         self.reasons: list[str] = []
+        self._numbers = stage.numbers
         self._options = dataclasses.replace(options, fallback=False, specialize={})
         self._variants: dict[tuple[object, ...], Flow | None] = {}
         self._fallback: FallbackNode | None = None
 
     def run(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """The outputs by name. Raises what compiling and running the node raises."""
-        numbers = {name: np.asarray(values[name]) for name in self.stage.numbers}
-        key = tuple((array.shape, array.tobytes()) for array in numbers.values())
-        if key not in self._variants and len(self._variants) < MAX_VARIANTS:
-            self._variants[key] = self._compiled(numbers)
-        flow = self._variants.get(key)
+        from ostinato.one_node import outputs, tensors
+
+        flow = self._variant(values)
         if flow is not None:
-            return flow.run({a.name: values[a.name] for a in flow.model.inputs}, {})
-        if key not in self._variants:
-            self._refuse(f"more than {MAX_VARIANTS} values of {', '.join(self.stage.numbers)}")
+            parts = {argument.name: values[argument.name] for argument in self.stage.inputs}
+            for name in self.stage.forms:
+                parts |= tensors(name, parts.pop(name))
+            results = flow.run({a.name: parts[a.name] for a in flow.model.inputs}, {})
+            return outputs(self.stage, results)
         if self._fallback is None:
             self._fallback = FallbackNode(self.stage)
         return self._fallback.run(values)
 
-    def _compiled(self, numbers: Mapping[str, np.ndarray[Any, Any]]) -> Flow | None:
+    def _variant(self, values: Mapping[str, Any]) -> Flow | None:
+        """The node compiled for what is known of these values; None if it cannot be."""
+        while True:
+            key = self._key(values)
+            if key in self._variants:
+                return self._variants[key]
+            if len(self._variants) >= MAX_VARIANTS:
+                names = ", ".join((*self._numbers, *self.stage.forms))
+                self._refuse(f"more than {MAX_VARIANTS} values of {names}")
+                return None
+            try:
+                self._variants[key] = self._compiled(values)
+            except UnsupportedError as error:
+                wanted = self._wanted(error)
+                self._numbers += wanted
+                if not wanted:
+                    self._refuse(error.reason)
+                    self._variants[key] = None
+
+    def _key(self, values: Mapping[str, Any]) -> tuple[object, ...]:
+        arrays = [np.asarray(values[name]) for name in self._numbers]
+        numbers = tuple((array.shape, array.tobytes()) for array in arrays)
+        return (numbers, *(_form(values[name]) for name in self.stage.forms))
+
+    def _wanted(self, error: UnsupportedError) -> tuple[str, ...]:
+        """The operands that compiling asks for, if it can have them."""
+        tensors = {argument.name for argument in self.stage.inputs if argument.is_tensor}
+        left = tensors - {*self._numbers, *self.stage.forms}
+        return error.unknown if left.issuperset(error.unknown) else ()
+
+    def _compiled(self, values: Mapping[str, Any]) -> Flow:
+        from ostinato.one_node import one_node_model
+
+        numbers = {name: np.asarray(values[name]) for name in self._numbers}
+        forms = {name: values[name] for name in self.stage.forms}
         try:
-            compiled, _ = build(one_node_model(self.stage, numbers), self._options)
-        except UnsupportedError as error:
-            self._refuse(error.reason)
-            return None
+            compiled, _ = build(one_node_model(self.stage, numbers, forms), self._options)
         except ModelError as error:
             raise RunError(str(error)) from error
         return Flow(compiled, self._options)
@@ -62,3 +97,13 @@ class SpecializedNode:
     def _refuse(self, reason: str) -> None:
         if reason not in self.reasons:
             self.reasons.append(reason)
+
+
+def _form(value: Any) -> object:
+    """What a node is compiled for: how many tensors, their types, ranks and axes of extent 1."""
+    if isinstance(value, (list, tuple)):
+        return "list", tuple(_form(element) for element in value)
+    if value is None:
+        return None
+    array = np.asarray(value)
+    return array.dtype.name, tuple(n == 1 for n in array.shape)

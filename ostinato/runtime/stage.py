@@ -37,6 +37,7 @@ class FallbackStage:
     opsets: (domain, version) pairs of the model.
     name, op: what errors call it. reason: why it has no native kernel.
     numbers: the inputs that have to be known to compile the node, if it then compiles.
+    forms: likewise those whose rank, length or presence has to be known.
     """
 
     node: bytes
@@ -47,6 +48,29 @@ class FallbackStage:
     op: str
     reason: str = ""
     numbers: tuple[str, ...] = ()
+    forms: tuple[str, ...] = ()
 
 
-Stage = NativeStage | FallbackStage
+@dataclass(frozen=True)
+class ListStage:
+    """Makes the list that is the value of a sequence.
+
+    output: the sequence, or an optional without element, whose value is None.
+    elements: its tensors, values that earlier stages make; None for the optional.
+    """
+
+    output: Argument
+    elements: tuple[Argument, ...] | None
+
+    @property
+    def inputs(self) -> tuple[Argument, ...]:
+        """The values the stage reads."""
+        return self.elements or ()
+
+    @property
+    def outputs(self) -> tuple[Argument, ...]:
+        """The value the stage makes."""
+        return (self.output,)
+
+
+Stage = NativeStage | FallbackStage | ListStage

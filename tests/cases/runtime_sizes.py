@@ -221,12 +221,20 @@ MADE = [
         sizes=runs("a b", (2, 3), (0, 4), (1, 1), (40, 9)),
     ),
     node(
-        "up", "Range", number("a"), number("b"), ints(2).reshape(()),
+        "up-to-a-value", "Range", number("a"), number("b"), ints(2).reshape(()),
         sizes=runs("a b", (0, 5), (-3, 4), (4, 4), (5, 1), (0, 100)),
     ),
     node(
         "any-step-int32", "Range", *(number(n, "int32") for n in "abc"),
         sizes=runs("a b c", (0, 5, 1), (5, 0, -2), (5, 0, 1), (-7, 8, 3)),
+    ),
+    node(
+        "float-values", "Range", *(number(n, "float32") for n in "abc"), length=20,
+        sizes=runs("a b c", (0, 5, 1), (5, 0, -0.3), (5, 0, 1), (0.5, 8, 0.25)),
+    ),
+    node(
+        "double-values", "Range", *(number(n, "float64") for n in "abc"), length=20,
+        sizes=runs("a b c", (0, 5, 1), (5, 0, -0.3), (5, 0, 1)),
     ),
     node(
         "by-values", "Split", In(("N", 2)), numbers("a", "b", "c"), outputs=3,

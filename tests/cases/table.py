@@ -17,6 +17,7 @@ from tests.cases import (
     resize,
     runtime_sizes,
     scatter,
+    sequences,
     signals,
     sorting,
     views,
@@ -40,6 +41,7 @@ CASES = [
     *norms.CASES,
     *positions.CASES,
     *scatter.CASES,
+    *sequences.CASES,
     *signals.CASES,
     *sorting.CASES,
 ]

@@ -125,6 +125,10 @@ def generated() -> list[Case]:
         node("up", "Range", np.array(2), np.array(12), np.array(3)),
         node("down", "Range", np.array(5), np.array(-4), np.array(-2)),
         node("none", "Range", np.array(5), np.array(5), np.array(1)),
+        node("floats", "Range", *(np.float32(v) for v in (-1, 3, 0.7)), length=6),
+        node("doubles", "Range", *(np.float64(v) for v in (1, 0, -0.1)), length=10),
+        node("halves", "Range", *(np.float16(v) for v in (0, 3, 0.5)), opset=27, witness=False),
+        node("no-floats", "Range", *(np.float32(v) for v in (3, -1, 0.5))),
         node("long", "Range", *(np.array(n, np.int32) for n in (-7, 700, 7))),
         text(
             "positions",

@@ -225,7 +225,6 @@ REFUSED: dict[str, tuple[str, tuple[In | Array | None, ...], dict[str, Any]]] = 
     "spatial": ("BatchNormalization", (X, *[weights(3)] * 4), {"spatial": 0, "opset": 7}),
     "mask": ("Dropout", (X,), {"opset": 13, "outputs": 2}),
     "indices": ("MaxPool", (X,), {"kernel_shape": [2], "outputs": 2}),
-    "float-range": ("Range", tuple(np.float32(v) for v in (0, 1, 0.5)), {}),
 }
 
 

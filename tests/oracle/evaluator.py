@@ -1,7 +1,8 @@
-"""A model evaluated by `onnx.reference`, with the whole of Scan-9.
+"""A model evaluated by `onnx.reference`, with the whole of Scan-9, and scalars in loops.
 
 `onnx.reference` scans axis 0 forward only and refuses sequences of length 0; here every axis and
 direction works, and a sequence of length 0 gives empty outputs of the shape one step would have.
+Scalar scan outputs of a Loop it stacks to a column, not to a vector: `ostinato.reference` does that.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ import numpy as np
 import onnx
 from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
+
+from ostinato.reference import Loop
 
 
 class Scan(OpRun):
@@ -62,4 +65,4 @@ class Scan(OpRun):
 def run(model: onnx.ModelProto, feeds: Mapping[str, np.ndarray]) -> list[np.ndarray]:
     """The outputs of `model`, computed by the reference kernels in the model's own precision."""
     with np.errstate(all="ignore"):  # NaN is an input like any other
-        return ReferenceEvaluator(model, new_ops=[Scan]).run(None, dict(feeds))
+        return ReferenceEvaluator(model, new_ops=[Scan, Loop]).run(None, dict(feeds))

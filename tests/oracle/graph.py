@@ -35,7 +35,9 @@ def run(model: onnx.ModelProto, feeds: Mapping[str, Array]) -> list[Array]:
         return evaluate(model.graph, opset, {name: wide(a) for name, a in feeds.items()})
 
 
-def wide(array: Any) -> Array:
+def wide(array: Any) -> Any:
+    if array is None or isinstance(array, tuple):  # an empty optional, a sequence
+        return array and tuple(map(wide, array))
     array = np.asarray(array)
     return array.astype(np.float64) if array.dtype.kind == "f" else array
 

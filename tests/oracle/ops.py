@@ -14,14 +14,24 @@ from typing import Any
 import numpy as np
 from onnx import numpy_helper
 
-from tests.oracle import casts, functions, norms, quantization, resize, scatter, signals, sorting
+from tests.oracle import (
+    casts,
+    functions,
+    norms,
+    quantization,
+    resize,
+    scatter,
+    sequences,
+    signals,
+    sorting,
+)
 from tests.oracle.graph import OPS, Array, Node, op, run
 from tests.oracle.recurrent import gru, lstm, rnn
 
 __all__ = ["run"]
 
 # Importing a family adds its operators to OPS.
-FAMILIES = (casts, functions, norms, quantization, resize, scatter, signals, sorting)
+FAMILIES = (casts, functions, norms, quantization, resize, scatter, sequences, signals, sorting)
 
 
 def simple(**functions: Callable[..., Any]) -> None:

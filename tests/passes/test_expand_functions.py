@@ -19,7 +19,9 @@ from tests.oracle import evaluator
 
 
 def test_no_operator_is_both_lowered_and_expanded():
-    assert not {name for domain, name in EXPANDED if domain == ""} & LOWERINGS.keys()
+    # A Range is expanded only where its rule has no form: of floats that a run computes.
+    both = {name for domain, name in EXPANDED if domain == ""} & LOWERINGS.keys()
+    assert both == {"Range"}
 
 
 def test_definition_with_attribute():
@@ -108,7 +110,7 @@ def test_every_node_test_of_onnx_keeps_its_results():
             names = [value.name for value in case.model.graph.input]
             got = evaluator.run(result, dict(zip(names, inputs, strict=True)))
             try:
-                for a, b in zip(got, outputs, strict=True):
+                for a, b in zip(arrays(got), arrays(outputs), strict=True):
                     assert a.dtype == b.dtype
                     rtol = 1e-3 if a.dtype == np.float32 else 2**-6
                     wide = np.float64
@@ -116,6 +118,11 @@ def test_every_node_test_of_onnx_keeps_its_results():
             except AssertionError as error:
                 failed[case.name] = str(error)
     assert not failed
+
+
+def arrays(values: list) -> list[np.ndarray]:
+    """The tensors among values and in sequences."""
+    return [a for v in values for a in (v if isinstance(v, list) else [v])]
 
 
 def test_nothing_to_expand():

@@ -1,0 +1,134 @@
+"""The model that consists of a single node: what runs on its own, or is compiled on its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+
+from ostinato.codegen.artifact import UNKNOWN_RANK, Argument, element_dtype
+from ostinato.runtime.arguments import numpy_dtype
+from ostinato.runtime.stage import FallbackStage
+
+Array = np.ndarray[Any, Any]
+
+
+def one_node_model(
+    stage: FallbackStage,
+    numbers: Mapping[str, Array] | None = None,
+    forms: Mapping[str, Any] | None = None,
+) -> onnx.ModelProto:
+    """The stage as a model.
+
+    numbers: constants that take the place of inputs, by name.
+    forms: likewise values of sequences, optionals and tensors of unknown rank. The inputs are then
+        the tensors in them, called as `tensors` says; their lengths and ranks are the model's.
+
+    With either of them, `outputs` gives the outputs of the stage from those of the model.
+    """
+    numbers, forms = numbers or {}, forms or {}
+    graph = onnx.GraphProto(name=stage.name or "fallback")
+    for argument in stage.inputs:
+        if argument.name in forms:
+            value = forms[argument.name]
+            parts = tensors(argument.name, value)
+            graph.input.extend(_part_info(name, part) for name, part in parts.items())
+            graph.node.extend(_assembly(argument, value, list(parts)))
+        elif argument.name not in numbers:
+            graph.input.append(_value_info(argument))
+    graph.node.add().ParseFromString(stage.node)
+    graph.initializer.extend(onnx.numpy_helper.from_array(a, n) for n, a in numbers.items())
+    for argument in stage.outputs:
+        if (numbers or forms) and _is_of_unknown_rank(argument):
+            name, kind = _wrapped(argument)
+            graph.node.append(onnx.helper.make_node("SequenceConstruct", [argument.name], [name]))
+            graph.output.append(onnx.helper.make_value_info(name, kind))
+        else:
+            graph.output.append(_value_info(argument))
+    opsets = [onnx.helper.make_opsetid(domain, version) for domain, version in stage.opsets]
+    return onnx.helper.make_model(graph, opset_imports=opsets)
+
+
+def tensors(name: str, value: Any) -> dict[str, Array]:
+    """The tensors in the value of an operand: it, none, or `name[0]`, `name[1]`, .. of a list."""
+    if value is None:
+        return {}
+    if not isinstance(value, (list, tuple)):
+        return {name: np.asarray(value)}
+    return {f"{name}[{i}]": np.asarray(element) for i, element in enumerate(value)}
+
+
+def outputs(stage: FallbackStage, results: Mapping[str, Any]) -> dict[str, Any]:
+    """The outputs of a stage by name, from those of a model with constants or forms."""
+    return {
+        argument.name: results[_wrapped(argument)[0]][0]
+        if _is_of_unknown_rank(argument)
+        else results[argument.name]
+        for argument in stage.outputs
+    }
+
+
+def _is_of_unknown_rank(argument: Argument) -> bool:
+    return argument.is_tensor and argument.shape == UNKNOWN_RANK
+
+
+def _wrapped(argument: Argument) -> tuple[str, onnx.TypeProto]:
+    """Name and type of the output that hands on a tensor of unknown rank.
+
+    A tensor that a model returns must have a rank, but those in a sequence need none.
+    """
+    return f"{argument.name}[]", _type_proto(f"seq({argument.type})")
+
+
+def _assembly(argument: Argument, value: Any, names: Sequence[str]) -> Iterable[onnx.NodeProto]:
+    """The nodes that make an operand of the tensors in it."""
+    make = onnx.helper.make_node
+    if value is None:
+        yield make("Optional", [], [argument.name], type=_inside(argument))
+    elif isinstance(value, (list, tuple)):
+        dtype = _inside(argument).sequence_type.elem_type.tensor_type.elem_type
+        if names:
+            yield make("SequenceConstruct", names, [argument.name])
+        else:
+            yield make("SequenceEmpty", [], [argument.name], dtype=dtype or onnx.TensorProto.FLOAT)
+
+
+def _inside(argument: Argument) -> onnx.TypeProto:
+    """The type of an operand, or of what it holds if it is an optional."""
+    kind = _type_proto(argument.dtype)
+    return kind.optional_type.elem_type if kind.HasField("optional_type") else kind
+
+
+def _part_info(name: str, array: Array) -> onnx.ValueInfoProto:
+    # An extent of 1 may have to be repeated; others are left open.
+    shape = [1 if n == 1 else None for n in array.shape]
+    dtype = "string" if array.dtype.kind in "OTU" else array.dtype.name
+    return onnx.helper.make_tensor_value_info(name, _element_type(dtype), shape)
+
+
+def _value_info(argument: Argument) -> onnx.ValueInfoProto:
+    if not argument.is_tensor:
+        return onnx.helper.make_value_info(argument.name, _type_proto(argument.dtype))
+    shape = None if argument.shape == UNKNOWN_RANK else argument.shape
+    return onnx.helper.make_tensor_value_info(argument.name, _element_type(argument.dtype), shape)
+
+
+def _element_type(dtype: str) -> int:
+    """The `onnx.TensorProto` number of an `Argument.dtype`."""
+    if dtype == "string":
+        return onnx.TensorProto.STRING
+    return int(onnx.helper.np_dtype_to_tensor_dtype(numpy_dtype(dtype)))
+
+
+def _type_proto(kind: str) -> onnx.TypeProto:
+    """The type that is spelt such as "seq(tensor(float))"; an empty one if it is undefined."""
+    outer, _, inner = kind.removesuffix(")").partition("(")
+    if outer == "tensor":
+        return onnx.helper.make_tensor_type_proto(_element_type(element_dtype(inner)), None)
+    if outer == "seq":
+        return onnx.helper.make_sequence_type_proto(_type_proto(inner))
+    if outer == "optional":
+        return onnx.helper.make_optional_type_proto(_type_proto(inner))
+    return onnx.TypeProto()

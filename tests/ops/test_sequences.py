@@ -1,0 +1,235 @@
+"""Sequences and optionals that models take and return, and what is wrong with them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ostinato
+from ostinato.errors import InputError, ModelError, OstinatoError, RunError
+from ostinato.ops import LOWERINGS
+from ostinato.runtime.specialized import MAX_VARIANTS
+from tests.golden import parse
+
+A, B = np.arange(6, dtype="f").reshape(2, 3), np.ones((4, 3), "f")
+
+
+def session(source: str, **options: Any) -> ostinato.InferenceSession:
+    return ostinato.InferenceSession(parse(source), **{"cache_dir": None, **options})
+
+
+def assert_native(compiled: ostinato.InferenceSession) -> None:
+    assert compiled.report()["fallback"] == []
+
+
+def assert_equal(got: Any, expected: Any) -> None:
+    if isinstance(expected, list):
+        assert isinstance(got, list)
+        for a, b in zip(got, expected, strict=True):
+            assert_equal(a, b)
+    elif expected is None:
+        assert got is None
+    else:
+        np.testing.assert_array_equal(got, expected, strict=True)
+
+
+def test_outputs_are_lists_of_the_callers_own_arrays() -> None:
+    compiled = session(
+        """g (float[N, 3] a, float[4, 3] b) => (seq(float[M, 3]) s, float[N, 3] n, seq(int64) e) {
+            n = Neg(a)  s = SequenceConstruct(n, b, n)  e = SequenceEmpty <dtype = 7> ()
+        }""",
+        fallback=False,
+    )
+    for _ in range(2):
+        s, n, e = compiled.run(None, {"a": A, "b": B})
+        assert_equal([s, n, e], [[-A, B, -A], -A, []])
+        s[0][:] = s[1][:] = 9
+    assert [one.type for one in compiled.get_outputs()][::2] == [
+        "seq(tensor(float))", "seq(tensor(int64))",
+    ]  # fmt: skip
+    assert compiled.run(["n"], {"a": A, "b": B})[0].tolist() == (-A).tolist()
+
+
+def test_sequences_given_to_a_model() -> None:
+    compiled = session("""
+        g (seq(float[N, 3]) s, float[2, 3] a) => (seq(float[M, 3]) t, int64 n, float[K, 3] y) {
+            t = SequenceInsert(s, a)  n = SequenceLength(t)
+            joined = ConcatFromSequence <axis = 0> (t)  y = Neg(joined)
+        }""")
+    for sequence in ([], [B], [A, B], [B, A], [A[:0], A[:1]]):
+        t, n, y = compiled.run(None, {"s": sequence, "a": A})
+        assert_equal(t, [*sequence, A])
+        assert n == len(sequence) + 1
+        assert_equal(y, -np.concatenate([*sequence, A]))
+    assert_native(compiled)
+    with pytest.raises(InputError, match="input 's'"):
+        compiled.run(None, {"s": [A.astype("i")], "a": A})
+
+
+def test_extents_of_one_are_repeated() -> None:
+    compiled = session("""
+        g (seq(float[N]) s, seq(float[M]) t) => (seq(float[K]) y) {
+            y = SequenceMap (s, t) <body = b (float[N] p, float[M] q) => (float[K] r) {
+                r = Add (p, q)
+            }>
+        }""")
+    x = np.arange(5, dtype="f")
+    for s, t in (([x, x], [x, x[:1]]), ([x[:1], x], [x, x]), ([x[:3], x], [x[:3], x])):
+        (y,) = compiled.run(None, {"s": s, "t": t})
+        assert_equal(y, [a + b for a, b in zip(s, t, strict=True)])
+    assert_native(compiled)
+
+
+def test_optionals_given_to_a_model() -> None:
+    compiled = session("""
+        g (optional(float[N]) o, float[N] x) => (bool has, float[N] y, optional(float[N]) p) {
+            has = OptionalHasElement(o)  p = Identity(o)
+            y = If (has) <
+                then_branch = t () => (float[N] a) { v = OptionalGetElement(o)  a = Add(v, x) },
+                else_branch = f () => (float[N] b) { b = Neg(x) }
+            >
+        }""")
+    x = np.arange(3, dtype="f")
+    assert_equal(compiled.run(None, {"o": None, "x": x}), [np.array(False), -x, None])
+    assert_equal(compiled.run(None, {"o": x, "x": x}), [np.array(True), 2 * x, x])
+    assert_native(compiled)
+
+
+BRANCHES = """
+g (bool c, float[N] x) => (seq(float[N]) s, optional(seq(float[N])) o) {
+    s, o = If (c) <
+        then_branch = t () => (seq(float[N]) a, optional(seq(float[N])) d) {
+            a = SequenceConstruct(x, x)
+            d = Optional <type : type_proto = seq(float[N])> ()
+        },
+        else_branch = f () => (seq(float[N]) b, optional(seq(float[N])) e) {
+            n = Neg(x)  b = SequenceConstruct(n)  e = Optional(b)
+        }
+    >
+}
+"""
+
+
+def test_branches_of_different_lengths_are_compiled_for_the_condition(tmp_path: Path) -> None:
+    x = np.arange(3, dtype="f")
+    for _ in range(2):
+        compiled = session(BRANCHES, cache_dir=tmp_path)
+        for _ in range(2):
+            assert_equal(compiled.run(None, {"c": np.array(True), "x": x}), [[x, x], None])
+            assert_equal(compiled.run(None, {"c": np.array(False), "x": x}), [[-x], [-x]])
+        assert_native(compiled)
+        assert compiled.report()["specialized"] == [{"node": "s", "op": "If", "inputs": ["c"]}]
+    assert compiled.report()["from_cache"]
+
+
+GROWS = """
+g (int64 n, float[2] x) => (seq(float[2]) s) <bool yes = {1}> {
+    e = SequenceEmpty()
+    s = Loop (n, yes, e) <body = b (int64 i, bool c, seq(float[2]) p) => (
+        bool k, seq(float[2]) q) {
+        f = Cast <to = 1> (i)  y = Mul(x, f)  q = SequenceInsert(p, y)  k = Identity(c)
+    }>
+}
+"""
+
+
+def test_loops_of_many_steps_or_many_counts_run_on_the_reference() -> None:
+    x = np.array([1, -2], "f")
+    compiled = session(GROWS)
+    for count in (0, 1, 7, 64):
+        assert_equal(compiled.run(["s"], {"n": np.int64(count), "x": x})[0],
+                     [x * i for i in range(count)])  # fmt: skip
+    assert_native(compiled)
+    (s,) = compiled.run(None, {"n": np.int64(65), "x": x})
+    assert_equal(s, [x * i for i in range(65)])
+    assert len(compiled.report()["fallback"]) == 1
+    for count in range(MAX_VARIANTS + 2):
+        assert len(compiled.run(None, {"n": np.int64(count), "x": x})[0]) == count
+    assert "more than" in compiled.report()["fallback"][-1]["reason"]
+
+
+def test_a_sequence_between_native_stages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The node in the middle has no native form; what follows knows the elements again."""
+    monkeypatch.delitem(LOWERINGS, "Abs")
+    compiled = session("""
+        g (float[N] x, float[N] z) => (float[M] y, float[K] d, seq(float[N]) s) <int64 one = {1}> {
+            n = Neg(x)  s = SequenceConstruct(x, n, z)
+            d = Abs(z)
+            t = SequenceErase(s, one)
+            y = ConcatFromSequence <axis = 0> (t)
+        }""")
+    x, z = np.arange(3, dtype="f"), np.ones(3, "f")
+    y, d, s = compiled.run(None, {"x": x, "z": z})
+    assert_equal([y, d, s], [np.concatenate([x, z]), z, [x, -x, z]])
+    assert [one["op"] for one in compiled.report()["fallback"]] == ["Abs"]
+
+
+NONE = "the sequence has no elements"
+WRONG = {
+    "insert": ("t = SequenceInsert(s, x, three)", "position 3"),
+    "erase": ("t = SequenceErase(s, three)", "position 3"),
+    "at": ("a = SequenceAt(s, three)  t = SequenceConstruct(a)", "position 3 .*: -2 to 1"),
+    "type": (
+        "e = SequenceEmpty <dtype = 7> ()  t = SequenceInsert(e, x)",
+        "input 'tensor' is float32, the sequence int64",
+    ),
+    "mixed": ("i = Cast <to = 7> (x)  t = SequenceConstruct(x, i)", "another one of its type"),
+    "none": ("e = SequenceEmpty()  a = SequenceAt(e, zero)  t = SequenceConstruct(a)", NONE),
+    "erase-none": ("e = SequenceEmpty()  t = SequenceErase(e)", NONE),
+    "join-none": (
+        "e = SequenceEmpty()  a = ConcatFromSequence <axis = 0> (e)  t = SequenceConstruct(a)",
+        NONE,
+    ),
+    "new_axis": (
+        "a = ConcatFromSequence <axis = 0, new_axis = 2> (s)  t = SequenceConstruct(a)",
+        "new_axis",
+    ),
+    "axis": ("a = ConcatFromSequence <axis = 2> (s)  t = SequenceConstruct(a)", "axis 2"),
+    "split": ("t = SplitToSequence(x, zero)", "expected a positive size"),
+    "optional": ("t = Optional()", "neither an operand nor attribute 'type'"),
+    "empty": (
+        "o = Optional <type : type_proto = seq(float[2])> ()  t = OptionalGetElement(o)",
+        "has no element",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_nodes_are_refused_by_name(name: str) -> None:
+    nodes, message = WRONG[name]
+    source = f"""g (float[2] x) => (seq(float[K]) t) <int64 zero = {{0}}, int64 three = {{3}}> {{
+        s = SequenceConstruct(x, x)  {nodes}
+    }}"""
+    with pytest.raises(ModelError, match=message):
+        session(source)
+
+
+def test_positions_out_of_range_at_run_time() -> None:
+    compiled = session("""
+        g (float[2] x, float[3] z, int64 i) => (float[2] y, seq(float[K]) t) {
+            s = SequenceConstruct(x, x)  y = SequenceAt(s, i)
+            u = SequenceConstruct(x, z)  t = SequenceErase(u, i)
+        }""")
+    feeds = {"x": np.ones(2, "f"), "z": np.ones(3, "f")}
+    for i in (0, -1):
+        y, t = compiled.run(None, {**feeds, "i": np.int64(i)})
+        assert y.shape == (2,) and len(t) == 1
+    assert_native(compiled)
+    for i in (2, -3, 2**62):
+        with pytest.raises(RunError, match=r"SequenceAt.*out of range"):
+            compiled.run(None, {**feeds, "i": np.int64(i)})
+
+
+def test_pieces_that_do_not_make_up_the_axis() -> None:
+    compiled = session("""
+        g (float[N] x, int64[2] sizes) => (int64 n) {
+            s = SplitToSequence(x, sizes)  n = SequenceLength(s)
+        }""", fallback=False)  # fmt: skip
+    x = np.ones(5, "f")
+    assert compiled.run(None, {"x": x, "sizes": np.array([2, 3])}) == [2]
+    for sizes in ((2, 2), (6, -1), (2**62, 2**62)):
+        with pytest.raises(OstinatoError, match="piece"):
+            compiled.run(None, {"x": x, "sizes": np.array(sizes)})
