@@ -1,0 +1,130 @@
+"""Two threads against one, on models whose weights are many and few, and against onnxruntime's.
+
+python -m benchmarks.bench_threads
+
+All calls of a model take turns, so that a busy machine is busy for all. The figure of each is the
+best of several medians of some calls one after the other. The last table is what a session costs
+that is called every 10 ms: the share of a core that it takes, and how much of that is its work.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import numpy as np
+
+import ostinato
+from benchmarks import harness, models
+from ostinato.cli.witness import onnxruntime_bound_call
+
+NAMES = (
+    *(f"{cell}_h{hidden}_t100" for cell in ("gru", "lstm") for hidden in (64, 128, 256, 512)),
+    *("gru_h512_t1", "gru_h128_t100_b8", "gru_h128_t100_b32"),
+)
+THREADS = 2
+CALLS = 7
+PERIOD = 0.01
+Call = Callable[[], object]
+
+
+def onnxruntime_call(path: Path, feeds: Mapping[str, np.ndarray], threads: int) -> Call:
+    """A bound call of onnxruntime on so many threads."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
+    session = onnxruntime.InferenceSession(str(path), options, ["CPUExecutionProvider"])
+    return onnxruntime_bound_call(session, feeds)[0]
+
+
+def best_medians(calls: Mapping[str, Call], seconds: float) -> dict[str, float]:
+    """Microseconds of each call."""
+    best = dict.fromkeys(calls, float("inf"))
+    end = time.perf_counter() + seconds * len(calls)
+    while time.perf_counter() < end:
+        for name, call in calls.items():
+            call()
+            times = []
+            for _ in range(CALLS):
+                start = time.perf_counter()
+                call()
+                times.append(time.perf_counter() - start)
+            best[name] = min(best[name], statistics.median(times) * 1e6)
+    return best
+
+
+def core_share(call: Call, seconds: float = 3.0) -> float:
+    """The share of a core that the process takes when it calls every 10 ms."""
+    begun, due = time.process_time(), time.perf_counter()
+    end = due + seconds
+    while due < end:
+        call()
+        due += PERIOD
+        time.sleep(max(0.0, due - time.perf_counter()))
+    return (time.process_time() - begun) / seconds
+
+
+def measure(name: str, folder: Path, seconds: float, peer: bool) -> tuple[int, dict[str, float]]:
+    """How many threads the model uses, and the times of all."""
+    model = models.RECURRENT[name]()
+    feeds, path = models.feeds(model.proto), model.save(folder)
+    calls: dict[str, Call] = {}
+    for threads in (1, THREADS):
+        session = ostinato.InferenceSession(path, threads=threads, cache_dir=None)
+        calls[f"ostinato {threads}"] = session.bind(feeds)
+    if peer:
+        calls |= {f"onnxruntime {n}": onnxruntime_call(path, feeds, n) for n in (1, THREADS)}
+    return session.report()["threads"], best_medians(calls, seconds)
+
+
+def idle(name: str) -> list[str]:
+    """What sessions of one and two threads take of a core when they are called every 10 ms."""
+    model = models.RECURRENT[name]().proto
+    feeds = models.feeds(model)
+    cells = [name]
+    for threads in (1, THREADS):
+        call = ostinato.InferenceSession(model, threads=threads, cache_dir=None).bind(feeds)
+        call()
+        cells.append(f"{core_share(call):.2%}")
+    return [*cells, f"{core_share(lambda: None):.2%}"]
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = harness.parser("two threads against one", seconds=1.5)
+    parser.add_argument("--models", type=lambda text: text.split(","), default=list(NAMES))
+    parser.add_argument("--no-idle", dest="idle", action="store_false")
+    parser.set_defaults(peers=["ostinato", "onnxruntime"])
+    arguments: argparse.Namespace = parser.parse_args()
+    peer = "onnxruntime" in harness.start(arguments)
+    columns = ["threads", "1", "2", "2 against 1", "onnxruntime 1", "2", "its 2 / our 2"]
+    table = harness.table("us per call", "model", columns)
+    record = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for name in arguments.models:
+            used, times = measure(name, Path(folder), arguments.seconds, peer)
+            record[name] = {"threads": used, **times}
+            one, two, *others = times.values()
+            cells = [f"{value:,.1f}" for value in others]
+            cells += [f"{others[1] / two:.2f}x"] if others else []
+            table.add_row(
+                name, str(used), f"{one:,.1f}", f"{two:,.1f}", f"{one / two:.2f}x", *cells
+            )
+    harness.console.print(table)
+    if arguments.idle:
+        shares = harness.table(
+            "share of a core, called every 10 ms", "model", ["1", "2", "no call at all"]
+        )
+        for name in ("gru_h256_t100", "gru_h512_t1"):
+            shares.add_row(*idle(name))
+        harness.console.print(shares)
+    harness.save(arguments.json, record)
+
+
+if __name__ == "__main__":
+    main()
