@@ -1,8 +1,8 @@
-"""Frame by frame with two bound calls: each reads the state that the other wrote.
+"""Frame by frame: one stream, and many streams stepped together as one batch.
 
 The model is the denoiser of `ostinato demo`: magnitude [time, batch, 161] and state [1, batch, 96]
-in, mask and the next state out. Stepping through a signal gives the same bits as one call on all
-of it.
+in, mask and the next state out. A stream keeps the state from step to step; the session stays pure.
+Stepping through a signal gives the same bits as one call on all of it, alone or in a pool.
 """
 
 import numpy as np
@@ -11,24 +11,28 @@ import ostinato
 from ostinato.demo import MODEL
 
 session = ostinato.InferenceSession(MODEL)
-
-# Arrays that calls read and write in place. Nothing is allocated after this.
-frame = np.zeros((1, 1, 161), np.float32)
-mask = np.zeros((1, 1, 161), np.float32)
-a, b = np.zeros((1, 1, 96), np.float32), np.zeros((1, 1, 96), np.float32)
-calls = (
-    session.bind({"magnitude": frame, "state": a}, {"mask": mask, "state_out": b}),
-    session.bind({"magnitude": frame, "state": b}, {"mask": mask, "state_out": a}),
-)
-
-signal = np.abs(np.random.default_rng(0).standard_normal((100, 1, 161))).astype(np.float32)
-masks = np.empty_like(signal)
-for t in range(len(signal)):
-    frame[0] = signal[t]
-    calls[t % 2]()
-    masks[t] = mask[0]
-
+random = np.random.default_rng(0)
+signals = np.abs(random.standard_normal((3, 100, 1, 161))).astype(np.float32)
 start = np.zeros((1, 1, 96), np.float32)
-whole, _ = session.run(None, {"magnitude": signal, "state": start})
-assert np.array_equal(masks, whole)
-print(f"{len(signal)} frames, same bits as one call on the whole signal")
+whole = [session.run(["mask"], {"magnitude": x, "state": start})[0] for x in signals]
+
+# One stream. A bound step reads and writes these arrays and allocates nothing.
+stream = session.stream({"state": "state_out"})
+frame = np.empty((1, 1, 161), np.float32)
+step = stream.bind({"magnitude": frame})
+for t, expected in enumerate(whole[0]):
+    frame[0] = signals[0, t]
+    step()
+    assert np.array_equal(step.outputs["mask"][0], expected)
+
+# Three streams as one batch. Not every stream has a frame in every step.
+pool = session.pool({"state": "state_out"}, capacity=3)
+position = {pool.open(): 0 for _ in signals}
+while min(position.values()) < 100:
+    for number, (handle, t) in enumerate(position.items()):
+        if t < 100 and random.random() < 0.8:
+            pool.push(handle, {"magnitude": signals[number, t : t + 1]})
+    for handle, (mask,) in pool.step().items():
+        assert np.array_equal(mask[0], whole[list(position).index(handle)][position[handle]])
+        position[handle] += 1
+print("100 frames, same bits as one call on the whole signal, alone and in a pool")

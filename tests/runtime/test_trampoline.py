@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import gc
 import types
 import weakref
@@ -9,12 +10,15 @@ import numpy as np
 import pytest
 
 from ostinato.codegen import objects
-from ostinato.errors import OptionError, RunError
+from ostinato.errors import OptionError, RunError, StreamError
 from ostinato.runtime import trampoline as module
 from ostinato.runtime.trampoline import (
+    BUSY,
     MAX_ARGUMENTS,
     REFUSED,
     Callee,
+    State,
+    Workspace,
     can_flush_denormals,
     trampoline,
 )
@@ -259,3 +263,55 @@ def test_many_arguments_fit_and_more_are_refused(artifacts: types.SimpleNamespac
 def test_dtypes_without_a_buffer_format_are_refused(artifacts: types.SimpleNamespace) -> None:
     with pytest.raises(RunError, match="complex64"):
         trampoline(None).caller(_callee(artifacts.half()), [(np.dtype("F"), (1,))], [])
+
+
+def _swapping(artifacts: types.SimpleNamespace, limit: int | None) -> tuple[Any, Workspace]:
+    """sum = a + b, where sum and a are a state of three elements."""
+    buffers = np.array([1, 2, 3], "f"), np.zeros(3, "f")
+    workspace = Workspace([State(0, 2, buffers)], limit)
+    callee = dataclasses.replace(_callee(artifacts.add(), 3), workspace=workspace)
+    return callee, workspace
+
+
+@pytest.mark.parametrize("limit", [None, 0, module.LONG_CALL])
+def test_states_change_places(artifacts: types.SimpleNamespace, limit: int | None) -> None:
+    callee, workspace = _swapping(artifacts, limit)
+    b = np.ones(3, "f")
+    call = trampoline(None).caller(callee, [(F32, (3,))], [])
+    bound = trampoline(None).bound(callee, [b])
+    first, second = workspace.states[0].buffers
+    for step, run in enumerate([lambda: call(b), bound, bound, lambda: call(b)], 1):
+        assert run() is None
+        assert workspace.current(0) is (second if step % 2 else first)
+        assert workspace.current(0).tolist() == [1 + step, 2 + step, 3 + step]
+    workspace.swap()
+    assert workspace.current(0) is second
+
+
+def test_a_call_that_fails_or_is_refused_keeps_the_state(artifacts: types.SimpleNamespace) -> None:
+    callee, workspace = _swapping(artifacts, 0)
+    call = trampoline(None).caller(callee, [(F32, (3,))], [])
+    assert call(np.ones(2, "f")) == REFUSED
+    assert call() == REFUSED
+    workspace.current(0)[0] = -1
+    assert call(np.ones(3, "f")) == 2
+    assert workspace.current(0) is workspace.states[0].buffers[0]
+    workspace.current(0)[0] = 1
+    assert call(np.ones(3, "f")) is None
+
+
+def test_a_workspace_is_used_by_one_at_a_time(artifacts: types.SimpleNamespace) -> None:
+    callee, workspace = _swapping(artifacts, None)
+    bound = trampoline(None).bound(callee, [np.ones(3, "f")])
+    with workspace.taken():
+        assert bound() == BUSY
+        with pytest.raises(StreamError, match="another thread"), workspace.taken():
+            pass
+        with pytest.raises(StreamError, match="another thread"):
+            workspace.close()
+    assert bound() is None
+    workspace.close()
+    assert bound() == BUSY
+    with pytest.raises(StreamError):
+        workspace.taken().__enter__()
+    assert workspace.current(0).tolist() == [2, 3, 4]
