@@ -151,18 +151,23 @@ def mismatch(argument: Argument, array: Array, shape: Shape | None = None) -> In
 
 
 def resolve(
-    pairs: Sequence[Pair], sizes: Mapping[str, int], initial: Mapping[str, Array]
+    pairs: Sequence[Pair],
+    sizes: Mapping[str, int],
+    initial: Mapping[str, Array],
+    is_final: bool = True,
 ) -> dict[str, Shape] | None:
     """The shape of every state, None when a size is not known yet.
 
-    A size that is in nothing else is that of the initial value.
+    A size that is in nothing else is that of the initial value. An axis of size 1 of that stands
+    for any size, which may still become known unless this `is_final`.
     """
     known: dict[str, int] = {}
     for pair in pairs:
         array = initial.get(pair.name)
         if array is not None and pair.input.shape != UNKNOWN_RANK:
             dims = zip(pair.input.shape, array.shape, strict=True)
-            known.update((name, size) for name, size in dims if isinstance(name, str))
+            named = ((name, size) for name, size in dims if isinstance(name, str))
+            known.update((name, size) for name, size in named if is_final or size != 1)
     known.update(sizes)
     shapes: dict[str, Shape] = {}
     for pair in pairs:

@@ -85,7 +85,7 @@ class Stream:
         self._last: Step | None = None
         self._quick: Callable[[dict[str, Any]], list[Any] | None] | None = None
         self._is_closed = False
-        self._start(self._sizes)
+        self._start(self._sizes, is_final=False)
 
     # Stepping
 
@@ -180,9 +180,9 @@ class Stream:
 
     # The state
 
-    def _start(self, sizes: Mapping[str, int]) -> None:
+    def _start(self, sizes: Mapping[str, int], is_final: bool = True) -> None:
         """Make the states where all their sizes are known."""
-        shapes = resolve(self._pairs, sizes, self._initial)
+        shapes = resolve(self._pairs, sizes, self._initial, is_final)
         if shapes is None:
             return
         values = [filled(pair, shapes[pair.name], self._initial) for pair in self._pairs]
@@ -322,6 +322,8 @@ class StreamState(Mapping[str, Array]):
     def __getitem__(self, name: str) -> Array:
         stream, index = self._stream, self._place(name)
         if stream._stepper is None:
+            if name in stream._initial:
+                return stream._initial[name].copy()
             raise StreamError(
                 f"state {name!r} has no size before the first step; pass `sizes` or `initial` when "
                 "making the stream"

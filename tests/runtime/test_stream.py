@@ -208,6 +208,12 @@ def test_an_axis_of_size_1_is_repeated(gru: ostinato.InferenceSession) -> None:
     row = np.arange(HIDDEN, dtype=F32).reshape(1, 1, HIDDEN)
     stream = gru.stream(PAIR, {"h_in": row}, sizes={"N": 3})
     np.testing.assert_array_equal(stream.state["h_in"], np.repeat(row, 3, axis=1))
+    stream = gru.stream(PAIR, {"h_in": row})
+    np.testing.assert_array_equal(stream.state["h_in"], row)
+    np.testing.assert_array_equal(stream.fork().state["h_in"], row)
+    stream.step({"x": signal(1, 4)})
+    stream.reset()
+    np.testing.assert_array_equal(stream.state["h_in"], np.repeat(row, 4, axis=1))
     with pytest.raises(InputError, match=r"expected float32\[1, 3, 8\], got float32\[1, 2, 8\]"):
         gru.stream(PAIR, {"h_in": np.zeros((1, 2, HIDDEN), F32)}, sizes={"N": 3})
 

@@ -1,11 +1,12 @@
 from __future__ import annotations
 
+import numpy as np
 import onnx
 import pytest
 
 import ostinato
 from ostinato.errors import ModelError
-from ostinato.streaming.states import find_states
+from ostinato.streaming import convert, find_states
 
 
 def found(text: str) -> dict[str, str]:
@@ -105,7 +106,7 @@ def test_dependence_through_a_branch() -> None:
 
 def test_what_is_found_can_be_declared() -> None:
     proto = model(step("h_in", "h_out"))
-    pairs = {s.input: s.output for s in ostinato.streaming.find_states(proto)}
+    pairs = {s.input: s.output for s in find_states(proto)}
     stream = ostinato.InferenceSession(proto).stream(pairs)
     assert stream.step({"x": [1.0, 2.0]})[0].tolist() == [1, 2]
 
@@ -113,3 +114,27 @@ def test_what_is_found_can_be_declared() -> None:
 def test_an_invalid_model_is_refused() -> None:
     with pytest.raises(ModelError):
         find_states(b"no model")
+
+
+def test_a_converted_model_streams_and_pools() -> None:
+    text = """g (float[N, 4, T] x) => (float[N, 4, U] y) {
+      y = Conv <kernel_shape = [3], pads = [2, 0], group = 4> (x, w)
+    }"""
+    proto = model(text)
+    random = np.random.default_rng(0)
+    weights = random.standard_normal((4, 1, 3)).astype(np.float32)
+    proto.graph.initializer.append(onnx.numpy_helper.from_array(weights, "w"))
+    x = random.standard_normal((2, 4, 6)).astype(np.float32)
+    (whole,) = ostinato.InferenceSession(proto).run(None, {"x": x})
+    conversion = convert(proto, {"x": 2})
+    session = ostinato.InferenceSession(conversion.model)
+    stream = session.stream(conversion.states, conversion.initial)
+    pool = session.pool(conversion.states, 2, initial=conversion.initial)
+    handles = [pool.open(), pool.open()]
+    for t in range(6):
+        frame = x[..., t : t + 1]
+        np.testing.assert_array_equal(stream.step({"x": frame})[0], whole[..., t : t + 1])
+        for row, handle in enumerate(handles):
+            pool.push(handle, {"x": frame[row : row + 1]})
+        for row, (y,) in pool.step().items():
+            np.testing.assert_array_equal(y[0], whole[row, :, t : t + 1])
