@@ -10,6 +10,7 @@ from itertools import count
 import numpy as np
 
 from ostinato.errors import ShapeError
+from ostinato.ops.joined import Copies, laid_out
 from ostinato.ops.tensor import (
     Joined,
     Shape,
@@ -116,6 +117,7 @@ class Builder:
         # The model's constants and their names, by the array that owns the data: a view of them
         # is traced back to the name.
         self._named: dict[int, list[tuple[np.ndarray, str]]] = {}
+        self._copies = Copies()
 
     # Buffers and values
 
@@ -148,7 +150,8 @@ class Builder:
         buffer = self.buffer(value.dtype, value.size, "output", f"out.{name}")
         self.outputs.append(Interface(name, buffer, value.dtype, value.shape))
         self.node = name
-        self.copy(value, dense(value.dtype, value.shape, buffer))
+        made = self._copies.find(value, self._body)
+        self.copy(made or value, dense(value.dtype, value.shape, buffer))
 
     def constant(self, array: np.ndarray, name: str = "") -> Tensor:
         """A value known now, called `name` in the model. It gets memory when a kernel needs it."""
@@ -191,12 +194,16 @@ class Builder:
         return target
 
     def strided(self, value: Value) -> Tensor:
-        """The value as one strided tensor with memory: joined parts are copied together."""
+        """The value as one strided tensor with memory: joined parts are copied together, once."""
         if isinstance(value, Tensor):
             return self.placed(value)
-        target = self.empty(value.dtype, value.shape)
-        self.copy(value, target)
-        return target
+        made = self._copies.find(value, self._body)
+        if made is None:
+            parts = laid_out(value)
+            target = self.empty(value.dtype, parts.shape)
+            self.copy(parts, target)
+            made = self._copies.add(value, self._body, target)
+        return made
 
     # Kernels
 
@@ -557,6 +564,7 @@ class Builder:
     def rollback(self, mark: tuple[int, int]) -> None:
         """Forget the statements and checks added since the mark."""
         del self._body[mark[0] :]
+        self._copies.forget()
         del self.checks[mark[1] :]
 
     def finish(self) -> Program:

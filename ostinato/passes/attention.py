@@ -45,7 +45,7 @@ class _Form:
 def attention(node: ir.Node, opset: int) -> onnx.FunctionProto | None:
     """Scaled dot product attention; None where ranks, types or sizes of heads are not known.
 
-        S = softcap(Q (scale K')) + bias      Y = softmax(S) V
+        S = softcap((scale Q) K') + bias      Y = softmax(S) V
 
     (https://onnx.ai/onnx/operators/onnx__Attention.html). The bias is the mask, and minus infinity
     where a key must not be seen; a row that sees no key is zero. Heads that share keys are one more
@@ -155,11 +155,11 @@ def _operands(form: _Form, wide: int) -> list[str]:
 def _scores(form: _Form, wide: int) -> list[str]:
     """`raw` and `capped [batch, heads * group, rows, length]`."""
     lines = [
-        "kt_near = Transpose <perm = [0, 1, 3, 2]> (keys)",
         _number("scale", form.scale, wide),
-        "kt_scaled = Mul (kt_near, scale)",
-        "kt = Unsqueeze (kt_scaled, two)",
-        "products = MatMul (q, kt)",
+        "q_scaled = Mul (q, scale)",
+        "kt_near = Transpose <perm = [0, 1, 3, 2]> (keys)",
+        "kt = Unsqueeze (kt_near, two)",
+        "products = MatMul (q_scaled, kt)",
         "rows = Shape <start = 3, end = 4> (q)",
         "length = Shape <start = 2, end = 3> (keys)",
         "raw_shape = Concat <axis = 0> (batch, together, rows, length)",

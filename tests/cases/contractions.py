@@ -278,6 +278,22 @@ def epilogues() -> list[Case]:
             length=5,
         ),
         text(
+            "attention-scores-of-a-past",
+            """agraph (float[N, 2, P, 5] past, float[N, 2, T, 5] new, float[N, 2, T, 5] q)
+            => (float[N, 2, T, S] y, float[N, 2, S, 5] keys) {
+                keys = Concat<axis = 2>(past, new)  kt = Transpose<perm = [0, 1, 3, 2]>(keys)
+                y = MatMul(q, kt)
+            }""",
+            (
+                {"N": 2, "P": 9, "T": 1},
+                {"N": 1, "P": 0, "T": 6},
+                {"N": 2, "P": 17, "T": 5},
+                {"N": 0, "P": 3, "T": 5},
+                {"N": 1, "P": 3, "T": 0},
+            ),
+            length=5,
+        ),
+        text(
             "product-of-a-transpose",
             """agraph (double[9, 11] a, double[33, 11] b) => (double[9, 33] y) {
                 t = Transpose<perm = [1, 0]>(b)  y = MatMul(a, t)
