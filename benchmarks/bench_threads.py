@@ -4,7 +4,8 @@ python -m benchmarks.bench_threads
 
 All calls of a model take turns, so that a busy machine is busy for all. The figure of each is the
 best of several medians of some calls one after the other. The last table is what a session costs
-that is called every 10 ms: the share of a core that it takes, and how much of that is its work.
+that is called every 10 ms: the share of a core that it takes. `--always` shares calls even when
+others of late waited for a busy machine, for figures from the quiet moments of one.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import numpy as np
 import ostinato
 from benchmarks import harness, models
 from ostinato.cli.witness import onnxruntime_bound_call
+from ostinato.codegen import threads
 
 NAMES = (
     *(f"{cell}_h{hidden}_t100" for cell in ("gru", "lstm") for hidden in (64, 128, 256, 512)),
@@ -32,12 +34,12 @@ PERIOD = 0.01
 Call = Callable[[], object]
 
 
-def onnxruntime_call(path: Path, feeds: Mapping[str, np.ndarray], threads: int) -> Call:
+def onnxruntime_call(path: Path, feeds: Mapping[str, np.ndarray], count: int) -> Call:
     """A bound call of onnxruntime on so many threads."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
+    options.intra_op_num_threads, options.inter_op_num_threads = count, 1
     session = onnxruntime.InferenceSession(str(path), options, ["CPUExecutionProvider"])
     return onnxruntime_bound_call(session, feeds)[0]
 
@@ -74,9 +76,9 @@ def measure(name: str, folder: Path, seconds: float, peer: bool) -> tuple[int, d
     model = models.RECURRENT[name]()
     feeds, path = models.feeds(model.proto), model.save(folder)
     calls: dict[str, Call] = {}
-    for threads in (1, THREADS):
-        session = ostinato.InferenceSession(path, threads=threads, cache_dir=None)
-        calls[f"ostinato {threads}"] = session.bind(feeds)
+    for count in (1, THREADS):
+        session = ostinato.InferenceSession(path, threads=count, cache_dir=None)
+        calls[f"ostinato {count}"] = session.bind(feeds)
     if peer:
         calls |= {f"onnxruntime {n}": onnxruntime_call(path, feeds, n) for n in (1, THREADS)}
     return session.report()["threads"], best_medians(calls, seconds)
@@ -87,8 +89,8 @@ def idle(name: str) -> list[str]:
     model = models.RECURRENT[name]().proto
     feeds = models.feeds(model)
     cells = [name]
-    for threads in (1, THREADS):
-        call = ostinato.InferenceSession(model, threads=threads, cache_dir=None).bind(feeds)
+    for count in (1, THREADS):
+        call = ostinato.InferenceSession(model, threads=count, cache_dir=None).bind(feeds)
         call()
         cells.append(f"{core_share(call):.2%}")
     return [*cells, f"{core_share(lambda: None):.2%}"]
@@ -98,9 +100,12 @@ def main() -> None:
     """Measure and print."""
     parser = harness.parser("two threads against one", seconds=1.5)
     parser.add_argument("--models", type=lambda text: text.split(","), default=list(NAMES))
+    parser.add_argument("--always", action="store_true")
     parser.add_argument("--no-idle", dest="idle", action="store_false")
     parser.set_defaults(peers=["ostinato", "onnxruntime"])
     arguments: argparse.Namespace = parser.parse_args()
+    if arguments.always:
+        threads.MOST_ALONE = 0
     peer = "onnxruntime" in harness.start(arguments)
     columns = ["threads", "1", "2", "2 against 1", "onnxruntime 1", "2", "its 2 / our 2"]
     table = harness.table("us per call", "model", columns)

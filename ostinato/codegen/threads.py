@@ -10,7 +10,8 @@ many they are. Exported are
     `void team_end()`               waits for a running call, then makes `team_work` return
 
 A call runs on one thread while another call has the team, and for a while after thread 0 spent more
-than half of a call waiting for others: the machine is then busy with something else.
+than half of a call waiting for others: the machine is then busy with something else. Where workers
+had to be woken first, the next call is tried as well before that is concluded.
 
 Waiting spins for some microseconds first. Then workers without a job sleep on a condition variable,
 and threads inside of a job yield the processor.
@@ -45,10 +46,12 @@ _GLOBALS = """
 @team_count = internal global i64 1, align 64
 ; buffers, symbols, number of the call, of threads, floating point mode, whether it is the last job
 @team_job = internal global { ptr, ptr, i64, i64, i32, i32 } zeroinitializer, align 64
-; of thread 0: ticks that it waited, calls to make alone, and how many these were at first
+; of thread 0: ticks that it waited, calls to make alone, how many these were at first, whether the
+; last call was late because it woke others
 @team_late = internal global i64 0, align 64
 @team_alone = internal global i64 0
 @team_penalty = internal global i64 0
+@team_doubt = internal global i8 0
 @team_mutex = internal global [16 x i64] zeroinitializer, align 64
 @team_wake = internal global [16 x i64] zeroinitializer, align 64
 
@@ -156,8 +159,8 @@ done:
 }}
 
 ; A worker announces its sleep before it looks for a job once more, and a job is published before
-; the sleepers are counted, so none is overlooked.
-define internal void @team_publish() nounwind {{
+; the sleepers, whose number is returned, are counted, so none is overlooked.
+define internal i64 @team_publish() nounwind {{
   %number = atomicrmw add ptr @team_published, i64 1 seq_cst
   %sleeping = load atomic i64, ptr @team_sleeping seq_cst, align 8
   %is.awake = icmp eq i64 %sleeping, 0
@@ -168,7 +171,7 @@ wake:
   %woken = call i32 @pthread_cond_broadcast(ptr @team_wake)
   br label %done
 done:
-  ret void
+  ret i64 %sleeping
 }}
 
 define internal i64 @team_call(ptr %buffers, ptr %symbols, i64 %call) nounwind {{
@@ -207,7 +210,7 @@ together:
   store i64 0, ptr @team_late
   store i64 0, ptr %round
   store atomic i64 0, ptr @team_arrived release, align 8
-  call void @team_publish()
+  %sleeping = call i64 @team_publish()
   %code = call i64 @share(ptr %buffers, ptr %symbols, i64 %call, ptr %round, i64 0, i64 %count)
   call void @team_wait(ptr %round, i64 0, i64 %count)
   %end = call i64 @team_clock()
@@ -215,6 +218,15 @@ together:
   %half = lshr i64 %took, 1
   %late = load i64, ptr @team_late
   %is.late = icmp ugt i64 %late, %half
+  %slept = icmp ne i64 %sleeping, 0
+  %doubt = load i8, ptr @team_doubt
+  %was.sure = icmp eq i8 %doubt, 0
+  %excuse = and i1 %slept, %was.sure
+  %is.excused = and i1 %is.late, %excuse
+  %doubt.next = zext i1 %is.excused to i8
+  store i8 %doubt.next, ptr @team_doubt
+  br i1 %is.excused, label %leave, label %judge
+judge:
   %penalty = load i64, ptr @team_penalty
   %twice = shl i64 %penalty, 1
   %more = or i64 %twice, 1
@@ -225,6 +237,8 @@ together:
   store i64 %penalty.next, ptr @team_penalty
   %alone.next = select i1 %is.late, i64 %more.bounded, i64 0
   store i64 %alone.next, ptr @team_alone
+  br label %leave
+leave:
   store atomic i64 0, ptr @team_taken release, align 8
   ret i64 %code
 }}
@@ -312,7 +326,7 @@ wait:
 tell:
   %last.at = getelementptr {{ ptr, ptr, i64, i64, i32, i32 }}, ptr @team_job, i64 0, i32 5
   store i32 1, ptr %last.at
-  call void @team_publish()
+  %sleeping = call i64 @team_publish()
   ret void
 }}
 """
