@@ -37,7 +37,6 @@ class Context:
             self._float_type(),
             self.name.strip("/").replace("/", "_"),
         )
-        self._extra_outputs: list[ir.Value] = []
 
     def _float_type(self) -> ir.DataType:
         types = [value.dtype for value in self.node.inputs if value is not None]
@@ -239,6 +238,14 @@ class Context:
 
     # Time
 
+    def need_end(self, stream: Stream) -> None:
+        """Refuse what belongs to the last frame of a stream that is not the last one sent."""
+        if not stream.ends_with_step:
+            raise self.refuse(
+                "belongs to the last frame of the whole sequence, which is not the last one of a "
+                "step: padding, or what was cut off, lies between"
+            )
+
     def delayed(self, value: ir.Value, stream: Stream, frames: int) -> tuple[ir.Value, Stream]:
         """`value`, `frames` frames later."""
         result = replace(stream, delay=stream.delay + frames, fill=None)
@@ -281,7 +288,8 @@ class Context:
                     self.note(
                         f"input {i} waits {target - stream.delay} frames for the other inputs"
                     )
-        return replace(found[0], delay=target, fill=None, steady=False)
+        extra = next((stream.extra for stream in moving if stream.extra is not None), None)
+        return replace(found[0], delay=target, fill=None, steady=False, extra=extra)
 
     def history(
         self,

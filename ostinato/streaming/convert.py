@@ -39,6 +39,11 @@ FAMILIES = (layout, pointwise, recurrences, reductions, sizes, windows)
 
 # Operators of recurrences are kept: other runtimes run them faster than Scan.
 _KEEP = ("recurrent_to_scan",)
+# Rules that know what to do with sizes that grow with the sequence.
+TAKE_LENGTHS = frozenset(
+    "Add Cast CastLike Concat ConstantOfShape Div Equal Expand Gather Identity Max Min Mul Range "
+    "Reshape Slice Squeeze Sub Unsqueeze Where".split()
+)
 # Rules that know what to do with first frames that are a value; others get them sent.
 _TAKE_FIRST_FRAMES = ("Conv", "Slice", "Concat")
 # The first version that has all the operators that rules write.
@@ -198,6 +203,13 @@ def _rule(context: Context, blocked: OfLength | None) -> Rule:
     rule = RULES.get(node.op_type) if node.domain == "" else None
     if rule is None:
         raise context.refuse("has no rule for streams, so it may need the whole sequence")
+    facts = [context.fact(value) for value in read]
+    if any(isinstance(f, Stream) for f in facts) and any(isinstance(f, Latest) for f in facts):
+        raise context.refuse(
+            "applies what belongs to the end of the sequence, or to all of it, to all frames"
+        )
+    if any(isinstance(f, Sizes) and f.grows for f in facts) and node.op_type not in TAKE_LENGTHS:
+        raise context.refuse("computes with the length of the whole sequence")
     captured = set(read) - set(node.inputs)
     if any(isinstance(context.fact(value), Stream) for value in captured):
         raise context.refuse("its body reads the whole sequence")

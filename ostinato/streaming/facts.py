@@ -67,6 +67,8 @@ class Stream:
 
     rate: frames for each frame of the input.
     steady: every frame is the same, so the value has any delay.
+    extra: how many frames more than `rate` says the whole value has, where that is known: padding
+        at both ends adds some, windows without padding take some away.
     """
 
     axis: int
@@ -74,6 +76,12 @@ class Stream:
     delay: int = 0
     fill: float | ir.Value | None = None
     steady: bool = False
+    extra: int | None = 0
+
+    @property
+    def ends_with_step(self) -> bool:
+        """Whether its last frame is the last one of a step, when the sequence ends there."""
+        return self.extra is not None and self.extra + self.delay == 0
 
 
 @dataclass(frozen=True)

@@ -199,7 +199,10 @@ def _write_reshape(context: Context, stream: Stream, axis: int, factor: Fraction
     context.need_multiple(rate)
     context.write_sizes(1, elements, axis, context.converter.frames(context.writer, rate))
     delay = int(stream.delay * factor)
-    context.set(replace(stream, axis=axis, rate=rate, delay=delay))
+    extra = (
+        None if stream.extra is None or stream.extra * factor % 1 else int(stream.extra * factor)
+    )
+    context.set(replace(stream, axis=axis, rate=rate, delay=delay, extra=extra))
 
 
 @streams("Slice")
@@ -224,22 +227,36 @@ def slice_(context: Context) -> None:
         start = start - length if start >= length - 1 > 0 and step > 0 else start
         end = END if end >= length else end
     _check_slice(context, start, end, step)
+    if end == END - 1:
+        _check_end(context, stream, context.elements(2)[i])
     if end >= 0 and start < 0:
         _last_frames(context, stream, -start)
         return
     _write_slice(context, [starts, ends, axes, steps], i)
     value = context.input(0)
+    stream = replace(stream, delay=stream.delay + start, extra=_cut(stream.extra, start, end))
     if step > 1:
-        value, stream = decimated(context, value, replace(stream, delay=stream.delay + start), step)
-    else:
-        stream = replace(stream, delay=stream.delay + start)
-        stream = replace(stream, fill=stream.fill if stream.delay < 0 else None)
+        value, stream = decimated(context, value, stream, step)
+    elif stream.delay >= 0:
+        stream = replace(stream, fill=None)
     context.operand(0, value)
     context.set(stream)
 
 
+def _check_end(context: Context, stream: Stream, end: Element) -> None:
+    if isinstance(end, Length) and end.scale != stream.rate:
+        raise context.refuse("takes a part of the sequence only, which a stream has long passed")
+
+
+def _cut(extra: int | None, start: int, end: int) -> int | None:
+    """What is left of `extra`; an end that grows with the sequence, written `END - 1`, hides it."""
+    if extra is None or end == END - 1:
+        return None
+    return extra - start + min(end, 0)
+
+
 def _slice_operands(context: Context, rank: int) -> list[list[int]]:
-    """Starts, ends, axes and steps as numbers; ends that grow with the sequence are its end."""
+    """Starts, ends, axes and steps as numbers; `END - 1` for ends that grow with the sequence."""
     found: list[list[int]] = []
     if context.opset < 10:
         raise context.refuse("has an old form: raise the model to opset 13 or later")
@@ -248,7 +265,7 @@ def _slice_operands(context: Context, rank: int) -> list[list[int]]:
             found.append([1] * len(found[0]) if index == 4 else list(range(len(found[0]))))
             continue
         elements = [
-            END if index == 2 and isinstance(element, Length) else element
+            END - 1 if index == 2 and isinstance(element, Length) else element
             for element in context.elements(index)
         ]
         numbers = [element for element in elements if isinstance(element, int)]
@@ -278,10 +295,7 @@ def _write_slice(context: Context, operands: list[list[int]], skip: int) -> None
 
 
 def _last_frames(context: Context, stream: Stream, count: int) -> None:
-    if stream.delay > 0:
-        raise context.refuse(
-            f"takes the last frame, which is known {stream.delay} frames late only"
-        )
+    context.need_end(stream)
     value, earlier = context.input(0), max(count - 1, -stream.delay)
     joined = context.history(value, stream, earlier, "last", f"the last {earlier} frames")
     context.operand(0, joined)
@@ -306,8 +320,7 @@ def gather(context: Context) -> None:
         last = context.constant(1)
         if last is None or last.size != 1 or int(last.reshape(-1)[0]) != -1:
             raise context.refuse("picks frames of the sequence by number")
-        if data.delay:
-            raise context.refuse("takes the last frame, which is known late only")
+        context.need_end(data)
         context.set(Latest())
         return
     context.set(replace(data, axis=data.axis + (rank - 1 if data.axis > axis else 0)))
@@ -391,7 +404,13 @@ def _concat_in_time(context: Context, axis: int, found: list[Stream | None]) -> 
         value = context.masked(value, stream, fill)
         delay = stream.delay - frames
         known = context.input(i) if fill is None else fill
-        stream = replace(stream, delay=delay, fill=known if delay < 0 else None)
+        extra = None if stream.extra is None else stream.extra + frames
+        stream = replace(stream, delay=delay, fill=known if delay < 0 else None, extra=extra)
+    for i in range(index + 1, len(found)):
+        behind, extra = context.dims(context.input(i))[axis], stream.extra
+        if extra is not None:
+            extra = extra + behind if isinstance(behind, int) else None
+        stream = replace(stream, extra=extra)
     context.replace(context.copy(value), stream)
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from ostinato.streaming.context import Context
-from ostinato.streaming.facts import Element, Fixed, Latest, Length, Sizes, Stream
+from ostinato.streaming.facts import Element, Fixed, Length, Sizes, Stream
 from ostinato.streaming.registry import streams
 
 # Elements come from the same place of the operands, and so an unknown first frame is one too.
@@ -93,10 +93,6 @@ def _check_time(context: Context, index: int, from_right: int) -> None:
                 "every frame to every other"
             )
         return
-    if isinstance(fact, Latest):
-        raise context.refuse(
-            f"input {index} belongs to the end of the sequence, and would be applied to all frames"
-        )
     if isinstance(fact, Sizes) and fact.grows:
         raise context.refuse("computes with the length of the whole sequence")
     if len(dims) >= -from_right and dims[from_right] != 1:

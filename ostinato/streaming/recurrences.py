@@ -47,6 +47,9 @@ def _carry(context: Context, node: Recurrent) -> None:
         initial = node.input(f"initial_{letter}") or zeros(context, 3, node.dtype)
         old, give = context.seeded(initial, letter, dims, "state of the recurrence")
         context.operand(position, old)
+        needed = context.node.outputs[1:]
+        if any(value.uses() or value.is_graph_output() for value in needed):
+            context.need_end(context.required_stream(0))
         last = context.output(node.kind.outputs.index(f"Y_{letter}"), f"Y_{letter}", node.dtype)
         give(last)
         context.converter.facts[last] = Latest()
@@ -81,8 +84,8 @@ def scan(context: Context) -> None:
         raise context.refuse("its inputs are the same for all frames")
     valid = context.valid(stream, 1) if stream.delay else None
     for i, state in enumerate(form.states):
-        if stream.delay and (state.final.uses() or state.final.is_graph_output()):
-            raise context.refuse(f"output {i}, a final state, is known {stream.delay} frames late")
+        if state.final.uses() or state.final.is_graph_output():
+            context.need_end(stream)
         assert state.initial.dtype is not None
         dims = context.dims(state.initial)
         old, give = context.seeded(state.initial, f"carry_{i}", dims, "state of the recurrence")

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from ostinato.streaming.attention import scores
 from ostinato.streaming.context import Context
-from ostinato.streaming.facts import Latest, Stream
+from ostinato.streaming.facts import Stream
 from ostinato.streaming.pointwise import broadcast
 from ostinato.streaming.registry import streams
 
@@ -147,7 +147,6 @@ def matmul(context: Context) -> None:
         _matrices_in_step(context, left, right)
         return
     index = 0 if left is not None else 1
-    _no_latest(context, 1 - index)
     _, stream = context.settled(index)
     rank = context.rank(context.input(index))
     total = context.rank(context.node.outputs[0])
@@ -158,11 +157,6 @@ def matmul(context: Context) -> None:
     if context.rank(context.input(1 - index)) == 1 and from_right < -1:
         from_right += 1
     context.set(replace(stream, axis=total + from_right))
-
-
-def _no_latest(context: Context, index: int) -> None:
-    if isinstance(context.fact(context.input(index)), Latest):
-        raise context.refuse(f"input {index} belongs to the end of the sequence")
 
 
 def _no_table(context: Context, index: int, from_right: int) -> None:
@@ -195,7 +189,6 @@ def gemm(context: Context) -> None:
     dims = context.dims(context.input(2))
     if context.stream(2) is None and len(dims) == 2 and dims[0] != 1:
         raise context.refuse("input 2 has values of its own for each frame")
-    _no_latest(context, 2)
     context.settled(0)
     context.set(context.align([0, 2]))
 
@@ -220,6 +213,5 @@ def einsum(context: Context) -> None:
     for i, term in enumerate(terms.split(",")):
         if context.stream(i) is None and letter in term:
             raise context.refuse(f"input {i} has values of its own for each frame")
-        _no_latest(context, i)
     stream = context.align(range(len(context.node.inputs)))
     context.set(replace(stream, axis=result.index(letter), fill=None))

@@ -44,7 +44,7 @@ def _to_length(context: Context, elements: list[Element], grown: list[int], rank
     target = 0 if context.op_type == "ConstantOfShape" else 1
     context.write_sizes(target, elements, grown[0], frames)
     axis = rank - len(elements) + grown[0]
-    context.set(Stream(axis, length.scale, steady=True))
+    context.set(Stream(axis, length.scale, steady=True, extra=None))
 
 
 @streams("ConstantOfShape")
@@ -83,4 +83,4 @@ def range_(context: Context) -> None:
     positions = context.converter.positions(context.writer, limit.scale)
     offset = np.array(start, np.int64)
     numbers = context.writer.op("Add", [positions, offset], "numbers", dtype=ir.DataType.INT64)
-    context.replace(numbers, Stream(0, limit.scale))
+    context.replace(numbers, Stream(0, limit.scale, extra=None))

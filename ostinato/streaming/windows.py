@@ -40,14 +40,15 @@ def windowed(
     pad: int,
     before: float | None,
     *,
+    behind: int = 0,
     sampled: bool = False,
 ) -> tuple[ir.Value, Stream]:
     """What windows without padding are to run over, and what they give.
 
-    pad: frames of `before` that the operator puts before the first. sampled: take the frames that
-    windows of one frame would start at.
+    pad: frames of `before` that the operator puts before the first one; behind: and at the end.
+    sampled: take the frames that windows of one frame would start at.
     """
-    rate = stream.rate / stride
+    rate, pads = stream.rate / stride, pad + behind
     context.need_multiple(rate)
     reach = stream.delay - pad + extent - stride
     delay = max(0, math.ceil(reach / stride))
@@ -67,7 +68,8 @@ def windowed(
     looks_ahead = delay * stride - stream.delay
     if looks_ahead > 0 and delay > 0:
         context.note(f"looks ahead: its result comes {delay} of its frames late")
-    return value, Stream(stream.axis, rate, delay)
+    extra = None if stream.extra is None else (stream.extra + pads - extent) // stride + 1
+    return value, Stream(stream.axis, rate, delay, extra=extra)
 
 
 class Geometry:
@@ -123,12 +125,12 @@ def _explicit_pads(context: Context, geometry: Geometry, time: int) -> None:
     context.node.attributes.pop("auto_pad", None)
 
 
-def _without_time_pads(context: Context, geometry: Geometry, time: int) -> int:
-    """Take the padding in time off the node; returns the frames before the first."""
-    pad: int = geometry.pads[time]
+def _without_time_pads(context: Context, geometry: Geometry, time: int) -> tuple[int, int]:
+    """Take the padding in time off the node; returns the frames before and behind."""
+    pad, behind = geometry.pads[time], geometry.pads[time + geometry.count]
     geometry.pads[time] = geometry.pads[time + geometry.count] = 0
     context.node.attributes["pads"] = ir.AttrInt64s("pads", geometry.pads)
-    return pad
+    return pad, behind
 
 
 @streams("Conv", "ConvInteger")
@@ -171,11 +173,14 @@ def quantized_convolution(context: Context) -> None:
 def _window_node(
     context: Context, stream: Stream, geometry: Geometry, time: int, before: float
 ) -> None:
-    pad = _without_time_pads(context, geometry, time)
-    extent = geometry.extent(context, time)
+    pad, behind = _without_time_pads(context, geometry, time)
+    extent, stride = geometry.extent(context, time), geometry.strides[time]
     value, result = windowed(
-        context, context.input(0), stream, extent, geometry.strides[time], pad, before
+        context, context.input(0), stream, extent, stride, pad, before, behind=behind
     )
+    if context.number("ceil_mode", 0) or geometry.auto_pad not in ("NOTSET", "", "VALID"):
+        # How many windows there are at the end depends on the length.
+        result = replace(result, extra=result.extra if stride == 1 else None)
     context.operand(0, value)
     context.set_all(result)
 
@@ -223,7 +228,7 @@ def transposed_convolution(context: Context) -> None:
     if geometry.auto_pad not in ("NOTSET", "", "VALID") or context.numbers("output_shape"):
         raise context.refuse("auto_pad and output_shape depend on the length: write the pads")
     extent, stride = geometry.extent(context, time), geometry.strides[time]
-    before = geometry.pads[time]
+    before, behind = geometry.pads[time], geometry.pads[time + geometry.count]
     value, stream = context.settled(0)
     earlier = max(0, math.ceil((extent - stride) / stride))
     value = context.history(
@@ -234,12 +239,14 @@ def transposed_convolution(context: Context) -> None:
     geometry.pads[time + geometry.count] = max(0, extent - stride)
     context.node.attributes["pads"] = ir.AttrInt64s("pads", geometry.pads)
     padding = list(context.numbers("output_padding", (0,) * geometry.count))
+    more = extent - stride - before - behind + padding[time]
     padding[time] = max(0, stride - extent)
     context.node.attributes["output_padding"] = ir.AttrInt64s("output_padding", padding)
     delay = stream.delay * stride + before
     if before:
         context.note(f"its first {before} frames are cropped: a delay of as many")
-    context.set(Stream(stream.axis, stream.rate * stride, delay))
+    extra = None if stream.extra is None else stream.extra * stride + more
+    context.set(Stream(stream.axis, stream.rate * stride, delay, extra=extra))
 
 
 @streams("Pad")
@@ -257,6 +264,9 @@ def pad(context: Context) -> None:
         context.set(context.settled(0)[1])
         return
     at, widths = chosen.index(stream.axis), [int(width) for width in pads]
+    extra = stream.extra
+    if extra is not None:
+        extra += widths[at] + widths[at + len(chosen)]
     count, mode = widths[at], context.text("mode", "constant")
     fill = context.constant(2)
     if context.has(2) and (fill is None or fill.size != 1):
@@ -274,9 +284,9 @@ def pad(context: Context) -> None:
         context.operand(0, value)
     delay -= count
     if delay >= 0:
-        context.set(replace(stream, delay=delay, fill=None))
+        context.set(replace(stream, delay=delay, fill=None, extra=extra))
     else:
-        context.set(replace(stream, delay=delay, fill=number))
+        context.set(replace(stream, delay=delay, fill=number, extra=extra))
 
 
 def _others(widths: list[int], at: int, count: int) -> list[int]:
@@ -322,4 +332,5 @@ def resize(context: Context) -> None:
     if not repeats and context.op_type == "Resize":
         raise context.refuse(f"{how} with {rounding} does not repeat every frame alike")
     factor = int(scale)
-    context.set(Stream(stream.axis, stream.rate * factor, stream.delay * factor))
+    extra = None if stream.extra is None else stream.extra * factor
+    context.set(Stream(stream.axis, stream.rate * factor, stream.delay * factor, extra=extra))

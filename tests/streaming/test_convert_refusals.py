@@ -63,6 +63,32 @@ REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
         {"m": np.array([-1]), "e": np.array([2**40]), "o": np.array([1])},
         "end of the sequence",
     ),
+    "the first half": (
+        "h = Shape <start=1, end=2> (x)  l = Div (h, two)  y = Slice (x, z, l, o)",
+        {"z": np.array([0]), "o": np.array([1]), "two": np.array([2])},
+        "a part of the sequence only",
+    ),
+    "the last frame of what was cut": (
+        "a = Slice (x, z, m, o)  y = Gather <axis=1> (a, last)",
+        {"z": np.array([0]), "m": np.array([-3]), "o": np.array([1]), "last": np.array(-1)},
+        "not the last one of a step",
+    ),
+    "the last frame of padding": (
+        "a = Pad (x, w)  y = Gather <axis=1> (a, last)",
+        {"w": np.array([0, 1, 0, 0, 1, 0]), "last": np.array(-1)},
+        "not the last one of a step",
+    ),
+    "weights from the last frame": (
+        "a = Gather <axis=1> (x, last)  w = Gather (a, last)  s = Sigmoid (w)"
+        "  y = LayerNormalization (x, s)",
+        {"last": np.array(-1)},
+        "end of the sequence",
+    ),
+    "as many as the sequence is long": (
+        "h = Shape <start=1, end=2> (x)  k = Min (h, two)  y, i = TopK <axis=2> (x, k)",
+        {"two": np.array([2])},
+        "length of the whole sequence",
+    ),
     "running sum from the end": ("y = CumSum <reverse=1> (x, o)", {"o": np.array(1)}, "last frame"),
     "an operator without a rule": ("y = NonZero (x)", {}, "has no rule"),
     "pooled": (
@@ -141,14 +167,14 @@ def test_all_refusals_come_together_and_what_follows_is_not_blamed() -> None:
     assert "2 nodes cannot be converted" in str(caught.value)
 
 
-def test_a_final_state_that_comes_late_is_refused() -> None:
+def test_a_final_state_of_padding_is_refused() -> None:
     text = """g (float[T, 2, 6] x) => (float[1, 2, 5] y) {
         t = Transpose <perm=[1, 2, 0]> (x)
-        c = Conv (t, V)
+        c = Conv <pads=[0, 2]> (t, V)
         s = Transpose <perm=[2, 0, 1]> (c)
         a, y = GRU <hidden_size=5> (s, W, R)
     }"""
-    with pytest.raises(ConversionError, match="2 frames late"):
+    with pytest.raises(ConversionError, match="not the last one of a step"):
         convert(model(text, RECURRENT | {"V": (6, 6, 3)}), "T")
 
 

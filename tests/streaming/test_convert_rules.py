@@ -347,6 +347,27 @@ def test_the_last_frame_is_the_last_so_far() -> None:
     assert all(timing.axis is None for timing in conversion.outputs.values())
 
 
+def test_the_last_frame_of_windows_is_known_where_nothing_is_padded_behind() -> None:
+    text = """g (float[N, 4, T] x) => (float[1, N, 5] h, float[N, 4] m) {
+        a = Conv (x, V)
+        b = Conv <pads=[4, 0], strides=[2]> (a, V5)
+        c = Transpose <perm=[2, 0, 1]> (b)
+        d, h = GRU <hidden_size=5> (c, W, R)
+        p = Pad (x, w)
+        m = Gather <axis=2> (p, last)
+    }"""
+    weights = {
+        "V": (4, 4, 3),
+        "V5": (4, 4, 5),
+        "W": (1, 15, 4),
+        "R": (1, 15, 5),
+        "w": np.array([0, 0, 3, 0, 0, 0]),
+        "last": np.array(-1),
+    }
+    conversion = assert_streams(model(text, weights), chunks=(2, 7, 160), T=336)
+    assert conversion.multiple == 2
+
+
 def test_inputs_that_are_the_same_for_all_frames() -> None:
     text = """g (float[N, T, 4] x, float[N, 1, 4] speaker) => (float[N, T, 4] y) {
         a = Mul (x, speaker)
