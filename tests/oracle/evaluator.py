@@ -2,7 +2,7 @@
 
 `onnx.reference` scans axis 0 forward only and refuses sequences of length 0; here every axis and
 direction works, and a sequence of length 0 gives empty outputs of the shape one step would have.
-Scalar scan outputs of a Loop it stacks to a column, not to a vector: `ostinato.reference` does that.
+It stacks scalar scan outputs of a Loop to a column; `ostinato.reference` makes a vector of them.
 """
 
 from __future__ import annotations
