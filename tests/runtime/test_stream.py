@@ -346,6 +346,47 @@ def test_a_state_that_grows_is_refused() -> None:
     assert stream.state["s"].tolist() == [0, 0]
 
 
+# What exporters make of `x.squeeze(1)` when they do not know the size of axis 1.
+SQUEEZE = """g (float[N, M, 3] x, float s) => (float[K] y, float t)
+<int64 one = {1}, int64[1] axis = {1}, int64[1] flat = {-1}>
+{
+    shape = Shape(x)
+    size = Gather(shape, one)
+    condition = Equal(size, one)
+    narrow = If (condition) <
+        then_branch = then () => (float[] a) { a = Squeeze(x, axis) },
+        else_branch = otherwise () => (float[] b) { b = Identity(x) }
+    >
+    sums = CumSum(narrow, one)
+    y = Reshape(sums, flat)
+    total = ReduceSum <keepdims = 0> (y)
+    t = Add(s, total)
+}"""
+
+
+def test_sizes_that_need_another_program() -> None:
+    session = compiled(SQUEEZE)
+    assert session.report()["assumptions"], "no longer a model that is compiled for some sizes"
+    stream = session.stream({"s": "t"})
+    expected = 0.0
+    for size in (1, 2, 1, 3):
+        x = np.arange(6 * size, dtype=F32).reshape(2, size, 3)
+        sums = np.cumsum(x[:, 0] if size == 1 else x, axis=1)
+        np.testing.assert_array_equal(stream.step({"x": x})[0], sums.reshape(-1))
+        call = stream.bind({"x": x})
+        call()
+        np.testing.assert_array_equal(call.outputs["y"], sums.reshape(-1))
+        expected += 2 * sums.sum()
+        assert stream.state["s"] == expected
+
+
+def test_a_batch_of_nothing(gru: ostinato.InferenceSession) -> None:
+    stream = gru.stream(PAIR)
+    assert stream.step({"x": signal(2, 0)})[0].shape == (2, 1, 0, HIDDEN)
+    assert stream.step({"x": signal(1, 0)})[0].shape == (1, 1, 0, HIDDEN)
+    assert stream.state["h_in"].shape == (1, 0, HIDDEN)
+
+
 # Mistakes
 
 
@@ -614,6 +655,32 @@ def test_threads_with_streams_of_their_own(gru: ostinato.InferenceSession) -> No
     finally:
         sys.setswitchinterval(interval)
     assert not wrong
+
+
+def test_long_steps_of_several_streams_at_once(long: ostinato.InferenceSession) -> None:
+    random = np.random.default_rng(0)
+    frames = [0.05 * random.standard_normal((512, 512)).astype(F32) for _ in range(2)]
+    expected = []
+    for x in frames:
+        stream = long.stream({"s": "t"})
+        expected.append([stream.step({"x": x})[0] for _ in range(3)])
+        expected[-1].append(stream.state["s"])
+    right: list[int] = []
+
+    def work(place: int) -> None:
+        for _ in range(3):
+            stream = long.stream({"s": "t"})
+            got = [stream.step({"x": frames[place]})[0] for _ in range(3)]
+            for a, b in zip([*got, stream.state["s"]], expected[place], strict=True):
+                np.testing.assert_array_equal(a, b)
+        right.append(place)
+
+    threads = [threading.Thread(target=work, args=(place,)) for place in (0, 1, 0, 1)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(right) == [0, 0, 1, 1]
 
 
 def test_memory_of_a_stream_goes_with_it(gru: ostinato.InferenceSession) -> None:
