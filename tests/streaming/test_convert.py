@@ -8,6 +8,8 @@ import numpy as np
 import onnx
 import pytest
 
+import ostinato
+from ostinato.streaming import convert
 from tests.streaming.streams import assert_streams, model
 
 MODELS = Path(__file__).parent.parent / "models"
@@ -220,3 +222,15 @@ def test_rates_down_and_up_again_with_a_skip_connection() -> None:
     )
     assert conversion.multiple == 4
     assert conversion.outputs["z"].rate * 2 == 1
+
+
+def test_a_stream_carries_the_states() -> None:
+    proto = model(TCN, TCN_WEIGHTS)
+    conversion = convert(proto, "T", 3)
+    stream = ostinato.InferenceSession(conversion.model, cache_dir=None).stream(
+        conversion.states, conversion.initial
+    )
+    x = np.random.default_rng(0).standard_normal((2, 6, 30)).astype(np.float32)
+    steps = [stream.step({"x": x[..., at : at + 3].copy()})[0] for at in range(0, 30, 3)]
+    (whole,) = ostinato.InferenceSession(proto, cache_dir=None).run(None, {"x": x})
+    np.testing.assert_array_equal(np.concatenate(steps, 2), whole)
