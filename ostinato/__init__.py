@@ -57,8 +57,12 @@ _MODULES = {
     "optimize": "ostinato.passes",
 }
 
+_ROOMS = ("backend", "streaming")
+
 
 def __getattr__(name: str) -> Any:
+    if name in _ROOMS:
+        return importlib.import_module(f"ostinato.{name}")
     if name not in _MODULES:
         raise AttributeError(f"module 'ostinato' has no attribute {name!r}")
     value = globals()[name] = getattr(importlib.import_module(_MODULES[name]), name)
@@ -66,4 +70,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *__all__, *_ROOMS})

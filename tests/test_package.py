@@ -23,6 +23,14 @@ def test_every_public_name_is_there_and_listed(name: str) -> None:
     assert name in dir(ostinato)
 
 
+@pytest.mark.parametrize("name", ["backend", "streaming"])
+def test_rooms_are_imported_when_they_are_used(name: str) -> None:
+    code = f"import ostinato; print(ostinato.{name}.__name__)"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert result.stdout.strip() == f"ostinato.{name}", result.stderr
+    assert name in dir(ostinato)
+
+
 def test_names_that_do_not_exist_are_attribute_errors() -> None:
     with pytest.raises(AttributeError, match="InferenceSesion"):
         ostinato.InferenceSesion  # noqa: B018

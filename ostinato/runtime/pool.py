@@ -89,9 +89,8 @@ class Pool:
             raise unresolved(self._pairs, self._sizes, initial)
         self._states = [self._rows(argument, shapes[argument.name]) for argument in read]
         self._first = [filled(pair, shapes[pair.name], initial) for pair in self._pairs]
-        self._stepper = Stepper(
-            session._flow, session._native, self._pairs, [capacity * r.size for r in self._states]
-        )
+        elements = [capacity * rows.size for rows in self._states]
+        self._stepper = Stepper(session._flow, session._native, self._pairs, elements, capacity)
         # What cuts the rows out of each output.
         self._cuts = [_cuts(self._axis_of(a), capacity) for a in self._stepper.outputs]
         # The inputs of all streams, made when the first frame tells the sizes; and where those of

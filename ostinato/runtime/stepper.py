@@ -19,6 +19,7 @@ from ostinato.runtime.trampoline import BUSY, State, Workspace, in_use
 Array = np.ndarray[Any, Any]
 Shape = tuple[int, ...]
 
+# Steps of other shapes are planned again, in some 200 us.
 MAX_STEPS = 256
 
 
@@ -39,6 +40,7 @@ class Stepper:
     """Steps of a model whose `pairs` are states, each in `sizes[pair]` elements of memory at most.
 
     flow: runs the whole model. native: its only stage, if one native function is all of it.
+    shapes: for how many shapes of inputs and states calls are kept.
     """
 
     def __init__(
@@ -47,6 +49,7 @@ class Stepper:
         native: NativeFunction | None,
         pairs: Sequence[Pair],
         sizes: Sequence[int],
+        shapes: int = MAX_STEPS,
     ) -> None:
         self._flow, self.native, self._pairs = flow, native, tuple(pairs)
         read, written = {pair.read for pair in pairs}, {pair.written for pair in pairs}
@@ -61,6 +64,7 @@ class Stepper:
                 for pair, size in zip(pairs, sizes, strict=True)
             ]
         )
+        self._most = shapes
         self._arena = aligned_empty(0)
         self._steps: OrderedDict[object, Step] = OrderedDict()
 
@@ -90,7 +94,7 @@ class Stepper:
                 return None
             step = self._made(plan, shapes)
             self._steps[key] = step
-            if len(self._steps) > MAX_STEPS:
+            if len(self._steps) > self._most:
                 self._steps.popitem(last=False)
         self._steps.move_to_end(key)
         return step

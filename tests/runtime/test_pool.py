@@ -88,6 +88,25 @@ def test_streams_that_come_go_and_stall_have_the_bits_of_singles(
     assert steps > 100
 
 
+def test_every_number_of_streams_is_planned_once(
+    counter: ostinato.InferenceSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pool = counter.pool({"s": "t"}, capacity=70)
+    handles = [pool.open() for _ in range(70)]
+    native = counter._native
+    assert native is not None
+    planned, plan = [], native.plan
+    monkeypatch.setattr(native, "plan", lambda *key: planned.append(key) or plan(*key))
+    for _ in range(2):
+        for count in range(1, 71):
+            for handle in handles[:count]:
+                pool.push(handle, frame(1))
+            assert len(pool.step()) == count
+    assert len(planned) == 70
+    assert pool.state(handles[0])["s"].tolist() == [[140, 140]]
+    assert pool.state(handles[69])["s"].tolist() == [[2, 2]]
+
+
 def test_a_batch_axis_between_others() -> None:
     session = compiled(
         "g (float[3, N, 2] x, float[2, N, 2] s) => (float[3, N, 2] y, float[2, N, 2] t) "

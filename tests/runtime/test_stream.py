@@ -380,6 +380,22 @@ def test_sizes_that_need_another_program() -> None:
         assert stream.state["s"] == expected
 
 
+def test_steps_of_many_shapes_are_planned_again(
+    gru: ostinato.InferenceSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = gru.stream(PAIR)
+    stream.step({"x": signal(1)})
+    assert stream._stepper is not None
+    monkeypatch.setattr(stream._stepper, "_most", 3)
+    lengths = [5, 1, 4, 2, 3, 9, 1, 5, 5, 2]
+    x = signal(sum(lengths))
+    stream.reset()
+    parts = [stream.step({"x": part})[0] for part in np.split(x, np.cumsum(lengths)[:-1])]
+    (y,) = gru.stream(PAIR).step({"x": x})
+    np.testing.assert_array_equal(np.concatenate(parts), y)
+    assert len(stream._stepper._steps) == 3
+
+
 def test_a_batch_of_nothing(gru: ostinato.InferenceSession) -> None:
     stream = gru.stream(PAIR)
     assert stream.step({"x": signal(2, 0)})[0].shape == (2, 1, 0, HIDDEN)
