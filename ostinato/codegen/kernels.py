@@ -110,11 +110,13 @@ class KernelEmitter:
     # The share of a thread
 
     def _find_share(self, part: Part) -> None:
-        """Pieces are dealt out as evenly as they can be, neighbours together."""
+        """Pieces are dealt out as evenly as they can be, neighbours together, most to thread 0."""
         pieces, unit = self._sizes.value(part.pieces), integer(part.unit)
         share, shares = Value("%share", "i64"), Value("%shares", "i64")
+        up = self._w.sub(shares, integer(1))
         ends = [self._w.mul(pieces, n) for n in (share, self._w.add(share, integer(1)))]
-        first, last = (self._w.mul(self._w.binary("udiv", e, shares), unit) for e in ends)
+        dealt = [self._w.binary("udiv", self._w.add(end, up), shares) for end in ends]
+        first, last = (self._w.mul(end, unit) for end in dealt)
         self._own = first, last
 
     def _shared(self, axis: Axis, start: Value, stop: Value) -> tuple[Value, Value]:

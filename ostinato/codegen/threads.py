@@ -10,8 +10,8 @@ many they are. Exported are
     `void team_end()`               waits for a running call, then makes `team_work` return
 
 A call runs on one thread while another call has the team, and for a while after thread 0 spent more
-than half of a call waiting for others: the machine is then busy with something else. Where workers
-had to be woken first, the next call is tried as well before that is concluded.
+than a third of a call waiting for others: the machine is then busy with something else. Where
+workers had to be woken first, the next call is tried as well before that is concluded.
 
 Waiting spins for some microseconds first. Then workers without a job sleep on a condition variable,
 and threads inside of a job yield the processor.
@@ -215,9 +215,9 @@ together:
   call void @team_wait(ptr %round, i64 0, i64 %count)
   %end = call i64 @team_clock()
   %took = sub i64 %end, %start
-  %half = lshr i64 %took, 1
+  %third = udiv i64 %took, 3
   %late = load i64, ptr @team_late
-  %is.late = icmp ugt i64 %late, %half
+  %is.late = icmp ugt i64 %late, %third
   %slept = icmp ne i64 %sleeping, 0
   %doubt = load i8, ptr @team_doubt
   %was.sure = icmp eq i8 %doubt, 0

@@ -31,11 +31,19 @@ def imports(threads: int) -> dict[str, int]:
     return {name: address_of(getattr(library, name)) for name in IMPORTS}
 
 
+def processors() -> int:
+    """How many processors this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
 class Team:
     """The workers of one compiled function; they end when nobody refers to the team any more.
 
     code: exports `EXPORTS`; it stays in memory as long as a worker runs.
-    threads: of a call, the caller's included. Where the system gives fewer, calls use those.
+    threads: of a call, the caller's included. Where the process has fewer processors, or the system
+        starts fewer, calls use those.
 
     After `os.fork` the child has no workers: there, calls run on one thread.
     """
@@ -43,7 +51,7 @@ class Team:
     def __init__(self, code: LoadedObject, threads: int) -> None:
         self._code = code
         self._library = ctypes.CDLL(None)
-        workers = self._start(threads - 1)
+        workers = self._start(min(threads, processors()) - 1)
         self.threads = 1 + len(workers)
         end = ctypes.CFUNCTYPE(None)(code.address("team_end"))
         self._finalizer = weakref.finalize(self, _end, code, end, self._library, workers)
