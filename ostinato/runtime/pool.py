@@ -249,9 +249,9 @@ class Pool:
         for name, place, _, _ in places:
             place[...] = values[name]
         with self._seating:
-            if handle in self._slots:
-                self._places[handle] = places
-                self._pending[handle] = None
+            self._slot(handle)
+            self._places[handle] = places
+            self._pending[handle] = None
 
     def checked(self, feeds: object) -> dict[str, Array]:
         """A frame as arrays that fit the pool. Raises `InputError`."""

@@ -7,14 +7,20 @@ from typing import Any
 
 import numpy as np
 
+from ostinato.runtime.memory import require_memory
+
 Array = np.ndarray[Any, Any]
 Shape = tuple[int, ...]
+
+# The rows and two batches of them; and what Python needs to look at a row.
+_COPIES, _VIEW_BYTES = 3, 256
 
 
 class Rows:
     """Values of one input or state, a row for each of `capacity` streams.
 
-    shape: of one stream's value, with 1 at the batch `axis`.
+    shape: of one stream's value, with 1 at the batch `axis`. Raises `RunError` where they and the
+    batches made of them do not fit into memory.
     """
 
     def __init__(
@@ -23,6 +29,7 @@ class Rows:
         self.name, self.axis, self.shape, self.dtype = name, axis, shape, dtype
         self.size = math.prod(shape)
         self._front = (axis, *(i for i in range(len(shape)) if i != axis))
+        require_memory(capacity * (_COPIES * self.size * dtype.itemsize + _VIEW_BYTES))
         self.store = np.zeros((capacity, *shape[:axis], *shape[axis + 1 :]), dtype)
         # The rows seen as values of one stream.
         self.places = [row.reshape(shape) for row in self.store[:, np.newaxis]]

@@ -50,8 +50,10 @@ class NodeArg:
 class BoundCall:
     """A call over fixed arrays: `call()` reads the inputs and writes the outputs, in place.
 
-    It has an arena of its own, so bound calls of one session do not disturb each other.
-    inputs, outputs: the arrays by name. Raises `RunError` when a run-time check of the model fails.
+    It has an arena of its own, so bound calls of one session do not disturb each other, and may run
+    in different threads: a call that takes long gives up the GIL. Nobody may write its arrays then.
+    inputs, outputs: the arrays by name. Raises `RunError` when a run-time check of the model fails,
+    and `StreamError` when another thread is in the same call.
     """
 
     __slots__ = ("_call", "_failure", "inputs", "outputs")
@@ -256,8 +258,8 @@ class InferenceSession:
         compiled when they come; "fallback": nodes without a native kernel, with
         the reason; "specialized": nodes that are compiled when the values, or else the ranks and
         lengths, of their "inputs" are known; "arena_bytes", "constant_bytes"; "from_cache";
-        "fingerprint": tells models apart; "threads": the most that a call uses; and what the compiler
-        adds, such as "passes" and "ops".
+        "fingerprint": tells models apart; "threads": the most that a call uses; and what the
+        compiler adds, such as "passes" and "ops".
         """
         facts: dict[str, Any] = {"kernels": [], "refusals": [], **self._compiled.report}
         native = [stage for stage in self._flow.stages if isinstance(stage, NativeFunction)]
@@ -276,8 +278,6 @@ class InferenceSession:
             for s in others
             if s.stage.numbers or s.stage.forms
         ]
-        used = [int(stage.artifact.report.get("threads", 1)) for stage in native]
-        facts["threads"] = max(used, default=1)
         used = [int(stage.artifact.report.get("threads", 1)) for stage in native]
         facts["threads"] = max(used, default=1)
         facts["arena_bytes"] = sum(stage.arena_bytes for stage in native)

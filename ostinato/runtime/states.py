@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,9 +19,13 @@ from ostinato.runtime.arguments import (
     describe_array,
     numpy_dtype,
 )
+from ostinato.runtime.memory import require_memory
 
 Array = np.ndarray[Any, Any]
 Shape = tuple[int, ...]
+
+# What a state takes: its value, and the two buffers that it is copied to.
+_BUFFERS = 3
 
 Declaration = Mapping[str, str] | Iterable[tuple[str, str]]
 """The output of each state by its input."""
@@ -202,8 +207,11 @@ def unresolved(
 def filled(pair: Pair, shape: Shape, initial: Mapping[str, Array]) -> Array:
     """The state before the first step: zeros, or the initial value.
 
-    An axis of size 1 of the initial value stands for a run-time dimension of any size.
+    An axis of size 1 of the initial value stands for a run-time dimension of any size. Raises
+    `InputError` where the value does not fit, `RunError` where it and its two buffers do not fit
+    into memory.
     """
+    require_memory(_BUFFERS * math.prod(shape) * pair.dtype.itemsize)
     array = initial.get(pair.name)
     if array is None:
         return np.zeros(shape, pair.dtype)

@@ -10,7 +10,7 @@ import onnx
 import pytest
 
 import ostinato
-from ostinato.errors import InputError, PoolError, StreamError
+from ostinato.errors import InputError, PoolError, RunError, StreamError
 
 F32 = np.float32
 HIDDEN, WIDTH = 6, 4
@@ -328,6 +328,11 @@ def test_bad_capacities(counter: ostinato.InferenceSession, capacity: Any) -> No
         counter.pool({"s": "t"}, capacity=capacity)
 
 
+def test_what_does_not_fit_into_memory(counter: ostinato.InferenceSession) -> None:
+    with pytest.raises(RunError, match="GiB are available"):
+        counter.pool({"s": "t"}, capacity=10**12)
+
+
 @pytest.mark.parametrize(
     ("head", "arguments", "message"),
     [
@@ -488,7 +493,7 @@ def test_frames_that_do_not_fit_or_fail_harm_nobody() -> None:
                 await bad.send({"i": np.array([index])})
                 await good.send({"i": np.array([1])})
             assert (await anext(bad))[0] == 2
-            with pytest.raises(ostinato.RunError):
+            with pytest.raises(RunError):
                 await anext(bad)
             assert (await anext(bad))[0] == 1
             good.finish()

@@ -457,6 +457,12 @@ def test_initial_values_and_sizes_that_do_not_fit(
         gru.stream(PAIR, **arguments).step({"x": signal(1)})
 
 
+@pytest.mark.parametrize("size", [10**12, 2**62, 10**30])
+def test_states_that_do_not_fit_into_memory(gru: ostinato.InferenceSession, size: int) -> None:
+    with pytest.raises(RunError, match="GiB are available"):
+        gru.stream(PAIR, sizes={"N": size})
+
+
 FEEDS: dict[str, tuple[Callable[[], Any], str]] = {
     "missing": (lambda: {}, "missing input 'x'"),
     "unknown": (lambda: {"x": signal(1), "z": signal(1)}, "unknown input 'z'"),
