@@ -74,6 +74,14 @@ def test_frames_and_chunks_give_the_bits_of_one_call(
     np.testing.assert_array_equal(stream.state["h_in"], h)
 
 
+def test_several_threads_a_step() -> None:
+    x = signal(6, 3)
+    stream = ostinato.InferenceSession(gru_model(), threads=2).stream(PAIR)
+    parts = [stream.step({"x": x[t : t + 1]})[0] for t in range(6)]
+    (y,) = ostinato.InferenceSession(gru_model()).stream(PAIR).step({"x": x})
+    np.testing.assert_array_equal(np.concatenate(parts), y)
+
+
 def test_all_ways_to_step_share_one_state(gru: ostinato.InferenceSession) -> None:
     x = signal(8)
     expected, last = gru.run(None, {"x": x, "h_in": np.zeros((1, 1, HIDDEN), F32)})

@@ -315,3 +315,20 @@ def test_a_workspace_is_used_by_one_at_a_time(artifacts: types.SimpleNamespace) 
     with pytest.raises(StreamError):
         workspace.taken().__enter__()
     assert workspace.current(0).tolist() == [2, 3, 4]
+
+
+def test_without_a_counter_every_call_after_the_first_is_long(
+    artifacts: types.SimpleNamespace,
+) -> None:
+    from ostinato.codegen.machine import emit_object
+    from ostinato.codegen.target import host_target
+    from ostinato.runtime.trampoline_ir import assembly
+
+    plain = module.Trampoline(emit_object(assembly(flushing=False), host_target()))
+    callee, workspace = _swapping(artifacts, module.LONG_CALL)
+    bound = plain.bound(callee, [np.ones(3, "f")])
+    for step in range(1, 4):
+        assert bound() is None
+        assert workspace.current(0).tolist() == [1 + step, 2 + step, 3 + step]
+        # Unsigned, it is more ticks than any limit.
+        assert workspace.record[1] == -1
