@@ -114,6 +114,8 @@ class Context:
         fact = self.fact(self.input(index))
         if isinstance(fact, Sizes):
             return fact.elements
+        if isinstance(fact, Stream):
+            raise self.refuse(f"input {index} gives sizes or places, and changes with time")
         array = constant_array(self.input(index))
         if array is not None and array.ndim <= 1 and array.dtype.kind in "iub":
             return tuple(int(element) for element in array.reshape(-1))

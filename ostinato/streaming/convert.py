@@ -233,6 +233,10 @@ def _finish(converter: Converter, axes: Mapping[str, int], chunk: int | None) ->
     }
     if converter.refusals:
         raise ConversionError(tuple(converter.refusals))
+    if chunk is None and converter.multiple > 1:
+        writer = Writer(graph, converter.names, converter.opset, ir.DataType.INT64, "chunk")
+        converter.guard_chunks(writer)
+        graph.extend(writer.nodes)
     name = _length_name(converter)
     for value in graph.inputs:
         if str(value.name) in axes and value.shape is not None:

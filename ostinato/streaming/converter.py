@@ -149,3 +149,22 @@ class Converter:
             )
             self.states.append((state, before, after))
         return self._before
+
+    def guard_chunks(self, writer: Writer) -> None:
+        """Let a step whose number of frames is no multiple of `multiple` be an error.
+
+        The number of frames so far gets a zero added from a table of one element, at the place
+        that the remainder says.
+        """
+        before = self.before(writer)
+        operands: list[Operand] = [
+            self.frames(writer, Fraction(1)),
+            np.array([self.multiple], np.int64),
+        ]
+        integer = ir.DataType.INT64
+        rest = writer.op("Mod", operands, "frames_left_over", dtype=integer)
+        zero = writer.op("Gather", [np.zeros(1, np.int64), rest], "chunk_that_fits", dtype=integer)
+        for index, (state, value, after) in enumerate(self.states):
+            if value is before:
+                checked = writer.op("Add", [after, zero], "frames_checked", dtype=integer)
+                self.states[index] = (state, value, checked)

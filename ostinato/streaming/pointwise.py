@@ -36,8 +36,10 @@ def unary(context: Context) -> None:
 @streams("Identity", "Dropout", "Cast", "CastLike")
 def copies(context: Context) -> None:
     """Padding stays what it is, for numbers of any type."""
-    if context.op_type == "Dropout" and context.has(2) and np.any(context.constant(2)):
-        raise context.refuse("dropout with training_mode is random")
+    if context.op_type == "Dropout" and context.has(2):
+        training = context.constant(2)
+        if training is None or training.any():
+            raise context.refuse("with training_mode it is random, or may be")
     if context.stream(0) is None:
         if context.op_type == "CastLike" and not isinstance(context.fact(context.input(0)), Sizes):
             context.set_all(Fixed())

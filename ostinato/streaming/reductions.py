@@ -128,7 +128,8 @@ def fourier_transform(context: Context) -> None:
         axis = -2 if given is None else int(given.reshape(-1)[0])
     else:
         axis = context.number("axis", 1)
-    _apart(context, stream, [axis % rank], "transforms")
+    # The last axis holds real and imaginary parts.
+    _apart(context, stream, [axis % rank, rank - 1], "transforms")
     context.set(stream)
 
 

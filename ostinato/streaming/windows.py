@@ -103,6 +103,8 @@ def _explicit_pads(context: Context, geometry: Geometry, time: int) -> None:
     """`auto_pad` as numbers: for the time axis as of a whole number of strides."""
     if geometry.auto_pad in ("NOTSET", ""):
         return
+    if geometry.strides[time] > 1 and geometry.auto_pad != "VALID":
+        context.note(f"padded as sequences of a multiple of {geometry.strides[time]} frames are")
     sizes = context.dims(context.input(0))[2:]
     for axis in range(geometry.count):
         total = 0

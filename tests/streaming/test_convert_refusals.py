@@ -9,7 +9,8 @@ import onnx
 import onnx.shape_inference
 import pytest
 
-from ostinato import InputError, OptionError, UnsupportedError
+import ostinato
+from ostinato import InputError, OptionError, RunError, UnsupportedError
 from ostinato.streaming import ConversionError, convert
 from tests.streaming.streams import model
 
@@ -89,6 +90,16 @@ REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
         {"two": np.array([2])},
         "length of the whole sequence",
     ),
+    "dropout that may be training": (
+        "y = Dropout (x, r, c)",
+        {"r": np.array(0.5, np.float32)},
+        "it is random, or may be",
+    ),
+    "transform over complex parts": (
+        "t = Transpose <perm=[0, 2, 1]> (x)  u = Unsqueeze (t, o)  y = DFT <axis=2> (u)",
+        {"o": np.array([1])},
+        "transforms along time",
+    ),
     "running sum from the end": ("y = CumSum <reverse=1> (x, o)", {"o": np.array(1)}, "last frame"),
     "an operator without a rule": ("y = NonZero (x)", {}, "has no rule"),
     "pooled": (
@@ -125,7 +136,8 @@ REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
 @pytest.mark.parametrize("name", REFUSED)
 def test_it_is_refused_with_the_reason(name: str) -> None:
     nodes, weights, message = REFUSED[name]
-    proto = model(f"g (float[N, T, 6] x, bool c) => (float[A] y) {{ {nodes} }}", weights)
+    opset = 17 if "DFT" in nodes else 18
+    proto = model(f"g (float[N, T, 6] x, bool c) => (float[A] y) {{ {nodes} }}", weights, opset)
     proto.graph.output[0].type.tensor_type.ClearField("shape")
     proto = onnx.shape_inference.infer_shapes(proto)
     if not proto.graph.output[0].type.tensor_type.HasField("shape"):
@@ -165,6 +177,12 @@ def test_all_refusals_come_together_and_what_follows_is_not_blamed() -> None:
         convert(model(text, {"o": np.array([1])}), "T")
     assert [refusal.op for refusal in caught.value.refusals] == ["ReduceMax", "Softmax"]
     assert "2 nodes cannot be converted" in str(caught.value)
+
+
+def test_a_size_that_changes_with_time_is_refused() -> None:
+    proto = model("g (int64[T] x) => (float[A, B] y) { y = ConstantOfShape (x) }")
+    with pytest.raises(ConversionError, match="gives sizes or places"):
+        convert(proto, "T")
 
 
 def test_a_final_state_of_padding_is_refused() -> None:
@@ -212,6 +230,19 @@ def test_a_chunk_is_a_multiple_of_the_strides(chunk: int) -> None:
     with pytest.raises(OptionError, match="expected a multiple of 4"):
         convert(proto, "T", chunk)
     assert convert(proto, "T", 8).multiple == 4
+
+
+def test_an_open_chunk_that_is_no_multiple_is_an_error_while_running() -> None:
+    proto = model(
+        "g (float[N, 4, T] x) => (float[N, 4, S] y) { y = Conv <strides=[2]> (x, W) }",
+        {"W": (4, 4, 3)},
+    )
+    conversion = convert(proto, "T", None)
+    session = ostinato.InferenceSession(conversion.model, cache_dir=None)
+    state = conversion.initial_values({"N": 1})
+    session.run(None, {"x": np.zeros((1, 4, 6), np.float32), **state})
+    with pytest.raises(RunError):
+        session.run(None, {"x": np.zeros((1, 4, 7), np.float32), **state})
 
 
 @pytest.mark.parametrize("chunk", [0, -1])
