@@ -16,7 +16,8 @@ import onnx
 
 from benchmarks import harness
 
-# Weights of the network for one sampling rate: basis of the transform, four convolutions, the cell, the head.
+# Weights of the network for one sampling rate: basis of the transform, four convolutions, the cell,
+# the head.
 LAYERS = (
     (258, 256),
     (128, 129 * 3),
