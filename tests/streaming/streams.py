@@ -61,7 +61,7 @@ def assert_streams(
     session = ostinato.InferenceSession(proto, cache_dir=None)
     feeds = feeds_of(session, **sizes)
     whole = runner(session)(feeds)
-    step = runner(ostinato.InferenceSession(conversion.model, cache_dir=None))
+    step = runner(ostinato.InferenceSession(conversion.model, cache_dir=None, fallback=False))
     compared = 0
     for chunk in chunks:
         parts = list(step_by_step(step, conversion, feeds, chunk * conversion.multiple))
@@ -71,7 +71,7 @@ def assert_streams(
     timed = [t for t in conversion.outputs.values() if t.axis is not None]
     assert compared or not timed
     fixed = convert(proto, time, 2 * conversion.multiple, context=context)
-    step = runner(ostinato.InferenceSession(fixed.model, cache_dir=None))
+    step = runner(ostinato.InferenceSession(fixed.model, cache_dir=None, fallback=False))
     usable = _whole_chunks(feeds, fixed)
     parts = list(step_by_step(step, fixed, usable, 2 * conversion.multiple))
     for difference in compare(_prefix(whole, fixed, usable, feeds), parts, fixed, 2):
