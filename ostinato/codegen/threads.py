@@ -4,6 +4,7 @@ A module of several threads has its own team: thread 0 is whoever calls `entry`,
 in `team_work`. A call publishes a job; all run the function `share` with their number and with how
 many they are. Exported are
 
+    `void team_open()`              comes before everything else
     `ptr team_work(ptr number)`     what a thread with this number, from 1 on, runs until the end
     `void team_lead(i64 count)`     from now on calls use this many threads; 1 when it was loaded
     `i64 team_jobs()`               how many calls have been shared
@@ -21,8 +22,10 @@ from __future__ import annotations
 
 from ostinato.codegen.target import Target
 
-EXPORTS = ("team_work", "team_lead", "team_jobs", "team_end")
+EXPORTS = ("team_open", "team_work", "team_lead", "team_jobs", "team_end")
 IMPORTS = (
+    "pthread_mutex_init",
+    "pthread_cond_init",
     "pthread_mutex_lock",
     "pthread_mutex_unlock",
     "pthread_cond_wait",
@@ -36,8 +39,8 @@ SPINS = 200
 # Most calls that are made on one thread before the others are tried again.
 MOST_ALONE = 255
 
-# Memory of zeros is an unlocked mutex and a condition variable nobody waits for. Each has a cache
-# line of its own, or several; no system's is larger than 128 bytes.
+# What threads write at the same time has a cache line of its own. No system's mutex or condition
+# variable is larger than 128 bytes.
 _GLOBALS = """
 @team_published = internal global i64 0, align 64
 @team_arrived = internal global i64 0, align 64
@@ -55,6 +58,8 @@ _GLOBALS = """
 @team_mutex = internal global [16 x i64] zeroinitializer, align 64
 @team_wake = internal global [16 x i64] zeroinitializer, align 64
 
+declare i32 @pthread_mutex_init(ptr, ptr)
+declare i32 @pthread_cond_init(ptr, ptr)
 declare i32 @pthread_mutex_lock(ptr)
 declare i32 @pthread_mutex_unlock(ptr)
 declare i32 @pthread_cond_wait(ptr, ptr)
@@ -300,6 +305,12 @@ run:
   br label %idle
 over:
   ret ptr null
+}}
+
+define void @team_open() nounwind {{
+  %mutex = call i32 @pthread_mutex_init(ptr @team_mutex, ptr null)
+  %wake = call i32 @pthread_cond_init(ptr @team_wake, ptr null)
+  ret void
 }}
 
 define void @team_lead(i64 %count) nounwind {{

@@ -51,6 +51,7 @@ class Team:
     def __init__(self, code: LoadedObject, threads: int) -> None:
         self._code = code
         self._library = ctypes.CDLL(None)
+        ctypes.CFUNCTYPE(None)(code.address("team_open"))()
         workers = self._start(min(threads, processors()) - 1)
         self.threads = 1 + len(workers)
         end = ctypes.CFUNCTYPE(None)(code.address("team_end"))
