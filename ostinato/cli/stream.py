@@ -13,7 +13,8 @@ from ostinato.errors import OptionError
 
 if TYPE_CHECKING:
     from ostinato.cli.stream_check import Arrays, Difference
-    from ostinato.streaming import Conversion
+    from ostinato.runtime.session import InferenceSession
+    from ostinato.streaming import Conversion, State
 
 CHUNKS = (1, 2, 3, 7, 160)
 _FRAMES = 400
@@ -106,7 +107,7 @@ def _differences(
 
     free = convert(model, when, None, context=context)
     whole = ostinato.InferenceSession(model, cache_dir=None)
-    feeds = _feeds(whole, free, sizes)
+    feeds = _feeds(whole, free, sizes, context)
     expected = runner(whole)(feeds)
     sessions = [(free, [size * free.multiple for size in CHUNKS])]
     (name, axis), *_ = free.time.items()
@@ -121,10 +122,15 @@ def _differences(
     return found
 
 
-def _feeds(session: Any, conversion: Conversion, sizes: Mapping[str, int]) -> Arrays:
-    """Random input of 400 frames or more, a multiple of what a step needs."""
-    unit = (conversion.chunk or 1) * conversion.multiple
-    frames = -(-_FRAMES // unit) * unit
+def _feeds(
+    session: InferenceSession, conversion: Conversion, sizes: Mapping[str, int], context: int | None
+) -> Arrays:
+    """Random input of about 400 frames, a multiple of what a step needs.
+
+    No more than attention can look back: the whole model sees all of them.
+    """
+    frames, unit = min(_FRAMES, context or _FRAMES), conversion.multiple
+    frames = max(frames // unit, 1) * unit
     known = dict(sizes)
     for argument in session.get_inputs():
         axis = conversion.time.get(argument.name)
@@ -134,7 +140,7 @@ def _feeds(session: Any, conversion: Conversion, sizes: Mapping[str, int]) -> Ar
     return common.make_feeds(session.get_inputs(), {}, known)
 
 
-def _state_row(state: Any) -> dict[str, Any]:
+def _state_row(state: State) -> dict[str, Any]:
     low, high = float(state.initial.min(initial=0)), float(state.initial.max(initial=0))
     initial = f"{low:g}" if low == high else f"{low:g} to {high:g}"
     return {

@@ -52,6 +52,20 @@ def test_json_holds_the_same(invoke: Invoke, filter_: Path) -> None:
     assert all(row["wrong"] == 0 and row["frames"] > 300 for row in found["verified"])
 
 
+def test_attention_is_verified_as_far_as_it_looks_back(invoke: Invoke, tmp_path: Path) -> None:
+    attributes = {"is_causal": 1, "q_num_heads": 2, "kv_num_heads": 2}
+    node = helper.make_node("Attention", ["x", "x", "x"], ["y"], name="sees", **attributes)
+    path = save(tmp_path / "sees.onnx", [node], {"x": [1, "T", 4]}, {"y": [1, "T", 4]})
+    proto = onnx.load(path)
+    proto.opset_import[0].version = 23
+    onnx.save(proto, path)
+    assert "context=" in invoke("stream", path, "--time", "T").stderr
+    result = invoke("stream", path, "--time", "T", "--context", 50, "--verify")
+    assert result.exit_code == 0, result.stderr
+    assert "in a ring of 64" in result.stdout
+    assert result.stdout.count("same bits") == 6
+
+
 def test_other_bits_are_exit_code_1(
     invoke: Invoke, filter_: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
