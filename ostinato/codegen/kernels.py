@@ -147,7 +147,7 @@ class KernelEmitter:
     def _all(self, row: Axis | None) -> None:
         tile = self._tile = replace(self._tile, row=row, other=None)
         self._x.rows_along(row)
-        special = {tile.lane, tile.block, row}
+        special = {tile.lane, tile.block, row, *tile.inside}
         self._nest([a for a in self._kernel.axes if a not in special], self._blocks)
 
     def _nest(self, axes: Sequence[Axis], inside: Callable[[], None]) -> None:
@@ -164,7 +164,7 @@ class KernelEmitter:
         tile = self._tile
         group = tile.width * tile.vectors
         if tile.block is None:
-            self._guarded(integer(0), tile.limit, self._rows)
+            self._guarded(integer(0), tile.limit, self._inside)
             return
         if tile.limit is None:
             self._each_block(tile.block, self._sizes.value(tile.block.extent))
@@ -185,7 +185,7 @@ class KernelEmitter:
                 stack.enter_context(self._w.when(self._w.compare("icmp", "slt", start, stop, 1)))
             stack.enter_context(self._x.scope())
             self._x.place[tile.block] = (last, 0)
-            self._guarded(self._w.mul(last, integer(group)), tile.limit, self._rows)
+            self._guarded(self._w.mul(last, integer(group)), tile.limit, self._inside)
 
     def _each_block(self, block: Axis, stop: Value) -> None:
         turn = self._tile.turn
@@ -197,7 +197,7 @@ class KernelEmitter:
                 last = self._w.add(start, self._w.binary("sub", stop, integer(1)))
                 index = self._w.select(odd, self._w.binary("sub", last, index), index)
             self._x.place[block] = (index, 0)
-            self._rows()
+            self._inside()
 
     def _guarded(self, first: Value, limit: Size | None, inside: Callable[[], None]) -> None:
         """Run with masks that leave out the lanes from `limit` on."""
@@ -219,6 +219,10 @@ class KernelEmitter:
             self._x.masks.append(self._w.compare("icmp", "slt", lanes, wide, tile.width))
         inside()
         self._x.masks = None
+
+    def _inside(self) -> None:
+        """All points of a group of lanes."""
+        self._nest([a for a in self._tile.inside if a != self._tile.row], self._rows)
 
     def _rows(self) -> None:
         """Full tiles of rows, then smaller ones for what is left."""

@@ -120,6 +120,7 @@ class Tile:
     limit: the extent of the axis before it was padded to whole groups; None if it was not padded.
     row, rows: a parallel axis, and how many of its points share what is loaded along the lanes.
     other: an axis that takes the place of `row` in runs where it is longer.
+    inside: axes that pass before the next group of lanes begins; all others run around the groups.
     turn: the axis of the loop around, if groups of lanes run backwards in every other step; `CALL`,
         if they do so in every other run.
     """
@@ -133,6 +134,7 @@ class Tile:
     rows: int = 1
     turn: Axis | None = None
     other: Axis | None = None
+    inside: tuple[Axis, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from ostinato.program.dims import Size, ceildiv, exact_quotient, product
@@ -53,6 +53,8 @@ PANEL_BYTES = 40 * 1024
 LARGE_PANEL_BYTES = 256 * 1024
 # Rows of several sums each: 8 of them took twice as long as 4, with three sums a row (measured).
 GROUPED_ROWS = 4
+# Weights of more bytes than this leave the second-level cache before they are read again.
+CACHED_BYTES = 1 << 20
 STEP_PANEL_BYTES = 32 * 1024
 # Cycles to load a vector of a panel that is in the first-level cache, the second or neither: of one
 # stream, and of lines that lie apart.
@@ -83,13 +85,16 @@ def tile_kernel(kernel: Kernel, registers: Registers) -> Kernel:
         return replace(kernel, tile=Tile(None, 1, row=lane, rows=max(ROW_CHOICES)))
     width = lane_width(kernel, lane.extent, registers)
     if kernel.reductions:
-        row, other = _row_axes(kernel, lane)
+        shared = _shared_axes(kernel, lane)
+        row, other = _row_axes(shared)
+        inside = shared if _is_large(kernel, lane) else ()
         vectors, rows = _block_shape(kernel, lane, row, width, registers)
     else:
-        row, other, rows = None, None, 1
+        row, other, rows, inside = None, None, 1, ()
         extent = lane.extent
         vectors = 2 if not isinstance(extent, int) or extent % (2 * width) == 0 else 1
-    return _split(kernel, lane, Tile(lane, width, vectors, None, None, row, rows, other=other))
+    shape = Tile(lane, width, vectors, None, None, row, rows, other=other, inside=inside)
+    return _split(kernel, lane, shape)
 
 
 def _transposition(kernel: Kernel) -> tuple[Axis, Axis] | None:
@@ -202,23 +207,34 @@ def _lane_score(kernel: Kernel, axis: Axis, registers: Registers) -> tuple[float
     return used / max(cost, 1e-9), kernel.axes.index(axis)
 
 
-def _row_axes(kernel: Kernel, lane: Axis) -> tuple[Axis | None, Axis | None]:
-    """The longest parallel axis along which what is loaded by lanes does not change.
+def _loaded_by_lanes(kernel: Kernel, lane: Axis) -> dict[Load, None]:
+    """What the sums load along the lanes: weights, mostly."""
+    operands = [operand for r in kernel.reductions for operand in r.operands]
+    loads = [node for node in walk(*operands) if isinstance(node, Load)]
+    return dict.fromkeys(load for load in loads if load.access.stride(lane) != 0)
 
-    And the second longest, where the two are only known at run time.
-    """
-    shared = []
-    for axis in kernel.axes:
-        if axis == lane:
-            continue
-        by_lanes = [
-            node.access
-            for r in kernel.reductions
-            for node in walk(*r.operands)
-            if isinstance(node, Load) and node.access.stride(lane) != 0
-        ]
-        if by_lanes and all(access.stride(axis) == 0 for access in by_lanes):
-            shared.append(axis)
+
+def _is_large(kernel: Kernel, lane: Axis) -> bool:
+    """Whether the weights are too many to stay in a cache until they are read again."""
+    size: Size = 0
+    for load in _loaded_by_lanes(kernel, lane):
+        extents = [axis.extent for axis, _ in load.access.terms]
+        size += product(extents) * ITEM_BYTES[load.dtype]
+    return isinstance(size, int) and size > CACHED_BYTES
+
+
+def _shared_axes(kernel: Kernel, lane: Axis) -> tuple[Axis, ...]:
+    """The parallel axes along which what is loaded by lanes does not change."""
+    loads = _loaded_by_lanes(kernel, lane)
+    return tuple(
+        axis
+        for axis in kernel.axes
+        if axis != lane and loads and all(load.access.stride(axis) == 0 for load in loads)
+    )
+
+
+def _row_axes(shared: Sequence[Axis]) -> tuple[Axis | None, Axis | None]:
+    """The longest of these axes, and the second longest if the two are only known at run time."""
 
     # A known axis of a few rows fills tiles even where there is one point along the others.
     def preference(axis: Axis) -> tuple[bool, int]:
