@@ -15,7 +15,7 @@ how padding before the first frame comes for free.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TypeAlias
 
@@ -77,6 +77,15 @@ class Stream:
     fill: float | ir.Value | None = None
     steady: bool = False
     extra: int | None = 0
+
+    def padded_behind(self) -> Stream:
+        """The fact of what is to be padded at its end.
+
+        Frames that the whole model has cut off there are sent all the same, in place of the
+        padding: then nothing is known of the last frames any more.
+        """
+        cut = self.extra is not None and self.extra + self.delay < 0
+        return replace(self, extra=None) if cut else self
 
     @property
     def ends_with_step(self) -> bool:

@@ -407,7 +407,7 @@ def _concat_in_time(context: Context, axis: int, found: list[Stream | None]) -> 
         extra = None if stream.extra is None else stream.extra + frames
         stream = replace(stream, delay=delay, fill=known if delay < 0 else None, extra=extra)
     for i in range(index + 1, len(found)):
-        behind, extra = context.dims(context.input(i))[axis], stream.extra
+        behind, extra = context.dims(context.input(i))[axis], stream.padded_behind().extra
         if extra is not None:
             extra = extra + behind if isinstance(behind, int) else None
         stream = replace(stream, extra=extra)

@@ -49,6 +49,8 @@ def windowed(
     sampled: take the frames that windows of one frame would start at.
     """
     rate, pads = stream.rate / stride, pad + behind
+    if behind > 0:
+        stream = stream.padded_behind()
     context.need_multiple(rate)
     reach = stream.delay - pad + extent - stride
     delay = max(0, math.ceil(reach / stride))
@@ -232,6 +234,7 @@ def transposed_convolution(context: Context) -> None:
     extent, stride = geometry.extent(context, time), geometry.strides[time]
     before, behind = geometry.pads[time], geometry.pads[time + geometry.count]
     value, stream = context.settled(0)
+    stream = stream.padded_behind()
     earlier = max(0, math.ceil((extent - stride) / stride))
     value = context.history(
         value, stream, earlier, "past", f"the last {earlier} frames, which overlap", 0.0
@@ -266,9 +269,9 @@ def pad(context: Context) -> None:
         context.set(context.settled(0)[1])
         return
     at, widths = chosen.index(stream.axis), [int(width) for width in pads]
-    extra = stream.extra
-    if extra is not None:
-        extra += widths[at] + widths[at + len(chosen)]
+    if widths[at + len(chosen)] > 0:
+        stream = stream.padded_behind()
+    extra = None if stream.extra is None else stream.extra + widths[at] + widths[at + len(chosen)]
     count, mode = widths[at], context.text("mode", "constant")
     fill = context.constant(2)
     if context.has(2) and (fill is None or fill.size != 1):
