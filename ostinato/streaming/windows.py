@@ -64,7 +64,7 @@ def windowed(
         value = context.masked(value, stream, masking)
     first, end = max(0, -earlier), END if slack == 0 else -slack
     if sampled:
-        value = context.slice(value, stream.axis, first, END, "sampled", stride)
+        value = context.slice(value, stream.axis, first, end, "sampled", stride)
     elif first or end != END:
         value = context.slice(value, stream.axis, first, end, "window")
     looks_ahead = delay * stride - stream.delay

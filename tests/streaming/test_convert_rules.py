@@ -124,6 +124,19 @@ WINDOWS: dict[str, tuple[str, dict[str, Any], int, int]] = {
         1,
         18,
     ),
+    "every third frame of padding": (
+        "p = Pad (x, w)  b = Slice (p, s, e, a, t)  y = Conv <strides=[2], pads=[4, 0]> (b, W)",
+        {
+            "w": np.array([0, 0, 1, 0, 0, 0]),
+            "s": np.array([0]),
+            "e": np.array([2**40]),
+            "a": np.array([2]),
+            "t": np.array([3]),
+            "W": (4, 4, 1),
+        },
+        0,
+        18,
+    ),
     "from a frame on": (
         "b = Slice (x, s, e, a)  y = Add (b, b)",
         {"s": np.array([3, 1]), "e": np.array([2**40, 3]), "a": np.array([2, 1])},
