@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import onnx
@@ -11,7 +11,6 @@ import onnx_ir as ir
 from ostinato.model.attributes import describe
 from ostinato.model.graphs import graphs
 from ostinato.model.schema import normal_domain, opset_of, schema_of
-from ostinato.model.values import constant_array
 from ostinato.passes.attention import attention
 from ostinato.passes.infer_shapes import infer_shapes
 from ostinato.passes.inline_functions import inline_functions
@@ -28,7 +27,6 @@ EXPANDED = frozenset(
         ("", "CausalConvWithState"),
         ("", "LinearAttention"),
         ("", "NegativeLogLikelihoodLoss"),
-        ("", "Range"),
         ("", "RotaryEmbedding"),
         ("", "SequenceMap"),
         ("", "SoftmaxCrossEntropyLoss"),
@@ -39,9 +37,6 @@ EXPANDED = frozenset(
 
 # Definitions that compile to faster code than those of the schemas.
 DEFINITIONS = {"Attention": attention, "LinearAttention": linear_attention}
-
-# Of float64 the definition counts the elements in float32, though the documents do not say so.
-_COMPUTED_RANGES = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
 
 _DOMAIN = "ostinato.definition"
 
@@ -75,30 +70,8 @@ def _matches(model: ir.Model) -> Iterator[ir.Node]:
     for graph in graphs(model):
         for node in graph:
             key = normal_domain(node.domain), node.op_type
-            if key in EXPANDED and (node.op_type != "Range" or _is_computed_range(node)):
+            if key in EXPANDED:
                 yield node
-
-
-def _is_computed_range(node: ir.Node) -> bool:
-    """Whether a Range is of floats, and only a run tells how many."""
-    if not node.inputs or node.inputs[0] is None or node.inputs[0].dtype not in _COMPUTED_RANGES:
-        return False
-    return any(constant_array(origin) is None for origin in _origins(node.inputs))
-
-
-def _origins(values: Iterable[ir.Value | None]) -> Iterator[ir.Value]:
-    """The constants and inputs that values are computed from."""
-    left, seen = list(values), set[ir.Value]()
-    while left:
-        value = left.pop()
-        if value is None or value in seen:
-            continue
-        seen.add(value)
-        node = value.producer()
-        if node is None:
-            yield value
-        else:
-            left += node.inputs
 
 
 def _definition(node: ir.Node, model: ir.Model) -> ir.Function | None:
