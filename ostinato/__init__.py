@@ -57,7 +57,7 @@ _MODULES = {
     "optimize": "ostinato.passes",
 }
 
-_ROOMS = ("backend", "streaming")
+_ROOMS = ("autodiff", "backend", "streaming")
 
 
 def __getattr__(name: str) -> Any:

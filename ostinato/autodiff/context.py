@@ -1,0 +1,218 @@
+"""What a gradient rule sees of a node, and what it can do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import onnx_ir as ir
+
+from ostinato.autodiff.contributions import Dims, Part, dims_of, zeros
+from ostinato.autodiff.scope import Scope, is_float
+from ostinato.errors import UnsupportedError
+from ostinato.model.attributes import Attributes, describe
+from ostinato.model.values import constant_array
+from ostinato.passes.recurrent_writer import Array, Operand, Writer
+
+Term: TypeAlias = "Operand | float"
+
+
+class Context:
+    """A node whose outputs have gradients; a rule gives its inputs theirs.
+
+    attributes: to be read like in all other rooms; what a rule leaves unread is refused.
+    writer: writes nodes of the element type of the node's first float output.
+    """
+
+    def __init__(self, scope: Scope, node: ir.Node) -> None:
+        self.scope, self.node = scope, node
+        self.attributes = Attributes(node)
+        types = [value.dtype for value in node.outputs if is_float(value)]
+        name = describe(node).strip("/").replace("/", "_")
+        self.writer: Writer = scope.writer(types[0] if types else None, f"grad/{name}")
+
+    # Reading
+
+    @property
+    def op_type(self) -> str:
+        return self.node.op_type
+
+    def refuse(self, reason: str) -> UnsupportedError:
+        """The error to raise for this node."""
+        return UnsupportedError(describe(self.node), self.node.op_type, reason)
+
+    def has(self, index: int) -> bool:
+        """Whether input `index` is given."""
+        return index < len(self.node.inputs) and self.node.inputs[index] is not None
+
+    def given(self, index: int) -> ir.Value:
+        """Input `index` as the node reads it: for its type and shape, not to compute with."""
+        value = self.node.inputs[index] if self.has(index) else None
+        if value is None:
+            raise self.refuse(f"input {index} is required")
+        return value
+
+    def input(self, index: int) -> ir.Value:
+        """Input `index`, to compute with."""
+        return self.scope.forward(self.given(index))
+
+    def output(self, index: int = 0) -> ir.Value:
+        """Output `index` of the node, to compute with."""
+        return self.scope.forward(self.node.outputs[index])
+
+    def constant(self, index: int) -> Array | None:
+        """The elements of an input that is a constant, else None."""
+        return constant_array(self.given(index)) if self.has(index) else None
+
+    def wants(self, index: int) -> bool:
+        """Whether the gradient of input `index` is of use."""
+        return self.has(index) and self.given(index) in self.scope.wanted
+
+    def has_gradient(self, index: int = 0) -> bool:
+        """Whether the loss depends on output `index`."""
+        outputs = self.node.outputs
+        return index < len(outputs) and self.scope.has_gradient(outputs[index])
+
+    def gradient(self, index: int = 0) -> ir.Value:
+        """The gradient of output `index`, which is zeros where the loss does not depend on it."""
+        found = self.scope.gradient(self.node.outputs[index])
+        return zeros(self.writer, self.sizes(self.node.outputs[index])) if found is None else found
+
+    def dims(self, value: ir.Value) -> tuple[int | str | None, ...]:
+        """The sizes of a value of the node: numbers, names, None where nothing is known.
+
+        Refuses values of unknown rank.
+        """
+        dims = dims_of(value)
+        if dims is None:
+            raise self.refuse(f"the rank of {value.name!r} is not known")
+        return dims
+
+    def rank(self, value: ir.Value) -> int:
+        return len(self.dims(value))
+
+    def axis(self, default: int | None = None, name: str = "axis", of: int = 0) -> int:
+        """An axis attribute, counted from the front of input `of`."""
+        rank = self.rank(self.given(of))
+        reader = self.attributes
+        given: int = reader.int(name) if default is None else reader.int(name, default)
+        return given % rank if rank else 0
+
+    def sizes(self, value: ir.Value) -> Operand:
+        """The sizes of a value of the node: 1-D int64, an array when all are known."""
+        dims = self.dims(value)
+        if all(isinstance(size, int) for size in dims):
+            return np.array(dims, np.int64)
+        readable = self.scope.forward(value)
+        return self.writer.op("Shape", [readable], "shape", dtype=ir.DataType.INT64)
+
+    # Giving
+
+    def give(self, index: int, gradient: ir.Value) -> None:
+        """Add to the gradient of input `index`, whose shape `gradient` has, if it wants one."""
+        if self.wants(index):
+            self.scope.add(self.given(index), gradient)
+
+    def give_broadcast(self, index: int, gradient: ir.Value, of: int = 0) -> None:
+        """Add to the gradient of input `index`, which was broadcast to the shape of output `of`."""
+        if self.wants(index):
+            large = self.dims(self.node.outputs[of])
+            self.give(index, self.unbroadcast(gradient, large, self.given(index)))
+
+    def give_product(self, index: int, a: ir.Value, b: ir.Value) -> None:
+        """Add `aᵀ b` to the gradient of input `index`, a matrix: see `Scope.add_product`."""
+        if self.wants(index):
+            self.scope.add_product(self.given(index), a, b, self.writer)
+
+    def give_part(self, index: int, gradient: ir.Value, axis: int, start: int, size: int) -> None:
+        """Add to the gradient of some elements of input `index`: see `Part`."""
+        if self.wants(index):
+            self.scope.add(self.given(index), Part(gradient, axis, start, size))
+
+    def unbroadcast(self, gradient: ir.Value, large: Dims, narrow: ir.Value) -> ir.Value:
+        """The sum over the axes along which `narrow` is repeated in a value of sizes `large`."""
+        small = self.dims(narrow)
+        extra = len(large) - len(small)
+        pairs = list(enumerate(zip(large[extra:], small, strict=True), extra))
+        repeated = [*range(extra), *(i for i, (many, few) in pairs if few == 1 and many != 1)]
+        unknown = [i for i, (many, few) in pairs if not isinstance(few, int) and few != many]
+        if unknown:
+            return self._sum_to(gradient, len(large), narrow)
+        if not repeated:
+            return gradient
+        summed = self.sum(gradient, repeated)
+        return summed if not extra else self.reshape(summed, self.sizes(narrow))
+
+    def _sum_to(self, gradient: ir.Value, rank: int, narrow: ir.Value) -> ir.Value:
+        """The sum of each group of elements that is one element of `narrow`.
+
+        Each axis of size m, where `narrow` has n, is split into m / n and n, and summed over the
+        first: n is m, or 1, and which of them is known at run time only.
+        """
+        writer, index = self.writer, ir.DataType.INT64
+        few = self.op("Shape", [self.scope.forward(narrow)], "shape", dtype=index)
+        if rank > self.rank(narrow):
+            ones = np.ones(rank - self.rank(narrow), np.int64)
+            few = self.op("Concat", [ones, few], "sizes", {"axis": 0}, index)
+        many = self.op("Shape", [gradient], "shape", dtype=index)
+        divisor = self.op("Max", [few, np.array([1], np.int64)], "divisor", dtype=index)
+        groups = self.op("Div", [many, divisor], "groups", dtype=index)
+        pairs = [writer.unsqueeze(sizes, [1], "column") for sizes in (groups, few)]
+        grid = self.op("Concat", pairs, "grid", {"axis": 1}, index)
+        split = self.op("Reshape", [grid, np.array([-1], np.int64)], "split", dtype=index)
+        summed = self.sum(self.reshape(gradient, split), range(0, 2 * rank, 2), keepdims=False)
+        return self.reshape(summed, self.sizes(narrow)) if rank > self.rank(narrow) else summed
+
+    # Writing
+
+    def op(
+        self,
+        op_type: str,
+        inputs: Sequence[Term],
+        role: str | None = None,
+        attributes: dict[str, Any] | None = None,
+        dtype: ir.DataType | None = None,
+    ) -> ir.Value:
+        """Write a node with one output; numbers become scalars of the writer's type."""
+        operands = [self.writer.scalar(x) if isinstance(x, float | int) else x for x in inputs]
+        return self.writer.op(op_type, operands, role or op_type.lower(), attributes, dtype)
+
+    def add(self, x: Term, y: Term) -> ir.Value:
+        return self.op("Add", [x, y])
+
+    def sub(self, x: Term, y: Term) -> ir.Value:
+        return self.op("Sub", [x, y])
+
+    def mul(self, x: Term, y: Term) -> ir.Value:
+        return self.op("Mul", [x, y])
+
+    def div(self, x: Term, y: Term) -> ir.Value:
+        return self.op("Div", [x, y])
+
+    def neg(self, x: Term) -> ir.Value:
+        return self.op("Neg", [x])
+
+    def compare(self, op_type: str, x: Term, y: Term) -> ir.Value:
+        """Less, Greater, Equal and their like: bools."""
+        return self.op(op_type, [x, y], dtype=ir.DataType.BOOL)
+
+    def where(self, condition: ir.Value, x: Term, y: Term) -> ir.Value:
+        return self.op("Where", [condition, x, y])
+
+    def sum(self, x: ir.Value, axes: Sequence[int], keepdims: bool = True) -> ir.Value:
+        """The sum over `axes`, which stay with size 1 unless `keepdims` is false."""
+        if not axes:
+            return x
+        return self.op(
+            "ReduceSum", [x, np.array(axes, np.int64)], "sum", {"keepdims": int(keepdims)}
+        )
+
+    def reshape(self, x: ir.Value, sizes: Operand) -> ir.Value:
+        return self.op("Reshape", [x, sizes])
+
+    def transpose(self, x: ir.Value, perm: Sequence[int]) -> ir.Value:
+        """`x` with its axes in the order `perm`."""
+        if list(perm) == sorted(perm):
+            return x
+        return self.op("Transpose", [x], attributes={"perm": list(perm)})

@@ -1,0 +1,116 @@
+"""What the readers of a value add to its gradient, until all of them have been visited."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+import onnx_ir as ir
+
+from ostinato.passes.recurrent_writer import Operand, Writer
+
+
+@dataclass(frozen=True)
+class Part:
+    """The gradient of the elements `start .. start + size - 1` along `axis`; others get zero.
+
+    The size of the value along `axis` is known.
+    """
+
+    gradient: ir.Value
+    axis: int
+    start: int
+    size: int
+
+
+Contribution: TypeAlias = "ir.Value | Part"
+Dims: TypeAlias = "Sequence[int | str | None]"
+
+
+def dims_of(value: ir.Value) -> tuple[int | str | None, ...] | None:
+    """The sizes of a value: numbers, names, None for what is not known; None of unknown rank.
+
+    Shapes that an exporter claims for outputs were dropped before inference: all can be relied on.
+    """
+    if value.shape is None:
+        return None
+    return tuple(size.value if isinstance(size, ir.SymbolicDim) else size for size in value.shape)
+
+
+def total(
+    writer: Writer, value: ir.Value, readable: ir.Value, contributions: Sequence[Contribution]
+) -> ir.Value:
+    """The sum of all contributions to the gradient of `value`, in the order they came.
+
+    readable: a value of the same shape that nodes of `writer` can read.
+    Parts along one axis that do not overlap become one Concat, with zeros in the gaps: one buffer
+    that each part is written to once.
+    """
+    whole = [item for item in contributions if isinstance(item, ir.Value)]
+    parts = [item for item in contributions if isinstance(item, Part)]
+    dims = dims_of(value)
+    for row in _without_overlap(parts):
+        assert dims is not None
+        whole.append(_joined(writer, readable, dims, row))
+    result = whole[0]
+    for term in whole[1:]:
+        result = writer.op("Add", [result, term], "sum")
+    return result
+
+
+def _without_overlap(parts: Sequence[Part]) -> list[list[Part]]:
+    """The parts in rows, each of one axis and in order, with no element twice."""
+    rows: list[list[Part]] = []
+    for part in sorted(parts, key=lambda part: (part.axis, part.start)):
+        for row in rows:
+            last = row[-1]
+            if last.axis == part.axis and last.start + last.size <= part.start:
+                row.append(part)
+                break
+        else:
+            rows.append([part])
+    return rows
+
+
+def _joined(writer: Writer, readable: ir.Value, dims: Dims, row: Sequence[Part]) -> ir.Value:
+    axis = row[0].axis
+    length = dims[axis]
+    assert isinstance(length, int)
+    if len(row) == 1:
+        return _padded(writer, row[0], len(dims), length)
+    pieces: list[Operand] = []
+    position = 0
+    for part in row:
+        if part.start > position:
+            pieces.append(_gap(writer, readable, dims, axis, part.start - position))
+        pieces.append(part.gradient)
+        position = part.start + part.size
+    if position < length:
+        pieces.append(_gap(writer, readable, dims, axis, length - position))
+    return writer.op("Concat", pieces, "joined", {"axis": axis})
+
+
+def _padded(writer: Writer, part: Part, rank: int, length: int) -> ir.Value:
+    pads = np.zeros(2 * rank, np.int64)
+    pads[part.axis], pads[rank + part.axis] = part.start, length - part.start - part.size
+    return part.gradient if not pads.any() else writer.op("Pad", [part.gradient, pads], "padded")
+
+
+def _gap(writer: Writer, readable: ir.Value, dims: Dims, axis: int, size: int) -> ir.Value:
+    """Zeros with the sizes `dims`, but `size` elements along `axis`."""
+    sizes = [size if i == axis else dim for i, dim in enumerate(dims)]
+    if all(isinstance(size, int) for size in sizes):
+        return zeros(writer, np.array(sizes, np.int64))
+    pieces: list[Operand] = [
+        np.array([dim], np.int64) if isinstance(dim, int) else writer.size(readable, i)
+        for i, dim in enumerate(sizes)
+    ]
+    return zeros(writer, writer.op("Concat", pieces, "sizes", {"axis": 0}, ir.DataType.INT64))
+
+
+def zeros(writer: Writer, sizes: Operand) -> ir.Value:
+    """Zeros of the writer's type; `sizes` is 1-D int64."""
+    fill = ir.tensor(np.zeros(1, writer.dtype.numpy()))
+    return writer.op("ConstantOfShape", [sizes], "zeros", {"value": fill})

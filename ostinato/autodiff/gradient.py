@@ -1,0 +1,164 @@
+"""A model becomes one that also computes the gradient of its loss."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import onnx
+import onnx.checker
+import onnx.version_converter
+import onnx_ir as ir
+
+from ostinato.autodiff import contractions, pointwise, reductions
+from ostinato.autodiff.contributions import dims_of, zeros
+from ostinato.autodiff.scope import Scope, depends, is_float
+from ostinato.autodiff.sweep import sweep
+from ostinato.errors import InputError, UnsupportedError
+from ostinato.model.load import ModelLike, load_model
+from ostinato.model.names import Names
+from ostinato.model.schema import opset_of
+from ostinato.model.write import innermost, to_model_proto
+from ostinato.passes.edit import can_return
+from ostinato.passes.pipeline import run_passes
+
+FAMILIES = (contractions, pointwise, reductions)
+"""The rooms of the rules, which register themselves."""
+
+# The rules write ReduceMean with axes as an input, ScatterElements that adds, and their like.
+_OPSET = 18
+
+
+def gradient(model: ModelLike, loss: str, wrt: Sequence[str]) -> onnx.ModelProto:
+    """The model with the gradients of `loss` as additional outputs.
+
+    loss: an output of one float element. wrt: inputs and initializers of float type ("with respect
+    to"). The gradient of `x` is an output `x_grad` with the type and shape of `x`, in the order of
+    `wrt`; it is zero where the loss does not depend on `x`.
+
+    The model that comes out uses standard operators only, of opset 18 or later. RNN, GRU and LSTM
+    come out as Scan. docs/gradients.md lists the operators with a gradient.
+
+    Raises `InputError` for a name that is not there, `UnsupportedError` naming the first node on
+    the way from the loss to `wrt` that has no gradient, and what `load_model` raises.
+    """
+    loaded = load_at_opset(model)
+    constants = expose(loaded, wrt)
+    prepare(loaded)
+    outputs = {str(value.name): value for value in loaded.graph.outputs}
+    if loss not in outputs:
+        raise InputError(f"the model has no output {loss!r}, it has {sorted(outputs)}")
+    inputs = {str(value.name): value for value in loaded.graph.inputs}
+    gradients = differentiate(loaded, outputs[loss], [inputs[name] for name in wrt])
+    _return(loaded, wrt, gradients)
+    for name, contents in constants.items():
+        _make_constant(loaded.graph, inputs[name], contents)
+    run_passes(loaded)
+    proto = to_model_proto(loaded)
+    onnx.checker.check_model(proto)
+    return proto
+
+
+def load_at_opset(model: ModelLike) -> ir.Model:
+    """The model, converted to opset 18 where its own is older."""
+    loaded = load_model(model)
+    if opset_of(loaded) >= _OPSET:
+        return loaded
+    try:
+        converted = onnx.version_converter.convert_version(to_model_proto(loaded), _OPSET)
+    except Exception as error:  # whatever the converter makes of an operator it does not know
+        raise UnsupportedError(
+            str(loaded.graph.name),
+            "model",
+            f"has opset {opset_of(loaded)}, and cannot be converted to {_OPSET}: "
+            f"{innermost(error)}; export it again with a later opset",
+        ) from error
+    return load_model(converted)
+
+
+def prepare(model: ir.Model) -> None:
+    """Run the passes on `model`, with sizes of outputs that follow from the inputs alone."""
+    for value in model.graph.outputs:
+        if value.producer() is not None:
+            value.shape = None
+    run_passes(model)
+
+
+def expose(model: ir.Model, names: Sequence[str]) -> dict[str, ir.TensorProtocol]:
+    """Make inputs of the initializers among `names`; returns what they contained.
+
+    Passes that simplify constants then leave them alone.
+    """
+    graph = model.graph
+    taken: dict[str, ir.TensorProtocol] = {}
+    inputs = {str(value.name): value for value in graph.inputs}
+    known = {**graph.initializers, **inputs}
+    for name in names:
+        value = known.get(name)
+        if value is None:
+            raise InputError(f"the model has no input or initializer {name!r}")
+        if not is_float(value):
+            raise InputError(f"{name!r} has type {value.dtype}, expected a float type")
+        if name in graph.initializers:
+            contents = graph.initializers.pop(name).const_value
+            assert contents is not None
+            taken[name], value.const_value = contents, None
+            value.shape = ir.Shape(contents.shape.numpy())
+            if name not in inputs:
+                graph.inputs.append(value)
+    return taken
+
+
+def _make_constant(graph: ir.Graph, value: ir.Value, contents: ir.TensorProtocol) -> None:
+    graph.inputs.remove(value)
+    value.const_value = contents
+    graph.register_initializer(value)
+
+
+def differentiate(model: ir.Model, loss: ir.Value, wrt: Sequence[ir.Value]) -> list[ir.Value]:
+    """Append nodes that compute the gradients of `loss`, a value of the main graph.
+
+    `prepare` has run on `model`.
+    Raises `InputError` for a loss that is not one float element, `UnsupportedError` for a node
+    without a gradient.
+    """
+    graph = model.graph
+    dims = dims_of(loss)
+    if not is_float(loss) or dims is None or any(size != 1 for size in dims):
+        raise InputError(
+            f"the loss {loss.name!r} has type {loss.dtype} and shape {loss.shape}, expected one "
+            "float element: reduce it with ReduceMean or ReduceSum"
+        )
+    scope = Scope(graph, graph, Names(model), opset_of(model), depends(graph, wrt))
+    writer = scope.writer(loss.dtype, "grad/loss")
+    one = writer.value(np.ones((1,) * len(dims), writer.dtype.numpy()), "one")
+    if loss in scope.wanted:
+        scope.add(loss, one)
+        sweep(scope)
+    gradients = [scope.gradient(value) for value in wrt]
+    results = []
+    for value, found in zip(wrt, gradients, strict=True):
+        own = scope.writer(value.dtype, f"grad/{value.name}")
+        if found is None:
+            sizes = own.op("Shape", [value], "shape", dtype=ir.DataType.INT64)
+            found = zeros(own, sizes)
+        results.append(found)
+    graph.extend(scope.nodes)
+    return results
+
+
+def _return(model: ir.Model, wrt: Sequence[str], gradients: Sequence[ir.Value]) -> None:
+    """Make outputs of the gradients."""
+    names, graph = Names(model), model.graph
+    for name, value in zip(wrt, gradients, strict=True):
+        source = next(v for v in graph.inputs if v.name == name)
+        result = value
+        if not can_return(graph, value):
+            result = ir.Value(type=source.type)
+            graph.append(ir.Node("", "Identity", [value], outputs=[result], name=""))
+        result.name, result.type, result.shape = (
+            names.fresh(f"{name}_grad"),
+            source.type,
+            source.shape,
+        )
+        graph.outputs.append(result)

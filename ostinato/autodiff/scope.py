@@ -1,0 +1,106 @@
+"""One graph whose nodes are visited in reverse, and what is known of its gradients so far."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+import onnx_ir as ir
+
+from ostinato.autodiff.contributions import Contribution, total
+from ostinato.model.names import Names
+from ostinato.passes.loop_form import reads
+from ostinato.passes.recurrent_writer import Operand, Writer
+
+
+def is_float(value: ir.Value) -> bool:
+    """Whether the value can have a gradient."""
+    return value.dtype is not None and value.dtype.is_floating_point()
+
+
+def depends(graph: ir.Graph, sources: Iterable[ir.Value]) -> set[ir.Value]:
+    """The sources, and the float values that nodes of `graph` make from them."""
+    found = set(sources)
+    for node in graph:
+        if any(value in found for value in reads(node)):
+            found.update(value for value in node.outputs if is_float(value))
+    return found
+
+
+class Scope:
+    """The reverse sweep over one graph.
+
+    graph: the graph that is differentiated. root: where constants are put.
+    wanted: values of it, and of graphs around it, whose gradient is of use.
+    nodes: what the sweep wrote, in order.
+    """
+
+    def __init__(
+        self, graph: ir.Graph, root: ir.Graph, names: Names, opset: int, wanted: set[ir.Value]
+    ) -> None:
+        self.graph, self.root, self.names, self.opset = graph, root, names, opset
+        self.wanted = wanted
+        self.nodes: list[ir.Node] = []
+        self._contributions: dict[ir.Value, list[Contribution]] = {}
+        self._totals: dict[ir.Value, ir.Value] = {}
+
+    def writer(self, dtype: ir.DataType | None, prefix: str) -> Writer:
+        """A writer whose nodes come next in the reverse sweep."""
+        writer = Writer(self.root, self.names, self.opset, dtype or ir.DataType.FLOAT, prefix)
+        writer.nodes = self.nodes
+        return writer
+
+    def forward(self, value: ir.Value) -> ir.Value:
+        """What the sweep reads in place of `value`, a value of the graph or of one around it."""
+        return value
+
+    def has_gradient(self, value: ir.Value) -> bool:
+        """Whether anything was added to the gradient of `value`."""
+        return value in self._contributions
+
+    def add(self, value: ir.Value, contribution: Contribution) -> None:
+        """Add to the gradient of `value`. All its readers are visited before its maker."""
+        self._contributions.setdefault(value, []).append(contribution)
+
+    def add_product(self, value: ir.Value, a: ir.Value, b: ir.Value, writer: Writer) -> None:
+        """Add `aᵀ b`, summed over all rows, to the gradient of a matrix.
+
+        a: `[.., K]`, b: `[.., N]`, with the same leading axes, the rows; value: `[K, N]`.
+        """
+        self.add(value, product(writer, a, b))
+
+    def gradient(self, value: ir.Value) -> ir.Value | None:
+        """The gradient of `value`, None without contributions. None may be added after that."""
+        contributions = self._contributions.get(value)
+        if contributions is None:
+            return None
+        if value not in self._totals:
+            writer = self.writer(value.dtype, f"grad/{value.name}")
+            result = total(writer, value, self.forward(value), contributions)
+            result.shape = value.shape if result.shape is None else result.shape
+            self._totals[value] = result
+        return self._totals[value]
+
+
+def product(writer: Writer, a: ir.Value, b: ir.Value) -> ir.Value:
+    """`aᵀ b` with all leading axes of both as the rows: `[.., K]` and `[.., N]` give `[K, N]`."""
+    left, right = as_rows(writer, a), as_rows(writer, b)
+    return writer.op("MatMul", [writer.transpose(left, "transposed"), right], "product")
+
+
+def as_rows(writer: Writer, value: ir.Value) -> ir.Value:
+    """`[.., N]` as a matrix `[rows, N]`."""
+    shape = value.shape
+    if shape is not None and len(shape) == 2:
+        return value
+    width: Operand
+    if shape is not None and isinstance(shape[-1], int):
+        width = np.array([shape[-1]], np.int64)
+    else:
+        width = writer.op("Shape", [value], "width", {"start": -1}, ir.DataType.INT64)
+    sizes: Operand = np.array([-1], np.int64)
+    if isinstance(width, ir.Value):
+        sizes = writer.op("Concat", [sizes, width], "sizes", {"axis": 0}, ir.DataType.INT64)
+    else:
+        sizes = np.concatenate([sizes, width])
+    return writer.op("Reshape", [value, sizes], "rows")

@@ -1,0 +1,158 @@
+"""Gradients beside central differences, both in float64."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+import ostinato
+from ostinato.autodiff import gradient
+from ostinato.model.normal_form import attribute_graphs
+from tests import witness
+
+Arrays = dict[str, np.ndarray]
+
+STEP = 1e-5
+TOLERANCE = 1e-6
+MOST_ELEMENTS = 24
+
+
+def in_doubles(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model with float64 in place of float32 everywhere."""
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    _graph_in_doubles(copy.graph)
+    return copy
+
+
+def _graph_in_doubles(graph: onnx.GraphProto) -> None:
+    del graph.value_info[:]
+    for info in (*graph.input, *graph.output):
+        if info.type.tensor_type.elem_type == TensorProto.FLOAT:
+            info.type.tensor_type.elem_type = TensorProto.DOUBLE
+    for tensor in graph.initializer:
+        _tensor_in_doubles(tensor)
+    for node in graph.node:
+        for attribute in node.attribute:
+            if attribute.type == onnx.AttributeProto.TENSOR:
+                _tensor_in_doubles(attribute.t)
+            elif node.op_type == "Cast" and attribute.name == "to":
+                attribute.i = (
+                    TensorProto.DOUBLE if attribute.i == TensorProto.FLOAT else attribute.i
+                )
+            for body in attribute_graphs(attribute):
+                _graph_in_doubles(body)
+
+
+def _tensor_in_doubles(tensor: onnx.TensorProto) -> None:
+    if tensor.data_type == TensorProto.FLOAT:
+        array = numpy_helper.to_array(tensor).astype(np.float64)
+        tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))
+
+
+def with_loss(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model with one output, `loss`: the sum of all float elements that it returned, each
+
+    times a number that is given: the output `y` times the new input `y_factors`.
+    """
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    terms, element = [], TensorProto.FLOAT
+    for output in model.graph.output:
+        name, kind = output.name, output.type.tensor_type.elem_type
+        if kind not in (TensorProto.FLOAT, TensorProto.DOUBLE):
+            continue
+        element = kind
+        factors = copy.graph.input.add(name=f"{name}_factors")
+        factors.type.CopyFrom(output.type)
+        copy.graph.node.append(helper.make_node("Mul", [name, f"{name}_factors"], [f"{name}_x"]))
+        copy.graph.node.append(
+            helper.make_node("ReduceSum", [f"{name}_x"], [f"{name}_sum"], keepdims=0)
+        )
+        terms.append(f"{name}_sum")
+    copy.graph.node.append(helper.make_node("Sum", terms, ["loss"]))
+    del copy.graph.output[:]
+    copy.graph.output.append(helper.make_tensor_value_info("loss", element, []))
+    return copy
+
+
+def check(
+    model: onnx.ModelProto,
+    feeds: Mapping[str, np.ndarray],
+    wrt: Sequence[str] | None = None,
+    *,
+    native: bool = True,
+    tolerance: float = TOLERANCE,
+    onnxruntime: bool = True,
+) -> onnx.ModelProto:
+    """Assert that the gradients of a float32 model are the central differences of it in float64,
+
+    and, to the precision of float32, what onnxruntime makes of the gradient model.
+    wrt: float inputs and initializers, all float inputs when left out. native: whether the whole
+    gradient model has to compile. Returns the gradient model in float64.
+    """
+    if wrt is None:
+        wrt = [name for name, array in feeds.items() if array.dtype == np.float32]
+    random = np.random.default_rng(5)
+    feeds = dict(feeds) | {
+        f"{name}_factors": random.standard_normal(result.shape).astype(np.float32)
+        for name, result in _run(model, dict(feeds)).items()
+        if result.dtype == np.float32
+    }
+    doubles = {n: a.astype(np.float64) if a.dtype == np.float32 else a for n, a in feeds.items()}
+    wide = in_doubles(with_loss(model))
+    differentiated = gradient(wide, "loss", wrt)
+    got = _run(differentiated, doubles, fallback=not native)
+    assert list(got) == ["loss", *(f"{name}_grad" for name in wrt)]
+    expected = differences(wide, doubles, wrt)
+    for name, (places, slopes) in expected.items():
+        found = got[f"{name}_grad"].reshape(-1)[places]
+        scale = max(1.0, float(np.abs(slopes).max(initial=0)))
+        np.testing.assert_allclose(found, slopes, rtol=0, atol=tolerance * scale, err_msg=name)
+    if onnxruntime:
+        narrow = gradient(with_loss(model), "loss", wrt)
+        answers = witness.run(narrow.SerializeToString(), feeds)
+        for (name, mine), theirs in zip(got.items(), answers, strict=True):
+            scale = max(1.0, float(np.abs(mine).max(initial=0)))
+            np.testing.assert_allclose(theirs, mine, rtol=0, atol=1e-4 * scale, err_msg=name)
+    return differentiated
+
+
+def differences(
+    model: onnx.ModelProto, feeds: Arrays, wrt: Sequence[str]
+) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Some places of each array, flattened, and the slope of `loss` there."""
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    feeds = dict(feeds)
+    for tensor in list(copy.graph.initializer):
+        if tensor.name in wrt:
+            feeds[tensor.name] = numpy_helper.to_array(tensor)
+            copy.graph.initializer.remove(tensor)
+            copy.graph.input.append(
+                helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
+            )
+    session = ostinato.InferenceSession(copy)
+    random = np.random.default_rng(3)
+
+    def loss(name: str, place: int, step: float) -> float:
+        moved = feeds[name].copy()
+        moved.reshape(-1)[place] += step
+        return float(session.run(["loss"], {**feeds, name: moved})[0])
+
+    found = {}
+    for name in wrt:
+        size = feeds[name].size
+        places = np.sort(random.permutation(size)[:MOST_ELEMENTS])
+        slopes = [(loss(name, p, STEP) - loss(name, p, -STEP)) / (2 * STEP) for p in places]
+        found[name] = places, np.array(slopes)
+    return found
+
+
+def _run(model: onnx.ModelProto, feeds: Arrays, fallback: bool = True) -> Arrays:
+    session = ostinato.InferenceSession(model, fallback=fallback)
+    names = [output.name for output in session.get_outputs()]
+    return dict(zip(names, session.run(None, feeds), strict=True))

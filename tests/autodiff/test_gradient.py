@@ -1,0 +1,64 @@
+"""What `gradient` returns and refuses, whatever the operators."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import onnx.parser
+import pytest
+
+import ostinato
+from ostinato.autodiff import gradient
+from tests.autodiff.check import check
+
+
+def parse(text: str, opset: int = 18) -> onnx.ModelProto:
+    return onnx.parser.parse_model(f'<ir_version: 9, opset_import: ["": {opset}]> {text}')
+
+
+DENSE = """g (float[N,4] x, float[4,3] w, float[3] b) => (float[N,3] y) {
+  h = MatMul(x, w)
+  z = Add(h, b)
+  t = Tanh(z)
+  y = Mul(t, z)
+}"""
+
+
+def feeds_of(model: onnx.ModelProto, **sizes: int) -> dict[str, np.ndarray]:
+    """Random arrays for the float inputs of `model`."""
+    random = np.random.default_rng(1)
+    found = {}
+    for value in model.graph.input:
+        dims = value.type.tensor_type.shape.dim
+        shape = [sizes[d.dim_param] if d.dim_param else d.dim_value for d in dims]
+        found[value.name] = random.standard_normal(shape).astype(np.float32)
+    return found
+
+
+def test_gradients_are_central_differences() -> None:
+    model = parse(DENSE)
+    check(model, feeds_of(model, N=5))
+
+
+def test_unknown_names_are_refused() -> None:
+    model = parse(DENSE)
+    with pytest.raises(ostinato.InputError, match="no input or initializer 'q'"):
+        gradient(model, "y", ["q"])
+    with pytest.raises(ostinato.InputError, match="no output 'q'"):
+        gradient(model, "q", ["x"])
+    with pytest.raises(ostinato.InputError, match="reduce it with"):
+        gradient(model, "y", ["x"])
+
+
+def test_operators_without_gradient_are_refused_by_name() -> None:
+    model = parse("g (float[4,4] x) => (float l) { [the_node] l = Det(x) }")
+    with pytest.raises(ostinato.UnsupportedError, match=r"'the_node' \(Det\): has no gradient"):
+        gradient(model, "l", ["x"])
+
+
+def test_a_loss_that_does_not_depend_on_an_input_has_zeros() -> None:
+    model = parse("g (float[N] x, float[M] y) => (float l) { l = ReduceSum<keepdims=0>(x) }")
+    session = ostinato.InferenceSession(gradient(model, "l", ["x", "y"]))
+    _, x, y = session.run(None, {"x": np.ones(2, np.float32), "y": np.ones(3, np.float32)})
+    np.testing.assert_array_equal(x, np.ones(2, np.float32))
+    np.testing.assert_array_equal(y, np.zeros(3, np.float32))
