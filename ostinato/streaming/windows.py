@@ -137,7 +137,15 @@ def _without_time_pads(context: Context, geometry: Geometry, time: int) -> tuple
     return pad, behind
 
 
-@streams("Conv", "ConvInteger")
+# Where each convolution takes its weights and the zero point that stands for padding.
+_CONVOLUTIONS: dict[str, tuple[int, int | None]] = {
+    "Conv": (1, None),
+    "ConvInteger": (1, 2),
+    "QLinearConv": (3, 2),
+}
+
+
+@streams(*_CONVOLUTIONS)
 def convolution(context: Context) -> None:
     """The last frames of earlier steps come first."""
     stream = context.only_stream()
@@ -145,33 +153,18 @@ def convolution(context: Context) -> None:
     if time is None:
         context.set(context.settled(0)[1])
         return
-    weights = context.dims(context.input(1))
-    geometry = Geometry(context, context.numbers("kernel_shape", weights[2:]))
+    weights, zero = _CONVOLUTIONS[context.op_type]
+    geometry = Geometry(
+        context, context.numbers("kernel_shape", context.dims(context.input(weights))[2:])
+    )
     _explicit_pads(context, geometry, time)
     before = 0.0
-    if context.op_type == "ConvInteger" and context.has(2):
-        zero = context.constant(2)
-        if zero is None:
+    if zero is not None and context.has(zero):
+        point = context.constant(zero)
+        if point is None:
             raise context.refuse("its zero point is not constant")
-        before = float(zero.reshape(-1)[0])
+        before = float(point.reshape(-1)[0])
     _window_node(context, stream, geometry, time, before)
-
-
-@streams("QLinearConv")
-def quantized_convolution(context: Context) -> None:
-    """Pads with its zero point."""
-    stream = context.only_stream()
-    time = _spatial_axis(context, stream)
-    if time is None:
-        context.set(context.settled(0)[1])
-        return
-    zero = context.constant(2)
-    if zero is None:
-        raise context.refuse("its zero point is not constant")
-    weights = context.dims(context.input(3))
-    geometry = Geometry(context, context.numbers("kernel_shape", weights[2:]))
-    _explicit_pads(context, geometry, time)
-    _window_node(context, stream, geometry, time, float(zero.reshape(-1)[0]))
 
 
 def _window_node(
