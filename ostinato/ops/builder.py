@@ -18,6 +18,7 @@ from ostinato.ops.tensor import (
     Value,
     dense,
     expand,
+    progression_of,
     reshape_view,
     slice_axis,
     static_shape,
@@ -170,7 +171,8 @@ class Builder:
         known = value.known
         assert known is not None
         if known.dtype == object and any(isinstance(v, Dim) for v in known.flat):
-            return self._store_sizes(value, known)
+            stored = self._store_sizes(value, known)
+            return replace(stored, progression=progression_of(value))
         key = id(known), value.dtype
         if key not in self._placed:
             array = np.ascontiguousarray(known, dtype=value.dtype).reshape(-1)
@@ -181,7 +183,8 @@ class Builder:
             self.buffers[name] = replace(self.buffers[name], sources=sources)
             self._placed[key] = known, name
         name = self._placed[key][1]
-        return replace(dense(value.dtype, value.shape, name), known=known)
+        made = dense(value.dtype, value.shape, name)
+        return replace(made, known=known, progression=value.progression)
 
     def _store_sizes(self, value: Tensor, known: np.ndarray) -> Tensor:
         target = self.empty(value.dtype, value.shape)
@@ -434,14 +437,18 @@ class Builder:
     def _check(self, size: Size, message: str) -> None:
         self.checks.append(Check(size, message))
 
+    def require(self, size: Size, what: str) -> None:
+        """The size must not be negative: else `what` is the error, now or when the model runs."""
+        message = f"node {self.node!r}: {what}"
+        if not isinstance(size, int):
+            self._check(size, message)
+        elif size < 0:
+            raise ShapeError(message)
+
     def require_nonnegative(self, size: Size, what: str) -> None:
         """The size must not be negative: an error now, or a check when the model runs."""
-        if isinstance(size, int):
-            if size < 0:
-                raise ShapeError(f"node {self.node!r}: {what}: {size} is negative")
-        else:
-            text = str(size) if len(str(size)) < _LONG else "the size"
-            self._check(size, f"node {self.node!r}: {what}: {text} is negative")
+        text = str(size) if len(str(size)) < _LONG else "the size"
+        self.require(size, f"{what}: {text} is negative")
 
     def require_nonzero(self, size: Size, what: str) -> None:
         """The size must not be 0: an error now, or a check when the model runs."""
@@ -487,12 +494,13 @@ class Builder:
 
     def _following(self, tensor: Tensor, shape: Shape) -> Tensor:
         """The tensor, made to stand still where an extent of 1 is repeated only in some runs."""
-        strides = list(tensor.strides)
+        strides, progression = list(tensor.strides), tensor.progression
         for i, (extent, wanted) in enumerate(zip(tensor.shape, shape, strict=True)):
             if extent != wanted and extent != 1 and self.is_unsure(extent, wanted):
                 moves = self.defined(is_different(extent, 1), "whether elements are repeated")
                 strides[i] = strides[i] * moves
-        return replace(tensor, strides=tuple(strides))
+                progression = None
+        return replace(tensor, strides=tuple(strides), progression=progression)
 
     def defined(self, size: Size, what: str, signed: bool = False) -> Size:
         """A size as a symbol of its own if it depends on values of inputs.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
+from ostinato.ops.affine import computed
 from ostinato.ops.builder import literal
 from ostinato.ops.registry import Context, lowers
 from ostinato.ops.sizes import fold_sizes
@@ -81,7 +82,8 @@ def lower_cast(context: Context) -> Value:
     folded = fold_sizes(context, [value], dtype) if dtype != "bool" else None
     if folded is not None:
         return folded
-    return context.builder.pointwise(lambda x: convert(x, dtype), value)
+    result = context.builder.pointwise(lambda x: convert(x, dtype), value)
+    return computed(context, [value], result)
 
 
 def _named_dtype(context: Context, name: str) -> str:

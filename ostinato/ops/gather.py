@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TypeAlias
 
+import numpy as np
+
+from ostinato.ops.affine import Picks, aligned, by_sign, line_along, view
 from ostinato.ops.builder import literal
 from ostinato.ops.registry import Context, lowers
-from ostinato.ops.tensor import Tensor, Value, drop_ones, slice_axis
-from ostinato.ops.views import axis_of
+from ostinato.ops.tensor import Joined, Progression, Tensor, Value, drop_ones, slice_axis
+from ostinato.ops.views import axis_of, reshape
 from ostinato.program.dims import Dim, Size
 from ostinato.program.expr import Axis, Expr, Extent, Load, cast, constant, op
 from ostinato.program.nodes import Require
+
+# Each piece of a value is copied by a kernel of its own.
+MOST_PIECES = 8
 
 # Computed positions of a load or store, each with its stride.
 Positions: TypeAlias = "tuple[tuple[Expr, Size], ...]"
@@ -86,6 +93,74 @@ def gather(context: Context, value: Tensor, indices: Value, axis: int) -> Tensor
         return Load(access, value.dtype, inside, constant(0, value.dtype), index)
 
     return builder.compute(shape, element)
+
+
+@lowers("Gather")
+def lower_gather(context: Context) -> Value:
+    """Elements of an axis by index: a view where the indices are evenly spaced."""
+    value, indices, builder = context.input(0), context.input(1), context.builder
+    axis = axis_of(context, context.attributes.int("axis", 0), len(value.shape))
+    numbers = _numbers(indices)
+    if isinstance(value, Tensor) and value.base is None and numbers is not None:
+        require_in_range(context, indices, axis, value.shape[axis])
+        assert value.known is not None
+        known = value.known.take(numbers, axis)
+        return Tensor(value.dtype, known.shape, None, (), known)
+    data = builder.strided(value)
+    line = line_along(indices, data.shape[axis])
+    picked = None if line is None else _evenly_spaced(context, data, indices, line, axis)
+    if isinstance(picked, Tensor) and data.known is not None and numbers is not None:
+        picked = replace(picked, known=data.known.take(numbers, axis))
+    if picked is None and numbers is not None:
+        picked = _in_pieces(context, data, indices, numbers, axis)
+    return gather(context, data, indices, axis) if picked is None else picked
+
+
+def _numbers(indices: Value) -> np.ndarray | None:
+    """Indices that are plain numbers."""
+    known = indices.known
+    if known is None or any(isinstance(n, Dim) for n in known.flat):
+        return None
+    return known.astype(np.int64)
+
+
+def _evenly_spaced(
+    context: Context, data: Tensor, indices: Value, line: Progression, axis: int
+) -> Value | None:
+    """The elements as one view, or as two where indices go on at the other end of the axis."""
+    shape = (*data.shape[:axis], *indices.shape, *data.shape[axis + 1 :])
+    rank = len(indices.shape)
+    own = (*range(axis), *[None] * rank, *range(axis + 1, len(data.shape)))
+    picks = Picks(shape, own, {axis: aligned(line, axis, len(shape))}, indices.size)
+    whole = view(context, data, picks)
+    count = indices.shape[0] if rank == 1 else None
+    if whole is not None or not all(isinstance(n, int) for n in (count, line.start, *line.steps)):
+        return whole
+    assert isinstance(count, int)
+    parts: list[Tensor] = []
+    for piece, length in by_sign(line, count):
+        shorter = (*data.shape[:axis], length, *data.shape[axis + 1 :])
+        lines = {axis: aligned(piece, axis, len(shape))}
+        part = view(context, data, Picks(shorter, own, lines, length))
+        if part is None:
+            return None
+        parts.append(part)
+    return Joined(data.dtype, shape, axis, tuple(parts))
+
+
+def _in_pieces(
+    context: Context, data: Tensor, indices: Value, numbers: np.ndarray, axis: int
+) -> Value | None:
+    """The elements at known places as views joined; None where it would fall into many pieces."""
+    extent = data.shape[axis]
+    places = [n if n >= 0 else extent + n for n in numbers.reshape(-1).tolist()]
+    if len(places) > MOST_PIECES:
+        return None
+    require_in_range(context, indices, axis, extent)
+    parts = tuple(slice_axis(data, axis, place, 1, 1) for place in places)
+    flat = (*data.shape[:axis], len(places), *data.shape[axis + 1 :])
+    shape = (*data.shape[:axis], *indices.shape, *data.shape[axis + 1 :])
+    return reshape(context, Joined(data.dtype, flat, axis, parts), shape)
 
 
 @lowers("GatherElements")

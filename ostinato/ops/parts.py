@@ -1,9 +1,8 @@
-"""Ops that take parts of values or put values together: Concat, Split, Slice, Gather, Pad."""
+"""Ops that take parts of values or put values together: Concat, Split, Slice, Pad."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,7 +12,7 @@ from ostinato.ops.gather import gather
 from ostinato.ops.registry import Context, lowers
 from ostinato.ops.sizes import known_ints, known_sizes, require_numbers
 from ostinato.ops.tensor import Joined, Tensor, Value, advance, expand, slice_axis
-from ostinato.ops.views import axes_of, axis_of, reshape
+from ostinato.ops.views import axes_of, axis_of
 from ostinato.program.dims import (
     Dim,
     Size,
@@ -32,8 +31,6 @@ if TYPE_CHECKING:
 
 # Bounds and steps beyond this are "as far as there is"; no axis is as long.
 FAR = 2**40
-# Each piece of a value is copied by a kernel of its own.
-MOST_PIECES = 8
 
 
 @lowers("Concat")
@@ -217,46 +214,6 @@ def _clamped(bound: Size, extent: Size, low: int, high: Size) -> Size:
         # One extent more where the bound is negative: the inner term is -1 there, else 0.
         counted = bound - extent * maximum(minimum(bound, 0), -1)
     return maximum(minimum(counted, high), low)
-
-
-@lowers("Gather")
-def lower_gather(context: Context) -> Value:
-    """Elements of an axis by index: a view where the indices are known and evenly spaced."""
-    value, indices = context.input(0), context.input(1)
-    axis = axis_of(context, context.attributes.int("axis", 0), len(value.shape))
-    extent = value.shape[axis]
-    known = None if indices.known is None else known_sizes(context, 1, "input 'indices'")
-    if known is None or any(isinstance(n, Dim) for n in known):
-        return gather(context, context.builder.strided(value), indices, axis)
-    numbers = [n for n in known if isinstance(n, int)]
-    if isinstance(extent, int):
-        for number in numbers:
-            if not -extent <= number < extent:
-                raise context.invalid(f"index {number} is out of range for {extent} elements")
-    needed = max((n + 1 if n >= 0 else -n for n in numbers), default=0)
-    context.builder.require_nonnegative(extent - needed, f"axis {axis} minus the index needed")
-    tensor = context.builder.strided(value) if isinstance(value, Joined) else value
-    rows = _gather_rows(tensor, axis, [n if n >= 0 else extent + n for n in numbers])
-    if rows is None:
-        return gather(context, context.builder.placed(tensor), indices, axis)
-    shape = (*tensor.shape[:axis], *indices.shape, *tensor.shape[axis + 1 :])
-    return reshape(context, rows, shape)
-
-
-def _gather_rows(tensor: Tensor, axis: int, places: list[Size]) -> Value | None:
-    """The elements at known places as a view; None where it would fall into many pieces."""
-    steps = {b - a for a, b in pairwise(places)}
-    step = next(iter(steps), 1)
-    if len(steps) <= 1 and isinstance(step, int) and step != 0:
-        first = places[0] if places else 0
-        return slice_axis(tensor, axis, first, step, len(places))
-    shape = (*tensor.shape[:axis], len(places), *tensor.shape[axis + 1 :])
-    if tensor.known is not None:
-        return Tensor(tensor.dtype, shape, None, (), tensor.known.take(np.array(places, int), axis))
-    if len(places) > MOST_PIECES:
-        return None
-    parts = tuple(slice_axis(tensor, axis, place, 1, 1) for place in places)
-    return Joined(tensor.dtype, shape, axis, parts)
 
 
 @lowers("Pad")

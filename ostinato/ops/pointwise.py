@@ -8,6 +8,7 @@ from functools import reduce
 
 import numpy as np
 
+from ostinato.ops.affine import computed
 from ostinato.ops.builder import literal
 from ostinato.ops.casts import convert
 from ostinato.ops.registry import Context, lowers
@@ -211,7 +212,7 @@ def lower_unary(context: Context) -> Value:
         folded = fold_sizes(context, [value], value.dtype)
         if folded is not None:
             return folded
-    return context.builder.pointwise(UNARY[name], value)
+    return computed(context, [value], context.builder.pointwise(UNARY[name], value))
 
 
 @lowers(*BINARY)
@@ -225,7 +226,8 @@ def lower_binary(context: Context) -> Value:
         folded = fold_sizes(context, [left, right], dtype)
         if folded is not None:
             return folded
-    return context.builder.pointwise(BINARY[name], left, right)
+    result = context.builder.pointwise(BINARY[name], left, right)
+    return computed(context, [left, right], result)
 
 
 @lowers("BitShift")

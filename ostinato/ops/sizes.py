@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from ostinato.ops.builder import LONGEST_TABLE
 from ostinato.ops.registry import Context, lowers
-from ostinato.ops.tensor import Tensor, Value, static_shape
+from ostinato.ops.tensor import Progression, Tensor, Value, static_shape
 from ostinato.program.dims import (
     Dim,
     Size,
@@ -232,7 +233,8 @@ def lower_range(context: Context) -> Value:
         constant(n, "int64") if isinstance(n, int) else Extent(n) for n in (start, delta)
     )
     element = cast(op("add", first, op("mul", Index(axis), step)), dtype)
-    return context.builder.stored((count,), axes, element)
+    stored = context.builder.stored((count,), axes, element)
+    return replace(stored, progression=Progression(start, (delta,)))
 
 
 def _float_range(context: Context) -> Value:

@@ -6,15 +6,30 @@ a copy happens where an op needs plain strides and a view cannot give them (`Bui
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
-from ostinato.program.dims import Size, exact_quotient, product
+from ostinato.program.dims import Dim, Size, exact_quotient, product
 from ostinato.program.expr import Access, Axis
 
 Shape: TypeAlias = "tuple[Size, ...]"
+# Strides of memory, or steps of a progression.
+Steps: TypeAlias = "tuple[Size, ...]"
+
+
+@dataclass(frozen=True)
+class Progression:
+    """Integers evenly spaced along every axis: element `i` is `start + sum(i * steps)`.
+
+    wraps: whether this holds modulo 2 ** 32 only, for elements of int32 may have wrapped around.
+    """
+
+    start: Size
+    steps: Steps
+    wraps: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,13 +39,16 @@ class Tensor:
     known: for values fixed while compiling, an array of this shape: of numbers, or of objects where
         integers were computed from shapes (`Size`). Such a value may have no memory yet (`base` is
         None).
+    progression: what the elements are where they are evenly spaced, and too many to be known or of
+        run-time sizes; see `progression_of`.
     """
 
     dtype: str
     shape: Shape
     base: Access | None
-    strides: tuple[Size, ...] = ()
+    strides: Steps = ()
     known: np.ndarray | None = None
+    progression: Progression | None = None
 
     @property
     def size(self) -> Size:
@@ -104,35 +122,104 @@ def advance(tensor: Tensor, offset: Size) -> Access | None:
     return tensor.base and replace(tensor.base, offset=tensor.base.offset + offset)
 
 
+# Numbers beyond this are no positions.
+_FAR = 2**40
+
+
+def progression_of(value: Value) -> Progression | None:
+    """The integers that a value holds if they are evenly spaced along every axis, else None."""
+    if isinstance(value, Joined):
+        return None
+    if value.progression is not None:
+        return value.progression
+    known = value.known
+    if known is None or value.dtype not in ("int32", "int64"):
+        return None
+    if known.size == 0:
+        return Progression(0, (0,) * known.ndim)
+    is_far = known.dtype != object and (known.max() > _FAR or known.min() < -_FAR)
+    if is_far:
+        return None
+    # Object arrays hold numbers and sizes, whose differences are either.
+    elements = known if known.dtype == object else known.astype(np.int64)
+    first = elements.flat[0]
+    expected, steps = np.array(first, elements.dtype), list[Size]()
+    for axis, extent in enumerate(known.shape):
+        corner = tuple(int(i == axis and extent > 1) for i in range(known.ndim))
+        step = elements[corner] - first
+        along = np.expand_dims(
+            np.arange(extent).astype(elements.dtype) * step,
+            [i for i in range(known.ndim) if i != axis],
+        )
+        expected = expected + along
+        steps.append(_plain(step))
+    if not np.array_equal(elements, expected):
+        return None
+    return Progression(_plain(first), tuple(steps))
+
+
+def _plain(number: Any) -> Size:
+    return number if isinstance(number, Dim) else int(number)
+
+
+def restepped(
+    value: Tensor,
+    known: np.ndarray | None,
+    change: Callable[[Steps], Steps | None],
+    start: Callable[[Steps], Size] = lambda steps: 0,
+) -> Progression | None:
+    """The progression of a view of the value, which the view's known elements do not tell.
+
+    change: the strides of the view, from those of the value. start: how far its base moves.
+    """
+    before = None if known is not None else progression_of(value)
+    steps = None if before is None else change(before.steps)
+    if before is None or steps is None:
+        return None
+    return Progression(before.start + start(before.steps), steps, before.wraps)
+
+
 def transpose(value: Value, order: tuple[int, ...]) -> Value:
     """Axis `i` of the result is axis `order[i]` of the value."""
     shape = tuple(value.shape[i] for i in order)
     if isinstance(value, Joined):
         parts = tuple(transpose(part, order) for part in value.parts)
         return Joined(value.dtype, shape, order.index(value.axis), parts)
+
+    def moved(strides: Steps) -> Steps:
+        return tuple(strides[i] for i in order)
+
+    known = None if value.known is None else value.known.transpose(order)
     return replace(
         value,
         shape=shape,
-        strides=tuple(value.strides[i] for i in order) if value.base else (),
-        known=None if value.known is None else value.known.transpose(order),
+        strides=moved(value.strides) if value.base else (),
+        known=known,
+        progression=restepped(value, known, moved),
     )
 
 
-def slice_axis(value: Tensor, axis: int, start: Size, step: int, count: Size) -> Tensor:
+def slice_axis(value: Tensor, axis: int, start: Size, step: Size, count: Size) -> Tensor:
     """Elements `start, start + step, ..` of one axis; the caller has checked the bounds."""
     shape = (*value.shape[:axis], count, *value.shape[axis + 1 :])
     known = value.known
     if known is not None:
-        if not isinstance(start, int) or not isinstance(count, int):
-            known = None
-        else:
+        if isinstance(start, int) and isinstance(step, int) and isinstance(count, int):
             known = known.take([start + step * i for i in range(count)], axis=axis)
-    if value.base is None:
-        return replace(value, shape=shape, known=known)
-    strides = list(value.strides)
-    base = advance(value, start * strides[axis])
-    strides[axis] = strides[axis] * step
-    return replace(value, shape=shape, base=base, strides=tuple(strides), known=known)
+        else:
+            known = None
+
+    def sliced(strides: Steps) -> Steps:
+        return (*strides[:axis], strides[axis] * step, *strides[axis + 1 :])
+
+    return replace(
+        value,
+        shape=shape,
+        base=value.base and advance(value, start * value.strides[axis]),
+        strides=sliced(value.strides) if value.base else (),
+        known=known,
+        progression=restepped(value, known, sliced, lambda steps: start * steps[axis]),
+    )
 
 
 def at(value: Tensor, axis: int, position: Axis, start: Size, step: int) -> Tensor:
@@ -157,12 +244,19 @@ def insert_ones(value: Value, axes: tuple[int, ...]) -> Value:
         kept = [i for i in range(len(shape)) if i not in axes]
         parts = tuple(insert_ones(part, axes) for part in value.parts)
         return Joined(value.dtype, tuple(shape), kept[value.axis], parts)
-    strides: list[Size] = list(value.strides)
-    if value.base is not None:
-        for axis in axes:
-            strides.insert(axis, 0)
+
+    def longer(strides: Steps) -> Steps:
+        left = iter(strides)
+        return tuple(0 if i in axes else next(left) for i in range(len(shape)))
+
     known = None if value.known is None else np.expand_dims(value.known, axes)
-    return replace(value, shape=tuple(shape), strides=tuple(strides), known=known)
+    return replace(
+        value,
+        shape=tuple(shape),
+        strides=longer(value.strides) if value.base else (),
+        known=known,
+        progression=restepped(value, known, longer),
+    )
 
 
 def drop_ones(value: Value, axes: tuple[int, ...]) -> Value | None:
@@ -176,24 +270,40 @@ def drop_ones(value: Value, axes: tuple[int, ...]) -> Value | None:
         if len(parts) != len(value.parts):
             return None
         return Joined(value.dtype, shape, kept.index(value.axis), parts)
-    strides = tuple(value.strides[i] for i in kept) if value.base else ()
+
+    def shorter(strides: Steps) -> Steps:
+        return tuple(strides[i] for i in kept)
+
     known = None if value.known is None else value.known.squeeze(axes)
-    return replace(value, shape=shape, strides=strides, known=known)
+    return replace(
+        value,
+        shape=shape,
+        strides=shorter(value.strides) if value.base else (),
+        known=known,
+        progression=restepped(value, known, shorter),
+    )
 
 
 def expand(value: Tensor, shape: Shape) -> Tensor:
     """Broadcast to `shape`; the caller has checked that it is possible."""
     lead = len(shape) - len(value.shape)
     old = (1,) * lead + value.shape
-    repeated: tuple[Size, ...] = ()
-    if value.base is not None:
-        extents = zip(old, shape, (0,) * lead + value.strides, strict=True)
-        repeated = tuple(0 if o == 1 and n != 1 else s for o, n, s in extents)
+
+    def repeated(strides: Steps) -> Steps:
+        extents = zip(old, shape, (0,) * lead + strides, strict=True)
+        return tuple(0 if o == 1 and n != 1 else s for o, n, s in extents)
+
     known = value.known
     if known is not None:
         static = static_shape(shape)
         known = None if static is None else np.broadcast_to(known, static)
-    return replace(value, shape=shape, strides=repeated, known=known)
+    return replace(
+        value,
+        shape=shape,
+        strides=repeated(value.strides) if value.base else (),
+        known=known,
+        progression=restepped(value, known, repeated),
+    )
 
 
 def reshape_view(value: Tensor, shape: Shape) -> Tensor | None:
@@ -202,19 +312,22 @@ def reshape_view(value: Tensor, shape: Shape) -> Tensor | None:
     if known is not None:
         static = static_shape(shape)
         known = None if static is None else known.reshape(static)
+
+    def regrouped(strides: Steps) -> Steps | None:
+        if strides == dense_strides(value.shape):
+            return dense_strides(shape)
+        return _reshaped_strides(value.shape, strides, shape)
+
+    progression = restepped(value, known, regrouped)
     if value.base is None:
-        return replace(value, shape=shape, known=known)
-    if value.strides == dense_strides(value.shape):
-        return replace(value, shape=shape, strides=dense_strides(shape), known=known)
-    strides = _reshaped_strides(value.shape, value.strides, shape)
+        return replace(value, shape=shape, known=known, progression=progression)
+    strides = regrouped(value.strides)
     if strides is None:
         return None
-    return replace(value, shape=shape, strides=strides, known=known)
+    return replace(value, shape=shape, strides=strides, known=known, progression=progression)
 
 
-def _reshaped_strides(
-    old: Shape, old_strides: tuple[Size, ...], new: Shape
-) -> tuple[Size, ...] | None:
+def _reshaped_strides(old: Shape, old_strides: Steps, new: Shape) -> Steps | None:
     """Strides of the reshaped view: groups of old and new axes with equal products are matched."""
     if any(n == 0 for n in old):
         return dense_strides(new)
