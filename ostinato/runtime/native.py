@@ -27,7 +27,7 @@ from ostinato.runtime.arguments import (
     numpy_dtype,
 )
 from ostinato.runtime.memory import aligned, aligned_empty, require_memory, total_memory
-from ostinato.runtime.trampoline import BUSY, Callee, Workspace, in_use, trampoline
+from ostinato.runtime.trampoline import BUSY, Callee, Workspace, in_use, storage, trampoline
 
 Array = np.ndarray[Any, Any]
 Shape = tuple[int, ...]
@@ -55,11 +55,6 @@ class Plan:
     symbols: Array
     arena_bytes: int
     call: Callable[..., int | None]
-
-
-def _storage(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """The dtype whose buffers Python can describe: unsigned integers for ml_dtypes' floats."""
-    return np.dtype(f"u{dtype.itemsize}") if dtype.kind == "V" else dtype
 
 
 class UnsuitableError(ShapeError):
@@ -175,8 +170,8 @@ class NativeFunction:
         """The call for these shapes; the states of the callee's workspace are no arguments."""
         states = callee.workspace.states
         read, written = {s.input for s in states}, {s.output - len(inputs) for s in states}
-        specs = [(_storage(d), shape) for d, shape in zip(self._inputs, inputs, strict=True)]
-        targets = [(_storage(d), shape) for d, shape in zip(self._outputs, outputs, strict=True)]
+        specs = [(storage(d), shape) for d, shape in zip(self._inputs, inputs, strict=True)]
+        targets = [(storage(d), shape) for d, shape in zip(self._outputs, outputs, strict=True)]
         return self._trampoline.caller(
             callee,
             [spec for i, spec in enumerate(specs) if i not in read],
@@ -262,7 +257,7 @@ class NativeFunction:
             outputs[argument.name] = array
         arrays = [*map(in_place, inputs), *outputs.values()]
         if not self.has_direct_dtypes:
-            arrays = [array.view(_storage(array.dtype)) for array in arrays]
+            arrays = [array.view(storage(array.dtype)) for array in arrays]
         code = plan.call(*arrays)
         if code is not None:
             raise self.failure(code)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,9 +24,12 @@ from ostinato.runtime.arguments import (
     check_names,
     describe,
     describe_array,
+    in_place,
     numpy_dtype,
 )
+from ostinato.runtime.frames import Frames, Keeper
 from ostinato.runtime.rows import Rows
+from ostinato.runtime.session import picker
 from ostinato.runtime.states import (
     Declaration,
     checked_initial,
@@ -39,13 +42,13 @@ from ostinato.runtime.states import (
     unresolved,
 )
 from ostinato.runtime.stepper import Stepper
+from ostinato.runtime.trampoline import storage
 
 if TYPE_CHECKING:
     from ostinato.runtime.async_stream import AsyncStream, Driver
     from ostinato.runtime.session import InferenceSession
 
 Array = np.ndarray[Any, Any]
-_Place = tuple[str, Array, tuple[int, ...], np.dtype[Any]]
 
 
 class Pool:
@@ -91,20 +94,22 @@ class Pool:
         self._first = [filled(pair, shapes[pair.name], initial) for pair in self._pairs]
         elements = [capacity * rows.size for rows in self._states]
         self._stepper = Stepper(session._flow, session._native, self._pairs, elements, capacity)
-        # What cuts the rows out of each output.
-        self._cuts = [_cuts(self._axis_of(a), capacity) for a in self._stepper.outputs]
-        # The inputs of all streams, made when the first frame tells the sizes; and where those of
-        # a stream are, which was checked to be open and to have frames of this kind.
-        self._frames: dict[str, Rows] | None = None
-        self._places: dict[int, list[_Place]] = {}
+        self._cutters = [_cutter(self._axis_of(a), len(a.shape)) for a in self._stepper.outputs]
+        # The frames of all streams, made when the first one tells the sizes; and what keeps those
+        # of a stream.
+        self._frames: Frames | None = None
+        self._pick = picker(list(self._fed))
+        self._keepers: dict[int, Keeper] = {}
         self._handles = itertools.count()
-        # Open streams and their rows; those with a frame; those whose states are in the batch, in
-        # its order, and their rows.
+        # Open streams and their rows, and the streams by row.
         self._slots: dict[int, int] = {}
+        self._owners = [-1] * capacity
         self._free = list(range(capacity))[::-1]
-        self._pending: dict[int, None] = {}
-        self._resident: dict[int, None] = {}
+        # The streams whose states are in the batch, in its order, and their rows; and those rows
+        # as marks, empty when a stream has left since.
+        self._resident: list[int] = []
         self._resident_rows = np.empty(0, np.intp)
+        self._marks = b""
         # One step at a time; and one thread at a time that changes who has which row.
         self._stepping, self._seating = threading.Lock(), threading.Lock()
         self._driver: Driver | None = None
@@ -143,6 +148,7 @@ class Pool:
                 rows.places[slot][...] = value
             handle = next(self._handles)
             self._slots[handle] = slot
+            self._owners[slot] = handle
         return handle
 
     def close(self, handle: int | None = None) -> None:
@@ -152,16 +158,17 @@ class Pool:
         """
         if handle is not None:
             with self._seating:
-                self._free.append(self._slot(handle))
+                slot = self._slot(handle)
+                self._free.append(slot)
                 del self._slots[handle]
-                self._places.pop(handle, None)
-                self._pending.pop(handle, None)
+                if self._keepers.pop(handle, None) and self._frames:
+                    self._frames.drop(slot)
+                self._marks = b""
             return
         with self._stepping, self._seating:
             self._is_closed = True
             self._slots.clear()
-            self._places.clear()
-            self._pending.clear()
+            self._keepers.clear()
             self._resident.clear()
 
     @property
@@ -226,32 +233,25 @@ class Pool:
         not open or has a frame already, and `InputError` for a frame that does not fit.
         """
         try:
-            if type(feeds) is dict and len(feeds) == len(self._fed) and handle not in self._pending:
-                for name, place, shape, dtype in self._places[handle]:
-                    value = feeds[name]
-                    if value.dtype is not dtype or value.shape != shape:
-                        break
-                    place[...] = value
-                else:
-                    self._pending[handle] = None
+            if type(feeds) is dict and len(feeds) == len(self._fed):
+                if self._keepers[handle](*self._pick(feeds)) is None:
                     return
-        except (AttributeError, KeyError, TypeError):
+        except (KeyError, TypeError):
             pass
         self._push_checked(handle, feeds)
 
     def _push_checked(self, handle: int, feeds: object) -> None:
         """`push` for whatever the caller passed: lists, foreign arrays, mistakes."""
         slot = self._slot(handle)
-        if handle in self._pending:
-            raise StreamError(f"stream {handle} has a frame that no step has taken yet")
-        values = self.checked(feeds)
-        places = [(r.name, r.places[slot], r.shape, r.dtype) for r in self._frames.values()]  # type: ignore[union-attr]
-        for name, place, _, _ in places:
-            place[...] = values[name]
+        values = [in_place(value) for value in self.checked(feeds).values()]
+        values = [value.view(storage(value.dtype)) for value in values]
+        assert self._frames is not None
+        keep = self._keepers.get(handle) or self._frames.keeper(slot)
         with self._seating:
             self._slot(handle)
-            self._places[handle] = places
-            self._pending[handle] = None
+            self._keepers[handle] = keep
+            if keep(*values) is not None:
+                raise StreamError(f"stream {handle} has a frame that no step has taken yet")
 
     def checked(self, feeds: object) -> dict[str, Array]:
         """A frame as arrays that fit the pool. Raises `InputError`."""
@@ -261,24 +261,25 @@ class Pool:
         if self._frames is None:
             with self._seating:
                 self._frames = self._frames or self._made_for(values)
-        for name, rows in self._frames.items():
-            if values[name].shape != rows.shape:
-                expected = Argument(name, self._fed[name].dtype, rows.shape)
+        for rows in self._frames.rows:
+            if values[rows.name].shape != rows.shape:
+                expected = Argument(rows.name, self._fed[rows.name].dtype, rows.shape)
                 raise InputError(
-                    f"input {name!r}: expected {describe(expected)} as in all frames of this pool, "
-                    f"got {describe_array(values[name])}"
+                    f"input {rows.name!r}: expected {describe(expected)} as in all frames of this "
+                    f"pool, got {describe_array(values[rows.name])}"
                 )
         return values
 
-    def _made_for(self, values: Mapping[str, Array]) -> dict[str, Rows]:
-        """Rows for frames of the sizes of this one, which is the first."""
+    def _made_for(self, values: Mapping[str, Array]) -> Frames:
+        """Room for frames of the sizes of this one, which is the first."""
         arguments = [*(pair.input for pair in self._pairs), *self._fed.values()]
         known = [rows.shape for rows in self._states]
         sizes = bind_shapes(arguments, [*known, *(value.shape for value in values.values())])
         for name, size in self._sizes.items():
             if sizes.get(name, size) != size:
                 raise InputError(f"frame: {name} is {sizes[name]}, `sizes` says {size}")
-        return {name: self._rows(self._fed[name], value.shape) for name, value in values.items()}
+        axes = {name: self._axis_of(argument) for name, argument in self._fed.items()}
+        return Frames(values, axes, self.capacity)
 
     # Steps
 
@@ -299,39 +300,48 @@ class Pool:
         try:
             with self._seating:
                 self._require_open()
-                handles, frames = self._gathered()
-            if not handles:
+                frames = self._gathered()
+                handles = self._resident
+            if frames is None:
                 return {}
             try:
                 return self._split(handles, self._run(frames, len(handles)))
             except OstinatoError as error:
                 return self._one_by_one(handles, frames, error)
+            finally:
+                with self._seating:
+                    self._frames.done()  # type: ignore[union-attr]
         finally:
             self._stepping.release()
 
-    def _gathered(self) -> tuple[list[int], dict[str, Array]]:
-        """The streams that have a frame, their frames as batches, and their states in place."""
-        pending = self._pending.copy()
-        if pending.keys() == self._resident.keys():
-            handles = list(self._resident)
-        else:
-            open_ones = [handle for handle in pending if handle in self._slots]
-            handles = sorted(open_ones, key=self._slots.__getitem__)
-            if handles:
-                self._seat(handles)
-        frames = {}
-        for name, rows in self._frames.items() if self._frames and handles else ():
-            frames[name] = np.empty(rows.batch_shape(len(handles)), rows.dtype)
-            rows.gather(self._resident_rows, frames[name])
-        for handle in pending:
-            del self._pending[handle]
-        return handles, frames
+    def _gathered(self) -> dict[str, Array] | None:
+        """The frames as batches, with the states of their streams in place; None without any."""
+        if self._frames is None:
+            return None
+        marks, frames = self._frames.take()
+        if not any(marks):
+            return None
+        if marks != self._marks:
+            rows = np.flatnonzero(np.frombuffer(marks, np.int8))
+            self._seat([self._owners[row] for row in rows.tolist()])
+            self._marks = marks
+        count = len(self._resident)
+        is_dense = self._resident_rows[-1] == count - 1
+        batches = {}
+        for rows in frames:
+            batch = rows.first(count) if is_dense else None
+            if batch is None:
+                batch = np.empty(rows.batch_shape(count), rows.dtype)
+                rows.gather(self._resident_rows, batch)
+            batches[rows.name] = batch
+        return batches
 
-    def _seat(self, handles: Sequence[int]) -> None:
+    def _seat(self, handles: list[int]) -> None:
         """Take the states of these streams into the batch."""
         self._store()
-        self._resident = dict.fromkeys(handles)
+        self._resident = handles
         self._resident_rows = np.array([self._slots[handle] for handle in handles], np.intp)
+        self._marks = b""
         for index, rows in enumerate(self._states):
             batch = self._stepper.state(index, rows.batch_shape(len(handles)))
             rows.gather(self._resident_rows, batch)
@@ -344,7 +354,7 @@ class Pool:
             for index, rows in enumerate(self._states):
                 batch = self._stepper.state(index, rows.batch_shape(len(self._resident)))
                 rows.scatter(self._resident_rows[chosen], batch, chosen)
-        self._resident = {}
+        self._resident, self._marks = [], b""
 
     def _run(self, frames: Mapping[str, Array], count: int) -> list[Array]:
         values = {**self._shared, **frames}
@@ -353,11 +363,7 @@ class Pool:
 
     def _split(self, handles: Sequence[int], outputs: Sequence[Array]) -> dict[int, list[Any]]:
         """The rows of the streams that were not closed meanwhile."""
-        count = len(handles)
-        parts = [
-            [*map(output.__getitem__, cuts[:count])]
-            for output, cuts in zip(outputs, self._cuts, strict=True)
-        ]
+        parts = [cut(output) for cut, output in zip(self._cutters, outputs, strict=True)]
         rows = map(list, zip(*parts, strict=True)) if parts else ([] for _ in handles)
         results = dict(zip(handles, rows, strict=True))
         if not self._slots.keys() >= results.keys():
@@ -372,8 +378,8 @@ class Pool:
         results: dict[int, list[Any]] = {}
         for i, handle in enumerate(handles):
             single = {
-                name: np.take(batch, [i], axis=self._frames[name].axis)  # type: ignore[index]
-                for name, batch in frames.items()
+                rows.name: np.take(frames[rows.name], [i], axis=rows.axis)
+                for rows in self._frames.rows  # type: ignore[union-attr]
             }
             with self._seating:
                 if handle not in self._slots:
@@ -415,9 +421,15 @@ class Pool:
         return connect(self, state, depth)
 
 
-def _cuts(axis: int, count: int) -> list[tuple[slice, ...]]:
-    """The index of each of `count` rows along `axis`."""
-    return [(*(slice(None),) * axis, slice(i, i + 1)) for i in range(count)]
+def _cutter(axis: int, rank: int) -> Callable[[Array], list[Array]]:
+    """What cuts a batch into the values of its streams, which have the batch axis too."""
+    order = (axis, *(i for i in range(rank) if i != axis))
+    index = (*(slice(None),) * (1 + axis), np.newaxis)
+
+    def cut(batch: Array) -> list[Array]:
+        return list(batch.transpose(order)[index])
+
+    return cut
 
 
 def _checked_shared(shared: object, fed: Mapping[str, Argument]) -> dict[str, Array]:

@@ -29,6 +29,7 @@ class Rows:
         self.name, self.axis, self.shape, self.dtype = name, axis, shape, dtype
         self.size = math.prod(shape)
         self._front = (axis, *(i for i in range(len(shape)) if i != axis))
+        self._is_leading = math.prod(shape[:axis]) == 1
         require_memory(capacity * (_COPIES * self.size * dtype.itemsize + _VIEW_BYTES))
         self.store = np.zeros((capacity, *shape[:axis], *shape[axis + 1 :]), dtype)
         # The rows seen as values of one stream.
@@ -37,6 +38,10 @@ class Rows:
     def batch_shape(self, count: int) -> Shape:
         """The shape of the values of `count` streams together."""
         return (*self.shape[: self.axis], count, *self.shape[self.axis + 1 :])
+
+    def first(self, count: int) -> Array | None:
+        """The first `count` rows as a batch, without copy; None where memory has another order."""
+        return self.store[:count].reshape(self.batch_shape(count)) if self._is_leading else None
 
     def gather(self, rows: Array, batch: Array) -> None:
         """Copy the rows of these numbers into `batch`, in this order."""

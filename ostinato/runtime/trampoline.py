@@ -40,6 +40,9 @@ REFUSED = -1
 BUSY = -2
 """What a call returns when it ran nothing because another one over its workspace is running."""
 
+NO_TURN = -1
+"""What `turn` is while no frame is kept."""
+
 # 16 to 33 us at the 2 to 4 GHz that such counters run at.
 LONG_CALL = 1 << 16
 """Ticks of the processor's counter from which on a call is long enough to give the GIL up."""
@@ -183,19 +186,30 @@ def _letters(dtype: np.dtype[Any]) -> tuple[int, int]:
         for letter in (_INTEGER_LETTERS if dtype.kind in "iu" else dtype.char)
         if np.dtype(letter) == dtype
     ]
-    if dtype.kind not in "biuf" or len(same) > 2:
+    if not can_pass(dtype) or len(same) > 2:
         raise RunError(f"arrays of {dtype} cannot be passed to compiled code")
     return ord(same[0]), ord(same[-1])
 
 
+def can_pass(dtype: np.dtype[Any]) -> bool:
+    """Whether compiled code takes arrays of this dtype."""
+    return dtype.kind in "biuf"
+
+
+def storage(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """The dtype whose buffers Python can describe: unsigned integers for ml_dtypes' floats."""
+    return np.dtype(f"u{dtype.itemsize}") if dtype.kind == "V" else dtype
+
+
 class Trampoline:
-    """Machine code of the two calls and the method definitions that make them Python functions."""
+    """Machine code of the calls and the method definitions that make them Python functions."""
 
     def __init__(self, object_code: bytes) -> None:
         api = {name: objects.address_of(getattr(ctypes.pythonapi, name)) for name in _PYTHON_API}
-        names = ("ostinato_call", "ostinato_call_bound")
+        names = ("ostinato_call", "ostinato_call_bound", "ostinato_keep")
         self._code = objects.load(object_code, names, api | {"_Py_NoneStruct": id(None)})
-        call, call_bound = (self._code.address(name) for name in names)
+        call, call_bound, self._keep = (self._code.address(name) for name in names)
+        self._at_once = Workspace(limit=None)
         self._call = _MethodDef(b"call", call, _METH_FASTCALL, b"call(*inputs, *outputs)")
         self._call_bound = _MethodDef(b"call", call_bound, _METH_NOARGS, b"call()")
         prototype = ctypes.PYFUNCTYPE(
@@ -284,6 +298,31 @@ class Trampoline:
         owned = (callee, *arrays)
         function: Callable[[], int | None] = self._function(self._call_bound, context, owned)
         return function
+
+    def keeper(
+        self,
+        values: Sequence[tuple[np.dtype[Any], Shape]],
+        rows: Sequence[Sequence[Array]],
+        marks: Sequence[Array],
+        turn: Array,
+    ) -> Callable[..., int | None]:
+        """A function `keep(*values)` that copies arrays of exactly these dtypes and shapes.
+
+        rows: of each value its place in the one and the other store, C-contiguous. marks: an int8
+        for each store, which says that its places are taken. turn: an int64, which store is on, or
+        `NO_TURN`.
+
+        It returns None on success; 1 when the places are taken; `BUSY` without a turn; `REFUSED` as
+        a `caller` does. It does not give up the GIL.
+        """
+        record = [turn.ctypes.data, *(mark.ctypes.data for mark in marks), len(rows)]
+        for pair in rows:
+            record += [pair[0].nbytes, *(row.ctypes.data for row in pair)]
+        nothing = np.empty(0, np.uint8)
+        owned = (turn, *marks, *itertools.chain.from_iterable(rows))
+        symbols = np.array(record, np.int64)
+        callee = Callee(self._keep, symbols, nothing, nothing, owned, workspace=self._at_once)
+        return self.caller(callee, values, [])
 
 
 def _object_code(folder: str | os.PathLike[str] | None) -> bytes:

@@ -15,8 +15,12 @@ A call releases the GIL if the one before it took more ticks than the workspace'
 between taking the workspace and leaving it can another thread run, so plain loads and stores are
 enough to mark it busy.
 
-Layouts: `%Buffer` is `Py_buffer` (fixed since Python 3.0); `%Context`, `%Spec`, `%Bound` and
-`%Workspace` are filled in by `ostinato.runtime.trampoline`.
+`ostinato_keep` can be called in place of a compiled function. It copies its inputs to the turn of
+two stores that is on. It reads the turn and marks the row as taken without giving up the GIL, so
+whoever changes the turn with the GIL sees all frames of the store that was on.
+
+Layouts: `%Buffer` is `Py_buffer` (fixed since Python 3.0); `%Context`, `%Spec`, `%Bound`,
+`%Workspace` and `%Keep` are filled in by `ostinato.runtime.trampoline`.
 """
 
 from __future__ import annotations
@@ -49,6 +53,11 @@ _TYPES = """
 ; whether a call is running, ticks that the last one took, most ticks for which the GIL is kept,
 ; number of states
 %Workspace = type { i64, i64, i64, i64, [0 x %State] }
+; bytes of a value, where the first and the second store have the row for it
+%Place = type { i64, [2 x ptr] }
+; which store is on, 0 or 1, negative for none; a byte for each store that says whether its row is taken; number of
+; values
+%Keep = type { ptr, [2 x ptr], i64, [0 x %Place] }
 
 @_Py_NoneStruct = external global i8
 declare ptr @PyTuple_GetItem(ptr, i64)
@@ -226,6 +235,51 @@ advance:
 leave:
   store i64 0, ptr %workspace
   ret i64 %status
+}
+"""
+
+_KEEP = """
+declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
+
+; As a compiled function: `%keep` takes the place of run-time dimensions. 1: the row is taken, -2:
+; no store is on.
+define i64 @ostinato_keep(ptr %values, ptr %keep) {
+entry:
+  %turn.at = load ptr, ptr %keep
+  %turn = load i64, ptr %turn.at
+  %is.none = icmp slt i64 %turn, 0
+  br i1 %is.none, label %wait, label %look
+wait:
+  ret i64 -2
+look:
+  %mark.at = getelementptr %Keep, ptr %keep, i64 0, i32 1, i64 %turn
+  %mark = load ptr, ptr %mark.at
+  %marked = load i8, ptr %mark
+  %is.taken = icmp ne i8 %marked, 0
+  br i1 %is.taken, label %refuse, label %accept
+refuse:
+  ret i64 1
+accept:
+  %count.at = getelementptr %Keep, ptr %keep, i64 0, i32 2
+  %count = load i64, ptr %count.at
+  br label %next
+next:
+  %i = phi i64 [ 0, %accept ], [ %i.next, %copy ]
+  %is.last = icmp eq i64 %i, %count
+  br i1 %is.last, label %end, label %copy
+copy:
+  %value.at = getelementptr ptr, ptr %values, i64 %i
+  %value = load ptr, ptr %value.at
+  %place = getelementptr %Keep, ptr %keep, i64 0, i32 3, i64 %i
+  %bytes = load i64, ptr %place
+  %row.at = getelementptr %Place, ptr %place, i64 0, i32 1, i64 %turn
+  %row = load ptr, ptr %row.at
+  call void @llvm.memcpy.p0.p0.i64(ptr %row, ptr %value, i64 %bytes, i1 false)
+  %i.next = add i64 %i, 1
+  br label %next
+end:
+  store i8 1, ptr %mark
+  ret i64 0
 }
 """
 
@@ -461,4 +515,4 @@ done:
 def assembly(flushing: bool) -> str:
     """The module's text; `flushing` says whether the machine is an x86-64."""
     enter = _ENTER_X86 if flushing else _ENTER_PLAIN
-    return _TYPES + enter + _INVOKE + _HELPERS + _ENTRIES
+    return _TYPES + enter + _INVOKE + _KEEP + _HELPERS + _ENTRIES

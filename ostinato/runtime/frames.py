@@ -1,0 +1,94 @@
+"""The next frames of many streams, kept until a step takes them all."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ostinato.runtime.rows import Rows
+from ostinato.runtime.trampoline import NO_TURN, can_pass, storage, trampoline
+
+Array = np.ndarray[Any, Any]
+Keeper = Callable[..., int | None]
+
+_TAKEN = 1
+
+
+class Frames:
+    """A row for each of `capacity` streams, in each of two stores.
+
+    Any number of threads may keep frames, in one store while a step reads those before out of the
+    other. Where none came during a step the first one is used again: it is still in the cache.
+
+    values: an array of a frame by the name of its input; all frames are like it. axes: the batch
+    axis of each.
+    """
+
+    def __init__(self, values: Mapping[str, Array], axes: Mapping[str, int], capacity: int) -> None:
+        self._turns = [
+            [Rows(n, axes[n], v.shape, v.dtype, capacity) for n, v in values.items()]
+            for _ in range(2)
+        ]
+        self._marks = np.zeros((2, capacity), np.int8)
+        self._turn = np.zeros(1, np.int64)
+        self._is_native = all(can_pass(storage(value.dtype)) for value in values.values())
+        # Of frames that Python copies.
+        self._lock = threading.Lock()
+
+    @property
+    def rows(self) -> Sequence[Rows]:
+        """What the frames are like, input by input."""
+        return self._turns[0]
+
+    def keeper(self, slot: int) -> Keeper:
+        """A function `keep(*values)` that copies a frame to row `slot`.
+
+        It returns None on success, 1 when the row has a frame already, `BUSY` while another
+        thread is in `done`, and `REFUSED` for anything but arrays of exactly the dtypes and shapes,
+        C-contiguous and in this machine's byte order.
+        """
+        if not self._is_native:
+            return lambda *values: self._keep(slot, values)
+        return trampoline(None).keeper(
+            [(storage(rows.dtype), rows.shape) for rows in self.rows],
+            [
+                [each.store[slot : slot + 1] for each in pair]
+                for pair in zip(*self._turns, strict=True)
+            ],
+            [marks[slot : slot + 1] for marks in self._marks],
+            self._turn,
+        )
+
+    def _keep(self, slot: int, values: Sequence[Array]) -> int | None:
+        with self._lock:
+            turn = int(self._turn[0])
+            if self._marks[turn, slot]:
+                return _TAKEN
+            for rows, value in zip(self._turns[turn], values, strict=True):
+                rows.places[slot][...] = value
+            self._marks[turn, slot] = True
+        return None
+
+    def drop(self, slot: int) -> None:
+        """Forget the frame of a row that no step has taken."""
+        with self._lock:
+            self._marks[self._turn[0], slot] = False
+
+    def take(self) -> tuple[bytes, list[Rows]]:
+        """Which rows have a frame, a byte each, and the frames, which last until `done`."""
+        with self._lock:
+            turn = int(self._turn[0])
+            self._turn[0] = 1 - turn
+            marks = self._marks[turn].tobytes()
+            self._marks[turn] = False
+        return marks, self._turns[turn]
+
+    def done(self) -> None:
+        """The frames that `take` gave last are not read any more."""
+        with self._lock:
+            turn = int(self._turn[0])
+            self._turn[0] = NO_TURN
+            self._turn[0] = turn if self._marks[turn].any() else 1 - turn
