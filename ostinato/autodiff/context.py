@@ -6,12 +6,14 @@ from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
+import onnx.helper
 import onnx_ir as ir
 
 from ostinato.autodiff.contributions import Dims, Part, dims_of, zeros
 from ostinato.autodiff.scope import Scope, is_float
 from ostinato.errors import UnsupportedError
 from ostinato.model.attributes import Attributes, describe
+from ostinato.model.schema import schema_of
 from ostinato.model.values import constant_array
 from ostinato.passes.recurrent_writer import Array, Operand, Writer
 
@@ -92,6 +94,14 @@ class Context:
     def rank(self, value: ir.Value) -> int:
         return len(self.dims(value))
 
+    def float(self, name: str) -> float:
+        """A float attribute, by default what the operator's schema says."""
+        schema = schema_of(self.op_type, "", self.scope.opset)
+        assert schema is not None
+        default = schema.attributes[name].default_value
+        given: float = self.attributes.float(name, onnx.helper.get_attribute_value(default))
+        return given
+
     def axis(self, default: int | None = None, name: str = "axis", of: int = 0) -> int:
         """An axis attribute, counted from the front of input `of`."""
         rank = self.rank(self.given(of))
@@ -101,11 +111,11 @@ class Context:
 
     def sizes(self, value: ir.Value) -> Operand:
         """The sizes of a value of the node: 1-D int64, an array when all are known."""
-        dims = self.dims(value)
-        if all(isinstance(size, int) for size in dims):
-            return np.array(dims, np.int64)
-        readable = self.scope.forward(value)
-        return self.writer.op("Shape", [readable], "shape", dtype=ir.DataType.INT64)
+        return self.scope.sizes(value, self.writer)
+
+    def size(self, value: ir.Value, axis: int) -> Operand:
+        """The size of a value of the node along `axis`: 1-D int64, one element, like `sizes`."""
+        return self.scope.size(value, axis, self.writer)
 
     # Giving
 
@@ -118,7 +128,7 @@ class Context:
         """Add to the gradient of input `index`, which was broadcast to the shape of output `of`."""
         if self.wants(index):
             large = self.dims(self.node.outputs[of])
-            self.give(index, self.unbroadcast(gradient, large, self.given(index)))
+            self.scope.add_broadcast(self.given(index), gradient, large, self)
 
     def give_product(self, index: int, a: ir.Value, b: ir.Value) -> None:
         """Add `aᵀ b` to the gradient of input `index`, a matrix: see `Scope.add_product`."""
@@ -151,10 +161,10 @@ class Context:
         first: n is m, or 1, and which of them is known at run time only.
         """
         writer, index = self.writer, ir.DataType.INT64
-        few = self.op("Shape", [self.scope.forward(narrow)], "shape", dtype=index)
+        few = self.sizes(narrow)
         if rank > self.rank(narrow):
             ones = np.ones(rank - self.rank(narrow), np.int64)
-            few = self.op("Concat", [ones, few], "sizes", {"axis": 0}, index)
+            few = writer.concat([ones, few], 0, "sizes")
         many = self.op("Shape", [gradient], "shape", dtype=index)
         divisor = self.op("Max", [few, np.array([1], np.int64)], "divisor", dtype=index)
         groups = self.op("Div", [many, divisor], "groups", dtype=index)

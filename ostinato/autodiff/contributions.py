@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -27,6 +27,8 @@ class Part:
 
 Contribution: TypeAlias = "ir.Value | Part"
 Dims: TypeAlias = "Sequence[int | str | None]"
+Size: TypeAlias = "Callable[[int], Operand]"
+"""From an axis to the size there: 1-D int64, one element."""
 
 
 def dims_of(value: ir.Value) -> tuple[int | str | None, ...] | None:
@@ -40,11 +42,11 @@ def dims_of(value: ir.Value) -> tuple[int | str | None, ...] | None:
 
 
 def total(
-    writer: Writer, value: ir.Value, readable: ir.Value, contributions: Sequence[Contribution]
+    writer: Writer, value: ir.Value, size: Size, contributions: Sequence[Contribution]
 ) -> ir.Value:
     """The sum of all contributions to the gradient of `value`, in the order they came.
 
-    readable: a value of the same shape that nodes of `writer` can read.
+    size: the size of `value` along an axis, which nodes of `writer` can read.
     Parts along one axis that do not overlap become one Concat, with zeros in the gaps: one buffer
     that each part is written to once.
     """
@@ -53,7 +55,7 @@ def total(
     dims = dims_of(value)
     for row in _without_overlap(parts):
         assert dims is not None
-        whole.append(_joined(writer, readable, dims, row))
+        whole.append(_joined(writer, size, dims, row))
     result = whole[0]
     for term in whole[1:]:
         result = writer.op("Add", [result, term], "sum")
@@ -74,7 +76,7 @@ def _without_overlap(parts: Sequence[Part]) -> list[list[Part]]:
     return rows
 
 
-def _joined(writer: Writer, readable: ir.Value, dims: Dims, row: Sequence[Part]) -> ir.Value:
+def _joined(writer: Writer, size: Size, dims: Dims, row: Sequence[Part]) -> ir.Value:
     axis = row[0].axis
     length = dims[axis]
     assert isinstance(length, int)
@@ -84,11 +86,11 @@ def _joined(writer: Writer, readable: ir.Value, dims: Dims, row: Sequence[Part])
     position = 0
     for part in row:
         if part.start > position:
-            pieces.append(_gap(writer, readable, dims, axis, part.start - position))
+            pieces.append(_gap(writer, size, dims, axis, part.start - position))
         pieces.append(part.gradient)
         position = part.start + part.size
     if position < length:
-        pieces.append(_gap(writer, readable, dims, axis, length - position))
+        pieces.append(_gap(writer, size, dims, axis, length - position))
     return writer.op("Concat", pieces, "joined", {"axis": axis})
 
 
@@ -98,16 +100,14 @@ def _padded(writer: Writer, part: Part, rank: int, length: int) -> ir.Value:
     return part.gradient if not pads.any() else writer.op("Pad", [part.gradient, pads], "padded")
 
 
-def _gap(writer: Writer, readable: ir.Value, dims: Dims, axis: int, size: int) -> ir.Value:
-    """Zeros with the sizes `dims`, but `size` elements along `axis`."""
-    sizes = [size if i == axis else dim for i, dim in enumerate(dims)]
-    if all(isinstance(size, int) for size in sizes):
-        return zeros(writer, np.array(sizes, np.int64))
-    pieces: list[Operand] = [
-        np.array([dim], np.int64) if isinstance(dim, int) else writer.size(readable, i)
+def _gap(writer: Writer, size: Size, dims: Dims, axis: int, length: int) -> ir.Value:
+    """Zeros with the sizes `dims`, but `length` elements along `axis`."""
+    sizes = [length if i == axis else dim for i, dim in enumerate(dims)]
+    pieces = [
+        np.array([dim], np.int64) if isinstance(dim, int) else size(i)
         for i, dim in enumerate(sizes)
     ]
-    return zeros(writer, writer.op("Concat", pieces, "sizes", {"axis": 0}, ir.DataType.INT64))
+    return zeros(writer, writer.concat(pieces, 0, "sizes"))
 
 
 def zeros(writer: Writer, sizes: Operand) -> ir.Value:

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx_ir as ir
 
-from ostinato.autodiff.contributions import Contribution, total
+from ostinato.autodiff.contributions import Contribution, Dims, dims_of, total
 from ostinato.model.names import Names
 from ostinato.passes.loop_form import reads
 from ostinato.passes.recurrent_writer import Operand, Writer
+
+if TYPE_CHECKING:
+    from ostinato.autodiff.context import Context
 
 
 def is_float(value: ir.Value) -> bool:
@@ -54,6 +59,21 @@ class Scope:
         """What the sweep reads in place of `value`, a value of the graph or of one around it."""
         return value
 
+    def size(self, value: ir.Value, axis: int, writer: Writer) -> Operand:
+        """The size of `value` along `axis`: 1-D int64, one element, an array when it is known."""
+        dims = dims_of(value)
+        known = None if dims is None else dims[axis]
+        if isinstance(known, int):
+            return np.array([known], np.int64)
+        return writer.size(self.forward(value), axis)
+
+    def sizes(self, value: ir.Value, writer: Writer) -> Operand:
+        """All sizes of `value`: 1-D int64, an array when they are known."""
+        dims = dims_of(value)
+        if dims is not None and all(isinstance(size, int) for size in dims):
+            return np.array(dims, np.int64)
+        return writer.op("Shape", [self.forward(value)], "shape", dtype=ir.DataType.INT64)
+
     def has_gradient(self, value: ir.Value) -> bool:
         """Whether anything was added to the gradient of `value`."""
         return value in self._contributions
@@ -69,6 +89,15 @@ class Scope:
         """
         self.add(value, product(writer, a, b))
 
+    def add_broadcast(
+        self, value: ir.Value, gradient: ir.Value, large: Dims, context: Context
+    ) -> None:
+        """Add to the gradient of `value`, which was broadcast to the sizes `large`.
+
+        gradient: of these sizes. context: writes the sum over what was repeated.
+        """
+        self.add(value, context.unbroadcast(gradient, large, value))
+
     def gradient(self, value: ir.Value) -> ir.Value | None:
         """The gradient of `value`, None without contributions. None may be added after that."""
         contributions = self._contributions.get(value)
@@ -76,7 +105,8 @@ class Scope:
             return None
         if value not in self._totals:
             writer = self.writer(value.dtype, f"grad/{value.name}")
-            result = total(writer, value, self.forward(value), contributions)
+            size = partial(self.size, value, writer=writer)
+            result = total(writer, value, size, contributions)
             result.shape = value.shape if result.shape is None else result.shape
             self._totals[value] = result
         return self._totals[value]
