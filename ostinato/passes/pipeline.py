@@ -15,6 +15,7 @@ from ostinato.passes.eliminate_identity import eliminate_identity
 from ostinato.passes.expand_functions import expand_functions
 from ostinato.passes.fold_if import fold_if
 from ostinato.passes.fold_loop import fold_loop
+from ostinato.passes.gather_to_slice import gather_to_slice
 from ostinato.passes.indexed_scan_inputs import indexed_scan_inputs
 from ostinato.passes.infer_shapes import infer_shapes
 from ostinato.passes.inline_functions import inline_functions
@@ -87,6 +88,11 @@ PASSES: tuple[Pass, ...] = (
         "constant_folding",
         constant_folding,
         "Nodes that move or compute constants exactly become constants.",
+    ),
+    Pass(
+        "gather_to_slice",
+        gather_to_slice,
+        "Elements at evenly spaced indices that provably exist are taken by a Slice.",
     ),
     Pass("fold_if", fold_if, "An If that need not choose becomes one of its branches."),
     Pass("fold_loop", fold_loop, "A Loop that runs at most once becomes its body, or nothing."),
