@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -18,6 +18,15 @@ from ostinato.model.values import constant_array
 from ostinato.passes.recurrent_writer import Array, Operand, Writer
 
 Term: TypeAlias = "Operand | float"
+
+_INTEGERS: dict[str, Callable[[Array, Array], Array]] = {
+    "Add": np.add,
+    "Sub": np.subtract,
+    "Mul": np.multiply,
+    "Div": np.floor_divide,
+    "Max": np.maximum,
+    "Min": np.minimum,
+}
 
 
 class Context:
@@ -157,22 +166,27 @@ class Context:
     def _sum_to(self, gradient: ir.Value, rank: int, narrow: ir.Value) -> ir.Value:
         """The sum of each group of elements that is one element of `narrow`.
 
-        Each axis of size m, where `narrow` has n, is split into m / n and n, and summed over the
-        first: n is m, or 1, and which of them is known at run time only.
+        Along each axis the number of groups is that of `narrow`, or 1: which is known at run time.
         """
-        writer, index = self.writer, ir.DataType.INT64
         few = self.sizes(narrow)
         if rank > self.rank(narrow):
-            ones = np.ones(rank - self.rank(narrow), np.int64)
-            few = writer.concat([ones, few], 0, "sizes")
-        many = self.op("Shape", [gradient], "shape", dtype=index)
-        divisor = self.op("Max", [few, np.array([1], np.int64)], "divisor", dtype=index)
-        groups = self.op("Div", [many, divisor], "groups", dtype=index)
-        pairs = [writer.unsqueeze(sizes, [1], "column") for sizes in (groups, few)]
-        grid = self.op("Concat", pairs, "grid", {"axis": 1}, index)
-        split = self.op("Reshape", [grid, np.array([-1], np.int64)], "split", dtype=index)
-        summed = self.sum(self.reshape(gradient, split), range(0, 2 * rank, 2), keepdims=False)
+            few = self.writer.concat([np.ones(rank - self.rank(narrow), np.int64), few], 0, "sizes")
+        many = self.op("Shape", [gradient], "shape", dtype=ir.DataType.INT64)
+        times = self.integers("Div", many, self.integers("Max", few, np.array([1], np.int64)))
+        summed = self.sum_repeats(gradient, rank, times, few)
         return self.reshape(summed, self.sizes(narrow)) if rank > self.rank(narrow) else summed
+
+    def sum_repeats(self, x: ir.Value, rank: int, times: Operand, sizes: Operand) -> ir.Value:
+        """The sum of all copies of a value of these sizes, which `x` repeats so often per axis."""
+        columns = [self._reshaped(operand, (-1, 1)) for operand in (times, sizes)]
+        split = self._reshaped(self.writer.concat(columns, 1, "pairs"), (-1,))
+        return self.sum(self.reshape(x, split), range(0, 2 * rank, 2), keepdims=False)
+
+    def _reshaped(self, integers: Operand, shape: Sequence[int]) -> Operand:
+        if isinstance(integers, ir.Value):
+            target = np.array(shape, np.int64)
+            return self.op("Reshape", [integers, target], "index", dtype=ir.DataType.INT64)
+        return integers.reshape(shape)
 
     # Writing
 
@@ -218,8 +232,36 @@ class Context:
             "ReduceSum", [x, np.array(axes, np.int64)], "sum", {"keepdims": int(keepdims)}
         )
 
+    def integers(self, op_type: str, x: Operand, y: Operand) -> Operand:
+        """Add, Sub, Mul, Div, Max or Min of int64: at once where both are arrays.
+
+        The quotient is that of numbers that are not negative.
+        """
+        if isinstance(x, ir.Value) or isinstance(y, ir.Value):
+            return self.op(op_type, [x, y], "index", dtype=ir.DataType.INT64)
+        return _INTEGERS[op_type](x, y)
+
     def reshape(self, x: ir.Value, sizes: Operand) -> ir.Value:
-        return self.op("Reshape", [x, sizes])
+        """`x` with these sizes, of which 0 is one; -1 is what is left."""
+        known = None if isinstance(sizes, ir.Value) else sizes
+        literal = {"allowzero": 1} if known is None or 0 in known else None
+        return self.op("Reshape", [x, sizes], attributes=literal)
+
+    def reshape_as(self, x: ir.Value, own: ir.Value, wanted: ir.Value) -> ir.Value:
+        """`x`, which has the shape of `own`, with the shape of `wanted`: values of the node.
+
+        `wanted` is only read where its sizes do not follow from those of `x`.
+        """
+        before, after = self.dims(own), self.dims(wanted)
+        if before == after and None not in after:
+            return x
+        target = [
+            size if isinstance(size, int) else 0 if size and size in before[i : i + 1] else -1
+            for i, size in enumerate(after)
+        ]
+        if target.count(-1) > 1 or 0 in after:
+            return self.reshape(x, self.sizes(wanted))
+        return self.op("Reshape", [x, np.array(target, np.int64)])
 
     def transpose(self, x: ir.Value, perm: Sequence[int]) -> ir.Value:
         """`x` with its axes in the order `perm`."""
