@@ -18,6 +18,7 @@ from ostinato.passes.lift_constants import lift_constants
 from ostinato.passes.linear_attention import linear_attention
 from ostinato.passes.loop_form import reads
 from ostinato.passes.opset_changes import change_between
+from ostinato.passes.optimizers import adagrad, adam, momentum
 
 # The operators whose definition has a native form, where they have none themselves.
 EXPANDED = frozenset(
@@ -32,11 +33,20 @@ EXPANDED = frozenset(
         ("", "SoftmaxCrossEntropyLoss"),
         ("", "SwiGLU"),
         ("ai.onnx.preview", "FlexAttention"),
+        ("ai.onnx.preview.training", "Adagrad"),
+        ("ai.onnx.preview.training", "Adam"),
+        ("ai.onnx.preview.training", "Momentum"),
     }
 )
 
-# Definitions that compile to faster code than those of the schemas.
-DEFINITIONS = {"Attention": attention, "LinearAttention": linear_attention}
+# Definitions that compile to faster code than those of the schemas, or that these lack.
+DEFINITIONS = {
+    "Adagrad": adagrad,
+    "Adam": adam,
+    "Attention": attention,
+    "LinearAttention": linear_attention,
+    "Momentum": momentum,
+}
 
 _DOMAIN = "ostinato.definition"
 
@@ -77,11 +87,14 @@ def _matches(model: ir.Model) -> Iterator[ir.Node]:
 def _definition(node: ir.Node, model: ir.Model) -> ir.Function | None:
     """The function body for this node, in the operator sets of the model; None without one."""
     schema = schema_of(node.op_type, node.domain, opset_of(model, node.domain))
-    body = None if schema is None else _body(node, schema)
-    if schema is None or body is None:
+    if schema is None:
         return None
+    body = None
     if node.op_type in DEFINITIONS:
-        body = DEFINITIONS[node.op_type](node, opset_of(model)) or body
+        body = DEFINITIONS[node.op_type](node, opset_of(model))
+    body = body or _body(node, schema)
+    if body is None:
+        return None
     made = {name for inner in body.node for name in inner.output}
     del body.output[len(node.outputs) :]
     for name in set(body.output) - made:
