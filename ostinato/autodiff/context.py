@@ -259,9 +259,18 @@ class Context:
             size if isinstance(size, int) else 0 if size and size in before[i : i + 1] else -1
             for i, size in enumerate(after)
         ]
-        if target.count(-1) > 1 or 0 in after:
+        # What is left is only defined beside sizes that are not 0.
+        if 0 in after or (-1 in target and (target.count(-1) > 1 or 0 in target)):
             return self.reshape(x, self.sizes(wanted))
         return self.op("Reshape", [x, np.array(target, np.int64)])
+
+    def unsqueeze(self, x: ir.Value, axes: Sequence[int]) -> ir.Value:
+        """`x` with new axes of size 1 at the positions `axes` of the result."""
+        return self.op("Unsqueeze", [x, np.array(axes, np.int64)]) if axes else x
+
+    def squeeze(self, x: ir.Value, axes: Sequence[int]) -> ir.Value:
+        """`x` without `axes`, whose size is 1."""
+        return self.op("Squeeze", [x, np.array(axes, np.int64)]) if axes else x
 
     def transpose(self, x: ir.Value, perm: Sequence[int]) -> ir.Value:
         """`x` with its axes in the order `perm`."""
