@@ -32,9 +32,14 @@ class Frames:
             [Rows(n, axes[n], v.shape, v.dtype, capacity) for n, v in values.items()]
             for _ in range(2)
         ]
-        self._marks = np.zeros((2, capacity), np.int8)
-        self._turn = np.zeros(1, np.int64)
+        self._marks = bytearray(capacity), bytearray(capacity)
+        self._unmarked = bytes(capacity)
+        self._turn = bytearray(1)
         self._is_native = all(can_pass(storage(value.dtype)) for value in values.values())
+        self._chosen = np.empty(0, np.intp)
+        # Of each store the batches of the chosen rows, and those of them that have to be copied.
+        self._batches: list[dict[str, Array]] = []
+        self._copied: list[list[Rows]] = []
         # Of frames that Python copies.
         self._lock = threading.Lock()
 
@@ -46,49 +51,65 @@ class Frames:
     def keeper(self, slot: int) -> Keeper:
         """A function `keep(*values)` that copies a frame to row `slot`.
 
-        It returns None on success, 1 when the row has a frame already, `BUSY` while another
-        thread is in `done`, and `REFUSED` for anything but arrays of exactly the dtypes and shapes,
+        It returns None on success, 1 when the row has a frame already, `BUSY` while another thread
+        is in `done`, and `REFUSED` for anything but arrays of exactly the dtypes and shapes,
         C-contiguous and in this machine's byte order.
         """
         if not self._is_native:
             return lambda *values: self._keep(slot, values)
-        return trampoline(None).keeper(
-            [(storage(rows.dtype), rows.shape) for rows in self.rows],
-            [
-                [each.store[slot : slot + 1] for each in pair]
-                for pair in zip(*self._turns, strict=True)
-            ],
-            [marks[slot : slot + 1] for marks in self._marks],
-            self._turn,
-        )
+        specs = [(storage(rows.dtype), rows.shape) for rows in self.rows]
+        stores = [[each.store for each in pair] for pair in zip(*self._turns, strict=True)]
+        return trampoline(None).keeper(slot, specs, stores, self._marks, self._turn)
 
     def _keep(self, slot: int, values: Sequence[Array]) -> int | None:
         with self._lock:
-            turn = int(self._turn[0])
-            if self._marks[turn, slot]:
+            turn = self._turn[0]
+            if self._marks[turn][slot]:
                 return _TAKEN
             for rows, value in zip(self._turns[turn], values, strict=True):
                 rows.places[slot][...] = value
-            self._marks[turn, slot] = True
+            self._marks[turn][slot] = 1
         return None
 
     def drop(self, slot: int) -> None:
         """Forget the frame of a row that no step has taken."""
         with self._lock:
-            self._marks[self._turn[0], slot] = False
+            self._marks[self._turn[0]][slot] = 0
 
-    def take(self) -> tuple[bytes, list[Rows]]:
-        """Which rows have a frame, a byte each, and the frames, which last until `done`."""
+    def take(self) -> tuple[bytes, int]:
+        """A byte for each row that says whether it has a frame, and the store of these frames."""
         with self._lock:
-            turn = int(self._turn[0])
+            turn = self._turn[0]
             self._turn[0] = 1 - turn
-            marks = self._marks[turn].tobytes()
-            self._marks[turn] = False
-        return marks, self._turns[turn]
+            marks = bytes(self._marks[turn])
+            self._marks[turn][:] = self._unmarked
+        return marks, turn
 
     def done(self) -> None:
         """The frames that `take` gave last are not read any more."""
         with self._lock:
-            turn = int(self._turn[0])
+            turn = self._turn[0]
             self._turn[0] = NO_TURN
-            self._turn[0] = turn if self._marks[turn].any() else 1 - turn
+            self._turn[0] = turn if 1 in self._marks[turn] else 1 - turn
+
+    def choose(self, chosen: Array) -> None:
+        """From now on batches are made of the rows of these numbers, which rise."""
+        self._chosen, self._batches, self._copied = chosen, [], []
+        count = len(chosen)
+        for turn in self._turns:
+            batches, copied = {}, []
+            for rows in turn:
+                batch = rows.first(count) if chosen[-1] == count - 1 else None
+                if batch is None:
+                    batch = np.empty(rows.batch_shape(count), rows.dtype)
+                    copied.append(rows)
+                batches[rows.name] = batch
+            self._batches.append(batches)
+            self._copied.append(copied)
+
+    def batch(self, turn: int) -> dict[str, Array]:
+        """The frames of the chosen rows in that store, by input; they last until `done`."""
+        batches = self._batches[turn]
+        for rows in self._copied[turn]:
+            rows.gather(self._chosen, batches[rows.name])
+        return batches

@@ -41,7 +41,7 @@ from ostinato.runtime.states import (
     table,
     unresolved,
 )
-from ostinato.runtime.stepper import Stepper
+from ostinato.runtime.stepper import Quick, Stepper
 from ostinato.runtime.trampoline import storage
 
 if TYPE_CHECKING:
@@ -110,6 +110,8 @@ class Pool:
         self._resident: list[int] = []
         self._resident_rows = np.empty(0, np.intp)
         self._marks = b""
+        # The call for as many streams.
+        self._quick: Quick | None = None
         # One step at a time; and one thread at a time that changes who has which row.
         self._stepping, self._seating = threading.Lock(), threading.Lock()
         self._driver: Driver | None = None
@@ -233,9 +235,9 @@ class Pool:
         not open or has a frame already, and `InputError` for a frame that does not fit.
         """
         try:
-            if type(feeds) is dict and len(feeds) == len(self._fed):
-                if self._keepers[handle](*self._pick(feeds)) is None:
-                    return
+            is_plain = type(feeds) is dict and len(feeds) == len(self._fed)
+            if is_plain and self._keepers[handle](*self._pick(feeds)) is None:
+                return
         except (KeyError, TypeError):
             pass
         self._push_checked(handle, feeds)
@@ -318,30 +320,21 @@ class Pool:
         """The frames as batches, with the states of their streams in place; None without any."""
         if self._frames is None:
             return None
-        marks, frames = self._frames.take()
-        if not any(marks):
+        marks, turn = self._frames.take()
+        if 1 not in marks:
             return None
         if marks != self._marks:
-            rows = np.flatnonzero(np.frombuffer(marks, np.int8))
-            self._seat([self._owners[row] for row in rows.tolist()])
+            self._seat([self._owners[slot] for slot, mark in enumerate(marks) if mark])
+            self._frames.choose(self._resident_rows)
             self._marks = marks
-        count = len(self._resident)
-        is_dense = self._resident_rows[-1] == count - 1
-        batches = {}
-        for rows in frames:
-            batch = rows.first(count) if is_dense else None
-            if batch is None:
-                batch = np.empty(rows.batch_shape(count), rows.dtype)
-                rows.gather(self._resident_rows, batch)
-            batches[rows.name] = batch
-        return batches
+        return self._frames.batch(turn)
 
     def _seat(self, handles: list[int]) -> None:
         """Take the states of these streams into the batch."""
         self._store()
         self._resident = handles
         self._resident_rows = np.array([self._slots[handle] for handle in handles], np.intp)
-        self._marks = b""
+        self._marks, self._quick = b"", None
         for index, rows in enumerate(self._states):
             batch = self._stepper.state(index, rows.batch_shape(len(handles)))
             rows.gather(self._resident_rows, batch)
@@ -357,16 +350,25 @@ class Pool:
         self._resident, self._marks = [], b""
 
     def _run(self, frames: Mapping[str, Array], count: int) -> list[Array]:
-        values = {**self._shared, **frames}
+        values = {**self._shared, **frames} if self._shared else frames
+        outputs = None if self._quick is None else self._quick(values)
+        if outputs is not None:
+            return outputs
         inputs = [values[argument.name] for argument in self._stepper.inputs]
-        return self._stepper.run(inputs, [rows.batch_shape(count) for rows in self._states], {})
+        shapes = [rows.batch_shape(count) for rows in self._states]
+        outputs = self._stepper.run(inputs, shapes, {})
+        step = self._stepper.repeated(inputs, shapes)
+        self._quick = (
+            None if step is None else step.on_dicts([a.name for a in self._stepper.inputs])
+        )
+        return outputs
 
     def _split(self, handles: Sequence[int], outputs: Sequence[Array]) -> dict[int, list[Any]]:
         """The rows of the streams that were not closed meanwhile."""
         parts = [cut(output) for cut, output in zip(self._cutters, outputs, strict=True)]
         rows = map(list, zip(*parts, strict=True)) if parts else ([] for _ in handles)
         results = dict(zip(handles, rows, strict=True))
-        if not self._slots.keys() >= results.keys():
+        if not self._marks:
             results = {handle: row for handle, row in results.items() if handle in self._slots}
         return results
 

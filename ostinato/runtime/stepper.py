@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,11 +14,14 @@ from ostinato.runtime.arguments import check_output_shape, in_place
 from ostinato.runtime.flow import Flow
 from ostinato.runtime.memory import aligned_empty
 from ostinato.runtime.native import NativeFunction, Plan, UnsuitableError, Values
+from ostinato.runtime.session import picker
 from ostinato.runtime.states import Pair
 from ostinato.runtime.trampoline import BUSY, State, Workspace, in_use
 
 Array = np.ndarray[Any, Any]
 Shape = tuple[int, ...]
+
+Quick = Callable[[Mapping[str, Any]], list[Any] | None]
 
 # Steps of other shapes are planned again, in some 200 us.
 MAX_STEPS = 256
@@ -34,6 +38,29 @@ class Step:
     call: Callable[..., int | None]
     shapes: tuple[Shape, ...]
     dtypes: tuple[np.dtype[Any], ...]
+
+    def on_dicts(self, names: Sequence[str]) -> Quick:
+        """The shortest way from inputs by name to fresh outputs; None where `call` gives a code.
+
+        Nothing else is checked: a lacking name is a `KeyError`.
+        """
+        call = self.call
+        makers = [partial(np.empty, *each) for each in zip(self.shapes, self.dtypes, strict=True)]
+        if len(names) == len(makers) == 1:
+            (name,), (make,) = names, makers
+
+            def one(feeds: Mapping[str, Any]) -> list[Any] | None:
+                output = make()
+                return [output] if call(feeds[name], output) is None else None
+
+            return one
+        pick = picker(list(names))
+
+        def several(feeds: Mapping[str, Any]) -> list[Any] | None:
+            outputs = [make() for make in makers]
+            return outputs if call(*pick(feeds), *outputs) is None else None
+
+        return several
 
 
 class Stepper:
@@ -98,6 +125,12 @@ class Stepper:
                 self._steps.popitem(last=False)
         self._steps.move_to_end(key)
         return step
+
+    def repeated(self, inputs: Sequence[Array], shapes: Sequence[Shape]) -> Step | None:
+        """`find`, where what fits these elements fits any; None where sizes depend on them."""
+        if self.native is None or self.native.has_values:
+            return None
+        return self.find(inputs, shapes)
 
     def _merged(self, inputs: Sequence[Array], shapes: Sequence[Shape]) -> list[Array]:
         """All inputs of the model in order."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -38,7 +37,7 @@ from ostinato.runtime.states import (
     table,
     unresolved,
 )
-from ostinato.runtime.stepper import Step, Stepper
+from ostinato.runtime.stepper import Quick, Step, Stepper
 from ostinato.runtime.trampoline import BUSY
 
 if TYPE_CHECKING:
@@ -83,7 +82,7 @@ class Stream:
         self._stepper: Stepper | None = None
         self._shapes: tuple[Shape, ...] = ()
         self._last: Step | None = None
-        self._quick: Callable[[dict[str, Any]], list[Any] | None] | None = None
+        self._quick: Quick | None = None
         self._is_closed = False
         self._start(self._sizes, is_final=False)
 
@@ -127,10 +126,8 @@ class Stream:
         stepper = self._started(inputs)
         values = [*inputs.values()]
         results = stepper.run(values, self._shapes, given)
-        # Where sizes depend on elements, what fits the last step need not fit the next.
-        if stepper.native is not None and not stepper.native.has_values:
-            self._last = stepper.find(values, self._shapes)
-            self._quick = None if self._last is None else _quick(self._last, list(self._inputs))
+        step = self._last = stepper.repeated(values, self._shapes)
+        self._quick = None if step is None else step.on_dicts(list(self._inputs))
         return results
 
     def bind(
@@ -368,27 +365,6 @@ def _as_state(pair: Pair, value: object) -> Array:
     array = as_input(pair.input, value)
     assert isinstance(array, np.ndarray)
     return array
-
-
-def _quick(step: Step, names: Sequence[str]) -> Callable[[dict[str, Any]], list[Any] | None]:
-    """The shortest way from a dict of inputs to fresh outputs; None where `step` does not fit."""
-    call = step.call
-    makers = [partial(np.empty, *each) for each in zip(step.shapes, step.dtypes, strict=True)]
-    if len(names) == len(makers) == 1:
-        (name,), (make,) = names, makers
-
-        def one(feeds: dict[str, Any]) -> list[Any] | None:
-            output = make()
-            return [output] if call(feeds[name], output) is None else None
-
-        return one
-    pick = picker(list(names))
-
-    def several(feeds: dict[str, Any]) -> list[Any] | None:
-        outputs = [make() for make in makers]
-        return outputs if call(*pick(feeds), *outputs) is None else None
-
-    return several
 
 
 def _stepping(

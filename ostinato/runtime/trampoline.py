@@ -17,6 +17,7 @@ import contextlib
 import ctypes
 import hashlib
 import itertools
+import math
 import os
 import platform
 import threading
@@ -40,8 +41,8 @@ REFUSED = -1
 BUSY = -2
 """What a call returns when it ran nothing because another one over its workspace is running."""
 
-NO_TURN = -1
-"""What `turn` is while no frame is kept."""
+NO_TURN = 2
+"""What the turn is while no frame is kept."""
 
 # 16 to 33 us at the 2 to 4 GHz that such counters run at.
 LONG_CALL = 1 << 16
@@ -49,19 +50,14 @@ LONG_CALL = 1 << 16
 
 _NEVER = -1  # the largest number, as it is read there
 
-# The views of a call live on the stack, 88 bytes an argument.
+# The addresses of a call live on the stack.
 MAX_ARGUMENTS = 2048
 
 _METH_FASTCALL, _METH_NOARGS = 0x0080, 0x0004
 _PYTHON_API = (
     "PyTuple_GetItem",
     "PyByteArray_AsString",
-    "PyObject_GetBuffer",
-    "PyBuffer_Release",
-    "PyErr_Clear",
-    "PyObject_Type",
     "Py_IncRef",
-    "Py_DecRef",
     "PyLong_FromLongLong",
     "PyEval_SaveThread",
     "PyEval_RestoreThread",
@@ -179,16 +175,13 @@ def require_denormal_control() -> None:
         raise OptionError("flush_denormals=True: only x86-64 processors can do this")
 
 
-def _letters(dtype: np.dtype[Any]) -> tuple[int, int]:
-    """The buffer formats that mean `dtype`: int64 is "l" or "q" where long has 64 bits."""
-    same = [
-        letter
-        for letter in (_INTEGER_LETTERS if dtype.kind in "iu" else dtype.char)
-        if np.dtype(letter) == dtype
-    ]
-    if not can_pass(dtype) or len(same) > 2:
+def _numbers(dtype: np.dtype[Any]) -> tuple[int, int]:
+    """NumPy's numbers of `dtype`: int64 is both "l" and "q" where long has 64 bits."""
+    if not can_pass(dtype):
         raise RunError(f"arrays of {dtype} cannot be passed to compiled code")
-    return ord(same[0]), ord(same[-1])
+    letters = _INTEGER_LETTERS if dtype.kind in "iu" else dtype.char
+    same = [np.dtype(letter).num for letter in letters if np.dtype(letter) == dtype]
+    return same[0], same[-1]
 
 
 def can_pass(dtype: np.dtype[Any]) -> bool:
@@ -201,10 +194,54 @@ def storage(dtype: np.dtype[Any]) -> np.dtype[Any]:
     return np.dtype(f"u{dtype.itemsize}") if dtype.kind == "V" else dtype
 
 
+class _ArrayObject(ctypes.Structure):
+    """NumPy's `PyArrayObject_fields`."""
+
+    _fields_ = (
+        ("references", ctypes.c_ssize_t),
+        ("type", ctypes.c_void_p),
+        ("data", ctypes.c_void_p),
+        ("rank", ctypes.c_int),
+        ("dimensions", ctypes.POINTER(ctypes.c_ssize_t)),
+        ("strides", ctypes.c_void_p),
+        ("base", ctypes.c_void_p),
+        ("dtype", ctypes.c_void_p),
+        ("flags", ctypes.c_int),
+    )
+
+
+class _DtypeObject(ctypes.Structure):
+    """The beginning of NumPy's `PyArray_Descr`."""
+
+    _fields_ = (
+        ("references", ctypes.c_ssize_t),
+        ("type", ctypes.c_void_p),
+        ("element", ctypes.c_void_p),
+        ("characters", ctypes.c_char * 3),
+        ("number", ctypes.c_int),
+    )
+
+
+def require_array_layout() -> None:
+    """Raise `RunError` unless arrays are laid out in memory as compiled code expects."""
+    probe = np.zeros((2, 3), np.int16)
+    array = _ArrayObject.from_address(id(probe))
+    if array.type == id(np.ndarray) and array.dtype == id(probe.dtype) and array.rank == 2:
+        dtype = _DtypeObject.from_address(array.dtype)
+        found = (array.data, array.flags, *array.dimensions[:2], dtype.number, dtype.characters)
+        if found == (probe.ctypes.data, probe.flags.num, 2, 3, probe.dtype.num, b"ih="):
+            return
+    raise RunError(
+        f"arrays of NumPy {np.__version__} are laid out in another way than those of NumPy 2; "
+        "install a version of NumPy that ostinato supports"
+    )
+
+
 class Trampoline:
     """Machine code of the calls and the method definitions that make them Python functions."""
 
     def __init__(self, object_code: bytes) -> None:
+        require_array_layout()
         api = {name: objects.address_of(getattr(ctypes.pythonapi, name)) for name in _PYTHON_API}
         names = ("ostinato_call", "ostinato_call_bound", "ostinato_keep")
         self._code = objects.load(object_code, names, api | {"_Py_NoneStruct": id(None)})
@@ -260,14 +297,12 @@ class Trampoline:
         )
         spec, dims = head, dims_start
         for place, (dtype, shape) in zip(places, arguments, strict=True):
-            dims_address = slots.ctypes.data + 8 * dims
-            alignment_mask = dtype.alignment - 1
+            numbers = np.array(_numbers(dtype), np.int32)
             slots[spec : spec + trampoline_ir.SPEC_SLOTS] = (
-                *_letters(dtype),
-                dtype.itemsize,
+                *numbers.view(np.int64),
+                math.prod(shape) * dtype.itemsize,
                 len(shape),
-                dims_address,
-                alignment_mask,
+                slots.ctypes.data + 8 * dims,
                 place,
             )
             slots[dims : dims + len(shape)] = shape
@@ -301,25 +336,28 @@ class Trampoline:
 
     def keeper(
         self,
+        slot: int,
         values: Sequence[tuple[np.dtype[Any], Shape]],
-        rows: Sequence[Sequence[Array]],
-        marks: Sequence[Array],
-        turn: Array,
+        stores: Sequence[Sequence[Array]],
+        marks: Sequence[bytearray],
+        turn: bytearray,
     ) -> Callable[..., int | None]:
         """A function `keep(*values)` that copies arrays of exactly these dtypes and shapes.
 
-        rows: of each value its place in the one and the other store, C-contiguous. marks: an int8
-        for each store, which says that its places are taken. turn: an int64, which store is on, or
-        `NO_TURN`.
+        slot: the row to copy to. stores: of each value two, C-contiguous, with a row for each slot.
+        marks: a byte of each store for each slot, set when it is taken. turn: a byte that says
+        which store is on, or `NO_TURN`.
 
-        It returns None on success; 1 when the places are taken; `BUSY` without a turn; `REFUSED` as
-        a `caller` does. It does not give up the GIL.
+        It returns None on success; 1 when the row is taken; `BUSY` without a turn; `REFUSED` as a
+        `caller` does. It does not give up the GIL.
         """
-        record = [turn.ctypes.data, *(mark.ctypes.data for mark in marks), len(rows)]
-        for pair in rows:
-            record += [pair[0].nbytes, *(row.ctypes.data for row in pair)]
+        flags = [np.frombuffer(each, np.uint8) for each in (turn, *marks)]
+        record = [flags[0].ctypes.data, *(each[slot:].ctypes.data for each in flags[1:])]
+        record.append(len(stores))
+        for pair in stores:
+            record += [pair[0].strides[0], *(each[slot:].ctypes.data for each in pair)]
         nothing = np.empty(0, np.uint8)
-        owned = (turn, *marks, *itertools.chain.from_iterable(rows))
+        owned = (*flags, *itertools.chain.from_iterable(stores))
         symbols = np.array(record, np.int64)
         callee = Callee(self._keep, symbols, nothing, nothing, owned, workspace=self._at_once)
         return self.caller(callee, values, [])

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import ctypes
 import dataclasses
 import gc
 import types
@@ -247,6 +248,15 @@ def test_plain_assembly_is_valid() -> None:
     text = assembly(flushing=False)
     assert "x86" not in text
     llvm.parse_assembly(text).verify()
+
+
+def test_another_layout_of_arrays_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    module.require_array_layout()
+    head, *fields = module._ArrayObject._fields_
+    shifted = {"_fields_": [head, ("more", ctypes.c_void_p), *fields]}
+    monkeypatch.setattr(module, "_ArrayObject", type("Shifted", (ctypes.Structure,), shifted))
+    with pytest.raises(RunError, match="install a version of NumPy"):
+        module.require_array_layout()
 
 
 def test_many_arguments_fit_and_more_are_refused(artifacts: types.SimpleNamespace) -> None:
