@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from ostinato.runtime.pool import Pool
     from ostinato.runtime.session import BoundCall, InferenceSession, NodeArg
     from ostinato.runtime.stream import Stream
+    from ostinato.training import Trainer
 
 __all__ = [
     "BoundCall",
@@ -43,6 +44,7 @@ __all__ = [
     "ShapeError",
     "Stream",
     "StreamError",
+    "Trainer",
     "UnsupportedError",
     "__version__",
     "optimize",
@@ -54,10 +56,11 @@ _MODULES = {
     "NodeArg": "ostinato.runtime.session",
     "Pool": "ostinato.runtime.pool",
     "Stream": "ostinato.runtime.stream",
+    "Trainer": "ostinato.training",
     "optimize": "ostinato.passes",
 }
 
-_ROOMS = ("autodiff", "backend", "streaming")
+_ROOMS = ("autodiff", "backend", "streaming", "training")
 
 
 def __getattr__(name: str) -> Any:

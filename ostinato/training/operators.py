@@ -1,0 +1,82 @@
+"""Standard operators as functions, for losses that are written in Python."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import numpy as np
+import onnx.defs
+import onnx_ir as ir
+
+from ostinato.errors import InputError
+from ostinato.model.schema import schema_of
+from ostinato.passes.recurrent_writer import Array, Writer
+
+Operand: TypeAlias = "ir.Value | Array | float | int"
+
+
+class Operators:
+    """`op.Sub(a, b)` writes a Sub; attributes are keywords: `op.ReduceMean(x, keepdims=0)`.
+
+    Operands are values, arrays and numbers; a number gets the element type of the first value
+    among the operands. The result is the node's first output.
+    Raises `InputError` for operators that the standard does not have.
+    """
+
+    def __init__(self, writer: Writer) -> None:
+        self._writer = writer
+
+    def __getattr__(self, op_type: str) -> Callable[..., ir.Value]:
+        if op_type.startswith("_"):
+            raise AttributeError(op_type)
+        schema = schema_of(op_type, "", self._writer.opset)
+        if schema is None:
+            raise InputError(f"opset {self._writer.opset} has no operator {op_type!r}")
+
+        def write(*operands: Operand, **attributes: Any) -> ir.Value:
+            values = [self._value(operand, operands) for operand in operands]
+            writer = self._writer
+            output = ir.Value(name=writer.name(op_type.lower()))
+            dtype = _result_type(schema, values, attributes)
+            output.type = None if dtype is None else ir.TensorType(dtype)
+            writer.nodes.append(
+                ir.Node(
+                    "",
+                    op_type,
+                    values,
+                    ir.convenience.convert_attributes(attributes),
+                    outputs=[output],
+                    name=writer.name(op_type),
+                )
+            )
+            return output
+
+        return write
+
+    def _value(self, operand: Operand, operands: tuple[Operand, ...]) -> ir.Value:
+        if isinstance(operand, ir.Value):
+            return operand
+        if isinstance(operand, bool | int | float):
+            values = [other for other in operands if isinstance(other, ir.Value)]
+            known = next((value.dtype for value in values if value.dtype), self._writer.dtype)
+            operand = np.array(operand, known.numpy())
+        return self._writer.value(np.asarray(operand), "constant")
+
+
+def _result_type(
+    schema: onnx.defs.OpSchema, values: list[ir.Value], attributes: dict[str, Any]
+) -> ir.DataType | None:
+    """The element type of a node's first output, where the operator's signature tells it."""
+    wanted, last = schema.outputs[0].type_str, len(schema.inputs) - 1
+    for position, value in enumerate(values):
+        if schema.inputs[min(position, last)].type_str == wanted and value.dtype is not None:
+            return value.dtype
+    if isinstance(attributes.get("to"), int):
+        return ir.DataType(attributes["to"])
+    allowed = [c for c in schema.type_constraints if c.type_param_str == wanted]
+    names = list(allowed[0].allowed_type_strs) if allowed else [wanted]
+    if len(names) != 1:
+        return None
+    name = names[0].removeprefix("tensor(").removesuffix(")").upper()
+    return ir.DataType[name] if name in ir.DataType.__members__ else None
