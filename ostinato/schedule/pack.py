@@ -1,4 +1,4 @@
-"""Constant operands of reductions are laid out once in the order in which their kernel reads them.
+"""Operands of reductions are laid out in the order in which their kernel reads them.
 
 A kernel that accumulates `G` sums over `k` for groups of `L` lanes reads, for each group, for each
 `k`, for each sum, `L` neighbouring elements:
@@ -8,22 +8,37 @@ A kernel that accumulates `G` sums over `k` for groups of `L` lanes reads, for e
 so the whole operand is one stream, and pieces that are needed at the same time lie side by side.
 Other axes of the operand, groups of channels for instance, are the outermost. Lanes beyond the end
 of the axis are filled with zeros.
+
+Constants are laid out once, while compiling. So are the copies that `straighten` makes of what a
+run computes or is given: their writer writes this order then.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ostinato.program.dims import is_nonnegative, product
-from ostinato.program.expr import Access, Axis, Expr, Load, rewrite, walk
-from ostinato.program.nodes import Buffer, Kernel, Program, Reduce, map_kernels
+from ostinato.program.dims import Size, floordiv, is_nonnegative, product
+from ostinato.program.expr import Access, Axis, Expr, Load, constant, rewrite, walk
+from ostinato.program.nodes import (
+    Buffer,
+    Kernel,
+    Program,
+    Reduce,
+    Stmt,
+    Store,
+    map_kernels,
+    with_bodies,
+)
+from ostinato.schedule.affine import Affine, Map, substitute, substitute_store
+from ostinato.schedule.tile import COPY
 
 
 @dataclass(frozen=True)
 class Panel:
-    """Constant operands that are read together: same axes around them, same element type."""
+    """Operands that are read together: same axes around them, same element type."""
 
     outer: tuple[Axis, ...]
     block: Axis | None
@@ -33,60 +48,79 @@ class Panel:
 
 
 def pack(program: Program) -> Program:
-    """Repack the constant operands of every tiled reduction."""
+    """Repack the constant operands of every tiled reduction, and the copies that it reads."""
     buffers = dict(program.buffers)
     constants = dict(program.constants)
+    copies = {k.name: k for k in program.kernels() if k.name.startswith(COPY)}
+    writers: dict[str, tuple[Kernel, ...]] = {}
 
     def change(kernel: Kernel) -> Kernel:
         for number, panel in enumerate(panels(kernel, buffers)):
             name = f"packed.{kernel.name}.{number}"
-            data = _packed(panel, kernel, constants)
-            sources = (s for one in panel.loads for s in buffers[one.access.buffer].sources)
-            buffers[name] = Buffer(
-                name,
-                panel.loads[0].dtype,
-                data.size,
-                "constant",
-                True,
-                tuple(dict.fromkeys(sources)),
-            )
-            constants[name] = data.reshape(-1)
+            names = [load.access.buffer for load in panel.loads]
+            sources = tuple(dict.fromkeys(s for n in names for s in buffers[n].sources))
+            dtype, size = panel.loads[0].dtype, product(_extents(panel)) * len(panel.loads)
+            kind = "constant"
+            if names[0] in copies:
+                kind, name = "arena", f"{COPY}{name}"
+                writers.update(dict.fromkeys(names, ()))
+                writers[names[0]] = _writers(panel, kernel, copies, name)
+            else:
+                constants[name] = _packed(panel, kernel, constants).reshape(-1)
+            buffers[name] = Buffer(name, dtype, size, kind, True, sources)
             kernel = _reading(kernel, panel, name)
         return kernel
 
-    body = map_kernels(program.body, change)
+    body = _replaced(map_kernels(program.body, change), writers)
     return replace(program, buffers=buffers, constants=constants).with_body(body)
 
 
-def panels(kernel: Kernel, buffers: dict[str, Buffer]) -> list[Panel]:
+def _replaced(
+    body: tuple[Stmt, ...], writers: Mapping[str, tuple[Kernel, ...]]
+) -> tuple[Stmt, ...]:
+    """The statements with the kernels of these names replaced by others."""
+    result: list[Stmt] = []
+    for statement in body:
+        if isinstance(statement, Kernel):
+            result += writers.get(statement.name, (statement,))
+        else:
+            result.append(with_bodies(statement, lambda inner: _replaced(inner, writers)))
+    return tuple(result)
+
+
+def panels(kernel: Kernel, buffers: Mapping[str, Buffer]) -> list[Panel]:
     """The operands of a kernel that can be repacked, by the loop in which they are read."""
     tile = kernel.tile
     if tile is None or tile.lane is None:
         return []
-    by_loop: dict[tuple[tuple[Axis, ...], tuple[Axis, ...], str], list[Load]] = {}
+    by_loop: dict[tuple[tuple[Axis, ...], tuple[Axis, ...], str, str], list[Load]] = {}
     for reduce in kernel.reductions:
         for node in walk(*reduce.operands):
-            if not isinstance(node, Load) or buffers[node.access.buffer].kind != "constant":
+            if not isinstance(node, Load):
+                continue
+            buffer = buffers[node.access.buffer]
+            if buffer.kind != "constant" and not buffer.name.startswith(COPY):
                 continue
             around = tuple(
                 axis
                 for axis in kernel.axes
                 if axis not in (tile.lane, tile.block) and node.access.stride(axis) != 0
             )
-            if _can_move(node, reduce, kernel, around, buffers[node.access.buffer]):
-                found = by_loop.setdefault((around, reduce.axes, node.dtype), [])
+            if _can_move(node, reduce, kernel, around, buffer):
+                key = around, reduce.axes, node.dtype, buffer.kind
+                found = by_loop.setdefault(key, [])
                 if node not in found:
                     found.append(node)
     return [
         Panel(around, tile.block, tile.lane, inner, tuple(loads))
-        for (around, inner, _), loads in by_loop.items()
+        for (around, inner, *_), loads in by_loop.items()
     ]
 
 
 def _can_move(
     load: Load, reduce: Reduce, kernel: Kernel, around: tuple[Axis, ...], buffer: Buffer
 ) -> bool:
-    """Whether a constant operand differs by lane, and copies of none of its elements are needed."""
+    """Whether an operand differs by lane, and copies of none of its elements are needed."""
     assert kernel.tile is not None and kernel.tile.lane is not None
     axes = [axis for axis, _ in load.access.terms]
     extents = [axis.extent for axis in (*axes, *reduce.axes)]
@@ -94,7 +128,11 @@ def _can_move(
         return False
     if not set(axes) <= {*kernel.axes, *reduce.axes}:
         return False
-    if not all(isinstance(extent, int) for extent in extents) or kernel.tile.row in around:
+    if kernel.tile.row in around:
+        return False
+    if buffer.kind != "constant":
+        return True
+    if not all(isinstance(extent, int) for extent in extents):
         return False
     # Windows over a constant overlap: laying them all out would take more memory than they have.
     own = [a.extent for a in (*around, *reduce.axes)]
@@ -104,20 +142,21 @@ def _can_move(
     return not around or is_nonnegative(buffer.size - points)
 
 
-def _extents(panel: Panel) -> tuple[int, ...]:
+def _extents(panel: Panel) -> tuple[Size, ...]:
     axes = [*panel.outer, *([panel.block] if panel.block else []), *panel.inner, panel.lane]
-    return tuple(axis.extent for axis in axes)  # type: ignore[misc]
+    return tuple(axis.extent for axis in axes)
 
 
 def _packed(panel: Panel, kernel: Kernel, constants: dict[str, np.ndarray]) -> np.ndarray:
     """The operands as `[outer.., block, inner.., load, lane]`."""
     assert kernel.tile is not None
     extents = _extents(panel)
-    result = np.zeros((*extents[:-1], len(panel.loads), extents[-1]), panel.loads[0].dtype)
+    shape = (*extents[:-1], len(panel.loads), extents[-1])
+    result = np.zeros(shape, panel.loads[0].dtype)  # type: ignore[arg-type]
     group = extents[-1]
     blocks = panel.block.extent if panel.block else 1
     points = blocks * group if kernel.tile.limit is None else kernel.tile.limit
-    assert isinstance(points, int) and isinstance(blocks, int)
+    assert isinstance(points, int) and isinstance(blocks, int) and isinstance(group, int)
     others = (*panel.outer, *panel.inner)
     count = len(panel.outer)
     for number, load in enumerate(panel.loads):
@@ -137,19 +176,22 @@ def _packed(panel: Panel, kernel: Kernel, constants: dict[str, np.ndarray]) -> n
     return result
 
 
-def _reading(kernel: Kernel, panel: Panel, name: str) -> Kernel:
-    """The kernel reading the packed operands."""
+def _access(panel: Panel, name: str, number: int) -> Access:
+    """Where a panel's load `number` lies among the packed operands."""
     group = panel.lane.extent
     step = group * len(panel.loads)
-    terms: list[tuple[Axis, int]] = [(panel.lane, 1)]
-    for axis in reversed(panel.inner):
-        terms.append((axis, step))  # type: ignore[arg-type]
+    terms: list[tuple[Axis, Size]] = [(panel.lane, 1)]
+    inner = reversed(panel.inner)
+    for axis in (*inner, *([panel.block] if panel.block else []), *reversed(panel.outer)):
+        terms.append((axis, step))
         step = step * axis.extent
-    for axis in (*([panel.block] if panel.block else []), *reversed(panel.outer)):
-        terms.append((axis, step))  # type: ignore[arg-type]
-        step = step * axis.extent
+    return Access(name, group * number, tuple(terms))
+
+
+def _reading(kernel: Kernel, panel: Panel, name: str) -> Kernel:
+    """The kernel reading the packed operands."""
     packed = {
-        load: Load(Access(name, group * number, tuple(terms)), load.dtype)
+        load: Load(_access(panel, name, number), load.dtype)
         for number, load in enumerate(panel.loads)
     }
 
@@ -163,3 +205,57 @@ def _reading(kernel: Kernel, panel: Panel, name: str) -> Kernel:
         return replace(r, expr=rewrite(r.expr, leaf), factor=factor)
 
     return replace(kernel, reductions=tuple(reduce(r) for r in kernel.reductions))
+
+
+def _writers(
+    panel: Panel, kernel: Kernel, copies: Mapping[str, Kernel], name: str
+) -> tuple[Kernel, ...]:
+    """What writes the panel in place of the copies that it consists of.
+
+    Full groups of lanes, then those of a group that the axis does not fill, then zeros for the
+    rest of it: so none of the three needs a mask.
+    """
+    assert kernel.tile is not None
+    lane, block, limit = panel.lane, panel.block, kernel.tile.limit
+    group = lane.extent
+    image = Affine(0, ((lane, 1), *([(block, group)] if block else [])))
+    own = {*kernel.axes, *panel.inner}
+    stores: list[Store] = []
+    for number, load in enumerate(panel.loads):
+        (copied,) = copies[load.access.buffer].stores
+        split = [axis for axis, _ in copied.access.terms if axis not in own]
+        value = substitute(copied.value, dict.fromkeys(split, image))
+        stores.append(Store(_access(panel, name, number), value))
+    blocks = () if block is None else (block,)
+    axes = (*panel.outer, *blocks, *panel.inner, lane)
+    whole = Kernel(name, axes, (), tuple(stores), sources=kernel.sources)
+    if limit is None:
+        return (whole,)
+    full = floordiv(limit, group)
+    used = limit - full * group
+    padding = (group if block is None else block.extent * group) - limit
+    last: Map = {} if block is None else {block: Affine(full, ())}
+    zero = tuple(replace(s, value=constant(0, panel.loads[0].dtype)) for s in stores)
+    result = [
+        _along(replace(whole, name=f"{name}.rest"), {**last, lane: _part(lane, 0, used)}),
+        _along(
+            replace(whole, name=f"{name}.zeros", stores=zero),
+            {**last, lane: _part(lane, used, padding)},
+        ),
+    ]
+    if block is not None and full != 0:
+        result.insert(0, _along(whole, {block: _part(block, 0, full)}))
+    return tuple(result)
+
+
+def _part(axis: Axis, start: Size, extent: Size) -> Affine:
+    return Affine(start, ((Axis(axis.name, extent), 1),))
+
+
+def _along(kernel: Kernel, images: Map) -> Kernel:
+    """The kernel at those of its points that the images of axes give."""
+    axes: list[Axis] = []
+    for axis in kernel.axes:
+        axes += [a for a, _ in images[axis].terms] if axis in images else [axis]
+    stores = tuple(substitute_store(s, images) for s in kernel.stores)
+    return replace(kernel, axes=tuple(axes), stores=stores)

@@ -17,7 +17,7 @@ from ostinato.schedule.pack import pack
 from ostinato.schedule.rows import by_rows
 from ostinato.schedule.sink import sink
 from ostinato.schedule.straighten import straighten
-from ostinato.schedule.tile import Registers, tile
+from ostinato.schedule.tile import Registers, tile, tile_readers
 from ostinato.schedule.turn import turn
 
 
@@ -39,8 +39,8 @@ SCHEDULE_PASSES: tuple[SchedulePass, ...] = (
     ),
     SchedulePass("collapse", "Neighbouring axes that memory cannot tell apart become one."),
     SchedulePass("by_rows", "Kernels that pass rows to each other run row by row."),
-    SchedulePass("straighten", "Operands that lanes would gather many times are transposed first."),
-    SchedulePass("pack", "Constant operands are laid out once in the order they are read."),
+    SchedulePass("straighten", "Operands that many rows or steps read are copied first."),
+    SchedulePass("pack", "Constant operands and copies are laid out in the order they are read."),
     SchedulePass(
         "turn", "Loops read weights that exceed the cache back and forth, not in a circle."
     ),
@@ -81,9 +81,9 @@ def schedule(program: Program, registers: Registers, disable: Collection[str] = 
         program = by_rows(program)
     if "straighten" not in disable:
         program = straighten(program)
-    program = tile(program, registers)
     if "pack" not in disable:
-        program = pack(program)
+        program = pack(tile_readers(program, registers))
+    program = tile(program, registers)
     if "turn" not in disable:
         program = turn(program)
     arena = plan(program, reuse="reuse_memory" not in disable)

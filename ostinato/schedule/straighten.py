@@ -1,48 +1,63 @@
-"""Operands whose neighbours lie along the sum, not along the lanes, are transposed first.
+"""Operands that lanes of a sum would gather, or that many rows share, are copied first.
 
     y[i, j] = sum_k q[i, k] b[j, k]           c[k, j] = b[j, k]
                                         =>    y[i, j] = sum_k q[i, k] c[k, j]
 
 Lanes along `j` would gather each element of `b` once for each `i`. The copy gathers it once. Where
-only a run tells how many `i` there are, it decides by their number.
+only a run tells how many `i` there are, it decides by their number. What the steps of a loop do not
+change is copied once before it. Nothing but its kernel reads such a copy, so `pack` can give it any
+layout: that is what makes a copy pay where lanes find neighbours already, but every row would read
+them from places far apart.
 """
 
 from __future__ import annotations
 
+from collections.abc import Set
 from dataclasses import dataclass, replace
 
 from ostinato.program.dims import Size, is_nonnegative, minimum, product
-from ostinato.program.expr import Access, Axis, Expr, Load, constant, op, walk
+from ostinato.program.expr import ITEM_BYTES, Access, Axis, Expr, Load, constant, op, walk
 from ostinato.program.nodes import (
     Branch,
     Buffer,
     Kernel,
+    Loop,
     Program,
     Stmt,
     Store,
+    bodies,
+    map_kernels,
     map_loads,
     with_bodies,
 )
 from ostinato.schedule.affine import size_expr
-from ostinato.schedule.tile import is_packable, typical
+from ostinato.schedule.tile import COPY, is_packable, typical
 
 # Shorter axes do not fill vectors.
 LEAST_LANES = 8
-# A copy pays if each of its elements is read at least so often.
+# A copy pays if each of its elements is read at least so often: where lanes gather, and where they
+# find neighbours.
 LEAST_USES = 4
+LEAST_SHARED_USES = 64
+# Neighbours of fewer bytes are found in the first-level cache wherever they lie.
+LEAST_SHARED_BYTES = 32 * 1024
 
 
 @dataclass(frozen=True)
-class _Crosswise:
-    """The axis for the lanes, the loads that they would gather, and uses of each element."""
+class _Operands:
+    """Loads of sums to be copied for lanes along an axis.
+
+    uses: how often each element is read at least; `least`: how often it must be.
+    """
 
     lane: Axis
     loads: tuple[Load, ...]
     uses: Size
+    least: int
 
 
 def straighten(program: Program) -> Program:
-    """Transpose what lanes of reductions would gather, outside of loops."""
+    """Copy what lanes of reductions would gather, or rows read from places far apart."""
     buffers = dict(program.buffers)
     body = _straightened(program.body, buffers)
     return replace(program, buffers=buffers).with_body(body)
@@ -53,47 +68,115 @@ def _straightened(body: tuple[Stmt, ...], buffers: dict[str, Buffer]) -> tuple[S
     for statement in body:
         if isinstance(statement, Branch):
             result.append(with_bodies(statement, lambda inner: _straightened(inner, buffers)))
-            continue
-        found = _crosswise(statement, buffers) if isinstance(statement, Kernel) else None
-        if found is None:
+        elif isinstance(statement, Kernel):
+            result += _alone(statement, buffers)
+        elif isinstance(statement, Loop):
+            result += _steps(statement, buffers)
+        else:
             result.append(statement)
-            continue
-        assert isinstance(statement, Kernel)
-        copies, reader = _transposed(statement, found, buffers)
-        if is_nonnegative(found.uses - LEAST_USES):
-            result += [*copies, reader]
-            continue
-        decision = _decision(statement, found.uses, buffers)
-        plain = replace(statement, name=f"{statement.name}.few")
-        pays = decision.stores[0].access.buffer
-        result += [decision, Branch(pays, (*copies, reader), (plain,))]
     return tuple(result)
 
 
-def _crosswise(kernel: Kernel, buffers: dict[str, Buffer]) -> _Crosswise | None:
-    """What to transpose for the lanes; None where some axis suits them as it is."""
+def _alone(kernel: Kernel, buffers: dict[str, Buffer]) -> list[Stmt]:
+    """The copies for a kernel outside of loops and the kernel, if need be as the run decides."""
+    found = _operands(kernel, buffers)
+    if found is None:
+        return [kernel]
+    copies, reader = _copied(kernel, found, buffers)
+    if is_nonnegative(found.uses - found.least):
+        return [*copies, reader]
+    decision = _decision(kernel, found, buffers)
+    plain = replace(kernel, name=f"{kernel.name}.few")
+    pays = decision.stores[0].access.buffer
+    return [decision, Branch(pays, (*copies, reader), (plain,))]
+
+
+def _steps(loop: Loop, buffers: dict[str, Buffer]) -> list[Stmt]:
+    """The copies of what no step changes, and the loop, which reads them."""
+    before: list[Stmt] = []
+    changing = loop.writes()
+
+    def change(kernel: Kernel) -> Kernel:
+        found = _operands(kernel, buffers, changing, loop.axis.extent)
+        if found is None:
+            return kernel
+        copies, reader = _copied(kernel, found, buffers)
+        before.extend(copies)
+        return reader
+
+    def inside(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+        result: list[Stmt] = []
+        for statement in body:
+            if isinstance(statement, Loop):
+                result += _steps(statement, buffers)
+            else:
+                result.append(with_bodies(statement, inside) if bodies(statement) else statement)
+        return tuple(result)
+
+    body = inside(map_kernels(loop.body, change))
+    return [*before, replace(loop, body=body)]
+
+
+def _operands(
+    kernel: Kernel,
+    buffers: dict[str, Buffer],
+    changing: Set[str] | None = None,
+    trips: Size = 1,
+) -> _Operands | None:
+    """What to copy for a kernel; None where nothing pays.
+
+    changing, trips: of a kernel in a loop, what the steps change, and how many there are.
+    """
     if kernel.ordered or kernel.guard is not None or any(r.chains > 1 for r in kernel.reductions):
         return None
     roots = [expr for reduce in kernel.reductions for expr in reduce.operands]
     inner = [node for node in walk(*roots) if isinstance(node, Load)]
-    best: _Crosswise | None = None
+    inner = [load for load in inner if not is_packable(kernel, load)]
+    crosswise: tuple[Axis, tuple[Load, ...]] | None = None
+    suited = False
     for lane in kernel.axes:
         if typical(lane.extent) < LEAST_LANES:
             continue
-        across = tuple(
+        across = tuple(load for load in inner if load.access.stride(lane) not in (0, 1))
+        stored = all(store.access.stride(lane) in (0, 1) for store in kernel.stores)
+        if across:
+            if stored and all(_is_movable(kernel, x, buffers, changing) for x in across):
+                crosswise = lane, across
+            continue
+        shared = tuple(
             load
             for load in inner
-            if load.access.stride(lane) not in (0, 1) and not is_packable(kernel, load)
+            if load.access.stride(lane) == 1 and _is_movable(kernel, load, buffers, changing)
         )
-        if not across:
-            return None
-        if any(store.access.stride(lane) not in (0, 1) for store in kernel.stores):
-            continue
-        if all(_is_injective(kernel, load, buffers) for load in across):
-            best = _Crosswise(lane, across, _uses(kernel, across))
-    if best is None or (isinstance(best.uses, int) and best.uses < LEAST_USES):
+        found = _shared(kernel, lane, shared, trips) if stored else None
+        if found is not None:
+            return found
+        suited = True
+    if suited or crosswise is None:
         return None
-    return best
+    uses = _uses(kernel, crosswise[1]) * trips
+    few = isinstance(uses, int) and uses < LEAST_USES
+    return None if few else _Operands(*crosswise, uses, LEAST_USES)
+
+
+def _shared(kernel: Kernel, lane: Axis, loads: tuple[Load, ...], trips: Size) -> _Operands | None:
+    """Operands that are the same along all axes but the lanes', if they are many and used often."""
+    same = tuple(
+        load
+        for load in loads
+        if all(axis == lane or load.access.stride(axis) == 0 for axis in kernel.axes)
+    )
+    if not same:
+        return None
+    size: Size = 0
+    for load in same:
+        size = (
+            size + product([axis.extent for axis, _ in load.access.terms]) * ITEM_BYTES[load.dtype]
+        )
+    uses = _uses(kernel, same) * trips
+    small = isinstance(size, int) and size < LEAST_SHARED_BYTES
+    few = isinstance(uses, int) and uses < LEAST_SHARED_USES
+    return None if small or few else _Operands(lane, same, uses, LEAST_SHARED_USES)
 
 
 def _uses(kernel: Kernel, loads: tuple[Load, ...]) -> Size:
@@ -106,18 +189,30 @@ def _uses(kernel: Kernel, loads: tuple[Load, ...]) -> Size:
     return least
 
 
-def _is_injective(kernel: Kernel, load: Load, buffers: dict[str, Buffer]) -> bool:
-    """Whether a copy of what is loaded needs no more elements than there are."""
+def _is_movable(
+    kernel: Kernel, load: Load, buffers: dict[str, Buffer], changing: Set[str] | None
+) -> bool:
+    """Whether a copy, in a loop one made before it, holds the same and needs no more space."""
     own = {*kernel.axes, *(axis for r in kernel.reductions for axis in r.axes)}
-    axes = [axis for axis, _ in load.access.terms]
+    access = load.access
+    axes = [axis for axis, _ in access.terms]
     if load.mask is not None or load.index or not own.issuperset(axes):
         return False
-    count = product([axis.extent for axis in axes])
-    return is_nonnegative(buffers[load.access.buffer].size - count)
+    size = buffers[access.buffer].size
+    if not is_nonnegative(size - product([axis.extent for axis in axes])):
+        return False
+    if changing is None:
+        return True
+    # Before the loop nothing says that there will be a step that may read it.
+    last = access.offset
+    for axis, stride in access.terms:
+        last = last + stride * (axis.extent - 1)
+    inside = [access.offset, size - 1 - last, *(stride for _, stride in access.terms)]
+    return access.buffer not in changing and all(is_nonnegative(n) for n in inside)
 
 
-def _transposed(
-    kernel: Kernel, found: _Crosswise, buffers: dict[str, Buffer]
+def _copied(
+    kernel: Kernel, found: _Operands, buffers: dict[str, Buffer]
 ) -> tuple[list[Kernel], Kernel]:
     """Kernels that write the operands with the lanes innermost, and the kernel reading these."""
     copies: list[Kernel] = []
@@ -126,7 +221,7 @@ def _transposed(
         axes = [a for a in kernel.axes if a != found.lane and load.access.stride(a) != 0]
         axes += [a for a, _ in load.access.terms if a not in kernel.axes]
         axes.append(found.lane)
-        name = f"{kernel.name}.operand{number}"
+        name = f"{COPY}{kernel.name}.{number}"
         size: Size = 1
         terms: list[tuple[Axis, Size]] = []
         for axis in reversed(axes):
@@ -139,9 +234,9 @@ def _transposed(
     return copies, map_loads(kernel, moved.get)
 
 
-def _decision(kernel: Kernel, uses: Size, buffers: dict[str, Buffer]) -> Kernel:
+def _decision(kernel: Kernel, found: _Operands, buffers: dict[str, Buffer]) -> Kernel:
     """Computes whether the copies pay."""
     name = f"{kernel.name}.pays"
     buffers[name] = Buffer(name, "bool", 1, "arena")
-    pays = op("ge", size_expr(uses), constant(LEAST_USES, "int64"))
+    pays = op("ge", size_expr(found.uses), constant(found.least, "int64"))
     return Kernel(name, (), (), (Store(Access(name, 0, ()), pays),), sources=kernel.sources)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from ostinato.program.dims import Size, ceildiv, exact_quotient, product
@@ -61,12 +61,26 @@ STEP_PANEL_BYTES = 32 * 1024
 PACKED_CYCLES = (0.5, 1.0, 3.0)
 STRIDED_CYCLES = (1.5, 2.5, 4.0)
 ROW_CHOICES = (1, 2, 3, 4, 5, 6, 8)
+# What the names of copies begin with that a single kernel reads.
+COPY = "copy."
 MORE_ROWS = (7, 10, 12, 14)
 
 
 def tile(program: Program, registers: Registers) -> Program:
     """Give every kernel a `Tile`, padding the axis of the lanes to whole vectors."""
-    return program.with_body(map_kernels(program.body, lambda k: tile_kernel(k, registers)))
+    return _tiled(program, registers, lambda kernel: kernel.tile is None)
+
+
+def tile_readers(program: Program, registers: Registers) -> Program:
+    """Give a `Tile` to all kernels but copies, whose layout is still to follow their reader."""
+    return _tiled(program, registers, lambda kernel: not kernel.name.startswith(COPY))
+
+
+def _tiled(program: Program, registers: Registers, which: Callable[[Kernel], bool]) -> Program:
+    def change(kernel: Kernel) -> Kernel:
+        return tile_kernel(kernel, registers) if which(kernel) else kernel
+
+    return program.with_body(map_kernels(program.body, change))
 
 
 def tile_kernel(kernel: Kernel, registers: Registers) -> Kernel:
@@ -180,14 +194,14 @@ def _accesses(kernel: Kernel) -> Iterator[tuple[Access, float, bool]]:
 
 def is_packable(kernel: Kernel, load: Load) -> bool:
     """Whether a reduction's operand can be laid out in the order in which it is read."""
+    name = load.access.buffer
     own = {*kernel.axes, *(axis for r in kernel.reductions for axis in r.axes)}
     axes = [axis for axis, _ in load.access.terms]
-    return (
-        load.access.buffer.startswith("c")
-        and load.mask is None
-        and not load.index
-        and all(axis in own and isinstance(axis.extent, int) for axis in axes)
-    )
+    if load.mask is not None or load.index or not own.issuperset(axes):
+        return False
+    if name.startswith(COPY):
+        return True
+    return name.startswith("c") and all(isinstance(axis.extent, int) for axis in axes)
 
 
 def _lane_score(kernel: Kernel, axis: Axis, registers: Registers) -> tuple[float, int]:

@@ -27,7 +27,7 @@ def turn(program: Program) -> Program:
 
 
 def _turned(body: tuple[Stmt, ...], axis: Axis, program: Program) -> tuple[Stmt, ...]:
-    large = _constant_bytes(body, program) >= RESIDENT_BYTES
+    large = _weight_bytes(body, axis, program) >= RESIDENT_BYTES
     result: list[Stmt] = []
     for statement in body:
         if isinstance(statement, Kernel):
@@ -49,10 +49,11 @@ def _turning(kernel: Kernel, axis: Axis) -> Kernel:
     return replace(kernel, tile=replace(tile, turn=axis))
 
 
-def _constant_bytes(body: tuple[Stmt, ...], program: Program) -> int:
+def _weight_bytes(body: tuple[Stmt, ...], axis: Axis, program: Program) -> int:
+    """Bytes of the constants that are read, and of the packed copies made before the loop."""
     total: Size = 0
     for name in set().union(*(statement.reads() for statement in body)):
         buffer = program.buffers[name]
-        if buffer.kind == "constant":
+        if buffer.kind == "constant" or (buffer.padded and axis != CALL):
             total = total + buffer.size * ITEM_BYTES[buffer.dtype]
     return total if isinstance(total, int) else 0

@@ -7,11 +7,12 @@ import pytest
 
 from ostinato.program.dims import symbol
 from ostinato.program.expr import Access, Axis, Index, Load, Reduced, constant, op
-from ostinato.program.nodes import Kernel, Program, Reduce
+from ostinato.program.nodes import Kernel, Loop, Program, Reduce
 from ostinato.program.printer import text
 from ostinato.program.verify import verify
 from ostinato.schedule.pack import pack
-from ostinato.schedule.tile import Registers, tile
+from ostinato.schedule.straighten import straighten
+from ostinato.schedule.tile import COPY, Registers, tile, tile_readers
 from tests.program.programs import at, program, store
 from tests.schedule.test_pipeline import assert_same_results, check_unchanged
 
@@ -166,3 +167,60 @@ def test_operands_of_different_loops_have_a_stream_each():
     packed = pack(tile(source, NARROW))
     assert {n: d.size for n, d in packed.constants.items()} == {"packed.k.0": 24, "packed.k.1": 40}
     assert_same_results(source, packed)
+
+
+def repeated(units, depth, count: int = 1) -> Program:
+    """`count` sums for each unit in each of 4 steps, of operands that are inputs."""
+    u, k, t = Axis("u", units), Axis("k", depth), Axis("t", 4)
+    total = Reduced(0, "float32")
+    for gate in range(1, count):
+        total = op("add", total, Reduced(gate, "float32"))
+    reductions = tuple(
+        Reduce((k,), "sum", at("x", (t, depth), (k, 1)), at("W", (u, depth), (k, 1), offset=start))
+        for start in (gate * units * depth for gate in range(count))
+    )
+    kernel = Kernel("k", (u,), reductions, (store("y", total, (t, units), (u, 1)),))
+    inputs = {"x": (4, depth), "W": (count, units, depth)}
+    for size in (units, depth):
+        if not isinstance(size, int):
+            inputs[f"z{size}"] = (size,)
+    symbols = tuple(str(n) for n in (units, depth) if not isinstance(n, int))
+    return program(inputs, {"y": (4, units)}, (Loop(t, (), (kernel,)),), symbols=symbols)
+
+
+@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize("depth", [5, symbol("K")])
+@pytest.mark.parametrize("units", [8, 10, 16, 37, symbol("N")])
+def test_copies_are_written_in_the_order_in_which_they_are_read(units, depth, count):
+    source = repeated(units, depth, count)
+    packed = pack(tile_readers(straighten(source), NARROW))
+    assert_same_results(source, packed)
+    assert_same_results(source, tile(packed, NARROW))
+    (name,) = (n for n in packed.buffers if n.startswith(COPY))
+    assert packed.buffers[name].padded
+    *writers, loop = packed.body
+    assert isinstance(loop, Loop)
+    (reader,) = loop.body
+    assert all(isinstance(w, Kernel) and w.writes() == {name} for w in writers)
+    assert all(len(w.stores) == count for w in writers)
+    assert reader.reads() == {"x", name}
+
+
+def test_copies_and_constants_of_a_kernel_have_a_panel_each():
+    source = repeated(10, 5)
+    (loop,) = source.body
+    (kernel,) = loop.body
+    u, m = kernel.axes[0], Axis("m", 3)
+    more = Reduce((m,), "sum", at("v", (m, 1)), at("c0", (u, 3), (m, 1)))
+    both = op("add", Reduced(0, "float32"), Reduced(1, "float32"))
+    y = replace(kernel.stores[0], value=both)
+    kernel = replace(kernel, reductions=(*kernel.reductions, more), stores=(y,))
+    source = program(
+        {"x": (4, 5), "W": (1, 10, 5), "v": (3,)},
+        {"y": (4, 10)},
+        (replace(loop, body=(kernel,)),),
+        {"c0": np.arange(30, dtype=np.float32)},
+    )
+    packed = pack(tile_readers(straighten(source), NARROW))
+    assert_same_results(source, packed)
+    assert sum(b.padded for b in packed.buffers.values()) == 2

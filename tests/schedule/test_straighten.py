@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from ostinato.program.dims import symbol
 from ostinato.program.expr import Axis, Reduced
-from ostinato.program.nodes import Branch, Kernel, Loop, Program, Reduce
-from ostinato.schedule.straighten import LEAST_USES, straighten
+from ostinato.program.nodes import Branch, Buffer, Interface, Kernel, Loop, Program, Reduce
+from ostinato.schedule.straighten import LEAST_SHARED_USES, LEAST_USES, straighten
 from ostinato.schedule.tile import Registers, tile
 from tests.program.programs import at, program, store
 from tests.schedule.test_pipeline import assert_same_results, check_unchanged
@@ -85,8 +87,86 @@ def test_windows_are_not_taken_apart():
     check_unchanged(straighten, source)
 
 
-def test_bodies_of_loops_stay():
-    """A step may be one of many in which the operand is the same."""
-    source = scores(9)
-    inner = source.with_body((Loop(Axis("t", 2), (), source.body),))
-    check_unchanged(straighten, inner)
+def steps(source: Program, extent=3) -> Program:
+    return source.with_body((Loop(Axis("t", extent), (), source.body),))
+
+
+def test_what_no_step_changes_is_copied_before_the_loop():
+    source = steps(scores(2))
+    changed = straighten(source)
+    copy, loop = changed.body
+    assert isinstance(copy, Kernel) and isinstance(loop, Loop)
+    (reader,) = loop.body
+    assert copy.writes() < reader.reads() and "b" not in reader.reads()
+    assert_same_results(source, changed)
+
+
+def test_steps_that_only_a_run_counts_are_taken_to_be_many():
+    assert len(straighten(steps(scores(1), symbol("T"))).body) == 2
+
+
+def test_copies_of_nested_loops_stand_before_the_outermost_one():
+    source = steps(scores(2), 2)
+    changed = straighten(source.with_body((Loop(Axis("s", 2), (), source.body),)))
+    assert [type(s) for s in changed.body] == [Kernel, Loop]
+
+
+def test_what_the_outer_loop_changes_is_copied_before_the_inner_one():
+    source = steps(scores(2), 2)
+    n = Axis("n", COLUMNS * DEPTH)
+    change = Kernel("change", (n,), (), (store("b", at("p", (n, 1)), (n, 1)),))
+    buffers = {n: replace(b, kind="arena") if n == "b" else b for n, b in source.buffers.items()}
+    buffers["p"] = Buffer("p", "float32", COLUMNS * DEPTH, "input")
+    inputs = (source.inputs[0], Interface("p", "p", "float32", (COLUMNS * DEPTH,)))
+    source = replace(source, inputs=inputs, buffers=buffers)
+    source = source.with_body((Loop(Axis("s", 2), (), (change, *source.body)),))
+    changed = straighten(source)
+    (outer,) = changed.body
+    assert isinstance(outer, Loop)
+    assert [type(s) for s in outer.body] == [Kernel, Kernel, Loop]
+    assert_same_results(source, changed)
+
+
+def test_few_steps_copy_nothing():
+    check_unchanged(straighten, steps(scores(1), LEAST_USES - 1))
+
+
+def test_what_might_lie_outside_of_the_operand_is_not_read_before_the_loop():
+    """The loop may have no steps, and its operand then fewer elements than its kernels read."""
+    i, j, k = Axis("i", 9), Axis("j", COLUMNS), Axis("k", symbol("K"))
+    load = at("b", (j, symbol("K")), (k, 1), offset=symbol("K") - 1)
+    total = Reduce((k,), "sum", at("q", (i, symbol("K")), (k, 1)), load)
+    y = store("y", Reduced(0, "float32"), (i, COLUMNS), (j, 1))
+    inputs = {"q": (9, symbol("K")), "b": (COLUMNS + 1, symbol("K")), "n": (symbol("K"),)}
+    kernel = Kernel("scores", (i, j), (total,), (y,))
+    source = program(inputs, {"y": (9, COLUMNS)}, (kernel,), symbols=("K",))
+    assert len(straighten(source).body) == 2
+    check_unchanged(straighten, steps(source))
+
+
+def matrix_product(rows, depth=96, columns=96) -> Program:
+    """`y[i, j] = sum_k x[i, k] w[k, j]`."""
+    i, j, k = Axis("i", rows), Axis("j", columns), Axis("k", depth)
+    total = Reduce((k,), "sum", at("x", (i, depth), (k, 1)), at("w", (k, columns), (j, 1)))
+    y = store("y", Reduced(0, "float32"), (i, columns), (j, 1))
+    return program(
+        {"x": (rows, depth), "w": (depth, columns)},
+        {"y": (rows, columns)},
+        (Kernel("product", (i, j), (total,), (y,)),),
+        symbols=tuple(str(n) for n in (rows, depth, columns) if not isinstance(n, int)),
+    )
+
+
+def test_an_operand_that_many_rows_share_is_copied():
+    source = matrix_product(LEAST_SHARED_USES)
+    changed = straighten(source)
+    copy, reader = changed.body
+    assert isinstance(copy, Kernel) and copy.reads() == {"w"} and "w" not in reader.reads()
+    check_unchanged(straighten, matrix_product(LEAST_SHARED_USES - 1))
+    check_unchanged(straighten, matrix_product(LEAST_SHARED_USES, 16))
+
+
+def test_the_run_decides_how_many_rows_share_an_operand():
+    decision, branch = straighten(matrix_product(symbol("N"))).body
+    assert isinstance(decision, Kernel) and isinstance(branch, Branch)
+    assert f"{LEAST_SHARED_USES}" in str(decision.stores[0].value)
