@@ -152,7 +152,7 @@ def _packed(panel: Panel, kernel: Kernel, constants: dict[str, np.ndarray]) -> n
     assert kernel.tile is not None
     extents = _extents(panel)
     shape = (*extents[:-1], len(panel.loads), extents[-1])
-    result = np.zeros(shape, panel.loads[0].dtype)  # type: ignore[arg-type]
+    result = np.zeros(shape, panel.loads[0].dtype)  # type: ignore[type-var]
     group = extents[-1]
     blocks = panel.block.extent if panel.block else 1
     points = blocks * group if kernel.tile.limit is None else kernel.tile.limit
