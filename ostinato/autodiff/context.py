@@ -272,6 +272,13 @@ class Context:
         """`x` without `axes`, whose size is 1."""
         return self.op("Squeeze", [x, np.array(axes, np.int64)]) if axes else x
 
+    def reversed(self, x: ir.Value, axes: Sequence[int]) -> ir.Value:
+        """`x` with the elements along `axes` in the opposite order."""
+        last = -np.ones(len(axes), np.int64)
+        before_first = np.full(len(axes), np.iinfo(np.int64).min)
+        places = np.array(axes, np.int64)
+        return self.op("Slice", [x, last, before_first, places, last], "reversed")
+
     def transpose(self, x: ir.Value, perm: Sequence[int]) -> ir.Value:
         """`x` with its axes in the order `perm`."""
         if list(perm) == sorted(perm):

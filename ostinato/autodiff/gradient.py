@@ -10,7 +10,7 @@ import onnx.checker
 import onnx.version_converter
 import onnx_ir as ir
 
-from ostinato.autodiff import contractions, pointwise, reductions
+from ostinato.autodiff import contractions, layout, pointwise, reductions
 from ostinato.autodiff.contributions import dims_of, zeros
 from ostinato.autodiff.scope import Scope, depends, is_float
 from ostinato.autodiff.sweep import sweep
@@ -22,7 +22,7 @@ from ostinato.model.write import innermost, to_model_proto
 from ostinato.passes.edit import can_return
 from ostinato.passes.pipeline import run_passes
 
-FAMILIES = (contractions, pointwise, reductions)
+FAMILIES = (contractions, layout, pointwise, reductions)
 """The rooms of the rules, which register themselves."""
 
 # The rules write ReduceMean with axes as an input, ScatterElements that adds, and their like.

@@ -1,0 +1,320 @@
+"""Gradients of operators that move elements to other places, repeat them or leave some out."""
+
+from __future__ import annotations
+
+from itertools import accumulate
+
+import numpy as np
+import onnx_ir as ir
+
+from ostinato.autodiff.context import Context
+from ostinato.autodiff.registry import differentiates
+from ostinato.passes.recurrent_writer import Array, Operand
+
+# Other axes
+
+
+@differentiates("Reshape", "Flatten")
+def _reshape(context: Context) -> None:
+    context.attributes.int("allowzero" if context.op_type == "Reshape" else "axis", 0)
+    own = context.node.outputs[0]
+    context.give(0, context.reshape_as(context.gradient(), own, context.given(0)))
+
+
+@differentiates("Squeeze", "Unsqueeze")
+def _axes_of_one(context: Context) -> None:
+    axes = context.constant(1)
+    if axes is None:
+        own = context.node.outputs[0]
+        context.give(0, context.reshape_as(context.gradient(), own, context.given(0)))
+    elif context.op_type == "Squeeze":
+        context.give(0, context.unsqueeze(context.gradient(), axes.tolist()))
+    else:
+        context.give(0, context.squeeze(context.gradient(), axes.tolist()))
+
+
+@differentiates("Transpose")
+def _transpose(context: Context) -> None:
+    rank = context.rank(context.given(0))
+    perm = context.attributes.ints("perm", tuple(reversed(range(rank))))
+    context.give(0, context.transpose(context.gradient(), np.argsort(perm).tolist()))
+
+
+@differentiates("DepthToSpace", "SpaceToDepth")
+def _blocks(context: Context) -> None:
+    """Each is the inverse of the other; channels in another order are put into it."""
+    block = context.attributes.int("blocksize")
+    mode = context.attributes.string("mode", "DCR")
+    given = context.gradient()
+    if context.op_type == "SpaceToDepth":
+        inverse = "DepthToSpace"
+        attributes = {"blocksize": block, "mode": mode}
+        context.give(0, context.op(inverse, [given], attributes=attributes))
+        return
+    image = context.op("SpaceToDepth", [given], attributes={"blocksize": block})
+    if mode == "CRD":
+        channels = context.dims(context.given(0))[1]
+        if not isinstance(channels, int):
+            raise context.refuse("has no gradient for channels of a run-time size")
+        order = np.arange(channels).reshape(block * block, -1).T.reshape(-1)
+        image = context.op("Gather", [image, order], attributes={"axis": 1})
+    context.give(0, image)
+
+
+@differentiates("ReverseSequence")
+def _reverse_sequence(context: Context) -> None:
+    """What is reversed twice is as it was."""
+    defaults = {"batch_axis": 1, "time_axis": 0}
+    axes = {name: context.attributes.int(name, default) for name, default in defaults.items()}
+    lengths = context.input(1)
+    context.give(0, context.op("ReverseSequence", [context.gradient(), lengths], attributes=axes))
+
+
+@differentiates("Trilu")
+def _trilu(context: Context) -> None:
+    upper = {"upper": context.attributes.int("upper", 1)}
+    diagonal = [context.input(1)] if context.has(1) else []
+    context.give(0, context.op("Trilu", [context.gradient(), *diagonal], attributes=upper))
+
+
+@differentiates("EyeLike")
+def _constant(context: Context) -> None:
+    """What depends on the shape alone has a gradient of zero."""
+    context.attributes.int("dtype", 0)
+    context.attributes.int("k", 0)
+
+
+# Joining and parting
+
+
+@differentiates("Concat")
+def _concat(context: Context) -> None:
+    """Pieces of the gradient."""
+    axis = context.axis()
+    inputs = [context.given(i) for i in range(len(context.node.inputs))]
+    if len(inputs) == 1:
+        context.give(0, context.gradient())
+        return
+    sizes = context.writer.concat([context.size(value, axis) for value in inputs], 0, "sizes")
+    roles = [f"piece_{i}" for i in range(len(inputs))]
+    operands = [context.gradient(), sizes]
+    pieces = context.writer.ops("Split", operands, roles, {"axis": axis})
+    for index, piece in enumerate(pieces):
+        context.give(index, piece)
+
+
+@differentiates("Split")
+def _split(context: Context) -> None:
+    """Each piece of the gradient is that of an output; of sizes known at run time all at once."""
+    axis, outputs = context.axis(0), context.node.outputs
+    context.attributes.int("num_outputs", 0)
+    sizes = [context.dims(value)[axis] for value in outputs]
+    known = [size for size in sizes if isinstance(size, int)]
+    whole = context.dims(context.given(0))[axis]
+    if len(known) < len(outputs) or whole != sum(known):
+        pieces = [context.gradient(i) for i in range(len(outputs))]
+        context.give(0, context.op("Concat", pieces, attributes={"axis": axis}))
+        return
+    starts = accumulate(known, initial=0)
+    for index, (start, size) in enumerate(zip(starts, known, strict=False)):
+        if context.has_gradient(index):
+            context.give_part(0, context.gradient(index), axis, start, size)
+
+
+# Leaving elements out
+
+
+@differentiates("Slice")
+def _slice(context: Context) -> None:
+    """Zeros around and between the elements that were taken."""
+    axes, steps = _slice_axes(context)
+    result, given = context.node.outputs[0], context.given(0)
+    counts, extents = _sizes_along(context, result, axes), _sizes_along(context, given, axes)
+    low = _lowest(context, steps, counts, extents)
+    taken = context.integers("Mul", counts, abs(steps))
+    after = context.integers("Sub", context.integers("Sub", extents, low), taken)
+    part = _spread(context, context.gradient(), axes, steps)
+    if isinstance(low, ir.Value) or isinstance(after, ir.Value):
+        context.give(0, _padded(context, part, low, after, axes))
+        return
+    # Along one axis the zeros are left to what sums parts; what lies beyond the end is cut off.
+    before, behind = low.copy(), after.copy()
+    before[:1], behind[:1] = 0, behind[:1].clip(max=0)
+    part = _padded(context, part, before, behind, axes)
+    if len(axes):
+        size = int(np.asarray(taken)[0] + behind[0])
+        context.give_part(0, part, int(axes[0]), int(low[0]), size)
+    else:
+        context.give(0, part)
+
+
+def _slice_axes(context: Context) -> tuple[Array, Array]:
+    """The axes that a Slice names and its steps along them."""
+    axes, steps = context.constant(3), context.constant(4)
+    if (context.has(3) and axes is None) or (context.has(4) and steps is None):
+        raise context.refuse("has no gradient for axes or steps that are known at run time only")
+    if axes is None:
+        (count,) = context.dims(context.given(1))
+        if not isinstance(count, int):
+            raise context.refuse("has no gradient for an unknown number of axes")
+        axes = np.arange(count)
+    axes = axes.astype(np.int64) % max(context.rank(context.given(0)), 1)
+    return axes, np.ones(len(axes), np.int64) if steps is None else steps.astype(np.int64)
+
+
+def _sizes_along(context: Context, value: ir.Value, axes: Array) -> Operand:
+    sizes = [context.size(value, axis) for axis in axes.tolist()]
+    return context.writer.concat(sizes, 0, "sizes") if sizes else np.zeros(0, np.int64)
+
+
+def _lowest(context: Context, steps: Array, counts: Operand, extents: Operand) -> Operand:
+    """The first place in memory of the elements that a Slice takes, by NumPy's rules."""
+    known = context.constant(1)
+    zero, one = np.zeros(1, np.int64), np.ones(1, np.int64)
+    starts: Operand
+    if known is None:
+        index = ir.DataType.INT64
+        starts = context.op("Cast", [context.input(1)], attributes={"to": index}, dtype=index)
+        negative = context.compare("Less", starts, zero)
+        counted: Operand = context.op("Cast", [negative], attributes={"to": index}, dtype=index)
+    else:
+        starts, counted = known.astype(np.int64), (known < 0).astype(np.int64)
+    backward = (steps < 0).astype(np.int64)
+    first = context.integers("Add", starts, context.integers("Mul", counted, extents))
+    first = context.integers("Max", first, -backward)
+    first = context.integers("Min", first, context.integers("Sub", extents, backward))
+    moves = context.integers("Max", context.integers("Sub", counts, one), zero)
+    back = context.integers("Mul", moves, backward * abs(steps))
+    return context.integers("Max", context.integers("Sub", first, back), zero)
+
+
+def _spread(context: Context, x: ir.Value, axes: Array, steps: Array) -> ir.Value:
+    """What a Slice took in the order it lies in memory, each with `step - 1` zeros behind it."""
+    back = axes[steps < 0]
+    if back.size:
+        x = context.reversed(x, back.tolist())
+    factors = np.ones(context.rank(context.node.outputs[0]), np.int64)
+    factors[axes] = abs(steps)
+    wide = np.flatnonzero(factors > 1)
+    if not wide.size:
+        return x
+    new = wide + 1 + np.arange(wide.size)
+    x = context.unsqueeze(x, new.tolist())
+    x = _padded(context, x, np.zeros(wide.size, np.int64), factors[wide] - 1, new)
+    return context.reshape(
+        x, context.integers("Mul", context.sizes(context.node.outputs[0]), factors)
+    )
+
+
+def _padded(
+    context: Context, x: ir.Value, before: Operand, after: Operand, axes: Array
+) -> ir.Value:
+    """`x` with so many zeros added at both ends of these axes, elements removed for less than 0."""
+    pads = context.writer.concat([before, after], 0, "pads")
+    if not isinstance(pads, ir.Value) and not pads.any():
+        return x
+    return context.op("Pad", [x, pads, 0.0, axes])
+
+
+@differentiates("Pad")
+def _pad(context: Context) -> None:
+    """The gradient without its ends, to which those that copies of elements got are added."""
+    mode = context.attributes.string("mode", "constant")
+    given, rank = context.gradient(), context.rank(context.given(0))
+    axes = np.arange(rank)
+    if context.has(3):
+        named = context.constant(3)
+        if named is None:
+            raise context.refuse("has no gradient for axes that are known at run time only")
+        axes = named.astype(np.int64) % max(rank, 1)
+    pads = context.constant(1)
+    if mode != "constant":
+        if pads is None or (pads < 0).any():
+            raise context.refuse(f"has no gradient for pads of mode {mode!r} below 0 or unknown")
+        for axis, before, after in zip(axes.tolist(), *pads.reshape(2, -1).tolist(), strict=True):
+            given = _folded(context, given, axis, before, after, mode)
+        context.give(0, given)
+        return
+    kept = _without_ends(context, given, pads, axes)
+    context.give(0, kept)
+    if context.wants(2):
+        everything, own = (
+            context.op("ReduceSum", [x], "sum", {"keepdims": 0}) for x in (given, kept)
+        )
+        context.give(
+            2, context.reshape(context.sub(everything, own), context.sizes(context.given(2)))
+        )
+
+
+def _without_ends(context: Context, x: ir.Value, pads: Array | None, axes: Array) -> ir.Value:
+    """`x` without what Pad added, and with zeros for what it removed."""
+    if pads is None:
+        removed = context.op("Neg", [context.input(1)], dtype=ir.DataType.INT64)
+        return context.op("Pad", [x, removed, 0.0, axes])
+    before, after = pads.reshape(2, -1)
+    if (pads < 0).any():
+        return _padded(context, x, -before, -after, axes)
+    chosen = (before > 0) | (after > 0)
+    if not chosen.any():
+        return x
+    ends = np.where(after > 0, -after, np.iinfo(np.int64).max)
+    return context.op("Slice", [x, before[chosen], ends[chosen], axes[chosen]])
+
+
+def _folded(
+    context: Context, x: ir.Value, axis: int, before: int, after: int, mode: str
+) -> ir.Value:
+    """The gradient of a value that was continued by its own elements along one axis."""
+    if before == after == 0:
+        return x
+    size = context.size(context.given(0), axis)
+    where = np.array([axis], np.int64)
+    total = _without_ends(context, x, np.array([before, after], np.int64), where)
+
+    def piece(first: int, end: int) -> ir.Value:
+        return context.op("Slice", [x, *(np.array([n], np.int64) for n in (first, end)), where])
+
+    for amount, is_first in ((before, True), (after, False)):
+        if not amount:
+            continue
+        end = piece(0, amount) if is_first else piece(-amount, np.iinfo(np.int64).max)
+        if mode == "edge":
+            end, amount = context.sum(end, [axis]), 1
+        elif mode == "reflect":
+            end = context.reversed(end, [axis])
+        margin = np.array([1 if mode == "reflect" else 0], np.int64)
+        rest = context.integers("Sub", size, margin + amount)
+        # What lies behind the last element in a wrapped value is its beginning.
+        at_start = is_first != (mode == "wrap")
+        lead, trail = (margin, rest) if at_start else (rest, margin)
+        total = context.add(total, _padded(context, end, lead, trail, where))
+    return total
+
+
+@differentiates("CenterCropPad")
+def _center_crop_pad(context: Context) -> None:
+    """What is cropped is padded and the other way around, about the same middle."""
+    axes = context.attributes.ints("axes", None)
+    sizes, chosen = context.sizes(context.given(0)), None
+    if axes is not None:
+        rank = context.rank(context.given(0))
+        sizes = context.writer.take(sizes, [axis % rank for axis in axes], 0, "sizes")
+        chosen = {"axes": list(axes)}
+    context.give(0, context.op("CenterCropPad", [context.gradient(), sizes], attributes=chosen))
+
+
+# Repeating
+
+
+@differentiates("Expand")
+def _expand(context: Context) -> None:
+    context.give_broadcast(0, context.gradient())
+
+
+@differentiates("Tile")
+def _tile(context: Context) -> None:
+    repeats = context.constant(1)
+    times = context.input(1) if repeats is None else repeats
+    given = context.given(0)
+    sizes, rank = context.sizes(given), context.rank(given)
+    context.give(0, context.sum_repeats(context.gradient(), rank, times, sizes))
