@@ -10,19 +10,21 @@ import onnx.checker
 import onnx.version_converter
 import onnx_ir as ir
 
-from ostinato.autodiff import contractions, layout, pointwise, reductions
+from ostinato.autodiff import contractions, loops, pointwise, reductions
 from ostinato.autodiff.contributions import dims_of, zeros
 from ostinato.autodiff.scope import Scope, depends, is_float
 from ostinato.autodiff.sweep import sweep
 from ostinato.errors import InputError, UnsupportedError
+from ostinato.model.graphs import graphs
 from ostinato.model.load import ModelLike, load_model
 from ostinato.model.names import Names
 from ostinato.model.schema import opset_of
 from ostinato.model.write import innermost, to_model_proto
 from ostinato.passes.edit import can_return
+from ostinato.passes.inferred_sizes import infer_sizes
 from ostinato.passes.pipeline import run_passes
 
-FAMILIES = (contractions, layout, pointwise, reductions)
+FAMILIES = (contractions, loops, pointwise, reductions)
 """The rooms of the rules, which register themselves."""
 
 # The rules write ReduceMean with axes as an input, ScatterElements that adds, and their like.
@@ -77,11 +79,17 @@ def load_at_opset(model: ModelLike) -> ir.Model:
 
 
 def prepare(model: ir.Model) -> None:
-    """Run the passes on `model`, with sizes of outputs that follow from the inputs alone."""
+    """Run the passes on `model`; afterwards all sizes follow from the inputs, in loops as well."""
     for value in model.graph.outputs:
         if value.producer() is not None:
             value.shape = None
     run_passes(model)
+    sizes = infer_sizes(model)
+    for graph in graphs(model):
+        inner = graph.inputs if graph is not model.graph else ()
+        for value in (*inner, *(value for node in graph for value in node.outputs)):
+            if value.name in sizes:
+                value.shape = ir.Shape(sizes[value.name])
 
 
 def expose(model: ir.Model, names: Sequence[str]) -> dict[str, ir.TensorProtocol]:

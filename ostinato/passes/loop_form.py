@@ -9,7 +9,7 @@ other loops that were read before may then name values that are gone.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 
 import onnx_ir as ir
@@ -92,29 +92,54 @@ class LoopForm:
         Nodes of the body that nothing needs any more leave it: none of them may be needed to
         compute a result, and no value that was dropped may be read by another node.
         """
+        old_results = [*(s.final for s in self.states), *(s.result for s in self.stacked)]
+        results = [ir.Value(name=v.name, type=v.type, shape=v.shape) for v in old_results]
+        for part, result in zip((*self.states, *self.stacked), results, strict=True):
+            setattr(part, "final" if isinstance(part, State) else "result", result)
+        old, node = self.node, self.make(names, self.node.name or "")
+        old.prepend(node)
+        for value, result in zip(old_results, results, strict=True):
+            replace_value(value, result)
+        detach(old)
+        return node
+
+    def make(self, names: Names, name: str) -> ir.Node:
+        """A node with these parts, whose results have no maker yet; it is `self.node` from now on.
+
+        The body is written as `write` does.
+        """
         self._write_body(names)
         inputs: list[ir.Value | None] = [state.initial for state in self.states]
         inputs += [scanned.source for scanned in self.scanned]
         if self.head is not None:
             inputs = [self.head.trips, self.head.condition, *inputs]
-        old_results = [*(s.final for s in self.states), *(s.result for s in self.stacked)]
-        results = [ir.Value(name=v.name, type=v.type, shape=v.shape) for v in old_results]
-        node = ir.Node(
+        self.node = ir.Node(
             "",
             "Scan" if self.head is None else "Loop",
             inputs,
             self._attributes(),
-            outputs=results,
-            name=self.node.name,
+            outputs=[*(s.final for s in self.states), *(s.result for s in self.stacked)],
+            name=name,
         )
-        self.node.prepend(node)
-        for old, new in zip(old_results, results, strict=True):
-            replace_value(old, new)
-        detach(self.node)
-        self.node = node
-        for part, result in zip((*self.states, *self.stacked), results, strict=True):
-            setattr(part, "final" if isinstance(part, State) else "result", result)
-        return node
+        return self.node
+
+    def stack(self, element: ir.Value, names: Names, axis: int = 0, backward: bool = False) -> None:
+        """Add a scan output to the node as it stands, which keeps its other results.
+
+        The new result is that of the last part in `stacked`.
+        """
+        element = self._returnable(element, set(self.body.outputs), names)
+        self.body.outputs.append(element)
+        self.node.resize_outputs(len(self.node.outputs) + 1)
+        result = self.node.outputs[-1]
+        result.name, result.type = names.fresh(f"{element.name}_steps"), element.type
+        if element.shape is not None:
+            length = self.scanned[0].source.shape if self.scanned else None
+            steps = None if length is None else length[self.scanned[0].axis]
+            result.shape = ir.Shape([*element.shape[:axis], steps, *element.shape[axis:]])
+        self.stacked.append(Stacked(element, result, axis, backward))
+        for attribute in self._attributes():
+            self.node.attributes[attribute.name] = attribute
 
     def _attributes(self) -> list[ir.Attr]:
         attributes = [ir.AttrGraph("body", self.body)]
@@ -150,35 +175,41 @@ class LoopForm:
         seen = set[ir.Value]()
         for part, field in results:
             value: ir.Value = getattr(part, field)
-            maker = value.producer()
-            # An input could be returned as it is, but not all runtimes keep it alive for that.
-            if maker is None or maker.graph is not body or value in seen:
-                name = names.fresh(f"{value.name}_output")
-                copy = ir.Value(name=name, type=value.type, shape=value.shape)
-                body.append(ir.Node("", "Identity", [value], outputs=[copy], name=""))
-                setattr(part, field, copy)
+            setattr(part, field, self._returnable(value, seen, names))
             seen.add(value)
         body.outputs.extend(getattr(part, field) for part, field in results)
         sweep(body)
         body.inputs.clear()
         body.inputs.extend(inputs)
 
+    def _returnable(self, value: ir.Value, returned: Set[ir.Value], names: Names) -> ir.Value:
+        """The value, or a copy where the body cannot return it beside what is `returned`."""
+        maker = value.producer()
+        # An input could be returned as it is, but not all runtimes keep it alive for that.
+        if maker is not None and maker.graph is self.body and value not in returned:
+            return value
+        name = names.fresh(f"{value.name}_output")
+        copy = ir.Value(name=name, type=value.type, shape=value.shape)
+        self.body.append(ir.Node("", "Identity", [value], outputs=[copy], name=""))
+        return copy
 
-def read_loop(node: ir.Node, opset: int) -> LoopForm | None:
+
+def read_loop(node: ir.Node, opset: int, attributes: Attributes | None = None) -> LoopForm | None:
     """The parts of a Loop, or of a Scan without a batch axis; None for any other node.
 
+    attributes: a reader of those of the node, which is left with none unread.
     Raises `UnsupportedError` for an attribute that is not known.
     """
     if node.domain != "" or (node.op_type, opset >= SCAN_WITHOUT_BATCH) not in _READABLE:
         return None
-    return _read_scan(node) if node.op_type == "Scan" else _read_loop(node)
+    attributes = attributes or Attributes(node)
+    return (_read_scan if node.op_type == "Scan" else _read_loop)(node, attributes)
 
 
 _READABLE = {("Loop", False), ("Loop", True), ("Scan", True)}
 
 
-def _read_scan(node: ir.Node) -> LoopForm:
-    attributes = Attributes(node)
+def _read_scan(node: ir.Node, attributes: Attributes) -> LoopForm:
     body: ir.Graph = attributes.graph("body")
     scans = attributes.int("num_scan_inputs")
     count = len(node.inputs) - scans
@@ -205,8 +236,7 @@ def _read_scan(node: ir.Node) -> LoopForm:
     return LoopForm(node, body, states, scanned, stacked, None)
 
 
-def _read_loop(node: ir.Node) -> LoopForm:
-    attributes = Attributes(node)
+def _read_loop(node: ir.Node, attributes: Attributes) -> LoopForm:
     body: ir.Graph = attributes.graph("body")
     attributes.finish()
     trips, condition = (*node.inputs[:2], None, None)[:2]

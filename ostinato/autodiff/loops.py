@@ -1,0 +1,314 @@
+"""Gradients of loops: a Scan in reverse over what the forward Scan kept of each step.
+
+With the forward step `s' = f(s, x, w)`, `y = g(s, x, w)`, for states `s`, elements `x` of scan
+inputs and values `w` from outside of the body:
+
+    forward    Scan as it was, with one more output for each value that the backward step needs
+               and that is not cheap to compute again from what is kept
+    backward   Scan over the same steps in the other order
+               state       gradient of s' -> gradient of s
+               reads       gradients of y, what was kept, elements x
+               collects    gradients of x; both factors of each product that is a gradient of w
+    behind it  gradients of w: one product, or one sum, over all steps
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import onnx_ir as ir
+
+from ostinato.autodiff.context import Context
+from ostinato.autodiff.contributions import Dims, dims_of, zeros
+from ostinato.autodiff.nested import NestedScope
+from ostinato.autodiff.registry import differentiates
+from ostinato.autodiff.scope import Scope, depends, is_float
+from ostinato.autodiff.sweep import sweep
+from ostinato.passes.loop_form import LoopForm, Scanned, Stacked, State, origin, read_loop, reads
+from ostinato.passes.recurrent_writer import Writer
+
+# Gradients that every step adds to one value of up to this rank are kept for all steps.
+_KEPT_RANK = 2
+
+
+@differentiates("Loop")
+def _loop(context: Context) -> None:
+    raise context.refuse(
+        "has no gradient: how often it runs is data-dependent, or a value changes its shape. "
+        "Loops whose trip count is computed from sizes, and Scan, have one"
+    )
+
+
+@differentiates("Scan")
+def _scan(context: Context) -> None:
+    form = read_loop(context.node, context.scope.opset, context.attributes)
+    assert form is not None
+    for scanned in form.scanned:
+        scanned.axis %= context.rank(scanned.source)
+    for stacked in form.stacked:
+        stacked.axis %= context.rank(stacked.result)
+    _Backward(context, form).write()
+
+
+@dataclass(frozen=True)
+class _Steps:
+    """A value of each step, collected outside of the backward loop.
+
+    backward: whether the last step, in the order of the forward loop, comes first.
+    """
+
+    value: ir.Value
+    axis: int
+    backward: bool
+
+
+class BodyScope(NestedScope):
+    """The sweep over the body of a loop. Products and sums for values outside wait for its end."""
+
+    def __init__(self, outer: Scope, form: LoopForm, repeats_all: bool = False) -> None:
+        super().__init__(outer, form.body, _wanted(form, outer.wanted), repeats_all)
+        self.form = form
+        self.products: list[tuple[ir.Value, ir.Value, ir.Value]] = []
+        self.sums: list[tuple[ir.Value, ir.Value, Dims]] = []
+
+    def sized(self) -> Iterator[ir.Value]:
+        yield from super().sized()
+        yield from (scanned.element for scanned in self.form.scanned)
+
+    def is_free(self, value: ir.Value) -> bool:
+        return any(scanned.element is value for scanned in self.form.scanned)
+
+    def add_product(self, value: ir.Value, a: ir.Value, b: ir.Value, writer: Writer) -> None:
+        if self.is_own(value):
+            super().add_product(value, a, b, writer)
+        else:
+            self.products.append((value, a, b))
+
+    def add_broadcast(
+        self, value: ir.Value, gradient: ir.Value, large: Dims, context: Context
+    ) -> None:
+        if self.is_own(value) or len(large) > _KEPT_RANK or len(large) == context.rank(value):
+            super().add_broadcast(value, gradient, large, context)
+        else:
+            self.sums.append((value, gradient, large))
+
+
+class _Backward:
+    """The backward loop of `form`, part by part."""
+
+    def __init__(self, context: Context, form: LoopForm) -> None:
+        self.context, self.forward = context, form
+        self.outer, self.names = context.scope, context.scope.names
+        self.scope = BodyScope(self.outer, form)
+        body = ir.Graph([], [], nodes=[], name=self.names.fresh(f"grad/{form.body.name}"))
+        self.form = LoopForm(context.node, body, [], [], [], None)
+        self._kept: dict[ir.Value, _Steps] = {}
+        self._collected: dict[tuple[ir.Value, int, bool], ir.Value] = {}
+        first = form.scanned[0]
+        self.backward = first.backward
+        source = dims_of(first.source)
+        self.length = None if source is None else source[first.axis]
+
+    def write(self) -> None:
+        """Write the loop and give its inputs their gradients."""
+        states = self._carry_states()
+        self._read_gradients()
+        sweep(self.scope)
+        self._hand_on(states)
+        elements = self._collect_elements()
+        totals = self._carry_totals()
+        for value, stand_in in self.scope.settle().items():
+            self._fill(value, stand_in)
+        products = [(value, *self._pair(a, b)) for value, a, b in self.scope.products]
+        sums = [(value, *self._rows(g, large, value)) for value, g, large in self.scope.sums]
+        self._finish()
+        for state, carried in states:
+            if state.initial in self.outer.wanted:
+                self.outer.add(state.initial, carried.final)
+        for source, gradient in [*elements, *totals]:
+            self.outer.add(source, gradient)
+        for value, a, b in products:
+            self.outer.add_product(value, a, b, self.context.writer)
+        for value, gradient, large in sums:
+            self.outer.add_broadcast(value, gradient, large, self.context)
+
+    # States
+
+    def _carry_states(self) -> list[tuple[State, State]]:
+        """A state for the gradient of each state that the loss depends on."""
+        found = []
+        for state in _carried(self.forward, self.scope.wanted, self.outer):
+            before = self.scope.like(state.after, f"grad/{state.after.name}_given")
+            initial = self.outer.gradient(state.final)
+            if initial is None:
+                writer = self.outer.writer(state.initial.dtype, f"grad/{state.initial.name}")
+                initial = zeros(writer, self.outer.sizes(state.initial, writer))
+            final = self.scope.like(state.initial, f"grad/{state.initial.name}")
+            self.scope.add(state.after, before)
+            found.append((state, State(initial, before, before, final)))
+        self.form.states = [carried for _, carried in found]
+        return found
+
+    def _hand_on(self, states: list[tuple[State, State]]) -> None:
+        for state, carried in states:
+            after = self.scope.gradient(state.before)
+            if after is None:
+                writer = self.scope.writer(state.before.dtype, f"grad/{state.before.name}")
+                shape = writer.op("Shape", [carried.before], "shape", dtype=ir.DataType.INT64)
+                after = zeros(writer, shape)
+            carried.after = after
+
+    def _carry_totals(self) -> list[tuple[ir.Value, ir.Value]]:
+        """A state that adds up what all steps add to the gradient of a value outside."""
+        found = []
+        for value in self.scope.outside():
+            gradient = self.scope.gradient(value)
+            assert gradient is not None
+            outer = self.outer.writer(value.dtype, f"grad/{value.name}")
+            initial = zeros(outer, self.outer.sizes(value, outer))
+            before = self.scope.like(value, f"grad/{value.name}_so_far")
+            writer = self.scope.writer(value.dtype, f"grad/{value.name}")
+            after = writer.op("Add", [before, gradient], "total")
+            final = self.scope.like(value, f"grad/{value.name}_total")
+            self.form.states.append(State(initial, before, after, final))
+            found.append((value, final))
+        return found
+
+    # What a step reads
+
+    def _read_gradients(self) -> None:
+        for stacked in self.forward.stacked:
+            gradient = self.outer.gradient(stacked.result)
+            if gradient is not None and stacked.element in self.scope.wanted:
+                element = self.scope.like(stacked.element, f"grad/{stacked.element.name}_given")
+                self._read(element, _Steps(gradient, stacked.axis, stacked.backward))
+                self.scope.add(stacked.element, element)
+
+    def _read(self, element: ir.Value, steps: _Steps) -> None:
+        self._kept[element] = steps
+        self.form.scanned.append(Scanned(steps.value, element, steps.axis, not steps.backward))
+
+    def _fill(self, value: ir.Value, stand_in: ir.Value) -> None:
+        """Let the backward loop read a value of the forward body."""
+        for scanned in self.forward.scanned:
+            if scanned.element is value:
+                source = self.outer.forward(scanned.source)
+                return self._read(stand_in, _Steps(source, scanned.axis, scanned.backward))
+        for state in self.forward.states:
+            steps = self._stacked(state.after) if state.before is value else None
+            if steps is not None:
+                return self._read(stand_in, self._one_later(steps, state.initial, stand_in))
+        steps = self._stacked(value)
+        if steps is None:
+            self.forward.stack(value, self.names, 0, self.backward)
+            steps = self._stacked(value)
+            assert steps is not None
+        return self._read(stand_in, steps)
+
+    def _stacked(self, value: ir.Value) -> _Steps | None:
+        """What the forward loop collects of a value of its body."""
+        for stacked in self.forward.stacked:
+            if origin(stacked.element) is origin(value):
+                result = self.outer.forward(stacked.result)
+                return _Steps(result, stacked.axis, stacked.backward)
+        return None
+
+    def _one_later(self, after: _Steps, initial: ir.Value, like: ir.Value) -> _Steps:
+        """The states before each step, from those after it."""
+        writer = self.outer.writer(initial.dtype, f"grad/{initial.name}")
+        first = writer.unsqueeze(self.outer.forward(initial), [after.axis], "first")
+        ends = [after.value, first] if after.backward else [first, after.value]
+        joined = writer.op("Concat", ends, "states", {"axis": after.axis})
+        start, end = (1, np.iinfo(np.int64).max) if after.backward else (0, -1)
+        bounds = [np.array([bound], np.int64) for bound in (start, end, after.axis)]
+        before = writer.op("Slice", [joined, *bounds], "states_before")
+        before.shape = self._shape(like, after.axis)
+        return _Steps(before, after.axis, after.backward)
+
+    # What a step gives
+
+    def _collect_elements(self) -> list[tuple[ir.Value, ir.Value]]:
+        """The gradients of the scan inputs."""
+        found = []
+        for scanned in self.forward.scanned:
+            wanted = scanned.element in self.scope.wanted
+            gradient = self.scope.gradient(scanned.element) if wanted else None
+            if gradient is not None and scanned.source in self.outer.wanted:
+                steps = self._collect(gradient, scanned.axis, scanned.backward)
+                found.append((scanned.source, steps))
+        return found
+
+    def _collect(self, element: ir.Value, axis: int, backward: bool) -> ir.Value:
+        """What the backward loop computes in each step as one value."""
+        kept = self._kept.get(element)
+        if kept is not None and (kept.axis, kept.backward) == (axis, backward):
+            return kept.value
+        key = element, axis, backward
+        if key not in self._collected:
+            result = self.scope.like(element, f"{element.name}_steps")
+            result.shape = self._shape(element, axis)
+            self.form.stacked.append(Stacked(element, result, axis, not backward))
+            self._collected[key] = result
+        return self._collected[key]
+
+    def _pair(self, a: ir.Value, b: ir.Value) -> tuple[ir.Value, ir.Value]:
+        """The factors of a product, summed over its rows, of all steps."""
+        kept = [self._kept[x] for x in (a, b) if x in self._kept]
+        orders = [(k.axis, k.backward) for k in kept if k.axis < len(k.value.shape or ()) - 1]
+        axis, backward = orders[0] if orders else (0, self.backward)
+        return self._collect(a, axis, backward), self._collect(b, axis, backward)
+
+    def _rows(self, gradient: ir.Value, large: Dims, value: ir.Value) -> tuple[ir.Value, Dims]:
+        """A gradient of all steps, with an axis of steps that a sum to `value` sums over."""
+        extra = len(large) - len(dims_of(value) or ())
+        axes = [axis for known, axis, _ in self._collected if known is gradient and axis <= extra]
+        axis = axes[0] if axes else 0
+        steps = self._collect(gradient, axis, self.backward)
+        return steps, (*large[:axis], self.length, *large[axis:])
+
+    def _shape(self, element: ir.Value, axis: int) -> ir.Shape | None:
+        dims = dims_of(element)
+        if dims is None:
+            return None
+        return ir.Shape([*dims[:axis], self.length, *dims[axis:]])
+
+    def _finish(self) -> None:
+        if not self.form.scanned:
+            first = self.forward.scanned[0]
+            element = self.scope.like(first.element, f"{first.element.name}_unread")
+            source = self.outer.forward(first.source)
+            self._read(element, _Steps(source, first.axis, first.backward))
+        self.form.body.extend(self.scope.nodes)
+        name = self.names.fresh(f"grad/{self.context.node.name}")
+        self.outer.nodes.append(self.form.make(self.names, name))
+
+
+def _wanted(form: LoopForm, around: set[ir.Value]) -> set[ir.Value]:
+    """The values around the body and in it whose gradients are of use."""
+    sources = around | {s.element for s in form.scanned if s.source in around}
+    sources |= {s.before for s in form.states if s.initial in around}
+    while True:
+        found = depends(form.body, sources)
+        more = {s.before for s in form.states if s.after in found and s.before not in found}
+        if not more:
+            return found
+        sources |= more
+
+
+def _carried(form: LoopForm, wanted: set[ir.Value], outer: Scope) -> list[State]:
+    """The states whose gradient some step needs."""
+    reached = {s.element for s in form.stacked if outer.has_gradient(s.result)}
+    pending = [s for s in form.states if s.before in wanted and is_float(s.before)]
+    carried: list[State] = []
+    while True:
+        for node in reversed(form.body):
+            if any(value in reached for value in node.outputs):
+                reached.update(value for value in reads(node) if value in wanted)
+        new = [s for s in pending if outer.has_gradient(s.final) or s.before in reached]
+        if not new:
+            return [s for s in form.states if any(s is other for other in carried)]
+        carried += new
+        pending = [s for s in pending if not any(s is other for other in new)]
+        reached |= {s.after for s in new}

@@ -1,0 +1,155 @@
+"""The reverse sweep over a graph nested in a node, whose own values are not visible outside."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import onnx_ir as ir
+
+from ostinato.autodiff.contributions import dims_of
+from ostinato.autodiff.scope import Scope
+from ostinato.model.graphs import subgraphs
+from ostinato.passes.loop_form import reads
+from ostinato.passes.recurrent_writer import Operand, Writer
+
+# Operators that cost less to run again than to write their result and read it back.
+_CHEAP = frozenset(
+    "Abs Add And Cast Ceil Clip Concat Div Equal Expand Floor Gather Greater GreaterOrEqual "
+    "Identity Less LessOrEqual Max Min Mul Neg Not Or Relu Reshape Shape Sign Size Slice Split "
+    "Squeeze Sub Transpose Unsqueeze Where Xor".split()
+)
+# Operators that give another result when they run again.
+_RANDOM = frozenset(
+    "Bernoulli Dropout Multinomial RandomNormal RandomNormalLike RandomUniform "
+    "RandomUniformLike".split()
+)
+
+
+class NestedScope(Scope):
+    """The sweep over the graph of a node of `outer`.
+
+    Its nodes read stand-ins for the values of that graph. When the sweep is over, `settle` writes
+    the nodes that compute some of them again, in front of those of the sweep; the subclass fills
+    the others.
+
+    repeats_all: whether everything may be computed again, else only what costs little.
+    """
+
+    def __init__(
+        self, outer: Scope, graph: ir.Graph, wanted: set[ir.Value], repeats_all: bool
+    ) -> None:
+        super().__init__(graph, outer.root, outer.names, outer.opset, wanted)
+        self.outer, self.repeats_all = outer, repeats_all
+        self._stand_ins: dict[ir.Value, ir.Value] = {}
+        self._repeatable: dict[ir.Node, bool] = {}
+
+    def is_own(self, value: ir.Value) -> bool:
+        """Whether the graph itself makes or takes the value."""
+        return value.graph is self.graph
+
+    def forward(self, value: ir.Value) -> ir.Value:
+        if not self.is_own(value):
+            return self.outer.forward(value)
+        if value not in self._stand_ins:
+            self._stand_ins[value] = self.like(value, str(value.name))
+        return self._stand_ins[value]
+
+    def like(self, value: ir.Value, name: str) -> ir.Value:
+        """A new value without a maker, of the type and shape of `value`."""
+        return ir.Value(name=self.names.fresh(name), type=value.type, shape=value.shape)
+
+    def size(self, value: ir.Value, axis: int, writer: Writer) -> Operand:
+        dims = dims_of(value)
+        known = None if dims is None else dims[axis]
+        if isinstance(known, str):
+            for other in self.sized():
+                if known in (others := dims_of(other) or ()):
+                    return writer.size(self.forward(other), others.index(known))
+        return super().size(value, axis, writer)
+
+    def sizes(self, value: ir.Value, writer: Writer) -> Operand:
+        dims = dims_of(value)
+        if not dims:
+            return super().sizes(value, writer)
+        named = {size for other in self.sized() for size in dims_of(other) or ()}
+        if not all(isinstance(size, int) or (size and size in named) for size in dims):
+            return super().sizes(value, writer)
+        return writer.concat([self.size(value, i, writer) for i in range(len(dims))], 0, "sizes")
+
+    def sized(self) -> Iterator[ir.Value]:
+        """Values whose named sizes can be read at no cost."""
+        yield from self.root.inputs
+
+    def is_free(self, value: ir.Value) -> bool:
+        """Whether the stand-in of an own value can be filled at no cost."""
+        return False
+
+    def outside(self) -> list[ir.Value]:
+        """Values around the graph that something was added to, in order."""
+        return [value for value in self._contributions if not self.is_own(value)]
+
+    def settle(self) -> dict[ir.Value, ir.Value]:
+        """Write what is computed again; returns the other stand-ins, by the value they stand for.
+
+        Nothing may be asked of the scope after that.
+        """
+        repeated = set[ir.Node]()
+        pending = [value for value in self._stand_ins if self._is_repeatable(value)]
+        for value in pending:
+            node = value.producer()
+            assert node is not None
+            if node in repeated:
+                continue
+            repeated.add(node)
+            for read in dict.fromkeys(reads(node)):
+                if self.is_own(read):
+                    self.forward(read)
+                    pending += [read] if self._is_repeatable(read) else []
+        self.nodes[:0] = [self._copy(node, {}) for node in self.graph if node in repeated]
+        return {v: s for v, s in self._stand_ins.items() if v.producer() not in repeated}
+
+    def _is_repeatable(self, value: ir.Value) -> bool:
+        """Whether an own value is the result of a node that can run again."""
+        node = value.producer()
+        if node is None:
+            return False
+        if node not in self._repeatable:
+            self._repeatable[node] = self._allows(node) and all(
+                read in self._stand_ins or self.is_free(read) or self._is_repeatable(read)
+                for read in reads(node)
+                if self.is_own(read)
+            )
+        return self._repeatable[node]
+
+    def _allows(self, node: ir.Node) -> bool:
+        if self.repeats_all:
+            inner = (n for body in subgraphs(node) for n in body.all_nodes())
+            return not any(n.op_type in _RANDOM for n in (node, *inner))
+        return node.op_type in _CHEAP and node.domain == ""
+
+    def _copy(self, node: ir.Node, made: Mapping[ir.Value, ir.Value]) -> ir.Node:
+        """The node again; what it reads and makes is in `made`, or has a stand-in."""
+        attributes = [
+            ir.AttrGraph(attribute.name, self._copy_graph(attribute.as_graph(), made))
+            if attribute.type == ir.AttributeType.GRAPH
+            else attribute
+            for attribute in node.attributes.values()
+        ]
+        inputs = [None if v is None else self._read(v, made) for v in node.inputs]
+        outputs = [self._read(v, made) for v in node.outputs]
+        return ir.Node(
+            node.domain, node.op_type, inputs, attributes, outputs=outputs, name=node.name
+        )
+
+    def _copy_graph(self, graph: ir.Graph, made: Mapping[ir.Value, ir.Value]) -> ir.Graph:
+        values = [*graph.inputs, *(value for node in graph for value in node.outputs)]
+        made = {**made, **{value: self.like(value, str(value.name)) for value in values}}
+        return ir.Graph(
+            [made[value] for value in graph.inputs],
+            [self._read(value, made) for value in graph.outputs],
+            nodes=[self._copy(node, made) for node in graph],
+            name=self.names.fresh(str(graph.name)),
+        )
+
+    def _read(self, value: ir.Value, made: Mapping[ir.Value, ir.Value]) -> ir.Value:
+        return made[value] if value in made else self.forward(value)

@@ -1,0 +1,236 @@
+"""Gradients of Scan, and of what becomes one."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import onnx.parser
+import pytest
+
+import ostinato
+from ostinato.autodiff import gradient
+from tests.autodiff.check import check
+
+
+def parse(text: str, opset: int = 18) -> onnx.ModelProto:
+    return onnx.parser.parse_model(f'<ir_version: 9, opset_import: ["": {opset}]> {text}')
+
+
+def feeds_of(model: onnx.ModelProto, **sizes: int) -> dict[str, np.ndarray]:
+    """Random arrays for the float inputs of `model`."""
+    random = np.random.default_rng(1)
+    found = {}
+    for value in model.graph.input:
+        dims = value.type.tensor_type.shape.dim
+        shape = [sizes[d.dim_param] if d.dim_param else d.dim_value for d in dims]
+        found[value.name] = np.asarray(0.7 * random.standard_normal(shape), np.float32)
+    return found
+
+
+def loops(model: onnx.ModelProto) -> list[onnx.NodeProto]:
+    return [node for node in model.graph.node if node.op_type == "Scan"]
+
+
+def op_types(node: onnx.NodeProto) -> list[str]:
+    body = next(a.g for a in node.attribute if a.name == "body")
+    return [inner.op_type for inner in body.node]
+
+
+def cell(attributes: str = "", x: str = "T,N,3", y: str = "T,N,4") -> onnx.ModelProto:
+    return parse(f"""
+        g (float[{x}] x, float[N,4] h0, float[3,4] w, float[4,4] r, float[4] b)
+            => (float[{y}] y, float[N,4] hn) {{
+          hn, y = Scan <num_scan_inputs = 1 {attributes}, body = step
+            (float[N,4] h, float[N,3] e) => (float[N,4] next, float[N,4] out) {{
+              xw = MatMul(e, w)
+              hr = MatMul(h, r)
+              s = Add(xw, hr)
+              z = Add(s, b)
+              next = Tanh(z)
+              g = Sigmoid(next)
+              out = Mul(g, h)
+            }}> (h0, x)
+        }}""")
+
+
+@pytest.mark.parametrize(
+    ("attributes", "x", "y"),
+    [
+        ("", "T,N,3", "T,N,4"),
+        ("", "5,2,3", "5,2,4"),
+        ("", "5,1,3", "5,1,4"),
+        (", scan_input_directions = [1]", "T,N,3", "T,N,4"),
+        (", scan_output_directions = [1]", "T,N,3", "T,N,4"),
+        (", scan_input_directions = [1], scan_output_directions = [1]", "T,N,3", "T,N,4"),
+        (", scan_input_axes = [1], scan_output_axes = [-1]", "N,T,3", "N,4,T"),
+        (", scan_input_axes = [-1], scan_output_axes = [1]", "N,3,T", "N,T,4"),
+    ],
+)
+def test_a_cell(attributes: str, x: str, y: str) -> None:
+    model = cell(attributes, x, y)
+    sizes = {"N": 2, "T": 5} if "T" in x else {"N": int(x.split(",")[1])}
+    differentiated = check(model, feeds_of(model, **sizes))
+    _, backward = loops(differentiated)
+    # The gradients of weights are one product over all steps.
+    assert op_types(backward).count("MatMul") == 2
+
+
+@pytest.mark.parametrize("steps", [0, 1])
+def test_few_steps(steps: int) -> None:
+    model = cell()
+    check(model, feeds_of(model, T=steps, N=2), onnxruntime=steps > 0)
+
+
+def test_no_rows() -> None:
+    model = cell()
+    check(model, feeds_of(model, T=3, N=0))
+
+
+def test_only_what_is_asked_for() -> None:
+    model = cell()
+    feeds = feeds_of(model, T=4, N=2)
+    for name in feeds:
+        check(model, feeds, [name])
+
+
+def test_values_of_a_state_are_kept_once() -> None:
+    """The state before a step is read from what the model collects after each step anyway."""
+    model = parse("""
+        g (float[T,N,3] x, float[N,3] h0, float[3,3] r) => (float[T,N,3] y) {
+          hn, y = Scan <num_scan_inputs = 1, body = step
+            (float[N,3] h, float[N,3] e) => (float[N,3] next, float[N,3] out) {
+              hr = MatMul(h, r)
+              s = Add(e, hr)
+              next = Tanh(s)
+              out = Identity(next)
+            }> (h0, x)
+        }""")
+    differentiated = check(model, feeds_of(model, T=4, N=2))
+    forward, _ = loops(differentiated)
+    assert len(forward.output) == 2
+
+
+def test_cheap_values_are_computed_again() -> None:
+    model = parse("""
+        g (float[T,N] x, float[N] h0) => (float[N] hn) {
+          hn = Scan <num_scan_inputs = 1, body = step (float[N] h, float[N] e) => (float[N] next) {
+              s = Sigmoid(h)
+              a = Sub(s, e)
+              b = Mul(a, a)
+              next = Mul(b, e)
+            }> (h0, x)
+        }""")
+    differentiated = check(model, feeds_of(model, T=4, N=3))
+    forward, _ = loops(differentiated)
+    assert len(forward.output) == 2
+
+
+def test_values_from_outside() -> None:
+    """What is broadcast, read whole, or both, and a value that no step changes."""
+    model = parse("""
+        g (float[T,N,3] x, float[N,3] h0, float[3] p, float[N,3] q, float[1] s, float[2,N,3] m)
+            => (float[N,3] hn, float[T,2,N,3] y) {
+          hn, y = Scan <num_scan_inputs = 1, body = step
+            (float[N,3] h, float[N,3] e) => (float[N,3] next, float[2,N,3] out) {
+              a = Mul(h, p)
+              b = Mul(e, q)
+              c = Add(a, b)
+              d = Tanh(c)
+              next = Mul(d, s)
+              f = Add(next, p)
+              out = Mul(m, f)
+            }> (h0, x)
+        }""")
+    check(model, feeds_of(model, T=3, N=2))
+
+
+def test_states_that_depend_on_each_other() -> None:
+    """Two states change places; a third one has no gradient."""
+    model = parse("""
+        g (float[T] x, float a0, float b0, float c0) => (float an, float bn) {
+          an, bn, cn = Scan <num_scan_inputs = 1, body = step
+            (float a, float b, float c, float e) => (float a1, float b1, float c1) {
+              t = Mul(a, e)
+              b1 = Tanh(t)
+              a1 = Identity(b)
+              c1 = Add(c, t)
+            }> (a0, b0, c0, x)
+        }""")
+    check(model, feeds_of(model, T=5))
+
+
+def test_states_that_are_integers() -> None:
+    model = parse("""
+        g (float[T] x, float h0) => (float hn) {
+          zero = Constant <value_int = 0> ()
+          n, hn = Scan <num_scan_inputs = 1, body = step
+            (int64 i, float h, float e) => (int64 i1, float h1) {
+              one = Constant <value_int = 1> ()
+              i1 = Add(i, one)
+              f = Cast <to = 1> (i1)
+              t = Mul(h, f)
+              s = Add(t, e)
+              h1 = Tanh(s)
+            }> (zero, h0, x)
+        }""")
+    check(model, feeds_of(model, T=4))
+
+
+def test_loops_inside_loops() -> None:
+    """The inner loop reads a state and an element of the outer one, and weights of the model."""
+    model = parse("""
+        g (float[T,S,N,2] x, float[N,2] h0, float[2,2] w, float[2] b)
+            => (float[N,2] hn, float[T,S,N,2] y) {
+          hn, y = Scan <num_scan_inputs = 1, body = outer
+            (float[N,2] h, float[S,N,2] row) => (float[N,2] next, float[S,N,2] out) {
+              start = Sigmoid(h)
+              last, out = Scan <num_scan_inputs = 1, body = inner
+                (float[N,2] k, float[N,2] e) => (float[N,2] k1, float[N,2] o) {
+                  m = MatMul(k, w)
+                  n = Add(m, e)
+                  p = Add(n, b)
+                  q = Mul(p, h)
+                  k1 = Tanh(q)
+                  o = Mul(k1, start)
+                }> (start, row)
+              product = Mul(last, h)
+              next = Tanh(product)
+            }> (h0, x)
+        }""")
+    check(model, feeds_of(model, T=3, S=2, N=2))
+    check(model, feeds_of(model, T=2, S=3, N=1), ["w"])
+
+
+def test_loops_that_count() -> None:
+    """A Loop whose trip count is a size is a Scan."""
+    model = parse("""
+        g (float[T,N] x, float[N] h0) => (float[N] hn, float[T,N] y) {
+          zero = Constant <value_int = 0> ()
+          shape = Shape <start = 0, end = 1> (x)
+          trips = Squeeze(shape)
+          true = Constant <value = bool {1}> ()
+          hn, y = Loop (trips, true, h0) <body = step
+            (int64 i, bool go, float[N] h) => (bool proceed, float[N] next, float[N] out) {
+              proceed = Identity(go)
+              e = Gather <axis = 0> (x, i)
+              s = Mul(h, e)
+              next = Tanh(s)
+              out = Mul(next, e)
+            }>
+        }""")
+    check(model, feeds_of(model, T=4, N=2))
+
+
+def test_loops_that_end_by_data_are_refused() -> None:
+    model = parse("""
+        g (float x, int64 n) => (float y) {
+          true = Constant <value = bool {1}> ()
+          y = Loop (n, true, x) <body = step
+            (int64 i, bool go, float h) => (bool proceed, float next) {
+              limit = Constant <value_float = 10.0> ()
+              next = Mul(h, h)
+              proceed = Less(next, limit)
+            }>
+        }""")
+    with pytest.raises(ostinato.UnsupportedError, match=r"\(Loop\).*data-dependent"):
+        gradient(model, "y", ["x"])
