@@ -1,45 +1,192 @@
-"""Gradients of sums, means and other reductions."""
+"""Gradients of sums, means and other reductions, of running sums and of softmax."""
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
+
 import numpy as np
+import onnx_ir as ir
 
 from ostinato.autodiff.context import Context
 from ostinato.autodiff.registry import differentiates
 from ostinato.passes.recurrent_writer import Operand
 
 
-def reduced_axes(context: Context) -> tuple[int, ...]:
-    """The axes that a reduction of opset 18 or later sums over, from the front; reads all of it."""
-    rank = context.rank(context.given(0))
-    context.attributes.int("keepdims", 1)
+@dataclass(frozen=True)
+class Reduced:
+    """What a reduction sums over: the axes from the front, and whether the result keeps them."""
+
+    context: Context
+    axes: tuple[int, ...]
+    keeps: bool
+
+    def kept(self, value: ir.Value) -> ir.Value:
+        """A value of the shape of the result, with axes of size 1 where it was reduced."""
+        if self.keeps or not self.axes:
+            return value
+        return self.context.unsqueeze(value, self.axes)
+
+    def given(self) -> ir.Value:
+        """The gradient, with axes of size 1."""
+        return self.kept(self.context.gradient())
+
+    def result(self) -> ir.Value:
+        """The result, with axes of size 1."""
+        return self.kept(self.context.output())
+
+
+def reduced(context: Context) -> Reduced:
+    """Reads all of a reduction of opset 18 or later."""
+    keeps = bool(context.attributes.int("keepdims", 1))
     nothing = context.attributes.int("noop_with_empty_axes", 0)
+    rank = context.rank(context.given(0))
+    chosen: tuple[int, ...] = ()
     if context.has(1):
         axes = context.constant(1)
         if axes is None:
             raise context.refuse("the axes are only known at run time")
-        chosen = tuple(int(axis) % rank for axis in axes)
-        if chosen:
-            return chosen
-    return () if nothing else tuple(range(rank))
+        chosen = tuple(int(axis) % rank for axis in axes.reshape(-1))
+    if not chosen and not nothing:
+        chosen = tuple(range(rank))
+    return Reduced(context, chosen, keeps)
 
 
-def spread(context: Context, axes: tuple[int, ...]) -> Operand:
-    """The sizes of input 0 with ones at `axes`: the shape of the result if it kept its axes."""
-    dims = context.dims(context.given(0))
-    if all(isinstance(size, int) or i in axes for i, size in enumerate(dims)):
-        return np.array([1 if i in axes else size for i, size in enumerate(dims)], np.int64)
-    pieces: list[Operand] = [
-        np.array([1 if i in axes else size], np.int64)
-        if i in axes or isinstance(size, int)
-        else context.writer.size(context.input(0), i)
-        for i, size in enumerate(dims)
-    ]
-    return context.writer.concat(pieces, 0, "sizes")
+def count(context: Context, axes: tuple[int, ...]) -> Operand:
+    """How many elements of input 0 lie along `axes`, a scalar of the writer's type."""
+    value = context.given(0)
+    dims = [context.dims(value)[axis] for axis in axes]
+    known = [size for size in dims if isinstance(size, int)]
+    if len(known) == len(dims):
+        return context.writer.scalar(math.prod(known))
+    index = ir.DataType.INT64
+    shape = context.op("Shape", [context.input(0)], "shape", dtype=index)
+    sizes = context.writer.value(context.writer.take(shape, axes, 0, "sizes"), "sizes")
+    number = context.op("ReduceProd", [sizes], "count", {"keepdims": 0}, index)
+    return context.op("Cast", [number], "divisor", {"to": context.writer.dtype})
+
+
+def mean(context: Context, x: ir.Value, axes: tuple[int, ...]) -> ir.Value:
+    """The mean over `axes`, which keep a size of 1."""
+    return context.op("ReduceMean", [x, np.array(axes, np.int64)]) if axes else x
 
 
 @differentiates("ReduceSum")
-def _reduce_sum(context: Context) -> None:
-    axes = reduced_axes(context)
-    kept = context.reshape(context.gradient(), spread(context, axes))
-    context.give(0, context.op("Expand", [kept, context.sizes(context.given(0))]))
+def _sum(context: Context) -> None:
+    """The gradient itself, repeated."""
+    context.give(0, _repeated(context, reduced(context).given()))
+
+
+@differentiates("ReduceMean")
+def _mean(context: Context) -> None:
+    """The gradient divided by the number of elements, repeated."""
+    of = reduced(context)
+    part = context.div(of.given(), count(context, of.axes))
+    context.give(0, _repeated(context, part))
+
+
+def _repeated(context: Context, kept: ir.Value) -> ir.Value:
+    return context.op("Expand", [kept, context.sizes(context.given(0))])
+
+
+@differentiates("ReduceMax", "ReduceMin")
+def _extreme(context: Context) -> None:
+    """The elements that are the extreme share its gradient equally."""
+    of = reduced(context)
+    taken = context.compare("Equal", context.input(0), of.result())
+    ones = context.op("Cast", [taken], None, {"to": context.writer.dtype})
+    share = context.div(of.given(), context.sum(ones, of.axes))
+    context.give(0, context.where(taken, share, 0.0))
+
+
+@differentiates("ReduceProd")
+def _product(context: Context) -> None:
+    """The product of the other elements.
+
+    It is the quotient of the product by the element where no element is 0. Otherwise it is 0,
+    but for a single 0: for that one it is the product of the elements that are not 0.
+    """
+    of, x = reduced(context), context.input(0)
+    zero = context.compare("Equal", x, 0.0)
+    nonzero = context.where(zero, 1.0, x)
+    ones = context.op("Cast", [zero], None, {"to": context.writer.dtype})
+    zeros = context.sum(ones, of.axes)
+    product = nonzero
+    if of.axes:
+        product = context.op("ReduceProd", [nonzero, np.array(of.axes, np.int64)])
+    scaled = context.mul(of.given(), product)
+    single = context.where(context.compare("Equal", zeros, 1.0), scaled, 0.0)
+    without = context.where(context.compare("Equal", zeros, 0.0), scaled, 0.0)
+    context.give(0, context.where(zero, single, context.div(without, nonzero)))
+
+
+@differentiates("ReduceL1")
+def _l1(context: Context) -> None:
+    """The gradient with the sign of the element."""
+    of = reduced(context)
+    context.give(0, context.mul(context.op("Sign", [context.input(0)]), of.given()))
+
+
+@differentiates("ReduceL2")
+def _l2(context: Context) -> None:
+    """The element divided by the norm, 0 where that is 0."""
+    of = reduced(context)
+    norm = of.result()
+    scale = context.where(context.compare("Equal", norm, 0.0), 0.0, context.div(of.given(), norm))
+    context.give(0, context.mul(context.input(0), scale))
+
+
+@differentiates("ReduceSumSquare")
+def _sum_square(context: Context) -> None:
+    """Twice the element."""
+    of = reduced(context)
+    context.give(0, context.mul(context.input(0), context.mul(of.given(), 2.0)))
+
+
+@differentiates("ReduceLogSum")
+def _log_sum(context: Context) -> None:
+    """The gradient divided by the sum, repeated."""
+    of = reduced(context)
+    inverse = context.op("Exp", [context.neg(of.result())])
+    context.give(0, _repeated(context, context.mul(of.given(), inverse)))
+
+
+@differentiates("ReduceLogSumExp")
+def _log_sum_exp(context: Context) -> None:
+    """The softmax of the elements."""
+    of = reduced(context)
+    power = context.op("Exp", [context.sub(context.input(0), of.result())])
+    context.give(0, context.mul(power, of.given()))
+
+
+@differentiates("CumSum")
+def _cum_sum(context: Context) -> None:
+    """The running sum of the gradient from the other end."""
+    attributes = {
+        "exclusive": context.attributes.int("exclusive", 0),
+        "reverse": 1 - context.attributes.int("reverse", 0),
+    }
+    summed = context.op("CumSum", [context.gradient(), context.input(1)], None, attributes)
+    context.give(0, summed)
+
+
+@differentiates("Softmax")
+def _softmax(context: Context) -> None:
+    """dX = Y (dY - sum(dY Y))."""
+    axis, y, given = context.axis(-1), context.output(), context.gradient()
+    total = context.sum(context.mul(given, y), [axis])
+    context.give(0, context.mul(y, context.sub(given, total)))
+
+
+@differentiates("LogSoftmax")
+def _log_softmax(context: Context) -> None:
+    """dX = dY - exp(Y) sum(dY)."""
+    axis, y, given = context.axis(-1), context.output(), context.gradient()
+    total = context.sum(given, [axis])
+    context.give(0, context.sub(given, context.mul(context.op("Exp", [y]), total)))
+
+
+@differentiates("Hardmax")
+def _hardmax(context: Context) -> None:
+    """Zero: the result is constant in between its jumps."""
+    context.axis(-1)

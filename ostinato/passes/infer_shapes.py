@@ -12,6 +12,9 @@ from ostinato.model.graphs import graphs
 from ostinato.model.normal_form import attribute_graphs
 from ostinato.model.write import to_model_proto
 
+# Operators with results like their first input, which the onnx package does not infer for all.
+_LIKE_INPUT = frozenset({"GroupNormalization", "MeanVarianceNormalization"})
+
 
 def infer_shapes(model: ir.Model) -> int:
     """Give a type and a shape to values that have none; returns the number of values that got one.
@@ -29,8 +32,8 @@ def infer_shapes(model: ir.Model) -> int:
     }
     if not bare:
         return 0
+    found = sum(_take_shape_of_input(value) for value in bare.values())
     inferred = onnx.shape_inference.infer_shapes(to_model_proto(model))
-    found = 0
     for info in _infos(inferred.graph):
         value = bare.get(info.name)
         if value is None:
@@ -39,6 +42,17 @@ def infer_shapes(model: ir.Model) -> int:
         ir.serde.deserialize_value_info_proto(info, value)
         found += (type_, shape) != (value.type, value.shape)
     return found
+
+
+def _take_shape_of_input(value: ir.Value) -> bool:
+    node = value.producer()
+    if node is None or node.op_type not in _LIKE_INPUT or node.domain:
+        return False
+    source = node.inputs[0]
+    if source is None or source.shape is None or value.shape is not None:
+        return False
+    value.shape, value.type = source.shape, value.type or source.type
+    return True
 
 
 def _infos(graph: onnx.GraphProto) -> Iterator[onnx.ValueInfoProto]:

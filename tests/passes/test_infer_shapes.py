@@ -30,6 +30,26 @@ def test_nothing_else_changes():
     check(infer_shapes, TEXT, TEXT, count=0)
 
 
+def test_shapes_that_onnx_does_not_infer():
+    model = load_model(
+        parse(
+            """
+            g (float[N, 4] x, float[4] s) => (float[N, 4] y) {
+                t = MeanVarianceNormalization <axes = [1]> (x)
+                u = GroupNormalization <num_groups = 2> (t, s, s)
+                y = Neg(u)
+            }
+            """,
+            opset=21,
+        )
+    )
+    for node in model.graph:
+        node.outputs[0].shape = None
+    while infer_shapes(model):
+        pass
+    assert [str(node.outputs[0].shape) for node in model.graph] == ["[N,4]"] * 3
+
+
 def test_what_cannot_be_inferred_stays_unknown():
     model = load_model(
         parse("g (float[N] x, int64[K] s) => (float[M] y) { t = Reshape(x, s)  y = Flatten(t) }")
