@@ -203,17 +203,28 @@ def _tells(axes: Sequence[tuple[Size, Size]]) -> bool:
 
 
 def view(context: Context, data: Tensor, picks: Picks) -> Tensor | None:
-    """What the indices pick, as a view of the data, after all of them are required to be in range.
+    """What the indices pick, as a view of the data; None as `firsts` says."""
+    places = firsts(context, data.shape, picks)
+    return None if places is None else view_at(data, picks, places)
+
+
+def firsts(context: Context, shape: Shape, picks: Picks) -> Mapping[int, Size] | None:
+    """Where the first pick of each line is, after all of them are required to be in range.
 
     None where indices count from both ends of an axis. Where only a run tells that, a program for
     those that do not is made, if programs may be for some sizes only.
     """
-    firsts: dict[int, Size] = {}
+    places: dict[int, Size] = {}
     for axis, line in picks.lines.items():
-        first = _first(context, line, picks, axis, data.shape[axis])
+        first = _first(context, line, picks, axis, shape[axis])
         if first is None:
             return None
-        firsts[axis] = first
+        places[axis] = first
+    return places
+
+
+def view_at(data: Tensor, picks: Picks, places: Mapping[int, Size]) -> Tensor:
+    """The view of the data whose picks begin at these places."""
 
     def moved(strides: Steps) -> Steps:
         return tuple(
@@ -223,7 +234,7 @@ def view(context: Context, data: Tensor, picks: Picks) -> Tensor | None:
         )
 
     def start(strides: Steps) -> Size:
-        return sum((first * strides[axis] for axis, first in firsts.items()), 0)
+        return sum((place * strides[axis] for axis, place in places.items()), 0)
 
     progression = restepped(data, None, moved, start)
     base = advance(data, start(data.strides))
@@ -233,7 +244,7 @@ def view(context: Context, data: Tensor, picks: Picks) -> Tensor | None:
 def _first(
     context: Context, line: Progression, picks: Picks, axis: int, extent: Size
 ) -> Size | None:
-    """The position of the first index, counted from the start of the axis; see `view`."""
+    """The position of the first index, counted from the start of the axis; see `firsts`."""
     builder = context.builder
     if picks.count == 0:
         return 0

@@ -183,8 +183,7 @@ class Builder:
             self.buffers[name] = replace(self.buffers[name], sources=sources)
             self._placed[key] = known, name
         name = self._placed[key][1]
-        made = dense(value.dtype, value.shape, name)
-        return replace(made, known=known, progression=value.progression)
+        return replace(dense(value.dtype, value.shape, name), known=known)
 
     def _store_sizes(self, value: Tensor, known: np.ndarray) -> Tensor:
         target = self.empty(value.dtype, value.shape)
@@ -425,14 +424,8 @@ class Builder:
 
     def require_equal(self, left: Size, right: Size, what: str) -> None:
         """Both sizes must agree: an error now, or a check when the model runs."""
-        difference = left - right
-        if isinstance(difference, int):
-            if difference:
-                raise ShapeError(f"node {self.node!r}: {what}: {left} and {right} differ")
-            return
-        message = f"node {self.node!r}: {what}: {left} and {right} differ"
-        self._check(difference, message)
-        self._check(-difference, message)
+        for difference in (left - right, right - left):
+            self.require(difference, f"{what}: {left} and {right} differ")
 
     def _check(self, size: Size, message: str) -> None:
         self.checks.append(Check(size, message))
@@ -481,10 +474,8 @@ class Builder:
         if left == right or not self.is_unsure(left, right):
             self.require_equal(left, right, what)
             return left
-        message = f"node {self.node!r}: {what}: {left} and {right} differ"
         differ = is_different(left, 1) * is_different(right, 1) * is_different(left, right)
-        if differ != 0:
-            self._check(-differ, message)
+        self.require(-differ, f"{what}: {left} and {right} differ")
         fixed = [n for n in (left, right) if isinstance(n, int)]
         return fixed[0] if fixed else self.defined(choose(is_equal(left, 1), right, left), what)
 

@@ -11,9 +11,9 @@ import numpy as np
 from ostinato.ops.affine import Picks, aligned, by_sign, line_along, view
 from ostinato.ops.builder import literal
 from ostinato.ops.registry import Context, lowers
-from ostinato.ops.tensor import Joined, Progression, Tensor, Value, drop_ones, slice_axis
+from ostinato.ops.tensor import Joined, Progression, Shape, Tensor, Value, drop_ones, slice_axis
 from ostinato.ops.views import axis_of, reshape
-from ostinato.program.dims import Dim, Size
+from ostinato.program.dims import Dim, Size, product
 from ostinato.program.expr import Axis, Expr, Extent, Load, cast, constant, op
 from ostinato.program.nodes import Require
 
@@ -104,13 +104,14 @@ def lower_gather(context: Context) -> Value:
     if isinstance(value, Tensor) and value.base is None and numbers is not None:
         require_in_range(context, indices, axis, value.shape[axis])
         assert value.known is not None
-        known = value.known.take(numbers, axis)
+        known = np.asarray(value.known.take(numbers, axis), value.known.dtype)
         return Tensor(value.dtype, known.shape, None, (), known)
     data = builder.strided(value)
     line = line_along(indices, data.shape[axis])
     picked = None if line is None else _evenly_spaced(context, data, indices, line, axis)
     if isinstance(picked, Tensor) and data.known is not None and numbers is not None:
-        picked = replace(picked, known=data.known.take(numbers, axis))
+        known = np.asarray(data.known.take(numbers, axis), data.known.dtype)
+        picked = replace(picked, known=known)
     if picked is None and numbers is not None:
         picked = _in_pieces(context, data, indices, numbers, axis)
     return gather(context, data, indices, axis) if picked is None else picked
@@ -170,6 +171,10 @@ def lower_gather_elements(context: Context) -> Value:
     data, indices = builder.strided(context.input(0)), context.input(1)
     axis = axis_of(context, context.attributes.int("axis", 0), len(data.shape))
     require_fitting(context, indices, data, axis)
+    picks = element_picks(indices, data, axis)
+    picked = None if picks is None else view(context, data, picks)
+    if picked is not None:
+        return picked
     require_in_range(context, indices, axis, data.shape[axis])
     rest = without_axes(data, axis)
 
@@ -182,7 +187,16 @@ def lower_gather_elements(context: Context) -> Value:
     return builder.compute(indices.shape, element)
 
 
-def require_fitting(context: Context, indices: Value, data: Tensor, axis: int) -> None:
+def element_picks(indices: Value, data: Value, axis: int) -> Picks | None:
+    """What indices, one for each element of a result, pick; None if they are not evenly spaced."""
+    line = line_along(indices, data.shape[axis])
+    if line is None:
+        return None
+    own = tuple(None if i == axis else i for i in range(len(data.shape)))
+    return Picks(indices.shape, own, {axis: line}, indices.size)
+
+
+def require_fitting(context: Context, indices: Value, data: Value, axis: int) -> None:
     """The indices have as many axes as the data, and except for `axis` no longer ones."""
     if len(indices.shape) != len(data.shape):
         raise context.invalid(f"{len(indices.shape)} axes of indices for {len(data.shape)} of data")
@@ -195,13 +209,18 @@ def require_fitting(context: Context, indices: Value, data: Tensor, axis: int) -
 def lower_gather_nd(context: Context) -> Value:
     """`data[batch.., indices[batch.., ..], ..]`: the last axis of the indices holds positions."""
     builder = context.builder
-    data, indices = builder.strided(context.input(0)), builder.strided(context.input(1))
+    data, indices = builder.strided(context.input(0)), context.input(1)
     batch = context.attributes.int("batch_dims", 0)
     columns = index_columns(context, indices, data, batch)
     if not 0 <= batch < min(len(indices.shape), len(data.shape)):
         raise context.invalid(f"batch_dims {batch} for indices of shape {indices.shape}")
     for i in range(batch):
         builder.require_equal(data.shape[i], indices.shape[i], f"axis {i} of data and indices")
+    picks = column_picks(columns, indices.shape[:-1], data, batch)
+    picked = None if picks is None else view(context, data, picks)
+    if picked is not None:
+        return picked
+    require_columns(context, columns, data, batch)
     rest = without_axes(data, batch, len(columns))
     rank = len(indices.shape) - 1
 
@@ -215,21 +234,50 @@ def lower_gather_nd(context: Context) -> Value:
     return builder.compute((*indices.shape[:-1], *data.shape[batch + len(columns) :]), element)
 
 
-def index_columns(context: Context, indices: Tensor, data: Tensor, batch: int = 0) -> list[Tensor]:
-    """The positions along axes `batch, batch + 1, ..` of the data, which are checked to exist."""
+def index_columns(context: Context, indices: Value, data: Value, batch: int = 0) -> list[Tensor]:
+    """The positions along axes `batch, batch + 1, ..` of the data."""
     last = len(indices.shape) - 1
     count = indices.shape[last] if indices.shape else 0
     if not isinstance(count, int):
         raise context.refuse("the number of axes to index is only known at run time")
     if not indices.shape or batch + count > len(data.shape):
         raise context.invalid(f"indices of shape {indices.shape} for data of shape {data.shape}")
+    sources: tuple[Value, ...] = (indices,)
+    if isinstance(indices, Joined) and indices.axis == last:
+        sources = indices.parts
     columns: list[Tensor] = []
-    for i in range(count):
-        column = drop_ones(slice_axis(indices, last, i, 1, 1), (last,))
-        assert isinstance(column, Tensor)
-        require_in_range(context, column, batch + i, data.shape[batch + i])
-        columns.append(column)
+    for source in sources:
+        part, width = context.builder.strided(source), source.shape[last]
+        assert isinstance(width, int)
+        for i in range(width):
+            column = drop_ones(slice_axis(part, last, i, 1, 1), (last,))
+            assert isinstance(column, Tensor)
+            columns.append(column)
     return columns
+
+
+def require_columns(
+    context: Context, columns: Sequence[Tensor], data: Value, batch: int = 0
+) -> None:
+    """All positions along axes `batch, batch + 1, ..` of the data exist."""
+    for i, column in enumerate(columns, batch):
+        require_in_range(context, column, i, data.shape[i])
+
+
+def column_picks(
+    columns: Sequence[Tensor], places: Shape, data: Value, batch: int = 0
+) -> Picks | None:
+    """What columns of indices at these `places` pick; None if one of them is not evenly spaced."""
+    lines: dict[int, Progression] = {}
+    shape = (*places, *data.shape[batch + len(columns) :])
+    for axis, column in enumerate(columns, batch):
+        line = line_along(column, data.shape[axis])
+        if line is None:
+            return None
+        lines[axis] = aligned(line, 0, len(shape))
+    behind = range(batch + len(columns), len(data.shape))
+    own = (*range(batch), *[None] * (len(places) - batch), *behind)
+    return Picks(shape, own, lines, product(places))
 
 
 def positions(

@@ -6,42 +6,95 @@ sums have one order of their terms.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from ostinato.ops.affine import Picks, firsts, is_injective, view_at
 from ostinato.ops.builder import Builder, literal
 from ostinato.ops.gather import (
     Positions,
+    column_picks,
+    element_picks,
     index_columns,
     normalized,
     positions,
     require_all,
+    require_columns,
     require_fitting,
     require_in_range,
     without_axes,
 )
 from ostinato.ops.registry import Context, lowers
-from ostinato.ops.tensor import Tensor, Value, advance, insert_ones, static_shape
+from ostinato.ops.tensor import Joined, Tensor, Value, insert_ones, slice_axis
 from ostinato.ops.views import axis_of
-from ostinato.program.dims import Size
-from ostinato.program.expr import Access, Axis, Expr, Extent, Index, Load, constant, op
+from ostinato.program.dims import Size, is_nonnegative, maximum, minimum
+from ostinato.program.expr import Access, Axis, Const, Expr, Extent, Index, Load, constant, op
 from ostinato.program.nodes import Store
 
 COMBINES = {"none": None, "add": "add", "mul": "mul", "min": "min", "max": "max"}
 
 
-def _target(context: Context) -> tuple[Tensor, str | None]:
-    """A copy of the data to update, and how an update is combined with what is there."""
-    data = context.input(0)
+# Nodes whose result is memory that nobody else knows.
+_FRESH = frozenset(("Scatter", "ScatterElements", "ScatterND"))
+
+
+def _combine(context: Context) -> str | None:
+    """How an update is combined with what is there."""
     reduction = context.attributes.string("reduction", "none")
     if reduction not in COMBINES:
         raise context.invalid(f"attribute 'reduction' is {reduction!r}")
-    if data.dtype == "bool" and reduction != "none":
+    if context.input(0).dtype == "bool" and reduction != "none":
         raise context.refuse(f"reduction {reduction!r} of bool has no native form")
-    target = context.builder.empty(data.dtype, data.shape)
-    context.builder.copy(data, target)
-    return target, COMBINES[reduction]
+    return COMBINES[reduction]
+
+
+def _target(context: Context) -> Tensor:
+    """The data to update, in memory of its own: that of a scatter which nobody else reads, if any.
+
+    Otherwise it is a copy.
+    """
+    builder, data, value = context.builder, context.input(0), context.node.inputs[0]
+    assert value is not None
+    node = value.producer()
+    is_fresh = node is not None and node.op_type in _FRESH and node.graph is context.node.graph
+    is_read_here = len(value.uses()) == 1 and not value.is_graph_output()
+    if isinstance(data, Tensor) and is_fresh and is_read_here:
+        return data
+    target, fill = builder.empty(data.dtype, data.shape), _fill(context)
+    if fill is None:
+        builder.copy(data, target)
+    else:
+        axes = builder.axes(target.shape)
+        builder.kernel(axes, [Store(builder.access(target, axes), fill)])
+    return target
+
+
+def _fill(context: Context) -> Const | None:
+    """The element of data that is the same everywhere, as that of most gradients is at first."""
+    data, value = context.input(0), context.node.inputs[0]
+    node = None if value is None else value.producer()
+    known = None
+    if node is not None and node.op_type == "ConstantOfShape":
+        fill = node.attributes.get("value")
+        known = np.zeros(1, np.float32) if fill is None else fill.as_tensor().numpy()
+    elif isinstance(data, Tensor) and data.known is not None and data.known.dtype != object:
+        known = data.known
+    elif isinstance(data, Tensor) and data.base is not None:
+        held = context.builder.constants.get(data.base.buffer)
+        is_single = held is not None and held.size == 1 and all(s == 0 for s in data.strides)
+        known = held if is_single else None
+    if known is None or not _is_uniform(known):
+        return None
+    return constant(known.flat[0].item(), data.dtype)
+
+
+def _is_uniform(array: np.ndarray) -> bool:
+    """Whether all elements have the same bits, and there are any."""
+    if not any(n > 1 and step for n, step in zip(array.shape, array.strides, strict=True)):
+        return array.size > 0
+    bits = np.ascontiguousarray(array).reshape(-1).view(f"u{array.itemsize}")
+    return bool((bits == bits[:1]).all())
 
 
 def _apply(
@@ -78,96 +131,118 @@ def _apply_to_view(builder: Builder, view: Tensor, combine: str | None, updates:
     builder.kernel(axes, [Store(access, element, constant(True, "bool"))])
 
 
-def _view(target: Tensor, offsets: np.ndarray | None, behind: int) -> Tensor | None:
-    """The target at these offsets, and its last `behind` axes, as a view; None if it is none.
-
-    Exporters write assignments to slices with indices that are known and evenly spaced.
-    """
-    if offsets is None or offsets.size == 0 or np.unique(offsets).size < offsets.size:
+def _apply_evenly(
+    context: Context, combine: str | None, picks: Picks | None, updates: Value
+) -> Value | None:
+    """The data after updates at evenly spaced places, if it is sure that none occurs twice."""
+    builder, data = context.builder, context.input(0)
+    if picks is None or not is_injective(picks):
         return None
-    first, steps = int(offsets.flat[0]), [0] * offsets.ndim
-    expected: np.ndarray = np.full(offsets.shape, first)
-    for axis, extent in enumerate(offsets.shape):
-        if extent > 1:
-            steps[axis] = int(offsets.take(1, axis).flat[0]) - first
-            expected += np.expand_dims(
-                np.arange(extent) * steps[axis], [i for i in range(offsets.ndim) if i != axis]
-            )
-    if not np.array_equal(offsets, expected):
+    places = firsts(context, data.shape, picks)
+    if places is None:
         return None
-    kept = len(target.shape) - behind
-    shape = (*offsets.shape, *target.shape[kept:])
-    return Tensor(target.dtype, shape, advance(target, first), (*steps, *target.strides[kept:]))
+    joined = _between(context, combine, picks, places, updates)
+    if joined is not None:
+        return joined
+    target = _target(context)
+    _apply_to_view(builder, view_at(target, picks, places), combine, builder.strided(updates))
+    return target
 
 
-def _known_offsets(target: Tensor, indices: Value) -> np.ndarray | None:
-    """What known positions along the first axes, in the last axis of the indices, are in memory."""
-    known, count = indices.known, indices.shape[-1]
-    shape = static_shape(target.shape)
-    if known is None or shape is None or not isinstance(count, int) or known.dtype == object:
+def _between(
+    context: Context,
+    combine: str | None,
+    picks: Picks,
+    places: Mapping[int, Size],
+    updates: Value,
+) -> Value | None:
+    """Updates with copies of a single element before and behind them along one axis, as a view."""
+    builder, data, fill = context.builder, context.input(0), _fill(context)
+    if fill is None or len(places) != 1:
         return None
-    places = np.where(known < 0, known + np.array(shape[:count], known.dtype), known)
-    offsets: np.ndarray = places.astype(np.int64) @ np.array(target.strides[:count], np.int64)
-    return offsets
+    ((axis, first),) = places.items()
+    rank, extent = len(data.shape), data.shape[axis]
+    others = [i for i in range(rank) if i != axis]
+    steps, count = picks.lines[axis].steps, picks.shape[axis]
+    step = 1 if count == 1 else steps[axis]
+    is_slab = len(picks.shape) == rank and all(
+        picks.own[i] == i and steps[i] == 0 and picks.shape[i] == data.shape[i] for i in others
+    )
+    if not is_slab or step not in (1, -1):
+        return None
+    values = updates
+    if step == -1:
+        first = first - (count - 1)
+        values = slice_axis(builder.strided(updates), axis, count - 1, -1, count)
+    if combine is not None:
+        values = builder.pointwise(lambda x: op(combine, fill, x), values)
+    # Where there are no indices, nothing is known of the first one.
+    present = 1 if is_nonnegative(picks.count - 1) else minimum(picks.count, 1)
+    before = builder.defined(present * first, "elements before the updates")
+    after = extent - before - count
+    if present != 1 and picks.count != count:
+        after = maximum(after, 0)
+    after = builder.defined(after, "elements behind the updates")
+
+    def filled(length: Size) -> Tensor:
+        single = builder.constant(np.array(fill.value, fill.dtype))
+        shape = (*data.shape[:axis], length, *data.shape[axis + 1 :])
+        return builder.expanded(single, shape)
+
+    parts = (filled(before), values, filled(after))
+    kept = tuple(part for part in parts if part.shape[axis] != 0)
+    return kept[0] if len(kept) == 1 else Joined(data.dtype, data.shape, axis, kept)
 
 
 @lowers("ScatterElements", "Scatter")
 def lower_scatter_elements(context: Context) -> Value:
-    """A copy of the data with `data[.., indices[..], ..]` updated: an index for each update."""
+    """The data with `data[.., indices[..], ..]` updated: an index for each update."""
     builder = context.builder
-    indices, updates = context.input(1), context.input(2)
-    target, combine = _target(context)
-    axis = axis_of(context, context.attributes.int("axis", 0), len(target.shape))
-    require_fitting(context, indices, target, axis)
+    data, indices, updates = (context.input(i) for i in range(3))
+    combine = _combine(context)
+    axis = axis_of(context, context.attributes.int("axis", 0), len(data.shape))
+    require_fitting(context, indices, data, axis)
     if len(updates.shape) != len(indices.shape):
         raise context.invalid(f"updates of shape {updates.shape} for indices {indices.shape}")
     for i, (n, wanted) in enumerate(zip(updates.shape, indices.shape, strict=True)):
         builder.require_equal(n, wanted, f"axis {i} of updates and indices")
-    require_in_range(context, indices, axis, target.shape[axis])
-    values = builder.strided(updates)
-    view = _view(target, _known_offsets(target, _all_positions(indices, axis)), 0)
-    if view is not None:
-        _apply_to_view(builder, view, combine, values)
-        return target
+    evenly = _apply_evenly(context, combine, element_picks(indices, data, axis), updates)
+    if evenly is not None:
+        return evenly
+    require_in_range(context, indices, axis, data.shape[axis])
+    target = _target(context)
     axes = builder.axes(indices.shape)
     position, inside = normalized(builder.load(indices, axes), target.shape[axis])
     access = builder.access(without_axes(target, axis), (*axes[:axis], *axes[axis + 1 :]))
     places = (((position, target.strides[axis]),), inside)
     in_turn = axes[axis : axis + 1]
+    values = builder.strided(updates)
     return _apply(builder, target, combine, access, places, (values, axes), in_turn)
-
-
-def _all_positions(indices: Value, axis: int) -> Value:
-    """Known indices along one axis, with those along the other axes beside them."""
-    if indices.known is None or indices.known.dtype == object:
-        return indices
-    grid: np.ndarray = np.moveaxis(np.indices(indices.known.shape), 0, -1).copy()
-    grid[..., axis] = indices.known
-    return Tensor("int64", grid.shape, None, (), grid)
 
 
 @lowers("ScatterND")
 def lower_scatter_nd(context: Context) -> Value:
-    """A copy of the data with `data[indices[..], ..]` updated: the last axis holds positions."""
+    """The data with `data[indices[..], ..]` updated: the last axis of the indices has positions."""
     builder = context.builder
-    indices, updates = builder.strided(context.input(1)), context.input(2)
-    target, combine = _target(context)
-    columns = index_columns(context, indices, target)
-    shape = (*indices.shape[:-1], *target.shape[len(columns) :])
+    data, indices, updates = (context.input(i) for i in range(3))
+    combine = _combine(context)
+    columns = index_columns(context, indices, data)
+    shape = (*indices.shape[:-1], *data.shape[len(columns) :])
     if len(updates.shape) != len(shape):
         raise context.invalid(f"updates of shape {updates.shape}, expected {shape}")
     for i, (n, wanted) in enumerate(zip(updates.shape, shape, strict=True)):
         builder.require_equal(n, wanted, f"axis {i} of the updates")
-    values = builder.strided(updates)
-    behind = len(target.shape) - len(columns)
-    view = _view(target, _known_offsets(target, indices), behind)
-    if view is not None:
-        _apply_to_view(builder, view, combine, values)
-        return target
+    picks = column_picks(columns, indices.shape[:-1], data)
+    evenly = _apply_evenly(context, combine, picks, updates)
+    if evenly is not None:
+        return evenly
+    require_columns(context, columns, data)
+    target = _target(context)
     axes = builder.axes(shape)
     outer, inner = axes[: len(indices.shape) - 1], axes[len(indices.shape) - 1 :]
     access = builder.access(without_axes(target, 0, len(columns)), inner)
     places = positions(context, columns, outer, target)
+    values = builder.strided(updates)
     return _apply(builder, target, combine, access, places, (values, axes), outer)
 
 
