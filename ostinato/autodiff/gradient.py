@@ -63,16 +63,20 @@ def gradient(model: ModelLike, loss: str, wrt: Sequence[str]) -> onnx.ModelProto
 
 def load_at_opset(model: ModelLike) -> ir.Model:
     """The model, converted to opset 18 where its own is older."""
-    loaded = load_model(model)
-    if opset_of(loaded) >= _OPSET:
-        return loaded
+    return at_opset(load_model(model))
+
+
+def at_opset(model: ir.Model) -> ir.Model:
+    """The same, of a model that was loaded."""
+    if opset_of(model) >= _OPSET:
+        return model
     try:
-        converted = onnx.version_converter.convert_version(to_model_proto(loaded), _OPSET)
+        converted = onnx.version_converter.convert_version(to_model_proto(model), _OPSET)
     except Exception as error:  # whatever the converter makes of an operator it does not know
         raise UnsupportedError(
-            str(loaded.graph.name),
+            str(model.graph.name),
             "model",
-            f"has opset {opset_of(loaded)}, and cannot be converted to {_OPSET}: "
+            f"has opset {opset_of(model)}, and cannot be converted to {_OPSET}: "
             f"{innermost(error)}; export it again with a later opset",
         ) from error
     return load_model(converted)

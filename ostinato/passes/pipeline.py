@@ -16,6 +16,7 @@ from ostinato.passes.expand_functions import expand_functions
 from ostinato.passes.fold_if import fold_if
 from ostinato.passes.fold_loop import fold_loop
 from ostinato.passes.gather_to_slice import gather_to_slice
+from ostinato.passes.gradient_nodes import gradient_nodes
 from ostinato.passes.indexed_scan_inputs import indexed_scan_inputs
 from ostinato.passes.infer_shapes import infer_shapes
 from ostinato.passes.inline_functions import inline_functions
@@ -45,6 +46,13 @@ class Pass:
 
 
 PASSES: tuple[Pass, ...] = (
+    Pass(
+        "gradient_nodes",
+        gradient_nodes,
+        "Gradient nodes become the nodes that compute the gradient.",
+        repeat=False,
+        needed=True,
+    ),
     Pass(
         "inline_functions",
         inline_functions,

@@ -23,9 +23,5 @@ EXPECTED_FAILURES: dict[str, str] = {
         "2 of 192 results are off by one unit in the last place of float16, which is more than "
         "the tolerance; the exact results are nearer to them than to the expected ones"
     ),
-    **dict.fromkeys(
-        ("test_gradient_of_add", "test_gradient_of_add_and_mul"),
-        "Gradient of ai.onnx.preview.training has neither a lowering nor a reference kernel",
-    ),
     "test_loop16_seq_none": "the suite asks for the len() of scalars in a sequence",
 }
