@@ -168,7 +168,8 @@ def _hard_sigmoid(context: Context, given: ir.Value) -> ir.Value:
 
 def _hard_swish(context: Context, given: ir.Value) -> ir.Value:
     middle = context.mul(given, context.add(context.mul(context.input(0), 1 / 3), 0.5))
-    return _above(context, -3.0, _above(context, 3.0, given, middle), 0.0)
+    rising = context.where(context.compare("Less", context.input(0), 3.0), middle, given)
+    return _above(context, -3.0, rising, 0.0)
 
 
 def _shrink(context: Context, given: ir.Value) -> ir.Value:

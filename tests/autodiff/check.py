@@ -139,7 +139,7 @@ def differences(
     random = np.random.default_rng(3)
 
     def loss(name: str, place: int, step: float) -> float:
-        moved = feeds[name].copy()
+        moved = np.array(feeds[name])
         moved.reshape(-1)[place] += step
         return float(session.run(["loss"], {**feeds, name: moved})[0])
 
