@@ -10,7 +10,16 @@ import onnx.checker
 import onnx.version_converter
 import onnx_ir as ir
 
-from ostinato.autodiff import contractions, gather, layout, loops, norms, pointwise, reductions
+from ostinato.autodiff import (
+    contractions,
+    gather,
+    layout,
+    loops,
+    norms,
+    pointwise,
+    reductions,
+    windows,
+)
 from ostinato.autodiff.contributions import dims_of, zeros
 from ostinato.autodiff.scope import Scope, depends, is_float
 from ostinato.autodiff.sweep import sweep
@@ -24,7 +33,7 @@ from ostinato.passes.edit import can_return
 from ostinato.passes.inferred_sizes import infer_sizes
 from ostinato.passes.pipeline import run_passes
 
-FAMILIES = (contractions, gather, layout, loops, norms, pointwise, reductions)
+FAMILIES = (contractions, gather, layout, loops, norms, pointwise, reductions, windows)
 """The rooms of the rules, which register themselves."""
 
 # The rules write ReduceMean with axes as an input, ScatterElements that adds, and their like.

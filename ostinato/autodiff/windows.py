@@ -1,0 +1,385 @@
+"""Gradients of convolutions and pooling.
+
+Where a window lies below is a view: a Gather along each spatial axis at places that are known, or
+evenly spaced, takes `[.., taps, positions, ..]` out of `[.., extent, ..]`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import onnx_ir as ir
+
+from ostinato.autodiff.context import Context
+from ostinato.autodiff.registry import differentiates
+from ostinato.passes.recurrent_writer import Operand
+
+
+@dataclass(frozen=True)
+class Window:
+    """How a window moves along one spatial axis of an image, in elements.
+
+    after: what the last position may reach, with `beyond` (of ceil_mode) behind the padding.
+    """
+
+    kernel: int
+    stride: int
+    dilation: int
+    before: int
+    after: int
+    beyond: int = 0
+
+    @property
+    def span(self) -> int:
+        return (self.kernel - 1) * self.dilation + 1
+
+
+@dataclass(frozen=True)
+class _Moves:
+    strides: tuple[int, ...]
+    dilations: tuple[int, ...]
+    automatic: str
+    pads: tuple[int, ...]
+
+
+def _read_moves(context: Context, rank: int) -> _Moves:
+    attributes = context.attributes
+    return _Moves(
+        attributes.ints("strides", (1,) * rank),
+        attributes.ints("dilations", (1,) * rank),
+        attributes.string("auto_pad", "NOTSET"),
+        attributes.ints("pads", (0,) * (2 * rank)),
+    )
+
+
+def _windows(context: Context, kernel: Sequence[int], ceil: bool = False) -> list[Window]:
+    """The windows over input 0."""
+    moves = _read_moves(context, len(kernel))
+    extents = context.dims(context.given(0))[2:]
+    found = []
+    for i, extent in enumerate(extents):
+        stride, before, after = moves.strides[i], moves.pads[i], moves.pads[i + len(kernel)]
+        span = (kernel[i] - 1) * moves.dilations[i] + 1
+        beyond = 0
+        if moves.automatic.startswith("SAME"):
+            total = _total_padding(context, extent, stride, span)
+            before = total // 2 if moves.automatic == "SAME_UPPER" else total - total // 2
+            after = total - before
+        elif ceil and stride > 1:
+            if not isinstance(extent, int):
+                raise context.refuse("with ceil_mode has no gradient for a run-time size")
+            room = extent + before + after
+            positions = min(-(-(room - span) // stride) + 1, -(-(extent + before) // stride))
+            if context.dims(context.node.outputs[0])[i + 2] != positions:
+                raise context.refuse("has no gradient where a window lies in the padding")
+            beyond = max((positions - 1) * stride + span - room, 0)
+        window = Window(kernel[i], stride, moves.dilations[i], before, after + beyond, beyond)
+        found.append(window)
+    return found
+
+
+def _total_padding(context: Context, extent: int | str | None, stride: int, span: int) -> int:
+    if stride == 1:
+        return span - 1
+    if not isinstance(extent, int):
+        raise context.refuse("with auto_pad has no gradient for strides over a run-time size")
+    return max((-(-extent // stride) - 1) * stride + span - extent, 0)
+
+
+def _known(context: Context, value: ir.Value, what: str) -> list[int]:
+    sizes = [size for size in context.dims(value) if isinstance(size, int)]
+    if len(sizes) < context.rank(value):
+        raise context.refuse(f"has no gradient for {what} of a run-time shape")
+    return sizes
+
+
+# Convolution
+
+
+@differentiates("Conv")
+def _conv(context: Context) -> None:
+    """The image's gradient is a transposed convolution, the weights' a sum over all positions."""
+    weight = _known(context, context.given(1), "weights")
+    context.attributes.ints("kernel_shape", None)
+    group = context.attributes.int("group", 1)
+    windows, given = _windows(context, weight[2:]), context.gradient()
+    result = context.node.outputs[0]
+    if context.wants(0):
+        context.give(0, _transposed(context, given, context.input(1), windows, group))
+    if context.wants(1):
+        image = _padded(context, context.input(0), windows, 0.0)
+        context.give(1, _of_weights(context, image, (given, result), windows, group))
+    if context.wants(2):
+        _give_bias(context, given, len(windows))
+
+
+def _give_bias(context: Context, given: ir.Value, rank: int) -> None:
+    context.give(2, context.sum(given, [0, *range(2, rank + 2)], keepdims=False))
+
+
+def _transposed(
+    context: Context, maps: ir.Value, weight: Operand, windows: Sequence[Window], group: int
+) -> ir.Value:
+    """Each map element times the weights, added to the image of input 0 below its window."""
+    image, result = context.given(0), context.node.outputs[0]
+    attributes = {
+        "strides": [window.stride for window in windows],
+        "dilations": [window.dilation for window in windows],
+        "group": group,
+    }
+    extents = zip(windows, context.dims(image)[2:], context.dims(result)[2:], strict=True)
+    rests = [_rest(window, extent, outputs) for window, extent, outputs in extents]
+    known = [rest for rest in rests if rest is not None]
+    if len(known) == len(rests):
+        attributes["pads"] = [*(w.before for w in windows), *(w.after for w in windows)]
+        attributes["output_padding"] = known
+        return context.op("ConvTranspose", [maps, weight], attributes=attributes)
+    whole = context.op("ConvTranspose", [maps, weight], attributes=attributes)
+    cut: list[Operand] = []
+    for i, window in enumerate(windows, 2):
+        full = context.integers("Mul", context.size(result, i), np.array([window.stride]))
+        beyond = np.array([window.before + window.stride - window.span])
+        end = context.integers("Add", context.size(image, i), beyond)
+        cut.append(context.integers("Sub", end, full))
+    lead = np.array([-window.before for window in windows])
+    pads = context.writer.concat([lead, *cut], 0, "pads")
+    return context.op("Pad", [whole, pads, 0.0, np.arange(2, len(windows) + 2)])
+
+
+def _rest(window: Window, extent: int | str | None, outputs: int | str | None) -> int | None:
+    """How many elements at the end of an axis no window reaches, None if a run decides that."""
+    if window.stride == 1:
+        return 0
+    if not isinstance(extent, int) or not isinstance(outputs, int):
+        return None
+    reached = (outputs - 1) * window.stride + window.span
+    return extent + window.before + window.after - reached
+
+
+def _padded(context: Context, image: ir.Value, windows: Sequence[Window], fill: float) -> ir.Value:
+    pads = np.array([*(w.before for w in windows), *(w.after for w in windows)], np.int64)
+    if not pads.any():
+        return image
+    return context.op("Pad", [image, pads, fill, np.arange(2, len(windows) + 2)])
+
+
+def _below(
+    context: Context, image: ir.Value, maps: ir.Value, windows: Sequence[Window], first: int = 2
+) -> ir.Value:
+    """What lies below each position of the windows: `[.., taps, positions, taps, positions, ..]`.
+
+    image: padded, its spatial axes begin at `first`. maps: has the positions as its last axes.
+    """
+    rank = context.rank(maps)
+    for i, window in enumerate(windows):
+        number = context.size(maps, rank - len(windows) + i)
+        places = _places(context, number, window)
+        image = context.op("Gather", [image, places], "below", {"axis": first + 2 * i})
+    return image
+
+
+def _places(context: Context, number: Operand, window: Window) -> Operand:
+    """The place of each tap at each position: `[taps, positions]`."""
+    taps = np.arange(window.kernel)[:, np.newaxis] * window.dilation
+    steps: Operand
+    if isinstance(number, ir.Value):
+        start, step = np.array(0, np.int64), np.array(1, np.int64)
+        limit = context.op("Squeeze", [number], dtype=ir.DataType.INT64)
+        steps = context.op("Range", [start, limit, step], dtype=ir.DataType.INT64)
+    else:
+        steps = np.arange(number.item())
+    return context.integers("Add", taps, context.integers("Mul", steps, np.array([window.stride])))
+
+
+def _of_weights(
+    context: Context,
+    image: ir.Value,
+    maps: tuple[ir.Value, ir.Value],
+    windows: Sequence[Window],
+    group: int,
+) -> ir.Value:
+    """The sum over rows and positions of each map times each tap of each image: as input 1.
+
+    image: padded. maps: the elements, and a value of the node with their shape.
+    """
+    weight = _known(context, context.given(1), "weights")
+    values, shape = maps
+    letters = "opqrstuv"[: len(windows)], "abcdefgh"[: len(windows)]
+    positions, taps = letters
+    pairs = "".join(tap + position for position, tap in zip(positions, taps, strict=True))
+    if group == 1:
+        image = _below(context, image, shape, windows)
+        equation = f"nm{positions},nx{pairs}->mx{taps}"
+        return context.op("Einsum", [values, image], attributes={"equation": equation})
+    values, image = (
+        _in_groups(context, x, n, group)
+        for x, n in ((values, weight[0]), (image, weight[1] * group))
+    )
+    image = _below(context, image, shape, windows, first=3)
+    equation = f"nym{positions},nyx{pairs}->ymx{taps}"
+    product = context.op("Einsum", [values, image], attributes={"equation": equation})
+    return context.reshape(product, np.array(weight, np.int64))
+
+
+def _in_groups(context: Context, x: ir.Value, channels: int, group: int) -> ir.Value:
+    """`[N, channels, ..]` as `[N, group, channels / group, ..]`."""
+    places = np.arange(channels).reshape(group, -1)
+    return context.op("Gather", [x, places], "groups", {"axis": 1})
+
+
+@differentiates("ConvTranspose")
+def _conv_transpose(context: Context) -> None:
+    """The input's gradient is a convolution; the weights' is one's whose image is the output."""
+    weight = _known(context, context.given(1), "weights")
+    rank = len(weight) - 2
+    context.attributes.ints("kernel_shape", None)
+    group = context.attributes.int("group", 1)
+    windows = _spread(context, weight[2:])
+    given, source = context.gradient(), context.given(0)
+    image = _padded(context, given, windows, 0.0)
+    if context.wants(0):
+        attributes = {
+            "strides": [window.stride for window in windows],
+            "dilations": [window.dilation for window in windows],
+            "group": group,
+        }
+        product = context.op("Conv", [image, context.input(1)], attributes=attributes)
+        # Elements that only output_padding reaches would make more positions.
+        axes = np.arange(2, rank + 2)
+        ends = context.writer.concat([context.size(source, i) for i in axes.tolist()], 0, "ends")
+        first = np.zeros(rank, np.int64)
+        context.give(0, context.op("Slice", [product, first, ends, axes]))
+    if context.wants(1):
+        maps = context.input(0), source
+        context.give(1, _of_weights(context, image, maps, windows, group))
+    if context.wants(2):
+        _give_bias(context, given, rank)
+
+
+def _spread(context: Context, kernel: Sequence[int]) -> list[Window]:
+    """The windows over output 0 that a transposed convolution fills."""
+    rank = len(kernel)
+    moves = _read_moves(context, rank)
+    extra = context.attributes.ints("output_padding", (0,) * rank)
+    asked = context.attributes.ints("output_shape", None)
+    extents = context.dims(context.given(0))[2:]
+    found = []
+    for i, extent in enumerate(extents):
+        stride, dilation = moves.strides[i], moves.dilations[i]
+        before, after = moves.pads[i], moves.pads[i + rank]
+        if asked or moves.automatic.startswith("SAME"):
+            if not isinstance(extent, int):
+                raise context.refuse("with output_shape or auto_pad: a run-time size")
+            outputs = asked[i - rank] if asked else extent * stride
+            full = stride * (extent - 1) + extra[i] + (kernel[i] - 1) * dilation + 1
+            total = max(full - outputs, 0)
+            before = total // 2 if moves.automatic == "SAME_UPPER" else total - total // 2
+            after = total - before
+        found.append(Window(kernel[i], stride, dilation, before, after))
+    return found
+
+
+# Pooling
+
+
+@differentiates("AveragePool")
+def _average_pool(context: Context) -> None:
+    """Each element below a window gets its share."""
+    kernel = context.attributes.ints("kernel_shape")
+    ceil = bool(context.attributes.int("ceil_mode", 0))
+    counts_pads = bool(context.attributes.int("count_include_pad", 0))
+    windows = _windows(context, kernel, ceil)
+    given = context.gradient()
+    for i, window in enumerate(windows):
+        given = context.div(given, _count(context, window, i, counts_pads, len(windows)))
+    channels = context.dims(context.given(0))[1]
+    if not isinstance(channels, int):
+        raise context.refuse("has no gradient for channels of a run-time size")
+    ones = np.ones((channels, 1, *kernel), context.writer.dtype.numpy())
+    context.give(0, _transposed(context, given, ones, windows, channels))
+
+
+def _count(
+    context: Context, window: Window, i: int, counts_pads: bool, rank: int
+) -> ir.Value | float:
+    """How many elements along one axis each position counts."""
+    pads = window.before + window.after
+    if not pads or (counts_pads and not window.beyond):
+        return float(window.kernel)
+    number = context.size(context.node.outputs[0], i + 2)
+    extent = context.size(context.given(0), i + 2)
+    low, high = (
+        np.array([window.before]),
+        context.integers("Add", extent, np.array([window.before])),
+    )
+    if counts_pads:
+        low = np.array([0])
+        high = context.integers("Add", high, np.array([window.after - window.beyond]))
+    places = _places(context, number, window)
+    inside = context.op(
+        "And",
+        [context.compare("GreaterOrEqual", places, low), context.compare("Less", places, high)],
+        dtype=ir.DataType.BOOL,
+    )
+    ones = context.op("Cast", [inside], attributes={"to": context.writer.dtype})
+    return context.reshape(
+        context.sum(ones, [0], keepdims=False), np.array([-1] + [1] * (rank - 1 - i))
+    )
+
+
+@differentiates("MaxPool")
+def _max_pool(context: Context) -> None:
+    """The gradient goes to the maximum below the window, in equal parts to several."""
+    kernel = context.attributes.ints("kernel_shape")
+    ceil = bool(context.attributes.int("ceil_mode", 0))
+    context.attributes.int("storage_order", 0)
+    windows, result = _windows(context, kernel, ceil), context.node.outputs[0]
+    rank = len(windows)
+    channels = context.dims(context.given(0))[1]
+    if not isinstance(channels, int):
+        raise context.refuse("has no gradient for channels of a run-time size")
+    image = _padded(context, context.input(0), windows, -np.inf)
+    taps = list(range(2, 2 * rank + 2, 2))
+    below = _below(context, image, result, windows)
+    share = _shares(context, below, context.unsqueeze(context.output(), taps), taps)
+    parts = context.mul(share, context.unsqueeze(context.gradient(), taps))
+    # A channel for each tap, which the transposed convolution puts where the tap is.
+    parts = context.transpose(parts, [0, 1, *taps, *range(3, 2 * rank + 3, 2)])
+    count = int(np.prod(kernel))
+    sizes = [context.size(result, i) for i in range(rank + 2)]
+    sizes[1] = np.array([channels * count])
+    parts = context.reshape(parts, context.writer.concat(sizes, 0, "sizes"))
+    places = np.eye(count, dtype=context.writer.dtype.numpy()).reshape(count, 1, *kernel)
+    weight = np.tile(places, (channels, *[1] * (rank + 1)))
+    context.give(0, _transposed(context, parts, weight, windows, channels))
+
+
+def _shares(context: Context, x: ir.Value, largest: ir.Value, axes: Sequence[int]) -> ir.Value:
+    """1 where `x` is the largest element along these axes, 1 / n where n of them are, else 0."""
+    same = context.compare("Equal", x, largest)
+    ones = context.op("Cast", [same], attributes={"to": context.writer.dtype})
+    return context.div(ones, context.sum(ones, axes))
+
+
+@differentiates("GlobalAveragePool")
+def _global_average_pool(context: Context) -> None:
+    sizes = context.sizes(context.given(0))
+    number = context.writer.take(sizes, list(range(2, context.rank(context.given(0)))), 0, "sizes")
+    given = context.gradient()
+    if isinstance(number, ir.Value):
+        count = context.op("ReduceProd", [number], attributes={"keepdims": 0}, dtype=number.dtype)
+        floats = context.op("Cast", [count], attributes={"to": context.writer.dtype})
+        share = context.div(given, floats)
+    else:
+        share = context.div(given, float(number.prod()))
+    context.give(0, context.op("Expand", [share, sizes]))
+
+
+@differentiates("GlobalMaxPool")
+def _global_max_pool(context: Context) -> None:
+    """The gradient goes to the maximum, in equal parts to several."""
+    axes = range(2, context.rank(context.given(0)))
+    share = _shares(context, context.input(0), context.output(), list(axes))
+    context.give(0, context.mul(share, context.gradient()))
