@@ -94,12 +94,13 @@ def check(
     wrt: float inputs and initializers, all float inputs when left out. native: whether the whole
     gradient model has to compile. Returns the gradient model in float64.
     """
+    feeds = {name: np.asarray(array) for name, array in feeds.items()}
     if wrt is None:
         wrt = [name for name, array in feeds.items() if array.dtype == np.float32]
     random = np.random.default_rng(5)
-    feeds = dict(feeds) | {
+    feeds |= {
         f"{name}_factors": random.standard_normal(result.shape).astype(np.float32)
-        for name, result in _run(model, dict(feeds)).items()
+        for name, result in _run(model, feeds).items()
         if result.dtype == np.float32
     }
     doubles = {n: a.astype(np.float64) if a.dtype == np.float32 else a for n, a in feeds.items()}
@@ -139,7 +140,7 @@ def differences(
     random = np.random.default_rng(3)
 
     def loss(name: str, place: int, step: float) -> float:
-        moved = np.array(feeds[name])
+        moved = feeds[name].copy()
         moved.reshape(-1)[place] += step
         return float(session.run(["loss"], {**feeds, name: moved})[0])
 
