@@ -28,6 +28,8 @@ from ostinato.program.dims import (
     Apply,
     Dim,
     Size,
+    is_different,
+    is_equal,
     is_less,
     is_nonnegative,
     maximum,
@@ -66,17 +68,18 @@ def computed(context: Context, operands: Sequence[Value], result: Tensor) -> Ten
 
 def _added(left: Progression, right: Progression) -> Progression:
     steps = tuple(a + b for a, b in zip(left.steps, right.steps, strict=True))
-    return Progression(left.start + right.start, steps)
+    return Progression(left.start + right.start, steps, given=left.given * right.given)
 
 
 def _scaled(line: Progression, factor: Size) -> Progression:
-    return Progression(line.start * factor, tuple(step * factor for step in line.steps))
+    steps = tuple(step * factor for step in line.steps)
+    return replace(line, start=line.start * factor, steps=steps)
 
 
 def _multiplied(left: Progression, right: Progression) -> Progression | None:
     for line, other in ((left, right), (right, left)):
         if all(step == 0 for step in other.steps):
-            return _scaled(line, other.start)
+            return replace(_scaled(line, other.start), given=line.given * other.given)
     return None
 
 
@@ -91,15 +94,16 @@ _ARITHMETIC: dict[str, Callable[..., Progression | None]] = {
 
 
 def _broadcast(value: Value, shape: Shape) -> Progression | None:
-    """The progression of a value broadcast to a shape; None if a run decides what is repeated."""
+    """The progression of a value that is broadcast to a shape."""
     line = progression_of(value)
-    lead = len(shape) - len(value.shape)
-    if line is None or any(
-        n not in (1, wanted) for n, wanted in zip(value.shape, shape[lead:], strict=True)
-    ):
+    if line is None:
         return None
+    lead = len(shape) - len(value.shape)
     own = (0 if n == 1 else step for n, step in zip(value.shape, line.steps, strict=True))
-    return replace(line, steps=((0,) * lead + tuple(own)))
+    given = line.given
+    for n, wanted in zip(value.shape, shape[lead:], strict=True):
+        given = given * (1 if n == 1 else is_equal(n, wanted))
+    return replace(line, steps=((0,) * lead + tuple(own)), given=given)
 
 
 def _is_long(size: Size) -> bool:
@@ -174,32 +178,35 @@ def aligned(line: Progression, lead: int, rank: int) -> Progression:
     return replace(line, steps=((0,) * lead + line.steps + (0,) * trail))
 
 
-def is_injective(picks: Picks) -> bool:
-    """Whether different points are sure to be at different positions."""
+def injective(picks: Picks) -> Size:
+    """1 where different points are sure to be at different positions, 0 where nothing says so."""
     left = {i for i, n in enumerate(picks.shape) if n != 1 and picks.own[i] is None}
-    found = True
-    while left and found:
-        found = False
+    condition: Size = 1
+    while left:
+        told: Size = 0
         for line in picks.lines.values():
             moving = {i for i in left if line.steps[i] != 0}
-            if moving and _tells([(line.steps[i], picks.shape[i]) for i in moving]):
-                left -= moving
-                found = True
-    return not left
+            if moving and told == 0:
+                told = _told([(line.steps[i], picks.shape[i]) for i in moving])
+                left -= moving if told != 0 else set()
+        condition = condition * told
+        if condition == 0:
+            return 0
+    return condition
 
 
-def _tells(axes: Sequence[tuple[Size, Size]]) -> bool:
+def _told(axes: Sequence[tuple[Size, Size]]) -> Size:
     """Whether a sum of these steps, each with a number of times, tells how often each was taken."""
     if len(axes) == 1:
         ((step, _),) = axes
-        return is_nonnegative(step - 1) or is_nonnegative(-step - 1)
+        return is_different(step, 0)
     reach = 0
     numbers = [(abs(a), n) for a, n in axes if isinstance(a, int) and isinstance(n, int)]
     for step, extent in sorted(numbers):
         if step <= reach:
-            return False
+            return 0
         reach += step * (extent - 1)
-    return len(numbers) == len(axes)
+    return int(len(numbers) == len(axes))
 
 
 def view(context: Context, data: Tensor, picks: Picks) -> Tensor | None:
@@ -250,23 +257,23 @@ def _first(
         return 0
     low, high = bounds(line, picks.shape)
     sure = _is_negative(low, high)
-    if (sure is None and _is_number(low, high)) or (
-        not builder.assumes and (sure is None or line.wraps)
-    ):
+    is_sure = sure is not None and line.given == 1 and not line.wraps
+    if (sure is None and _is_number(low, high)) or not (is_sure or builder.assumes):
         return None
+    assume(builder, line.given, "indices none of which is repeated")
     present = 1 if is_nonnegative(picks.count - 1) else minimum(picks.count, 1)
     rooms = [present * (low + extent), present * (extent - 1 - high)]
     for room in rooms:
         if line.wraps:
-            _assume(builder, 1 - is_less(room, 0), "indices in range")
+            assume(builder, 1 - is_less(room, 0), "indices in range")
         else:
             what = f"an index is out of range for axis {axis} of {extent} elements"
             builder.require(0 if is_nonnegative(room) else room, what)
     if line.wraps:
-        _assume(builder, 1 - is_less(_INT32, extent), "indices in range")
+        assume(builder, 1 - is_less(_INT32, extent), "indices in range")
     if sure is None:
         both = present * is_less(low, 0) * is_less(-1, high)
-        _assume(builder, 1 - both, "indices that count from one end of an axis")
+        assume(builder, 1 - both, "indices that count from one end of an axis")
     negative = is_less(low, 0) if sure is None else sure
     return builder.defined(line.start + negative * extent, "first index", signed=True)
 
@@ -282,7 +289,8 @@ def _is_number(*sizes: Size) -> bool:
     return all(isinstance(size, int) for size in sizes)
 
 
-def _assume(builder: Builder, condition: Size, what: str) -> None:
+def assume(builder: Builder, condition: Size, what: str) -> None:
+    """Make a program for the sizes where the condition is 1, unless it always is."""
     if condition != 1:
         builder.assume(condition, what)
 

@@ -490,7 +490,8 @@ class Builder:
             if extent != wanted and extent != 1 and self.is_unsure(extent, wanted):
                 moves = self.defined(is_different(extent, 1), "whether elements are repeated")
                 strides[i] = strides[i] * moves
-                progression = None
+                given = is_equal(extent, wanted)
+                progression = progression and replace(progression, given=progression.given * given)
         return replace(tensor, strides=tuple(strides), progression=progression)
 
     def defined(self, size: Size, what: str, signed: bool = False) -> Size:

@@ -49,8 +49,19 @@ def require_in_range(context: Context, indices: Value, axis: int, extent: Size) 
         needed = max((n + 1 if n >= 0 else -n for n in numbers), default=0)
         builder.require_nonnegative(extent - needed, f"axis {axis} minus the index needed")
         return
-    within = builder.pointwise(lambda i: normalized(i, extent)[1], indices)
+    within = builder.pointwise(lambda i: normalized(i, extent)[1], _once(indices))
     require_all(context, within, f"an index is out of range for axis {axis} of {extent} elements")
+
+
+def _once(value: Value) -> Value:
+    """The value without the axes along which it is repeated."""
+    if isinstance(value, Joined) or value.base is None:
+        return value
+    pairs = zip(value.shape, value.strides, strict=True)
+    repeated = [i for i, (n, s) in enumerate(pairs) if s == 0 and isinstance(n, int) and n > 0]
+    for axis in reversed(repeated):
+        value = without_axes(value, axis)
+    return value
 
 
 def require_all(context: Context, conditions: Tensor, what: str) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from ostinato.ops.affine import Picks, firsts, is_injective, view_at
+from ostinato.ops.affine import Picks, assume, firsts, injective, view_at
 from ostinato.ops.builder import Builder, literal
 from ostinato.ops.gather import (
     Positions,
@@ -136,11 +136,13 @@ def _apply_evenly(
 ) -> Value | None:
     """The data after updates at evenly spaced places, if it is sure that none occurs twice."""
     builder, data = context.builder, context.input(0)
-    if picks is None or not is_injective(picks):
+    differ = 0 if picks is None else injective(picks)
+    if picks is None or differ == 0 or not (differ == 1 or builder.assumes):
         return None
     places = firsts(context, data.shape, picks)
     if places is None:
         return None
+    assume(builder, differ, "places none of which occurs twice")
     joined = _between(context, combine, picks, places, updates)
     if joined is not None:
         return joined

@@ -25,11 +25,13 @@ class Progression:
     """Integers evenly spaced along every axis: element `i` is `start + sum(i * steps)`.
 
     wraps: whether this holds modulo 2 ** 32 only, for elements of int32 may have wrapped around.
+    given: it holds where this is 1: a run may repeat a single element instead.
     """
 
     start: Size
     steps: Steps
     wraps: bool = False
+    given: Size = 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -176,7 +178,7 @@ def restepped(
     steps = None if before is None else change(before.steps)
     if before is None or steps is None:
         return None
-    return Progression(before.start + start(before.steps), steps, before.wraps)
+    return replace(before, start=before.start + start(before.steps), steps=steps)
 
 
 def transpose(value: Value, order: tuple[int, ...]) -> Value:
