@@ -262,8 +262,11 @@ def _first(
         return None
     assume(builder, line.given, "indices none of which is repeated")
     present = 1 if is_nonnegative(picks.count - 1) else minimum(picks.count, 1)
-    rooms = [present * (low + extent), present * (extent - 1 - high)]
-    for room in rooms:
+    spare = [low + extent, extent - 1 - high]
+    # Right only where there are no indices, which no view of the data can say.
+    if present != 1 and any(is_nonnegative(-1 - room) for room in spare):
+        return None
+    for room in (present * room for room in spare):
         if line.wraps:
             assume(builder, 1 - is_less(room, 0), "indices in range")
         else:
