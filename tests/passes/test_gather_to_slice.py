@@ -537,6 +537,28 @@ def test_a_range_whose_bounds_are_not_scalars_stays() -> None:
     assert rewritten(text)[2] == 0
 
 
+def test_the_relative_shift_of_xlnet() -> None:
+    """As PyTorch exports it: what moves no elements but once."""
+    text = """
+        g (float[2, 4, 8] x) => (float[2, 4, 4] y) <int64[3] turned = {2, 8, 4},
+            int64[3] shifted = {2, 4, 7}, int64[1] first = {1}, int64[1] end = {9},
+            int64 zero = {0}, int64 one = {1}, int64 four = {4}> {
+            a = Reshape(x, turned)
+            b = Slice(a, first, end, first)
+            c = Reshape(b, shifted)
+            i = Range(zero, four, one)
+            y = Gather <axis = 2> (c, i)
+        }
+        """
+    optimized = ostinato.optimize(parse(text))
+    assert [n.op_type for n in optimized.graph.node] == ["Reshape", "Slice", "Reshape", "Slice"]
+    x = np.arange(64, dtype=np.float32).reshape(2, 4, 8)
+    # Row i of the result is row i of x from column 4 - i on.
+    expected = np.stack([[rows[i, 4 - i : 8 - i] for i in range(4)] for rows in x])
+    assert_same(outcome(optimized, {"x": x}), expected)
+    assert_same(compiled(parse(text), {"x": x}), expected)
+
+
 def test_the_passes_end() -> None:
     """Slices of one element in a loop become Gather, gathers of a range Slice: no circle."""
     model = load_model(
