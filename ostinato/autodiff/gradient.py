@@ -11,6 +11,7 @@ import onnx.version_converter
 import onnx_ir as ir
 
 from ostinato.autodiff import (
+    branches,
     contractions,
     gather,
     layout,
@@ -18,6 +19,8 @@ from ostinato.autodiff import (
     norms,
     pointwise,
     reductions,
+    resize,
+    signals,
     windows,
 )
 from ostinato.autodiff.contributions import dims_of, zeros
@@ -31,9 +34,24 @@ from ostinato.model.schema import opset_of
 from ostinato.model.write import innermost, to_model_proto
 from ostinato.passes.edit import can_return
 from ostinato.passes.inferred_sizes import infer_sizes
+from ostinato.passes.inline_functions import inline_functions
+from ostinato.passes.lift_constants import lift_constants
 from ostinato.passes.pipeline import run_passes
+from ostinato.passes.recurrent import expand_recurrent
 
-FAMILIES = (contractions, gather, layout, loops, norms, pointwise, reductions, windows)
+FAMILIES = (
+    branches,
+    contractions,
+    gather,
+    layout,
+    loops,
+    norms,
+    pointwise,
+    reductions,
+    resize,
+    signals,
+    windows,
+)
 """The rooms of the rules, which register themselves."""
 
 # The rules write ReduceMean with axes as an input, ScatterElements that adds, and their like.
@@ -96,6 +114,9 @@ def prepare(model: ir.Model) -> None:
     for value in model.graph.outputs:
         if value.producer() is not None:
             value.shape = None
+    inline_functions(model)
+    lift_constants(model)
+    expand_recurrent(model, clean_padding=True)
     run_passes(model)
     sizes = infer_sizes(model)
     for graph in graphs(model):

@@ -26,15 +26,19 @@ from ostinato.passes.recurrent_opset import raise_opset
 from ostinato.passes.recurrent_writer import Operand, Writer
 
 
-def expand_recurrent(model: ir.Model, only: Collection[ir.Node] | None = None) -> int:
+def expand_recurrent(
+    model: ir.Model, only: Collection[ir.Node] | None = None, clean_padding: bool = False
+) -> int:
     """Replace every RNN, GRU and LSTM node of `model`, in place, and return their number.
 
     Matches the operators of `ai.onnx` in all versions, in the main graph and in subgraphs; those
     among `only`, where that is given. Each becomes one `Scan` for every direction, whose body
     computes a step with plain operators in the order of the documented formulas; constant weights
     are sliced and transposed into new initializers. Valid because a recurrent operator is defined
-    as that recurrence. A model older than opset 9 is raised to opset 9. Raises `UnsupportedError`
-    or `ShapeError` for a node that cannot be honoured, and leaves the model unchanged then.
+    as that recurrence. With `clean_padding`, steps beyond the length of a row see zeros: nothing
+    depends on their results, but whoever multiplies these by zero wants them to be numbers. A
+    model older than opset 9 is raised to opset 9. Raises `UnsupportedError` or `ShapeError` for a
+    node that cannot be honoured, and leaves the model unchanged then.
     """
     for function in model.functions.values():
         for node in function.all_nodes():
@@ -57,15 +61,15 @@ def expand_recurrent(model: ir.Model, only: Collection[ir.Node] | None = None) -
     for node in nodes:
         recurrent = read_recurrent(node, version)
         writer = Writer(model.graph, names, opset, recurrent.dtype, describe(node))
-        _replace(recurrent, writer)
+        _replace(recurrent, writer, clean_padding)
     return len(nodes)
 
 
-def _replace(recurrent: Recurrent, writer: Writer) -> None:
+def _replace(recurrent: Recurrent, writer: Writer, clean_padding: bool) -> None:
     """Put what `writer` writes for a node in its place, under the names of its outputs."""
     node, outputs = recurrent.node, recurrent.used_outputs()
     inputs = {value for value in node.inputs if value is not None}
-    new = _expand(recurrent, writer, tuple(outputs)) if outputs else []
+    new = _expand(recurrent, writer, tuple(outputs), clean_padding) if outputs else []
     graph = node.graph
     assert graph is not None
     ir.convenience.replace_nodes_and_values(
@@ -78,7 +82,9 @@ def _replace(recurrent: Recurrent, writer: Writer) -> None:
             owner.initializers.pop(str(value.name))
 
 
-def _expand(recurrent: Recurrent, writer: Writer, used: Sequence[str]) -> list[ir.Value]:
+def _expand(
+    recurrent: Recurrent, writer: Writer, used: Sequence[str], clean_padding: bool
+) -> list[ir.Value]:
     """Write all directions; returns the values of the outputs `used`, by documented name."""
     initial = _initial_states(recurrent, writer)
     valid = _valid_steps(recurrent, writer)
@@ -86,7 +92,9 @@ def _expand(recurrent: Recurrent, writer: Writer, used: Sequence[str]) -> list[i
     for d, direction in enumerate(recurrent.directions):
         part = writer.within(direction)
         step = _cell(recurrent, part, d)
-        results = _write_scan(recurrent, part, d, step, initial[d], valid, "Y" in used)
+        results = _write_scan(
+            recurrent, part, d, step, initial[d], valid, "Y" in used, clean_padding
+        )
         writer.nodes.extend(part.nodes)
         for name in used:
             made[name].append(results[name])
@@ -181,6 +189,7 @@ def _write_scan(
     initial: Sequence[ir.Value],
     valid: ir.Value | None,
     with_sequence: bool,
+    clean_padding: bool,
 ) -> dict[str, ir.Value]:
     """Write the Scan of direction `d`; returns its results by the documented output names.
 
@@ -192,10 +201,13 @@ def _write_scan(
     states = [body.declare(letter, [batch, h]) for letter in recurrent.kind.states]
     x = body.declare("x", [batch, recurrent.x_size(2)])
     inputs, scanned = [*states, x], [recurrent.x]
-    results = list(step(body, x, tuple(states)))
     if valid is not None:
         now = body.declare("valid", [batch, 1], ir.DataType.BOOL)
         inputs, scanned = [*inputs, now], [*scanned, valid]
+        if clean_padding:
+            x = body.op("Where", [now, x, body.scalar(0.0)], "x_clean")
+    results = list(step(body, x, tuple(states)))
+    if valid is not None:
         sequence = results[0]
         results = [
             body.op("Where", [now, new, old], f"{letter}_next")
