@@ -121,7 +121,10 @@ def test_random_branches_are_refused() -> None:
     model = parse("""
         g (bool c, float[3] x) => (float l) {
           y = If (c) <
-            then_branch = yes () => (float[3] p) { r = RandomUniform <shape = [3]> () p = Mul(r, x) },
+            then_branch = yes () => (float[3] p) {
+              r = RandomUniform <shape = [3]> ()
+              p = Mul(r, x)
+            },
             else_branch = no () => (float[3] q) { q = Neg(x) }>
           l = ReduceSum <keepdims = 0> (y)
         }""")
