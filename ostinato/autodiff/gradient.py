@@ -19,8 +19,6 @@ from ostinato.autodiff import (
     norms,
     pointwise,
     reductions,
-    resize,
-    signals,
     windows,
 )
 from ostinato.autodiff.contributions import dims_of, zeros
@@ -48,8 +46,6 @@ FAMILIES = (
     norms,
     pointwise,
     reductions,
-    resize,
-    signals,
     windows,
 )
 """The rooms of the rules, which register themselves."""
