@@ -167,10 +167,13 @@ class _Entry:
         self._steps(self._shares.steps)
         more = ", i64 %call, ptr %round, i64 %share, i64 %shares"
         share = self._function("share", more, self._sizes, self._w, "internal ")
-        return share + self._team_entry(self._shares.gain)
+        return share + self._team_entry(self._shares.gain, self._shares.ample)
 
-    def _team_entry(self, gain: Size) -> str:
-        """Calls the team if that is worth it for the sizes of this call."""
+    def _team_entry(self, gain: Size, ample: Size) -> str:
+        """Calls the team if that is worth it for the sizes of this call.
+
+        gain, ample: as `Shares` has them.
+        """
         sizes, w = Sizes(self._program.symbols, self._declarations), Writer(self._declarations)
         call = self._count_call(w) if counts_calls(self._program) else integer(0)
         arguments = f"ptr %buffers, ptr %symbols, i64 {call.text}"
@@ -180,7 +183,11 @@ class _Entry:
                 alone = f"call i64 @share({arguments}, ptr null, i64 0, i64 1)"
                 w.line(f"ret i64 {w.emit('i64', alone).text}")
                 w.block(w.name("never")[1:])
-        code = w.emit("i64", f"call i64 @team_call({arguments})")
+        if isinstance(ample, int):
+            patient = "true" if ample > 0 else "false"
+        else:
+            patient = w.compare("icmp", "sgt", sizes.value(ample), integer(0), 1).text
+        code = w.emit("i64", f"call i64 @team_call({arguments}, i1 {patient})")
         return self._function("entry", "", sizes, w, result=code)
 
     def _function(

@@ -12,7 +12,7 @@ import signal
 import weakref
 
 from ostinato.codegen.objects import LoadedObject, address_of
-from ostinato.codegen.threads import EXPORTS, IMPORTS
+from ostinato.codegen.threads import EXPORTS, IMPORTS, MOST
 from ostinato.errors import RunError
 
 
@@ -52,7 +52,7 @@ class Team:
         self._code = code
         self._library = ctypes.CDLL(None)
         ctypes.CFUNCTYPE(None)(code.address("team_open"))()
-        workers = self._start(min(threads, processors()) - 1)
+        workers = self._start(min(threads, processors(), MOST) - 1)
         self.threads = 1 + len(workers)
         end = ctypes.CFUNCTYPE(None)(code.address("team_end"))
         self._finalizer = weakref.finalize(self, _end, code, end, self._library, workers)

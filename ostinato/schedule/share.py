@@ -44,6 +44,8 @@ WAIT = 1_000_000
 LEAST = 250_000
 # What a call must gain before threads that may sleep are woken for it.
 WAKE = 50_000_000
+# What it must gain besides before it waits for threads that sleep.
+PATIENT = 150_000_000
 
 
 @dataclass(frozen=True)
@@ -82,11 +84,13 @@ class Shares:
 
     parts: of the divided kernels, by name; thread 0 computes all others.
     gain: picoseconds that a call gains, less what waiting costs; worth it if positive.
+    ample: what remains of the gain when threads that sleep are waited for; worth it if positive.
     """
 
     steps: tuple[Step, ...]
     parts: Mapping[str, Part] = field(default_factory=dict)
     gain: Size = 0
+    ample: Size = 0
 
 
 def undivided(body: tuple[Stmt, ...]) -> tuple[Step, ...]:
@@ -103,7 +107,7 @@ def share(program: Program, arena: Arena, threads: int) -> Shares | None:
     gain = gain - WAKE
     if not divider.parts or (isinstance(gain, int) and gain <= 0):
         return None
-    return Shares(steps, divider.parts, gain)
+    return Shares(steps, divider.parts, gain, gain - PATIENT)
 
 
 def part_of(kernel: Kernel, threads: int) -> Part | None:

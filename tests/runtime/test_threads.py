@@ -8,7 +8,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -42,13 +41,19 @@ def processors(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def eager(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Every kernel is divided that can be, and every call is shared, busy machine or not."""
+def steadfast(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every call that may be shared is, busy machine or not."""
+    monkeypatch.setattr(threads, "MOST_ALONE", 0)
+    monkeypatch.setattr(threads, "SIGN_SPINS", 1 << 40)
+    monkeypatch.setattr(threads, "WAKE_SPINS", 1 << 40)
+
+
+@pytest.fixture
+def eager(steadfast: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every kernel is divided that can be, and every call is shared."""
     monkeypatch.setattr(share, "LEAST", 0)
     monkeypatch.setattr(share, "WAIT", 0)
     monkeypatch.setattr(share, "WAKE", -NEVER)
-    monkeypatch.setattr(threads, "MOST_ALONE", 0)
-    return
 
 
 def session(model: Any, **options: Any) -> ostinato.InferenceSession:
@@ -132,10 +137,8 @@ def feeds(hidden: int, steps: int, seed: int = 0) -> dict[str, Array]:
     }
 
 
-def test_large_recurrences_are_shared_and_small_ones_are_not(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(threads, "MOST_ALONE", 0)
+@pytest.mark.usefixtures("steadfast")
+def test_large_recurrences_are_shared_and_small_ones_are_not() -> None:
     for hidden in (64, 128):
         assert not teams(session(gru(hidden, 100), threads=2))
     large = session(gru(256), threads=2)
@@ -182,6 +185,34 @@ def test_calls_far_apart_wake_sleeping_workers() -> None:
         time.sleep(0.001 * (n % 4))
         assert bits(several.run(None, given)) == expected
     assert teams(several)[0].jobs == 20
+
+
+@pytest.mark.usefixtures("eager")
+def test_small_calls_wait_for_nobody_who_sleeps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(share, "PATIENT", NEVER * 2)
+    several, given = session(gru(64), threads=2), feeds(64, 3)
+    bound, (team,) = several.bind(given), teams(several)
+    for _ in range(5):
+        time.sleep(0.05)
+        bound()
+    assert team.jobs == 0
+    end = time.monotonic() + 60
+    while not team.jobs and time.monotonic() < end:
+        bound()
+    assert team.jobs > 0
+
+
+@pytest.mark.usefixtures("eager")
+@pytest.mark.parametrize("spins", [0, 1, 20])
+def test_who_comes_late_is_left_out(spins: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threads, "SIGN_SPINS", spins)
+    monkeypatch.setattr(threads, "WAKE_SPINS", spins)
+    several, given = session(gru(64), threads=3), feeds(64, 3)
+    expected = bits(session(gru(64)).run(None, given))
+    for n in range(300):
+        assert bits(several.run(None, given)) == expected
+        if n % 10 == 0:
+            time.sleep(0.001)
 
 
 def _system_threads() -> int:
@@ -283,6 +314,7 @@ import ostinato
 from ostinato.codegen import threads
 from ostinato.schedule import share
 share.LEAST = share.WAIT = threads.MOST_ALONE = 0
+threads.SIGN_SPINS = threads.WAKE_SPINS = 1 << 40
 share.WAKE = -1 << 60
 from ostinato.runtime import threads as workers
 workers.processors = lambda: 3
