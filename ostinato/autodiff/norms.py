@@ -11,7 +11,6 @@ from ostinato.autodiff.context import Context
 from ostinato.autodiff.pointwise import square
 from ostinato.autodiff.reductions import mean
 from ostinato.autodiff.registry import differentiates
-from ostinato.model.schema import since_version
 
 # The operator adds it to deviations, so that none is divided by 0.
 _LEAST_DEVIATION = 1e-9
@@ -133,28 +132,19 @@ def _give_channels(context: Context, given: ir.Value, normal: ir.Value, rank: in
 
 @differentiates("GroupNormalization")
 def _group_normalization(context: Context) -> None:
-    """Through mean and deviation of each group, which are computed again."""
+    """Through mean and deviation of each group, which are computed again; of opset 21 or later."""
     context.attributes.int("stash_type", 1)
     rank, x = _instances(context), context.input(0)
     groups = np.array([0, context.attributes.int("num_groups"), -1], np.int64)
-
-    def grouped(value: ir.Value) -> ir.Value:
-        return context.op("Reshape", [value, groups])
-
     sizes = context.sizes(context.given(0))
-    normal, inverse = _normal(context, grouped(x), (2,))
+    normal, inverse = _normal(context, context.op("Reshape", [x, groups]), (2,))
     given = context.gradient()
-    # Since opset 21 there is a scale for each channel, before that one for each group.
-    by_channel = since_version("GroupNormalization", "", context.scope.opset) >= 21
-    if not by_channel:
-        given, rank = grouped(given), 3
     if context.wants(0):
         scaled = context.mul(given, _per_channel(context, 1, rank))
-        scaled = grouped(scaled) if by_channel else scaled
-        through = _through(context, scaled, normal, inverse, (2,))
+        grouped = context.op("Reshape", [scaled, groups])
+        through = _through(context, grouped, normal, inverse, (2,))
         context.give(0, context.reshape(through, sizes))
-    whole = context.reshape(normal, sizes) if by_channel else normal
-    _give_channels(context, given, whole, rank)
+    _give_channels(context, given, context.reshape(normal, sizes), rank)
 
 
 @differentiates("BatchNormalization")
