@@ -7,6 +7,7 @@ After `normalize`, of a model of any IR version:
   default that a caller may override since 4) is taken off the inputs;
 * every output of a body or branch is a value of its own: one that passes on a value of an
   enclosing graph, or repeats another output, does so through an Identity;
+* STFT says whether it is onesided: the onnx package infers shapes of another default;
 * no shape is written inside the graph. Shapes are inferred afresh from the inputs and the
   constants, so a wrong claim in the file cannot reach the compiler.
 """
@@ -20,6 +21,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import onnx.external_data_helper
+import onnx.helper
 import onnx.numpy_helper
 
 from ostinato.errors import ModelError, UnsupportedError
@@ -104,6 +106,8 @@ def _normalize_nodes(
                 _read_external(tensor, folder)
             for body in attribute_graphs(attribute):
                 _normalize_graph(body, scopes, folder)
+        if node.op_type == "STFT" and not any(item.name == "onesided" for item in node.attribute):
+            node.attribute.append(onnx.helper.make_attribute("onesided", 1))
         scopes[-1].update(node.output)
 
 

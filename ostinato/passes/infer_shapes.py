@@ -32,7 +32,7 @@ def infer_shapes(model: ir.Model) -> int:
     }
     if not bare:
         return 0
-    found = sum(_take_shape_of_input(value) for value in bare.values())
+    found = sum(_take_shape_of_input(value) or _count_axes(value) for value in bare.values())
     inferred = onnx.shape_inference.infer_shapes(to_model_proto(model))
     for info in _infos(inferred.graph):
         value = bare.get(info.name)
@@ -52,6 +52,18 @@ def _take_shape_of_input(value: ir.Value) -> bool:
     if source is None or source.shape is None or value.shape is not None:
         return False
     value.shape, value.type = source.shape, value.type or source.type
+    return True
+
+
+def _count_axes(value: ir.Value) -> bool:
+    """Frames, bins and parts: of signals of a run-time size the onnx package tells no shape."""
+    node = value.producer()
+    if node is None or node.op_type != "STFT" or node.domain or value.shape is not None:
+        return False
+    source = node.inputs[0]
+    if source is None or source.shape is None:
+        return False
+    value.shape, value.type = ir.Shape([source.shape[0], None, None, 2]), source.type
     return True
 
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from ostinato.model.load import load_model
 from ostinato.passes.infer_shapes import infer_shapes
+from ostinato.passes.lift_constants import lift_constants
 from tests.golden import check, parse
 
 TEXT = """
@@ -58,3 +59,24 @@ def test_what_cannot_be_inferred_stays_unknown():
     reshape.outputs[0].shape = None
     infer_shapes(model)
     assert reshape.outputs[0].shape is None
+
+
+def test_transforms_of_signals_of_run_time_length_have_a_rank():
+    text = "g (float[N,T,1] x, int64 s, int64 n) => (float[a,b,c,d] y) { z = STFT(x, s, , n)"
+    model = load_model(parse(f"{text} y = Neg(z) }}"))
+    while infer_shapes(model):
+        pass
+    frames = next(iter(model.graph)).outputs[0]
+    assert frames.shape is not None
+    assert (str(frames.shape[0]), frames.shape[3]) == ("N", 2)
+
+
+def test_bins_that_onesided_leaves_out_have_no_shape():
+    text = "g (float[N,16,1] x, float[8] w) => (float[a,b,c,d] y) { s = Constant<value_int = 4>()"
+    model = load_model(parse(f"{text} z = STFT(x, s, w) y = Neg(z) }}"))
+    lift_constants(model)
+    while infer_shapes(model):
+        pass
+    frames = next(node for node in model.graph if node.op_type == "STFT").outputs[0]
+    assert frames.shape is not None
+    assert frames.shape[2] == 5
