@@ -176,11 +176,18 @@ class Context:
         summed = self.sum_repeats(gradient, rank, times, few)
         return self.reshape(summed, self.sizes(narrow)) if rank > self.rank(narrow) else summed
 
-    def sum_repeats(self, x: ir.Value, rank: int, times: Operand, sizes: Operand) -> ir.Value:
-        """The sum of all copies of a value of these sizes, which `x` repeats so often per axis."""
-        columns = [self._reshaped(operand, (-1, 1)) for operand in (times, sizes)]
+    def sum_repeats(
+        self, x: ir.Value, rank: int, times: Operand, sizes: Operand, each: bool = False
+    ) -> ir.Value:
+        """The sum of all copies of a value of these sizes, which `x` repeats so often per axis.
+
+        each: copies of an element follow one another, not copies of the axis.
+        """
+        pair = (sizes, times) if each else (times, sizes)
+        columns = [self._reshaped(operand, (-1, 1)) for operand in pair]
         split = self._reshaped(self.writer.concat(columns, 1, "pairs"), (-1,))
-        return self.sum(self.reshape(x, split), range(0, 2 * rank, 2), keepdims=False)
+        copies = range(1 if each else 0, 2 * rank, 2)
+        return self.sum(self.reshape(x, split), copies, keepdims=False)
 
     def _reshaped(self, integers: Operand, shape: Sequence[int]) -> Operand:
         if isinstance(integers, ir.Value):

@@ -19,6 +19,8 @@ from ostinato.autodiff import (
     norms,
     pointwise,
     reductions,
+    resize,
+    signals,
     windows,
 )
 from ostinato.autodiff.contributions import dims_of, zeros
@@ -46,6 +48,8 @@ FAMILIES = (
     norms,
     pointwise,
     reductions,
+    resize,
+    signals,
     windows,
 )
 """The rooms of the rules, which register themselves."""

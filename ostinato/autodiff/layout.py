@@ -135,12 +135,12 @@ def _slice(context: Context) -> None:
     after = context.integers("Sub", context.integers("Sub", extents, low), taken)
     part = _spread(context, context.gradient(), axes, steps)
     if isinstance(low, ir.Value) or isinstance(after, ir.Value):
-        context.give(0, _padded(context, part, low, after, axes))
+        context.give(0, padded(context, part, low, after, axes))
         return
     # Along one axis the zeros are left to what sums parts; what lies beyond the end is cut off.
     before, behind = low.copy(), after.copy()
     before[:1], behind[:1] = 0, behind[:1].clip(max=0)
-    part = _padded(context, part, before, behind, axes)
+    part = padded(context, part, before, behind, axes)
     if len(axes):
         size = int(np.asarray(taken)[0] + behind[0])
         context.give_part(0, part, int(axes[0]), int(low[0]), size)
@@ -200,15 +200,13 @@ def _spread(context: Context, x: ir.Value, axes: Array, steps: Array) -> ir.Valu
         return x
     new = wide + 1 + np.arange(wide.size)
     x = context.unsqueeze(x, new.tolist())
-    x = _padded(context, x, np.zeros(wide.size, np.int64), factors[wide] - 1, new)
+    x = padded(context, x, np.zeros(wide.size, np.int64), factors[wide] - 1, new)
     return context.reshape(
         x, context.integers("Mul", context.sizes(context.node.outputs[0]), factors)
     )
 
 
-def _padded(
-    context: Context, x: ir.Value, before: Operand, after: Operand, axes: Array
-) -> ir.Value:
+def padded(context: Context, x: ir.Value, before: Operand, after: Operand, axes: Array) -> ir.Value:
     """`x` with so many zeros added at both ends of these axes, elements removed for less than 0."""
     pads = context.writer.concat([before, after], 0, "pads")
     if not isinstance(pads, ir.Value) and not pads.any():
@@ -253,7 +251,7 @@ def _without_ends(context: Context, x: ir.Value, pads: Array | None, axes: Array
         return context.op("Pad", [x, removed, 0.0, axes])
     before, after = pads.reshape(2, -1)
     if (pads < 0).any():
-        return _padded(context, x, -before, -after, axes)
+        return padded(context, x, -before, -after, axes)
     chosen = (before > 0) | (after > 0)
     if not chosen.any():
         return x
@@ -287,7 +285,7 @@ def _folded(
         # What lies behind the last element in a wrapped value is its beginning.
         at_start = is_first != (mode == "wrap")
         lead, trail = (margin, rest) if at_start else (rest, margin)
-        total = context.add(total, _padded(context, end, lead, trail, where))
+        total = context.add(total, padded(context, end, lead, trail, where))
     return total
 
 

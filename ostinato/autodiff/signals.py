@@ -1,0 +1,149 @@
+"""Gradients of Fourier transforms: a transform in the other direction."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+
+from ostinato.autodiff.context import Context
+from ostinato.autodiff.layout import padded
+from ostinato.autodiff.registry import differentiates
+
+
+@differentiates("DFT")
+def _dft(context: Context) -> None:
+    """The adjoint of the transform, where real and imaginary parts are numbers of their own.
+
+    That of `sum(x[t] exp(-i w k t))` is `sum(y[k] exp(i w k t))`; bins that onesided leaves out are
+    zero there. A onesided inverse reads each bin but the first and the middle one twice.
+    """
+    inverse = bool(context.attributes.int("inverse", 0))
+    onesided = bool(context.attributes.int("onesided", 0))
+    axis = _axis(context)
+    parts = context.dims(context.given(0))[-1]
+    n = _points(context, axis, inverse and onesided)
+    given = context.gradient()
+    if inverse and onesided:
+        result = _transformed(context, given, axis, n, onesided=True)
+        twice = np.full(n // 2 + 1, 2.0)
+        twice[:: max(n // 2, 1) if n % 2 == 0 else n] = 1
+        shape = [-1] + [1] * (context.rank(context.given(0)) - 1 - axis)
+        share = (twice / n).reshape(shape).astype(context.writer.dtype.numpy())
+        result, length = context.mul(result, share), n // 2 + 1
+    elif inverse:
+        result, length = context.div(_transformed(context, given, axis, n), float(n)), n
+    else:
+        result, length = _adjoint(context, given, axis, n, onesided), n
+    extent = context.size(context.given(0), axis)
+    after = context.integers("Sub", extent, np.array([length]))
+    result = padded(context, result, np.zeros(1, np.int64), after, np.array([axis]))
+    context.give(0, _real(context, result) if parts == 1 else result)
+
+
+def _axis(context: Context) -> int:
+    rank = context.rank(context.given(0))
+    if context.scope.opset < 20:
+        return int(context.attributes.int("axis", 1)) % rank
+    if not context.has(2):
+        return rank - 2
+    known = context.constant(2)
+    if known is None:
+        raise context.refuse("has no gradient for an axis that is known at run time only")
+    return int(known.item()) % rank
+
+
+def _points(context: Context, axis: int, halved: bool) -> int:
+    """The number of points of the transform."""
+    length: object = context.dims(context.given(0))[axis]
+    if isinstance(length, int) and halved:
+        length = 2 * (length - 1)
+    if context.has(1):
+        known = context.constant(1)
+        length = None if known is None else int(known.item())
+    if not isinstance(length, int):
+        raise context.refuse("has no gradient for a length that is known at run time only")
+    return length
+
+
+def _transformed(
+    context: Context, x: ir.Value, axis: int, n: int, inverse: bool = False, onesided: bool = False
+) -> ir.Value:
+    attributes = {"inverse": int(inverse), "onesided": int(onesided)}
+    length = np.array(n, np.int64)
+    if context.scope.opset >= 20:
+        return context.op("DFT", [x, length, np.array(axis, np.int64)], attributes=attributes)
+    return context.op("DFT", [x, length], attributes=attributes | {"axis": axis})
+
+
+def _adjoint(context: Context, given: ir.Value, axis: int, n: int, onesided: bool) -> ir.Value:
+    """The sums over all bins of the gradient times `exp(i w k t)`, for `n` values of `t`."""
+    if onesided:
+        none, missing = np.zeros(1, np.int64), np.array([n - n // 2 - 1])
+        given = padded(context, given, none, missing, np.array([axis]))
+    return context.mul(_transformed(context, given, axis, n, inverse=True), float(n))
+
+
+def _real(context: Context, x: ir.Value) -> ir.Value:
+    """The real part, which stays an axis of 1."""
+    bounds = (np.array([number], np.int64) for number in (0, 1, -1))
+    return context.op("Slice", [x, *bounds], "real")
+
+
+@differentiates("STFT")
+def _stft(context: Context) -> None:
+    """The adjoint of each frame's transform, times the window, added up where frames overlap."""
+    onesided = bool(context.attributes.int("onesided", 1))
+    if context.wants(2):
+        raise context.refuse("has no gradient of the window")
+    step = context.constant(1)
+    if step is None:
+        raise context.refuse("has no gradient for a step that is known at run time only")
+    n, hop = _frame_length(context), int(step.item())
+    frames = _adjoint(context, context.gradient(), 2, n, onesided)
+    parts = context.dims(context.given(0))[-1]
+    if parts == 1:
+        frames = _real(context, frames)
+    if context.has(2):
+        frames = context.mul(frames, context.unsqueeze(context.input(2), [1]))
+    signal = _overlapped(context, frames, n, hop)
+    begun = context.size(context.node.outputs[0], 1)
+    made = context.integers("Add", begun, np.array([-(-n // hop) - 1]))
+    made = context.integers("Mul", made, np.array([hop]))
+    after = context.integers("Sub", context.size(context.given(0), 1), made)
+    context.give(0, padded(context, signal, np.zeros(1, np.int64), after, np.array([1])))
+
+
+def _frame_length(context: Context) -> int:
+    length: object = context.dims(context.given(2))[0] if context.has(2) else None
+    if context.has(3):
+        known = context.constant(3)
+        length = None if known is None else int(known.item())
+    if not isinstance(length, int):
+        raise context.refuse("has no gradient for frames whose length a run decides")
+    return length
+
+
+def _overlapped(context: Context, frames: ir.Value, n: int, hop: int) -> ir.Value:
+    """`[B, F, n, parts]` added up in steps of `hop`: `[B, (F + overlap) * hop, parts]`.
+
+    A frame is a few pieces of `hop` elements, and each piece belongs to one frame further on.
+    """
+    pieces = -(-n // hop)
+    none = np.zeros(1, np.int64)
+    frames = padded(context, frames, none, np.array([pieces * hop - n]), np.array([2]))
+    parts = context.dims(context.given(0))[-1]
+    assert isinstance(parts, int)
+    split = context.op("Reshape", [frames, np.array([0, 0, pieces, hop, parts])])
+    total: ir.Value | None = None
+    for piece in range(pieces):
+        chosen = context.op("Gather", [split, np.array(piece)], "piece", {"axis": 2})
+        before, after = np.array([piece]), np.array([pieces - 1 - piece])
+        moved = padded(context, chosen, before, after, np.array([1]))
+        total = moved if total is None else context.add(total, moved)
+    assert total is not None
+    batch = context.size(context.given(0), 0)
+    begun = context.size(context.node.outputs[0], 1)
+    steps = context.integers("Add", begun, np.array([pieces - 1]))
+    length = context.integers("Mul", steps, np.array([hop]))
+    sizes = context.writer.concat([batch, length, np.array([parts])], 0, "sizes")
+    return context.reshape(total, sizes)
