@@ -3,15 +3,20 @@
 python -m benchmarks.bench_threads
 
 All calls of a model take turns, so that a busy machine is busy for all. The figure of each is the
-best of several medians of some calls one after the other. The last table is what a session costs
-that is called every 10 ms: the share of a core that it takes. `--always` shares calls even when
-others of late waited for a busy machine, for figures from the quiet moments of one.
+best of several medians of some calls one after the other. The second table has one session that is
+told to use one thread and two in turns: how much faster two are, by the means and the medians of
+single calls, in a row, 10 ms apart, and beside processes that keep one and two processors busy. The
+last table is what a session costs that is called every 10 ms: the share of a core that it takes.
+`--always` shares calls even when others of late waited for a busy machine, for figures from the
+quiet moments of one.
 """
 
 from __future__ import annotations
 
 import argparse
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
@@ -23,6 +28,7 @@ import ostinato
 from benchmarks import harness, models
 from ostinato.cli.witness import onnxruntime_bound_call
 from ostinato.codegen import threads
+from ostinato.runtime.threads import Team
 
 NAMES = (
     *(f"{cell}_h{hidden}_t100" for cell in ("gru", "lstm") for hidden in (64, 128, 256, 512)),
@@ -31,6 +37,7 @@ NAMES = (
 THREADS = 2
 CALLS = 7
 PERIOD = 0.01
+SLICE = 0.1
 Call = Callable[[], object]
 
 
@@ -84,6 +91,43 @@ def measure(name: str, folder: Path, seconds: float, peer: bool) -> tuple[int, d
     return session.report()["threads"], best_medians(calls, seconds)
 
 
+def gains(name: str, seconds: float) -> list[str]:
+    """One thread's time by that of two in the same session: means, and medians, of single calls."""
+    model = models.RECURRENT[name]().proto
+    session = ostinato.InferenceSession(model, threads=THREADS, cache_dir=None)
+    call = session.bind(models.feeds(model))
+    team = session._native.team if session._native else None
+    if team is None:
+        return [name, *["one is used"] * 4]
+    cells = [name]
+    for gap, busy in ((0.0, 0), (PERIOD, 0), (0.0, 1), (0.0, 2)):
+        others = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(busy)]
+        try:
+            times = _in_turns(team, call, gap, seconds)
+        finally:
+            for other in others:
+                other.kill()
+                other.wait()
+        mean, median = (f(times[1]) / f(times[2]) for f in (statistics.fmean, statistics.median))
+        cells.append(f"{mean:.2f}x, {median:.2f}x")
+    return cells
+
+
+def _in_turns(team: Team, call: Call, gap: float, seconds: float) -> dict[int, list[float]]:
+    times: dict[int, list[float]] = {1: [], THREADS: []}
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        for count, kept in times.items():
+            team.lead(count)
+            turn = time.perf_counter() + SLICE
+            while not kept or time.perf_counter() < turn:
+                time.sleep(gap) if gap else None
+                start = time.perf_counter()
+                call()
+                kept.append(time.perf_counter() - start)
+    return times
+
+
 def idle(name: str) -> list[str]:
     """What sessions of one and two threads take of a core when they are called every 10 ms."""
     model = models.RECURRENT[name]().proto
@@ -101,6 +145,7 @@ def main() -> None:
     parser = harness.parser("two threads against one", seconds=1.5)
     parser.add_argument("--models", type=lambda text: text.split(","), default=list(NAMES))
     parser.add_argument("--always", action="store_true")
+    parser.add_argument("--no-gains", dest="gains", action="store_false")
     parser.add_argument("--no-idle", dest="idle", action="store_false")
     parser.set_defaults(peers=["ostinato", "onnxruntime"])
     arguments: argparse.Namespace = parser.parse_args()
@@ -121,6 +166,12 @@ def main() -> None:
                 name, str(used), f"{one:,.1f}", f"{two:,.1f}", f"{one / two:.2f}x", *cells
             )
     harness.console.print(table)
+    if arguments.gains:
+        columns = ["in a row", "10 ms apart", "one busy process", "two"]
+        table = harness.table("one thread's time / that of two: mean, median", "model", columns)
+        for name in ("gru_h256_t100", "gru_h512_t1"):
+            table.add_row(*gains(name, 2 * arguments.seconds))
+        harness.console.print(table)
     if arguments.idle:
         shares = harness.table(
             "share of a core, called every 10 ms", "model", ["1", "2", "no call at all"]

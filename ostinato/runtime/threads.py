@@ -56,7 +56,7 @@ class Team:
         self.threads = 1 + len(workers)
         end = ctypes.CFUNCTYPE(None)(code.address("team_end"))
         self._finalizer = weakref.finalize(self, _end, code, end, self._library, workers)
-        self._lead(self.threads)
+        self.lead(self.threads)
         _TEAMS.add(self)
 
     def _start(self, count: int) -> list[ctypes.c_void_p]:
@@ -75,7 +75,8 @@ class Team:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
         return workers
 
-    def _lead(self, count: int) -> None:
+    def lead(self, count: int) -> None:
+        """Let calls use this many threads from now on, `threads` at most."""
         ctypes.CFUNCTYPE(None, ctypes.c_int64)(self._code.address("team_lead"))(count)
 
     @property
@@ -87,7 +88,7 @@ class Team:
         """There are no workers any more: calls run on one thread."""
         self._finalizer.detach()
         self.threads = 1
-        self._lead(1)
+        self.lead(1)
 
 
 def _end(
