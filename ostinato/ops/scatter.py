@@ -7,6 +7,7 @@ sums have one order of their terms.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TypeGuard
 
 import numpy as np
 
@@ -33,8 +34,6 @@ from ostinato.program.expr import Access, Axis, Const, Expr, Extent, Index, Load
 from ostinato.program.nodes import Store
 
 COMBINES = {"none": None, "add": "add", "mul": "mul", "min": "min", "max": "max"}
-
-
 # Nodes whose result is memory that nobody else knows.
 _FRESH = frozenset(("Scatter", "ScatterElements", "ScatterND"))
 
@@ -54,12 +53,8 @@ def _target(context: Context) -> Tensor:
 
     Otherwise it is a copy.
     """
-    builder, data, value = context.builder, context.input(0), context.node.inputs[0]
-    assert value is not None
-    node = value.producer()
-    is_fresh = node is not None and node.op_type in _FRESH and node.graph is context.node.graph
-    is_read_here = len(value.uses()) == 1 and not value.is_graph_output()
-    if isinstance(data, Tensor) and is_fresh and is_read_here:
+    builder, data = context.builder, context.input(0)
+    if _is_spare(data, context):
         return data
     target, fill = builder.empty(data.dtype, data.shape), _fill(context)
     if fill is None:
@@ -68,6 +63,20 @@ def _target(context: Context) -> Tensor:
         axes = builder.axes(target.shape)
         builder.kernel(axes, [Store(builder.access(target, axes), fill)])
     return target
+
+
+def _is_spare(data: Value, context: Context) -> TypeGuard[Tensor]:
+    """Whether the data is memory of a scatter in the same graph, read by nobody but the node."""
+    value = context.node.inputs[0]
+    node = None if value is None else value.producer()
+    if value is None or node is None or node.op_type not in _FRESH:
+        return False
+    if node.graph is not context.node.graph:
+        return False
+    if isinstance(data, Joined) or data.base is None or value.is_graph_output():
+        return False
+    buffer = context.builder.buffers[data.base.buffer]
+    return buffer.kind == "arena" and len(value.uses()) == 1
 
 
 def _fill(context: Context) -> Const | None:
@@ -193,7 +202,12 @@ def _between(
 
     parts = (filled(before), values, filled(after))
     kept = tuple(part for part in parts if part.shape[axis] != 0)
-    return kept[0] if len(kept) == 1 else Joined(data.dtype, data.shape, axis, kept)
+    if len(kept) > 1:
+        return Joined(data.dtype, data.shape, axis, kept)
+    # Memory of its own, which another scatter may go on updating.
+    whole = builder.empty(data.dtype, data.shape)
+    builder.copy(kept[0], whole)
+    return whole
 
 
 @lowers("ScatterElements", "Scatter")

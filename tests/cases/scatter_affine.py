@@ -107,6 +107,22 @@ def computed() -> list[Case]:
             batch=True,
         ),
         text(
+            "scatter-over-all-and-again",
+            """agraph (float[6, N] x, float[2, N] g)
+                => (float[6, N] y, float[6, N] z, float[6, N] w) {
+                e = Exp(x)  s = Shape(x)  blank = ConstantOfShape(s)
+                a = ScatterND(blank, all, x)  y = ScatterND(a, some, g)
+                b = ScatterND(blank, all, e)  w = ScatterND<reduction = "add">(b, some, g)
+                z = Add(x, e)
+            }""",
+            ({"N": 3}, {"N": 1}, {"N": 40}),
+            opset=18,
+            constants={
+                "all": np.arange(6).reshape(6, 1), "some": np.arange(1, 3).reshape(2, 1),
+            },
+            length=2,
+        ),
+        text(
             "scatter-twice-and-keep-the-first",
             """agraph (float[8, N] x, float[4, N] g) => (float[8, N] y, float[8, N] z) {
                 e = Exp(x)  a = ScatterND(e, i, g)  y = ScatterND<reduction = "add">(a, j, g)

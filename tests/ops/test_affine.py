@@ -245,6 +245,41 @@ def test_updates_of_updates_share_memory() -> None:
     assert len([*made.kernels()]) == 4
 
 
+def test_updates_do_not_reach_what_another_stage_made() -> None:
+    """A node between the scatters runs on a reference kernel: the first one's result is given."""
+    made = model(
+        """agraph (float[6, 2] g, float[3, 2] h) => (float[6, 2] y, string[3] t) {
+            zeros = ConstantOfShape(w)  a = ScatterND(zeros, i, g)
+            m = ReduceMax<keepdims = 0>(g)  r = Cast<to = 8>(m)  u = Expand(r, three)
+            t = Identity(u)  b = Exp(h)  y = ScatterND(a, j, b)
+        }""",
+        {"w": [6, 2], "i": np.arange(6).reshape(6, 1), "j": np.arange(3).reshape(3, 1), **SHAPES},
+    )
+    parts = partition(load_model(made), fallback=True, assumes=True).parts
+    programs = [part.program for part in parts if isinstance(part, Segment)]
+    assert len(programs) == 2
+    for one in programs:
+        written = {name for kernel in one.kernels() for name in kernel.writes()}
+        assert not any(one.buffers[name].kind == "input" for name in written)
+
+
+def test_numbers_that_wrap_around_in_32_bits_are_found_while_running() -> None:
+    one = session(
+        """agraph (float[5] x, int32 a, int32 b) => (float[k] y) {
+            i = Range(a, b, step)  j = Add(i, more)  y = Gather(x, j)
+        }""",
+        {"step": np.int32(1), "more": np.int32(2**31 - 1)},
+    )
+    x = np.arange(5, dtype=np.float32)
+
+    def run(a: int, b: int) -> Array:
+        return one.run(None, {"x": x, "a": np.int32(a), "b": np.int32(b)})[0]
+
+    np.testing.assert_array_equal(run(2 - 2**31, 4 - 2**31), [1, 2])
+    with pytest.raises(OstinatoError, match="out of range"):
+        run(1, 3)
+
+
 def line(*steps: Any, start: Any = 0) -> Progression:
     return Progression(start, steps)
 
