@@ -10,6 +10,7 @@ import onnx_ir as ir
 
 from ostinato.autodiff.context import Context
 from ostinato.autodiff.contributions import zeros
+from ostinato.autodiff.copies import like
 from ostinato.autodiff.nested import NestedScope
 from ostinato.autodiff.registry import differentiates
 from ostinato.autodiff.scope import depends
@@ -27,7 +28,7 @@ def _if(context: Context) -> None:
     if not values:
         return
     branches = [ir.AttrGraph(name, _branch(context, scopes[name], values)) for name in _BRANCHES]
-    outputs = [_like(context, value) for value in values]
+    outputs = [like(value, outer.names, f"grad/{value.name}_chosen") for value in values]
     name = outer.names.fresh(f"{context.writer.prefix}:If")
     node = ir.Node("", "If", [context.input(0)], branches, outputs=outputs, name=name)
     outer.nodes.append(node)
@@ -59,8 +60,3 @@ def _branch(context: Context, scope: NestedScope, values: list[ir.Value]) -> ir.
         raise context.refuse("has no gradient: its branches give other results each time they run")
     name = scope.names.fresh(f"grad/{scope.graph.name}")
     return ir.Graph([], outputs, nodes=scope.nodes, name=name)
-
-
-def _like(context: Context, value: ir.Value) -> ir.Value:
-    name = context.scope.names.fresh(f"grad/{value.name}_chosen")
-    return ir.Value(name=name, type=value.type, shape=value.shape)

@@ -23,6 +23,7 @@ from ostinato.autodiff import (
     signals,
     windows,
 )
+from ostinato.autodiff.checkpoints import in_segments
 from ostinato.autodiff.contributions import dims_of, zeros
 from ostinato.autodiff.scope import Scope, depends, is_float
 from ostinato.autodiff.sweep import sweep
@@ -58,7 +59,9 @@ FAMILIES = (
 _OPSET = 18
 
 
-def gradient(model: ModelLike, loss: str, wrt: Sequence[str]) -> onnx.ModelProto:
+def gradient(
+    model: ModelLike, loss: str, wrt: Sequence[str], checkpoint: int | None = None
+) -> onnx.ModelProto:
     """The model with the gradients of `loss` as additional outputs.
 
     loss: an output of one float element. wrt: inputs and initializers of float type ("with respect
@@ -68,12 +71,18 @@ def gradient(model: ModelLike, loss: str, wrt: Sequence[str]) -> onnx.ModelProto
     The model that comes out uses standard operators only, of opset 18 or later. RNN, GRU and LSTM
     come out as Scan. docs/gradients.md lists the operators with a gradient.
 
+    checkpoint: of loops, keep the state before every `checkpoint`-th step only, and run the steps
+    in between once more: least memory where it is about the square root of the number of steps.
+    Gradients of what all steps read (weights) are then summed segment by segment, which rounds
+    differently; all others have the same bits. Where the number of steps is known at run time
+    only, runtimes that refuse a Scan without steps need more steps than `checkpoint`.
+
     Raises `InputError` for a name that is not there, `UnsupportedError` naming the first node on
     the way from the loss to `wrt` that has no gradient, and what `load_model` raises.
     """
     loaded = load_at_opset(model)
     constants = expose(loaded, wrt)
-    prepare(loaded)
+    prepare(loaded, checkpoint)
     outputs = {str(value.name): value for value in loaded.graph.outputs}
     if loss not in outputs:
         raise InputError(f"the model has no output {loss!r}, it has {sorted(outputs)}")
@@ -109,8 +118,13 @@ def at_opset(model: ir.Model) -> ir.Model:
     return load_model(converted)
 
 
-def prepare(model: ir.Model) -> None:
-    """Run the passes on `model`; afterwards all sizes follow from the inputs, in loops as well."""
+def prepare(model: ir.Model, checkpoint: int | None = None) -> None:
+    """Run the passes on `model`; afterwards all sizes follow from the inputs, in loops as well.
+
+    checkpoint: see `gradient`.
+    """
+    if checkpoint is not None and checkpoint < 1:
+        raise InputError(f"checkpoint is {checkpoint}, expected a number of steps, 1 or more")
     for value in model.graph.outputs:
         if value.producer() is not None:
             value.shape = None
@@ -118,6 +132,12 @@ def prepare(model: ir.Model) -> None:
     lift_constants(model)
     expand_recurrent(model, clean_padding=True)
     run_passes(model)
+    _infer(model)
+    if checkpoint is not None and in_segments(model, checkpoint):
+        _infer(model)
+
+
+def _infer(model: ir.Model) -> None:
     sizes = infer_sizes(model)
     for graph in graphs(model):
         inner = graph.inputs if graph is not model.graph else ()

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
+from ostinato.autodiff.checkpoints import is_in_segments
 from ostinato.autodiff.context import Context
 from ostinato.autodiff.contributions import Dims, dims_of, zeros
 from ostinato.autodiff.nested import NestedScope
@@ -65,9 +66,13 @@ class _Steps:
 
 
 class BodyScope(NestedScope):
-    """The sweep over the body of a loop. Products and sums for values outside wait for its end."""
+    """The sweep over the body of a loop.
 
-    def __init__(self, outer: Scope, form: LoopForm, repeats_all: bool = False) -> None:
+    Products and sums for values outside wait for the end of the loop, but not where everything is
+    computed again to save memory: then each step adds them up.
+    """
+
+    def __init__(self, outer: Scope, form: LoopForm, repeats_all: bool) -> None:
         super().__init__(outer, form.body, _wanted(form, outer.wanted), repeats_all)
         self.form = form
         self.products: list[tuple[ir.Value, ir.Value, ir.Value]] = []
@@ -78,10 +83,12 @@ class BodyScope(NestedScope):
         yield from (scanned.element for scanned in self.form.scanned)
 
     def is_free(self, value: ir.Value) -> bool:
-        return any(scanned.element is value for scanned in self.form.scanned)
+        if any(scanned.element is value for scanned in self.form.scanned):
+            return True
+        return self.repeats_all and any(state.before is value for state in self.form.states)
 
     def add_product(self, value: ir.Value, a: ir.Value, b: ir.Value, writer: Writer) -> None:
-        if self.is_own(value):
+        if self.repeats_all or self.is_own(value):
             super().add_product(value, a, b, writer)
         else:
             self.products.append((value, a, b))
@@ -89,10 +96,11 @@ class BodyScope(NestedScope):
     def add_broadcast(
         self, value: ir.Value, gradient: ir.Value, large: Dims, context: Context
     ) -> None:
-        if self.is_own(value) or len(large) > _KEPT_RANK or len(large) == context.rank(value):
-            super().add_broadcast(value, gradient, large, context)
-        else:
+        few = len(large) <= _KEPT_RANK and len(large) > context.rank(value)
+        if few and not self.repeats_all and not self.is_own(value):
             self.sums.append((value, gradient, large))
+        else:
+            super().add_broadcast(value, gradient, large, context)
 
 
 class _Backward:
@@ -101,7 +109,7 @@ class _Backward:
     def __init__(self, context: Context, form: LoopForm) -> None:
         self.context, self.forward = context, form
         self.outer, self.names = context.scope, context.scope.names
-        self.scope = BodyScope(self.outer, form)
+        self.scope = BodyScope(self.outer, form, is_in_segments(context.node))
         body = ir.Graph([], [], nodes=[], name=self.names.fresh(f"grad/{form.body.name}"))
         self.form = LoopForm(context.node, body, [], [], [], None)
         self._kept: dict[ir.Value, _Steps] = {}

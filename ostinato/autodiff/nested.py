@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 import onnx_ir as ir
 
 from ostinato.autodiff.contributions import dims_of
+from ostinato.autodiff.copies import copy_node, like
 from ostinato.autodiff.scope import Scope
 from ostinato.model.graphs import subgraphs
 from ostinato.passes.loop_form import reads
@@ -56,7 +57,7 @@ class NestedScope(Scope):
 
     def like(self, value: ir.Value, name: str) -> ir.Value:
         """A new value without a maker, of the type and shape of `value`."""
-        return ir.Value(name=self.names.fresh(name), type=value.type, shape=value.shape)
+        return like(value, self.names, name)
 
     def size(self, value: ir.Value, axis: int, writer: Writer) -> Operand:
         dims = dims_of(value)
@@ -105,7 +106,8 @@ class NestedScope(Scope):
                 if self.is_own(read):
                     self.forward(read)
                     pending += [read] if self._is_repeatable(read) else []
-        self.nodes[:0] = [self._copy(node, {}) for node in self.graph if node in repeated]
+        nodes = [node for node in self.graph if node in repeated]
+        self.nodes[:0] = [copy_node(node, self.names, self.forward, {}) for node in nodes]
         return {v: s for v, s in self._stand_ins.items() if v.producer() not in repeated}
 
     def _is_repeatable(self, value: ir.Value) -> bool:
@@ -126,30 +128,3 @@ class NestedScope(Scope):
             inner = (n for body in subgraphs(node) for n in body.all_nodes())
             return not any(n.op_type in _RANDOM for n in (node, *inner))
         return node.op_type in _CHEAP and node.domain == ""
-
-    def _copy(self, node: ir.Node, made: Mapping[ir.Value, ir.Value]) -> ir.Node:
-        """The node again; what it reads and makes is in `made`, or has a stand-in."""
-        attributes = [
-            ir.AttrGraph(attribute.name, self._copy_graph(attribute.as_graph(), made))
-            if attribute.type == ir.AttributeType.GRAPH
-            else attribute
-            for attribute in node.attributes.values()
-        ]
-        inputs = [None if v is None else self._read(v, made) for v in node.inputs]
-        outputs = [self._read(v, made) for v in node.outputs]
-        return ir.Node(
-            node.domain, node.op_type, inputs, attributes, outputs=outputs, name=node.name
-        )
-
-    def _copy_graph(self, graph: ir.Graph, made: Mapping[ir.Value, ir.Value]) -> ir.Graph:
-        values = [*graph.inputs, *(value for node in graph for value in node.outputs)]
-        made = {**made, **{value: self.like(value, str(value.name)) for value in values}}
-        return ir.Graph(
-            [made[value] for value in graph.inputs],
-            [self._read(value, made) for value in graph.outputs],
-            nodes=[self._copy(node, made) for node in graph],
-            name=self.names.fresh(str(graph.name)),
-        )
-
-    def _read(self, value: ir.Value, made: Mapping[ir.Value, ir.Value]) -> ir.Value:
-        return made[value] if value in made else self.forward(value)

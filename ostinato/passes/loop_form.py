@@ -117,7 +117,7 @@ class LoopForm:
             "",
             "Scan" if self.head is None else "Loop",
             inputs,
-            self._attributes(),
+            self.attributes(),
             outputs=[*(s.final for s in self.states), *(s.result for s in self.stacked)],
             name=name,
         )
@@ -138,10 +138,11 @@ class LoopForm:
             steps = None if length is None else length[self.scanned[0].axis]
             result.shape = ir.Shape([*element.shape[:axis], steps, *element.shape[axis:]])
         self.stacked.append(Stacked(element, result, axis, backward))
-        for attribute in self._attributes():
+        for attribute in self.attributes():
             self.node.attributes[attribute.name] = attribute
 
-    def _attributes(self) -> list[ir.Attr]:
+    def attributes(self) -> list[ir.Attr]:
+        """The attributes of a node with these parts."""
         attributes = [ir.AttrGraph("body", self.body)]
         if self.head is not None:
             return attributes

@@ -87,6 +87,7 @@ def check(
     native: bool = True,
     tolerance: float = TOLERANCE,
     onnxruntime: bool = True,
+    checkpoint: int | None = None,
 ) -> onnx.ModelProto:
     """Assert that the gradients of a float32 model are the central differences of it in float64,
 
@@ -105,7 +106,7 @@ def check(
     }
     doubles = {n: a.astype(np.float64) if a.dtype == np.float32 else a for n, a in feeds.items()}
     wide = in_doubles(with_loss(model))
-    differentiated = gradient(wide, "loss", wrt)
+    differentiated = gradient(wide, "loss", wrt, checkpoint)
     got = _run(differentiated, doubles, fallback=not native)
     assert list(got) == ["loss", *(f"{name}_grad" for name in wrt)]
     expected = differences(wide, doubles, wrt)
@@ -114,7 +115,7 @@ def check(
         scale = max(1.0, float(np.abs(slopes).max(initial=0)))
         np.testing.assert_allclose(found, slopes, rtol=0, atol=tolerance * scale, err_msg=name)
     if onnxruntime:
-        narrow = gradient(with_loss(model), "loss", wrt)
+        narrow = gradient(with_loss(model), "loss", wrt, checkpoint)
         answers = witness.run(narrow.SerializeToString(), feeds)
         for (name, mine), theirs in zip(got.items(), answers, strict=True):
             scale = max(1.0, float(np.abs(mine).max(initial=0)))
