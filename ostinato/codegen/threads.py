@@ -49,7 +49,7 @@ BUSY_SPINS = 100_000
 SPINS = 300
 # Rounds for which others may sign in, those who were woken included; behind `SPINS` they yield.
 SIGN_SPINS = 60
-WAKE_SPINS = 600
+WAKE_SPINS = 1000
 # Calls that may pass until others who were woken are there.
 PATIENCE = 8
 # Most calls that are made on one thread before the others are tried again.
@@ -274,8 +274,6 @@ consider:
   %is.asleep = icmp ne i64 %sleeping, 0
   br i1 %is.asleep, label %asleep, label %together
 asleep:
-  br i1 %patient, label %together, label %hurried
-hurried:
   %woke = load i64, ptr @team_woke
   %took.last = load i64, ptr @team_took
   %is.woken = icmp ne i64 %woke, 0
@@ -290,6 +288,8 @@ in.vain:
   call void @team_judge(i1 1)
   br label %by.itself
 quiet:
+  br i1 %patient, label %together, label %hurried
+hurried:
   %ended = load i64, ptr @team_ended
   %gap = sub i64 %start, %ended
   %is.soon = icmp ult i64 %gap, %took.last
@@ -331,7 +331,9 @@ together:
   %shared.more = add i64 %shared, 1
   %shared.next = sub i64 %shared.more, %one
   store i64 %shared.next, ptr @team_shared
-  store i64 0, ptr @team_woke
+  %is.unheard = and i1 %is.asleep, %is.one
+  %woke.next = select i1 %is.unheard, i64 %start, i64 0
+  store i64 %woke.next, ptr @team_woke
   %begun = call i64 @team_clock()
   %code = call i64 @share(ptr %buffers, ptr %symbols, i64 %call, ptr %round, i64 0, i64 %several)
   call void @team_wait(ptr %round, i64 0, i64 %several)
@@ -340,14 +342,9 @@ together:
   %third = udiv i64 %work, 3
   %late = load i64, ptr @team_late
   %is.late = icmp ugt i64 %late, %third
-  %is.unheard = and i1 %is.asleep, %is.one
-  %is.bad = or i1 %is.late, %is.unheard
-  ; Who was awake and did not come says nothing about the next call.
-  %is.shared = xor i1 %is.one, 1
-  %is.telling = or i1 %is.shared, %is.bad
-  br i1 %is.telling, label %judge, label %leave
+  br i1 %is.one, label %leave, label %judge
 judge:
-  call void @team_judge(i1 %is.bad)
+  call void @team_judge(i1 %is.late)
   br label %leave
 leave:
   %code.any = phi i64 [ %code.itself, %by.itself ], [ %code, %together ], [ %code, %judge ]
