@@ -212,15 +212,26 @@ def _of_weights(
     if group == 1:
         image = _below(context, image, shape, windows)
         equation = f"nm{positions},nx{pairs}->mx{taps}"
-        return context.op("Einsum", [values, image], attributes={"equation": equation})
+        return _einsum(context, equation, values, image)
     values, image = (
         _in_groups(context, x, n, group)
         for x, n in ((values, weight[0]), (image, weight[1] * group))
     )
     image = _below(context, image, shape, windows, first=3)
     equation = f"nym{positions},nyx{pairs}->ymx{taps}"
-    product = context.op("Einsum", [values, image], attributes={"equation": equation})
+    product = _einsum(context, equation, values, image)
     return context.reshape(product, np.array(weight, np.int64))
+
+
+def _einsum(context: Context, equation: str, *operands: ir.Value) -> ir.Value:
+    """The sum of products, in float32 for bfloat16, which Einsum does not have."""
+    how, dtype = {"equation": equation}, context.writer.dtype
+    if dtype != ir.DataType.BFLOAT16:
+        return context.op("Einsum", operands, attributes=how)
+    single = ir.DataType.FLOAT
+    wide = [context.op("Cast", [x], attributes={"to": single}, dtype=single) for x in operands]
+    product = context.op("Einsum", wide, attributes=how, dtype=single)
+    return context.op("Cast", [product], attributes={"to": dtype})
 
 
 def _in_groups(context: Context, x: ir.Value, channels: int, group: int) -> ir.Value:

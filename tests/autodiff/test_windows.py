@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -162,3 +163,20 @@ def test_what_depends_on_run_time_sizes_is_refused(node: str, image: str, reason
     )
     with pytest.raises(ostinato.UnsupportedError, match=reason):
         gradient(model, "l", ["x"])
+
+
+@pytest.mark.parametrize("kind", ["float16", "bfloat16"])
+def test_types_of_16_bits(kind: str) -> None:
+    """Of sums of ones, which are exact."""
+    dtype = np.float16 if kind == "float16" else ml_dtypes.bfloat16
+    model = parse(
+        f"g ({kind}[2,2,6] x, {kind}[3,2,3] w) => ({kind} l) {{ c = Conv<pads = [1, 1]>(x, w)"
+        " y = AveragePool<kernel_shape = [1]>(c) l = ReduceSum<keepdims = 0>(y) }",
+        opset=22,
+    )
+    session = ostinato.InferenceSession(gradient(model, "l", ["x", "w"]), fallback=False)
+    feeds = {"x": np.ones((2, 2, 6), dtype), "w": np.ones((3, 2, 3), dtype)}
+    x, w = session.run(["x_grad", "w_grad"], feeds)
+    assert x.dtype == w.dtype == dtype
+    np.testing.assert_array_equal(x[0, 0].astype(float), [6, 9, 9, 9, 9, 6])
+    np.testing.assert_array_equal(w[0, 0].astype(float), [10, 12, 10])
