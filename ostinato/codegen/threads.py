@@ -18,7 +18,7 @@ the one before ended less than its own time ago, and run on one thread.
 After a call that went wrong some run on one thread at once, without looking at the others: 1, then
 3, 7, .. as long as it goes wrong. That is when thread 0 spent more than a third of the call waiting
 for others, because the machine is busy with something else, and when those who were woken did not
-come.
+come. In the first case they run on one thread for some time, too, in proportion to what was lost.
 
 Waiting spins for some microseconds first. Then workers without a job sleep on a condition variable,
 and threads inside of a job yield the processor.
@@ -38,6 +38,10 @@ IMPORTS = (
     "pthread_cond_broadcast",
     "sched_yield",
 )
+
+# For this many times the time that was lost waiting calls run on one thread: a sixteenth is lost at
+# most, however busy the machine is.
+LOSSES = 16
 
 # Most threads of a call: a bit for each in a word.
 MOST = 63
@@ -67,11 +71,13 @@ _GLOBALS = """
 @team_present = internal global i64 1, align 64
 ; buffers, symbols, number of the call, of the job, floating point mode, whether it is the last job
 @team_job = internal global { ptr, ptr, i64, i64, i32, i32 } zeroinitializer, align 64
-; of thread 0: ticks that it waited, calls to make alone, how many these were at first, when it woke
-; others for later calls, when the last call ended and what it took, how many were shared
+; of thread 0: ticks that it waited, calls to make alone, how many these were at first, until when
+; calls are made alone, when it woke others for later calls, when the last call ended and what it
+; took, how many were shared
 @team_late = internal global i64 0, align 64
 @team_alone = internal global i64 0
 @team_penalty = internal global i64 0
+@team_resume = internal global i64 0
 @team_woke = internal global i64 0
 @team_ended = internal global i64 0
 @team_took = internal global i64 0
@@ -257,7 +263,12 @@ take:
 ask:
   %left = load i64, ptr @team_alone
   %is.fine = icmp eq i64 %left, 0
-  br i1 %is.fine, label %consider, label %spare
+  br i1 %is.fine, label %look, label %spare
+look:
+  %start = call i64 @team_clock()
+  %resume = load i64, ptr @team_resume
+  %is.early = icmp ult i64 %start, %resume
+  br i1 %is.early, label %leave.alone, label %consider
 spare:
   %left.next = sub i64 %left, 1
   store i64 %left.next, ptr @team_alone
@@ -269,7 +280,6 @@ alone:
   %code.alone = call i64 @share(ptr %buffers, ptr %symbols, i64 %call, ptr %round, i64 0, i64 1)
   ret i64 %code.alone
 consider:
-  %start = call i64 @team_clock()
   %sleeping = load atomic i64, ptr @team_sleeping seq_cst, align 8
   %is.asleep = icmp ne i64 %sleeping, 0
   br i1 %is.asleep, label %asleep, label %together
@@ -345,6 +355,10 @@ together:
   br i1 %is.one, label %leave, label %judge
 judge:
   call void @team_judge(i1 %is.late)
+  %lost = mul i64 %late, LOSSES
+  %regained = add i64 %end, %lost
+  %resume.next = select i1 %is.late, i64 %regained, i64 0
+  store i64 %resume.next, ptr @team_resume
   br label %leave
 leave:
   %code.any = phi i64 [ %code.itself, %by.itself ], [ %code, %together ], [ %code, %judge ]
@@ -496,6 +510,6 @@ def assembly(target: Target) -> str:
     """What a module whose function `share` runs on several threads needs besides it."""
     machine = _AARCH64 if target.triple.startswith(("aarch64", "arm64")) else _X86
     functions = _FUNCTIONS
-    for name in ("MOST_ALONE", "SIGN_SPINS", "WAKE_SPINS"):
+    for name in ("MOST_ALONE", "LOSSES", "SIGN_SPINS", "WAKE_SPINS"):
         functions = functions.replace(name, str(globals()[name]))
     return _GLOBALS + machine + functions

@@ -44,6 +44,7 @@ def processors(monkeypatch: pytest.MonkeyPatch) -> None:
 def steadfast(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every call that may be shared is, busy machine or not."""
     monkeypatch.setattr(threads, "MOST_ALONE", 0)
+    monkeypatch.setattr(threads, "LOSSES", 0)
     monkeypatch.setattr(threads, "SIGN_SPINS", 1 << 40)
     monkeypatch.setattr(threads, "WAKE_SPINS", 1 << 40)
 
@@ -313,7 +314,7 @@ import numpy as np
 import ostinato
 from ostinato.codegen import threads
 from ostinato.schedule import share
-share.LEAST = share.WAIT = threads.MOST_ALONE = 0
+share.LEAST = share.WAIT = threads.MOST_ALONE = threads.LOSSES = 0
 threads.SIGN_SPINS = threads.WAKE_SPINS = 1 << 40
 share.WAKE = -1 << 60
 from ostinato.runtime import threads as workers
