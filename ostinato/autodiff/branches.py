@@ -21,6 +21,7 @@ _BRANCHES = ("then_branch", "else_branch")
 
 @differentiates("If")
 def _if(context: Context) -> None:
+    """Another If on the same condition, whose branches compute again what they need."""
     outer = context.scope
     scopes = {name: _swept(context, context.attributes.graph(name)) for name in _BRANCHES}
     reached = dict.fromkeys(v for scope in scopes.values() for v in scope.outside())

@@ -42,12 +42,8 @@ def in_segments(model: ir.Model, steps: int) -> int:
     names, found = Names(model), 0
     for node in list(model.graph):
         form = read_loop(node, opset_of(model)) if node.op_type == "Scan" else None
-        if form is None or not form.states:
+        if form is None or not form.states or not form.count_axes_from_the_front():
             continue
-        for scanned in form.scanned:
-            scanned.axis %= len(scanned.source.shape or ())
-        for stacked in form.stacked:
-            stacked.axis %= len(stacked.result.shape or ())
         first = form.scanned[0]
         length = (dims_of(first.source) or ())[first.axis]
         if not isinstance(length, int) or length > steps:

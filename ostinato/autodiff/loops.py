@@ -36,6 +36,7 @@ _KEPT_RANK = 2
 
 @differentiates("Loop")
 def _loop(context: Context) -> None:
+    """Refused: those that count are a Scan by now."""
     raise context.refuse(
         "has no gradient: how often it runs is data-dependent, or a value changes its shape. "
         "Loops whose trip count is computed from sizes, and Scan, have one"
@@ -44,12 +45,11 @@ def _loop(context: Context) -> None:
 
 @differentiates("Scan")
 def _scan(context: Context) -> None:
+    """A Scan over the steps in reverse; gradients of weights are products over all of them."""
     form = read_loop(context.node, context.scope.opset, context.attributes)
     assert form is not None
-    for scanned in form.scanned:
-        scanned.axis %= context.rank(scanned.source)
-    for stacked in form.stacked:
-        stacked.axis %= context.rank(stacked.result)
+    if not form.count_axes_from_the_front():
+        raise context.refuse("has no gradient: the rank of a value that it takes is not known")
     _Backward(context, form).write()
 
 
@@ -205,8 +205,12 @@ class _Backward:
                 source = self.outer.forward(scanned.source)
                 return self._read(stand_in, _Steps(source, scanned.axis, scanned.backward))
         for state in self.forward.states:
-            steps = self._stacked(state.after) if state.before is value else None
-            if steps is not None:
+            if state.before is value:
+                steps = self._stacked(state.after)
+                if steps is None:
+                    self.forward.stack(state.after, self.names, 0, self.backward)
+                    steps = self._stacked(state.after)
+                    assert steps is not None
                 return self._read(stand_in, self._one_later(steps, state.initial, stand_in))
         steps = self._stacked(value)
         if steps is None:

@@ -86,6 +86,18 @@ class LoopForm:
         if self.head is not None and self.head.proceed is old:
             self.head.proceed = new
 
+    def count_axes_from_the_front(self) -> bool:
+        """Let no axis be negative; returns whether all ranks that this takes are known."""
+        for scanned in self.scanned:
+            if scanned.source.shape is None:
+                return False
+            scanned.axis %= len(scanned.source.shape)
+        for stacked in self.stacked:
+            if stacked.result.shape is None:
+                return False
+            stacked.axis %= len(stacked.result.shape)
+        return True
+
     def write(self, names: Names) -> ir.Node:
         """Put a node with these parts in the place of the old one and return it.
 

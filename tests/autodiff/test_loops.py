@@ -9,7 +9,7 @@ import pytest
 
 import ostinato
 from ostinato.autodiff import gradient
-from tests.autodiff.check import check
+from tests.autodiff.check import check, with_loss
 
 
 def parse(text: str, opset: int = 18) -> onnx.ModelProto:
@@ -234,3 +234,89 @@ def test_loops_that_end_by_data_are_refused() -> None:
         }""")
     with pytest.raises(ostinato.UnsupportedError, match=r"\(Loop\).*data-dependent"):
         gradient(model, "y", ["x"])
+
+
+def test_products_of_elements_in_different_orders() -> None:
+    """The rows of both factors of a product are in the order of one of them."""
+    model = parse("""
+        g (float[T,N,3] x, float[N,T,2] u, float[2,N,T] v, float[N,4] h0, float[3,4] w,
+            float[2,4] r, float[2,4] s) => (float[N,4] hn) {
+          hn = Scan <num_scan_inputs = 3, scan_input_directions = [0, 1, 0],
+              scan_input_axes = [0, 1, 2], body = step
+            (float[N,4] h, float[N,3] e, float[N,2] f, float[2,N] g) => (float[N,4] next) {
+              a = MatMul(e, w)
+              b = MatMul(f, r)
+              t = Transpose <perm = [1, 0]> (g)
+              c = MatMul(t, s)
+              k = Sum(a, b, c, h)
+              next = Tanh(k)
+            }> (h0, x, u, v)
+        }""")
+    check(model, feeds_of(model, T=3, N=2))
+
+
+def test_weights_that_two_loops_share() -> None:
+    model = parse("""
+        g (float[T,N,3] x, float[N,3] h0, float[3,3] w) => (float[T,N,3] z) {
+          hn, y = Scan <num_scan_inputs = 1, body = first
+            (float[N,3] h, float[N,3] e) => (float[N,3] next, float[N,3] out) {
+              a = MatMul(h, w)
+              b = Add(a, e)
+              next = Tanh(b)
+              out = Identity(next)
+            }> (h0, x)
+          kn, z = Scan <num_scan_inputs = 1, scan_input_directions = [1],
+              scan_output_directions = [1], body = second
+            (float[N,3] k, float[N,3] f) => (float[N,3] more, float[N,3] result) {
+              c = MatMul(f, w)
+              more = Mul(c, k)
+              result = Add(more, f)
+            }> (hn, y)
+        }""")
+    check(model, feeds_of(model, T=3, N=2))
+
+
+def test_factors_that_no_step_changes() -> None:
+    """A product of two values from outside, in every step, of run-time sizes."""
+    model = parse("""
+        g (float[T,N,2] x, float[N,3] q, float[3,2] w, float[N,2] h0) => (float[N,2] hn) {
+          hn = Scan <num_scan_inputs = 1, body = step
+            (float[N,2] h, float[N,2] e) => (float[N,2] next) {
+              a = MatMul(q, w)
+              b = Mul(a, e)
+              next = Add(b, h)
+            }> (h0, x)
+        }""")
+    check(model, feeds_of(model, T=3, N=2))
+
+
+def test_attention_over_what_was_read() -> None:
+    """Batched products of a state with values from outside that no axis of steps sums over."""
+    model = parse("""
+        g (float[T,N,3] x, float[N,S,3] m, float[N,3] h0) => (float[N,3] hn) {
+          column = Constant <value = int64[1] {2}> ()
+          row = Constant <value = int64[1] {1}> ()
+          hn = Scan <num_scan_inputs = 1, body = step
+            (float[N,3] h, float[N,3] e) => (float[N,3] next) {
+              q = Unsqueeze(h, column)
+              scores = MatMul(m, q)
+              p = Softmax <axis = 1> (scores)
+              weighted = Mul(p, m)
+              c = ReduceSum <keepdims = 0> (weighted, row)
+              s = Add(c, e)
+              next = Tanh(s)
+            }> (h0, x)
+        }""")
+    check(model, feeds_of(model, T=3, N=2, S=4))
+
+
+def test_unknown_ranks_are_refused() -> None:
+    model = parse("""
+        g (float[M] x, int64[K] shape, float[N] h0) => (float[N] hn) {
+          rows = Reshape(x, shape)
+          hn = Scan <num_scan_inputs = 1, body = step (float[N] h, float[N] e) => (float[N] next) {
+              next = Mul(h, e)
+            }> (h0, rows)
+        }""")
+    with pytest.raises(ostinato.UnsupportedError, match=r"\(Scan\).*rank"):
+        gradient(with_loss(model), "loss", ["h0"])

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import onnx.checker
 import onnx_ir as ir
 import pytest
 
@@ -137,3 +138,28 @@ def test_where_values_come_from_and_go_to():
     assert is_needed(graph[2].outputs[0]) and not is_needed(graph[3].outputs[0])
     sweep(graph)
     assert [node.op_type for node in graph] == ["Identity", "Identity", "If"]
+
+
+def test_results_are_added_to_a_node_that_stays():
+    model = load_model(parse(SCAN))
+    node = model.graph[0]
+    form = read_loop(node, 17)
+    assert form is not None and form.count_axes_from_the_front()
+    assert [stacked.axis for stacked in form.stacked] == [1, 0]
+    form.stack(form.states[0].after, Names(model), 1, True)
+    form.stack(form.body[0].outputs[0], Names(model))
+    again = read_loop(node, 17)
+    assert again is not None and model.graph[0] is node
+    added = [(s.result, s.axis, s.backward) for s in again.stacked[2:]]
+    assert added == [(node.outputs[3], 1, True), (node.outputs[4], 0, False)]
+    assert [list(value.shape or ()) for value in node.outputs[3:]] == [[2, 3], [3, 2]]
+    assert [origin(s.element).name for s in again.stacked[2:]] == ["t", "t"]
+    onnx.checker.check_model(ir.to_proto(model), full_check=True)
+
+
+def test_ranks_that_are_not_known():
+    model = load_model(parse(SCAN))
+    form = read_loop(model.graph[0], 17)
+    assert form is not None
+    form.scanned[0].source.shape = None
+    assert not form.count_axes_from_the_front()
