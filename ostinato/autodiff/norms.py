@@ -195,6 +195,16 @@ def _lp_normalization(context: Context) -> None:
     context.give(0, context.where(context.compare("Equal", norm, 0.0), 0.0, found))
 
 
+@differentiates("GlobalLpPool")
+def _global_lp_pool(context: Context) -> None:
+    """dX = dY sign(X) (|X| / Y)^(p - 1), 0 where Y is 0."""
+    p, x, y = context.attributes.int("p", 2), context.input(0), context.output()
+    share = context.where(context.compare("Equal", y, 0.0), 0.0, context.div(x, y))
+    power = context.op("Pow", [context.op("Abs", [share]), context.writer.scalar(p - 1)])
+    slope = context.mul(context.op("Sign", [share]), power)
+    context.give(0, context.mul(slope, context.gradient()))
+
+
 @differentiates("MeanVarianceNormalization")
 def _mean_variance_normalization(context: Context) -> None:
     """Y = C / (D + e) with C = X - mean and D the deviation, where e keeps it from being 0."""

@@ -223,7 +223,7 @@ SLOPES: dict[str, Slope] = {
 
 @differentiates(*SLOPES)
 def _unary(context: Context) -> None:
-    """The derivative of a function of one operand."""
+    """The derivative; where there is none, the value that PyTorch takes."""
     context.give(0, SLOPES[context.op_type](context, context.gradient()))
 
 

@@ -56,6 +56,22 @@ def test_normalizations(node: str, inputs: str, opset: int) -> None:
             assert not array.any()
 
 
+@pytest.mark.parametrize("p", [1, 2, 3])
+@pytest.mark.parametrize("axes", ["T", "3,T"])
+def test_norms_over_images(p: int, axes: str) -> None:
+    ones = "1" if axes == "T" else "1,1"
+    model = parse(
+        f"g (float[N,2,{axes}] x) => (float[N,2,{ones}] y) {{ y = GlobalLpPool<p={p}>(x) }}"
+    )
+    check(model, feeds_of(model, N=3, T=5))
+    (found,) = slopes(
+        parse(f"g (float[1,1,2] x) => (float[1,1,1] y) {{ y = GlobalLpPool<p={p}>(x) }}"),
+        ["x"],
+        x=np.zeros((1, 1, 2), np.float32),
+    )
+    np.testing.assert_array_equal(found, np.zeros((1, 1, 2)))
+
+
 @pytest.mark.parametrize("wrt", ["x", "s", "b", "m", "v"])
 def test_each_operand_of_batch_normalization_alone(wrt: str) -> None:
     model = parse(
