@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -113,3 +114,28 @@ def test_gradients_of_statistics_are_refused() -> None:
     )
     with pytest.raises(ostinato.UnsupportedError, match="output 1 has no gradient"):
         gradient(model, "l", ["x"])
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_types_of_two_bytes(dtype: str) -> None:
+    """Nothing on the way is of another type; float32 says what comes out."""
+    inputs = "[3,4] x, {}[4] s, {}[3,4] f"
+    text = (
+        "{} { n = LayerNormalization(x, s) p = Softmax(n) m = Max(p, s) y = Mul(m, f) "
+        "l = ReduceSum<keepdims=0>(y) }"
+    )
+    random = np.random.default_rng(1)
+    numpy_type = np.dtype(dtype) if dtype == "float16" else np.dtype(ml_dtypes.bfloat16)
+    shapes = {"x": (3, 4), "s": (4,), "f": (3, 4)}
+    feeds = {n: (random.random(s) + 0.1).astype(numpy_type) for n, s in shapes.items()}
+    found = []
+    for name in (dtype, "float"):
+        head = f"g ({name}{inputs.replace('{}', name)}) => ({name} l)"
+        session = ostinato.InferenceSession(gradient(parse(text.replace("{}", head, 1)), "l", "xs"))
+        kind = np.float32 if name == "float" else numpy_type
+        given = {n: array.astype(kind) for n, array in feeds.items()}
+        found.append(session.run(["x_grad", "s_grad"], given))
+    for narrow, wide in zip(*found, strict=True):
+        assert narrow.dtype == numpy_type
+        unit = 2.0 ** (-10 if dtype == "float16" else -7)
+        np.testing.assert_allclose(narrow.astype(np.float32), wide, rtol=0, atol=4 * unit)
