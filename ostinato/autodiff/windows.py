@@ -165,16 +165,23 @@ def _padded(context: Context, image: ir.Value, windows: Sequence[Window], fill: 
     return context.op("Pad", [image, pads, fill, np.arange(2, len(windows) + 2)])
 
 
+def _positions(context: Context, maps: ir.Value) -> list[Operand]:
+    """The number of positions along each spatial axis; maps: a value of the node, `[N, M, ..]`."""
+    return [context.size(maps, axis) for axis in range(2, context.rank(maps))]
+
+
 def _below(
-    context: Context, image: ir.Value, maps: ir.Value, windows: Sequence[Window], first: int = 2
+    context: Context,
+    image: ir.Value,
+    positions: Sequence[Operand],
+    windows: Sequence[Window],
+    first: int = 2,
 ) -> ir.Value:
     """What lies below each position of the windows: `[.., taps, positions, taps, positions, ..]`.
 
-    image: padded, its spatial axes begin at `first`. maps: has the positions as its last axes.
+    image: padded, its spatial axes begin at `first`.
     """
-    rank = context.rank(maps)
-    for i, window in enumerate(windows):
-        number = context.size(maps, rank - len(windows) + i)
+    for i, (number, window) in enumerate(zip(positions, windows, strict=True)):
         places = _places(context, number, window)
         image = context.op("Gather", [image, places], "below", {"axis": first + 2 * i})
     return image
@@ -205,19 +212,18 @@ def _of_weights(
     image: padded. maps: the elements, and a value of the node with their shape.
     """
     weight = _known(context, context.given(1), "weights")
-    values, shape = maps
-    letters = "opqrstuv"[: len(windows)], "abcdefgh"[: len(windows)]
-    positions, taps = letters
+    values, numbers = maps[0], _positions(context, maps[1])
+    positions, taps = "opqrstuv"[: len(windows)], "abcdefgh"[: len(windows)]
     pairs = "".join(tap + position for position, tap in zip(positions, taps, strict=True))
     if group == 1:
-        image = _below(context, image, shape, windows)
+        image = _below(context, image, numbers, windows)
         equation = f"nm{positions},nx{pairs}->mx{taps}"
         return _einsum(context, equation, values, image)
     values, image = (
         _in_groups(context, x, n, group)
         for x, n in ((values, weight[0]), (image, weight[1] * group))
     )
-    image = _below(context, image, shape, windows, first=3)
+    image = _below(context, image, numbers, windows, first=3)
     equation = f"nym{positions},nyx{pairs}->ymx{taps}"
     product = _einsum(context, equation, values, image)
     return context.reshape(product, np.array(weight, np.int64))
@@ -292,6 +298,27 @@ def _spread(context: Context, kernel: Sequence[int]) -> list[Window]:
     return found
 
 
+@differentiates("Col2Im")
+def _col2im(context: Context) -> None:
+    """Each column's gradient is what the image's has below its window."""
+    kernel, extents = context.constant(2), context.constant(1)
+    if kernel is None or extents is None:
+        raise context.refuse("has no gradient for sizes that are known at run time only")
+    rank, moves = kernel.size, _read_moves(context, kernel.size)
+    windows, positions = [], []
+    for i, (taps, extent) in enumerate(zip(kernel.tolist(), extents.tolist(), strict=True)):
+        before, after = moves.pads[i], moves.pads[i + rank]
+        window = Window(taps, moves.strides[i], moves.dilations[i], before, after)
+        windows.append(window)
+        room = extent + before + after - window.span
+        positions.append(np.array([room // window.stride + 1]))
+    image = _padded(context, context.gradient(), windows, 0.0)
+    below = _below(context, image, positions, windows)
+    taps_first = [0, 1, *range(2, 2 * rank + 2, 2), *range(3, 2 * rank + 3, 2)]
+    columns = context.transpose(below, taps_first)
+    context.give(0, context.reshape(columns, context.sizes(context.given(0))))
+
+
 # Pooling
 
 
@@ -353,7 +380,7 @@ def _max_pool(context: Context) -> None:
         raise context.refuse("has no gradient for channels of a run-time size")
     image = _padded(context, context.input(0), windows, -np.inf)
     taps = list(range(2, 2 * rank + 2, 2))
-    below = _below(context, image, result, windows)
+    below = _below(context, image, _positions(context, result), windows)
     share = _shares(context, below, context.unsqueeze(context.output(), taps), taps)
     parts = context.mul(share, context.unsqueeze(context.gradient(), taps))
     # A channel for each tap, which the transposed convolution puts where the tap is.

@@ -98,6 +98,25 @@ def test_conv_transpose_with_a_row_of_zeros() -> None:
     check_window(node, {"x": "N,3,S", "w": "3,2,3"}, onnxruntime=False)
 
 
+COLUMNS = [
+    # attributes, columns, image and block
+    ("", "N,6,16", [5, 4], [2, 1]),
+    ("strides = [2, 3], pads = [1, 0, 2, 1], dilations = [1, 2]", "2,12,6", [4, 9], [2, 3]),
+    ("strides = [2]", "N,6,4", [9], [3]),
+]
+
+
+@pytest.mark.parametrize(("attributes", "columns", "image", "block"), COLUMNS)
+def test_col2im(attributes: str, columns: str, image: list[int], block: list[int]) -> None:
+    node = f"Col2Im<{attributes}>" if attributes else "Col2Im"
+    result = ",".join(f"y{i}" for i in range(len(image) + 2))
+    model = parse(
+        f"g (float[{columns}] x) => (float[{result}] y) {{ s = Constant<value_ints = {image}>()"
+        f" b = Constant<value_ints = {block}>() y = {node}(x, s, b) }}"
+    )
+    check(model, feeds_of(model, **SIZES), onnxruntime=len(image) > 1)
+
+
 POOLS = [
     ("kernel_shape = [2]", "N,3,T"),
     ("kernel_shape = [2], strides = [2]", "N,3,T"),
