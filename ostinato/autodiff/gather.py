@@ -122,9 +122,9 @@ def _with_batch(context: Context, places: Operand, batch: int) -> ir.Value:
 
 @differentiates("ScatterElements", "ScatterND")
 def _scatter(context: Context) -> None:
-    """What was replaced has no influence, and updates have that of their places.
+    """What was replaced or added has the gradient of its place; no other reductions.
 
-    Indices that occur twice have an undefined result, unless updates are added.
+    Without a reduction, places that are updated twice have no defined result, nor gradient.
     """
     reduction = context.attributes.string("reduction", "none")
     if reduction not in ("none", "add"):

@@ -16,6 +16,7 @@ from ostinato.passes.recurrent_writer import Array, Operand
 
 @differentiates("Reshape", "Flatten")
 def _reshape(context: Context) -> None:
+    """The gradient with the shape of the input."""
     context.attributes.int("allowzero" if context.op_type == "Reshape" else "axis", 0)
     own = context.node.outputs[0]
     context.give(0, context.reshape_as(context.gradient(), own, context.given(0)))
@@ -23,6 +24,7 @@ def _reshape(context: Context) -> None:
 
 @differentiates("Squeeze", "Unsqueeze")
 def _axes_of_one(context: Context) -> None:
+    """The gradient with the shape of the input."""
     axes = context.constant(1)
     if axes is None:
         own = context.node.outputs[0]
@@ -35,6 +37,7 @@ def _axes_of_one(context: Context) -> None:
 
 @differentiates("Transpose")
 def _transpose(context: Context) -> None:
+    """The gradient with its axes put back."""
     rank = context.rank(context.given(0))
     perm = context.attributes.ints("perm", tuple(reversed(range(rank))))
     context.give(0, context.transpose(context.gradient(), np.argsort(perm).tolist()))
@@ -72,6 +75,7 @@ def _reverse_sequence(context: Context) -> None:
 
 @differentiates("Trilu")
 def _trilu(context: Context) -> None:
+    """The same triangle of the gradient."""
     upper = {"upper": context.attributes.int("upper", 1)}
     diagonal = [context.input(1)] if context.has(1) else []
     context.give(0, context.op("Trilu", [context.gradient(), *diagonal], attributes=upper))
@@ -306,11 +310,13 @@ def _center_crop_pad(context: Context) -> None:
 
 @differentiates("Expand")
 def _expand(context: Context) -> None:
+    """The sum over copies."""
     context.give_broadcast(0, context.gradient())
 
 
 @differentiates("Tile")
 def _tile(context: Context) -> None:
+    """The sum over copies."""
     repeats = context.constant(1)
     times = context.input(1) if repeats is None else repeats
     given = context.given(0)

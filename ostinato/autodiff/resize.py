@@ -17,7 +17,7 @@ _CENTRED = ("half_pixel", "half_pixel_symmetric", "pytorch_half_pixel")
 
 @differentiates("Resize")
 def _resize(context: Context) -> None:
-    """Sums over elements that were repeated, else a product with a matrix for each axis.
+    """Sums over repeated elements, else a product with a matrix for each axis; not of regions.
 
     The matrix is what Resize makes of the unit vectors.
     """

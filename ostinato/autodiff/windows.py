@@ -332,11 +332,34 @@ def _average_pool(context: Context) -> None:
     given = context.gradient()
     for i, window in enumerate(windows):
         given = context.div(given, _count(context, window, i, counts_pads, len(windows)))
+    context.give(0, _summed(context, given, windows))
+
+
+def _channels(context: Context) -> int:
     channels = context.dims(context.given(0))[1]
     if not isinstance(channels, int):
         raise context.refuse("has no gradient for channels of a run-time size")
-    ones = np.ones((channels, 1, *kernel), context.writer.dtype.numpy())
-    context.give(0, _transposed(context, given, ones, windows, channels))
+    return channels
+
+
+def _summed(context: Context, shares: ir.Value, windows: Sequence[Window]) -> ir.Value:
+    """For each element of the image the sum over the positions whose window it is below."""
+    kernel = [window.kernel for window in windows]
+    ones = np.ones((_channels(context), 1, *kernel), context.writer.dtype.numpy())
+    return _transposed(context, shares, ones, windows, _channels(context))
+
+
+@differentiates("LpPool")
+def _lp_pool(context: Context) -> None:
+    """dX = sign(X) |X|^(p - 1) times the sum of dY Y^(1 - p), 0 where Y is 0."""
+    kernel = context.attributes.ints("kernel_shape")
+    ceil = bool(context.attributes.int("ceil_mode", 0))
+    power = float(context.attributes.int("p", 2) - 1)
+    windows, x, norm = _windows(context, kernel, ceil), context.input(0), context.output()
+    share = context.div(context.gradient(), context.op("Pow", [norm, power]))
+    share = context.where(context.compare("Equal", norm, 0.0), 0.0, share)
+    slope = context.mul(context.op("Sign", [x]), context.op("Pow", [context.op("Abs", [x]), power]))
+    context.give(0, context.mul(slope, _summed(context, share, windows)))
 
 
 def _count(
@@ -374,10 +397,7 @@ def _max_pool(context: Context) -> None:
     ceil = bool(context.attributes.int("ceil_mode", 0))
     context.attributes.int("storage_order", 0)
     windows, result = _windows(context, kernel, ceil), context.node.outputs[0]
-    rank = len(windows)
-    channels = context.dims(context.given(0))[1]
-    if not isinstance(channels, int):
-        raise context.refuse("has no gradient for channels of a run-time size")
+    rank, channels = len(windows), _channels(context)
     image = _padded(context, context.input(0), windows, -np.inf)
     taps = list(range(2, 2 * rank + 2, 2))
     below = _below(context, image, _positions(context, result), windows)
@@ -403,6 +423,7 @@ def _shares(context: Context, x: ir.Value, largest: ir.Value, axes: Sequence[int
 
 @differentiates("GlobalAveragePool")
 def _global_average_pool(context: Context) -> None:
+    """The gradient divided by the number of elements, repeated."""
     sizes = context.sizes(context.given(0))
     number = context.writer.take(sizes, list(range(2, context.rank(context.given(0)))), 0, "sizes")
     given = context.gradient()

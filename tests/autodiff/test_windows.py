@@ -145,6 +145,12 @@ def test_max_pool(attributes: str, image: str) -> None:
     check_window(f"MaxPool<{attributes}>", {"x": image})
 
 
+@pytest.mark.parametrize("power", [1, 2, 3])
+@pytest.mark.parametrize(("attributes", "image"), POOLS[:9])
+def test_lp_pool(attributes: str, image: str, power: int) -> None:
+    check_window(f"LpPool<{attributes}, p = {power}>", {"x": image})
+
+
 def test_equal_maxima_share_the_gradient() -> None:
     model = parse(
         "g (float[1,1,4] x) => (float l) { y = MaxPool<kernel_shape = [2], strides = [2]>(x)"
