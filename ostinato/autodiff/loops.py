@@ -28,7 +28,7 @@ from ostinato.autodiff.registry import differentiates
 from ostinato.autodiff.scope import Scope, depends, is_float
 from ostinato.autodiff.sweep import sweep
 from ostinato.passes.loop_form import LoopForm, Scanned, Stacked, State, origin, read_loop, reads
-from ostinato.passes.recurrent_writer import Writer
+from ostinato.passes.recurrent_writer import Operand
 
 # Gradients that every step adds to one value of up to this rank are kept for all steps.
 _KEPT_RANK = 2
@@ -112,6 +112,8 @@ class _Backward:
         self.scope = BodyScope(self.outer, form, is_in_segments(context.node))
         body = ir.Graph([], [], nodes=[], name=self.names.fresh(f"grad/{form.body.name}"))
         self.form = LoopForm(context.node, body, [], [], [], None)
+        # What comes behind the loop.
+        self.behind = context.writer.within("total")
         self._kept: dict[ir.Value, _Steps] = {}
         self._collected: dict[tuple[ir.Value, int, bool], ir.Value] = {}
         first = form.scanned[0]
@@ -138,9 +140,12 @@ class _Backward:
         for source, gradient in [*elements, *totals]:
             self.outer.add(source, gradient)
         for value, a, b in products:
-            self.outer.add_product(value, a, b, self.context.writer)
+            writer = self.outer.writer(value.dtype, f"grad/{value.name}")
+            self.outer.add_product(value, a, b, writer)
         for value, gradient, large in sums:
-            self.outer.add_broadcast(value, gradient, large, self.context)
+            context = Context(self.outer, self.context.node)
+            context.writer = self.outer.writer(value.dtype, f"grad/{value.name}")
+            self.outer.add_broadcast(value, gradient, large, context)
 
     # States
 
@@ -266,11 +271,31 @@ class _Backward:
         return self._collected[key]
 
     def _pair(self, a: ir.Value, b: ir.Value) -> tuple[ir.Value, ir.Value]:
-        """The factors of a product, summed over its rows, of all steps."""
+        """The factors of a product, summed over its rows, of all steps.
+
+        Beside one that no step changes, the sum of the other one is enough.
+        """
+        if not self._varies(a):
+            return a, self._total(b)
+        if not self._varies(b):
+            return self._total(a), b
         kept = [self._kept[x] for x in (a, b) if x in self._kept]
         orders = [(k.axis, k.backward) for k in kept if k.axis < len(k.value.shape or ()) - 1]
         axis, backward = orders[0] if orders else (0, self.backward)
         return self._collect(a, axis, backward), self._collect(b, axis, backward)
+
+    def _varies(self, value: ir.Value) -> bool:
+        """Whether the backward body takes or makes the value."""
+        taken = value in self._kept or any(state.before is value for state in self.form.states)
+        return taken or value.producer() in set(self.scope.nodes)
+
+    def _total(self, element: ir.Value) -> ir.Value:
+        steps, axes = self._collect(element, 0, self.backward), np.zeros(1, np.int64)
+        operands: list[Operand] = [steps, axes]
+        keepdims = {"keepdims": 0}
+        total = self.behind.op("ReduceSum", operands, "total", keepdims, element.dtype)
+        total.shape = element.shape
+        return total
 
     def _rows(self, gradient: ir.Value, large: Dims, value: ir.Value) -> tuple[ir.Value, Dims]:
         """A gradient of all steps, with an axis of steps that a sum to `value` sums over."""
@@ -295,6 +320,7 @@ class _Backward:
         self.form.body.extend(self.scope.nodes)
         name = self.names.fresh(f"grad/{self.context.node.name}")
         self.outer.nodes.append(self.form.make(self.names, name))
+        self.outer.nodes.extend(self.behind.nodes)
 
 
 def _wanted(form: LoopForm, around: set[ir.Value]) -> set[ir.Value]:

@@ -287,7 +287,9 @@ def test_factors_that_no_step_changes() -> None:
               next = Add(b, h)
             }> (h0, x)
         }""")
-    check(model, feeds_of(model, T=3, N=2))
+    _, backward = loops(check(model, feeds_of(model, T=3, N=2)))
+    body = next(a.g for a in backward.attribute if a.name == "body")
+    assert not any("q" in node.input for node in body.node)
 
 
 def test_attention_over_what_was_read() -> None:
@@ -320,3 +322,28 @@ def test_unknown_ranks_are_refused() -> None:
         }""")
     with pytest.raises(ostinato.UnsupportedError, match=r"\(Scan\).*rank"):
         gradient(with_loss(model), "loss", ["h0"])
+
+
+def test_steps_in_two_types() -> None:
+    """Weights and states in float32, sums in float64."""
+    model = parse("""
+        g (float[T,N,3] x, float[3,2] w, float[2] b, float[N,2] h0) => (double[N,2] hn) {
+          start = Cast <to = 11> (h0)
+          hn = Scan <num_scan_inputs = 1, body = step
+            (double[N,2] h, float[N,3] e) => (double[N,2] next) {
+              a = MatMul(e, w)
+              c = Add(a, b)
+              d = Cast <to = 11> (c)
+              next = Add(d, h)
+            }> (start, x)
+          loss = ReduceSum <keepdims = 0> (hn)
+        }""")
+    model.graph.output[0].name = "loss"
+    model.graph.output[0].type.tensor_type.ClearField("shape")
+    model.graph.output[0].type.tensor_type.shape.SetInParent()
+    feeds = feeds_of(model, T=3, N=2)
+    session = ostinato.InferenceSession(gradient(model, "loss", ["w", "b", "h0"]), fallback=False)
+    _, w, b, h0 = session.run(None, feeds)
+    np.testing.assert_allclose(w, np.tile(feeds["x"].sum((0, 1))[:, None], 2), rtol=1e-6)
+    np.testing.assert_array_equal(b, np.full(2, 6, np.float32))
+    np.testing.assert_array_equal(h0, np.ones((2, 2), np.float32))
