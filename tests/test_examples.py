@@ -19,6 +19,7 @@ SHOWN = {
     "custom_cell": "in a loop of T steps: hr, gates",
     "denoise_dtln": "of 8 ms, ",
     "detect_speech": "speech from ",
+    "finetune_gru": "fine-tuned: ",
     "read_report": "every step of the loop reads",
     "run_time_lengths": "same bits for every length",
     "streaming": "100 frames, same bits",

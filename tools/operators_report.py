@@ -171,6 +171,8 @@ def others() -> str:
         for name, v in versions(domain).items():
             if (domain, name) in EXPANDED:
                 kinds["other ops (`expand_functions`)"].append(name)
+            elif (domain, name) == ("ai.onnx.preview.training", "Gradient"):
+                kinds["other ops (`gradient_nodes`)"].append(name)
             elif has_reference(domain, name, v[-1]):
                 kinds[REFERENCE].append(name)
             else:

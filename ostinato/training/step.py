@@ -13,9 +13,11 @@ import onnx_ir as ir
 from ostinato.autodiff.contributions import dims_of
 from ostinato.autodiff.gradient import differentiate, expose, load_at_opset, prepare
 from ostinato.errors import InputError, UnsupportedError
+from ostinato.model.attributes import describe
 from ostinato.model.load import ModelLike
 from ostinato.model.names import Names
 from ostinato.model.schema import opset_of
+from ostinato.model.values import constant_array
 from ostinato.model.write import to_model_proto
 from ostinato.passes.infer_shapes import infer_shapes
 from ostinato.passes.recurrent_writer import Writer
@@ -70,6 +72,7 @@ def training_step(model: ModelLike, recipe: Recipe) -> TrainingStep:
     element, `UnsupportedError` naming a node without a gradient.
     """
     loaded = load_at_opset(model)
+    _check_form(loaded)
     _infer(loaded)
     _check_carried(loaded, recipe.carried)
     names = Names(loaded)
@@ -101,6 +104,23 @@ def training_step(model: ModelLike, recipe: Recipe) -> TrainingStep:
         {a: str(b.name) for a, b in zip(recipe.carried, carried, strict=True)},
         writer.rate_name,
     )
+
+
+def _check_form(model: ir.Model) -> None:
+    """Refuse nodes in training form: runs are pure functions, so nothing would move on in them."""
+    for node in model.graph.all_nodes():
+        mode = node.attributes.get("training_mode")
+        trains = mode is not None and mode.as_int() == 1
+        if node.op_type == "Dropout" and len(node.inputs) > 2 and node.inputs[2] is not None:
+            constant = constant_array(node.inputs[2])
+            trains = constant is None or bool(constant.any())
+        if trains:
+            raise UnsupportedError(
+                describe(node),
+                node.op_type,
+                "is in training form, where random numbers or statistics would be the same in "
+                "every step: export the model for inference",
+            )
 
 
 def _infer(model: ir.Model) -> None:

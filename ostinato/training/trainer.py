@@ -55,8 +55,8 @@ class Trainer:
     options, overrides: as those of `InferenceSession`.
 
     Operators are trained as they are for inference: BatchNormalization with its statistics fixed,
-    Dropout as the identity. All arithmetic, and so training as a whole, gives the same bits in
-    every run.
+    Dropout as the identity; in training form they are refused. Training has the same bits in every
+    run.
 
     Raises `InputError` for names and losses that do not fit the model, `OptionError` for options,
     `UnsupportedError` naming a node without a gradient, and what loading a model raises.
