@@ -1,6 +1,7 @@
 """Axes that memory cannot tell apart become one: `i, j` with stride(i) = stride(j) * n(j).
 
 Long axes make full vectors and few loops; rows `[batch, time]` become the rows of one matrix.
+Products of a kernel that are sums over equally many elements then run in one loop.
 """
 
 from __future__ import annotations
@@ -8,8 +9,9 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import pairwise
 
+from ostinato.program.dims import Size
 from ostinato.program.expr import Access, Axis, Index, walk
-from ostinato.program.nodes import Kernel, Program, map_kernels
+from ostinato.program.nodes import Kernel, Program, Reduce, map_kernels
 from ostinato.schedule.affine import (
     Affine,
     Map,
@@ -21,7 +23,7 @@ from ostinato.schedule.affine import (
 
 def collapse(program: Program) -> Program:
     """Merge axes of every kernel as far as all its accesses allow."""
-    return program.with_body(map_kernels(program.body, lambda k: _parallel(_reduced(k))))
+    return program.with_body(map_kernels(program.body, lambda k: _together(_parallel(_reduced(k)))))
 
 
 def _accesses(kernel: Kernel) -> list[Access]:
@@ -85,3 +87,16 @@ def _mergeable(
         if not {outer, inner} & indexed and _fits(outer, inner, accesses):
             return outer, inner
     return None
+
+
+def _together(kernel: Kernel) -> Kernel:
+    """Give sums of equally many products the same axes: one loop adds to all of them."""
+    first: dict[tuple[Size, ...], tuple[Axis, ...]] = {}
+    reductions: list[Reduce] = []
+    for reduce in kernel.reductions:
+        if reduce.chains == 1 and reduce.factor is not None:
+            axes = first.setdefault(tuple(axis.extent for axis in reduce.axes), reduce.axes)
+            images = dict(zip(reduce.axes, (Affine(0, ((axis, 1),)) for axis in axes), strict=True))
+            reduce = replace(substitute_reduce(reduce, images), axes=axes)
+        reductions.append(reduce)
+    return replace(kernel, reductions=tuple(reductions))

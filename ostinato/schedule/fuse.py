@@ -307,10 +307,11 @@ def _bijection(p: Kernel, c: Kernel) -> Map | str:
     if len(p.reductions) + len(c.reductions) > MAX_REDUCTIONS:
         return TOO_MANY_SUMS
     stores = {s.access.buffer: s.access for s in p.stores}
-    if len(stores) < len(p.stores):
-        return IN_PARTS
+    parts = [s.access.buffer for s in p.stores]
     images: Map | None = None
     for load in _reads_of(c, names):
+        if parts.count(load.access.buffer) > 1:
+            return IN_PARTS
         if load.index:
             return COMPUTED_INDEX
         if load.mask is not None:

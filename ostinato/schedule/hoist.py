@@ -9,15 +9,17 @@ step. So the matrix-vector products of all steps become one matrix product. Each
 by the same operations as before.
 
 What would only spread values out for all steps stays, unless something that leaves reads it: the
-rows of an outer product take longer to write and to read than to compute where they are used.
+rows of an outer product take longer to write and to read than to compute where they are used. So
+do a few operations on each of the values that a step is given.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from ostinato.program.dims import Size
-from ostinato.program.expr import Axis, Index, walk
+from ostinato.program.expr import Axis, Index, Op, walk
 from ostinato.program.nodes import (
     Branch,
     Buffer,
@@ -29,7 +31,10 @@ from ostinato.program.nodes import (
     map_kernels,
     statements,
 )
-from ostinato.schedule.steps import per_step, rewrite_loops, with_rows, written_once
+from ostinato.schedule.steps import per_step, rewrite_loops, with_rows
+
+# Operations that take less time than to write a value and to read it again.
+LIGHT = frozenset(("add", "sub", "mul", "fma", "neg", "abs", "min", "max", "select"))
 
 
 def hoist(program: Program) -> Program:
@@ -40,8 +45,10 @@ def hoist(program: Program) -> Program:
 def _hoist_loop(loop: Loop, buffers: dict[str, Buffer], outside: set[str]) -> list[Stmt]:
     varies = _movable(loop, outside)
     read: set[str] = set()
+    light = _light(varies)
     for kernel in reversed(list(varies)):
-        if varies[kernel] and _spreads(kernel) and not kernel.writes() & read:
+        stays = varies[kernel] and (kernel in light or _spreads(kernel))
+        if stays and not kernel.writes() & read:
             del varies[kernel]
         else:
             read |= kernel.reads()
@@ -63,12 +70,31 @@ def _hoist_loop(loop: Loop, buffers: dict[str, Buffer], outside: set[str]) -> li
 
 
 def _movable(loop: Loop, outside: set[str]) -> dict[Kernel, bool]:
-    """The kernels of the body that could run before it, and whether they differ between steps."""
+    """The kernels of the body that could run before it, and whether they differ between steps.
+
+    All that write parts of one value, or none of them; in every step or once.
+    """
+    apart: set[str] = set()
+    while True:
+        movable = _movable_but(loop, outside | apart)
+        ways: dict[str, set[bool | None]] = {}
+        for statement in loop.body:
+            way = movable.get(statement) if isinstance(statement, Kernel) else None
+            for name in statement.writes():
+                ways.setdefault(name, set()).add(way)
+        mixed = {name for name, found in ways.items() if len(found) > 1} - outside - apart
+        if not mixed:
+            return movable
+        apart |= mixed
+
+
+def _movable_but(loop: Loop, outside: set[str]) -> dict[Kernel, bool]:
+    """The same, each kernel for itself; `outside` also names what cannot have rows of its own."""
     carried = {name for c in loop.carries for name in (c.state, c.next)}
     changing = set(carried)
     varying: set[str] = set()
     movable: dict[Kernel, bool] = {}
-    local = written_once(loop) - outside
+    local = _written_before_read(loop) - outside
     conditions = {s.condition for s in statements(loop.body) if isinstance(s, Branch | Require)}
     for statement in loop.body:
         if (
@@ -89,6 +115,30 @@ def _movable(loop: Loop, outside: set[str]) -> dict[Kernel, bool]:
         if varies:
             varying |= statement.writes()
     return movable
+
+
+def _written_before_read(loop: Loop) -> set[str]:
+    """Buffers of one step, of which the body reads nothing before all of it is written."""
+    last = {name: i for i, s in enumerate(loop.body) for name in s.writes()}
+    early = {n for i, s in enumerate(loop.body) for n in s.reads() if i <= last.get(n, -1)}
+    kernels = [s for s in statements(loop.body) if isinstance(s, Kernel)]
+    stores = [store.access for kernel in kernels for store in kernel.stores]
+    return set(last) - early - {a.buffer for a in stores if a.stride(loop.axis) != 0}
+
+
+def _light(movable: Iterable[Kernel]) -> set[Kernel]:
+    """Those that take less time than writing their values, and read no others' than such."""
+    found: set[Kernel] = set()
+    made: set[str] = set()
+    for kernel in movable:
+        loads = list(kernel.loads())
+        plain = all(load.mask is None and not load.index for load in loads)
+        operations = {n.name for n in walk(*kernel.expressions()) if isinstance(n, Op)}
+        if kernel.reductions or not plain or not operations <= LIGHT or kernel.reads() & made:
+            made |= kernel.writes()
+        elif loads:
+            found.add(kernel)
+    return found
 
 
 def _spreads(kernel: Kernel) -> bool:

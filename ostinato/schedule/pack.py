@@ -227,7 +227,15 @@ def _writers(
         value = substitute(copied.value, dict.fromkeys(split, image))
         stores.append(Store(_access(panel, name, number), value))
     blocks = () if block is None else (block,)
-    axes = (*panel.outer, *blocks, *panel.inner, lane)
+    # Operands are read in the order in which they lie in memory.
+    near = all(
+        load.access.stride(lane) == 1
+        for load in walk(*(s.value for s in stores))
+        if isinstance(load, Load)
+    )
+    axes = (*panel.outer, *panel.inner, *blocks, lane)
+    if not near:
+        axes = (*panel.outer, *blocks, *panel.inner, lane)
     whole = Kernel(name, axes, (), tuple(stores), sources=kernel.sources)
     if limit is None:
         return (whole,)

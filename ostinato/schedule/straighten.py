@@ -12,7 +12,7 @@ them from places far apart.
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
 
 from ostinato.program.dims import Size, is_nonnegative, minimum, product
@@ -143,12 +143,8 @@ def _operands(
             if stored and all(_is_movable(kernel, x, buffers, changing) for x in across):
                 crosswise = lane, across
             continue
-        shared = tuple(
-            load
-            for load in inner
-            if load.access.stride(lane) == 1 and _is_movable(kernel, load, buffers, changing)
-        )
-        found = _shared(kernel, lane, shared, trips) if stored else None
+        movable = [x for x in inner if stored and _is_movable(kernel, x, buffers, changing)]
+        found = _shared(kernel, lane, movable, trips)
         if found is not None:
             return found
         suited = True
@@ -159,27 +155,28 @@ def _operands(
     return None if few else _Operands(*crosswise, uses, LEAST_USES)
 
 
-def _shared(kernel: Kernel, lane: Axis, loads: tuple[Load, ...], trips: Size) -> _Operands | None:
-    """Operands that are the same along all axes but the lanes', if they are many and used often."""
-    same = tuple(
-        load
-        for load in loads
-        if all(axis == lane or load.access.stride(axis) == 0 for axis in kernel.axes)
-    )
-    if not same:
+def _shared(kernel: Kernel, lane: Axis, loads: Sequence[Load], trips: Size) -> _Operands | None:
+    """Operands that are read often, line by line from places far apart, if they are large.
+
+    They are the same along all axes but the lanes', or neighbours along another one and not along
+    the sum: then the sum runs along neighbours in the copy.
+    """
+    found: list[Load] = []
+    for load in loads:
+        size = product([axis.extent for axis, _ in load.access.terms]) * ITEM_BYTES[load.dtype]
+        varied = [axis for axis in kernel.axes if load.access.stride(axis) != 0]
+        panel = varied == [lane]
+        row = len(varied) == 1 and not panel and load.access.stride(varied[0]) == 1
+        if (panel or row) and not is_nonnegative(LEAST_SHARED_BYTES - 1 - size):
+            found.append(load)
+    if not found:
         return None
-    size: Size = 0
-    for load in same:
-        size = (
-            size + product([axis.extent for axis, _ in load.access.terms]) * ITEM_BYTES[load.dtype]
-        )
-    uses = _uses(kernel, same) * trips
-    small = isinstance(size, int) and size < LEAST_SHARED_BYTES
+    uses = _uses(kernel, found) * trips
     few = isinstance(uses, int) and uses < LEAST_SHARED_USES
-    return None if small or few else _Operands(lane, same, uses, LEAST_SHARED_USES)
+    return None if few else _Operands(lane, tuple(found), uses, LEAST_SHARED_USES)
 
 
-def _uses(kernel: Kernel, loads: tuple[Load, ...]) -> Size:
+def _uses(kernel: Kernel, loads: Sequence[Load]) -> Size:
     """How often each element is read at least."""
     least: Size | None = None
     for load in loads:
@@ -214,13 +211,16 @@ def _is_movable(
 def _copied(
     kernel: Kernel, found: _Operands, buffers: dict[str, Buffer]
 ) -> tuple[list[Kernel], Kernel]:
-    """Kernels that write the operands with the lanes innermost, and the kernel reading these."""
+    """Kernels that write the operands with the lanes innermost, and the kernel reading these.
+
+    Of operands without lanes the axes of the sum are innermost.
+    """
     copies: list[Kernel] = []
     moved: dict[Load, Expr] = {}
     for number, load in enumerate(found.loads):
         axes = [a for a in kernel.axes if a != found.lane and load.access.stride(a) != 0]
         axes += [a for a, _ in load.access.terms if a not in kernel.axes]
-        axes.append(found.lane)
+        axes += [found.lane] if load.access.stride(found.lane) != 0 else []
         name = f"{COPY}{kernel.name}.{number}"
         size: Size = 1
         terms: list[tuple[Axis, Size]] = []

@@ -276,6 +276,7 @@ def _block_shape(
     row_limit = typical(row.extent) if row is not None else 1
     known = row is not None and isinstance(row.extent, int)
     load_cycles = PACKED_CYCLES if _reads_one_stream(kernel, lane) else STRIDED_CYCLES
+    shared = 1 if row is None else _row_loads(kernel, lane, row)
     slides = row is not None and _slides(kernel, row)
     # A scatter keeps its addresses in two vectors.
     scatters = row is not None and any(
@@ -288,7 +289,7 @@ def _block_shape(
         panel = largest * vectors * registers.vector_bytes * depth
         level = (panel > PANEL_BYTES) + (panel > LARGE_PANEL_BYTES)
         vector_cost = 0.5 if row_limit == 1 else load_cycles[level]
-        loads = largest * vectors * vector_cost + rows * 0.5
+        loads = largest * vectors * vector_cost + rows * shared * 0.5
         products = largest * vectors * rows
         stores = vectors * _store_cycles(kernel, lane, row, rows)
         return max(products / 2, loads, 4.0) + 0.25 * loads + stores / max(depth, 1)
@@ -319,6 +320,16 @@ def _block_shape(
             if cost < best_cost - 1e-9:
                 best, best_cost = (vectors, rows), cost
     return best
+
+
+def _row_loads(kernel: Kernel, lane: Axis, row: Axis) -> int:
+    """How many elements each row loads in a step of the sums that run together, for all lanes."""
+    counts: dict[tuple[Axis, ...], dict[Load, None]] = {}
+    for reduce in kernel.reductions:
+        for node in walk(*reduce.operands):
+            if isinstance(node, Load) and node.access.stride(lane) == 0 != node.access.stride(row):
+                counts.setdefault(reduce.axes, {})[node] = None
+    return max((len(loads) for loads in counts.values()), default=1)
 
 
 def _reads_one_stream(kernel: Kernel, lane: Axis) -> bool:

@@ -9,7 +9,13 @@ from ostinato.program.expr import Axis, Index, Reduced, cast, op
 from ostinato.program.nodes import Kernel, Program, Reduce
 from ostinato.schedule.collapse import collapse
 from tests.program.programs import at, program, store
-from tests.schedule.test_pipeline import check, check_unchanged, pointwise, product
+from tests.schedule.test_pipeline import (
+    assert_same_results,
+    check,
+    check_unchanged,
+    pointwise,
+    product,
+)
 
 N = symbol("N")
 a, b, c = Axis("a", 2), Axis("b", 3), Axis("c", 4)
@@ -151,3 +157,21 @@ def test_axes_with_an_order_stay():
           y[12*a + c] = exp(x[12*a + c])
         """,
     )
+
+
+def test_sums_of_equally_many_products_run_in_one_loop():
+    i, k, m, n = Axis("i", 2), Axis("k", 3), Axis("m", 3), Axis("n", 4)
+    reductions = tuple(
+        Reduce((axis,), "sum", at("x", (axis, 1)), at("w", (i, 4), (axis, 1), offset=start))
+        for start, axis in enumerate((k, m, n))
+    )
+    plain = Reduce((Axis("p", 3),), "sum", at("x", (Axis("p", 3), 1)))
+    total = op(
+        "add", op("add", Reduced(0, "float32"), Reduced(1, "float32")), Reduced(3, "float32")
+    )
+    total = op("add", total, Reduced(2, "float32"))
+    kernel = Kernel("sums", (i,), (*reductions, plain), (store("y", total, (i, 1)),))
+    source = program({"x": (4,), "w": (10,)}, {"y": (2,)}, (kernel,))
+    (changed,) = collapse(source).kernels()
+    assert [r.axes for r in changed.reductions] == [(k,), (k,), (n,), plain.axes]
+    assert_same_results(source, collapse(source))

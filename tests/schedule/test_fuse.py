@@ -552,3 +552,16 @@ def test_a_value_is_not_computed_again_where_it_has_changed():
     after = pointwise("after", op("neg", at("b", (C, 1))), "y", C)
     source = joined(source_copy, update, after, b=N)
     assert_same_results(source, fuse(source))
+
+
+def test_a_writer_may_write_parts_of_what_others_read():
+    """Only what the reader itself reads must be one store's."""
+    values = tuple(store("b", exp("x", A, 4 * n), (A, 1), offset=4 * n) for n in range(2))
+    first = Kernel("first", (A,), (), (*values, store("a", exp("w", A), (A, 1))))
+    second = pointwise("second", op("neg", at("a", (B, 1))), "y", B)
+    n = Axis("n", 8)
+    third = pointwise("third", op("abs", at("b", (n, 1))), "z", n)
+    source = joined(first, second, third, outputs={"y": (N,), "z": (8,)}, a=N, b=8)
+    fused = fuse(source)
+    assert [kernel.name for kernel in fused.kernels()] == ["second", "third"]
+    assert_same_results(source, fused)

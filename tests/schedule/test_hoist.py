@@ -10,7 +10,13 @@ from ostinato.program.expr import Axis, Index, cast, op
 from ostinato.program.nodes import Branch, Buffer, Carry, Kernel, Loop, Program, Require
 from ostinato.schedule.hoist import hoist
 from tests.program.programs import at, program, store
-from tests.schedule.test_pipeline import check, check_unchanged, pointwise, product
+from tests.schedule.test_pipeline import (
+    assert_same_results,
+    check,
+    check_unchanged,
+    pointwise,
+    product,
+)
 
 T = symbol("T")
 t, i, j, k = Axis("t", T), Axis("i", 2), Axis("j", 2), Axis("k", 3)
@@ -466,3 +472,52 @@ def test_values_that_are_spread_out_for_a_product_that_leaves_go_with_it():
     moved = hoist(loop(OUTER, total, step, a=6, b=2))
     outside = [statement.name for statement in moved.body if isinstance(statement, Kernel)]
     assert outside == ["begin", "outer", "total", "end"]
+
+
+def test_light_work_on_what_a_step_is_given_stays():
+    """To write its values and to read them again would take longer."""
+    light = pointwise("light", op("sub", at("x", (t, 3), (i, 1)), at("x", (t, 3), (i, 1))), "a", i)
+    lighter = pointwise("lighter", op("mul", at("a", (i, 1)), at("a", (i, 1))), "b", i)
+    step = pointwise("step", op("add", at("b", (j, 1)), at("h", (j, 1))), "g", j)
+    check_unchanged(hoist, loop(light, lighter, step, a=2, b=2))
+    heavy = pointwise("heavy", op("exp", at("a", (i, 1))), "b", i)
+    moved = hoist(loop(light, heavy, step, a=2, b=2))
+    assert [s.name for s in moved.body if isinstance(s, Kernel)] == [
+        "begin", "light", "heavy", "end",
+    ]  # fmt: skip
+    assert_same_results(loop(light, heavy, step, a=2, b=2), moved)
+
+
+def parts(*values, target: str = "a") -> tuple[Kernel, ...]:
+    """One kernel for each element of the buffer."""
+    axes = [Axis(f"p{n}", 1) for n in range(len(values))]
+    return tuple(
+        pointwise(f"part{n}", value(axis), target, axis, offset=n)
+        for n, (value, axis) in enumerate(zip(values, axes, strict=True))
+    )
+
+
+def test_a_value_in_parts_leaves_as_a_whole():
+    same = [lambda p: op("exp", at("h0", (p, 1))), lambda p: at("h0", (p, 1), offset=1)]
+    source = loop(*parts(*same), STEP, a=2)
+    moved = hoist(source)
+    outside = [statement.name for statement in moved.body if isinstance(statement, Kernel)]
+    assert outside == ["begin", "part0", "part1", "end"]
+    assert_same_results(source, moved)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [lambda p: at("h", (p, 1)), lambda p: op("exp", at("x", (t, 3), (p, 1)))],
+    ids=["of the state", "of the step"],
+)
+def test_a_value_whose_parts_differ_in_what_they_depend_on_stays(other):
+    source = loop(*parts(lambda p: at("h0", (p, 1)), other), STEP, a=2)
+    check_unchanged(hoist, source)
+
+
+def test_a_value_that_is_read_before_all_parts_are_written_stays():
+    first, second = parts(lambda p: at("h0", (p, 1)), lambda p: at("h0", (p, 1), offset=1))
+    between = pointwise("between", op("exp", at("a", (Axis("q", 1), 1))), "b", Axis("q", 1))
+    step = pointwise("step", op("add", at("b", (j, 0)), at("h", (j, 1))), "g", j)
+    check_unchanged(hoist, loop(first, between, second, step, a=2, b=1))

@@ -170,3 +170,17 @@ def test_the_run_decides_how_many_rows_share_an_operand():
     decision, branch = straighten(matrix_product(symbol("N"))).body
     assert isinstance(decision, Kernel) and isinstance(branch, Branch)
     assert f"{LEAST_SHARED_USES}" in str(decision.stores[0].value)
+
+
+def test_rows_whose_sum_runs_over_distant_places_are_transposed():
+    """`y[i, j] = sum_k x[k, i] w[k, j]`: the gradient of weights."""
+    i, j, k = Axis("i", 64), Axis("j", 96), Axis("k", 200)
+    total = Reduce((k,), "sum", at("x", (k, 64), (i, 1)), at("w", (k, 96), (j, 1)))
+    y = store("y", Reduced(0, "float32"), (i, 96), (j, 1))
+    kernel = Kernel("product", (i, j), (total,), (y,))
+    source = program({"x": (200, 64), "w": (200, 96)}, {"y": (64, 96)}, (kernel,))
+    changed = straighten(source)
+    *copies, reader = changed.body
+    assert len(copies) == 2
+    assert all(load.access.stride(k) == 1 for load in reader.loads() if load.access.stride(i))
+    assert_same_results(source, changed)
