@@ -51,8 +51,8 @@ TRANSPOSED_ROWS = max(TRANSPOSED_CYCLES)
 # the second-level cache.
 PANEL_BYTES = 40 * 1024
 LARGE_PANEL_BYTES = 256 * 1024
-# Rows of several sums each: 8 of them took twice as long as 4, with three sums a row (measured).
-GROUPED_ROWS = 4
+# A known axis of this many rows fills the rows of a tile.
+FILLING_ROWS = 4
 # Weights of more bytes than this leave the second-level cache before they are read again.
 CACHED_BYTES = 1 << 20
 STEP_PANEL_BYTES = 32 * 1024
@@ -252,7 +252,7 @@ def _row_axes(shared: Sequence[Axis]) -> tuple[Axis | None, Axis | None]:
 
     # A known axis of a few rows fills tiles even where there is one point along the others.
     def preference(axis: Axis) -> tuple[bool, int]:
-        known = isinstance(axis.extent, int) and axis.extent >= GROUPED_ROWS
+        known = isinstance(axis.extent, int) and axis.extent >= FILLING_ROWS
         return known, typical(axis.extent)
 
     best = [*sorted(reversed(shared), key=preference, reverse=True), None, None]
@@ -296,10 +296,14 @@ def _block_shape(
 
     best, best_cost = (1, 1), float("inf")
     for rows in (*ROW_CHOICES, *(MORE_ROWS if known and total == 1 else ())):
-        if rows > row_limit or (total > 1 and rows > GROUPED_ROWS):
+        if rows > row_limit:
             continue
         for vectors in range(1, min(needed, budget) + 1):
-            if total * rows * vectors > max(budget, total):
+            accumulators = total * rows * vectors
+            if accumulators > max(budget, total):
+                continue
+            # Several sums of a row read its elements several times: they stay in registers.
+            if total > 1 and rows > 1 and accumulators + largest * vectors + rows > registers.count:
                 continue
             # What neighbouring rows share stays in registers beside the accumulators.
             held = rows * vectors + vectors + rows + addresses
