@@ -1,6 +1,6 @@
 """Training steps (forward, backward, Adam) of recurrent layers, beside PyTorch in one process.
 
-pip install torch --index-url https://download.pytorch.org/whl/cpu
+pip install torch==2.13.0
 taskset -c 1 python -m benchmarks.bench_training
 
 One layer of H units over T steps of H inputs, mean squared error of all its outputs, one thread.
