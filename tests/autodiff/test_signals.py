@@ -63,8 +63,8 @@ def test_stft(attributes: str, shape: str, n: int, step: int, windowed: bool) ->
     operands = "x, s, w, n" if windowed else "x, s, , n"
     node = f"STFT<{attributes}>" if attributes else "STFT"
     model = parse(
-        f"g (float[{shape}] x, float[{n}] w) => (float[a,b,c,d] y) {{ n = Constant<value_int = {n}>()"
-        f" s = Constant<value_int = {step}>() y = {node}({operands}) }}"
+        f"g (float[{shape}] x, float[{n}] w) => (float[a,b,c,d] y) {{"
+        f" n = Constant<value_int = {n}>() s = Constant<value_int = {step}>() y = {node}({operands}) }}"
     )
     check(model, feeds_of(model, **SIZES), ["x"])
 
