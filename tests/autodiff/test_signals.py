@@ -64,7 +64,8 @@ def test_stft(attributes: str, shape: str, n: int, step: int, windowed: bool) ->
     node = f"STFT<{attributes}>" if attributes else "STFT"
     model = parse(
         f"g (float[{shape}] x, float[{n}] w) => (float[a,b,c,d] y) {{"
-        f" n = Constant<value_int = {n}>() s = Constant<value_int = {step}>() y = {node}({operands}) }}"
+        f" n = Constant<value_int = {n}>() s = Constant<value_int = {step}>()"
+        f" y = {node}({operands}) }}"
     )
     check(model, feeds_of(model, **SIZES), ["x"])
 
