@@ -150,6 +150,8 @@ class LoopForm:
             steps = None if length is None else length[self.scanned[0].axis]
             result.shape = ir.Shape([*element.shape[:axis], steps, *element.shape[axis:]])
         self.stacked.append(Stacked(element, result, axis, backward))
+        # Those that only repeat the default are not written again, and were as many as before.
+        self.node.attributes.clear()
         for attribute in self.attributes():
             self.node.attributes[attribute.name] = attribute
 

@@ -59,6 +59,7 @@ def cell(attributes: str = "", x: str = "T,N,3", y: str = "T,N,4") -> onnx.Model
         ("", "T,N,3", "T,N,4"),
         ("", "5,2,3", "5,2,4"),
         ("", "5,1,3", "5,1,4"),
+        (", scan_input_directions = [0], scan_output_directions = [0]", "T,N,3", "T,N,4"),
         (", scan_input_directions = [1]", "T,N,3", "T,N,4"),
         (", scan_output_directions = [1]", "T,N,3", "T,N,4"),
         (", scan_input_directions = [1], scan_output_directions = [1]", "T,N,3", "T,N,4"),
