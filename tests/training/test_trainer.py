@@ -8,6 +8,7 @@ import pytest
 from onnx import numpy_helper
 
 import ostinato
+from ostinato.compiler import optional_passes
 from ostinato.training import SGD, Adam, Momentum
 
 HEADER = '<ir_version: 9, opset_import: ["": 20]>'
@@ -385,3 +386,15 @@ def test_nodes_in_training_form_are_refused() -> None:
     statistics = normalised("b, m, v = BatchNormalization <training_mode = 1>")
     with pytest.raises(ostinato.UnsupportedError, match=r"BatchNormalization.*training form"):
         ostinato.Trainer(statistics)
+
+
+def test_passes_and_threads_change_no_bit() -> None:
+    inputs = {"x": np.random.default_rng(0).standard_normal((6, 3, 4)).astype(np.float32)}
+    inputs["h"] = np.zeros((3, 5), np.float32)
+    targets = {"y": np.ones((6, 3, 5), np.float32)}
+    results = []
+    for options in ({}, {"disable": optional_passes()}, {"threads": 2}):
+        trainer = ostinato.Trainer(recurrent(), outputs=["y"], clip_norm=0.5, **options)
+        losses = [trainer.step(inputs, targets) for _ in range(4)]
+        results.append((losses, [array.tobytes() for array in trainer.parameters.values()]))
+    assert results[0] == results[1] == results[2]
