@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import onnx
@@ -57,6 +57,8 @@ FAMILIES = (
 
 # The rules write ReduceMean with axes as an input, ScatterElements that adds, and their like.
 _OPSET = 18
+# Of a segment; what a loop of more steps collects has no place in any memory.
+_MOST_STEPS = 2**31 - 1
 
 
 def gradient(
@@ -80,6 +82,7 @@ def gradient(
     Raises `InputError` for a name that is not there, `UnsupportedError` naming the first node on
     the way from the loss to `wrt` that has no gradient, and what `load_model` raises.
     """
+    wrt = _names(wrt)
     loaded = load_at_opset(model)
     constants = expose(loaded, wrt)
     prepare(loaded, checkpoint)
@@ -95,6 +98,17 @@ def gradient(
     proto = to_model_proto(loaded)
     onnx.checker.check_model(proto)
     return proto
+
+
+def _names(wrt: Sequence[str]) -> tuple[str, ...]:
+    is_list = isinstance(wrt, Iterable) and not isinstance(wrt, str)
+    names = tuple(wrt) if is_list else ()
+    if not is_list or not all(isinstance(name, str) for name in names):
+        raise InputError(f"wrt={wrt!r}: expected a list of names of inputs and initializers")
+    for index, name in enumerate(names):
+        if name in names[:index]:
+            raise InputError(f"wrt: {name!r} is there twice; ask for each gradient once")
+    return names
 
 
 def load_at_opset(model: ModelLike) -> ir.Model:
@@ -123,8 +137,11 @@ def prepare(model: ir.Model, checkpoint: int | None = None) -> None:
 
     checkpoint: see `gradient`.
     """
-    if checkpoint is not None and checkpoint < 1:
-        raise InputError(f"checkpoint is {checkpoint}, expected a number of steps, 1 or more")
+    is_number = isinstance(checkpoint, int | np.integer) and not isinstance(checkpoint, bool)
+    if checkpoint is not None and not (is_number and 1 <= checkpoint <= _MOST_STEPS):
+        raise InputError(
+            f"checkpoint={checkpoint!r}: expected a number of steps, 1 to {_MOST_STEPS}"
+        )
     for value in model.graph.outputs:
         if value.producer() is not None:
             value.shape = None

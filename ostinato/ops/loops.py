@@ -147,8 +147,8 @@ def _target(context: Context, pair: Sequence[Value]) -> Tensor:
     yes, no = pair
     if yes.dtype != no.dtype or yes.shape != no.shape:
         reason = (
-            f"branches give {yes.dtype}{list(yes.shape)} and {no.dtype}{list(no.shape)}, "
-            "which has no native form"
+            f"branches give {yes.dtype}[{', '.join(map(str, yes.shape))}] and "
+            f"{no.dtype}[{', '.join(map(str, no.shape))}], which has no native form"
         )
         raise _DifferentFormError(context.node, reason, _operands(context, 0), True)
     return context.builder.empty(yes.dtype, yes.shape)

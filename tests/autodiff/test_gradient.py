@@ -50,6 +50,30 @@ def test_unknown_names_are_refused() -> None:
         gradient(model, "y", ["x"])
 
 
+@pytest.mark.parametrize("wrt", ["x", None, 3, ["x", 3], [["x"]], ["x", "w", "x"]])
+def test_wrt_is_a_list_of_different_names(wrt: object) -> None:
+    model = parse("g (float x, float w) => (float l) { l = Mul(x, w) }")
+    with pytest.raises(ostinato.InputError, match="wrt.*(expected a list|'x' is there twice)"):
+        gradient(model, "l", wrt)  # type: ignore[arg-type]
+
+
+def test_wrt_may_be_read_once() -> None:
+    model = parse("g (float x, float w) => (float l) { l = Mul(x, w) }")
+    outputs = gradient(model, "l", iter(["w", "x"])).graph.output  # type: ignore[arg-type]
+    assert [output.name for output in outputs] == ["l", "w_grad", "x_grad"]
+
+
+def test_weights_that_several_nodes_read() -> None:
+    model = parse("""g (float[N,4] x, float[6,4] table, int64[3] i) => (float[3,6] y) {
+      rows = Gather(table, i)
+      h = Add(x, rows)
+      turned = Transpose(table)
+      y = MatMul(h, turned)
+    }""")
+    feeds = feeds_of(model, N=3) | {"i": np.array([1, 4, 1])}
+    check(model, feeds, ["x", "table"])
+
+
 def test_operators_without_gradient_are_refused_by_name() -> None:
     model = parse("g (float[4,4] x) => (float l) { [the_node] l = Det(x) }")
     with pytest.raises(ostinato.UnsupportedError, match=r"'the_node' \(Det\): has no gradient"):
