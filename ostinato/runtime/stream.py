@@ -7,13 +7,13 @@ and exchanges their addresses, so no state is ever copied.
 from __future__ import annotations
 
 import os
-import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ostinato.errors import InputError, OstinatoError, StreamError
+from ostinato.runtime.archive import read_arrays
 from ostinato.runtime.arguments import (
     as_buffer,
     as_input,
@@ -258,11 +258,7 @@ class Stream:
         Raises `InputError` for a file that is no such file, or that another model's stream wrote,
         and leaves the state as it was.
         """
-        try:
-            with np.load(path, allow_pickle=False) as file:
-                saved = {name: file[name] for name in file.files}
-        except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile) as error:
-            raise InputError(f"{os.fspath(path)}: no saved state ({error})") from error
+        saved = read_arrays(path, "saved state")
         fingerprint = saved.pop(_FINGERPRINT, np.array(""))
         if str(fingerprint) != self._fingerprint:
             raise InputError(f"{os.fspath(path)}: the state of another model")

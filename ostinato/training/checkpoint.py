@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ostinato.errors import InputError
+from ostinato.runtime.archive import read_arrays
 
 Array = np.ndarray[Any, Any]
 
@@ -27,9 +27,12 @@ def write(
     partial = target.with_name(target.name + ".partial")
     arrays: dict[str, Any] = {_FINGERPRINT: np.array(fingerprint), _RATE: np.array(lr)}
     arrays.update((_VALUE + name, array) for name, array in values.items())
-    with open(partial, "wb") as file:
-        np.savez(file, **arrays)
-    partial.replace(target)
+    try:
+        with open(partial, "wb") as file:
+            np.savez(file, **arrays)
+        partial.replace(target)
+    finally:
+        partial.unlink(missing_ok=True)
 
 
 def read(path: str | os.PathLike[str], fingerprint: str) -> tuple[float, dict[str, Array]]:
@@ -37,13 +40,9 @@ def read(path: str | os.PathLike[str], fingerprint: str) -> tuple[float, dict[st
 
     Raises `InputError` for a file that is no checkpoint, or one with another fingerprint.
     """
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            saved = {name: file[name] for name in file.files}
-    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile) as error:
-        raise InputError(f"{os.fspath(path)}: no checkpoint ({error})") from error
+    saved = read_arrays(path, "checkpoint")
     found, rate = saved.pop(_FINGERPRINT, None), saved.pop(_RATE, None)
-    if found is None or rate is None:
+    if found is None or rate is None or rate.shape != () or rate.dtype != np.float64:
         raise InputError(f"{os.fspath(path)}: no checkpoint (another .npz file)")
     if str(found) != fingerprint:
         raise InputError(

@@ -56,6 +56,9 @@ def cross_entropy(op: Operators, output: ir.Value, target: ir.Value) -> ir.Value
         raise InputError(f"the number of classes, the last axis of {output.name!r}, is not known")
     scores = op.Reshape(output, np.array([-1, dims[-1]], np.int64))
     classes = op.Reshape(target, np.array([-1], np.int64))
+    # Negative classes count from the end where elements are gathered; these are past it.
+    is_wrong = op.And(op.Less(classes, 0), op.Not(op.Equal(classes, IGNORED)))
+    classes = op.Where(is_wrong, dims[-1], classes)
     return op.SoftmaxCrossEntropyLoss(scores, classes, ignore_index=IGNORED, reduction="mean")
 
 

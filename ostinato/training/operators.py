@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -20,8 +20,9 @@ class Operators:
     """`op.Sub(a, b)` writes a Sub; attributes are keywords: `op.ReduceMean(x, keepdims=0)`.
 
     Operands are values, arrays and numbers; a number gets the element type of the first value
-    among the operands. The result is the node's first output.
-    Raises `InputError` for operators that the standard does not have.
+    among the operands that the operator wants it to agree with. The result is the node's first
+    output.
+    Raises `InputError` for operators and attributes that the standard does not have.
     """
 
     def __init__(self, writer: Writer) -> None:
@@ -35,7 +36,16 @@ class Operators:
             raise InputError(f"opset {self._writer.opset} has no operator {op_type!r}")
 
         def write(*operands: Operand, **attributes: Any) -> ir.Value:
-            values = [self._value(operand, operands) for operand in operands]
+            unknown = [name for name in attributes if name not in schema.attributes]
+            if unknown:
+                raise InputError(
+                    f"{op_type} has no attribute {unknown[0]!r}; it has {sorted(schema.attributes)}"
+                )
+            kinds = _kinds(schema, len(operands))
+            values = [
+                self._value(operand, [o for o, k in zip(operands, kinds, strict=True) if k == kind])
+                for operand, kind in zip(operands, kinds, strict=True)
+            ]
             writer = self._writer
             output = ir.Value(name=writer.name(op_type.lower()))
             dtype = _result_type(schema, values, attributes)
@@ -54,23 +64,32 @@ class Operators:
 
         return write
 
-    def _value(self, operand: Operand, operands: tuple[Operand, ...]) -> ir.Value:
+    def _value(self, operand: Operand, alike: Sequence[Operand]) -> ir.Value:
+        """The operand as a value; alike: the operands of its element type."""
         if isinstance(operand, ir.Value):
             return operand
         if isinstance(operand, bool | int | float):
-            values = [other for other in operands if isinstance(other, ir.Value)]
+            values = [other for other in alike if isinstance(other, ir.Value)]
             known = next((value.dtype for value in values if value.dtype), self._writer.dtype)
             operand = np.array(operand, known.numpy())
+        if not isinstance(operand, np.ndarray | np.generic):
+            raise InputError(f"an operand is {operand!r}, expected a value, an array or a number")
         return self._writer.value(np.asarray(operand), "constant")
+
+
+def _kinds(schema: onnx.defs.OpSchema, count: int) -> list[str]:
+    """What the signature calls the types of that many operands; the last may be repeated."""
+    last = len(schema.inputs) - 1
+    return [schema.inputs[min(position, last)].type_str for position in range(count)]
 
 
 def _result_type(
     schema: onnx.defs.OpSchema, values: list[ir.Value], attributes: dict[str, Any]
 ) -> ir.DataType | None:
     """The element type of a node's first output, where the operator's signature tells it."""
-    wanted, last = schema.outputs[0].type_str, len(schema.inputs) - 1
-    for position, value in enumerate(values):
-        if schema.inputs[min(position, last)].type_str == wanted and value.dtype is not None:
+    wanted = schema.outputs[0].type_str
+    for value, kind in zip(values, _kinds(schema, len(values)), strict=True):
+        if kind == wanted and value.dtype is not None:
             return value.dtype
     if isinstance(attributes.get("to"), int):
         return ir.DataType(attributes["to"])

@@ -86,11 +86,17 @@ def chosen(
     return left
 
 
+def list_of_names(option: str, given: Iterable[str]) -> list[str]:
+    """What an option was given. Raises `InputError` for anything but names."""
+    names = list(given) if isinstance(given, Iterable) and not isinstance(given, str) else [None]
+    if not all(isinstance(name, str) for name in names):
+        raise InputError(f"{option}={given!r}: expected a list of names")
+    return [str(name) for name in names]
+
+
 def _matching(known: Sequence[str], patterns: Iterable[str], option: str) -> list[str]:
-    if isinstance(patterns, str):
-        raise InputError(f"{option}={patterns!r}: expected a list of names or patterns")
     found: dict[str, None] = {}
-    for pattern in patterns:
+    for pattern in list_of_names(option, patterns):
         fitting = [name for name in known if name == pattern or fnmatchcase(name, pattern)]
         if not fitting:
             raise InputError(f"{option}: no initializer fits {pattern!r}; there are {known}")

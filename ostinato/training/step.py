@@ -24,9 +24,10 @@ from ostinato.passes.recurrent_writer import Writer
 from ostinato.training.losses import LOSSES, Loss, LossFunction
 from ostinato.training.operators import Operators
 from ostinato.training.optimizers import DOMAIN, Optimizer, Update
-from ostinato.training.parameters import chosen
+from ostinato.training.parameters import chosen, list_of_names
 
 Targets: TypeAlias = "Mapping[str, tuple[str, Sequence[int | str | None]]]"
+Sizes: TypeAlias = "tuple[int | str | None, ...]"
 
 
 @dataclass(frozen=True)
@@ -50,14 +51,16 @@ class TrainingStep:
 
     update: `[inputs, targets, rate, parameters, states] -> [loss, next parameters and states]`.
     forward: `[inputs, targets, parameters] -> [loss, next carried states]`.
-    parameters: their contents before training, by name. targets: the input of each target.
+    parameters: names. kept: what parameters and the states of the optimizer contain before
+    training. targets: the input of each target.
     pairs: the output of each state of `update` by its input; parameters are states as well.
     carried: the same of the states that pass data on, in both models.
     """
 
     update: onnx.ModelProto
     forward: onnx.ModelProto
-    parameters: dict[str, np.ndarray]
+    parameters: tuple[str, ...]
+    kept: dict[str, np.ndarray]
     targets: dict[str, str]
     pairs: dict[str, str]
     carried: dict[str, str]
@@ -75,8 +78,9 @@ def training_step(model: ModelLike, recipe: Recipe) -> TrainingStep:
     _check_form(loaded)
     _infer(loaded)
     _check_carried(loaded, recipe.carried)
+    outputs = _compared(loaded, recipe)
     names = Names(loaded)
-    loss, targets = _write_loss(loaded, names, recipe)
+    loss, targets = _write_loss(loaded, names, recipe, outputs)
     wanted = chosen(loaded, loss, recipe.train, recipe.freeze)
     contents = expose(loaded, wanted)
     results = [loss, *(_output(loaded, name) for name in recipe.carried.values())]
@@ -97,13 +101,23 @@ def training_step(model: ModelLike, recipe: Recipe) -> TrainingStep:
     return TrainingStep(
         to_model_proto(loaded),
         forward,
-        {name: np.array(tensor.numpy()) for name, tensor in contents.items()},
+        tuple(wanted),
+        {str(v.name): _first(v, contents) for v in loaded.graph.inputs if v.name in pairs},
         targets,
         pairs | pairs_of_data,
         pairs_of_data,
         {a: str(b.name) for a, b in zip(recipe.carried, carried, strict=True)},
         writer.rate_name,
     )
+
+
+def _first(state: ir.Value, contents: Mapping[str, ir.TensorProtocol]) -> np.ndarray:
+    """A parameter before training; what the optimizer keeps starts as zeros."""
+    tensor = contents.get(str(state.name))
+    if tensor is not None:
+        return np.array(tensor.numpy())
+    assert state.dtype is not None and state.shape is not None
+    return np.zeros(state.shape.numpy(), state.dtype.numpy())
 
 
 def _check_form(model: ir.Model) -> None:
@@ -135,11 +149,31 @@ def _infer(model: ir.Model) -> None:
 
 
 def _check_carried(model: ir.Model, carried: Mapping[str, str]) -> None:
-    inputs = {str(value.name) for value in model.graph.inputs}
+    inputs = {str(value.name): value for value in model.graph.inputs}
     for name, output in carried.items():
         if name not in inputs:
             raise InputError(f"states: the model has no input {name!r}, it has {sorted(inputs)}")
-        _output(model, output)
+        first, later = inputs[name], _output(model, output)
+        sizes, others = dims_of(first), dims_of(later)
+        fits = sizes is None or others is None or len(sizes) == len(others)
+        if first.dtype != later.dtype or not fits:
+            raise InputError(
+                f"states: {output!r}, {later.dtype}{later.shape}, cannot become {name!r}, "
+                f"{first.dtype}{first.shape}"
+            )
+
+
+def _compared(model: ir.Model, recipe: Recipe) -> list[str]:
+    """The outputs that have a target, where the loss is not an output itself."""
+    if recipe.outputs is None:
+        names = [str(value.name) for value in model.graph.outputs]
+        return [name for name in names if name not in recipe.carried.values()]
+    names = list_of_names("outputs", recipe.outputs)
+    for name in names:
+        _output(model, name)
+        if names.count(name) > 1:
+            raise InputError(f"outputs: {name!r} is there twice")
+    return names
 
 
 def _output(model: ir.Model, name: str) -> ir.Value:
@@ -157,29 +191,32 @@ def _differentiated(
         return differentiate(model, loss, parameters)
     except UnsupportedError as error:
         raise UnsupportedError(
-            error.node, error.op, f"{error.reason}; a Trainer does so with `freeze`"
+            error.node, error.op, f"{error.reason}; in a Trainer, `freeze` what lies before it"
         ) from error
 
 
-def _write_loss(model: ir.Model, names: Names, recipe: Recipe) -> tuple[ir.Value, dict[str, str]]:
+def _write_loss(
+    model: ir.Model, names: Names, recipe: Recipe, compared: Sequence[str]
+) -> tuple[ir.Value, dict[str, str]]:
     """Append the nodes of the loss, and inputs for targets; returns it and the inputs by target."""
     outputs = {str(value.name): value for value in model.graph.outputs}
-    if isinstance(recipe.loss, str) and recipe.loss not in LOSSES:
-        if recipe.loss not in outputs:
+    if not callable(recipe.loss) and recipe.loss not in list(LOSSES):
+        if recipe.loss not in list(outputs):
             raise InputError(
                 f"loss={recipe.loss!r}: expected one of {sorted(LOSSES)}, a function, or an output "
                 f"of the model: {sorted(outputs)}"
             )
         return outputs[recipe.loss], {}
-    compared = list(recipe.outputs or (n for n in outputs if n not in recipe.carried.values()))
-    for name in compared:
-        _output(model, name)
     loss = LOSSES[recipe.loss] if isinstance(recipe.loss, str) else recipe.loss
     targets = _declare_targets(model, names, [outputs[name] for name in compared], loss, recipe)
     dtype = next((value.dtype for value in outputs.values() if value.dtype), ir.DataType.FLOAT)
     writer = Writer(model.graph, names, opset_of(model), dtype, "loss")
     op = Operators(writer)
     if isinstance(loss, Loss):
+        if not compared:
+            raise InputError(
+                f"loss={recipe.loss!r}: all outputs are states; name some in `outputs`"
+            )
         terms = [
             loss.write(op, outputs[name], _shaped(op, outputs[name], targets[name], loss))
             for name in compared
@@ -204,10 +241,9 @@ def _declare_targets(
     recipe: Recipe,
 ) -> dict[str, ir.Value]:
     """Inputs for the targets, by the name that the caller uses."""
-    described: dict[str, tuple[ir.DataType, Sequence[int | str | None]]] = {}
+    described: dict[str, tuple[ir.DataType, Sizes]] = {}
     if recipe.targets is not None:
-        for name, (type_name, shape) in recipe.targets.items():
-            described[name] = ir.DataType.from_numpy(np.dtype(type_name)), shape
+        described = _described(recipe.targets)
         missing = [value.name for value in compared if value.name not in described]
         if isinstance(loss, Loss) and missing:
             raise InputError(f"targets: output {missing[0]!r} has a loss and no target")
@@ -220,7 +256,7 @@ def _declare_targets(
                     f"the shape of output {value.name!r} is not known: describe its target with "
                     "`targets`"
                 )
-            shape = [size if isinstance(size, int) or size in known else None for size in dims]
+            shape = tuple(s if isinstance(s, int) or s in known else None for s in dims)
             by_class = isinstance(loss, Loss) and loss.by_class
             if by_class and not dims:
                 raise InputError(f"output {value.name!r} is a scalar, expected scores of classes")
@@ -236,18 +272,36 @@ def _declare_targets(
     return result
 
 
+def _described(targets: Targets) -> dict[str, tuple[ir.DataType, Sizes]]:
+    """Targets as the caller describes them."""
+    found: dict[str, tuple[ir.DataType, Sizes]] = {}
+    try:
+        for name, (type_name, shape) in targets.items():
+            if not all(size is None or isinstance(size, str) or size >= 0 for size in shape):
+                raise ValueError(f"sizes are numbers, names or None, got {shape}")
+            found[name] = ir.DataType.from_numpy(np.dtype(type_name)), tuple(shape)
+    except (TypeError, ValueError, AttributeError) as error:
+        raise InputError(
+            f"targets={targets!r}: expected an element type and a shape by name, such as "
+            f"{{'y': ('float32', ('batch', 8))}} ({error})"
+        ) from error
+    return found
+
+
 def _known_dimensions(model: ir.Model) -> set[str | int | None]:
     """Names of dimensions that inputs have; others may mean anything."""
     return {size for value in model.graph.inputs for size in dims_of(value) or ()} - {None}
 
 
 def _shaped(op: Operators, output: ir.Value, target: ir.Value, loss: Loss) -> ir.Value:
-    """The target, which cannot be broadcast to the output where sizes are only known at run time.
+    """The target, which cannot be broadcast to the output.
 
     Sizes that are numbers or names of the inputs are compared when the step is called.
     """
-    dims = dims_of(target)
-    if dims is not None and None not in dims:
+    dims, wanted = dims_of(target), dims_of(output)
+    if loss.by_class:
+        wanted = wanted[:-1] if wanted else None
+    if dims is not None and dims == wanted and None not in dims:
         return target
     return op.Reshape(target, op.Shape(output, **({"end": -1} if loss.by_class else {})))
 

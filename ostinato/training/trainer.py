@@ -81,8 +81,10 @@ class Trainer:
     ) -> None:
         if non_finite not in NON_FINITE:
             raise OptionError(f"non_finite={non_finite!r}: expected one of {NON_FINITE}")
-        if clip_norm is not None and not 0 < clip_norm < float("inf"):
+        if clip_norm is not None and not 0 < _number(clip_norm) < float("inf"):
             raise OptionError(f"clip_norm={clip_norm!r}: expected a positive number")
+        if not isinstance(states, Mapping | None):
+            raise InputError(f"states={states!r}: expected the output of each state by its input")
         self._source = load_model(model)
         self._non_finite = non_finite
         self._options, self._overrides = options, overrides
@@ -102,7 +104,7 @@ class Trainer:
         self.lr = lr
         self._session = InferenceSession(self._made.update, options, **overrides)
         self._forward: InferenceSession | None = None
-        self._stream = self._started(self._made.parameters)
+        self._stream = self._started(self._made.kept)
 
     # Steps
 
@@ -113,7 +115,7 @@ class Trainer:
 
     @lr.setter
     def lr(self, value: float) -> None:
-        if not 0 <= float(value) < float("inf"):
+        if not 0 <= _number(value) < float("inf"):
             raise OptionError(f"lr={value!r}: expected 0 or a positive number")
         self._rate[...] = value
 
@@ -151,6 +153,8 @@ class Trainer:
             iterable for each epoch. progress: show a bar, if standard error is a terminal.
         States that are carried start as zeros in each epoch.
         """
+        if not isinstance(epochs, int) or epochs < 0:
+            raise InputError(f"epochs={epochs!r}: expected how often to train on all batches")
         if epochs > 1 and isinstance(batches, Iterator):
             raise InputError(
                 "batches: an iterator is empty after one epoch; pass a list, or a function that "
@@ -161,7 +165,7 @@ class Trainer:
             for _ in range(epochs):
                 rows = batches() if callable(batches) else batches
                 self.reset()
-                losses = [bar.show(self.step(*_pair(batch))) for batch in bar.each(rows)]
+                losses = [bar.show(self.step(*_pair(b))) for b in bar.each(_several(rows))]
                 if not losses:
                     raise InputError("batches: there are none")
                 means.append(float(np.mean(losses)))
@@ -178,7 +182,7 @@ class Trainer:
         pairs = self._made.forward_carried
         stream = self._forward.stream(pairs) if pairs else None
         losses = []
-        for batch in batches:
+        for batch in _several(batches):
             feeds = parameters | self._feeds(*_pair(batch))
             results = self._forward.run(None, feeds) if stream is None else stream.step(feeds)
             losses.append(float(results[0].item()))
@@ -187,8 +191,16 @@ class Trainer:
         return float(np.mean(losses))
 
     def _feeds(self, inputs: Feeds, targets: Feeds | None = None) -> dict[str, Any]:
-        feeds, known = dict(inputs), self._made.targets
-        given = targets or {}
+        known = self._made.targets
+        if not isinstance(inputs, Mapping) or not isinstance(targets, Mapping | None):
+            raise InputError(
+                "expected arrays by the names of inputs, and of targets, got "
+                f"{type(inputs).__name__} and {type(targets).__name__}"
+            )
+        feeds, given = dict(inputs), targets or {}
+        own = [name for name in (self._made.rate, *known.values()) if name in feeds]
+        if own:
+            raise InputError(f"unknown input {own[0]!r}: the trainer feeds it itself")
         unknown = [name for name in given if name not in known]
         missing = [name for name in known if name not in given]
         if unknown:
@@ -258,6 +270,9 @@ class Trainer:
         Raises `InputError` for another file, and leaves the trainer as it was.
         """
         lr, values = checkpoint.read(path, self._session.report()["fingerprint"])
+        missing = [name for name in self._made.kept if name not in values]
+        if missing:
+            raise InputError(f"{os.fspath(path)}: no checkpoint ({missing[0]!r} is missing)")
         self._stream = self._started(values)
         self.lr = lr
 
@@ -292,13 +307,30 @@ class Parameters(Mapping[str, Array]):
         """Set several parameters, or none if one of them is refused."""
         for name, value in values.items():
             known = self[name]
-            if np.shape(value) != known.shape:
+            try:
+                shape = np.shape(value)
+            except ValueError as error:
+                raise InputError(f"parameter {name!r}: {error}") from error
+            if shape != known.shape:
                 raise InputError(
-                    f"parameter {name!r}: expected shape {list(known.shape)}, got "
-                    f"{list(np.shape(value))}"
+                    f"parameter {name!r}: expected shape {list(known.shape)}, got {list(shape)}"
                 )
         trainer = self._trainer
         trainer._stream = trainer._started({**trainer._kept(), **trainer._carried(), **values})
+
+
+def _number(value: Any) -> float:
+    """The value, NaN for what is no number."""
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return float("nan")
+
+
+def _several(batches: Iterable[Batch]) -> Iterable[Batch]:
+    if not isinstance(batches, Iterable):
+        raise InputError(f"batches: expected a list of them, got {type(batches).__name__}")
+    return batches
 
 
 def _optimizer(given: str | Optimizer) -> Optimizer:

@@ -53,7 +53,7 @@ def test_unknown_names_are_refused() -> None:
 @pytest.mark.parametrize("wrt", ["x", None, 3, ["x", 3], [["x"]], ["x", "w", "x"]])
 def test_wrt_is_a_list_of_different_names(wrt: object) -> None:
     model = parse("g (float x, float w) => (float l) { l = Mul(x, w) }")
-    with pytest.raises(ostinato.InputError, match="wrt.*(expected a list|'x' is there twice)"):
+    with pytest.raises(ostinato.InputError, match=r"wrt.*(expected a list|'x' is there twice)"):
         gradient(model, "l", wrt)  # type: ignore[arg-type]
 
 
