@@ -354,6 +354,9 @@ class Builder:
     def reshaped(self, value: Value, shape: Shape) -> Tensor:
         """The value with another shape of the same size: a view, or a copy where it must be."""
         tensor = value if isinstance(value, Tensor) else self.strided(value)
+        if static_shape(shape) is None:
+            # Elements known now stay known in a shape that is known now.
+            tensor = self.placed(tensor)
         view = reshape_view(tensor, shape)
         if view is not None:
             return view

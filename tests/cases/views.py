@@ -205,6 +205,14 @@ def of_shapes() -> list[Case]:
             constants={"zero": ints(0), "two": ints(2), "six": ints(6), "pair": ints(2, 3)},
         ),
         text(
+            "constant-by-shape",
+            """agraph (float[N, T] x) => (float[N, T] y, float z) {
+                s = Shape(x)  c = Reshape(table, s)  y = Add(x, c)  z = ReduceSum<keepdims = 0>(c)
+            }""",
+            ({"N": 2, "T": 6}, {"N": 4, "T": 3}),
+            constants={"table": np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4)},
+        ),
+        text(
             "sizes-in-arithmetic",
             """agraph (float[T, 4] x) => (float[U, 4] y, int64[1] n, float[T, 4] scaled) {
                 s = Shape<end = 1>(x)  half = Div(s, two)  last = Sub(s, half)
