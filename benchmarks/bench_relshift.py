@@ -7,13 +7,15 @@ by Range(0, e) with an input e, "arange as data" by an input, of which nothing i
 also gives the gradient of the input for a given one of the output. The columns:
 
     ostinato      as it is                        numpy         slices, results in place
-    pass off      without gather_to_slice         index_select  of torch, by an arange it makes
-    onnxruntime   all optimisations               narrow        of torch, and a copy where no
-    ort + pass    the same, of the model that                   other operator reads it
+    pass off      without gather_to_slice,        index_select  of torch, by an arange it makes
+                  in the gradient as well         narrow        of torch, and a copy where no
+    onnxruntime   all optimisations, without it                 other operator reads it
+    ort + pass    the same, of the model that
                   `ostinato.optimize` gives
 
-`--xlnet` takes attention layers that `tools.export_xlnet` exported. torch and onnxruntime are left
-out where they are not installed.
+`--xlnet` takes attention layers that `tools.export_xlnet` exported; their backward gives the
+gradients of the layer's input h and of all weights, for a given one of its output. torch and
+onnxruntime are left out where they are not installed.
 """
 
 from __future__ import annotations
@@ -21,7 +23,8 @@ from __future__ import annotations
 import importlib.metadata
 import importlib.util
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +43,9 @@ RANGES = ("Range", "range to e", "arange as data")
 CONSUMERS = ("", "exp", "add")
 COLUMNS = ("ostinato", "pass off", "onnxruntime", "ort + pass", "numpy", "index_select", "narrow")
 
+PASS = "gather_to_slice"
+
+Writer = Callable[[tuple[str, ...]], onnx.ModelProto]
 Calls = dict[str, tuple[Callable[[], object], Callable[[], list[np.ndarray]]]]
 """By column: what is timed, and the results of one call."""
 
@@ -76,12 +82,24 @@ def model(indices: str, consumer: str, is_trained: bool = False) -> onnx.ModelPr
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
 
 
-def trained(indices: str, consumer: str) -> onnx.ModelProto:
+def trained(indices: str, consumer: str, disable: tuple[str, ...] = ()) -> onnx.ModelProto:
     """The model that gives y and the gradient of x, for a given gradient of y."""
-    result = gradient(model(indices, consumer, is_trained=True), "loss", ["x"])
+    return with_gradients(model(indices, consumer, is_trained=True), ["x"], disable)
+
+
+def with_gradients(
+    proto: onnx.ModelProto, wrt: Sequence[str], disable: tuple[str, ...] = ()
+) -> onnx.ModelProto:
+    """The model with gradients of its output loss in place of that."""
+    result = gradient(proto, "loss", wrt, disable=disable)
     (loss,) = [value for value in result.graph.output if value.name == "loss"]
     result.graph.output.remove(loss)
     return result
+
+
+def forward(indices: str, consumer: str, disable: tuple[str, ...]) -> onnx.ModelProto:
+    """The model that gives y; no pass has run on it."""
+    return model(indices, consumer)
 
 
 def feeds_of(proto: onnx.ModelProto) -> dict[str, np.ndarray]:
@@ -100,14 +118,19 @@ def feeds_of(proto: onnx.ModelProto) -> dict[str, np.ndarray]:
     }
 
 
-def runtimes(proto: onnx.ModelProto, feeds: Mapping[str, np.ndarray], folder: Path) -> Calls:
-    """The model in this compiler, with and without the pass, and in onnxruntime."""
+def runtimes(write: Writer, feeds: Mapping[str, np.ndarray], folder: Path) -> Calls:
+    """The model in this compiler, with and without the pass, and in onnxruntime.
+
+    write: makes the model, without some passes.
+    """
     calls: Calls = {}
-    for column, disable in (("ostinato", ()), ("pass off", ("gather_to_slice",))):
-        bound = ostinato.InferenceSession(proto, cache_dir=None, disable=disable).bind(feeds)
+    for column, disable in (("ostinato", ()), ("pass off", (PASS,))):
+        session = ostinato.InferenceSession(write(disable), cache_dir=None, disable=disable)
+        bound = session.bind(feeds)
         calls[column] = bound, lambda bound=bound: (bound(), list(bound.outputs.values()))[1]
     if not peers.version("onnxruntime"):
         return calls
+    proto = write((PASS,))
     for column, given in (("onnxruntime", proto), ("ort + pass", ostinato.optimize(proto))):
         path = folder / f"{column}.onnx"
         onnx.save(given, str(path))
@@ -178,31 +201,60 @@ def torch_calls(consumer: str, is_trained: bool, feeds: Mapping[str, np.ndarray]
     }
 
 
-def xlnet_calls(file: Path, feeds: Mapping[str, np.ndarray], folder: Path) -> Calls:
+def xlnet_calls(file: Path, is_trained: bool, folder: Path) -> Calls:
     """An exported layer, and beside it the module in torch, which calls index_select."""
-    calls = runtimes(onnx.load(str(file)), feeds, folder)
-    if importlib.util.find_spec("torch"):
-        import torch
-
-        torch.set_num_threads(1)
-        module = torch.jit.load(str(file.with_suffix(".pt")))
-        given = [torch.from_numpy(array) for array in feeds.values()]
-        calls["index_select"] = (
-            lambda: module(*given),
-            lambda: [module(*given).numpy()],
-        )
-    return calls
-
-
-def xlnet_feeds(file: Path) -> dict[str, np.ndarray]:
-    """Random inputs for a sequence of KEPT tokens."""
-    random = np.random.default_rng(0)
-    h, positions = onnx.load(str(file)).graph.input
+    proto, random = onnx.load(str(file)), np.random.default_rng(0)
+    h, positions = proto.graph.input
     width = h.type.tensor_type.shape.dim[2].dim_value
-    return {
+    feeds = {
         value.name: random.standard_normal((factor * KEPT, 1, width), np.float32)
         for value, factor in ((h, 1), (positions, 2))
     }
+    weights = [t.name for t in proto.graph.initializer if t.data_type == TensorProto.FLOAT]
+    weights = [name for name in weights if name.startswith("attention.")]
+    if is_trained:
+        feeds["y_grad"] = random.standard_normal((KEPT, 1, width), np.float32)
+        wrt = [h.name, *weights]
+        calls = runtimes(partial(with_gradients, with_loss(proto), wrt), feeds, folder)
+    else:
+        calls = runtimes(lambda _: proto, feeds, folder)
+    if importlib.util.find_spec("torch"):
+        calls["index_select"] = xlnet_in_torch(file.with_suffix(".pt"), weights, feeds)
+    return calls
+
+
+def with_loss(layer: onnx.ModelProto) -> onnx.ModelProto:
+    """The layer with `loss = sum(y * y_grad)`, for a given gradient of its output y."""
+    y_grad = layer.graph.input.add(name="y_grad")
+    y_grad.type.CopyFrom(layer.graph.input[0].type)
+    layer.graph.node.append(helper.make_node("Mul", ["y", "y_grad"], ["weighted"]))
+    layer.graph.node.append(helper.make_node("ReduceSum", ["weighted"], ["loss"], keepdims=0))
+    layer.graph.output.append(helper.make_tensor_value_info("loss", TensorProto.FLOAT, []))
+    return layer
+
+
+def xlnet_in_torch(
+    file: Path, weights: list[str], feeds: Mapping[str, np.ndarray]
+) -> tuple[Callable[[], object], Callable[[], list[np.ndarray]]]:
+    """The layer as a TorchScript module; with y_grad among the feeds also its gradients."""
+    import torch
+
+    torch.set_num_threads(1)
+    is_trained = "y_grad" in feeds
+    module = torch.jit.load(str(file))
+    parameters = dict(module.named_parameters())
+    for parameter in parameters.values():
+        parameter.requires_grad_(is_trained)
+    h, positions, *y_grad = [torch.from_numpy(array) for array in feeds.values()]
+    wrt = [h.requires_grad_(is_trained), *(parameters[name] for name in weights)]
+
+    def call() -> list[Any]:
+        y = module(h, positions)
+        if not is_trained:
+            return [y]
+        return [y.detach(), *torch.autograd.grad(y, wrt, y_grad)]
+
+    return call, lambda: [tensor.numpy() for tensor in call()]
 
 
 def measure(calls: Calls, seconds: float) -> dict[str, Timing]:
@@ -235,27 +287,31 @@ def main() -> None:
         for consumer in CONSUMERS
         if not is_trained or (consumer != "add" and indices != "range to e")
     }
+    layers = {
+        file.name + (", backward" if is_trained else ""): (file, is_trained)
+        for file in arguments.xlnet
+        for is_trained in (False, True)
+    }
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
 
         def one(case: str) -> dict[str, Timing]:
-            if case not in cases:
-                return measure(xlnet_calls(Path(case), xlnet_feeds(Path(case)), folder), seconds)
+            if case in layers:
+                return measure(xlnet_calls(*layers[case], folder), seconds)
             indices, consumer, is_trained = cases[case]
-            proto = (trained if is_trained else model)(indices, consumer)
-            feeds = feeds_of(proto)
-            calls = runtimes(proto, feeds, folder)
+            feeds = feeds_of(model(indices, consumer, is_trained))
+            write = partial(trained if is_trained else forward, indices, consumer)
+            calls = runtimes(write, feeds, folder)
             calls |= numpy_call(consumer, is_trained, feeds)
             return measure(calls | torch_calls(consumer, is_trained, feeds), seconds)
 
         seconds = arguments.seconds
-        names = [*cases, *map(str, arguments.xlnet)]
+        names = [*cases, *layers]
         rows = dict(zip(names, harness.each("relative shift", names, one), strict=True))
     table = harness.table("Columns picked by a range, f32", "us per call", COLUMNS)
     for case, timings in rows.items():
         cells = [timings.get(column) for column in COLUMNS]
-        label = Path(case).name if case in map(str, arguments.xlnet) else case
-        table.add_row(label, *(f"{t.median * 1e6:,.0f}" if t else "-" for t in cells))
+        table.add_row(case, *(f"{t.median * 1e6:,.0f}" if t else "-" for t in cells))
     harness.console.print(table)
     medians = {case: {c: t.median for c, t in row.items()} for case, row in rows.items()}
     harness.save(arguments.json, {"seconds": medians})

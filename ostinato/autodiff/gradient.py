@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 import numpy as np
 import onnx
@@ -27,7 +27,7 @@ from ostinato.autodiff.checkpoints import in_segments
 from ostinato.autodiff.contributions import dims_of, zeros
 from ostinato.autodiff.scope import Scope, depends, is_float
 from ostinato.autodiff.sweep import sweep
-from ostinato.errors import InputError, UnsupportedError
+from ostinato.errors import InputError, OptionError, UnsupportedError
 from ostinato.model.graphs import graphs
 from ostinato.model.load import ModelLike, load_model
 from ostinato.model.names import Names
@@ -37,7 +37,7 @@ from ostinato.passes.edit import can_return
 from ostinato.passes.inferred_sizes import infer_sizes
 from ostinato.passes.inline_functions import inline_functions
 from ostinato.passes.lift_constants import lift_constants
-from ostinato.passes.pipeline import run_passes
+from ostinato.passes.pipeline import PASSES, run_passes
 from ostinato.passes.recurrent import expand_recurrent
 
 FAMILIES = (
@@ -62,7 +62,11 @@ _MOST_STEPS = 2**31 - 1
 
 
 def gradient(
-    model: ModelLike, loss: str, wrt: Sequence[str], checkpoint: int | None = None
+    model: ModelLike,
+    loss: str,
+    wrt: Sequence[str],
+    checkpoint: int | None = None,
+    disable: Collection[str] = (),
 ) -> onnx.ModelProto:
     """The model with the gradients of `loss` as additional outputs.
 
@@ -79,13 +83,16 @@ def gradient(
     differently; all others have the same bits. Where the number of steps is known at run time
     only, runtimes that refuse a Scan without steps need more steps than `checkpoint`.
 
-    Raises `InputError` for a name that is not there, `UnsupportedError` naming the first node on
-    the way from the loss to `wrt` that has no gradient, and what `load_model` raises.
+    disable: passes to leave out, as in `Options`.
+
+    Raises `InputError` for a name that is not there, `OptionError` for such a pass,
+    `UnsupportedError` naming the first node on the way from the loss to `wrt` that has no gradient,
+    and what `load_model` raises.
     """
     wrt = _names(wrt)
     loaded = load_at_opset(model)
     constants = expose(loaded, wrt)
-    prepare(loaded, checkpoint)
+    prepare(loaded, checkpoint, disable)
     outputs = {str(value.name): value for value in loaded.graph.outputs}
     if loss not in outputs:
         raise InputError(f"the model has no output {loss!r}, it has {sorted(outputs)}")
@@ -94,7 +101,7 @@ def gradient(
     _return(loaded, wrt, gradients)
     for name, contents in constants.items():
         _make_constant(loaded.graph, inputs[name], contents)
-    run_passes(loaded)
+    run_passes(loaded, disable)
     proto = to_model_proto(loaded)
     onnx.checker.check_model(proto)
     return proto
@@ -132,11 +139,17 @@ def at_opset(model: ir.Model) -> ir.Model:
     return load_model(converted)
 
 
-def prepare(model: ir.Model, checkpoint: int | None = None) -> None:
+def prepare(model: ir.Model, checkpoint: int | None = None, disable: Collection[str] = ()) -> None:
     """Run the passes on `model`; afterwards all sizes follow from the inputs, in loops as well.
 
-    checkpoint: see `gradient`.
+    checkpoint, disable: see `gradient`.
     """
+    optional = [item.name for item in PASSES if not item.needed]
+    unknown = [name for name in disable if name not in optional]
+    if unknown:
+        raise OptionError(
+            f"disable: no optional pass is called {unknown[0]!r}; there are: {', '.join(optional)}"
+        )
     is_number = isinstance(checkpoint, int | np.integer) and not isinstance(checkpoint, bool)
     if checkpoint is not None and not (is_number and 1 <= checkpoint <= _MOST_STEPS):
         raise InputError(
@@ -148,7 +161,7 @@ def prepare(model: ir.Model, checkpoint: int | None = None) -> None:
     inline_functions(model)
     lift_constants(model)
     expand_recurrent(model, clean_padding=True)
-    run_passes(model)
+    run_passes(model, disable)
     _infer(model)
     if checkpoint is not None and in_segments(model, checkpoint):
         _infer(model)

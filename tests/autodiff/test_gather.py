@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from onnx import numpy_helper
 
 import ostinato
 from ostinato.autodiff import gradient
-from tests.autodiff.check import check
+from tests.autodiff.check import check, with_loss
 from tests.autodiff.test_gradient import feeds_of, parse
 
 SIZES = {"N": 3, "M": 2, "T": 5, "Z": 0}
@@ -153,3 +154,35 @@ def test_top_k(attributes: str) -> None:
         f" y, places = TopK{attributes}(x, k) }}"
     )
     check(model, feeds_of(model, T=4))
+
+
+@pytest.mark.parametrize("places", [[0, 1, 2, 3], [5, 4, 3], [-2, -1], [1, 3, 5], [3, 1]])
+def test_without_the_rewrite_to_slices_gradients_have_the_same_bits(places: list[int]) -> None:
+    model = parse(
+        """g (float[N,6] x) => (float[N,K] y, float[K,N] z) {
+          e = Exp(x)
+          y = Gather<axis = 1>(e, places)
+          t = Transpose(x)
+          z = Gather<axis = 0>(t, places)
+        }""",
+    )
+    model.graph.initializer.append(numpy_helper.from_array(np.array(places), "places"))
+    results = []
+    for disable in ((), ("gather_to_slice",)):
+        given = gradient(with_loss(model), "loss", ["x"], disable=disable)
+        count = sum(node.op_type == "Gather" for node in given.graph.node)
+        assert count == (2 if disable else 0)
+        session = ostinato.InferenceSession(given, disable=disable)
+        random = np.random.default_rng(0)
+        feeds = {"x": random.standard_normal((3, 6)).astype(np.float32)}
+        for name, shape in (("y", (3, len(places))), ("z", (len(places), 3))):
+            feeds[f"{name}_factors"] = random.standard_normal(shape).astype(np.float32)
+        results.append(session.run(None, feeds))
+    for one, other in zip(*results, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_passes_that_do_not_exist() -> None:
+    model = parse("g (float[N] x) => (float l) { l = ReduceSum<keepdims = 0>(x) }")
+    with pytest.raises(ostinato.OptionError, match="no optional pass is called 'gather'"):
+        gradient(model, "l", ["x"], disable=["gather"])
