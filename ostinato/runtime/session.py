@@ -6,12 +6,12 @@ import copy
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
 from ostinato.codegen.artifact import UNKNOWN_RANK, Argument
-from ostinato.errors import InputError, OptionError, OstinatoError
+from ostinato.errors import InputError, OptionError, OstinatoError, RunError
 from ostinato.options import Options
 from ostinato.runtime.arguments import (
     as_buffer,
@@ -284,6 +284,11 @@ class InferenceSession:
         facts["constant_bytes"] = sum(len(stage.artifact.constants) for stage in native)
         facts["from_cache"] = self._from_cache
         return copy.deepcopy(facts)
+
+    def __reduce__(self) -> NoReturn:
+        raise RunError(
+            "a session is native code in this process and cannot be copied: load the model again"
+        )
 
     def _selected(self, output_names: object) -> list[str]:
         if output_names is None:

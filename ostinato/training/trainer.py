@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import onnx
@@ -275,6 +275,12 @@ class Trainer:
             raise InputError(f"{os.fspath(path)}: no checkpoint ({missing[0]!r} is missing)")
         self._stream = self._started(values)
         self.lr = lr
+
+    def __reduce__(self) -> NoReturn:
+        raise RunError(
+            "a trainer is native code in this process and cannot be copied: write a `checkpoint`, "
+            "and restore it in another trainer of the same model"
+        )
 
     def __repr__(self) -> str:
         return f"<Trainer of {len(self.parameters)} parameters, step {self.steps}>"

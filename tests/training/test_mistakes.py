@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -131,6 +133,13 @@ def test_classes_that_do_not_exist(wrong: int) -> None:
     with pytest.raises(ostinato.RunError, match="out of range"):
         trained.step({"x": X}, {"y": np.array([0, 1, 2, wrong, 1])})
     assert trained.steps == 1
+
+
+@pytest.mark.parametrize("duplicate", [pickle.dumps, copy.copy, copy.deepcopy])
+def test_copies_are_refused(duplicate: Callable[[object], object]) -> None:
+    for native in (trainer(), ostinato.InferenceSession(trainer().model)):
+        with pytest.raises(ostinato.RunError, match="cannot be copied"):
+            duplicate(native)
 
 
 def changed(path: Path, **entries: Any) -> None:
