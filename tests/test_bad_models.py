@@ -7,7 +7,7 @@ import math
 import re
 import subprocess
 import sys
-from collections import defaultdict
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,31 +20,44 @@ import ostinato
 from tests.bad_models import BAD, GRAPHS, LENIENT, MEMORY
 from tests.cases.case import In, node
 
-Records = dict[str, list[dict[str, Any]]]
+Ask = Callable[[str], list[dict[str, Any]]]
 
 
 @pytest.fixture(scope="module")
-def records() -> Records:
-    """What became of all variants of each model: those without an outcome ended their process."""
-    command = [sys.executable, "-m", "tests.bad_models"]
-    done = subprocess.run(
-        command, capture_output=True, text=True, check=False, cwd=Path(__file__).parent.parent
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    last: dict[str, dict[str, Any]] = {}
-    for line in done.stdout.splitlines():
-        record = json.loads(line)
-        last[record["name"]] = record
-    by_model: Records = defaultdict(list)
-    for name, record in last.items():
-        by_model[name.partition("/")[0]].append(record)
-    return by_model
+def ask() -> Iterator[Ask]:
+    """What became of the variants of a model: those without an outcome ended their process."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "tests.bad_models"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=Path(__file__).parent.parent,
+    ) as process:
+        reader, writer = process.stdout, process.stdin
+        assert reader is not None and writer is not None
+
+        def answers() -> list[dict[str, Any]]:
+            last: dict[str, dict[str, Any]] = {}
+            while (line := reader.readline()) != "\n":
+                assert line, "the process has ended"
+                record = json.loads(line)
+                last[record["name"]] = record
+            return list(last.values())
+
+        def ask(name: str) -> list[dict[str, Any]]:
+            print(name, file=writer, flush=True)
+            return answers()
+
+        answers()  # of the model that it warms up with
+        yield ask
+    assert process.returncode == 0
 
 
 @pytest.mark.parametrize("name", [*BAD, *GRAPHS])
-def test_a_bad_model_is_refused_by_name(records: Records, name: str) -> None:
-    assert len(records[name]) >= 2
-    for record in records[name]:
+def test_a_bad_model_is_refused_by_name(ask: Ask, name: str) -> None:
+    records = ask(name)
+    assert len(records) >= 2
+    for record in records:
         where, outcome = (
             record["name"],
             record.get("outcome", "its process ended, or took too long"),
