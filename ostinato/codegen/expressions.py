@@ -269,6 +269,15 @@ class Expressions:
         dtype = "uint8" if load.dtype == "bool" else load.dtype
         return self._primitives.splat_literal(fill, dtype, lanes)
 
+    def load_where(self, mask: Value, access: Access, other: Value, row: int, number: int) -> Value:
+        """Neighbours in the lanes where a mask is true and that exist, and `other` elsewhere."""
+        guard = mask if self.masks is None else self._w.binary("and", mask, self.masks[number])
+        dtype = self._buffers[access.buffer].dtype
+        name = f"llvm.masked.load.{suffix(MEMORY[dtype], self.width)}.p0"
+        address = self.address(access, row, number)
+        align = integer(ITEM_BYTES[dtype], "i32")
+        return self._w.call(other.type, name, address, align, guard, other)
+
     def _load_vector(self, load: Load, memory: str, row: int, number: int) -> Value:
         type_ = vector(memory, self.width)
         item = ITEM_BYTES[load.dtype]

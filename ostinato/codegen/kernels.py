@@ -11,14 +11,28 @@ from ostinato.codegen.primitives import ELEMENT, Primitives
 from ostinato.codegen.sizes import Sizes
 from ostinato.codegen.transposed_store import is_transposed, store_rows
 from ostinato.codegen.writer import Value, Writer, integer, is_constant, vector
-from ostinato.program.dims import Size, floordiv
-from ostinato.program.expr import Axis, walk
+from ostinato.program.dims import Size, ceildiv, floordiv
+from ostinato.program.expr import Axis, Reduced, walk
 from ostinato.program.nodes import Buffer, Kernel, Reduce, Store, Tile, identity
 from ostinato.schedule.share import Part
+from ostinato.schedule.tile import sums_at_once
 
 # An innermost loop is unrolled to at most this many multiply-adds, and this many copies.
 UNROLL_OPERATIONS = 64
 UNROLL = 4
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """Some terms of long sums.
+
+    start: the first of them. terms: how many; None for all that are left. follows: for each lane,
+    whether there are terms before it.
+    """
+
+    start: Value
+    terms: int | None
+    follows: Value
 
 
 @dataclass(frozen=True)
@@ -81,6 +95,7 @@ class KernelEmitter:
     ) -> None:
         self.signature = signature(kernel)
         self._part = part
+        self._piece: _Piece | None = None
         self._kernel = kernel
         self._tile = kernel.tile or Tile(None, 1)
         self._w = Writer(declarations)
@@ -148,7 +163,7 @@ class KernelEmitter:
         tile = self._tile = replace(self._tile, row=row, other=None)
         self._x.rows_along(row)
         special = {tile.lane, tile.block, row, *tile.inside}
-        self._nest([a for a in self._kernel.axes if a not in special], self._blocks)
+        self._nest([a for a in self._kernel.axes if a not in special], self._pieces)
 
     def _nest(self, axes: Sequence[Axis], inside: Callable[[], None]) -> None:
         if not axes:
@@ -158,6 +173,26 @@ class KernelEmitter:
         with self._w.loop(start, stop, 1) as loop, self._x.scope():
             self._x.place[axes[0]] = (loop.index, 0)
             self._nest(axes[1:], inside)
+
+    def _pieces(self) -> None:
+        """All terms of the sums, or one piece of them after the other, each for all points."""
+        depth = self._tile.depth
+        if depth is None:
+            self._blocks()
+            return
+        extent = self._kernel.reductions[0].axes[0].extent
+        before = self._sizes.value(ceildiv(extent, depth) * depth - depth)
+        last = self._w.call("i64", "llvm.smax.i64", before, integer(0))
+        with self._w.loop(integer(0), last, depth) as loop, self._x.scope():
+            self._piece = self._piece_from(loop.index, depth)
+            self._blocks()
+        self._piece = self._piece_from(last, None)
+        self._blocks()
+        self._piece = None
+
+    def _piece_from(self, start: Value, terms: int | None) -> _Piece:
+        some = self._w.compare("icmp", "sgt", start, integer(0), 1)
+        return _Piece(start, terms, self._w.splat(some, self._tile.width))
 
     def _blocks(self) -> None:
         """Full groups of lanes, then the group that the axis does not fill."""
@@ -256,6 +291,9 @@ class KernelEmitter:
         with self._x.scope():
             self._x.reduced = {}
             self._reductions(rows)
+            if self._piece is not None and self._piece.terms is not None:
+                self._keep(rows)
+                return
             by_point, by_row = list(self._kernel.stores), []
             if rows > 1 and self._x.masks is None and not self._kernel.ordered:
                 tile = self._tile
@@ -275,6 +313,15 @@ class KernelEmitter:
                 for number in range(self._tile.vectors):
                     store_rows(self._w, self._x, store, rows, number)
 
+    def _keep(self, rows: int) -> None:
+        """Store partial results."""
+        for position, number in enumerate(self._tile.kept):
+            access = self._kernel.stores[number].access
+            store = Store(access, Reduced(position, self._kernel.reductions[position].dtype))
+            for row in range(rows):
+                for vector_number in range(self._tile.vectors):
+                    self._x.store(store, row, vector_number)
+
     def _reductions(self, rows: int) -> None:
         groups: dict[tuple[tuple[Axis, ...], int], list[int]] = {}
         for position, reduce in enumerate(self._kernel.reductions):
@@ -282,8 +329,10 @@ class KernelEmitter:
         for (axes, chains), positions in groups.items():
             if chains > 1:
                 self._in_chains(axes, chains, positions)
-            else:
-                self._in_order(axes, positions, rows)
+                continue
+            count = sums_at_once(len(positions), rows * self._tile.vectors, self._tile.held)
+            for first in range(0, len(positions), count):
+                self._in_order(axes, positions[first : first + count], rows)
 
     def _in_order(self, axes: Sequence[Axis], positions: list[int], rows: int) -> None:
         """Every lane of every row accumulates its own elements, one after the other."""
@@ -300,6 +349,12 @@ class KernelEmitter:
             )
             for p, _, _ in slots
         ]
+        if self._piece is not None:
+            accesses = [self._kernel.stores[n].access for n in self._tile.kept]
+            initial = [
+                self._x.load_where(self._piece.follows, accesses[p], value, row, number)
+                for (p, row, number), value in zip(slots, initial, strict=True)
+            ]
 
         def step(accumulators: list[Value]) -> list[Value]:
             return [
@@ -332,14 +387,19 @@ class KernelEmitter:
             return step(accumulators)
         axis, rest = axes[0], axes[1:]
         extent = axis.extent
-        if rest:
-            return self._counted(axis, self._sizes.value(extent), 1, 0, accumulators, rest, step)
-        if not isinstance(extent, int):
-            return self._counted(axis, self._sizes.value(extent), 1, 0, accumulators, rest, step)
-        factor = max(1, min(UNROLL, extent, UNROLL_OPERATIONS // len(accumulators)))
+        start, stop = integer(0), self._sizes.value(extent)
+        most = max(1, min(UNROLL, UNROLL_OPERATIONS // len(accumulators)))
+        if self._piece is not None:
+            start = self._piece.start
+            if self._piece.terms is not None:
+                stop = self._w.add(start, integer(self._piece.terms))
+                return self._counted(axis, start, stop, most, accumulators, rest, step)
+        if rest or self._piece is not None or not isinstance(extent, int):
+            return self._counted(axis, start, stop, 1, accumulators, rest, step)
+        factor = min(most, max(1, extent))
         # A loop that would run once is none.
         whole = extent - extent % factor if extent >= 2 * factor else 0
-        accumulators = self._counted(axis, integer(whole), factor, 0, accumulators, rest, step)
+        accumulators = self._counted(axis, start, integer(whole), factor, accumulators, rest, step)
         with self._x.scope():
             for position in range(whole, extent):
                 self._x.place[axis] = (integer(position), 0)
@@ -350,16 +410,16 @@ class KernelEmitter:
     def _counted(
         self,
         axis: Axis,
+        start: Value,
         stop: Value,
         factor: int,
-        start: int,
         accumulators: list[Value],
         rest: Sequence[Axis],
         step: Callable[[list[Value]], list[Value]],
     ) -> list[Value]:
-        if stop.text == str(start):
+        if stop == start:
             return accumulators
-        with self._w.loop(integer(start), stop, factor, accumulators) as loop, self._x.scope():
+        with self._w.loop(start, stop, factor, accumulators) as loop, self._x.scope():
             values = loop.carried
             for copy in range(factor):
                 self._x.place[axis] = (loop.index, copy)

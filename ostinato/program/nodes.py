@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TypeAlias
 
 import numpy as np
@@ -121,6 +122,11 @@ class Tile:
     row, rows: a parallel axis, and how many of its points share what is loaded along the lanes.
     other: an axis that takes the place of `row` in runs where it is longer.
     inside: axes that pass before the next group of lanes begins; all others run around the groups.
+    depth: how many terms of long sums all tiles add before any goes on with the next ones, so that
+        what tiles share stays in a cache; None for all.
+    kept: by sum, the store in whose place its partial results wait for the next terms.
+    held: how many vectors of partial results a loop of sums keeps in registers at most, where that
+        divides several sums with one set of axes among several loops; None for all in one loop.
     turn: the axis of the loop around, if groups of lanes run backwards in every other step; `CALL`,
         if they do so in every other run.
     """
@@ -135,6 +141,9 @@ class Tile:
     turn: Axis | None = None
     other: Axis | None = None
     inside: tuple[Axis, ...] = ()
+    depth: int | None = None
+    kept: tuple[int, ...] = ()
+    held: int | None = None
 
 
 @dataclass(frozen=True)
@@ -167,7 +176,11 @@ class Kernel:
 
     def loads(self) -> Iterator[Load]:
         """Every distinct load of the kernel."""
-        return (node for node in walk(*self.expressions()) if isinstance(node, Load))
+        return iter(self._loads)
+
+    @cached_property
+    def _loads(self) -> tuple[Load, ...]:
+        return tuple(node for node in walk(*self.expressions()) if isinstance(node, Load))
 
     def reads(self) -> set[str]:
         """Names of the buffers read, or of which values decide what part is written."""

@@ -13,6 +13,7 @@ from ostinato.schedule.dead import drop_dead
 from ostinato.schedule.elide import elide_copies
 from ostinato.schedule.fuse import Refusal, fuse
 from ostinato.schedule.hoist import hoist
+from ostinato.schedule.once import once
 from ostinato.schedule.pack import pack
 from ostinato.schedule.rows import by_rows
 from ostinato.schedule.sink import sink
@@ -82,7 +83,7 @@ def schedule(program: Program, registers: Registers, disable: Collection[str] = 
     if "straighten" not in disable:
         program = straighten(program)
     if "pack" not in disable:
-        program = pack(tile_readers(program, registers))
+        program = once(pack(tile_readers(program, registers)))
     program = tile(program, registers)
     if "turn" not in disable:
         program = turn(program)

@@ -31,7 +31,7 @@ from ostinato.program.nodes import (
     with_bodies,
 )
 from ostinato.schedule.affine import size_expr
-from ostinato.schedule.tile import COPY, is_packable, typical
+from ostinato.schedule.tile import COPY, DEPTH, is_packable, typical
 
 # Shorter axes do not fill vectors.
 LEAST_LANES = 8
@@ -41,6 +41,10 @@ LEAST_USES = 4
 LEAST_SHARED_USES = 64
 # Neighbours of fewer bytes are found in the first-level cache wherever they lie.
 LEAST_SHARED_BYTES = 32 * 1024
+# How far apart rows of an operand may lie that a sum reads one after the other: those that lanes
+# run along, and others.
+LANES_APART_BYTES = 3 * 1024
+ROWS_APART_BYTES = 2 * 1024
 
 
 @dataclass(frozen=True)
@@ -162,6 +166,8 @@ def _shared(kernel: Kernel, lane: Axis, loads: Sequence[Load], trips: Size) -> _
     the sum: then the sum runs along neighbours in the copy.
     """
     found: list[Load] = []
+    if _reads_rows(kernel, lane, loads):
+        return None
     for load in loads:
         size = product([axis.extent for axis, _ in load.access.terms]) * ITEM_BYTES[load.dtype]
         varied = [axis for axis in kernel.axes if load.access.stride(axis) != 0]
@@ -174,6 +180,27 @@ def _shared(kernel: Kernel, lane: Axis, loads: Sequence[Load], trips: Size) -> _
     uses = _uses(kernel, found) * trips
     few = isinstance(uses, int) and uses < LEAST_SHARED_USES
     return None if few else _Operands(lane, tuple(found), uses, LEAST_SHARED_USES)
+
+
+def _reads_rows(kernel: Kernel, lane: Axis, loads: Sequence[Load]) -> bool:
+    """Whether a long sum takes one short row of each operand after the other.
+
+    Pieces of such sums find what they share in a cache without a copy. Rows further apart do not
+    find places there beside each other.
+    """
+    axes = {axis for reduce in kernel.reductions for axis in reduce.axes}
+    if len(kernel.reductions) != 1 or len(axes) != 1 or len(loads) != 2:
+        return False
+    (summed,) = axes
+    if isinstance(summed.extent, int) and summed.extent <= 2 * DEPTH:
+        return False
+    for load in loads:
+        distance = load.access.stride(summed) * ITEM_BYTES[load.dtype]
+        neighbours = [a for a in kernel.axes if load.access.stride(a) == 1]
+        most = LANES_APART_BYTES if neighbours == [lane] else ROWS_APART_BYTES
+        if len(neighbours) != 1 or not isinstance(distance, int) or distance > most:
+            return False
+    return True
 
 
 def _uses(kernel: Kernel, loads: Sequence[Load]) -> Size:

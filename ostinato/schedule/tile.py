@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import itertools
+from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 
 from ostinato.program.dims import Size, ceildiv, exact_quotient, product
@@ -51,6 +52,10 @@ TRANSPOSED_ROWS = max(TRANSPOSED_CYCLES)
 # the second-level cache.
 PANEL_BYTES = 40 * 1024
 LARGE_PANEL_BYTES = 256 * 1024
+# How many rows a kernel of several sums is taken to have where only a run tells: a batch.
+TYPICAL_BATCH = 16
+# Several loops may compute this many times as many partial results as there are registers.
+MOST_HELD = 2
 # A known axis of this many rows fills the rows of a tile.
 FILLING_ROWS = 4
 # Weights of more bytes than this leave the second-level cache before they are read again.
@@ -64,6 +69,9 @@ ROW_CHOICES = (1, 2, 3, 4, 5, 6, 8)
 # What the names of copies begin with that a single kernel reads.
 COPY = "copy."
 MORE_ROWS = (7, 10, 12, 14)
+# Sums over rows of memory are added in pieces of so many, which stay in the second-level cache
+# until all tiles have read them.
+DEPTH = 128
 
 
 def tile(program: Program, registers: Registers) -> Program:
@@ -100,15 +108,44 @@ def tile_kernel(kernel: Kernel, registers: Registers) -> Kernel:
     width = lane_width(kernel, lane.extent, registers)
     if kernel.reductions:
         shared = _shared_axes(kernel, lane)
-        row, other = _row_axes(shared)
+        beside = _beside(kernel, lane)
+        row, other = _row_axes(shared, beside)
         inside = shared if _is_large(kernel, lane) else ()
-        vectors, rows = _block_shape(kernel, lane, row, width, registers)
+        vectors, rows, held = _block_shape(kernel, lane, row, width, registers)
     else:
-        row, other, rows, inside = None, None, 1, ()
+        row, other, rows, inside, beside, held = None, None, 1, (), set(), None
         extent = lane.extent
         vectors = 2 if not isinstance(extent, int) or extent % (2 * width) == 0 else 1
-    shape = Tile(lane, width, vectors, None, None, row, rows, other=other, inside=inside)
+    shape = Tile(lane, width, vectors, None, None, row, rows, None, other, inside, held=held)
+    kept = _kept(kernel, lane) if row in beside and rows > 1 and width > 1 else ()
+    if kept:
+        shape = replace(shape, depth=DEPTH, kept=kept)
     return _split(kernel, lane, shape)
+
+
+def _kept(kernel: Kernel, lane: Axis) -> tuple[int, ...]:
+    """By sum, the store in whose place partial results can wait; none if there is no need.
+
+    A place of the kernel's own that nothing else is kept in, and that is written last anyway.
+    """
+    loops = {reduce.axes for reduce in kernel.reductions}
+    if len(loops) != 1 or any(r.combine != "sum" for r in kernel.reductions):
+        return ()
+    (axes,) = loops
+    if len(axes) != 1 or (isinstance(axes[0].extent, int) and axes[0].extent <= DEPTH):
+        return ()
+    read = {load.access.buffer for load in kernel.loads()}
+    found: list[int] = []
+    for reduce in kernel.reductions:
+        for number, store in enumerate(kernel.stores):
+            plain = not store.partial and dtype_of(store.value) == reduce.dtype
+            own = store.access.buffer not in read and store.access.stride(lane) == 1
+            if plain and own and number not in found and reduce.dtype in FLOATS:
+                found.append(number)
+                break
+        else:
+            return ()
+    return tuple(found)
 
 
 def _transposition(kernel: Kernel) -> tuple[Axis, Axis] | None:
@@ -156,6 +193,14 @@ def _scattered(kernel: Kernel, lane: Axis) -> bool:
         return False
     inner = [a for a, weight, _ in _accesses(kernel) if weight > 1 and a.stride(lane) != 0]
     return bool(inner) and all(access.stride(lane) != 1 for access in inner)
+
+
+def sums_at_once(sums: int, vectors: int, held: int | None) -> int:
+    """How many of some sums, each of so many vectors, a loop computes; `held` as in `Tile`."""
+    if held is None:
+        return sums
+    loops = -(-sums // max(1, held // vectors))
+    return -(-sums // loops)
 
 
 def typical(size: Size) -> int:
@@ -247,13 +292,23 @@ def _shared_axes(kernel: Kernel, lane: Axis) -> tuple[Axis, ...]:
     )
 
 
-def _row_axes(shared: Sequence[Axis]) -> tuple[Axis | None, Axis | None]:
-    """The longest of these axes, and the second longest if the two are only known at run time."""
+def _beside(kernel: Kernel, lane: Axis) -> set[Axis]:
+    """The axes whose points read neighbours in the sums, those of the lanes aside."""
+    operands = [operand for r in kernel.reductions for operand in r.operands]
+    loads = [node for node in walk(*operands) if isinstance(node, Load)]
+    return {a for load in loads for a in kernel.axes if a != lane and load.access.stride(a) == 1}
+
+
+def _row_axes(shared: Sequence[Axis], beside: Set[Axis]) -> tuple[Axis | None, Axis | None]:
+    """The longest of these axes, and the second longest if the two are only known at run time.
+
+    beside: those along which neighbours are read come first.
+    """
 
     # A known axis of a few rows fills tiles even where there is one point along the others.
-    def preference(axis: Axis) -> tuple[bool, int]:
+    def preference(axis: Axis) -> tuple[bool, bool, int]:
         known = isinstance(axis.extent, int) and axis.extent >= FILLING_ROWS
-        return known, typical(axis.extent)
+        return known, axis in beside, typical(axis.extent)
 
     best = [*sorted(reversed(shared), key=preference, reverse=True), None, None]
     row, other = best[:2]
@@ -264,13 +319,18 @@ def _row_axes(shared: Sequence[Axis]) -> tuple[Axis | None, Axis | None]:
 
 def _block_shape(
     kernel: Kernel, lane: Axis, row: Axis | None, width: int, registers: Registers
-) -> tuple[int, int]:
-    """Vectors along the lanes and rows, by estimated cycles for each accumulated vector."""
+) -> tuple[int, int, int | None]:
+    """Vectors along the lanes, rows, and `held` of a `Tile`.
+
+    By estimated cycles for each accumulated vector.
+    """
     groups: dict[tuple[Axis, ...], int] = {}
     for reduce in kernel.reductions:
         groups[reduce.axes] = groups.get(reduce.axes, 0) + 1
     total, largest = len(kernel.reductions), max(groups.values())
     depth = max(typical(product([axis.extent for axis in axes])) for axes in groups)
+    in_pieces = row is not None and row in _beside(kernel, lane) and bool(_kept(kernel, lane))
+    depth = DEPTH if in_pieces else depth
     budget = registers.count * 3 // 4
     needed = -(-typical(lane.extent) // width)
     row_limit = typical(row.extent) if row is not None else 1
@@ -284,46 +344,70 @@ def _block_shape(
     )
     addresses = 2 if scatters else 0
 
-    def cycles(rows: int, vectors: int) -> float:
+    def cycles(rows: int, vectors: int, held: int | None) -> float:
         """For each step of the sums of one tile."""
         panel = largest * vectors * registers.vector_bytes * depth
-        level = (panel > PANEL_BYTES) + (panel > LARGE_PANEL_BYTES)
+        level = max(in_pieces, (panel > PANEL_BYTES) + (panel > LARGE_PANEL_BYTES))
         vector_cost = 0.5 if row_limit == 1 else load_cycles[level]
-        loads = largest * vectors * vector_cost + rows * shared * 0.5
-        products = largest * vectors * rows
+        sums = sums_at_once(largest, rows * vectors, held)
+        loops = -(-largest // sums)
+        loads = sums * vectors * vector_cost + rows * -(-shared // loops) * 0.5
+        products = sums * vectors * rows
         stores = vectors * _store_cycles(kernel, lane, row, rows)
-        return max(products / 2, loads, 4.0) + 0.25 * loads + stores / max(depth, 1)
+        return loops * (max(products / 2, loads, 4.0) + 0.25 * loads) + stores / max(depth, 1)
 
-    best, best_cost = (1, 1), float("inf")
-    for rows in (*ROW_CHOICES, *(MORE_ROWS if known and total == 1 else ())):
-        if rows > row_limit:
+    def fits(rows: int, vectors: int, held: int | None) -> bool:
+        """Whether what a loop computes stays in registers."""
+        accumulators = total * rows * vectors
+        if held is not None:
+            sums = sums_at_once(total, rows * vectors, held)
+            few = accumulators <= MOST_HELD * registers.count
+            return few and sums < total and sums * rows * vectors <= held
+        # Elements of rows that lie beside each other need no registers for their addresses.
+        if accumulators > max(registers.count - 4 if in_pieces else budget, total):
+            return False
+        # Several sums of a row read its elements several times: they stay in registers.
+        if total > 1 and rows > 1 and accumulators + largest * vectors + rows > registers.count:
+            return False
+        # What neighbouring rows share stays in registers beside the accumulators.
+        taken = rows * vectors + vectors + rows + addresses
+        return not slides or taken <= registers.count or rows * vectors == 1
+
+    several = row is not None and total > 1 and len(groups) == 1
+    # Where only a run tells, a step of several sums is that of a batch.
+    batch = row_limit if known else min(row_limit, TYPICAL_BATCH)
+    best: tuple[int, int, int | None] = (1, 1, None)
+    best_cost = float("inf")
+    for rows, vectors, held in itertools.product(
+        (*ROW_CHOICES, *(MORE_ROWS if known and total == 1 else ())),
+        range(1, min(needed, budget) + 1),
+        (None, registers.count // 2) if several else (None,),
+    ):
+        if rows > row_limit or not fits(rows, vectors, held):
             continue
-        for vectors in range(1, min(needed, budget) + 1):
-            accumulators = total * rows * vectors
-            if accumulators > max(budget, total):
-                continue
-            # Several sums of a row read its elements several times: they stay in registers.
-            if total > 1 and rows > 1 and accumulators + largest * vectors + rows > registers.count:
-                continue
-            # What neighbouring rows share stays in registers beside the accumulators.
-            held = rows * vectors + vectors + rows + addresses
-            if slides and held > registers.count and rows * vectors > 1:
-                continue
-            each = cycles(rows, vectors) / rows
-            if known:
-                rest = row_limit % rows
-                each = cycles(rows, vectors) * (row_limit // rows)
-                each = (each + (cycles(rest, vectors) if rest else 0)) / row_limit
-            padding = -(-needed // vectors) * vectors / needed
-            # A single row meets each panel once in a step: panels that fit the cache can still be
-            # there in the next one.
-            panel = largest * vectors * registers.vector_bytes * depth
-            excess = panel / STEP_PANEL_BYTES - 1 if row_limit == 1 else 0.0
-            evicted = 1 + min(0.75 * max(excess, 0.0), 1.0)
-            cost = each / vectors * padding * evicted
-            if cost < best_cost - 1e-9:
-                best, best_cost = (vectors, rows), cost
+        each = cycles(rows, vectors, held) / rows
+        if known or several:
+            tiles = _row_tiles(batch, rows, known)
+            each = sum(count * cycles(size, vectors, held) for count, size in tiles) / batch
+        padding = -(-needed // vectors) * vectors / needed
+        # A single row meets each panel once in a step: panels that fit the cache can still be
+        # there in the next one.
+        panel = largest * vectors * registers.vector_bytes * depth
+        excess = panel / STEP_PANEL_BYTES - 1 if row_limit == 1 else 0.0
+        evicted = 1 + min(0.75 * max(excess, 0.0), 1.0)
+        cost = each / vectors * padding * evicted
+        if cost < best_cost - 1e-9:
+            best, best_cost = (vectors, rows, held), cost
     return best
+
+
+def _row_tiles(extent: int, rows: int, known: bool) -> list[tuple[int, int]]:
+    """How many tiles of how many rows; what is left of a known extent is one tile."""
+    found: list[tuple[int, int]] = []
+    for size in (rows,) if known else (rows, *(n for n in (4, 2, 1) if n < rows)):
+        found.append((extent // size, size))
+        extent %= size
+    return [*found, (1, extent)] if extent else found
 
 
 def _row_loads(kernel: Kernel, lane: Axis, row: Axis) -> int:

@@ -12,6 +12,7 @@ from ostinato.program import interpreter
 from ostinato.program.dims import symbol
 from ostinato.program.expr import INTEGERS, Access, Axis, Index, Load, Reduced, constant, op
 from ostinato.program.nodes import Kernel, Loop, Program, Reduce, Store, Tile
+from ostinato.schedule.affine import Affine, substitute_reduce, substitute_store
 from ostinato.schedule.arena import plan
 from tests.codegen.test_module import (
     TARGETS,
@@ -295,3 +296,66 @@ def test_a_point_evaluates_everything_before_it_writes():
     check(source, {"x": F([1, 2, 4])})
     # (1, 2) -> (2, 2) -> (2, 4) -> (4, 6)
     np.testing.assert_array_equal(Native(source).run({"x": F([1, 2, 4])})["y"], [4, 6])
+
+
+def gradient(extent, columns: int, stores: int = 2) -> Kernel:
+    """`a.T @ b` over `extent` rows, 5 columns of `a`, used in one or two stores."""
+    i, j, k = Axis("i", 5), Axis("j", columns), Axis("k", extent)
+    reduce = Reduce((k,), "sum", at("a", (k, 5), (i, 1)), at("b", (k, columns), (j, 1)))
+    places, total = ((i, columns), (j, 1)), Reduced(0, "float32")
+    squared = store("squared", op("mul", total, total), *places)
+    updated = store("updated", op("sub", at("w", *places), total), *places)
+    return Kernel("gradient", (i, j), (reduce,), (squared, updated)[:stores])
+
+
+@pytest.mark.parametrize("kept", [0, 1])
+@pytest.mark.parametrize("columns", [16, 13])
+@pytest.mark.parametrize("extent", [0, 1, 4, 5, 8, 11])
+def test_long_sums_in_pieces(extent, columns, kept):
+    """Partial results wait where the kernel stores in the end, beyond masked lanes as well."""
+    kernel = gradient(extent, columns)
+    (i, j), lane = kernel.axes, Axis("lane", 16)
+    limit = None if columns == 16 else columns
+    images = {j: Affine(0, ((lane, 1),))}
+    kernel = replace(
+        kernel,
+        axes=(i, lane),
+        reductions=tuple(substitute_reduce(r, images) for r in kernel.reductions),
+        stores=tuple(substitute_store(s, images) for s in kernel.stores),
+        guard=None if limit is None else op("lt", Index(lane), constant(limit, "int64")),
+        tile=Tile(lane, 8, 2, None, limit, i, 3, depth=4, kept=(kept,)),
+    )
+    inputs = {"a": (extent, 5), "b": (extent, columns), "w": (5, columns)}
+    outputs = {"squared": (5, columns), "updated": (5, columns)}
+    source = program(inputs, outputs, (kernel,))
+    check(source, {name: random(*shape) for name, shape in inputs.items()}, tiled=False)
+
+
+def test_long_sums_in_pieces_that_only_a_run_counts():
+    n = symbol("N")
+    kernel = gradient(n, 16, stores=1)
+    i, j = kernel.axes
+    kernel = replace(kernel, tile=Tile(j, 8, 2, None, None, i, 3, depth=4, kept=(0,)))
+    source = program({"a": (n, 5), "b": (n, 16)}, {"squared": (5, 16)}, (kernel,), symbols=("N",))
+    native = Native(source, tiled=False)
+    for extent in range(10):
+        feeds = {"a": random(extent, 5), "b": random(extent, 16)}
+        expected = interpreter.run(source, feeds)["squared"]
+        assert_same_bits(native.run(feeds)["squared"], expected, str(extent))
+
+
+@pytest.mark.parametrize("held", [1, 6, 12, 24, 100])
+def test_several_sums_in_loops_of_their_own(held):
+    i, j, k = Axis("i", 7), Axis("j", 16), Axis("k", 9)
+    reductions = tuple(
+        Reduce((k,), "sum", at(f"x{n}", (i, 9), (k, 1)), at("W", (k, 16), (j, 1), offset=144 * n))
+        for n in range(4)
+    )
+    total = Reduced(0, "float32")
+    for n in range(1, 4):
+        total = op("sub", total, Reduced(n, "float32"))
+    kernel = Kernel("m", (i, j), reductions, (store("y", total, (i, 16), (j, 1)),))
+    kernel = replace(kernel, tile=Tile(j, 8, 2, None, None, i, 3, held=held))
+    inputs = {f"x{n}": (7, 9) for n in range(4)}
+    source = program(inputs, {"y": (7, 16)}, (kernel,), {"W": random(4, 9, 16)})
+    check(source, {name: random(*shape) for name, shape in inputs.items()}, tiled=False)

@@ -172,15 +172,28 @@ def test_the_run_decides_how_many_rows_share_an_operand():
     assert f"{LEAST_SHARED_USES}" in str(decision.stores[0].value)
 
 
-def test_rows_whose_sum_runs_over_distant_places_are_transposed():
+def gradient(depth: int, rows: int, columns: int) -> Program:
     """`y[i, j] = sum_k x[k, i] w[k, j]`: the gradient of weights."""
-    i, j, k = Axis("i", 64), Axis("j", 96), Axis("k", 200)
-    total = Reduce((k,), "sum", at("x", (k, 64), (i, 1)), at("w", (k, 96), (j, 1)))
-    y = store("y", Reduced(0, "float32"), (i, 96), (j, 1))
+    i, j, k = Axis("i", rows), Axis("j", columns), Axis("k", depth)
+    total = Reduce((k,), "sum", at("x", (k, rows), (i, 1)), at("w", (k, columns), (j, 1)))
+    y = store("y", Reduced(0, "float32"), (i, columns), (j, 1))
     kernel = Kernel("product", (i, j), (total,), (y,))
-    source = program({"x": (200, 64), "w": (200, 96)}, {"y": (64, 96)}, (kernel,))
+    inputs = {"x": (depth, rows), "w": (depth, columns)}
+    return program(inputs, {"y": (rows, columns)}, (kernel,))
+
+
+def test_rows_whose_sum_runs_over_distant_places_are_transposed():
+    source = gradient(200, 64, 96)
+    k = source.body[0].reductions[0].axes[0]
+    i = source.body[0].axes[0]
     changed = straighten(source)
     *copies, reader = changed.body
     assert len(copies) == 2
     assert all(load.access.stride(k) == 1 for load in reader.loads() if load.access.stride(i))
     assert_same_results(source, changed)
+
+
+def test_long_sums_over_short_rows_read_them_where_they_are():
+    check_unchanged(straighten, gradient(300, 128, 256))
+    assert len(straighten(gradient(300, 1024, 256)).body) == 3
+    assert len(straighten(gradient(300, 128, 1024)).body) == 3

@@ -11,7 +11,7 @@ from ostinato.program.dims import symbol
 from ostinato.program.expr import Access, Axis, Cast, Index, Load, Reduced, constant, op
 from ostinato.program.nodes import Kernel, Program, Reduce
 from ostinato.program.printer import text
-from ostinato.schedule.tile import Registers, lane_width, tile, tile_kernel
+from ostinato.schedule.tile import DEPTH, Registers, lane_width, sums_at_once, tile, tile_kernel
 from tests.program.programs import at, program, reduction, store
 from tests.schedule.test_pipeline import REGISTERS, assert_same_results, pointwise, product
 
@@ -154,7 +154,8 @@ def test_accumulators_fit_in_the_registers(rows, count, registers):
     )
     found = tile_kernel(more, registers).tile
     assert found is not None
-    assert found.rows * found.vectors * count <= registers.count
+    vectors = found.rows * found.vectors
+    assert sums_at_once(count, vectors, found.held) * vectors <= registers.count
 
 
 @pytest.mark.parametrize("registers", [*REGISTERS, Registers(8, 4)], ids=str)
@@ -290,3 +291,56 @@ def test_transposes_load_along_lanes_and_store_along_rows(rows, columns):
 def test_short_axes_are_not_transposed_in_registers(shape):
     kernel = only(tile(transposed(*shape), WIDE))
     assert kernel.tile is not None and kernel.tile.row is None
+
+
+def gradient(depth, adds: bool = False) -> Program:
+    """`z[i, j] = sum_k x[k, i] w[k, j]`; it may also be added to `y`, in a store before."""
+    i, j, k = Axis("i", 40), Axis("j", 48), Axis("k", depth)
+    total = Reduce((k,), "sum", at("x", (k, 40), (i, 1)), at("w", (k, 48), (j, 1)))
+    places = (i, 48), (j, 1)
+    added = op("add", Reduced(0, "float32"), at("y", *places))
+    stores = (store("y", added, *places), store("z", Reduced(0, "float32"), *places))
+    kernel = Kernel("gradient", (i, j), (total,), stores if adds else stores[1:])
+    inputs = {"x": (depth, 40), "w": (depth, 48)}
+    outputs = {"y": (40, 48), "z": (40, 48)} if adds else {"z": (40, 48)}
+    symbols = () if isinstance(depth, int) else (str(depth),)
+    return program(inputs, outputs, (kernel,), symbols=symbols)
+
+
+@pytest.mark.parametrize("depth", [DEPTH + 1, symbol("N")], ids=str)
+def test_long_sums_over_rows_are_added_in_pieces(depth):
+    found = only(tile(gradient(depth), WIDE)).tile
+    assert found is not None and (found.depth, found.kept) == (DEPTH, (0,))
+    assert only(tile(gradient(DEPTH), WIDE)).tile.depth is None
+
+
+def test_partial_results_wait_where_nothing_is_read():
+    found = only(tile(gradient(DEPTH + 1, adds=True), WIDE)).tile
+    assert found is not None and found.kept == (1,)
+
+
+def test_sums_of_several_products_may_have_loops_of_their_own():
+    """Four sums whose rows read different elements, as in the gradient of a step of an LSTM."""
+    i, j, k = Axis("i", symbol("N")), Axis("j", 128), Axis("k", 128)
+    reductions = tuple(
+        Reduce((k,), "sum", at(f"x{n}", (i, 128), (k, 1)), at(f"c{n}", (k, 128), (j, 1)))
+        for n in range(4)
+    )
+    total = Reduced(0, "float32")
+    for n in range(1, 4):
+        total = op("add", total, Reduced(n, "float32"))
+    kernel = Kernel("k", (i, j), reductions, (store("y", total, (i, 128), (j, 1)),))
+    found = tile_kernel(kernel, WIDE).tile
+    assert found is not None and found.held is not None and found.vectors > 1
+    assert sums_at_once(4, found.rows * found.vectors, found.held) < 4
+    alike = replace(kernel, reductions=(reductions[0],) * 4)
+    found = tile_kernel(alike, WIDE).tile
+    assert found is not None and found.held is None
+
+
+@pytest.mark.parametrize(
+    ("sums", "vectors", "held", "count"),
+    [(4, 8, None, 4), (4, 8, 16, 2), (3, 8, 16, 2), (4, 5, 16, 2), (4, 4, 16, 4), (2, 99, 16, 1)],
+)
+def test_sums_are_dealt_out_evenly(sums, vectors, held, count):
+    assert sums_at_once(sums, vectors, held) == count
