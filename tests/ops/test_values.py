@@ -44,7 +44,7 @@ def assert_close(got: Array, expected: Array, ulps: float, length: float, where:
 
 @pytest.mark.parametrize("case", CASES, ids=NAMES)
 def test_values_are_those_of_the_documents(case: Case) -> None:
-    session = ostinato.InferenceSession(case.model, cache_dir=None)
+    session = ostinato.InferenceSession(case.model)
     for sizes in case.sizes:
         feeds = case.feeds(sizes)
         got = session.run(None, feeds)
@@ -58,7 +58,7 @@ def test_values_are_those_of_the_documents(case: Case) -> None:
     "case", [c for c in CASES if c.witness], ids=[c.name for c in CASES if c.witness]
 )
 def test_onnxruntime_agrees(case: Case) -> None:
-    session = ostinato.InferenceSession(case.model, cache_dir=None)
+    session = ostinato.InferenceSession(case.model)
     for sizes in case.sizes:
         feeds = case.feeds(sizes)
         try:
