@@ -131,7 +131,9 @@ def test_types_of_two_bytes(dtype: str) -> None:
     found = []
     for name in (dtype, "float"):
         head = f"g ({name}{inputs.replace('{}', name)}) => ({name} l)"
-        session = ostinato.InferenceSession(gradient(parse(text.replace("{}", head, 1)), "l", "xs"))
+        session = ostinato.InferenceSession(
+            gradient(parse(text.replace("{}", head, 1)), "l", ["x", "s"])
+        )
         kind = np.float32 if name == "float" else numpy_type
         given = {n: array.astype(kind) for n, array in feeds.items()}
         found.append(session.run(["x_grad", "s_grad"], given))
