@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import onnx
@@ -98,22 +98,33 @@ def check(
     feeds = {name: np.asarray(array) for name, array in feeds.items()}
     if wrt is None:
         wrt = [name for name, array in feeds.items() if array.dtype == np.float32]
-    random = np.random.default_rng(5)
-    feeds |= {
-        f"{name}_factors": random.standard_normal(result.shape).astype(np.float32)
-        for name, result in _run(model, feeds).items()
-        if result.dtype == np.float32
-    }
     doubles = {n: a.astype(np.float64) if a.dtype == np.float32 else a for n, a in feeds.items()}
+    session, given = opened(in_doubles(model), doubles, wrt)
+    random = np.random.default_rng(5)
+    factors = [
+        random.standard_normal(result.shape).astype(np.float32)
+        if result.dtype == np.float64
+        else None
+        for result in session.run(None, given)
+    ]
+    for output, factor in zip(session.get_outputs(), factors, strict=True):
+        if factor is not None:
+            feeds[f"{output.name}_factors"] = factor
+            doubles[f"{output.name}_factors"] = factor.astype(np.float64)
+
+    def loss(feeds: Arrays) -> float:
+        results = zip(session.run(None, feeds), factors, strict=True)
+        return sum(float((r * f).sum()) for r, f in results if f is not None)
+
     wide = in_doubles(with_loss(model))
     differentiated = gradient(wide, "loss", wrt, checkpoint)
     got = _run(differentiated, doubles, fallback=not native)
     assert list(got) == ["loss", *(f"{name}_grad" for name in wrt)]
-    expected = differences(wide, doubles, wrt)
-    for name, (places, slopes) in expected.items():
+    np.testing.assert_allclose(got["loss"], loss(given), rtol=1e-9, atol=1e-9)
+    for name, (places, expected) in slopes(loss, given, wrt).items():
         found = got[f"{name}_grad"].reshape(-1)[places]
-        scale = max(1.0, float(np.abs(slopes).max(initial=0)))
-        np.testing.assert_allclose(found, slopes, rtol=0, atol=tolerance * scale, err_msg=name)
+        scale = max(1.0, float(np.abs(expected).max(initial=0)))
+        np.testing.assert_allclose(found, expected, rtol=0, atol=tolerance * scale, err_msg=name)
     if onnxruntime:
         narrow = gradient(with_loss(model), "loss", wrt, checkpoint)
         answers = witness.run(narrow.SerializeToString(), feeds)
@@ -123,10 +134,10 @@ def check(
     return differentiated
 
 
-def differences(
+def opened(
     model: onnx.ModelProto, feeds: Arrays, wrt: Sequence[str]
-) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """Some places of each array, flattened, and the slope of `loss` there."""
+) -> tuple[ostinato.InferenceSession, Arrays]:
+    """A session of the model, and its inputs; initializers in `wrt` are among them."""
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
     feeds = dict(feeds)
@@ -137,21 +148,37 @@ def differences(
             copy.graph.input.append(
                 helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
             )
-    session = ostinato.InferenceSession(copy)
+    return ostinato.InferenceSession(copy), feeds
+
+
+def slopes(
+    loss: Callable[[Arrays], float], feeds: Arrays, wrt: Sequence[str]
+) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Some places of each array, flattened, and the slope of `loss` there."""
     random = np.random.default_rng(3)
 
-    def loss(name: str, place: int, step: float) -> float:
-        moved = feeds[name].copy()
-        moved.reshape(-1)[place] += step
-        return float(session.run(["loss"], {**feeds, name: moved})[0])
+    def moved(name: str, place: int, step: float) -> float:
+        array = feeds[name].copy()
+        array.reshape(-1)[place] += step
+        return loss({**feeds, name: array})
 
     found = {}
     for name in wrt:
         size = feeds[name].size
         places = np.sort(random.permutation(size)[:MOST_ELEMENTS])
-        slopes = [(loss(name, p, STEP) - loss(name, p, -STEP)) / (2 * STEP) for p in places]
-        found[name] = places, np.array(slopes)
+        found[name] = (
+            places,
+            np.array([(moved(name, p, STEP) - moved(name, p, -STEP)) / (2 * STEP) for p in places]),
+        )
     return found
+
+
+def differences(
+    model: onnx.ModelProto, feeds: Arrays, wrt: Sequence[str]
+) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """The `slopes` of the output `loss` of a model."""
+    session, feeds = opened(model, feeds, wrt)
+    return slopes(lambda given: float(session.run(["loss"], given)[0]), feeds, wrt)
 
 
 def _run(model: onnx.ModelProto, feeds: Arrays, fallback: bool = True) -> Arrays:

@@ -75,6 +75,6 @@ def test_steps_that_run_again(name: str) -> None:
 
 
 @given(cases(np.float32, first_opset=7))
-@settings(max_examples=25, deadline=None, derandomize=True)
+@settings(max_examples=10, deadline=None, derandomize=True)
 def test_any_combination(case: Case) -> None:
     check_case(case, onnxruntime=False)
