@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -31,6 +31,8 @@ CHUNKS = (1, 3, 7)
 MOST_ELEMENTS = 20_000
 # Sizes of a case that are also baked in, each in a session of its own.
 MOST_SPECIAL = 3
+# Bytes and number of vector registers.
+AVX2, SHORT = (32, 16), (16, 32)
 
 
 def session(case: Case, **options: Any) -> ostinato.InferenceSession:
@@ -101,10 +103,10 @@ def assert_same_bits(got: list[Array], expected: list[Array], mode: str) -> None
             )
 
 
-def small_targets() -> Iterator[Target]:
+def small_targets(sizes: Sequence[tuple[int, int]]) -> Iterator[Target]:
     """This machine with shorter and fewer registers: what other machines have."""
     host = host_target()
-    for width, registers in ((32, 16), (16, 32)):
+    for width, registers in sizes:
         if (width, registers) != (host.vector_bytes, host.vector_registers):
             yield dataclasses.replace(host, vector_bytes=width, vector_registers=registers)
 
@@ -153,18 +155,28 @@ def test_every_mode_has_the_same_bits(
             if sizes:
                 special = session(case, specialize=named_inputs(default, sizes))
                 assert_same_bits(special.run(None, feeds), results, f"specialised {dict(sizes)}")
-    for target in small_targets():
-        if lowered and all(is_same(*pair, target.registers) for pair in lowered):
-            continue
-        with monkeypatch.context() as patch:
-            patch.setattr(ostinato.compiler, "host_target", lambda target=target: target)
-            check(session(case), f"registers of {target.vector_bytes} bytes")
+        check_targets(case, lowered, check, [SHORT])
+    check_targets(case, lowered, check, [AVX2])
     if lowered:
         check_interpreter(case, lowered, runs, expected)
     if case.batch:
         check_batch(case, default, runs, expected)
     if case.states is not None:
         check_chunks(case, default, runs, expected)
+
+
+def check_targets(
+    case: Case,
+    lowered: list[tuple[Program, Scheduled]],
+    check: Any,
+    sizes: Sequence[tuple[int, int]],
+) -> None:
+    for target in small_targets(sizes):
+        if lowered and all(is_same(*pair, target.registers) for pair in lowered):
+            continue
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(ostinato.compiler, "host_target", lambda target=target: target)
+            check(session(case), f"registers of {target.vector_bytes} bytes")
 
 
 def is_same(

@@ -40,7 +40,7 @@ def test_gradients(indices: str, consumer: str) -> None:
 def test_columns(tmp_path: Path) -> None:
     proto = bench.model("Range", "add")
     feeds = bench.feeds_of(proto)
-    calls = bench.runtimes(proto, feeds, tmp_path) | bench.numpy_call("add", False, feeds)
+    calls = bench.runtimes(lambda _: proto, feeds, tmp_path) | bench.numpy_call("add", False, feeds)
     has_peer = importlib.util.find_spec("onnxruntime") is not None
     assert len(calls) == (5 if has_peer else 3) and set(calls) <= set(bench.COLUMNS)
     assert bench.measure(calls, 0.01).keys() == calls.keys()

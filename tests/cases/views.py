@@ -210,7 +210,7 @@ def of_shapes() -> list[Case]:
                 s = Shape(x)  c = Reshape(table, s)  y = Add(x, c)  z = ReduceSum<keepdims = 0>(c)
             }""",
             ({"N": 2, "T": 6}, {"N": 4, "T": 3}),
-            constants={"table": np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4)},
+            constants={"table": np.linspace(-1, 2, 12, dtype=np.float32).reshape(3, 4)},
         ),
         text(
             "sizes-in-arithmetic",
