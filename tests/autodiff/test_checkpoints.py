@@ -12,6 +12,7 @@ import pytest
 import ostinato
 from ostinato.autodiff import gradient
 from tests.autodiff.check import check, in_doubles, with_loss
+from tests.autodiff.models import feeds_of, loops
 
 
 def cell(
@@ -34,21 +35,6 @@ def cell(
         }}""")
 
 
-def feeds_of(model: onnx.ModelProto, **sizes: int) -> dict[str, np.ndarray]:
-    """Random arrays for the float inputs of `model`."""
-    random = np.random.default_rng(1)
-    found = {}
-    for value in model.graph.input:
-        dims = value.type.tensor_type.shape.dim
-        shape = [sizes[d.dim_param] if d.dim_param else d.dim_value for d in dims]
-        found[value.name] = np.asarray(0.7 * random.standard_normal(shape), np.float32)
-    return found
-
-
-def loops(model: onnx.ModelProto) -> list[onnx.NodeProto]:
-    return [node for node in model.graph.node if node.op_type == "Scan"]
-
-
 FORMS = {
     "divisible": ("", "6,2,3", "6,2,4"),
     "remainder": ("", "8,2,3", "8,2,4"),
@@ -64,7 +50,7 @@ FORMS = {
 @pytest.mark.parametrize("form", FORMS)
 def test_gradients_are_central_differences(form: str) -> None:
     model = cell(*FORMS[form])
-    differentiated = check(model, feeds_of(model, N=2, T=8), checkpoint=3)
+    differentiated = check(model, feeds_of(model, 0.7, N=2, T=8), checkpoint=3)
     kept = [output for node in loops(differentiated) for output in node.output]
     assert len(loops(differentiated)) == (2 if form == "divisible" else 4)
     assert len(kept) < 20
@@ -74,7 +60,7 @@ def test_gradients_are_central_differences(form: str) -> None:
 def test_any_number_of_steps(steps: int) -> None:
     """Numbers that are known at run time only, fewer than a segment has among them."""
     model = cell()
-    feeds = feeds_of(model, T=steps, N=2)
+    feeds = feeds_of(model, 0.7, T=steps, N=2)
     compare(model, feeds, 3)
 
 
@@ -111,7 +97,7 @@ def test_memory_is_bounded() -> None:
 
 def test_short_loops_are_left_alone() -> None:
     model = cell("", "3,2,3", "3,2,4")
-    differentiated = check(model, feeds_of(model, N=2), checkpoint=3)
+    differentiated = check(model, feeds_of(model, 0.7, N=2), checkpoint=3)
     assert len(loops(differentiated)) == 2
 
 
@@ -133,7 +119,7 @@ def test_loops_inside_loops() -> None:
               next = Mul(last, h)
             }> (h0, x)
         }""")
-    check(model, feeds_of(model, T=5, S=3), checkpoint=2)
+    check(model, feeds_of(model, 0.7, T=5, S=3), checkpoint=2)
 
 
 @pytest.mark.parametrize("checkpoint", [0, -1, 2.5, "3", True, 10**30])

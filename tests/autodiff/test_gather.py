@@ -9,7 +9,7 @@ from onnx import numpy_helper
 import ostinato
 from ostinato.autodiff import gradient
 from tests.autodiff.check import check, with_loss
-from tests.autodiff.test_gradient import feeds_of, parse
+from tests.autodiff.models import feeds_of, parse
 
 SIZES = {"N": 3, "M": 2, "T": 5, "Z": 0}
 Nested = list  # of integers or of lists

@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-import onnx
-import onnx.parser
 import pytest
 
 import ostinato
 from ostinato.autodiff import gradient
 from tests.autodiff.check import check
-
-
-def parse(text: str, opset: int = 18) -> onnx.ModelProto:
-    return onnx.parser.parse_model(f'<ir_version: 9, opset_import: ["": {opset}]> {text}')
-
+from tests.autodiff.models import feeds_of, parse
 
 DENSE = """g (float[N,4] x, float[4,3] w, float[3] b) => (float[N,3] y) {
   h = MatMul(x, w)
@@ -22,17 +16,6 @@ DENSE = """g (float[N,4] x, float[4,3] w, float[3] b) => (float[N,3] y) {
   t = Tanh(z)
   y = Mul(t, z)
 }"""
-
-
-def feeds_of(model: onnx.ModelProto, **sizes: int) -> dict[str, np.ndarray]:
-    """Random arrays for the float inputs of `model`."""
-    random = np.random.default_rng(1)
-    found = {}
-    for value in model.graph.input:
-        dims = value.type.tensor_type.shape.dim
-        shape = [sizes[d.dim_param] if d.dim_param else d.dim_value for d in dims]
-        found[value.name] = random.standard_normal(shape).astype(np.float32)
-    return found
 
 
 def test_gradients_are_central_differences() -> None:

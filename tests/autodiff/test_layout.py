@@ -8,7 +8,7 @@ import pytest
 import ostinato
 from ostinato.autodiff import gradient
 from tests.autodiff.check import check
-from tests.autodiff.test_gradient import feeds_of, parse
+from tests.autodiff.models import feeds_of, parse
 
 SIZES = {"N": 2, "M": 3, "T": 5, "Z": 0}
 

@@ -10,25 +10,7 @@ import pytest
 import ostinato
 from ostinato.autodiff import gradient
 from tests.autodiff.check import check, with_loss
-
-
-def parse(text: str, opset: int = 18) -> onnx.ModelProto:
-    return onnx.parser.parse_model(f'<ir_version: 9, opset_import: ["": {opset}]> {text}')
-
-
-def feeds_of(model: onnx.ModelProto, **sizes: int) -> dict[str, np.ndarray]:
-    """Random arrays for the float inputs of `model`."""
-    random = np.random.default_rng(1)
-    found = {}
-    for value in model.graph.input:
-        dims = value.type.tensor_type.shape.dim
-        shape = [sizes[d.dim_param] if d.dim_param else d.dim_value for d in dims]
-        found[value.name] = np.asarray(0.7 * random.standard_normal(shape), np.float32)
-    return found
-
-
-def loops(model: onnx.ModelProto) -> list[onnx.NodeProto]:
-    return [node for node in model.graph.node if node.op_type == "Scan"]
+from tests.autodiff.models import feeds_of, loops, parse
 
 
 def op_types(node: onnx.NodeProto) -> list[str]:
@@ -70,7 +52,7 @@ def cell(attributes: str = "", x: str = "T,N,3", y: str = "T,N,4") -> onnx.Model
 def test_a_cell(attributes: str, x: str, y: str) -> None:
     model = cell(attributes, x, y)
     sizes = {"N": 2, "T": 5} if "T" in x else {"N": int(x.split(",")[1])}
-    differentiated = check(model, feeds_of(model, **sizes))
+    differentiated = check(model, feeds_of(model, 0.7, **sizes))
     _, backward = loops(differentiated)
     # The gradients of weights are one product over all steps.
     assert op_types(backward).count("MatMul") == 2
@@ -79,17 +61,17 @@ def test_a_cell(attributes: str, x: str, y: str) -> None:
 @pytest.mark.parametrize("steps", [0, 1])
 def test_few_steps(steps: int) -> None:
     model = cell()
-    check(model, feeds_of(model, T=steps, N=2), onnxruntime=steps > 0)
+    check(model, feeds_of(model, 0.7, T=steps, N=2), onnxruntime=steps > 0)
 
 
 def test_no_rows() -> None:
     model = cell()
-    check(model, feeds_of(model, T=3, N=0))
+    check(model, feeds_of(model, 0.7, T=3, N=0))
 
 
 def test_only_what_is_asked_for() -> None:
     model = cell()
-    feeds = feeds_of(model, T=4, N=2)
+    feeds = feeds_of(model, 0.7, T=4, N=2)
     for name in feeds:
         check(model, feeds, [name])
 
@@ -106,7 +88,7 @@ def test_values_of_a_state_are_kept_once() -> None:
               out = Identity(next)
             }> (h0, x)
         }""")
-    differentiated = check(model, feeds_of(model, T=4, N=2))
+    differentiated = check(model, feeds_of(model, 0.7, T=4, N=2))
     forward, _ = loops(differentiated)
     assert len(forward.output) == 2
 
@@ -121,7 +103,7 @@ def test_cheap_values_are_computed_again() -> None:
               next = Mul(b, e)
             }> (h0, x)
         }""")
-    differentiated = check(model, feeds_of(model, T=4, N=3))
+    differentiated = check(model, feeds_of(model, 0.7, T=4, N=3))
     forward, _ = loops(differentiated)
     assert len(forward.output) == 2
 
@@ -142,7 +124,7 @@ def test_values_from_outside() -> None:
               out = Mul(m, f)
             }> (h0, x)
         }""")
-    check(model, feeds_of(model, T=3, N=2))
+    check(model, feeds_of(model, 0.7, T=3, N=2))
 
 
 def test_states_that_depend_on_each_other() -> None:
@@ -157,7 +139,7 @@ def test_states_that_depend_on_each_other() -> None:
               c1 = Add(c, t)
             }> (a0, b0, c0, x)
         }""")
-    check(model, feeds_of(model, T=5))
+    check(model, feeds_of(model, 0.7, T=5))
 
 
 def test_states_that_are_integers() -> None:
@@ -174,7 +156,7 @@ def test_states_that_are_integers() -> None:
               h1 = Tanh(s)
             }> (zero, h0, x)
         }""")
-    check(model, feeds_of(model, T=4))
+    check(model, feeds_of(model, 0.7, T=4))
 
 
 def test_loops_inside_loops() -> None:
@@ -198,8 +180,8 @@ def test_loops_inside_loops() -> None:
               next = Tanh(product)
             }> (h0, x)
         }""")
-    check(model, feeds_of(model, T=3, S=2, N=2))
-    check(model, feeds_of(model, T=2, S=3, N=1), ["w"])
+    check(model, feeds_of(model, 0.7, T=3, S=2, N=2))
+    check(model, feeds_of(model, 0.7, T=2, S=3, N=1), ["w"])
 
 
 def test_loops_that_count() -> None:
@@ -219,7 +201,7 @@ def test_loops_that_count() -> None:
               out = Mul(next, e)
             }>
         }""")
-    check(model, feeds_of(model, T=4, N=2))
+    check(model, feeds_of(model, 0.7, T=4, N=2))
 
 
 def test_loops_that_end_by_data_are_refused() -> None:
@@ -253,7 +235,7 @@ def test_products_of_elements_in_different_orders() -> None:
               next = Tanh(k)
             }> (h0, x, u, v)
         }""")
-    check(model, feeds_of(model, T=3, N=2))
+    check(model, feeds_of(model, 0.7, T=3, N=2))
 
 
 def test_weights_that_two_loops_share() -> None:
@@ -274,7 +256,7 @@ def test_weights_that_two_loops_share() -> None:
               result = Add(more, f)
             }> (hn, y)
         }""")
-    check(model, feeds_of(model, T=3, N=2))
+    check(model, feeds_of(model, 0.7, T=3, N=2))
 
 
 def test_factors_that_no_step_changes() -> None:
@@ -288,7 +270,7 @@ def test_factors_that_no_step_changes() -> None:
               next = Add(b, h)
             }> (h0, x)
         }""")
-    _, backward = loops(check(model, feeds_of(model, T=3, N=2)))
+    _, backward = loops(check(model, feeds_of(model, 0.7, T=3, N=2)))
     body = next(a.g for a in backward.attribute if a.name == "body")
     assert not any("q" in node.input for node in body.node)
 
@@ -310,7 +292,7 @@ def test_attention_over_what_was_read() -> None:
               next = Tanh(s)
             }> (h0, x)
         }""")
-    check(model, feeds_of(model, T=3, N=2, S=4))
+    check(model, feeds_of(model, 0.7, T=3, N=2, S=4))
 
 
 def test_unknown_ranks_are_refused() -> None:
@@ -342,7 +324,7 @@ def test_steps_in_two_types() -> None:
     model.graph.output[0].name = "loss"
     model.graph.output[0].type.tensor_type.ClearField("shape")
     model.graph.output[0].type.tensor_type.shape.SetInParent()
-    feeds = feeds_of(model, T=3, N=2)
+    feeds = feeds_of(model, 0.7, T=3, N=2)
     session = ostinato.InferenceSession(gradient(model, "loss", ["w", "b", "h0"]), fallback=False)
     _, w, b, h0 = session.run(None, feeds)
     np.testing.assert_allclose(w, np.tile(feeds["x"].sum((0, 1))[:, None], 2), rtol=1e-6)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.autodiff.check import check
-from tests.autodiff.test_gradient import parse
+from tests.autodiff.models import parse
 
 
 @pytest.mark.parametrize("op_type", ["SoftmaxCrossEntropyLoss", "NegativeLogLikelihoodLoss"])

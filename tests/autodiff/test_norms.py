@@ -7,7 +7,7 @@ import pytest
 import ostinato
 from ostinato.autodiff import gradient
 from tests.autodiff.check import check
-from tests.autodiff.test_gradient import feeds_of, parse
+from tests.autodiff.models import feeds_of, parse
 from tests.autodiff.test_pointwise import LAST_OF_ONNXRUNTIME, slopes
 
 NODES = [

@@ -11,8 +11,8 @@ import ostinato
 from ostinato.autodiff import gradient
 from ostinato.autodiff.pointwise import SLOPES
 from tests.autodiff.check import check, with_loss
+from tests.autodiff.models import parse
 from tests.autodiff.test_cases import DOMAINS
-from tests.autodiff.test_gradient import parse
 
 Array = np.ndarray
 # Operators of one operand that are newer than opset 18, or have no float64 before that one.

@@ -9,7 +9,7 @@ from hypothesis.extra import numpy as arrays
 import ostinato
 from ostinato.autodiff import gradient
 from tests.autodiff.check import check
-from tests.autodiff.test_gradient import parse
+from tests.autodiff.models import parse
 from tests.autodiff.test_pointwise import declared, floats, result, slopes
 
 REDUCTIONS = (
