@@ -1,0 +1,1 @@
+"""Searches for what breaks: damaged files, random graphs, random streams."""

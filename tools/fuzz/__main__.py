@@ -1,0 +1,57 @@
+"""Search for models, files and streams that break a promise, for as long as there is time.
+
+python -m tools.fuzz files --seconds 60      damaged files: no crash, no hang, no bare exception
+python -m tools.fuzz graphs --seconds 60     random valid graphs against other runtimes
+python -m tools.fuzz streams --seconds 60    random networks: the steps are the whole, delayed
+
+Each subcommand is a module of this package whose `run` takes the options below and returns the
+number of failures found; the exit code is 1 when there are any.
+"""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+
+import typer
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, help=__doc__)
+
+SECONDS = typer.Option(60.0, help="Stop after this time.")
+SEED = typer.Option(0, help="The same seed tries the same things in the same order.")
+COUNT = typer.Option(0, help="Stop after so many tries; 0 for no limit but the time.")
+FOLDER = typer.Option(Path("/tmp/ostinato-fuzz"), help="Where what fails is kept, made small.")
+
+
+def _run(name: str, seconds: float, seed: int, count: int, folder: Path) -> None:
+    module = importlib.import_module(f"tools.fuzz.{name}")
+    failures = module.run(seconds, seed, count or None, folder=folder / name)
+    raise typer.Exit(1 if failures else 0)
+
+
+@app.command()
+def files(
+    seconds: float = SECONDS, seed: int = SEED, count: int = COUNT, folder: Path = FOLDER
+) -> None:
+    """Damage the bytes and the structure of small models; load and run each in a guarded child."""
+    _run("files", seconds, seed, count, folder)
+
+
+@app.command()
+def graphs(
+    seconds: float = SECONDS, seed: int = SEED, count: int = COUNT, folder: Path = FOLDER
+) -> None:
+    """Compare random valid graphs with other runtimes."""
+    _run("graphs", seconds, seed, count, folder)
+
+
+@app.command()
+def streams(
+    seconds: float = SECONDS, seed: int = SEED, count: int = COUNT, folder: Path = FOLDER
+) -> None:
+    """Convert random networks to streams and compare the steps with the whole."""
+    _run("streams", seconds, seed, count, folder)
+
+
+if __name__ == "__main__":
+    app()
