@@ -107,7 +107,7 @@ def run(peer: str, folder: Path) -> None:
 
             session = ostinato.InferenceSession(path, cache_dir=None)
             result["outputs"] = session.run(None, feeds)
-            result["is_native"] = not session.report()["fallback"]
+            result["is_native"] = not session.report().interpreted
         elif peer == "onnxruntime":
             from ostinato.cli.witness import onnxruntime_session
 

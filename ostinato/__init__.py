@@ -25,6 +25,7 @@ from ostinato.version import __version__
 if TYPE_CHECKING:
     from ostinato.passes import optimize
     from ostinato.runtime.pool import Pool
+    from ostinato.runtime.report import Report
     from ostinato.runtime.session import BoundCall, InferenceSession, NodeArg
     from ostinato.runtime.stream import Stream
     from ostinato.training import Trainer
@@ -40,6 +41,7 @@ __all__ = [
     "OstinatoError",
     "Pool",
     "PoolError",
+    "Report",
     "RunError",
     "ShapeError",
     "Stream",
@@ -55,6 +57,7 @@ _MODULES = {
     "InferenceSession": "ostinato.runtime.session",
     "NodeArg": "ostinato.runtime.session",
     "Pool": "ostinato.runtime.pool",
+    "Report": "ostinato.runtime.report",
     "Stream": "ostinato.runtime.stream",
     "Trainer": "ostinato.training",
     "optimize": "ostinato.passes",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ostinato.codegen.artifact import Argument, Artifact
@@ -25,7 +25,8 @@ from ostinato.passes.pipeline import PASSES, pass_names, run_passes
 from ostinato.program.nodes import Interface, Program
 from ostinato.program.verify import verify
 from ostinato.runtime.compiled import CompiledModel
-from ostinato.runtime.stage import NativeStage, Stage
+from ostinato.runtime.report import NotNative, not_native
+from ostinato.runtime.stage import FallbackStage, NativeStage, Stage
 from ostinato.schedule.pipeline import SCHEDULE_PASSES, Scheduled, schedule
 from ostinato.schedule.report import report_apart, report_kernels
 from ostinato.schedule.share import share
@@ -58,7 +59,19 @@ def compile_model(model: Any, options: Options, assumes: bool = False) -> Compil
             stages.append(NativeStage(_artifact(part, scheduled, target, options)))
         else:
             stages.append(part)
+    facts["other_sizes"] = _not_native_elsewhere(loaded, stages)
     return CompiledModel(parts.inputs, parts.outputs, tuple(stages), parts.constants, facts)
+
+
+def _not_native_elsewhere(model: ir.Model, stages: Sequence[Stage]) -> list[NotNative]:
+    """What is not native in the program for other sizes than those that the stages assume."""
+    natives = [stage for stage in stages if isinstance(stage, NativeStage)]
+    assumed = [text for stage in natives for text in stage.artifact.report["assumptions"]]
+    if not assumed:
+        return []
+    parts = partition(model, fallback=True).parts
+    nodes = [part for part in parts if isinstance(part, FallbackStage)]
+    return [{**not_native(node), "unless": assumed} for node in nodes]
 
 
 def _prepared(model: Any, options: Options) -> tuple[ir.Model, dict[str, Any]]:

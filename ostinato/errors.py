@@ -23,10 +23,18 @@ class UnsupportedError(OstinatoError, NotImplementedError):
 
     The message names the node, its op, and the attribute, input or type that is refused.
     unknown: the values that would have to be known while compiling for it not to be refused.
+    others: what is said of further nodes that are refused.
     """
 
-    def __init__(self, node: str, op: str, reason: str, unknown: tuple[str, ...] = ()) -> None:
-        super().__init__(f"node {node!r} ({op}): {reason}")
+    def __init__(
+        self,
+        node: str,
+        op: str,
+        reason: str,
+        unknown: tuple[str, ...] = (),
+        others: tuple[str, ...] = (),
+    ) -> None:
+        super().__init__("; ".join((f"node {node!r} ({op}): {reason}", *others)))
         self.node, self.op, self.reason, self.unknown = node, op, reason, unknown
 
 

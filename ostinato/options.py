@@ -26,7 +26,8 @@ class Options:
     precision: number format of weights; only "f32" (as in the model) is available.
     disable: names of passes to leave out (`ostinato inspect --passes` lists them). Results keep
         their bits whatever is disabled.
-    fallback: run ops without a native kernel on those of `onnx.reference`; False refuses them.
+    fallback: run ops without a native kernel on those of `onnx.reference`; False refuses all nodes
+        that could be interpreted (`Report.fallback`), so that nothing ever is.
     specialize: named dimensions to bake in, for instance `{"T": 100}`.
     cache_dir: folder of compiled models; None compiles afresh and writes nothing.
     flush_denormals: treat subnormal numbers as zero while running (x86-64 only).

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Set
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -25,6 +25,7 @@ from ostinato.program.dims import Dim, Size, product, symbol, symbols
 from ostinato.program.expr import DTYPES, INTEGERS
 from ostinato.program.nodes import Program
 from ostinato.runtime.arguments import numpy_dtype
+from ostinato.runtime.report import listed
 from ostinato.runtime.stage import FallbackStage, ListStage
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ class Partition:
 
 
 def partition(model: ir.Model, fallback: bool, assumes: bool = False) -> Partition:
-    """Lower what has a native form. With `fallback` false the first node without one is refused.
+    """Lower what has a native form. With `fallback` false all nodes without one are refused.
 
     With `assumes`, programs may be for the likely sizes only, where none is for all of them.
 
@@ -156,6 +157,7 @@ class _Partitioner:
         self._origins: dict[str, ir.Value] = {}
         # The sizes that fallback stages tell or that depend on values.
         self._unsure: set[str] = set()
+        self._refusals: list[tuple[ir.Node, UnsupportedError]] = []
         self._open()
 
     def _open(self) -> None:
@@ -173,13 +175,14 @@ class _Partitioner:
                 self._lower(node)
             except UnsupportedError as refusal:
                 self.wanted |= self._sources(refusal)
-                # Once more sizes are wanted, another attempt shows what is refused in the end.
-                if not self._fallback and not self.wanted:
-                    raise
+                self._refusals.append((node, refusal))
                 self._close(final=False)
                 self._fall_back(node, refusal)
             self._done.update(_with_inner(node))
         self._close(final=True)
+        # Once more sizes are wanted, another attempt shows what is refused in the end.
+        if self._refusals and not self._fallback and not self.wanted:
+            raise _joined(self._refusals)
         return self._result
 
     def _make_available(self, value: ir.Value) -> None:
@@ -382,7 +385,7 @@ class _Partitioner:
             tuple(self._opsets.items()),
             describe(node),
             node.op_type,
-            refusal.reason,
+            _reason(node, refusal),
         )
         self._result.parts.append(self._specializable(stage, refusal))
         given = set(self._origins)
@@ -403,6 +406,24 @@ class _Partitioner:
             return stage
         forms = tuple(a.name for a in stage.inputs if _is_open(a) and a.name not in numbers)
         return dataclasses.replace(stage, numbers=numbers, forms=forms)
+
+
+def _reason(node: ir.Node, refusal: UnsupportedError) -> str:
+    """Why a node has no native form, which may be a node in one of its bodies."""
+    if isinstance(refusal, UnknownFormError):
+        return f"the type, rank or length of {refusal.node!r} is none that is known and native"
+    if refusal.node == describe(node):
+        return refusal.reason
+    return f"node {refusal.node!r} ({refusal.op}) in it: {refusal.reason}"
+
+
+def _joined(refusals: Sequence[tuple[ir.Node, UnsupportedError]]) -> UnsupportedError:
+    """One error for all nodes that are refused; its `unknown` is that of the first."""
+    (node, first), *others = refusals
+    texts = [f"node {describe(n)!r} ({n.op_type}): {_reason(n, r)}" for n, r in others]
+    reason = _reason(node, first)
+    more = (listed(texts),) if texts else ()
+    return UnsupportedError(describe(node), node.op_type, reason, first.unknown, more)
 
 
 def _is_open(argument: Argument) -> bool:

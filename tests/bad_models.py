@@ -488,7 +488,7 @@ def outcome(proto: onnx.ModelProto, feeds: Mapping[str, Array], options: dict[st
         return f"refused: {type(error).__name__}: {error}"
     except BaseException as error:
         return f"leaked: {type(error).__name__}: {error}"
-    return "ran: on a reference kernel" if session.report()["fallback"] else "ran: natively"
+    return "ran: on a reference kernel" if session.report().interpreted else "ran: natively"
 
 
 def variants(name: str) -> Iterator[tuple[str, onnx.ModelProto, dict[str, Array], dict[str, Any]]]:

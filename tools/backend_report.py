@@ -147,7 +147,7 @@ def run_case(name: str, category: str, test: Any) -> Result:
     result.seconds = time.perf_counter() - begin
     result.family = family_of(name, category, Recorder.model)
     if Recorder.last is not None:
-        nodes = Recorder.last.session.report()["fallback"]
+        nodes = Recorder.last.session.report().interpreted
         result.fallback = sorted({node["op"] for node in nodes})
     return result
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Annotated
 
 import typer
@@ -41,3 +42,5 @@ def root(
     ] = False,
 ) -> None:
     """Options of the program itself."""
+    # The logger says it too, and names the model.
+    warnings.filterwarnings("ignore", message=".* is not all native code")

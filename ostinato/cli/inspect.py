@@ -11,12 +11,13 @@ import typer
 
 from ostinato.cli import common
 from ostinato.errors import OptionError
+from ostinato.runtime.report import always_reached, described
 
 if TYPE_CHECKING:
     from ostinato.options import Options
+    from ostinato.runtime.report import Report
 
 Stage = Literal["onnx", "passes", "program", "schedule", "llvm", "asm"]
-Report = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -33,16 +34,13 @@ class Assertions:
     def violations(self, report: Report) -> list[str]:
         """A sentence for every expectation that does not hold."""
         found = []
-        left = report.get("ops", {}).get("after", {})
+        left = report["ops"]["after"]
         for op, expected in self.ops.items():
             if left.get(op, 0) != expected:
                 found.append(f"expected {expected} {op} after the passes, got {left.get(op, 0)}")
         if self.native:
-            found += [
-                f"node {entry['node']!r} ({entry['op']}) is not native: {entry['reason']}"
-                for entry in report.get("fallback", ())
-            ]
-        kernels = len(report.get("kernels", ()))
+            found += [f"not native: {described(e)}" for e in always_reached(report["fallback"])]
+        kernels = len(report["kernels"])
         if self.kernels is not None and kernels != self.kernels:
             found.append(f"expected {self.kernels} kernels, got {kernels}")
         return found
@@ -65,7 +63,7 @@ def inspect(
         typer.Option("--assert-op-count", metavar="OP=N", help="Ops left after all graph passes."),
     ] = None,
     assert_native: Annotated[
-        bool, typer.Option("--assert-native", help="No node falls back to a reference kernel.")
+        bool, typer.Option("--assert-native", help="Every node is native: --no-fallback loads it.")
     ] = False,
     assert_kernels: Annotated[
         int | None, typer.Option("--assert-kernels", metavar="N", min=0, help="Number of kernels.")
@@ -86,7 +84,7 @@ def inspect(
         ops = common.parse_sizes("--assert-op-count", assert_op_count)
         assertions = Assertions(ops, assert_native, assert_kernels)
         options = common.make_options(disable, no_fallback, no_cache)
-        report: Report = {}
+        report = None
         if assertions or not stage:
             report = common.open_session(model, options).report()
         if stage:
@@ -95,11 +93,11 @@ def inspect(
                 common.print_json({"model": str(model), "stage": stage, "text": text})
             else:
                 print(text)
-        elif json:
+        elif report is not None and json:
             common.print_json({"model": str(model), **report})
-        else:
+        elif report is not None:
             _show_report(model.name, report, WHY if why else SUMMARY)
-    violations = assertions.violations(report)
+    violations = [] if report is None else assertions.violations(report)
     if violations:
         common.fail(violations)
 
@@ -141,17 +139,15 @@ def _show_report(title: str, report: Report, parts: Sequence[Callable[[Report], 
         table = show(report)
         if table.row_count:
             console.print(table)
-    count = len(report.get("kernels", ()))
+    count = len(report.kernels)
     passing = len({id_ for id_, _ in _by_value(report)})
     console.print(f"kernels: {count}, values that pass between them through memory: {passing}")
     for key, what in (("constant_bytes", "constants"), ("arena_bytes", "arena")):
-        if key in report:
-            console.print(f"{what}: {_size(report[key])}")
+        console.print(f"{what}: {_size(report[key])}")
 
 
 def _ops(report: Report) -> Any:
-    ops = report.get("ops", {})
-    before, after = ops.get("before", {}), ops.get("after", {})
+    before, after = report.ops["before"], report.ops["after"]
     table = common.table("Ops", "op", "before", "after passes")
     for op in sorted({*before, *after}):
         table.add_row(op, str(before.get(op, 0)), str(after.get(op, 0)))
@@ -161,7 +157,7 @@ def _ops(report: Report) -> Any:
 def _kernels(report: Report) -> Any:
     columns = ("kernel", "loop", "tile", "bytes", "weights", "flop", "flop/byte")
     table = common.table("Kernels, figures of one execution", *columns)
-    for kernel in report.get("kernels", ()):
+    for kernel in report.kernels:
         size, flops = kernel.get("bytes"), kernel.get("flops")
         table.add_row(
             str(kernel.get("name", "")),
@@ -176,7 +172,7 @@ def _kernels(report: Report) -> Any:
 
 def _fused(report: Report) -> Any:
     table = common.table("Fused into one kernel", "kernel", "nodes", left=2)
-    for kernel in report.get("kernels", ()):
+    for kernel in report.kernels:
         table.add_row(str(kernel.get("name", "")), _by_folder(kernel.get("fused", ())))
     return table
 
@@ -208,13 +204,19 @@ def _size(count: object) -> str:
 
 
 def _fallback(report: Report) -> Any:
-    return _texts("Not native: on reference kernels", ("node", "op", "reason"), report, "fallback")
+    table = common.table("Not native", "node", "op", "status", "reason", left=4)
+    for entry in report.fallback:
+        reason = entry["reason"]
+        if entry["unless"]:
+            reason += f"; only for {', '.join(entry['unless'])}"
+        table.add_row(entry["node"], entry["op"], entry["status"], reason)
+    return table
 
 
 def _by_value(report: Report) -> Iterator[tuple[tuple[str, str], list[Mapping[str, Any]]]]:
     """The pairs of kernels that stayed apart, by the value that passes: (writer, buffer)."""
     groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
-    for pair in report.get("refusals", ()):
+    for pair in report.refusals:
         groups.setdefault((pair["producer"], pair["buffer"]), []).append(pair)
     return iter(groups.items())
 
@@ -241,7 +243,7 @@ def _kernel(name: str, nodes: Sequence[str]) -> str:
 
 def _hoisted(report: Report) -> Any:
     table = common.table("Taken out of a loop: one kernel for all steps", "kernel", "nodes", left=2)
-    for kernel in report.get("kernels", ()):
+    for kernel in report.kernels:
         if kernel.get("hoisted"):
             table.add_row(kernel["name"], _by_folder(kernel["fused"]))
     return table
@@ -250,7 +252,7 @@ def _hoisted(report: Report) -> Any:
 def _packed(report: Report) -> Any:
     columns = ("kernel", "packed as", "weights", "order", "bytes")
     table = common.table("Weights laid out in the order they are read", *columns, left=4)
-    for kernel in report.get("kernels", ()):
+    for kernel in report.kernels:
         for packed in kernel.get("packed", ()):
             streams = packed["streams"]
             order = "one operand" if streams == 1 else f"{streams} operands interleaved"
@@ -260,16 +262,9 @@ def _packed(report: Report) -> Any:
     return table
 
 
-def _texts(title: str, keys: tuple[str, ...], report: Report, section: str) -> Any:
-    table = common.table(title, *keys, left=len(keys))
-    for entry in report.get(section, ()):
-        table.add_row(*(str(entry.get(key, "")) for key in keys))
-    return table
-
-
 def _passes(report: Report) -> Any:
     table = common.table("Passes that changed something", "pass", "changes")
-    for name, count in report.get("passes", {}).items():
+    for name, count in report.passes.items():
         if count:
             table.add_row(name, str(count))
     return table

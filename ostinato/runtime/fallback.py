@@ -9,6 +9,7 @@ import numpy as np
 
 from ostinato.codegen.artifact import Argument
 from ostinato.errors import RunError, UnsupportedError
+from ostinato.runtime.report import NotNative, not_native
 from ostinato.runtime.stage import FallbackStage
 
 
@@ -26,13 +27,16 @@ class FallbackNode:
         from ostinato.reference import KERNELS
 
         self.stage = stage
-        self.reasons = [stage.reason]
         self._names = [argument.name for argument in stage.inputs]
         try:
             self._evaluator = ReferenceEvaluator(one_node_model(stage), new_ops=KERNELS)
         except Exception as error:
             reason = f"no native kernel and none in onnx.reference ({error})"
             raise UnsupportedError(stage.name, stage.op, reason) from error
+
+    def not_native(self) -> list[NotNative]:
+        """The node's entry in the report."""
+        return [not_native(self.stage)]
 
     def run(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """The outputs by name. Raises `RunError` naming the node when its kernel fails."""

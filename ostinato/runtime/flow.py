@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from functools import cache
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,6 +14,8 @@ from ostinato.runtime.arguments import check_output_shape, describe, describe_ar
 from ostinato.runtime.compiled import CompiledModel
 from ostinato.runtime.fallback import FallbackNode
 from ostinato.runtime.native import NativeFunction, UnsuitableError
+from ostinato.runtime.notice import Notice
+from ostinato.runtime.report import REFERENCE, NotNative
 from ostinato.runtime.stage import ListStage, NativeStage, Stage
 
 if TYPE_CHECKING:
@@ -26,19 +27,43 @@ Array = np.ndarray[Any, Any]
 class Flow:
     """The runnable stages of `model`, and which values each of them is the last to read.
 
-    general: gives the flow to run for sizes that `model` is not made for.
+    notice: is told which nodes are interpreted.
+    general: compiles the model for sizes that `model` is not made for.
     """
 
     def __init__(
         self,
         model: CompiledModel,
         options: Options,
-        general: Callable[[], Flow] | None = None,
+        notice: Notice,
+        general: Callable[[], CompiledModel] | None = None,
     ) -> None:
         self.model = model
-        self._general = None if general is None else cache(general)
-        self.stages = [_runnable(stage, options) for stage in model.stages]
+        self._options, self._notice = options, notice
+        self._compile_general = general
+        self._general: Flow | None = None
+        self.stages = [_runnable(stage, options, notice) for stage in model.stages]
         self._last_reads = _last_reads(model)
+        notice([entry for entry in self._own_not_native() if entry["status"] == REFERENCE])
+
+    def natives(self) -> Iterator[NativeFunction]:
+        """The native functions in the order they run."""
+        for stage in self.stages:
+            if isinstance(stage, NativeFunction):
+                yield stage
+
+    def not_native(self) -> list[NotNative]:
+        """The entries of `Report.fallback`; those of the program for other sizes come last."""
+        if self._general is None:
+            others: list[NotNative] = list(self.model.report.get("other_sizes", ()))
+        else:
+            unless = [text for native in self.natives() for text in native.assumptions]
+            others = [{**entry, "unless": unless} for entry in self._general.not_native()]
+        return [*self._own_not_native(), *others]
+
+    def _own_not_native(self) -> list[NotNative]:
+        stages = [s for s in self.stages if not isinstance(s, NativeFunction | ListMaker)]
+        return [entry for stage in stages for entry in stage.not_native()]
 
     def direct(self) -> NativeFunction | None:
         """The only stage, if it is native and takes and makes exactly the model's values."""
@@ -58,9 +83,11 @@ class Flow:
         try:
             return self._run(inputs, given)
         except UnsuitableError:
-            if self._general is None:
+            if self._compile_general is None:
                 raise
-            return self._general().run(inputs, given)
+            if self._general is None:
+                self._general = Flow(self._compile_general(), self._options, self._notice)
+            return self._general.run(inputs, given)
 
     def _run(self, inputs: Mapping[str, Any], given: Mapping[str, Array]) -> dict[str, Any]:
         values: dict[str, Any] = {**self.model.constants, **inputs}
@@ -100,7 +127,7 @@ class ListMaker:
 
 
 def _runnable(
-    stage: Stage, options: Options
+    stage: Stage, options: Options, notice: Notice
 ) -> NativeFunction | FallbackNode | SpecializedNode | ListMaker:
     if isinstance(stage, NativeStage):
         return NativeFunction(stage.artifact, options.cache_dir, options.flush_denormals)
@@ -111,7 +138,7 @@ def _runnable(
     # It runs a flow itself.
     from ostinato.runtime.specialized import SpecializedNode
 
-    return SpecializedNode(stage, options)
+    return SpecializedNode(stage, options, notice)
 
 
 def _names(arguments: Iterable[Argument]) -> list[str]:

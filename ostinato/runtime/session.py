@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import os
 from collections.abc import Callable, Mapping, Sequence
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -21,12 +22,15 @@ from ostinato.runtime.arguments import (
     bind_shapes,
     check_names,
     check_output_shape,
+    describe,
     overlapping,
 )
 from ostinato.runtime.build import build
 from ostinato.runtime.compiled import CompiledModel
-from ostinato.runtime.flow import Flow, ListMaker
+from ostinato.runtime.flow import Flow
 from ostinato.runtime.native import NativeFunction, UnsuitableError
+from ostinato.runtime.notice import Notice
+from ostinato.runtime.report import Report, always_reached
 from ostinato.runtime.stage import NativeStage
 from ostinato.runtime.trampoline import require_denormal_control
 
@@ -97,7 +101,8 @@ class InferenceSession:
         self._flow = Flow(
             self._compiled,
             options,
-            (lambda: Flow(build(model, options)[0], options)) if _assumes(self._compiled) else None,
+            Notice(os.fspath(model) if isinstance(model, (str, os.PathLike)) else "the model"),
+            (lambda: build(model, options)[0]) if _assumes(self._compiled) else None,
         )
         self._native = self._flow.direct()
         # The function whose own checks suffice to call it with whatever `run` is given.
@@ -251,39 +256,34 @@ class InferenceSession:
 
         return Pool(self, states, capacity, batch, initial, sizes, shared)
 
-    def report(self) -> dict[str, Any]:
-        """What the compiler did and what it could not do, as JSON-able facts.
+    def report(self) -> Report:
+        """What the compiler did and what it could not do."""
+        natives = list(self._flow.natives())
+        facts = [native.artifact.report for native in natives]
+        compiled = self._compiled.report
+        fallback = self._flow.not_native()
+        report = Report(
+            native=not always_reached(fallback),
+            fallback=fallback,
+            assumptions=[text for fact in facts for text in fact.get("assumptions", ())],
+            kernels=[kernel for fact in facts for kernel in fact.get("kernels", ())],
+            refusals=[pair for fact in facts for pair in fact.get("refusals", ())],
+            ops=compiled.get("ops", {"before": {}, "after": {}}),
+            passes=compiled.get("passes", {}),
+            threads=max((int(fact.get("threads", 1)) for fact in facts), default=1),
+            constant_bytes=sum(len(native.artifact.constants) for native in natives),
+            arena_bytes=sum(native.arena_bytes for native in natives),
+            from_cache=self._from_cache,
+            fingerprint=compiled.get("fingerprint"),
+        )
+        return copy.deepcopy(report)
 
-        "kernels", "refusals": of all native stages; "assumptions": sizes that need another program,
-        compiled when they come; "fallback": nodes without a native kernel, with
-        the reason; "specialized": nodes that are compiled when the values, or else the ranks and
-        lengths, of their "inputs" are known; "arena_bytes", "constant_bytes"; "from_cache";
-        "fingerprint": tells models apart; "threads": the most that a call uses; and what the
-        compiler adds, such as "passes" and "ops".
-        """
-        facts: dict[str, Any] = {"kernels": [], "refusals": [], **self._compiled.report}
-        native = [stage for stage in self._flow.stages if isinstance(stage, NativeFunction)]
-        for stage in native:
-            for name, value in stage.artifact.report.items():
-                if isinstance(value, list) and name != "checks":
-                    facts[name] = [*facts.get(name, ()), *value]
-        others = [s for s in self._flow.stages if not isinstance(s, (NativeFunction, ListMaker))]
-        facts["fallback"] = [
-            {"node": other.stage.name, "op": other.stage.op, "reason": reason}
-            for other in others
-            for reason in other.reasons
-        ]
-        facts["specialized"] = [
-            {"node": s.stage.name, "op": s.stage.op, "inputs": [*s.stage.numbers, *s.stage.forms]}
-            for s in others
-            if s.stage.numbers or s.stage.forms
-        ]
-        used = [int(stage.artifact.report.get("threads", 1)) for stage in native]
-        facts["threads"] = max(used, default=1)
-        facts["arena_bytes"] = sum(stage.arena_bytes for stage in native)
-        facts["constant_bytes"] = sum(len(stage.artifact.constants) for stage in native)
-        facts["from_cache"] = self._from_cache
-        return copy.deepcopy(facts)
+    def __repr__(self) -> str:
+        inputs, outputs = (
+            ", ".join(f"{a.name}: {describe(a)}" for a in arguments.values())
+            for arguments in (self._inputs, self._outputs)
+        )
+        return f"<ostinato.InferenceSession ({inputs}) -> ({outputs}); {self.report().summary()}>"
 
     def __reduce__(self) -> NoReturn:
         raise RunError(

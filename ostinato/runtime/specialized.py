@@ -13,6 +13,8 @@ from ostinato.options import Options
 from ostinato.runtime.build import build
 from ostinato.runtime.fallback import FallbackNode
 from ostinato.runtime.flow import Flow
+from ostinato.runtime.notice import Notice
+from ostinato.runtime.report import NotNative, not_native
 from ostinato.runtime.stage import FallbackStage
 
 # Distinct values that are compiled for; operands that keep changing run on the reference kernel.
@@ -25,18 +27,22 @@ class SpecializedNode:
     What has to be known are the elements of `stage.numbers`, and of `stage.forms` the rank, the
     length of a sequence, or whether there is a value. Compiling may ask for further numbers.
 
-    options: of the session. The reference kernel takes over where the node has no native form for
-    the values, and after `MAX_VARIANTS` different ones.
+    The reference kernel takes over where the node has no native form for the values, and after
+    `MAX_VARIANTS` different ones; `notice` is then told.
     """
 
-    def __init__(self, stage: FallbackStage, options: Options) -> None:
+    def __init__(self, stage: FallbackStage, options: Options, notice: Notice) -> None:
         self.stage = stage
-        # Why the reference kernel ran for some values.
-        self.reasons: list[str] = []
+        self._notice = notice
+        self._taken_over: list[str] = []
         self._numbers = stage.numbers
         self._options = dataclasses.replace(options, fallback=False, specialize={})
         self._variants: dict[tuple[object, ...], Flow | None] = {}
         self._fallback: FallbackNode | None = None
+
+    def not_native(self) -> list[NotNative]:
+        """The node's entry in the report."""
+        return [not_native(self.stage, self._taken_over)]
 
     def run(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """The outputs by name. Raises what compiling and running the node raises."""
@@ -51,6 +57,7 @@ class SpecializedNode:
             return outputs(self.stage, results)
         if self._fallback is None:
             self._fallback = FallbackNode(self.stage)
+            self._notice(self.not_native())
         return self._fallback.run(values)
 
     def _variant(self, values: Mapping[str, Any]) -> Flow | None:
@@ -92,11 +99,11 @@ class SpecializedNode:
             compiled, _ = build(one_node_model(self.stage, numbers, forms), self._options)
         except ModelError as error:
             raise RunError(str(error)) from error
-        return Flow(compiled, self._options)
+        return Flow(compiled, self._options, self._notice)
 
     def _refuse(self, reason: str) -> None:
-        if reason not in self.reasons:
-            self.reasons.append(reason)
+        if reason not in self._taken_over:
+            self._taken_over.append(reason)
 
 
 def _form(value: Any) -> object:

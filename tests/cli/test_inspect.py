@@ -3,18 +3,23 @@ import re
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 from onnx import helper
 
 from ostinato.cli.inspect import Assertions
 from ostinato.compiler import optional_passes
+from ostinato.runtime.report import Report, not_native
+from ostinato.runtime.stage import FallbackStage
 from tests.cli.conftest import Invoke, save
+from tests.golden import parse
 
-REPORT = {
-    "ops": {"before": {"Loop": 1}, "after": {"Scan": 2}},
-    "kernels": [{"name": "a"}, {"name": "b"}],
-    "fallback": [{"node": "n", "op": "Foo", "reason": "no kernel"}],
-}
+NODE = FallbackStage(b"", (), (), (), "n", "Foo", "no kernel")
+REPORT = Report(
+    ops={"before": {"Loop": 1}, "after": {"Scan": 2}},
+    kernels=[{"name": "a"}, {"name": "b"}],
+    fallback=[not_native(NODE), {**not_native(NODE), "unless": ["sizes"]}],
+)
 
 
 @pytest.mark.parametrize(
@@ -72,6 +77,30 @@ def test_assertions_set_the_exit_code(invoke: Invoke, gru: Path) -> None:
     assert result.exit_code == 1
     assert "failed: expected 1 GRU after the passes, got 0" in result.stderr
     assert invoke("inspect", gru, "--assert-kernels", "1000").exit_code == 1
+
+
+def test_nodes_that_are_not_native_fail_an_assertion_and_are_refused(
+    invoke: Invoke, tmp_path: Path
+) -> None:
+    """A Loop whose state grows: only a run tells how many steps it has."""
+    model = parse("""
+        g (int64 n, float[1] x) => (float[M] y) <bool yes = {1}> {
+            y = Loop (n, yes, x) <body = b (int64 i, bool c, float[L] p) => (bool k, float[K] q) {
+                k = Identity(c)
+                q = Concat <axis = 0> (p, x)
+            }>
+        }""")
+    path = tmp_path / "grows.onnx"
+    onnx.save(model, path)
+    shown = invoke("inspect", path)
+    assert shown.exit_code == 0, shown.stderr
+    assert "Not native" in shown.stdout and "changes its shape" in shown.stdout
+    failed = invoke("inspect", path, "--assert-native")
+    assert failed.exit_code == 1
+    assert "node 'y' (Loop), compiled when called" in failed.stderr
+    refused = invoke("run", path, "--no-fallback")
+    assert refused.exit_code == 2
+    assert "node 'y' (Loop)" in refused.stderr
 
 
 def test_a_model_is_needed(invoke: Invoke) -> None:

@@ -75,7 +75,8 @@ def sums(x: np.ndarray) -> np.ndarray:
 
 def test_both_outcomes_are_right_and_the_likely_one_is_native() -> None:
     compiled = session(SQUEEZE)
-    assert compiled.report()["fallback"] == []
+    assert compiled.report().interpreted == []
+    assert compiled.report().native
     assert len(compiled.report()["assumptions"]) == 1
     for shape in ((2, 1, 3), (2, 4, 3), (5, 1, 3), (2, 1, 3)):
         x = array(*shape)
@@ -108,7 +109,7 @@ def expected(x: np.ndarray, flag: bool) -> np.ndarray:
 @pytest.mark.parametrize("flag", [True, False])
 def test_a_branch_that_is_not_taken_assumes_nothing(middle: int, flag: bool) -> None:
     compiled = session(NESTED)
-    assert compiled.report()["fallback"] == []
+    assert compiled.report().interpreted == []
     x = array(2, middle, 3)
     feeds = {"x": x, "flag": np.array(flag)}
     for _ in range(2):

@@ -119,7 +119,15 @@ def test_fallback_before_and_after_native_code(session: Make, artifacts: Any) ->
         assert negative.tolist() == (-1 - np.arange(size)).tolist()
     report = mixed.report()
     assert [f["op"] for f in report["fallback"]] == ["Abs", "Neg"]
-    assert report["fallback"][0] == {"node": "my_Abs", "op": "Abs", "reason": "no lowering"}
+    assert report["fallback"][0] == {
+        "node": "my_Abs",
+        "op": "Abs",
+        "status": "reference kernel",
+        "reason": "no lowering",
+        "inputs": [],
+        "unless": [],
+        "taken_over": [],
+    }
 
 
 def _identity(session: Make) -> ostinato.InferenceSession:

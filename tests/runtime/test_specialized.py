@@ -24,13 +24,16 @@ def run(session: InferenceSession, start: int, end: int, axis: int, step: int) -
 
 def test_a_node_is_compiled_for_the_axes_it_is_given() -> None:
     session = InferenceSession(SLICE, cache_dir=None)
-    facts = session.report()
-    assert facts["fallback"] == []
-    assert facts["specialized"] == [{"node": "y", "op": "Slice", "inputs": ["axis", "step"]}]
+    report = session.report()
+    assert not report.native
+    (entry,) = report["fallback"]
+    assert (entry["node"], entry["op"], entry["status"]) == ("y", "Slice", "compiled when called")
+    assert entry["inputs"] == ["axis", "step"]
+    assert "axes or steps" in entry["reason"]
     assert run(session, 1, 3, 0, 1).tolist() == X[1:3].tolist()
     assert run(session, 1, 3, 1, 1).tolist() == X[:, 1:3].tolist()
     assert run(session, -1, -9, 0, -2).tolist() == X[::-2].tolist()
-    assert session.report()["fallback"] == []
+    assert session.report().interpreted == []
 
 
 def test_a_wrong_operand_is_an_error_of_the_run() -> None:
@@ -44,7 +47,8 @@ def test_operands_that_keep_changing_run_on_the_reference_kernel() -> None:
     for step in range(1, MAX_VARIANTS + 3):
         assert run(session, 0, 5, 0, step).tolist() == X[::step].tolist()
     (entry,) = session.report()["fallback"]
-    assert entry["reason"] == f"more than {MAX_VARIANTS} values of axis, step"
+    assert entry["taken_over"] == [f"more than {MAX_VARIANTS} values of axis, step"]
+    assert session.report().interpreted == [entry]
 
 
 def test_values_without_a_native_form_run_on_the_reference_kernel() -> None:
