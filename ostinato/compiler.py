@@ -51,7 +51,7 @@ def compile_model(model: Any, options: Options, assumes: bool = False) -> Compil
     """
     loaded, facts = _prepared(model, options)
     target = host_target()
-    parts = partition(loaded, options.fallback, assumes)
+    parts = partition(loaded, options.fallback, assumes, options.seed)
     stages: list[Stage] = []
     for part in parts.parts:
         if isinstance(part, Segment):
@@ -171,7 +171,7 @@ def stages(model: Any, options: Options) -> Iterator[tuple[str, str]]:
     run_passes(loaded, options.disable, observe)
     yield "passes", "\n".join(steps)
     target = host_target()
-    parts = partition(loaded, options.fallback, assumes=True).parts
+    parts = partition(loaded, options.fallback, assumes=True, seed=options.seed).parts
     segments = [part for part in parts if isinstance(part, Segment)]
     yield "program", "\n".join(program_text(s.program) for s in segments)
     scheduled = [_scheduled(s.program, target, options) for s in segments]

@@ -31,6 +31,8 @@ class Options:
     specialize: named dimensions to bake in, for instance `{"T": 100}`.
     cache_dir: folder of compiled models; None compiles afresh and writes nothing.
     flush_denormals: treat subnormal numbers as zero while running (x86-64 only).
+    seed: of random numbers, an integer of 64 bits. All runs draw the same ones; another seed gives
+        others.
     """
 
     threads: int = 1
@@ -40,6 +42,7 @@ class Options:
     specialize: Mapping[str, int] = field(default_factory=dict)
     cache_dir: str | os.PathLike[str] | None = field(default_factory=default_cache_dir)
     flush_denormals: bool = False
+    seed: int = 0
 
     def __post_init__(self) -> None:
         number = isinstance(self.threads, int) and not isinstance(self.threads, bool)
@@ -49,6 +52,9 @@ class Options:
             raise OptionError(f"precision={self.precision!r}: only 'f32' is available")
         if isinstance(self.disable, str):
             raise OptionError(f"disable={self.disable!r}: expected a tuple of pass names")
+        whole = isinstance(self.seed, int) and not isinstance(self.seed, bool)
+        if not whole or not -(2**63) <= self.seed < 2**64:
+            raise OptionError(f"seed={self.seed!r}: expected an integer of 64 bits")
         for name, size in self.specialize.items():
             if isinstance(size, bool) or not isinstance(size, int) or size < 0:
                 raise OptionError(f"specialize[{name!r}]={size!r}: expected a size of 0 or more")

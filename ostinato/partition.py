@@ -50,17 +50,18 @@ class Partition:
     constants: dict[str, np.ndarray] = field(default_factory=dict)
 
 
-def partition(model: ir.Model, fallback: bool, assumes: bool = False) -> Partition:
+def partition(model: ir.Model, fallback: bool, assumes: bool = False, seed: int = 0) -> Partition:
     """Lower what has a native form. With `fallback` false all nodes without one are refused.
 
-    With `assumes`, programs may be for the likely sizes only, where none is for all of them.
+    With `assumes`, programs may be for the likely sizes only, where none is for all of them. All
+    random numbers depend on `seed`.
 
     Where a node needs to know an operand, and the elements of some small integer values would tell
     it, all is lowered anew with these elements as run-time sizes, until no node asks for more.
     """
     valued: set[ir.Value] = set()
     while True:
-        attempt = _Partitioner(model, fallback, frozenset(valued), assumes)
+        attempt = _Partitioner(model, fallback, frozenset(valued), assumes, seed)
         result = attempt.run()
         if not attempt.wanted:
             return result
@@ -132,10 +133,11 @@ _ARITHMETIC = frozenset(
 
 class _Partitioner:
     def __init__(
-        self, model: ir.Model, fallback: bool, valued: Set[ir.Value], assumes: bool
+        self, model: ir.Model, fallback: bool, valued: Set[ir.Value], assumes: bool, seed: int
     ) -> None:
         self._model = model
         self._assumes = assumes
+        self._seed = seed
         # Values whose elements are sizes, and those that would have to be in addition.
         self._valued = valued
         self.wanted: set[ir.Value] = set()
@@ -161,7 +163,7 @@ class _Partitioner:
         self._open()
 
     def _open(self) -> None:
-        self._builder = Builder(self._unsure, self._assumes)
+        self._builder = Builder(self._unsure, self._assumes, self._seed)
         self._lowerer = Lowerer(self._builder, self._opsets)
         self._scope = Scope()
         self._made: list[ir.Value] = []

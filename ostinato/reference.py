@@ -10,7 +10,8 @@ What `onnx.reference` 1.23 does instead:
 * Identity: of an empty optional it is an error;
 * BatchNormalization of versions 7 to 13: mixes the statistics of the input into the given ones;
 * Scatter, the old name of ScatterElements: is missing;
-* RNN, GRU and LSTM: most attributes are ignored. These are refused here.
+* RNN, GRU and LSTM: most attributes are ignored. These are refused here;
+* random numbers: are others in every run, from a generator of its own. These are refused here.
 """
 
 from __future__ import annotations
@@ -221,24 +222,37 @@ class BatchNormalization(_Kernel):
         return (y, mean, var) if self.version >= 14 else (y, mean, var, *saved)
 
 
+class Dropout(_Kernel):
+    """The value itself; refused in training, where compiled code draws the numbers."""
+
+    is_test: int
+
+    def _run(
+        self, x: Array, ratio: Any = None, training: Any = None, **_: Any
+    ) -> tuple[Array, ...]:
+        if (self.version < 7 and not self.is_test) or (training is not None and training.any()):
+            raise ValueError("training mode has no reference kernel")
+        mask = np.ones(x.shape, bool if self.version >= 10 else x.dtype)
+        return (x.copy(), mask)[: len(self.onnx_node.output)]
+
+
 class _Refused(_Kernel):
+    reason = "the one there ignores attributes; enable recurrent_to_scan"
+
     def __init__(self, onnx_node: Any, run_params: Any) -> None:
-        raise NotImplementedError("the one there ignores attributes; enable recurrent_to_scan")
+        raise NotImplementedError(self.reason)
 
     def _run(self, *_: Any, **__: Any) -> tuple[Any, ...]:
         raise NotImplementedError
 
 
-class RNN(_Refused):
-    """Refused."""
+class _Random(_Refused):
+    reason = "random numbers are drawn by compiled code only"
 
 
-class GRU(_Refused):
-    """Refused."""
-
-
-class LSTM(_Refused):
-    """Refused."""
+def _refused(base: type[_Refused], *names: str) -> list[type[OpRun]]:
+    """Kernels that refuse to be made."""
+    return [type(name, (base,), {"__doc__": "Refused."}) for name in names]
 
 
 KERNELS: list[type[OpRun]] = [
@@ -249,7 +263,11 @@ KERNELS: list[type[OpRun]] = [
     Identity,
     Scatter,
     BatchNormalization,
-    RNN,
-    GRU,
-    LSTM,
+    Dropout,
+    *_refused(_Refused, "RNN", "GRU", "LSTM"),
+    *_refused(
+        _Random,
+        *("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike"),
+        *("RandomUniform", "RandomUniformLike"),
+    ),
 ]

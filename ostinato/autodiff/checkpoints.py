@@ -19,6 +19,7 @@ from ostinato.autodiff.contributions import dims_of
 from ostinato.autodiff.copies import copy_graph, like
 from ostinato.model.attributes import describe
 from ostinato.model.names import Names
+from ostinato.model.random import has_random
 from ostinato.model.schema import opset_of
 from ostinato.passes.edit import replace_value
 from ostinato.passes.loop_form import LoopForm, Scanned, Stacked, detach, read_loop
@@ -35,14 +36,17 @@ def is_in_segments(node: ir.Node) -> bool:
 def in_segments(model: ir.Model, steps: int) -> int:
     """Cut the loops of the main graph into segments of `steps` steps; returns their number.
 
-    Matches each Scan with a state and more than `steps` steps, or a number of them that is known
-    at run time only. New values have no shape. Valid because the steps are the same, in the same
-    order.
+    Matches each Scan with a state, without random numbers, and with more than `steps` steps, or a
+    number of them that is known at run time only. New values have no shape. Valid because the steps
+    are the same, in the same order.
     """
     names, found = Names(model), 0
     for node in list(model.graph):
         form = read_loop(node, opset_of(model)) if node.op_type == "Scan" else None
         if form is None or not form.states or not form.count_axes_from_the_front():
+            continue
+        if has_random(form.body):
+            # A step would not draw the same numbers when it runs again.
             continue
         first = form.scanned[0]
         length = (dims_of(first.source) or ())[first.axis]

@@ -10,6 +10,7 @@ from ostinato.autodiff.contributions import dims_of
 from ostinato.autodiff.copies import copy_node, like
 from ostinato.autodiff.scope import Scope
 from ostinato.model.graphs import subgraphs
+from ostinato.model.random import is_random
 from ostinato.passes.loop_form import reads
 from ostinato.passes.recurrent_writer import Operand, Writer
 
@@ -18,11 +19,6 @@ _CHEAP = frozenset(
     "Abs Add And Cast Ceil Clip Concat Div Equal Expand Floor Gather Greater GreaterOrEqual "
     "Identity Less LessOrEqual Max Min Mul Neg Not Or Relu Reshape Shape Sign Size Slice Split "
     "Squeeze Sub Transpose Unsqueeze Where Xor".split()
-)
-# Operators that give another result when they run again.
-_RANDOM = frozenset(
-    "Bernoulli Dropout Multinomial RandomNormal RandomNormalLike RandomUniform "
-    "RandomUniformLike".split()
 )
 
 
@@ -126,5 +122,5 @@ class NestedScope(Scope):
     def _allows(self, node: ir.Node) -> bool:
         if self.repeats_all:
             inner = (n for body in subgraphs(node) for n in body.all_nodes())
-            return not any(n.op_type in _RANDOM for n in (node, *inner))
+            return not any(is_random(n) for n in (node, *inner))
         return node.op_type in _CHEAP and node.domain == ""

@@ -46,6 +46,7 @@ from ostinato.program.expr import (
     Const,
     Expr,
     Extent,
+    Index,
     Load,
     Reduced,
     cast,
@@ -95,10 +96,16 @@ class Builder:
     `node` is the name of the model's node being lowered; kernels remember it.
     assumes: whether the program may be one that is not for all sizes.
     unsure: symbols that may turn out to be 1 and then broadcast; those defined here join it.
+    seed: of all random numbers.
     """
 
-    def __init__(self, unsure: set[str] | None = None, assumes: bool = False) -> None:
+    def __init__(
+        self, unsure: set[str] | None = None, assumes: bool = False, seed: int = 0
+    ) -> None:
         self.assumes = assumes
+        self.seed = seed
+        # The numbers of the present steps of the loops being built, the outermost first.
+        self.steps: list[Expr] = []
         self.buffers: dict[str, Buffer] = {}
         self.constants: dict[str, np.ndarray] = {}
         self.inputs: list[Interface] = []
@@ -409,11 +416,20 @@ class Builder:
             self._body = outer
 
     @contextmanager
+    def step(self, number: Expr) -> Iterator[None]:
+        """What is built inside belongs to this step of a loop."""
+        self.steps.append(number)
+        try:
+            yield
+        finally:
+            self.steps.pop()
+
+    @contextmanager
     def loop(self, extent: Size) -> Iterator[LoopFrame]:
         """Statements built inside run for every value of the axis; see `LoopFrame`."""
         frame = LoopFrame(self.axis(extent, "t"))
         checks = len(self.checks)
-        with self.block([]) as body:
+        with self.block([]) as body, self.step(Index(frame.axis)):
             yield frame
         if extent == 0:
             # What never runs cannot contradict itself either.

@@ -10,7 +10,7 @@ from ostinato.ops.registry import Context, lowers
 from ostinato.ops.tensor import Tensor, Value, at, drop_ones, insert_ones
 from ostinato.ops.views import axis_of
 from ostinato.program.dims import Size
-from ostinato.program.expr import Axis
+from ostinato.program.expr import Axis, constant
 from ostinato.program.nodes import Carry
 
 if TYPE_CHECKING:
@@ -93,7 +93,8 @@ def _single_step(
         element = drop_ones(sequence, (axis,))
         assert element is not None
         slices.append(element)
-    results = context.lower_graph(body, [*initial, *slices])
+    with context.builder.step(constant(0, "int64")):
+        results = context.lower_graph(body, [*initial, *slices])
     states, elements = results[: len(initial)], results[len(initial) :]
     check_states(context, initial, states)
     outputs = [

@@ -223,7 +223,8 @@ def _unrolled(
         if step == most:
             raise refusal
         number = builder.constant(np.array(step, np.int64))
-        proceed, *made = context.lower_body(body, [number, yes, *states])
+        with builder.step(constant(step, "int64")):
+            proceed, *made = context.lower_body(body, [number, yes, *states])
         states = made[: len(states)]
         rows.append(flattened(made[len(states) :]))
         going = _known(proceed) if isinstance(proceed, Tensor) else None

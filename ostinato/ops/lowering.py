@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from ostinato.errors import ModelError, UnsupportedError
 from ostinato.model.attributes import Attributes, describe
 from ostinato.model.graphs import subgraphs
+from ostinato.model.random import is_random
 from ostinato.model.schema import schema_of
 from ostinato.model.values import constant_array
 from ostinato.ops import LOWERINGS
@@ -115,6 +116,7 @@ class Lowerer:
             node = value.producer()
             self._constants[value] = constant_array(value) is not None or (
                 node is not None
+                and not is_random(node)
                 and not any(True for _ in subgraphs(node))
                 and all(v is None or self._is_constant(v) for v in node.inputs)
             )

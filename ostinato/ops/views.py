@@ -43,25 +43,6 @@ def optional_axes(context: Context, position: int, from_opset: int) -> list[int]
     return known_ints(context, position, "input 'axes'")
 
 
-@lowers("Dropout")
-def lower_dropout(context: Context) -> Value:
-    """The value itself: at inference nothing is dropped."""
-    training = context.optional(2)
-    if context.since < 7:
-        is_training = not context.attributes.int("is_test", 0)
-    else:
-        known = None if training is None else training.known
-        is_training = training is not None and (known is None or bool(known.any()))
-    if is_training:
-        raise context.refuse("training mode has no native form")
-    # How much would be dropped in training, and how it is chosen.
-    if context.since < 12:
-        context.attributes.float("ratio", 0.5)
-    context.attributes.int("seed", 0)
-    context.optional(1)
-    return context.input(0)
-
-
 @lowers("Transpose")
 def lower_transpose(context: Context) -> Value:
     """Axes in another order; reversed by default."""

@@ -9,21 +9,17 @@ from typing import TypeAlias
 from ostinato.ops.parts import pad, within
 from ostinato.ops.registry import Context, lowers
 from ostinato.ops.tensor import Shape, Tensor, Value, advance, insert_ones
-from ostinato.program.dims import Size, ceildiv, floordiv, maximum, minimum, product
+from ostinato.program.dims import Size, ceildiv, floordiv, maximum, minimum
 from ostinato.program.expr import (
     Access,
     Axis,
     Const,
     Expr,
-    Extent,
     Index,
     Load,
-    cast,
     constant,
-    dtype_of,
     op,
 )
-from ostinato.program.nodes import Reduce, identity
 
 # (shape, axes, inner axes, left element, right element) -> sums; see `Builder.contract`.
 Contract: TypeAlias = Callable[[Shape, Sequence["Axis | None"], Sequence[Axis], Expr, Expr], Tensor]
@@ -272,75 +268,3 @@ def inside_data(
 def terms_of(pairs: Sequence[tuple[Axis | None, Size]]) -> tuple[tuple[Axis, Size], ...]:
     """The terms of an address, without axes of one point and steps of 0."""
     return tuple((a, s) for a, s in pairs if a is not None and a.extent != 1 and s != 0)
-
-
-@lowers("MaxPool")
-def lower_max_pool(context: Context) -> Value:
-    """The maximum below each position of a window; padding never wins."""
-    x, windows = _pooled(context, dilated=context.since >= 10)
-    # The order in which indices of maxima count, an output that has no native form.
-    context.attributes.int("storage_order", 0)
-    lowest = identity(Reduce((), "max", constant(0, x.dtype)))
-    return _pool(context, x, windows, "max", lowest, lambda total, _: total)
-
-
-@lowers("AveragePool")
-def lower_average_pool(context: Context) -> Value:
-    """The mean below each position of a window, of data alone or of data and padding."""
-    counts_pads = bool(context.attributes.int("count_include_pad", 0))
-    x, windows = _pooled(context, dilated=context.since >= 19)
-
-    def mean(total: Expr, count: Expr) -> Expr:
-        return op("div", total, cast(count, dtype_of(total)))
-
-    return _pool(context, x, windows, "sum", constant(0, x.dtype), mean, counts_pads)
-
-
-def _pooled(context: Context, dilated: bool) -> tuple[Tensor, list[Window]]:
-    x = context.builder.strided(context.input(0))
-    kernel = context.attributes.ints("kernel_shape")
-    if len(x.shape) != len(kernel) + 2:
-        raise context.invalid(f"kernel_shape {list(kernel)} for an input of shape {x.shape}")
-    ceil = bool(context.attributes.int("ceil_mode", 0))
-    return x, read_windows(context, x.shape[2:], kernel, dilated, ceil)
-
-
-def _pool(
-    context: Context,
-    x: Tensor,
-    windows: Sequence[Window],
-    combine: str,
-    padding: Const,
-    finish: Callable[[Expr, Expr], Expr],
-    counts_pads: bool = False,
-) -> Value:
-    builder = context.builder
-    shape = (*x.shape[:2], *output_sizes(context, windows))
-    outer = builder.axes(shape)
-    taps = [builder.axis(window.kernel, "r") for window in windows]
-    inner = [tap for tap in taps if tap.extent != 1] or taps[:1]
-    channel = [(outer[1], x.strides[1])]
-    element = window_load(x, outer[0], channel, outer[2:], taps, windows, padding)
-    total = builder.fold(shape, outer, inner, combine, element)
-    inside = inside_data(x.shape[2:], outer[2:], taps, windows, counts_pads)
-    if combine == "max":
-        return total
-    if inside is None:
-        size: Size = product([window.kernel for window in windows])
-        return builder.pointwise(lambda t: finish(t, Extent(size)), total)
-    count = builder.fold(shape, outer, inner, combine, cast(inside, "int64"))
-    return builder.pointwise(finish, total, count)
-
-
-@lowers("GlobalAveragePool", "GlobalMaxPool")
-def lower_global_pool(context: Context) -> Value:
-    """The mean or maximum over all spatial axes, which keep an extent of 1."""
-    value, builder = context.input(0), context.builder
-    axes = tuple(range(2, len(value.shape)))
-    if not axes:
-        raise context.invalid(f"no spatial axes in an input of shape {value.shape}")
-    if context.node.op_type == "GlobalMaxPool":
-        return builder.reduce(value, axes, "max", lambda x: x)
-    count = Extent(product([value.shape[i] for i in axes]))
-    total = builder.reduce(value, axes, "sum", lambda x: x)
-    return builder.pointwise(lambda t: op("div", t, cast(count, dtype_of(t))), total)

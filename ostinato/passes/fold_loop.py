@@ -10,6 +10,7 @@ import onnx_ir as ir
 from ostinato.model.attributes import describe
 from ostinato.model.graphs import graphs
 from ostinato.model.names import Names
+from ostinato.model.random import has_random
 from ostinato.model.schema import opset_of
 from ostinato.model.values import constant_array
 from ostinato.passes.edit import add_constant, discard, replace_value, splice
@@ -23,7 +24,8 @@ def fold_loop(model: ir.Model) -> int:
 
     Matches a Loop whose trip count is a constant of at most 1, or whose condition is the constant
     false; to run once, its condition must be absent or the constant true. One trip makes the
-    body's nodes and `Unsqueeze(y, 0)` for each scan output; no trip makes the initial values, and
+    body's nodes and `Unsqueeze(y, 0)` for each scan output, unless the body draws random numbers,
+    which depend on the loops around them; no trip makes the initial values, and
     empty constants for scan outputs whose sizes are fixed (others keep the Loop). Valid because
     the condition that the body computes is only looked at before a next step.
     """
@@ -35,6 +37,8 @@ def fold_loop(model: ir.Model) -> int:
                 continue
             trips = _trips(form.head)
             if trips == 1:
+                if has_random(form.body):
+                    continue
                 _run_once(model, form, form.head, names, opset)
             elif trips != 0 or not _skip(model, form, names):
                 continue

@@ -9,21 +9,9 @@ from collections.abc import Hashable
 import onnx_ir as ir
 
 from ostinato.model.graphs import subgraphs
+from ostinato.model.random import is_random
 from ostinato.model.values import constant_array
 from ostinato.passes.edit import discard, replace_value
-
-# The random operators return something else every time they run, Dropout when it trains. An
-# Identity that is still there returns a copy under a name that its graph needs.
-_KEPT = {
-    "Bernoulli",
-    "Dropout",
-    "Identity",
-    "Multinomial",
-    "RandomNormal",
-    "RandomNormalLike",
-    "RandomUniform",
-    "RandomUniformLike",
-}
 
 Key = tuple[Hashable, ...]
 
@@ -88,7 +76,8 @@ def _merge_nodes(graph: ir.Graph, outer: list[dict[Key, ir.Node]]) -> int:
 
 def _key(node: ir.Node) -> Key | None:
     """What makes two nodes equal, None for a node that must not be merged."""
-    if node.domain != "" or node.op_type in _KEPT:
+    # An Identity that is still there returns a copy under a name that its graph needs.
+    if node.domain != "" or node.op_type == "Identity" or is_random(node):
         return None
     attributes = []
     for name, attribute in node.attributes.items():

@@ -24,6 +24,7 @@ from ostinato.passes.lift_constants import lift_constants
 from ostinato.passes.loop_invariants import loop_invariants
 from ostinato.passes.loop_to_scan import loop_to_scan
 from ostinato.passes.merge_common_subexpressions import merge_common_subexpressions
+from ostinato.passes.number_random import number_random
 from ostinato.passes.recurrent import expand_recurrent
 from ostinato.passes.sequence_to_scan_output import sequence_to_scan_output
 from ostinato.passes.single_step_scan import single_step_scan
@@ -57,6 +58,13 @@ PASSES: tuple[Pass, ...] = (
         "inline_functions",
         inline_functions,
         "Calls of model-local functions become the nodes of the function.",
+        repeat=False,
+        needed=True,
+    ),
+    Pass(
+        "number_random",
+        number_random,
+        "Random nodes are numbered, so that each draws numbers of its own.",
         repeat=False,
         needed=True,
     ),

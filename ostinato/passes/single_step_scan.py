@@ -8,6 +8,7 @@ import onnx_ir as ir
 from ostinato.model.attributes import Attributes
 from ostinato.model.graphs import graphs
 from ostinato.model.names import Names
+from ostinato.model.random import has_random
 from ostinato.model.schema import opset_of
 from ostinato.model.values import static_dims
 from ostinato.passes.edit import add_constant, discard, replace_value, splice
@@ -22,9 +23,10 @@ def single_step_scan(model: ir.Model) -> int:
     """Replace each Scan over a single step by its body; returns the number of Scans replaced.
 
     Matches Scan (version 9 and later) one of whose scan inputs has the static size 1 on its scan
-    axis. Makes `Squeeze(x, axis)` for each scan input, the body's nodes, and `Unsqueeze(y, axis)`
-    for each scan output. Valid for either direction, since one step has only one order; all scan
-    inputs must have the same length, and Squeeze refuses one that has not.
+    axis, and whose body draws no random numbers: these depend on the loops around them. Makes
+    `Squeeze(x, axis)` for each scan input, the body's nodes, and `Unsqueeze(y, axis)` for each scan
+    output. Valid for either direction, since one step has only one order; all scan inputs must have
+    the same length, and Squeeze refuses one that has not.
     """
     opset = opset_of(model)
     if opset < _SCAN_WITHOUT_BATCH:
@@ -32,7 +34,9 @@ def single_step_scan(model: ir.Model) -> int:
     unrolled, names = 0, Names(model)
     for graph in reversed(graphs(model)):
         for node in graph:
-            if node.op_type == "Scan" and node.domain == "" and _runs_once(node):
+            if node.op_type != "Scan" or node.domain != "" or not _runs_once(node):
+                continue
+            if not has_random(node.attributes["body"].as_graph()):
                 _Unrolling(model, node, opset, names).apply()
                 unrolled += 1
     return unrolled

@@ -39,6 +39,7 @@ def pools() -> list[Case]:
         batch = node("batch", op, In(("N", 3, 6)), opset=11, sizes=BATCHES, batch=True, length=9,
                      kernel_shape=[2])  # fmt: skip
         cases += [runtime, batch]
+    cases += positions()
     counted = {"kernel_shape": [3, 3], "count_include_pad": 1, "pads": [1, 1, 1, 1]}
     ceiled = {**counted, "strides": [2, 2], "ceil_mode": 1}
     cases += [
@@ -53,6 +54,44 @@ def pools() -> list[Case]:
         node("runtime", "GlobalAveragePool", In((2, 3, "T")), opset=11, sizes=EXTENTS, length=40),
     ]  # fmt: skip
     return cases
+
+
+def positions() -> list[Case]:
+    """MaxPool with its second output, and MaxUnpool."""
+    low = {"low": -3, "high": 3}
+    x1, x2 = In((2, 3, 11), "int8", **low), In((2, 2, 5, 6), "uint8", high=4)
+    nan = In((1, 2, 9), values=[np.nan, 1.0, 2.0, 2.0, -np.inf, np.nan, 0.0, -0.0])
+    unpool, sparse = "MaxUnpool", np.random.default_rng(0).permutation(40)
+    forms: dict[str, tuple[In, dict[str, Any]]] = {
+        "1d": (x1, {"kernel_shape": [3], "pads": [1, 2]}),
+        "2d": (x2, {"kernel_shape": [2, 3], "strides": [2, 1], "dilations": [2, 1]}),
+        "columns": (x2, {"kernel_shape": [3, 2], "storage_order": 1, "pads": [1, 0, 2, 1]}),
+        "3d": (In((1, 2, 4, 3, 5), "float64"), {"kernel_shape": [2, 1, 2], "storage_order": 1}),
+        "same": (x2, {"kernel_shape": [3, 2], "strides": [2, 2], "auto_pad": "SAME_LOWER"}),
+        "ceil": (x2, {"kernel_shape": [3, 3], "strides": [3, 2], "ceil_mode": 1}),
+    }
+    return [
+        *(node(f"where-{name}", "MaxPool", x, opset=12, outputs=2, **about)
+          for name, (x, about) in forms.items()),
+        node("where-half", "MaxPool", In((1, 2, 9), "float16"), opset=12, outputs=2,
+             kernel_shape=[3]),
+        # onnxruntime passes over NaN.
+        node("where-nan", "MaxPool", nan, opset=12, outputs=2, kernel_shape=[3], witness=False),
+        node("where-runtime", "MaxPool", In(("N", 3, "T")), opset=11, outputs=2, kernel_shape=[4],
+             strides=[2], pads=[1, 2], sizes=({"N": 2, "T": 5}, {"N": 1, "T": 41})),
+        node("pads", unpool, In((1, 1, 2, 3)), sparse[:6].reshape(1, 1, 2, 3) % 9, opset=11,
+             kernel_shape=[2, 2], strides=[2, 2], pads=[0, 1, 1, 0]),
+        node("shape", unpool, In((1, 2, 4)), sparse[:8].reshape(1, 2, 4), ints(1, 2, 20),
+             kernel_shape=[2], strides=[2], ranks=[3]),
+        text(
+            "pool-and-unpool",
+            """agraph (float[N, 2, T, 5] x) => (float[N, 2, T, 5] y) {
+                m, i = MaxPool<kernel_shape = [2, 2], strides = [2, 2]>(x)  s = Shape(x)
+                y = MaxUnpool<kernel_shape = [2, 2], strides = [2, 2]>(m, i, s)
+            }""",
+            ({"N": 2, "T": 4}, {"N": 1, "T": 7}),
+        ),
+    ]  # fmt: skip
 
 
 def normalizations() -> list[Case]:

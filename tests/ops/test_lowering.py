@@ -198,6 +198,16 @@ WRONG: dict[str, tuple[str, tuple[In | Array | None, ...], dict[str, Any]]] = {
     "delta": ("Range", (np.array(0), np.array(3), np.array(0)), {}),
     "repeats": ("Tile", (X, ints(1, 2)), {}),
     "pool": ("MaxPool", (X,), {"kernel_shape": [2, 2]}),
+    "unpool": ("MaxUnpool", (X, np.zeros((1, 3, 4), np.int64)), {"kernel_shape": [2, 2]}),
+    "unpool-shape": (
+        "MaxUnpool",
+        (In((1, 3, 4)), np.zeros((1, 3, 4), np.int64), ints(1, 9)),
+        {"kernel_shape": [2]},
+    ),
+    "ratio": ("Dropout", (X, np.float32(1), np.array(True)), {"opset": 13}),
+    "integers": ("RandomUniform", (), {"shape": [2], "dtype": 7}),
+    "negative": ("RandomNormal", (), {"shape": [-2]}),
+    "samples": ("Multinomial", (X,), {"opset": 7, "sample_size": 0}),
     "group-norm": (
         "GroupNormalization",
         (In((1, 4, 3)), weights(4), weights(4)),
@@ -219,12 +229,8 @@ def test_a_wrong_node_raises(name: str, fallback: bool) -> None:
 
 # name -> op, operands, attributes: valid nodes that only the reference kernels run.
 REFUSED: dict[str, tuple[str, tuple[In | Array | None, ...], dict[str, Any]]] = {
-    "training": ("Dropout", (X, None, np.array(True)), {"opset": 13}),
-    "training-old": ("Dropout", (X,), {"opset": 6}),
     "batch-norm": ("BatchNormalization", (X, *[weights(3)] * 4), {"training_mode": 1, "opset": 15}),
     "spatial": ("BatchNormalization", (X, *[weights(3)] * 4), {"spatial": 0, "opset": 7}),
-    "mask": ("Dropout", (X,), {"opset": 13, "outputs": 2}),
-    "indices": ("MaxPool", (X,), {"kernel_shape": [2], "outputs": 2}),
 }
 
 

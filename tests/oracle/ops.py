@@ -18,7 +18,9 @@ from tests.oracle import (
     casts,
     functions,
     norms,
+    pooling,
     quantization,
+    random,
     resize,
     scatter,
     sequences,
@@ -26,12 +28,25 @@ from tests.oracle import (
     sorting,
 )
 from tests.oracle.graph import OPS, Array, Node, op, run
+from tests.oracle.pooling import window_places
 from tests.oracle.recurrent import gru, lstm, rnn
 
 __all__ = ["run"]
 
 # Importing a family adds its operators to OPS.
-FAMILIES = (casts, functions, norms, quantization, resize, scatter, sequences, signals, sorting)
+FAMILIES = (
+    casts,
+    functions,
+    norms,
+    pooling,
+    quantization,
+    random,
+    resize,
+    scatter,
+    sequences,
+    signals,
+    sorting,
+)
 
 
 def simple(**functions: Callable[..., Any]) -> None:
@@ -313,11 +328,6 @@ def _pad(node: Node, x: Array, pads: Any = None, value: Any = None, axes: Any = 
     return x
 
 
-@op("Dropout")
-def _dropout(node: Node, x: Array, *_: Array) -> Array:
-    return x
-
-
 @op("DepthToSpace")
 def _depth_to_space(node: Node, x: Array) -> Array:
     b = node.get("blocksize")
@@ -451,34 +461,11 @@ def _gemm(node: Node, a: Array, b: Array, c: Array | None = None) -> Array:
     return alpha * (a @ b) + (0 if c is None else beta * c)
 
 
-def _windows(node: Node, spatial: Sequence[int], kernel: Sequence[int]) -> list[list[list[int]]]:
-    """For each spatial axis and each output position, where every tap lies in the data."""
-    rank = len(spatial)
-    strides = node.get("strides", [1] * rank)
-    dilations = node.get("dilations", [1] * rank)
-    pads, automatic = node.get("pads", [0] * 2 * rank), node.get("auto_pad", "NOTSET")
-    result = []
-    for i, (extent, taps) in enumerate(zip(spatial, kernel, strict=True)):
-        span = (taps - 1) * dilations[i] + 1
-        before, after = pads[i], pads[i + rank]
-        outputs = (extent + before + after - span) // strides[i] + 1
-        if node.get("ceil_mode", 0):
-            outputs = math.ceil((extent + before + after - span) / strides[i]) + 1
-            outputs -= (outputs - 1) * strides[i] >= extent + before
-        if automatic.startswith("SAME"):
-            outputs = math.ceil(extent / strides[i])
-            total = max((outputs - 1) * strides[i] + span - extent, 0)
-            before = total // 2 if automatic == "SAME_UPPER" else total - total // 2
-        starts = [position * strides[i] - before for position in range(outputs)]
-        result.append([[s + t * dilations[i] for t in range(taps)] for s in starts])
-    return result
-
-
 @op("Conv")
 def _conv(node: Node, x: Array, w: Array, bias: Array | None = None) -> Array:
     group = node.get("group", 1)
     per_group, spatial = len(w) // group, x.shape[2:]
-    windows = _windows(node, spatial, w.shape[2:])
+    windows = window_places(node, spatial, w.shape[2:])
     y = np.zeros((len(x), len(w), *map(len, windows)))
     for place in np.ndindex(*y.shape[2:]):
         for tap in np.ndindex(*w.shape[2:]):
@@ -492,48 +479,6 @@ def _conv(node: Node, x: Array, w: Array, bias: Array | None = None) -> Array:
     return y if bias is None else y + _channels(bias, y)
 
 
-def _pool_of(node: Node, x: Array, is_max: bool) -> Array:
-    kernel, spatial = node.get("kernel_shape"), x.shape[2:]
-    windows = _windows(node, spatial, kernel)
-    pads = node.get("pads", [0] * 2 * len(kernel))
-    counts_pads = node.get("count_include_pad", 0)
-    y = np.zeros((*x.shape[:2], *map(len, windows)), x.dtype)
-    for place in np.ndindex(*y.shape[2:]):
-        values, count = [], 0
-        for tap in np.ndindex(*kernel):
-            at = [windows[i][p][t] for i, (p, t) in enumerate(zip(place, tap, strict=True))]
-            if all(0 <= a < n for a, n in zip(at, spatial, strict=True)):
-                values.append(x[(slice(None), slice(None), *at)])
-            after = pads[len(kernel) :]
-            count += all(a < n + p for a, n, p in zip(at, spatial, after, strict=True))
-        total = (
-            np.max(values, 0)
-            if is_max
-            else np.sum(values, 0) / (count if counts_pads else len(values))
-        )
-        y[(slice(None), slice(None), *place)] = total
-    return y
-
-
-@op("LpPool")
-def _lp_pool(node: Node, x: Array) -> Array:
-    p, kernel = node.get("p", 2), node.get("kernel_shape")
-    windows = _windows(node, x.shape[2:], kernel)
-    y = np.zeros((*x.shape[:2], *map(len, windows)))
-    for place in np.ndindex(*y.shape[2:]):
-        for tap in np.ndindex(*kernel):
-            at = [windows[i][p_][t] for i, (p_, t) in enumerate(zip(place, tap, strict=True))]
-            if all(0 <= a < n for a, n in zip(at, x.shape[2:], strict=True)):
-                y[(..., *place)] += np.abs(x[(..., *at)]) ** p
-    return y ** (1 / p)
-
-
-OPS["MaxPool"] = lambda node, x: _pool_of(node, x, is_max=True)
-OPS["AveragePool"] = lambda node, x: _pool_of(node, x, is_max=False)
-OPS["GlobalMaxPool"] = lambda node, x: x.max(tuple(range(2, x.ndim)), keepdims=True)
-OPS["GlobalAveragePool"] = lambda node, x: x.mean(tuple(range(2, x.ndim)), keepdims=True)
-
-
 def _recurrent(formula: Callable[..., tuple[Array, ...]]) -> Callable[..., list[Array]]:
     def evaluate(node: Node, *args: Array) -> list[Array]:
         attributes = {k: v for k, v in node.attributes.items() if k != "hidden_size"}
@@ -542,4 +487,5 @@ def _recurrent(formula: Callable[..., tuple[Array, ...]]) -> Callable[..., list[
     return evaluate
 
 
+OPS["Det"] = lambda node, x: np.linalg.det(x)
 OPS |= {"RNN": _recurrent(rnn), "GRU": _recurrent(gru), "LSTM": _recurrent(lstm)}

@@ -1,0 +1,31 @@
+"""Random nodes are numbered, so that each draws numbers of its own."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from ostinato.model.graphs import graphs
+from ostinato.model.random import NUMBER, is_random
+
+
+def number_random(model: ir.Model) -> int:
+    """Write a number into the metadata of each random node that has none; returns how many.
+
+    Matches random operators in any graph. The numbers 1, 2, .. follow the order of the nodes, those
+    of an enclosing graph first; numbers that are there and occur once are kept. Valid because the
+    metadata of a node has no meaning in ONNX.
+    """
+    nodes = [node for graph in graphs(model) for node in graph if is_random(node)]
+    taken: dict[str, ir.Node] = {}
+    for node in nodes:
+        if (number := node.metadata_props.get(NUMBER)) is not None and number.isdecimal():
+            taken.setdefault(number, node)
+    last, written = 0, 0
+    for node in nodes:
+        if taken.get(node.metadata_props.get(NUMBER, "")) is node:
+            continue
+        while str(last := last + 1) in taken:
+            pass
+        node.metadata_props[NUMBER] = str(last)
+        written += 1
+    return written
