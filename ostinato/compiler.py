@@ -19,6 +19,7 @@ from ostinato.codegen.target import Target, host_target
 from ostinato.errors import OptionError
 from ostinato.model.graphs import graphs
 from ostinato.model.load import load_model
+from ostinato.model.load import without_defaults as without_defaults
 from ostinato.options import Options
 from ostinato.partition import Segment, partition
 from ostinato.passes.pipeline import PASSES, pass_names, run_passes
@@ -60,7 +61,9 @@ def compile_model(model: Any, options: Options, assumes: bool = False) -> Compil
         else:
             stages.append(part)
     facts["other_sizes"] = _not_native_elsewhere(loaded, stages)
-    return CompiledModel(parts.inputs, parts.outputs, tuple(stages), parts.constants, facts)
+    return CompiledModel(
+        parts.inputs, parts.outputs, tuple(stages), parts.constants, parts.overridable, facts
+    )
 
 
 def _not_native_elsewhere(model: ir.Model, stages: Sequence[Stage]) -> list[NotNative]:

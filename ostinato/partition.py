@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ostinato.codegen.artifact import UNDEFINED, UNKNOWN_RANK, Argument, element_dtype
-from ostinato.errors import UnsupportedError
+from ostinato.errors import ModelError, UnsupportedError
 from ostinato.model.attributes import describe
+from ostinato.model.declarations import map_type, overridable
 from ostinato.model.graphs import subgraphs
 from ostinato.model.names import Names
 from ostinato.model.types import type_text
@@ -46,6 +47,7 @@ class Partition:
 
     inputs: tuple[Argument, ...]
     outputs: tuple[Argument, ...]
+    overridable: tuple[Argument, ...]
     parts: list[Segment | FallbackStage | ListStage] = field(default_factory=list)
     constants: dict[str, np.ndarray] = field(default_factory=dict)
 
@@ -99,7 +101,7 @@ def argument(value: ir.Value) -> Argument:
     if isinstance(value.type, ir.TensorType | None) and value.dtype is not None:
         dtype = _element_name(value.dtype)
     else:
-        dtype = type_text(value.type)
+        dtype = map_type(value) or type_text(value.type)
     shape = shape_of(value)
     if shape is None:
         return Argument(value.name or "", dtype, UNKNOWN_RANK)
@@ -149,6 +151,7 @@ class _Partitioner:
         self._result = Partition(
             tuple(argument(v) for v in self._graph.inputs),
             tuple(argument(v) for v in self._graph.outputs),
+            tuple(argument(v) for v in overridable(model)),
         )
         # Values that parts before the current segment have made, and how to declare them.
         self._available: dict[ir.Value, tuple[str, Shape]] = {}
@@ -371,6 +374,12 @@ class _Partitioner:
         return part
 
     def _output_tensor(self, value: ir.Value, lowered: Value) -> None:
+        declared = dtype_of_value(value)
+        if declared is not None and declared != lowered.dtype:
+            node = value.producer()
+            where = "" if node is None else f"node {describe(node)!r} ({node.op_type}): "
+            reason = f"output {value.name!r} is declared {declared}, and computed as"
+            raise ModelError(f"{where}{reason} {lowered.dtype}")
         self._builder.output(value.name or "", lowered)
         self._set_available(value, lowered.dtype, _declared(lowered))
 
@@ -432,6 +441,8 @@ def _is_open(argument: Argument) -> bool:
     """Whether only a run tells the rank or length of a value, of a type with a native form."""
     element = argument.dtype.replace(")", "").rpartition("(")[2]
     is_open = not argument.is_tensor or argument.shape == UNKNOWN_RANK
+    if "map(" in argument.dtype:
+        return False
     return is_open and (element == UNDEFINED or element_dtype(element) in DTYPES)
 
 

@@ -9,7 +9,7 @@ What `onnx.reference` 1.23 does instead:
 * Optional: wraps the value in a list, an absent one as well, so that none is ever empty;
 * Identity: of an empty optional it is an error;
 * BatchNormalization of versions 7 to 13: mixes the statistics of the input into the given ones;
-* Scatter, the old name of ScatterElements: is missing;
+* Scatter, the old name of ScatterElements, and ZipMap: are missing;
 * RNN, GRU and LSTM: most attributes are ignored. These are refused here;
 * random numbers: are others in every run, from a generator of its own. These are refused here.
 """
@@ -197,6 +197,21 @@ class Scatter(_Kernel):
         return (scatter_elements(data, indices, updates, axis=axis),)  # type: ignore[no-untyped-call]
 
 
+class ZipMap(_Kernel):
+    """A dict for each row: its elements by the class they belong to."""
+
+    op_domain = "ai.onnx.ml"
+    classlabels_int64s: list[int] | None
+    classlabels_strings: list[str] | None
+
+    def _run(self, x: Array, **_: Any) -> tuple[list[dict[int | str, float]]]:
+        labels = self.classlabels_strings or self.classlabels_int64s or []
+        rows = np.atleast_2d(x)
+        if rows.shape[1] != len(labels):
+            raise ValueError(f"{rows.shape[1]} columns for {len(labels)} class labels")
+        return ([dict(zip(labels, row.tolist(), strict=True)) for row in rows],)
+
+
 class BatchNormalization(_Kernel):
     """Normalisation with given statistics or, in training, with those of the input."""
 
@@ -262,6 +277,7 @@ KERNELS: list[type[OpRun]] = [
     Optional,
     Identity,
     Scatter,
+    ZipMap,
     BatchNormalization,
     Dropout,
     *_refused(_Refused, "RNN", "GRU", "LSTM"),

@@ -13,7 +13,7 @@ import onnx
 
 from ostinato.errors import ModelError, UnsupportedError
 from ostinato.model.check_bodies import check_bodies
-from ostinato.model.normal_form import attribute_graphs
+from ostinato.model.order import attribute_graphs
 from ostinato.model.schema import normal_domain, schema_of
 
 FunctionKey = tuple[str, str, str]
@@ -117,7 +117,7 @@ def _refuse_repeats(names: Sequence[str], where: str, kind: str) -> None:
 
 
 def _missing(node: onnx.NodeProto, name: str, nodes: Sequence[onnx.NodeProto]) -> str:
-    """Why input `name` of `node` is not there: never produced, part of a cycle, or out of order."""
+    """Why input `name` of `node` is not there: never produced, part of a cycle or behind one."""
     where = f"node {_label(node)!r} ({node.op_type}): input {name!r}"
     producers = {output: other for other in nodes for output in other.output if output}
     if name not in producers:
@@ -130,4 +130,4 @@ def _missing(node: onnx.NodeProto, name: str, nodes: Sequence[onnx.NodeProto]) -
         upstream = set(producer.input) - seen if producer is not None else set()
         seen |= upstream
         pending.extend(upstream)
-    return f"{where} is produced by a later node; sort the nodes topologically"
+    return f"{where} depends on nodes that form a cycle"

@@ -4,17 +4,27 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Collection
 from pathlib import Path
 
+import numpy as np
 import onnx
 import onnx.checker
+import onnx.numpy_helper
 import onnx.shape_inference
 import onnx_ir as ir
 
 from ostinato.errors import ModelError, OstinatoError
 from ostinato.model.check import check_structure
+from ostinato.model.declarations import (
+    completed,
+    note_maps,
+    note_overridable,
+    take_inferred_types,
+    take_off_maps,
+)
 from ostinato.model.names import make_names_unique
-from ostinato.model.normal_form import external_files, normalize
+from ostinato.model.normal_form import external_files, normalize, store_data
 from ostinato.model.write import innermost, to_model_proto
 
 ModelLike = str | os.PathLike[str] | bytes | onnx.ModelProto | ir.Model
@@ -52,6 +62,21 @@ def load_model(model: ModelLike) -> ir.Model:
         raise ModelError(f"{source}: {error}") from error
     loaded.meta["external_files"] = files
     return loaded
+
+
+def without_defaults(
+    model: ModelLike, names: Collection[str]
+) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
+    """The model whose initializers of these names are inputs only, and their values."""
+    proto = _read(model)
+    folder = Path(os.fspath(model)).parent if isinstance(model, str | os.PathLike) else None
+    store_data(proto.graph, folder)
+    defaults = [tensor for tensor in proto.graph.initializer if tensor.name in names]
+    kept = [tensor for tensor in proto.graph.initializer if tensor.name not in names]
+    values = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in defaults}
+    del proto.graph.initializer[:]
+    proto.graph.initializer.extend(kept)
+    return proto, values
 
 
 def _read(model: ModelLike) -> onnx.ModelProto:
@@ -110,12 +135,18 @@ def _check_and_convert(proto: onnx.ModelProto, folder: Path | None) -> ir.Model:
     if not proto.HasField("graph"):
         raise ModelError("not an ONNX model: it has no graph")
     try:
-        normalize(proto, folder)
+        overridable = normalize(proto, folder)
         check_structure(proto)
         _import_standard_operators(proto)
-        message = _message(proto)
-        onnx.checker.check_model(message)
-        model = ir.from_proto(onnx.shape_inference.infer_shapes(message))
+        with completed(proto.graph) as is_completed:
+            message = _message(proto)
+            onnx.checker.check_model(message)
+        inferred = onnx.shape_inference.infer_shapes(_message(proto) if is_completed else message)
+        take_inferred_types(inferred.graph)
+        maps = take_off_maps(inferred.graph)
+        model = ir.from_proto(inferred)
+        note_maps(model.graph, maps)
+        note_overridable(model, overridable)
     except OstinatoError:
         raise
     except Exception as error:  # any failure of the checker, inference or conversion: a bad model

@@ -2,9 +2,12 @@
 
 After `normalize`, of a model of any IR version:
 
+* nodes are sorted: producers stand before readers, in bodies and functions too;
 * tensors are stored in the model: external data is read, sparse tensors are dense;
 * an initializer is a constant. One that is also a graph input (every one up to IR version 3, a
   default that a caller may override since 4) is taken off the inputs;
+* a size that is left open is not written, where exporters also write -1;
+* the standard operators' domain is spelt "", graphs have a name, and a metadata key has one value;
 * every output of a body or branch is a value of its own: one that passes on a value of an
   enclosing graph, or repeats another output, does so through an Identity;
 * STFT says whether it is onesided: the onnx package infers shapes of another default;
@@ -25,6 +28,7 @@ import onnx.helper
 import onnx.numpy_helper
 
 from ostinato.errors import ModelError, UnsupportedError
+from ostinato.model.order import attribute_graphs, sort_nodes
 from ostinato.model.schema import normal_domain
 
 # The first IR version whose initializers need not be graph inputs.
@@ -33,26 +37,52 @@ _IR_VERSION_OF_CONSTANTS = 4
 _LARGEST_DENSE_TENSOR = 1 << 30
 
 
-def normalize(model: onnx.ModelProto, folder: Path | None) -> None:
+def normalize(model: onnx.ModelProto, folder: Path | None) -> list[onnx.ValueInfoProto]:
     """Bring `model` into normal form in place, reading external data relative to `folder`.
+
+    Returns the declarations of the initializers that a caller may override.
 
     Raises `ModelError` for external data that is missing, out of bounds or outside of `folder`,
     and for inconsistent sparse tensors; `UnsupportedError` for other sparse attributes.
     """
     for item in model.opset_import:
         item.domain = normal_domain(item.domain)
+    overridable = _overridable(model)
     _normalize_graph(model.graph, [], folder)
+    for value in (*model.graph.input, *model.graph.output):
+        _forget_negative_sizes(value)
     for function in model.functions:
+        function.domain = normal_domain(function.domain)
+        for item in function.opset_import:
+            item.domain = normal_domain(item.domain)
         del function.value_info[:]
+        sort_nodes(function.node)
         _normalize_nodes(function.node, [set(function.input)], folder)
     model.ir_version = max(model.ir_version, _IR_VERSION_OF_CONSTANTS)
+    metadata = {item.key: item.value for item in model.metadata_props}
+    onnx.helper.set_model_props(model, metadata)
+    return overridable
 
 
-def attribute_graphs(attribute: onnx.AttributeProto) -> Iterator[onnx.GraphProto]:
-    """The graphs that an attribute holds."""
-    if attribute.HasField("g"):
-        yield attribute.g
-    yield from attribute.graphs
+def _overridable(model: onnx.ModelProto) -> list[onnx.ValueInfoProto]:
+    if model.ir_version < _IR_VERSION_OF_CONSTANTS:
+        return []
+    defaults = {tensor.name for tensor in model.graph.initializer}
+    defaults |= {sparse.values.name for sparse in model.graph.sparse_initializer}
+    return [_copy(value) for value in model.graph.input if value.name in defaults]
+
+
+def _copy(value: onnx.ValueInfoProto) -> onnx.ValueInfoProto:
+    copy = onnx.ValueInfoProto()
+    copy.CopyFrom(value)
+    _forget_negative_sizes(copy)
+    return copy
+
+
+def _forget_negative_sizes(value: onnx.ValueInfoProto) -> None:
+    for dim in value.type.tensor_type.shape.dim if value.type.HasField("tensor_type") else ():
+        if dim.HasField("dim_value") and dim.dim_value < 0:
+            dim.ClearField("dim_value")
 
 
 def external_files(graph: onnx.GraphProto, folder: Path) -> tuple[Path, ...]:
@@ -65,6 +95,18 @@ def external_files(graph: onnx.GraphProto, folder: Path) -> tuple[Path, ...]:
         if entry.key == "location"
     }
     return tuple(found)
+
+
+def store_data(graph: onnx.GraphProto, folder: Path | None) -> None:
+    """Read external data into the model; sparse initializers become dense ones.
+
+    Raises `ModelError` as `normalize` does.
+    """
+    for sparse in graph.sparse_initializer:
+        graph.initializer.append(_dense(sparse, folder))
+    del graph.sparse_initializer[:]
+    for tensor in _tensors(graph):
+        _read_external(tensor, folder)
 
 
 def _tensors(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
@@ -80,6 +122,8 @@ def _tensors(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
 
 def _normalize_graph(graph: onnx.GraphProto, outer: list[set[str]], folder: Path | None) -> None:
     """Normalise a graph whose enclosing graphs define the names in `outer`."""
+    graph.name = graph.name or "graph"
+    sort_nodes(graph.node)
     for sparse in graph.sparse_initializer:
         graph.initializer.append(_dense(sparse, folder))
     del graph.sparse_initializer[:]
@@ -99,6 +143,7 @@ def _normalize_nodes(
     nodes: Iterable[onnx.NodeProto], scopes: list[set[str]], folder: Path | None
 ) -> None:
     for node in nodes:
+        node.domain = normal_domain(node.domain)
         for attribute in node.attribute:
             if attribute.HasField("sparse_tensor"):
                 _make_dense(node, attribute, folder)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import onnx
 import onnx_ir as ir
 
 
@@ -14,3 +15,26 @@ def type_text(kind: ir.TypeProtocol | None) -> str:
     if isinstance(kind, ir.TensorType):
         return f"tensor({kind.dtype.name.lower()})"
     return "undefined"
+
+
+def proto_text(kind: onnx.TypeProto) -> str:
+    """The same of a type in a file, which may be one of maps."""
+    field = kind.WhichOneof("value")
+    if field == "map_type":
+        key = onnx.TensorProto.DataType.Name(kind.map_type.key_type).lower()
+        return f"map({key},{proto_text(kind.map_type.value_type)})"
+    if field == "sequence_type":
+        return f"seq({proto_text(kind.sequence_type.elem_type)})"
+    if field == "optional_type":
+        return f"optional({proto_text(kind.optional_type.elem_type)})"
+    if field == "tensor_type":
+        return f"tensor({onnx.TensorProto.DataType.Name(kind.tensor_type.elem_type).lower()})"
+    return "undefined"
+
+
+def holds_map(kind: onnx.TypeProto) -> bool:
+    """Whether a value of this type is a map, or has maps in it."""
+    field = kind.WhichOneof("value")
+    if field in ("sequence_type", "optional_type"):
+        return holds_map(getattr(kind, field).elem_type)
+    return bool(field == "map_type")

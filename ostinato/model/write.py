@@ -6,12 +6,14 @@ import onnx
 import onnx_ir as ir
 
 from ostinato.errors import ModelError
+from ostinato.model.declarations import write_maps
 
 
 def to_model_proto(model: ir.Model) -> onnx.ModelProto:
     """The model as ONNX. Raises `ModelError` for what ONNX cannot hold, such as broken names."""
     try:
         proto: onnx.ModelProto = ir.to_proto(model)
+        write_maps(model.graph, proto.graph)
     except Exception as error:  # onnx_ir wraps whatever went wrong in errors of its own
         raise ModelError(f"the model cannot be written as ONNX: {innermost(error)}") from error
     return proto

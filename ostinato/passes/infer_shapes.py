@@ -9,7 +9,8 @@ import onnx.shape_inference
 import onnx_ir as ir
 
 from ostinato.model.graphs import graphs
-from ostinato.model.normal_form import attribute_graphs
+from ostinato.model.order import attribute_graphs
+from ostinato.model.types import holds_map
 from ostinato.model.write import to_model_proto
 
 # Operators with results like their first input, which the onnx package does not infer for all.
@@ -36,7 +37,7 @@ def infer_shapes(model: ir.Model) -> int:
     inferred = onnx.shape_inference.infer_shapes(to_model_proto(model))
     for info in _infos(inferred.graph):
         value = bare.get(info.name)
-        if value is None:
+        if value is None or holds_map(info.type):
             continue
         type_, shape = value.type, value.shape
         ir.serde.deserialize_value_info_proto(info, value)

@@ -16,7 +16,7 @@ import onnx.shape_inference
 import onnx_ir as ir
 
 from ostinato.model.graphs import graphs
-from ostinato.model.normal_form import attribute_graphs
+from ostinato.model.order import attribute_graphs
 from ostinato.passes.size_arithmetic import fold_sizes
 
 Sizes: TypeAlias = "tuple[int | str | None, ...]"

@@ -6,7 +6,7 @@ import dataclasses
 import hashlib
 import json
 import os
-from collections.abc import Mapping, MutableSequence
+from collections.abc import Collection, Mapping, MutableSequence
 from pathlib import Path
 from typing import Any
 
@@ -46,12 +46,35 @@ def build(model: Any, options: Options, assumes: bool = False) -> tuple[Compiled
     return compiled, False
 
 
+def fingerprint(model: Any) -> str | None:
+    """What `build` reports as the "fingerprint" of a model; None if it has none."""
+    if isinstance(model, (bytearray, memoryview)):
+        model = bytes(model)
+    data = _serialised(model)
+    if data is None:
+        return None
+    folder = Path(os.fspath(model)).parent if isinstance(model, (str, os.PathLike)) else None
+    return _fingerprint(data, _external_data(data, folder))
+
+
+def without_defaults(model: Any, names: Collection[str]) -> tuple[Any, dict[str, Any]]:
+    """The model whose initializers of these names are inputs only, and their values."""
+    from ostinato.compiler import without_defaults
+
+    changed: tuple[Any, dict[str, Any]] = without_defaults(model, names)
+    return changed
+
+
+def _fingerprint(data: bytes, external: Mapping[str, str | None]) -> str:
+    digest = hashlib.sha256(data)
+    digest.update(json.dumps(external, sort_keys=True).encode())
+    return digest.hexdigest()
+
+
 def _identified(
     compiled: CompiledModel, data: bytes, external: Mapping[str, str | None]
 ) -> CompiledModel:
-    digest = hashlib.sha256(data)
-    digest.update(json.dumps(external, sort_keys=True).encode())
-    report = {**compiled.report, "fingerprint": digest.hexdigest()}
+    report = {**compiled.report, "fingerprint": _fingerprint(data, external)}
     return dataclasses.replace(compiled, report=report)
 
 

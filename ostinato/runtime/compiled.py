@@ -23,6 +23,7 @@ class CompiledModel:
     stages: run in this order. One native stage over exactly `inputs` and `outputs`, in the same
         order, is what makes the shortest calls.
     constants: values by name that fallback stages read or that are model outputs.
+    overridable: the initializers that a caller may replace, as the model declares them.
     report: JSON-able facts about the compilation ("passes", "ops"), part of
         `InferenceSession.report`.
     """
@@ -31,6 +32,7 @@ class CompiledModel:
     outputs: tuple[Argument, ...]
     stages: tuple[Stage, ...]
     constants: Mapping[str, Array] = field(default_factory=dict)
+    overridable: tuple[Argument, ...] = ()
     report: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -47,6 +49,7 @@ def pack(model: CompiledModel) -> tuple[dict[str, Any], list[bytes | Array]]:
         "inputs": _pack_arguments(model.inputs),
         "outputs": _pack_arguments(model.outputs),
         "stages": stages,
+        "overridable": _pack_arguments(model.overridable),
         "constants": {name: _pack_array(array, blob) for name, array in model.constants.items()},
         "report": dict(model.report),
     }
@@ -60,6 +63,7 @@ def unpack(header: Mapping[str, Any], blobs: Sequence[Array]) -> CompiledModel:
         outputs=_unpack_arguments(header["outputs"]),
         stages=tuple(_unpack_stage(stage, blobs) for stage in header["stages"]),
         constants={name: _unpack_array(c, blobs) for name, c in header["constants"].items()},
+        overridable=_unpack_arguments(header["overridable"]),
         report=header["report"],
     )
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from ostinato.codegen.artifact import UNKNOWN_RANK, Argument
-from ostinato.errors import InputError, OptionError, OstinatoError, RunError
+from ostinato.errors import InputError, ModelError, OptionError, OstinatoError, RunError
 from ostinato.options import Options
 from ostinato.runtime.arguments import (
     as_buffer,
@@ -25,7 +25,7 @@ from ostinato.runtime.arguments import (
     describe,
     overlapping,
 )
-from ostinato.runtime.build import build
+from ostinato.runtime.build import build, fingerprint, without_defaults
 from ostinato.runtime.compiled import CompiledModel
 from ostinato.runtime.flow import Flow
 from ostinato.runtime.native import NativeFunction, UnsuitableError
@@ -94,15 +94,20 @@ class InferenceSession:
         if self._options.flush_denormals:
             require_denormal_control()
         self._compiled, self._from_cache = build(model, self._options, assumes=True)
+        is_general = not self._compiled.overridable and not _assumes(self._compiled)
+        # What other programs are compiled from.
+        self._model = None if is_general else model
+        # The session that takes overridden initializers as inputs, and their own values.
+        self._overriding: tuple[InferenceSession, dict[str, Any]] | None = None
+        self._overridable = {argument.name: argument for argument in self._compiled.overridable}
         self._inputs = {argument.name: argument for argument in self._compiled.inputs}
         self._outputs = {argument.name: argument for argument in self._compiled.outputs}
         options = self._options
-        # Only a model that is not compiled for all sizes is kept, to compile it for the others.
         self._flow = Flow(
             self._compiled,
             options,
             Notice(os.fspath(model) if isinstance(model, (str, os.PathLike)) else "the model"),
-            (lambda: build(model, options)[0]) if _assumes(self._compiled) else None,
+            self._for_other_sizes if _assumes(self._compiled) else None,
         )
         self._native = self._flow.direct()
         # The function whose own checks suffice to call it with whatever `run` is given.
@@ -114,6 +119,10 @@ class InferenceSession:
     def get_inputs(self) -> list[NodeArg]:
         """The model's inputs in order."""
         return [_node_arg(argument) for argument in self._inputs.values()]
+
+    def get_overridable_initializers(self) -> list[NodeArg]:
+        """The initializers that `run` and `bind` take as inputs too, in the model's order."""
+        return [_node_arg(argument) for argument in self._overridable.values()]
 
     def get_outputs(self) -> list[NodeArg]:
         """The model's outputs in order."""
@@ -129,7 +138,8 @@ class InferenceSession:
 
         input_feed: an array per input. Arrays are never cast: dtype, rank, fixed dimensions and
             dimensions that share a name must agree. Strided and read-only arrays are fine, Python
-            numbers and lists become the declared dtype.
+            numbers and lists become the declared dtype. Arrays for initializers that may be
+            overridden take their place: a program that reads them as inputs is then compiled once.
         out: arrays to write outputs into, by name: of the exact dtype and shape, C-contiguous and
             writable. They may share memory with inputs, not with each other.
 
@@ -168,6 +178,10 @@ class InferenceSession:
 
     def _run_checked(self, output_names: object, input_feed: object, out: object) -> list[Any]:
         """`run` for whatever the caller passed: new shapes, lists, strided arrays, mistakes."""
+        overriding = self._with_overridden(input_feed)
+        if overriding is not None:
+            session, feed = overriding
+            return session._run_checked(output_names, feed, out)
         names = self._selected(output_names)
         inputs = self._checked_inputs(input_feed, as_input)
         given = {} if out is None else as_outputs(out, self._outputs)
@@ -187,6 +201,10 @@ class InferenceSession:
         learn their shapes. Elements of inputs on which sizes depend must stay what they are now:
         the call raises `InputError` otherwise. Raises `InputError` naming the array.
         """
+        overriding = self._with_overridden(inputs)
+        if overriding is not None:
+            session, feed = overriding
+            return session.bind(feed, outputs)
         arrays = self._checked_inputs(inputs, lambda a, value: as_buffer("input", a, value))
         given = as_outputs({} if outputs is None else outputs, self._outputs)
         for name, array in given.items():
@@ -289,6 +307,31 @@ class InferenceSession:
         raise RunError(
             "a session is native code in this process and cannot be copied: load the model again"
         )
+
+    def _for_other_sizes(self) -> CompiledModel:
+        self._require_unchanged()
+        return build(self._model, self._options)[0]
+
+    def _with_overridden(self, feed: object) -> tuple[InferenceSession, dict[str, Any]] | None:
+        """The session that takes the initializers in `feed` as inputs, and what to feed it."""
+        if not self._overridable or not isinstance(feed, Mapping):
+            return None
+        given = self._overridable.keys() & feed.keys()
+        if not given:
+            return None
+        found = self._overriding
+        if found is None or not given <= found[1].keys():
+            self._require_unchanged()
+            # What was overridden before may be again: one session takes them all.
+            earlier = () if found is None else found[1]
+            changed, defaults = without_defaults(self._model, {*given, *earlier})
+            found = self._overriding = InferenceSession(changed, self._options), defaults
+        session, defaults = found
+        return session, {**defaults, **feed}
+
+    def _require_unchanged(self) -> None:
+        if fingerprint(self._model) != self._compiled.report.get("fingerprint"):
+            raise ModelError("the model is not what it was when the session was made")
 
     def _selected(self, output_names: object) -> list[str]:
         if output_names is None:

@@ -10,7 +10,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import ostinato
 from ostinato.autodiff import gradient
-from ostinato.model.normal_form import attribute_graphs
+from ostinato.model.order import attribute_graphs
 from tests import witness
 
 Arrays = dict[str, np.ndarray]
