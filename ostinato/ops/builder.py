@@ -10,6 +10,7 @@ from itertools import count
 import numpy as np
 
 from ostinato.errors import ShapeError
+from ostinato.ops.broadcasting import Broadcasting
 from ostinato.ops.joined import Copies, laid_out
 from ostinato.ops.tensor import (
     Joined,
@@ -27,11 +28,10 @@ from ostinato.program.dims import (
     MEMORY,
     Dim,
     Size,
-    choose,
-    is_different,
     is_equal,
     is_nonnegative,
     is_signed,
+    is_symbol,
     maximum,
     product,
     symbol,
@@ -113,6 +113,7 @@ class Builder:
         self.checks: list[Check] = []
         self.definitions: list[tuple[str, Size]] = []
         self.unsure = set[str]() if unsure is None else unsure
+        self.broadcasting = Broadcasting(self)
         self.node = ""
         self._body: list[Stmt] = []
         self._numbers = count()
@@ -236,7 +237,7 @@ class Builder:
         wanted = tuple(
             n if axis is None else axis.extent for axis, n in zip(last, tensor.shape, strict=True)
         )
-        return Load(self.access(self._following(tensor, wanted), axes), tensor.dtype)
+        return Load(self.access(self.broadcasting.following(tensor, wanted), axes), tensor.dtype)
 
     def access(self, tensor: Tensor, axes: Sequence[Axis | None]) -> Access:
         """The address of an element; axes are aligned at the right, extents of 1 do not move it."""
@@ -476,42 +477,11 @@ class Builder:
 
     def broadcast(self, *shapes: Shape) -> Shape:
         """The shape that NumPy broadcasting gives."""
-        rank = max((len(shape) for shape in shapes), default=0)
-        result: list[Size] = [1] * rank
-        for shape in shapes:
-            for i, extent in enumerate(shape, rank - len(shape)):
-                if result[i] == 1:
-                    result[i] = extent
-                elif extent != 1:
-                    result[i] = self._together(
-                        result[i], extent, f"axis {i} of operands to broadcast"
-                    )
-        return tuple(result)
-
-    def _together(self, left: Size, right: Size, what: str) -> Size:
-        """The extent that two, neither of them 1 for sure, broadcast to."""
-        if left == right or not self.is_unsure(left, right):
-            self.require_equal(left, right, what)
-            return left
-        differ = is_different(left, 1) * is_different(right, 1) * is_different(left, right)
-        self.require(-differ, f"{what}: {left} and {right} differ")
-        fixed = [n for n in (left, right) if isinstance(n, int)]
-        return fixed[0] if fixed else self.defined(choose(is_equal(left, 1), right, left), what)
+        return self.broadcasting.shape(*shapes)
 
     def is_unsure(self, *sizes: Size) -> bool:
         """Whether one of the sizes may turn out to be 1 where the others are not."""
         return any(not self.unsure.isdisjoint(symbols(size)) for size in sizes)
-
-    def _following(self, tensor: Tensor, shape: Shape) -> Tensor:
-        """The tensor, made to stand still where an extent of 1 is repeated only in some runs."""
-        strides, progression = list(tensor.strides), tensor.progression
-        for i, (extent, wanted) in enumerate(zip(tensor.shape, shape, strict=True)):
-            if extent != wanted and extent != 1 and self.is_unsure(extent, wanted):
-                moves = self.defined(is_different(extent, 1), "whether elements are repeated")
-                strides[i] = strides[i] * moves
-                given = is_equal(extent, wanted)
-                progression = progression and replace(progression, given=progression.given * given)
-        return replace(tensor, strides=tuple(strides), progression=progression)
 
     def defined(self, size: Size, what: str, signed: bool = False) -> Size:
         """A size as a symbol of its own if it depends on values of inputs.
@@ -528,6 +498,12 @@ class Builder:
         if not signed and not is_nonnegative(size):
             self.require_nonnegative(size, what)
             size = maximum(size, 0)
+        return self.named(size, signed)
+
+    def named(self, size: Size, signed: bool = False) -> Size:
+        """A size as a symbol of its own, which keeps expressions short, or as it is if it is."""
+        if not isinstance(size, Dim) or is_symbol(size):
+            return size
         for name, same in self.definitions:
             if same == size:
                 return symbol(name, signed)
@@ -565,16 +541,22 @@ class Builder:
 
     def expanded(self, value: Value, shape: Shape, one_way: bool = False) -> Tensor:
         """The value and `shape` broadcast together, as a view; `one_way`: to just this shape."""
-        together = self.broadcast(value.shape, shape)
+        together = shape
         if one_way:
-            if len(together) != len(shape):
-                raise ShapeError(f"node {self.node!r}: {value.shape} does not fit into {shape}")
-            for axis, (n, wanted) in enumerate(zip(together, shape, strict=True)):
-                self.require_equal(n, wanted, f"axis {axis} of an operand to broadcast")
+            self._fit(value.shape, shape)
+        else:
+            together = self.broadcast(value.shape, shape)
         if together != value.shape:
             self.require_memory(value.dtype, together)
         lead = len(together) - len(value.shape)
-        return expand(self._following(self.strided(value), together[lead:]), together)
+        return expand(self.broadcasting.following(self.strided(value), together[lead:]), together)
+
+    def _fit(self, narrow: Shape, wide: Shape) -> None:
+        lead = len(wide) - len(narrow)
+        if lead < 0:
+            raise ShapeError(f"node {self.node!r}: {narrow} does not fit into {wide}")
+        for axis, (n, wanted) in enumerate(zip(narrow, wide[lead:], strict=True), lead):
+            self.broadcasting.fit(n, wanted, f"axis {axis} of an operand to broadcast")
 
     def checkpoint(self) -> tuple[int, int]:
         """A mark to `rollback` to when lowering a node fails half-way."""

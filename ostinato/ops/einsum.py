@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 
 from ostinato.ops.builder import ROW_CHAINS, Builder
@@ -47,6 +47,7 @@ def lower_einsum(context: Context) -> Value:
     terms, result = _parsed(context, values)
     operands = [_Operand(value, term) for value, term in zip(values, terms, strict=True)]
     extents = _extents(builder, operands)
+    operands = [_following(builder, operand, extents) for operand in operands]
     total = operands[0]
     for number, operand in enumerate(operands[1:], 1):
         later = {*result, *chain.from_iterable(terms[number + 1 :])}
@@ -94,15 +95,21 @@ def _letters(context: Context, text: str, rank: int) -> Letters:
 
 
 def _extents(builder: Builder, operands: Sequence[_Operand]) -> dict[str, Size]:
-    """The extent of each named axis; those of 1 fit any other."""
+    """The extent of each named axis; those of 1 fit any other, but not on a diagonal."""
     extents: dict[str, Size] = {}
     for operand in operands:
+        own: dict[str, Size] = {}
         for letter, n in zip(operand.letters, operand.value.shape, strict=True):
-            if extents.get(letter, 1) == 1:
-                extents[letter] = n
-            elif n != 1:
-                builder.require_equal(extents[letter], n, f"axes called {letter!r}")
+            what = f"axes called {letter!r}"
+            builder.require_equal(own.setdefault(letter, n), n, what)
+            extents[letter] = builder.broadcasting.size(extents.get(letter, 1), n, what)
     return extents
+
+
+def _following(builder: Builder, operand: _Operand, extents: dict[str, Size]) -> _Operand:
+    """The operand with axes that are repeated where only a run tells that they are."""
+    wanted = tuple(extents[letter] for letter in operand.letters)
+    return replace(operand, value=builder.broadcasting.following(operand.value, wanted))
 
 
 def _summed(

@@ -134,7 +134,8 @@ def _required(builder: Builder, start: int) -> list[Stmt]:
     del builder.checks[start:]
     with builder.block([]) as statements:
         for check in checks:
-            size = check.size
+            # What shapes tell is computed once for them; values may be beyond what sizes can be.
+            size = check.size if builder.is_unsure(check.size) else builder.named(check.size, True)
             value = constant(size, "int64") if isinstance(size, int) else Extent(size)
             holds = op("ge", value, constant(0, "int64"))
             flag = builder.compute((), lambda _, holds=holds: holds)  # type: ignore[misc]

@@ -237,6 +237,12 @@ def is_nonnegative(size: Size) -> bool:
     return all(c >= 0 and all(map(_atom_nonnegative, m)) for m, c in _terms(size))
 
 
+def is_symbol(size: Size) -> bool:
+    """Whether `size` is a single symbol."""
+    terms = _terms(size)
+    return len(terms) == 1 and terms[0][1] == 1 and [*map(type, terms[0][0])] == [Symbol]
+
+
 def is_signed(size: Size) -> bool:
     """Whether `size` is made of symbols that may be negative."""
     return any(

@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping, MutableSequence
 from pathlib import Path
 from typing import Any
 
+from ostinato.errors import ModelError
 from ostinato.options import Options
 from ostinato.runtime.cache import Cache, Entry, machine_key
 from ostinato.runtime.compiled import CompiledModel, pack, unpack
@@ -46,15 +47,15 @@ def build(model: Any, options: Options, assumes: bool = False) -> tuple[Compiled
     return compiled, False
 
 
-def fingerprint(model: Any) -> str | None:
-    """What `build` reports as the "fingerprint" of a model; None if it has none."""
+def require_same(model: Any, compiled: CompiledModel) -> None:
+    """Raise `ModelError` unless `compiled` was made of the model as it is now."""
     if isinstance(model, (bytearray, memoryview)):
         model = bytes(model)
     data = _serialised(model)
-    if data is None:
-        return None
     folder = Path(os.fspath(model)).parent if isinstance(model, (str, os.PathLike)) else None
-    return _fingerprint(data, _external_data(data, folder))
+    now = None if data is None else _fingerprint(data, _external_data(data, folder))
+    if now != compiled.report.get("fingerprint"):
+        raise ModelError("the model is not what it was when the session was made")
 
 
 def without_defaults(model: Any, names: Collection[str]) -> tuple[Any, dict[str, Any]]:

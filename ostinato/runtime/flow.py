@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,6 +11,7 @@ from ostinato.codegen.artifact import Argument
 from ostinato.errors import RunError
 from ostinato.options import Options
 from ostinato.runtime.arguments import check_output_shape, describe, describe_array, numpy_dtype
+from ostinato.runtime.build import build, require_same
 from ostinato.runtime.compiled import CompiledModel
 from ostinato.runtime.fallback import FallbackNode
 from ostinato.runtime.native import NativeFunction, UnsuitableError
@@ -44,6 +45,9 @@ class Flow:
         self._general: Flow | None = None
         self.stages = [_runnable(stage, options, notice) for stage in model.stages]
         self._last_reads = _last_reads(model)
+        self._direct = _direct(model, self.stages)
+        # Whether the flow for other sizes ran last.
+        self._was_general = False
         notice([entry for entry in self._own_not_native() if entry["status"] == REFERENCE])
 
     def natives(self) -> Iterator[NativeFunction]:
@@ -67,27 +71,35 @@ class Flow:
 
     def direct(self) -> NativeFunction | None:
         """The only stage, if it is native and takes and makes exactly the model's values."""
-        if len(self.stages) != 1 or not isinstance(self.stages[0], NativeFunction):
-            return None
-        artifact, model = self.stages[0].artifact, self.model
-        is_same = _names(artifact.inputs) == _names(model.inputs) and _names(
-            artifact.outputs
-        ) == _names(model.outputs)
-        return self.stages[0] if is_same else None
+        return self._direct
+
+    def ways(self) -> Iterator[Flow]:
+        """This flow, then the one for other sizes, which is compiled when it is asked for."""
+        yield self
+        if self._general is None and self._compile_general is not None:
+            self._general = Flow(self._compile_general(), self._options, self._notice)
+        if self._general is not None:
+            yield self._general
 
     def run(self, inputs: Mapping[str, Any], given: Mapping[str, Array]) -> dict[str, Any]:
         """Every model output by name: the arrays of `given` where they name one, fresh otherwise.
 
         inputs: by name, checked, sharing no memory with `given`.
         """
-        try:
-            return self._run(inputs, given)
-        except UnsuitableError:
-            if self._compile_general is None:
-                raise
-            if self._general is None:
-                self._general = Flow(self._compile_general(), self._options, self._notice)
-            return self._general.run(inputs, given)
+        for way in self.ways():
+            try:
+                results = way._run(inputs, given)
+            except UnsuitableError as error:
+                refusal = error
+                continue
+            self._was_general = way is not self
+            return results
+        raise refusal
+
+    @property
+    def last(self) -> Flow:
+        """The one of `ways` that ran last."""
+        return self._general if self._was_general and self._general is not None else self
 
     def _run(self, inputs: Mapping[str, Any], given: Mapping[str, Array]) -> dict[str, Any]:
         values: dict[str, Any] = {**self.model.constants, **inputs}
@@ -111,6 +123,39 @@ class Flow:
             else:
                 results[argument.name] = _store(argument, value, target)
         return results
+
+
+def _direct(model: CompiledModel, stages: Sequence[object]) -> NativeFunction | None:
+    if len(stages) != 1 or not isinstance(stages[0], NativeFunction):
+        return None
+    artifact = stages[0].artifact
+    is_same = _names(artifact.inputs) == _names(model.inputs) and _names(
+        artifact.outputs
+    ) == _names(model.outputs)
+    return stages[0] if is_same else None
+
+
+def load(model: Any, options: Options, notice: Notice) -> tuple[Flow, bool]:
+    """The flow of a model, made for the likely sizes first, and whether it came from the cache.
+
+    Raises what compiling the model raises.
+    """
+    compiled, from_cache = build(model, options, assumes=True)
+    if not _assumes(compiled):
+        return Flow(compiled, options, notice), from_cache
+
+    # Only such a model is kept, to compile it for the other sizes.
+    def general() -> CompiledModel:
+        require_same(model, compiled)
+        return build(model, options)[0]
+
+    return Flow(compiled, options, notice, general), from_cache
+
+
+def _assumes(model: CompiledModel) -> bool:
+    """Whether a stage is made for some sizes only."""
+    stages = [stage for stage in model.stages if isinstance(stage, NativeStage)]
+    return any(stage.artifact.report.get("assumptions") for stage in stages)
 
 
 class ListMaker:

@@ -87,7 +87,9 @@ class NativeFunction:
         self._flush_denormals = flush_denormals
         self._trampoline = trampoline(cache_dir)
         self._lock = threading.Lock()
-        self._plans: OrderedDict[tuple[tuple[Shape, ...], Values], Plan] = OrderedDict()
+        # A plan, or why there is none.
+        self._plans: OrderedDict[tuple[tuple[Shape, ...], Values], Plan | UnsuitableError]
+        self._plans = OrderedDict()
         # Whether sizes depend on elements of inputs.
         self.has_values = bool(artifact.values)
         self._arena = aligned_empty(0)
@@ -122,22 +124,31 @@ class NativeFunction:
             return None
         if last is None or last.key[1] == values:
             return last
-        return self._plans.get((last.key[0], values))
+        found = self._plans.get((last.key[0], values))
+        return found if isinstance(found, Plan) else None
 
     def plan(self, shapes: Sequence[Shape], values: Values = ()) -> Plan:
         """The plan for these input shapes and `values`, made or found; becomes `last`.
 
         Raises `InputError` for shapes the function does not take, `ShapeError` for sizes that make
-        no sense together and `RunError` when they need more memory than there is.
+        no sense together, `UnsuitableError` for those it is not made for, and `RunError` when they
+        need more memory than there is.
         """
         key = tuple(shapes), values
         with self._lock:
             plan = self._plans.get(key)
             if plan is None:
-                plan = self._plans[key] = self._make_plan(*key)
+                try:
+                    plan = self._make_plan(*key)
+                except UnsuitableError as error:
+                    # A copy, which keeps no frames alive.
+                    plan = UnsuitableError(*error.args)
+                self._plans[key] = plan
                 if len(self._plans) > MAX_PLANS:
                     self._plans.popitem(last=False)
             self._plans.move_to_end(key)
+            if isinstance(plan, UnsuitableError):
+                raise UnsuitableError(*plan.args)
             self.last = plan
         return plan
 

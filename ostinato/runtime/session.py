@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from ostinato.codegen.artifact import UNKNOWN_RANK, Argument
-from ostinato.errors import InputError, ModelError, OptionError, OstinatoError, RunError
+from ostinato.errors import InputError, OptionError, OstinatoError, RunError
 from ostinato.options import Options
 from ostinato.runtime.arguments import (
     as_buffer,
@@ -25,13 +25,11 @@ from ostinato.runtime.arguments import (
     describe,
     overlapping,
 )
-from ostinato.runtime.build import build, fingerprint, without_defaults
-from ostinato.runtime.compiled import CompiledModel
-from ostinato.runtime.flow import Flow
+from ostinato.runtime.build import require_same, without_defaults
+from ostinato.runtime.flow import Flow, load
 from ostinato.runtime.native import NativeFunction, UnsuitableError
 from ostinato.runtime.notice import Notice
 from ostinato.runtime.report import Report, always_reached
-from ostinato.runtime.stage import NativeStage
 from ostinato.runtime.trampoline import require_denormal_control
 
 if TYPE_CHECKING:
@@ -93,25 +91,18 @@ class InferenceSession:
         self._options = _resolve(options, overrides)
         if self._options.flush_denormals:
             require_denormal_control()
-        self._compiled, self._from_cache = build(model, self._options, assumes=True)
-        is_general = not self._compiled.overridable and not _assumes(self._compiled)
-        # What other programs are compiled from.
-        self._model = None if is_general else model
-        # The session that takes overridden initializers as inputs, and their own values.
+        name = os.fspath(model) if isinstance(model, (str, os.PathLike)) else "the model"
+        self._flow, self._from_cache = load(model, self._options, Notice(name))
+        self._compiled = self._flow.model
+        # What the session that takes overridden initializers as inputs is compiled from.
+        self._model = model if self._compiled.overridable else None
+        # That session, and the initializers' own values.
         self._overriding: tuple[InferenceSession, dict[str, Any]] | None = None
         self._overridable = {argument.name: argument for argument in self._compiled.overridable}
         self._inputs = {argument.name: argument for argument in self._compiled.inputs}
         self._outputs = {argument.name: argument for argument in self._compiled.outputs}
-        options = self._options
-        self._flow = Flow(
-            self._compiled,
-            options,
-            Notice(os.fspath(model) if isinstance(model, (str, os.PathLike)) else "the model"),
-            self._for_other_sizes if _assumes(self._compiled) else None,
-        )
         self._native = self._flow.direct()
-        # The function whose own checks suffice to call it with whatever `run` is given.
-        self._direct = self._native if self._native and self._native.has_direct_dtypes else None
+        self._direct = _checking(self._flow)
         self._places = {name: place for place, name in enumerate(self._outputs)}
         self._pick_inputs = picker(list(self._inputs))
         self._pick_outputs = picker(list(self._outputs))
@@ -189,6 +180,7 @@ class InferenceSession:
             if given and isinstance(value, np.ndarray) and overlapping(value, given.values()):
                 inputs[name] = value.copy()
         results = self._flow.run(inputs, given)
+        self._direct = _checking(self._flow.last) or _checking(self._flow)
         return [results[name] for name in names]
 
     def bind(
@@ -210,15 +202,20 @@ class InferenceSession:
         for name, array in given.items():
             if overlapping(array, arrays.values()):
                 raise InputError(f"output {name!r} overlaps an input; bind a separate array")
-        native = self._native
+        for flow in self._flow.ways():
+            try:
+                return self._bound(flow, arrays, given)
+            except UnsuitableError as error:
+                refusal = error
+        raise refusal
+
+    def _bound(self, flow: Flow, arrays: dict[str, Any], given: dict[str, Array]) -> BoundCall:
+        native = flow.direct()
         if native is None:
-            targets = self._flow.run(arrays, given)
-            return _bind_flow(self._flow, arrays, targets)
-        values = native.values([*arrays.values()])
-        try:
-            plan = native.plan([array.shape for array in arrays.values()], values)
-        except UnsuitableError:
-            return _bind_flow(self._flow, arrays, self._flow.run(arrays, given))
+            return _bind_flow(flow, arrays, flow.run(arrays, given))
+        plan = native.plan(
+            [array.shape for array in arrays.values()], native.values([*arrays.values()])
+        )
         targets = {}
         for argument, shape, dtype in zip(
             self._outputs.values(), plan.shapes, plan.dtypes, strict=True
@@ -229,7 +226,7 @@ class InferenceSession:
             targets[name] = array
         call = native.bind([*arrays.values()], [*targets.values()])
         if native.assumptions:
-            call = _suited(call, native, lambda: self._flow.run(arrays, targets))
+            call = suited(call, native, lambda: self._flow.run(arrays, targets))
         return BoundCall(call, native.failure, arrays, targets)
 
     def stream(
@@ -308,10 +305,6 @@ class InferenceSession:
             "a session is native code in this process and cannot be copied: load the model again"
         )
 
-    def _for_other_sizes(self) -> CompiledModel:
-        self._require_unchanged()
-        return build(self._model, self._options)[0]
-
     def _with_overridden(self, feed: object) -> tuple[InferenceSession, dict[str, Any]] | None:
         """The session that takes the initializers in `feed` as inputs, and what to feed it."""
         if not self._overridable or not isinstance(feed, Mapping):
@@ -321,17 +314,13 @@ class InferenceSession:
             return None
         found = self._overriding
         if found is None or not given <= found[1].keys():
-            self._require_unchanged()
+            require_same(self._model, self._compiled)
             # What was overridden before may be again: one session takes them all.
             earlier = () if found is None else found[1]
             changed, defaults = without_defaults(self._model, {*given, *earlier})
             found = self._overriding = InferenceSession(changed, self._options), defaults
         session, defaults = found
         return session, {**defaults, **feed}
-
-    def _require_unchanged(self) -> None:
-        if fingerprint(self._model) != self._compiled.report.get("fingerprint"):
-            raise ModelError("the model is not what it was when the session was made")
 
     def _selected(self, output_names: object) -> list[str]:
         if output_names is None:
@@ -353,13 +342,13 @@ class InferenceSession:
         return values
 
 
-def _assumes(model: CompiledModel) -> bool:
-    """Whether a stage is made for some sizes only."""
-    stages = [stage for stage in model.stages if isinstance(stage, NativeStage)]
-    return any(stage.artifact.report.get("assumptions") for stage in stages)
+def _checking(flow: Flow) -> NativeFunction | None:
+    """The function whose own checks suffice to call it with whatever `run` is given."""
+    native = flow.direct()
+    return native if native is not None and native.has_direct_dtypes else None
 
 
-def _suited(
+def suited(
     call: Callable[[], int | None], native: NativeFunction, otherwise: Callable[[], object]
 ) -> Callable[[], int | None]:
     """The bound call; `otherwise` runs when it turns out not to be made for the sizes."""

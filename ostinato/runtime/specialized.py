@@ -10,9 +10,8 @@ import numpy as np
 
 from ostinato.errors import ModelError, RunError, UnsupportedError
 from ostinato.options import Options
-from ostinato.runtime.build import build
 from ostinato.runtime.fallback import FallbackNode
-from ostinato.runtime.flow import Flow
+from ostinato.runtime.flow import Flow, load
 from ostinato.runtime.notice import Notice
 from ostinato.runtime.report import NotNative, not_native
 from ostinato.runtime.stage import FallbackStage
@@ -53,8 +52,13 @@ class SpecializedNode:
             parts = {argument.name: values[argument.name] for argument in self.stage.inputs}
             for name in self.stage.forms:
                 parts |= tensors(name, parts.pop(name))
-            results = flow.run({a.name: parts[a.name] for a in flow.model.inputs}, {})
-            return outputs(self.stage, results)
+            try:
+                results = flow.run({a.name: parts[a.name] for a in flow.model.inputs}, {})
+            except UnsupportedError as error:
+                # The program for other sizes has no native form.
+                self._refuse(error.reason)
+            else:
+                return outputs(self.stage, results)
         if self._fallback is None:
             self._fallback = FallbackNode(self.stage)
             self._notice(self.not_native())
@@ -96,10 +100,10 @@ class SpecializedNode:
         numbers = {name: np.asarray(values[name]) for name in self._numbers}
         forms = {name: values[name] for name in self.stage.forms}
         try:
-            compiled, _ = build(one_node_model(self.stage, numbers, forms), self._options)
+            flow, _ = load(one_node_model(self.stage, numbers, forms), self._options, self._notice)
         except ModelError as error:
             raise RunError(str(error)) from error
-        return Flow(compiled, self._options, self._notice)
+        return flow
 
     def _refuse(self, reason: str) -> None:
         if reason not in self._taken_over:

@@ -31,9 +31,10 @@ MAX_STEPS = 256
 class Step:
     """A call `call(*inputs, *outputs)` for inputs of certain shapes; states are left out.
 
-    shapes, dtypes: of the outputs that are no states.
+    native: what it calls. shapes, dtypes: of the outputs that are no states.
     """
 
+    native: NativeFunction
     plan: Plan
     call: Callable[..., int | None]
     shapes: tuple[Shape, ...]
@@ -114,17 +115,28 @@ class Stepper:
             key = key[0], self.native.values(arrays)
         step = self._steps.get(key)
         if step is None:
-            arrays = arrays or self._merged(inputs, shapes)
-            try:
-                plan = self.native.plan([array.shape for array in arrays], key[1])
-            except UnsuitableError:
+            step = self._planned(arrays or self._merged(inputs, shapes), shapes)
+            if step is None:
                 return None
-            step = self._made(plan, shapes)
             self._steps[key] = step
             if len(self._steps) > self._most:
                 self._steps.popitem(last=False)
         self._steps.move_to_end(key)
         return step
+
+    def _planned(self, arrays: Sequence[Array], shapes: Sequence[Shape]) -> Step | None:
+        """A step of the first native function that is made for these inputs, if there is one."""
+        assert self.native is not None
+        for flow in self._flow.ways():
+            native = flow.direct()
+            if native is None or native.artifact.values != self.native.artifact.values:
+                return None
+            try:
+                plan = native.plan([array.shape for array in arrays], native.values(arrays))
+            except UnsuitableError:
+                continue
+            return self._made(native, plan, shapes)
+        return None
 
     def repeated(self, inputs: Sequence[Array], shapes: Sequence[Shape]) -> Step | None:
         """`find`, where what fits these elements fits any; None where sizes depend on them."""
@@ -139,16 +151,16 @@ class Stepper:
             arrays.insert(place, self.state(index, shape))
         return arrays
 
-    def _made(self, plan: Plan, shapes: Sequence[Shape]) -> Step:
-        assert self.native is not None
+    def _made(self, native: NativeFunction, plan: Plan, shapes: Sequence[Shape]) -> Step:
         for pair, shape in zip(self._pairs, shapes, strict=True):
             pair.require_same(shape, plan.shapes[pair.written])
         if plan.arena_bytes > self._arena.nbytes:
             self._steps.clear()
             self._arena = aligned_empty(max(plan.arena_bytes, 2 * self._arena.nbytes))
-        call = self.native.step(plan, self._arena, self.workspace)
+        call = native.step(plan, self._arena, self.workspace)
         kept = self._kept
         return Step(
+            native,
             plan,
             call,
             tuple(plan.shapes[i] for i in kept),
@@ -171,8 +183,7 @@ class Stepper:
             return outputs
         if code == BUSY:
             raise in_use()
-        assert self.native is not None
-        failure = self.native.failure(code)
+        failure = step.native.failure(code)
         if isinstance(failure, UnsuitableError):
             return self._run_flow(inputs, shapes, given)
         raise failure
@@ -193,15 +204,18 @@ class Stepper:
 
     def bind(
         self, inputs: Sequence[Array], shapes: Sequence[Shape], given: Mapping[str, Array]
-    ) -> tuple[Callable[[], int | None], list[Array]] | None:
-        """A step over the memory of checked arrays, and its outputs; None where `run` has to do."""
+    ) -> tuple[NativeFunction, Callable[[], int | None], list[Array]] | None:
+        """A step over the memory of checked arrays, and its outputs; None where `run` has to do.
+
+        With the function that it calls, which tells what its codes mean.
+        """
         step = self.find(inputs, shapes)
-        if step is None or self.native is None or self.native.has_values:
+        if step is None or step.native.has_values:
             return None
         outputs = self._targets(step, given)
         memory = [*inputs, *outputs]
-        call = self.native.bound_step(step.plan, self._arena, self.workspace, memory)
-        return call, outputs
+        call = step.native.bound_step(step.plan, self._arena, self.workspace, memory)
+        return step.native, call, outputs
 
     def _targets(self, step: Step, given: Mapping[str, Array]) -> list[Array]:
         """The outputs of a step: those of `given`, checked, and fresh ones."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,7 +25,7 @@ from ostinato.runtime.arguments import (
     describe_array,
     overlapping,
 )
-from ostinato.runtime.session import BoundCall, picker
+from ostinato.runtime.session import BoundCall, picker, suited
 from ostinato.runtime.states import (
     Declaration,
     Pair,
@@ -41,6 +42,7 @@ from ostinato.runtime.stepper import Quick, Step, Stepper
 from ostinato.runtime.trampoline import BUSY
 
 if TYPE_CHECKING:
+    from ostinato.runtime.native import NativeFunction
     from ostinato.runtime.session import InferenceSession
 
 Array = np.ndarray[Any, Any]
@@ -146,21 +148,20 @@ class Stream:
         stepper = self._started(inputs)
         bound = stepper.bind([*inputs.values()], self._shapes, given)
         if bound is not None:
-            call, arrays = bound
+            native, call, arrays = bound
             targets = dict(zip(self._outputs, arrays, strict=True))
-            return BoundCall(call, self._failure, inputs, targets)
+            if native.assumptions:
+                call = suited(call, native, _stepping(self, inputs, targets))
+            return BoundCall(call, partial(self._failure, native), inputs, targets)
         if len(given) < len(self._outputs):
             # The shapes of outputs that no native function makes are known when they were made.
             made = self.fork().step(inputs)
             given = dict(zip(self._outputs, made, strict=True)) | given
-        return BoundCall(_stepping(self, inputs, given), self._failure, inputs, given)
+        call = _stepping(self, inputs, given)
+        return BoundCall(call, lambda code: OstinatoError(f"code {code}"), inputs, given)
 
-    def _failure(self, code: int) -> OstinatoError:
-        if code == BUSY and self._is_closed:
-            return _closed()
-        native = self._session._native
-        assert native is not None
-        return native.failure(code)
+    def _failure(self, native: NativeFunction, code: int) -> OstinatoError:
+        return _closed() if code == BUSY and self._is_closed else native.failure(code)
 
     def _checked_inputs(self, feeds: object, check: Callable[[Any, object], Any]) -> dict[str, Any]:
         if self._is_closed:
