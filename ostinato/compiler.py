@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, Any
 
 from ostinato.codegen.artifact import Argument, Artifact
@@ -21,13 +22,13 @@ from ostinato.model.graphs import graphs
 from ostinato.model.load import load_model
 from ostinato.model.load import without_defaults as without_defaults
 from ostinato.options import Options
-from ostinato.partition import Segment, partition
+from ostinato.partition import Choice, Partition, Segment, partition
 from ostinato.passes.pipeline import PASSES, pass_names, run_passes
 from ostinato.program.nodes import Interface, Program
 from ostinato.program.verify import verify
 from ostinato.runtime.compiled import CompiledModel
 from ostinato.runtime.report import NotNative, not_native
-from ostinato.runtime.stage import FallbackStage, NativeStage, Stage
+from ostinato.runtime.stage import BranchStage, FallbackStage, NativeStage, Stage
 from ostinato.schedule.pipeline import SCHEDULE_PASSES, Scheduled, schedule
 from ostinato.schedule.report import report_apart, report_kernels
 from ostinato.schedule.share import share
@@ -53,26 +54,35 @@ def compile_model(model: Any, options: Options, assumes: bool = False) -> Compil
     loaded, facts = _prepared(model, options)
     target = host_target()
     parts = partition(loaded, options.fallback, assumes, options.seed)
+    compiled = _compiled(parts, target, options)
+    facts["other_sizes"] = _not_native_elsewhere(loaded, compiled)
+    return dataclasses.replace(compiled, report=facts)
+
+
+def _compiled(parts: Partition, target: Target, options: Options) -> CompiledModel:
     stages: list[Stage] = []
     for part in parts.parts:
         if isinstance(part, Segment):
             scheduled = _scheduled(part.program, target, options)
             stages.append(NativeStage(_artifact(part, scheduled, target, options)))
+        elif isinstance(part, Choice):
+            first, second = (_compiled(way, target, options) for way in part.ways)
+            values = part.inputs, part.outputs
+            stages.append(BranchStage(part.name, part.condition, *values, (first, second)))
         else:
             stages.append(part)
-    facts["other_sizes"] = _not_native_elsewhere(loaded, stages)
     return CompiledModel(
-        parts.inputs, parts.outputs, tuple(stages), parts.constants, parts.overridable, facts
+        parts.inputs, parts.outputs, tuple(stages), parts.constants, parts.overridable
     )
 
 
-def _not_native_elsewhere(model: ir.Model, stages: Sequence[Stage]) -> list[NotNative]:
-    """What is not native in the program for other sizes than those that the stages assume."""
-    natives = [stage for stage in stages if isinstance(stage, NativeStage)]
+def _not_native_elsewhere(model: ir.Model, compiled: CompiledModel) -> list[NotNative]:
+    """What is not native in the program for other sizes than those that are assumed."""
+    natives = [stage for stage in compiled.whole() if isinstance(stage, NativeStage)]
     assumed = [text for stage in natives for text in stage.artifact.report["assumptions"]]
     if not assumed:
         return []
-    parts = partition(model, fallback=True).parts
+    parts = partition(model, fallback=True).whole()
     nodes = [part for part in parts if isinstance(part, FallbackStage)]
     return [{**not_native(node), "unless": assumed} for node in nodes]
 
@@ -174,8 +184,8 @@ def stages(model: Any, options: Options) -> Iterator[tuple[str, str]]:
     run_passes(loaded, options.disable, observe)
     yield "passes", "\n".join(steps)
     target = host_target()
-    parts = partition(loaded, options.fallback, assumes=True, seed=options.seed).parts
-    segments = [part for part in parts if isinstance(part, Segment)]
+    parts = partition(loaded, options.fallback, assumes=True, seed=options.seed)
+    segments = [part for part in parts.whole() if isinstance(part, Segment)]
     yield "program", "\n".join(program_text(s.program) for s in segments)
     scheduled = [_scheduled(s.program, target, options) for s in segments]
     yield "schedule", "\n".join(program_text(s.program) for s in scheduled)

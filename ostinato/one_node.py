@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
@@ -11,6 +11,9 @@ import onnx
 from ostinato.codegen.artifact import UNKNOWN_RANK, Argument, element_dtype
 from ostinato.runtime.arguments import numpy_dtype
 from ostinato.runtime.stage import FallbackStage
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
 
 Array = np.ndarray[Any, Any]
 
@@ -49,6 +52,29 @@ def one_node_model(
             graph.output.append(_value_info(argument))
     opsets = [onnx.helper.make_opsetid(domain, version) for domain, version in stage.opsets]
     return onnx.helper.make_model(graph, opset_imports=opsets)
+
+
+def graph_model(
+    body: ir.Graph,
+    inputs: Iterable[Argument],
+    constants: Mapping[str, Array],
+    opsets: Mapping[str, int],
+) -> onnx.ModelProto:
+    """A body as a model of its own; inputs and constants: what it reads from outside."""
+    import onnx_ir as ir
+
+    graph = ir.to_proto(body)
+    graph.input.extend(_value_info(argument) for argument in inputs)
+    graph.initializer.extend(onnx.numpy_helper.from_array(a, n) for n, a in constants.items())
+    seen: set[str] = set()
+    for position, output in enumerate(graph.output):
+        if output.name in seen:
+            name = f"{output.name}[{position}]"
+            graph.node.add(op_type="Identity", input=[output.name], output=[name])
+            output.name = name
+        seen.add(output.name)
+    imports = [onnx.helper.make_opsetid(domain, version) for domain, version in opsets.items()]
+    return onnx.helper.make_model(graph, opset_imports=imports)
 
 
 def tensors(name: str, value: Any) -> dict[str, Array]:

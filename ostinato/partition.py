@@ -12,11 +12,13 @@ import numpy as np
 from ostinato.codegen.artifact import UNDEFINED, UNKNOWN_RANK, Argument, element_dtype
 from ostinato.errors import ModelError, UnsupportedError
 from ostinato.model.attributes import describe
+from ostinato.model.captures import captures, closed, mentioned, with_inner
 from ostinato.model.declarations import map_type, overridable
-from ostinato.model.graphs import subgraphs
+from ostinato.model.load import load_model
 from ostinato.model.names import Names
 from ostinato.model.types import type_text
 from ostinato.model.values import constant_array
+from ostinato.one_node import graph_model
 from ostinato.ops.builder import Builder
 from ostinato.ops.lowering import Lowerer, Scope
 from ostinato.ops.registry import UnknownFormError, UnknownOperandError
@@ -30,7 +32,6 @@ from ostinato.runtime.report import listed
 from ostinato.runtime.stage import FallbackStage, ListStage
 
 if TYPE_CHECKING:
-    import onnx
     import onnx_ir as ir
 
 
@@ -41,6 +42,20 @@ class Segment:
     program: Program
 
 
+@dataclass(frozen=True)
+class Choice:
+    """A node that runs one of two graphs, each of them cut into parts of its own.
+
+    name: what errors call the node. condition: names the value that chooses the first.
+    """
+
+    name: str
+    condition: str
+    inputs: tuple[Argument, ...]
+    outputs: tuple[Argument, ...]
+    ways: tuple[Partition, Partition]
+
+
 @dataclass
 class Partition:
     """The parts in the order they run, and the values they need from nowhere else."""
@@ -48,8 +63,17 @@ class Partition:
     inputs: tuple[Argument, ...]
     outputs: tuple[Argument, ...]
     overridable: tuple[Argument, ...]
-    parts: list[Segment | FallbackStage | ListStage] = field(default_factory=list)
+    parts: list[Segment | FallbackStage | ListStage | Choice] = field(default_factory=list)
     constants: dict[str, np.ndarray] = field(default_factory=dict)
+
+    def whole(self) -> Iterator[Segment | FallbackStage | ListStage]:
+        """All parts, those of the ways of a choice in its place."""
+        for part in self.parts:
+            if isinstance(part, Choice):
+                for way in part.ways:
+                    yield from way.whole()
+            else:
+                yield part
 
 
 def partition(model: ir.Model, fallback: bool, assumes: bool = False, seed: int = 0) -> Partition:
@@ -180,10 +204,9 @@ class _Partitioner:
                 self._lower(node)
             except UnsupportedError as refusal:
                 self.wanted |= self._sources(refusal)
-                self._refusals.append((node, refusal))
                 self._close(final=False)
-                self._fall_back(node, refusal)
-            self._done.update(_with_inner(node))
+                self._run_apart(node, refusal)
+            self._done.update(with_inner(node))
         self._close(final=True)
         # Once more sizes are wanted, another attempt shows what is refused in the end.
         if self._refusals and not self._fallback and not self.wanted:
@@ -201,7 +224,7 @@ class _Partitioner:
             self._origins.setdefault(str(size), value)
 
     def _lower(self, node: ir.Node) -> None:
-        inputs = list(_inputs(node))
+        inputs = captures(node)
         if any(value in self._valued and self._is_computed_here(value) for value in inputs):
             self._close(final=False)
         mark = self._builder.checkpoint()
@@ -340,12 +363,17 @@ class _Partitioner:
     def _keep_constants(self, values: Iterable[ir.Value]) -> None:
         """Give the runtime those of the values that are the same in every run."""
         for value in values:
-            array = constant_array(value)
-            known = self._known.get(value)
-            if array is None and known is not None and not _symbols(known):
-                array = np.asarray(known.known, numpy_dtype(known.dtype))
+            array = self._constant(value)
             if array is not None:
                 self._result.constants[value.name or ""] = array
+
+    def _constant(self, value: ir.Value) -> np.ndarray | None:
+        """The elements of a value that are the same in every run."""
+        array = constant_array(value)
+        known = self._known.get(value)
+        if array is None and known is not None and not _symbols(known):
+            array = np.asarray(known.known, numpy_dtype(known.dtype))
+        return array
 
     def _output(self, value: ir.Value) -> None:
         """Hand a value on: an output of the program, or for a sequence one for each element."""
@@ -386,8 +414,63 @@ class _Partitioner:
     def _needed_later(self, value: ir.Value) -> bool:
         return value.is_graph_output() or any(u.node not in self._done for u in value.uses())
 
+    def _run_apart(self, node: ir.Node, refusal: UnsupportedError) -> None:
+        """Let a node without a native form be a part of its own."""
+        given = set(self._origins)
+        # An attempt that is given up needs no choice.
+        choice = None if self.wanted else self._choice(node, refusal)
+        if choice is None:
+            self._refusals.append((node, refusal))
+            self._fall_back(node, refusal)
+        else:
+            self._result.parts.append(choice)
+        for value in node.outputs:
+            self._make_available(value)
+        self._unsure |= self._origins.keys() - given
+
+    def _choice(self, node: ir.Node, refusal: UnsupportedError) -> Choice | None:
+        """An If whose ways are models, so that what is native in them stays native.
+
+        None for other nodes, for ways that are refused, and where the node as a whole is better
+        compiled when called: for the forms of what it reads.
+        """
+        if node.op_type != "If" or node.domain or isinstance(refusal, UnknownFormError):
+            return None
+        condition = node.inputs[0]
+        assert condition is not None
+        inputs = captures(node)
+        self._keep_constants(inputs)
+        try:
+            first, second = (self._way(node, name) for name in ("then_branch", "else_branch"))
+        except UnsupportedError:
+            return None
+        outputs = tuple(argument(value) for value in node.outputs)
+        read = tuple(self._argument(value) for value in inputs)
+        return Choice(describe(node), condition.name or "", read, outputs, (first, second))
+
+    def _way(self, node: ir.Node, name: str) -> Partition:
+        way = node.attributes[name].as_graph()
+        read = set(mentioned(way))
+        inputs, constants = [], {}
+        for value in captures(node):
+            array = self._constant(value)
+            if value in read and array is not None:
+                constants[value.name or ""] = array
+            elif value in read:
+                inputs.append(self._argument(value))
+        model = load_model(graph_model(way, inputs, constants, self._opsets))
+        return partition(model, self._fallback, self._assumes, self._seed)
+
+    def _argument(self, value: ir.Value) -> Argument:
+        """How a value that earlier parts make is declared."""
+        if value not in self._available:
+            return argument(value)
+        dtype, shape = self._available[value]
+        sizes = tuple(n if isinstance(n, int) else str(n) for n in shape)
+        return Argument(value.name or "", dtype, sizes)
+
     def _fall_back(self, node: ir.Node, refusal: UnsupportedError) -> None:
-        proto, inputs = _closed(node)
+        proto, inputs = closed(node)
         self._keep_constants(inputs)
         stage = FallbackStage(
             proto.SerializeToString(),
@@ -399,10 +482,6 @@ class _Partitioner:
             _reason(node, refusal),
         )
         self._result.parts.append(self._specializable(stage, refusal))
-        given = set(self._origins)
-        for value in node.outputs:
-            self._make_available(value)
-        self._unsure |= self._origins.keys() - given
 
     def _specializable(self, stage: FallbackStage, refusal: UnsupportedError) -> FallbackStage:
         """The stage with what it takes to compile it while running, if that is possible."""
@@ -456,65 +535,3 @@ def _symbols(value: Tensor) -> set[str]:
     if value.known is None or value.known.dtype != object:
         return set()
     return {name for n in value.known.flat if isinstance(n, Dim) for name in symbols(n)}
-
-
-def _closed(node: ir.Node) -> tuple[onnx.NodeProto, list[ir.Value]]:
-    """The node with a copy of the constants its bodies read in them, and what it reads besides.
-
-    Kernels of `onnx.reference` for operators that are functions see nothing outside of a body.
-    """
-    import onnx_ir as ir
-
-    proto = ir.to_proto(node)
-    direct = set(node.inputs)
-    inputs = list(_inputs(node))
-    constants = [v for v in inputs if v not in direct and constant_array(v) is not None]
-    bodies = {
-        attribute.name: attribute.as_graph()
-        for attribute in node.attributes.values()
-        if attribute.type == ir.AttributeType.GRAPH
-    }
-    for attribute in proto.attribute:
-        if attribute.name in bodies:
-            read = set(_read(bodies[attribute.name]))
-            own = [_constant_node(v) for v in constants if v in read]
-            nodes = [*own, *attribute.g.node]
-            del attribute.g.node[:]
-            attribute.g.node.extend(nodes)
-    return proto, [value for value in inputs if value not in constants]
-
-
-def _constant_node(value: ir.Value) -> onnx.NodeProto:
-    import onnx
-    import onnx_ir as ir
-
-    assert value.const_value is not None
-    tensor = ir.to_proto(value.const_value)
-    return onnx.helper.make_node("Constant", [], [value.name or ""], value=tensor)
-
-
-def _read(body: ir.Graph) -> Iterator[ir.Value | None]:
-    """Every value that a body and those inside it mention."""
-    yield from body.outputs
-    for node in body:
-        yield from node.inputs
-        for inner in subgraphs(node):
-            yield from _read(inner)
-
-
-def _inputs(node: ir.Node) -> Iterator[ir.Value]:
-    """What a node reads from outside, captures of its subgraphs included."""
-    inner = list(_with_inner(node))
-    bodies = [graph for one in inner for graph in subgraphs(one)]
-    own = {value for one in inner for value in one.outputs}
-    own |= {value for graph in bodies for value in graph.inputs}
-    read = [value for one in inner for value in one.inputs]
-    read += [value for graph in bodies for value in graph.outputs]
-    yield from dict.fromkeys(value for value in read if value is not None and value not in own)
-
-
-def _with_inner(node: ir.Node) -> Iterator[ir.Node]:
-    yield node
-    for graph in subgraphs(node):
-        for inner in graph:
-            yield from _with_inner(inner)

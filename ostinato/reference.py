@@ -9,6 +9,7 @@ What `onnx.reference` 1.23 does instead:
 * Optional: wraps the value in a list, an absent one as well, so that none is ever empty;
 * Identity: of an empty optional it is an error;
 * BatchNormalization of versions 7 to 13: mixes the statistics of the input into the given ones;
+* Pad: negative widths are an error;
 * Scatter, the old name of ScatterElements, and ZipMap: are missing;
 * RNN, GRU and LSTM: most attributes are ignored. These are refused here;
 * random numbers: are others in every run, from a generator of its own. These are refused here.
@@ -190,6 +191,45 @@ class Identity(_Kernel):
         return (None if value is None else value.copy(),)
 
 
+class Pad(_Kernel):
+    """Elements are taken away where a width is negative, and then put around what is left."""
+
+    def _run(self, data: Array, *operands: Array | None, **attributes: Any) -> tuple[Array]:
+        pads, value, axes = (*operands, None, None, None)[:3]
+        if pads is None:
+            pads = np.asarray(attributes.get("pads") or attributes["paddings"])
+        if value is None:
+            value = np.asarray(attributes.get("value") or 0)
+        widths = np.zeros((data.ndim, 2), np.int64)
+        chosen = range(data.ndim) if axes is None else axes.tolist()
+        for axis, before, after in zip(chosen, *pads.reshape(2, -1).tolist(), strict=True):
+            widths[axis] = before, after
+        mode = str(attributes.get("mode") or "constant")
+        if mode == "constant":
+            return (_surrounded(data, widths, value.astype(data.dtype)),)
+        removed = widths.clip(None, 0).sum(1)
+        if (np.array(data.shape) + removed < 0).any():
+            raise ValueError(f"pads {widths.tolist()} take more than the shape {data.shape} has")
+        kept = tuple(
+            slice(max(-before, 0), extent - max(-after, 0))
+            for extent, (before, after) in zip(data.shape, widths.tolist(), strict=True)
+        )
+        return (np.pad(data[kept], widths.clip(0), mode),)  # type: ignore[call-overload]
+
+
+def _surrounded(data: Array, widths: Array, value: Array) -> Array:
+    """The data with a constant around it, and without what lies beyond a negative width."""
+    extents = np.array(data.shape, np.int64)
+    result = np.full(extents + widths.sum(1), value.reshape(()), data.dtype)
+    # Element i of an axis lies at i + before, if that is in the result.
+    first = np.maximum(0, -widths[:, 0])
+    last = np.maximum(first, np.minimum(extents, result.shape - widths[:, 0]))
+    source = tuple(map(slice, first, last))
+    target = tuple(map(slice, first + widths[:, 0], last + widths[:, 0]))
+    result[target] = data[source]
+    return result
+
+
 class Scatter(_Kernel):
     """Writes updates to the places that indices name along an axis."""
 
@@ -276,6 +316,7 @@ KERNELS: list[type[OpRun]] = [
     Scan,
     Optional,
     Identity,
+    Pad,
     Scatter,
     ZipMap,
     BatchNormalization,

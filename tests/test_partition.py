@@ -78,18 +78,19 @@ def test_numbers_known_while_compiling_are_given_to_fallback_nodes():
 
 def test_bodies_carry_the_constants_they_read():
     model = parse("""
-        g (bool c, float[N] x) => (int64[r, k] y) <float[1] ten = {10}> {
-            y = If (c) <
-                then_branch = t () => (int64[r, k] p) { a = Sub(x, ten)  p = NonZero(a) },
-                else_branch = e () => (int64[r, k] q) { q = NonZero(x) }
+        g (int64 n, bool c, float[N] x) => (float[N] last, int64[t, r, k] y) <float[1] ten = {10}> {
+            last, y = Loop (n, c, x) <
+                body = b (int64 i, bool d, float[N] s) => (bool e, float[N] a, int64[r, k] p) {
+                    e = Identity(d)  a = Sub(s, ten)  p = NonZero(a)
+                }
             >
         }
         """)
     (stage,) = [p for p in parts(model).parts if isinstance(p, FallbackStage)]
-    assert {argument.name for argument in stage.inputs} == {"c", "x"}
-    x = np.array([0, 10, 20], "f")
-    assert run(model, c=np.array(True), x=x)[0].tolist() == [[0, 2]]
-    assert run(model, c=np.array(False), x=x)[0].tolist() == [[1, 2]]
+    assert {argument.name for argument in stage.inputs} == {"n", "c", "x"}
+    last, y = run(model, n=np.array(1), c=np.array(True), x=np.array([0, 10, 20], "f"))
+    assert last.tolist() == [-10, 0, 10]
+    assert y.tolist() == [[[0, 2]]]
 
 
 @pytest.mark.parametrize("count", [1, 3])
@@ -166,28 +167,27 @@ def test_two_fallback_nodes_in_a_row_have_nothing_between_them():
 def test_values_that_bodies_capture_are_inputs_of_the_fallback_node():
     """Made by the native segment before it; what only the body makes is none."""
     model = parse("""
-        g (bool c, float[N] x) => (int64[r, k] y, float[N] twice) {
+        g (int64 n, bool c, float[N] x) => (int64[t, r, k] y, float[N] twice) {
             a = Neg(x)
             twice = Add(a, a)
-            y = If (c) <
-                then_branch = t () => (int64[r, k] p) { own = Add(a, x)  p = NonZero(own) },
-                else_branch = e () => (int64[r, k] q) {
-                    q = If (c) <
-                        then_branch = tt () => (int64[r, k] s) { s = NonZero(x) },
-                        else_branch = ee () => (int64[r, k] u) { u = NonZero(twice) }
-                    >
-                }
-            >
+            y = Loop (n, "") <body = b (int64 i, bool d) => (bool e, int64[r, k] q) {
+                e = Identity(d)
+                own = Add(a, x)
+                q = If (c) <
+                    then_branch = tt () => (int64[r, k] s) { s = NonZero(own) },
+                    else_branch = ee () => (int64[r, k] u) { u = NonZero(twice) }
+                >
+            }>
         }
         """)
-    before, conditional = stage_names(model)
+    before, loop = stage_names(model)
     assert before[0] == "native" and sorted(before[2]) == ["a", "twice"]
-    assert conditional[0] == "If"
-    assert sorted(conditional[1]) == ["a", "c", "twice", "x"]
+    assert loop[0] == "Loop"
+    assert sorted(loop[1]) == ["a", "c", "n", "twice", "x"]
     x = np.array([0, 4, 0, 1], "f")
     for c, places in ((True, []), (False, [1, 3])):
-        y, twice = run(model, c=np.array(c), x=x)
-        assert y.tolist() == [places]
+        y, twice = run(model, n=np.array(1), c=np.array(c), x=x)
+        assert y.tolist() == [[places]]
         assert twice.tolist() == (-2 * x).tolist()
 
 

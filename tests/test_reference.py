@@ -6,6 +6,7 @@ import pytest
 from onnx.reference import ReferenceEvaluator
 
 from ostinato.reference import KERNELS
+from tests import witness
 from tests.golden import parse
 
 F = np.float32
@@ -13,6 +14,26 @@ F = np.float32
 
 def run(model: onnx.ModelProto, **feeds: object) -> list[object]:
     return ReferenceEvaluator(model, new_ops=KERNELS).run(None, feeds)
+
+
+@pytest.mark.parametrize("mode", ["constant", "edge", "reflect"])
+@pytest.mark.parametrize("pads", [[0, 1, 0, -1], [-1, 2, 1, -1], [-1, -2, 0, 1], [1, 0, 2, 0]])
+@pytest.mark.parametrize("opset", [2, 13])
+def test_pads_may_be_negative(mode: str, pads: list[int], opset: int):
+    old, new = f'<mode = "{mode}", pads = {pads}> (x)', f'<mode = "{mode}"> (x, p)'
+    node = f"y = Pad {old if opset < 11 else new}"
+    text = f"g (float[N, M] x, int64[4] p) => (float[P, Q] y) {{ {node} }}"
+    model, x = parse(text, opset=opset), np.arange(12, dtype=F).reshape(3, 4)
+    feeds = {"x": x, "p": np.array(pads)}
+    np.testing.assert_array_equal(
+        run(model, **feeds)[0], witness.run(model.SerializeToString(), feeds)[0]
+    )
+
+
+def test_pads_take_no_more_than_there_is():
+    text = 'g (float[N] x, int64[2] p) => (float[M] y) { y = Pad <mode = "edge"> (x, p) }'
+    with pytest.raises(ValueError, match="take more than"):
+        run(parse(text), x=np.zeros(4, F), p=np.array([0, -5]))
 
 
 LOOP = """

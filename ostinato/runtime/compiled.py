@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from ostinato.codegen.artifact import Argument, Artifact
 from ostinato.runtime.arguments import numpy_dtype
-from ostinato.runtime.stage import FallbackStage, ListStage, NativeStage, Stage
+from ostinato.runtime.stage import BranchStage, FallbackStage, ListStage, NativeStage, Stage
 
 Array = np.ndarray[Any, Any]
 
@@ -35,6 +35,15 @@ class CompiledModel:
     overridable: tuple[Argument, ...] = ()
     report: Mapping[str, Any] = field(default_factory=dict)
 
+    def whole(self) -> Iterator[NativeStage | FallbackStage | ListStage]:
+        """All stages, those of the models of a branch in its place."""
+        for stage in self.stages:
+            if isinstance(stage, BranchStage):
+                for way in stage.ways:
+                    yield from way.whole()
+            else:
+                yield stage
+
 
 def pack(model: CompiledModel) -> tuple[dict[str, Any], list[bytes | Array]]:
     """A JSON-able header and the blobs its numbers refer to."""
@@ -44,16 +53,7 @@ def pack(model: CompiledModel) -> tuple[dict[str, Any], list[bytes | Array]]:
         blobs.append(data)
         return len(blobs) - 1
 
-    stages = [_pack_stage(stage, blob) for stage in model.stages]
-    header = {
-        "inputs": _pack_arguments(model.inputs),
-        "outputs": _pack_arguments(model.outputs),
-        "stages": stages,
-        "overridable": _pack_arguments(model.overridable),
-        "constants": {name: _pack_array(array, blob) for name, array in model.constants.items()},
-        "report": dict(model.report),
-    }
-    return header, blobs
+    return _pack_model(model, blob), blobs
 
 
 def unpack(header: Mapping[str, Any], blobs: Sequence[Array]) -> CompiledModel:
@@ -68,6 +68,17 @@ def unpack(header: Mapping[str, Any], blobs: Sequence[Array]) -> CompiledModel:
     )
 
 
+def _pack_model(model: CompiledModel, blob: Any) -> dict[str, Any]:
+    return {
+        "inputs": _pack_arguments(model.inputs),
+        "outputs": _pack_arguments(model.outputs),
+        "stages": [_pack_stage(stage, blob) for stage in model.stages],
+        "overridable": _pack_arguments(model.overridable),
+        "constants": {name: _pack_array(array, blob) for name, array in model.constants.items()},
+        "report": dict(model.report),
+    }
+
+
 def _pack_arguments(arguments: Sequence[Argument]) -> list[Any]:
     return [[argument.name, argument.dtype, list(argument.shape)] for argument in arguments]
 
@@ -79,13 +90,38 @@ def _unpack_arguments(rows: Sequence[Any]) -> tuple[Argument, ...]:
 def _pack_stage(stage: Stage, blob: Any) -> dict[str, Any]:
     if isinstance(stage, NativeStage):
         return _pack_native(stage, blob)
+    if isinstance(stage, BranchStage):
+        return _pack_branch(stage, blob)
     return _pack_list(stage) if isinstance(stage, ListStage) else _pack_node(stage, blob)
 
 
 def _unpack_stage(record: Mapping[str, Any], blobs: Sequence[Array]) -> Stage:
     if "object" in record:
         return _unpack_native(record, blobs)
+    if "ways" in record:
+        return _unpack_branch(record, blobs)
     return _unpack_list(record) if "elements" in record else _unpack_node(record, blobs)
+
+
+def _pack_branch(stage: BranchStage, blob: Any) -> dict[str, Any]:
+    return {
+        "name": stage.name,
+        "condition": stage.condition,
+        "inputs": _pack_arguments(stage.inputs),
+        "outputs": _pack_arguments(stage.outputs),
+        "ways": [_pack_model(way, blob) for way in stage.ways],
+    }
+
+
+def _unpack_branch(record: Mapping[str, Any], blobs: Sequence[Array]) -> BranchStage:
+    first, second = (unpack(way, blobs) for way in record["ways"])
+    return BranchStage(
+        name=record["name"],
+        condition=record["condition"],
+        inputs=_unpack_arguments(record["inputs"]),
+        outputs=_unpack_arguments(record["outputs"]),
+        ways=(first, second),
+    )
 
 
 def _pack_list(stage: ListStage) -> dict[str, Any]:

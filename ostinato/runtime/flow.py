@@ -16,8 +16,8 @@ from ostinato.runtime.compiled import CompiledModel
 from ostinato.runtime.fallback import FallbackNode
 from ostinato.runtime.native import NativeFunction, UnsuitableError
 from ostinato.runtime.notice import Notice
-from ostinato.runtime.report import REFERENCE, NotNative
-from ostinato.runtime.stage import ListStage, NativeStage, Stage
+from ostinato.runtime.report import NotNative, always_interpreted
+from ostinato.runtime.stage import BranchStage, ListStage, NativeStage, Stage
 
 if TYPE_CHECKING:
     from ostinato.runtime.specialized import SpecializedNode
@@ -48,13 +48,15 @@ class Flow:
         self._direct = _direct(model, self.stages)
         # Whether the flow for other sizes ran last.
         self._was_general = False
-        notice([entry for entry in self._own_not_native() if entry["status"] == REFERENCE])
 
     def natives(self) -> Iterator[NativeFunction]:
         """The native functions in the order they run."""
         for stage in self.stages:
             if isinstance(stage, NativeFunction):
                 yield stage
+            elif isinstance(stage, BranchNode):
+                for way in stage.ways:
+                    yield from way.natives()
 
     def not_native(self) -> list[NotNative]:
         """The entries of `Report.fallback`; those of the program for other sizes come last."""
@@ -78,6 +80,7 @@ class Flow:
         yield self
         if self._general is None and self._compile_general is not None:
             self._general = Flow(self._compile_general(), self._options, self._notice)
+            self._notice(always_interpreted(self._general.not_native()))
         if self._general is not None:
             yield self._general
 
@@ -141,20 +144,20 @@ def load(model: Any, options: Options, notice: Notice) -> tuple[Flow, bool]:
     Raises what compiling the model raises.
     """
     compiled, from_cache = build(model, options, assumes=True)
-    if not _assumes(compiled):
-        return Flow(compiled, options, notice), from_cache
 
-    # Only such a model is kept, to compile it for the other sizes.
+    # Only a model that is not compiled for all sizes is kept, to compile it for the others.
     def general() -> CompiledModel:
         require_same(model, compiled)
         return build(model, options)[0]
 
-    return Flow(compiled, options, notice, general), from_cache
+    flow = Flow(compiled, options, notice, general if _assumes(compiled) else None)
+    notice(always_interpreted(flow.not_native()))
+    return flow, from_cache
 
 
 def _assumes(model: CompiledModel) -> bool:
     """Whether a stage is made for some sizes only."""
-    stages = [stage for stage in model.stages if isinstance(stage, NativeStage)]
+    stages = [stage for stage in model.whole() if isinstance(stage, NativeStage)]
     return any(stage.artifact.report.get("assumptions") for stage in stages)
 
 
@@ -171,13 +174,39 @@ class ListMaker:
         return {self._stage.output.name: made}
 
 
+class BranchNode:
+    """Runs a `BranchStage`."""
+
+    def __init__(self, stage: BranchStage, options: Options, notice: Notice) -> None:
+        self._stage = stage
+        self.ways = [Flow(way, options, notice) for way in stage.ways]
+
+    def not_native(self) -> list[NotNative]:
+        """The entries of both ways in the report."""
+        return [entry for way in self.ways for entry in way.not_native()]
+
+    def run(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """The outputs by name. Raises `RunError` for a condition that is not one element."""
+        stage = self._stage
+        condition = np.asarray(values[stage.condition])
+        if condition.size != 1:
+            shape = list(condition.shape)
+            raise RunError(f"node {stage.name!r}: the condition has shape {shape}, not one element")
+        way = self.ways[0 if condition.item() else 1]
+        results = way.run({a.name: values[a.name] for a in way.model.inputs}, {})
+        names = zip(stage.outputs, way.model.outputs, strict=True)
+        return {made.name: results[inner.name] for made, inner in names if made.name}
+
+
 def _runnable(
     stage: Stage, options: Options, notice: Notice
-) -> NativeFunction | FallbackNode | SpecializedNode | ListMaker:
+) -> NativeFunction | FallbackNode | SpecializedNode | ListMaker | BranchNode:
     if isinstance(stage, NativeStage):
         return NativeFunction(stage.artifact, options.cache_dir, options.flush_denormals)
     if isinstance(stage, ListStage):
         return ListMaker(stage)
+    if isinstance(stage, BranchStage):
+        return BranchNode(stage, options, notice)
     if not stage.numbers and not stage.forms:
         return FallbackNode(stage)
     # It runs a flow itself.

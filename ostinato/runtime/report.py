@@ -80,11 +80,8 @@ class Report(Mapping[str, Any]):
     @property
     def interpreted(self) -> list[NotNative]:
         """Those of `fallback` that run on a reference kernel in every run, or have done so."""
-        return [
-            entry
-            for entry in self.fallback
-            if entry["taken_over"] or (entry["status"] == REFERENCE and not entry["unless"])
-        ]
+        certain = always_interpreted(self.fallback)
+        return [entry for entry in self.fallback if entry["taken_over"] or entry in certain]
 
     def __getitem__(self, key: str) -> Any:
         if key not in _KEYS:
@@ -155,6 +152,11 @@ def listed(texts: Sequence[str]) -> str:
     """The first of many texts, and how many more there are."""
     more = len(texts) - _MOST_NAMED
     return "; ".join(texts[:_MOST_NAMED]) + (f"; and {more} more" if more > 0 else "")
+
+
+def always_interpreted(entries: Iterable[NotNative]) -> list[NotNative]:
+    """The nodes that run on a reference kernel whenever they are reached, whatever the sizes."""
+    return [entry for entry in always_reached(entries) if entry["status"] == REFERENCE]
 
 
 def always_reached(entries: Iterable[NotNative]) -> list[NotNative]:

@@ -6,8 +6,12 @@ A stage is data: it can be stored and reloaded. `runtime.native` and `runtime.fa
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ostinato.codegen.artifact import Argument, Artifact
+
+if TYPE_CHECKING:
+    from ostinato.runtime.compiled import CompiledModel
 
 
 @dataclass(frozen=True)
@@ -73,4 +77,21 @@ class ListStage:
         return (self.output,)
 
 
-Stage = NativeStage | FallbackStage | ListStage
+@dataclass(frozen=True)
+class BranchStage:
+    """Runs one of two models.
+
+    name: what errors call it. condition: the value that chooses the first model.
+    inputs: every value that the condition or a model reads, once.
+    outputs: the values it makes: the outputs of either model, in their order. An output without
+        name is not handed on.
+    """
+
+    name: str
+    condition: str
+    inputs: tuple[Argument, ...]
+    outputs: tuple[Argument, ...]
+    ways: tuple[CompiledModel, CompiledModel]
+
+
+Stage = NativeStage | FallbackStage | ListStage | BranchStage

@@ -130,7 +130,7 @@ class Trainer:
         Raises `InputError` and `ShapeError` for arrays that do not fit, `RunError` for a loss that
         is not finite, unless `non_finite` says otherwise.
         """
-        feeds = self._feeds(inputs, targets or {})
+        feeds = self._feeds(inputs, targets)
         feeds[self._made.rate] = self._rate
         loss = float(self._stream.step(feeds)[0].item())
         if self._non_finite == "raise" and not np.isfinite(loss):
@@ -193,9 +193,11 @@ class Trainer:
     def _feeds(self, inputs: Feeds, targets: Feeds | None = None) -> dict[str, Any]:
         known = self._made.targets
         if not isinstance(inputs, Mapping) or not isinstance(targets, Mapping | None):
+            names = ", ".join(f"{name!r}: .." for name in known)
             raise InputError(
-                "expected arrays by the names of inputs, and of targets, got "
-                f"{type(inputs).__name__} and {type(targets).__name__}"
+                "expected two dicts, arrays by the names of inputs and of the outputs they are "
+                f"compared with ({{{names}}}), got {type(inputs).__name__} and "
+                f"{type(targets).__name__}"
             )
         feeds, given = dict(inputs), targets or {}
         own = [name for name in (self._made.rate, *known.values()) if name in feeds]

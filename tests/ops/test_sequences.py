@@ -113,7 +113,7 @@ g (bool c, float[N] x) => (seq(float[N]) s, optional(seq(float[N])) o) {
 """
 
 
-def test_branches_of_different_lengths_are_compiled_for_the_condition(tmp_path: Path) -> None:
+def test_branches_of_different_lengths_are_native_each(tmp_path: Path) -> None:
     x = np.arange(3, dtype="f")
     for _ in range(2):
         compiled = session(BRANCHES, cache_dir=tmp_path)
@@ -121,8 +121,7 @@ def test_branches_of_different_lengths_are_compiled_for_the_condition(tmp_path: 
             assert_equal(compiled.run(None, {"c": np.array(True), "x": x}), [[x, x], None])
             assert_equal(compiled.run(None, {"c": np.array(False), "x": x}), [[-x], [-x]])
         assert_native(compiled)
-        (entry,) = compiled.report()["fallback"]
-        assert (entry["node"], entry["op"], entry["inputs"]) == ("s", "If", ["c"])
+        assert compiled.report().native
     assert compiled.report()["from_cache"]
 
 

@@ -215,6 +215,22 @@ def test_losses_that_are_not_finite(model, non_finite: str) -> None:
     assert trainer.steps == (2 if non_finite == "ignore" else 1)
 
 
+def test_mistakes_in_the_arguments_of_a_step_are_named(model) -> None:
+    trainer = ostinato.Trainer(model)
+    inputs, targets = data()
+    (name, array), *_ = targets.items()
+    for wrong in (array, [array], "abc", 3):
+        with pytest.raises(ostinato.InputError, match=f"expected two dicts.*{name}.*got dict and"):
+            trainer.step(inputs, wrong)
+        with pytest.raises(ostinato.InputError, match="expected two dicts"):
+            trainer.evaluate([(inputs, wrong)])
+    with pytest.raises(ostinato.InputError, match=r"expected two dicts.*got ndarray and dict"):
+        trainer.step(inputs["x"], targets)
+    with pytest.raises(ostinato.InputError, match=f"target '{name}' is missing"):
+        trainer.step(inputs)
+    assert trainer.steps == 0
+
+
 def test_fit_gives_the_mean_loss_of_each_epoch(model) -> None:
     trainer = ostinato.Trainer(model, lr=0.02)
     batches = [data(seed=seed) for seed in range(4)]
