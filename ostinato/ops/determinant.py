@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from ostinato.ops.builder import Builder, literal
+from ostinato.ops.builder import Builder, literal, sized
 from ostinato.ops.gather import without_axes
 from ostinato.ops.registry import Context, lowers
 from ostinato.ops.tensor import Tensor, Value, at
 from ostinato.program.dims import product
-from ostinato.program.expr import Axis, Expr, Extent, Index, Load, constant, op
+from ostinato.program.expr import Axis, Expr, Index, Load, op
 from ostinato.program.nodes import Carry
 
 
@@ -55,8 +55,7 @@ def _pivot_row(builder: Builder, matrix: Tensor, step: Axis) -> Tensor:
     # A NaN equals nothing, and where there is one it is the largest.
     found = op("eq", size, builder.load(largest, axes))
     found = op("and", below, op("or", found, op("ne", size, size)))
-    none = constant(rows, "int64") if isinstance(rows, int) else Extent(rows)
-    place = op("select", found, Index(inner), none)
+    place = op("select", found, Index(inner), sized(rows))
     return builder.fold((count,), axes, (inner,), "min", place)
 
 

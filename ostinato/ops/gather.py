@@ -9,12 +9,12 @@ from typing import TypeAlias
 import numpy as np
 
 from ostinato.ops.affine import Picks, aligned, by_sign, line_along, view
-from ostinato.ops.builder import literal
+from ostinato.ops.builder import literal, sized
 from ostinato.ops.registry import Context, lowers
 from ostinato.ops.tensor import Joined, Progression, Shape, Tensor, Value, drop_ones, slice_axis
 from ostinato.ops.views import axis_of, reshape
 from ostinato.program.dims import Dim, Size, product
-from ostinato.program.expr import Axis, Expr, Extent, Load, cast, constant, op
+from ostinato.program.expr import Axis, Expr, Load, cast, constant, op
 from ostinato.program.nodes import Require
 
 # Each piece of a value is copied by a kernel of its own.
@@ -27,7 +27,7 @@ Positions: TypeAlias = "tuple[tuple[Expr, Size], ...]"
 def normalized(index: Expr, extent: Size) -> tuple[Expr, Expr]:
     """A position counted from the start, and whether it was in range; negative ones count back."""
     position = cast(index, "int64")
-    count = constant(extent, "int64") if isinstance(extent, int) else Extent(extent)
+    count = sized(extent)
     negative = op("lt", position, literal(0, position))
     moved = op("select", negative, op("add", position, count), position)
     inside = op("and", op("ge", moved, literal(0, moved)), op("lt", moved, count))

@@ -10,14 +10,14 @@ import numpy as np
 from ostinato.errors import UnsupportedError
 from ostinato.model.attributes import describe
 from ostinato.model.graphs import subgraphs
-from ostinato.ops.builder import Builder, LoopFrame
+from ostinato.ops.builder import Builder, LoopFrame, sized
 from ostinato.ops.control import check_states
 from ostinato.ops.parts import concatenated
 from ostinato.ops.registry import Context, UnknownOperandError, lowers
 from ostinato.ops.sequences import MissingElementError, flattened, form, rebuilt
 from ostinato.ops.tensor import AnyValue, Tensor, Value, at, insert_ones
 from ostinato.program.dims import Dim, Size, maximum
-from ostinato.program.expr import Axis, Expr, Extent, Index, cast, constant, op
+from ostinato.program.expr import Axis, Expr, Index, cast, constant, op
 from ostinato.program.nodes import Branch, Carry, Require, Stmt
 
 if TYPE_CHECKING:
@@ -136,8 +136,7 @@ def _required(builder: Builder, start: int) -> list[Stmt]:
         for check in checks:
             # What shapes tell is computed once for them; values may be beyond what sizes can be.
             size = check.size if builder.is_unsure(check.size) else builder.named(check.size, True)
-            value = constant(size, "int64") if isinstance(size, int) else Extent(size)
-            holds = op("ge", value, constant(0, "int64"))
+            holds = op("ge", sized(size), constant(0, "int64"))
             flag = builder.compute((), lambda _, holds=holds: holds)  # type: ignore[misc]
             assert flag.base is not None
             builder.append(Require(flag.base.buffer, check.message, check.assumed))

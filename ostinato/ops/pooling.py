@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from ostinato.ops.builder import literal
+from ostinato.ops.builder import literal, sized
 from ostinato.ops.gather import require_all
 from ostinato.ops.registry import Context, lowers
 from ostinato.ops.sizes import known_sizes
@@ -92,7 +92,7 @@ def _positions(
         if axis is not None:
             moved = op("mul", Index(axis), constant(window.stride, "int64"))
             along = op("add", moved, along)
-        places.append(op("sub", along, _size(window.before)))
+        places.append(op("sub", along, sized(window.before)))
     spatial = x.shape[2:]
     if by_columns:
         # The first spatial axis advances fastest.
@@ -109,17 +109,13 @@ def _positions(
 def _linear(places: Sequence[Expr], steps: Sequence[Size]) -> Expr:
     """The sum of places times steps."""
     terms = [
-        place if step == 1 else op("mul", place, _size(step))
+        place if step == 1 else op("mul", place, sized(step))
         for place, step in zip(places, steps, strict=True)
     ]
     total = terms[0]
     for term in terms[1:]:
         total = op("add", total, term)
     return total
-
-
-def _size(size: Size) -> Expr:
-    return constant(size, "int64") if isinstance(size, int) else Extent(size)
 
 
 @lowers("MaxUnpool")
@@ -140,7 +136,7 @@ def lower_max_unpool(context: Context) -> Value:
     size = product(shape)
 
     def fits(place: Expr) -> Expr:
-        return op("and", op("ge", place, literal(0, place)), op("lt", place, _size(size)))
+        return op("and", op("ge", place, literal(0, place)), op("lt", place, sized(size)))
 
     within = builder.pointwise(fits, places)
     require_all(context, within, f"an index is out of range for an output of {size} elements")

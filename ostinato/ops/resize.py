@@ -15,7 +15,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from ostinato.ops.builder import LONGEST_TABLE, literal
+from ostinato.ops.builder import LONGEST_TABLE, literal, sized
 from ostinato.ops.registry import Context, lowers
 from ostinato.ops.sizes import known_sizes
 from ostinato.ops.tensor import Shape, Tensor, Value, slice_axis, static_shape
@@ -339,7 +339,7 @@ def _row(table: Tensor, number: int) -> Tensor:
 def _taps(stretch: Stretch, how: Resampling, place: Expr) -> list[Tap]:
     """The elements that the output at `place` uses."""
     x = _coordinate(stretch, how.transform, place)
-    last = _size(stretch.extent - 1)
+    last = sized(stretch.extent - 1)
     if how.mode == "nearest":
         pairs: list[tuple[Expr, Expr | None]] = [(cast(_rounded(x, how.rounding), "int64"), None)]
     else:
@@ -362,10 +362,6 @@ def _taps(stretch: Stretch, how: Resampling, place: Expr) -> list[Tap]:
         if how.transform == CROP
         else taps
     )
-
-
-def _size(size: Size) -> Expr:
-    return Extent(size) if isinstance(size, Dim) else constant(size, "int64")
 
 
 def _between(value: Expr, last: Expr) -> Expr:

@@ -204,6 +204,17 @@ WRONG: dict[str, tuple[str, tuple[In | Array | None, ...], dict[str, Any]]] = {
         (In((1, 3, 4)), np.zeros((1, 3, 4), np.int64), ints(1, 9)),
         {"kernel_shape": [2]},
     ),
+    "det": ("Det", (In((2, 3)),), {}),
+    "grid": ("GridSample", (In((1, 1, 4, 4)), In((1, 2, 2, 3))), {}),
+    "grid-rank": ("GridSample", (In((1, 1, 4)), In((1, 2, 1))), {"opset": 16}),
+    "grid-mode": ("GridSample", (In((1, 1, 4)), In((1, 2, 1))), {"mode": "bilinear"}),
+    "grid-padding": ("GridSample", (In((1, 1, 4)), In((1, 2, 1))), {"padding_mode": "wrap"}),
+    "regions": ("RoiAlign", (In((1, 1, 4, 4)), In((2, 3)), np.zeros(2, np.int64)), {"opset": 16}),
+    "region-mode": (
+        "RoiAlign",
+        (In((1, 1, 4, 4)), In((2, 4)), np.zeros(2, np.int64)),
+        {"mode": "median", "opset": 16},
+    ),
     "ratio": ("Dropout", (X, np.float32(1), np.array(True)), {"opset": 13}),
     "integers": ("RandomUniform", (), {"shape": [2], "dtype": 7}),
     "negative": ("RandomNormal", (), {"shape": [-2]}),
@@ -270,6 +281,46 @@ def test_a_computed_index_out_of_range_raises(index: int) -> None:
     x = np.zeros((3, 2), np.float32)
     with pytest.raises(RunError, match="out of range"):
         session.run(None, {"x0": x, "x1": np.array([index])})
+
+
+@pytest.mark.parametrize("index", [8, -1, 2**62, -(2**63)])
+def test_an_index_to_unpool_out_of_range_raises(index: int) -> None:
+    session = compile_node("MaxUnpool", In((1, 1, 4)), In((1, 1, 4), "int64"),
+                           kernel_shape=[2], strides=[2], opset=11)  # fmt: skip
+    x = np.zeros((1, 1, 4), np.float32)
+    with pytest.raises(RunError, match="out of range"):
+        session.run(None, {"x0": x, "x1": np.array([[[0, 1, index, 2]]])})
+
+
+@pytest.mark.parametrize("ratio", [0, 2])
+@pytest.mark.parametrize("image", [2, -1, 2**62])
+def test_the_image_of_a_region_out_of_range_raises(image: int, ratio: int) -> None:
+    operands = In((2, 1, 3, 3)), In((2, 4)), In((2,), "int64")
+    session = compile_node("RoiAlign", *operands, sampling_ratio=ratio, opset=16)
+    feeds = {"x0": np.zeros((2, 1, 3, 3), np.float32), "x1": np.ones((2, 4), np.float32)}
+    with pytest.raises(RunError, match="image"):
+        session.run(None, {**feeds, "x2": np.array([0, image])})
+
+
+@pytest.mark.parametrize("mode", ["avg", "max"])
+def test_regions_of_any_size_end(mode: str) -> None:
+    operands = In((1, 1, 3, 3)), In((3, 4)), np.zeros(3, np.int64)
+    session = compile_node("RoiAlign", *operands, mode=mode, opset=16)
+    regions = np.array([[-1e30, 0, 1e30, 3e38], [np.nan] * 4, [-np.inf, -np.inf, np.inf, 1]], "f")
+    (y,) = session.run(None, {"x0": np.ones((1, 1, 3, 3), np.float32), "x1": regions})
+    assert y.shape == (3, 1, 1, 1)
+
+
+@pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
+@pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
+def test_a_grid_of_any_numbers_stays_inside(mode: str, padding: str) -> None:
+    operands = In((1, 1, 2, 3)), In((1, 1, 5, 2))
+    session = compile_node("GridSample", *operands, mode=mode, padding_mode=padding)
+    places = [np.nan, 0, np.inf, -np.inf, 3e38, -3e38, 1e10, 1e19, -1e19, 2.0]
+    grid = np.array(places, "f").reshape(1, 1, 5, 2)
+    (y,) = session.run(None, {"x0": np.ones((1, 1, 2, 3), "f"), "x1": grid})
+    finite = y[np.isfinite(y)]
+    assert finite.size and (abs(finite - (0 if padding == "zeros" else 1)) < 1e-6).all()
 
 
 @pytest.mark.parametrize("dtype", ["int8", "int32", "int64"])

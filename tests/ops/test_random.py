@@ -172,13 +172,29 @@ def test_a_seed_is_an_integer_of_64_bits(seed: object) -> None:
 
 
 def test_no_reference_kernel_draws() -> None:
+    source = """<ir_version: 10, opset_import: ["": 22]> g (string[2] s) => (string[2] y) {
+        n = Constant<value_int = 3>()  yes = Constant<value_int = 1>()  c = Cast<to = 9>(yes)
+        y = Loop(n, c, s) <body = b (int64 i, bool c1, string[2] t) => (bool c2, string[2] u) {
+            c2 = Identity(c1)  r = RandomNormal<shape = [2]>()  v = Cast<to = 8>(r)
+            u = StringConcat(t, v)
+        }>
+    }"""
+    with pytest.raises(UnsupportedError, match="random numbers are drawn by compiled code"):
+        ostinato.InferenceSession(onnx.parser.parse_model(source), cache_dir=None)
+
+
+def test_a_branch_beside_strings_draws_with_the_seed_of_the_session() -> None:
     source = """<ir_version: 10, opset_import: ["": 22]> g (string[2] s, bool c) => (string[2] y) {
         y = If(c) <
             then_branch = t () => (string[2] u) { u = StringConcat(s, s) },
             else_branch = e () => (string[2] v) {
-                r = RandomNormal<shape = [2]>()  v = Cast<to = 8>(r)
+                r = RandomUniform<shape = [2]>()  v = Cast<to = 8>(r)
             }
         >
     }"""
-    with pytest.raises(UnsupportedError, match="random numbers are drawn by compiled code"):
-        ostinato.InferenceSession(onnx.parser.parse_model(source), cache_dir=None)
+    feeds = {"s": np.array(["a", "b"], object), "c": np.array(False)}
+    for seed in (0, 3):
+        made = ostinato.InferenceSession(onnx.parser.parse_model(source), cache_dir=None, seed=seed)
+        (y,) = made.run(None, feeds)
+        expected = oracle.uniform(oracle.words(2, None, session=seed))
+        assert np.allclose([float(text) for text in y], expected, rtol=1e-5)

@@ -1,0 +1,91 @@
+"""Cases of values between elements: GridSample and RoiAlign."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+
+from tests.cases.case import Case, In, Sizes, node
+
+PADDINGS = ("zeros", "border", "reflection")
+# Places in the middle, on edges, on elements, and beyond both ends, some of them by far.
+PLACES = [0.1, -0.45, 1.0, -1.0, 0.95, -1.05, 1.3, -2.7, 0.0, 0.5, 6.25, -9.5, -0.97]
+SIZES: tuple[Sizes, ...] = ({"N": 2, "H": 5, "M": 7}, {"N": 1, "H": 1, "M": 1},
+                            {"N": 3, "H": 2, "M": 0})  # fmt: skip
+
+
+def grids() -> list[Case]:
+    x, grid = In((2, 3, 5, 6)), In((2, 4, 5, 2), values=PLACES)
+    cases = [
+        node(f"{mode}-{padding}-{corners}", "GridSample", x, grid, opset=opset, mode=mode,
+             padding_mode=padding, align_corners=corners, length=length)
+        for (opset, mode, length), padding, corners in itertools.product(
+            ((16, "bilinear", 40), (20, "nearest", 0), (22, "cubic", 100)), PADDINGS, (0, 1)
+        )
+        if mode != "nearest" or corners == (padding == "border")
+    ]  # fmt: skip
+    volume, places = In((1, 2, 3, 4, 5)), In((1, 2, 3, 2, 3), values=PLACES)
+    cases += [
+        node("volume", "GridSample", volume, places, opset=20, padding_mode="reflection",
+             length=40),
+        # onnxruntime has cubic sampling of images only.
+        node("volume-cubic", "GridSample", volume, places, opset=20, mode="cubic",
+             padding_mode="border", length=200, witness=False),
+        node("line", "GridSample", In((2, 3, 6)), In((2, 4, 1), values=PLACES), opset=20,
+             length=20, witness=False),
+        node("double", "GridSample", In((1, 1, 4, 4), "float64"),
+             In((1, 3, 3, 2), "float64", values=PLACES), length=20, witness=False),
+        node("half", "GridSample", In((1, 1, 4, 4), "float16"),
+             In((1, 3, 3, 2), "float16", values=PLACES), length=20, witness=False),
+        node("bytes", "GridSample", In((1, 2, 4, 4), "uint8", high=255),
+             In((1, 3, 3, 2), values=PLACES), mode="nearest", witness=False),
+    ]  # fmt: skip
+    cases += [
+        node(f"runtime-{padding}", "GridSample", In(("N", 2, "H", 3)),
+             In(("N", 3, "M", 2), values=PLACES), mode=mode, padding_mode=padding, sizes=SIZES,
+             batch=True, length=100)
+        for mode, padding in (("linear", "border"), ("cubic", "reflection"))
+    ]  # fmt: skip
+    return cases
+
+
+# Two corners: inside, beyond, tiny, wide, the wrong way around.
+REGIONS = [
+    *(1.2, 0.7, 6.1, 5.9),
+    *(-3.0, -2.5, 4.0, 3.0),
+    *(2.0, 3.0, 2.3, 3.1),
+    *(0.0, 4.0, 5.9, 5.0),
+    *(7.0, 6.0, 3.0, 2.0),
+]
+# Far larger than the image, on both sides or on one.
+FAR = [*(-30.0, -40.0, 50.0, 35.0), *(0.5, -90.0, 2.5, 1.5)]
+
+
+def regions() -> list[Case]:
+    x, where = In((2, 3, 6, 5)), In((5, 4), values=REGIONS)
+    images = np.array([0, 1, 1, 0, 1])
+    cases = []
+    for mode, ratio in itertools.product(("avg", "max"), (0, 2)):
+        about = {"mode": mode, "sampling_ratio": ratio, "output_height": 3, "output_width": 2}
+        name = f"{mode}-{ratio}"
+        opset = 16 if mode == "avg" else 10
+        cases.append(node(name, "RoiAlign", x, where, images, opset=opset, length=60,
+                          spatial_scale=0.75, **about))  # fmt: skip
+    cases += [
+        node("far", "RoiAlign", In((1, 2, 2, 3)), In((2, 4), values=FAR), np.array([0, 0]),
+             opset=16, output_height=2, length=500),
+        node("far-max", "RoiAlign", In((1, 2, 2, 3)), In((2, 4), values=FAR), np.array([0, 0]),
+             opset=16, mode="max"),
+        node("corners", "RoiAlign", x, where, images, opset=22, output_width=3, length=60,
+             coordinate_transformation_mode="output_half_pixel", witness=False),
+        node("double", "RoiAlign", In((1, 2, 4, 4), "float64"),
+             In((2, 4), "float64", values=REGIONS), np.array([0, 0]), opset=16, length=40),
+        node("runtime", "RoiAlign", In(("N", 2, "H", 9)), In(("M", 4), values=REGIONS),
+             In(("M",), "int64", high=1), opset=16, output_height=2, length=60,
+             sizes=({"N": 1, "H": 8, "M": 5}, {"N": 2, "H": 1, "M": 1}, {"N": 1, "H": 3, "M": 0})),
+    ]  # fmt: skip
+    return cases
+
+
+CASES = [*grids(), *regions()]
