@@ -28,8 +28,6 @@ def one_node_model(
     numbers: constants that take the place of inputs, by name.
     forms: likewise values of sequences, optionals and tensors of unknown rank. The inputs are then
         the tensors in them, called as `tensors` says; their lengths and ranks are the model's.
-
-    With either of them, `outputs` gives the outputs of the stage from those of the model.
     """
     numbers, forms = numbers or {}, forms or {}
     graph = onnx.GraphProto(name=stage.name or "fallback")
@@ -43,13 +41,7 @@ def one_node_model(
             graph.input.append(_value_info(argument))
     graph.node.add().ParseFromString(stage.node)
     graph.initializer.extend(onnx.numpy_helper.from_array(a, n) for n, a in numbers.items())
-    for argument in stage.outputs:
-        if (numbers or forms) and _is_of_unknown_rank(argument):
-            name, kind = _wrapped(argument)
-            graph.node.append(onnx.helper.make_node("SequenceConstruct", [argument.name], [name]))
-            graph.output.append(onnx.helper.make_value_info(name, kind))
-        else:
-            graph.output.append(_value_info(argument))
+    graph.output.extend(_value_info(argument) for argument in stage.outputs)
     opsets = [onnx.helper.make_opsetid(domain, version) for domain, version in stage.opsets]
     return onnx.helper.make_model(graph, opset_imports=opsets)
 
@@ -84,28 +76,6 @@ def tensors(name: str, value: Any) -> dict[str, Array]:
     if not isinstance(value, (list, tuple)):
         return {name: np.asarray(value)}
     return {f"{name}[{i}]": np.asarray(element) for i, element in enumerate(value)}
-
-
-def outputs(stage: FallbackStage, results: Mapping[str, Any]) -> dict[str, Any]:
-    """The outputs of a stage by name, from those of a model with constants or forms."""
-    return {
-        argument.name: results[_wrapped(argument)[0]][0]
-        if _is_of_unknown_rank(argument)
-        else results[argument.name]
-        for argument in stage.outputs
-    }
-
-
-def _is_of_unknown_rank(argument: Argument) -> bool:
-    return argument.is_tensor and argument.shape == UNKNOWN_RANK
-
-
-def _wrapped(argument: Argument) -> tuple[str, onnx.TypeProto]:
-    """Name and type of the output that hands on a tensor of unknown rank.
-
-    A tensor that a model returns must have a rank, but those in a sequence need none.
-    """
-    return f"{argument.name}[]", _type_proto(f"seq({argument.type})")
 
 
 def _assembly(argument: Argument, value: Any, names: Sequence[str]) -> Iterable[onnx.NodeProto]:
@@ -157,4 +127,8 @@ def _type_proto(kind: str) -> onnx.TypeProto:
         return onnx.helper.make_sequence_type_proto(_type_proto(inner))
     if outer == "optional":
         return onnx.helper.make_optional_type_proto(_type_proto(inner))
+    if outer == "map":
+        key, _, value = inner.partition(",")
+        key_type = _element_type(element_dtype(key))
+        return onnx.helper.make_map_type_proto(key_type, _type_proto(value))
     return onnx.TypeProto()

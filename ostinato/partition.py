@@ -142,8 +142,6 @@ def _element_name(dtype: ir.DataType) -> str:
 
 # Elements of these types can be sizes, or conditions that sizes depend on.
 _SIZE_DTYPES = frozenset((*INTEGERS, "bool")) - {"uint64"}
-# The operator set that brought sequences.
-_SEQUENCES_SINCE = 11
 # Shapes are computed by fewer operators than this.
 _MOST_VALUES = 200
 # Operators whose results are sizes, and those that make sizes of sizes.
@@ -442,7 +440,8 @@ class _Partitioner:
         self._keep_constants(inputs)
         try:
             first, second = (self._way(node, name) for name in ("then_branch", "else_branch"))
-        except UnsupportedError:
+        except (UnsupportedError, ModelError):
+            # Such as a way that reads a value of which no type is known.
             return None
         outputs = tuple(argument(value) for value in node.outputs)
         read = tuple(self._argument(value) for value in inputs)
@@ -491,8 +490,7 @@ class _Partitioner:
             numbers = refusal.unknown if given.issuperset(refusal.unknown) else ()
         if not numbers and not isinstance(refusal, UnknownFormError):
             return stage
-        is_old = self._opsets.get("", 0) < _SEQUENCES_SINCE
-        if any(_is_open(made) and (is_old or made.dtype == UNDEFINED) for made in stage.outputs):
+        if any(made.dtype == UNDEFINED for made in stage.outputs):
             return stage
         forms = tuple(a.name for a in stage.inputs if _is_open(a) and a.name not in numbers)
         return dataclasses.replace(stage, numbers=numbers, forms=forms)

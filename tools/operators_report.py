@@ -135,7 +135,7 @@ def outcomes() -> Iterator[tuple[str, str, bool]]:
         try:
             loaded = load_model(model)
             run_passes(loaded)
-            parts = partition(loaded, fallback=True).parts
+            parts = partition(loaded, fallback=True).whole()
             yield node.op_type, dtype, not any(isinstance(part, FallbackStage) for part in parts)
         except OstinatoError:
             yield node.op_type, dtype, False

@@ -183,6 +183,12 @@ def open_session(model: Path, options: Options) -> InferenceSession:
     return session
 
 
+def feedable(session: InferenceSession, files: Mapping[str, str]) -> list[NodeArg]:
+    """The inputs, and those initializers that a file overrides."""
+    defaults = session.get_overridable_initializers()
+    return [*session.get_inputs(), *(value for value in defaults if value.name in files)]
+
+
 def make_feeds(
     arguments: Sequence[NodeArg], files: Mapping[str, str], dims: Mapping[str, int]
 ) -> dict[str, np.ndarray]:

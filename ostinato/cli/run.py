@@ -33,15 +33,20 @@ def run(
         files = common.parse_pairs("--input", input)
         dims = common.parse_sizes("--dim", dim)
         session = common.open_session(model, common.make_options(disable, no_fallback, no_cache))
-        feeds = common.make_feeds(session.get_inputs(), files, dims)
+        feeds = common.make_feeds(common.feedable(session, files), files, dims)
         with common.status(f"Running {model.name}"):
             values = session.run(None, feeds)
         outputs = dict(zip((o.name for o in session.get_outputs()), values, strict=True))
-        for name, value in outputs.items():
-            if not hasattr(value, "dtype"):
-                raise UnsupportedError(model.name, "run", f"output {name!r} is no tensor")
+        others = {o.name: o.type for o in session.get_outputs() if not is_array(outputs[o.name])}
+        if others and output_dir:
+            name, kind = next(iter(others.items()))
+            reason = f"output {name!r} is {kind}, which no .npy file holds"
+            raise UnsupportedError(model.name, "--output-dir", reason)
         saved = _save(outputs, output_dir) if output_dir else {}
-        rows = [{**summary(name, value), **saved.get(name, {})} for name, value in outputs.items()]
+        rows = [
+            {**summary(name, value, others.get(name)), **saved.get(name, {})}
+            for name, value in outputs.items()
+        ]
         if json:
             common.print_json({"model": str(model), "outputs": rows})
             return
@@ -59,10 +64,21 @@ def run(
             common.console().print(f"saved to {output_dir}")
 
 
-def summary(name: str, value: np.ndarray) -> dict[str, Any]:
-    """Name, type, shape, and min, mean and max, which are None where there are no numbers."""
+def is_array(value: object) -> bool:
+    """Whether an output is a tensor; sequences, maps and optionals are not."""
+    return hasattr(value, "dtype")
+
+
+def summary(name: str, value: Any, kind: str | None = None) -> dict[str, Any]:
+    """Name, type, shape, and min, mean and max, which are None where there are no numbers.
+
+    kind: the type of what is no array; its shape is then its length.
+    """
     import numpy as np
 
+    if kind is not None:
+        shape = [0 if value is None else len(value)]
+        return {"name": name, "type": kind, "shape": shape, "min": None, "mean": None, "max": None}
     row = {"name": name, "type": str(value.dtype), "shape": list(value.shape)}
     if not value.size or value.dtype.kind not in "biuf":
         return {**row, "min": None, "mean": None, "max": None}

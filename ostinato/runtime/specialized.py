@@ -45,7 +45,7 @@ class SpecializedNode:
 
     def run(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """The outputs by name. Raises what compiling and running the node raises."""
-        from ostinato.one_node import outputs, tensors
+        from ostinato.one_node import tensors
 
         flow = self._variant(values)
         if flow is not None:
@@ -53,12 +53,10 @@ class SpecializedNode:
             for name in self.stage.forms:
                 parts |= tensors(name, parts.pop(name))
             try:
-                results = flow.run({a.name: parts[a.name] for a in flow.model.inputs}, {})
+                return flow.run({a.name: parts[a.name] for a in flow.model.inputs}, {})
             except UnsupportedError as error:
                 # The program for other sizes has no native form.
                 self._refuse(error.reason)
-            else:
-                return outputs(self.stage, results)
         if self._fallback is None:
             self._fallback = FallbackNode(self.stage)
             self._notice(self.not_native())

@@ -2,6 +2,7 @@ import json
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 from onnx import helper
 
@@ -31,6 +32,37 @@ def test_saved_outputs_are_those_of_a_session(invoke: Invoke, gru: Path, tmp_pat
         np.testing.assert_array_equal(np.load(row["file"]), value)
         assert row["shape"] == list(value.shape)
         assert row["min"] == float(value.min())
+
+
+def test_outputs_that_are_no_arrays(invoke: Invoke, tmp_path: Path) -> None:
+    nodes = [helper.make_node("ZipMap", ["x"], ["y"], domain="ai.onnx.ml", classlabels_int64s=[1])]
+    model = onnx.load(save(tmp_path / "m.onnx", nodes, {"x": [2, 1]}, {"y": [2]}))
+    model.opset_import.add(domain="ai.onnx.ml", version=3)
+    model.graph.output[0].ClearField("type")
+    onnx.save(model, tmp_path / "m.onnx")
+    result = invoke("run", tmp_path / "m.onnx", "--json")
+    assert result.exit_code == 0, result.stderr
+    (row,) = json.loads(result.stdout)["outputs"]
+    assert (row["type"], row["shape"]) == ("seq(map(int64,tensor(float)))", [2])
+    result = invoke("run", tmp_path / "m.onnx", "--output-dir", tmp_path)
+    assert result.exit_code == 2
+    assert "output 'y' is seq(map(int64,tensor(float)))" in result.stderr
+
+
+def test_initializers_are_overridden_by_a_file(invoke: Invoke, tmp_path: Path) -> None:
+    nodes = [helper.make_node("Mul", ["x", "w"], ["y"])]
+    constants = {"w": np.array([2, 3], np.float32)}
+    model = onnx.load(save(tmp_path / "m.onnx", nodes, {"x": [2]}, {"y": [2]}, constants))
+    model.graph.input.append(helper.make_tensor_value_info("w", 1, [2]))
+    onnx.save(model, tmp_path / "m.onnx")
+    files = {"x": np.ones(2, np.float32), "w": np.array([5, 7], np.float32)}
+    for name, array in files.items():
+        np.save(tmp_path / f"{name}.npy", array)
+    for given, largest in ((["x"], 3), (["x", "w"], 7)):
+        options = [text for name in given for text in ("--input", f"{name}={tmp_path}/{name}.npy")]
+        result = invoke("run", tmp_path / "m.onnx", *options, "--json")
+        assert result.exit_code == 0, result.stderr
+        assert json.loads(result.stdout)["outputs"][0]["max"] == largest
 
 
 def test_names_that_are_no_file_names_are_saved(invoke: Invoke, tmp_path: Path) -> None:
