@@ -10,6 +10,7 @@ What `onnx.reference` 1.23 does instead:
 * Identity: of an empty optional it is an error;
 * BatchNormalization of versions 7 to 13: mixes the statistics of the input into the given ones;
 * Pad: negative widths are an error;
+* Slice: one that falls from before the front of an axis takes nothing, as in NumPy;
 * Scatter, the old name of ScatterElements, and ZipMap: are missing;
 * RNN, GRU and LSTM: most attributes are ignored. These are refused here;
 * random numbers: are others in every run, from a generator of its own. These are refused here.
@@ -28,6 +29,8 @@ from onnx.reference.ops.op_batch_normalization import (
     _batchnorm_training_mode,
 )
 from onnx.reference.ops.op_scatter_elements import scatter_elements
+
+from ostinato.model.slices import slice_range
 
 Array = np.ndarray[Any, Any]
 Values = list[Any]
@@ -277,6 +280,25 @@ class BatchNormalization(_Kernel):
         return (y, mean, var) if self.version >= 14 else (y, mean, var, *saved)
 
 
+class Slice(_Kernel):
+    """Every `step`-th element of some axes, from `start` to before `end`."""
+
+    starts: list[int] | None
+    ends: list[int] | None
+    axes: list[int] | None
+
+    def _run(self, x: Array, *operands: Any, **attributes: Any) -> tuple[Array]:
+        if self.version < 10:
+            operands = tuple(attributes.get(name) for name in ("starts", "ends", "axes"))
+        starts, ends, axes, steps = (*operands, None, None)[:4]
+        axes = range(len(starts)) if axes is None else axes
+        steps = [1] * len(starts) if steps is None else steps
+        for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
+            taken = slice_range(int(start), int(end), int(step), x.shape[int(axis)])
+            x = x.take(taken, int(axis))
+        return (x,)
+
+
 class Dropout(_Kernel):
     """The value itself; refused in training, where compiled code draws the numbers."""
 
@@ -311,6 +333,7 @@ def _refused(base: type[_Refused], *names: str) -> list[type[OpRun]]:
 
 
 KERNELS: list[type[OpRun]] = [
+    Slice,
     If,
     Loop,
     Scan,

@@ -172,7 +172,7 @@ def _sizes_along(context: Context, value: ir.Value, axes: Array) -> Operand:
 
 
 def _lowest(context: Context, steps: Array, counts: Operand, extents: Operand) -> Operand:
-    """The first place in memory of the elements that a Slice takes, by NumPy's rules."""
+    """The first place in memory of the elements that a Slice takes, clamped as it clamps."""
     known = context.constant(1)
     zero, one = np.zeros(1, np.int64), np.ones(1, np.int64)
     starts: Operand
@@ -185,7 +185,7 @@ def _lowest(context: Context, steps: Array, counts: Operand, extents: Operand) -
         starts, counted = known.astype(np.int64), (known < 0).astype(np.int64)
     backward = (steps < 0).astype(np.int64)
     first = context.integers("Add", starts, context.integers("Mul", counted, extents))
-    first = context.integers("Max", first, -backward)
+    first = context.integers("Max", first, zero)
     first = context.integers("Min", first, context.integers("Sub", extents, backward))
     moves = context.integers("Max", context.integers("Sub", counts, one), zero)
     back = context.integers("Mul", moves, backward * abs(steps))

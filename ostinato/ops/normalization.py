@@ -105,6 +105,12 @@ def lower_group_normalization(context: Context) -> Value:
     _check_stash_type(context, value)
     rank = _spatial_rank(context, value)
     channels = value.shape[1]
+    scales = context.input(1).shape
+    if context.since >= 21 and len(scales) == 1 and scales != (channels,):
+        # There is a scale for each channel, and its shape may say how many these are.
+        context.builder.require_equal(channels, scales[0], "channels and scales")
+        channels = scales[0] if isinstance(scales[0], int) else channels
+        value = context.builder.reshaped(value, (value.shape[0], channels, *value.shape[2:]))
     each = exact_quotient(channels, groups) if groups > 0 else None
     if each is None:
         raise context.invalid(f"{channels} channels in {groups} groups")

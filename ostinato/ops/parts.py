@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ostinato.model.values import constant_array
-from ostinato.ops.gather import gather
+from ostinato.ops.builder import Builder
+from ostinato.ops.gather import gather, without_axes
 from ostinato.ops.registry import Context, lowers
 from ostinato.ops.sizes import known_ints, known_sizes, require_numbers
 from ostinato.ops.tensor import Joined, Tensor, Value, advance, expand, slice_axis
@@ -19,11 +20,13 @@ from ostinato.program.dims import (
     ceildiv,
     exact_quotient,
     floordiv,
+    is_equal,
+    is_less,
     is_nonnegative,
     maximum,
     minimum,
 )
-from ostinato.program.expr import Expr, Extent, Index, Load, cast, constant, op
+from ostinato.program.expr import Axis, Expr, Extent, Index, Load, cast, constant, op
 from ostinato.program.nodes import Require, Store
 
 if TYPE_CHECKING:
@@ -107,7 +110,7 @@ def _piece_lengths(context: Context, extent: Size) -> list[Size]:
 
 @lowers("Slice")
 def lower_slice(context: Context) -> Value:
-    """Every `step`-th element of some axes, from `start` to before `end`, as in NumPy."""
+    """Every `step`-th element of some axes, from `start` to before `end`."""
     value = context.input(0)
     if context.builder.assumes and context.since >= 10 and _takes_one(context):
         return _element(context, value)
@@ -196,14 +199,19 @@ def _slice_operands(context: Context) -> tuple[list[Size], list[Size], list[int]
 
 
 def slice_bounds(start: Size, end: Size, step: int, extent: Size) -> tuple[Size, Size]:
-    """First element and number of elements of a slice, by NumPy's rules."""
+    """First element and number of elements of a slice; bounds are clamped as in Slice-13.
+
+    Unlike in NumPy, a slice that falls from before the front begins with the first element.
+    """
     low, high = (0, extent) if step > 0 else (-1, extent - 1)
-    first, last = (_clamped(bound, extent, low, high) for bound in (start, end))
+    last = _clamped(end, extent, low, high)
+    is_within = is_nonnegative(start + 1)
+    first = _clamped(start, extent, low if is_within else minimum(0, high), high)
     span = last - first if step > 0 else first - last
     return first, maximum(ceildiv(span, abs(step)), 0)
 
 
-def _clamped(bound: Size, extent: Size, low: int, high: Size) -> Size:
+def _clamped(bound: Size, extent: Size, low: Size, high: Size) -> Size:
     if isinstance(bound, int) and abs(bound) >= FAR:
         return high if bound > 0 else low
     if isinstance(bound, int):
@@ -303,17 +311,56 @@ def _extended(
         tensor = slice_axis(builder.placed(tensor), axis, removed[0], 1, extent)
         before = builder.defined(maximum(before, 0), "pad")
         after = builder.defined(maximum(after, 0), "pad")
-    for amount in (before, after):
-        if ends is not _repeated:
-            builder.require_nonnegative(
-                extent - margin - amount, f"axis {axis} has {extent} elements, too few for the pad"
-            )
+    if ends is not _repeated and not _is_single(builder, extent - margin, before, after):
+        return _periodic(context, tensor, axis, before, after, ends is _reflected)
     if ends is _repeated:
         builder.require_nonnegative(extent - 1, f"axis {axis} has {extent} elements, too few")
     first, last = ends(tensor, axis, before, after)
     parts = tuple(part for part in (first, tensor, last) if part.shape[axis] != 0)
     shape = (*tensor.shape[:axis], before + extent + after, *tensor.shape[axis + 1 :])
     return Joined(tensor.dtype, shape, axis, parts)
+
+
+def _is_single(builder: Builder, most: Size, *amounts: Size) -> bool:
+    """Whether no amount is larger than `most`, or the program may be for such sizes."""
+    rooms = [most - amount for amount in amounts]
+    if any(isinstance(room, int) and room < 0 for room in rooms) or not builder.assumes:
+        return all(map(is_nonnegative, rooms))
+    for room in rooms:
+        if not is_nonnegative(room):
+            builder.assume(1 - is_less(room, 0), "pads that repeat elements more than once")
+    return True
+
+
+def _periodic(
+    context: Context, tensor: Tensor, axis: int, before: Size, after: Size, is_mirrored: bool
+) -> Tensor:
+    """The value continued beyond both ends of an axis again and again, as NumPy does."""
+    builder, extent = context.builder, tensor.shape[axis]
+    lacks = is_equal(extent, 0) * (1 - is_equal(before + after, 0))
+    builder.require(-lacks, f"axis {axis} has no elements to repeat")
+    shape = (*tensor.shape[:axis], before + extent + after, *tensor.shape[axis + 1 :])
+    # A mirrored axis goes forth and back, without its ends on the way back.
+    period = maximum(2 * extent - 2, 1) if is_mirrored else extent
+    rest = without_axes(tensor, axis)
+
+    def element(axes: Sequence[Axis | None]) -> Expr:
+        along = axes[axis]
+        index: Expr = constant(0, "int64") if along is None else Index(along)
+        place = op("mod", op("sub", index, _number(before)), _number(period))
+        if is_mirrored:
+            back = op("sub", _number(period), place)
+            place = op("select", op("lt", place, _number(extent)), place, back)
+        access = builder.access(rest, (*axes[:axis], *axes[axis + 1 :]))
+        inside = op("lt", place, _number(extent))
+        terms = ((place, tensor.strides[axis]),)
+        return Load(access, tensor.dtype, inside, constant(0, tensor.dtype), terms)
+
+    return builder.compute(shape, element)
+
+
+def _number(size: Size) -> Expr:
+    return constant(size, "int64") if isinstance(size, int) else Extent(size)
 
 
 def _fill(context: Context) -> float | Value:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import reduce
+from functools import partial, reduce
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from ostinato.ops.casts import convert
 from ostinato.ops.registry import Context, lowers
 from ostinato.ops.sizes import FUNCTIONS, fold_sizes
 from ostinato.ops.tensor import Value, insert_ones
-from ostinato.program.expr import FLOATS, Expr, cast, constant, dtype_of, op
+from ostinato.program.expr import FLOATS, ITEM_BYTES, Expr, cast, constant, dtype_of, op
 
 Unary = Callable[[Expr], Expr]
 Binary = Callable[[Expr, Expr], Expr]
@@ -33,7 +33,9 @@ def reciprocal(x: Expr) -> Expr:
 def sign(x: Expr) -> Expr:
     """-1, 0 or 1; NaN stays NaN."""
     zero = literal(0, x)
-    positive = op("select", op("gt", x, zero), literal(1, x), x)
+    # Only 0, of either sign, and NaN are left: the sum of -0 and 0 is 0.
+    rest = op("add", x, zero) if dtype_of(x) in FLOATS else x
+    positive = op("select", op("gt", x, zero), literal(1, x), rest)
     if dtype_of(x).startswith("uint"):
         return positive
     return op("select", op("lt", x, zero), literal(-1, x), positive)
@@ -366,6 +368,9 @@ def lower_pow(context: Context) -> Value:
     function = _power if _converts_exactly(exponent, base.dtype) else _wide_power
     if base.dtype not in FLOATS:
         function = _mixed_power if exponent.dtype in FLOATS else _whole_power
+        known = exponent.known
+        if exponent.dtype not in FLOATS and known is not None and known.dtype != object:
+            function = partial(_whole_power, largest=int(known.max(initial=0)))
     return context.builder.pointwise(function, base, exponent)
 
 
@@ -392,25 +397,30 @@ def _wide_power(base: Expr, exponent: Expr) -> Expr:
     return cast(_power(cast(base, "float64"), exponent), dtype_of(base))
 
 
-def _whole_power(base: Expr, exponent: Expr) -> Expr:
+def _whole_power(base: Expr, exponent: Expr, largest: int | None = None) -> Expr:
     """Integers: repeated squaring, which wraps; 1 / base ** -exponent is rounded toward zero.
 
-    Exponents from 64 on count as 64 or 65: of odd bases other than 1 and -1 the result is then not
-    that of wrapping, but it does not fit into the type anyway.
+    largest: what no exponent exceeds, if that is known. Of n bits, odd numbers to the power of
+    2 ** (n - 2) are 1 (they form a group of this exponent), and even ones to the power of n are 0:
+    so n - 2 bits of the exponent tell the result, and whether it is less than n.
     """
+    width = 8 * ITEM_BYTES[dtype_of(base)]
+    bits = width - 2 if largest is None else min(width - 2, max(largest, 0).bit_length())
     count = cast(exponent, "int64")
     unsigned = dtype_of(exponent).startswith("uint")
     size = count if unsigned else op("abs", count)
-    odd = op("ne", op("and", count, literal(1, count)), literal(0, count))
-    beyond = op("or", op("lt", size, literal(0, size)), op("gt", size, literal(63, size)))
-    parity = op("select", odd, literal(65, size), literal(64, size))
-    size = op("select", beyond, parity, size)
-    one, square = literal(1, base), base
+    one, zero, square = literal(1, base), literal(0, base), base
     result: Expr = one
-    for bit in range(7):
+    for bit in range(bits):
         wanted = op("ne", op("and", size, literal(1 << bit, size)), literal(0, size))
         result = op("select", wanted, op("mul", result, square), result)
         square = op("mul", square, square)
+    if largest is None or largest >= width:
+        # As a signed number, an exponent from 2 ** 63 on is less than 0.
+        is_large = op("or", op("lt", size, literal(0, size)), op("ge", size, literal(width, size)))
+        is_even = op("eq", op("and", base, one), zero)
+        result = op("select", op("and", is_large, is_even), zero, result)
+    odd = op("ne", op("and", count, literal(1, count)), literal(0, count))
     if unsigned:
         return result
     # The reciprocals of all integers but 1 and -1 are less than 1.

@@ -65,16 +65,20 @@ def lower_arg_extreme(context: Context) -> Value:
     keep = context.attributes.int("keepdims", 1)
     last = bool(context.attributes.int("select_last_index", 0))
     largest = context.node.op_type == "ArgMax"
+    extent = value.shape[axis]
+    context.builder.require_nonnegative(extent - 1, f"axis {axis} has {extent} elements, minus 1")
     result = arg_extreme(context, value, axis, largest, last)
     return result if keep else dropped(result, (axis,))
 
 
 def arg_extreme(context: Context, value: Value, axis: int, largest: bool, last: bool) -> Tensor:
-    """int64 positions, with an axis of extent 1. A NaN counts as more extreme than any number."""
+    """int64 positions, with an axis of extent 1; no element's where the axis has none.
+
+    A NaN counts as more extreme than any number.
+    """
     builder = context.builder
     x = builder.strided(value)
     extent = x.shape[axis]
-    builder.require_nonnegative(extent - 1, f"axis {axis} has {extent} elements, minus 1")
     extreme = builder.reduce(x, (axis,), "max" if largest else "min", lambda e: e)
     axes = builder.axes(extreme.shape)
     inner = builder.axis(extent, "r")

@@ -15,6 +15,7 @@ from typing import TypeAlias
 import numpy as np
 import onnx_ir as ir
 
+from ostinato.model.slices import slice_range
 from ostinato.model.values import constant_array
 from ostinato.passes.inferred_sizes import Sizes
 
@@ -179,17 +180,17 @@ def _selected(node: ir.Node, elements: Elements | None) -> Elements | None:
             return None
         positions = indices.reshape(-1)
     else:
-        window = constant_slice(node)
-        if window is None:
+        bounds = _constant_bounds(node)
+        if bounds is None:
             return None
-        positions = range(len(elements))[window[1]]
+        positions = slice_range(*bounds, len(elements))
     if not all(-len(elements) <= int(position) < len(elements) for position in positions):
         return None
     return tuple(elements[int(position)] for position in positions)
 
 
-def constant_slice(node: ir.Node) -> tuple[int, slice] | None:
-    """The axis and the range of a Slice along one axis, None unless all of it is constant."""
+def _constant_bounds(node: ir.Node) -> tuple[int, int, int] | None:
+    """Start, end and step of a Slice along one axis, None unless all of it is constant."""
     bounds: list[Sequence[int] | None]
     bounds = [node.attributes.get_ints(name) for name in ("starts", "ends", "axes")]
     if len(node.inputs) > 1:
@@ -201,5 +202,5 @@ def constant_slice(node: ir.Node) -> tuple[int, slice] | None:
     parts = [list(part or ()) for part in (starts, ends, axes or (0,), steps or (1,))]
     if any(len(part) != 1 for part in parts) or parts[3] == [0]:
         return None
-    start, end, axis, step = (part[0] for part in parts)
-    return axis, slice(start, end, step)
+    start, end, _, step = (part[0] for part in parts)
+    return start, end, step

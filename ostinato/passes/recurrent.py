@@ -168,17 +168,35 @@ def _valid_steps(recurrent: Recurrent, writer: Writer) -> ir.Value | None:
     """Which steps belong to a sequence: bool `[S, B, 1]`; None when all of them do."""
     if recurrent.sequence_lens is None:
         return None
+    places = writer.positions(recurrent.x, recurrent.time_axis)
     lengths = recurrent.sequence_lens
     if isinstance(lengths, ir.Value):
-        to = {"to": ir.DataType.INT64.value}
-        lengths = writer.op("Cast", [lengths], "lengths", to, ir.DataType.INT64)
+        lengths = _checked_lengths(recurrent, writer, lengths, places)
     else:
         lengths = lengths.astype(np.int64)
-    steps = writer.unsqueeze(writer.positions(recurrent.x, recurrent.time_axis), (1, 2), "step")
+    steps = writer.unsqueeze(places, (1, 2), "step")
     lengths = writer.unsqueeze(lengths, (1,), "lengths")
     if isinstance(steps, ir.Value) or isinstance(lengths, ir.Value):
         return writer.op("Less", [steps, lengths], "valid", dtype=ir.DataType.BOOL)
     return writer.value(np.less(steps, lengths), "valid")
+
+
+def _checked_lengths(
+    recurrent: Recurrent, writer: Writer, lengths: ir.Value, places: Operand
+) -> ir.Value:
+    """The lengths as int64, picked from 0 .. S: a Gather refuses those that are out of range."""
+    index = ir.DataType.INT64
+    wide = writer.op("Cast", [lengths], "lengths", {"to": index.value}, index)
+    if isinstance(places, ir.Value):
+        longest = writer.size(recurrent.x, recurrent.time_axis)
+        known = writer.concat([places, longest], 0, "possible_lengths")
+    else:
+        known = np.arange(places.size + 1)
+    # A Gather would count from the end.
+    zero, beyond = np.zeros(1, np.int64), np.full(1, np.iinfo(np.int64).max)
+    negative = writer.op("Less", [wide, zero], "negative", dtype=ir.DataType.BOOL)
+    wanted = writer.op("Where", [negative, beyond, wide], "wanted", dtype=index)
+    return writer.op("Gather", [known, wanted], "sequence_lens", dtype=index)
 
 
 def _write_scan(

@@ -8,6 +8,7 @@ from fractions import Fraction
 import numpy as np
 import onnx_ir as ir
 
+from ostinato.model.slices import slice_range
 from ostinato.streaming.context import END, Context
 from ostinato.streaming.facts import Element, Fixed, Latest, Length, Sizes, Stream
 from ostinato.streaming.fixed import uniform
@@ -211,7 +212,8 @@ def slice_(context: Context) -> None:
     fact = context.fact(context.input(0))
     if isinstance(fact, Sizes):
         starts, ends, _, steps = _slice_operands(context, 1)
-        context.set(Sizes(fact.elements[starts[0] : ends[0] : steps[0]]))
+        taken = slice_range(starts[0], ends[0], steps[0], len(fact.elements))
+        context.set(Sizes(tuple(fact.elements[i] for i in taken)))
         return
     stream = context.only_stream()
     starts, ends, axes, steps = _slice_operands(context, context.rank(context.input(0)))

@@ -202,6 +202,9 @@ def parametric() -> list[Case]:
     return cases
 
 
+FAR = 2**63 - 1
+
+
 def integer_powers() -> list[Case]:
     bases, powers = zip(*itertools.product((-3, -2, -1, 0, 1, 2, 5), range(14)), strict=True)
     base = In((98,), "int32", values=bases)
@@ -215,7 +218,17 @@ def integer_powers() -> list[Case]:
         node("negative", "Pow", In((8,), "int32", values=[1, -1, -1, 2, -5, 7, 1, 100]),
              ints(-1, -1, -2, -1, -2, -3, -63, -1)),
         node("huge", "Pow", In((7,), "int64", values=[0, 1, -1, -1, 2, 4, 1]),
-             ints(64, 2**40, 2**63 - 1, 2**62, 64, 2**63 - 1, -(2**63)), witness=False),
+             ints(64, 2**40, 2**63 - 1, 2**62, 64, FAR, -(2**63)), witness=False),
+        *(
+            node(f"wraps-{dtype}", "Pow", In((24,), dtype, values=[3, 2, 7, -5, 6, 0, 1, -1]),
+                 In((24,), "int64", values=(127, 128, 1000, 65537, 2**31 - 1, 2**62 + 3, FAR)),
+                 witness=False)
+            for dtype in ("int32", "int64")
+        ),
+        node("wraps-uint64", "Pow", In((9,), "int64", values=[3, 2, 5]),
+             In((9,), "uint64", values=[2**63 + 5, 2**64 - 1, 2**63, 129]), witness=False),
+        node("wraps-constant", "Pow", In((4,), "int32", values=[3, 2, -7, 10]), ints(300),
+             witness=False),
         node("two", "Pow", In((5, 9), "int32", low=-9, high=9), np.float32(2)),
     ]  # fmt: skip
 

@@ -51,7 +51,16 @@ SLICES = [
         numbers("b"),
         ints(0),
         ints(-2),
-        sizes=runs("N a b", (5, 4, 0), (5, FAR, -FAR - 1), (5, -1, 2), (5, 0, 3), (0, 4, -1)),
+        sizes=runs(
+            "N a b",
+            (5, 4, 0),
+            (5, FAR, -FAR - 1),
+            (5, -1, 2),
+            (5, 0, 3),
+            (0, 4, -1),
+            (5, -9, -FAR),
+            (0, -9, -FAR),
+        ),
     ),
     node(
         "strided-from-int32",

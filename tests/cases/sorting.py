@@ -96,6 +96,7 @@ def extremes() -> list[Case]:
         node("first", "Hardmax", X, axis=0),
         node("ties", "Hardmax", In((4, 9), values=[1, 2, 2, 0, 2]), axis=-1),
         node("old", "Hardmax", X, axis=1, opset=11),
+        node("empty", "Hardmax", In(("T", 2)), axis=0, sizes=({"T": 0}, {"T": 3})),
         node("runtime", "Hardmax", In(("N", "T")), sizes=SIZES, batch=True),
     ]
 

@@ -27,6 +27,8 @@ def slices() -> list[Case]:
         "crossed": ((4,), (1,), (0,)),
         "crossed-reverse": ((1,), (4,), (0,), (-1,)),
         "start-beyond": ((9,), (12,), (0,)),
+        "reverse-before-the-front": ((-99,), (-(2**63),), (0,), (-1,)),
+        "reverse-step-before-the-front": ((-99, -10), (-98, -9), (0, 1), (-2, -3)),
     }
     cases = [
         node(name, "Slice", x, *(ints(*part) for part in parts)) for name, parts in table.items()
@@ -184,7 +186,13 @@ def pads() -> list[Case]:
         node("reflect", "Pad", x, ints(1, 1, 1, 1), mode="reflect"),
         node("edge", "Pad", x, ints(0, 2, 0, 2), mode="edge"),
         node("wrap", "Pad", x, ints(2, 0, 0, 3), mode="wrap", opset=19),
-    ]
+        node("wrap-again", "Pad", x, ints(7, 0, 0, 9), mode="wrap", opset=19),
+        node("reflect-again", "Pad", x, ints(5, 0, 3, 8), mode="reflect", witness=False),
+        node("wrap-again-runtime", "Pad", In(("T", 2)), ints(4, 1, 2, 3), mode="wrap", opset=19,
+             sizes=({"T": 9}, {"T": 3}, {"T": 1})),
+        node("reflect-again-runtime", "Pad", In((1, "T")), ints(0, 4, 1, 2), mode="reflect",
+             sizes=({"T": 9}, {"T": 2}, {"T": 1}), witness=False),
+    ]  # fmt: skip
 
 
 def of_shapes() -> list[Case]:

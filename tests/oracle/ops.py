@@ -301,8 +301,10 @@ def _slice(node: Node, x: Array, *operands: Array | None) -> Array:
     axes = node.get("axes", range(len(starts))) if axes is None else axes
     steps = [1] * len(starts) if steps is None else steps
     for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
-        # In Python -1 as an end means the last element, here one before the first is out of reach.
-        where = range(x.shape[axis])[int(start) : int(end) : int(step)]
+        extent, start, step = x.shape[axis], int(start), int(step)
+        # What falls begins with the first element at the latest, unlike in Python.
+        start = max(start, -extent) if step < 0 else start
+        where = range(extent)[start : int(end) : step]
         x = np.take(x, where, axis)
     return x
 

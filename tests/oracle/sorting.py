@@ -40,6 +40,8 @@ OPS["ArgMin"] = lambda node, x: _arg_extreme(node, x, np.argmin)
 @op("Hardmax")
 def _hardmax(node: Node, x: Array) -> Array:
     axis, shape = node.get("axis", -1 if node.opset >= 13 else 1), x.shape
+    if not x.size:
+        return x
     if node.opset < 13:
         x, axis = x.reshape(int(np.prod(shape[:axis])), -1), 1
     hot = np.arange(x.shape[axis]) == np.expand_dims(np.argmax(x, axis), -1)
