@@ -499,7 +499,7 @@ class _Partitioner:
 def _reason(node: ir.Node, refusal: UnsupportedError) -> str:
     """Why a node has no native form, which may be a node in one of its bodies."""
     if isinstance(refusal, UnknownFormError):
-        return f"the type, rank or length of {refusal.node!r} is none that is known and native"
+        return f"the type of {refusal.node!r} is not native, or only a run tells its rank or length"
     if refusal.node == describe(node):
         return refusal.reason
     return f"node {refusal.node!r} ({refusal.op}) in it: {refusal.reason}"

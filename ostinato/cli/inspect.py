@@ -206,10 +206,15 @@ def _size(count: object) -> str:
 def _fallback(report: Report) -> Any:
     table = common.table("Not native", "node", "op", "status", "reason", left=4)
     for entry in report.fallback:
-        reason = entry["reason"]
-        if entry["unless"]:
-            reason += f"; only for {', '.join(entry['unless'])}"
-        table.add_row(entry["node"], entry["op"], entry["status"], reason)
+        status = entry["status"] + (", other sizes" if entry["unless"] else "")
+        table.add_row(entry["node"], entry["op"], status, entry["reason"])
+    return table
+
+
+def _assumptions(report: Report) -> Any:
+    table = common.table("Not made for these sizes: another program is compiled", "sizes")
+    for text in report.assumptions:
+        table.add_row(text)
     return table
 
 
@@ -271,5 +276,5 @@ def _passes(report: Report) -> Any:
 
 
 # What `inspect` prints of the report, and with `--why`.
-SUMMARY = (_ops, _kernels, _fused, _fallback, _passes)
-WHY = (_apart, _hoisted, _packed, _fallback)
+SUMMARY = (_ops, _kernels, _fused, _assumptions, _fallback, _passes)
+WHY = (_apart, _hoisted, _packed, _assumptions, _fallback)

@@ -16,7 +16,7 @@ from ostinato.runtime.compiled import CompiledModel
 from ostinato.runtime.fallback import FallbackNode
 from ostinato.runtime.native import NativeFunction, UnsuitableError
 from ostinato.runtime.notice import Notice
-from ostinato.runtime.report import NotNative, always_interpreted
+from ostinato.runtime.report import NotNative, always_interpreted, of_other_sizes
 from ostinato.runtime.stage import BranchStage, ListStage, NativeStage, Stage
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class Flow:
             others: list[NotNative] = list(self.model.report.get("other_sizes", ()))
         else:
             unless = [text for native in self.natives() for text in native.assumptions]
-            others = [{**entry, "unless": unless} for entry in self._general.not_native()]
+            others = [of_other_sizes(entry, unless) for entry in self._general.not_native()]
         return [*self._own_not_native(), *others]
 
     def _own_not_native(self) -> list[NotNative]:

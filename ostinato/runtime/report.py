@@ -28,7 +28,7 @@ class NotNative(TypedDict):
     inputs: the operands that decide, of a node that is compiled when called.
     unless: the assumptions under which the node is not reached; empty for one that is always
         reached. It belongs to the program for other sizes (`Report.assumptions`).
-    taken_over: why the reference kernel took over from compiled code, in the runs so far.
+    taken_over: why the reference kernel took over in the runs so far.
     """
 
     node: str
@@ -79,7 +79,7 @@ class Report(Mapping[str, Any]):
 
     @property
     def interpreted(self) -> list[NotNative]:
-        """Those of `fallback` that run on a reference kernel in every run, or have done so."""
+        """Those of `fallback` that run on a reference kernel in every run, or came to do so."""
         certain = always_interpreted(self.fallback)
         return [entry for entry in self.fallback if entry["taken_over"] or entry in certain]
 
@@ -117,10 +117,10 @@ class Report(Mapping[str, Any]):
             ("memory", f"{self.constant_bytes:,} bytes of weights, {self.arena_bytes:,} of arena"),
             ("threads", str(self.threads)),
             ("from cache", "yes" if self.from_cache else "no"),
-            *(("assumes", f"other than {text}") for text in self.assumptions),
+            *(("not made for", text) for text in self.assumptions),
             *(("not native", described(entry)) for entry in self.fallback),
         ]
-        return "\n".join(f"{name:<12}{text}" for name, text in rows)
+        return "\n".join(f"{name:<14}{text}" for name, text in rows)
 
 
 _KEYS = tuple(field.name for field in dataclasses.fields(Report))
@@ -140,11 +140,18 @@ def not_native(stage: FallbackStage, taken_over: Iterable[str] = ()) -> NotNativ
     }
 
 
+def of_other_sizes(entry: NotNative, unless: list[str]) -> NotNative:
+    """The entry of a node in the program for other sizes, which has been compiled for a run."""
+    is_interpreted = entry["status"] == REFERENCE and not entry["taken_over"]
+    taken_over = ["sizes that are not assumed"] if is_interpreted else entry["taken_over"]
+    return {**entry, "unless": unless, "taken_over": taken_over}
+
+
 def described(entry: NotNative) -> str:
     """A node that is not native, in a line."""
     text = f"node {entry['node']!r} ({entry['op']}), {entry['status']}: {entry['reason']}"
     if entry["unless"]:
-        text += f"; only for {', '.join(entry['unless'])}"
+        text += "; only for sizes that are not assumed"
     return text + "".join(f"; the reference kernel took over: {t}" for t in entry["taken_over"])
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import logging
 import re
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -13,7 +15,11 @@ import pytest
 
 import ostinato
 from ostinato.errors import UnsupportedError
+from ostinato.ops import LOWERINGS
 from ostinato.runtime import notice
+from ostinato.runtime.fallback import FallbackNode
+from tests.cases.case import Case
+from tests.cases.table import CASES
 from tests.golden import parse
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "report.md"
@@ -115,6 +121,29 @@ def test_a_node_with_bodies_names_the_inner_node_that_is_the_reason() -> None:
     assert "'s'" in entry["reason"] or "StringConcat" in entry["reason"]
 
 
+NOT_ALL_NATIVE = [case for case in CASES if not case.native]
+
+
+@pytest.mark.parametrize("case", NOT_ALL_NATIVE, ids=lambda case: case.name)
+def test_nothing_is_interpreted_that_was_not_listed_at_load(
+    case: Case, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    interpreted: set[str] = set()
+    original = FallbackNode.run
+
+    def recorded(node: FallbackNode, values: Mapping[str, Any]) -> dict[str, Any]:
+        interpreted.add(node.stage.name)
+        return original(node, values)
+
+    monkeypatch.setattr(FallbackNode, "run", recorded)
+    compiled = session(case.model)
+    listed = {entry["node"] for entry in compiled.report().fallback}
+    for sizes in case.sizes:
+        compiled.run(None, case.feeds(sizes))
+    assert interpreted <= listed
+    assert {entry["node"] for entry in compiled.report().interpreted} == interpreted
+
+
 def test_what_only_other_sizes_reach_says_so() -> None:
     compiled = session(ASSUMES)
     before = compiled.report()
@@ -131,6 +160,22 @@ def test_what_only_other_sizes_reach_says_so() -> None:
     strict.run(None, {"x": np.ones((2, 1), "f")})
     with pytest.raises(UnsupportedError):
         strict.run(None, {"x": np.ones((2, 3), "f")})
+
+
+def test_other_sizes_that_are_interpreted_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rule of Abs is gone when the program for other sizes is compiled."""
+    text = onnx.printer.to_text(ASSUMES).replace("Identity (x)", "Abs (x)")
+    compiled = session(onnx.parser.parse_model(text))
+    monkeypatch.delitem(LOWERINGS, "Abs")
+    x = np.full((2, 3), -1, "f")
+    compiled.run(None, {"x": x[:, :1]})
+    assert compiled.report().interpreted == []
+    assert compiled.run(None, {"x": x})[0].tolist() == [1] * 6
+    assert compiled.report().native
+    (entry,) = compiled.report().interpreted
+    assert (entry["op"], entry["status"]) == ("Abs", "reference kernel")
+    assert entry["unless"] == compiled.report().assumptions
+    assert entry["taken_over"] == ["sizes that are not assumed"]
 
 
 @pytest.mark.parametrize("name", ["strings", "empty", "grows"])
