@@ -17,7 +17,7 @@ from ostinato.codegen.module import (
     module_text,
 )
 from ostinato.codegen.target import Target, host_target
-from ostinato.errors import OptionError
+from ostinato.errors import OptionError, translated
 from ostinato.model.graphs import graphs
 from ostinato.model.load import load_model
 from ostinato.model.load import without_defaults as without_defaults
@@ -53,7 +53,8 @@ def compile_model(model: Any, options: Options, assumes: bool = False) -> Compil
     """
     loaded, facts = _prepared(model, options)
     target = host_target()
-    parts = partition(loaded, options.fallback, assumes, options.seed)
+    with translated(f"graph {loaded.graph.name!r}"):
+        parts = partition(loaded, options.fallback, assumes, options.seed)
     compiled = _compiled(parts, target, options)
     facts["other_sizes"] = _not_native_elsewhere(loaded, compiled)
     return dataclasses.replace(compiled, report=facts)
@@ -128,8 +129,13 @@ def _op_counts(model: ir.Model) -> dict[str, int]:
 
 
 def _scheduled(program: Program, target: Target, options: Options) -> Scheduled:
-    verify(program)
-    return schedule(program, target.registers, options.disable)
+    with translated(_described(program)):
+        verify(program)
+        return schedule(program, target.registers, options.disable)
+
+
+def _described(program: Program) -> str:
+    return f"the code for {', '.join(f'output {output.name!r}' for output in program.outputs)}"
 
 
 def _artifact(segment: Segment, scheduled: Scheduled, target: Target, options: Options) -> Artifact:
@@ -147,8 +153,10 @@ def _artifact(segment: Segment, scheduled: Scheduled, target: Target, options: O
         if not isinstance(scheduled.arena.size, int)
         else scheduled.arena.size,
     }
+    with translated(_described(segment.program)):
+        object_code = emit_object(text, target)
     return Artifact(
-        emit_object(text, target),
+        object_code,
         _arguments(segment.program.inputs),
         _arguments(segment.program.outputs),
         scheduled.program.symbols,

@@ -6,7 +6,8 @@ exception (`ValueError`, `FileNotFoundError`, ...) derive from that too.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 
@@ -71,3 +72,24 @@ class PoolError(RunError):
         listed = "; ".join(f"stream {handle}: {error}" for handle, error in errors.items())
         super().__init__(f"{len(errors)} of {len(errors) + len(results)} streams failed: {listed}")
         self.errors, self.results = errors, results
+
+
+@contextmanager
+def translated(where: str) -> Iterator[None]:
+    """Whatever goes wrong inside is an error of ours that says `where`.
+
+    What a rule did not expect in a file is a mistake in the file or in the rule. Raises
+    `ModelError` in place of exceptions that are not `OstinatoError`.
+    """
+    try:
+        yield
+    except OstinatoError:
+        raise
+    except MemoryError as error:
+        raise ModelError(f"{where}: there is not enough memory to compile it") from error
+    except Exception as error:
+        raise ModelError(
+            f"{where}: it cannot be compiled ({type(error).__name__}: {error}). Either the model "
+            "contradicts itself here, or this package is wrong: if another runtime runs the model, "
+            "please report it together with the file"
+        ) from error

@@ -30,6 +30,7 @@ class Options:
         that could be interpreted (`Report.fallback`), so that nothing ever is.
     specialize: named dimensions to bake in, for instance `{"T": 100}`.
     cache_dir: folder of compiled models; None compiles afresh and writes nothing.
+    cache_bytes: when compiled models take more, those not used for the longest time are removed.
     flush_denormals: treat subnormal numbers as zero while running (x86-64 only).
     seed: of random numbers, an integer of 64 bits. All runs draw the same ones; another seed gives
         others.
@@ -43,6 +44,7 @@ class Options:
     cache_dir: str | os.PathLike[str] | None = field(default_factory=default_cache_dir)
     flush_denormals: bool = False
     seed: int = 0
+    cache_bytes: int = 4 << 30
 
     def __post_init__(self) -> None:
         number = isinstance(self.threads, int) and not isinstance(self.threads, bool)
@@ -58,4 +60,11 @@ class Options:
         for name, size in self.specialize.items():
             if isinstance(size, bool) or not isinstance(size, int) or size < 0:
                 raise OptionError(f"specialize[{name!r}]={size!r}: expected a size of 0 or more")
+        if not isinstance(self.cache_bytes, int) or self.cache_bytes < 0:
+            raise OptionError(f"cache_bytes={self.cache_bytes!r}: expected a number of bytes")
+        if self.cache_dir is not None:
+            is_path = isinstance(self.cache_dir, (str, os.PathLike))
+            path = os.fspath(self.cache_dir) if is_path else b""
+            if not isinstance(path, str) or not path or "\0" in path:
+                raise OptionError(f"cache_dir={self.cache_dir!r}: expected a path, or None")
         object.__setattr__(self, "disable", tuple(self.disable))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ostinato.codegen.artifact import UNDEFINED, UNKNOWN_RANK, Argument, element_dtype
-from ostinato.errors import ModelError, UnsupportedError
+from ostinato.errors import ModelError, UnsupportedError, translated
 from ostinato.model.attributes import describe
 from ostinato.model.captures import captures, closed, mentioned, with_inner
 from ostinato.model.declarations import map_type, overridable
@@ -137,6 +137,8 @@ def argument(value: ir.Value) -> Argument:
 def _element_name(dtype: ir.DataType) -> str:
     import onnx_ir as ir
 
+    if dtype == ir.DataType.UNDEFINED:
+        return UNDEFINED
     return "string" if dtype == ir.DataType.STRING else str(dtype.numpy().name)
 
 
@@ -229,7 +231,8 @@ class _Partitioner:
         for value in inputs:
             self._declare(value)
         try:
-            self._lowerer.node(self._scope, node)
+            with translated(f"node {describe(node)!r} ({node.op_type})"):
+                self._lowerer.node(self._scope, node)
         except UnsupportedError:
             self._builder.rollback(mark)
             raise

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from ostinato.cli.bench import bench
+from ostinato.cli.cache import app as cache
 from ostinato.cli.compare import compare
 from ostinato.cli.demo import demo
 from ostinato.cli.inspect import inspect
@@ -24,6 +25,7 @@ app = typer.Typer(
 )
 for command in (run, bench, compare, inspect, stream, demo):
     app.command()(command)
+app.add_typer(cache, name="cache")
 
 
 def _print_version(wanted: bool) -> None:

@@ -9,13 +9,13 @@ from __future__ import annotations
 import ctypes
 import functools
 import itertools
-import threading
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ostinato.errors import RunError
+from ostinato.locks import new_lock
 
-_LOCK = threading.Lock()
+_LOCK = new_lock()
 _LIBRARY_NUMBERS = itertools.count()
 # What LLVM may call without being asked to, when it recognises a copy or a fill in a loop.
 _LIBC = ("memcpy", "memmove", "memset", "memcmp")

@@ -70,7 +70,11 @@ class Sizes:
     def _floordiv(self, left: Value, right: Value) -> Value:
         w, zero = self.writer, integer(0)
         divisor = right
-        if not is_constant(right):
+        if is_constant(right):
+            # What is too large for 64 bits counts as 0, and is reported.
+            if right.text in ("0", "-1"):
+                return zero if right.text == "0" else w.binary("sub", zero, left)
+        else:
             # 0 counts as 1; the smallest integer divided by -1 would end the process.
             small = w.compare("icmp", "ult", w.add(right, integer(1)), integer(2), 1)
             minus = w.compare("icmp", "eq", right, integer(-1), 1)

@@ -13,6 +13,7 @@ import onnx
 
 from ostinato.errors import ModelError, UnsupportedError
 from ostinato.model.check_bodies import check_bodies
+from ostinato.model.check_inferable import check_inferable
 from ostinato.model.order import attribute_graphs
 from ostinato.model.schema import normal_domain, schema_of
 
@@ -76,6 +77,7 @@ class _Structure:
         """Check nodes in order, adding what they produce to the last of `scopes`."""
         for node in nodes:
             self._operator(node)
+            check_inferable(node, _label(node))
             check_bodies(node, _label(node), self._opsets.get("", 0))
             for name in node.input:
                 if name and not any(name in scope for scope in scopes):

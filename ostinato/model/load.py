@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import math
 import os
-import stat
 from collections.abc import Collection
 from pathlib import Path
 
@@ -15,6 +15,10 @@ import onnx.shape_inference
 import onnx_ir as ir
 
 from ostinato.errors import ModelError, OstinatoError
+from ostinato.files import open_file
+from ostinato.limits import MOST_AXES, MOST_BYTES
+from ostinato.model.attributes import describe
+from ostinato.model.blame import blamed
 from ostinato.model.check import check_structure
 from ostinato.model.declarations import (
     completed,
@@ -24,7 +28,10 @@ from ostinato.model.declarations import (
     take_off_maps,
 )
 from ostinato.model.names import make_names_unique
-from ostinato.model.normal_form import external_files, normalize, store_data
+from ostinato.model.normal_form import normalize, store_data
+from ostinato.model.schema import schema_of
+from ostinato.model.signature import type_error
+from ostinato.model.types import type_text
 from ostinato.model.write import innermost, to_model_proto
 
 ModelLike = str | os.PathLike[str] | bytes | onnx.ModelProto | ir.Model
@@ -45,7 +52,7 @@ def load_model(model: ModelLike) -> ir.Model:
 
     `model` is a path, the bytes of a file, a `ModelProto` or an `onnx_ir.Model`. The result is in
     the normal form of `ostinato.model.normal_form`, carries inferred types and shapes, and no two
-    of its values share a name. `meta["external_files"]` of it lists the data files that were read.
+    of its values share a name.
 
     Raises `MissingModelError` for a path without a file, `ModelError` for anything that is not a
     valid model, `UnsupportedError` for an operator that has no schema.
@@ -54,14 +61,11 @@ def load_model(model: ModelLike) -> ir.Model:
     folder = Path(source).parent if isinstance(model, str | os.PathLike) else None
     try:
         proto = _read(model)
-        files = external_files(proto.graph, folder) if folder is not None else ()
-        loaded = _check_and_convert(proto, folder)
+        return _check_and_convert(proto, folder)
     except MissingModelError:
         raise
     except ModelError as error:
         raise ModelError(f"{source}: {error}") from error
-    loaded.meta["external_files"] = files
-    return loaded
 
 
 def without_defaults(
@@ -98,14 +102,10 @@ def _read(model: ModelLike) -> onnx.ModelProto:
 
 def _read_file(path: str) -> bytes:
     try:
-        # A pipe or a device could keep the reader waiting for ever.
-        if not stat.S_ISREG(os.stat(path).st_mode):
-            raise ModelError("cannot be read: not a file")
-        return Path(path).read_bytes()
+        with open_file(path) as file:
+            return file.read()
     except FileNotFoundError as error:
         raise MissingModelError(f"{path}: no such file") from error
-    except ModelError:
-        raise
     except (OSError, ValueError) as error:
         raise ModelError(f"cannot be read: {error}") from error
 
@@ -150,9 +150,45 @@ def _check_and_convert(proto: onnx.ModelProto, folder: Path | None) -> ir.Model:
     except OstinatoError:
         raise
     except Exception as error:  # any failure of the checker, inference or conversion: a bad model
-        raise ModelError(innermost(error)) from error
+        raise ModelError(blamed(proto, innermost(error))) from error
     make_names_unique(model)
+    _check_values(model)
     return model
+
+
+def _check_values(model: ir.Model) -> None:
+    """Refuse values that no runtime has, and operands whose type their operator does not take."""
+    version = model.opset_imports.get("", 0)
+    for value in model.graph.inputs:
+        fixed = [size for size in value.shape or () if isinstance(size, int)]
+        if math.prod(fixed) > MOST_BYTES:
+            raise ModelError(
+                f"input {value.name!r} of shape {value.shape} is larger than any machine's memory"
+            )
+    for graph in model.graphs():
+        for value in (*graph.inputs, *graph.outputs, *graph.initializers.values()):
+            _check_rank(value)
+        for node in graph:
+            for value in node.outputs:
+                _check_rank(value)
+            schema = schema_of(node.op_type, "", version) if node.domain == "" else None
+            problem = None if schema is None else type_error(schema, [*map(_kind, node.inputs)])
+            if problem is not None:
+                raise ModelError(f"node {describe(node)!r} ({node.op_type}): {problem}")
+
+
+def _check_rank(value: ir.Value) -> None:
+    if value.shape is not None and len(value.shape) > MOST_AXES:
+        raise ModelError(
+            f"value {value.name!r} has {len(value.shape)} axes, more than the {MOST_AXES} that "
+            "arrays can have"
+        )
+
+
+def _kind(value: ir.Value | None) -> str | None:
+    """The type of an operand as schemas spell it, None where it is not known."""
+    kind = "undefined" if value is None else type_text(value.type)
+    return None if "undefined" in kind else kind
 
 
 def _import_standard_operators(proto: onnx.ModelProto) -> None:

@@ -85,18 +85,6 @@ def _forget_negative_sizes(value: onnx.ValueInfoProto) -> None:
             dim.ClearField("dim_value")
 
 
-def external_files(graph: onnx.GraphProto, folder: Path) -> tuple[Path, ...]:
-    """The files under `folder` that hold data of the tensors of `graph`."""
-    found = {
-        folder / entry.value: None
-        for tensor in _tensors(graph)
-        if tensor.data_location == onnx.TensorProto.EXTERNAL
-        for entry in tensor.external_data
-        if entry.key == "location"
-    }
-    return tuple(found)
-
-
 def store_data(graph: onnx.GraphProto, folder: Path | None) -> None:
     """Read external data into the model; sparse initializers become dense ones.
 
@@ -219,7 +207,7 @@ def _dense(sparse: onnx.SparseTensorProto, folder: Path | None) -> onnx.TensorPr
         dense.reshape(-1)[positions] = values
         return onnx.numpy_helper.from_array(dense, name)
     except (ValueError, TypeError, IndexError, KeyError) as error:
-        raise ModelError(f"sparse tensor {name!r}: {error}") from error
+        raise ModelError(f"sparse tensor {name or '<unnamed>'!r}: {error}") from error
 
 
 def _read_external(tensor: onnx.TensorProto, folder: Path | None) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import onnx_ir as ir
 
@@ -31,6 +33,22 @@ def constant_array(value: ir.Value | None) -> np.ndarray | None:
         array.flags.writeable = False
         tensor.meta[_ARRAY] = array
     return array
+
+
+def constant_scalar(value: ir.Value | None) -> Any:
+    """The only element of a constant, as a Python number; None for any other value.
+
+    Raises `ModelError` for a constant that has not one element.
+    """
+    array = constant_array(value)
+    if array is None or value is None:
+        return None
+    if array.size != 1:
+        raise ModelError(
+            f"value {value.name!r}: expected one element, got a constant of shape "
+            f"{list(array.shape)}"
+        )
+    return array.item()
 
 
 def static_dims(value: ir.Value | None) -> tuple[int | None, ...] | None:

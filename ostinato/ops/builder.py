@@ -9,6 +9,7 @@ from itertools import count
 
 import numpy as np
 
+from ostinato import limits
 from ostinato.errors import ShapeError
 from ostinato.ops.broadcasting import Broadcasting
 from ostinato.ops.joined import Copies, laid_out
@@ -67,6 +68,7 @@ from ostinato.program.nodes import (
     Store,
     identity,
 )
+from ostinato.program.work import fixed_steps, steps
 
 # Messages spell out expressions of fewer characters than this.
 _LONG = 60
@@ -75,8 +77,9 @@ ROW_CHAINS = 32
 
 # Longer tables are computed when the model runs, not kept with it.
 LONGEST_TABLE = 2**20
-# No value is larger on any machine.
-MOST_BYTES = 2**40
+# Up to so many steps that are due to numbers in the file, the sizes of inputs decide how long it
+# takes, and nothing is checked.
+_PLAIN = 2**30
 # What is at most so many times as large as an input need not be checked against that.
 GROWTH = 2**12
 
@@ -183,6 +186,7 @@ class Builder:
             return replace(stored, progression=progression_of(value))
         key = id(known), value.dtype
         if key not in self._placed:
+            self.require_constant(value.dtype, known)
             array = np.ascontiguousarray(known, dtype=value.dtype).reshape(-1)
             name = self.buffer(value.dtype, array.size, "constant", "c")
             self.constants[name] = array
@@ -262,17 +266,16 @@ class Builder:
         kept = tuple(axis for axis in axes if axis is not None)
         if any(axis.extent == 0 for axis in kept):
             return
-        name = f"k{next(self._numbers)}"
-        self._body.append(
-            Kernel(
-                name,
-                kept,
-                tuple(reductions),
-                tuple(stores),
-                sources=(self.node,),
-                ordered=tuple(axis for axis in ordered if axis is not None),
-            )
+        kernel = Kernel(
+            f"k{next(self._numbers)}",
+            kept,
+            tuple(reductions),
+            tuple(stores),
+            sources=(self.node,),
+            ordered=tuple(axis for axis in ordered if axis is not None),
         )
+        self._require_time(kernel)
+        self._body.append(kernel)
 
     def compute(self, shape: Shape, value: Callable[[tuple[Axis | None, ...]], Expr]) -> Tensor:
         """A new tensor whose elements are `value(axes)`."""
@@ -438,7 +441,9 @@ class Builder:
             return
         # States without elements are never written, so there is nothing to carry.
         carries = tuple(c for c in frame.carries if self.buffers[c.state].size != 0)
-        self.append(Loop(frame.axis, carries, tuple(body), frame.condition))
+        loop = Loop(frame.axis, carries, tuple(body), frame.condition)
+        self._require_time(loop)
+        self.append(loop)
 
     # Shapes
 
@@ -523,7 +528,7 @@ class Builder:
         text = ", ".join(map(str, shape))
         message = f"node {self.node!r}: not enough memory for a value of shape [{text}]"
         if isinstance(size, int) and static_shape(shape) is not None:
-            if size * ITEM_BYTES[dtype] > MOST_BYTES:
+            if size * ITEM_BYTES[dtype] > limits.MOST_BYTES:
                 raise ShapeError(message)
         elif self.is_unsure(product([maximum(extent, 1) for extent in shape])):
             size = product([maximum(extent, 1) for extent in shape])
@@ -532,7 +537,44 @@ class Builder:
                 self._check(symbol(MEMORY) - size * ITEM_BYTES[dtype], message)
         elif not isinstance(size, int) and size not in self._bounded and not self._is_modest(size):
             self._bounded.add(size)
-            self._check(MOST_BYTES - size * ITEM_BYTES[dtype], message)
+            self._check(limits.MOST_BYTES - size * ITEM_BYTES[dtype], message)
+
+    def require_constant(self, dtype: str, known: np.ndarray) -> None:
+        """Elements known now can be written out: they are in the file, or not too many.
+
+        Every table that compiling computes passes through here before it takes memory.
+        """
+        size = known.size * ITEM_BYTES[dtype]
+        if size > max(limits.MOST_CONSTANT_BYTES, _owner(known).nbytes):
+            raise ShapeError(
+                f"node {self.node!r}: a constant of shape {list(known.shape)} would take "
+                f"{size / 2**30:.3g} GiB; at most {limits.MOST_CONSTANT_BYTES / 2**30:.3g} GiB are "
+                "computed while a model is compiled"
+            )
+
+    def require_table(self, count: int, what: str) -> None:
+        """So many numbers can be computed while compiling; `ShapeError` saying `what` else."""
+        if 16 * count > limits.MOST_CONSTANT_BYTES:
+            raise ShapeError(
+                f"node {self.node!r}: {what} takes a table of {count} numbers, more than are "
+                "computed while a model is compiled"
+            )
+
+    def _require_time(self, statement: Kernel | Loop) -> None:
+        """The statement can end: an error now, or a check when the model runs.
+
+        Sizes of inputs are as large as somebody wants them. What numbers in the file make of them
+        is bounded: every kernel and every loop passes through here.
+        """
+        if fixed_steps(statement) <= min(_PLAIN, limits.MOST_STEPS):
+            return
+        most = f"a run may take {limits.MOST_STEPS:.2g}"
+        count = steps(statement)
+        if not isinstance(count, int):
+            message = f"node {self.node!r}: it takes more steps than a run may: {most}"
+            self._check(limits.MOST_STEPS - count, message)
+        elif count > limits.MOST_STEPS:
+            raise ShapeError(f"node {self.node!r}: it takes {count:.2g} steps, {most}")
 
     def _is_modest(self, size: Size) -> bool:
         """Whether it follows from the size of an input, which fits in memory."""

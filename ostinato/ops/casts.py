@@ -10,7 +10,6 @@ from ostinato.ops.registry import Context, lowers
 from ostinato.ops.sizes import fold_sizes
 from ostinato.ops.tensor import Value
 from ostinato.program.expr import (
-    DTYPES,
     FLOATS,
     HALVES,
     INTEGERS,
@@ -20,17 +19,6 @@ from ostinato.program.expr import (
     dtype_of,
     op,
 )
-
-
-def native_dtype(context: Context, code: int) -> str:
-    """The dtype that a number of TensorProto.DataType stands for; refused where not native."""
-    try:
-        name = ir.DataType(code).numpy().name
-    except (TypeError, ValueError):
-        raise context.refuse(f"type number {code} has no native form") from None
-    if name not in DTYPES:
-        raise context.refuse(f"type {name} has no native form")
-    return name
 
 
 def convert(x: Expr, dtype: str) -> Expr:
@@ -76,7 +64,7 @@ def lower_cast(context: Context) -> Value:
     elif context.since < 6:
         dtype = _named_dtype(context, context.attributes.string("to"))
     else:
-        dtype = native_dtype(context, context.attributes.int("to"))
+        dtype = context.native_dtype(context.attributes.int("to"))
     if value.dtype == dtype:
         return value
     folded = fold_sizes(context, [value], dtype) if dtype != "bool" else None
@@ -90,14 +78,14 @@ def _named_dtype(context: Context, name: str) -> str:
     """The dtype of a type's name, as version 1 of Cast gives it."""
     if name not in ir.DataType.__members__:
         raise context.invalid(f"attribute 'to' is {name!r}, which is no type")
-    return native_dtype(context, ir.DataType[name].value)
+    return context.native_dtype(ir.DataType[name].value)
 
 
 @lowers("BitCast")
 def lower_bit_cast(context: Context) -> Value:
     """The same bits as another type of the same size."""
     value = context.input(0)
-    dtype = native_dtype(context, context.attributes.int("to"))
+    dtype = context.native_dtype(context.attributes.int("to"))
     if ITEM_BYTES[value.dtype] != ITEM_BYTES[dtype]:
         raise context.invalid(f"{value.dtype} and {dtype} differ in size")
     if value.dtype == dtype:

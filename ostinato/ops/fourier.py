@@ -138,6 +138,8 @@ def transform(
     A target shorter than the source takes the first values.
     """
     n, kept = source.length, target.length
+    # Tables of a few numbers for each point, of a length up to twice the next power of two.
+    builder.require_table(8 * n, f"a transform of {n} points")
     if not is_smooth(n):
         _bluestein(builder, source, target, window, scale)
         return

@@ -10,14 +10,14 @@ from ostinato.model.attributes import Attributes, describe
 from ostinato.model.graphs import subgraphs
 from ostinato.model.random import is_random
 from ostinato.model.schema import schema_of
+from ostinato.model.signature import type_error
 from ostinato.model.values import constant_array
 from ostinato.ops import LOWERINGS
 from ostinato.ops.builder import Builder
 from ostinato.ops.halves import MOVES, narrowed, widened
 from ostinato.ops.registry import NEWEST_OPSET, Context, UnknownFormError
 from ostinato.ops.sequences import kind_of
-from ostinato.ops.signature import type_error
-from ostinato.ops.tensor import AnyValue
+from ostinato.ops.tensor import AnyValue, Joined, Tensor, static_shape
 from ostinato.program.expr import DTYPES
 
 if TYPE_CHECKING:
@@ -86,10 +86,16 @@ class Lowerer:
             raise context.refuse(f"input {name!r} is not honoured by this compiler")
         for position, output in enumerate(node.outputs):
             if position < len(results):
+                self._require_possible(results[position])
                 scope[output] = results[position]
             elif output.name:
                 name = context.schema.outputs[position].name
                 raise context.refuse(f"output {name!r} has no native form")
+
+    def _require_possible(self, value: AnyValue) -> None:
+        """Refuse a value of fixed sizes that no machine holds, be it only a view."""
+        if isinstance(value, (Tensor, Joined)) and static_shape(value.shape) is not None:
+            self.builder.require_memory(value.dtype, value.shape)
 
     def _context(self, scope: Scope, node: ir.Node) -> Context:
         schema = schema_of(node.op_type, "", self._opsets[""])

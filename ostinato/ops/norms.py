@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import reduce
 
+from ostinato.limits import MOST_WINDOW
 from ostinato.ops.builder import literal
 from ostinato.ops.parts import within
 from ostinato.ops.pointwise import floats
@@ -104,7 +105,7 @@ def lower_local_response(context: Context) -> Value:
     x = builder.strided(floats(context, 0))
     size = context.attributes.int("size")
     alpha, beta, bias = (context.float(name) for name in ("alpha", "beta", "bias"))
-    if len(x.shape) < 2 or size < 1:
+    if len(x.shape) < 2 or not 1 <= size <= MOST_WINDOW:
         raise context.invalid(f"size {size} for an input of shape {x.shape}")
     before, after = (size - 1) // 2, size // 2
     axes: list[Axis | None] = list(builder.axes(x.shape))
@@ -161,7 +162,10 @@ def lower_col2im(context: Context) -> Value:
     strides = context.attributes.ints("strides", (1,) * rank)
     dilations = context.attributes.ints("dilations", (1,) * rank)
     pads = context.attributes.ints("pads", (0,) * (2 * rank))
-    if len(image) != rank or len(x.shape) != 3 or min((*block, *strides), default=0) < 1:
+    lengths = (len(image), len(strides), len(dilations), len(pads) / 2)
+    if any(n != rank for n in lengths) or min((*dilations, 1)) < 1 or min((*pads, 0)) < 0:
+        raise context.invalid("image_shape, strides, dilations and pads do not fit block_shape")
+    if len(x.shape) != 3 or min((*block, *strides), default=0) < 1:
         raise context.invalid(f"blocks {block} of an image {image} in columns {x.shape}")
     counts: list[Size] = []
     for i in range(rank):

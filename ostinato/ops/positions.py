@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import onnx_ir as ir
-
 from ostinato.ops.builder import literal
 from ostinato.ops.gather import require_all, without_axes
 from ostinato.ops.parts import pad
 from ostinato.ops.registry import Context, lowers
-from ostinato.ops.sizes import known_sizes
+from ostinato.ops.sizes import known_size, known_sizes
 from ostinato.ops.tensor import Tensor, Value, slice_axis
 from ostinato.ops.views import axes_of, axis_of
 from ostinato.program.dims import Size, floordiv, maximum
 from ostinato.program.expr import (
-    DTYPES,
     Axis,
     Expr,
     Extent,
@@ -50,14 +47,10 @@ def lower_eye_like(context: Context) -> Value:
     """A matrix with ones on its k-th diagonal, else zeros."""
     value, builder = context.input(0), context.builder
     diagonal = context.attributes.int("k", 0)
-    dtype = value.dtype
     code = context.attributes.int("dtype", None)
-    if code is not None:
-        dtype = ir.DataType(code).numpy().name
+    dtype = value.dtype if code is None else context.native_dtype(code)
     if len(value.shape) != 2:
         raise context.invalid(f"an input of {len(value.shape)} axes is no matrix")
-    if dtype not in DTYPES:
-        raise context.refuse(f"type {dtype} has no native form")
     axes = [builder.axis(n) for n in value.shape]
     here = op("eq", op("sub", Index(axes[1]), Index(axes[0])), constant(diagonal, "int64"))
     one, zero = (constant(n, dtype) for n in (1, 0))
@@ -69,7 +62,7 @@ def lower_one_hot(context: Context) -> Value:
     """A new axis with one value at the place that an index names, and another one elsewhere."""
     builder = context.builder
     indices, values = context.input(0), builder.strided(context.input(2))
-    depth = known_sizes(context, 1, "input 'depth'")[0]
+    depth = known_size(context, 1, "input 'depth'")
     rank = len(indices.shape)
     axis = axis_of(context, context.attributes.int("axis", -1), rank + 1)
     if values.shape != (2,):

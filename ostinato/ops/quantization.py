@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 from ostinato.ops.builder import ROW_CHAINS
-from ostinato.ops.casts import native_dtype
 from ostinato.ops.contractions import as_matrices, without_added
 from ostinato.ops.integers import integer_convolve, integer_matmul, is_zero
 from ostinato.ops.registry import Context, lowers
@@ -127,11 +126,11 @@ def lower_quantize_linear(context: Context) -> Value:
     context.attributes.int("saturate", 1)
     dtype = "uint8" if zero is None else zero.dtype
     code = context.attributes.int("output_dtype", 0)
-    if code and zero is not None and native_dtype(context, code) != dtype:
+    if code and zero is not None and context.native_dtype(code) != dtype:
         raise context.invalid(f"attribute 'output_dtype' is {code}, the zero point is {dtype}")
-    dtype = native_dtype(context, code) if code else dtype
+    dtype = context.native_dtype(code) if code else dtype
     code = context.attributes.int("precision", 0)
-    precision = native_dtype(context, code) if code else scale.dtype
+    precision = context.native_dtype(code) if code else scale.dtype
     if dtype not in QUANTIZED or precision not in (*FLOATS, *HALVES):
         raise context.refuse(f"no native form for {dtype} by way of {precision}")
     wide = "float32" if precision in HALVES else precision
@@ -152,7 +151,7 @@ def lower_dequantize_linear(context: Context) -> Value:
     """(x - zero point) * scale, computed in float32 for 16-bit floats."""
     x, scale, zero = context.input(0), context.input(1), context.optional(2)
     code = context.attributes.int("output_dtype", 0)
-    dtype = native_dtype(context, code) if code else scale.dtype
+    dtype = context.native_dtype(code) if code else scale.dtype
 
     def element(x: Expr, scale: Expr, zero: Expr | None = None) -> Expr:
         wide = cast(scale, "float32")

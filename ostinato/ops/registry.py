@@ -11,14 +11,15 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
 import onnx.helper
+import onnx_ir as ir
 
 from ostinato.errors import ModelError, UnsupportedError
 from ostinato.model.attributes import Attributes, describe
 from ostinato.ops.tensor import Absent, AnyValue, TensorSequence, Value
+from ostinato.program.expr import DTYPES
 
 if TYPE_CHECKING:
     import onnx
-    import onnx_ir as ir
 
     from ostinato.ops.builder import Builder
 
@@ -120,6 +121,18 @@ class Context:
         """A float attribute, by default what the operator's schema says."""
         default = self.schema.attributes[name].default_value
         return float(self.attributes.float(name, onnx.helper.get_attribute_value(default)))
+
+    def native_dtype(self, code: int) -> str:
+        """The dtype that a number of TensorProto.DataType stands for; refused where not native."""
+        if code not in [kind.value for kind in ir.DataType]:
+            raise self.invalid(f"no element type has the number {code}")
+        try:
+            name = ir.DataType(code).numpy().name
+        except TypeError:
+            raise self.refuse(f"type number {code} has no native form") from None
+        if name not in DTYPES:
+            raise self.refuse(f"type {name} has no native form")
+        return name
 
     def unread_inputs(self) -> list[str]:
         """Names of the operands that are given and that the rule did not ask for."""

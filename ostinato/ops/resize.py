@@ -15,6 +15,7 @@ from fractions import Fraction
 
 import numpy as np
 
+from ostinato.limits import MOST_BYTES
 from ostinato.ops.builder import LONGEST_TABLE, literal, sized
 from ostinato.ops.registry import Context, lowers
 from ostinato.ops.sizes import known_sizes
@@ -183,7 +184,11 @@ def _scaled(context: Context, extent: Size, scale: float) -> Stretch:
     if not 0 < scale < math.inf:
         raise context.invalid(f"a scale is {scale}")
     if isinstance(extent, int):
-        return Stretch(extent, int(np.floor(np.float32(extent) * np.float32(scale))), scale)
+        with np.errstate(over="ignore"):
+            outputs = np.floor(np.float32(extent) * np.float32(scale))
+        if outputs > MOST_BYTES:
+            raise context.invalid(f"scale {scale} makes {outputs} elements of {extent}")
+        return Stretch(extent, int(outputs), scale)
     ratio = Fraction(scale)
     if max(ratio.numerator, ratio.denominator) > LARGEST_RATIO:
         raise context.refuse(f"scale {scale} of an axis of a run-time size has no native form")

@@ -10,14 +10,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
-import onnx_ir as ir
 
 from ostinato.errors import ModelError
+from ostinato.model.signature import onnx_name
 from ostinato.model.types import type_text
 from ostinato.ops.gather import gather
 from ostinato.ops.parts import concatenated
 from ostinato.ops.registry import Context, lowers
-from ostinato.ops.signature import onnx_name
 from ostinato.ops.sizes import known_ints, known_sizes
 from ostinato.ops.tensor import (
     Absent,
@@ -30,7 +29,6 @@ from ostinato.ops.tensor import (
 )
 from ostinato.ops.views import axis_of
 from ostinato.program.dims import Dim, Size
-from ostinato.program.expr import DTYPES
 
 if TYPE_CHECKING:
     from ostinato.ops.tensor import Tensor
@@ -88,11 +86,7 @@ def lower_identity(context: Context) -> AnyValue:
 @lowers("SequenceEmpty")
 def lower_sequence_empty(context: Context) -> TensorSequence:
     """A sequence without elements, by default of float32."""
-    dtype = ir.DataType(context.attributes.int("dtype", ir.DataType.FLOAT))
-    name = "string" if dtype == ir.DataType.STRING else dtype.numpy().name
-    if name not in DTYPES:
-        raise context.refuse(f"type {name} has no native form")
-    return TensorSequence(name, ())
+    return TensorSequence(context.native_dtype(context.attributes.int("dtype", 1)), ())
 
 
 @lowers("SequenceConstruct")

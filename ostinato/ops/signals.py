@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from onnx import helper
 
 from ostinato.ops.builder import LONGEST_TABLE
 from ostinato.ops.fourier import Signal, real_inverse, real_transform, transform
@@ -15,7 +14,7 @@ from ostinato.ops.tensor import Shape, Tensor, Value, slice_axis, transpose
 from ostinato.ops.views import axis_of
 from ostinato.program.dims import Size, floordiv
 from ostinato.program.evaluate import convert, evaluate
-from ostinato.program.expr import DTYPES, Expr, Extent, Index, Load, cast, constant, op
+from ostinato.program.expr import Expr, Extent, Index, Load, cast, constant, op
 
 
 @lowers("DFT")
@@ -100,6 +99,7 @@ def _length(context: Context, extent: Size, halved: bool) -> int:
         raise context.refuse("a transform whose length is only known at run time")
     if n < 1:
         raise context.invalid(f"a transform of {n} points")
+    context.builder.require_table(n, f"a transform of {n} points")
     return n
 
 
@@ -219,7 +219,7 @@ def lower_window(context: Context) -> Value:
     if len(sizes) != 1:
         raise context.invalid(f"input 'size' has {len(sizes)} elements, expected 1")
     (size,) = sizes
-    dtype = _output_type(context)
+    dtype = context.native_dtype(context.attributes.int("output_datatype", 1))
     steps = size if context.attributes.int("periodic", 1) else size - 1
     context.builder.require_nonnegative(size, "size of a window")
     axis = context.builder.axis(size)
@@ -235,17 +235,6 @@ def lower_window(context: Context) -> Value:
     return context.builder.constant(np.broadcast_to(evaluate(element, leaf), (size,)))
 
 
-def _output_type(context: Context) -> str:
-    number = context.attributes.int("output_datatype", 1)
-    try:
-        dtype = helper.tensor_dtype_to_np_dtype(number).name
-    except KeyError as error:
-        raise context.invalid(f"attribute 'output_datatype' is {number}") from error
-    if dtype not in DTYPES:
-        raise context.refuse(f"type {dtype} has no native form")
-    return dtype
-
-
 @lowers("MelWeightMatrix")
 def lower_mel_weight_matrix(context: Context) -> Value:
     """Triangles over the bins of a transform, evenly spaced in mel = 2595 log10(1 + hertz / 700).
@@ -256,7 +245,7 @@ def lower_mel_weight_matrix(context: Context) -> Value:
     n = _scalar(context, 1, "input 'dft_length'")
     rate = _scalar(context, 2, "input 'sample_rate'")
     edges = [_number(context, 3, "lower_edge_hertz"), _number(context, 4, "upper_edge_hertz")]
-    dtype = _output_type(context)
+    dtype = context.native_dtype(context.attributes.int("output_datatype", 1))
     if bands < 0 or n < 1 or rate < 1 or min(edges) < 0:
         raise context.invalid(f"{bands} bands up to {edges[1]} Hz, {n} points at {rate} Hz")
     if max(bands, n // 2 + 1) * max(bands, 1) > LONGEST_TABLE:

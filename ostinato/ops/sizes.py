@@ -149,6 +149,14 @@ def known_sizes(context: Context, position: int, what: str) -> list[Size]:
     return [n if isinstance(n, Dim) else int(n) for n in value.known.reshape(-1)]
 
 
+def known_size(context: Context, position: int, what: str) -> Size:
+    """The only element of an integer operand that sizes depend on."""
+    sizes = known_sizes(context, position, what)
+    if len(sizes) != 1:
+        raise context.invalid(f"{what} has {len(sizes)} elements, expected 1")
+    return sizes[0]
+
+
 def known_ints(context: Context, position: int, what: str) -> list[int]:
     """The elements of an integer operand that must be plain numbers."""
     require_numbers(context, position, what=what)
@@ -218,7 +226,7 @@ def lower_range(context: Context) -> Value:
     if dtype not in INTEGERS:
         return _float_range(context)
     start, limit, delta = (
-        known_sizes(context, i, f"input {name!r}")[0]
+        known_size(context, i, f"input {name!r}")
         for i, name in enumerate(("start", "limit", "delta"))
     )
     # The precision of floating types, which are refused.
@@ -247,6 +255,8 @@ def _float_range(context: Context) -> Value:
     context.attributes.int("stash_type", 1)
     require_numbers(context, 0, 1, 2, what="the number of elements")
     operands = [context.input(i).known for i in range(3)]
+    if any(known is None or known.size != 1 for known in operands):
+        raise context.invalid("'start', 'limit' and 'delta' must have one element each")
     start, limit, delta = (known.reshape(-1)[0] for known in operands if known is not None)
     if delta == 0:
         raise context.invalid("input 'delta' is 0")

@@ -7,7 +7,7 @@ from ostinato.ops.gather import normalized, require_all
 from ostinato.ops.order import accumulate, row_start, smallest, sort_key
 from ostinato.ops.reductions import dropped
 from ostinato.ops.registry import Context, lowers
-from ostinato.ops.sizes import known_sizes
+from ostinato.ops.sizes import known_size
 from ostinato.ops.tensor import (
     Tensor,
     Value,
@@ -130,7 +130,7 @@ def lower_top_k(context: Context) -> list[Value]:
     if context.since < 10:
         count: Size = context.attributes.int("k")
     else:
-        count = known_sizes(context, 1, "input 'K'")[0]
+        count = known_size(context, 1, "input 'K'")
     largest = bool(context.attributes.int("largest", 1))
     # Sorted elements are right where any order is.
     context.attributes.int("sorted", 1)

@@ -23,6 +23,8 @@ from ostinato.program.nodes import Reduce, Store
 
 # Every phase of a stride may become a kernel.
 MOST_PHASES = 2**10
+# Elements of larger strides lie further apart than anything is long.
+MOST_STRIDE = 2**20
 
 
 @dataclass(frozen=True)
@@ -122,6 +124,8 @@ def _read(context: Context, spatial: Shape, kernel: Sequence[int]) -> list[Trans
             outputs = full - before - moves.pads[i + rank]
         if isinstance(before, Dim):
             raise context.refuse("an output_shape for inputs of a run-time size has no native form")
+        if stride > MOST_STRIDE:
+            raise context.invalid(f"strides {list(moves.strides)}: no image is spread so far")
         result.append(Transposed(kernel[i], stride, dilation, before, outputs))
     return result
 
@@ -146,13 +150,15 @@ def _phase(axis: Transposed, first: int) -> Phases:
     spacing = axis.stride // common
     start = first + axis.before
     rows = _rows(axis.outputs - first, axis.stride)
-    for tap in range(min(spacing, axis.kernel)):
-        if (start - tap * axis.dilation) % axis.stride == 0:
-            shift = (start - tap * axis.dilation) // axis.stride
-            taps = ceildiv(axis.kernel - tap, spacing)
-            assert isinstance(taps, int)
-            reach = axis.dilation // common
-            return Phases(first, 1, rows, taps, tap, 0, spacing, shift, 0, reach)
+    # The first tap with `start - tap * dilation` a multiple of the stride.
+    inverse = pow(axis.dilation // common, -1, spacing)
+    tap = start // common * inverse % spacing
+    if start % common == 0 and tap < axis.kernel:
+        shift = (start - tap * axis.dilation) // axis.stride
+        taps = ceildiv(axis.kernel - tap, spacing)
+        assert isinstance(taps, int)
+        reach = axis.dilation // common
+        return Phases(first, 1, rows, taps, tap, 0, spacing, shift, 0, reach)
     return Phases(first, 1, rows, 0, 0, 0, spacing, 0, 0, 0)
 
 

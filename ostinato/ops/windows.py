@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
+from ostinato.limits import MOST_WINDOW
 from ostinato.ops.parts import pad, within
 from ostinato.ops.registry import Context, lowers
 from ostinato.ops.tensor import Shape, Tensor, Value, advance, insert_ones
@@ -62,6 +63,8 @@ def read_moves(context: Context, rank: int, kernel: Sequence[int], dilated: bool
         raise context.invalid("strides, dilations, pads and kernel_shape differ in length")
     if min((*strides, *dilations, *kernel), default=1) < 1 or min(pads, default=0) < 0:
         raise context.invalid("strides, dilations and kernel_shape must be positive, pads not less")
+    if max(kernel, default=0) > MOST_WINDOW:
+        raise context.invalid(f"kernel_shape {list(kernel)}: no window has so many elements")
     if automatic not in ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"):
         raise context.invalid(f"attribute 'auto_pad' is {automatic!r}")
     if automatic != "NOTSET" and any(pads):

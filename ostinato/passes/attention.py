@@ -11,6 +11,7 @@ from ostinato.model.attributes import Attributes
 from ostinato.passes.function_text import FLOAT, function, given, size_of, wanted
 
 NAMES = ("query", "key", "value", "mask", "past_key", "past_value", "lengths")
+_SHOWN = ("raw", "capped", "scores", "seen")
 _DOUBLE = int(ir.DataType.DOUBLE)
 
 
@@ -59,7 +60,7 @@ def attention(node: ir.Node, opset: int) -> onnx.FunctionProto | None:
     lines = [*_operands(form, wide), *_scores(form, wide), *_bias(form, wide), *_result(form)]
     results = {0: ("y", query), 1: ("keys", query), 2: ("values", value)}
     if form.shown is not None:
-        results[3] = (("raw", "capped", "scores", "seen")[form.shown], query)
+        results[3] = (_SHOWN[form.shown], query)
     for position, (name, like) in results.items():
         if wanted(node, position):
             assert like.dtype is not None
@@ -75,6 +76,8 @@ def _read(node: ir.Node) -> _Form | None:
     left, right = (attributes.int(f"{side}_window_size", -1) for side in ("left", "right"))
     softmax_type = attributes.int("softmax_precision", None)
     shown = attributes.int("qk_matmul_output_mode", 0)
+    if not 0 <= shown < len(_SHOWN):
+        raise attributes.refuse(f"attribute 'qk_matmul_output_mode' is {shown}, expected 0 to 3")
     attributes.finish()
     query, key, value, mask, past = (given(node, position) for position in range(5))
     if query is None or query.shape is None or (mask is not None and mask.shape is None):

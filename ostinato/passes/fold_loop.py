@@ -12,7 +12,7 @@ from ostinato.model.graphs import graphs
 from ostinato.model.names import Names
 from ostinato.model.random import has_random
 from ostinato.model.schema import opset_of
-from ostinato.model.values import constant_array
+from ostinato.model.values import constant_scalar
 from ostinato.passes.edit import add_constant, discard, replace_value, splice
 from ostinato.passes.inferred_sizes import Sizes, infer_sizes
 from ostinato.passes.loop_form import LoopForm, LoopHead, is_needed, read_loop
@@ -48,11 +48,11 @@ def fold_loop(model: ir.Model) -> int:
 
 def _trips(head: LoopHead) -> int | None:
     """The number of steps, where that is known to be 0 or 1."""
-    count, condition = constant_array(head.trips), constant_array(head.condition)
-    begins = head.condition is None or (condition is not None and bool(condition.item()))
-    if (condition is not None and not begins) or (count is not None and count.item() <= 0):
+    count, condition = constant_scalar(head.trips), constant_scalar(head.condition)
+    begins = head.condition is None or bool(condition)
+    if (condition is not None and not begins) or (count is not None and count <= 0):
         return 0
-    return 1 if begins and count is not None and count.item() == 1 else None
+    return 1 if begins and count == 1 else None
 
 
 def _run_once(model: ir.Model, form: LoopForm, head: LoopHead, names: Names, opset: int) -> None:

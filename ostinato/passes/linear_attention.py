@@ -67,9 +67,13 @@ def _read(node: ir.Node) -> _Form | None:
     width, value_width, decays, rates = (
         size if used else 0 for size, used in zip(sizes, (True, True, gated, delta), strict=True)
     )
-    if not heads or not width or value_width is None or decays is None or rates is None:
+    if min(heads, queries) < 1 or queries % heads:
+        raise attributes.refuse(f"attributes 'q_num_heads' {queries}, 'kv_num_heads' {heads}")
+    if not width or value_width is None or decays is None or rates is None:
         return None
     key_size = width // queries
+    if key_size < 1:
+        raise attributes.refuse(f"{queries} heads of queries that are {width} wide")
     return _Form(
         heads,
         queries // heads,

@@ -12,7 +12,7 @@ from ostinato.model.attributes import describe
 from ostinato.model.graphs import graphs
 from ostinato.model.names import Names
 from ostinato.model.schema import opset_of
-from ostinato.model.values import constant_array
+from ostinato.model.values import constant_array, constant_scalar
 from ostinato.passes.edit import add_constant
 from ostinato.passes.inferred_sizes import Sizes, infer_sizes
 from ostinato.passes.linear_index import Indices
@@ -130,9 +130,9 @@ def _replace(model: ir.Model, form: LoopForm, head: LoopHead, names: Names, opse
 def _step_numbers(writer: Writer, head: LoopHead) -> ir.Value:
     """0, 1, ... for each step: int64, shape `[max(trips, 0)]`."""
     assert head.trips is not None
-    trips = constant_array(head.trips)
-    if trips is not None and (writer.opset < _RANGE or trips.item() <= _STORED_STEPS):
-        return writer.value(np.arange(max(trips.item(), 0), dtype=np.int64), "steps")
+    trips = constant_scalar(head.trips)
+    if trips is not None and (writer.opset < _RANGE or trips <= _STORED_STEPS):
+        return writer.value(np.arange(max(trips, 0), dtype=np.int64), "steps")
     zero, one = np.array(0, np.int64), np.array(1, np.int64)
     # Range takes scalars, a trip count may have the shape [1].
     limit = writer.op("Reshape", [head.trips, np.zeros(0, np.int64)], "trips")

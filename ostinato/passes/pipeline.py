@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
+from ostinato.errors import translated
 from ostinato.passes.batched_scan import batched_scan
 from ostinato.passes.constant_folding import constant_folding
 from ostinato.passes.dead_code import dead_code
@@ -174,7 +175,8 @@ def run_passes(
         for item in enabled:
             if round_number and not item.repeat:
                 continue
-            changed = item.function(model)
+            with translated(f"graph {model.graph.name!r}, pass {item.name!r}"):
+                changed = item.function(model)
             changes[item.name] += changed
             if changed and observer is not None:
                 observer(item.name, model)

@@ -13,6 +13,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ostinato.errors import UnsupportedError
+from ostinato.limits import MOST_STORED
 from ostinato.model.attributes import describe
 from ostinato.model.names import Names
 from ostinato.model.schema import opset_of
@@ -152,7 +153,7 @@ def _initial_states(recurrent: Recurrent, writer: Writer) -> list[list[ir.Value]
 
 def _zero_state(recurrent: Recurrent, writer: Writer) -> ir.Value:
     batch, h = recurrent.x_size(recurrent.batch_axis), recurrent.hidden_size
-    if batch is not None:
+    if batch is not None and batch * h <= MOST_STORED:
         return writer.value(np.zeros((batch, h), recurrent.dtype.numpy()), "zero_state")
     sizes: list[Operand] = [
         writer.size(recurrent.x, recurrent.batch_axis),

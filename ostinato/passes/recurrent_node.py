@@ -10,6 +10,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ostinato.errors import ShapeError
+from ostinato.limits import MOST_BYTES
 from ostinato.model.attributes import Attributes, describe
 from ostinato.model.schema import since_version
 from ostinato.model.values import constant_array, static_dims
@@ -212,6 +213,8 @@ def _hidden_size(attributes: Attributes, node: ir.Node, kind: Kind) -> int:
     size: int = declared if found is None else found
     if size < 1:
         raise attributes.refuse(f"the hidden size is {size}, expected 1 or more")
+    if size * size > MOST_BYTES:
+        raise attributes.refuse(f"the hidden size is {size}: no machine holds such weights")
     return size
 
 

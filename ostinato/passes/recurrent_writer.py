@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
+from ostinato.limits import MOST_STORED
 from ostinato.model.names import Names
 from ostinato.model.values import static_dims
 
@@ -178,7 +179,7 @@ class Writer:
         """The indices 0, 1, ... along `axis` of `x`: int64, shape `[size]`."""
         dims = static_dims(x)
         known = None if dims is None else dims[axis]
-        if known is not None:
+        if known is not None and known <= MOST_STORED:
             return np.arange(known, dtype=np.int64)
         length = self.size(x, axis)
         if self.opset >= 11:

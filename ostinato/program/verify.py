@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from ostinato.errors import OstinatoError
 from ostinato.program import dims, functions
 from ostinato.program.dims import Size
 from ostinato.program.evaluate import numpy_dtype
@@ -61,7 +60,7 @@ LOGIC = frozenset(("and", "or", "xor", "not"))
 ANY_DTYPE = LOGIC | COMPARISONS | {"select", "min", "max"}
 
 
-class ProgramError(OstinatoError):
+class ProgramError(Exception):
     """A loop program is not legal, which is an error in this package. Lists every reason."""
 
     def __init__(self, problems: Sequence[str]) -> None:

@@ -174,7 +174,7 @@ def in_place(array: Array) -> Array:
         array = array.view(array.dtype.newbyteorder("="))
     if array.flags.c_contiguous and array.flags.aligned:
         return array
-    require_memory(array.nbytes)
+    require_memory(array.nbytes, f"a copy of an input of shape {list(array.shape)}")
     return array.copy(order="C")
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ostinato.errors import ModelError
+from ostinato.files import open_file
 from ostinato.options import Options
 from ostinato.runtime.cache import Cache, Entry, machine_key
 from ostinato.runtime.compiled import CompiledModel, pack, unpack
@@ -33,7 +34,7 @@ def build(model: Any, options: Options, assumes: bool = False) -> tuple[Compiled
     if options.cache_dir is None:
         compiled = _compile(model, options, assumes)
         return _identified(compiled, data, _external_data(data, folder)), False
-    cache = Cache(options.cache_dir)
+    cache = Cache(options.cache_dir, options.cache_bytes)
     facts = _relevant(options) | {"assumes": assumes}
     key = machine_key(data, json.dumps(facts, sort_keys=True))
     entry = cache.load(key)
@@ -88,7 +89,7 @@ def _compile(model: Any, options: Options, assumes: bool) -> CompiledModel:
 
 def _relevant(options: Options) -> dict[str, Any]:
     facts = {field.name: getattr(options, field.name) for field in dataclasses.fields(options)}
-    del facts["cache_dir"]
+    del facts["cache_dir"], facts["cache_bytes"]
     return facts | {"specialize": dict(options.specialize)}
 
 
@@ -96,7 +97,8 @@ def _serialised(model: Any) -> bytes | None:
     """The bytes that identify the model; None if it has none, so that the compiler says why."""
     if isinstance(model, (str, os.PathLike)):
         try:
-            return Path(model).read_bytes()
+            with open_file(model) as file:
+                return file.read()
         except (OSError, ValueError):
             return None
     if isinstance(model, bytes):
@@ -113,12 +115,12 @@ def _serialised(model: Any) -> bytes | None:
 
 def _digest(path: Path) -> str | None:
     try:
-        with path.open("rb") as file:
+        with open_file(path, follow=False) as file:
             digest = hashlib.sha256()
             while chunk := file.read(1 << 20):
                 digest.update(chunk)
             return digest.hexdigest()
-    except OSError:
+    except (OSError, ValueError):
         return None
 
 
@@ -130,14 +132,20 @@ def _external_data_unchanged(entry: Entry, folder: Path | None) -> bool:
 
 
 def _external_data(data: bytes, folder: Path | None) -> dict[str, str | None]:
-    """Digests of the files in `folder` that hold the model's weights, by relative path."""
+    """Digests of the files in `folder` that hold the model's weights, by relative path.
+
+    Only what compiling reads is looked at: training information is left out, and so is what a
+    tensor with data of its own says of files.
+    """
     # Every reference to such a file contains this key; most models have none and skip parsing.
     if folder is None or b"location" not in data:
         return {}
     import onnx
 
+    model = onnx.ModelProto.FromString(data)
     locations: set[str] = set()
-    _collect_locations(onnx.ModelProto.FromString(data), locations)
+    for part in (model.graph, *model.functions):
+        _collect_locations(part, locations)
     return {location: _digest(folder / location) for location in sorted(locations)}
 
 
@@ -145,7 +153,8 @@ def _collect_locations(message: Any, locations: set[str]) -> None:
     """Visit every tensor in a proto, wherever it is nested."""
     for field, value in message.ListFields():
         if field.name == "external_data":
-            locations.update(entry.value for entry in value if entry.key == "location")
+            if message.data_location == message.EXTERNAL:
+                locations.update(entry.value for entry in value if entry.key == "location")
         elif field.message_type is not None:
             for item in value if isinstance(value, MutableSequence) else [value]:
                 _collect_locations(item, locations)

@@ -232,7 +232,12 @@ def _last_reads(model: CompiledModel) -> list[list[str]]:
 
 def _checked_output(argument: Argument, value: Any) -> Any:
     if argument.is_tensor:
-        value = np.asarray(value)
+        try:
+            value = np.asarray(value)
+        except ValueError as error:
+            got = type(value).__name__
+            message = f"output {argument.name!r}: expected {describe(argument)}, got a {got}"
+            raise RunError(message) from error
         if value.dtype != numpy_dtype(argument.dtype):
             got = describe_array(value)
             raise RunError(f"output {argument.name!r}: expected {describe(argument)}, got {got}")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from ostinato.locks import new_lock
 from ostinato.runtime.rows import Rows
 from ostinato.runtime.trampoline import NO_TURN, can_pass, storage, trampoline
 
@@ -41,7 +41,7 @@ class Frames:
         self._batches: list[dict[str, Array]] = []
         self._copied: list[list[Rows]] = []
         # Of frames that Python copies.
-        self._lock = threading.Lock()
+        self._lock = new_lock()
 
     @property
     def rows(self) -> Sequence[Rows]:

@@ -20,7 +20,7 @@ _UNKNOWN = 1 << 62
 
 def aligned_empty(size: int) -> Array:
     """An uninitialised uint8 array of `size` bytes; unless empty it starts at a multiple of 64."""
-    block = np.empty(size + ALIGNMENT, np.uint8)
+    block = empty((size + ALIGNMENT,), np.dtype(np.uint8), "constants or intermediate values")
     start = -block.ctypes.data % ALIGNMENT
     return block[start : start + size]
 
@@ -64,8 +64,16 @@ def total_memory() -> int:
         return _UNKNOWN
 
 
-def require_memory(size: int) -> None:
-    """Raise `RunError` when `size` bytes are more than the machine has left.
+def empty(shape: tuple[int, ...], dtype: np.dtype[Any], what: str) -> Array:
+    """As `np.empty`; raises `RunError` that says `what` when there is no memory for it."""
+    try:
+        return np.empty(shape, dtype)
+    except (MemoryError, ValueError) as error:
+        raise RunError(f"{what}: no memory for {dtype} of shape {list(shape)}") from error
+
+
+def require_memory(size: int, what: str) -> None:
+    """Raise `RunError` that says `what` when `size` bytes are more than the machine has left.
 
     Operating systems hand out more than they have and end the process when it is touched.
     """
@@ -74,6 +82,6 @@ def require_memory(size: int) -> None:
     available = available_memory()
     if available is not None and size > available:
         raise RunError(
-            f"these input shapes need {size / 2**30:.1f} GiB for outputs and intermediate values, "
+            f"{what} need {size / 2**30:.1f} GiB for these input shapes, "
             f"{available / 2**30:.1f} GiB are available; pass smaller inputs"
         )

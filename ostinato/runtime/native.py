@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import math
 import os
-import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ import numpy as np
 from ostinato.codegen import objects
 from ostinato.codegen.artifact import Argument, Artifact
 from ostinato.errors import InputError, OstinatoError, RunError, ShapeError
+from ostinato.locks import new_lock
 from ostinato.program.dims import MEMORY
 from ostinato.runtime import threads as workers
 from ostinato.runtime.arguments import (
@@ -26,7 +26,7 @@ from ostinato.runtime.arguments import (
     in_place,
     numpy_dtype,
 )
-from ostinato.runtime.memory import aligned, aligned_empty, require_memory, total_memory
+from ostinato.runtime.memory import aligned, aligned_empty, empty, require_memory, total_memory
 from ostinato.runtime.trampoline import BUSY, Callee, Workspace, in_use, storage, trampoline
 
 Array = np.ndarray[Any, Any]
@@ -86,7 +86,7 @@ class NativeFunction:
         self._constants = aligned(artifact.constants)
         self._flush_denormals = flush_denormals
         self._trampoline = trampoline(cache_dir)
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         # A plan, or why there is none.
         self._plans: OrderedDict[tuple[tuple[Shape, ...], Values], Plan | UnsuitableError]
         self._plans = OrderedDict()
@@ -214,7 +214,8 @@ class NativeFunction:
             math.prod(shape) * dtype.itemsize
             for shape, dtype in zip(shapes, self._outputs, strict=True)
         ]
-        require_memory(arena_bytes + sum(sizes))
+        what = ", ".join(f"output {argument.name!r}" for argument in self.artifact.outputs)
+        require_memory(arena_bytes + sum(sizes), f"{what} and the values before them")
         return arena_bytes, shapes
 
     def _described(self, values: Values) -> str:
@@ -262,7 +263,7 @@ class NativeFunction:
         ):
             array = given.get(argument.name)
             if array is None:
-                array = np.empty(shape, dtype)
+                array = empty(shape, dtype, f"output {argument.name!r}")
             else:
                 check_output_shape(argument, array, shape)
             outputs[argument.name] = array

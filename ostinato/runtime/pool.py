@@ -9,7 +9,6 @@ are put back into a store with a row for every stream, and taken from there.
 from __future__ import annotations
 
 import itertools
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +16,7 @@ import numpy as np
 
 from ostinato.codegen.artifact import Argument
 from ostinato.errors import InputError, OstinatoError, PoolError, StreamError
+from ostinato.locks import new_lock
 from ostinato.runtime.arguments import (
     as_input,
     as_mapping,
@@ -113,7 +113,7 @@ class Pool:
         # The call for as many streams.
         self._quick: Quick | None = None
         # One step at a time; and one thread at a time that changes who has which row.
-        self._stepping, self._seating = threading.Lock(), threading.Lock()
+        self._stepping, self._seating = new_lock(), new_lock()
         self._driver: Driver | None = None
         self._is_closed = False
 

@@ -30,7 +30,8 @@ class Rows:
         self.size = math.prod(shape)
         self._front = (axis, *(i for i in range(len(shape)) if i != axis))
         self._is_leading = math.prod(shape[:axis]) == 1
-        require_memory(capacity * (_COPIES * self.size * dtype.itemsize + _VIEW_BYTES))
+        size = capacity * (_COPIES * self.size * dtype.itemsize + _VIEW_BYTES)
+        require_memory(size, f"{capacity} rows of {name!r}")
         self.store = np.zeros((capacity, *shape[:axis], *shape[axis + 1 :]), dtype)
         # The rows seen as values of one stream.
         self.places = [row.reshape(shape) for row in self.store[:, np.newaxis]]

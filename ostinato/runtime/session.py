@@ -27,6 +27,7 @@ from ostinato.runtime.arguments import (
 )
 from ostinato.runtime.build import require_same, without_defaults
 from ostinato.runtime.flow import Flow, load
+from ostinato.runtime.memory import empty
 from ostinato.runtime.native import NativeFunction, UnsuitableError
 from ostinato.runtime.notice import Notice
 from ostinato.runtime.report import Report, always_reached
@@ -157,7 +158,7 @@ class InferenceSession:
                     if out is None
                     else [*self._pick_outputs(out)]
                 )
-            except KeyError:
+            except (KeyError, MemoryError):
                 return self._run_checked(output_names, input_feed, out)
             code = plan.call(*inputs, *outputs)
             if code is None:
@@ -221,7 +222,7 @@ class InferenceSession:
             self._outputs.values(), plan.shapes, plan.dtypes, strict=True
         ):
             name = argument.name
-            array = given[name] if name in given else np.empty(shape, dtype)
+            array = given[name] if name in given else empty(shape, dtype, f"output {name!r}")
             check_output_shape(argument, array, shape)
             targets[name] = array
         call = native.bind([*arrays.values()], [*targets.values()])

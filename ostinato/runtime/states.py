@@ -211,7 +211,8 @@ def filled(pair: Pair, shape: Shape, initial: Mapping[str, Array]) -> Array:
     `InputError` where the value does not fit, `RunError` where it and its two buffers do not fit
     into memory.
     """
-    require_memory(_BUFFERS * math.prod(shape) * pair.dtype.itemsize)
+    size = _BUFFERS * math.prod(shape) * pair.dtype.itemsize
+    require_memory(size, f"the buffers of state {pair.name!r}")
     array = initial.get(pair.name)
     if array is None:
         return np.zeros(shape, pair.dtype)

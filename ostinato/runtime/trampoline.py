@@ -20,7 +20,7 @@ import itertools
 import math
 import os
 import platform
-import threading
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -29,6 +29,7 @@ import numpy as np
 
 from ostinato.codegen import objects
 from ostinato.errors import OptionError, RunError, StreamError
+from ostinato.locks import new_lock
 from ostinato.runtime import trampoline_ir
 from ostinato.runtime.cache import Cache, machine_key
 
@@ -110,6 +111,7 @@ class Workspace:
         ]
         head = (0, 0, _NEVER if limit is None else limit, len(rows))
         self.record = np.array([*head, *itertools.chain.from_iterable(rows)], np.int64)
+        _WORKSPACES.add(self)
 
     def current(self, index: int) -> Array:
         """The buffer that the next call reads state `index` from."""
@@ -143,6 +145,23 @@ class Workspace:
     @staticmethod
     def _row(index: int) -> int:
         return trampoline_ir.WORKSPACE_SLOTS + index * trampoline_ir.STATE_SLOTS
+
+
+_WORKSPACES: weakref.WeakSet[Workspace] = weakref.WeakSet()
+
+
+def _release_all() -> None:
+    """A thread that was in a call when the process was forked is not in the child.
+
+    Its call has not exchanged the states, so they are what they were before it.
+    """
+    for workspace in _WORKSPACES:
+        if workspace.record[0] == 1:
+            workspace.record[0] = 0
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_release_all)
 
 
 @dataclass(frozen=True)
@@ -378,7 +397,7 @@ def _object_code(folder: str | os.PathLike[str] | None) -> bytes:
     return code
 
 
-_LOCK = threading.Lock()
+_LOCK = new_lock()
 _loaded: list[Trampoline] = []
 
 

@@ -69,7 +69,7 @@ def test_folder_pipe_and_foreign_object(tmp_path: Path):
     with pytest.raises(ModelError, match="cannot be read"):
         load_model(tmp_path)
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(ModelError, match="cannot be read: not a file"):
+    with pytest.raises(ModelError, match="cannot be read: it is a pipe, not a file"):
         load_model(tmp_path / "pipe")
     with pytest.raises(ModelError, match="got int"):
         load_model(3)  # type: ignore[arg-type]
@@ -181,7 +181,6 @@ class TestExternalData:
         np.testing.assert_array_equal(
             model.graph.initializers["w"].const_value.numpy(), np.arange(300, dtype=np.float32)
         )
-        assert model.meta["external_files"] == (tmp_path / "w.bin",)
 
     def test_of_an_onnx_ir_model_is_read(self, tmp_path: Path):
         theirs = ir.load(self.save(tmp_path))

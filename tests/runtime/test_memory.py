@@ -31,8 +31,8 @@ def test_available_memory_is_plausible() -> None:
 
 def test_more_than_available_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "available_memory", lambda: 1 << 30)
-    memory.require_memory(1 << 30)
+    memory.require_memory(1 << 30, "values")
     with pytest.raises(RunError, match=r"need 2.0 GiB .* 1.0 GiB are available"):
-        memory.require_memory(1 << 31)
+        memory.require_memory(1 << 31, "values")
     monkeypatch.setattr(memory, "available_memory", lambda: None)
-    memory.require_memory(1 << 60)
+    memory.require_memory(1 << 60, "values")

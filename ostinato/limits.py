@@ -1,0 +1,17 @@
+"""How much a model may ask for. Whatever a file says is held against these before it is begun."""
+
+from __future__ import annotations
+
+# Bytes of a value. No machine has more.
+MOST_BYTES = 2**40
+# Bytes of a constant that a few numbers in the file describe, and that compiling would write out.
+MOST_CONSTANT_BYTES = 2**30
+# Elements of a table of zeros or counts that a pass stores in the model; of more, nodes make it.
+MOST_STORED = 2**20
+# Steps of one kernel, or of one loop, in one run: multiply-adds of a product, elements of a window.
+# A core that does nothing else takes some hours for as many.
+MOST_STEPS = 2**50
+# Elements of a window along one axis that are data, padding or nothing. Weights are not meant.
+MOST_WINDOW = 2**27
+# Axes of a value; NumPy's arrays have no more.
+MOST_AXES = 64
