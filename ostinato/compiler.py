@@ -163,6 +163,7 @@ def _artifact(segment: Segment, scheduled: Scheduled, target: Target, options: O
         blob.data,
         report,
         tuple((i, one.values) for i, one in enumerate(segment.program.inputs) if one.values),
+        tuple(segment.program.shapes.items()),
     )
 
 

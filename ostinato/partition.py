@@ -19,7 +19,7 @@ from ostinato.model.names import Names
 from ostinato.model.types import type_text
 from ostinato.model.values import constant_array
 from ostinato.one_node import graph_model
-from ostinato.ops.builder import Builder
+from ostinato.ops.builder import Builder, UnboundedError
 from ostinato.ops.lowering import Lowerer, Scope
 from ostinato.ops.registry import UnknownFormError, UnknownOperandError
 from ostinato.ops.sizes import FUNCTIONS, LIMIT, REDUCTIONS
@@ -201,7 +201,7 @@ class _Partitioner:
             self._make_available(value)
         for node in self._graph:
             try:
-                self._lower(node)
+                self._lower_here_or_next(node)
             except UnsupportedError as refusal:
                 self.wanted |= self._sources(refusal)
                 self._close(final=False)
@@ -222,6 +222,14 @@ class _Partitioner:
         self._available[value] = (dtype, shape)
         for size in shape:
             self._origins.setdefault(str(size), value)
+
+    def _lower_here_or_next(self, node: ir.Node) -> None:
+        """Lower the node; in a segment of its own where sizes have to be known before it runs."""
+        try:
+            self._lower(node)
+        except UnboundedError:
+            self._close(final=False)
+            self._lower(node)
 
     def _lower(self, node: ir.Node) -> None:
         inputs = captures(node)

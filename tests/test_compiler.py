@@ -14,6 +14,7 @@ from ostinato import InferenceSession
 from ostinato.codegen.artifact import Artifact
 from ostinato.compiler import compile_model, optional_passes, stages
 from ostinato.errors import OptionError, UnsupportedError
+from ostinato.ops import LOWERINGS
 from ostinato.options import Options
 from ostinato.passes.pipeline import pass_names
 from ostinato.runtime.stage import FallbackStage, NativeStage
@@ -261,7 +262,8 @@ def test_disabled_passes_are_not_on_any_floor():
     assert "after constant_folding" not in texts["passes"]
 
 
-def test_floors_of_a_model_in_several_segments():
+def test_floors_of_a_model_in_several_segments(monkeypatch):
+    monkeypatch.delitem(LOWERINGS, "NonZero")
     source = parse("""
         g (float[N] x) => (float[k, j] y) {
             a = Neg(x)
@@ -311,7 +313,8 @@ def test_artifacts_say_what_they_need_and_what_was_refused():
     assert all(one["reason"] and one["bytes"] and one["buffer"] for one in refusals)
 
 
-def test_fallback_stages_stand_between_native_ones():
+def test_fallback_stages_stand_between_native_ones(monkeypatch):
+    monkeypatch.delitem(LOWERINGS, "NonZero")
     source = parse("""
         g (float[N] x) => (float[k, j] y) {
             a = Neg(x)

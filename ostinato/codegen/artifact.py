@@ -80,8 +80,12 @@ class Artifact:
 
     inputs, outputs: the arguments of `entry`, in order.
     symbols: names of the run-time dimensions, in the order of the `symbols` table; each is a whole
-        dimension of at least one input, named in `values`, `dims.MEMORY` or defined by `layout`.
+        dimension of at least one input, named in `values`, `dims.MEMORY`, defined by `layout` or
+        computed by `entry`, which then writes to the table.
     values: (position of an input, symbols that are the values of its elements in order).
+    shapes: (position of an output, position of the int64 output that has its shape): only the run
+        tells it. To `layout` its dimensions are what they are at most; its elements come first in
+        its memory, without gaps.
     constants: one blob; the code has offsets into it (multiples of 64) baked in.
     report: JSON-able facts about the function, besides "checks" what `InferenceSession.report`
         documents.
@@ -94,3 +98,9 @@ class Artifact:
     constants: bytes | np.ndarray[Any, Any]
     report: Mapping[str, Any] = field(default_factory=dict)
     values: tuple[tuple[int, tuple[str, ...]], ...] = ()
+    shapes: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def results(self) -> tuple[Argument, ...]:
+        """The outputs without those that have the shape of others."""
+        return self.outputs[: len(self.outputs) - len(self.shapes)]

@@ -14,7 +14,7 @@ from ostinato.codegen.kernels import KernelEmitter, signature
 from ostinato.codegen.sizes import CheckedSizes, Sizes
 from ostinato.codegen.target import Target
 from ostinato.codegen.writer import Value, Writer, integer, is_constant
-from ostinato.program.dims import Size
+from ostinato.program.dims import Size, computed
 from ostinato.program.nodes import (
     CALL,
     Branch,
@@ -190,6 +190,12 @@ class _Entry:
         code = w.emit("i64", f"call i64 @team_call({arguments}, i1 {patient})")
         return self._function("entry", "", sizes, w, result=code)
 
+    def _size(self, size: Size) -> Value:
+        """A size at this place: computed ones may have another value than before."""
+        if not computed(size):
+            return self._sizes.value(size)
+        return Sizes(self._program.symbols, self._declarations, self._w).value(size)
+
     def _function(
         self,
         name: str,
@@ -199,8 +205,10 @@ class _Entry:
         linkage: str = "",
         result: Value = _SUCCESS,
     ) -> str:
+        # Kernels, of other threads as well, write the sizes that they compute to the table.
+        alias = "" if self._program.bounds else "noalias "
         return (
-            f"define {linkage}i64 @{name}(ptr noalias %buffers, ptr noalias %symbols{more}) "
+            f"define {linkage}i64 @{name}(ptr noalias %buffers, ptr {alias}%symbols{more}) "
             f"nounwind {{\nstart:\n{sizes.text()}\n  br label %entry\nentry:\n"
             f"{w.text()}\n  ret i64 {result.text}\n}}\n"
         )
@@ -221,6 +229,8 @@ class _Entry:
                 base, offset = constants, self._blob.offsets[name]
             elif buffer.kind == "arena":
                 base, offset = arena, self._arena.offsets.get(name, 0)
+            elif buffer.kind == "size":
+                base, offset = Value("%symbols", "ptr"), 8 * self._program.symbols.index(name)
             else:
                 continue
             self._pointers[name] = self._w.pointer(base, self._sizes.value(offset), "i8")
@@ -295,7 +305,7 @@ class _Entry:
         if isinstance(step.gain, int):
             self._count = integer(1)
         else:
-            gains = self._w.compare("icmp", "sgt", self._sizes.value(step.gain), integer(0), 1)
+            gains = self._w.compare("icmp", "sgt", self._size(step.gain), integer(0), 1)
             self._count = self._w.select(gains, outside, integer(1))
         with self._w.when(self._w.compare("icmp", "ult", _NUMBER, self._count, 1)):
             self._whole_loop(loop, step)
@@ -309,7 +319,7 @@ class _Entry:
         }
 
     def _extent(self, loop: Loop) -> Value:
-        return self._sizes.value(loop.axis.extent)
+        return self._size(loop.axis.extent)
 
     def _whole_loop(self, loop: Loop, step: Step) -> None:
         names = [name for c in loop.carries for name in (c.state, c.next)]
@@ -329,6 +339,8 @@ class _Entry:
 
 def _layout(program: Program, arena: Arena, declarations: set[str]) -> str:
     """`layout`: defines symbols, checks sizes, writes the arena's bytes and the outputs' dims.
+
+    Computed sizes count as what they are at most.
 
     Sizes of buffers and outputs bound all offsets, so none of these overflows if those do not.
     """
@@ -350,7 +362,8 @@ def _layout(program: Program, arena: Arena, declarations: set[str]) -> str:
         bad = w.compare("icmp", "slt", sizes.value(check.size), integer(0), 1)
         overflow = sizes.overflow
         leave_if(bad if overflow is None else w.binary("or", bad, overflow), number + 1)
-    values: Sequence[Size] = (arena.size, *(n for o in program.outputs for n in o.shape))
+    outputs = [program.upper(n) for output in program.outputs for n in output.shape]
+    values: Sequence[Size] = (arena.size, *outputs)
     for position, size in enumerate(values):
         place = w.pointer(Value("%out", "ptr"), integer(position), "i64")
         w.line(f"store i64 {sizes.value(size).text}, ptr {place.text}")

@@ -9,10 +9,16 @@ from ostinato.program.dims import Apply, Dim, Size, Symbol
 
 
 class Sizes:
-    """Writes each size once, at the top of a function whose parameter `%symbols` is the table."""
+    """Writes each size once, at the top of a function whose parameter `%symbols` is the table.
 
-    def __init__(self, symbols: Sequence[str], declarations: set[str]) -> None:
-        self.writer = Writer(declarations)
+    writer: writes the sizes where it is instead.
+    """
+
+    def __init__(
+        self, symbols: Sequence[str], declarations: set[str], writer: Writer | None = None
+    ) -> None:
+        self._is_apart = writer is None
+        self.writer = Writer(declarations) if writer is None else writer
         self._positions = {name: i for i, name in enumerate(symbols)}
         self._known: dict[Size | Symbol | Apply, Value] = {}
 
@@ -33,7 +39,7 @@ class Sizes:
                 total = self._add(total, term)
             self._known[size] = total
         found = self._known[size]
-        return Value(found.text.replace("%v", "%size"), found.type)
+        return Value(found.text.replace("%v", "%size"), found.type) if self._is_apart else found
 
     def _integer(self, number: int) -> Value:
         return integer(number)

@@ -2,6 +2,7 @@
 
 from ostinato.ops import (
     casts,
+    compaction,
     contractions,
     control,
     determinant,
@@ -25,7 +26,9 @@ from ostinato.ops import (
     signals,
     sizes,
     sorting,
+    suppression,
     transposed,
+    unique,
     views,
     windows,
 )
@@ -34,6 +37,7 @@ from ostinato.ops.registry import LOWERINGS
 __all__ = [
     "LOWERINGS",
     "casts",
+    "compaction",
     "contractions",
     "control",
     "determinant",
@@ -57,7 +61,9 @@ __all__ = [
     "signals",
     "sizes",
     "sorting",
+    "suppression",
     "transposed",
+    "unique",
     "views",
     "windows",
 ]

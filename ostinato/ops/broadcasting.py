@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ostinato.ops.tensor import Shape, Tensor
-from ostinato.program.dims import Dim, Size, choose, is_different, is_equal
+from ostinato.program.dims import Dim, Size, choose, is_different, is_equal, maximum
 
 if TYPE_CHECKING:
     from ostinato.ops.builder import Builder
@@ -63,7 +63,8 @@ class Broadcasting:
             if _is_never_one(wide) or narrow in self._choices.get(wide, ()):
                 return wide
         chosen = choose(is_equal(left, 1), right, left)
-        result = self._builder.named(self._builder.defined(chosen, what))
+        bound = maximum(self._builder.upper(left), self._builder.upper(right))
+        result = self._builder.named(self._builder.defined(chosen, what, bound=bound))
         sources = {left, right, *self._choices.get(left, ()), *self._choices.get(right, ())}
         self._choices.setdefault(result, set()).update(sources)
         return result
@@ -85,7 +86,7 @@ class Broadcasting:
         strides, progression = list(tensor.strides), tensor.progression
         for i, (extent, wanted) in enumerate(zip(tensor.shape, shape, strict=True)):
             if extent not in (1, wanted) and wanted in self._wide:
-                moves = self._builder.named(is_different(extent, 1))
+                moves = self._builder.named(is_different(extent, 1), bound=1)
                 strides[i] = strides[i] * moves
                 given = is_equal(extent, wanted)
                 progression = progression and replace(progression, given=progression.given * given)

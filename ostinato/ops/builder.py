@@ -10,7 +10,7 @@ from itertools import count
 import numpy as np
 
 from ostinato import limits
-from ostinato.errors import ShapeError
+from ostinato.errors import ShapeError, UnsupportedError
 from ostinato.ops.broadcasting import Broadcasting
 from ostinato.ops.joined import Copies, laid_out
 from ostinato.ops.tensor import (
@@ -29,14 +29,17 @@ from ostinato.program.dims import (
     MEMORY,
     Dim,
     Size,
+    computed,
     is_equal,
     is_nonnegative,
     is_signed,
     is_symbol,
     maximum,
+    powers,
     product,
     symbol,
     symbols,
+    upper,
 )
 from ostinato.program.expr import (
     FLOATS,
@@ -64,6 +67,7 @@ from ostinato.program.nodes import (
     Loop,
     Program,
     Reduce,
+    Require,
     Stmt,
     Store,
     identity,
@@ -84,19 +88,36 @@ _PLAIN = 2**30
 GROWTH = 2**12
 
 
+# Memory for the most elements that a value can have, where no input of run-time size is as large.
+MOST_SPARE_BYTES = 2**24
+
+
+class UnboundedError(UnsupportedError):
+    """A value needs memory for more elements than it is likely to have: its size must be known."""
+
+
 @dataclass
 class LoopFrame:
-    """A loop being built: its axis; its carries and condition are to be filled in."""
+    """A loop being built: its axis; its carries and condition are to be filled in.
+
+    outside: the sizes that kernels before the loop compute.
+    """
 
     axis: Axis
+    outside: frozenset[str] = frozenset()
     carries: list[Carry] = field(default_factory=list)
     condition: str | None = None
+
+    def is_fixed(self, shape: Shape) -> bool:
+        """Whether no step of the loop computes a size of the shape."""
+        return computed(*shape) <= self.outside
 
 
 class Builder:
     """Collects the statements of one program.
 
-    `node` is the name of the model's node being lowered; kernels remember it.
+    `node` is the name of the model's node being lowered, which kernels remember, and `op` its
+    operator.
     assumes: whether the program may be one that is not for all sizes.
     unsure: symbols that may turn out to be 1 and then broadcast; those defined here join it.
     seed: of all random numbers.
@@ -118,10 +139,17 @@ class Builder:
         self.unsure = set[str]() if unsure is None else unsure
         self.broadcasting = Broadcasting(self)
         self.node = ""
+        self.op = ""
         self._body: list[Stmt] = []
         self._numbers = count()
         # The numbers of elements that are checked to fit into memory.
         self._limited: set[Size] = set()
+        # What the sizes that kernels compute are at most.
+        self.bounds: dict[str, Size] = {}
+        # Sizes of these that are computed as well, and the statements among which they are.
+        self._remade: dict[Size, tuple[list[Stmt], Size]] = {}
+        # Outputs that have the shape of other outputs of computed sizes, by their position.
+        self._shapes: dict[int, Interface] = {}
         # Sizes that are known to be at most what any machine holds.
         self._bounded: set[Size] = set()
         # Arrays with memory, by identity: they are kept so that no other takes their identity.
@@ -144,6 +172,44 @@ class Builder:
         self.require_memory(dtype, shape)
         return dense(dtype, shape, self.buffer(dtype, product(shape)))
 
+    def computed(self, value: Expr, bound: Size, what: str) -> Size:
+        """An int64 that a kernel computes, as a size: a symbol of its own from here on.
+
+        value: from 0 to `bound`, which is known before the run: memory is laid out by it.
+        what: says what the size is.
+        """
+        size = self.declared(bound, what)
+        self.compute_size(size, value)
+        return size
+
+    def declared(self, bound: Size, what: str) -> Size:
+        """As `computed`; `compute_size` has to come before any use, once on each way there."""
+        name = f"{self.node}.{what or 'size'}.{next(self._numbers)}"
+        self.buffers[name] = Buffer(name, "int64", 1, "size", bound=bound)
+        self.bounds[name] = bound
+        self.unsure.add(name)
+        return symbol(name, computed=True)
+
+    def compute_size(self, size: Size, value: Expr, reductions: Sequence[Reduce] = ()) -> None:
+        """Give a declared size its value."""
+        self.kernel((), [Store(Access(str(size), 0, ()), value)], reductions)
+
+    def _computed_anew(self, size: Size, bound: Size | None) -> Size:
+        """A size made of computed ones as one of its own; once in a list of statements."""
+        body, known = self._remade.get(size, (None, size))
+        if body is not self._body:
+            known = self.computed(Extent(size), self.upper(size) if bound is None else bound, "")
+            self._remade[size] = self._body, known
+        return known
+
+    def upper(self, size: Size) -> Size:
+        """What a size is at most, known before the run."""
+        bound = upper(size, self.bounds)
+        if bound is None:
+            reason = f"the size {size}, which the run computes, has no bound that is known before"
+            raise UnboundedError(self.node, self.op, reason)
+        return bound
+
     def input(self, name: str, dtype: str, shape: Shape, has_values: bool = False) -> Tensor:
         """Declare an input of the program; `has_values` if sizes depend on its elements."""
         buffer = self.buffer(dtype, product(shape), "input", f"in.{name}")
@@ -160,10 +226,20 @@ class Builder:
     def output(self, name: str, value: Value) -> None:
         """Declare an output of the program and copy `value` to it."""
         buffer = self.buffer(value.dtype, value.size, "output", f"out.{name}")
+        if computed(*value.shape):
+            self._output_shape(name, value.shape)
         self.outputs.append(Interface(name, buffer, value.dtype, value.shape))
         self.node = name
         made = self._copies.find(value, self._body)
         self.copy(made or value, dense(value.dtype, value.shape, buffer))
+
+    def _output_shape(self, name: str, shape: Shape) -> None:
+        """Declare another output, behind all others, for the shape of the next one."""
+        rank = len(shape)
+        buffer = self.buffer("int64", rank, "output", f"shape.{name}")
+        self._shapes[len(self.outputs)] = Interface(f"shape of {name}", buffer, "int64", (rank,))
+        stores = [Store(Access(buffer, i, ()), Extent(n)) for i, n in enumerate(shape)]
+        self.kernel((), stores)
 
     def constant(self, array: np.ndarray, name: str = "") -> Tensor:
         """A value known now, called `name` in the model. It gets memory when a kernel needs it."""
@@ -431,7 +507,7 @@ class Builder:
     @contextmanager
     def loop(self, extent: Size) -> Iterator[LoopFrame]:
         """Statements built inside run for every value of the axis; see `LoopFrame`."""
-        frame = LoopFrame(self.axis(extent, "t"))
+        frame = LoopFrame(self.axis(extent, "t"), frozenset(self.bounds))
         checks = len(self.checks)
         with self.block([]) as body, self.step(Index(frame.axis)):
             yield frame
@@ -453,7 +529,17 @@ class Builder:
             self.require(difference, f"{what}: {left} and {right} differ")
 
     def _check(self, size: Size, message: str) -> None:
-        self.checks.append(Check(size, message))
+        if computed(size):
+            self.require_now(Check(size, message))
+        else:
+            self.checks.append(Check(size, message))
+
+    def require_now(self, check: Check) -> None:
+        """Check a size at this place of the program, not before the run."""
+        holds = op("ge", sized(check.size), constant(0, "int64"))
+        flag = self.compute((), lambda _: holds)
+        assert flag.base is not None
+        self.append(Require(flag.base.buffer, check.message, check.assumed))
 
     def require(self, size: Size, what: str) -> None:
         """The size must not be negative: else `what` is the error, now or when the model runs."""
@@ -478,6 +564,8 @@ class Builder:
 
     def assume(self, condition: Size, what: str) -> None:
         """Make a program for the sizes where the condition is 1: others need another program."""
+        if computed(condition):
+            raise UnboundedError(self.node, self.op, "a size is only known at run time")
         self.checks.append(Check(condition - 1, f"node {self.node!r}: {what}", assumed=True))
 
     def broadcast(self, *shapes: Shape) -> Shape:
@@ -488,11 +576,15 @@ class Builder:
         """Whether one of the sizes may turn out to be 1 where the others are not."""
         return any(not self.unsure.isdisjoint(symbols(size)) for size in sizes)
 
-    def defined(self, size: Size, what: str, signed: bool = False) -> Size:
-        """A size as a symbol of its own if it depends on values of inputs.
+    def defined(
+        self, size: Size, what: str, signed: bool = False, bound: Size | None = None
+    ) -> Size:
+        """A size as a symbol of its own if it depends on values of inputs, or is computed.
 
         It keeps expressions short. Unless `signed`, the size must not be negative, and from there
         on it is known not to be.
+
+        bound: what it is at most, if that is known better than from its parts.
         """
         if not isinstance(size, Dim) or not (is_signed(size) or self.is_unsure(size)):
             if not signed:
@@ -503,12 +595,17 @@ class Builder:
         if not signed and not is_nonnegative(size):
             self.require_nonnegative(size, what)
             size = maximum(size, 0)
-        return self.named(size, signed)
+        return self.named(size, signed, bound)
 
-    def named(self, size: Size, signed: bool = False) -> Size:
-        """A size as a symbol of its own, which keeps expressions short, or as it is if it is."""
+    def named(self, size: Size, signed: bool = False, bound: Size | None = None) -> Size:
+        """A size as a symbol of its own, which keeps expressions short, or as it is if it is.
+
+        bound: as in `defined`.
+        """
         if not isinstance(size, Dim) or is_symbol(size):
             return size
+        if computed(size):
+            return size if signed else self._computed_anew(size, bound)
         for name, same in self.definitions:
             if same == size:
                 return symbol(name, signed)
@@ -527,6 +624,15 @@ class Builder:
         size = product(shape)
         text = ", ".join(map(str, shape))
         message = f"node {self.node!r}: not enough memory for a value of shape [{text}]"
+        if computed(size):
+            shape = tuple(maximum(self.upper(extent), 0) for extent in shape)
+            size = self.upper(size)
+            most = MOST_SPARE_BYTES // ITEM_BYTES[dtype]
+            if not (size <= most if isinstance(size, int) else self._grows_as_inputs(size)):
+                reason = (
+                    f"the run computes a size, and memory for up to {size} elements is too much"
+                )
+                raise UnboundedError(self.node, self.op, reason)
         if isinstance(size, int) and static_shape(shape) is not None:
             if size * ITEM_BYTES[dtype] > limits.MOST_BYTES:
                 raise ShapeError(message)
@@ -581,6 +687,11 @@ class Builder:
         given = (self.buffers[interface.buffer].size for interface in self.inputs)
         return any(is_nonnegative(known * GROWTH - size) for known in given)
 
+    def _grows_as_inputs(self, size: Size) -> bool:
+        """Whether it is the product of no more run-time dimensions than some input has."""
+        given = [p for i in self.inputs for p in powers(self.buffers[i.buffer].size)]
+        return all(any(own <= other for other in given) for own in powers(size))
+
     def expanded(self, value: Value, shape: Shape, one_way: bool = False) -> Tensor:
         """The value and `shape` broadcast together, as a view; `one_way`: to just this shape."""
         together = shape
@@ -608,6 +719,7 @@ class Builder:
         """Forget the statements and checks added since the mark."""
         del self._body[mark[0] :]
         self._copies.forget()
+        self._remade.clear()
         del self.checks[mark[1] :]
 
     def finish(self) -> Program:
@@ -616,15 +728,17 @@ class Builder:
         names.update(name for i in self.inputs for name in i.values)
         if self._limited:
             names.add(MEMORY)
+        shapes = tuple(self._shapes.values())
         program = Program(
             tuple(self.inputs),
-            tuple(self.outputs),
-            (*sorted(names), *(name for name, _ in self.definitions)),
+            (*self.outputs, *shapes),
+            (*sorted(names), *(name for name, _ in self.definitions), *self.bounds),
             dict(self.buffers),
             dict(self.constants),
             (),
             tuple(self.checks),
             tuple(self.definitions),
+            {position: len(self.outputs) + i for i, position in enumerate(self._shapes)},
         )
         return program.with_body(tuple(self._body))
 

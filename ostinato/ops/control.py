@@ -134,6 +134,8 @@ def _loop(
             elements, attributes.output_axes, attributes.output_directions, strict=True
         ):
             position = axis_of(context, axis, len(element.shape) + 1)
+            if not loop.is_fixed(element.shape):
+                raise context.refuse("each step computes the shape of what it gives")
             shape = (*element.shape[:position], trip, *element.shape[position:])
             sequence = builder.empty(element.dtype, shape)
             builder.copy(element, _element(sequence, position, step, reverse, trip))

@@ -20,11 +20,11 @@ from ostinato.program.expr import HALVES, cast
 # Ops that move or convert elements without computing, and those whose bodies are lowered by node.
 MOVES = frozenset(
     "Identity Dropout Bernoulli RandomNormalLike RandomUniformLike Transpose Unsqueeze Squeeze "
-    "Reshape Flatten Expand Concat Split Slice Gather GatherElements GatherND TensorScatter Pad "
-    "Tile DepthToSpace SpaceToDepth Trilu EyeLike OneHot ReverseSequence CenterCropPad Shape Size "
-    "Where Cast CastLike BitCast QuantizeLinear DequantizeLinear Scan Loop If SequenceEmpty "
-    "SequenceConstruct SequenceInsert SequenceErase SequenceAt SequenceLength SplitToSequence "
-    "ConcatFromSequence Optional OptionalHasElement OptionalGetElement".split()
+    "Reshape Flatten Expand Concat Split Slice Gather Compress GatherElements GatherND Pad Tile "
+    "TensorScatter DepthToSpace SpaceToDepth Trilu EyeLike OneHot ReverseSequence CenterCropPad "
+    "Shape Size Where Cast CastLike BitCast QuantizeLinear DequantizeLinear Scan Loop If "
+    "SequenceEmpty SequenceConstruct SequenceInsert SequenceErase SequenceAt SequenceLength "
+    "SplitToSequence ConcatFromSequence Optional OptionalHasElement OptionalGetElement".split()
 )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence, Set
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,15 +11,15 @@ import numpy as np
 from ostinato.errors import UnsupportedError
 from ostinato.model.attributes import describe
 from ostinato.model.graphs import subgraphs
-from ostinato.ops.builder import Builder, LoopFrame, sized
+from ostinato.ops.builder import Builder, LoopFrame
 from ostinato.ops.control import check_states
 from ostinato.ops.parts import concatenated
 from ostinato.ops.registry import Context, UnknownOperandError, lowers
 from ostinato.ops.sequences import MissingElementError, flattened, form, rebuilt
-from ostinato.ops.tensor import AnyValue, Tensor, Value, at, insert_ones
-from ostinato.program.dims import Dim, Size, maximum
-from ostinato.program.expr import Axis, Expr, Index, cast, constant, op
-from ostinato.program.nodes import Branch, Carry, Require, Stmt
+from ostinato.ops.tensor import AnyValue, Tensor, Value, at, dense, insert_ones
+from ostinato.program.dims import Dim, Size, computed, maximum
+from ostinato.program.expr import Axis, Expr, Extent, Index, cast, constant, op
+from ostinato.program.nodes import Branch, Carry, Stmt
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -77,19 +78,25 @@ def lower_if(context: Context) -> list[AnyValue]:
         return context.lower_body(ways[0] if chosen else ways[1], [])
     builder = context.builder
     mark = builder.checkpoint()
+    decides = None if condition.known is None else condition.known.reshape(-1)[0]
+    if not builder.assumes or not isinstance(decides, Dim) or computed(decides):
+        return _branch(context, condition, ways, is_merged=True)
     try:
-        return _branch(context, condition, ways)
+        return _branch(context, condition, ways, is_merged=False)
     except _DifferentFormError:
-        decides = None if condition.known is None else condition.known.reshape(-1)[0]
-        if not builder.assumes or not isinstance(decides, Dim):
-            raise
+        pass
     builder.rollback(mark)
     builder.assume(decides, "sizes for which its condition is false")
     return context.lower_body(ways[0], [])
 
 
-def _branch(context: Context, condition: Value, ways: Sequence[ir.Graph]) -> list[AnyValue]:
-    """Both ways behind a run-time condition; their outputs share memory."""
+def _branch(
+    context: Context, condition: Value, ways: Sequence[ir.Graph], is_merged: bool
+) -> list[AnyValue]:
+    """Both ways behind a run-time condition; their outputs share memory.
+
+    is_merged: where their shapes differ, the way that is taken computes the sizes of the result.
+    """
     builder = context.builder
     flag = scalar(builder, condition, "bool")
     blocks: list[list[Stmt]] = []
@@ -103,11 +110,15 @@ def _branch(context: Context, condition: Value, ways: Sequence[ir.Graph]) -> lis
         reason = "branches give sequences of different lengths, or optionals of which one is empty"
         raise _DifferentFormError(context.node, reason, _operands(context, 0), True)
     results = [flattened(values) for values in forms]
-    targets = [_target(context, pair) for pair in zip(*results, strict=True)]
+    targets = [_target(context, pair, is_merged) for pair in zip(*results, strict=True)]
     for statements, values in zip(blocks, results, strict=True):
         with builder.block(statements):
             for value, target in zip(values, targets, strict=True):
-                builder.copy(value, target)
+                for own, size in zip(value.shape, target.shape, strict=True):
+                    if own != size:
+                        builder.compute_size(size, Extent(own))
+                assert target.base is not None
+                builder.copy(value, dense(value.dtype, value.shape, target.base.buffer))
     assert flag.base is not None
     builder.append(Branch(flag.base.buffer, tuple(blocks[0]), tuple(blocks[1])))
     return rebuilt(forms[0], targets)
@@ -136,22 +147,29 @@ def _required(builder: Builder, start: int) -> list[Stmt]:
         for check in checks:
             # What shapes tell is computed once for them; values may be beyond what sizes can be.
             size = check.size if builder.is_unsure(check.size) else builder.named(check.size, True)
-            holds = op("ge", sized(size), constant(0, "int64"))
-            flag = builder.compute((), lambda _, holds=holds: holds)  # type: ignore[misc]
-            assert flag.base is not None
-            builder.append(Require(flag.base.buffer, check.message, check.assumed))
+            builder.require_now(replace(check, size=size))
     return statements
 
 
-def _target(context: Context, pair: Sequence[Value]) -> Tensor:
+def _target(context: Context, pair: Sequence[Value], is_merged: bool) -> Tensor:
+    """Memory for either value; sizes that differ are declared."""
     yes, no = pair
+    builder = context.builder
+    is_alike = yes.dtype == no.dtype and len(yes.shape) == len(no.shape)
+    if is_merged and is_alike:
+        sizes = list(yes.shape)
+        for i, (left, right) in enumerate(zip(yes.shape, no.shape, strict=True)):
+            if left != right:
+                bound = maximum(builder.upper(left), builder.upper(right))
+                sizes[i] = builder.declared(bound, f"axis {i} of output")
+        return builder.empty(yes.dtype, tuple(sizes))
     if yes.dtype != no.dtype or yes.shape != no.shape:
         reason = (
             f"branches give {yes.dtype}[{', '.join(map(str, yes.shape))}] and "
             f"{no.dtype}[{', '.join(map(str, no.shape))}], which has no native form"
         )
         raise _DifferentFormError(context.node, reason, _operands(context, 0), True)
-    return context.builder.empty(yes.dtype, yes.shape)
+    return builder.empty(yes.dtype, yes.shape)
 
 
 @lowers("Loop")
@@ -370,6 +388,8 @@ class _Loop:
                 "scan outputs of a loop whose number of steps is only known afterwards "
                 "have no native form"
             )
+        if not loop.is_fixed(element.shape):
+            raise self._changing("each step computes the shape of what it gives")
         builder = self._builder
         sequence = builder.empty(element.dtype, (self._extent, *element.shape))
         builder.copy(element, at(sequence, 0, loop.axis, 0, 1))

@@ -70,7 +70,7 @@ class Lowerer:
         `ShapeError` for a node that is wrong.
         """
         context = self._context(scope, node)
-        self.builder.node = describe(node)
+        self.builder.node, self.builder.op = describe(node), node.op_type
         operands = context.inputs
         computes = node.op_type not in MOVES
         if computes:

@@ -7,6 +7,7 @@ are not polynomial (`T // 2`, `max(a, b)`) become opaque atoms of the polynomial
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -20,10 +21,14 @@ MEMORY = "bytes of memory"
 
 @dataclass(frozen=True)
 class Symbol:
-    """A named number: a dimension of the model, at least 0, or a `signed` one of any value."""
+    """A named number: a dimension of the model, at least 0, or a `signed` one of any value.
+
+    computed: a kernel of the program computes it; all others are known before a run.
+    """
 
     name: str
     signed: bool = False
+    computed: bool = False
 
     def __str__(self) -> str:
         return self.name
@@ -118,9 +123,12 @@ def _collect(terms: list[tuple[Monomial, int]]) -> Size:
     return Dim(tuple(kept))
 
 
-def symbol(name: str, signed: bool = False) -> Dim:
-    """The run-time dimension called `name`; `signed` if it may be negative."""
-    return Dim((((Symbol(name, signed),), 1),))
+def symbol(name: str, signed: bool = False, computed: bool = False) -> Dim:
+    """The run-time dimension called `name`; `signed` if it may be negative.
+
+    computed: a kernel computes it.
+    """
+    return Dim((((Symbol(name, signed, computed),), 1),))
 
 
 def _apply(function: str, *args: Size) -> Dim:
@@ -269,6 +277,88 @@ def symbols(size: Size) -> Iterator[str]:
             else:
                 for arg in atom.args:
                     yield from symbols(arg)
+
+
+_NONE: frozenset[str] = frozenset()
+
+
+def computed(*sizes: Size) -> frozenset[str]:
+    """The names of the symbols in `sizes` that kernels compute."""
+    found = [_computed(size) for size in sizes if isinstance(size, Dim)]
+    return _NONE.union(*found) if found else _NONE
+
+
+@lru_cache(maxsize=4096)
+def _computed(size: Dim) -> frozenset[str]:
+    names: set[str] = set()
+    for monomial, _ in size.terms:
+        for atom in monomial:
+            if isinstance(atom, Apply):
+                names |= computed(*atom.args)
+            elif atom.computed:
+                names.add(atom.name)
+    return frozenset(names)
+
+
+def upper(size: Size, bounds: Mapping[str, Size]) -> Size | None:
+    """What `size` is at most, in terms of symbols known before a run; None where that is unclear.
+
+    bounds: what each computed symbol is at most; all are at least 0.
+    """
+    return _extreme(size, bounds, is_upper=True)
+
+
+def _extreme(size: Size, bounds: Mapping[str, Size], is_upper: bool) -> Size | None:
+    """The upper or the lower bound."""
+    if not computed(size):
+        return size
+    total: Size = 0
+    for monomial, coefficient in _terms(size):
+        term: Size = coefficient
+        is_largest = is_upper == (coefficient > 0)
+        for atom in monomial:
+            own: Size = Dim((((atom,), 1),))
+            bound = _extreme_atom(atom, bounds, is_largest) if computed(own) else own
+            if bound is None or (len(monomial) > 1 and not _atom_nonnegative(atom)):
+                return None
+            if len(monomial) > 1 and not is_nonnegative(bound):
+                bound = maximum(bound, 0)
+            term = term * bound
+        total = total + term
+    return total
+
+
+def _extreme_atom(atom: Atom, bounds: Mapping[str, Size], is_largest: bool) -> Size | None:
+    if isinstance(atom, Symbol):
+        return bounds[atom.name] if is_largest else 0
+    if atom.function == "floordiv":
+        numerator, denominator = atom.args
+        bound = _extreme(numerator, bounds, is_largest)
+        is_positive = isinstance(denominator, int) and denominator > 0
+        return floordiv(bound, denominator) if bound is not None and is_positive else None
+    left, right = (_extreme(arg, bounds, is_largest) for arg in atom.args)
+    choose_one = minimum if atom.function == "min" else maximum
+    if left is not None and right is not None:
+        return choose_one(left, right)
+    # One operand of a minimum bounds it from above, one of a maximum from below.
+    suffices = is_largest == (atom.function == "min")
+    return (left if right is None else right) if suffices else None
+
+
+def powers(size: Size) -> list[Counter[str]]:
+    """How often each symbol occurs in each monomial, those inside of functions included."""
+    found = []
+    for monomial, _ in _terms(size):
+        products: list[Counter[str]] = [Counter()]
+        for atom in monomial:
+            if isinstance(atom, Symbol):
+                own = [Counter((atom.name,))]
+            else:
+                args = atom.args[:1] if atom.function == "floordiv" else atom.args
+                own = [p for arg in args for p in powers(arg)]
+            products = [left + right for left in products for right in own]
+        found += products
+    return found
 
 
 FUNCTIONS: dict[str, Callable[[int, int], int]] = {

@@ -40,7 +40,9 @@ BLOCK = 1 << 20
 
 
 def run(program: Program, inputs: Mapping[str, Array]) -> dict[str, Array]:
-    """The outputs of a program, by name. Inputs must have the declared dtypes and shapes.
+    """The outputs of a program, by name, those with the shape of others included.
+
+    Inputs must have the declared dtypes and shapes.
 
     Raises InputError for missing, unknown or ill-typed inputs, ShapeError where sizes contradict
     each other or a check of the program fails, RunError for an access that is not allowed.
@@ -98,12 +100,13 @@ class _Memory:
     def __init__(
         self, program: Program, symbols: Mapping[str, int], inputs: Mapping[str, Array]
     ) -> None:
-        self.symbols = symbols
+        self.symbols = dict(symbols)
         self.data: dict[str, Array] = {}
         self.written: dict[str, Array] = {}
         given = {i.buffer: inputs[i.name] for i in program.inputs} | dict(program.constants)
+        self.sizes = program.bounds
         for name, buffer in program.buffers.items():
-            size = self.size(buffer.size)
+            size = self.size(program.upper(buffer.size))
             if size < 0:
                 raise ShapeError(f"buffer {name!r} has a negative size: {buffer.size} = {size}")
             if name in given:
@@ -116,6 +119,14 @@ class _Memory:
     def size(self, size: Size) -> int:
         """A size as a number."""
         return dims.evaluate(size, self.symbols)
+
+    def read_sizes(self, written: set[str]) -> None:
+        """Sizes that a kernel has computed count from now on."""
+        for name in written & self.sizes.keys():
+            value, most = int(self.data[name][0]), self.size(self.sizes[name])
+            if not 0 <= value <= most:
+                raise RunError(f"size {name!r} is {value}, which is not from 0 to {most}")
+            self.symbols[name] = value
 
     def flag(self, buffer: str) -> bool:
         """The single bool of a buffer."""
@@ -159,6 +170,7 @@ def _kernel(kernel: Kernel, memory: _Memory, loops: Mapping[str, Array]) -> None
     for step in np.ndindex(*(memory.size(axis.extent) for axis in kernel.ordered)):
         here = {axis.name: np.array(i) for axis, i in zip(kernel.ordered, step, strict=True)}
         _Points(rest, memory, {**loops, **here}, owners).run()
+    memory.read_sizes(kernel.writes())
 
 
 def _loop(loop: Loop, memory: _Memory, loops: Mapping[str, Array]) -> None:

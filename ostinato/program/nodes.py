@@ -9,6 +9,7 @@ from typing import TypeAlias
 
 import numpy as np
 
+from ostinato.program import dims
 from ostinato.program.dims import Size
 from ostinato.program.expr import (
     FLOATS,
@@ -16,6 +17,7 @@ from ostinato.program.expr import (
     Axis,
     Const,
     Expr,
+    Extent,
     Load,
     Op,
     constant,
@@ -31,9 +33,11 @@ class Buffer:
     """A flat piece of memory of `size` elements.
 
     kind: "input" and "output" belong to the caller, "constant" holds model data, "arena" is
-    scratch memory that one run owns.
+    scratch memory that one run owns. A "size" is the int64 value of the computed symbol of the same
+    name: statements that mention the symbol read it.
     padded: lanes beyond the end of the data may be read, and are zero.
     sources: what the model calls the constants whose data it holds.
+    bound: what a size is at most, known before the run; it is at least 0.
     """
 
     name: str
@@ -42,6 +46,7 @@ class Buffer:
     kind: str
     padded: bool = False
     sources: tuple[str, ...] = ()
+    bound: Size = 0
 
 
 @dataclass(frozen=True)
@@ -185,7 +190,23 @@ class Kernel:
     def reads(self) -> set[str]:
         """Names of the buffers read, or of which values decide what part is written."""
         kept = {store.access.buffer for store in self.stores if store.partial}
-        return kept | {load.access.buffer for load in self.loads()}
+        return kept | {load.access.buffer for load in self.loads()} | self.sizes
+
+    @cached_property
+    def sizes(self) -> frozenset[str]:
+        """Names of the computed sizes that the kernel depends on."""
+        axes = (*self.axes, *(axis for reduce in self.reductions for axis in reduce.axes))
+        found: list[Size] = [axis.extent for axis in axes]
+        places: list[Load | Store] = [*self.stores]
+        for node in walk(*self.expressions()):
+            if isinstance(node, Load):
+                places.append(node)
+            elif isinstance(node, Extent):
+                found.append(node.size)
+        for place in places:
+            found += [place.access.offset, *(stride for _, stride in place.access.terms)]
+            found += [stride for _, stride in place.index]
+        return dims.computed(*found)
 
     def writes(self) -> set[str]:
         """Names of the buffers written."""
@@ -218,7 +239,7 @@ class Loop:
     def reads(self) -> set[str]:
         """Names of the buffers read anywhere inside, the initial states included."""
         inner: set[str] = set().union(*(s.reads() for s in self.body))
-        return inner | {c.state for c in self.carries}
+        return inner | {c.state for c in self.carries} | dims.computed(self.axis.extent)
 
     def writes(self) -> set[str]:
         """Names of the buffers written anywhere inside, both halves of the states included."""
@@ -298,9 +319,10 @@ class Program:
     """A whole computation.
 
     symbols: the run-time dimensions: each is a dim of some input, the value of an input's element,
-        or defined.
+        defined, or computed: then it names a buffer of kind "size".
     definitions: symbols with the sizes that they stand for, in an order in which each depends on
         earlier ones; they keep long expressions short.
+    shapes: which output, by position, has the shape of another one, whose dimensions are computed.
     """
 
     inputs: tuple[Interface, ...]
@@ -311,18 +333,33 @@ class Program:
     body: tuple[Stmt, ...]
     checks: tuple[Check, ...] = field(default=())
     definitions: tuple[tuple[str, Size], ...] = field(default=())
+    shapes: Mapping[int, int] = field(default_factory=dict)
 
     def kernels(self) -> Iterator[Kernel]:
         """Every kernel, in program order, loops and branches entered."""
         return (s for s in statements(self.body) if isinstance(s, Kernel))
 
+    @cached_property
+    def bounds(self) -> dict[str, Size]:
+        """What each computed size is at most."""
+        return {name: b.bound for name, b in self.buffers.items() if b.kind == "size"}
+
+    def upper(self, size: Size) -> Size:
+        """What a size is at most, known before the run."""
+        bound = dims.upper(size, self.bounds)
+        assert bound is not None
+        return bound
+
     def with_body(self, body: tuple[Stmt, ...]) -> Program:
         """The same program with other statements; buffers nobody mentions any more are dropped."""
         used = {name for s in body for name in s.reads() | s.writes()}
         used |= {i.buffer for i in (*self.inputs, *self.outputs)}
+        used |= dims.computed(*(b.size for n, b in self.buffers.items() if n in used))
+        unused = self.bounds.keys() - used
         return replace(
             self,
             body=body,
+            symbols=tuple(name for name in self.symbols if name not in unused),
             buffers={n: b for n, b in self.buffers.items() if n in used},
             constants={n: c for n, c in self.constants.items() if n in used},
         )

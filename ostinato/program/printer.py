@@ -60,6 +60,7 @@ def text(program: Program) -> str:
     interfaces = {i.buffer: i for i in (*program.inputs, *program.outputs)}
     for name, buffer in program.buffers.items():
         label = _interface_label(interfaces[name]) if name in interfaces else f"[{buffer.size}]"
+        label += f" <= {buffer.bound}" if buffer.kind == "size" else ""
         lines.append(f"{buffer.kind} {name}: {buffer.dtype}{label}")
     lines += [
         f"{'assume' if check.assumed else 'check'} {check.size} >= 0: {check.message}"

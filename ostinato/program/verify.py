@@ -43,7 +43,7 @@ from ostinato.program.nodes import (
     Stmt,
 )
 
-KINDS = ("input", "output", "constant", "arena")
+KINDS = ("input", "output", "constant", "arena", "size")
 COMBINES = ("sum", "prod", "min", "max", "larger")
 
 ARITY: dict[str, int] = {
@@ -95,6 +95,10 @@ class _Verifier:
                 yield f"{where}: unknown kind {buffer.kind!r}"
             if buffer.dtype not in DTYPES:
                 yield f"{where}: unknown dtype {buffer.dtype!r}"
+            if buffer.kind == "size":
+                yield from self._size(where, buffer)
+            elif dims.upper(buffer.size, self.program.bounds) is None:
+                yield f"{where}: size {buffer.size} has no bound"
             if isinstance(buffer.size, int) and buffer.size < 0:
                 yield f"{where}: negative size {buffer.size}"
             yield from self._symbols(where, buffer.size)
@@ -102,6 +106,14 @@ class _Verifier:
                 yield f"{where}: kind {buffer.kind!r}, but data is present only for constants"
         for name, data in self.program.constants.items():
             yield from self._constant(name, data)
+
+    def _size(self, where: str, buffer: Buffer) -> Iterator[str]:
+        if buffer.dtype != "int64" or buffer.size != 1:
+            yield f"{where}: a size is one int64"
+        if dims.computed(buffer.bound):
+            yield f"{where}: its bound {buffer.bound} is not known before the run"
+        if buffer.name not in self.program.symbols:
+            yield f"{where}: a size is a symbol of the program"
 
     def _constant(self, name: str, data: np.ndarray) -> Iterator[str]:
         buffer = self.program.buffers.get(name)
@@ -121,6 +133,7 @@ class _Verifier:
             for part in sorted(set(dims.symbols(size)) - given):
                 yield f"definition of {name!r} uses {part!r}, which is not known before it"
             given.add(name)
+        given.update(self.program.bounds)
         for symbol in program.symbols:
             if symbol not in given:
                 yield f"symbol {symbol!r} is no plain dimension of an input and not defined"

@@ -144,6 +144,7 @@ def _pack_native(stage: NativeStage, blob: Any) -> dict[str, Any]:
         "outputs": _pack_arguments(artifact.outputs),
         "symbols": list(artifact.symbols),
         "values": [[position, list(names)] for position, names in artifact.values],
+        "shapes": [list(pair) for pair in artifact.shapes],
         "report": dict(artifact.report),
     }
 
@@ -157,6 +158,7 @@ def _unpack_native(record: Mapping[str, Any], blobs: Sequence[Array]) -> NativeS
         constants=blobs[record["constants"]],
         report=record["report"],
         values=tuple((position, tuple(names)) for position, names in record["values"]),
+        shapes=tuple((position, place) for position, place in record["shapes"]),
     )
     return NativeStage(artifact)
 

@@ -77,6 +77,8 @@ class NativeFunction:
         self.artifact = artifact
         self._inputs = [numpy_dtype(argument.dtype) for argument in artifact.inputs]
         self._outputs = [numpy_dtype(argument.dtype) for argument in artifact.outputs]
+        # Which output has the shape of another one.
+        self._shapes = dict(artifact.shapes)
         self.has_direct_dtypes = all(d.kind != "V" for d in self._inputs + self._outputs)
         threads = int(artifact.report.get("threads", 1))
         names = ("entry", "layout", *workers.exports(threads))
@@ -257,37 +259,40 @@ class NativeFunction:
         """
         inputs = [_checked(argument, values[argument.name]) for argument in self.artifact.inputs]
         plan = self.plan([array.shape for array in inputs], self.values(inputs))
-        outputs = {}
-        for argument, shape, dtype in zip(
-            self.artifact.outputs, plan.shapes, plan.dtypes, strict=True
-        ):
-            array = given.get(argument.name)
+        outputs = []
+        for position, (shape, dtype) in enumerate(zip(plan.shapes, plan.dtypes, strict=True)):
+            argument = self.artifact.outputs[position]
+            array = None if position in self._shapes else given.get(argument.name)
             if array is None:
                 array = empty(shape, dtype, f"output {argument.name!r}")
             else:
                 check_output_shape(argument, array, shape)
-            outputs[argument.name] = array
-        arrays = [*map(in_place, inputs), *outputs.values()]
+            outputs.append(array)
+        arrays = [*map(in_place, inputs), *outputs]
         if not self.has_direct_dtypes:
             arrays = [array.view(storage(array.dtype)) for array in arrays]
         code = plan.call(*arrays)
         if code is not None:
             raise self.failure(code)
-        return outputs
+        for position, place in self._shapes.items():
+            exact = _first(outputs[position], tuple(outputs[place].tolist()))
+            outputs[position] = _stored(self.artifact.outputs[position], exact, given)
+        return {a.name: array for a, array in zip(self.artifact.results, outputs, strict=False)}
 
     def step(self, plan: Plan, arena: Array, workspace: Workspace) -> Callable[..., int | None]:
         """As `Plan.call`, over another arena; the states of `workspace` are no arguments.
 
         arena: of at least `plan.arena_bytes`, aligned; used by nothing outside of `workspace`.
         """
-        callee = self._callee(plan.symbols, arena, workspace)
+        callee = self._callee(plan.symbols.copy(), arena, workspace)
         return self._caller(callee, plan.key[0], plan.shapes)
 
     def bound_step(
         self, plan: Plan, arena: Array, workspace: Workspace, arrays: Sequence[Array]
     ) -> Callable[[], int | None]:
         """As `step`, over the memory of the checked inputs and outputs that are no states."""
-        return self._trampoline.bound(self._callee(plan.symbols, arena, workspace), arrays)
+        callee = self._callee(plan.symbols.copy(), arena, workspace)
+        return self._trampoline.bound(callee, arrays)
 
     def bind(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> Callable[[], int | None]:
         """A call over the memory of checked arrays, with an arena of its own.
@@ -297,7 +302,7 @@ class NativeFunction:
         """
         values = self.values(inputs)
         plan = self.plan([array.shape for array in inputs], values)
-        callee = self._callee(plan.symbols, aligned_empty(plan.arena_bytes), Workspace())
+        callee = self._callee(plan.symbols.copy(), aligned_empty(plan.arena_bytes), Workspace())
         call = self._trampoline.bound(callee, [*inputs, *outputs])
         if not self.has_values:
             return call
@@ -312,6 +317,23 @@ class NativeFunction:
             return call()
 
         return checked
+
+
+def _first(array: Array, shape: Shape) -> Array:
+    """An array of its own with the first elements of a contiguous one; that one if it has all."""
+    if array.shape == shape:
+        return array
+    return array.reshape(-1)[: math.prod(shape)].reshape(shape).copy()
+
+
+def _stored(argument: Argument, exact: Array, given: Mapping[str, Array]) -> Array:
+    """The output in the array that the caller gave for it, if any."""
+    array = given.get(argument.name)
+    if array is None:
+        return exact
+    check_output_shape(argument, array, exact.shape)
+    np.copyto(array, exact)
+    return array
 
 
 def _checked(argument: Argument, value: Any) -> Array:

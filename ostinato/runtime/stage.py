@@ -28,7 +28,7 @@ class NativeStage:
     @property
     def outputs(self) -> tuple[Argument, ...]:
         """The values the stage makes."""
-        return self.artifact.outputs
+        return self.artifact.results
 
 
 @dataclass(frozen=True)

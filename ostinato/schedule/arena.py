@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ostinato.program.dims import Size, ceildiv, maximum
 from ostinato.program.expr import ITEM_BYTES
@@ -97,6 +97,7 @@ def plan(program: Program, reuse: bool = True) -> Arena:
     if not reuse:
         lives = {name: _Life(0, 1) for name in lives}
     buffers = [program.buffers[n] for n in lives if program.buffers[n].kind == "arena"]
+    buffers = [replace(b, size=program.upper(b.size)) for b in buffers]
     known = [b for b in buffers if isinstance(b.size, int)]
     offsets: dict[str, Size] = {}
     end: Size = _place_known(known, lives, offsets)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from ostinato.program.dims import computed
 from ostinato.program.nodes import (
     Branch,
     Kernel,
@@ -38,6 +39,8 @@ def _needs(statement: Stmt, live: set[str]) -> set[str]:
         return {statement.condition}
     pairs = [{c.state, c.next} for c in statement.carries]
     needed = set() if statement.condition is None else {statement.condition}
+    if not statement.writes().isdisjoint(live):
+        needed |= computed(statement.axis.extent)
     return needed.union(*(pair for pair in pairs if pair & (live | needed)))
 
 

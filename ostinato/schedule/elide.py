@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from ostinato.program.dims import product
+from ostinato.program.dims import computed, product
 from ostinato.program.expr import Access, Expr, Load
 from ostinato.program.nodes import (
     Branch,
@@ -72,8 +72,12 @@ def _redirect(program: Program, copy: Kernel, source: Load) -> Program | None:
     if any(target.buffer in k.reads() for k in others):
         return None
     same_places = replace(target, buffer=name) == source.access
+    sizes = computed(target.offset, *(stride for _, stride in target.terms))
     moved: dict[Access, Access] = {}
     for kernel in others:
+        if name in kernel.writes() and not sizes <= kernel.sizes:
+            # Where the target lies may only be known behind the kernel.
+            return None
         places: list[Load | Store] = [*kernel.loads(), *kernel.stores]
         for place in places:
             access = place.access

@@ -41,6 +41,7 @@ from ostinato.program.nodes import (
     Loop,
     Program,
     Reduce,
+    Require,
     Stmt,
     bodies,
     map_loads,
@@ -74,6 +75,7 @@ OTHER_LANES = "one sums along the lanes of a register, the other one sum per lan
 TOO_MANY_SUMS = f"together they keep more than {MAX_REDUCTIONS} sums, too many for the registers"
 COMPUTED_INDEX = "the reader picks values by indices that are computed while running"
 PADDED = "the reader pads the value"
+TELLS_SIZE = "the writer computes a size of the reader"
 OTHER_ORDER = "the reader takes the values apart in another way than the writer lays them out"
 
 
@@ -194,9 +196,16 @@ class _Fuser:
         if all(r > consumer for r in others):
             return consumer
         needed = {w for name in c.reads() for w in self._writers.get(name, set())} - {producer}
-        if all(w < producer for w in needed):
+        if all(w < producer for w in needed) and not self._is_guarded(producer, consumer):
             return producer
         return None
+
+    def _is_guarded(self, producer: int, consumer: int) -> bool:
+        """Whether a condition in between may be that of the reader's computed sizes."""
+        sizes = self._statements[consumer]
+        assert isinstance(sizes, Kernel)
+        between = (s for k, s in self._statements.items() if producer < k < consumer)
+        return bool(sizes.sizes) and any(isinstance(s, Require) for s in between)
 
     def _inline(self, producer: int) -> bool:
         p = self._statements[producer]
@@ -285,6 +294,8 @@ def _same_style(p: Kernel, c: Kernel) -> bool:
 
 def _order_conflict(p: Kernel, c: Kernel) -> str | None:
     """Why two kernels cannot be one although their points may match, or None."""
+    if p.writes() & c.sizes:
+        return TELLS_SIZE
     if p.ordered:
         return "the writer's steps depend on each other"
     if any(store.partial for store in p.stores):

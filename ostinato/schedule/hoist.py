@@ -101,6 +101,7 @@ def _movable_but(loop: Loop, outside: set[str]) -> dict[Kernel, bool]:
             not isinstance(statement, Kernel)
             or statement.reads() & changing
             or statement.writes() & carried
+            or statement.sizes
             or not all(per_step(store, loop.axis, local) for store in statement.stores)
         ):
             changing |= statement.writes()

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from ostinato.program.dims import Size, ceildiv, maximum, product
+from ostinato.program.dims import Size, ceildiv, computed, maximum, product, substitute
 from ostinato.program.expr import ITEM_BYTES, Axis, Expr, Load, Op, walk
 from ostinato.program.nodes import (
     Branch,
@@ -104,7 +104,7 @@ def share(program: Program, arena: Arena, threads: int) -> Shares | None:
         return None
     divider = _Divider(program, arena, threads)
     steps, _, gain = divider.body(program.body, frozenset())
-    gain = gain - WAKE
+    gain = substitute(gain, program.bounds) - WAKE
     if not divider.parts or (isinstance(gain, int) and gain <= 0):
         return None
     return Shares(steps, divider.parts, gain, gain - PATIENT)
@@ -193,7 +193,7 @@ class _Memory:
 
     def is_written(self, name: str) -> bool:
         """Whether a run may write the buffer at all."""
-        return self._program.buffers[name].kind in ("arena", "output")
+        return self._program.buffers[name].kind in ("arena", "output", "size")
 
     def overlap(self, left: str, right: str) -> bool:
         """Whether two buffers may share a byte at the same time."""
@@ -234,6 +234,7 @@ class _Divider:
 
     def __init__(self, program: Program, arena: Arena, threads: int) -> None:
         self._memory = _Memory(program, arena)
+        self._bounds = program.bounds
         self._threads = threads
         self._gains: dict[str, Size] = {}
         self.parts: dict[str, Part] = {}
@@ -293,11 +294,14 @@ class _Divider:
 
     def _loop(self, loop: Loop, busy: _Touches) -> tuple[Step, _Touches, Size]:
         extent = loop.axis.extent
-        inside, again, after, gain = self._steps(loop, busy)
+        counted = frozenset(_Touch(name, False, False) for name in computed(extent))
+        first, start = self._after(counted, busy) if counted else (False, busy)
+        inside, again, after, gain = self._steps(loop, start)
         if _all_enter(loop) or (isinstance(gain, int) and gain > 0):
-            return Step(loop, again=again, inner=(inside,)), after, extent * gain
+            total = extent * gain - WAIT * first
+            return Step(loop, first, again=again, inner=(inside,)), after, total
         if isinstance(gain, int):
-            wait, busy = self._after(self._touches(loop, True), busy)
+            wait, busy = self._after(self._touches(loop, not counted), busy)
             return Step(loop, wait, gain=0, inner=(undivided(loop.body),)), busy, -WAIT * wait
         # Where a single thread enters, no waiting inside tells the others what it has done.
         wait, busy = self._after(self._touches(loop, False), busy)
@@ -315,6 +319,7 @@ class _Divider:
             inside, after, gain = self.body(loop.body, start)
             more = busy | start | _swapped(after, loop)
             if more == busy:
+                gain = substitute(gain, self._bounds)
                 return inside, again, busy, gain - WAIT * again
             busy = more
 

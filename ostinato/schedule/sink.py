@@ -78,6 +78,7 @@ def _movable(loop: Loop, outside: set[str]) -> list[Kernel]:
         if not isinstance(statement, Kernel):
             continue
         free = not (statement.reads() & carried) and not (statement.writes() & needed)
+        free = free and not statement.sizes
         kept = statement.reads() <= local | _outside(loop)
         if free and kept and all(per_step(s, loop.axis, local) for s in statement.stores):
             movable.append(statement)

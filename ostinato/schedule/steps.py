@@ -46,8 +46,9 @@ def rewrite_loops(program: Program, rewrite: Rewrite) -> Program:
                 result.append(with_bodies(statement, lambda b, o=others: change(b, o)))  # type: ignore[misc]
         return tuple(result)
 
-    interfaces = {i.buffer for i in (*program.inputs, *program.outputs)}
-    body = change(program.body, interfaces)
+    # There is one of each size as well, however many steps compute it.
+    single = {i.buffer for i in (*program.inputs, *program.outputs)} | program.bounds.keys()
+    body = change(program.body, single)
     return replace(program, buffers=buffers).with_body(body)
 
 

@@ -133,6 +133,8 @@ def _operands(
     """
     if kernel.ordered or kernel.guard is not None or any(r.chains > 1 for r in kernel.reductions):
         return None
+    if changing is not None and kernel.sizes:
+        return None
     roots = [expr for reduce in kernel.reductions for expr in reduce.operands]
     inner = [node for node in walk(*roots) if isinstance(node, Load)]
     inner = [load for load in inner if not is_packable(kernel, load)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.cases import (
     casts,
+    computed_sizes,
     contractions,
     determinant,
     einsum,
@@ -47,6 +48,7 @@ CASES = [
     *random.CASES,
     *resize.CASES,
     *runtime_sizes.CASES,
+    *computed_sizes.CASES,
     *sampling.CASES,
     *norms.CASES,
     *positions.CASES,

@@ -16,6 +16,7 @@ from onnx import numpy_helper
 
 from tests.oracle import (
     casts,
+    compaction,
     functions,
     norms,
     pooling,
@@ -37,6 +38,7 @@ __all__ = ["run"]
 # Importing a family adds its operators to OPS.
 FAMILIES = (
     casts,
+    compaction,
     functions,
     norms,
     pooling,

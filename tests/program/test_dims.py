@@ -5,7 +5,9 @@ from itertools import product as cartesian
 import pytest
 
 from ostinato.program.dims import (
+    Size,
     choose,
+    computed,
     evaluate,
     floordiv,
     is_different,
@@ -17,6 +19,7 @@ from ostinato.program.dims import (
     minimum,
     substitute,
     symbol,
+    upper,
 )
 
 N, V, W = symbol("N"), symbol("v", signed=True), symbol("w", signed=True)
@@ -49,3 +52,38 @@ def test_signed_symbols_may_be_negative() -> None:
 def test_substitution_keeps_the_sign() -> None:
     assert substitute(V + N, {"N": W}) == V + W
     assert is_signed(substitute(V, {}))
+
+
+COUNT, OTHER = symbol("count", computed=True), symbol("other", computed=True)
+BOUNDS = {"count": N, "other": 4}
+
+
+@pytest.mark.parametrize(
+    "size",
+    [
+        COUNT,
+        COUNT * OTHER + 3,
+        N - COUNT,
+        COUNT * N - OTHER * 2,
+        floordiv(COUNT + 2, 3),
+        minimum(COUNT, V),
+        maximum(N - COUNT, OTHER - COUNT),
+        choose(is_equal(COUNT, 1), OTHER, COUNT),
+        is_different(COUNT, 1) * OTHER,
+    ],
+)
+def test_bounds_hold_for_all_computed_sizes(size: Size) -> None:
+    bound = upper(size, BOUNDS)
+    assert bound is not None and not computed(bound)
+    for n, v in cartesian((0, 1, 5), (-3, 2)):
+        most = evaluate(bound, {"N": n, "v": v})
+        for count, other in cartesian(range(n + 1), range(5)):
+            values = {"N": n, "v": v, "count": count, "other": other}
+            assert evaluate(size, values) <= most, values
+
+
+def test_what_has_no_bound_says_so() -> None:
+    assert upper(COUNT * V, BOUNDS) is None
+    assert upper(floordiv(N, COUNT), BOUNDS) is None
+    assert upper(maximum(floordiv(N, COUNT), COUNT), BOUNDS) is None
+    assert upper(COUNT, BOUNDS) == N and upper(V - N, BOUNDS) == V - N

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ostinato.errors import InputError, RunError, ShapeError
+from ostinato.errors import InputError, OstinatoError, RunError, ShapeError
 from ostinato.program.dims import symbol
 from ostinato.program.expr import (
     Access,
@@ -24,6 +24,7 @@ from ostinato.program.nodes import (
     Buffer,
     Carry,
     Check,
+    Interface,
     Kernel,
     Loop,
     Program,
@@ -439,3 +440,42 @@ def test_only_axes_with_an_order_depend_on_each_other():
     p = program({"x": (2,)}, {"y": (2,)}, (first, second))
     with pytest.raises(RunError, match="a point reads what another point writes"):
         run(p, {"x": F([1, 2])})
+
+
+def counting(bound: int) -> Program:
+    """A size that the first element of x tells, and a copy of so many elements."""
+    count = symbol("count", computed=True)
+    i, one = Axis("i", count), Store(Access("count", 0, ()), cast(at("x"), "int64"))
+    shape = Store(Access("shape", 0, ()), Extent(count))
+    kernels = (
+        Kernel("tell", (), (), (one,)),
+        Kernel("copy", (i,), (), (store("y", at("x", (i, 1)), (i, 1)),)),
+        Kernel("shape", (), (), (shape,)),
+    )
+    p = program({"x": (4,)}, {"y": (count,)}, kernels, symbols=("count",))
+    sizes = {
+        "count": Buffer("count", "int64", 1, "size", bound=bound),
+        "shape": Buffer("shape", "int64", 1, "output"),
+    }
+    shown = Interface("shape", "shape", "int64", (1,))
+    return replace(p, buffers={**p.buffers, **sizes}, outputs=(*p.outputs, shown), shapes={0: 1})
+
+
+def test_a_kernel_computes_a_size():
+    p = counting(bound=4)
+    verify(p)
+    results = run(p, {"x": F([3, 5, 6, 7])})
+    assert results["y"].tolist() == [3, 5, 6] and results["shape"].tolist() == [3]
+    assert run(p, {"x": F([0, 5, 6, 7])})["y"].shape == (0,)
+    with pytest.raises(RunError, match="'count' is 4, which is not from 0 to 3"):
+        run(counting(bound=3), {"x": F([4, 5, 6, 7])})
+
+
+def test_sizes_are_what_buffers_of_sizes_hold():
+    p = counting(bound=4)
+    wrong = replace(p, buffers={**p.buffers, "count": replace(p.buffers["count"], size=2)})
+    with pytest.raises(OstinatoError, match="a size is one int64"):
+        verify(wrong)
+    unbound = replace(p, symbols=())
+    with pytest.raises(OstinatoError, match="a size is a symbol of the program"):
+        verify(unbound)
