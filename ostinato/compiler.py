@@ -83,8 +83,9 @@ def _not_native_elsewhere(model: ir.Model, compiled: CompiledModel) -> list[NotN
     assumed = [text for stage in natives for text in stage.artifact.report["assumptions"]]
     if not assumed:
         return []
-    parts = partition(model, fallback=True).whole()
-    nodes = [part for part in parts if isinstance(part, FallbackStage)]
+    with translated(f"graph {model.graph.name!r}"):
+        parts = partition(model, fallback=True)
+    nodes = [part for part in parts.whole() if isinstance(part, FallbackStage)]
     return [{**not_native(node), "unless": assumed} for node in nodes]
 
 

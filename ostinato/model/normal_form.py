@@ -8,6 +8,7 @@ After `normalize`, of a model of any IR version:
   default that a caller may override since 4) is taken off the inputs;
 * a size that is left open is not written, where exporters also write -1;
 * the standard operators' domain is spelt "", graphs have a name, and a metadata key has one value;
+* nothing is said of devices that nodes should run on;
 * every output of a body or branch is a value of its own: one that passes on a value of an
   enclosing graph, or repeats another output, does so through an Identity;
 * STFT says whether it is onesided: the onnx package infers shapes of another default;
@@ -58,6 +59,7 @@ def normalize(model: onnx.ModelProto, folder: Path | None) -> list[onnx.ValueInf
         del function.value_info[:]
         sort_nodes(function.node)
         _normalize_nodes(function.node, [set(function.input)], folder)
+    del model.configuration[:]
     model.ir_version = max(model.ir_version, _IR_VERSION_OF_CONSTANTS)
     metadata = {item.key: item.value for item in model.metadata_props}
     onnx.helper.set_model_props(model, metadata)
@@ -132,6 +134,7 @@ def _normalize_nodes(
 ) -> None:
     for node in nodes:
         node.domain = normal_domain(node.domain)
+        del node.device_configurations[:]
         for attribute in node.attribute:
             if attribute.HasField("sparse_tensor"):
                 _make_dense(node, attribute, folder)

@@ -153,6 +153,15 @@ def metadata_twice() -> File:
 
 
 @file
+def devices() -> File:
+    model = parse(CHAIN)
+    model.ir_version = 11
+    model.configuration.add(name="two", num_devices=2)
+    model.graph.node[0].device_configurations.add()
+    return model, {"x": X}
+
+
+@file
 def wrong_shapes_beside_values() -> File:
     model = parse(CHAIN)
     make = onnx.helper.make_tensor_value_info
