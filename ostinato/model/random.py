@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
+from ostinato.model.graphs import subgraphs
+from ostinato.model.values import constant_array
+
 # Dropout draws in training only, which an operand may decide.
 RANDOM = frozenset(
     "Bernoulli Dropout Multinomial RandomNormal RandomNormalLike RandomUniform "
@@ -21,3 +24,17 @@ def is_random(node: ir.Node) -> bool:
 def has_random(graph: ir.Graph) -> bool:
     """Whether the graph, or one nested in it, has such a node: its steps count."""
     return any(is_random(node) for node in graph.all_nodes())
+
+
+def may_draw(node: ir.Node) -> bool:
+    """Whether `node`, or one nested in it, draws numbers; of Dropout unless it is known not to.
+
+    Dropout trains from opset 12 on, where `training_mode` is true.
+    """
+    if any(may_draw(inner) for graph in subgraphs(node) for inner in graph):
+        return True
+    if not is_random(node) or node.op_type != "Dropout":
+        return is_random(node)
+    mode = node.inputs[2] if len(node.inputs) > 2 else None
+    known = None if mode is None else constant_array(mode)
+    return mode is not None and (known is None or bool(known.any()))

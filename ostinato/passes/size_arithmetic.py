@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import reduce
 from typing import TypeAlias
 
 import numpy as np
@@ -63,9 +64,10 @@ def _value(
     node: onnx.NodeProto, known: Mapping[str, np.ndarray], sizes: Sizes
 ) -> np.ndarray | None:
     rule = _RULES.get(node.op_type)
-    if node.op_type == "Shape" and node.input[0] in sizes and not node.attribute:
+    if node.op_type == "Shape" and node.input[0] in sizes:
         numbers = [size if isinstance(size, int) else None for size in sizes[node.input[0]]]
-        return np.array(numbers, object)
+        bounds = {attribute.name: attribute.i for attribute in node.attribute}
+        return np.array(numbers[bounds.get("start", 0) : bounds.get("end")], object)
     if rule is None or not all(name in known for name in node.input):
         return None
     try:
@@ -85,11 +87,29 @@ def _gather(values: np.ndarray, index: np.ndarray) -> np.ndarray:
     return np.asarray(values[index.astype(np.int64)], object)
 
 
+def _squeeze(values: np.ndarray, axes: np.ndarray | None = None) -> np.ndarray:
+    return np.squeeze(values, None if axes is None else tuple(map(int, axes)))
+
+
+def _each(combine: np.ufunc) -> Callable[..., np.ndarray]:
+    """`combine` for operands that are all numbers: of two sizes, None is neither the larger one."""
+
+    def rule(*operands: np.ndarray) -> np.ndarray:
+        if any(size is None for operand in operands for size in operand.flat):
+            raise TypeError
+        return np.asarray(reduce(combine, operands), object)
+
+    return rule
+
+
 _RULES: dict[str, Callable[..., np.ndarray]] = {
     "Add": np.add,
     "Sub": np.subtract,
     "Mul": np.multiply,
     "Div": _divide,
+    "Max": _each(np.maximum),
+    "Min": _each(np.minimum),
     "Gather": _gather,
+    "Squeeze": _squeeze,
     "Unsqueeze": lambda values, axes: np.expand_dims(values, tuple(map(int, axes))),
 }

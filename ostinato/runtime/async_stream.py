@@ -26,9 +26,11 @@ class AsyncStream:
     """A stream of a pool; made by `Pool.connect`.
 
     `await stream.send(feeds)` gives it a frame, `async for outputs in stream` takes the outputs
-    that are no states, one list for each frame, in order. At most `depth` frames are between the
-    two: then `send` waits until an output is taken. `finish` says that no more frames come, and the
-    iteration ends behind the last output; `close`, and leaving `async with`, drops everything.
+    that are no states, one list for each frame, in order. At most `depth` frames wait to be
+    stepped: then `send` waits until the pool takes one, which it does by itself. Outputs wait until
+    they are taken, as many as there are, so one task may send everything and read it afterwards.
+    `finish` says that no more frames come, and the iteration ends behind the last output; without
+    it, it waits for the next one. `close`, and leaving `async with`, drops everything.
 
     A frame that fails raises its error where its outputs would have been taken, and leaves the
     state as it was; the stream goes on with the next frame.
@@ -50,6 +52,9 @@ class AsyncStream:
         self._require_unfinished()
         frame = self._driver.pool.checked(feeds)
         await self._room.acquire()
+        if self._is_finished:
+            # The next one that waits is woken in its turn.
+            self._room.release()
         self._require_unfinished()
         self._frames.append({name: value.copy() for name, value in frame.items()})
         self._under_way += 1
@@ -72,7 +77,6 @@ class AsyncStream:
             # Whoever else iterates over this stream ends too.
             self._outputs.put_nowait(None)
             raise StopAsyncIteration
-        self._room.release()
         if isinstance(item, OstinatoError):
             raise item
         return item
@@ -94,9 +98,13 @@ class AsyncStream:
             self._outputs.get_nowait()
         self._outputs.put_nowait(None)
         # Those who wait in `send` find the stream closed.
-        for _ in range(self._under_way + 1):
-            self._room.release()
+        self._room.release()
         self._driver.leave(self._handle)
+
+    def _take(self) -> dict[str, Array]:
+        """The next frame to be stepped, which makes room for another one."""
+        self._room.release()
+        return self._frames.popleft()
 
     def _deliver(self, item: _Item) -> None:
         if self._is_closed:
@@ -166,7 +174,7 @@ class Driver:
         for handle, stream in list(self._streams.items()):
             if stream._frames:
                 try:
-                    self.pool.push(handle, stream._frames.popleft())
+                    self.pool.push(handle, stream._take())
                 except OstinatoError as error:
                     stream._deliver(error)
                 else:

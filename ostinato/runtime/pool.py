@@ -415,8 +415,8 @@ class Pool:
     def connect(self, state: Mapping[str, Any] | None = None, depth: int = 8) -> AsyncStream:
         """A stream for coroutines of the running event loop, which steps the pool as frames come.
 
-        state: where it goes on. depth: frames that are sent and whose outputs are not yet taken;
-        sending more waits. Raises what `open` raises.
+        state: where it goes on. depth: frames that wait to be stepped; sending more waits until the
+        pool takes one. Raises what `open` raises.
         """
         from ostinato.runtime.async_stream import connect
 

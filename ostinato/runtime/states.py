@@ -53,6 +53,13 @@ class Pair:
         """The element type of both."""
         return numpy_dtype(self.input.dtype)
 
+    @property
+    def sizes(self) -> tuple[int | None, ...] | None:
+        """The sizes that the model fixes, None for others; None for an unknown rank."""
+        if self.input.shape == UNKNOWN_RANK:
+            return None
+        return tuple(size if isinstance(size, int) else None for size in self.input.shape)
+
     def require_same(self, read: Shape, written: Shape) -> None:
         """Raise `InputError` unless the output has the shape that the input has."""
         if read != written:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ostinato.errors import InputError, OstinatoError, StreamError
-from ostinato.runtime.archive import read_arrays
+from ostinato.runtime.archive import Entry, Kind, read_arrays, write_arrays
 from ostinato.runtime.arguments import (
     as_buffer,
     as_input,
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 Array = np.ndarray[Any, Any]
 Shape = tuple[int, ...]
 
-_FINGERPRINT = "fingerprint"
+_SAVED = Kind("saved state", "the state of another model")
 _STATE = "state "
 
 
@@ -248,10 +248,8 @@ class Stream:
 
         Raises `StreamError` for a stream whose state has no size yet.
         """
-        arrays: dict[str, Any] = {_FINGERPRINT: np.array(self._fingerprint)}
-        arrays.update((_STATE + name, array) for name, array in self.state.items())
-        with open(path, "wb") as file:
-            np.savez(file, **arrays)
+        arrays = {_STATE + name: array for name, array in self.state.items()}
+        write_arrays(path, self._fingerprint, arrays)
 
     def load(self, path: str | os.PathLike[str]) -> None:
         """Go on from the state in a file that `save` wrote for the same model.
@@ -259,12 +257,17 @@ class Stream:
         Raises `InputError` for a file that is no such file, or that another model's stream wrote,
         and leaves the state as it was.
         """
-        saved = read_arrays(path, "saved state")
-        fingerprint = saved.pop(_FINGERPRINT, np.array(""))
-        if str(fingerprint) != self._fingerprint:
-            raise InputError(f"{os.fspath(path)}: the state of another model")
-        names = [name.removeprefix(_STATE) for name in saved]
-        self.state.update(dict(zip(names, saved.values(), strict=True)))
+        expected = {_STATE + name: entry for name, entry in self._entries(self._shapes).items()}
+        saved = read_arrays(path, _SAVED, self._fingerprint, expected)
+        self.state.update({name.removeprefix(_STATE): array for name, array in saved.items()})
+
+    def _entries(self, shapes: Sequence[Shape] = ()) -> dict[str, Entry]:
+        """What a file keeps of each state, of `shapes` or of the sizes that the model fixes."""
+        declared = [pair.sizes for pair in self._pairs]
+        return {
+            pair.name: Entry(pair.dtype, shape)
+            for pair, shape in zip(self._pairs, shapes or declared, strict=True)
+        }
 
     @property
     def _fingerprint(self) -> str:

@@ -54,7 +54,7 @@ def scores(context: Context) -> None:
     stream = context.align([0, 1])
     keys = _kept(context, context.input(1), replace(right, delay=stream.delay, fill=None))
     context.operand(1, keys)
-    context.set(Table(stream.rate, stream.delay))
+    context.set(Table(stream.rate, stream.delay, stream.extra))
 
 
 def _kept(context: Context, value: ir.Value, stream: Stream) -> ir.Value:
@@ -182,9 +182,10 @@ def _weighted(context: Context) -> None:
     if stream.rate != table.rate or stream.delay > table.delay or stream.steady:
         raise context.refuse("its weights and values are out of step")
     value, stream = context.delayed(context.input(1), stream, table.delay - stream.delay)
-    context.operand(1, _kept(context, value, stream))
+    # Frames that mean nothing have no weight, but may hold infinities.
+    context.operand(1, _kept(context, context.masked(value, stream, 0.0), stream))
     rank = context.rank(context.node.outputs[0])
-    context.set(Stream(rank - 2, table.rate, table.delay))
+    context.set(Stream(rank - 2, table.rate, table.delay, extra=table.extra))
 
 
 def _masked_or_scaled(context: Context, tables: list[int]) -> None:

@@ -18,10 +18,15 @@ from ostinato.passes.edit import discard, replace_value
 from ostinato.passes.recurrent_writer import Array, Operand, Writer
 from ostinato.streaming.conversion import Note
 from ostinato.streaming.converter import Converter
-from ostinato.streaming.facts import Element, Fact, Fixed, Refused, Sizes, Stream
+from ostinato.streaming.facts import Element, Fact, Fixed, Refused, Sizes, SoFar, Stream
 
 # Slices up to here reach the end of any axis.
 END = np.iinfo(np.int64).max
+# No sequence has that many frames: exporters write an end of 2^31 - 1 as well.
+UNBOUNDED = (1 << 31) - 1
+CUT_AND_PADDED = (
+    "the whole model cuts frames off the end, or may do so, and pads there: its last frames differ"
+)
 
 
 class Context:
@@ -247,6 +252,25 @@ class Context:
                 "belongs to the last frame of the whole sequence, which is not the last one of a "
                 "step: padding, or what was cut off, lies between"
             )
+
+    def padded_behind(self, stream: Stream) -> Stream:
+        """The fact of what is to be padded at its end.
+
+        Frames that the whole model has cut off there are sent all the same, in place of the
+        padding: then nothing is known of the last frames any more.
+        """
+        if stream.extra is not None and stream.extra + stream.delay >= 0:
+            return stream
+        self.note(CUT_AND_PADDED)
+        return replace(stream, extra=None)
+
+    def so_far(self, stream: Stream, last: int | None = None) -> SoFar:
+        """What says of the frames of `stream` so far, or of the `last` ones, what it does of all.
+
+        The whole model has `rate * frames - delay` frames of it.
+        """
+        frames = math.ceil(((last or 1) + stream.delay) / stream.rate)
+        return SoFar(last is not None, max(frames, 1))
 
     def delayed(self, value: ir.Value, stream: Stream, frames: int) -> tuple[ir.Value, Stream]:
         """`value`, `frames` frames later."""

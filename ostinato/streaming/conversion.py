@@ -46,11 +46,14 @@ class OutputTiming:
 
     axis: its time axis, None for an output without one. rate: its frames for each input frame.
     delay: its first frames, to be ignored; frame `i + delay` is frame `i` of the given model.
+    first: of an output without a time axis, after how many frames of the input it is what the
+        given model says of these frames; in earlier steps it is to be ignored.
     """
 
     axis: int | None
     rate: Fraction
     delay: int
+    first: int = 0
 
 
 @dataclass(frozen=True)

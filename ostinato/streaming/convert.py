@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from fractions import Fraction
+from functools import reduce
 from typing import TypeAlias
 
 import onnx
@@ -15,6 +16,7 @@ from ostinato.errors import InputError, OptionError, UnsupportedError
 from ostinato.model.attributes import describe
 from ostinato.model.graphs import graphs
 from ostinato.model.load import ModelLike, load_model
+from ostinato.model.random import may_draw
 from ostinato.model.schema import opset_of
 from ostinato.model.write import to_model_proto
 from ostinato.passes.edit import can_return
@@ -28,7 +30,19 @@ from ostinato.streaming.attention import table_rule
 from ostinato.streaming.context import Context, poison
 from ostinato.streaming.conversion import Conversion, ConversionError, OutputTiming
 from ostinato.streaming.converter import Converter
-from ostinato.streaming.facts import Fixed, Latest, OfLength, Refused, Sizes, Stream, Table
+from ostinato.streaming.dims import name_sizes
+from ostinato.streaming.facts import (
+    Fact,
+    Fixed,
+    Kind,
+    OfLength,
+    Sizes,
+    SoFar,
+    Stream,
+    Table,
+    kind_of,
+    mixed,
+)
 from ostinato.streaming.fixed import contents_of
 from ostinato.streaming.registry import RULES, Rule
 
@@ -108,12 +122,8 @@ def _prepare(
         expand_recurrent(loaded, chosen)
         run_passes(loaded, _KEEP)
     axes = _time_axes(loaded.graph, time)
-    values = {str(value.name): value for value in loaded.graph.inputs}
-    name, axis = next(iter(axes.items()))
-    converter = Converter(loaded, (values[name], axis), chunk, context)
-    for name, axis in axes.items():
-        converter.facts[values[name]] = Stream(axis, Fraction(1))
-    return converter, axes
+    name_sizes(loaded)
+    return Converter(loaded, axes, chunk, context), axes
 
 
 def _time_axes(graph: ir.Graph, time: Time) -> dict[str, int]:
@@ -156,25 +166,54 @@ def _visit(converter: Converter, node: ir.Node) -> None:
     """Convert one node; all nodes that it reads were converted before."""
     values = list(dict.fromkeys(reads(node)))
     facts = [converter.fact(value) for value in values]
-    if any(isinstance(fact, Refused) for fact in facts):
+    kinds = [kind_of(fact) for fact in facts]
+    refusal = _refusal(node, dict(zip(values, kinds, strict=True)))
+    if refusal is not None:
+        converter.refusals.append(refusal)
+    if refusal is not None or Kind.EVERYTHING in kinds:
         poison(converter, node)
+        return
+    so_far = [fact for fact in facts if isinstance(fact, SoFar)]
+    if so_far:
+        _set_all(converter, node, reduce(SoFar.joined, so_far))
         return
     blocked = next((fact for fact in facts if isinstance(fact, OfLength)), None)
     if blocked is not None and _follows_from_length(converter, node):
-        for output in node.outputs:
-            converter.facts[output] = blocked
+        _set_all(converter, node, blocked)
         return
-    moving = any(
-        isinstance(fact, (Stream, Table, OfLength)) or (isinstance(fact, Sizes) and fact.grows)
-        for fact in facts
-    )
+    moving = Kind.ALONG_TIME in kinds or Kind.LENGTH in kinds
     if moving or node.op_type == "Shape" or any(isinstance(fact, Sizes) for fact in facts):
         _apply(converter, node, moving, blocked)
     if any(output not in converter.facts for output in node.outputs if output.name):
-        latest = any(isinstance(fact, Latest) for fact in facts)
-        fact = Latest() if latest else Fixed(contents_of(converter, node))
+        fact = Fixed(contents_of(converter, node))
         for output in node.outputs:
             converter.facts.setdefault(output, fact)
+
+
+def _refusal(node: ir.Node, kinds: Mapping[ir.Value, Kind]) -> UnsupportedError | None:
+    """Why no rule can convert `node`, whatever its operator does with values of these kinds."""
+    reason = None
+    if mixed(kinds.values()):
+        listed = [
+            f"{value.name!r} {kind.value}"
+            for value, kind in kinds.items()
+            if kind is not Kind.CONSTANT
+        ]
+        reason = (
+            "applies the end of the sequence to all its frames, which a stream has passed by then "
+            f"({', '.join(listed)}): make the value an output and run the nodes behind it on whole "
+            "sequences, as a model of their own"
+        )
+    elif may_draw(node) and Kind.EVERYTHING not in kinds.values():
+        reason = (
+            "draws random numbers, or may do so: anew in each step, and the whole model only once"
+        )
+    return None if reason is None else UnsupportedError(describe(node), node.op_type, reason)
+
+
+def _set_all(converter: Converter, node: ir.Node, fact: Fact) -> None:
+    for output in node.outputs:
+        converter.facts[output] = fact
 
 
 def _apply(converter: Converter, node: ir.Node, moving: bool, blocked: OfLength | None) -> None:
@@ -186,8 +225,7 @@ def _apply(converter: Converter, node: ir.Node, moving: bool, blocked: OfLength 
             context.flush()
     except UnsupportedError as error:
         if moving and _follows_from_length(converter, node):
-            for output in node.outputs:
-                converter.facts[output] = OfLength(str(error))
+            _set_all(converter, node, OfLength(str(error)))
         elif moving:
             converter.refusals.append(error)
             poison(converter, node)
@@ -204,10 +242,6 @@ def _rule(context: Context, blocked: OfLength | None) -> Rule:
     if rule is None:
         raise context.refuse("has no rule for streams, so it may need the whole sequence")
     facts = [context.fact(value) for value in read]
-    if any(isinstance(f, Stream) for f in facts) and any(isinstance(f, Latest) for f in facts):
-        raise context.refuse(
-            "applies what belongs to the end of the sequence, or to all of it, to all frames"
-        )
     if any(isinstance(f, Sizes) and f.grows for f in facts) and node.op_type not in TAKE_LENGTHS:
         raise context.refuse("computes with the length of the whole sequence")
     captured = set(read) - set(node.inputs)
@@ -260,19 +294,25 @@ def _settle_output(converter: Converter, index: int) -> OutputTiming:
     """Send the known first frames of an output too, and say how it lies in time."""
     output = converter.model.graph.outputs[index]
     fact = converter.fact(output)
-    if isinstance(fact, (Table, OfLength)) or (isinstance(fact, Sizes) and fact.grows):
+    if isinstance(fact, Table) or kind_of(fact) is Kind.LENGTH:
         converter.refusals.append(
             UnsupportedError(
                 str(output.name), "output", "is as large as the whole sequence is long"
             )
         )
+    if isinstance(fact, SoFar):
+        return OutputTiming(None, Fraction(1), 0, fact.first)
     if not isinstance(fact, Stream):
         return OutputTiming(None, Fraction(1), 0)
     if fact.delay < 0:
         maker = output.producer()
         assert maker is not None
         context = Context(converter, maker)
-        value, fact = context.delayed(output, fact, -fact.delay)
+        try:
+            value, fact = context.delayed(output, fact, -fact.delay)
+        except UnsupportedError as error:
+            converter.refusals.append(error)
+            return OutputTiming(fact.axis, fact.rate, 0)
         converter.model.graph.extend(context.writer.nodes)
         name, output.name = output.name, converter.names.fresh(f"{output.name}_ahead")
         value.name, value.type = name, output.type

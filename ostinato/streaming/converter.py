@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
@@ -15,37 +15,41 @@ from ostinato.model.attributes import describe
 from ostinato.model.names import Names
 from ostinato.model.schema import opset_of
 from ostinato.model.values import constant_array
-from ostinato.passes.inferred_sizes import infer_sizes
 from ostinato.passes.recurrent_writer import Operand, Writer
 from ostinato.streaming.conversion import Note, State
-from ostinato.streaming.facts import Fact, Fixed
+from ostinato.streaming.dims import Dims, find_sizes, named_sizes
+from ostinato.streaming.facts import Fact, Fixed, Stream
 from ostinato.streaming.masks import Lengths
 
 if TYPE_CHECKING:
     from ostinato.streaming.attention import Ring
     from ostinato.streaming.context import Context
 
-Dims = tuple[int | str | None, ...]
-
 
 class Converter:
     """A model that is being converted in place.
 
-    source: an input with a time axis, from which the number of frames of a step is read.
+    axes: the time axis of each input that has one.
     context: frames that attention looks back.
     """
 
     def __init__(
         self,
         model: ir.Model,
-        source: tuple[ir.Value, int],
+        axes: Mapping[str, int],
         chunk: int | None,
         context: int | None,
     ) -> None:
-        self.model, self.source, self.chunk, self.context = model, source, chunk, context
+        self.model, self.chunk, self.context = model, chunk, context
+        values = {str(value.name): value for value in model.graph.inputs}
+        # The input from which the number of frames of a step is read, and its time axis.
+        self.source = next((values[name], axis) for name, axis in axes.items())
         self.names, self.opset = Names(model), opset_of(model)
-        self.facts: dict[ir.Value, Fact] = {}
-        self.sizes: dict[str, Dims | None] = dict(infer_sizes(model))
+        self.facts: dict[ir.Value, Fact] = {
+            values[name]: Stream(axis, Fraction(1)) for name, axis in axes.items()
+        }
+        self.sizes = find_sizes(model, axes)
+        self._size_names = frozenset(named_sizes(model))
         self.states: list[tuple[State, ir.Value, ir.Value]] = []
         self.notes: list[Note] = []
         self.refusals: list[UnsupportedError] = []
@@ -80,7 +84,16 @@ class Converter:
         initial: np.ndarray,
         purpose: str,
     ) -> tuple[ir.Value, Callable[[ir.Value], None]]:
-        """A state input, and the function that is to be given its value for the next step."""
+        """A state input, and the function that is to be given its value for the next step.
+
+        Raises `UnsupportedError` where a size is neither a number nor one that an input names.
+        """
+        for axis, size in enumerate(dims):
+            if not isinstance(size, int) and size not in self._size_names:
+                raise context.refuse(
+                    f"has to keep {purpose}, and the size of axis {axis} of these is not known: "
+                    "give the sizes of the inputs as numbers, or fix the operand that decides it"
+                )
         stem = re.sub(r"\W+", "_", context.name).strip("_") or "state"
         base = self.names.fresh(f"{stem}_{role}")
         before = ir.Value(

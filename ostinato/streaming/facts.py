@@ -1,6 +1,10 @@
 """What is known of a value while a model is converted: how it depends on time.
 
-    Fact = Fixed | Sizes | Stream | Latest | OfLength | Table | Refused
+    Fact = Fixed | Sizes | Stream | Table | SoFar | OfLength | Refused
+
+Each fact is of one `Kind`, and `mixed` says which kinds no node can combine. What summarises the
+sequence up to a step (`SoFar`) is right in the step's own terms only: the whole model would apply
+the value of the last step to all frames, so such a value never meets a time axis again.
 
 For a stream `v` of the whole model, `v[i]` is its frame i. The converted model computes, chunk by
 chunk, frames `s[0], s[1], ..`, where
@@ -15,7 +19,9 @@ how padding before the first frame comes for free.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Collection
+from dataclasses import dataclass
+from enum import Enum
 from fractions import Fraction
 from typing import TypeAlias
 
@@ -25,12 +31,14 @@ import onnx_ir as ir
 
 @dataclass(frozen=True)
 class Length:
-    """A size that grows with time: about `scale` frames for each frame of the input.
+    """A size that grows with time: `scale` frames for each frame of the input, and `extra` more.
 
     scale: None where the size is no multiple, as the number of rows of a batch of sequences.
+    extra: None where it is not known, or not always the same.
     """
 
     scale: Fraction | None
+    extra: int | None = 0
 
 
 Element: TypeAlias = "int | str | Length | None"
@@ -66,7 +74,7 @@ class Stream:
     """Has a time axis; see the module's text for `delay` and `fill`.
 
     rate: frames for each frame of the input.
-    steady: every frame is the same, so the value has any delay.
+    steady: every frame is the same, so the value has any delay; it is said to have none.
     extra: how many frames more than `rate` says the whole value has, where that is known: padding
         at both ends adds some, windows without padding take some away.
     """
@@ -78,14 +86,9 @@ class Stream:
     steady: bool = False
     extra: int | None = 0
 
-    def padded_behind(self) -> Stream:
-        """The fact of what is to be padded at its end.
-
-        Frames that the whole model has cut off there are sent all the same, in place of the
-        padding: then nothing is known of the last frames any more.
-        """
-        cut = self.extra is not None and self.extra + self.delay < 0
-        return replace(self, extra=None) if cut else self
+    def __post_init__(self) -> None:
+        if self.steady:
+            object.__setattr__(self, "delay", 0)
 
     @property
     def ends_with_step(self) -> bool:
@@ -94,8 +97,19 @@ class Stream:
 
 
 @dataclass(frozen=True)
-class Latest:
-    """Has no time axis, and says of the frames so far what the whole model says of all frames."""
+class SoFar:
+    """Has no time axis, and says of the frames so far what the whole model says of all frames.
+
+    is_last: whether it is made of the last frames alone; else it summarises all frames so far.
+    first: from how many frames of the input on it means something.
+    """
+
+    is_last: bool
+    first: int = 1
+
+    def joined(self, other: SoFar) -> SoFar:
+        """The fact of what is computed from both."""
+        return SoFar(self.is_last and other.is_last, max(self.first, other.first))
 
 
 @dataclass(frozen=True)
@@ -113,11 +127,12 @@ class Table:
     """Of attention: its last axes are the frames of a step, and the places of a ring of frames.
 
     form: "scores" to be masked, "masked" ones, "weights" that add up to 1, or "nowhere", which is
-    true at no place. rate, delay: as of a stream of its rows.
+    true at no place. rate, delay, extra: as of a stream of its rows.
     """
 
     rate: Fraction
     delay: int
+    extra: int | None
     form: str = "scores"
 
 
@@ -126,4 +141,32 @@ class Refused:
     """Made by a node that was refused, directly or not."""
 
 
-Fact: TypeAlias = "Fixed | Sizes | Stream | Latest | OfLength | Table | Refused"
+Fact: TypeAlias = "Fixed | Sizes | Stream | Table | SoFar | OfLength | Refused"
+
+
+class Kind(Enum):
+    """How a value depends on time, in words."""
+
+    CONSTANT = "is the same in all steps"
+    ALONG_TIME = "has a frame for each frame of the sequence"
+    LAST = "belongs to the last frame of the sequence"
+    SO_FAR = "summarises the sequence up to its end"
+    LENGTH = "depends on how long the sequence is"
+    EVERYTHING = "needs the whole sequence"
+
+
+def kind_of(fact: Fact) -> Kind:
+    """The kind of a value with this fact."""
+    if isinstance(fact, (Stream, Table)):
+        return Kind.ALONG_TIME
+    if isinstance(fact, SoFar):
+        return Kind.LAST if fact.is_last else Kind.SO_FAR
+    if isinstance(fact, OfLength) or (isinstance(fact, Sizes) and fact.grows):
+        return Kind.LENGTH
+    return Kind.EVERYTHING if isinstance(fact, Refused) else Kind.CONSTANT
+
+
+def mixed(kinds: Collection[Kind]) -> bool:
+    """Whether what is so far meets a time axis, or the length that such an axis gets."""
+    so_far = Kind.LAST in kinds or Kind.SO_FAR in kinds
+    return so_far and (Kind.ALONG_TIME in kinds or Kind.LENGTH in kinds)

@@ -9,12 +9,15 @@ import numpy as np
 import onnx_ir as ir
 
 from ostinato.model.slices import slice_range
-from ostinato.streaming.context import END, Context
-from ostinato.streaming.facts import Element, Fixed, Latest, Length, Sizes, Stream
+from ostinato.streaming.context import END, UNBOUNDED, Context
+from ostinato.streaming.facts import Element, Fixed, Kind, Length, Sizes, Stream, kind_of
 from ostinato.streaming.fixed import uniform
 from ostinato.streaming.pointwise import broadcast
 from ostinato.streaming.registry import streams
 from ostinato.streaming.windows import decimated
+
+# The end of a slice that grows with the sequence, where its distance from the end is not known.
+_OPEN_END = END - 1
 
 
 @streams("Transpose")
@@ -31,6 +34,8 @@ def unsqueeze(context: Context) -> None:
     """New axes push the time axis back."""
     fact = context.fact(context.input(0))
     if isinstance(fact, Sizes):
+        if not fact.scalar:
+            raise context.refuse("makes a table of sizes")
         context.set(Sizes(fact.elements))
         return
     stream = context.only_stream()
@@ -79,7 +84,10 @@ def reshape(context: Context) -> None:
     """Keeps the frames where they are, or regroups a whole number of them."""
     fact = context.fact(context.input(0))
     if isinstance(fact, Sizes):
-        context.set(Sizes(fact.elements, scalar=context.elements(1) == ()))
+        count = len(context.elements(1))
+        if count > 1:
+            raise context.refuse("makes a table of sizes")
+        context.set(Sizes(fact.elements, scalar=count == 0))
         return
     if context.stream(0) is None:
         raise context.refuse("gives a value that is no stream the length of the sequence")
@@ -107,15 +115,18 @@ Monomial = tuple[Fraction, tuple[str, ...]]
 
 def _regroup(context: Context, stream: Stream, target: list[Element]) -> None:
     value = context.input(0)
-    dims: list[Element] = list(context.dims(value))
+    # A size that is not known is itself, and no other one.
+    dims: list[Element] = [
+        f"?{axis}" if size is None else size for axis, size in enumerate(context.dims(value))
+    ]
     known_length = dims[stream.axis]
     if not isinstance(known_length, int):
-        dims[stream.axis] = Length(stream.rate)
+        dims[stream.axis] = Length(stream.rate, stream.extra)
     target = [dims[i] if size == 0 and i < len(dims) else size for i, size in enumerate(target)]
     output = _solved(context, dims, target, stream)
     before = _product(dims[: stream.axis], stream)
     for axis, size in enumerate(output):
-        if _product(output[:axis], stream) == before:
+        if before is not None and _product(output[:axis], stream) == before:
             frames, whole = _product([size], stream), _product([dims[stream.axis]], stream)
             if (
                 frames is not None
@@ -203,7 +214,9 @@ def _write_reshape(context: Context, stream: Stream, axis: int, factor: Fraction
     extra = (
         None if stream.extra is None or stream.extra * factor % 1 else int(stream.extra * factor)
     )
-    context.set(replace(stream, axis=axis, rate=rate, delay=delay, extra=extra))
+    # Parts of a frame are not all the same.
+    steady = stream.steady and factor <= 1
+    context.set(replace(stream, axis=axis, rate=rate, delay=delay, extra=extra, steady=steady))
 
 
 @streams("Slice")
@@ -211,12 +224,12 @@ def slice_(context: Context) -> None:
     """From a frame on, every n-th frame, or the last ones; any part of other axes."""
     fact = context.fact(context.input(0))
     if isinstance(fact, Sizes):
-        starts, ends, _, steps = _slice_operands(context, 1)
+        starts, ends, _, steps = _slice_operands(context, None)
         taken = slice_range(starts[0], ends[0], steps[0], len(fact.elements))
         context.set(Sizes(tuple(fact.elements[i] for i in taken)))
         return
     stream = context.only_stream()
-    starts, ends, axes, steps = _slice_operands(context, context.rank(context.input(0)))
+    starts, ends, axes, steps = _slice_operands(context, stream)
     if isinstance(stream.fill, ir.Value) and axes != [stream.axis]:
         _, stream = context.settled(0)
     if stream.axis not in axes:
@@ -229,14 +242,18 @@ def slice_(context: Context) -> None:
         start = start - length if start >= length - 1 > 0 and step > 0 else start
         end = END if end >= length else end
     _check_slice(context, start, end, step)
-    if end == END - 1:
-        _check_end(context, stream, context.elements(2)[i])
-    if end >= 0 and start < 0:
+    if start < 0:
+        starts[i], ends[i] = start, END
+        _write_operands(context, [starts, ends, axes, steps])
         _last_frames(context, stream, -start)
         return
-    _write_slice(context, [starts, ends, axes, steps], i)
-    value = context.input(0)
-    stream = replace(stream, delay=stream.delay + start, extra=_cut(stream.extra, start, end))
+    _write_operands(context, [[*n[:i], *n[i + 1 :]] for n in (starts, ends, axes, steps)])
+    value, extra = context.input(0), stream.extra
+    if end == _OPEN_END:
+        extra = None
+    elif extra is not None:
+        extra += min(end, 0) - start
+    stream = replace(stream, delay=stream.delay + start, extra=extra)
     if step > 1:
         value, stream = decimated(context, value, stream, step)
     elif stream.delay >= 0:
@@ -245,43 +262,47 @@ def slice_(context: Context) -> None:
     context.set(stream)
 
 
-def _check_end(context: Context, stream: Stream, end: Element) -> None:
-    if isinstance(end, Length) and end.scale != stream.rate:
-        raise context.refuse("takes a part of the sequence only, which a stream has long passed")
+def _slice_operands(context: Context, stream: Stream | None) -> list[list[int]]:
+    """Starts, ends, axes and steps as numbers, those along time as `_counted_back` says.
 
-
-def _cut(extra: int | None, start: int, end: int) -> int | None:
-    """What is left of `extra`; an end that grows with the sequence, written `END - 1`, hides it."""
-    if extra is None or end == END - 1:
-        return None
-    return extra - start + min(end, 0)
-
-
-def _slice_operands(context: Context, rank: int) -> list[list[int]]:
-    """Starts, ends, axes and steps as numbers; `END - 1` for ends that grow with the sequence."""
-    found: list[list[int]] = []
+    stream: None for a slice of sizes.
+    """
+    found: list[list[Element]] = []
     if context.opset < 10:
         raise context.refuse("has an old form: raise the model to opset 13 or later")
     for index in (1, 2, 3, 4):
-        if not context.has(index):
+        if context.has(index):
+            found.append(list(context.elements(index)))
+        else:
             found.append([1] * len(found[0]) if index == 4 else list(range(len(found[0]))))
-            continue
-        elements = [
-            END - 1 if index == 2 and isinstance(element, Length) else element
-            for element in context.elements(index)
-        ]
-        numbers = [element for element in elements if isinstance(element, int)]
-        if len(numbers) < len(elements):
-            raise context.refuse("its starts, ends, axes or steps are not constant")
-        found.append(numbers)
-    found[2] = [axis % rank for axis in found[2]]
-    return found
+    rank = 1 if stream is None else context.rank(context.input(0))
+    axes = [axis % rank for axis in found[2] if isinstance(axis, int)]
+    for bounds, unknown in ((found[0], None), (found[1], _OPEN_END)):
+        for i, (bound, axis) in enumerate(zip(bounds, axes, strict=False)):
+            if isinstance(bound, Length) and stream is not None and axis == stream.axis:
+                bounds[i] = _counted_back(context, bound, stream, unknown)
+    starts, ends, _, steps = ([e for e in part if isinstance(e, int)] for part in found)
+    operands = [starts, ends, axes, steps]
+    if any(len(numbers) < len(found[0]) for numbers in operands):
+        raise context.refuse("its starts, ends, axes or steps are not constant")
+    return operands
+
+
+def _counted_back(
+    context: Context, bound: Length, stream: Stream, unknown: int | None
+) -> int | None:
+    """A bound that grows with the sequence as one from its end; `unknown` where it is not known."""
+    if bound.scale != stream.rate:
+        raise context.refuse("takes a part of the sequence only, which a stream has long passed")
+    if bound.extra is None or stream.extra is None:
+        return unknown
+    return bound.extra - stream.extra if bound.extra < stream.extra else END
 
 
 def _check_slice(context: Context, start: int, end: int, step: int) -> None:
     if step < 0:
         raise context.refuse("turns the sequence around: its first frame needs the last one")
-    if 0 <= end < 1 << 31:
+    if 0 <= end < UNBOUNDED:
         raise context.refuse(
             f"takes frames {start} to {end} of the sequence only, which a stream has long passed"
         )
@@ -289,19 +310,18 @@ def _check_slice(context: Context, start: int, end: int, step: int) -> None:
         raise context.refuse("counts frames from the end of the sequence")
 
 
-def _write_slice(context: Context, operands: list[list[int]], skip: int) -> None:
-    """Leave the axis at position `skip` of the operands alone."""
-    kept = [[n for i, n in enumerate(numbers) if i != skip] for numbers in operands]
-    for index, numbers in enumerate(kept, 1):
+def _write_operands(context: Context, operands: list[list[int]]) -> None:
+    for index, numbers in enumerate(operands, 1):
         context.operand(index, context.writer.value(np.array(numbers, np.int64), "slice"))
 
 
 def _last_frames(context: Context, stream: Stream, count: int) -> None:
     context.need_end(stream)
+    made = context.so_far(stream, last=count)
     value, earlier = context.input(0), max(count - 1, -stream.delay)
     joined = context.history(value, stream, earlier, "last", f"the last {earlier} frames")
     context.operand(0, joined)
-    context.set(Latest())
+    context.set(made)
 
 
 @streams("Gather")
@@ -318,12 +338,14 @@ def gather(context: Context) -> None:
         context.set(replace(indices, axis=indices.axis + axis))
         return
     data = context.only_stream()
+    if kind_of(context.fact(context.input(1))) is Kind.LENGTH:
+        raise context.refuse("picks elements by the length of the whole sequence")
     if data.axis == axis:
         last = context.constant(1)
         if last is None or last.size != 1 or int(last.reshape(-1)[0]) != -1:
             raise context.refuse("picks frames of the sequence by number")
         context.need_end(data)
-        context.set(Latest())
+        context.set(context.so_far(data, last=1))
         return
     context.set(replace(data, axis=data.axis + (rank - 1 if data.axis > axis else 0)))
 
@@ -343,10 +365,14 @@ def within_frames(context: Context) -> None:
         stream = context.only_stream()
         if context.axis(-1) == stream.axis:
             raise context.refuse("sorts the frames of the whole sequence")
-        context.set_all(stream)
+        context.set_all(context.settled(0)[1])
         return
-    if context.op_type == "GatherElements" and context.axis(0) != (
-        s.axis if (s := context.stream(0)) is not None else -1
+    data, indices = context.stream(0), context.stream(1)
+    if (
+        context.op_type == "GatherElements"
+        and data is not None
+        and indices is not None
+        and data.axis == indices.axis != context.axis(0)
     ):
         context.set(broadcast(context, range(2)))
         return
@@ -366,20 +392,22 @@ def concat(context: Context) -> None:
     if any(stream is not None and stream.axis == axis for stream in found):
         _concat_in_time(context, axis, found)
         return
-    fills = {stream.fill for stream in found if stream is not None}
-    delays = {stream.delay for stream in found if stream is not None}
-    for i, stream in enumerate(found):
-        fact = context.fact(context.input(i))
-        if stream is None and (not isinstance(fact, Fixed) or len(fills) != 1):
-            raise context.refuse(f"input {i} is no stream, but others are")
-        if stream is None:
-            raise context.refuse(
-                f"input {i} ({context.input(i).name!r}) has values of its own for each frame of "
-                "the whole sequence: let Expand make it, or add it for each frame"
-            )
-    if len(fills) == len(delays) == 1 and None not in fills:
-        context.set(found[0] or Latest())
+    streams = [stream for stream in found if stream is not None]
+    if len(streams) < count:
+        i = found.index(None)
+        raise context.refuse(
+            f"input {i} ({context.input(i).name!r}) has values of its own for each frame of "
+            "the whole sequence: let Expand make it, or add it for each frame"
+        )
+    first = streams[0]
+    if any(stream.axis != first.axis for stream in streams):
+        raise context.refuse("its inputs have their time axes at different places")
+    if isinstance(first.fill, float) and all(stream == first for stream in streams):
+        context.set(first)
         return
+    for i, stream in enumerate(streams):
+        if isinstance(stream.fill, ir.Value):
+            context.settled(i)
     context.set(context.align(range(count)))
 
 
@@ -407,9 +435,10 @@ def _concat_in_time(context: Context, axis: int, found: list[Stream | None]) -> 
         delay = stream.delay - frames
         known = context.input(i) if fill is None else fill
         extra = None if stream.extra is None else stream.extra + frames
-        stream = replace(stream, delay=delay, fill=known if delay < 0 else None, extra=extra)
+        first = known if delay < 0 else None
+        stream = replace(stream, delay=delay, fill=first, extra=extra, steady=False)
     for i in range(index + 1, len(found)):
-        behind, extra = context.dims(context.input(i))[axis], stream.padded_behind().extra
+        behind, extra = context.dims(context.input(i))[axis], context.padded_behind(stream).extra
         if extra is not None:
             extra = extra + behind if isinstance(behind, int) else None
         stream = replace(stream, extra=extra)

@@ -16,7 +16,7 @@ import onnx_ir as ir
 
 from ostinato.model.graphs import subgraphs
 from ostinato.model.values import constant_array
-from ostinato.streaming.facts import Fact, Stream
+from ostinato.streaming.facts import Fact, Fixed, Kind, Stream, kind_of
 
 # Added to a score, this leaves nothing of it behind exp in float16 and wider types.
 NEVER = -1e4
@@ -103,7 +103,7 @@ class Lengths:
 
     def _shape(self, name: str, frames: int, facts: Mapping[str, Fact]) -> list[int] | None:
         dims, fact = self._sizes.get(name), facts.get(name)
-        if dims is None:
+        if dims is None or kind_of(fact or Fixed()) is Kind.LENGTH:
             return None
         # A mask is the same for all rows of a batch, so any number of them will do.
         shape = [size if isinstance(size, int) else 2 for size in dims]

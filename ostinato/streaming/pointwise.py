@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from fractions import Fraction
 
 import numpy as np
 
-from ostinato.streaming.context import Context
+from ostinato.streaming.context import UNBOUNDED, Context
 from ostinato.streaming.facts import Element, Fixed, Length, Sizes, Stream
 from ostinato.streaming.registry import streams
 
@@ -35,19 +36,17 @@ def unary(context: Context) -> None:
 
 @streams("Identity", "Dropout", "Cast", "CastLike")
 def copies(context: Context) -> None:
-    """Padding stays what it is, for numbers of any type."""
-    if context.op_type == "Dropout" and context.has(2):
-        training = context.constant(2)
-        if training is None or training.any():
-            raise context.refuse("with training_mode it is random, or may be")
+    """Padding stays what it is, but for numbers of another type."""
     if context.stream(0) is None:
         if context.op_type == "CastLike" and not isinstance(context.fact(context.input(0)), Sizes):
             context.set_all(Fixed())
             return
         _copy_sizes(context)
         return
-    stream = context.stream(0)
-    assert stream is not None
+    stream = context.required_stream(0)
+    types = {context.input(0).dtype, *(value.dtype for value in context.node.outputs)}
+    if len(types) > 1:
+        _, stream = context.settled(0)
     context.set_all(stream)
 
 
@@ -139,23 +138,45 @@ def _combine(op_type: str, row: tuple[Element, ...]) -> Element:
         assert isinstance(a, int) and isinstance(b, int)
         known = {"Add": a + b, "Sub": a - b, "Mul": a * b, "Max": max(a, b), "Min": min(a, b)}
         return int(a == b) if op_type == "Equal" else known.get(op_type)
-    if op_type == "Where":
-        return row[1 if row[0] else 2] if isinstance(row[0], int) else None
+    if op_type == "Where" and isinstance(row[0], int):
+        return row[1 if row[0] else 2]
     lengths = [element for element in row if isinstance(element, Length)]
     if not lengths:
         return None
-    if len(lengths) > 1 or len(row) != 2 or not any(isinstance(e, int) for e in row):
+    if len(row) == 2 and len(lengths) == 2:
+        return _difference(op_type, *lengths)
+    number = next((element for element in row if isinstance(element, int)), None)
+    if len(row) != 2 or number is None:
         return Length(None)
-    scale, number = lengths[0].scale, next(e for e in row if isinstance(e, int))
+    (length,) = lengths
     if op_type == "Equal":
         return 0 if number < 0 else Length(None)
-    if scale is None or (op_type in ("Sub", "Div") and row[0] is not lengths[0]):
+    if length.scale is None or (op_type in ("Sub", "Div") and row[0] is not length):
         return Length(None)
+    return _with_number(op_type, length, length.scale, number)
+
+
+def _difference(op_type: str, a: Length, b: Length) -> Element:
+    known = a.scale is not None and a.scale == b.scale
+    if op_type == "Sub" and known and a.extra is not None and b.extra is not None:
+        return a.extra - b.extra
+    return Length(None)
+
+
+def _with_number(op_type: str, length: Length, scale: Fraction, number: int) -> Element:
+    """Of a length and a number behind it, or of the two in any order."""
+    extra = length.extra
+    if op_type in ("Add", "Sub"):
+        more = number if op_type == "Add" else -number
+        return Length(scale, None if extra is None else extra + more)
     if op_type == "Mul":
-        return Length(scale * number)
-    if op_type == "Div":
-        return Length(scale / number) if number else None
-    return Length(scale) if op_type in ("Add", "Sub", "Max", "Min") else Length(None)
+        return Length(scale * number, None if extra is None else extra * number)
+    if op_type == "Div" and number > 0:
+        # Of as many frames as make whole frames at this rate.
+        return Length(scale / number, None if extra is None else extra // number)
+    if op_type == "Max" or (op_type == "Min" and number >= UNBOUNDED):
+        return length
+    return Length(None)
 
 
 @streams("QuantizeLinear", "DequantizeLinear")

@@ -10,7 +10,7 @@ import onnx_ir as ir
 from ostinato.passes.loop_form import read_loop
 from ostinato.passes.recurrent_node import Recurrent, read_recurrent
 from ostinato.streaming.context import END, Context
-from ostinato.streaming.facts import Latest
+from ostinato.streaming.facts import Stream
 from ostinato.streaming.registry import streams
 
 
@@ -30,15 +30,18 @@ def recurrent(context: Context) -> None:
     if node.sequence_lens is not None:
         raise context.refuse("sequence_lens says where sequences end, which a stream does not know")
     _, stream = context.settled(0)
+    finals = context.node.outputs[1:]
+    if any(value.uses() or value.is_graph_output() for value in finals):
+        context.need_end(stream)
     if stream.delay > 0:
         # Frames that mean nothing must not reach the state: a Scan can pass over them.
         context.converter.expand(context.node)
     else:
-        _carry(context, node)
-    context.set(replace(stream, axis=1 if node.layout else 0))
+        _carry(context, node, stream)
+    context.set(replace(stream, axis=1 if node.layout else 0, steady=False))
 
 
-def _carry(context: Context, node: Recurrent) -> None:
+def _carry(context: Context, node: Recurrent, stream: Stream) -> None:
     """Let initial_h and initial_c be state inputs, Y_h and Y_c their next values."""
     dims: list[int | str | None] = [context.dims(node.x)[node.batch_axis], node.hidden_size]
     dims.insert(node.direction_axis, 1)
@@ -47,12 +50,9 @@ def _carry(context: Context, node: Recurrent) -> None:
         initial = node.input(f"initial_{letter}") or zeros(context, 3, node.dtype)
         old, give = context.seeded(initial, letter, dims, "state of the recurrence")
         context.operand(position, old)
-        needed = context.node.outputs[1:]
-        if any(value.uses() or value.is_graph_output() for value in needed):
-            context.need_end(context.required_stream(0))
         last = context.output(node.kind.outputs.index(f"Y_{letter}"), f"Y_{letter}", node.dtype)
         give(last)
-        context.converter.facts[last] = Latest()
+        context.converter.facts[last] = context.so_far(stream)
 
 
 def zeros(context: Context, rank: int, dtype: ir.DataType) -> ir.Value:
@@ -80,8 +80,6 @@ def scan(context: Context) -> None:
         if part.axis % context.rank(part.source) != fact.axis:
             raise context.refuse("runs over another axis than time")
     stream = context.align(range(count, len(context.node.inputs)))
-    if stream.delay < 0 or stream.steady:
-        raise context.refuse("its inputs are the same for all frames")
     valid = context.valid(stream, 1) if stream.delay else None
     for i, state in enumerate(form.states):
         if state.final.uses() or state.final.is_graph_output():
@@ -91,7 +89,7 @@ def scan(context: Context) -> None:
         old, give = context.seeded(state.initial, f"carry_{i}", dims, "state of the recurrence")
         context.operand(i, old)
         give(context.output(i, f"final_{i}", state.initial.dtype))
-        context.set(Latest(), i)
+        context.set(context.so_far(stream), i)
     if valid is not None:
         context.operand(len(context.node.inputs), valid)
         _pass_over(context, form.body, count)
@@ -100,7 +98,7 @@ def scan(context: Context) -> None:
         axis = stacked.axis
         if axis < 0:
             axis += context.rank(stacked.result)
-        context.set(replace(stream, axis=axis, fill=None), i)
+        context.set(replace(stream, axis=axis, steady=False), i)
 
 
 def _pass_over(context: Context, body: ir.Graph, count: int) -> None:
@@ -155,4 +153,5 @@ def running(context: Context) -> None:
     give(context.slice(sums, stream.axis, -1, END, "last"))
     exclusive = context.number("exclusive", 0)
     first, end = (0, -1) if exclusive else (1, END)
-    context.replace(context.slice(sums, stream.axis, first, end, "running"), stream)
+    result = context.slice(sums, stream.axis, first, end, "running")
+    context.replace(result, replace(stream, steady=False))

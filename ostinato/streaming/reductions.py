@@ -187,8 +187,10 @@ def gemm(context: Context) -> None:
     if not context.has(2):
         context.set(context.settled(0)[1])
         return
-    dims = context.dims(context.input(2))
-    if context.stream(2) is None and len(dims) == 2 and dims[0] != 1:
+    dims, added = context.dims(context.input(2)), context.stream(2)
+    if added is not None and (len(dims) != 2 or added.axis != 0):
+        raise context.refuse("the rows of input 2 are not the frames")
+    if added is None and len(dims) == 2 and dims[0] != 1:
         raise context.refuse("input 2 has values of its own for each frame")
     context.settled(0)
     context.set(context.align([0, 2]))

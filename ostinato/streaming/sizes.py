@@ -37,14 +37,14 @@ def _to_length(context: Context, elements: list[Element], grown: list[int], rank
         raise context.refuse("makes a table of frames by frames")
     length = elements[grown[0]]
     assert isinstance(length, Length)
-    if length.scale is None:
+    if length.scale is None or length.scale < 0:
         raise context.refuse("makes an axis of a length that is no multiple of the sequence's")
     context.need_multiple(length.scale)
     frames = context.converter.frames(context.writer, length.scale)
     target = 0 if context.op_type == "ConstantOfShape" else 1
     context.write_sizes(target, elements, grown[0], frames)
     axis = rank - len(elements) + grown[0]
-    context.set(Stream(axis, length.scale, steady=True, extra=None))
+    context.set(Stream(axis, length.scale, steady=True, extra=length.extra))
 
 
 @streams("ConstantOfShape")
@@ -66,7 +66,7 @@ def shape(context: Context) -> None:
     fact, dims = context.fact(context.input(0)), context.dims(context.input(0))
     elements: list[int | str | Length | None] = list(dims)
     if isinstance(fact, Stream):
-        elements[fact.axis] = Length(fact.rate)
+        elements[fact.axis] = Length(fact.rate, fact.extra)
     start, end = context.number("start", 0), context.number("end", len(dims))
     context.set(Sizes(tuple(elements[start:end])))
 
@@ -75,12 +75,15 @@ def shape(context: Context) -> None:
 def range_(context: Context) -> None:
     """Numbers of frames: a stream of one element for each frame, from its position on."""
     (start,), (limit,), (step,) = (context.elements(i) for i in range(3))
-    if not isinstance(limit, Length) or limit.scale is None or start is None or step != 1:
+    if not isinstance(limit, Length) or limit.scale is None or limit.scale < 0 or step != 1:
         raise context.refuse("counts to something else than the length of the sequence")
     if not isinstance(start, int):
         raise context.refuse("does not count from a number")
     context.need_multiple(limit.scale)
     positions = context.converter.positions(context.writer, limit.scale)
-    offset = np.array(start, np.int64)
+    offset, dtype = np.array(start, np.int64), context.node.outputs[0].dtype
     numbers = context.writer.op("Add", [positions, offset], "numbers", dtype=ir.DataType.INT64)
-    context.replace(numbers, Stream(0, limit.scale, extra=None))
+    if dtype not in (None, ir.DataType.INT64):
+        numbers = context.writer.op("Cast", [numbers], "numbers", {"to": int(dtype)}, dtype)
+    extra = None if limit.extra is None else limit.extra - start
+    context.replace(numbers, Stream(0, limit.scale, extra=extra))

@@ -50,7 +50,7 @@ def windowed(
     """
     rate, pads = stream.rate / stride, pad + behind
     if behind > 0:
-        stream = stream.padded_behind()
+        stream = context.padded_behind(stream)
     context.need_multiple(rate)
     reach = stream.delay - pad + extent - stride
     delay = max(0, math.ceil(reach / stride))
@@ -227,7 +227,7 @@ def transposed_convolution(context: Context) -> None:
     extent, stride = geometry.extent(context, time), geometry.strides[time]
     before, behind = geometry.pads[time], geometry.pads[time + geometry.count]
     value, stream = context.settled(0)
-    stream = stream.padded_behind()
+    stream = context.padded_behind(stream)
     earlier = max(0, math.ceil((extent - stride) / stride))
     value = context.history(
         value, stream, earlier, "past", f"the last {earlier} frames, which overlap", 0.0
@@ -263,28 +263,26 @@ def pad(context: Context) -> None:
         return
     at, widths = chosen.index(stream.axis), [int(width) for width in pads]
     if widths[at + len(chosen)] > 0:
-        stream = stream.padded_behind()
+        stream = context.padded_behind(stream)
     extra = None if stream.extra is None else stream.extra + widths[at] + widths[at + len(chosen)]
     count, mode = widths[at], context.text("mode", "constant")
-    fill = context.constant(2)
-    if context.has(2) and (fill is None or fill.size != 1):
+    value = context.constant(2)
+    if context.has(2) and (value is None or value.size != 1):
         raise context.refuse("its padding value is not constant")
     if count > 0 and mode != "constant":
         raise context.refuse(f"mode {mode!r} puts copies of frames before the first one")
-    number = 0.0 if fill is None else fill.reshape(-1)[0].item()
+    number = 0.0 if value is None else value.reshape(-1)[0].item()
     if stream.delay < 0 and (stream.fill != number or any(_others(widths, at, len(chosen)))):
         _, stream = context.settled(0)
     widths[at] = widths[at + len(chosen)] = 0
     context.operand(1, context.writer.value(np.array(widths, np.int64), "pads"))
-    value, delay = context.input(0), stream.delay
+    delay = stream.delay
     if delay > 0 and count > 0:
-        value, stream = context.masked(value, stream, number), stream
-        context.operand(0, value)
+        context.operand(0, context.masked(context.input(0), stream, number))
     delay -= count
-    if delay >= 0:
-        context.set(replace(stream, delay=delay, fill=None, extra=extra))
-    else:
-        context.set(replace(stream, delay=delay, fill=number, extra=extra))
+    fill = number if delay < 0 else None
+    steady = stream.steady and count <= 0
+    context.set(replace(stream, delay=delay, fill=fill, extra=extra, steady=steady))
 
 
 def _others(widths: list[int], at: int, count: int) -> list[int]:
@@ -318,11 +316,13 @@ def resize(context: Context) -> None:
     axes = context.numbers("axes", tuple(range(context.rank(context.input(0)))))
     if scales is None or not scales.size:
         raise context.refuse("its scales are not constant, or it resizes to given sizes")
+    how = context.text("coordinate_transformation_mode", "half_pixel")
+    if how == "tf_crop_and_resize":
+        raise context.refuse("crops, maybe the sequence: let Slice do it")
     scale = dict(zip(axes, map(float, scales), strict=True)).get(stream.axis, 1.0)
     if scale == 1.0:
         context.set(stream)
         return
-    how = context.text("coordinate_transformation_mode", "half_pixel")
     rounding = context.text("nearest_mode", "round_prefer_floor")
     repeats = (how, rounding) in (("half_pixel", "round_prefer_floor"), ("asymmetric", "floor"))
     if context.text("mode", "nearest") != "nearest" or scale % 1 or scale < 1:

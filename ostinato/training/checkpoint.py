@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ostinato.errors import InputError
-from ostinato.runtime.archive import read_arrays
+from ostinato.runtime.archive import Entry, Kind, read_arrays, write_arrays
 
 Array = np.ndarray[Any, Any]
 
-_FINGERPRINT = "fingerprint"
+_CHECKPOINT = Kind(
+    "checkpoint",
+    "the checkpoint of another trainer; model, loss, optimizer, `train` and `freeze` must be the "
+    "same",
+)
 _RATE = "lr"
 _VALUE = "value "
 
@@ -23,30 +27,24 @@ def write(
     path: str | os.PathLike[str], fingerprint: str, lr: float, values: Mapping[str, Array]
 ) -> None:
     """Write an .npz file. An old one at `path` stays until the new one is complete."""
-    target = Path(path)
-    partial = target.with_name(target.name + ".partial")
-    arrays: dict[str, Any] = {_FINGERPRINT: np.array(fingerprint), _RATE: np.array(lr)}
-    arrays.update((_VALUE + name, array) for name, array in values.items())
-    try:
-        with open(partial, "wb") as file:
-            np.savez(file, **arrays)
-        partial.replace(target)
-    finally:
-        partial.unlink(missing_ok=True)
+    arrays = {_VALUE + name: array for name, array in values.items()}
+    write_arrays(path, fingerprint, {_RATE: np.array(lr), **arrays})
 
 
-def read(path: str | os.PathLike[str], fingerprint: str) -> tuple[float, dict[str, Array]]:
-    """The learning rate and the values that `write` was given.
+def read(
+    path: str | os.PathLike[str], fingerprint: str, expected: Mapping[str, Entry]
+) -> tuple[float, dict[str, Array]]:
+    """The learning rate and the values that `write` was given, of which `expected` says all.
 
     Raises `InputError` for a file that is no checkpoint, or one with another fingerprint.
     """
-    saved = read_arrays(path, "checkpoint")
-    found, rate = saved.pop(_FINGERPRINT, None), saved.pop(_RATE, None)
-    if found is None or rate is None or rate.shape != () or rate.dtype != np.float64:
-        raise InputError(f"{os.fspath(path)}: no checkpoint (another .npz file)")
-    if str(found) != fingerprint:
+    entries = {_VALUE + name: entry for name, entry in expected.items()}
+    rate = Entry(np.dtype(np.float64), ())
+    saved = read_arrays(path, _CHECKPOINT, fingerprint, {_RATE: rate, **entries})
+    lr = float(saved.pop(_RATE))
+    if not (math.isfinite(lr) and lr >= 0):
         raise InputError(
-            f"{os.fspath(path)}: the checkpoint of another trainer; model, loss, optimizer, `train`"
-            " and `freeze` must be the same"
+            f"{os.fspath(path)}: no checkpoint (member '{_RATE}.npy': expected 0 or a positive "
+            f"number, got {lr})"
         )
-    return float(rate), {name.removeprefix(_VALUE): value for name, value in saved.items()}
+    return lr, {name.removeprefix(_VALUE): value for name, value in saved.items()}

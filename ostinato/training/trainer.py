@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NoReturn
 
 import numpy as np
@@ -271,10 +272,12 @@ class Trainer:
 
         Raises `InputError` for another file, and leaves the trainer as it was.
         """
-        lr, values = checkpoint.read(path, self._session.report()["fingerprint"])
-        missing = [name for name in self._made.kept if name not in values]
-        if missing:
-            raise InputError(f"{os.fspath(path)}: no checkpoint ({missing[0]!r} is missing)")
+        # States that are carried have no size before the first step, and are not in the file then.
+        expected = {
+            name: replace(entry, is_optional=name in self._made.carried)
+            for name, entry in self._stream._entries().items()
+        }
+        lr, values = checkpoint.read(path, self._session.report()["fingerprint"], expected)
         self._stream = self._started(values)
         self.lr = lr
 

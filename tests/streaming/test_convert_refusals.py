@@ -62,7 +62,7 @@ REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
     "the end for all frames": (
         "a = Slice (x, m, e, o)  y = Mul (x, a)",
         {"m": np.array([-1]), "e": np.array([2**40]), "o": np.array([1])},
-        "end of the sequence",
+        "'a' belongs to the last frame",
     ),
     "the first half": (
         "h = Shape <start=1, end=2> (x)  l = Div (h, two)  y = Slice (x, z, l, o)",
@@ -83,7 +83,7 @@ REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
         "a = Gather <axis=1> (x, last)  w = Gather (a, last)  s = Sigmoid (w)"
         "  y = LayerNormalization (x, s)",
         {"last": np.array(-1)},
-        "end of the sequence",
+        "'s' belongs to the last frame",
     ),
     "as many as the sequence is long": (
         "h = Shape <start=1, end=2> (x)  k = Min (h, two)  y, i = TopK <axis=2> (x, k)",
@@ -93,7 +93,7 @@ REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
     "dropout that may be training": (
         "y = Dropout (x, r, c)",
         {"r": np.array(0.5, np.float32)},
-        "it is random, or may be",
+        "draws random numbers, or may do so",
     ),
     "transform over complex parts": (
         "t = Transpose <perm=[0, 2, 1]> (x)  u = Unsqueeze (t, o)  y = DFT <axis=2> (u)",

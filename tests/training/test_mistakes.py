@@ -157,6 +157,8 @@ def changed(path: Path, **entries: Any) -> None:
         lambda path: np.save(path.open("wb"), X),
         lambda path: changed(path, lr=np.array("a")),
         lambda path: changed(path, lr=np.array([1.0, 2.0])),
+        lambda path: changed(path, lr=np.array(np.nan)),
+        lambda path: changed(path, lr=np.array(-1.0)),
         lambda path: changed(path, **{"value w": None}),
         lambda path: changed(path, **{"value w": np.zeros(3, np.float32)}),
         lambda path: changed(path, **{"value v": np.zeros(3, np.float32)}),
@@ -168,9 +170,9 @@ def test_damaged_checkpoints(damage: Callable[[Path], object], tmp_path: Path) -
     trained.step({"x": X}, {"y": Y})
     before = trained.parameters["w"]
     damage(path)
-    with pytest.raises(ostinato.InputError):
+    with pytest.raises(ostinato.InputError, match=r"run\.npz"):
         trained.restore(path)
-    assert trained.steps == 1
+    assert trained.steps == 1 and trained.lr == 1e-3
     np.testing.assert_array_equal(trained.parameters["w"], before)
 
 
