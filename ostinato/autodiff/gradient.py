@@ -25,6 +25,7 @@ from ostinato.autodiff import (
 )
 from ostinato.autodiff.checkpoints import in_segments
 from ostinato.autodiff.contributions import dims_of, zeros
+from ostinato.autodiff.empty_loops import allow_no_steps
 from ostinato.autodiff.scope import Scope, depends, is_float
 from ostinato.autodiff.sweep import sweep
 from ostinato.errors import InputError, OptionError, UnsupportedError
@@ -81,7 +82,7 @@ def gradient(
     in between once more: least memory where it is about the square root of the number of steps.
     Gradients of what all steps read (weights) are then summed segment by segment, which rounds
     differently; all others have the same bits. Where the number of steps is known at run time
-    only, runtimes that refuse a Scan without steps need more steps than `checkpoint`.
+    only, segments come out as Loops: there may be none, and not all runtimes run a Scan then.
 
     disable: passes to leave out, as in `Options`.
 
@@ -102,6 +103,8 @@ def gradient(
     for name, contents in constants.items():
         _make_constant(loaded.graph, inputs[name], contents)
     run_passes(loaded, disable)
+    if checkpoint is not None:
+        allow_no_steps(loaded)
     proto = to_model_proto(loaded)
     onnx.checker.check_model(proto)
     return proto

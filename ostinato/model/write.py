@@ -7,6 +7,7 @@ import onnx_ir as ir
 
 from ostinato.errors import ModelError
 from ostinato.model.declarations import write_maps
+from ostinato.model.order import attribute_graphs
 
 
 def to_model_proto(model: ir.Model) -> onnx.ModelProto:
@@ -16,7 +17,26 @@ def to_model_proto(model: ir.Model) -> onnx.ModelProto:
         write_maps(model.graph, proto.graph)
     except Exception as error:  # onnx_ir wraps whatever went wrong in errors of its own
         raise ModelError(f"the model cannot be written as ONNX: {innermost(error)}") from error
+    _name_nodes_once(proto.graph)
     return proto
+
+
+def _name_nodes_once(graph: onnx.GraphProto) -> None:
+    """Number the nodes of a graph that share a name, as copies do: other runtimes refuse them."""
+    graphs = [graph]
+    for current in graphs:
+        taken = {node.name for node in current.node}
+        seen: set[str] = set()
+        numbers: dict[str, int] = {}
+        for node in current.node:
+            if node.name and node.name in seen:
+                name = node.name
+                while node.name in taken:
+                    numbers[name] = numbers.get(name, 0) + 1
+                    node.name = f"{name}_{numbers[name]}"
+                taken.add(node.name)
+            seen.add(node.name)
+            graphs += [body for attribute in node.attribute for body in attribute_graphs(attribute)]
 
 
 def innermost(error: BaseException) -> str:

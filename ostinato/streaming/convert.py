@@ -14,7 +14,7 @@ import onnx_ir as ir
 
 from ostinato.errors import InputError, OptionError, UnsupportedError
 from ostinato.model.attributes import describe
-from ostinato.model.graphs import graphs
+from ostinato.model.graphs import graphs, subgraphs
 from ostinato.model.load import ModelLike, load_model
 from ostinato.model.random import may_draw
 from ostinato.model.schema import opset_of
@@ -352,6 +352,10 @@ def _forget_shapes(converter: Converter, timing: Mapping[str, OutputTiming], nam
             for value in node.outputs:
                 if value not in given:
                     value.shape = None
+            # Runtimes ask for the rank of these, which the operator's document gives.
+            for body in subgraphs(node) if node.op_type == "Loop" else ():
+                for scalar in body.inputs[:2]:
+                    scalar.shape = ir.Shape([])
     for output in converter.model.graph.outputs[: len(timing)]:
         when, dims = timing[str(output.name)], converter.sizes.get(str(output.name))
         if dims is None or when.axis is None:

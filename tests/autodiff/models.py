@@ -23,5 +23,5 @@ def feeds_of(model: onnx.ModelProto, scale: float = 1.0, **sizes: int) -> dict[s
 
 
 def loops(model: onnx.ModelProto) -> list[onnx.NodeProto]:
-    """The Scans of the main graph."""
-    return [node for node in model.graph.node if node.op_type == "Scan"]
+    """The loops of the main graph."""
+    return [node for node in model.graph.node if node.op_type in ("Scan", "Loop")]

@@ -11,6 +11,7 @@ import pytest
 
 import ostinato
 from ostinato.autodiff import gradient
+from tests import witness
 from tests.autodiff.check import check, in_doubles, with_loss
 from tests.autodiff.models import feeds_of, loops
 
@@ -62,6 +63,53 @@ def test_any_number_of_steps(steps: int) -> None:
     model = cell()
     feeds = feeds_of(model, 0.7, T=steps, N=2)
     compare(model, feeds, 3)
+
+
+@pytest.mark.parametrize("checkpoint", [1, 2, 3, 4])
+@pytest.mark.parametrize("form", ["run time", "axes, run time"])
+def test_onnxruntime_runs_any_number_of_steps(form: str, checkpoint: int) -> None:
+    """Fewer than a segment has among them, of which there is none then: a Scan it cannot run."""
+    model = with_loss(cell(*FORMS[form]))
+    wrt = ["x", "h0", "w", "r", "b"]
+    plain, again = (gradient(model, "loss", wrt, k) for k in (None, checkpoint))
+    runs = [feeds_of(model, 0.7, T=steps, N=2) for steps in range(1, 10)]
+    expected = witness.run_steps(plain.SerializeToString(), runs, {})
+    found = witness.run_steps(again.SerializeToString(), runs, {})
+    for a, b in zip(found, expected, strict=True):
+        for part, other in zip(a, b, strict=True):
+            np.testing.assert_allclose(part, other, rtol=1e-4, atol=1e-5)
+
+
+COUNTING = """
+    <ir_version: 9, opset_import: ["": 18]>
+    g (float[TRIPS, 3] x, float[3] h) => (float loss) <int64 trips = {TRIPS}> {
+      last, y = Loop <body = b (int64 i, bool c, float[3] before) =>
+        (bool on, float[3] after, float[3] out) {
+          e = Gather(x, i)
+          a = Mul(before, e)
+          after = Tanh(a)
+          out = Identity(after)
+          on = Identity(c)
+        }> (trips, , h)
+      s = ReduceSum<keepdims = 0>(y)
+      t = ReduceSum<keepdims = 0>(last)
+      loss = Sum(s, t)
+    }"""
+
+
+@pytest.mark.parametrize("trips", range(1, 10))
+def test_a_fixed_number_of_steps_runs_elsewhere(trips: int) -> None:
+    """Segments of one step are unrolled, and copies of a body have nodes of the same names."""
+    model = onnx.parser.parse_model(COUNTING.replace("TRIPS", str(trips)))
+    feeds = feeds_of(model, 0.7)
+    expected = witness.run(gradient(model, "loss", ["x", "h"]).SerializeToString(), feeds)
+    for checkpoint in (1, 2, 3, 4):
+        again = gradient(model, "loss", ["x", "h"], checkpoint)
+        named = [node.name for node in again.graph.node if node.name]
+        assert len(named) == len(set(named))
+        found = witness.run(again.SerializeToString(), feeds)
+        for a, b in zip(found, expected, strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
 
 
 def compare(model: onnx.ModelProto, feeds: dict[str, np.ndarray], checkpoint: int) -> None:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import onnx
 import pytest
 from onnx import numpy_helper
@@ -9,7 +11,7 @@ from ostinato.passes.size_arithmetic import fold_sizes
 SIZES = {"x": ("N", 18), "deep": (2, "deep:1")}
 
 
-def folded(nodes: str, constants: str = "int64[1] zero = {0}") -> dict[str, list[int]]:
+def folded(nodes: str, constants: str = "int64[1] zero = {0}") -> dict[str, Any]:
     """What becomes an initializer of the graph of `nodes`, as a list."""
     graph = onnx.parser.parse_graph(
         f"g (float[N, 18] x, float[2, M] deep) => (int64[K] out) <{constants}>"
@@ -28,6 +30,12 @@ def test_the_bounds_of_chunks():
     constants = "int64[1] last = {-1}, int64[1] three = {3}, int64 four = {4}, int64[1] zero = {0}"
     nodes = "s = Shape(x)  n = Gather(s, last)  m = Add(n, three)  q = Div(m, four)"
     assert folded(nodes, constants) == {"n": [18], "m": [21], "q": [5]}
+
+
+def test_the_lesser_of_a_size_and_a_bound():
+    constants = "int64[1] a = {20}, int64 b = {7}, int64[1] zero = {0}"
+    nodes = "n = Shape <start = 1> (x)  l = Squeeze(n, zero)  m = Max(n, a)  o = Min(a, l, b)"
+    assert folded(nodes, constants) == {"n": [18], "l": 18, "m": [20], "o": [7]}
 
 
 def test_division_rounds_to_zero():
@@ -49,7 +57,7 @@ def test_a_size_with_a_name_is_no_number():
         ("int64[1] a = {5}", "n = Gather(zero, a)"),
         ("int32[1] a = {5}", "n = Add(a, a)"),
         ("int64[1] a = {5}", "n = other.Add(a, a)"),
-        ("int64[1] a = {5}", "n = Shape <start = 1> (x)"),
+        ("int64[1] a = {5}", "n = Shape <end = 1> (x)  m = Max(n, a)"),
         ("int64[2] a = {5, 5}, int64[3] b = {1, 2, 3}", "n = Add(a, b)"),
     ],
 )
