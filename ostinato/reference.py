@@ -12,7 +12,14 @@ What `onnx.reference` 1.23 does instead:
 * Pad: negative widths are an error;
 * Slice: one that falls from before the front of an axis takes nothing, as in NumPy;
 * Scatter, the old name of ScatterElements, and ZipMap: are missing;
+* MaxPool: indices begin anew in each channel and window. These are refused here;
+* GridSample: moves places to the border before cubic interpolation; MaxUnpool: indices count over
+  another shape than that of the output. Both are refused here;
 * RNN, GRU and LSTM: most attributes are ignored. These are refused here;
+* OneHot: of strings it is an error;
+* StringNormalizer: takes accents off letters, and removes stop words after it changed the case;
+* StringSplit: an empty string has one piece if there is a delimiter;
+* TfIdfVectorizer: without weights it is an error;
 * random numbers: are others in every run, from a generator of its own. These are refused here.
 """
 
@@ -22,15 +29,21 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import onnx
+import onnx.helper
 from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
 from onnx.reference.ops.op_batch_normalization import (
     _batchnorm_test_mode,
     _batchnorm_training_mode,
 )
+from onnx.reference.ops.op_max_pool import MaxPool as _MaxPool
 from onnx.reference.ops.op_scatter_elements import scatter_elements
+from onnx.reference.ops.op_string_split import StringSplit as _StringSplit
+from onnx.reference.ops.op_tfidf_vectorizer import TfIdfVectorizer as _TfIdfVectorizer
 
 from ostinato.model.slices import slice_range
+from ostinato.reference_ml import KERNELS as ML_KERNELS
 
 Array = np.ndarray[Any, Any]
 Values = list[Any]
@@ -313,6 +326,70 @@ class Dropout(_Kernel):
         return (x.copy(), mask)[: len(self.onnx_node.output)]
 
 
+class OneHot(_Kernel):
+    """A new axis with one value where an index says, and another one elsewhere; of strings, too."""
+
+    axis: int
+
+    def _run(self, indices: Array, depth: Array, values: Array, **_: Any) -> tuple[Array]:
+        count = int(np.asarray(depth).item())
+        wanted = np.expand_dims(np.asarray(indices).astype(np.int64), self.axis)
+        wanted = np.where(wanted < 0, wanted + count, wanted)
+        places = np.arange(count).reshape([-1 if i == self.axis % wanted.ndim else 1
+                                           for i in range(wanted.ndim)])  # fmt: skip
+        return (np.where(wanted == places, values[1], values[0]),)
+
+
+class StringNormalizer(_Kernel):
+    """Strings without stop words, in upper or lower case."""
+
+    case_change_action: str
+    is_case_sensitive: int
+    stopwords: list[str] | None
+
+    def _run(self, x: Array, **_: Any) -> tuple[Array]:
+        if x.ndim > 2 or (x.ndim == 2 and len(x) != 1):
+            raise ValueError(f"an input of shape {x.shape}, expected [C] or [1, C]")
+        stop = {self._key(word) for word in self.stopwords or ()}
+        kept = [word for word in x.reshape(-1) if self._key(word) not in stop]
+        if self.case_change_action != "NONE":
+            upper = self.case_change_action == "UPPER"
+            kept = [word.upper() if upper else word.lower() for word in kept]
+        words = kept or [""]
+        return (np.array(words, object).reshape((1,) * (x.ndim - 1) + (-1,)),)
+
+    def _key(self, word: str) -> str:
+        return word if self.is_case_sensitive else word.lower()
+
+
+class StringSplit(_StringSplit):
+    """Pieces of strings; none of an empty one."""
+
+    def _run(
+        self, x: Array, delimiter: str | None = None, maxsplit: int | None = None
+    ) -> tuple[Array, Array]:
+        most = -1 if maxsplit is None else maxsplit
+        pieces = [text.split(delimiter or None, most) if text else [] for text in x.reshape(-1)]
+        counts = np.array([len(row) for row in pieces], np.int64)
+        longest = counts.max(initial=0)
+        rows = [row + [""] * (longest - len(row)) for row in pieces]
+        result = np.array(rows, object).reshape(*x.shape, longest)
+        return result, counts.reshape(x.shape)
+
+
+class TfIdfVectorizer(_TfIdfVectorizer):
+    """Counts of sequences; without weights each weighs 1."""
+
+    def __init__(self, onnx_node: Any, run_params: Any) -> None:
+        if not any(item.name == "weights" for item in onnx_node.attribute):
+            (places,) = (a.ints for a in onnx_node.attribute if a.name == "ngram_indexes")
+            node = onnx.NodeProto()
+            node.CopyFrom(onnx_node)
+            node.attribute.append(onnx.helper.make_attribute("weights", [1.0] * len(places)))
+            onnx_node = node
+        super().__init__(onnx_node, run_params)  # type: ignore[no-untyped-call]
+
+
 class _Refused(_Kernel):
     reason = "the one there ignores attributes; enable recurrent_to_scan"
 
@@ -321,6 +398,19 @@ class _Refused(_Kernel):
 
     def _run(self, *_: Any, **__: Any) -> tuple[Any, ...]:
         raise NotImplementedError
+
+
+class _Native(_Refused):
+    reason = "the one there gives other results; compiled code only"
+
+
+class MaxPool(_MaxPool):
+    """The maximum below each position of a window; its indices have native code only."""
+
+    def __init__(self, onnx_node: Any, run_params: Any) -> None:
+        if len(onnx_node.output) > 1 and onnx_node.output[1]:
+            raise NotImplementedError("indices have no reference kernel")
+        super().__init__(onnx_node, run_params)
 
 
 class _Random(_Refused):
@@ -344,7 +434,14 @@ KERNELS: list[type[OpRun]] = [
     ZipMap,
     BatchNormalization,
     Dropout,
+    OneHot,
+    StringNormalizer,
+    StringSplit,
+    TfIdfVectorizer,
+    *ML_KERNELS,
     *_refused(_Refused, "RNN", "GRU", "LSTM"),
+    MaxPool,
+    *_refused(_Native, "GridSample", "MaxUnpool"),
     *_refused(
         _Random,
         *("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike"),

@@ -192,3 +192,24 @@ def test_recurrent_operators_are_refused(op: str):
         """)
     with pytest.raises(NotImplementedError, match="ignores attributes"):
         run(model)
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        "y, i = MaxPool <kernel_shape = [2, 2]> (x)",
+        "y = GridSample (x, g)",
+        "y = MaxUnpool <kernel_shape = [2, 2]> (x, i)",
+        "y = RandomNormalLike (x)",
+        "y = Dropout (x, r, t)",
+    ],
+)
+def test_what_native_code_does_better_has_no_kernel(node: str):
+    inputs = "float[1, 1, 2, 2] x, float[1, 1, 1, 2] g, int64[1, 1, 2, 2] i, float r, bool t"
+    inputs = inputs.replace("int64[1, 1, 2, 2] i, ", "") if "MaxPool" in node else inputs
+    model = parse(f"m ({inputs}) => (float[a, b, c, d] y) {{ {node} }}")
+    feeds = {v.name: np.ones([d.dim_value for d in v.type.tensor_type.shape.dim],
+                             onnx.helper.tensor_dtype_to_np_dtype(v.type.tensor_type.elem_type))
+             for v in model.graph.input}  # fmt: skip
+    with pytest.raises((NotImplementedError, ValueError), match=r"kernel|compiled code"):
+        run(model, **feeds)

@@ -158,7 +158,8 @@ def _stretches(context: Context, shape: Shape, how: Resampling) -> list[Stretch]
         result[axis] = stretch
     if how.transform == CROP:
         if roi is None or roi.known is None:
-            raise context.refuse("input 'roi' is only known at run time")
+            reason = "input 'roi' is only known at run time"
+            raise context.unknown(reason, 1, needs_numbers=True)
         ends = [float(v) for v in roi.known.reshape(-1)]
         if len(ends) != 2 * len(axes):
             raise context.invalid(f"input 'roi' has {len(ends)} elements for {len(axes)} axes")
@@ -172,7 +173,8 @@ def _stretches(context: Context, shape: Shape, how: Resampling) -> list[Stretch]
 def _scales(context: Context, position: int, count: int) -> list[float]:
     value = context.input(position)
     if value.known is None:
-        raise context.refuse("input 'scales' is only known at run time")
+        reason = "input 'scales' is only known at run time"
+        raise context.unknown(reason, position, needs_numbers=True)
     scales = [float(scale) for scale in value.known.reshape(-1)]
     if len(scales) != count:
         raise context.invalid(f"{len(scales)} scales for {count} axes")

@@ -62,3 +62,17 @@ def test_the_cache_keeps_what_decides(tmp_path) -> None:
         session = InferenceSession(SLICE, cache_dir=tmp_path)
         assert session.report()["from_cache"] is from_cache
         assert run(session, 0, 2, 1, 1).tolist() == X[:, :2].tolist()
+
+
+def test_scales_of_a_run_are_compiled_for() -> None:
+    model = parse("""
+        g (float[1, 2, 4, 4] x, float[4] scales) => (float[a, b, c, d] y) {
+            y = Resize<mode = "linear", coordinate_transformation_mode = "asymmetric">(x, , scales)
+        }""")
+    session = InferenceSession(model, cache_dir=None)
+    x = np.arange(32, dtype="f").reshape(1, 2, 4, 4)
+    (y,) = session.run(None, {"x": x, "scales": np.array([1, 1, 2, 0.5], "f")})
+    expected = x[:, :, :, ::2].repeat(2, 2)
+    expected[:, :, 1:-1:2] = (expected[:, :, :-2:2] + expected[:, :, 2::2]) / 2
+    assert np.array_equal(y, expected)
+    assert session.report().interpreted == []

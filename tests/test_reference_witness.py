@@ -1,0 +1,285 @@
+"""What runs on reference kernels agrees with onnxruntime, or is refused by name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import ostinato
+from ostinato.errors import RunError, UnsupportedError
+from tests import witness
+
+# Operator, inputs, attributes, version of its operator set.
+Case = tuple[str, Sequence[np.ndarray], dict[str, Any], int]
+
+ML = "ai.onnx.ml"
+FLOAT, INT64, STRING, BOOL = (
+    TensorProto.FLOAT,
+    TensorProto.INT64,
+    TensorProto.STRING,
+    TensorProto.BOOL,
+)
+TYPES: dict[str, Sequence[int]] = {
+    "StringConcat": [STRING],
+    "StringSplit": [STRING, INT64],
+    "StringNormalizer": [STRING],
+    "RegexFullMatch": [BOOL],
+    "LinearClassifier": [INT64, FLOAT],
+    "SVMClassifier": [INT64, FLOAT],
+    "TreeEnsembleClassifier": [INT64, FLOAT],
+    "OneHot": [STRING],
+}
+
+
+def strings(*texts: str) -> np.ndarray:
+    return np.array(texts, object)
+
+
+def random(*shape: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(shape).astype("f")
+
+
+def model(
+    op: str, inputs: Sequence[Any], domain: str, version: int, types: Sequence[int], about: Any
+) -> onnx.ModelProto:
+    names = [f"x{i}" for i in range(len(inputs))]
+    infos = [
+        helper.make_tensor_value_info(
+            name,
+            STRING if x.dtype == object else helper.np_dtype_to_tensor_dtype(x.dtype),
+            x.shape,
+        )
+        for name, x in zip(names, inputs, strict=True)
+    ]
+    outputs = [helper.make_tensor_value_info(f"y{i}", kind, None) for i, kind in enumerate(types)]
+    node = helper.make_node(op, names, [o.name for o in outputs], name="n", domain=domain, **about)
+    opsets = [helper.make_opsetid("", 20)] + [helper.make_opsetid(ML, version)] * (domain == ML)
+    graph = helper.make_graph([node], "g", infos, outputs)
+    return helper.make_model(graph, opset_imports=opsets, ir_version=9)
+
+
+X = random(4, 3)
+HOLES = np.where(abs(X) < 0.4, np.float32("nan"), X)
+WORDS = np.array([["ab", "cd e", ""], ["Ä b", "x", " the  cat "]], object)
+VECTORS = {"support_vectors": random(4, 3, seed=1).reshape(-1).tolist()}
+KERNELS = {"LINEAR": [0.0, 0.0, 0.0], "RBF": [0.5, 0.0, 3.0], "POLY": [0.5, 0.3, 2.0],
+           "SIGMOID": [0.5, 0.3, 2.0]}  # fmt: skip
+MACHINE = {"coefficients": [0.5, -0.5, 1.0, 0.2], "rho": [0.1], **VECTORS}
+COUNTS = {
+    "min_gram_length": 1,
+    "max_gram_length": 2,
+    "max_skip_count": 1,
+    "ngram_counts": [0, 4],
+    "ngram_indexes": [0, 1, 2, 3, 4, 5, 6],
+    "pool_int64s": [2, 3, 5, 4, 5, 6, 7, 8, 6, 7],
+}
+TREES = {
+    "nodes_treeids": [0] * 5 + [1] * 3,
+    "nodes_nodeids": [0, 1, 2, 3, 4, 0, 1, 2],
+    "nodes_featureids": [0, 1, 0, 0, 0, 2, 0, 0],
+    "nodes_values": [0.0, 0.5, 0.0, 0.0, 0.0, 0.1, 0.0, 0.0],
+    "nodes_truenodeids": [1, 2, 0, 0, 0, 1, 0, 0],
+    "nodes_falsenodeids": [4, 3, 0, 0, 0, 2, 0, 0],
+}
+MISSING = {"nodes_missing_value_tracks_true": [1, 0, 0, 0, 0, 1, 0, 0]}
+LEAVES = {"nodeids": [2, 3, 4, 1, 2], "treeids": [0, 0, 0, 1, 1]}
+
+
+def ensembles() -> list[Case]:
+    """Trees of version 5: a node leads to nodes or, where it says so, to leaves."""
+    shape = {
+        "tree_roots": [0, 2],
+        "nodes_featureids": [0, 1, 2],
+        "nodes_splits": numpy_helper.from_array(np.array([0, 0.5, 0.1], "f")),
+        "nodes_truenodeids": [1, 0, 3],
+        "nodes_trueleafs": [0, 1, 1],
+        "nodes_falsenodeids": [2, 1, 4],
+        "nodes_falseleafs": [1, 1, 1],
+        "leaf_targetids": [0, 1, 0, 1, 0],
+        "leaf_weights": numpy_helper.from_array(np.array([1, 2, 3, 4, 5], "f")),
+        "n_targets": 2,
+    }
+    cases: list[Case] = []
+    for mode in range(6):
+        modes = numpy_helper.from_array(np.array([mode, mode, 0], np.uint8))
+        about = {
+            "nodes_modes": modes,
+            "aggregate_function": mode % 4,
+            "post_transform": mode % 2 * 3,
+        }
+        missing = {"nodes_missing_value_tracks_true": [1, 0, 1]} if mode % 2 else {}
+        cases.append(("TreeEnsemble", [HOLES], {**shape, **about, **missing}, 5))
+    sets = numpy_helper.from_array(np.array([1, 2, np.nan, 7], "f"))
+    modes = numpy_helper.from_array(np.array([6, 0, 6], np.uint8))
+    about = {"nodes_modes": modes, "membership_values": sets, "aggregate_function": 1}
+    x = np.array([[1, 0, 7], [2, 1, 1], [3, 0, 7]], "f")
+    return [*cases, ("TreeEnsemble", [x], {**shape, **about}, 5)]
+
+
+def trees(kind: str, ids: Sequence[int], weights: Sequence[float], rule: str) -> dict[str, Any]:
+    rules = [rule if way else "LEAF" for way in TREES["nodes_truenodeids"]]
+    leaves = {f"{kind}_{name}": value for name, value in LEAVES.items()}
+    numbers = {f"{kind}_ids": ids, f"{kind}_weights": [float(weight) for weight in weights]}
+    return {**TREES, **leaves, **numbers, "nodes_modes": rules}
+
+
+def standard() -> list[Case]:
+    words = strings("The", "cat", "on", "ÄÖ")
+    pieces = strings("a,b c", " a  b,", "", ",,", "x")
+    tokens = np.array([[1, 1, 3, 3, 3, 7], [8, 6, 7, 5, 6, 8]])
+    return [
+        ("StringConcat", [WORDS, strings("!", "?", "#")], {}, 20),
+        *(("StringSplit", [pieces], about, 20)
+          for about in ({}, {"delimiter": ","}, {"delimiter": " ", "maxsplit": 1})),
+        ("StringSplit", [strings("", "")], {"delimiter": "-"}, 20),
+        *(("RegexFullMatch", [WORDS], {"pattern": p}, 20) for p in ("a.*", "[a-z ]+|", r"\w+")),
+        ("StringNormalizer", [words], {}, 10),
+        ("StringNormalizer", [words[None]], {"stopwords": ["the", "cat"], "is_case_sensitive": 1},
+         10),
+        ("StringNormalizer", [words], {"stopwords": list(words), "is_case_sensitive": 1}, 10),
+        *(("TfIdfVectorizer", [tokens], {**COUNTS, "mode": mode, **weights}, 9)
+          for mode in ("TF", "IDF", "TFIDF")
+          for weights in ({}, {"weights": [0.5, 2.0, 1.0, 1.0, 3.0, 1.0, 1.0]})),
+        ("OneHot", [np.array([0, 2, -1]), np.array(3), strings("no", "yes")], {"axis": 0}, 11),
+        ("DeformConv", [random(1, 2, 5, 6), random(4, 1, 3, 3), random(1, 36, 3, 4),
+                        random(4), abs(random(1, 18, 3, 4))],
+         {"group": 2, "offset_group": 2, "kernel_shape": [3, 3]}, 19),
+    ]  # fmt: skip
+
+
+def tables() -> list[Case]:
+    """Operators that look at elements or rows alone."""
+    nan = float("nan")
+    return [
+        ("ArrayFeatureExtractor", [X, np.array([0, 2])], {}, 1),
+        ("Binarizer", [X], {"threshold": 0.5}, 1),
+        ("FeatureVectorizer", [X, X], {"inputdimensions": [2, 4]}, 1),
+        ("FeatureVectorizer", [X[0], np.arange(2)[:1].astype("f")], {"inputdimensions": [3, 1]}, 1),
+        ("FeatureVectorizer", [np.arange(6).reshape(2, 3)], {"inputdimensions": [3]}, 1),
+        ("Imputer", [HOLES], {"imputed_value_floats": [1.0, 2.0, 3.0],
+                              "replaced_value_float": nan}, 1),
+        ("LabelEncoder", [np.array([1, np.nan, 2.5], "f")],
+         {"keys_floats": [1.0, nan], "values_floats": [5.0, 6.0], "default_float": 0.5}, 2),
+        ("LabelEncoder", [strings("a", "c")], {"keys_strings": ["a"], "values_floats": [2.0]}, 3),
+        *(("Normalizer", [x.astype(dtype)], {"norm": norm}, 1)
+          for norm in ("MAX", "L1", "L2")
+          for x, dtype in ((X, "f"), (-abs(X), "d"), (np.array([0, 0]), "i8"))),
+        ("OneHotEncoder", [np.array([1, 3, 5])], {"cats_int64s": [1, 2, 3]}, 1),
+        ("Scaler", [X.astype("d")], {"offset": [1.0, 2.0, 3.0], "scale": [0.5, 1.0, 2.0]}, 1),
+        ("Scaler", [np.arange(6).reshape(2, 3)], {"offset": [1.0], "scale": [0.5]}, 1),
+        ("LinearRegressor", [X], {"coefficients": [0.5, -1.0, 2.0, 1.0, 1.0, -0.5], "targets": 2},
+         1),
+        ("LinearClassifier", [X], {"coefficients": [0.5, -1.0, 2.0], "intercepts": [0.1],
+                                   "post_transform": "LOGISTIC", "classlabels_ints": [5, 9]}, 1),
+        *(("LinearClassifier", [X], {"coefficients": random(9).tolist(), "post_transform": how,
+                                     "intercepts": [0.1, 0.0, -0.2],
+                                     "classlabels_ints": [5, 9, 7]}, 1)
+          for how in ("NONE", "SOFTMAX", "SOFTMAX_ZERO", "LOGISTIC")),
+    ]  # fmt: skip
+
+
+def machines() -> list[Case]:
+    cases: list[Case] = []
+    for kernel, numbers in KERNELS.items():
+        about = {"kernel_type": kernel, "kernel_params": numbers, **MACHINE}
+        many = {"vectors_per_class": [2, 1, 1], "classlabels_ints": [0, 1, 2],
+                "coefficients": random(8).tolist(), "rho": [0.1, 0.2, 0.3]}  # fmt: skip
+        two = {"vectors_per_class": [2, 2], "classlabels_ints": [3, 8]}
+        cases += [
+            ("SVMRegressor", [X], {**about, "n_supports": 4}, 1),
+            ("SVMClassifier", [X], {**about, **two, "post_transform": "LOGISTIC"}, 1),
+            ("SVMClassifier", [X], {**about, **two, "prob_a": [0.5], "prob_b": [0.1]}, 1),
+            ("SVMClassifier", [X], {**about, **many, "post_transform": "SOFTMAX"}, 1),
+        ]
+    for number, rule in enumerate(("LEQ", "LT", "GTE", "GT", "EQ", "NEQ")):
+        of_targets = trees("target", [0, 1, 0, 1, 0], [1, 2, 3, 4, 5], f"BRANCH_{rule}")
+        of_three = trees("class", [0, 1, 2, 0, 1], [1, 0.2, 0.3, 0.4, 0.5], f"BRANCH_{rule}")
+        of_two = trees("class", [0] * 5, [1, -0.2, 0.3, 0.4, -0.5], f"BRANCH_{rule}")
+        positive = trees("class", [0] * 5, [0.9, 0.2, 0.3, 0.4, 0.5], f"BRANCH_{rule}")
+        missing = MISSING if number % 2 else {}
+        how = ("SUM", "AVERAGE", "MIN", "MAX")[number % 4]
+        after = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO")[number % 4]
+        cases += [
+            ("TreeEnsembleRegressor", [HOLES],
+             {**of_targets, **missing, "n_targets": 2, "aggregate_function": how}, 1),
+            ("TreeEnsembleClassifier", [HOLES],
+             {**of_three, **missing, "classlabels_int64s": [4, 5, 6], "post_transform": after}, 1),
+            ("TreeEnsembleClassifier", [HOLES],
+             {**of_two, "classlabels_int64s": [4, 5], "post_transform": after,
+              "base_values": [0.1]}, 1),
+            ("TreeEnsembleClassifier", [HOLES], {**positive, "classlabels_int64s": [4, 5]}, 1),
+        ]  # fmt: skip
+    return cases
+
+
+STANDARD = {"StringConcat", "StringSplit", "StringNormalizer", "RegexFullMatch", "OneHot",
+            "TfIdfVectorizer", "DeformConv"}  # fmt: skip
+CASES = [*standard(), *tables(), *machines(), *ensembles()]
+
+
+@pytest.mark.parametrize("case", CASES, ids=[f"{i}-{case[0]}" for i, case in enumerate(CASES)])
+def test_a_reference_kernel_agrees_with_onnxruntime(case: Case) -> None:
+    op, inputs, about, version = case
+    domain = "" if op in STANDARD else ML
+    made = model(op, inputs, domain, version, TYPES.get(op, [FLOAT]), about)
+    feeds = {f"x{i}": x for i, x in enumerate(inputs)}
+    session = ostinato.InferenceSession(made, cache_dir=None)
+    assert session.report()["fallback"], "it has a native form: its cases belong elsewhere"
+    expected = witness.run(made.SerializeToString(), feeds)
+    for got, wanted in zip(session.run(None, feeds), expected, strict=True):
+        if wanted.dtype.kind == "f":
+            np.testing.assert_allclose(got, wanted, 1e-5, 1e-6, strict=True)
+        else:
+            assert got.shape == wanted.shape and (got == wanted).all()
+
+
+# onnxruntime has other scores than `onnx.reference`, which has none for some.
+REFUSED: list[Case] = [
+    ("LinearRegressor", [X], {"coefficients": [1.0] * 3, "post_transform": "PROBIT"}, 1),
+    ("SVMRegressor", [X], {"kernel_type": "LINEAR", "n_supports": 4, **MACHINE,
+                           "kernel_params": [0.0] * 3, "post_transform": "LOGISTIC"}, 1),
+    ("SVMClassifier", [X], {"kernel_type": "RBF", "kernel_params": KERNELS["RBF"], **MACHINE,
+                            "vectors_per_class": [2, 2], "classlabels_ints": [3, 8],
+                            "post_transform": "SOFTMAX"}, 1),
+    ("TreeEnsembleRegressor", [X], {**trees("target", [0] * 5, [1] * 5, "BRANCH_LT"),
+                                    "post_transform": "SOFTMAX"}, 1),
+    ("TreeEnsembleClassifier", [X], {**trees("class", [0, 1, 0, 1, 0], [1] * 5, "BRANCH_LT"),
+                                     "classlabels_int64s": [4, 5]}, 1),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("case", REFUSED, ids=[case[0] for case in REFUSED])
+def test_what_no_kernel_does_is_refused_by_name(case: Case) -> None:
+    op, inputs, about, version = case
+    made = model(op, inputs, ML, version, TYPES.get(op, [FLOAT]), about)
+    with pytest.raises(UnsupportedError, match=rf"'n' \({op}\).*has no kernel"):
+        ostinato.InferenceSession(made, cache_dir=None)
+
+
+def test_a_single_score_without_a_meaning_is_refused() -> None:
+    about = {"coefficients": [1.0, 2.0, 3.0], "classlabels_ints": [5, 9]}
+    made = model("LinearClassifier", [X], ML, 1, [INT64, FLOAT], about)
+    with pytest.raises(RunError, match="single score"):
+        ostinato.InferenceSession(made, cache_dir=None).run(None, {"x0": X})
+
+
+def test_labels_of_version_1() -> None:
+    about = {"classes_strings": ["a", "b"], "default_int64": -3, "default_string": "?"}
+    words, places = strings("b", "a", "q"), np.array([1, 0, 7])
+    for x, kind, expected in ((words, INT64, [1, 0, -3]), (places, STRING, ["b", "a", "?"])):
+        made = model("LabelEncoder", [x], ML, 1, [kind], about)
+        (y,) = ostinato.InferenceSession(made, cache_dir=None).run(None, {"x0": x})
+        assert y.tolist() == expected
+
+
+def test_base_values_are_those_of_every_target() -> None:
+    """onnxruntime leaves them out where no leaf of a row has the target."""
+    about = {**trees("target", [0] * 5, [1, 2, 3, 4, 5], "BRANCH_LT"), "n_targets": 2}
+    made = model("TreeEnsembleRegressor", [X], ML, 1, [FLOAT], {**about, "base_values": [1.0, 2.0]})
+    (y,) = ostinato.InferenceSession(made, cache_dir=None).run(None, {"x0": X})
+    assert (y[:, 1] == 2).all() and (y[:, 0] > 2).all()
