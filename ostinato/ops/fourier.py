@@ -104,6 +104,7 @@ def radices(n: int) -> tuple[int, ...]:
     return _plan(n, 1)[1]
 
 
+@lru_cache(maxsize=4096)
 def _plan(rest: int, before: int) -> tuple[float, tuple[int, ...]]:
     if rest <= LARGEST_RADIX and before == 1:
         return 0, (rest,)
@@ -139,7 +140,7 @@ def transform(
     """
     n, kept = source.length, target.length
     # Tables of a few numbers for each point, of a length up to twice the next power of two.
-    builder.require_table(8 * n, f"a transform of {n} points")
+    builder.require_table(16 * n, f"a transform of {n} points")
     if not is_smooth(n):
         _bluestein(builder, source, target, window, scale)
         return

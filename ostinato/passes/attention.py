@@ -8,7 +8,7 @@ import onnx
 import onnx_ir as ir
 
 from ostinato.model.attributes import Attributes
-from ostinato.passes.function_text import FLOAT, function, given, size_of, wanted
+from ostinato.passes.function_text import FLOAT, finite, function, given, size_of, wanted
 
 NAMES = ("query", "key", "value", "mask", "past_key", "past_value", "lengths")
 _SHOWN = ("raw", "capped", "scores", "seen")
@@ -71,7 +71,7 @@ def attention(node: ir.Node, opset: int) -> onnx.FunctionProto | None:
 def _read(node: ir.Node) -> _Form | None:
     attributes = Attributes(node)
     q_heads, heads = (attributes.int(f"{letter}_num_heads", None) for letter in ("q", "kv"))
-    scale, softcap = attributes.float("scale", None), attributes.float("softcap", 0.0)
+    scale, softcap = finite(attributes, "scale", None), finite(attributes, "softcap", 0.0)
     causal = attributes.int("is_causal", 0)
     left, right = (attributes.int(f"{side}_window_size", -1) for side in ("left", "right"))
     softmax_type = attributes.int("softmax_precision", None)
@@ -103,7 +103,7 @@ def _read(node: ir.Node) -> _Form | None:
         value_size=(value_width or 0) // heads,
         packed=packed,
         scale=size**-0.5 if scale is None else scale,
-        softcap=softcap,
+        softcap=softcap or 0.0,
         mask=kind,
         short_mask=mask is not None and (total is None or size_of(mask, -1) != total),
         bounds=bounds,

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import onnx
 import onnx.parser
 import onnx_ir as ir
+
+from ostinato.model.attributes import Attributes
 
 FLOAT = int(ir.DataType.FLOAT)
 
@@ -23,6 +26,14 @@ def function(
     return onnx.parser.parse_function(f"""
         <domain: "definition", opset_import: ["": {opset}]>
         {node.op_type} ({", ".join(names)}) => ({outputs}) {{ {body} }}""")
+
+
+def finite(attributes: Attributes, name: str, default: float | None) -> float | None:
+    """A float attribute that is to be written in a text, which has no infinities."""
+    number: float | None = attributes.float(name, default)
+    if number is not None and not math.isfinite(number):
+        raise attributes.refuse(f"attribute {name!r} is {number}, expected a finite number")
+    return number
 
 
 def given(node: ir.Node, position: int) -> ir.Value | None:

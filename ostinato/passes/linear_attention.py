@@ -8,7 +8,7 @@ import onnx
 import onnx_ir as ir
 
 from ostinato.model.attributes import Attributes
-from ostinato.passes.function_text import FLOAT, function, given, size_of
+from ostinato.passes.function_text import FLOAT, finite, function, given, size_of
 
 NAMES = ("query", "key", "value", "past", "decay", "beta")
 
@@ -58,7 +58,7 @@ def _read(node: ir.Node) -> _Form | None:
     attributes = Attributes(node)
     heads, queries = attributes.int("kv_num_heads"), attributes.int("q_num_heads")
     rule = attributes.string("update_rule", "gated_delta")
-    scale = attributes.float("scale", 0.0)
+    scale = finite(attributes, "scale", 0.0)
     attributes.int("chunk_size", 64)
     attributes.finish()
     gated, delta = rule in ("gated", "gated_delta"), rule in ("delta", "gated_delta")

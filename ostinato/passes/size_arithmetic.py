@@ -10,6 +10,8 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
+from ostinato.errors import ModelError
+
 Sizes: TypeAlias = "Mapping[str, Sequence[int | str | None]]"
 Values: TypeAlias = "dict[str, np.ndarray]"
 """Integers by name, as arrays of objects; a size that is no number is None."""
@@ -29,12 +31,19 @@ def _scopes(graph: onnx.GraphProto, outer: Values) -> Iterator[tuple[onnx.GraphP
     known = {**outer}
     for tensor in graph.initializer:
         if tensor.data_type == onnx.TensorProto.INT64:
-            known[tensor.name] = numpy_helper.to_array(tensor).astype(object)
+            known[tensor.name] = _decoded(tensor).astype(object)
     yield graph, known
     for node in graph.node:
         for attribute in node.attribute:
             if attribute.HasField("g"):
                 yield from _scopes(attribute.g, known)
+
+
+def _decoded(tensor: onnx.TensorProto) -> np.ndarray:
+    try:
+        return numpy_helper.to_array(tensor)
+    except Exception as error:  # whatever NumPy makes of data that does not fit the type
+        raise ModelError(f"initializer {tensor.name!r} cannot be decoded: {error}") from error
 
 
 def _fold(graph: onnx.GraphProto, known: Values, sizes: Sizes) -> int:

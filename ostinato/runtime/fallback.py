@@ -58,5 +58,11 @@ def _plain(argument: Argument, value: Any) -> Any:
     """What a kernel returned as an array if it is a tensor; strings are objects."""
     if not argument.is_tensor:
         return value
-    array = np.asarray(value)
+    try:
+        array = np.asarray(value)
+    except ValueError as error:
+        got = type(value).__name__
+        raise RunError(
+            f"value {argument.name!r}: expected a tensor, its kernel made a {got}"
+        ) from error
     return array.astype(object) if array.dtype.kind in "TU" else array

@@ -3,6 +3,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import stat
+import time
 import warnings
 from pathlib import Path
 from typing import Any
@@ -38,7 +39,7 @@ def test_round_trip(cache_dir: Path) -> None:
     ]
 
 
-def test_blobs_are_aligned_read_only_views_of_the_file(cache_dir: Path) -> None:
+def test_blobs_are_aligned_and_cannot_be_written(cache_dir: Path) -> None:
     _stored(cache_dir)
     for blob in _loaded(cache_dir).blobs:
         assert blob.ctypes.data % 64 == 0
@@ -190,3 +191,72 @@ def test_two_processes_writing_one_key_never_show_half_an_entry(cache_dir: Path)
     with context.Pool(2) as pool:
         assert pool.starmap(_write_and_read, [(cache_dir, 1), (cache_dir, 2)]) == [0, 0]
     assert os.listdir(cache_dir) == [KEY]
+
+
+def _entries(folder: Path, letters: str, size: int = 10_000) -> None:
+    """Entries of these keys, each used a day before the next."""
+    for age, letter in enumerate(reversed(letters)):
+        Cache(folder).store(letter * 64, {}, [bytes(size)])
+        when = time.time() - 86400 * (age + 2)
+        os.utime(folder / (letter * 64), (when, when))
+
+
+def test_entries_used_long_ago_are_removed_when_all_take_too_much(cache_dir: Path) -> None:
+    _entries(cache_dir, "abcd")
+    (cache_dir / "notes.txt").write_text("somebody else's")
+    Cache(cache_dir, limit=32_000).store("e" * 64, {}, [bytes(10_000)])
+    assert sorted(name[0] for name in os.listdir(cache_dir)) == ["c", "d", "e", "n"]
+
+
+def test_loading_an_entry_counts_as_use(cache_dir: Path) -> None:
+    _entries(cache_dir, "abc")
+    assert Cache(cache_dir).load("a" * 64) is not None
+    assert Cache(cache_dir).trim(11_000) == 2
+    assert os.listdir(cache_dir) == ["a" * 64]
+
+
+def test_the_entry_just_stored_stays_whatever_the_limit(cache_dir: Path) -> None:
+    Cache(cache_dir, limit=0).store(KEY, HEADER, BLOBS)
+    assert _loaded(cache_dir).header == HEADER
+
+
+def test_files_that_were_never_finished_go_after_a_day(cache_dir: Path) -> None:
+    _stored(cache_dir)
+    for name, age in ((".0123456789abcdef-old", 90_000), (".0123456789abcdef-new", 60)):
+        (cache_dir / name).write_bytes(b"x")
+        os.utime(cache_dir / name, (time.time() - age,) * 2)
+    Cache(cache_dir).trim(1 << 30)
+    assert sorted(os.listdir(cache_dir)) == [".0123456789abcdef-new", KEY]
+
+
+@pytest.mark.parametrize(("mode", "is_used"), [(0o777, 0), (0o770, 0), (0o755, 1), (0o1777, 1)])
+def test_a_folder_that_others_can_write_to_is_not_used(
+    tmp_path: Path, mode: int, is_used: int
+) -> None:
+    folder = tmp_path / "shared"
+    _stored(folder)
+    folder.chmod(mode)
+    if is_used:
+        assert _loaded(folder).header == HEADER
+        return
+    with pytest.warns(RuntimeWarning, match="other users can write"):
+        assert Cache(folder).load(KEY) is None
+    Cache(folder).store("b" * 64, {}, [b"code"])
+    assert os.listdir(folder) == [KEY]
+
+
+def test_a_folder_of_another_user_is_not_used(
+    cache_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _stored(cache_dir)
+    facts = list(os.stat(cache_dir))
+    facts[4] = 12345
+    monkeypatch.setattr(module.os, "stat", lambda *_, **__: os.stat_result(facts))
+    with pytest.warns(RuntimeWarning, match="other users can write"):
+        assert Cache(cache_dir).load(KEY) is None
+
+
+def test_a_large_entry_is_mapped(cache_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_READ_UP_TO", 100)
+    _stored(cache_dir)
+    assert bytes(_loaded(cache_dir).blobs[0]) == b"object"
