@@ -192,14 +192,29 @@ UNEXPECTED = {
     "linear-attention": _case(
         "LinearAttention", *[[1, 3, 4]] * 3, outputs=2, kv_num_heads=0, q_num_heads=0
     ),
-    "col2im": _case("Resize", [1, 4]),
+    "resize": _case("Resize", [1, 4]),
+    "gather": _case("GatherND", [3, 4, 5], [3, 3, 1], batch_dims=-2),
+    "layer-norm": _case("LayerNormalization", [3, 4], [4], axis=2**31),
+    "scale": _case("Attention", *[[1, 2, 3, 4]] * 3, scale=float("inf")),
 }
+UNEXPECTED["gather"].graph.input[1].type.tensor_type.elem_type = TensorProto.INT64
 
 
 @pytest.mark.parametrize("name", UNEXPECTED)
 def test_nodes_that_contradict_themselves_are_refused_by_name(name: str) -> None:
     with pytest.raises(OstinatoError, match="'n'"):
         ostinato.InferenceSession(UNEXPECTED[name], cache_dir=None)
+
+
+def test_sizes_that_inference_makes_negative_do_not_end_the_process() -> None:
+    bounds = [numpy_helper.from_array(np.array([n]), name) for n, name in ((0, "s"), (2, "e"))]
+    nodes = [
+        helper.make_node("MaxPool", ["x"], ["t"], kernel_shape=[9], name="n"),
+        helper.make_node("Slice", ["t", "s", "e", "e"], ["y"]),
+    ]
+    proto = model(nodes, [value("x", [1, 1, 4])], [value("y", [None] * 3)], bounds)
+    with pytest.raises(OstinatoError, match="node 'n'"):
+        ostinato.InferenceSession(proto, cache_dir=None)
 
 
 @pytest.mark.parametrize("part", ["input", "initializer", "node"])

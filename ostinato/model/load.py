@@ -11,7 +11,6 @@ import numpy as np
 import onnx
 import onnx.checker
 import onnx.numpy_helper
-import onnx.shape_inference
 import onnx_ir as ir
 
 from ostinato.errors import ModelError, OstinatoError
@@ -27,6 +26,7 @@ from ostinato.model.declarations import (
     take_inferred_types,
     take_off_maps,
 )
+from ostinato.model.inference import infer_shapes
 from ostinato.model.names import make_names_unique
 from ostinato.model.normal_form import normalize, store_data
 from ostinato.model.schema import schema_of
@@ -141,7 +141,7 @@ def _check_and_convert(proto: onnx.ModelProto, folder: Path | None) -> ir.Model:
         with completed(proto.graph) as is_completed:
             message = _message(proto)
             onnx.checker.check_model(message)
-        inferred = onnx.shape_inference.infer_shapes(_message(proto) if is_completed else message)
+        inferred = infer_shapes(_message(proto) if is_completed else message)
         take_inferred_types(inferred.graph)
         maps = take_off_maps(inferred.graph)
         model = ir.from_proto(inferred)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import onnx
-import onnx.shape_inference
 import onnx_ir as ir
 
+from ostinato.model import inference
 from ostinato.model.graphs import graphs
 from ostinato.model.order import attribute_graphs
 from ostinato.model.types import holds_map
@@ -34,7 +34,7 @@ def infer_shapes(model: ir.Model) -> int:
     if not bare:
         return 0
     found = sum(_take_shape_of_input(value) or _count_axes(value) for value in bare.values())
-    inferred = onnx.shape_inference.infer_shapes(to_model_proto(model))
+    inferred = inference.infer_shapes(to_model_proto(model))
     for info in _infos(inferred.graph):
         value = bare.get(info.name)
         if value is None or holds_map(info.type):

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 import onnx
-import onnx.shape_inference
 import onnx_ir as ir
 
+from ostinato.model import inference
 from ostinato.model.graphs import graphs
 from ostinato.model.order import attribute_graphs
 from ostinato.passes.size_arithmetic import fold_sizes
@@ -102,7 +102,7 @@ def _infer(model: ir.Model, claims: Iterable[onnx.ValueInfoProto]) -> dict[str, 
     proto = _outline(model, {claim.name: claim for claim in claims})
     while True:
         try:
-            inferred = onnx.shape_inference.infer_shapes(proto, data_prop=True)
+            inferred = inference.infer_shapes(proto, data_prop=True)
         except Exception as error:  # whatever inference raises: nothing is known then
             _logger.debug("sizes are not inferred: %s", error)
             return {}
