@@ -81,11 +81,13 @@ def _trilu(context: Context) -> None:
     context.give(0, context.op("Trilu", [context.gradient(), *diagonal], attributes=upper))
 
 
-@differentiates("EyeLike")
+@differentiates("EyeLike", "RandomNormalLike", "RandomUniformLike")
 def _constant(context: Context) -> None:
     """What depends on the shape alone has a gradient of zero."""
     context.attributes.int("dtype", 0)
     context.attributes.int("k", 0)
+    for name in ("mean", "scale", "low", "high", "seed"):
+        context.attributes.float(name, 0.0)
 
 
 # Joining and parting

@@ -70,6 +70,17 @@ ONCE = """agraph (float[3] h) => (float[1, 3] y) {
 }"""
 
 
+GROWING = """agraph (float[2] x) => (float[8] y) {
+    y = Loop(three, yes, x) <body = b (int64 i, bool c, float[k] s) => (bool c2, float[n] s2) {
+        c2 = Identity(c)  r = RandomUniformLike(x)  s2 = Concat<axis = 0>(s, r)
+    }>
+}"""
+
+
+def _growing(feeds: Mapping[str, Array]) -> list[Array]:
+    return [np.concatenate([feeds["x"], *(uniform(words(2, None, steps=[i])) for i in range(3))])]
+
+
 def _loop(feeds: Mapping[str, Array]) -> list[Array]:
     # The node of the main graph comes first.
     rows = np.stack([normal(words(3, None, 2, [i])) for i in range(4)])
@@ -101,6 +112,13 @@ def steps() -> list[Case]:
     return [
         text("random-loop", LOOP, constants=first, expected=_loop, witness=False, length=8),
         text("random-once", ONCE, constants=second, expected=_once, witness=False, length=8),
+        text(
+            "random-growing",
+            GROWING,
+            constants={"three": np.array(3), "yes": np.array(True)},
+            expected=_growing,
+            witness=False,
+        ),
         text("random-nested", NESTED, sizes, expected=_nested, witness=False, length=8),
         text(
             "random-several",
