@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 
+from ostinato.codegen import safepoints
 from ostinato.codegen.expressions import Expressions
 from ostinato.codegen.primitives import ELEMENT, Primitives
+from ostinato.codegen.safepoints import Safepoints
 from ostinato.codegen.sizes import Sizes
 from ostinato.codegen.transposed_store import is_transposed, store_rows
-from ostinato.codegen.writer import Value, Writer, integer, is_constant, vector
+from ostinato.codegen.writer import LoopState, Value, Writer, integer, is_constant, vector
 from ostinato.program.dims import Size, ceildiv, floordiv
 from ostinato.program.expr import Axis, Reduced, walk
 from ostinato.program.nodes import Buffer, Kernel, Reduce, Store, Tile, identity
 from ostinato.schedule.share import Part
 from ostinato.schedule.tile import sums_at_once
+from ostinato.schedule.times import bounded_product, kernel_time, point_time, store_time, term_time
 
 # An innermost loop is unrolled to at most this many multiply-adds, and this many copies.
 UNROLL_OPERATIONS = 64
@@ -62,6 +65,16 @@ def signature(kernel: Kernel) -> Signature:
     return Signature(f"kernel.{kernel.name}", buffers, tuple(outer))
 
 
+def is_long(kernel: Kernel) -> bool:
+    """Whether the kernel's function may take long, so that it has safepoints.
+
+    It then takes a `%Poll` besides, which is null in a run whose sizes make it short, and returns
+    whether it stopped.
+    """
+    time = kernel_time(kernel, safepoints.LIMIT)
+    return not isinstance(time, int) or time >= safepoints.LIMIT
+
+
 def _neighbours(kernel: Kernel, stores: Sequence[Store]) -> list[list[Store]]:
     """The stores of a point, those together that write elements next to each other."""
     groups: list[list[Store]] = []
@@ -95,10 +108,17 @@ class KernelEmitter:
     ) -> None:
         self.signature = signature(kernel)
         self._part = part
+        self._w = Writer(declarations)
         self._piece: _Piece | None = None
+        time = kernel_time(kernel, safepoints.LIMIT)
+        self._safepoints = Safepoints(self._w, is_optional=not isinstance(time, int))
+        # Whether a loop that is written now may need safepoints; what a point and a step of a
+        # reduction take.
+        self._asks = self._is_long = is_long(kernel)
+        self._point_time = point_time(kernel, safepoints.LIMIT)
+        self._step_time = 0
         self._kernel = kernel
         self._tile = kernel.tile or Tile(None, 1)
-        self._w = Writer(declarations)
         self._sizes = Sizes(symbols, declarations)
         self._primitives = Primitives(self._w, byte_dots)
         pointers = {n: Value(f"%b{i}", "ptr") for i, n in enumerate(self.signature.buffers)}
@@ -116,10 +136,12 @@ class KernelEmitter:
         parameters += ["ptr noalias readonly %symbols"]
         parameters += [f"i64 %a{i}" for i in range(len(self.signature.outer))]
         parameters += [] if self._part is None else ["i64 %share", "i64 %shares"]
+        parameters += ["ptr noalias %poll"] if self._is_long else []
+        type_, result = ("i1", "i1 false") if self._is_long else ("void", "void")
         return (
-            f'define internal void @"{self.signature.name}"({", ".join(parameters)}) #0 {{\n'
+            f'define internal {type_} @"{self.signature.name}"({", ".join(parameters)}) #0 {{\n'
             f"start:\n{self._sizes.text()}\n  br label %entry\nentry:\n"
-            f"{self._w.text()}\n  ret void\n}}\n"
+            f"{self._w.text()}\n  ret {result}\n{self._safepoints.ending('i1 true')}}}\n"
         )
 
     # The share of a thread
@@ -143,6 +165,46 @@ class KernelEmitter:
         return start, self._w.call("i64", "llvm.smin.i64", stop, last)
 
     # Loops around the tile
+
+    @contextmanager
+    def _loop(
+        self, axis: Axis, start: Value, stop: Value, step: int, rows: int = 1
+    ) -> Iterator[LoopState]:
+        """A loop along an axis of points, `rows` at a time."""
+        inside = [a.extent for a in self._kernel.axes if a != axis and a not in self._x.place]
+        time = bounded_product([*inside, rows, self._point_time], safepoints.LIMIT)
+        with self._watched(start, stop, step, time) as loop:
+            yield loop
+
+    @contextmanager
+    def _watched(
+        self, start: Value, stop: Value, step: int, time: Size, carried: Sequence[Value] = ()
+    ) -> Iterator[LoopState]:
+        """A loop, with safepoints if it is the outermost one whose iterations are surely short.
+
+        time: what an iteration takes. Safepoints of iterations that are too short are shared by
+        several: those are a loop inside.
+        """
+        if not self._asks or not isinstance(time, int) or time >= safepoints.LIMIT:
+            with self._w.loop(start, stop, step, carried) as loop:
+                yield loop
+            return
+        self._asks = False
+        count = safepoints.GRAIN // time
+        if count <= 1:
+            with self._w.loop(start, stop, step, carried) as loop:
+                self._safepoints.write(integer(time))
+                yield loop
+        else:
+            with self._w.loop(start, stop, step * count, carried) as group:
+                self._safepoints.write(integer(time * count))
+                end = self._w.add(group.index, integer(step * count))
+                end = self._w.call("i64", "llvm.smin.i64", end, stop)
+                with self._w.loop(group.index, end, step, group.carried) as loop:
+                    yield loop
+                group.results = loop.carried
+            loop.carried = group.carried
+        self._asks = True
 
     def _either_row(self) -> None:
         """All points; rows along the longer of two axes, where only a run tells which it is."""
@@ -170,7 +232,7 @@ class KernelEmitter:
             inside()
             return
         start, stop = self._shared(axes[0], integer(0), self._sizes.value(axes[0].extent))
-        with self._w.loop(start, stop, 1) as loop, self._x.scope():
+        with self._loop(axes[0], start, stop, 1) as loop, self._x.scope():
             self._x.place[axes[0]] = (loop.index, 0)
             self._nest(axes[1:], inside)
 
@@ -225,7 +287,7 @@ class KernelEmitter:
     def _each_block(self, block: Axis, stop: Value) -> None:
         turn = self._tile.turn
         start, stop = self._shared(block, integer(0), stop)
-        with self._w.loop(start, stop, 1) as loop, self._x.scope():
+        with self._loop(block, start, stop, 1) as loop, self._x.scope():
             index = loop.index
             if turn is not None:
                 odd = self._w.emit("i1", f"trunc i64 {self._x.place[turn][0].text} to i1")
@@ -281,7 +343,7 @@ class KernelEmitter:
 
     def _row_tiles(self, row: Axis, start: Size, stop: Size, rows: int) -> None:
         first, last = self._shared(row, self._sizes.value(start), self._sizes.value(stop))
-        with self._w.loop(first, last, rows) as loop, self._x.scope():
+        with self._loop(row, first, last, rows, rows) as loop, self._x.scope():
             self._x.place[row] = (loop.index, 0)
             self._points(rows)
 
@@ -290,6 +352,10 @@ class KernelEmitter:
     def _points(self, rows: int) -> None:
         with self._x.scope():
             self._x.reduced = {}
+            if self._asks:
+                # The reductions take as long as a run says, or too long.
+                points = rows * self._tile.vectors * self._tile.width
+                self._safepoints.write(integer(points * store_time(self._kernel)))
             self._reductions(rows)
             if self._piece is not None and self._piece.terms is not None:
                 self._keep(rows)
@@ -362,8 +428,19 @@ class KernelEmitter:
                 for (p, row, number), value in zip(slots, accumulators, strict=True)
             ]
 
+        self._step_time = self._time_of_step(positions, rows * self._tile.vectors * width)
         final = self._reduce_nest(axes, initial, step)
         self._x.reduced.update(zip(slots, final, strict=True))
+
+    def _time_of_step(self, positions: Sequence[int], lanes: int) -> int:
+        """What a term of these reductions takes for all lanes."""
+        return lanes * sum(term_time(self._kernel, self._kernel.reductions[p]) for p in positions)
+
+    def _time_inside(self, axes: Sequence[Axis], count: int = 1) -> Size:
+        """What `count` iterations take around loops along these axes of a reduction."""
+        return bounded_product(
+            [*(a.extent for a in axes), count, self._step_time], safepoints.LIMIT
+        )
 
     def _accumulate(self, reduce: Reduce, value: Value, row: int, number: int) -> Value:
         operands = [self._x.lanes(e, row, number) for e in reduce.operands]
@@ -419,7 +496,8 @@ class KernelEmitter:
     ) -> list[Value]:
         if stop == start:
             return accumulators
-        with self._w.loop(start, stop, factor, accumulators) as loop, self._x.scope():
+        time = self._time_inside(rest, factor)
+        with self._watched(start, stop, factor, time, accumulators) as loop, self._x.scope():
             values = loop.carried
             for copy in range(factor):
                 self._x.place[axis] = (loop.index, copy)
@@ -437,6 +515,7 @@ class KernelEmitter:
         initial = [
             self._primitives.splat_literal(identity(r).value, r.dtype, chains) for r in reductions
         ]
+        self._step_time = self._time_of_step(positions, chains)
         with self._x.lanes_along(last, chains):
             final = self._reduce_nest_chains(outer, last, chains, initial, reductions)
         for position, reduce, value in zip(positions, reductions, final, strict=True):
@@ -452,15 +531,20 @@ class KernelEmitter:
     ) -> list[Value]:
         if outer:
             stop = self._sizes.value(outer[0].extent)
-            with self._w.loop(integer(0), stop, 1, accumulators) as loop, self._x.scope():
+            time = self._time_inside([*outer[1:], last])
+            with (
+                self._watched(integer(0), stop, 1, time, accumulators) as loop,
+                self._x.scope(),
+            ):
                 self._x.place[outer[0]] = (loop.index, 0)
                 loop.results = self._reduce_nest_chains(
                     outer[1:], last, chains, loop.carried, reductions
                 )
             return loop.carried
         full = floordiv(last.extent, chains) * chains
+        stop = self._sizes.value(full)
         with (
-            self._w.loop(integer(0), self._sizes.value(full), chains, accumulators) as loop,
+            self._watched(integer(0), stop, chains, self._step_time, accumulators) as loop,
             self._x.scope(),
         ):
             self._x.place[last] = (loop.index, 0)

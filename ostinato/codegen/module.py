@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ostinato.codegen import threads
+from ostinato.codegen import safepoints, threads
 from ostinato.codegen.alike import form
 from ostinato.codegen.expressions import NOWHERE
-from ostinato.codegen.kernels import KernelEmitter, signature
+from ostinato.codegen.kernels import KernelEmitter, is_long, signature
+from ostinato.codegen.safepoints import POLL, STOPPED, Safepoints, open_poll
 from ostinato.codegen.sizes import CheckedSizes, Sizes
 from ostinato.codegen.target import Target
 from ostinato.codegen.writer import Value, Writer, integer, is_constant
@@ -27,10 +28,13 @@ from ostinato.program.nodes import (
 )
 from ostinato.schedule.arena import ALIGNMENT, Arena, counts_calls
 from ostinato.schedule.share import Part, Shares, Step, undivided
+from ostinato.schedule.times import STATEMENT, kernel_time, known_time
 
 _SUCCESS = integer(0)
 # Of a thread, in `share`.
 _NUMBER = Value("%share", "i64")
+# Short kernels that run after each other without asking whether to stop.
+_MOST_UNASKED = 8
 
 
 @dataclass(frozen=True)
@@ -73,6 +77,7 @@ def module_text(
     texts = [
         f'target triple = "{target.triple}"',
         nowhere,
+        safepoints.assembly(),
         *([] if shares is None else [threads.assembly(target)]),
         *functions,
         entry,
@@ -154,6 +159,12 @@ class _Entry:
         self._shares = shares
         # How many threads run what is being written.
         self._count = integer(1) if shares is None else Value("%shares", "i64")
+        self._safepoints = Safepoints(self._w)
+        # What has to be counted at the next safepoint, and how many kernels took it. Where all that
+        # is being written is short together, nothing is counted.
+        self._unasked: Size = 0
+        self._kernels = 0
+        self._is_short = known_time(program.body, safepoints.LIMIT) < safepoints.LIMIT
 
     def text(self) -> str:
         if self._shares is None:
@@ -161,12 +172,18 @@ class _Entry:
                 self._indices[CALL] = self._count_call(self._w)
             self._find_buffers()
             self._steps(undivided(self._program.body))
-            return self._function("entry", "", self._sizes, self._w)
+            poll = self._load_record() + open_poll("%record", "null")
+            ending = self._safepoints.ending(f"i64 {STOPPED}")
+            poll = poll if ending else ""
+            return self._function("entry", "", self._sizes, self._w, poll=poll, ending=ending)
         self._indices[CALL] = Value("%call", "i64")
         self._find_buffers()
         self._steps(self._shares.steps)
-        more = ", i64 %call, ptr %round, i64 %share, i64 %shares"
-        share = self._function("share", more, self._sizes, self._w, "internal ")
+        more = ", i64 %call, ptr %round, i64 %share, i64 %shares, ptr %record, ptr %stop"
+        poll, ending = open_poll("%record", "%stop"), self._safepoints.ending(f"i64 {STOPPED}")
+        share = self._function(
+            "share", more, self._sizes, self._w, "internal ", poll=poll, ending=ending
+        )
         return share + self._team_entry(self._shares.gain, self._shares.ample)
 
     def _team_entry(self, gain: Size, ample: Size) -> str:
@@ -180,15 +197,17 @@ class _Entry:
         if not isinstance(gain, int):
             less = w.compare("icmp", "sle", sizes.value(gain), integer(0), 1)
             with w.when(less):
-                alone = f"call i64 @share({arguments}, ptr null, i64 0, i64 1)"
+                alone = (
+                    f"call i64 @share({arguments}, ptr null, i64 0, i64 1, ptr %record, ptr null)"
+                )
                 w.line(f"ret i64 {w.emit('i64', alone).text}")
                 w.block(w.name("never")[1:])
         if isinstance(ample, int):
             patient = "true" if ample > 0 else "false"
         else:
             patient = w.compare("icmp", "sgt", sizes.value(ample), integer(0), 1).text
-        code = w.emit("i64", f"call i64 @team_call({arguments}, i1 {patient})")
-        return self._function("entry", "", sizes, w, result=code)
+        code = w.emit("i64", f"call i64 @team_call({arguments}, ptr %record, i1 {patient})")
+        return self._function("entry", "", sizes, w, result=code, poll=self._load_record())
 
     def _size(self, size: Size) -> Value:
         """A size at this place: computed ones may have another value than before."""
@@ -204,13 +223,23 @@ class _Entry:
         w: Writer,
         linkage: str = "",
         result: Value = _SUCCESS,
+        poll: str = "",
+        ending: str = "",
     ) -> str:
         # Kernels, of other threads as well, write the sizes that they compute to the table.
         alias = "" if self._program.bounds else "noalias "
         return (
             f"define {linkage}i64 @{name}(ptr noalias %buffers, ptr {alias}%symbols{more}) "
-            f"nounwind {{\nstart:\n{sizes.text()}\n  br label %entry\nentry:\n"
-            f"{w.text()}\n  ret i64 {result.text}\n}}\n"
+            f"nounwind {{\nstart:\n{poll}{sizes.text()}\n  br label %entry\nentry:\n"
+            f"{w.text()}\n  ret i64 {result.text}\n{ending}}}\n"
+        )
+
+    def _load_record(self) -> str:
+        """Instructions that load whom safepoints ask, the last entry of the table."""
+        place = len(self._program.inputs) + len(self._program.outputs) + 2
+        return (
+            f"  %record.at = getelementptr ptr, ptr %buffers, i64 {place}\n"
+            "  %record = load ptr, ptr %record.at\n"
         )
 
     def _table(self, w: Writer, position: int) -> Value:
@@ -250,6 +279,7 @@ class _Entry:
             if isinstance(statement, Kernel):
                 if not is_empty(statement):
                     self._kernel(statement)
+                    self._count_down(statement)
             elif isinstance(statement, Loop):
                 self._loop(statement, step)
             elif isinstance(statement, Branch):
@@ -258,7 +288,21 @@ class _Entry:
                 self._require(statement)
 
     def _wait(self) -> None:
-        self._w.line(f"call void @team_wait(ptr %round, i64 %share, i64 {self._count.text})")
+        arguments = f"ptr %round, i64 %share, i64 {self._count.text}, ptr {POLL.text}"
+        stops = self._w.emit("i1", f"call i1 @team_wait({arguments})")
+        self._safepoints.leave_if(stops)
+
+    def _count_down(self, kernel: Kernel) -> None:
+        """Now and then a safepoint behind kernels that have none, or did not use theirs."""
+        if not self._is_short:
+            self._unasked = self._unasked + kernel_time(kernel, safepoints.LIMIT)
+            self._kernels += 1
+            if self._kernels == _MOST_UNASKED:
+                self._ask()
+
+    def _ask(self) -> None:
+        self._safepoints.write(self._size(self._unasked))
+        self._unasked, self._kernels = 0, 0
 
     def _kernel(self, kernel: Kernel) -> None:
         if self._shares is None or kernel.name in self._shares.parts or is_constant(self._count):
@@ -273,7 +317,20 @@ class _Entry:
         args += ["ptr %symbols", *(f"i64 {self._indices[axis].text}" for axis in called.outer)]
         if self._shares is not None and kernel.name in self._shares.parts:
             args += [f"i64 {_NUMBER.text}", f"i64 {self._count.text}"]
-        self._w.line(f'call void @"{self._shared[called.name]}"({", ".join(args)})')
+        name = f'@"{self._shared[called.name]}"'
+        if not is_long(kernel):
+            self._w.line(f"call void {name}({', '.join(args)})")
+            return
+        args.append(f"ptr {self._poll_for(kernel).text}")
+        self._safepoints.leave_if(self._w.emit("i1", f"call i1 {name}({', '.join(args)})"))
+
+    def _poll_for(self, kernel: Kernel) -> Value:
+        """Null where the sizes of this run make the kernel a short one."""
+        time = kernel_time(kernel, safepoints.LIMIT)
+        if isinstance(time, int):
+            return POLL
+        reaches = self._w.compare("icmp", "sge", self._size(time), integer(safepoints.LIMIT), 1)
+        return self._w.select(reaches, POLL, Value("null", "ptr"))
 
     def _flag(self, buffer: str) -> Value:
         """A single bool in memory."""
@@ -331,10 +388,20 @@ class _Entry:
                 self._wait()
             if loop.condition is not None:
                 state.leave_unless(self._flag(loop.condition))
-            self._steps(*step.inner)
+            self._body(loop, step)
             swapped = [name for c in loop.carries for name in (c.next, c.state)]
             state.results = [self._pointers[name] for name in swapped]
         self._pointers.update(zip(names, state.carried, strict=True))
+
+    def _body(self, loop: Loop, step: Step) -> None:
+        """A step of a loop, which ends with a safepoint unless all steps together are short."""
+        before = self._unasked, self._kernels, self._is_short
+        self._unasked, self._kernels = STATEMENT, 0
+        self._is_short = self._is_short or known_time((loop,), safepoints.LIMIT) < safepoints.LIMIT
+        self._steps(*step.inner)
+        if not self._is_short:
+            self._ask()
+        self._unasked, self._kernels, self._is_short = before
 
 
 def _layout(program: Program, arena: Arena, declarations: set[str]) -> str:

@@ -2,8 +2,10 @@
 
 A module of several threads has its own team: thread 0 is whoever calls `entry`, the others sleep
 in `team_work`. A call publishes a job. Those who sign in for it in time, about a microsecond, take
-part: all run the function `share` with their number and with how many they are. Who comes too late,
-because he has to be woken or his processor does something else, is not waited for. Exported are
+part: all run the function `share` with their number, with how many they are, and with what its
+safepoints need (`ostinato.codegen.safepoints`): thread 0 asks, the others are told. Who comes too
+late, because he has to be woken or his processor does something else, is not waited for. Exported
+are
 
     `void team_open()`              comes before everything else
     `ptr team_work(ptr number)`     what a thread with this number, from 1 on, runs until the end
@@ -26,6 +28,7 @@ and threads inside of a job yield the processor.
 
 from __future__ import annotations
 
+from ostinato.codegen.safepoints import STOPPED, open_poll
 from ostinato.codegen.target import Target
 
 EXPORTS = ("team_open", "team_work", "team_lead", "team_jobs", "team_end")
@@ -54,6 +57,8 @@ SPINS = 300
 # Rounds for which others may sign in, those who were woken included; behind `SPINS` they yield.
 SIGN_SPINS = 60
 WAKE_SPINS = 1000
+# Ticks of waiting for others after which thread 0 asks whether to stop.
+ASK_TICKS = 1 << 20
 # Calls that may pass until others who were woken are there.
 PATIENCE = 8
 # Most calls that are made on one thread before the others are tried again.
@@ -64,6 +69,9 @@ MOST_ALONE = 255
 _GLOBALS = """
 @team_published = internal global i64 0, align 64
 @team_arrived = internal global i64 0, align 64
+@team_left = internal global i64 0, align 64
+; whether the threads of the job are to stop
+@team_stop = internal global i64 0, align 64
 @team_sleeping = internal global i64 0, align 64
 @team_taken = internal global i64 0, align 64
 @team_count = internal global i64 1, align 64
@@ -145,21 +153,34 @@ define internal void @team_load_mode(ptr %mode) nounwind {
 }
 """
 
+_JOIN_POLL = open_poll("%record", "@team_stop")
+
 _FUNCTIONS = f"""
-; Waits until all of `%count` threads are here. `%round` counts the arrivals of earlier times.
-define internal void @team_wait(ptr %round, i64 %share, i64 %count) noinline nounwind {{
+; Waits until all of `%count` threads are here; whether to stop instead. `%round` counts the
+; arrivals of earlier times.
+define internal i1 @team_wait(ptr %round, i64 %share, i64 %count, ptr %poll) noinline nounwind {{
 entry:
   %is.single = icmp ule i64 %count, 1
-  br i1 %is.single, label %done, label %arrive
+  br i1 %is.single, label %single, label %arrive
+single:
+  ret i1 false
 arrive:
   %before = load i64, ptr %round
   %goal = add i64 %before, %count
   store i64 %goal, ptr %round
   %previous = atomicrmw add ptr @team_arrived, i64 1 acq_rel
+  %stops = call i1 @team_reach(ptr @team_arrived, i64 %goal, i64 %share, ptr %poll)
+  ret i1 %stops
+}}
+
+; Waits until `%counter` is at least `%goal`; whether to stop instead. Thread 0 asks while it waits.
+define internal i1 @team_reach(ptr %counter, i64 %goal, i64 %share, ptr %poll) noinline nounwind {{
+entry:
+  %is.first = icmp eq i64 %share, 0
   br label %spin
 spin:
-  %n = phi i64 [ 0, %arrive ], [ %n.next, %relax ]
-  %arrived = load atomic i64, ptr @team_arrived acquire, align 8
+  %n = phi i64 [ 0, %entry ], [ %n.next, %relax ]
+  %arrived = load atomic i64, ptr %counter acquire, align 8
   %is.complete = icmp uge i64 %arrived, %goal
   br i1 %is.complete, label %done, label %check
 check:
@@ -173,12 +194,26 @@ late:
   %start = call i64 @team_clock()
   br label %yield
 yield:
+  %asked = phi i64 [ %start, %late ], [ %asked, %again ], [ %now, %ask ]
   %ignored = call i32 @sched_yield()
-  %arrived.late = load atomic i64, ptr @team_arrived acquire, align 8
+  %arrived.late = load atomic i64, ptr %counter acquire, align 8
   %is.complete.late = icmp uge i64 %arrived.late, %goal
-  br i1 %is.complete.late, label %account, label %yield
+  br i1 %is.complete.late, label %account, label %again
+again:
+  %told = load atomic i64, ptr @team_stop monotonic, align 8
+  %is.told = icmp ne i64 %told, 0
+  %now = call i64 @team_clock()
+  %since = sub i64 %now, %asked
+  %is.due = icmp ugt i64 %since, {ASK_TICKS}
+  %is.asking = and i1 %is.first, %is.due
+  %is.either = or i1 %is.told, %is.asking
+  br i1 %is.either, label %ask, label %yield
+ask:
+  %stops = call i1 @safepoint(ptr %poll)
+  br i1 %stops, label %stopped, label %yield
+stopped:
+  ret i1 true
 account:
-  %is.first = icmp eq i64 %share, 0
   br i1 %is.first, label %add, label %done
 add:
   %end = call i64 @team_clock()
@@ -188,7 +223,29 @@ add:
   store i64 %late.after, ptr @team_late
   br label %done
 done:
-  ret void
+  ret i1 false
+}}
+
+; Waits until the others have left the job, which thread 0 left with this code; what the call
+; returns. It is asked whether to stop, unless it did already, and waited for all the same.
+define internal i64 @team_join(i64 %code, i64 %others, ptr %record) noinline nounwind {{
+entry:
+{_JOIN_POLL}  %is.stopped = icmp eq i64 %code, {STOPPED}
+  br i1 %is.stopped, label %wait, label %reach
+reach:
+  %stops = call i1 @team_reach(ptr @team_left, i64 %others, i64 0, ptr %poll)
+  br i1 %stops, label %wait, label %done
+wait:
+  %left = load atomic i64, ptr @team_left acquire, align 8
+  %is.complete = icmp uge i64 %left, %others
+  br i1 %is.complete, label %stopped, label %yield
+yield:
+  %ignored = call i32 @sched_yield()
+  br label %wait
+stopped:
+  ret i64 {STOPPED}
+done:
+  ret i64 %code
 }}
 
 ; A worker announces its sleep before it looks for a job once more, and a job is published before
@@ -250,7 +307,9 @@ define internal void @team_judge(i1 %is.bad) nounwind {{
   ret void
 }}
 
-define internal i64 @team_call(ptr %buffers, ptr %symbols, i64 %call, i1 %patient) nounwind {{
+define internal i64 @team_call(
+    ptr %buffers, ptr %symbols, i64 %call, ptr %record, i1 %patient
+) nounwind {{
 entry:
   %round = alloca i64
   %count = load atomic i64, ptr @team_count acquire, align 8
@@ -277,7 +336,8 @@ leave.alone:
   store atomic i64 0, ptr @team_taken release, align 8
   br label %alone
 alone:
-  %code.alone = call i64 @share(ptr %buffers, ptr %symbols, i64 %call, ptr %round, i64 0, i64 1)
+  %code.alone = call i64 @share(
+      ptr %buffers, ptr %symbols, i64 %call, ptr %round, i64 0, i64 1, ptr %record, ptr null)
   ret i64 %code.alone
 consider:
   %sleeping = load atomic i64, ptr @team_sleeping seq_cst, align 8
@@ -309,7 +369,8 @@ rouse:
   call void @team_publish(i1 1)
   br label %by.itself
 by.itself:
-  %code.itself = call i64 @share(ptr %buffers, ptr %symbols, i64 %call, ptr %round, i64 0, i64 1)
+  %code.itself = call i64 @share(
+      ptr %buffers, ptr %symbols, i64 %call, ptr %round, i64 0, i64 1, ptr %record, ptr null)
   %end.itself = call i64 @team_clock()
   br label %leave
 together:
@@ -327,6 +388,8 @@ together:
   store i64 0, ptr @team_late
   store i64 0, ptr %round
   store atomic i64 0, ptr @team_arrived release, align 8
+  store atomic i64 0, ptr @team_left release, align 8
+  store atomic i64 0, ptr @team_stop release, align 8
   store atomic i64 0, ptr @team_present release, align 8
   call void @team_publish(i1 1)
   %bits = shl i64 1, %count
@@ -345,8 +408,10 @@ together:
   %woke.next = select i1 %is.unheard, i64 %start, i64 0
   store i64 %woke.next, ptr @team_woke
   %begun = call i64 @team_clock()
-  %code = call i64 @share(ptr %buffers, ptr %symbols, i64 %call, ptr %round, i64 0, i64 %several)
-  call void @team_wait(ptr %round, i64 0, i64 %several)
+  %code.own = call i64 @share(
+      ptr %buffers, ptr %symbols, i64 %call, ptr %round, i64 0, i64 %several,
+      ptr %record, ptr @team_stop)
+  %code = call i64 @team_join(i64 %code.own, i64 %others, ptr %record)
   %end = call i64 @team_clock()
   %work = sub i64 %end, %begun
   %third = udiv i64 %work, 3
@@ -416,7 +481,7 @@ sleep:
   %woken = call i32 @pthread_cond_wait(ptr @team_wake, ptr @team_mutex)
   br label %awake
 get.up:
-  %left = atomicrmw sub ptr @team_sleeping, i64 1 seq_cst
+  %risen = atomicrmw sub ptr @team_sleeping, i64 1 seq_cst
   %unlocked = call i32 @pthread_mutex_unlock(ptr @team_mutex)
   br label %look
 look:
@@ -463,8 +528,10 @@ run:
   %call = load i64, ptr %call.at
   call void @team_load_mode(ptr %mode.at)
   store i64 0, ptr %round
-  %code = call i64 @share(ptr %buffers, ptr %symbols, i64 %call, ptr %round, i64 %share, i64 %count)
-  %arrived = atomicrmw add ptr @team_arrived, i64 1 acq_rel
+  %code = call i64 @share(
+      ptr %buffers, ptr %symbols, i64 %call, ptr %round, i64 %share, i64 %count,
+      ptr null, ptr @team_stop)
+  %left = atomicrmw add ptr @team_left, i64 1 acq_rel
   br label %idle
 over:
   ret ptr null

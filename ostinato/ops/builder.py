@@ -278,7 +278,7 @@ class Builder:
         assert target.base is not None
         stores = tuple(
             Store(Access(target.base.buffer, i, ()), cast(Extent(size), value.dtype))
-            for i, size in enumerate(known.flat)
+            for i, size in enumerate(n if isinstance(n, Dim) else int(n) for n in known.flat)
         )
         self.kernel((), stores)
         return target

@@ -274,7 +274,8 @@ def _rolled(
     extent: Size = UNBOUNDED if count is None else maximum(count, 0)
     if collects and count is not None:
         if initial_condition is not None and initial_condition.known is not None:
-            extent = extent * initial_condition.known.reshape(-1)[0]
+            begins = initial_condition.known.reshape(-1)[0]
+            extent = extent * (begins if isinstance(begins, Dim) else int(begins))
             initial_condition = None
         extent = context.builder.defined(extent, "number of steps")
     return _Loop(context, body, initial, extent, trips if count is None else None).run(

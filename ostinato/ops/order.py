@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from ostinato.ops.builder import ROW_CHAINS, Builder, literal
@@ -199,7 +201,8 @@ def row_axes(builder: Builder, rows: Tensor) -> tuple[list[Axis | None], Axis]:
 
 def row_start(builder: Builder, rows: Tensor, axes: list[Axis | None]) -> Access:
     """Where the row begins."""
-    first = slice_axis(rows, len(rows.shape) - 1, 0, 1, 1)
+    # Rows may be empty: then nothing is read, and there is no element to be known.
+    first = slice_axis(replace(rows, known=None), len(rows.shape) - 1, 0, 1, 1)
     return builder.access(first, [*axes[:-1], None])
 
 

@@ -69,15 +69,20 @@ def _substitute_output(old: ir.Value, new: ir.Value) -> None:
 
 
 def discard(node: ir.Node) -> None:
-    """Remove a node whose outputs nobody reads, with everything nested in it."""
+    """Remove a node whose outputs nobody reads, with everything nested in it.
+
+    The graphs in it are left empty: a pass that found them before meets none of their nodes.
+    """
     pending = [node]
     for current in pending:
         for position in range(len(current.inputs)):
             current.replace_input_with(position, None)
         for body in subgraphs(current):
             pending.extend(body)
-    assert node.graph is not None
-    node.graph.remove(node)
+            body.outputs.clear()
+    for current in pending:
+        assert current.graph is not None
+        current.graph.remove(current)
 
 
 def splice(model: ir.Model, body: ir.Graph, before: ir.Node) -> list[ir.Value]:

@@ -212,10 +212,12 @@ class LoopForm:
 def read_loop(node: ir.Node, opset: int, attributes: Attributes | None = None) -> LoopForm | None:
     """The parts of a Loop, or of a Scan without a batch axis; None for any other node.
 
+    A node that left its graph is none either: a rewrite of the loop around it may discard it.
     attributes: a reader of those of the node, which is left with none unread.
     Raises `UnsupportedError` for an attribute that is not known.
     """
-    if node.domain != "" or (node.op_type, opset >= SCAN_WITHOUT_BATCH) not in _READABLE:
+    is_loop = (node.op_type, opset >= SCAN_WITHOUT_BATCH) in _READABLE
+    if not is_loop or node.domain != "" or node.graph is None:
         return None
     attributes = attributes or Attributes(node)
     return (_read_scan if node.op_type == "Scan" else _read_loop)(node, attributes)

@@ -58,7 +58,8 @@ def loop_to_scan(model: ir.Model) -> int:
     names, indices, replaced = Names(model), Indices(sizes), 0
     for node in nodes:
         form = _counting(node, opset)
-        assert form is not None and form.head is not None
+        if form is None or form.head is None:
+            continue
         reason = _obstacle(form, form.head, sizes, indices, opset)
         if reason is None:
             _replace(model, form, form.head, names, opset)

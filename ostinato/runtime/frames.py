@@ -85,6 +85,18 @@ class Frames:
             self._marks[turn][:] = self._unmarked
         return marks, turn
 
+    def give_back(self, slots: Sequence[int]) -> None:
+        """Keep the frames of these rows that `take` gave last again, where no other one came."""
+        with self._lock:
+            turn = self._turn[0]
+            self._turn[0] = NO_TURN
+            for slot in slots:
+                if not self._marks[turn][slot]:
+                    for rows, before in zip(*self._turns[:: 1 - 2 * turn], strict=True):
+                        rows.places[slot][...] = before.places[slot]
+                    self._marks[turn][slot] = 1
+            self._turn[0] = turn
+
     def done(self) -> None:
         """The frames that `take` gave last are not read any more."""
         with self._lock:

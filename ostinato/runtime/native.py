@@ -94,7 +94,8 @@ class NativeFunction:
         self._plans = OrderedDict()
         # Whether sizes depend on elements of inputs.
         self.has_values = bool(artifact.values)
-        self._arena = aligned_empty(0)
+        # Of the calls of `run`, which find it busy when one of them has given up the GIL.
+        self._arena, self._workspace = aligned_empty(0), Workspace(limit=None)
         self.last: Plan | None = None
         if not artifact.symbols:
             self.plan([tuple(map(int, argument.shape)) for argument in artifact.inputs])
@@ -172,7 +173,8 @@ class NativeFunction:
             # Doubling keeps that rare when every call is a little longer than the last.
             self._plans.clear()
             self._arena = aligned_empty(max(arena_bytes, 2 * self._arena.nbytes))
-        callee = self._callee(symbols, self._arena)
+            self._workspace = Workspace(limit=None)
+        callee = self._callee(symbols, self._arena, self._workspace)
         call = self._caller(callee, shapes, output_shapes)
         outputs = tuple(output_shapes), tuple(self._outputs)
         return Plan((shapes, values), *outputs, symbols, arena_bytes, call)
@@ -226,7 +228,7 @@ class NativeFunction:
         texts = [f"{inputs[i].name} = {list(elements)}" for (i, _), elements in pairs]
         return f" (with {', '.join(texts)})" if texts else ""
 
-    def _callee(self, symbols: Array, arena: Array, workspace: Workspace | None = None) -> Callee:
+    def _callee(self, symbols: Array, arena: Array, workspace: Workspace) -> Callee:
         return Callee(
             self._code.address("entry"),
             symbols,
@@ -234,7 +236,7 @@ class NativeFunction:
             arena,
             self.team or self._code,
             self._flush_denormals,
-            workspace or Workspace(limit=None),
+            workspace,
         )
 
     def _message(self, code: int) -> str:
@@ -272,6 +274,9 @@ class NativeFunction:
         if not self.has_direct_dtypes:
             arrays = [array.view(storage(array.dtype)) for array in arrays]
         code = plan.call(*arrays)
+        if code == BUSY:
+            # Another thread is in a long call, or this is a signal handler within one.
+            code = self.step(plan, aligned_empty(plan.arena_bytes), Workspace())(*arrays)
         if code is not None:
             raise self.failure(code)
         for position, place in self._shapes.items():

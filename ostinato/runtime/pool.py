@@ -288,7 +288,9 @@ class Pool:
     def step(self) -> dict[int, list[Any]]:
         """Step all streams that have a frame: their outputs that are no states, by handle.
 
-        The arrays belong to the caller; those of one output are views of one batch. Raises
+        The arrays belong to the caller; those of one output are views of one batch. A step that an
+        interrupt ends leaves all states as they were, and streams their frames, but those that got
+        another one meanwhile. Raises
         `PoolError` when streams failed, which has the outputs of the others, and `StreamError` when
         another thread is in a step.
         """
@@ -310,11 +312,20 @@ class Pool:
                 return self._split(handles, self._run(frames, len(handles)))
             except OstinatoError as error:
                 return self._one_by_one(handles, frames, error)
+            except BaseException:
+                self._give_back(handles)
+                raise
             finally:
                 with self._seating:
                     self._frames.done()  # type: ignore[union-attr]
         finally:
             self._stepping.release()
+
+    def _give_back(self, handles: Sequence[int]) -> None:
+        """Let streams that are still open have the frames that a step took."""
+        with self._seating:
+            open_ = [self._slots[handle] for handle in handles if handle in self._slots]
+            self._frames.give_back(open_)  # type: ignore[union-attr]
 
     def _gathered(self) -> dict[str, Array] | None:
         """The frames as batches, with the states of their streams in place; None without any."""

@@ -83,8 +83,10 @@ class InferenceSession:
     model: path, bytes, onnx.ModelProto or onnx_ir.Model.
     options: how to compile and run; `overrides` are fields of `Options` that replace its values.
 
-    `run` is a pure function of its inputs, safe to call from several threads, whose calls take
-    turns: it keeps the GIL. Raises `OptionError` for an option that does not exist, and what
+    `run` is a pure function of its inputs, safe to call from several threads; it gives up the GIL
+    when it has taken some milliseconds. An interrupt (Ctrl-C, or any handler of a signal that
+    raises) ends a call soon: arrays of `out` may then be written in part, nothing else changes.
+    Raises `OptionError` for an option that does not exist, and what
     compiling the model raises (`ModelError`, `UnsupportedError`, `ShapeError`).
     """
 

@@ -197,9 +197,10 @@ class Stepper:
             results = self._flow.run(feeds, given)
             for pair, shape in zip(self._pairs, shapes, strict=True):
                 pair.require_same(shape, results[pair.output.name].shape)
-            self.workspace.swap()
             for index, (pair, shape) in enumerate(zip(self._pairs, shapes, strict=True)):
-                self.state(index, shape)[...] = results[pair.output.name]
+                block = self.workspace.following(index)
+                block[: int(np.prod(shape))].reshape(shape)[...] = results[pair.output.name]
+            self.workspace.swap()
         return [results[argument.name] for argument in self.outputs]
 
     def bind(

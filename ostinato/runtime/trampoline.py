@@ -1,14 +1,15 @@
 """The call from Python into compiled code, without ctypes and without allocation.
 
 `Trampoline.caller` and `Trampoline.bound` return built-in functions made from machine code that is
-the same for all models (`trampoline_ir`), with a context per call site. Interrupts are delivered
-after the call.
+the same for all models (`trampoline_ir`), with a context per call site. Handlers of signals run
+during the call where it takes long; what they raise ends it, and the states stay what they were.
 
 Calls that may not run at the same time, because they use one arena or one state, share a
 `Workspace`. Whether a call gives the GIL up is decided by how long the last one took. Looking at
 the clock costs 20 ns, giving the GIL up and taking it again another 20 where no other thread wants
 it. Where one does, the call waits until that thread lets go, up to `sys.getswitchinterval()`, which
-would make a call of a few microseconds a thousand times longer.
+would make a call of a few microseconds a thousand times longer. A call that kept the GIL for some
+milliseconds gives it up on the way.
 """
 
 from __future__ import annotations
@@ -62,6 +63,7 @@ _PYTHON_API = (
     "PyLong_FromLongLong",
     "PyEval_SaveThread",
     "PyEval_RestoreThread",
+    "PyErr_CheckSignals",
 )
 _INTEGER_LETTERS = "bhilqBHILQ"
 
@@ -99,8 +101,8 @@ def in_use() -> StreamError:
 class Workspace:
     """What calls have in common that must not run at the same time: an arena, and states.
 
-    limit: ticks from which on a call gives up the GIL; None to keep it always. A call that finds
-    the workspace in use by another thread returns `BUSY`.
+    limit: ticks of the call before from which on a call gives up the GIL at once; None if it does
+    so only on the way. A call that finds the workspace in use by another thread returns `BUSY`.
     """
 
     def __init__(self, states: Sequence[State] = (), limit: int | None = LONG_CALL) -> None:
@@ -109,7 +111,7 @@ class Workspace:
             (state.input, state.output, *(buffer.ctypes.data for buffer in state.buffers))
             for state in self.states
         ]
-        head = (0, 0, _NEVER if limit is None else limit, len(rows))
+        head = (0, 0, _NEVER if limit is None else limit, 0, 0, 0, len(rows))
         self.record = np.array([*head, *itertools.chain.from_iterable(rows)], np.int64)
         _WORKSPACES.add(self)
 
@@ -118,6 +120,11 @@ class Workspace:
         first, second = self.states[index].buffers
         address = self.record[self._row(index) + 2]
         return first if address == first.ctypes.data else second
+
+    def following(self, index: int) -> Array:
+        """The buffer that the next call writes state `index` to."""
+        first, second = self.states[index].buffers
+        return second if self.current(index) is first else first
 
     def swap(self) -> None:
         """Exchange the buffers of every state, as a call that succeeded does."""
@@ -262,9 +269,9 @@ class Trampoline:
     def __init__(self, object_code: bytes) -> None:
         require_array_layout()
         api = {name: objects.address_of(getattr(ctypes.pythonapi, name)) for name in _PYTHON_API}
-        names = ("ostinato_call", "ostinato_call_bound", "ostinato_keep")
+        names = ("ostinato_call", "ostinato_call_bound", "ostinato_keep", "ostinato_watch")
         self._code = objects.load(object_code, names, api | {"_Py_NoneStruct": id(None)})
-        call, call_bound, self._keep = (self._code.address(name) for name in names)
+        call, call_bound, self._keep, self._watch = (self._code.address(name) for name in names)
         self._at_once = Workspace(limit=None)
         self._call = _MethodDef(b"call", call, _METH_FASTCALL, b"call(*inputs, *outputs)")
         self._call_bound = _MethodDef(b"call", call_bound, _METH_NOARGS, b"call()")
@@ -289,9 +296,11 @@ class Trampoline:
 
         It returns None on success; `REFUSED` when it ran nothing because an argument is no array
         or has another dtype, byte order, shape or memory layout, or is an output that is read-only
-        or overlaps another argument; `BUSY`; or else the positive code of the compiled function.
+        or overlaps another argument; `BUSY`; or else the positive code of the compiled function. It
+        raises what handlers of signals raise while it runs.
         Inputs and outputs that are states of the callee's workspace are left out.
         """
+        callee.workspace.record[trampoline_ir.WATCH_SLOT] = self._watch
         arguments = [*inputs, *outputs]
         if len(arguments) > MAX_ARGUMENTS:
             raise RunError(f"{len(arguments)} inputs and outputs: at most {MAX_ARGUMENTS} can be")
@@ -340,12 +349,15 @@ class Trampoline:
         states = callee.workspace.states
         for position in sorted(p for state in states for p in (state.input, state.output)):
             addresses.insert(position, 0)
-        table = [*addresses, callee.constants.ctypes.data, callee.arena.ctypes.data]
+        record = callee.workspace.record
+        record[trampoline_ir.WATCH_SLOT] = self._watch
+        watch = record[trampoline_ir.WATCH_SLOT :].ctypes.data
+        table = [*addresses, callee.constants.ctypes.data, callee.arena.ctypes.data, watch]
         head = [
             callee.entry,
             callee.flush_denormals,
             callee.symbols.ctypes.data,
-            callee.workspace.record.ctypes.data,
+            record.ctypes.data,
         ]
         slots = np.array([*head, *table], np.int64)
         context = bytearray(slots.tobytes())

@@ -6,15 +6,19 @@ their memory. It reads the structures of NumPy's C interface, in a tenth of the 
 and releasing a buffer takes; `ostinato.runtime.trampoline` makes sure that they are as expected.
 `ostinato_call_bound` is a METH_NOARGS C function over a table of pointers fixed beforehand. Both
 return None for success, -1 when an argument is refused, -2 when another call over the same
-workspace is running, or what the compiled function returned, and never leave a Python exception
-set. Their `self` is a tuple whose first item is a bytearray that holds the context; its other items
-own whatever the context points to.
+workspace is running, or what the compiled function returned; or NULL, with the exception set, when
+a handler of a signal raised one. Their `self` is a tuple whose first item is a bytearray that holds
+the context; its other items own whatever the context points to.
 
 A workspace is what calls that take turns have in common. It lists states: an input and an output
 of the compiled function that use two buffers in turn. A call that succeeds swaps their addresses.
 A call releases the GIL if the one before it took more ticks than the workspace's limit. Only
 between taking the workspace and leaving it can another thread run, so plain loads and stores are
 enough to mark it busy.
+
+`ostinato_watch` is what the safepoints of compiled code ask (`ostinato.codegen.safepoints`). Every
+now and then it runs the handlers of signals that have come, with the GIL; a call that has kept the
+GIL for some milliseconds loses it that way, as Python code does.
 
 `ostinato_keep` can be called in place of a compiled function. It copies its inputs to the turn of
 two stores that is on. It reads the turn and marks the row as taken without giving up the GIL, so
@@ -26,9 +30,12 @@ Layouts: `%Array` is `PyArrayObject_fields`, `%Type` the beginning of `PyArray_D
 
 from __future__ import annotations
 
+from ostinato.codegen.safepoints import STOPPED
+
 CONTEXT_SLOTS = 9
 SPEC_SLOTS = 5
-WORKSPACE_SLOTS = 4
+WORKSPACE_SLOTS = 7
+WATCH_SLOT = 3
 STATE_SLOTS = 4
 
 # NPY_ARRAY_C_CONTIGUOUS | NPY_ARRAY_ALIGNED, and NPY_ARRAY_WRITEABLE for outputs.
@@ -52,11 +59,14 @@ _TYPES = """
 %Spec = type { i32, i32, i64, i64, ptr, i64 }
 ; entry, flush denormals, symbols, workspace, table of buffers
 %Bound = type { ptr, i64, ptr, ptr, [0 x ptr] }
+; ostinato_watch, the thread's state while the call runs without GIL, when a safepoint last looked
+; for signals or first asked, 0 before that
+%Watch = type { ptr, ptr, i64 }
 ; place of the input and of the output in the table of buffers, their buffers
 %State = type { i64, i64, ptr, ptr }
 ; whether a call is running, ticks that the last one took, most ticks for which the GIL is kept,
-; number of states
-%Workspace = type { i64, i64, i64, i64, [0 x %State] }
+; what safepoints need, number of states
+%Workspace = type { i64, i64, i64, %Watch, i64, [0 x %State] }
 ; bytes of a value, where the first and the second store have the row for it
 %Place = type { i64, [2 x ptr] }
 ; a byte, which store is on, 0 or 1, or larger for none; a byte for each store that says whether
@@ -70,7 +80,13 @@ declare void @Py_IncRef(ptr)
 declare ptr @PyLong_FromLongLong(i64)
 declare ptr @PyEval_SaveThread()
 declare void @PyEval_RestoreThread(ptr)
+declare i32 @PyErr_CheckSignals()
 """
+
+# Ticks from one look for signals to the next: of a call with the GIL, and of one that has to wait
+# for it. 4 to 8 and 33 to 67 ms on x86-64; 1 to 44 ms where the counter has 24 MHz to 1 GHz.
+_KEPT_TICKS, _RELEASED_TICKS = 1 << 24, 1 << 27
+_STEADY_TICKS = 1 << 20
 
 # Changes the rounding-free part of the floating point mode around the call, on x86-64 alone, which
 # also has a counter that can be read at any time.
@@ -78,6 +94,25 @@ _ENTER_X86 = f"""
 declare void @llvm.x86.sse.stmxcsr(ptr)
 declare void @llvm.x86.sse.ldmxcsr(ptr)
 declare i64 @llvm.readcyclecounter()
+
+define internal i64 @moment() {{
+  %count = call i64 @llvm.readcyclecounter()
+  ret i64 %count
+}}
+
+; Python code runs with subnormal numbers.
+define internal i32 @handle_signals() {{
+  %saved = alloca i32
+  %changed = alloca i32
+  call void @llvm.x86.sse.stmxcsr(ptr %saved)
+  %mode = load i32, ptr %saved
+  %mode.plain = and i32 %mode, {~_FLUSH_BITS}
+  store i32 %mode.plain, ptr %changed
+  call void @llvm.x86.sse.ldmxcsr(ptr %changed)
+  %answer = call i32 @PyErr_CheckSignals()
+  call void @llvm.x86.sse.ldmxcsr(ptr %saved)
+  ret i32 %answer
+}}
 
 define internal i64 @ticks() {{
   %count = call i64 @llvm.readcyclecounter()
@@ -117,6 +152,18 @@ flushing:
 
 # Without a counter every call after the first counts as long.
 _ENTER_PLAIN = """
+declare i64 @llvm.readsteadycounter()
+
+define internal i64 @moment() {
+  %count = call i64 @llvm.readsteadycounter()
+  ret i64 %count
+}
+
+define internal i32 @handle_signals() {
+  %answer = call i32 @PyErr_CheckSignals()
+  ret i32 %answer
+}
+
 define internal i64 @ticks() {
   ret i64 0
 }
@@ -137,7 +184,7 @@ define internal i64 @enter(ptr %context, ptr %table) {
 _INVOKE = """
 define internal void @place_states(ptr %workspace, ptr %table) {
 entry:
-  %count.at = getelementptr %Workspace, ptr %workspace, i64 0, i32 3
+  %count.at = getelementptr %Workspace, ptr %workspace, i64 0, i32 4
   %count = load i64, ptr %count.at
   br label %next
 next:
@@ -145,13 +192,13 @@ next:
   %is.last = icmp eq i64 %i, %count
   br i1 %is.last, label %end, label %state
 state:
-  %input.at = getelementptr %Workspace, ptr %workspace, i64 0, i32 4, i64 %i, i32 0
+  %input.at = getelementptr %Workspace, ptr %workspace, i64 0, i32 5, i64 %i, i32 0
   %input = load i64, ptr %input.at
-  %output.at = getelementptr %Workspace, ptr %workspace, i64 0, i32 4, i64 %i, i32 1
+  %output.at = getelementptr %Workspace, ptr %workspace, i64 0, i32 5, i64 %i, i32 1
   %output = load i64, ptr %output.at
-  %old.at = getelementptr %Workspace, ptr %workspace, i64 0, i32 4, i64 %i, i32 2
+  %old.at = getelementptr %Workspace, ptr %workspace, i64 0, i32 5, i64 %i, i32 2
   %old = load ptr, ptr %old.at
-  %new.at = getelementptr %Workspace, ptr %workspace, i64 0, i32 4, i64 %i, i32 3
+  %new.at = getelementptr %Workspace, ptr %workspace, i64 0, i32 5, i64 %i, i32 3
   %new = load ptr, ptr %new.at
   %old.to = getelementptr ptr, ptr %table, i64 %input
   store ptr %old, ptr %old.to
@@ -165,7 +212,7 @@ end:
 
 define internal void @swap_states(ptr %workspace) {
 entry:
-  %count.at = getelementptr %Workspace, ptr %workspace, i64 0, i32 3
+  %count.at = getelementptr %Workspace, ptr %workspace, i64 0, i32 4
   %count = load i64, ptr %count.at
   br label %next
 next:
@@ -173,9 +220,9 @@ next:
   %is.last = icmp eq i64 %i, %count
   br i1 %is.last, label %end, label %state
 state:
-  %old.at = getelementptr %Workspace, ptr %workspace, i64 0, i32 4, i64 %i, i32 2
+  %old.at = getelementptr %Workspace, ptr %workspace, i64 0, i32 5, i64 %i, i32 2
   %old = load ptr, ptr %old.at
-  %new.at = getelementptr %Workspace, ptr %workspace, i64 0, i32 4, i64 %i, i32 3
+  %new.at = getelementptr %Workspace, ptr %workspace, i64 0, i32 5, i64 %i, i32 3
   %new = load ptr, ptr %new.at
   store ptr %new, ptr %old.at
   store ptr %old, ptr %new.at
@@ -197,6 +244,9 @@ refuse:
 take:
   store i64 1, ptr %workspace
   call void @place_states(ptr %workspace, ptr %table)
+  %thread.at = getelementptr %Workspace, ptr %workspace, i64 0, i32 3, i32 1
+  %since.at = getelementptr %Workspace, ptr %workspace, i64 0, i32 3, i32 2
+  store i64 0, ptr %since.at
   %limit.at = getelementptr %Workspace, ptr %workspace, i64 0, i32 2
   %limit = load i64, ptr %limit.at
   %is.unlimited = icmp eq i64 %limit, -1
@@ -211,21 +261,24 @@ measure:
   br i1 %is.long, label %release, label %run
 release:
   %released = call ptr @PyEval_SaveThread()
+  store ptr %released, ptr %thread.at
   br label %run
 run:
-  %thread = phi ptr [ null, %measure ], [ %released, %release ]
   %start = call i64 @ticks()
   %status.run = call i64 @enter(ptr %context, ptr %table)
   %takes = call i64 @ticks_since(i64 %start)
-  br i1 %is.long, label %acquire, label %measured
-acquire:
-  call void @PyEval_RestoreThread(ptr %thread)
-  br label %measured
-measured:
   store i64 %takes, ptr %took.at
   br label %finish
 finish:
-  %status = phi i64 [ %status.kept, %keep ], [ %status.run, %measured ]
+  %status = phi i64 [ %status.kept, %keep ], [ %status.run, %run ]
+  %thread = load ptr, ptr %thread.at
+  %is.held = icmp eq ptr %thread, null
+  br i1 %is.held, label %end, label %acquire
+acquire:
+  call void @PyEval_RestoreThread(ptr %thread)
+  store ptr null, ptr %thread.at
+  br label %end
+end:
   %is.fine = icmp eq i64 %status, 0
   br i1 %is.fine, label %advance, label %leave
 advance:
@@ -234,6 +287,49 @@ advance:
 leave:
   store i64 0, ptr %workspace
   ret i64 %status
+}
+"""
+
+_WATCH = """
+; What safepoints ask; other than 0 when a handler raised an exception.
+define i64 @ostinato_watch(ptr %watch) {
+entry:
+  %thread.at = getelementptr %Watch, ptr %watch, i64 0, i32 1
+  %thread = load ptr, ptr %thread.at
+  %is.held = icmp eq ptr %thread, null
+  %since.at = getelementptr %Watch, ptr %watch, i64 0, i32 2
+  %since = load i64, ptr %since.at
+  %now = call i64 @moment()
+  %is.first = icmp eq i64 %since, 0
+  br i1 %is.first, label %begin, label %measure
+begin:
+  store i64 %now, ptr %since.at
+  ret i64 0
+measure:
+  %passed = sub i64 %now, %since
+  %most = select i1 %is.held, i64 KEPT, i64 RELEASED
+  %is.due = icmp ugt i64 %passed, %most
+  br i1 %is.due, label %due, label %early
+early:
+  ret i64 0
+due:
+  br i1 %is.held, label %look, label %acquire
+acquire:
+  call void @PyEval_RestoreThread(ptr %thread)
+  store ptr null, ptr %thread.at
+  br label %look
+look:
+  %answer = call i32 @handle_signals()
+  %is.fine = icmp eq i32 %answer, 0
+  br i1 %is.fine, label %release, label %raised
+raised:
+  ret i64 1
+release:
+  %released = call ptr @PyEval_SaveThread()
+  store ptr %released, ptr %thread.at
+  %later = call i64 @moment()
+  store i64 %later, ptr %since.at
+  ret i64 0
 }
 """
 
@@ -297,6 +393,11 @@ none:
   call void @Py_IncRef(ptr @_Py_NoneStruct)
   ret ptr @_Py_NoneStruct
 code:
+  %is.raised = icmp eq i64 %status, STOPPED
+  br i1 %is.raised, label %raised, label %report
+raised:
+  ret ptr null
+report:
   %number = call ptr @PyLong_FromLongLong(i64 %status)
   ret ptr %number
 }
@@ -396,7 +497,7 @@ yes:
 no:
   ret i1 false
 }
-""".replace("FOREIGN", str(_FOREIGN))
+""".replace("FOREIGN", str(_FOREIGN)).replace("STOPPED", str(STOPPED))
 
 _ENTRIES = f"""
 define ptr @ostinato_call_bound(ptr %self, ptr %unused) {{
@@ -425,11 +526,11 @@ refuse:
 begin:
   %workspace.at = getelementptr %Context, ptr %context, i64 0, i32 3
   %workspace = load ptr, ptr %workspace.at
-  %states.at = getelementptr %Workspace, ptr %workspace, i64 0, i32 3
+  %states.at = getelementptr %Workspace, ptr %workspace, i64 0, i32 4
   %states = load i64, ptr %states.at
   %state.buffers = shl i64 %states, 1
   %buffers = add i64 %count, %state.buffers
-  %entries = add i64 %buffers, 2
+  %entries = add i64 %buffers, 3
   %table = alloca ptr, i64 %entries
   br label %next
 next:
@@ -473,6 +574,10 @@ run:
   %arena.index = add i64 %buffers, 1
   %arena.slot = getelementptr ptr, ptr %table, i64 %arena.index
   store ptr %arena, ptr %arena.slot
+  %watch = getelementptr %Workspace, ptr %workspace, i64 0, i32 3
+  %watch.index = add i64 %buffers, 2
+  %watch.slot = getelementptr ptr, ptr %table, i64 %watch.index
+  store ptr %watch, ptr %watch.slot
   %code = call i64 @invoke(ptr %context, ptr %table)
   %result = call ptr @answer(i64 %code)
   ret ptr %result
@@ -483,4 +588,8 @@ run:
 def assembly(flushing: bool) -> str:
     """The module's text; `flushing` says whether the machine is an x86-64."""
     enter = _ENTER_X86 if flushing else _ENTER_PLAIN
-    return _TYPES + enter + _INVOKE + _KEEP + _HELPERS + _ENTRIES
+    kept, released = _KEPT_TICKS, _RELEASED_TICKS
+    if not flushing:
+        kept = released = _STEADY_TICKS
+    watch = _WATCH.replace("KEPT", str(kept)).replace("RELEASED", str(released))
+    return _TYPES + enter + watch + _INVOKE + _KEEP + _HELPERS + _ENTRIES

@@ -11,11 +11,11 @@ write. Loops whose steps gain less than the waiting costs are left to thread 0 a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from ostinato.program.dims import Size, ceildiv, computed, maximum, product, substitute
-from ostinato.program.expr import ITEM_BYTES, Axis, Expr, Load, Op, walk
+from ostinato.program.expr import ITEM_BYTES, Axis
 from ostinato.program.nodes import (
     Branch,
     Buffer,
@@ -28,17 +28,9 @@ from ostinato.program.nodes import (
     statements,
 )
 from ostinato.schedule.arena import ALIGNMENT, Arena
+from ostinato.schedule.times import OPERATION, operations, product_time, store_time
 
-# Estimated times, in picoseconds. A multiply-add of operands that rows share, of weights that come
-# from the second-level cache, and of more weights than that holds; any other operation, load or
-# store of a lane.
-SHARED_PRODUCT = 10
-PRODUCT = 25
-FAR_PRODUCT = 100
-OPERATION = 20
-# Weights of a kernel from this many bytes on are far away.
-FAR_BYTES = 1 << 20
-# What it costs when threads wait for each other once, uneven arrival included.
+# In picoseconds: what it costs when threads wait for each other once, uneven arrival included.
 WAIT = 1_000_000
 # What dividing a kernel must gain at least.
 LEAST = 250_000
@@ -145,24 +137,12 @@ def _gain(kernel: Kernel, part: Part, threads: int) -> Size:
     """Picoseconds that a kernel gains when it is divided."""
     kept = 1 - 1 / (threads * _use(part, threads))
     points = product([axis.extent for axis in kernel.axes])
-    cost: Size = OPERATION * (1 + _operations(e for s in kernel.stores for e in s.expressions()))
+    cost: Size = store_time(kernel)
     for reduce in kernel.reductions:
         depth = product([axis.extent for axis in reduce.axes])
-        each = _product_cost(kernel, points * depth) * ITEM_BYTES[reduce.dtype] // 4
-        cost = cost + depth * max(1, each) + depth * OPERATION * _operations(reduce.operands) // 16
+        cost = cost + depth * product_time(kernel, reduce, points * depth)
+        cost = cost + depth * OPERATION * operations(reduce.operands) // 16
     return points * cost * round(1000 * kept) // 1000
-
-
-def _product_cost(kernel: Kernel, products: Size) -> int:
-    """Picoseconds for each product; a single row reads a weight for each of them."""
-    if kernel.tile is not None and kernel.tile.rows > 1:
-        return SHARED_PRODUCT
-    is_far = isinstance(products, int) and 4 * products * len(kernel.reductions) >= FAR_BYTES
-    return FAR_PRODUCT if is_far else PRODUCT
-
-
-def _operations(roots: Iterable[Expr]) -> int:
-    return sum(isinstance(node, Op | Load) for node in walk(*roots))
 
 
 @dataclass(frozen=True)

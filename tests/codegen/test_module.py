@@ -119,8 +119,11 @@ class Native:
         code = _FUNCTION(self._code.address("layout"))(symbols.ctypes.data, table.ctypes.data)
         return int(code), table.tolist()
 
-    def call(self, inputs: Mapping[str, Array]) -> tuple[int, dict[str, Array]]:
-        """What `entry` returns and the outputs, written between guard bytes."""
+    def call(self, inputs: Mapping[str, Array], record: int = 0) -> tuple[int, dict[str, Array]]:
+        """What `entry` returns and the outputs, written between guard bytes.
+
+        record: address of what safepoints ask; 0 for nobody.
+        """
         bound = {
             str(size): extent
             for i in self.program.inputs
@@ -138,7 +141,7 @@ class Native:
             views[interface.name] = outputs[interface.name].bytes.view(dtype).reshape(shape)
         addresses = [array.ctypes.data for array in given]
         addresses += [block.address for block in outputs.values()]
-        addresses += [self._constants.ctypes.data, arena.address]
+        addresses += [self._constants.ctypes.data, arena.address, record]
         table = np.array(addresses, np.uint64)
         code = _FUNCTION(self._code.address("entry"))(table.ctypes.data, symbols.ctypes.data)
         for name, block in (*outputs.items(), ("the arena", arena)):

@@ -29,7 +29,8 @@ N = symbol("N")
 # Calls `share` for one thread's number after the other.
 _ONE = """
 define i64 @one(ptr %buffers, ptr %symbols, i64 %call, i64 %share, i64 %shares) {
-  %code = call i64 @share(ptr %buffers, ptr %symbols, i64 %call, ptr null, i64 %share, i64 %shares)
+  %code = call i64 @share(
+      ptr %buffers, ptr %symbols, i64 %call, ptr null, i64 %share, i64 %shares, ptr null, ptr null)
   ret i64 %code
 }
 """

@@ -64,6 +64,12 @@ def op(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     return register
 
 
+@op("Constant")
+def _constant(node: Node) -> Array:
+    (value,) = node.attributes.values()
+    return numpy_helper.to_array(value) if isinstance(value, onnx.TensorProto) else np.array(value)
+
+
 @op("If")
 def _if(node: Node, condition: Array) -> list[Array]:
     branch = node.get("then_branch") if condition else node.get("else_branch")

@@ -13,8 +13,10 @@ import numpy as np
 import onnx
 import pytest
 
-from tools.fuzz import damage, files, guarded
+from tools.fuzz import damage, files, graphs, guarded
 from tools.fuzz.guarded import Outcome
+from tools.fuzz.random_models import random_model
+from tools.fuzz.smaller import smaller
 
 pytestmark = [
     pytest.mark.skipif(not hasattr(os, "fork"), reason="forks"),
@@ -88,3 +90,50 @@ def test_a_touch_outside_of_a_buffer_ends_the_process(place: str) -> None:
         guarded.ctypes.memset(address, 1, 1)
         os._exit(0)
     assert os.WIFSIGNALED(os.waitpid(pid, 0)[1])
+
+
+def test_a_short_run_of_graphs_finds_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert graphs.run(seconds=300, seed=40, count=8, folder=tmp_path) == 0
+    assert "8 graphs, seeds 40 to 47" in capsys.readouterr().out
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_random_models_are_valid_and_always_the_same() -> None:
+    for seed in range(60):
+        model, feeds = random_model(seed)
+        onnx.checker.check_model(model, full_check=True)
+        again, given = random_model(seed)
+        assert model == again
+        assert all((feeds[name] == given[name]).all() for name in feeds)
+
+
+def test_a_graph_that_differs_or_dies_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, feeds = random_model(3)
+    wrong = [np.zeros(7)] * len(model.graph.output)
+    planted = {
+        "differ": lambda: (graphs.Outcome("agree"), wrong),
+        "crash": os.abort,
+        "exception": lambda: 1 / 0,
+    }
+    for kind, attempt in planted.items():
+        monkeypatch.setattr(graphs, "ours", lambda *_, attempt=attempt: attempt())
+        assert graphs.judged(model, feeds, graphs.Mode("bound")).kind == kind
+
+
+def test_a_graph_is_made_as_small_as_what_fails() -> None:
+    model = onnx.parser.parse_model(
+        """<ir_version: 8, opset_import: ["": 18]>
+        g (float[3] x, float[3] z) => (float[3] y, float[3] w) {
+            a = Neg(x)
+            b = Exp(a)
+            w = Add(b, z)
+            y = Abs(w)
+        }"""
+    )
+    feeds = {name: np.ones(3, np.float32) for name in "xz"}
+    small, given = smaller(model, feeds, lambda m, _: any(n.op_type == "Exp" for n in m.graph.node))
+    assert [node.op_type for node in small.graph.node] == ["Exp"]
+    assert [value.name for value in small.graph.input] == ["a"] == list(given)
+    assert (given["a"] == -1).all()

@@ -1,0 +1,121 @@
+"""Safepoints: where long-running compiled code asks whether it should stop.
+
+Functions count down estimated work (`ostinato.schedule.times`) and ask when `LIMIT` of it is done,
+so that asking costs nothing and what can be estimated to be short has no safepoints at all. Who is
+asked is up to the caller of the compiled function: the last entry of its table of buffers is the
+address of a record that begins with a function `i64 (ptr record)`, or null. An answer other than
+zero makes the compiled function return `STOPPED` soon; what it wrote until then is unfinished.
+
+A thread has a `%Poll`: the work that is left until it asks, the record, or null for threads that
+may not ask, and a flag that all threads of a call look at and the one that asks sets, or null.
+"""
+
+from __future__ import annotations
+
+from ostinato.codegen.writer import Value, Writer, integer
+
+STOPPED = -3
+"""What a compiled function returns when it was told to stop."""
+
+# In picoseconds of estimated work: how much may be done without asking, and how much makes up for
+# counting. Where every access misses all caches, a thousand times as much time may pass.
+LIMIT = 1 << 24
+GRAIN = 1 << 20
+
+POLL = Value("%poll", "ptr")
+
+_ASSEMBLY = """
+; work left until the next question, whom to ask, whether all threads are to stop
+%Poll = type { i64, ptr, ptr }
+
+; Whether to stop.
+define internal i1 @safepoint(ptr %poll) noinline nounwind cold {
+entry:
+  store i64 LIMIT, ptr %poll
+  %stop.at = getelementptr %Poll, ptr %poll, i64 0, i32 2
+  %stop = load ptr, ptr %stop.at
+  %is.single = icmp eq ptr %stop, null
+  br i1 %is.single, label %find, label %look
+look:
+  %flag = load atomic i64, ptr %stop monotonic, align 8
+  %is.told = icmp ne i64 %flag, 0
+  br i1 %is.told, label %yes, label %find
+find:
+  %record.at = getelementptr %Poll, ptr %poll, i64 0, i32 1
+  %record = load ptr, ptr %record.at
+  %is.unwatched = icmp eq ptr %record, null
+  br i1 %is.unwatched, label %no, label %ask
+ask:
+  %function = load ptr, ptr %record
+  %answer = call i64 %function(ptr %record)
+  %is.fine = icmp eq i64 %answer, 0
+  br i1 %is.fine, label %no, label %tell
+tell:
+  br i1 %is.single, label %yes, label %tell.all
+tell.all:
+  store atomic i64 1, ptr %stop monotonic, align 8
+  br label %yes
+yes:
+  ret i1 true
+no:
+  ret i1 false
+}
+
+!0 = !{!"branch_weights", i32 1, i32 1048575}
+"""
+
+
+def assembly() -> str:
+    """What a module with safepoints needs besides."""
+    return _ASSEMBLY.replace("LIMIT", str(LIMIT))
+
+
+def open_poll(record: str, stop: str) -> str:
+    """Instructions that make `POLL`, of the record and the flag that these values are."""
+    return f"""  %poll = alloca %Poll
+  store i64 {LIMIT}, ptr %poll
+  %poll.record = getelementptr %Poll, ptr %poll, i64 0, i32 1
+  store ptr {record}, ptr %poll.record
+  %poll.stop = getelementptr %Poll, ptr %poll, i64 0, i32 2
+  store ptr {stop}, ptr %poll.stop
+"""
+
+
+class Safepoints:
+    """Writes the safepoints of one function, which leaves at the label `stopped`.
+
+    is_optional: whether `POLL` may be null, for there is no need to ask.
+    """
+
+    def __init__(self, w: Writer, is_optional: bool = False) -> None:
+        self._w, self._is_optional = w, is_optional
+        self.count = 0
+
+    def write(self, work: Value) -> None:
+        """Take `work` off what is left, and leave the function if it is to stop."""
+        w = self._w
+        go = w.name("go")[1:]
+        if self._is_optional:
+            unwatched = w.compare("icmp", "eq", POLL, Value("null", "ptr"), 1)
+            counting = w.name("count")[1:]
+            w.line(f"br i1 {unwatched.text}, label %{go}, label %{counting}")
+            w.block(counting)
+        left = w.sub(w.emit("i64", f"load i64, ptr {POLL.text}"), work)
+        w.line(f"store i64 {left.text}, ptr {POLL.text}")
+        spent = w.compare("icmp", "slt", left, integer(0), 1)
+        ask = w.name("ask")[1:]
+        w.line(f"br i1 {spent.text}, label %{ask}, label %{go}, !prof !0")
+        w.block(ask)
+        stops = w.emit("i1", f"call i1 @safepoint(ptr {POLL.text})")
+        self.leave_if(stops, go)
+
+    def leave_if(self, stops: Value, go: str | None = None) -> None:
+        """Leave the function on this condition, otherwise go on, at the label `go`."""
+        self.count += 1
+        go = go or self._w.name("go")[1:]
+        self._w.line(f"br i1 {stops.text}, label %stopped, label %{go}, !prof !0")
+        self._w.block(go)
+
+    def ending(self, result: str) -> str:
+        """The block that returns `result` from safepoints; nothing where there are none."""
+        return f"stopped:\n  ret {result}\n" if self.count else ""

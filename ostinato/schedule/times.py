@@ -1,0 +1,90 @@
+"""Estimated times, in picoseconds: of a kernel's terms and points, and of whole statements.
+
+They decide what threads divide (`ostinato.schedule.share`) and how often compiled code asks whether
+it should stop (`ostinato.codegen.safepoints`). Both need magnitudes only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ostinato.program.dims import Size, maximum, minimum, product
+from ostinato.program.expr import ITEM_BYTES, Expr, Load, Op, walk
+from ostinato.program.nodes import Kernel, Loop, Reduce, Stmt, bodies
+
+# A multiply-add of operands that rows share, of weights that come from the second-level cache, and
+# of more weights than that holds; any other operation, load or store of a lane.
+SHARED_PRODUCT = 10
+PRODUCT = 25
+FAR_PRODUCT = 100
+OPERATION = 20
+# Weights of a kernel from this many bytes on are far away.
+FAR_BYTES = 1 << 20
+# What a statement takes besides: a call, or a branch.
+STATEMENT = 2000
+
+
+def operations(roots: Iterable[Expr]) -> int:
+    """How many operations and loads expressions have together."""
+    return sum(isinstance(node, Op | Load) for node in walk(*roots))
+
+
+def store_time(kernel: Kernel) -> int:
+    """What the stores of a point take."""
+    return OPERATION * (1 + operations(e for s in kernel.stores for e in s.expressions()))
+
+
+def product_time(kernel: Kernel, reduce: Reduce, products: Size) -> int:
+    """What a multiply-add takes; a single row reads a weight for each of `products`."""
+    if kernel.tile is not None and kernel.tile.rows > 1:
+        time = SHARED_PRODUCT
+    else:
+        is_far = isinstance(products, int) and 4 * products * len(kernel.reductions) >= FAR_BYTES
+        time = FAR_PRODUCT if is_far else PRODUCT
+    return max(1, time * ITEM_BYTES[reduce.dtype] // 4)
+
+
+def term_time(kernel: Kernel, reduce: Reduce) -> int:
+    """What a term of a reduction takes, its operands included."""
+    points = product([axis.extent for axis in (*kernel.axes, *reduce.axes)])
+    return product_time(kernel, reduce, points) + OPERATION * operations(reduce.operands) // 16
+
+
+def point_time(kernel: Kernel, most: int) -> Size:
+    """What a point takes, its reductions included; `most` if it is more."""
+    time: Size = store_time(kernel)
+    for reduce in kernel.reductions:
+        extents = [axis.extent for axis in reduce.axes]
+        time = time + bounded_product([term_time(kernel, reduce), *extents], most)
+    return minimum(time, most)
+
+
+def kernel_time(kernel: Kernel, most: int) -> Size:
+    """What a kernel takes; `most` if it is more."""
+    extents = [axis.extent for axis in kernel.axes]
+    time = bounded_product([point_time(kernel, most), *extents], most)
+    return minimum(STATEMENT + time, most)
+
+
+def known_time(body: Iterable[Stmt], most: int) -> int:
+    """What statements take, both sides of a branch; `most` if it is more, or known at run time."""
+    total = 0
+    for statement in body:
+        if isinstance(statement, Kernel):
+            time = kernel_time(statement, most)
+        else:
+            time = STATEMENT + sum(known_time(inner, most) for inner in bodies(statement))
+            if isinstance(statement, Loop):
+                time = bounded_product([time, statement.axis.extent], most)
+        total += time if isinstance(time, int) else most
+        if total >= most:
+            return most
+    return total
+
+
+def bounded_product(sizes: Iterable[Size], most: int) -> Size:
+    """The product, or `most` if it is more; no step of it overflows. Sizes below 1 count as 1."""
+    total: Size = 1
+    for size in sizes:
+        total = minimum(total * maximum(minimum(size, most), 1), most)
+    return total
