@@ -241,8 +241,9 @@ class InferenceSession:
         """A stream: the model stepped frame by frame, with its state in an object of its own.
 
         states: the output of each state by its input, such as `{"h_in": "h_out"}`.
-        initial: values before the first step, by input; zeros where there is none. An axis of size
-            1 stands for a run-time dimension of any size.
+        initial: values before the first step, by input; zeros where there is none, for a state that
+            is an initializer too its value. An axis of size 1 stands for a run-time dimension of
+            any size.
         sizes: run-time dimensions by name. What states need and is given neither here nor by
             `initial` is taken from the first step.
 
@@ -250,7 +251,8 @@ class InferenceSession:
         """
         from ostinato.runtime.stream import Stream
 
-        return Stream(self, states, initial, sizes)
+        session, pairs, initial = self._with_states(states, initial)
+        return Stream(session, pairs, initial, sizes)
 
     def pool(
         self,
@@ -272,7 +274,8 @@ class InferenceSession:
         """
         from ostinato.runtime.pool import Pool
 
-        return Pool(self, states, capacity, batch, initial, sizes, shared)
+        session, pairs, initial = self._with_states(states, initial)
+        return Pool(session, pairs, capacity, batch, initial, sizes, shared)
 
     def report(self) -> Report:
         """What the compiler did and what it could not do."""
@@ -324,6 +327,23 @@ class InferenceSession:
             found = self._overriding = InferenceSession(changed, self._options), defaults
         session, defaults = found
         return session, {**defaults, **feed}
+
+    def _with_states(
+        self, states: Declaration, initial: Mapping[str, Any] | None
+    ) -> tuple[InferenceSession, Declaration, Mapping[str, Any] | None]:
+        """The session that takes all states as inputs, the states, and their first values."""
+        if not self._overridable:
+            return self, states, initial
+        from ostinato.runtime.states import named_pairs
+
+        pairs = named_pairs(states)
+        given = self._overridable.keys() & {name for name, _ in pairs}
+        if not given:
+            return self, pairs, initial
+        require_same(self._model, self._compiled)
+        changed, defaults = without_defaults(self._model, given)
+        initial = {**defaults, **as_mapping("initial", {} if initial is None else initial)}
+        return InferenceSession(changed, self._options), pairs, initial
 
     def _selected(self, output_names: object) -> list[str]:
         if output_names is None:

@@ -77,7 +77,7 @@ def declared_pairs(
     Raises `InputError` for names that do not exist or come twice, and for an input and an output
     that cannot have one dtype and shape.
     """
-    rows = _rows(states)
+    rows = named_pairs(states)
     sources = {argument.name: place for place, argument in enumerate(inputs)}
     targets = {argument.name: place for place, argument in enumerate(outputs)}
     check_names("input", [name for name, _ in rows], list(sources), complete=False)
@@ -95,7 +95,8 @@ def declared_pairs(
     return tuple(sorted(pairs, key=lambda pair: pair.read))
 
 
-def _rows(states: object) -> list[tuple[str, str]]:
+def named_pairs(states: object) -> list[tuple[str, str]]:
+    """The names in a declaration. Raises `InputError` for what is none."""
     expected = "states: expected {input: output}, the names of every state's input and output"
     if isinstance(states, Mapping):
         states = states.items()

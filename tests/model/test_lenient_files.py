@@ -360,6 +360,31 @@ def test_overriding_compiles_once_for_all_values(monkeypatch: pytest.MonkeyPatch
     assert len(compiled) == 1
 
 
+STATE = """
+    g (float[N, 3] x, float[1, 3] h, float[3] w) => (float[N, 3] y, float[1, 3] next)
+    <float[1, 3] h = {1, 2, 3}, float[3] w = {1, 1, 1}, int64[1] rows = {0}> {
+        u = Mul(x, w)  y = Add(u, h)  next = ReduceSum(y, rows)
+    }"""
+
+
+def test_a_state_that_is_an_initializer_begins_with_its_value() -> None:
+    session = ostinato.InferenceSession(parse(STATE), cache_dir=None)
+    given = np.array([[1, 0, -1]], np.float32)
+    for initial in (None, {"h": given}):
+        stream = session.stream(iter([("h", "next")]), initial)
+        h = np.array([[1, 2, 3]], np.float32) if initial is None else given
+        for _ in range(3):
+            y = X + h
+            np.testing.assert_array_equal(stream.step({"x": X})[0], y)
+            h = y.sum(0, keepdims=True)
+    with pytest.raises(InputError, match="unknown input 'w'"):
+        stream.step({"x": X, "w": W})
+    with pytest.raises(InputError, match="initial: expected a dict"):
+        session.stream({"h": "next"}, initial=3)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="unknown input 'v'"):
+        session.stream({"v": "next"})
+
+
 def test_overridden_operands_that_decide_shapes() -> None:
     model = parse("""
         g (float[N, 3] x, int64[2] s, int64[1] a) => (float[P, Q] y)
