@@ -14,6 +14,7 @@ from ostinato.errors import ModelError, UnsupportedError, translated
 from ostinato.model.attributes import describe
 from ostinato.model.captures import captures, closed, mentioned, with_inner
 from ostinato.model.declarations import map_type, overridable
+from ostinato.model.graphs import operands, upstream
 from ostinato.model.load import load_model
 from ostinato.model.names import Names
 from ostinato.model.types import type_text
@@ -259,7 +260,7 @@ class _Partitioner:
             return set()
         new: set[ir.Value] = set()
         for operand in refusal.operands:
-            found = self._sources_of(operand, {})
+            found = self._sources_of(operand)
             if found is not None and found <= self._valued and self._can_be_sizes(operand):
                 # What is computed from them is no size: the operand itself has to be one.
                 found = {operand}
@@ -268,22 +269,35 @@ class _Partitioner:
             new |= found - self._valued
         return new
 
-    def _sources_of(
-        self, value: ir.Value, found: dict[ir.Value, set[ir.Value] | None]
-    ) -> set[ir.Value] | None:
+    def _sources_of(self, value: ir.Value) -> set[ir.Value] | None:
         """The small integer values from which this is computed as shapes are, or None."""
-        if value not in found:
-            found[value] = {value} if self._can_be_sizes(value) else None
-            node, lowered = value.producer(), self._scope.get(value) or self._known.get(value)
-            has_known = isinstance(lowered, Tensor) and lowered.known is not None
-            is_known = constant_array(value) is not None or has_known
-            if is_known or (node is not None and node.op_type in _OF_SHAPES):
-                found[value] = set()
-            elif node is not None and node.op_type in _ARITHMETIC and len(found) < _MOST_VALUES:
-                parts = [self._sources_of(v, found) for v in node.inputs if v is not None]
+        found: dict[ir.Value, set[ir.Value] | None] = {}
+        opened: set[ir.Value] = set()
+
+        def below(made: ir.Value) -> list[ir.Value]:
+            node = made.producer()
+            is_arithmetic = node is not None and node.op_type in _ARITHMETIC
+            if not is_arithmetic or self._is_known(made) or len(opened) >= _MOST_VALUES:
+                return []
+            opened.add(made)
+            return operands(made)
+
+        for made in upstream([value], below):
+            found[made] = {made} if self._can_be_sizes(made) else None
+            if self._is_known(made):
+                found[made] = set()
+            elif made in opened:
+                parts = [found[operand] for operand in operands(made)]
                 if all(part is not None for part in parts):
-                    found[value] = {source for part in parts for source in part or ()}
+                    found[made] = {source for part in parts for source in part or ()}
         return found[value]
+
+    def _is_known(self, value: ir.Value) -> bool:
+        """Whether the elements are numbers, or sizes of shapes."""
+        node, lowered = value.producer(), self._scope.get(value) or self._known.get(value)
+        has_known = isinstance(lowered, Tensor) and lowered.known is not None
+        is_shape = node is not None and node.op_type in _OF_SHAPES
+        return constant_array(value) is not None or has_known or is_shape
 
     def _can_be_sizes(self, value: ir.Value) -> bool:
         """Whether the runtime can read the elements before it plans a call of the next segment."""

@@ -9,7 +9,7 @@ import onnx_ir as ir
 from ostinato.autodiff.contributions import dims_of
 from ostinato.autodiff.copies import copy_node, like
 from ostinato.autodiff.scope import Scope
-from ostinato.model.graphs import subgraphs
+from ostinato.model.graphs import subgraphs, upstream
 from ostinato.model.random import is_random
 from ostinato.passes.loop_form import reads
 from ostinato.passes.recurrent_writer import Operand, Writer
@@ -108,16 +108,23 @@ class NestedScope(Scope):
 
     def _is_repeatable(self, value: ir.Value) -> bool:
         """Whether an own value is the result of a node that can run again."""
+        for made in upstream([value], self._needed):
+            node = made.producer()
+            if node is not None and node not in self._repeatable:
+                makers = [read.producer() for read in self._needed(made)]
+                self._repeatable[node] = self._allows(node) and all(
+                    maker is not None and self._repeatable[maker] for maker in makers
+                )
+        maker = value.producer()
+        return maker is not None and self._repeatable[maker]
+
+    def _needed(self, value: ir.Value) -> list[ir.Value]:
+        """The own values that have to be computed again before this one."""
         node = value.producer()
-        if node is None:
-            return False
-        if node not in self._repeatable:
-            self._repeatable[node] = self._allows(node) and all(
-                read in self._stand_ins or self.is_free(read) or self._is_repeatable(read)
-                for read in reads(node)
-                if self.is_own(read)
-            )
-        return self._repeatable[node]
+        if node is None or node in self._repeatable or not self._allows(node):
+            return []
+        own = (read for read in reads(node) if self.is_own(read))
+        return [read for read in own if read not in self._stand_ins and not self.is_free(read)]
 
     def _allows(self, node: ir.Node) -> bool:
         if self.repeats_all:

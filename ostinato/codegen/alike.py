@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from ostinato.codegen.kernels import signature
-from ostinato.program.expr import Access, Axis, Expr
+from ostinato.program.expr import Access, Axis, Expr, walk
 from ostinato.program.nodes import Buffer, Kernel
 
 
@@ -49,10 +49,10 @@ class _Forms:
         if isinstance(value, Access):
             return (self._number(value.buffer), value.offset, self.of(value.terms))
         if isinstance(value, Expr):
-            if value not in self._positions:
-                form = self._fields(value)
-                self._positions[value] = len(self.expressions)
-                self.expressions.append(form)
+            for node in walk(value, skip=self._positions):
+                # Operands have their positions already.
+                self.expressions.append(self._fields(node))
+                self._positions[node] = len(self._positions)
             return ("expression", self._positions[value])
         if isinstance(value, tuple):
             return tuple(map(self.of, value))

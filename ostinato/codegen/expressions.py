@@ -27,6 +27,7 @@ from ostinato.program.expr import (
     Reduced,
     children,
     dtype_of,
+    walk,
 )
 from ostinato.program.functions import define
 from ostinato.program.nodes import Buffer, Store
@@ -58,6 +59,7 @@ class Expressions:
         self._primitives = Primitives(writer)
         self._scopes: list[dict[object, Value]] = [{}]
         self._axes: dict[Expr, frozenset[Axis]] = {}
+        self._definitions: dict[Expr, Expr] = {}
         self.place: dict[Axis, tuple[Value, int]] = {}
         self.lane: Axis | None = None
         self.width = 1
@@ -75,11 +77,16 @@ class Expressions:
         yield
         self._scopes.pop()
 
-    def _remember(self, key: object, make: Callable[[], Value]) -> Value:
+    def _recall(self, key: object) -> Value | None:
         for scope in reversed(self._scopes):
             if key in scope:
                 return scope[key]
-        self._scopes[-1][key] = value = make()
+        return None
+
+    def _remember(self, key: object, make: Callable[[], Value]) -> Value:
+        value = self._recall(key)
+        if value is None:
+            self._scopes[-1][key] = value = make()
         return value
 
     @contextmanager
@@ -98,17 +105,20 @@ class Expressions:
 
     def axes(self, expr: Expr) -> frozenset[Axis]:
         """The axes that an expression varies along."""
-        found = self._axes.get(expr)
-        if found is None:
-            found = frozenset().union(*(self.axes(child) for child in children(expr)))
-            if isinstance(expr, Load):
-                found |= {axis for axis, _ in expr.access.terms}
-            elif isinstance(expr, Index):
-                found |= {expr.axis}
-            elif isinstance(expr, Reduced):
-                found |= {axis for axis in (self.lane, self.row) if axis is not None}
-            self._axes[expr] = found
-        return found
+        if expr not in self._axes:
+            for node in walk(expr, skip=self._axes):
+                below = (self._axes[part] for part in children(node))
+                self._axes[node] = self._own_axes(node).union(*below)
+        return self._axes[expr]
+
+    def _own_axes(self, node: Expr) -> frozenset[Axis]:
+        if isinstance(node, Load):
+            return frozenset(axis for axis, _ in node.access.terms)
+        if isinstance(node, Index):
+            return frozenset((node.axis,))
+        if isinstance(node, Reduced):
+            return frozenset(axis for axis in (self.lane, self.row) if axis is not None)
+        return frozenset()
 
     def by_lanes(self, expr: Expr) -> bool:
         """Whether lanes have values of their own."""
@@ -118,9 +128,43 @@ class Expressions:
 
     def value(self, expr: Expr, row: int = 0, number: int = 0) -> Value:
         """The value in row `row` and vector `number`: a scalar if all lanes agree."""
-        row = row if self.row in self.axes(expr) else 0
-        number = number if self.by_lanes(expr) else 0
-        return self._remember((expr, row, number), lambda: self._compute(expr, row, number))
+        key = self._key(expr, row, number)
+        found = self._recall(key)
+        if found is None:
+            self._evaluate(expr, row, number)
+            found = self._scopes[-1][key]
+        return found
+
+    def _evaluate(self, expr: Expr, row: int, number: int) -> None:
+        """Compute an expression and all below it."""
+        # Operands from left to right, each before the node and, if it takes vectors, spread out.
+        stack = [(expr, False, False)]
+        while stack:
+            node, spread, ready = stack.pop()
+            key = self._key(node, row, number)
+            is_known = self._recall(key) is not None
+            if not is_known and not ready:
+                stack.append((node, spread, True))
+                vectors = self.by_lanes(node) and not isinstance(node, Load)
+                stack += [(part, vectors, False) for part in reversed(self._parts(node))]
+                continue
+            if not is_known:
+                self._scopes[-1][key] = self._compute(*key)
+            if spread:
+                self.lanes(node, row, number)
+
+    def _key(self, expr: Expr, row: int, number: int) -> tuple[Expr, int, int]:
+        """What tells values apart: the row and the vector, where these make a difference."""
+        axes = self.axes(expr)
+        return expr, row if self.row in axes else 0, number if self.lane in axes else 0
+
+    def _parts(self, node: Expr) -> tuple[Expr, ...]:
+        """What has to be computed before a node: its operands, or the definition of a function."""
+        if not isinstance(node, Op) or node.name in PRIMITIVES:
+            return children(node)
+        if node not in self._definitions:
+            self._definitions[node] = define(node.name, node.args, node.dtype)
+        return (self._definitions[node],)
 
     def lanes(self, expr: Expr, row: int, number: int) -> Value:
         """The value with one element in each lane."""
@@ -153,7 +197,7 @@ class Expressions:
             return self._primitives.cast(inner, dtype_of(expr.value), expr.dtype, count)
         assert isinstance(expr, Op)
         if expr.name not in PRIMITIVES:
-            return self.value(define(expr.name, expr.args, expr.dtype), row, number)
+            return self.value(self._definitions[expr], row, number)
         args = [operand(arg, row, number) for arg in expr.args]
         return self._primitives.emit(expr.name, args, dtype_of(expr.args[0]), expr.dtype, count)
 

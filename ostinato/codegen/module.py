@@ -154,6 +154,9 @@ class _Entry:
         self._w = Writer(declarations)
         self._sizes = Sizes(program.symbols, declarations)
         self._pointers: dict[str, Value] = {}
+        interfaces = (*program.inputs, *program.outputs)
+        self._places = {interface.buffer: i for i, interface in enumerate(interfaces)}
+        self._bases: dict[str, Value] = {}
         self._indices: dict[object, Value] = {}
         self._codes = {message: i + 1 for i, message in enumerate(messages(program))}
         self._shares = shares
@@ -247,22 +250,35 @@ class _Entry:
         return w.emit("ptr", f"load ptr, ptr {place.text}")
 
     def _find_buffers(self) -> None:
-        interfaces = (*self._program.inputs, *self._program.outputs)
-        for position, interface in enumerate(interfaces):
-            self._pointers[interface.buffer] = self._table(self._w, position)
-        constants = self._table(self._w, len(interfaces))
-        arena = self._table(self._w, len(interfaces) + 1)
-        for name, buffer in self._program.buffers.items():
-            offset: Size
-            if buffer.kind == "constant":
-                base, offset = constants, self._blob.offsets[name]
-            elif buffer.kind == "arena":
-                base, offset = arena, self._arena.offsets.get(name, 0)
-            elif buffer.kind == "size":
-                base, offset = Value("%symbols", "ptr"), 8 * self._program.symbols.index(name)
-            else:
-                continue
-            self._pointers[name] = self._w.pointer(base, self._sizes.value(offset), "i8")
+        """Find those that are used in loops and branches, which need them again and again.
+
+        All others are found where they are used: LLVM takes more than linear time for a function in
+        which thousands of pointers are alive.
+        """
+        count = len(self._program.inputs) + len(self._program.outputs)
+        self._bases = {
+            "constant": self._table(self._w, count),
+            "arena": self._table(self._w, count + 1),
+            "size": Value("%symbols", "ptr"),
+        }
+        inner = [s for s in self._program.body if not isinstance(s, Kernel)]
+        names = set().union(*(s.reads() | s.writes() for s in inner))
+        for name in self._program.buffers:
+            if name in names:
+                self._pointers[name] = self._pointer(name)
+
+    def _pointer(self, name: str) -> Value:
+        """Where a buffer begins."""
+        if name in self._pointers:
+            return self._pointers[name]
+        if name in self._places:
+            return self._table(self._w, self._places[name])
+        kind, offset = self._program.buffers[name].kind, self._arena.offsets.get(name, 0)
+        if kind == "constant":
+            offset = self._blob.offsets[name]
+        elif kind == "size":
+            offset = 8 * self._program.symbols.index(name)
+        return self._w.pointer(self._bases[kind], self._sizes.value(offset), "i8")
 
     def _count_call(self, w: Writer) -> Value:
         """The count starts at whatever the memory held: only whether it is odd is used."""
@@ -313,7 +329,7 @@ class _Entry:
 
     def _call(self, kernel: Kernel) -> None:
         called = signature(kernel)
-        args = [f"ptr {self._pointers[name].text}" for name in called.buffers]
+        args = [f"ptr {self._pointer(name).text}" for name in called.buffers]
         args += ["ptr %symbols", *(f"i64 {self._indices[axis].text}" for axis in called.outer)]
         if self._shares is not None and kernel.name in self._shares.parts:
             args += [f"i64 {_NUMBER.text}", f"i64 {self._count.text}"]
@@ -334,7 +350,7 @@ class _Entry:
 
     def _flag(self, buffer: str) -> Value:
         """A single bool in memory."""
-        value = self._w.emit("i8", f"load i8, ptr {self._pointers[buffer].text}")
+        value = self._w.emit("i8", f"load i8, ptr {self._pointer(buffer).text}")
         return self._w.compare("icmp", "ne", value, Value("0", "i8"), 1)
 
     def _branch(self, branch: Branch, then: tuple[Step, ...], orelse: tuple[Step, ...]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ostinato.codegen.writer import Value, Writer, integer, is_constant
-from ostinato.program.dims import Apply, Dim, Size, Symbol
+from ostinato.program.dims import Apply, Dim, Size, Symbol, functions
 
 
 class Sizes:
@@ -28,6 +28,22 @@ class Sizes:
 
     def value(self, size: Size) -> Value:
         """The size as an i64."""
+        found = self._raw(size)
+        return Value(found.text.replace("%v", "%size"), found.type) if self._is_apart else found
+
+    def _raw(self, size: Size) -> Value:
+        """The size under the name it has while being written."""
+        if not isinstance(size, Dim):
+            return self._integer(size)
+        if size not in self._known:
+            for atom in functions(size, skip=self._known):
+                left, right = map(self._polynomial, atom.args)
+                self._known[atom] = self._apply(atom.function, left, right)
+            self._polynomial(size)
+        return self._known[size]
+
+    def _polynomial(self, size: Size) -> Value:
+        """A size whose functions are known."""
         if not isinstance(size, Dim):
             return self._integer(size)
         if size not in self._known:
@@ -35,11 +51,12 @@ class Sizes:
             for monomial, coefficient in size.terms:
                 term = self._integer(coefficient)
                 for atom in monomial:
-                    term = self._mul(term, self._atom(atom))
+                    if isinstance(atom, Symbol) and atom not in self._known:
+                        self._known[atom] = self._symbol(atom)
+                    term = self._mul(term, self._known[atom])
                 total = self._add(total, term)
             self._known[size] = total
-        found = self._known[size]
-        return Value(found.text.replace("%v", "%size"), found.type) if self._is_apart else found
+        return self._known[size]
 
     def _integer(self, number: int) -> Value:
         return integer(number)
@@ -50,28 +67,16 @@ class Sizes:
     def _add(self, left: Value, right: Value) -> Value:
         return self.writer.add(left, right)
 
-    def _atom(self, atom: Symbol | Apply) -> Value:
-        if atom not in self._known:
-            self._known[atom] = (
-                self._symbol(atom) if isinstance(atom, Symbol) else self._apply(atom)
-            )
-        return self._known[atom]
-
     def _symbol(self, symbol: Symbol) -> Value:
         place = self.writer.pointer(
             Value("%symbols", "ptr"), integer(self._positions[symbol.name]), "i64"
         )
         return self.writer.emit("i64", f"load i64, ptr {place.text}")
 
-    def _apply(self, atom: Apply) -> Value:
-        left, right = (self._raw(arg) for arg in atom.args)
-        if atom.function == "floordiv":
+    def _apply(self, function: str, left: Value, right: Value) -> Value:
+        if function == "floordiv":
             return self._floordiv(left, right)
-        return self.writer.call("i64", f"llvm.s{atom.function}.i64", left, right)
-
-    def _raw(self, size: Size) -> Value:
-        self.value(size)
-        return self._known[size] if isinstance(size, Dim) else self._integer(size)
+        return self.writer.call("i64", f"llvm.s{function}.i64", left, right)
 
     def _floordiv(self, left: Value, right: Value) -> Value:
         w, zero = self.writer, integer(0)
@@ -109,7 +114,7 @@ class CheckedSizes(Sizes):
 
     def define(self, name: str, size: Size) -> Value:
         """From now on the symbol is this size, which is returned."""
-        self._known[Symbol(name)] = self._known[Symbol(name, signed=True)] = self._raw(size)
+        self._known[Symbol(name, False)] = self._known[Symbol(name, True)] = self._raw(size)
         return self.value(size)
 
     def _integer(self, number: int) -> Value:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 
 import onnx_ir as ir
 
@@ -28,3 +28,34 @@ def graphs(model: ir.Model) -> list[ir.Graph]:
         for node in graph:
             found.extend(subgraphs(node))
     return found
+
+
+def operands(value: ir.Value) -> list[ir.Value]:
+    """The inputs of the node that makes a value; none of a value that no node makes."""
+    node = value.producer()
+    return [] if node is None else [v for v in node.inputs if v is not None]
+
+
+def upstream(
+    values: Iterable[ir.Value],
+    below: Callable[[ir.Value], Iterable[ir.Value]] = operands,
+    skip: Container[ir.Value] = (),
+) -> Iterator[ir.Value]:
+    """Every distinct value that others are computed from and these themselves, operands first.
+
+    Nothing recurses over the depth of a model: who needs what is known of operands goes through
+    this and keeps it in a table. `skip` holds values that are not visited, nor what only they are
+    computed from; it may grow on the way.
+    """
+    seen: set[ir.Value] = set()
+    stack = [(value, False) for value in values][::-1]
+    while stack:
+        value, expanded = stack.pop()
+        if value in seen or value in skip:
+            continue
+        if expanded:
+            seen.add(value)
+            yield value
+        else:
+            stack.append((value, True))
+            stack += [(operand, False) for operand in below(value)][::-1]

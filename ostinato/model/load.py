@@ -28,6 +28,7 @@ from ostinato.model.declarations import (
 )
 from ostinato.model.inference import infer_shapes
 from ostinato.model.names import make_names_unique
+from ostinato.model.nesting import check_nesting, check_nesting_of_file
 from ostinato.model.normal_form import normalize, store_data
 from ostinato.model.schema import schema_of
 from ostinato.model.signature import type_error
@@ -89,10 +90,12 @@ def _read(model: ModelLike) -> onnx.ModelProto:
     if isinstance(model, bytes | bytearray | memoryview):
         return _parse(bytes(model))
     if isinstance(model, onnx.ModelProto):
+        check_nesting(model)
         copy = onnx.ModelProto()
         copy.CopyFrom(model)
         return copy
     if isinstance(model, ir.Model):
+        check_nesting(model)
         return _serialize(model)
     raise ModelError(
         "expected a path, bytes, an onnx.ModelProto or an onnx_ir.Model, "
@@ -117,8 +120,10 @@ def _parse(data: bytes) -> onnx.ModelProto:
     try:
         proto.ParseFromString(data)
     except Exception as error:  # the DecodeError of whichever protobuf is installed
+        check_nesting_of_file(data)
         kind = "a text file" if data[:64].isascii() and data[:64].decode().isprintable() else None
         raise ModelError(f"not an ONNX file ({kind or 'truncated, or another format'})") from error
+    check_nesting(proto)
     return proto
 
 

@@ -150,6 +150,7 @@ class Builder:
         self._remade: dict[Size, tuple[list[Stmt], Size]] = {}
         # Outputs that have the shape of other outputs of computed sizes, by their position.
         self._shapes: dict[int, Interface] = {}
+        self._defined: dict[Size, str] = {}
         # Sizes that are known to be at most what any machine holds.
         self._bounded: set[Size] = set()
         # Arrays with memory, by identity: they are kept so that no other takes their identity.
@@ -606,13 +607,11 @@ class Builder:
             return size
         if computed(size):
             return size if signed else self._computed_anew(size, bound)
-        for name, same in self.definitions:
-            if same == size:
-                return symbol(name, signed)
-        name = f"{self.node}.{len(self.unsure)}"
-        self.unsure.add(name)
-        self.definitions.append((name, size))
-        return symbol(name, signed)
+        if size not in self._defined:
+            self._defined[size] = name = f"{self.node}.{len(self.unsure)}"
+            self.unsure.add(name)
+            self.definitions.append((name, size))
+        return symbol(self._defined[size], signed)
 
     def require_memory(self, dtype: str, shape: Shape) -> None:
         """A value of this shape must be possible: an error now, or a check when the model runs.
@@ -641,9 +640,10 @@ class Builder:
             if size not in self._limited:
                 self._limited.add(size)
                 self._check(symbol(MEMORY) - size * ITEM_BYTES[dtype], message)
-        elif not isinstance(size, int) and size not in self._bounded and not self._is_modest(size):
+        elif not isinstance(size, int) and size not in self._bounded:
             self._bounded.add(size)
-            self._check(limits.MOST_BYTES - size * ITEM_BYTES[dtype], message)
+            if not self._is_modest(size):
+                self._check(limits.MOST_BYTES - size * ITEM_BYTES[dtype], message)
 
     def require_constant(self, dtype: str, known: np.ndarray) -> None:
         """Elements known now can be written out: they are in the file, or not too many.

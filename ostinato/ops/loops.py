@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from ostinato.errors import UnsupportedError
 from ostinato.model.attributes import describe
-from ostinato.model.graphs import subgraphs
+from ostinato.model.graphs import operands, subgraphs, upstream
 from ostinato.ops.builder import Builder, LoopFrame
 from ostinato.ops.control import check_states
 from ostinato.ops.parts import concatenated
@@ -198,22 +198,16 @@ def lower_loop(context: Context) -> list[AnyValue]:
 def _is_of_steps(refusal: UnsupportedError, body: ir.Graph) -> bool:
     """Whether the reason to refuse a loop may not hold for a single step of known number."""
     if isinstance(refusal, UnknownOperandError):
-        seen: set[ir.Value] = set()
-        return any(_follows(value, set(body.inputs), seen) for value in refusal.operands)
+        sources = set(body.inputs)
+        return any(value in sources for value in upstream(refusal.operands, _read))
     return isinstance(refusal, _ChangingError)
 
 
-def _follows(value: ir.Value, sources: Set[ir.Value], seen: set[ir.Value]) -> bool:
-    """Whether a value is computed from one of the sources."""
-    if value in sources:
-        return True
+def _read(value: ir.Value) -> list[ir.Value]:
+    """What a value is computed from, bodies included."""
     node = value.producer()
-    if value in seen or node is None:
-        return False
-    seen.add(value)
-    read = [v for v in node.inputs if v is not None]
-    read += [v for graph in subgraphs(node) for v in graph.outputs]
-    return any(_follows(v, sources, seen) for v in read)
+    bodies = [] if node is None else subgraphs(node)
+    return [*operands(value), *(output for body in bodies for output in body.outputs)]
 
 
 def _unrolled(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ostinato.errors import ModelError, UnsupportedError
 from ostinato.model.attributes import Attributes, describe
-from ostinato.model.graphs import subgraphs
+from ostinato.model.graphs import subgraphs, upstream
 from ostinato.model.random import is_random
 from ostinato.model.schema import schema_of
 from ostinato.model.signature import type_error
@@ -118,13 +118,13 @@ class Lowerer:
 
     def _is_constant(self, value: ir.Value) -> bool:
         """Whether the value follows from constants alone, folded or not."""
-        if value not in self._constants:
-            node = value.producer()
-            self._constants[value] = constant_array(value) is not None or (
+        for made in upstream([value], skip=self._constants):
+            node = made.producer()
+            self._constants[made] = constant_array(made) is not None or (
                 node is not None
                 and not is_random(node)
                 and not any(True for _ in subgraphs(node))
-                and all(v is None or self._is_constant(v) for v in node.inputs)
+                and all(v is None or self._constants[v] for v in node.inputs)
             )
         return self._constants[value]
 

@@ -34,6 +34,10 @@ if TYPE_CHECKING:
 
 # Bounds and steps beyond this are "as far as there is"; no axis is as long.
 FAR = 2**40
+# A joined value of more parts, or of parts joined of parts more often, is joined further only in
+# memory: models concatenate in long chains.
+MOST_PARTS = 256
+MOST_DEPTH = 8
 
 
 @lowers("Concat")
@@ -59,8 +63,18 @@ def concatenated(context: Context, values: Sequence[Value], place: int) -> Value
     known = [value.known for value in values if value.known is not None]
     if len(known) == len(values):
         return Tensor(first.dtype, shape, None, (), np.concatenate(known, axis))
-    present = tuple(value for value in values if value.shape[axis] != 0) or (first,)
+    parts = [part for value in values for part in _parts(context, value, axis)]
+    present = tuple(part for part in parts if part.shape[axis] != 0) or (first,)
     return present[0] if len(present) == 1 else Joined(first.dtype, shape, axis, present)
+
+
+def _parts(context: Context, value: Value, axis: int) -> Sequence[Value]:
+    """What a value joins along this axis; one that joins much already becomes one tensor."""
+    if not isinstance(value, Joined):
+        return (value,)
+    if value.depth >= MOST_DEPTH or len(value.parts) >= MOST_PARTS:
+        return (context.builder.strided(value),)
+    return value.parts if value.axis == axis else (value,)
 
 
 @lowers("Split")

@@ -16,6 +16,9 @@ from ostinato.ops.sizes import FUNCTIONS, fold_sizes
 from ostinato.ops.tensor import Value, insert_ones
 from ostinato.program.expr import FLOATS, ITEM_BYTES, Expr, cast, constant, dtype_of, op
 
+# A kernel takes this many operands of a Sum; it goes on in the next one.
+MOST_OPERANDS = 64
+
 Unary = Callable[[Expr], Expr]
 Binary = Callable[[Expr, Expr], Expr]
 
@@ -265,10 +268,19 @@ def lower_variadic(context: Context) -> Value:
     step = {"Sum": "add", "Mean": "add", "Max": "max", "Min": "min"}[name]
 
     def combine(*args: Expr) -> Expr:
-        total = reduce(_binary(step), args)
-        return op("div", total, literal(len(args), total)) if name == "Mean" else total
+        return reduce(_binary(step), args)
 
-    return context.builder.pointwise(combine, *values)
+    def finish(*args: Expr) -> Expr:
+        total = combine(*args)
+        return op("div", total, literal(len(values), total)) if name == "Mean" else total
+
+    total = values[0]
+    starts = range(1, max(len(values), 2), MOST_OPERANDS)
+    for start in starts:
+        function = finish if start == starts[-1] else combine
+        operands = values[start : start + MOST_OPERANDS]
+        total = context.builder.pointwise(function, total, *operands)
+    return total
 
 
 @lowers("Where")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -67,6 +68,11 @@ class Joined:
     axis: int
     parts: tuple[Tensor | Joined, ...]
     known: None = None
+
+    @cached_property
+    def depth(self) -> int:
+        """How often parts are joined of parts."""
+        return 1 + max(part.depth if isinstance(part, Joined) else 0 for part in self.parts)
 
     @property
     def size(self) -> Size:

@@ -8,6 +8,7 @@ import onnx_ir.passes.common
 from ostinato.errors import UnsupportedError
 from ostinato.model.graphs import graphs
 from ostinato.model.names import make_names_unique
+from ostinato.model.nesting import check_nesting
 
 
 def inline_functions(model: ir.Model) -> int:
@@ -35,6 +36,7 @@ def inline_functions(model: ir.Model) -> int:
     used = {node.domain for graph in graphs(model) for node in graph}
     for domain in domains - used - {""}:
         model.opset_imports.pop(domain, None)
+    check_nesting(model)
     make_names_unique(model)
     return calls
 

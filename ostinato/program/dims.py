@@ -7,11 +7,14 @@ are not polynomial (`T // 2`, `max(a, b)`) become opaque atoms of the polynomial
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Container, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TypeAlias
+
+from ostinato.program.interned import Interned
 
 Size: TypeAlias = "int | Dim"
 
@@ -19,8 +22,13 @@ Size: TypeAlias = "int | Dim"
 MEMORY = "bytes of memory"
 
 
-@dataclass(frozen=True)
-class Symbol:
+_NONE: frozenset[str] = frozenset()
+# Functions of sizes are spelled out up to so many characters.
+_MOST_CHARACTERS = 400
+
+
+@dataclass(frozen=True, eq=False)
+class Symbol(metaclass=Interned):
     """A named number: a dimension of the model, at least 0, or a `signed` one of any value.
 
     computed: a kernel of the program computes it; all others are known before a run.
@@ -30,45 +38,93 @@ class Symbol:
     signed: bool = False
     computed: bool = False
 
+    @property
+    def nonnegative(self) -> bool:
+        """Whether it is at least 0 in every run."""
+        return not self.signed
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The symbols it is made of."""
+        return (self.name,)
+
+    @property
+    def computed_names(self) -> frozenset[str]:
+        """Those of them that kernels compute."""
+        return frozenset(self.names) if self.computed else _NONE
+
     def __str__(self) -> str:
         return self.name
 
 
-@dataclass(frozen=True)
-class Apply:
-    """A function of sizes that is not a polynomial: `floordiv`, `min` or `max`."""
+@dataclass(frozen=True, eq=False)
+class Apply(metaclass=Interned):
+    """A function of sizes that is not a polynomial: `floordiv`, `min` or `max`.
+
+    What is asked of it often is found when it is made, from what is known of its arguments, so that
+    nobody walks down sizes as deep as a model. `text` is unique; it is short, and only spells out
+    what is not long.
+    """
 
     function: str
     args: tuple[Size, ...]
+    text: str = field(init=False, repr=False)
+    nonnegative: bool = field(init=False, repr=False)
+    signed: bool = field(init=False, repr=False)
+    names: tuple[str, ...] = field(init=False, repr=False)
+    computed_names: frozenset[str] = field(init=False, repr=False)
 
-    def __str__(self) -> str:
+    def __post_init__(self) -> None:
+        some = any if self.function == "max" else all
+        names = dict.fromkeys(name for arg in self.args for name in symbols(arg))
+        self.__dict__.update(
+            text=_shortened(self._spelled()),
+            nonnegative=some(map(is_nonnegative, self.args)),
+            signed=any(map(is_signed, self.args)),
+            names=tuple(names),
+            computed_names=computed(*self.args),
+        )
+
+    def _spelled(self) -> str:
         if self.function == "floordiv":
             left, right = (f"({arg})" if " " in str(arg) else str(arg) for arg in self.args)
             return f"({left} // {right})"
         return f"{self.function}({', '.join(map(str, self.args))})"
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def _shortened(text: str) -> str:
+    if len(text) <= _MOST_CHARACTERS:
+        return text
+    return f"(.. {hashlib.blake2b(text.encode(), digest_size=8).hexdigest()} ..)"
 
 
 Atom: TypeAlias = Symbol | Apply
 Monomial: TypeAlias = tuple[Atom, ...]
 
 
-@dataclass(frozen=True)
-class Dim:
+@dataclass(frozen=True, eq=False)
+class Dim(metaclass=Interned):
     """A polynomial: monomials (sorted atoms, repeated for powers) with non-zero coefficients."""
 
     terms: tuple[tuple[Monomial, int], ...]
 
     def __add__(self, other: Size) -> Size:
-        return _collect([*self.terms, *_terms(other)])
+        return self if other == 0 else _collect([*self.terms, *_terms(other)])
 
     __radd__ = __add__
 
     def __mul__(self, other: Size) -> Size:
+        if not isinstance(other, Dim):
+            # The order of terms does not depend on their coefficients.
+            return Dim(tuple((m, c * int(other)) for m, c in self.terms)) if other else 0
         return _collect(
             [
                 (tuple(sorted((*left, *right), key=str)), a * b)
                 for left, a in self.terms
-                for right, b in _terms(other)
+                for right, b in other.terms
             ]
         )
 
@@ -113,14 +169,18 @@ def _collect(terms: list[tuple[Monomial, int]]) -> Size:
     total: dict[Monomial, int] = {}
     for monomial, coefficient in terms:
         total[monomial] = total.get(monomial, 0) + coefficient
-    kept = sorted(
-        ((m, c) for m, c in total.items() if c), key=lambda item: (-len(item[0]), str(item[0]))
-    )
+    kept = [(m, c) for m, c in total.items() if c]
     if not kept:
         return 0
-    if len(kept) == 1 and not kept[0][0]:
-        return kept[0][1]
-    return Dim(tuple(kept))
+    if len(kept) == 1:
+        return Dim((kept[0],)) if kept[0][0] else kept[0][1]
+    return Dim(tuple(sorted(kept, key=_order)))
+
+
+def _order(term: tuple[Monomial, int]) -> tuple[int, list[tuple[bool, str]]]:
+    """Higher powers first; within one, what is computed first."""
+    monomial, _ = term
+    return -len(monomial), [(isinstance(atom, Symbol), str(atom)) for atom in monomial]
 
 
 def symbol(name: str, signed: bool = False, computed: bool = False) -> Dim:
@@ -242,7 +302,7 @@ def choose(condition: Size, yes: Size, no: Size) -> Size:
 
 def is_nonnegative(size: Size) -> bool:
     """Whether `size` is at least 0 for every value of its symbols, as far as is easily seen."""
-    return all(c >= 0 and all(map(_atom_nonnegative, m)) for m, c in _terms(size))
+    return all(c >= 0 and all(atom.nonnegative for atom in m) for m, c in _terms(size))
 
 
 def is_symbol(size: Size) -> bool:
@@ -253,51 +313,41 @@ def is_symbol(size: Size) -> bool:
 
 def is_signed(size: Size) -> bool:
     """Whether `size` is made of symbols that may be negative."""
-    return any(
-        atom.signed if isinstance(atom, Symbol) else any(map(is_signed, atom.args))
-        for monomial, _ in _terms(size)
-        for atom in monomial
-    )
-
-
-def _atom_nonnegative(atom: Atom) -> bool:
-    if isinstance(atom, Symbol):
-        return not atom.signed
-    if atom.function == "max":
-        return any(map(is_nonnegative, atom.args))
-    return all(map(is_nonnegative, atom.args))
+    return any(atom.signed for monomial, _ in _terms(size) for atom in monomial)
 
 
 def symbols(size: Size) -> Iterator[str]:
     """The names of the run-time dimensions in `size`, with repetitions."""
-    for monomial, _ in _terms(size):
-        for atom in monomial:
-            if isinstance(atom, Symbol):
-                yield atom.name
-            else:
-                for arg in atom.args:
-                    yield from symbols(arg)
+    return (name for monomial, _ in _terms(size) for atom in monomial for name in atom.names)
 
 
-_NONE: frozenset[str] = frozenset()
+def functions(*sizes: Size, skip: Container[object] = ()) -> Iterator[Apply]:
+    """Every distinct function in the sizes, each behind those in its arguments.
+
+    `skip` holds functions that are not visited, nor what is only below them; it may grow on the
+    way.
+    """
+    seen: set[Apply] = set()
+    stack = [(atom, False) for size in reversed(sizes) for atom in reversed(_applied(size))]
+    while stack:
+        atom, expanded = stack.pop()
+        if atom in seen or atom in skip:
+            continue
+        if expanded:
+            seen.add(atom)
+            yield atom
+        else:
+            stack.append((atom, True))
+            stack += [(a, False) for arg in reversed(atom.args) for a in reversed(_applied(arg))]
+
+
+def _applied(size: Size) -> list[Apply]:
+    return [a for monomial, _ in _terms(size) for a in monomial if isinstance(a, Apply)]
 
 
 def computed(*sizes: Size) -> frozenset[str]:
     """The names of the symbols in `sizes` that kernels compute."""
-    found = [_computed(size) for size in sizes if isinstance(size, Dim)]
-    return _NONE.union(*found) if found else _NONE
-
-
-@lru_cache(maxsize=4096)
-def _computed(size: Dim) -> frozenset[str]:
-    names: set[str] = set()
-    for monomial, _ in size.terms:
-        for atom in monomial:
-            if isinstance(atom, Apply):
-                names |= computed(*atom.args)
-            elif atom.computed:
-                names.add(atom.name)
-    return frozenset(names)
+    return _NONE.union(*(a.computed_names for size in sizes for m, _ in _terms(size) for a in m))
 
 
 def upper(size: Size, bounds: Mapping[str, Size]) -> Size | None:
@@ -305,11 +355,20 @@ def upper(size: Size, bounds: Mapping[str, Size]) -> Size | None:
 
     bounds: what each computed symbol is at most; all are at least 0.
     """
-    return _extreme(size, bounds, is_upper=True)
+    known: dict[tuple[Apply, bool], Size | None] = {}
+    for atom in functions(size):
+        for is_largest in (True, False):
+            known[atom, is_largest] = _extreme_function(atom, bounds, known, is_largest)
+    return _extreme(size, bounds, known, is_upper=True)
 
 
-def _extreme(size: Size, bounds: Mapping[str, Size], is_upper: bool) -> Size | None:
-    """The upper or the lower bound."""
+_Extremes: TypeAlias = "Mapping[tuple[Apply, bool], Size | None]"
+
+
+def _extreme(
+    size: Size, bounds: Mapping[str, Size], known: _Extremes, is_upper: bool
+) -> Size | None:
+    """The upper or the lower bound, from those of the functions in the size."""
     if not computed(size):
         return size
     total: Size = 0
@@ -317,9 +376,11 @@ def _extreme(size: Size, bounds: Mapping[str, Size], is_upper: bool) -> Size | N
         term: Size = coefficient
         is_largest = is_upper == (coefficient > 0)
         for atom in monomial:
-            own: Size = Dim((((atom,), 1),))
-            bound = _extreme_atom(atom, bounds, is_largest) if computed(own) else own
-            if bound is None or (len(monomial) > 1 and not _atom_nonnegative(atom)):
+            bound: Size | None = Dim((((atom,), 1),))
+            if atom.computed_names:
+                least = bounds[atom.name] if isinstance(atom, Symbol) and is_largest else 0
+                bound = known[atom, is_largest] if isinstance(atom, Apply) else least
+            if bound is None or (len(monomial) > 1 and not atom.nonnegative):
                 return None
             if len(monomial) > 1 and not is_nonnegative(bound):
                 bound = maximum(bound, 0)
@@ -328,15 +389,15 @@ def _extreme(size: Size, bounds: Mapping[str, Size], is_upper: bool) -> Size | N
     return total
 
 
-def _extreme_atom(atom: Atom, bounds: Mapping[str, Size], is_largest: bool) -> Size | None:
-    if isinstance(atom, Symbol):
-        return bounds[atom.name] if is_largest else 0
+def _extreme_function(
+    atom: Apply, bounds: Mapping[str, Size], known: _Extremes, is_largest: bool
+) -> Size | None:
     if atom.function == "floordiv":
         numerator, denominator = atom.args
-        bound = _extreme(numerator, bounds, is_largest)
+        bound = _extreme(numerator, bounds, known, is_largest)
         is_positive = isinstance(denominator, int) and denominator > 0
         return floordiv(bound, denominator) if bound is not None and is_positive else None
-    left, right = (_extreme(arg, bounds, is_largest) for arg in atom.args)
+    left, right = (_extreme(arg, bounds, known, is_largest) for arg in atom.args)
     choose_one = minimum if atom.function == "min" else maximum
     if left is not None and right is not None:
         return choose_one(left, right)
@@ -347,18 +408,22 @@ def _extreme_atom(atom: Atom, bounds: Mapping[str, Size], is_largest: bool) -> S
 
 def powers(size: Size) -> list[Counter[str]]:
     """How often each symbol occurs in each monomial, those inside of functions included."""
-    found = []
-    for monomial, _ in _terms(size):
-        products: list[Counter[str]] = [Counter()]
-        for atom in monomial:
-            if isinstance(atom, Symbol):
-                own = [Counter((atom.name,))]
-            else:
-                args = atom.args[:1] if atom.function == "floordiv" else atom.args
-                own = [p for arg in args for p in powers(arg)]
-            products = [left + right for left in products for right in own]
-        found += products
-    return found
+    known: dict[Apply, list[Counter[str]]] = {}
+
+    def polynomial(size: Size) -> list[Counter[str]]:
+        found = []
+        for monomial, _ in _terms(size):
+            products: list[Counter[str]] = [Counter()]
+            for atom in monomial:
+                own = [Counter((atom.name,))] if isinstance(atom, Symbol) else known[atom]
+                products = [left + right for left in products for right in own]
+            found += products
+        return found
+
+    for atom in functions(size):
+        args = atom.args[:1] if atom.function == "floordiv" else atom.args
+        known[atom] = [p for arg in args for p in polynomial(arg)]
+    return polynomial(size)
 
 
 FUNCTIONS: dict[str, Callable[[int, int], int]] = {
@@ -370,29 +435,38 @@ FUNCTIONS: dict[str, Callable[[int, int], int]] = {
 
 def evaluate(size: Size, values: Mapping[str, int]) -> int:
     """The integer that `size` is for these values of its symbols."""
-    total = 0
-    for monomial, coefficient in _terms(size):
-        for atom in monomial:
-            if isinstance(atom, Symbol):
-                coefficient *= values[atom.name]
-            else:
-                left, right = (evaluate(arg, values) for arg in atom.args)
-                coefficient *= FUNCTIONS[atom.function](left, right)
-        total += coefficient
-    return total
+    known: dict[Apply, int] = {}
+
+    def polynomial(size: Size) -> int:
+        total = 0
+        for monomial, coefficient in _terms(size):
+            for atom in monomial:
+                coefficient *= values[atom.name] if isinstance(atom, Symbol) else known[atom]
+            total += coefficient
+        return total
+
+    for atom in functions(size):
+        known[atom] = FUNCTIONS[atom.function](*map(polynomial, atom.args))
+    return polynomial(size)
 
 
 def substitute(size: Size, values: Mapping[str, Size]) -> Size:
     """`size` with some of its symbols replaced by other sizes."""
-    total: Size = 0
-    for monomial, coefficient in _terms(size):
-        term: Size = coefficient
-        for atom in monomial:
-            if isinstance(atom, Symbol):
-                term = term * values.get(atom.name, Dim((((atom,), 1),)))
-            else:
-                left, right = (substitute(arg, values) for arg in atom.args)
-                function = {"floordiv": floordiv, "min": minimum, "max": maximum}[atom.function]
-                term = term * function(left, right)
-        total = total + term
-    return total
+    known: dict[Apply, Size] = {}
+
+    def polynomial(size: Size) -> Size:
+        total: Size = 0
+        for monomial, coefficient in _terms(size):
+            term: Size = coefficient
+            for atom in monomial:
+                if isinstance(atom, Apply):
+                    term = term * known[atom]
+                else:
+                    term = term * values.get(atom.name, Dim((((atom,), 1),)))
+            total = total + term
+        return total
+
+    made = {"floordiv": floordiv, "min": minimum, "max": maximum}
+    for atom in functions(size):
+        known[atom] = made[atom.function](*map(polynomial, atom.args))
+    return polynomial(size)

@@ -15,17 +15,19 @@ import numpy as np
 import numpy.typing as npt
 
 from ostinato.errors import OstinatoError
-from ostinato.program.expr import FLOATS, HALVES, Cast, Const, Expr, Op, dtype_of, walk
+from ostinato.program.expr import FLOATS, HALVES, Cast, Const, Expr, Op, children, dtype_of, walk
 from ostinato.program.functions import expand
 from ostinato.program.fused import fma
 
 Array = npt.NDArray[Any]
 
 
-def evaluate(root: Expr, leaf: Callable[[Expr], Array]) -> Array:
-    """The value of `root`; `leaf` gives those of Load, Index, Extent and Reduced nodes.
+def evaluate(root: Expr, leaf: Callable[..., Array]) -> Array:
+    """The value of `root`; `leaf(node)` gives those of Load, Index, Extent and Reduced nodes.
 
-    Arrays broadcast against each other. Raises OstinatoError for an unknown operation.
+    For a load with a mask or computed positions it is `leaf(node, *values)`, with their values in
+    the order of `children`. Arrays broadcast against each other. Raises OstinatoError for an
+    unknown operation.
     """
     memo: dict[Expr, Array] = {}
     with np.errstate(all="ignore"):
@@ -34,13 +36,13 @@ def evaluate(root: Expr, leaf: Callable[[Expr], Array]) -> Array:
     return memo[expanded]
 
 
-def _node(node: Expr, memo: dict[Expr, Array], leaf: Callable[[Expr], Array]) -> Array:
+def _node(node: Expr, memo: dict[Expr, Array], leaf: Callable[..., Array]) -> Array:
     if isinstance(node, Const):
         return np.asarray(node.value, node.dtype)
     if isinstance(node, Cast):
         return convert(memo[node.value], node.dtype)
     if not isinstance(node, Op):
-        return np.asarray(leaf(node), dtype_of(node))
+        return np.asarray(leaf(node, *(memo[part] for part in children(node))), dtype_of(node))
     args = [memo[arg] for arg in node.args]
     if node.name == "bitcast":
         return args[0].view(node.dtype)

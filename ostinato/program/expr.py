@@ -9,13 +9,12 @@ program says `fma`. Every stage that evaluates expressions therefore gives the s
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass
 from typing import Any
-from weakref import WeakValueDictionary
 
 from ostinato.program.dims import Size
+from ostinato.program.interned import Interned
 
 FLOATS = ("float32", "float64")
 # Kept in memory only: arithmetic happens in float32, between conversions.
@@ -42,22 +41,6 @@ PRIMITIVES = frozenset(
     "eq ne lt le gt ge and or xor not shl shr select bitcast".split()
 )
 COMPARISONS = frozenset("eq ne lt le gt ge".split())
-
-
-class Interned(type):
-    """Makes constructor calls with equal arguments return the same object."""
-
-    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
-        node = super().__call__(*args, **kwargs)
-        return _INTERNED.setdefault((cls, *map(_key, vars(node).values())), node)
-
-
-_INTERNED: WeakValueDictionary[tuple[Any, ...], Any] = WeakValueDictionary()
-
-
-def _key(value: Any) -> Any:
-    # 0.0 == -0.0 and nan != nan, but they are different constants.
-    return struct.pack("d", value) if isinstance(value, float) else value
 
 
 @dataclass(frozen=True)
@@ -191,20 +174,26 @@ def children(expr: Expr) -> tuple[Expr, ...]:
     return ()
 
 
-def walk(*roots: Expr) -> Iterator[Expr]:
-    """Every distinct node below the roots, operands first."""
+def walk(*roots: Expr, skip: Container[Expr] = ()) -> Iterator[Expr]:
+    """Every distinct node below the roots, operands first.
+
+    Nothing here recurses over the depth of an expression, which is that of a model: whatever needs
+    the values of operands walks, and finds them in a table. `skip` holds nodes that are not
+    visited, nor what is only below them; it may grow on the way.
+    """
     seen: set[Expr] = set()
     stack: list[tuple[Expr, bool]] = [(root, False) for root in reversed(roots)]
     while stack:
         node, expanded = stack.pop()
-        if node in seen:
+        if node in seen or node in skip:
             continue
-        if expanded:
+        operands = () if expanded else children(node)
+        if operands:
+            stack.append((node, True))
+            stack += [(operand, False) for operand in operands]
+        else:
             seen.add(node)
             yield node
-        else:
-            stack.append((node, True))
-            stack.extend((child, False) for child in children(node))
 
 
 def rewrite(root: Expr, leaf: Callable[[Expr], Expr | None]) -> Expr:
@@ -217,6 +206,8 @@ def rewrite(root: Expr, leaf: Callable[[Expr], Expr | None]) -> Expr:
 
 
 def _rebuild(node: Expr, memo: dict[Expr, Expr]) -> Expr:
+    if all(memo[child] is child for child in children(node)):
+        return node
     if isinstance(node, Op):
         return Op(node.name, tuple(memo[arg] for arg in node.args), node.dtype)
     if isinstance(node, Cast):

@@ -239,7 +239,8 @@ class _Points:
 
     def _written(self, store: Store) -> tuple[Array, Array, Array]:
         """The elements that a store writes, their values, and the points that write them."""
-        offsets = np.broadcast_to(self._offsets(store.access, store.index), (self.count, 1))
+        index = [(evaluate(value, self._leaf), stride) for value, stride in store.index]
+        offsets = np.broadcast_to(self._offsets(store.access, index), (self.count, 1))
         value = self._value(store.value, (self.count, 1))
         mask = np.ones((self.count, 1), bool)
         if store.mask is not None:
@@ -258,7 +259,7 @@ class _Points:
     def _value(self, expr: Expr, shape: tuple[int, int]) -> Array:
         return np.broadcast_to(evaluate(expr, self._leaf), shape)
 
-    def _leaf(self, expr: Expr) -> Array:
+    def _leaf(self, expr: Expr, *operands: Array) -> Array:
         if isinstance(expr, Index):
             return self.indices[expr.axis.name]
         if isinstance(expr, Extent):
@@ -266,29 +267,29 @@ class _Points:
         if isinstance(expr, Reduced):
             return self.reduced[expr.position]
         if isinstance(expr, Load):
-            return self._load(expr)
+            return self._load(expr, *operands)
         raise OstinatoError(f"kernel {self.kernel.name!r}: {type(expr).__name__} has no value")
 
-    def _load(self, load: Load) -> Array:
+    def _load(self, load: Load, *operands: Array) -> Array:
         data = self.memory.data[load.access.buffer]
-        offsets = self._offsets(load.access, load.index)
+        positions = operands[len(operands) - len(load.index) :]
+        index = [(v, stride) for v, (_, stride) in zip(positions, load.index, strict=True)]
+        offsets = self._offsets(load.access, index)
         if load.mask is None or load.other is None:
             return data[self._checked(load.access, offsets, self.points)]
-        mask, offsets, points = np.broadcast_arrays(
-            evaluate(load.mask, self._leaf), offsets, self.points
-        )
+        mask, offsets, points = np.broadcast_arrays(operands[0], offsets, self.points)
         result = np.full(mask.shape, load.other.value, numpy_dtype(load.dtype))
         result[mask] = data[self._checked(load.access, offsets[mask], points[mask])]
         return result
 
-    def _offsets(self, access: Access, index: Sequence[tuple[Expr, Size]] = ()) -> Array:
+    def _offsets(self, access: Access, index: Sequence[tuple[Array, Size]] = ()) -> Array:
         """Offsets of shape (points, elements) or (points, 1)."""
         size = self.memory.size
         total = np.full((self.count, 1), size(access.offset))
         for axis, stride in access.terms:
             total = total + self.indices[axis.name] * size(stride)
         for value, stride in index:
-            total = total + evaluate(value, self._leaf) * size(stride)
+            total = total + value * size(stride)
         return total
 
     def _within(self, access: Access, offsets: Array) -> None:

@@ -15,6 +15,7 @@ from ostinato.program.expr import (
     FLOATS,
     Access,
     Axis,
+    Cast,
     Const,
     Expr,
     Extent,
@@ -26,6 +27,7 @@ from ostinato.program.expr import (
     rewrite,
     walk,
 )
+from ostinato.program.functions import operations
 
 
 @dataclass(frozen=True)
@@ -184,8 +186,18 @@ class Kernel:
         return iter(self._loads)
 
     @cached_property
+    def _nodes(self) -> tuple[Expr, ...]:
+        return tuple(walk(*self.expressions()))
+
+    @cached_property
     def _loads(self) -> tuple[Load, ...]:
-        return tuple(node for node in walk(*self.expressions()) if isinstance(node, Load))
+        return tuple(node for node in self._nodes if isinstance(node, Load))
+
+    @cached_property
+    def work(self) -> int:
+        """Loads and operations of a point, functions counted by what they are made of."""
+        calls = (operations(n.name, n.dtype) for n in self._nodes if isinstance(n, Op))
+        return sum(calls) + sum(isinstance(n, Load | Cast) for n in self._nodes)
 
     def reads(self) -> set[str]:
         """Names of the buffers read, or of which values decide what part is written."""

@@ -162,33 +162,38 @@ class _Scope:
         uses.update(roots)
         self.shared = {node for node, count in uses.items() if count > 1 and not _short(node)}
         self.names = names
-        self.known: dict[Expr, str] = {}
+        # Texts, and how strongly what is outermost in them binds.
+        self.known: dict[Expr, tuple[str, int]] = {}
 
     def definitions(self, root: Expr) -> Iterator[str]:
         """Lines that name what `root` needs and no line has named before."""
-        for node in walk(root):
-            if node in self.shared and node not in self.known:
-                body = self.show(node)
-                self.known[node] = self.names.fresh()
-                yield f"  {self.known[node]} = {body}"
+        for node in walk(root, skip=self.known):
+            text, strength = self._text(node)
+            if node in self.shared:
+                name = self.names.fresh()
+                yield f"  {name} = {text}"
+                text, strength = name, ATOM
+            self.known[node] = text, strength
 
     def show(self, node: Expr, strength: int = 0) -> str:
-        """An expression, in parentheses if it binds less than `strength`."""
-        if node in self.known:
-            return self.known[node]
+        """A defined expression, in parentheses if it binds less than `strength`."""
+        body, own = self.known[node]
+        return f"({body})" if own < strength else body
+
+    def _text(self, node: Expr) -> tuple[str, int]:
+        """An expression of defined operands."""
         if isinstance(node, Op) and node.name in INFIX and len(node.args) == 2:
             own = INFIX[node.name]
             left, right = self.show(node.args[0], own), self.show(node.args[1], own + 1)
-            body = f"{left} {SIGNS[node.name]} {right}"
-            return f"({body})" if own < strength else body
+            return f"{left} {SIGNS[node.name]} {right}", own
         if isinstance(node, Op):
             name = f"bitcast<{node.dtype}>" if node.name == "bitcast" else node.name
-            return f"{name}({', '.join(map(self.show, node.args))})"
+            return f"{name}({', '.join(map(self.show, node.args))})", ATOM
         if isinstance(node, Cast):
-            return f"{node.dtype}({self.show(node.value)})"
+            return f"{node.dtype}({self.show(node.value)})", ATOM
         if isinstance(node, Load):
-            return self._load(node)
-        return _leaf(node)
+            return self._load(node), ATOM
+        return _leaf(node), ATOM
 
     def _load(self, load: Load) -> str:
         computed = [_times(self.show(value, ATOM), stride) for value, stride in load.index]

@@ -48,6 +48,7 @@ from ostinato.program.nodes import (
     with_bodies,
 )
 from ostinato.schedule.affine import (
+    Affine,
     Map,
     shift_reduced,
     solve,
@@ -68,11 +69,18 @@ class Refusal:
 
 # More accumulators than this in one kernel would not fit in registers.
 MAX_REDUCTIONS = 8
+# Operations and loads of a point of a joined kernel. Joining saves a store and a load for each
+# vector of the value between, up to 20 cycles where that leaves the caches; so many operations take
+# several hundred. LLVM takes more than linear time for larger functions, and kernels cut alike
+# share one (`benchmarks.bench_depth` measures both).
+MAX_WORK = 512
+LONG = MAX_WORK // 4
 
 IN_PARTS = "the value is made part by part, by several kernels or stores"
 IN_BETWEEN = "what else reads the value has to run between writer and reader"
 OTHER_LANES = "one sums along the lanes of a register, the other one sum per lane"
 TOO_MANY_SUMS = f"together they keep more than {MAX_REDUCTIONS} sums, too many for the registers"
+TOO_MUCH_WORK = f"together they are more than {MAX_WORK} operations, too many for one kernel"
 COMPUTED_INDEX = "the reader picks values by indices that are computed while running"
 PADDED = "the reader pads the value"
 TELLS_SIZE = "the writer computes a size of the reader"
@@ -133,8 +141,8 @@ class _Fuser:
         for key, statement in list(self._statements.items()):
             if not bodies(statement):
                 continue
-            others = [s for k, s in self._statements.items() if k != key]
-            outside = {name for s in others for name in s.reads()} | self._kept
+            names = statement.reads() | statement.writes()
+            outside = {n for n in names if self._readers.get(n, set()) - {key}} | self._kept
             if isinstance(statement, Loop):
                 outside |= {name for c in statement.carries for name in (c.state, c.next)}
 
@@ -317,6 +325,8 @@ def _bijection(p: Kernel, c: Kernel) -> Map | str:
         return OTHER_LANES
     if len(p.reductions) + len(c.reductions) > MAX_REDUCTIONS:
         return TOO_MANY_SUMS
+    if p.work + c.work - len(_reads_of(c, names)) > MAX_WORK:
+        return TOO_MUCH_WORK
     stores = {s.access.buffer: s.access for s in p.stores}
     parts = [s.access.buffer for s in p.stores]
     images: Map | None = None
@@ -348,24 +358,53 @@ def _axes_of(images: Map) -> Iterator[Axis]:
 
 
 def _merged(p: Kernel, c: Kernel, images: Map, dead: set[str]) -> Kernel:
-    stores = [substitute_store(s, images) for s in p.stores]
+    """One kernel of both, over the axes of the reader, unless the writer is long and keeps its own.
+
+    Joining one reader after the other to a chain then takes linear time.
+    """
+    back = _inverse(images) if p.work > max(c.work, LONG) else None
+    if back is None:
+        p = _along(p, images)
+    else:
+        c = _along(c, back)
     # All loads of a buffer have the same images, however their addresses are written.
-    values = {s.access.buffer: s.value for s in stores}
+    values = {s.access.buffer: s.value for s in p.stores}
     shift = len(p.reductions)
 
     def leaf(node: Expr) -> Expr | None:
         return values.get(node.access.buffer) if isinstance(node, Load) else None
 
     own = tuple(s.map(lambda e: rewrite(shift_reduced(e, shift), leaf)) for s in c.stores)
-    kept = tuple(s for s in stores if s.access.buffer not in dead)
-    reductions = tuple(substitute_reduce(r, images) for r in p.reductions) + c.reductions
+    kept = tuple(s for s in p.stores if s.access.buffer not in dead)
     return _shared(
         replace(
             c,
-            reductions=reductions,
+            reductions=p.reductions + c.reductions,
             stores=kept + own,
             sources=tuple(dict.fromkeys(p.sources + c.sources)),
         )
+    )
+
+
+def _inverse(images: Map) -> Map | None:
+    """The axes of the images as maps of the others, where the two differ in names only."""
+    back: dict[Axis, Affine] = {}
+    for axis, image in images.items():
+        if image.offset != 0 or len(image.terms) != 1 or image.terms[0][1] != 1:
+            return None
+        back[image.terms[0][0]] = Affine(0, ((axis, 1),))
+    return back
+
+
+def _along(kernel: Kernel, images: Map) -> Kernel:
+    """The kernel at the points that the images of its axes give."""
+    axes = tuple(dict.fromkeys(a for axis in kernel.axes for a, _ in images[axis].terms))
+    return replace(
+        kernel,
+        axes=axes,
+        ordered=tuple(a for axis in kernel.ordered for a, _ in images[axis].terms),
+        reductions=tuple(substitute_reduce(r, images) for r in kernel.reductions),
+        stores=tuple(substitute_store(s, images) for s in kernel.stores),
     )
 
 
@@ -382,6 +421,8 @@ def _points_read(p: Kernel, reader: Kernel) -> Size | str:
     if not _same_style(p, reader):
         return OTHER_LANES
     loads = _reads_of(reader, names)
+    if reader.work + (p.work - 1) * len(loads) > MAX_WORK:
+        return TOO_MUCH_WORK
     if len(p.reductions) * len(loads) + len(reader.reductions) > MAX_REDUCTIONS:
         return TOO_MANY_SUMS
     total: Size = 0

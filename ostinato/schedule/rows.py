@@ -11,6 +11,8 @@ kernel costs something too. What is computed for each element stays the same.
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping, Set
 from dataclasses import replace
 
 from ostinato.program.dims import Size, is_nonnegative
@@ -29,102 +31,124 @@ LEAST_ROW_BYTES = 1024
 def by_rows(program: Program) -> Program:
     """Turn runs of kernels over the same rows into loops over rows."""
     buffers = dict(program.buffers)
+    uses = Counter(n for s in program.body for n in s.reads() | s.writes())
     body: list[Stmt] = []
-    run: list[Kernel] = []
+    run = _Run()
     for statement in (*program.body, None):
-        if isinstance(statement, Kernel) and _joins(statement, run, buffers):
-            run.append(statement)
+        if isinstance(statement, Kernel) and run.join(statement):
             continue
-        body += _looped(program, run, buffers)
-        run = []
-        if isinstance(statement, Kernel) and _joins(statement, [], buffers):
-            run = [statement]
-        elif statement is not None:
+        body += _looped(run, buffers, uses)
+        run = _Run()
+        if statement is not None and not (isinstance(statement, Kernel) and run.join(statement)):
             body.append(statement)
     return replace(program, buffers=buffers).with_body(tuple(body))
 
 
-def _joins(kernel: Kernel, run: list[Kernel], buffers: dict[str, Buffer]) -> bool:
-    """Whether the kernel can run for each row right after those of `run`."""
+class _Run:
+    """Kernels one after the other that can run for each row together.
+
+    rows: how far rows lie apart in each buffer, if every access of row `i` lies in the buffer's row
+    `i`; else None.
+    """
+
+    def __init__(self) -> None:
+        self.kernels: list[Kernel] = []
+        self.rows: dict[str, Size | None] = {}
+        self._read: set[str] = set()
+        self._written: set[str] = set()
+        # What kernels of the run hand to each other, and what of it does not lie in rows.
+        self.between: set[str] = set()
+        self._across: set[str] = set()
+
+    def join(self, kernel: Kernel) -> bool:
+        """Add the kernel if it can run for each row right after those before it."""
+        if not _has_rows(kernel):
+            return False
+        if self.kernels and self.kernels[0].axes[0].extent != kernel.axes[0].extent:
+            return False
+        rows = _rows(kernel)
+        for name, stride in rows.items():
+            if self.rows.get(name, stride) != stride:
+                rows[name] = None
+        read, written = kernel.reads(), kernel.writes()
+        between = {
+            name
+            for name in rows
+            if (name in read or name in self._read) and (name in written or name in self._written)
+        }
+        across = {name for name in between if rows[name] is None}
+        follows = not (read.isdisjoint(written) and read.isdisjoint(self._written))
+        if self.kernels and follows and (across or self._across):
+            return False
+        self.kernels.append(kernel)
+        self.rows |= rows
+        self._read |= read
+        self._written |= written
+        self.between |= between
+        self._across |= across
+        return True
+
+
+def _has_rows(kernel: Kernel) -> bool:
     if not kernel.axes or kernel.ordered or kernel.guard is not None:
         return False
     if any(reduce.chains == 1 for reduce in kernel.reductions):
         return False
-    if any(store.partial for store in kernel.stores):
-        return False
-    if not run:
-        return True
-    together = [*run, kernel]
-    if len({k.axes[0].extent for k in together}) > 1:
-        return False
-    written = {name for k in together for name in k.writes()}
-    return not any(name in written for name in kernel.reads()) or all(
-        _row_bytes(name, together, buffers) is not None
-        for name in written
-        if any(name in k.reads() for k in together)
-    )
+    return not any(store.partial for store in kernel.stores)
 
 
-def _accesses(kernel: Kernel, name: str) -> list[Access]:
-    found = [load.access for load in kernel.loads()] + [s.access for s in kernel.stores]
-    return [access for access in found if access.buffer == name]
+def _rows(kernel: Kernel) -> dict[str, Size | None]:
+    """By buffer how far rows lie apart, None where an access leaves its row."""
+    found: dict[str, Size | None] = {}
+    row = kernel.axes[0]
+    inner = {*kernel.axes[1:], *(axis for r in kernel.reductions for axis in r.axes)}
+    accesses = [(load.access, bool(load.index)) for load in kernel.loads()]
+    accesses += [(store.access, False) for store in kernel.stores]
+    for access, is_computed in accesses:
+        stride = access.stride(row)
+        within = not is_computed and _stays_in_row(access, row, stride, inner)
+        known = stride if within else None
+        found[access.buffer] = known if found.get(access.buffer, known) == known else None
+    return found
 
 
-def _row_bytes(name: str, run: list[Kernel], buffers: dict[str, Buffer]) -> Size | None:
-    """Bytes of a row of a buffer, if every access of row `i` lies in the buffer's row `i`."""
-    rows: set[Size] = set()
-    for kernel in run:
-        if any(load.index for load in kernel.loads() if load.access.buffer == name):
-            return None
-        for access in _accesses(kernel, name):
-            stride = access.stride(kernel.axes[0])
-            reach = access.offset
-            for axis, step in access.terms:
-                if axis == kernel.axes[0]:
-                    continue
-                if axis not in kernel.axes and not any(axis in r.axes for r in kernel.reductions):
-                    return None
-                if not is_nonnegative(step):
-                    return None
-                reach = reach + step * (axis.extent - 1)
-            rows.add(stride)
-            if not is_nonnegative(access.offset) or not is_nonnegative(stride - 1 - reach):
-                return None
-    if len(rows) != 1:
-        return None
-    return rows.pop() * ITEM_BYTES[buffers[name].dtype]
+def _stays_in_row(access: Access, row: Axis, stride: Size, inner: Set[Axis]) -> bool:
+    reach = access.offset
+    for axis, step in access.terms:
+        if axis == row:
+            continue
+        if axis not in inner or not is_nonnegative(step):
+            return False
+        reach = reach + step * (axis.extent - 1)
+    return is_nonnegative(access.offset) and is_nonnegative(stride - 1 - reach)
 
 
-def _looped(program: Program, run: list[Kernel], buffers: dict[str, Buffer]) -> list[Stmt]:
-    """The kernels of a run in a loop over rows, or as they are where that gains nothing."""
-    written = {name for k in run for name in k.writes()}
-    between = sorted(name for name in written if any(name in k.reads() for k in run))
-    if not between or not any(k.reductions for k in run):
-        return list(run)
-    count = run[0].axes[0].extent
-    sizes = [_row_bytes(name, run, buffers) for name in between]
-    row = sum(size for size in sizes if isinstance(size, int))
-    if len(between) == 0 or not all(isinstance(size, int) for size in sizes):
-        return list(run)
-    block = _block(count, row)
+def _looped(run: _Run, buffers: dict[str, Buffer], uses: Mapping[str, int]) -> list[Stmt]:
+    """The kernels of a run in a loop over rows, or as they are where that gains nothing.
+
+    uses: how many statements of the program use each buffer.
+    """
+    kernels = run.kernels
+    if not run.between or not any(k.reductions for k in kernels):
+        return list(kernels)
+    count = kernels[0].axes[0].extent
+    sizes: dict[str, int] = {}
+    for name in run.between:
+        stride = run.rows[name]
+        if not isinstance(stride, int):
+            return list(kernels)
+        sizes[name] = stride * ITEM_BYTES[buffers[name].dtype]
+    block = _block(count, sum(sizes.values()))
     if block is None:
-        return list(run)
-    used_elsewhere = {
-        name
-        for statement in program.body
-        if statement not in run
-        for name in statement.reads() | statement.writes()
-    }
-    local = {
-        name for name in between if buffers[name].kind == "arena" and name not in used_elsewhere
-    }
+        return list(kernels)
+    inside = Counter(n for k in kernels for n in k.reads() | k.writes())
+    local = {n for n in sizes if buffers[n].kind == "arena" and inside[n] == uses[n]}
     assert not isinstance(count, int) or count % block == 0
-    loop = Axis(f"{run[0].axes[0].name}b", count // block if isinstance(count, int) else count)
-    body = tuple(_one_block(kernel, loop, block, local) for kernel in run)
+    loop = Axis(f"{kernels[0].axes[0].name}b", count // block if isinstance(count, int) else count)
+    body = tuple(_one_block(kernel, loop, block, local) for kernel in kernels)
     for name in local:
-        size = _row_bytes(name, run, buffers)
-        assert isinstance(size, int)
-        buffers[name] = replace(buffers[name], size=block * size // ITEM_BYTES[buffers[name].dtype])
+        items = block * sizes[name] // ITEM_BYTES[buffers[name].dtype]
+        buffers[name] = replace(buffers[name], size=items)
     return [Loop(loop, (), body)]
 
 

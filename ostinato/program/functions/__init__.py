@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import lru_cache
 
 from ostinato.errors import OstinatoError
-from ostinato.program.expr import FLOATS, Expr, Op, rewrite
+from ostinato.program.expr import FLOATS, Expr, Op, Reduced, rewrite, walk
 from ostinato.program.functions.circular import acos, asin, atan, cos, sin, tan
 from ostinato.program.functions.error import erf
 from ostinato.program.functions.exponential import (
@@ -54,6 +54,15 @@ def define(name: str, args: tuple[Expr, ...], dtype: str) -> Expr:
         raise OstinatoError(f"there is no function {name!r} of {len(args)} arguments")
     values = map(Value, args)
     return (UNARY[name](*values) if name in UNARY else BINARY[name](*values)).expr
+
+
+@lru_cache(maxsize=256)
+def operations(name: str, dtype: str) -> int:
+    """How many primitives a call of this name is: 1 for a primitive."""
+    if name not in NAMES:
+        return 1
+    args = tuple(Reduced(position, dtype) for position in range(ARITY[name]))
+    return sum(isinstance(node, Op) for node in walk(define(name, args, dtype)))
 
 
 @lru_cache(maxsize=4096)
