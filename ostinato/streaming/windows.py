@@ -262,9 +262,7 @@ def pad(context: Context) -> None:
         context.set(context.settled(0)[1])
         return
     at, widths = chosen.index(stream.axis), [int(width) for width in pads]
-    if widths[at + len(chosen)] > 0:
-        stream = context.padded_behind(stream)
-    extra = None if stream.extra is None else stream.extra + widths[at] + widths[at + len(chosen)]
+    extra = _padded(context, stream, widths[at], widths[at + len(chosen)])
     count, mode = widths[at], context.text("mode", "constant")
     value = context.constant(2)
     if context.has(2) and (value is None or value.size != 1):
@@ -283,6 +281,16 @@ def pad(context: Context) -> None:
     fill = number if delay < 0 else None
     steady = stream.steady and count <= 0
     context.set(replace(stream, delay=delay, fill=fill, extra=extra, steady=steady))
+
+
+def _padded(context: Context, stream: Stream, before: int, behind: int) -> int | None:
+    """`extra` of a padded stream; frames that are cropped in front go first."""
+    if before < 0:
+        extra = None if stream.extra is None else stream.extra + before
+        stream = replace(stream, delay=stream.delay - before, extra=extra)
+    if behind > 0:
+        stream = context.padded_behind(stream)
+    return None if stream.extra is None else stream.extra + max(before, 0) + behind
 
 
 def _others(widths: list[int], at: int, count: int) -> list[int]:

@@ -54,6 +54,10 @@ RIGHT: dict[str, tuple[str, dict[str, Any]]] = {
         "  y = Conv <pads=[3, 0]> (p, V)",
         {"c": (1, 4, 1), "one": np.array([1]), "far": FAR, "two": np.array([2]), "V": (5, 4, 3)},
     ),
+    "a constant, cropped and padded behind": (
+        "h = Shape (x)  e = Expand (c, h)  p = Pad (e, w)  y = Tanh (p)",
+        {"c": (1, 4, 1), "w": np.array([0, 0, -1, 0, 0, 3])},
+    ),
     "a constant, taken apart": (
         "h = Shape (x)  e = Expand (c, h)  t = Transpose <perm=[0, 2, 1]> (e)"
         "  r = Reshape (t, s)  y = CumSum (r, one)",

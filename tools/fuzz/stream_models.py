@@ -39,13 +39,17 @@ class Value:
 
 @dataclass
 class Sketch:
-    """A model that grows."""
+    """A model that grows.
+
+    others: the rank of each value that no block reads, and the model returns.
+    """
 
     random: np.random.Generator
     lines: list[str] = field(default_factory=list)
     constants: dict[str, Array] = field(default_factory=dict)
     frames: list[Value] = field(default_factory=list)
     ends: list[Value] = field(default_factory=list)
+    others: dict[str, int] = field(default_factory=dict)
     count: int = 0
 
     def choose(self, items: Sequence[Any]) -> Any:
@@ -118,7 +122,7 @@ def random_model(seed: int, frames: int | None = None) -> onnx.ModelProto:
     for _ in range(sketch.number(1, 6)):
         is_wild = sketch.chance(0.12)
         sketch.choose(WILD if is_wild else TAME)(sketch)
-    chosen = {sketch.frames[-1].name: 3}
+    chosen = {sketch.frames[-1].name: 3} | sketch.others
     if sketch.ends:
         chosen[sketch.ends[-1].name] = 2
     if sketch.chance(0.3):
@@ -479,6 +483,58 @@ def stacked(g: Sketch) -> None:
         g.made(g.turned(y, 0, 2, 1), v.channels // 2, lambda t: v.length(t) * 2)
 
 
+def rearranged_freely(g: Sketch) -> None:
+    """Axes in any order, merged and parted in any way: most of these lose the time axis."""
+    v = g.any_frames()
+    order = [int(axis) for axis in g.random.permutation(3)]
+    t, c = g.turned(v.name, *order), v.channels
+    targets = [
+        *((0, 0, -1), (0, -1), (-1, c), (2, -1), (0, 0, 1, -1), (0, -1, 1), (1, 0, -1), (0, -1, c)),
+        *((-1, 2 * c), (0, -1, 2 * c), (0, 0, 0), (0, 1, -1, c), (2, c, -1), (c, -1), (0, 2, -1)),
+        *((-1, 2, c), (-1, 1), (c, -1, 2), (0, 0, -1, 2), (0, -1, 2, c), (-1, 0, 1), (-1, c, 2)),
+    ]
+    target = g.choose(targets)
+    y, rank = g.emit(f"Reshape ({t}, {g.ints(*target)})"), len(target)
+    if g.chance(0.3):
+        axis = g.number(0, rank)
+        y, rank = g.emit(f"Flatten <axis={axis}> ({y})"), 2
+    if g.chance(0.5):
+        y = g.emit(f"CumSum ({y}, {g.scalar(g.number(0, rank - 1))})")
+    g.others[y] = rank
+
+
+def products(g: Sketch) -> None:
+    """Two values with a time axis, by operators that could sum over it."""
+    v = g.any_frames()
+    t, c = g.turned(v.name, 0, 2, 1), v.channels
+    kind = g.number(0, 5)
+    if kind == 0:
+        result = g.choose(("ntc", "nt", "nc", "nct", "n"))
+        y, rank = g.emit(f'Einsum <equation="ntc,ntc->{result}"> ({t}, {t})'), len(result)
+    elif kind == 1:
+        result = g.choose(("ntu", "ntc", "nu"))
+        y, rank = g.emit(f'Einsum <equation="ntc,nuc->{result}"> ({t}, {t})'), len(result)
+    elif kind == 2:
+        vector = g.constant(g.random.standard_normal(c).astype(np.float32))
+        y, rank = g.emit(f"MatMul ({t}, {vector})"), 2
+        if g.chance(0.5):
+            y = g.emit(f"MatMul ({vector}, {v.name})")
+    elif kind == 3:
+        order = g.choose(((2, 0, 1), (2, 1, 0)))
+        a = g.turned(v.name, *order)
+        y, rank = g.emit(f"MatMul ({a}, {g.turned(a, 0, 2, 1)})"), 3
+    elif kind == 4:
+        four = g.emit(f"Unsqueeze ({v.name}, {g.ints(g.choose((0, 1, 3)))})")
+        y, rank = g.emit(f"GlobalMaxPool ({four})"), 4
+    else:
+        groups = g.emit(f"Reshape ({v.name}, {g.ints(0, c, 1, -1)})")
+        y, rank = (
+            g.emit(f"MeanVarianceNormalization <axes=[{g.choose((0, 1, 2, 3))}]> ({groups})"),
+            4,
+        )
+    g.others[y] = rank
+
+
 def repeated(g: Sketch) -> None:
     """Every frame several times, or interpolated."""
     v, factor = g.any_frames(), g.number(2, 3)
@@ -797,7 +853,7 @@ TAME: tuple[Block, ...] = (
     *(joined,) * 4,
     *(cut, padded, pointwise, shifted, features) * 2,
     *(transposed_convolution, pooling, scan, running_sum, constants_in_front, stacked, repeated),
-    *(loop, repeated_constant),
+    *(loop, repeated_constant, rearranged_freely, products),
     *(positions, spread_constant, attention, fourier, last_frame, of_an_end),
 )
 WILD: tuple[Block, ...] = (
