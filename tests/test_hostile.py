@@ -217,6 +217,16 @@ def test_sizes_that_inference_makes_negative_do_not_end_the_process() -> None:
         ostinato.InferenceSession(proto, cache_dir=None)
 
 
+def test_a_failure_of_the_inference_of_one_node_leaves_the_others_theirs() -> None:
+    axes = [numpy_helper.from_array(np.array([n]), name) for n, name in ((0, "s"), (99, "e"))]
+    nodes = [
+        helper.make_node("Slice", ["x", "s", "e", "e"], ["y"], name="n"),
+        helper.make_node("Neg", ["x"], ["z"]),
+    ]
+    proto = model(nodes, [value("x", [3, 4])], [value("y", [None] * 2), value("z", [3, 4])], axes)
+    assert load_model(proto).graph.outputs[1].shape == [3, 4]
+
+
 @pytest.mark.parametrize("part", ["input", "initializer", "node"])
 def test_what_the_checks_of_onnx_find_is_named(part: str) -> None:
     proto = add()

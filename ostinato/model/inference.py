@@ -8,6 +8,7 @@ the original would fail. What they look at are inferred shapes, so nothing befor
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import cache
 from typing import Any, TypeAlias
 
@@ -50,7 +51,9 @@ def _versions(name: str) -> Iterator[Any]:
 def _guarded(guard: Guard, original: Callable[[Any], None]) -> Callable[[Any], None]:
     def infer(context: Any) -> None:
         if guard(context):
-            original(context)
+            # What the original raises would end all inference: only its own caller passes over it.
+            with suppress(Exception):
+                original(context)
 
     return infer
 
