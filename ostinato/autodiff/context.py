@@ -155,7 +155,9 @@ class Context:
         extra = len(large) - len(small)
         pairs = list(enumerate(zip(large[extra:], small, strict=True), extra))
         repeated = [*range(extra), *(i for i, (many, few) in pairs if few == 1 and many != 1)]
-        unknown = [i for i, (many, few) in pairs if not isinstance(few, int) and few != many]
+        unknown = [
+            i for i, (many, few) in pairs if few is None or (isinstance(few, str) and few != many)
+        ]
         if unknown:
             return self._sum_to(gradient, len(large), narrow)
         if not repeated:

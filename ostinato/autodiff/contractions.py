@@ -112,20 +112,41 @@ def _einsum(context: Context) -> None:
         factors += [(terms[i], context.input(i)) for i in range(len(terms)) if i != index]
         wide, extra = _without_repeats(context, term, sizes)
         gradient = _sum_of_products(context, factors + extra, wide, given)
-        large = [sizes[letter] for letter in term]
-        context.give(index, context.unbroadcast(gradient, large, given))
+        small = context.dims(given)
+        large = [sizes[c] if few == 1 else few for c, few in zip(term, small, strict=True)]
+        gradient = context.unbroadcast(gradient, large, given)
+        if any(_meets_another(context, terms, c, few) for c, few in zip(term, small, strict=True)):
+            # Names differ: a run where one size is 1 and repeated ends here.
+            gradient = context.reshape(gradient, context.sizes(given))
+        context.give(index, gradient)
 
 
 def _sizes(context: Context, terms: Sequence[str], result: str) -> dict[str, int | str | None]:
-    """The size of each letter's axes; those that an ellipsis stands for are broadcast."""
+    """The size of each letter's axes; those that an ellipsis stands for are broadcast.
+
+    Refuses what inference has no right size for: that of a letter is taken from one operand.
+    """
     sizes = dict(zip(result, context.dims(context.node.outputs[0]), strict=True))
     for index, term in enumerate(terms):
         for letter, size in zip(term, context.dims(context.given(index)), strict=True):
             known = sizes.setdefault(letter, size)
             is_named = letter in context.node.attributes["equation"].as_string()
-            if is_named and known != size and 1 in (known, size):
+            if known != size and (known == 1 or (is_named and size == 1)):
                 raise context.refuse(f"has no gradient where an axis {letter!r} of 1 is repeated")
     return sizes
+
+
+def _meets_another(
+    context: Context, terms: Sequence[str], letter: str, size: int | str | None
+) -> bool:
+    """Whether an operand has another size along the axes of a letter; 1 is repeated for sure."""
+    found = {
+        other
+        for index, term in enumerate(terms)
+        for name, other in zip(term, context.dims(context.given(index)), strict=True)
+        if name == letter
+    }
+    return size != 1 and bool(found - {1, size})
 
 
 def _sum_of_products(

@@ -8,7 +8,7 @@ import pytest
 
 import ostinato
 from ostinato.autodiff import gradient
-from tests.autodiff.check import check
+from tests.autodiff.check import check, with_loss
 from tests.autodiff.models import feeds_of, parse
 
 Shape = tuple[int | str, ...]
@@ -109,6 +109,21 @@ def test_an_axis_that_einsum_repeats_is_refused() -> None:
     model = one_node('Einsum<equation = "ij,jk->">(a, b)', {"a": (2, 1), "b": (3, 4)}, 0)
     with pytest.raises(ostinato.UnsupportedError, match="an axis 'j' of 1 is repeated"):
         gradient(model, "y", ["a"])
+
+
+@pytest.mark.parametrize("equation", ["bij,bjk->bik", "...ij,...jk->...ik"])
+def test_an_axis_that_only_a_run_of_einsum_repeats_is_refused_then(equation: str) -> None:
+    shapes: dict[str, Shape] = {"a": ("N", 2, 3), "b": ("M", 3, 4)}
+    model = one_node(f'Einsum<equation = "{equation}">(a, b)', shapes, 3)
+    check(model, feeds_of(model, N=2, M=2))
+    session = ostinato.InferenceSession(gradient(with_loss(model), "loss", ["a"]), cache_dir=None)
+    random = np.random.default_rng(0)
+    feeds = {
+        name: random.standard_normal(shape).astype(np.float32)
+        for name, shape in (("a", (1, 2, 3)), ("b", (3, 3, 4)), ("y_factors", (3, 2, 4)))
+    }
+    with pytest.raises(ostinato.OstinatoError, match="a"):
+        session.run(None, feeds)
 
 
 def test_gradients_that_nobody_wants_are_not_computed() -> None:
