@@ -7,6 +7,7 @@ docs/recurrence.md describes the semantics and where other runtimes differ.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Sequence
 
 import numpy as np
@@ -147,22 +148,43 @@ def _initial_states(recurrent: Recurrent, writer: Writer) -> list[list[ir.Value]
             given = _direction(recurrent, writer, name, d, recurrent.direction_axis)
             if given is None:
                 zero = given = zero or _zero_state(recurrent, writer)
+            elif isinstance(given, ir.Value) and not _has_rows_of_x(recurrent, name):
+                # Rows of a state are never repeated: this refuses other numbers of them.
+                shape = _state_shape(recurrent, writer)
+                given = writer.op("Reshape", [given, shape], f"{direction}/{name}_rows")
             states[d].append(writer.value(given, f"{direction}/{name}"))
     return states
 
 
-def _zero_state(recurrent: Recurrent, writer: Writer) -> ir.Value:
+def _has_rows_of_x(recurrent: Recurrent, name: str) -> bool:
+    """Whether a state has one row for each sequence of X, by the names of their sizes."""
+    value, x = recurrent.input(name), recurrent.x
+    if value is None or value.shape is None or x.shape is None:
+        return False
+    rows = value.shape[1 - recurrent.direction_axis]
+    many = x.shape[recurrent.batch_axis]
+    if isinstance(rows, int) or isinstance(many, int):
+        return rows == many
+    return rows.value is not None and rows.value == many.value
+
+
+def _state_shape(recurrent: Recurrent, writer: Writer) -> Operand:
+    """The sizes `[B, H]` of a state."""
     batch, h = recurrent.x_size(recurrent.batch_axis), recurrent.hidden_size
-    if batch is not None and batch * h <= MOST_STORED:
-        return writer.value(np.zeros((batch, h), recurrent.dtype.numpy()), "zero_state")
+    if batch is not None:
+        return np.array([batch, h], np.int64)
     sizes: list[Operand] = [
         writer.size(recurrent.x, recurrent.batch_axis),
         np.array([h], dtype=np.int64),
     ]
-    fill = {"value": ir.tensor(np.zeros(1, recurrent.dtype.numpy()))}
-    return writer.op(
-        "ConstantOfShape", [writer.concat(sizes, 0, "state_shape")], "zero_state", fill
-    )
+    return writer.concat(sizes, 0, "state_shape")
+
+
+def _zero_state(recurrent: Recurrent, writer: Writer) -> ir.Value:
+    shape, zero = _state_shape(recurrent, writer), np.zeros(1, recurrent.dtype.numpy())
+    if not isinstance(shape, ir.Value) and math.prod(shape.tolist()) <= MOST_STORED:
+        return writer.value(np.zeros(shape, recurrent.dtype.numpy()), "zero_state")
+    return writer.op("ConstantOfShape", [shape], "zero_state", {"value": ir.tensor(zero)})
 
 
 def _valid_steps(recurrent: Recurrent, writer: Writer) -> ir.Value | None:

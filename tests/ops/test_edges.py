@@ -92,3 +92,13 @@ def test_sequences_without_steps_have_lengths_of_zero() -> None:
     given["lens"][1] = 1
     with pytest.raises(RunError, match="sequence_lens"):
         compiled.run(None, given)
+
+
+@pytest.mark.parametrize(("rows", "states"), [(1, 3), (3, 1), (2, 3)])
+def test_initial_states_are_not_repeated(rows: int, states: int) -> None:
+    text = """g (float[S, N, 3] x, float[1, M, 2] h, float[1, 6, 3] w, float[1, 6, 2] r)
+        => (float[T, 1, B, 2] y) { y = GRU<hidden_size = 2>(x, w, r, , , h) }"""
+    given = feeds("GRU", [5] * rows)
+    del given["lens"]
+    with pytest.raises(ShapeError, match=r"initial_h.*M.*N"):
+        session(text, 14).run(None, {**given, "h": np.zeros((1, states, 2), np.float32)})
