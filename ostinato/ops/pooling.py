@@ -53,7 +53,7 @@ def lower_max_pool(context: Context) -> Value | list[Value]:
 def _first_taps(
     context: Context, x: Tensor, windows: Sequence[Window], largest: Value, lowest: Const
 ) -> Tensor:
-    """int32: the first tap of each window that has the largest element, or the number of taps."""
+    """The first tap of each window that has the largest element, or the number of taps."""
     builder = context.builder
     outer = builder.axes(largest.shape)
     taps = [builder.axis(window.kernel, "r") for window in windows]
@@ -70,9 +70,9 @@ def _first_taps(
     steps = dense_strides(kernel)
     pairs = [(Index(tap), step) for tap, step in zip(taps, steps, strict=True) if tap in inner]
     number = _linear([place for place, _ in pairs], [step for _, step in pairs])
-    none = constant(product(kernel), "int32")
+    none = constant(product(kernel), "int32" if product(kernel) < 2**31 else "int64")
     return builder.fold(
-        largest.shape, outer, inner, "min", op("select", found, cast(number, "int32"), none)
+        largest.shape, outer, inner, "min", op("select", found, cast(number, none.dtype), none)
     )
 
 
