@@ -6,7 +6,15 @@ from collections.abc import Sequence
 
 import onnx.defs
 
-_ONNX_NAMES = {"float32": "float", "float64": "double"}
+_ONNX_NAMES = {
+    "float32": "float",
+    "float64": "double",
+    "float8_e4m3fn": "float8e4m3fn",
+    "float8_e4m3fnuz": "float8e4m3fnuz",
+    "float8_e5m2": "float8e5m2",
+    "float8_e5m2fnuz": "float8e5m2fnuz",
+    "float8_e8m0fnu": "float8e8m0",
+}
 
 
 def onnx_name(dtype: str) -> str:

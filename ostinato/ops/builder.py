@@ -42,6 +42,7 @@ from ostinato.program.dims import (
     upper,
 )
 from ostinato.program.expr import (
+    BYTE_FLOATS,
     FLOATS,
     INTEGERS,
     ITEM_BYTES,
@@ -308,7 +309,13 @@ class Builder:
 
     def load(self, value: Value, axes: Sequence[Axis | None]) -> Expr:
         """The element of `value` at these axes, broadcast: axes are aligned at the right."""
-        if isinstance(value, Tensor) and value.known is not None and value.known.size == 1:
+        is_literal = value.dtype not in BYTE_FLOATS
+        if (
+            is_literal
+            and isinstance(value, Tensor)
+            and value.known is not None
+            and value.known.size == 1
+        ):
             only = value.known.reshape(-1)[0]
             if isinstance(only, Dim):
                 return cast(Extent(only), value.dtype)
@@ -675,7 +682,7 @@ class Builder:
         if fixed_steps(statement) <= min(_PLAIN, limits.MOST_STEPS):
             return
         most = f"a run may take {limits.MOST_STEPS:.2g}"
-        count = steps(statement)
+        count = self.upper(steps(statement))
         if not isinstance(count, int):
             message = f"node {self.node!r}: it takes more steps than a run may: {most}"
             self._check(limits.MOST_STEPS - count, message)

@@ -6,10 +6,12 @@ import onnx_ir as ir
 
 from ostinato.ops.affine import computed
 from ostinato.ops.builder import literal
+from ostinato.ops.byte_floats import ROUND_MODES, narrowed_to_bytes, widened_bytes
 from ostinato.ops.registry import Context, lowers
 from ostinato.ops.sizes import fold_sizes
 from ostinato.ops.tensor import Value
 from ostinato.program.expr import (
+    BYTE_FLOATS,
     FLOATS,
     HALVES,
     INTEGERS,
@@ -29,6 +31,8 @@ def convert(x: Expr, dtype: str) -> Expr:
     onnxruntime: the least integer of int32 or int64, of which narrower types keep the low bits.
     """
     source = dtype_of(x)
+    if source in BYTE_FLOATS:
+        return convert(widened_bytes(x), dtype)
     if source in HALVES:
         return convert(cast(x, "float32"), dtype)
     if source not in FLOATS or dtype not in INTEGERS:
@@ -56,17 +60,22 @@ def _truncated(x: Expr, dtype: str) -> Expr:
 def lower_cast(context: Context) -> Value:
     """Conversion between native number types; see `convert`."""
     value = context.input(0)
-    # Both speak of 8-bit floats only, which have no native form.
-    context.attributes.int("saturate", 1)
-    context.attributes.string("round_mode", "up")
+    saturate = bool(context.attributes.int("saturate", 1))
+    mode = context.attributes.string("round_mode", "up")
+    if mode not in ROUND_MODES:
+        raise context.invalid(f"attribute 'round_mode' is {mode!r}")
     if context.node.op_type == "CastLike":
         dtype = context.input(1).dtype
     elif context.since < 6:
         dtype = _named_dtype(context, context.attributes.string("to"))
     else:
-        dtype = context.native_dtype(context.attributes.int("to"))
+        dtype = context.native_dtype(context.attributes.int("to"), with_bytes=True)
     if value.dtype == dtype:
         return value
+    if dtype in BYTE_FLOATS:
+        return context.builder.pointwise(
+            lambda x: narrowed_to_bytes(convert(x, "float32"), dtype, saturate, mode), value
+        )
     folded = fold_sizes(context, [value], dtype) if dtype != "bool" else None
     if folded is not None:
         return folded
@@ -85,7 +94,7 @@ def _named_dtype(context: Context, name: str) -> str:
 def lower_bit_cast(context: Context) -> Value:
     """The same bits as another type of the same size."""
     value = context.input(0)
-    dtype = context.native_dtype(context.attributes.int("to"))
+    dtype = context.native_dtype(context.attributes.int("to"), with_bytes=True)
     if ITEM_BYTES[value.dtype] != ITEM_BYTES[dtype]:
         raise context.invalid(f"{value.dtype} and {dtype} differ in size")
     if value.dtype == dtype:

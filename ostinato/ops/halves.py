@@ -26,6 +26,11 @@ MOVES = frozenset(
     "SequenceEmpty SequenceConstruct SequenceInsert SequenceErase SequenceAt SequenceLength "
     "SplitToSequence ConcatFromSequence Optional OptionalHasElement OptionalGetElement".split()
 )
+# Those of them that take floats of 8 bits as well.
+OF_BYTES = frozenset(
+    "Identity Transpose Unsqueeze Squeeze Reshape Flatten Shape Size Cast CastLike BitCast "
+    "QuantizeLinear DequantizeLinear Scan Loop If".split()
+)
 
 
 def _is_half(value: AnyValue | None) -> TypeGuard[Value]:

@@ -14,14 +14,21 @@ from ostinato.model.signature import type_error
 from ostinato.model.values import constant_array
 from ostinato.ops import LOWERINGS
 from ostinato.ops.builder import Builder
-from ostinato.ops.halves import MOVES, narrowed, widened
+from ostinato.ops.halves import MOVES, OF_BYTES, narrowed, widened
 from ostinato.ops.registry import NEWEST_OPSET, Context, UnknownFormError
 from ostinato.ops.sequences import kind_of
-from ostinato.ops.tensor import AnyValue, Joined, Tensor, static_shape
-from ostinato.program.expr import DTYPES
+from ostinato.ops.tensor import AnyValue, Joined, Tensor, TensorSequence, static_shape
+from ostinato.program.expr import BYTE_FLOATS, DTYPES
 
 if TYPE_CHECKING:
     import onnx_ir as ir
+
+
+def _refuse_bytes(context: Context) -> None:
+    """Refuse a node that floats of 8 bits would have to be computed for."""
+    for value in context.inputs:
+        if isinstance(value, (Tensor, Joined, TensorSequence)) and value.dtype in BYTE_FLOATS:
+            raise context.refuse(f"type {value.dtype} has no native form for this operator")
 
 
 class Scope:
@@ -72,6 +79,8 @@ class Lowerer:
         context = self._context(scope, node)
         self.builder.node, self.builder.op = describe(node), node.op_type
         operands = context.inputs
+        if node.op_type not in OF_BYTES:
+            _refuse_bytes(context)
         computes = node.op_type not in MOVES
         if computes:
             context.inputs = widened(self.builder, operands)

@@ -5,18 +5,31 @@ from __future__ import annotations
 import numpy as np
 
 from ostinato.ops.builder import ROW_CHAINS
+from ostinato.ops.byte_floats import bits, narrowed_to_bytes, widened_bytes
 from ostinato.ops.contractions import as_matrices, without_added
+from ostinato.ops.gather import require_all
 from ostinato.ops.integers import integer_convolve, integer_matmul, is_zero
 from ostinato.ops.registry import Context, lowers
 from ostinato.ops.tensor import Shape, Tensor, Value, insert_ones, slice_axis
 from ostinato.ops.views import axis_of
 from ostinato.ops.windows import given_kernel, read_windows
 from ostinato.program.dims import ceildiv, exact_quotient, product
-from ostinato.program.expr import FLOATS, HALVES, Expr, Reduced, cast, constant, dtype_of, op
+from ostinato.program.expr import (
+    BYTE_FLOATS,
+    FLOATS,
+    HALVES,
+    Expr,
+    Reduced,
+    cast,
+    constant,
+    dtype_of,
+    op,
+)
 from ostinato.program.nodes import Reduce, Store, identity
 
 # Types that quantised values have; int32 holds sums of products.
 QUANTIZED = ("int8", "uint8", "int16", "uint16")
+QUANTIZED_BYTES = ("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz")
 
 
 def quantized(quotient: Expr, zero: Expr | None, dtype: str) -> Expr:
@@ -122,16 +135,15 @@ def lower_quantize_linear(context: Context) -> Value:
     Attribute `precision` replaces that type.
     """
     x, scale, zero = context.input(0), context.input(1), context.optional(2)
-    # Only 8-bit floats have another way, and those have no native form.
-    context.attributes.int("saturate", 1)
+    saturate = bool(context.attributes.int("saturate", 1))
     dtype = "uint8" if zero is None else zero.dtype
     code = context.attributes.int("output_dtype", 0)
-    if code and zero is not None and context.native_dtype(code) != dtype:
+    if code and zero is not None and context.native_dtype(code, with_bytes=True) != dtype:
         raise context.invalid(f"attribute 'output_dtype' is {code}, the zero point is {dtype}")
-    dtype = context.native_dtype(code) if code else dtype
+    dtype = context.native_dtype(code, with_bytes=True) if code else dtype
     code = context.attributes.int("precision", 0)
     precision = context.native_dtype(code) if code else scale.dtype
-    if dtype not in QUANTIZED or precision not in (*FLOATS, *HALVES):
+    if dtype not in (*QUANTIZED, *QUANTIZED_BYTES) or precision not in (*FLOATS, *HALVES):
         raise context.refuse(f"no native form for {dtype} by way of {precision}")
     wide = "float32" if precision in HALVES else precision
 
@@ -139,10 +151,13 @@ def lower_quantize_linear(context: Context) -> Value:
         return cast(cast(value, precision), wide)
 
     def element(x: Expr, scale: Expr, zero: Expr | None = None) -> Expr:
-        return quantized(rounded(op("div", rounded(x), rounded(scale))), zero, dtype)
+        quotient = rounded(op("div", rounded(x), rounded(scale)))
+        if dtype in BYTE_FLOATS:
+            return narrowed_to_bytes(cast(quotient, "float32"), dtype, saturate)
+        return quantized(quotient, zero, dtype)
 
     grains = Granularity(context, x, scale)
-    operands = grains.parameters(scale, zero)
+    operands = grains.parameters(scale, _without_bytes(context, zero))
     return grains.restored(context.builder.pointwise(element, grains.view, *operands))
 
 
@@ -152,14 +167,30 @@ def lower_dequantize_linear(context: Context) -> Value:
     x, scale, zero = context.input(0), context.input(1), context.optional(2)
     code = context.attributes.int("output_dtype", 0)
     dtype = context.native_dtype(code) if code else scale.dtype
+    if scale.dtype in BYTE_FLOATS:
+        raise context.refuse(f"a scale of type {scale.dtype} has no native form")
 
     def element(x: Expr, scale: Expr, zero: Expr | None = None) -> Expr:
         wide = cast(scale, "float32")
+        if dtype_of(x) in BYTE_FLOATS:
+            return cast(op("mul", widened_bytes(x), wide), dtype)
         return cast(dequantized(x, zero, wide), dtype)
 
     grains = Granularity(context, x, scale)
-    operands = grains.parameters(scale, zero)
+    operands = grains.parameters(scale, _without_bytes(context, zero))
     return grains.restored(context.builder.pointwise(element, grains.view, *operands))
+
+
+def _without_bytes(context: Context, zero: Value | None) -> Value | None:
+    """The zero point, unless it is one of 8-bit floats, which has to be 0."""
+    if zero is None or zero.dtype not in BYTE_FLOATS:
+        return zero
+    is_zero = context.builder.pointwise(
+        lambda z: op("eq", op("and", bits(z), constant(0x7F, "uint32")), constant(0, "uint32")),
+        zero,
+    )
+    require_all(context, is_zero, "the zero point of 8-bit floats must be 0")
+    return None
 
 
 @lowers("DynamicQuantizeLinear")

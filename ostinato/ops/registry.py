@@ -16,7 +16,7 @@ import onnx_ir as ir
 from ostinato.errors import ModelError, UnsupportedError
 from ostinato.model.attributes import Attributes, describe
 from ostinato.ops.tensor import Absent, AnyValue, TensorSequence, Value
-from ostinato.program.expr import DTYPES
+from ostinato.program.expr import BYTE_FLOATS, DTYPES
 
 if TYPE_CHECKING:
     import onnx
@@ -122,15 +122,18 @@ class Context:
         default = self.schema.attributes[name].default_value
         return float(self.attributes.float(name, onnx.helper.get_attribute_value(default)))
 
-    def native_dtype(self, code: int) -> str:
-        """The dtype that a number of TensorProto.DataType stands for; refused where not native."""
+    def native_dtype(self, code: int, with_bytes: bool = False) -> str:
+        """The dtype that a number of TensorProto.DataType stands for; refused where not native.
+
+        with_bytes: whether floats of 8 bits are.
+        """
         if code not in [kind.value for kind in ir.DataType]:
             raise self.invalid(f"no element type has the number {code}")
         try:
             name = ir.DataType(code).numpy().name
         except TypeError:
             raise self.refuse(f"type number {code} has no native form") from None
-        if name not in DTYPES:
+        if name not in DTYPES or (name in BYTE_FLOATS and not with_bytes):
             raise self.refuse(f"type {name} has no native form")
         return name
 

@@ -24,7 +24,7 @@ from ostinato.program.dims import (
     maximum,
     minimum,
 )
-from ostinato.program.expr import DTYPES, INTEGERS, Extent, Index, cast, constant, op
+from ostinato.program.expr import BYTE_FLOATS, DTYPES, INTEGERS, Extent, Index, cast, constant, op
 
 # Values of more elements than this are data, not shapes.
 LIMIT = 64
@@ -210,7 +210,7 @@ def lower_constant_of_shape(context: Context) -> Value:
         fill = context.attributes.tensor("value").numpy()
     if fill.size != 1:
         raise context.invalid(f"attribute 'value' has {fill.size} elements, expected 1")
-    if fill.dtype.name not in DTYPES:
+    if fill.dtype.name not in DTYPES or fill.dtype.name in BYTE_FLOATS:
         raise context.refuse(f"type {fill.dtype.name} has no native form")
     static = static_shape(shape)
     if static is not None and math.prod(static) <= LIMIT:

@@ -15,7 +15,18 @@ import numpy as np
 import numpy.typing as npt
 
 from ostinato.errors import OstinatoError
-from ostinato.program.expr import FLOATS, HALVES, Cast, Const, Expr, Op, children, dtype_of, walk
+from ostinato.program.expr import (
+    BYTE_FLOATS,
+    FLOATS,
+    HALVES,
+    Cast,
+    Const,
+    Expr,
+    Op,
+    children,
+    dtype_of,
+    walk,
+)
 from ostinato.program.functions import expand
 from ostinato.program.fused import fma
 
@@ -52,8 +63,8 @@ def _node(node: Expr, memo: dict[Expr, Array], leaf: Callable[..., Array]) -> Ar
 
 
 def numpy_dtype(name: str) -> np.dtype[Any]:
-    """The NumPy dtype of a dtype; bfloat16 is the one of ml_dtypes."""
-    return np.dtype(ml_dtypes.bfloat16 if name == "bfloat16" else name)
+    """The NumPy dtype of a dtype; bfloat16 and floats of 8 bits are those of ml_dtypes."""
+    return np.dtype(getattr(ml_dtypes, name) if name in (*BYTE_FLOATS, "bfloat16") else name)
 
 
 def convert(value: Array, dtype: str) -> Array:

@@ -20,10 +20,15 @@ FLOATS = ("float32", "float64")
 # Kept in memory only: arithmetic happens in float32, between conversions.
 HALVES = ("float16", "bfloat16")
 INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
-DTYPES = (*FLOATS, *HALVES, *INTEGERS, "bool")
+# Kept in memory only, as bytes: a conversion is a bitcast and arithmetic on integers.
+BYTE_FLOATS = tuple(
+    f"float8_{form}" for form in ("e4m3fn", "e4m3fnuz", "e5m2", "e5m2fnuz", "e8m0fnu")
+)
+DTYPES = (*FLOATS, *HALVES, *BYTE_FLOATS, *INTEGERS, "bool")
 
 ITEM_BYTES = {
     **{f"{kind}{bits}": bits // 8 for kind in ("int", "uint") for bits in (8, 16, 32, 64)},
+    **dict.fromkeys(BYTE_FLOATS, 1),
     "float16": 2,
     "bfloat16": 2,
     "float32": 4,
@@ -151,7 +156,11 @@ def op(name: str, *args: Expr, dtype: str | None = None) -> Expr:
 
 
 def constant(value: Any, dtype: str) -> Const:
-    """A literal converted to a Python number of the right kind; float32 values must be exact."""
+    """A literal converted to a Python number of the right kind; float32 values must be exact.
+
+    Of 8-bit floats there is 0 only.
+    """
+    assert dtype not in BYTE_FLOATS or value == 0
     if dtype == "bool":
         return Const(bool(value), dtype)
     return Const(float(value) if dtype in (*FLOATS, *HALVES) else int(value), dtype)

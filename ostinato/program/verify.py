@@ -11,6 +11,7 @@ from ostinato.program import dims, functions
 from ostinato.program.dims import Size
 from ostinato.program.evaluate import numpy_dtype
 from ostinato.program.expr import (
+    BYTE_FLOATS,
     COMPARISONS,
     DTYPES,
     FLOATS,
@@ -351,7 +352,10 @@ class _KernelVerifier:
                 yield from self._const(node)
             elif isinstance(node, Op):
                 yield from self._op(node)
-            elif not isinstance(node, Index | Cast):
+            elif isinstance(node, Cast):
+                if not {dtype, dtype_of(node.value)}.isdisjoint(BYTE_FLOATS):
+                    yield f"{self.where}: {dtype_of(node.value)} is not converted to {dtype}"
+            elif not isinstance(node, Index):
                 yield f"{self.where}: {type(node).__name__} is not an expression"
 
     def _load(self, load: Load, axes: Sequence[Axis], bounded: bool) -> Iterator[str]:
@@ -408,7 +412,7 @@ def _dtypes_fit(name: str, given: list[str], result: str) -> bool:
         return len(sizes) == 1 and "bool" not in (given[0], result)
     if name == "select":
         return given == ["bool", result, result]
-    if set(given) & set(HALVES):
+    if set(given) & {*HALVES, *BYTE_FLOATS}:
         return False
     if len(set(given)) > 1 or result != ("bool" if name in COMPARISONS else given[0]):
         return False

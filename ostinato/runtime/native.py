@@ -79,7 +79,7 @@ class NativeFunction:
         self._outputs = [numpy_dtype(argument.dtype) for argument in artifact.outputs]
         # Which output has the shape of another one.
         self._shapes = dict(artifact.shapes)
-        self.has_direct_dtypes = all(d.kind != "V" for d in self._inputs + self._outputs)
+        self.has_direct_dtypes = all(storage(d) == d for d in self._inputs + self._outputs)
         threads = int(artifact.report.get("threads", 1))
         names = ("entry", "layout", *workers.exports(threads))
         self._code = objects.load(artifact.object_code, names, workers.imports(threads))

@@ -217,7 +217,7 @@ def can_pass(dtype: np.dtype[Any]) -> bool:
 
 def storage(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """The dtype whose buffers Python can describe: unsigned integers for ml_dtypes' floats."""
-    return np.dtype(f"u{dtype.itemsize}") if dtype.kind == "V" else dtype
+    return np.dtype(f"u{dtype.itemsize}") if dtype.isbuiltin == 2 else dtype
 
 
 class _ArrayObject(ctypes.Structure):

@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from tests.cases.case import BATCHES, Case, In, element_type, model_of, node
+from tests.cases.case import BATCHES, Case, In, element_type, model_of, node, text
 
 INTEGERS = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64")
 TYPES = (*INTEGERS, "float16", "bfloat16", "float32", "float64", "bool")
@@ -124,4 +124,46 @@ def versions() -> list[Case]:
     ]  # fmt: skip
 
 
-CASES = [*from_each_type(), *bit_casts(), *versions()]
+# What floats of 8 bits hold, its neighbours and ties, and numbers that are too large or small.
+BYTES = (
+    *(sign * 2.0**power * part for sign in (1, -1) for power in (-17, -10, -7, -1, 0, 7, 15)
+      for part in (1.0, 1.0625, 1.125, 1.1875, 1.25, 1.875, 1.9375)),
+    448.0, 464.0, 465.0, 240.0, 248.0, 249.0, 57344.0, 61440.0, 61441.0, 1e9, -1e9, 0.0, -0.0,
+    1e-30, float("inf"), float("-inf"), float("nan"),
+)  # fmt: skip
+
+
+def byte_floats() -> list[Case]:
+    names = ("e4m3fn", "e4m3fnuz", "e5m2", "e5m2fnuz")
+    x = In((len(BYTES),), values=BYTES)
+    cases = []
+    for number, name in enumerate(names, 17):
+        source = f"""agraph (float[{len(BYTES)}] x)
+                => (float[N] y, float16[N] half, float[N] open, int32[N] whole, float[A, B] moved,
+                    float[C] like) {{
+            a = Cast<to = {number}>(x)  y = Cast<to = 1>(a)  half = Cast<to = 10>(a)
+            b = Cast<to = {number}, saturate = 0>(x)  open = Cast<to = 1>(b)
+            c = Cast<to = {number}>(small)  whole = Cast<to = 6>(c)
+            d = Reshape(a, rows)  e = Transpose<perm = [1, 0]>(d)  moved = Cast<to = 1>(e)
+            f = CastLike(small, e)  like = Cast<to = 1>(f)
+        }}"""
+        constants = {
+            "small": np.array([1, -3, 200, 0, 40]),
+            "rows": np.array([5, -1]),
+        }
+        # onnxruntime takes NaN for what is too large for e5m2, where the documents have infinity.
+        demands = {"constants": constants, "ulps": 0, "witness": name != "e5m2"}
+        cases.append(text(f"Cast-bytes-{name}", source, inputs={"x": x}, **demands))
+    modes = "  ".join(
+        f'{mode}{s} = Cast<to = 24, saturate = {s}, round_mode = "{mode}">(x)  '
+        f"y{mode}{s} = Cast<to = 1>({mode}{s})"
+        for mode in ("up", "down", "nearest")
+        for s in (0, 1)
+    )
+    outputs = ", ".join(f"float[N] y{m}{s}" for m in ("up", "down", "nearest") for s in (0, 1))
+    source = f"agraph (float[{len(BYTES)}] x) => ({outputs}) {{ {modes} }}"
+    powers = text("Cast-powers-of-two", source, inputs={"x": x}, opset=24, ulps=0, witness=False)
+    return [*cases, powers]
+
+
+CASES = [*from_each_type(), *bit_casts(), *versions(), *byte_floats()]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+import ml_dtypes
 import numpy as np
 
 from tests.cases.case import BATCHES, Array, Case, In, element_type, node, text
@@ -258,4 +259,34 @@ def convolutions() -> list[Case]:
     return cases
 
 
-CASES = [*quantize(), *dequantize(), *dynamic(), *products(), *scaled_products(), *convolutions()]
+def byte_floats() -> list[Case]:
+    """Floats of 8 bits; the way back, since NumPy cannot compare all of them."""
+    body = """
+        q = QuantizeLinear{0}(x, scale, zero)  y = DequantizeLinear{1}(q, scale, zero)
+    """
+    return [
+        text(
+            f"{name}-quantized-by-row",
+            f"""agraph (float[N, 5] x) => (float[N, 5] y) {{
+                {body.format("<axis = 1, saturate = 1>", "<axis = 1>")}
+            }}""",
+            ({"N": 3}, {"N": 0}, {"N": 40}),
+            inputs={"x": In(("N", 5), scale=300)},
+            constants={
+                "scale": np.array([0.5, 1, 2, 0.1, 3], np.float32),
+                "zero": np.zeros(5, getattr(ml_dtypes, f"float8_{name}")),
+            },
+        )
+        for name in ("e4m3fn", "e5m2fnuz")
+    ]
+
+
+CASES = [
+    *byte_floats(),
+    *quantize(),
+    *dequantize(),
+    *dynamic(),
+    *products(),
+    *scaled_products(),
+    *convolutions(),
+]

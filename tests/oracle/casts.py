@@ -6,7 +6,7 @@ import math
 
 import ml_dtypes
 import numpy as np
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 from tests.oracle.graph import Array, Node, op
 
@@ -14,11 +14,26 @@ from tests.oracle.graph import Array, Node, op
 @op("Cast")
 def _cast(node: Node, x: Array) -> Array:
     to = node.get("to")
-    return convert(x, to if isinstance(to, int) else TensorProto.DataType.Value(to))
+    code = to if isinstance(to, int) else TensorProto.DataType.Value(to)
+    dtype = np.dtype(helper.tensor_dtype_to_np_dtype(code))
+    if dtype.name.startswith("float8"):
+        return byte_float(node, x, dtype)
+    return convert(x, code)
+
+
+def byte_float(node: Node, x: Array, dtype: np.dtype) -> Array:
+    """Floats of 8 bits, by the conversions of ml_dtypes."""
+    narrow, saturate = x.astype(np.float32), bool(node.get("saturate", 1))
+    if dtype == ml_dtypes.float8_e8m0fnu:
+        return numpy_helper.to_float8e8m0(narrow, saturate, node.get("round_mode", "up"))
+    limits = ml_dtypes.finfo(dtype)
+    return (np.clip(narrow, limits.min, limits.max) if saturate else narrow).astype(dtype)
 
 
 @op("CastLike")
 def _cast_like(node: Node, x: Array, like: Array) -> Array:
+    if like.dtype.name.startswith("float8"):
+        return byte_float(node, x, like.dtype)
     return x.astype(like.dtype)
 
 

@@ -39,7 +39,8 @@ def wide(array: Any) -> Any:
     if array is None or isinstance(array, tuple):  # an empty optional, a sequence
         return array and tuple(map(wide, array))
     array = np.asarray(array)
-    return array.astype(np.float64) if array.dtype.kind == "f" else array
+    is_float = array.dtype.kind == "f" and array.dtype.isbuiltin == 1
+    return array.astype(np.float64) if is_float else array
 
 
 def evaluate(graph: onnx.GraphProto, opset: int, outer: Mapping[str, Array]) -> list[Array]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from onnx import helper
 
+from tests.oracle.casts import byte_float
 from tests.oracle.graph import OPS, Array, Node, op
 
 
@@ -35,6 +36,9 @@ def _quantize(node: Node, x: Array, scale: Array, zero: Array | None = None) -> 
     code = node.get("precision")
     precision = helper.tensor_dtype_to_np_dtype(code) if code else np.float32
     quotient = x.astype(precision) / _spread(node, x, scale).astype(precision)
+    given = dtype if zero is None else zero.dtype
+    if given.name.startswith("float8"):
+        return byte_float(node, quotient, given)
     if zero is None:
         return saturated(quotient, 0, dtype)
     return saturated(quotient, _spread(node, x, zero), zero.dtype)
@@ -42,6 +46,8 @@ def _quantize(node: Node, x: Array, scale: Array, zero: Array | None = None) -> 
 
 @op("DequantizeLinear")
 def _dequantize(node: Node, x: Array, scale: Array, zero: Array | None = None) -> Array:
+    if x.dtype.kind not in "iu":
+        return x.astype(np.float64) * _spread(node, x, scale)
     moved = x.astype(np.int64) - (0 if zero is None else _spread(node, x, zero).astype(np.int64))
     return moved * _spread(node, x, scale)
 
