@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ostinato.errors import InputError, OstinatoError, RunError, ShapeError
+from ostinato.errors import InputError, RunError, ShapeError
 from ostinato.program.dims import symbol
 from ostinato.program.expr import (
     Access,
@@ -32,7 +32,7 @@ from ostinato.program.nodes import (
     Require,
     Store,
 )
-from ostinato.program.verify import verify
+from ostinato.program.verify import ProgramError, verify
 from tests.program.programs import at, gru, pointwise, program, reduction, store
 
 F = np.float32
@@ -474,8 +474,8 @@ def test_a_kernel_computes_a_size():
 def test_sizes_are_what_buffers_of_sizes_hold():
     p = counting(bound=4)
     wrong = replace(p, buffers={**p.buffers, "count": replace(p.buffers["count"], size=2)})
-    with pytest.raises(OstinatoError, match="a size is one int64"):
+    with pytest.raises(ProgramError, match="a size is one int64"):
         verify(wrong)
     unbound = replace(p, symbols=())
-    with pytest.raises(OstinatoError, match="a size is a symbol of the program"):
+    with pytest.raises(ProgramError, match="a size is a symbol of the program"):
         verify(unbound)
