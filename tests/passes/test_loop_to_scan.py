@@ -295,3 +295,27 @@ def test_a_count_that_stands_for_no_limit_stays_a_loop():
         <int64 n = {{9223372036854775807}}, bool c = {{1}}> {{ hn, y = Loop <{BODY}> (n, c, h) }}
         """
     assert loop_to_scan(load_model(parse(text))) == 0
+
+
+def test_a_loop_in_a_loop_that_leaves_with_what_is_not_needed():
+    model = load_model(
+        parse(
+            """
+        g (float[2] h) => (float[2] hn, float[3, 2] y) <int64 n = {3}> {
+            hn, y = Loop <body = b (int64 i, bool p, float[2] s)
+                    => (bool q, float[2] t, float[2] o) {
+                unused = Loop <body = c (int64 j, bool r, float[2] u) => (bool v, float[2] w) {
+                    v = Identity(r)
+                    w = Neg(u)
+                }> (n, "", s)
+                q = Identity(p)
+                t = Tanh(s)
+                o = Neg(t)
+            }> (n, "", h)
+        }
+        """
+        )
+    )
+    assert loop_to_scan(model) == 1
+    (scan,) = model.graph
+    assert [node.op_type for node in scan.attributes["body"].as_graph()] == ["Tanh", "Neg"]
