@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 from ostinato.ops.builder import literal, sized
@@ -67,10 +68,10 @@ def _first_taps(
     if inside is not None:
         found = op("and", inside, found)
     kernel: Shape = tuple(window.kernel for window in windows)
-    steps = dense_strides(kernel)
+    steps, count = dense_strides(kernel), math.prod(window.kernel for window in windows)
     pairs = [(Index(tap), step) for tap, step in zip(taps, steps, strict=True) if tap in inner]
     number = _linear([place for place, _ in pairs], [step for _, step in pairs])
-    none = constant(product(kernel), "int32" if product(kernel) < 2**31 else "int64")
+    none = constant(count, "int32" if count < 2**31 else "int64")
     return builder.fold(
         largest.shape, outer, inner, "min", op("select", found, cast(number, none.dtype), none)
     )
