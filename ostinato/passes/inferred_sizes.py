@@ -23,6 +23,8 @@ Sizes: TypeAlias = "tuple[int | str | None, ...]"
 
 # Constants that say something about shapes are small.
 _SHAPE_ELEMENTS = 64
+# Vectors of more integers are data, not shapes.
+_LONGEST_VECTOR = 2**12
 
 _logger = logging.getLogger(__name__)
 
@@ -102,7 +104,9 @@ def _infer(model: ir.Model, claims: Iterable[onnx.ValueInfoProto]) -> dict[str, 
     proto = _outline(model, {claim.name: claim for claim in claims})
     while True:
         try:
-            inferred = inference.infer_shapes(proto, data_prop=True)
+            # Data propagation writes a symbol for every element of a vector of integers.
+            follows = not any(map(_is_long, _infos(inference.infer_shapes(proto).graph)))
+            inferred = inference.infer_shapes(proto, data_prop=follows)
         except Exception as error:  # whatever inference raises: nothing is known then
             _logger.debug("sizes are not inferred: %s", error)
             return {}
@@ -114,6 +118,13 @@ def _infer(model: ir.Model, claims: Iterable[onnx.ValueInfoProto]) -> dict[str, 
             found[tensor.name] = tuple(tensor.dims)
         if not fold_sizes(proto.graph, found):
             return found
+
+
+def _is_long(info: onnx.ValueInfoProto) -> bool:
+    kind = info.type.tensor_type
+    if kind.elem_type not in (onnx.TensorProto.INT32, onnx.TensorProto.INT64):
+        return False
+    return any(dim.dim_value > _LONGEST_VECTOR for dim in kind.shape.dim)
 
 
 def _size(dim: onnx.TensorShapeProto.Dimension) -> int | str | None:
