@@ -287,12 +287,23 @@ def _folded(
         elif mode == "reflect":
             end = context.reversed(end, [axis])
         margin = np.array([1 if mode == "reflect" else 0], np.int64)
-        rest = context.integers("Sub", size, margin + amount)
+        rest = _at_least_zero(context, context.integers("Sub", size, margin + amount))
         # What lies behind the last element in a wrapped value is its beginning.
         at_start = is_first != (mode == "wrap")
         lead, trail = (margin, rest) if at_start else (rest, margin)
         total = context.add(total, padded(context, end, lead, trail, where))
     return total
+
+
+def _at_least_zero(context: Context, rest: Operand) -> Operand:
+    """How many elements are left, refused by a run if not here where it is less than none."""
+    if isinstance(rest, ir.Value):
+        # There is no value of a negative shape.
+        nothing = context.op("ConstantOfShape", [rest], "pads_repeat_elements_once")
+        return context.op("Shape", [nothing], dtype=ir.DataType.INT64)
+    if rest.min() < 0:
+        raise context.refuse("has no gradient for pads that repeat elements more than once")
+    return rest
 
 
 @differentiates("CenterCropPad")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import onnx
 import pytest
 
 import ostinato
@@ -222,3 +223,17 @@ def test_repeats(shape: str, rank: int, body: str) -> None:
 def test_repeats_of_a_run() -> None:
     check_body("y = Tile(x, r)", "N,3", 2, ints={"r": [3, 2]})
     check_body("y = Expand(x, r)", "N,1", 2, ints={"r": [2, 3]})
+
+
+@pytest.mark.parametrize("mode", ["wrap", "reflect"])
+def test_pads_that_repeat_elements_more_than_once_are_refused(mode: str) -> None:
+    text = f"""<ir_version: 9, opset_import: ["": 19]> g (float[N] x) => (float l)
+        <int64[2] p = {{2, 0}}>
+        {{ y = Pad<mode = "{mode}">(x, p) l = ReduceSum<keepdims = 0>(y) }}"""
+    with pytest.raises(ostinato.UnsupportedError, match="more than once"):
+        gradient(onnx.parser.parse_model(text.replace("N", "1")), "l", ["x"])
+    model = gradient(onnx.parser.parse_model(text), "l", ["x"])
+    session = ostinato.InferenceSession(model, cache_dir=None)
+    assert session.run(["x_grad"], {"x": np.zeros(3, np.float32)})[0].sum() == 5
+    with pytest.raises(ostinato.OstinatoError, match="repeat_elements_once"):
+        session.run(["x_grad"], {"x": np.zeros(1, np.float32)})
