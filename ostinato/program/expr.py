@@ -191,18 +191,22 @@ def walk(*roots: Expr, skip: Container[Expr] = ()) -> Iterator[Expr]:
     visited, nor what is only below them; it may grow on the way.
     """
     seen: set[Expr] = set()
-    stack: list[tuple[Expr, bool]] = [(root, False) for root in reversed(roots)]
+    opened: set[Expr] = set()
+    stack = list(reversed(roots))
     while stack:
-        node, expanded = stack.pop()
+        node = stack[-1]
         if node in seen or node in skip:
+            stack.pop()
             continue
-        operands = () if expanded else children(node)
-        if operands:
-            stack.append((node, True))
-            stack += [(operand, False) for operand in operands]
-        else:
-            seen.add(node)
-            yield node
+        if node not in opened:
+            opened.add(node)
+            operands = children(node)
+            if operands:
+                stack += operands
+                continue
+        stack.pop()
+        seen.add(node)
+        yield node
 
 
 def rewrite(root: Expr, leaf: Callable[[Expr], Expr | None]) -> Expr:

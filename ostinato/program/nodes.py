@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -196,8 +197,12 @@ class Kernel:
     @cached_property
     def work(self) -> int:
         """Loads and operations of a point, functions counted by what they are made of."""
-        calls = (operations(n.name, n.dtype) for n in self._nodes if isinstance(n, Op))
-        return sum(calls) + sum(isinstance(n, Load | Cast) for n in self._nodes)
+        kinds = Counter(
+            (n.name, n.dtype) if isinstance(n, Op) else None
+            for n in self._nodes
+            if isinstance(n, (Op, Load, Cast))
+        )
+        return sum(n * (operations(*kind) if kind else 1) for kind, n in kinds.items())
 
     def reads(self) -> set[str]:
         """Names of the buffers read, or of which values decide what part is written."""

@@ -19,6 +19,7 @@ from ostinato.program.dims import (
     minimum,
     substitute,
     symbol,
+    symbols,
     upper,
 )
 
@@ -87,3 +88,16 @@ def test_what_has_no_bound_says_so() -> None:
     assert upper(floordiv(N, COUNT), BOUNDS) is None
     assert upper(maximum(floordiv(N, COUNT), COUNT), BOUNDS) is None
     assert upper(COUNT, BOUNDS) == N and upper(V - N, BOUNDS) == V - N
+
+
+def test_sizes_as_deep_as_a_model_take_linear_time() -> None:
+    size = N
+    for _ in range(3000):
+        size = floordiv(size - 3, 2) + floordiv(size, 3)
+    assert is_nonnegative(size) is False and not is_signed(size)
+    assert len(str(size)) < 2000 and set(symbols(size)) == {"N"}
+    expected = value = 10**9
+    for _ in range(3000):
+        expected = (expected - 3) // 2 + expected // 3
+    assert evaluate(size, {"N": value}) == expected
+    assert substitute(size, {"N": N}) is size

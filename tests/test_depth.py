@@ -1,0 +1,81 @@
+"""Nothing recurses over the depth of a model, and nothing is computed twice because of it."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+
+import ostinato
+from benchmarks.bench_depth import CASES, cycle
+from ostinato.compiler import stages
+from ostinato.model.load import load_model
+from ostinato.partition import Segment, partition
+from ostinato.passes.pipeline import run_passes
+from ostinato.program import interpreter
+from ostinato.program.printer import text
+from ostinato.schedule.fuse import MAX_WORK, fuse
+
+RANDOM = np.random.default_rng(0)
+
+
+@pytest.mark.parametrize(
+    ("case", "count"),
+    [
+        ("Tanh", 15),
+        ("Exp, Neg", 28),
+        ("Abs", 300),
+        ("Identity", 2000),
+        ("Sum", 150),
+        ("Concat", 20),
+        ("Exp, Neg", 500),
+    ],
+)
+def test_deep_and_wide_models_load_and_run(case: str, count: int) -> None:
+    model = CASES[case](count).SerializeToString()
+    session = ostinato.InferenceSession(model, cache_dir=None, fallback=False)
+    feeds = {i.name: RANDOM.uniform(-1, 1, 5).astype("f") for i in session.get_inputs()}
+    (expected,) = onnxruntime.InferenceSession(model).run(None, feeds)
+    np.testing.assert_allclose(session.run(None, feeds)[0], expected, rtol=2e-5, atol=1e-6)
+
+
+def test_chains_become_kernels_of_bounded_work_with_the_same_bits() -> None:
+    model = load_model(CASES["x * x + x"](700))
+    run_passes(model)
+    (part,) = partition(model, fallback=False).parts
+    assert isinstance(part, Segment)
+    apart, joined = part.program, fuse(part.program)
+    work = [kernel.work for kernel in joined.kernels()]
+    assert len(work) == 2 and max(work) <= MAX_WORK
+    # Every operation is in one kernel: none is computed by two readers.
+    assert sum(work) < 700 + 10 * len(work)
+    feeds = {"x": RANDOM.uniform(-0.5, 0.1, 7).astype("f")}
+    (one,), (other,) = (interpreter.run(p, feeds).values() for p in (joined, apart))
+    assert one.tobytes() == other.tobytes()
+    assert len(text(joined)) > 700
+
+
+def test_long_chains_share_functions() -> None:
+    """Kernels cut alike are compiled once, so that the object does not grow with the chain."""
+    sizes = []
+    for count in (400, 800):
+        model = cycle("Exp", "Neg")(count).SerializeToString()
+        llvm = next(t for n, t in stages(model, ostinato.Options()) if n == "llvm")
+        sizes.append(llvm.count("define internal"))
+    assert sizes[1] <= sizes[0] + 1 <= 6
+
+
+def test_concatenation_in_a_chain() -> None:
+    nodes = [
+        onnx.helper.make_node("Concat", [f"v{i}" if i else "x", "x"], [f"v{i + 1}"], axis=0)
+        for i in range(300)
+    ]
+    values = [onnx.helper.make_tensor_value_info("x", 1, [2])]
+    output = onnx.helper.make_tensor_value_info("v300", 1, [602])
+    graph = onnx.helper.make_graph(nodes, "chain", values, [output])
+    opset = [onnx.helper.make_opsetid("", 17)]
+    model = onnx.helper.make_model(graph, opset_imports=opset, ir_version=8)
+    x = np.array([1, 2], np.float32)
+    (got,) = ostinato.InferenceSession(model, cache_dir=None).run(None, {"x": x})
+    np.testing.assert_array_equal(got, np.tile(x, 301))
