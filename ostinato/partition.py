@@ -24,7 +24,7 @@ from ostinato.ops.builder import Builder, UnboundedError
 from ostinato.ops.lowering import Lowerer, Scope
 from ostinato.ops.registry import UnknownFormError, UnknownOperandError
 from ostinato.ops.sizes import FUNCTIONS, LIMIT, REDUCTIONS
-from ostinato.ops.tensor import Absent, Joined, Shape, Tensor, TensorSequence, Value
+from ostinato.ops.tensor import Absent, Joined, Shape, Stack, Tensor, TensorSequence, Value
 from ostinato.program.dims import Dim, Size, product, symbol, symbols
 from ostinato.program.expr import DTYPES, INTEGERS
 from ostinato.program.nodes import Program
@@ -181,7 +181,7 @@ class _Partitioner:
         # Values that parts before the current segment have made, and how to declare them.
         self._available: dict[ir.Value, tuple[str, Shape]] = {}
         # The sequences and empty optionals among them, by the tensors they consist of.
-        self._forms: dict[ir.Value, Absent | tuple[str, tuple[ir.Value, ...]]] = {}
+        self._forms: dict[ir.Value, Absent | ir.Value | tuple[str, tuple[ir.Value, ...]]] = {}
         # The tensors whose elements are numbers or sizes, and what tells the size of a dimension.
         self._known: dict[ir.Value, Tensor] = {}
         self._origins: dict[str, ir.Value] = {}
@@ -336,6 +336,12 @@ class _Partitioner:
         if isinstance(form, Absent):
             self._scope[value] = form
             return
+        if not isinstance(form, tuple):
+            self._declare(form)
+            rows = self._scope.get(form)
+            assert isinstance(rows, Tensor)
+            self._scope[value] = Stack(rows.dtype, rows)
+            return
         dtype, parts = form
         elements: list[Value] = []
         for part in parts:
@@ -409,6 +415,10 @@ class _Partitioner:
             parts = [self._output_element(value, i, e) for i, e in enumerate(lowered.elements)]
             self._forms[value] = lowered.dtype, tuple(parts)
             self._lists.append(ListStage(argument(value), tuple(argument(part) for part in parts)))
+        elif isinstance(lowered, Stack):
+            part = self._output_element(value, 0, lowered.rows)
+            self._forms[value] = part
+            self._lists.append(ListStage(argument(value), (argument(part),), is_rows=True))
         else:
             self._output_tensor(value, lowered)
 

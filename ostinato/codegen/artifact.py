@@ -80,8 +80,8 @@ class Artifact:
 
     inputs, outputs: the arguments of `entry`, in order.
     symbols: names of the run-time dimensions, in the order of the `symbols` table; each is a whole
-        dimension of at least one input, named in `values`, `dims.MEMORY`, defined by `layout` or
-        computed by `entry`, which then writes to the table.
+        dimension of at least one input, named in `values`, `dims.MEMORY`, `dims.SPARE`, defined by
+        `layout` or computed by `entry`, which then writes to the table.
     values: (position of an input, symbols that are the values of its elements in order).
     shapes: (position of an output, position of the int64 output that has its shape): only the run
         tells it. To `layout` its dimensions are what they are at most; its elements come first in

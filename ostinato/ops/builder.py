@@ -32,6 +32,7 @@ from ostinato.program.dims import (
     computed,
     is_equal,
     is_nonnegative,
+    is_polynomial,
     is_signed,
     is_symbol,
     maximum,
@@ -97,6 +98,29 @@ class UnboundedError(UnsupportedError):
     """A value needs memory for more elements than it is likely to have: its size must be known."""
 
 
+@dataclass(frozen=True)
+class Checkpoint:
+    """How much a builder had collected: statements, checks, sizes that are checked."""
+
+    statements: int
+    checks: int
+    limited: frozenset[Size]
+    bounded: frozenset[Size]
+
+
+@dataclass(frozen=True)
+class Appending:
+    """A Concat that stores what it adds beside a state of a loop, in place.
+
+    state: as a step is given it. in_front: whether what is added comes first. append: stores it and
+    gives the whole, or None where that is not possible.
+    """
+
+    state: Tensor
+    in_front: bool
+    append: Callable[[Value], Tensor | None]
+
+
 @dataclass
 class LoopFrame:
     """A loop being built: its axis; its carries and condition are to be filled in.
@@ -142,6 +166,7 @@ class Builder:
         self.node = ""
         self.op = ""
         self._body: list[Stmt] = []
+        self._depth = 0
         self._numbers = count()
         # The numbers of elements that are checked to fit into memory.
         self._limited: set[Size] = set()
@@ -160,6 +185,14 @@ class Builder:
         # is traced back to the name.
         self._named: dict[int, list[tuple[np.ndarray, str]]] = {}
         self._copies = Copies()
+        # Sizes of which a value really has as many elements as they are at most, in some step.
+        self._reached: set[str] = set()
+        # The two sizes that some are one of.
+        self._either: dict[str, tuple[Size, Size]] = {}
+        # What sizes ask of the machine.
+        self._of_machine: set[str] = set()
+        # By the name of the value that they make.
+        self.appending: dict[str, Appending] = {}
 
     # Buffers and values
 
@@ -169,9 +202,9 @@ class Builder:
         self.buffers[unique] = Buffer(unique, dtype, size, kind)
         return unique
 
-    def empty(self, dtype: str, shape: Shape) -> Tensor:
-        """A dense tensor in the arena, not yet written."""
-        self.require_memory(dtype, shape)
+    def empty(self, dtype: str, shape: Shape, what: str = "") -> Tensor:
+        """A dense tensor in the arena, not yet written. what: as in `require_memory`."""
+        self.require_memory(dtype, shape, what)
         return dense(dtype, shape, self.buffer(dtype, product(shape)))
 
     def computed(self, value: Expr, bound: Size, what: str) -> Size:
@@ -184,8 +217,48 @@ class Builder:
         self.compute_size(size, value)
         return size
 
+    def step_size(self, axis: Axis, steps: Size) -> Size:
+        """The number of the step of a loop, as a size: values that grow by it get their memory.
+
+        steps: so many run at most.
+        """
+        name = f"{self.node}.step.{next(self._numbers)}"
+        self.bounds[name] = maximum(steps - 1, 0)
+        self.buffers[name] = Buffer(name, "int64", 1, "size", bound=self.bounds[name])
+        self._reached.add(name)
+        size = symbol(name, computed=True)
+        self.compute_size(size, Index(axis))
+        return size
+
+    def varying(self, bound: Size, what: str) -> Size:
+        """As `declared`, of a size that each step of a loop may compute anew for the next one."""
+        size = self.declared(bound, what)
+        self._reached.add(str(size))
+        return size
+
+    def either(self, left: Size, right: Size, bound: Size, what: str) -> Size:
+        """As `declared`, of a size that is one of two."""
+        size = self.declared(bound, what)
+        self._either[str(size)] = left, right
+        if self._reached.issuperset(computed(left, right)):
+            self._reached.add(str(size))
+        return size
+
+    def most_added(self, new: Size, old: Size) -> Size:
+        """By how much one size exceeds another at most."""
+        if str(new) in self._either:
+            left, right = (self.most_added(one, old) for one in self._either[str(new)])
+            return maximum(left, right)
+        return self.upper(new - old)
+
+    def of_machine(self, name: str) -> Size:
+        """`MEMORY` or `SPARE`: a number of bytes that the runtime tells."""
+        self._of_machine.add(name)
+        return symbol(name)
+
     def declared(self, bound: Size, what: str) -> Size:
         """As `computed`; `compute_size` has to come before any use, once on each way there."""
+        bound = self.upper(bound)
         name = f"{self.node}.{what or 'size'}.{next(self._numbers)}"
         self.buffers[name] = Buffer(name, "int64", 1, "size", bound=bound)
         self.bounds[name] = bound
@@ -201,6 +274,8 @@ class Builder:
         body, known = self._remade.get(size, (None, size))
         if body is not self._body:
             known = self.computed(Extent(size), self.upper(size) if bound is None else bound, "")
+            if self._reached.issuperset(computed(size)):
+                self._reached.add(str(known))
             self._remade[size] = self._body, known
         return known
 
@@ -490,6 +565,16 @@ class Builder:
         """As `contract`, of int32 words: each holds four bytes, unsigned in `left`, else signed."""
         return self._reduction(shape, axes, Reduce(tuple(inner), "sum", left, right))
 
+    @property
+    def is_inside(self) -> bool:
+        """Whether what is built is part of a loop or of a branch."""
+        return self._depth > 0
+
+    @property
+    def statements(self) -> Sequence[Stmt]:
+        """What is built so far, of the innermost block."""
+        return self._body
+
     def append(self, statement: Stmt) -> None:
         """Append a statement that is no kernel."""
         self._body.append(statement)
@@ -498,10 +583,12 @@ class Builder:
     def block(self, statements: list[Stmt]) -> Iterator[list[Stmt]]:
         """Statements built inside are appended to this list instead."""
         outer, self._body = self._body, statements
+        self._depth += 1
         try:
             yield statements
         finally:
             self._body = outer
+            self._depth -= 1
 
     @contextmanager
     def step(self, number: Expr) -> Iterator[None]:
@@ -594,7 +681,8 @@ class Builder:
 
         bound: what it is at most, if that is known better than from its parts.
         """
-        if not isinstance(size, Dim) or not (is_signed(size) or self.is_unsure(size)):
+        is_long = bool(computed(size)) and not is_polynomial(size)
+        if not isinstance(size, Dim) or not (is_long or is_signed(size) or self.is_unsure(size)):
             if not signed:
                 self.require_nonnegative(size, what)
             return size
@@ -620,21 +708,26 @@ class Builder:
             self.definitions.append((name, size))
         return symbol(self._defined[size], signed)
 
-    def require_memory(self, dtype: str, shape: Shape) -> None:
+    def require_memory(self, dtype: str, shape: Shape, what: str = "") -> None:
         """A value of this shape must be possible: an error now, or a check when the model runs.
+
+        what: what the error says of the value, by default its shape.
 
         Sizes that depend on values may be anything: a result must fit into this machine. One
         without elements must do so with an extent of 1 in place of 0, for loops over its other axes
         still have to end.
         """
         size = product(shape)
-        text = ", ".join(map(str, shape))
-        message = f"node {self.node!r}: not enough memory for a value of shape [{text}]"
-        if computed(size):
+        text = what or f"a value of shape [{', '.join(map(str, shape))}]"
+        message = f"node {self.node!r}: not enough memory for {text}"
+        unknown, is_reached = computed(size), False
+        if unknown:
             shape = tuple(maximum(self.upper(extent), 0) for extent in shape)
             size = self.upper(size)
+            is_reached = self._reached.issuperset(unknown)
             most = MOST_SPARE_BYTES // ITEM_BYTES[dtype]
-            if not (size <= most if isinstance(size, int) else self._grows_as_inputs(size)):
+            is_small = size <= most if isinstance(size, int) else self._grows_as_inputs(size)
+            if not is_reached and not is_small:
                 reason = (
                     f"the run computes a size, and memory for up to {size} elements is too much"
                 )
@@ -642,11 +735,11 @@ class Builder:
         if isinstance(size, int) and static_shape(shape) is not None:
             if size * ITEM_BYTES[dtype] > limits.MOST_BYTES:
                 raise ShapeError(message)
-        elif self.is_unsure(product([maximum(extent, 1) for extent in shape])):
+        elif is_reached or self.is_unsure(product([maximum(extent, 1) for extent in shape])):
             size = product([maximum(extent, 1) for extent in shape])
             if size not in self._limited:
                 self._limited.add(size)
-                self._check(symbol(MEMORY) - size * ITEM_BYTES[dtype], message)
+                self._check(self.of_machine(MEMORY) - size * ITEM_BYTES[dtype], message)
         elif not isinstance(size, int) and size not in self._bounded:
             self._bounded.add(size)
             if not self._is_modest(size):
@@ -718,23 +811,27 @@ class Builder:
         for axis, (n, wanted) in enumerate(zip(narrow, wide[lead:], strict=True), lead):
             self.broadcasting.fit(n, wanted, f"axis {axis} of an operand to broadcast")
 
-    def checkpoint(self) -> tuple[int, int]:
+    def checkpoint(self) -> Checkpoint:
         """A mark to `rollback` to when lowering a node fails half-way."""
-        return len(self._body), len(self.checks)
+        sizes = frozenset(self._limited), frozenset(self._bounded)
+        return Checkpoint(len(self._body), len(self.checks), *sizes)
 
-    def rollback(self, mark: tuple[int, int]) -> None:
-        """Forget the statements and checks added since the mark."""
-        del self._body[mark[0] :]
+    def rollback(self, mark: Checkpoint) -> None:
+        """Forget the statements and checks added since the mark.
+
+        Definitions stay: what another attempt starts from may mention them.
+        """
+        del self._body[mark.statements :]
         self._copies.forget()
         self._remade.clear()
-        del self.checks[mark[1] :]
+        del self.checks[mark.checks :]
+        self._limited, self._bounded = set(mark.limited), set(mark.bounded)
 
     def finish(self) -> Program:
         """The program built so far."""
         names = {s for i in self.inputs for n in i.shape if isinstance(n, Dim) for s in [str(n)]}
         names.update(name for i in self.inputs for name in i.values)
-        if self._limited:
-            names.add(MEMORY)
+        names |= self._of_machine
         shapes = tuple(self._shapes.values())
         program = Program(
             tuple(self.inputs),

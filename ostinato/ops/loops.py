@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,13 +13,42 @@ from ostinato.model.attributes import describe
 from ostinato.model.graphs import operands, subgraphs, upstream
 from ostinato.ops.builder import Builder, LoopFrame
 from ostinato.ops.control import check_states
+from ostinato.ops.growing import (
+    Growth,
+    State,
+    announce,
+    growth_of,
+    keep_extents,
+    layout_of,
+    row_bytes,
+    steps_with_room,
+)
 from ostinato.ops.parts import concatenated
 from ostinato.ops.registry import Context, UnknownOperandError, lowers
-from ostinato.ops.sequences import MissingElementError, flattened, form, rebuilt
-from ostinato.ops.tensor import AnyValue, Tensor, Value, at, dense, insert_ones
+from ostinato.ops.sequences import MissingElementError, as_stack, flattened, form, rebuilt
+from ostinato.ops.tensor import (
+    AnyValue,
+    Stack,
+    Tensor,
+    TensorSequence,
+    Value,
+    at,
+    dense,
+    insert_ones,
+    slice_axis,
+)
 from ostinato.program.dims import Dim, Size, computed, maximum
-from ostinato.program.expr import Axis, Expr, Extent, Index, cast, constant, op
-from ostinato.program.nodes import Branch, Carry, Stmt
+from ostinato.program.expr import (
+    ITEM_BYTES,
+    Axis,
+    Expr,
+    Extent,
+    Index,
+    cast,
+    constant,
+    op,
+)
+from ostinato.program.nodes import Branch, Carry, Require, Stmt
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -161,7 +190,7 @@ def _target(context: Context, pair: Sequence[Value], is_merged: bool) -> Tensor:
         for i, (left, right) in enumerate(zip(yes.shape, no.shape, strict=True)):
             if left != right:
                 bound = maximum(builder.upper(left), builder.upper(right))
-                sizes[i] = builder.declared(bound, f"axis {i} of output")
+                sizes[i] = builder.either(left, right, bound, f"axis {i} of output")
         return builder.empty(yes.dtype, tuple(sizes))
     if yes.dtype != no.dtype or yes.shape != no.shape:
         reason = (
@@ -261,9 +290,8 @@ def _rolled(
 ) -> list[AnyValue]:
     """A loop whose steps share the memory of their states."""
     collects = len(body.outputs) > 1 + len(initial)
-    for position, value in ((0, trips), (1, initial_condition)):
-        if collects and value is not None and value.known is None:
-            raise context.unknown("the number of steps is only known at run time", position)
+    if collects and trips is not None and trips.known is None:
+        raise context.unknown("the number of steps is only known at run time", 0)
     count = _known(trips)
     extent: Size = UNBOUNDED if count is None else maximum(count, 0)
     if collects and count is not None:
@@ -275,6 +303,35 @@ def _rolled(
     return _Loop(context, body, initial, extent, trips if count is None else None).run(
         initial_condition
     )
+
+
+@dataclass(frozen=True)
+class _Expected:
+    """What is expected of a loop while its body is lowered.
+
+    growths: of each carried tensor. ends_early: whether not all steps of its extent may run.
+    row_bytes: what each step adds to the memory that is needed.
+    """
+
+    growths: tuple[Growth | None, ...]
+    ends_early: bool = False
+    row_bytes: Size = 0
+
+    @property
+    def keeps(self) -> bool:
+        """Whether something of every step is kept."""
+        return self.row_bytes != 0
+
+
+class _UnexpectedError(Exception):
+    """A body turned out to be of another kind than expected.
+
+    initial: the values that the loop begins with, where these have another form.
+    """
+
+    def __init__(self, found: _Expected, initial: Sequence[AnyValue] | None = None) -> None:
+        super().__init__()
+        self.found, self.initial = found, initial
 
 
 class _Loop:
@@ -293,48 +350,171 @@ class _Loop:
         self._body = body
         self._initial = initial
         self._extent = extent
+        self._is_inner = self._builder.is_inside
         self._limit = None if limit is None else self._builder.strided(limit)
 
     def run(self, condition: Value | None) -> list[AnyValue]:
+        """All that the loop makes. What its body makes of the states tells what kind it is."""
+        mark = self._builder.checkpoint()
+        expected = _Expected((None,) * len(flattened(self._initial)))
+        while True:
+            try:
+                return self._run(condition, flattened(self._initial), expected)
+            except _UnexpectedError as unexpected:
+                expected = unexpected.found
+                self._builder.rollback(mark)
+                if unexpected.initial is not None:
+                    self._stack(unexpected.initial)
+                    mark = self._builder.checkpoint()
+                    expected = _Expected((None,) * len(flattened(self._initial)))
+
+    def _stack(self, models: Sequence[AnyValue]) -> None:
+        """Begin with sequences as rows where these values are given."""
+        initial: list[AnyValue] = []
+        for value, model in zip(self._initial, models, strict=True):
+            tensors = flattened([model])
+            if form(value) == form(model) or not tensors:
+                initial.append(value)
+                continue
+            element = tensors[-1]
+            if isinstance(model, Stack):
+                element = Tensor(model.dtype, model.element, None)
+            stack = as_stack(self._context, value, element)
+            if stack is None:
+                raise self._changing(
+                    "a carried sequence changes its length, and its elements differ in shape"
+                )
+            initial.append(stack)
+        self._initial = initial
+
+    def _run(
+        self, condition: Value | None, initial: Sequence[Value], expected: _Expected
+    ) -> list[AnyValue]:
         builder = self._builder
-        initial = flattened(self._initial)
-        states = [builder.empty(v.dtype, v.shape) for v in initial]
-        successors = [builder.empty(v.dtype, v.shape) for v in initial]
-        carried = rebuilt(self._initial, states)
+        # An earlier attempt has left the name of a node of the body.
+        builder.node = describe(self._context.node)
+        steps, ends = self._extent, expected.ends_early
+        if ends and expected.keeps:
+            steps = steps_with_room(builder, steps, expected.row_bytes)
+        states = [
+            State.of(builder, f"carried value {i}", value, growth, steps)
+            for i, (value, growth) in enumerate(zip(initial, expected.growths, strict=True))
+        ]
         going, still_going = builder.empty("bool", ()), builder.empty("bool", ())
-        for value, state in zip(initial, states, strict=True):
-            builder.copy(value, state)
         builder.copy(self._begin(condition), going)
-        sequences: list[Value] = []
+        done = self._extent
+        if ends and expected.keeps:
+            done = builder.declared(steps, "number of steps")
+            builder.compute_size(done, constant(0, "int64"))
         with builder.loop(self._extent) as loop:
+            step = self._enter(loop.axis, steps, done, expected)
+            given = [state.before(step) for state in states]
+            if len(given) == len(self._initial):
+                announce(states, given, self._body, loop.axis, step + 1)
             number = builder.compute((), lambda _: Index(loop.axis))
-            results = self._context.lower_body(self._body, [number, going, *carried])
-            proceed, *elements = flattened([results[0], *results[len(carried) + 1 :]])
-            updated = self._updated(states, results[1 : len(carried) + 1])
-            check_states(self._context, states, updated)
-            if self._ends_early(condition, proceed, going):
+            # A step only runs if the condition that it is given is true.
+            yes = builder.constant(np.array(True))
+            results = self._context.lower_body(
+                self._body, [number, yes, *rebuilt(self._initial, given)]
+            )
+            count = len(self._initial)
+            proceed, *elements = flattened([results[0], *results[count + 1 :]])
+            if not all(loop.is_fixed(element.shape) for element in elements):
+                raise self._changing("each step computes the shape of what it gives")
+            updated = flattened(results[1 : count + 1])
+            found = self._found(
+                states,
+                given,
+                results[1 : count + 1],
+                elements,
+                self._ends_early(condition, proceed),
+            )
+            if found != expected:
+                raise _UnexpectedError(found)
+            if ends:
                 builder.copy(self._proceed(proceed, loop.axis), still_going)
                 loop.carries.append(_carry(going, still_going))
                 loop.condition = loop.carries[0].state
-            for element in elements:
-                sequences.append(self._collect(element, loop))
-            for state, successor, value in zip(states, successors, updated, strict=True):
-                builder.copy(value, successor)
-                loop.carries.append(_carry(state, successor))
-        return [*carried, *sequences]
+            sequences = [self._collect(element, loop, steps) for element in elements]
+            for state, value in zip(states, updated, strict=True):
+                state.store(value, step + 1, loop)
+            keep_extents(states, updated)
+        return [
+            *rebuilt(self._initial, [state.before(done) for state in states]),
+            *(slice_axis(sequence, 0, 0, 1, done) for sequence in sequences),
+        ]
 
-    def _updated(self, states: Sequence[Tensor], after: Sequence[AnyValue]) -> list[Value]:
-        """The tensors of the states after a step, which are of the shapes they had before."""
+    def _enter(self, axis: Axis, steps: Size, done: Size, expected: _Expected) -> Size:
+        """What each step begins with; its number as a size, if anything grows by it."""
+        builder = self._builder
+        if steps != self._extent:
+            has_room = builder.compute((), lambda _: op("lt", Index(axis), Extent(steps)))
+            assert has_room.base is not None
+            message = (
+                f"node {builder.node!r} ({self._context.node.op_type}): each step adds "
+                f"{expected.row_bytes} bytes to what the loop keeps, and there is no memory left "
+                "for more steps; give a trip count, or a condition that ends it earlier"
+            )
+            builder.append(Require(has_room.base.buffer, message))
+        if done != self._extent:
+            builder.compute_size(done, op("add", Index(axis), constant(1, "int64")))
+        is_exact = any(growth and growth.kind == "exact" for growth in expected.growths)
+        return builder.step_size(axis, steps) if is_exact else 0
+
+    def _found(
+        self,
+        states: Sequence[State],
+        given: Sequence[Tensor],
+        after: Sequence[AnyValue],
+        elements: Sequence[Value],
+        ends_early: bool,
+    ) -> _Expected:
+        """What kind of loop this is, by what a step makes of what it was given."""
         values = flattened(after)
-        if [form(value) for value in after] == [form(value) for value in self._initial]:
-            pairs = zip(states, values, strict=True)
-            changed = [i for i, (old, new) in enumerate(pairs) if old.shape != new.shape]
-            if not changed:
-                return values
-            what = f"carried value {changed[0]} changes its shape"
-        else:
-            what = "a carried sequence changes its length, or an optional whether it is empty"
-        raise self._changing(what)
+        if [form(value) for value in after] != [form(value) for value in self._initial]:
+            if all(map(_can_be_rows, self._initial, after)):
+                raise _UnexpectedError(_Expected(()), after)
+            raise self._changing(
+                "a carried sequence changes its length, or an optional whether it is empty"
+            )
+        growths = [
+            self._growth(position, state, old, new)
+            for position, (state, old, new) in enumerate(zip(states, given, values, strict=True))
+        ]
+        grown = [
+            row_bytes(growth, state.initial)
+            for growth, state in zip(growths, states, strict=True)
+            if growth is not None
+        ]
+        kept = [element.size * ITEM_BYTES[element.dtype] for element in elements]
+        total = sum(grown + kept, start=0)
+        return _Expected(tuple(growths), ends_early, total)
+
+    def _growth(self, position: int, state: State, old: Tensor, new: Value) -> Growth | None:
+        """How a state changes its extent, if it does."""
+        growth, builder = state.growth, self._builder
+        if growth is not None:
+            axis = growth.axis
+            is_alike = growth.with_rows(old.shape, 0) == growth.with_rows(new.shape, 0)
+            if is_alike and growth.holds(builder, old.shape[axis], new.shape[axis]):
+                return layout_of(state, builder.statements)
+        elif old.shape == new.shape:
+            check_states(self._context, [old], [new])
+            return None
+        node = self._body.outputs[position + 1].producer()
+        joins_last = (
+            len(self._initial) == len(flattened(self._initial))
+            and node is not None
+            and node.op_type == "Concat"
+            and node.inputs[-1] is self._body.inputs[position + 2]
+        )
+        found = growth_of(state, old, new, joins_last)
+        if found is None:
+            raise self._changing(f"carried value {position} changes its shape")
+        if self._limit is not None and not self._is_inner:
+            # As a size, the trip count tells how much memory there has to be.
+            raise self._context.unknown("the number of steps is only known at run time", 0)
+        return found
 
     def _changing(self, reason: str) -> _ChangingError:
         node = self._context.node
@@ -366,29 +546,29 @@ class _Loop:
 
         return builder.pointwise(more, flat, limit)
 
-    def _ends_early(self, condition: Value | None, proceed: Value, going: Tensor) -> bool:
+    def _ends_early(self, condition: Value | None, proceed: Value) -> bool:
         """Whether anything but a known trip count can end the loop."""
         start = True if condition is None else _known(condition)
-        kept = proceed is going or (_known(proceed) is not None and bool(_known(proceed)))
+        kept = _known(proceed) is True
         if self._limit is None and start is not None and bool(start) and kept:
             if self._extent == UNBOUNDED:
-                raise self._context.refuse("neither a trip count nor a condition ends this loop")
+                raise self._context.invalid("neither a trip count nor a condition ends this loop")
             return False
         return True
 
-    def _collect(self, element: Value, loop: LoopFrame) -> Tensor:
+    def _collect(self, element: Value, loop: LoopFrame, steps: Size) -> Tensor:
         """A scan output: one element for each step."""
-        if loop.condition is not None or self._extent == UNBOUNDED:
-            raise self._changing(
-                "scan outputs of a loop whose number of steps is only known afterwards "
-                "have no native form"
-            )
-        if not loop.is_fixed(element.shape):
-            raise self._changing("each step computes the shape of what it gives")
         builder = self._builder
-        sequence = builder.empty(element.dtype, (self._extent, *element.shape))
+        sequence = builder.empty(element.dtype, (steps, *element.shape))
         builder.copy(element, at(sequence, 0, loop.axis, 0, 1))
         return sequence
+
+
+def _can_be_rows(before: AnyValue, after: AnyValue) -> bool:
+    """Whether values of two forms may be rows of a tensor, or have one form."""
+    if form(before) == form(after):
+        return True
+    return isinstance(before, TensorSequence) and isinstance(after, (TensorSequence, Stack))
 
 
 def _carry(state: Tensor, successor: Tensor) -> Carry:

@@ -42,8 +42,17 @@ MOST_DEPTH = 8
 
 @lowers("Concat")
 def lower_concat(context: Context) -> Value:
-    """Values one after the other along an axis."""
-    return concatenated(context, context.all_inputs(), context.attributes.int("axis", 1))
+    """Values one after the other along an axis; what a state of a loop grows by, beside it."""
+    values, axis = context.all_inputs(), context.attributes.int("axis", 1)
+    appending = context.builder.appending.get(context.node.outputs[0].name or "")
+    if appending is not None and len(values) > 1:
+        place = len(values) - 1 if appending.in_front else 0
+        if values[place] is appending.state:
+            others = [*values[:place], *values[place + 1 :]]
+            whole = appending.append(concatenated(context, others, axis))
+            if whole is not None:
+                return whole
+    return concatenated(context, values, axis)
 
 
 def concatenated(context: Context, values: Sequence[Value], place: int) -> Value:
@@ -218,6 +227,11 @@ def slice_bounds(start: Size, end: Size, step: int, extent: Size) -> tuple[Size,
     Unlike in NumPy, a slice that falls from before the front begins with the first element.
     """
     low, high = (0, extent) if step > 0 else (-1, extent - 1)
+    counts_back = isinstance(start, int) and -FAR < start < 0
+    if step == 1 and counts_back and isinstance(end, int) and end >= FAR:
+        # The last elements, written such that it is plain how many there are at most.
+        count = minimum(extent, -start)
+        return extent - count, count
     last = _clamped(end, extent, low, high)
     is_within = is_nonnegative(start + 1)
     first = _clamped(start, extent, low if is_within else minimum(0, high), high)

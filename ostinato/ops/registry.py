@@ -15,7 +15,7 @@ import onnx_ir as ir
 
 from ostinato.errors import ModelError, UnsupportedError
 from ostinato.model.attributes import Attributes, describe
-from ostinato.ops.tensor import Absent, AnyValue, TensorSequence, Value
+from ostinato.ops.tensor import Absent, AnyValue, Stack, TensorSequence, Value
 from ostinato.program.expr import BYTE_FLOATS, DTYPES
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ class Context:
         return self.inputs[position] if position < len(self.inputs) else None
 
     def _tensor(self, value: AnyValue, what: str) -> Value:
-        if isinstance(value, (TensorSequence, Absent)):
+        if isinstance(value, (TensorSequence, Stack, Absent)):
             raise self.invalid(f"{what} is a sequence or an empty optional, not a tensor")
         return value
 

@@ -1,7 +1,9 @@
 """Sequences and optionals: which tensors there are is known while compiling, so none is moved.
 
-A sequence is a tuple of values, an optional its element or `Absent`. Nothing of them is left in the
-loop program; at the edges of compiled code the runtime takes them apart and puts them together.
+A sequence is a tuple of values, an optional its element or `Absent`; nothing of them is left in the
+loop program. A loop may carry a sequence that grows: then its elements, of one shape, are the rows
+of a tensor (`Stack`). At the edges of compiled code the runtime takes sequences apart and puts them
+together.
 """
 
 from __future__ import annotations
@@ -21,11 +23,13 @@ from ostinato.ops.sizes import known_ints, known_sizes
 from ostinato.ops.tensor import (
     Absent,
     AnyValue,
+    Stack,
     TensorSequence,
     Value,
     drop_ones,
     insert_ones,
     slice_axis,
+    transpose,
 )
 from ostinato.ops.views import axis_of
 from ostinato.program.dims import Dim, Size
@@ -41,7 +45,7 @@ def kind_of(value: AnyValue) -> str:
     """The type as `signature.type_error` takes it: an element type, or a whole ONNX type."""
     if isinstance(value, Absent):
         return value.type
-    if isinstance(value, TensorSequence):
+    if isinstance(value, (TensorSequence, Stack)):
         return f"seq(tensor({onnx_name(value.dtype)}))"
     return value.dtype
 
@@ -54,9 +58,9 @@ def _missing(context: Context, reason: str) -> MissingElementError:
     return MissingElementError(str(context.invalid(reason)))
 
 
-def _sequence(context: Context) -> TensorSequence:
+def _sequence(context: Context) -> TensorSequence | Stack:
     value = context.any_input(0)
-    if not isinstance(value, TensorSequence):
+    if not isinstance(value, (TensorSequence, Stack)):
         raise context.invalid("input 0 is no sequence")
     return value
 
@@ -97,11 +101,13 @@ def lower_sequence_construct(context: Context) -> TensorSequence:
 
 
 @lowers("SequenceInsert")
-def lower_sequence_insert(context: Context) -> TensorSequence:
+def lower_sequence_insert(context: Context) -> AnyValue:
     """The sequence with one more tensor before `position`, by default at the end."""
     sequence, value = _sequence(context), context.input(1)
     if value.dtype != sequence.dtype:
         raise context.invalid(f"input 'tensor' is {value.dtype}, the sequence {sequence.dtype}")
+    if isinstance(sequence, Stack):
+        return _inserted(context, sequence, value)
     count = len(sequence.elements)
     if count >= LONGEST:
         raise context.refuse(f"sequences of more than {LONGEST} elements have no native form")
@@ -113,10 +119,45 @@ def lower_sequence_insert(context: Context) -> TensorSequence:
     return TensorSequence(sequence.dtype, elements)
 
 
+def _inserted(context: Context, sequence: Stack, value: Value) -> Stack:
+    """As SequenceInsert: behind a state that grows in place."""
+    if value.shape != sequence.element:
+        raise context.refuse(
+            f"a tensor of shape {list(map(str, value.shape))} joins a sequence of such of shape "
+            f"{list(map(str, sequence.element))}, which has no native form in a loop"
+        )
+    rows, row = sequence.rows, insert_ones(value, (0,))
+    if context.optional(2) is not None:
+        first, last = _halves(context, rows, 2, rows.shape[0])
+        return Stack(sequence.dtype, concatenated(context, [first, row, last], 0))
+    appending = context.builder.appending.get(context.node.outputs[0].name or "")
+    if appending is not None and rows is appending.state:
+        whole = appending.append(row)
+        if whole is not None:
+            return Stack(sequence.dtype, whole)
+    return Stack(sequence.dtype, concatenated(context, [rows, row], 0))
+
+
+def _halves(context: Context, rows: Value, place: int, most: Size) -> tuple[Tensor, Tensor]:
+    """The rows before the position that an operand is, of at most `most`, and those from there."""
+    builder = context.builder
+    start = _single(context, place, "input 'position'")
+    first: Size = start if start >= 0 else rows.shape[0] + start
+    for size in (first, most - first):
+        builder.require(size, f"position {start} is out of range")
+    tensor = builder.strided(rows)
+    return (
+        slice_axis(tensor, 0, 0, 1, first),
+        slice_axis(tensor, 0, first, 1, rows.shape[0] - first),
+    )
+
+
 @lowers("SequenceErase")
-def lower_sequence_erase(context: Context) -> TensorSequence:
+def lower_sequence_erase(context: Context) -> AnyValue:
     """The sequence without the tensor at `position`, by default without the last."""
     sequence = _sequence(context)
+    if isinstance(sequence, Stack):
+        return _erased(context, sequence)
     count = len(sequence.elements)
     if not count:
         raise _missing(context, "the sequence has no elements")
@@ -127,16 +168,42 @@ def lower_sequence_erase(context: Context) -> TensorSequence:
     return TensorSequence(sequence.dtype, elements)
 
 
+def _erased(context: Context, sequence: Stack) -> Stack:
+    builder, rows = context.builder, _rows_of(context, sequence)
+    count = rows.shape[0]
+    if context.optional(1) is None:
+        return Stack(sequence.dtype, slice_axis(rows, 0, 0, 1, count - 1))
+    first, last = _halves(context, rows, 1, count - 1)
+    rest = slice_axis(builder.strided(last), 0, 1, 1, last.shape[0] - 1)
+    return Stack(sequence.dtype, concatenated(context, [first, rest], 0))
+
+
+def _rows_of(context: Context, sequence: Stack) -> Tensor:
+    """The rows of a sequence that must have elements."""
+    rows = context.builder.strided(sequence.rows)
+    context.builder.require(rows.shape[0] - 1, "the sequence has no elements")
+    return rows
+
+
 @lowers("SequenceLength")
 def lower_sequence_length(context: Context) -> Value:
     """The number of elements."""
-    return context.builder.constant(np.array(len(_sequence(context).elements), np.int64))
+    sequence = _sequence(context)
+    if isinstance(sequence, Stack):
+        return context.builder.sizes(np.array(sequence.rows.shape[0], object))
+    return context.builder.constant(np.array(len(sequence.elements), np.int64))
 
 
 @lowers("SequenceAt")
 def lower_sequence_at(context: Context) -> Value:
     """The element at `position`; one that a run computes picks among elements of one shape."""
     sequence, position = _sequence(context), context.input(1)
+    if position.size != 1:
+        raise context.invalid(f"input 'position' has the shape {position.shape}, expected one")
+    builder = context.builder
+    if isinstance(sequence, Stack):
+        rows = builder.strided(sequence.rows)
+        return gather(context, rows, builder.reshaped(position, ()), 0)
     count = len(sequence.elements)
     if not count:
         raise _missing(context, "the sequence has no elements")
@@ -144,22 +211,29 @@ def lower_sequence_at(context: Context) -> Value:
     known = position.known
     if len(shapes) > 1 or (known is not None and not any(isinstance(n, Dim) for n in known.flat)):
         return sequence.elements[_position(context, 1, -count, count - 1)]
-    if position.size != 1:
-        raise context.invalid(f"input 'position' has the shape {position.shape}, expected one")
-    builder = context.builder
-    rows = [insert_ones(value, (0,)) for value in sequence.elements]
-    stacked = builder.strided(concatenated(context, rows, 0))
+    stacked = builder.strided(stack_of(context, sequence).rows)
     return gather(context, stacked, builder.reshaped(position, ()), 0)
+
+
+def stack_of(context: Context, sequence: TensorSequence | Stack) -> Stack:
+    """The elements, at least one and all of one shape, as rows."""
+    if isinstance(sequence, Stack):
+        return sequence
+    rows = [insert_ones(value, (0,)) for value in sequence.elements]
+    return Stack(sequence.dtype, concatenated(context, rows, 0))
 
 
 @lowers("ConcatFromSequence")
 def lower_concat_from_sequence(context: Context) -> Value:
     """The elements joined along an axis, or stacked along a new one."""
-    values: Sequence[Value] = _sequence(context).elements
+    sequence = _sequence(context)
     axis = context.attributes.int("axis")
     is_new = context.attributes.int("new_axis", 0)
     if is_new not in (0, 1):
         raise context.invalid(f"attribute 'new_axis' is {is_new}, neither 0 nor 1")
+    if isinstance(sequence, Stack):
+        return _joined_rows(context, sequence, axis, bool(is_new))
+    values: Sequence[Value] = sequence.elements
     if not values:
         raise _missing(context, "the sequence has no elements")
     if is_new:
@@ -169,6 +243,20 @@ def lower_concat_from_sequence(context: Context) -> Value:
                 raise context.invalid("elements to stack differ in their number of axes")
         values = [insert_ones(value, (axis,)) for value in values]
     return concatenated(context, values, axis)
+
+
+def _joined_rows(context: Context, sequence: Stack, place: int, is_new: bool) -> Value:
+    """The rows along an axis of the elements, or as a new axis."""
+    rows = _rows_of(context, sequence)
+    rank = len(sequence.element)
+    axis = axis_of(context, place, rank + is_new)
+    order = (*range(1, axis + 1), 0, *range(axis + 1, rank + 1))
+    moved = transpose(rows, order)
+    if is_new:
+        return moved
+    shape = sequence.element
+    joined = shape[axis] * rows.shape[0]
+    return context.builder.reshaped(moved, (*shape[:axis], joined, *shape[axis + 1 :]))
 
 
 @lowers("SplitToSequence")
@@ -258,6 +346,8 @@ def flattened(values: Sequence[AnyValue]) -> list[Value]:
     for value in values:
         if isinstance(value, TensorSequence):
             tensors += value.elements
+        elif isinstance(value, Stack):
+            tensors.append(value.rows)
         elif not isinstance(value, Absent):
             tensors.append(value)
     return tensors
@@ -269,6 +359,8 @@ def rebuilt(values: Sequence[AnyValue], tensors: Sequence[Tensor]) -> list[AnyVa
     return [
         TensorSequence(value.dtype, tuple(next(left) for _ in value.elements))
         if isinstance(value, TensorSequence)
+        else Stack(value.dtype, next(left))
+        if isinstance(value, Stack)
         else value
         if isinstance(value, Absent)
         else next(left)
@@ -280,4 +372,19 @@ def form(value: AnyValue) -> tuple[object, ...]:
     """What two values have in common where only their tensors differ."""
     if isinstance(value, TensorSequence):
         return ("sequence", len(value.elements))
+    if isinstance(value, Stack):
+        return ("stack", len(value.rows.shape))
     return ("absent",) if isinstance(value, Absent) else ("tensor",)
+
+
+def as_stack(context: Context, sequence: AnyValue, element: Value) -> Stack | None:
+    """A sequence as rows of the shape of `element`, if its elements have that."""
+    if isinstance(sequence, Stack):
+        return sequence if sequence.element == element.shape else None
+    if not isinstance(sequence, TensorSequence) or sequence.dtype != element.dtype:
+        return None
+    if not sequence.elements:
+        return Stack(element.dtype, context.builder.empty(element.dtype, (0, *element.shape)))
+    if any(value.shape != element.shape for value in sequence.elements):
+        return None
+    return stack_of(context, sequence)

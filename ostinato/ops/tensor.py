@@ -92,6 +92,19 @@ class TensorSequence:
 
 
 @dataclass(frozen=True, eq=False)
+class Stack:
+    """A sequence of any length whose elements have one shape: the rows of a tensor."""
+
+    dtype: str
+    rows: Value
+
+    @property
+    def element(self) -> Shape:
+        """The shape of every element."""
+        return self.rows.shape[1:]
+
+
+@dataclass(frozen=True, eq=False)
 class Absent:
     """An optional without an element; one that has an element is that element.
 
@@ -101,7 +114,7 @@ class Absent:
     type: str
 
 
-AnyValue: TypeAlias = "Value | TensorSequence | Absent"
+AnyValue: TypeAlias = "Value | TensorSequence | Stack | Absent"
 
 
 def static_shape(shape: Shape) -> tuple[int, ...] | None:

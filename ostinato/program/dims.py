@@ -20,6 +20,8 @@ Size: TypeAlias = "int | Dim"
 
 # The symbol that the runtime sets to the machine's memory in bytes, for checks.
 MEMORY = "bytes of memory"
+# And the one that it sets to what may be reserved for values whose size nobody knows beforehand.
+SPARE = "bytes to spare"
 
 
 _NONE: frozenset[str] = frozenset()
@@ -309,6 +311,11 @@ def is_symbol(size: Size) -> bool:
     """Whether `size` is a single symbol."""
     terms = _terms(size)
     return len(terms) == 1 and terms[0][1] == 1 and [*map(type, terms[0][0])] == [Symbol]
+
+
+def is_polynomial(size: Size) -> bool:
+    """Whether `size` is made of nothing but sums and products of symbols."""
+    return all(isinstance(atom, Symbol) for monomial, _ in _terms(size) for atom in monomial)
 
 
 def is_signed(size: Size) -> bool:

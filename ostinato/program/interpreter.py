@@ -83,6 +83,7 @@ def _bind(program: Program, inputs: Mapping[str, Array]) -> dict[str, int]:
         elements = inputs[interface.name].reshape(-1).tolist()[: len(interface.values)]
         symbols.update(zip(interface.values, map(int, elements), strict=True))
     symbols[dims.MEMORY] = 1 << 62
+    symbols[dims.SPARE] = 1 << 16
     for name, size in program.definitions:
         symbols[name] = dims.evaluate(size, symbols)
     return symbols

@@ -129,7 +129,9 @@ class _Verifier:
     def interfaces(self) -> Iterator[str]:
         program = self.program
         given = {str(size) for i in program.inputs for size in i.shape}
-        given.update((dims.MEMORY, *(name for i in program.inputs for name in i.values)))
+        given.update(
+            (dims.MEMORY, dims.SPARE, *(name for i in program.inputs for name in i.values))
+        )
         for name, size in program.definitions:
             for part in sorted(set(dims.symbols(size)) - given):
                 yield f"definition of {name!r} uses {part!r}, which is not known before it"

@@ -171,6 +171,9 @@ class ListMaker:
         """The list by name."""
         elements = self._stage.elements
         made = None if elements is None else [values[element.name] for element in elements]
+        if made is not None and self._stage.is_rows:
+            # Each element is an array of its own, as those of any sequence.
+            made = [row.copy() for row in made[0]]
         return {self._stage.output.name: made}
 
 

@@ -16,6 +16,10 @@ ALIGNMENT = 64
 # Below this, asking the system how much is left costs more than it can save.
 _CHECKED_FROM = 1 << 26
 _UNKNOWN = 1 << 62
+# What a loop keeps whose number of steps nobody knows has room for so many bytes, or for this part
+# of what is left. Memory is only taken where something is written.
+RESERVED = 1 << 32
+SPARE_PART = 16
 
 
 def aligned_empty(size: int) -> Array:
@@ -62,6 +66,12 @@ def total_memory() -> int:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, OSError, ValueError):
         return _UNKNOWN
+
+
+def spare_memory() -> int:
+    """Bytes that a call may reserve without knowing how many of them it will write to."""
+    available = available_memory()
+    return RESERVED if available is None else min(RESERVED, available // SPARE_PART)
 
 
 def empty(shape: tuple[int, ...], dtype: np.dtype[Any], what: str) -> Array:

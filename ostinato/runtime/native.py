@@ -16,7 +16,7 @@ from ostinato.codegen import objects
 from ostinato.codegen.artifact import Argument, Artifact
 from ostinato.errors import InputError, OstinatoError, RunError, ShapeError
 from ostinato.locks import new_lock
-from ostinato.program.dims import MEMORY
+from ostinato.program.dims import MEMORY, SPARE
 from ostinato.runtime import threads as workers
 from ostinato.runtime.arguments import (
     bind_shapes,
@@ -26,7 +26,14 @@ from ostinato.runtime.arguments import (
     in_place,
     numpy_dtype,
 )
-from ostinato.runtime.memory import aligned, aligned_empty, empty, require_memory, total_memory
+from ostinato.runtime.memory import (
+    aligned,
+    aligned_empty,
+    empty,
+    require_memory,
+    spare_memory,
+    total_memory,
+)
 from ostinato.runtime.trampoline import BUSY, Callee, Workspace, in_use, storage, trampoline
 
 Array = np.ndarray[Any, Any]
@@ -160,6 +167,8 @@ class NativeFunction:
         for (_, names), elements in zip(self.artifact.values, values, strict=True):
             sizes.update(zip(names, map(int, elements), strict=True))
         sizes[MEMORY] = total_memory()
+        if SPARE in self.artifact.symbols:
+            sizes[SPARE] = spare_memory()
         # `layout` completes the table by symbols that are defined in terms of the others.
         symbols = np.array([sizes.get(name, 0) for name in self.artifact.symbols] or [0], np.int64)
         try:

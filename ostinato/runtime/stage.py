@@ -61,10 +61,12 @@ class ListStage:
 
     output: the sequence, or an optional without element, whose value is None.
     elements: its tensors, values that earlier stages make; None for the optional.
+    is_rows: the elements are the rows of the only tensor.
     """
 
     output: Argument
     elements: tuple[Argument, ...] | None
+    is_rows: bool = False
 
     @property
     def inputs(self) -> tuple[Argument, ...]:

@@ -91,10 +91,11 @@ def _movable(loop: Loop, outside: set[str]) -> dict[Kernel, bool]:
 def _movable_but(loop: Loop, outside: set[str]) -> dict[Kernel, bool]:
     """The same, each kernel for itself; `outside` also names what cannot have rows of its own."""
     carried = {name for c in loop.carries for name in (c.state, c.next)}
-    changing = set(carried)
+    local = _written_before_read(loop) - outside
+    # What the body reads before it writes it has the value of the step before.
+    changing = carried | (loop.writes() & outside)
     varying: set[str] = set()
     movable: dict[Kernel, bool] = {}
-    local = _written_before_read(loop) - outside
     conditions = {s.condition for s in statements(loop.body) if isinstance(s, Branch | Require)}
     for statement in loop.body:
         if (

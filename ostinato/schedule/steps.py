@@ -26,9 +26,10 @@ def rewrite_loops(program: Program, rewrite: Rewrite) -> Program:
     """The program with every loop, the innermost first, replaced by statements.
 
     `rewrite(loop, buffers, outside)` may change the buffers; `outside` are the names of those that
-    anything but the loop uses.
+    anything but the loop uses, or that cannot have a row for each step: sizes.
     """
     buffers = dict(program.buffers)
+    sizes = set(program.bounds)
 
     def change(body: tuple[Stmt, ...], outside: set[str]) -> tuple[Stmt, ...]:
         result: list[Stmt] = []
@@ -37,7 +38,7 @@ def rewrite_loops(program: Program, rewrite: Rewrite) -> Program:
             if not bodies(statement):
                 result.append(statement)
                 continue
-            others = outside.union(*names[:position], *names[position + 1 :])
+            others = outside.union(sizes, *names[:position], *names[position + 1 :])
             if isinstance(statement, Loop):
                 carried = {name for c in statement.carries for name in (c.state, c.next)}
                 inner = replace(statement, body=change(statement.body, others | carried))

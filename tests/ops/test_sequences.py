@@ -136,18 +136,38 @@ g (int64 n, float[2] x) => (seq(float[2]) s) <bool yes = {1}> {
 """
 
 
-def test_loops_of_many_steps_or_many_counts_run_on_the_reference() -> None:
+def test_a_sequence_that_grows_in_a_loop_is_native_for_any_number_of_steps() -> None:
     x = np.array([1, -2], "f")
     compiled = session(GROWS)
-    for count in (0, 1, 7, 64):
-        assert_equal(compiled.run(["s"], {"n": np.int64(count), "x": x})[0],
-                     [x * i for i in range(count)])  # fmt: skip
+    for count in (0, 1, 7, 65, 1000):
+        (s,) = compiled.run(None, {"n": np.int64(count), "x": x})
+        assert_equal(s, [x * i for i in range(count)])
     assert_native(compiled)
-    (s,) = compiled.run(None, {"n": np.int64(65), "x": x})
-    assert_equal(s, [x * i for i in range(65)])
+    assert not s[0].base
+
+
+RAGGED = """
+g (int64 n) => (seq(int64[N]) s) <bool yes = {1}, int64 zero = {0}, int64 one = {1}> {
+    e = SequenceEmpty <dtype = 7> ()
+    s = Loop (n, yes, e) <body = b (int64 i, bool c, seq(int64[N]) p) => (
+        bool k, seq(int64[N]) q) {
+        r = Range(zero, i, one)  q = SequenceInsert(p, r)  k = Identity(c)
+    }>
+}
+"""
+
+
+def test_loops_of_many_steps_or_many_counts_run_on_the_reference() -> None:
+    compiled = session(RAGGED)
+    for count in (0, 1, 7, 64):
+        (s,) = compiled.run(["s"], {"n": np.int64(count)})
+        assert_equal(s, [np.arange(i) for i in range(count)])
+    assert_native(compiled)
+    (s,) = compiled.run(None, {"n": np.int64(65)})
+    assert_equal(s, [np.arange(i) for i in range(65)])
     assert len(compiled.report().interpreted) == 1
     for count in range(MAX_VARIANTS + 2):
-        assert len(compiled.run(None, {"n": np.int64(count), "x": x})[0]) == count
+        assert len(compiled.run(None, {"n": np.int64(count)})[0]) == count
     assert "more than" in compiled.report().interpreted[0]["taken_over"][-1]
 
 

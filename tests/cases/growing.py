@@ -1,0 +1,138 @@
+"""Loops whose states change their size: rows that come and go, sequences, sizes of their own."""
+
+from __future__ import annotations
+
+from tests.cases.case import Case, In, Sizes, text
+
+COUNTS: tuple[Sizes, ...] = ({"K": 0, "L": 2}, {"K": 1, "L": 0}, {"K": 7, "L": 3})
+COUNT = In((), "int64", values=["K"])
+LIMIT = In((), values=[3.0])
+ROWS = {"n": COUNT, "x": In((2, "L")), "p": In((2, 1))}
+
+
+def _loop(name: str, body: str, ends: str = "co = Identity(ci)", trips: str = "n") -> Case:
+    """A state of two rows and a run-time extent, and a number that each step computes from it."""
+    inputs = ROWS if "limit" not in ends else {**ROWS, "limit": LIMIT}
+    if not trips:
+        inputs = {k: v for k, v in inputs.items() if k != "n"}
+    declared = ", ".join(
+        f"{'int64' if one.dtype == 'int64' else 'float'}"
+        f"{'[' + ', '.join(map(str, one.shape)) + ']' if one.shape else ''} {key}"
+        for key, one in inputs.items()
+    )
+    return text(
+        f"growing-{name}",
+        f"""agraph ({declared}) => (float[2, B] y, float[T] m) {{
+            go = Constant<value = bool {{1}}>()
+            axis = Constant<value_ints = [1]>()
+            two = Constant<value_ints = [2]>()
+            first = Constant<value_ints = [0]>()
+            far = Constant<value_ints = [9223372036854775807]>()
+            y, m = Loop<body = b (int64 i, bool ci, float[2, M] s) =>
+                (bool co, float[2, N] so, float r) {{
+                    f = Cast<to = 1>(i)
+                    e = Add(p, f)
+                    {ends}
+                    {body}
+                    q = Mul(so, so)
+                    r = ReduceSum<keepdims = 0>(q)
+                }}>({trips}, go, x)
+        }}""",
+        inputs=inputs,
+        sizes=COUNTS,
+        length=64,
+    )
+
+
+CASES = [
+    _loop("behind", "so = Concat<axis = 1>(s, e)"),
+    _loop("in-front", "so = Concat<axis = -1>(e, s)"),
+    _loop("several", "so = Concat<axis = 1>(s, e, p)"),
+    _loop("copied", "u = Concat<axis = 1>(s, e)  so = Mul(u, u)"),
+    _loop(
+        "transposed",
+        """st = Transpose(s)  et = Transpose(e)  u = Concat<axis = 0>(st, et)
+        so = Transpose(u)""",
+    ),
+    _loop("ended", "so = Concat<axis = 1>(s, e)", "co = Less(f, limit)"),
+    _loop("only-ended", "so = Concat<axis = 1>(s, e)", "co = Less(f, limit)", ""),
+    _loop("ended-in-front", "so = Concat<axis = 1>(e, s)", "co = Less(f, limit)"),
+    _loop(
+        "window", "u = Concat<axis = 1>(s, e)  start = Neg(two)  so = Slice(u, start, far, axis)"
+    ),
+    _loop("shrinking", "one = Constant<value_ints = [1]>()  so = Slice(s, one, far, axis)"),
+    _loop(
+        "chosen",
+        """half = Constant<value = float {0.5}>()  row = ReduceSum<keepdims = 0>(s, first)
+        k = Less(row, half)  so = Compress<axis = 1>(s, k)""",
+    ),
+    _loop(
+        "sometimes",
+        """two0 = Squeeze(two)  rest = Mod(i, two0)  zero = Squeeze(first)  even = Equal(rest, zero)
+        so = If(even) <then_branch = yes () => (float[2, P] a) { a = Concat<axis = 1>(s, e) },
+            else_branch = no () => (float[2, Q] d) { d = Identity(s) }>""",
+    ),
+    _loop(
+        "attended",
+        """st = Transpose(s)  k = MatMul(st, e)  w = Softmax<axis = 0>(k)  v = MatMul(s, w)
+        g = Add(v, e)  so = Concat<axis = 1>(s, g)""",
+    ),
+    _loop(
+        "nested",
+        """three = Constant<value = int64 {3}>()
+        so = Loop<body = inner (int64 j, bool cj, float[2, M2] s2) => (bool co2, float[2, N2] so2) {
+            co2 = Identity(cj)  fj = Cast<to = 1>(j)  ej = Mul(e, fj)
+            so2 = Concat<axis = 1>(s2, ej)
+        }>(three, ci, s)""",
+    ),
+    text(
+        "growing-by-what-grows",
+        """agraph (int64 n, float[2] x) => (float[B, 2] y, float[C, 2] w) {
+            go = Constant<value = bool {1}>()  none = Constant<value_ints = [0, 2]>()
+            e = ConstantOfShape(none)
+            y, w = Loop<body = b (int64 i, bool ci, float[M, 2] s, float[N, 2] r) =>
+                (bool co, float[P, 2] so, float[Q, 2] ro) {
+                    co = Identity(ci)  axis = Constant<value_ints = [0]>()
+                    row = Unsqueeze(x, axis)
+                    so = Concat<axis = 0>(s, row)  ro = Concat<axis = 0>(r, so)
+                }>(n, go, e, e)
+        }""",
+        inputs={"n": COUNT, "x": In((2,))},
+        sizes=COUNTS,
+    ),
+    text(
+        "growing-beams",
+        """agraph (int64 n, int64[3, L] x, int64[3] order) => (int64[3, B] y) {
+            go = Constant<value = bool {1}>()  axis = Constant<value_ints = [1]>()
+            y = Loop<body = b (int64 i, bool ci, int64[3, M] s) => (bool co, int64[3, N] so) {
+                co = Identity(ci)  kept = Gather<axis = 0>(s, order)
+                o = Unsqueeze(order, axis)  e = Add(o, i)  so = Concat<axis = 1>(kept, e)
+            }>(n, go, x)
+        }""",
+        inputs={
+            "n": COUNT,
+            "x": In((3, "L"), "int64", high=100),
+            "order": In((3,), "int64", values=[2, 0, 0]),
+        },
+        sizes=COUNTS,
+    ),
+    text(
+        "growing-sequence",
+        """agraph (int64 n, float[2] x) => (float[T, 2] y, float[U] z, int64 count) {
+            go = Constant<value = bool {1}>()  e = SequenceConstruct(x)
+            s = Loop<body = b (int64 i, bool ci, seq(float[2]) q) => (bool co, seq(float[2]) qo) {
+                co = Identity(ci)  a = ConcatFromSequence<axis = 0, new_axis = 1>(q)
+                axis = Constant<value_ints = [0]>()  m = ReduceSum<keepdims = 0>(a, axis)
+                place = Constant<value = int64 {-1}>()  last = SequenceAt(q, place)
+                half = Constant<value = float {0.5}>()  mh = Mul(m, half)  v = Add(last, mh)
+                qo = SequenceInsert(q, v)
+            }>(n, go, e)
+            y = ConcatFromSequence<axis = 0, new_axis = 1>(s)
+            z = ConcatFromSequence<axis = 0>(s)
+            count = SequenceLength(s)
+        }""",
+        inputs={"n": COUNT, "x": In((2,))},
+        sizes=COUNTS,
+        length=64,
+    ),
+]
