@@ -43,4 +43,4 @@ def clear(folder: Folder = None, json: common.Json = False) -> None:
     if json:
         common.print_json({"folder": str(folder), "removed": removed})
         return
-    common.console().print(f"{folder}: {removed} files removed")
+    common.console().print(f"{folder}: {removed} files removed", soft_wrap=True)

@@ -83,15 +83,15 @@ def test_assertions_set_the_exit_code(invoke: Invoke, gru: Path) -> None:
 def test_nodes_that_are_not_native_fail_an_assertion_and_are_refused(
     invoke: Invoke, tmp_path: Path
 ) -> None:
-    """A Loop whose state grows: only a run tells how many steps it has."""
+    """A Loop whose state doubles: only a run tells how many steps it has."""
     model = parse("""
         g (int64 n, float[1] x) => (float[M] y) <bool yes = {1}> {
             y = Loop (n, yes, x) <body = b (int64 i, bool c, float[L] p) => (bool k, float[K] q) {
                 k = Identity(c)
-                q = Concat <axis = 0> (p, x)
+                q = Concat <axis = 0> (p, p)
             }>
         }""")
-    path = tmp_path / "grows.onnx"
+    path = tmp_path / "doubles.onnx"
     onnx.save(model, path)
     shown = invoke("inspect", path)
     assert shown.exit_code == 0, shown.stderr

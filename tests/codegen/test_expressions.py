@@ -8,6 +8,7 @@ import pytest
 from ostinato.program.dims import symbol
 from ostinato.program.evaluate import numpy_dtype
 from ostinato.program.expr import (
+    BYTE_FLOATS,
     DTYPES,
     FLOATS,
     HALVES,
@@ -121,8 +122,12 @@ def changed(dtype: str, load):
     return op("not", load) if dtype == "bool" else op("add", load, load)
 
 
+# Floats of 8 bits are bytes to the code generator, which computes nothing with them.
+COMPUTED = tuple(dtype for dtype in DTYPES if dtype not in BYTE_FLOATS)
+
+
 @pytest.mark.parametrize("target", TARGETS, ids=WIDTHS)
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dtype", COMPUTED)
 def test_tails_of_every_known_length(dtype, target):
     inputs, outputs, kernels, feeds = {}, {}, [], {}
     for n in LENGTHS:
@@ -135,7 +140,7 @@ def test_tails_of_every_known_length(dtype, target):
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=WIDTHS)
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dtype", COMPUTED)
 def test_tails_of_every_length_known_at_run_time(dtype, target):
     """Elements of this dtype beside wider and narrower ones, whose vectors hold other counts."""
     n = symbol("N")

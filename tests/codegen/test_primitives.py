@@ -12,6 +12,7 @@ from ostinato.codegen.machine import emit_object
 from ostinato.codegen.primitives import literal
 from ostinato.program.evaluate import numpy_dtype
 from ostinato.program.expr import (
+    BYTE_FLOATS,
     COMPARISONS,
     DTYPES,
     FLOATS,
@@ -165,6 +166,10 @@ def test_division_that_traps_on_the_machine_does_not_here(dtype):
         assert got["mod"].tolist() == [0, 0, 0, 0, 0]
 
 
+# Floats of 8 bits are bytes to the code generator: operators convert them by arithmetic.
+CAST = tuple(dtype for dtype in DTYPES if dtype not in BYTE_FLOATS)
+
+
 def casts(source: str):
     values = edges(source)
     i = Axis("i", values.size)
@@ -172,14 +177,14 @@ def casts(source: str):
         Kernel(f"to.{target}", (i,), (), (
             store(target, Cast(at("x", (i, 1), dtype=source), target), (i, 1)),
         ))
-        for target in DTYPES
+        for target in CAST
     )  # fmt: skip
-    outputs = {target: (target, (values.size,)) for target in DTYPES}
+    outputs = {target: (target, (values.size,)) for target in CAST}
     return mixed({"x": (source, (values.size,))}, outputs, kernels), {"x": values}
 
 
 @pytest.mark.parametrize("target", LANES, ids=LANE_NAMES)
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dtype", CAST)
 def test_casts_saturate(dtype, target):
     source, feeds = casts(dtype)
     native = check(source, feeds, target=target, tiled=target is not None)
