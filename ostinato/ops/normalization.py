@@ -11,7 +11,7 @@ from ostinato.ops.tensor import Tensor, Value, insert_ones
 from ostinato.ops.views import axis_of, reshape
 from ostinato.program.dims import Size, exact_quotient, product
 from ostinato.program.evaluate import evaluate
-from ostinato.program.expr import Access, Expr, Load, op
+from ostinato.program.expr import Access, Expr, Load, cast, dtype_of, op
 
 # Element types of `stash_type`, the precision of the statistics, and what computes in it.
 _STASH_TYPES = {1: ("float32", "float64"), 11: ("float64",)}
@@ -125,31 +125,53 @@ def lower_group_normalization(context: Context) -> Value:
 
 
 @lowers("BatchNormalization")
-def lower_batch_normalization(context: Context) -> Value:
-    """(x - mean) * (scale / sqrt(variance + epsilon)) + bias with given statistics per channel."""
+def lower_batch_normalization(context: Context) -> list[Value]:
+    """(x - mean) * (scale / sqrt(variance + epsilon)) + bias per channel.
+
+    The statistics are given ones, or in training those of x; the given ones then move towards them.
+    """
     value = context.input(0)
-    trains = context.attributes.int("training_mode", 0) if context.since >= 14 else False
-    if context.since < 7:
-        trains = not context.attributes.int("is_test", 0)
-    if trains:
-        raise context.refuse("training mode has no native form")
+    trains = bool(context.attributes.int("training_mode", 0)) if context.since >= 14 else False
+    if context.since < 7 and not context.attributes.int("is_test", 0):
+        raise context.refuse("training mode before opset 14 has no native form")
     if not context.attributes.int("spatial", 1):
         raise context.refuse("statistics for each element (spatial=0) have no native form")
-    # How statistics would be collected in training.
-    context.float("momentum")
-    epsilon = context.float("epsilon")
-    rank = len(value.shape)
+    momentum, epsilon = context.float("momentum"), context.float("epsilon")
+    builder, rank = context.builder, len(value.shape)
     channels = value.shape[1] if rank > 1 else 1
     scale, bias, mean, variance = (
         _per_channel(context, i, channels, max(rank, 2)) for i in (1, 2, 3, 4)
     )
+    updated: list[Value] = []
+    if trains:
+        given, (mean, variance) = (mean, variance), _moments(context, value)
 
+        def moved(old: Expr, new: Expr) -> Expr:
+            kept = op("mul", old, literal(momentum, old))
+            return op("add", kept, op("mul", cast(new, dtype_of(old)), literal(1 - momentum, old)))
+
+        for old, new in zip(given, (mean, variance), strict=True):
+            nearer = builder.pointwise(moved, old, reshape(context, new, old.shape))
+            updated.append(reshape(context, nearer, (channels,)))
     factor = _factor(context, scale, variance, epsilon)
 
     def normalize(x: Expr, m: Expr, f: Expr, b: Expr) -> Expr:
         return op("add", op("mul", op("sub", x, m), f), b)
 
-    return context.builder.pointwise(normalize, value, mean, factor, bias)
+    result = builder.pointwise(normalize, value, mean, factor, bias)
+    return [result, *updated][: len(context.node.outputs)]
+
+
+def _moments(context: Context, value: Value) -> tuple[Tensor, Tensor]:
+    """Mean and variance (of all, not of a sample) per channel; all other axes have extent 1."""
+    builder, rank = context.builder, len(value.shape)
+    axes = (0, *range(2, rank))
+    count = product([value.shape[i] for i in axes])
+    total = builder.reduce(value, axes, "sum", lambda x: x)
+    mean = builder.pointwise(lambda s: divided_by_count(s, count), total)
+    centred = builder.pointwise(lambda x, m: op("sub", x, m), value, mean)
+    squares = builder.reduce(centred, axes, "sum", square)
+    return mean, builder.pointwise(lambda s: divided_by_count(s, count), squares)
 
 
 def _factor(context: Context, scale: Value, variance: Value, epsilon: float) -> Value:

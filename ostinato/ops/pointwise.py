@@ -247,13 +247,13 @@ def lower_bit_shift(context: Context) -> Value:
 
 @lowers("Mod")
 def lower_mod(context: Context) -> Value:
-    """Remainder of integers: of the divisor's sign, or with fmod=1 of the dividend's."""
+    """Remainder of the divisor's sign, or with fmod=1 of the dividend's: exact for floats too."""
     fmod = context.attributes.int("fmod", 0)
     left, right = context.input(0), context.input(1)
     if left.dtype in FLOATS:
         if not fmod and context.since < 28:
             raise context.invalid("attribute 'fmod' must be 1 for floating types")
-        raise context.refuse(f"type {left.dtype} has no native form")
+        return context.builder.pointwise(_binary("fmod" if fmod else "floor_mod"), left, right)
     return context.builder.pointwise(remainder if fmod else _binary("mod"), left, right)
 
 

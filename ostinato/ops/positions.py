@@ -6,11 +6,12 @@ from ostinato.ops.builder import literal
 from ostinato.ops.gather import require_all, without_axes
 from ostinato.ops.parts import pad
 from ostinato.ops.registry import Context, lowers
-from ostinato.ops.sizes import known_size, known_sizes
+from ostinato.ops.sizes import known_size, known_sizes, require_numbers
 from ostinato.ops.tensor import Tensor, Value, slice_axis
 from ostinato.ops.views import axes_of, axis_of
 from ostinato.program.dims import Size, floordiv, maximum
 from ostinato.program.expr import (
+    INTEGERS,
     Axis,
     Expr,
     Extent,
@@ -62,6 +63,9 @@ def lower_one_hot(context: Context) -> Value:
     """A new axis with one value at the place that an index names, and another one elsewhere."""
     builder = context.builder
     indices, values = context.input(0), builder.strided(context.input(2))
+    if context.input(1).dtype not in INTEGERS:
+        # It is cast, and what is computed from floats is no size.
+        require_numbers(context, 1, what="input 'depth'")
     depth = known_size(context, 1, "input 'depth'")
     rank = len(indices.shape)
     axis = axis_of(context, context.attributes.int("axis", -1), rank + 1)

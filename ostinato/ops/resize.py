@@ -19,9 +19,9 @@ from ostinato.limits import MOST_BYTES
 from ostinato.ops.builder import LONGEST_TABLE, literal, sized
 from ostinato.ops.registry import Context, lowers
 from ostinato.ops.sizes import known_sizes
-from ostinato.ops.tensor import Shape, Tensor, Value, slice_axis, static_shape
+from ostinato.ops.tensor import Shape, Tensor, Value, slice_axis
 from ostinato.ops.views import axis_of
-from ostinato.program.dims import Dim, Size, exact_quotient, floordiv, minimum
+from ostinato.program.dims import Dim, Size, choose, exact_quotient, floordiv, is_less, minimum
 from ostinato.program.evaluate import evaluate
 from ostinato.program.expr import (
     FLOATS,
@@ -71,6 +71,28 @@ class Resampling:
 
 
 @dataclass(frozen=True)
+class Ratio:
+    """A scale that may be known at run time only: so many outputs for so many elements."""
+
+    outputs: Size
+    extent: Size
+
+    @property
+    def known(self) -> float | None:
+        """The quotient, if it is known while compiling."""
+        quotient = exact_quotient(self.outputs, self.extent)
+        if isinstance(quotient, int):
+            return float(quotient)
+        if isinstance(self.outputs, int) and isinstance(self.extent, int) and self.extent:
+            return self.outputs / self.extent
+        return None
+
+    def nearest(self, extent: Size) -> Size:
+        """This scale times an extent, rounded to the nearest integer, from a half on upward."""
+        return floordiv(2 * self.outputs * extent + self.extent, 2 * self.extent)
+
+
+@dataclass(frozen=True)
 class Stretch:
     """What happens along one axis: `extent` elements become `outputs`.
 
@@ -80,21 +102,16 @@ class Stretch:
 
     extent: Size
     outputs: Size
-    scale: float | None = None
+    scale: float | Ratio | None = None
     start: float = 0.0
     end: float = 1.0
 
     @property
     def known_scale(self) -> float | None:
         """The scale, if it is known while compiling."""
-        if self.scale is not None:
+        if isinstance(self.scale, float):
             return self.scale
-        quotient = exact_quotient(self.outputs, self.extent)
-        if isinstance(quotient, int):
-            return float(quotient)
-        if isinstance(self.outputs, int) and isinstance(self.extent, int) and self.extent:
-            return self.outputs / self.extent
-        return None
+        return (self.scale or Ratio(self.outputs, self.extent)).known
 
 
 @lowers("Resize")
@@ -203,18 +220,20 @@ def _sized(
     """Axes by their sizes, which `policy` can reduce to one common scale."""
     if len(sizes) != len(extents):
         raise context.invalid(f"{len(sizes)} sizes for {len(extents)} axes")
-    for size in sizes:
-        context.builder.require_nonnegative(size, "a size")
+    sizes = [context.builder.defined(size, "a size") for size in sizes]
     if policy == "stretch":
         return [Stretch(n, size) for n, size in zip(extents, sizes, strict=True)]
     if policy not in ("not_larger", "not_smaller"):
         raise context.invalid(f"attribute 'keep_aspect_ratio_policy' is {policy!r}")
-    known, wanted = static_shape(tuple(extents)), static_shape(tuple(sizes))
-    if known is None or wanted is None or 0 in known:
-        raise context.refuse("keep_aspect_ratio_policy for run-time sizes has no native form")
-    ratios = [size / extent for size, extent in zip(wanted, known, strict=True)]
-    scale = min(ratios) if policy == "not_larger" else max(ratios)
-    return [Stretch(n, math.floor(scale * n + 0.5), scale) for n in known]
+    scale = Ratio(sizes[0], extents[0])
+    for extent in extents:
+        context.builder.require_nonzero(extent, "an axis without elements has no aspect ratio")
+    for size, extent in zip(sizes[1:], extents[1:], strict=True):
+        # Fractions are compared exactly.
+        one, other = size * scale.extent, scale.outputs * extent
+        wins = is_less(one, other) if policy == "not_larger" else is_less(other, one)
+        scale = Ratio(choose(wins, size, scale.outputs), choose(wins, extent, scale.extent))
+    return [Stretch(n, context.builder.defined(scale.nearest(n), "a size"), scale) for n in extents]
 
 
 def _resampled(
@@ -225,7 +244,9 @@ def _resampled(
     context.builder.require_memory(value.dtype, tuple(stretch.outputs for stretch in stretches))
     x = context.builder.strided(value)
     if how.antialias and any(stretch.known_scale is None for stretch in stretches):
-        raise context.refuse("antialias with a scale only known at run time has no native form")
+        # It decides how many elements an output is made of.
+        reason = "antialias with a scale only known at run time has no native form"
+        raise context.unknown(reason, 3, needs_numbers=True)
     repeats = [_repeats(stretch, how) for stretch in stretches]
     for axis in reversed(range(len(stretches))):
         stretch = stretches[axis]
@@ -394,10 +415,14 @@ def _coordinate(stretch: Stretch, transform: str, i: Expr) -> Expr:
         return cast(Extent(value), dtype_of(i)) if isinstance(value, Dim) else literal(value, i)
 
     extent, outputs = number(stretch.extent), number(stretch.outputs)
-    if stretch.scale is None:
+    given = stretch.scale
+    if given is None:
         scale, width = op("div", outputs, extent), outputs
+    elif isinstance(given, Ratio):
+        scale = op("div", number(given.outputs), number(given.extent))
+        width = op("mul", scale, extent)
     else:
-        scale = number(stretch.scale)
+        scale = number(given)
         width = op("mul", scale, extent)
     half, one, zero = literal(0.5, i), literal(1, i), literal(0, i)
     if transform == "asymmetric":

@@ -100,8 +100,6 @@ def _divide(a: Array, b: Array) -> Array:
 
 
 def _modulo(a: Array, b: Array) -> Array:
-    if a.dtype.kind == "f":
-        return np.asarray(np.fmod(a, b))
     safe = np.where(b == 0, _scalar(1, str(b.dtype)), b)
     return np.where(b == 0, _scalar(0, str(a.dtype)), np.remainder(a, safe))
 

@@ -31,7 +31,7 @@ MOST_CASES = 6
 # Older models go through onnx.version_converter.
 LEAST_OPSET = 13
 LEFT_OUT = {
-    "Mod-fmod": "no gradient for the divisor",
+    **dict.fromkeys(("Mod-fmod", "Mod-fmod-far", "Mod-floats"), "no gradient for the divisor"),
     "Cast-powers-of-two": "steps, which gradients pass through",
     "Dropout-training": "no gradient in training where the mask is no output",
     "Dropout-training-runtime": "no gradient in training where the mask is no output",
@@ -39,6 +39,11 @@ LEFT_OUT = {
     "Celu-given": "no float64 before opset 28",
     "ReduceSum-reduced-axes": "the axes are computed",
     "LayerNormalization-statistics": "no gradient for the statistics",
+    "BatchNormalization-training-vector": "no gradient for one axis",
+    **dict.fromkeys(
+        (f"BatchNormalization-training-{name}" for name in ("14", "15", "momentum", "runtime")),
+        "no gradient for the statistics",
+    ),
 }
 
 

@@ -132,7 +132,11 @@ def binary() -> list[Case]:
             ints(-4, -3, -2, 2, 3).astype(np.int32).repeat(8),
         ),
         node("uint8", "Mod", In((40,), "uint8", high=255), In((40,), "uint8", low=1, high=9)),
-        node("fmod", "Mod", In((40,), scale=5), In((40,)), fmod=1, ulps=0, native=False),
+        node("fmod", "Mod", In((40,), scale=5), In((40,)), fmod=1, ulps=0),
+        node("fmod-far", "Mod", In((4, 40), scale=1e30), In((40,), scale=1e-5), fmod=1, ulps=0),
+        node("fmod-f64", "Mod", In((40,), "float64", 1e200), In((40,), "float64"), fmod=1, ulps=0),
+        node("fmod-half", "Mod", In((40,), "float16", 9), In((40,), "float16"), fmod=1, ulps=0),
+        node("floats", "Mod", In((4, 40), scale=5), In((40,)), opset=28, ulps=0, witness=False),
         node(
             "fmod-int",
             "Mod",

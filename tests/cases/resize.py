@@ -170,6 +170,16 @@ def resizes() -> list[Case]:
         one("not-larger", image, to=[9, 9], axes=[2, 3], keep_aspect_ratio_policy="not_larger"),
         one("not-smaller", image, to=[9, 9], axes=[2, 3], keep_aspect_ratio_policy="not_smaller",
             mode="linear"),
+        *(node(f"runtime-{policy}", "Resize", In((1, 2, "T", 8)), None, None,
+               In((2,), "int64", values=["H", "W"]), axes=[2, 3], opset=19, mode="linear",
+               keep_aspect_ratio_policy=policy, length=64,
+               sizes=({"T": 6, "H": 9, "W": 9}, {"T": 12, "H": 3, "W": 5}, {"T": 3, "H": 3, "W": 8})
+               )
+          for policy in ("not_larger", "not_smaller")),
+        *(node(f"runtime-antialias-{mode}", "Resize", image, None, None,
+               In((2,), "int64", values=["H", "W"]), axes=[2, 3], opset=19, mode=mode, antialias=1,
+               length=64, sizes=({"H": 2, "W": 3}, {"H": 1, "W": 12}))
+          for mode in ("linear", "cubic")),
         one("every-axis", In((2, 3, 4)), scales=[2, 2, 2], opset=11, roi=[], mode="linear"),
         one("opset10", image, scales=[1, 1, 2, 1.5], opset=10, mode="linear"),
         one("opset13", line, scales=[1, 1, 2], opset=13, mode="linear", witness=False),

@@ -455,9 +455,19 @@ def _group_normalization(node: Node, x: Array, scale: Array, bias: Array) -> Arr
 
 
 @op("BatchNormalization")
-def _batch_normalization(node: Node, x: Array, *statistics: Array) -> Array:
+def _batch_normalization(node: Node, x: Array, *statistics: Array) -> list[Array]:
+    updated: list[Array] = []
+    if node.get("training_mode", 0):
+        momentum = float(np.float32(node.get("momentum", 0.9)))
+        axes = (0, *range(2, x.ndim))
+        scale, bias, *running = statistics
+        found = [np.reshape(f(x, axes), scale.shape) for f in (np.mean, np.var)]
+        updated = [
+            old * momentum + new * (1 - momentum) for old, new in zip(running, found, strict=True)
+        ]
+        statistics = (scale, bias, *found)
     scale, bias, mean, variance = (_channels(v, x) if x.ndim > 1 else v for v in statistics)
-    return (x - mean) / np.sqrt(variance + _epsilon(node)) * scale + bias
+    return [(x - mean) / np.sqrt(variance + _epsilon(node)) * scale + bias, *updated]
 
 
 @op("Gemm")

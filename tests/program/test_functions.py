@@ -311,6 +311,28 @@ def test_integer_powers_are_exact(dtype):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(("name", "reference"), [("fmod", np.fmod), ("floor_mod", np.mod)])
+def test_remainders_have_the_bits_of_the_c_library(name, reference, dtype):
+    rng, form = np.random.default_rng(1), np.finfo(dtype)
+    edges = [form.tiny, form.max, -form.max, form.smallest_subnormal, 3 * form.smallest_subnormal]
+    special = np.array([*SPECIAL, *edges], dtype)
+    grid = [side.ravel() for side in np.meshgrid(special, special)]
+    # Floats of all exponents: half of the quotients have hundreds of bits, or thousands.
+    integer = np.dtype(f"uint{form.bits}")
+    bits = rng.integers(0, np.iinfo(integer).max, (2, 5000), integer, endpoint=True).view(dtype)
+    near = (rng.standard_normal((2, 5000)) * [[100], [1]]).astype(dtype)
+    whole = near[1] * rng.integers(-999, 999, 5000).astype(dtype)
+    x = np.concatenate([grid[0], bits[0], near[0], whole])
+    y = np.concatenate([grid[1], bits[1], near[1], near[1]])
+    with np.errstate(all="ignore"):
+        expected = reference(x, y)
+    got = call(name, x, y)
+    np.testing.assert_array_equal(got, expected)
+    is_number = ~np.isnan(expected)
+    np.testing.assert_array_equal(np.signbit(got)[is_number], np.signbit(expected)[is_number])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("name", sorted(NAMES))
 def test_definitions_are_made_of_primitives(name, dtype):
     args = tuple(Index(Axis(f"a{i}", 1), dtype) for i in range(ARITY[name]))

@@ -26,6 +26,7 @@ from ostinato.program.functions.exponential import (
 )
 from ostinato.program.functions.logarithm import acosh, asinh, atanh, log, log1p
 from ostinato.program.functions.power import pow
+from ostinato.program.functions.remainder import floor_mod, fmod
 from ostinato.program.functions.value import Value
 
 UNARY: dict[str, Callable[[Value], Value]] = {
@@ -36,7 +37,9 @@ UNARY: dict[str, Callable[[Value], Value]] = {
         sin, cos, tan, asin, acos, atan, erf,
     )
 }  # fmt: skip
-BINARY: dict[str, Callable[[Value, Value], Value]] = {"pow": pow}
+BINARY: dict[str, Callable[[Value, Value], Value]] = {
+    function.__name__: function for function in (pow, fmod, floor_mod)
+}
 
 NAMES = frozenset(UNARY) | frozenset(BINARY)
 ARITY = dict.fromkeys(UNARY, 1) | dict.fromkeys(BINARY, 2)
