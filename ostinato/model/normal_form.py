@@ -11,6 +11,7 @@ After `normalize`, of a model of any IR version:
 * nothing is said of devices that nodes should run on;
 * every output of a body or branch is a value of its own: one that passes on a value of an
   enclosing graph, or repeats another output, does so through an Identity;
+* equations of Einsum have no blanks: the onnx package does not infer shapes with all of them;
 * STFT says whether it is onesided: the onnx package infers shapes of another default;
 * no shape is written inside the graph. Shapes are inferred afresh from the inputs and the
   constants, so a wrong claim in the file cannot reach the compiler.
@@ -142,6 +143,8 @@ def _normalize_nodes(
                 _read_external(tensor, folder)
             for body in attribute_graphs(attribute):
                 _normalize_graph(body, scopes, folder)
+            if (node.op_type, attribute.name) == ("Einsum", "equation"):
+                attribute.s = attribute.s.replace(b" ", b"")
         if node.op_type == "STFT" and not any(item.name == "onesided" for item in node.attribute):
             node.attribute.append(onnx.helper.make_attribute("onesided", 1))
         scopes[-1].update(node.output)

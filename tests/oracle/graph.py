@@ -90,7 +90,12 @@ def _loop(node: Node, trips: Array | None, going: Array | None, *states: Array) 
         states, going, step = tuple(results[: len(states)]), bool(proceed), step + 1
         for steps, y in zip(collected, results[len(states) :], strict=True):
             steps.append(y)
-    return [*states, *(np.stack(steps) for steps in collected)]
+    if step or not extra:
+        return [*states, *(np.stack(steps) for steps in collected)]
+    # Steps that never run tell the shapes of what they would have given.
+    given = dict(zip(names, [np.array(0), np.array(True), *states], strict=True))
+    rows = evaluate(body, node.opset, {**node.scope, **given})[1 + len(states) :]
+    return [*states, *(np.zeros((0, *row.shape), row.dtype) for row in rows)]
 
 
 @op("Scan")
