@@ -138,7 +138,7 @@ def wrapped(value: Size | bool, dtype: str) -> Size | bool:
 
 
 def known_sizes(context: Context, position: int, what: str) -> list[Size]:
-    """The elements of an integer operand that sizes depend on.
+    """The elements of an operand that sizes depend on; floats are cut to integers.
 
     Those that are values of inputs may be negative. A size made of them goes through
     `builder.defined` before anything is laid out by it.
@@ -146,6 +146,8 @@ def known_sizes(context: Context, position: int, what: str) -> list[Size]:
     value = context.input(position)
     if value.known is None:
         raise context.unknown(f"{what} is only known at run time", position)
+    if value.known.dtype.kind == "f" and not np.isfinite(value.known).all():
+        raise context.invalid(f"{what} is not finite")
     return [n if isinstance(n, Dim) else int(n) for n in value.known.reshape(-1)]
 
 

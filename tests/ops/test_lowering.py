@@ -151,6 +151,7 @@ WRONG: dict[str, tuple[str, tuple[In | Array | None, ...], dict[str, Any]]] = {
     "top-too-many": ("TopK", (X, ints(5)), {"outputs": 2}),
     "top-negative": ("TopK", (X, ints(-1)), {"outputs": 2}),
     "extreme-of-none": ("ArgMax", (In((2, 0)),), {"axis": 1}),
+    "one-hot-depth": ("OneHot", (ints(1), np.array(np.nan, "f"), In((2,))), {}),
     "one-hot-values": ("OneHot", (ints(1), ints(3), In((3,))), {}),
     "triangle-of-vector": ("Trilu", (In((3,)),), {}),
     "reversed-lengths": ("ReverseSequence", (X, ints(1, 1)), {}),
