@@ -17,6 +17,7 @@ What `onnx.reference` 1.23 does instead:
   another shape than that of the output. Both are refused here;
 * RNN, GRU and LSTM: most attributes are ignored. These are refused here;
 * OneHot: of strings it is an error;
+* Unique: along an axis it knows no strings, and unsorted it takes rows of the first axis;
 * StringNormalizer: takes accents off letters, and removes stop words after it changed the case;
 * StringSplit: an empty string has one piece if there is a delimiter;
 * TfIdfVectorizer: without weights it is an error;
@@ -340,6 +341,28 @@ class OneHot(_Kernel):
         return (np.where(wanted == places, values[1], values[0]),)
 
 
+class Unique(_Kernel):
+    """The different elements, or slices along an axis; of strings, too."""
+
+    axis: int | None
+    sorted: int
+
+    def _run(self, x: Array, **_: Any) -> tuple[Array, ...]:
+        # Slices are compared element by element, in the order of memory.
+        slices = x.reshape(-1, 1) if self.axis is None else np.moveaxis(x, self.axis, 0)
+        rows = [tuple(part.reshape(-1).tolist()) for part in slices]
+        first: dict[tuple[Any, ...], int] = {}
+        for place, row in enumerate(rows):
+            first.setdefault(row, place)
+        order = sorted(first) if self.sorted else list(first)
+        places = np.array([first[row] for row in order], np.int64)
+        numbers = {row: number for number, row in enumerate(order)}
+        inverse = np.array([numbers[row] for row in rows], np.int64)
+        counts = np.bincount(inverse, minlength=len(order)).astype(np.int64)
+        taken = x.reshape(-1)[places] if self.axis is None else x.take(places, self.axis)
+        return (taken, places, inverse, counts)[: len(self.onnx_node.output)]
+
+
 class StringNormalizer(_Kernel):
     """Strings without stop words, in upper or lower case."""
 
@@ -435,6 +458,7 @@ KERNELS: list[type[OpRun]] = [
     BatchNormalization,
     Dropout,
     OneHot,
+    Unique,
     StringNormalizer,
     StringSplit,
     TfIdfVectorizer,

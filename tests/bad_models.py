@@ -27,7 +27,7 @@ import onnx.parser
 from onnx import TensorProto, helper
 
 import ostinato
-from tests.cases.case import Array, In, element_type, ints
+from tests.cases.case import Array, In, element_type, ints, weights
 
 HUGE = 2**40
 LARGEST = 2**63 - 1
@@ -287,6 +287,13 @@ BAD: dict[str, Bad] = {
     "col2im": Bad("Col2Im", (In((1, 4, 9)), ints(5, 5), ints(2, 2))),
     "col2im-zero": Bad("Col2Im", (In((1, 4, 9)), ints(5, 5), ints(0, 2))),
     "affine-grid-huge": Bad("AffineGrid", (In((1, 2, 3)), ints(1, 1, 2**20, 2**20))),
+    "mel-bands": Bad("MelWeightMatrix", (np.array(-3), np.array(64), np.array(8000),
+                                         np.float32(0), np.float32(4000))),
+    "mel-edge": Bad("MelWeightMatrix", (np.array(8), np.array(64), np.array(8000),
+                                        np.float32(0), np.float32(1e9))),
+    "deform-conv": Bad("DeformConv", (IMAGE, weights(1, IMAGE.shape[1], 2, 2), In((1, 5, 1, 1)))),
+    "max-roi-pool": Bad("MaxRoiPool", (IMAGE, np.full((1, 5), 7, np.float32)),
+                        {"pooled_shape": [1, 1]}),
     "roi-align": Bad("RoiAlign", (IMAGE, In((1, 4)), ints(7))),
 }  # fmt: skip
 

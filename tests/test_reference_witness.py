@@ -33,6 +33,7 @@ TYPES: dict[str, Sequence[int]] = {
     "SVMClassifier": [INT64, FLOAT],
     "TreeEnsembleClassifier": [INT64, FLOAT],
     "OneHot": [STRING],
+    "Unique": [STRING, INT64, INT64, INT64],
 }
 
 
@@ -131,6 +132,7 @@ def trees(kind: str, ids: Sequence[int], weights: Sequence[float], rule: str) ->
 def standard() -> list[Case]:
     words = strings("The", "cat", "on", "ÄÖ")
     pieces = strings("a,b c", " a  b,", "", ",,", "x")
+    table = strings(*"b a b c a c d a d b a b".split()).reshape(4, 3)
     tokens = np.array([[1, 1, 3, 3, 3, 7], [8, 6, 7, 5, 6, 8]])
     return [
         ("StringConcat", [WORDS, strings("!", "?", "#")], {}, 20),
@@ -146,9 +148,8 @@ def standard() -> list[Case]:
           for mode in ("TF", "IDF", "TFIDF")
           for weights in ({}, {"weights": [0.5, 2.0, 1.0, 1.0, 3.0, 1.0, 1.0]})),
         ("OneHot", [np.array([0, 2, -1]), np.array(3), strings("no", "yes")], {"axis": 0}, 11),
-        ("DeformConv", [random(1, 2, 5, 6), random(4, 1, 3, 3), random(1, 36, 3, 4),
-                        random(4), abs(random(1, 18, 3, 4))],
-         {"group": 2, "offset_group": 2, "kernel_shape": [3, 3]}, 19),
+        *(("Unique", [table], about, 11)
+          for about in ({}, {"sorted": 0}, {"axis": 0}, {"axis": -1, "sorted": 0}, {"axis": -1})),
     ]  # fmt: skip
 
 
@@ -218,7 +219,7 @@ def machines() -> list[Case]:
 
 
 STANDARD = {"StringConcat", "StringSplit", "StringNormalizer", "RegexFullMatch", "OneHot",
-            "TfIdfVectorizer", "DeformConv"}  # fmt: skip
+            "TfIdfVectorizer", "Unique"}  # fmt: skip
 CASES = [*standard(), *tables(), *machines(), *ensembles()]
 
 

@@ -671,6 +671,19 @@ class Builder:
         """Whether one of the sizes may turn out to be 1 where the others are not."""
         return any(not self.unsure.isdisjoint(symbols(size)) for size in sizes)
 
+    def is_given(self, size: Size) -> bool:
+        """Whether a size follows from the inputs of the model, not from what other stages tell."""
+        values = {name for interface in self.inputs for name in interface.values}
+        definitions = dict(self.definitions)
+        names = list(symbols(size))
+        while names:
+            name = names.pop()
+            if name in definitions:
+                names += symbols(definitions[name])
+            elif name in self.unsure and name not in values:
+                return False
+        return True
+
     def defined(
         self, size: Size, what: str, signed: bool = False, bound: Size | None = None
     ) -> Size:

@@ -6,13 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ostinato.ops.builder import Builder, literal
-from ostinato.ops.pointwise import Unary, floats
+from ostinato.ops.pointwise import Unary
 from ostinato.ops.registry import Context, lowers
 from ostinato.ops.sizes import fold_reduction
 from ostinato.ops.tensor import Value, drop_ones
 from ostinato.ops.views import axes_of, optional_axes
 from ostinato.program.dims import Size, product
-from ostinato.program.expr import Expr, Extent, cast, dtype_of, op
+from ostinato.program.expr import INTEGERS, Expr, Extent, cast, dtype_of, op
 
 
 @dataclass(frozen=True)
@@ -20,12 +20,13 @@ class Reduction:
     """A reduction as a map before, a combination and a map after.
 
     finish: from the combined value and the number of elements to the result.
+    in_floats: integers are finished in float64, and cut to integers then.
     """
 
     combine: str
     before: Unary = lambda x: x
     finish: Callable[[Expr, Size], Expr] = lambda x, _: x
-    float_only: bool = False
+    in_floats: bool = False
 
 
 def square(x: Expr) -> Expr:
@@ -56,8 +57,8 @@ REDUCTIONS: dict[str, Reduction] = {
     "ReduceMean": Reduction("sum", summand, divided_by_count),
     "ReduceSumSquare": Reduction("sum", square),
     "ReduceL1": Reduction("sum", absolute),
-    "ReduceL2": Reduction("sum", square, lambda x, _: op("sqrt", x), float_only=True),
-    "ReduceLogSum": Reduction("sum", finish=lambda x, _: op("log", x), float_only=True),
+    "ReduceL2": Reduction("sum", square, lambda x, _: op("sqrt", x), in_floats=True),
+    "ReduceLogSum": Reduction("sum", finish=lambda x, _: op("log", x), in_floats=True),
 }
 # Since these versions the axes are an input; the others follow in opset 18.
 AXES_INPUT = {"ReduceSum": 13}
@@ -77,19 +78,25 @@ def reduced_axes(context: Context, value: Value) -> tuple[int, ...]:
 def lower_reduction(context: Context) -> Value:
     """Sum, product, extremes and norms along axes."""
     rule, builder = REDUCTIONS[context.node.op_type], context.builder
-    value = floats(context, 0) if rule.float_only else context.input(0)
+    value = context.input(0)
     if value.dtype == "bool" and rule.combine not in ("max", "min"):
         raise context.refuse("type bool has no native form")
     keep = context.attributes.int("keepdims", 1)
     axes = reduced_axes(context, value)
+
+    def finished(total: Expr, count: Size) -> Expr:
+        if rule.in_floats and value.dtype in INTEGERS:
+            total = cast(total, "float64")
+        return cast(rule.finish(total, count), value.dtype)
+
     if not axes:
-        return builder.pointwise(lambda x: cast(rule.finish(rule.before(x), 1), value.dtype), value)
+        return builder.pointwise(lambda x: finished(rule.before(x), 1), value)
     folded = fold_reduction(context, value, axes)
     if folded is not None:
         return folded if keep else dropped(folded, axes)
     count = product([value.shape[i] for i in axes])
     combined = builder.reduce(value, axes, rule.combine, rule.before)
-    result = builder.pointwise(lambda x: cast(rule.finish(x, count), value.dtype), combined)
+    result = builder.pointwise(lambda x: finished(x, count), combined)
     return result if keep else dropped(result, axes)
 
 
@@ -102,16 +109,24 @@ def dropped(value: Value, axes: tuple[int, ...]) -> Value:
 
 @lowers("ReduceLogSumExp")
 def lower_log_sum_exp(context: Context) -> Value:
-    """log(sum(exp(x))), shifted by the maximum so that it cannot overflow."""
-    value, builder = floats(context, 0), context.builder
+    """log(sum(exp(x))), shifted by the maximum so that it cannot overflow.
+
+    That of integers is computed in float64, and cut to integers.
+    """
+    value, builder = context.input(0), context.builder
+    dtype = value.dtype
+    if dtype == "bool":
+        raise context.refuse("type bool has no native form")
     keep = context.attributes.int("keepdims", 1)
     axes = reduced_axes(context, value)
     if not axes:
         return value
+    if dtype in INTEGERS:
+        value = builder.pointwise(lambda x: cast(x, "float64"), value)
     top = _finite_maximum(builder, value, axes)
     shifted = builder.pointwise(lambda x, m: op("exp", op("sub", x, m)), value, top)
     total = builder.reduce(shifted, axes, "sum", lambda x: x)
-    result = builder.pointwise(lambda s, m: op("add", op("log", s), m), total, top)
+    result = builder.pointwise(lambda s, m: cast(op("add", op("log", s), m), dtype), total, top)
     return result if keep else dropped(result, axes)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from ostinato.ops.builder import literal, sized
+from ostinato.ops.builder import Builder, literal, sized
 from ostinato.ops.casts import convert
 from ostinato.ops.gather import without_axes
 from ostinato.ops.registry import Context, lowers
@@ -81,10 +81,10 @@ def lower_grid_sample(context: Context) -> Value:
     shape = (x.shape[0], x.shape[1], *places)
     axes = builder.axes(shape)
     taps = [
-        _taps(builder.load(coordinate, (axes[0], *axes[2:])), extent, how, wide)
+        taps_around(builder.load(coordinate, (axes[0], *axes[2:])), extent, how, wide)
         for coordinate, extent in zip(coordinates, spatial, strict=True)
     ]
-    result = interpolated(taps, _loads(context, x, axes[:2], wide))
+    result = interpolated(taps, loads_at(builder, x, axes[:2], wide))
     return builder.stored(shape, axes, result if wide == x.dtype else convert(result, x.dtype))
 
 
@@ -147,8 +147,8 @@ def _reflected(x: Expr, low: Expr, high: Expr) -> Expr:
     return op("select", op("or", below, op("gt", x, high)), moved, x)
 
 
-def _taps(x: Expr, extent: Size, how: Sampling, wide: str) -> list[Tap]:
-    """The elements along one axis that a place uses."""
+def taps_around(x: Expr, extent: Size, how: Sampling, wide: str) -> list[Tap]:
+    """The elements along one axis that a place uses; weights are of type `wide`."""
     base = op("floor", x)
     first, share = cast(base, "int64"), op("sub", x, base)
     weights: list[Expr | None] = [None]
@@ -204,15 +204,15 @@ def _cubic(t: Expr) -> list[Expr | None]:
     return [far(op("add", t, one)), near(t), near(rest), far(op("add", rest, one))]
 
 
-def _loads(
-    context: Context, x: Tensor, batch: Sequence[Axis | None], wide: str
+def loads_at(
+    builder: Builder, x: Tensor, batch: Sequence[Axis | None], wide: str
 ) -> Callable[[Sequence[Tap]], Expr]:
-    """Reads the element of a tap along each axis, 0 outside."""
-    rank = len(x.shape) - 2
-    access = context.builder.access(without_axes(x, 2, rank), batch)
+    """Reads the element of a tap along each axis behind those of `batch`, 0 outside."""
+    lead = len(batch)
+    access = builder.access(without_axes(x, lead, len(x.shape) - lead), batch)
 
     def load(taps: Sequence[Tap]) -> Expr:
-        index = tuple((tap.position, s) for tap, s in zip(taps, x.strides[2:], strict=True))
+        index = tuple((tap.position, s) for tap, s in zip(taps, x.strides[lead:], strict=True))
         mask: Expr | None = None
         for tap in taps:
             if tap.inside is not None:

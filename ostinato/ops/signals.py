@@ -13,7 +13,7 @@ from ostinato.ops.sizes import known_ints, known_sizes
 from ostinato.ops.tensor import Shape, Tensor, Value, slice_axis, transpose
 from ostinato.ops.views import axis_of
 from ostinato.program.dims import Size, floordiv
-from ostinato.program.evaluate import convert, evaluate
+from ostinato.program.evaluate import evaluate
 from ostinato.program.expr import Expr, Extent, Index, Load, cast, constant, op
 
 
@@ -233,44 +233,3 @@ def lower_window(context: Context) -> Value:
         return np.arange(size) if isinstance(node, Index) else np.asarray(steps)
 
     return context.builder.constant(np.broadcast_to(evaluate(element, leaf), (size,)))
-
-
-@lowers("MelWeightMatrix")
-def lower_mel_weight_matrix(context: Context) -> Value:
-    """Triangles over the bins of a transform, evenly spaced in mel = 2595 log10(1 + hertz / 700).
-
-    Computed in float64 while compiling.
-    """
-    bands = _scalar(context, 0, "input 'num_mel_bins'")
-    n = _scalar(context, 1, "input 'dft_length'")
-    rate = _scalar(context, 2, "input 'sample_rate'")
-    edges = [_number(context, 3, "lower_edge_hertz"), _number(context, 4, "upper_edge_hertz")]
-    dtype = context.native_dtype(context.attributes.int("output_datatype", 1))
-    if bands < 0 or n < 1 or rate < 1 or min(edges) < 0:
-        raise context.invalid(f"{bands} bands up to {edges[1]} Hz, {n} points at {rate} Hz")
-    if max(bands, n // 2 + 1) * max(bands, 1) > LONGEST_TABLE:
-        raise context.refuse(f"{bands} bands of {n // 2 + 1} bins are no table to compile")
-    low, high = (2595 * np.log1p(edge / 700) / np.log(10) for edge in edges)
-    # The upper edge is that of one more band, as in the operator's reference implementation.
-    mels = low + np.arange(bands + 2) * ((high - low) / (bands + 2))
-    hertz = 700 * np.expm1(mels / 2595 * np.log(10))
-    corners = ((n + 1) * hertz // rate).astype(np.int64)
-    bins = n // 2 + 1
-    if corners[-1] > bins or corners[:-1].max(initial=0) >= bins:
-        raise context.invalid(f"bands reach up to bin {corners[-1]} of {bins}")
-    left, centre, right = corners[:-2], corners[1:-1], corners[2:]
-    k = np.arange(bins)[:, None]
-    rising = np.where(centre == left, 1, (k - left) / np.maximum(centre - left, 1))
-    falling = (right - k) / np.maximum(right - centre, 1)
-    weights = np.where((left <= k) & (k <= centre), rising, 0)
-    weights = np.where((centre < k) & (k < right), falling, weights)
-    return context.builder.constant(convert(weights, dtype))
-
-
-def _number(context: Context, position: int, name: str) -> float:
-    value = context.input(position).known
-    if value is None:
-        raise context.refuse(f"input {name!r} is only known at run time")
-    if value.size != 1:
-        raise context.invalid(f"input {name!r} has {value.size} elements, expected 1")
-    return float(value.reshape(-1)[0])

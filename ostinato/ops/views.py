@@ -66,12 +66,20 @@ def lower_unsqueeze(context: Context) -> Value:
 
 @lowers("Squeeze")
 def lower_squeeze(context: Context) -> Value:
-    """Remove axes of extent 1: those named, or all of them."""
-    value = context.input(0)
+    """Remove axes of extent 1: those named, or all of them.
+
+    Without names a size of the run is likely to be another one: a program may be for such sizes.
+    """
+    value, builder = context.input(0), context.builder
     axes = optional_axes(context, 1, 13)
     if axes is None:
-        if not all(isinstance(n, int) for n in value.shape):
-            raise context.refuse("without 'axes' every dimension must be known while compiling")
+        for axis, n in enumerate(value.shape):
+            is_one = is_equal(n, 1)
+            if is_one in (0, 1):
+                continue
+            if not builder.assumes or not builder.is_given(n):
+                raise context.refuse("without 'axes' every dimension must be known while compiling")
+            builder.assume(1 - is_one, f"axis {axis} has not the extent 1")
         axes = [i for i, n in enumerate(value.shape) if n == 1]
     return squeezed(context, value, axes_of(context, axes, len(value.shape)))
 

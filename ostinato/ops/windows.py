@@ -144,12 +144,17 @@ def lower_conv(context: Context) -> Value:
     kernel = given_kernel(context, source, weight)
     windows = read_windows(context, source.shape[2:], kernel)
     result = convolve(context, source, weight, windows, context.attributes.int("group", 1))
+    return biased(context, result, bias)
+
+
+def biased(context: Context, result: Tensor, bias: Value | None) -> Tensor:
+    """Sums of a convolution, with the bias of each filter added if there is one."""
     if bias is None:
         return result
     if len(bias.shape) != 1:
         raise context.invalid(f"the bias has {len(bias.shape)} axes, expected 1")
-    context.builder.require_equal(bias.shape[0], weight.shape[0], "biases and filters")
-    shaped = insert_ones(bias, tuple(range(1, len(kernel) + 1)))
+    context.builder.require_equal(bias.shape[0], result.shape[1], "biases and filters")
+    shaped = insert_ones(bias, tuple(range(1, len(result.shape) - 1)))
     return context.builder.pointwise(lambda x, b: op("add", x, b), result, shaped)
 
 

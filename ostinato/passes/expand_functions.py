@@ -11,6 +11,7 @@ import onnx_ir as ir
 from ostinato.model.attributes import describe
 from ostinato.model.graphs import graphs
 from ostinato.model.schema import normal_domain, opset_of, schema_of
+from ostinato.passes.affine_grid import affine_grid
 from ostinato.passes.attention import attention
 from ostinato.passes.infer_shapes import infer_shapes
 from ostinato.passes.inline_functions import inline_functions
@@ -43,6 +44,7 @@ EXPANDED = frozenset(
 DEFINITIONS = {
     "Adagrad": adagrad,
     "Adam": adam,
+    "AffineGrid": affine_grid,
     "Attention": attention,
     "LinearAttention": linear_attention,
     "Momentum": momentum,

@@ -115,12 +115,23 @@ def reductions() -> list[Case]:
         for dtype in ("int32", "int64"):
             x = In((3, 37), dtype, low=-3, high=4)
             cases.append(node(dtype, op, x, ints(1), opset=18, witness=op != "ReduceL1"))
+    # onnxruntime cuts each exponential to an integer: it has the largest element and logarithms of
+    # how often it is there. Here the sums are those of the function body, in float64.
+    for op in ("ReduceL2", "ReduceLogSum", "ReduceLogSumExp"):
+        for dtype in ("int32", "int64", "uint32"):
+            x = In((3, 37), dtype, low=1, high=90)
+            agrees = op != "ReduceLogSumExp" and dtype != "uint32"
+            cases.append(node(dtype, op, x, ints(1), opset=18, witness=agrees))
+        x = In((3, 4), "int64", low=1, high=9)
+        cases.append(node("int64-noop", op, x, opset=18, noop_with_empty_axes=1, witness=False))
     cases += [
         node("bool", op, In((3, 4), "bool"), ints(1), opset=20, witness=False)
         for op in ("ReduceMax", "ReduceMin")
     ]
     big = 2**31 - 1
     cases += [
+        node("int64-negative", "ReduceLogSumExp", In((2, 3), "int64", values=[-3, -5, -4, 0, -9]),
+             ints(1), opset=18, witness=False),
         node("int32", "ReduceMean", In((3, 37), "int32", low=-big, high=big), ints(1), opset=18,
              witness=False),
         node("int64", "ReduceMean", In((3, 37), "int64", low=-9, high=5), ints(1), opset=18,

@@ -1,4 +1,4 @@
-"""Cases of values between elements: GridSample and RoiAlign."""
+"""Cases of values between elements and of parts of images."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import itertools
 
 import numpy as np
 
-from tests.cases.case import Case, In, Sizes, node
+from tests.cases.case import Case, In, Sizes, node, weights
 
 PADDINGS = ("zeros", "border", "reflection")
 # Places in the middle, on edges, on elements, and beyond both ends, some of them by far.
@@ -88,4 +88,52 @@ def regions() -> list[Case]:
     return cases
 
 
-CASES = [*grids(), *regions()]
+# An image, a corner and the one across: inside, of one element, beyond, the wrong way around.
+PARTS = [
+    *(0.0, 1.0, 0.0, 5.0, 5.0),
+    *(1.0, 2.0, 3.0, 2.0, 3.0),
+    *(1.0, -4.0, -2.5, 2.5, 20.0),
+    *(0.0, 30.0, 3.0, 40.0, 9.0),
+    *(1.0, 4.0, 4.0, 1.0, 1.0),
+]
+
+
+def maxima() -> list[Case]:
+    x, where = In((2, 3, 6, 5)), In((5, 5), values=PARTS)
+    return [
+        node("parts", "MaxRoiPool", x, where, opset=21, pooled_shape=[3, 2], ranks=(4,)),
+        node("scaled", "MaxRoiPool", x, where, opset=21, pooled_shape=[1, 4], spatial_scale=0.5),
+        node("runtime", "MaxRoiPool", In((2, "C", "H", 7)), In(("M", 5), values=PARTS), opset=22,
+             pooled_shape=[2, 2], witness=False,
+             sizes=({"C": 3, "H": 8, "M": 5}, {"C": 1, "H": 1, "M": 1}, {"C": 2, "H": 3, "M": 0})),
+    ]  # fmt: skip
+
+
+# Offsets: none, between elements, whole elements, and beyond all of them.
+OFFSETS = [0.0, 0.3, -0.7, 1.0, -1.25, 2.5, 0.5, -9.0, 0.2, 14.0, -0.1, 1e30, -0.4]
+
+
+def deformed() -> list[Case]:
+    plane = In((2, 4, 5, 6))
+    return [
+        node("plain", "DeformConv", plane, weights(3, 4, 2, 3), In((2, 12, 4, 4), values=OFFSETS),
+             opset=19, length=24),
+        node("groups", "DeformConv", plane, weights(6, 2, 3, 2),
+             In((2, 24, 3, 3), values=OFFSETS), weights(6), In((2, 12, 3, 3)), opset=22, length=12,
+             group=2, offset_group=2, strides=[2, 2], pads=[1, 0, 1, 1], kernel_shape=[3, 2]),
+        node("dilated", "DeformConv", In((1, 2, 7, 5)), In((2, 1, 2, 2)), In((1, 8, 5, 3)), None,
+             In((1, 4, 5, 3)), opset=19, length=8, group=2, dilations=[2, 2]),
+        # onnxruntime has images of float32 and float64 only.
+        node("volume", "DeformConv", In((1, 2, 2, 3, 3)), weights(2, 2, 2, 2, 2),
+             In((1, 24, 1, 2, 2), values=OFFSETS), opset=22, length=24, witness=False),
+        node("double", "DeformConv", In((1, 1, 3, 4), "float64"), weights(1, 1, 2, 2, dtype="f8"),
+             In((1, 8, 2, 3), "float64"), opset=22, length=4),
+        node("half", "DeformConv", In((1, 2, 3, 4), "float16"), weights(2, 2, 2, 2, dtype="f2"),
+             In((1, 8, 2, 3), "float16"), opset=22, length=8, witness=False),
+        node("runtime", "DeformConv", In(("N", 2, "H", 4)), weights(2, 2, 2, 1),
+             In(("N", 4, "M", 4), values=OFFSETS), opset=19, length=8, batch=True,
+             sizes=({"N": 2, "H": 5, "M": 4}, {"N": 1, "H": 2, "M": 1}, {"N": 0, "H": 3, "M": 2})),
+    ]  # fmt: skip
+
+
+CASES = [*grids(), *regions(), *maxima(), *deformed()]

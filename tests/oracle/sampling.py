@@ -1,4 +1,4 @@
-"""GridSample and RoiAlign as their documents define them, point by point."""
+"""GridSample, DeformConv, RoiAlign and MaxRoiPool as documents define them, point by point."""
 
 from __future__ import annotations
 
@@ -115,3 +115,64 @@ def _between(image: Array, at: tuple[float, ...], mode: str) -> Array:
         taps.append([(low, 1 - place + low), (min(low + 1, extent - 1), place - low)])
     values = [image[:, i, j] * v * w for (i, v), (j, w) in itertools.product(*taps)]
     return np.max(values, 0) if mode == "max" else np.sum(values, 0)
+
+
+@op("DeformConv")
+def _deform_conv(
+    node: Node,
+    x: Array,
+    w: Array,
+    offsets: Array,
+    bias: Array | None = None,
+    mask: Array | None = None,
+) -> Array:
+    group, parts = node.get("group", 1), node.get("offset_group", 1)
+    kernel, rank, (n, channels) = w.shape[2:], x.ndim - 2, x.shape[:2]
+    strides, dilations = (node.get(name, [1] * rank) for name in ("strides", "dilations"))
+    begins = node.get("pads", [0] * rank)[:rank]
+    spatial = offsets.shape[2:]
+    moved = offsets.reshape(n, parts, *kernel, rank, *spatial)
+    scale = np.ones((n, parts, *kernel, *spatial)) if mask is None else mask
+    scale = scale.reshape(n, parts, *kernel, *spatial)
+    y = np.zeros((n, len(w), *spatial))
+    for b, c, *rest in np.ndindex(n, channels, *kernel, *spatial):
+        tap, out = rest[:rank], rest[rank:]
+        part = c // (channels // parts)
+        ends = []
+        for i in range(rank):
+            place = float(moved[(b, part, *tap, i, *out)])
+            place += out[i] * strides[i] - begins[i] + tap[i] * dilations[i]
+            low = math.floor(place)
+            ends.append([(low, 1 - place + low), (low + 1, place - low)])
+        value = 0.0
+        for chosen in itertools.product(*ends):
+            if all(0 <= p < size for (p, _), size in zip(chosen, x.shape[2:], strict=True)):
+                element = x[(b, c, *(p for p, _ in chosen))]
+                value += element * math.prod(share for _, share in chosen)
+        first = c // w.shape[1] * (len(w) // group)
+        filters = slice(first, first + len(w) // group)
+        column = w[(filters, c % w.shape[1], *tap)]
+        y[(b, filters, *out)] += column * value * scale[(b, part, *tap, *out)]
+    return y if bias is None else y + bias.reshape(-1, *[1] * rank)
+
+
+@op("MaxRoiPool")
+def _max_roi_pool(node: Node, x: Array, regions: Array) -> Array:
+    bins, scale = node.get("pooled_shape"), node.get("spatial_scale", 1.0)
+    y = np.zeros((len(regions), x.shape[1], *bins))
+    for r, (image, *corners) in enumerate(regions):
+        left, top, right, bottom = (
+            int(math.copysign(math.floor(abs(c * scale) + 0.5), c)) for c in corners
+        )
+        for place in np.ndindex(*bins):
+            taken = []
+            for p, count, low, high, extent in zip(
+                place, bins, (top, left), (bottom, right), x.shape[2:], strict=True
+            ):
+                size = max(high - low + 1, 1) / count
+                ends = low + math.floor(p * size), low + math.ceil((p + 1) * size)
+                taken.append(slice(*(min(max(end, 0), extent) for end in ends)))
+            part = x[(int(image), slice(None), *taken)]
+            if part.size:
+                y[(r, slice(None), *place)] = part.max((1, 2))
+    return y

@@ -139,3 +139,16 @@ def test_the_cache_tells_programs_with_assumptions_from_general_ones(tmp_path: P
             (y,) = compiled.run(None, {"x": x})
             np.testing.assert_allclose(y, sums(x), rtol=1e-6)
     assert compiled.report()["from_cache"]
+
+
+def test_squeeze_without_axes_is_native_for_sizes_other_than_1() -> None:
+    compiled = session("""
+<ir_version: 8, opset_import: ["" : 17]>
+squeeze (float[N, 1, M] x) => (float[] y) { z = Squeeze(x)  y = Relu(z) }
+""")
+    assert compiled.report().native
+    assert len(compiled.report()["assumptions"]) == 2
+    for shape in ((2, 1, 3), (1, 1, 3), (2, 1, 1), (1, 1, 1), (2, 1, 3)):
+        x = array(*shape)
+        (y,) = compiled.run(None, {"x": x})
+        np.testing.assert_array_equal(y, np.maximum(np.squeeze(x), 0), strict=True)
