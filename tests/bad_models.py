@@ -170,7 +170,6 @@ BAD: dict[str, Bad] = {
     "pad-huge": Bad("Pad", (X, ints(HUGE, 0, 0, 0, 0, 0))),
     "pad-wraps": Bad("Pad", (X, ints(2**31, 2**31, 2**31, 0, 0, 0))),
     "pad-largest": Bad("Pad", (X, ints(LARGEST, 0, 0, 0, 0, 0))),
-    "pad-reflect": Bad("Pad", (X, ints(0, 0, 9, 0, 0, 0)), {"mode": "reflect"}),
     "pad-reflect-empty": Bad("Pad", (EMPTY, ints(1, 0, 0, 0)), {"mode": "reflect"}),
     "pad-edge-empty": Bad("Pad", (EMPTY, ints(1, 0, 0, 0)), {"mode": "edge"}),
     "pad-wrap-empty": Bad("Pad", (EMPTY, ints(1, 0, 0, 0)), {"mode": "wrap"}),
