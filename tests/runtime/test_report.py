@@ -31,10 +31,11 @@ STRINGS = parse(
 )
 EMPTY = parse("g (string[N] s) => (string[N] t) { t = StringConcat(s, s) }", opset=20)
 GROWS = parse("""
-    g (int64 n, float[1] x) => (float[M] y) <bool yes = {1}> {
-        y = Loop (n, yes, x) <body = b (int64 i, bool c, float[L] p) => (bool k, float[K] q) {
+    g (int64 n, float[1, 1] x) => (float[M, K] y) <bool yes = {1}, int64[4] pads = {0, 0, 1, 1}> {
+        y = Loop (n, yes, x) <body = b (int64 i, bool c, float[L, L] p) => (
+            bool k, float[K, K] q) {
             k = Identity(c)
-            q = Concat <axis = 0> (p, x)
+            q = Pad(p, pads)
         }>
     }""")
 INSIDE = parse(
@@ -107,7 +108,7 @@ def test_a_loop_whose_state_grows_is_listed_before_the_first_run() -> None:
     assert "changes its shape" in entry["reason"]
     assert not before.native
     assert before.interpreted == []
-    x = np.ones(1, "f")
+    x = np.ones((1, 1), "f")
     assert len(compiled.run(None, {"n": np.array(3), "x": x})[0]) == 4
     assert compiled.report().interpreted == []
     assert len(compiled.run(None, {"n": np.array(80), "x": x})[0]) == 81
@@ -219,7 +220,7 @@ def test_an_interpreted_model_is_logged_once_and_warned_of_once_in_a_process(
     grows = session(GROWS)
     assert not caplog.records
     for count in (80, 81):
-        grows.run(None, {"n": np.array(count), "x": np.ones(1, "f")})
+        grows.run(None, {"n": np.array(count), "x": np.ones((1, 1), "f")})
     (record,) = caplog.records
     assert "node 'y' (Loop)" in record.getMessage()
 
