@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter
 from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from ostinato.codegen.artifact import Argument, Artifact
@@ -51,21 +52,35 @@ def compile_model(model: Any, options: Options, assumes: bool = False) -> Compil
     assumes: native stages may be for the likely sizes only; their reports list "assumptions".
     Raises `ModelError` for an invalid model, `UnsupportedError` for what is refused.
     """
-    loaded, facts = _prepared(model, options)
-    target = host_target()
-    with translated(f"graph {loaded.graph.name!r}"):
+    with _compiling(model, options) as loaded:
+        before = _op_counts(loaded)
+        changes = run_passes(loaded, options.disable)
+        facts: dict[str, Any] = {
+            "passes": changes,
+            "ops": {"before": before, "after": _op_counts(loaded)},
+        }
         parts = partition(loaded, options.fallback, assumes, options.seed)
-    compiled = _compiled(parts, target, options)
-    facts["other_sizes"] = _not_native_elsewhere(loaded, compiled)
-    return dataclasses.replace(compiled, report=facts)
+        compiled = _compiled(parts, host_target(), options)
+        facts["other_sizes"] = _not_native_elsewhere(loaded, compiled)
+        return dataclasses.replace(compiled, report=facts)
+
+
+@contextmanager
+def _compiling(model: Any, options: Options) -> Iterator[ir.Model]:
+    """The loaded model; whatever goes wrong with it inside is an error of ours."""
+    _check_names(options.disable)
+    loaded = load_model(model)
+    _specialize(loaded, options)
+    with translated(f"graph {loaded.graph.name!r}"):
+        yield loaded
 
 
 def _compiled(parts: Partition, target: Target, options: Options) -> CompiledModel:
     stages: list[Stage] = []
     for part in parts.parts:
         if isinstance(part, Segment):
-            scheduled = _scheduled(part.program, target, options)
-            stages.append(NativeStage(_artifact(part, scheduled, target, options)))
+            with translated(_described(part.program)):
+                stages.append(NativeStage(_artifact(part, target, options)))
         elif isinstance(part, Choice):
             first, second = (_compiled(way, target, options) for way in part.ways)
             values = part.inputs, part.outputs
@@ -83,20 +98,9 @@ def _not_native_elsewhere(model: ir.Model, compiled: CompiledModel) -> list[NotN
     assumed = [text for stage in natives for text in stage.artifact.report["assumptions"]]
     if not assumed:
         return []
-    with translated(f"graph {model.graph.name!r}"):
-        parts = partition(model, fallback=True)
+    parts = partition(model, fallback=True)
     nodes = [part for part in parts.whole() if isinstance(part, FallbackStage)]
     return [{**not_native(node), "unless": assumed} for node in nodes]
-
-
-def _prepared(model: Any, options: Options) -> tuple[ir.Model, dict[str, Any]]:
-    _check_names(options.disable)
-    loaded = load_model(model)
-    _specialize(loaded, options)
-    before = _op_counts(loaded)
-    changes = run_passes(loaded, options.disable)
-    facts = {"passes": changes, "ops": {"before": before, "after": _op_counts(loaded)}}
-    return loaded, facts
 
 
 def _check_names(disable: Collection[str]) -> None:
@@ -130,16 +134,16 @@ def _op_counts(model: ir.Model) -> dict[str, int]:
 
 
 def _scheduled(program: Program, target: Target, options: Options) -> Scheduled:
-    with translated(_described(program)):
-        verify(program)
-        return schedule(program, target.registers, options.disable)
+    verify(program)
+    return schedule(program, target.registers, options.disable)
 
 
 def _described(program: Program) -> str:
     return f"the code for {', '.join(f'output {output.name!r}' for output in program.outputs)}"
 
 
-def _artifact(segment: Segment, scheduled: Scheduled, target: Target, options: Options) -> Artifact:
+def _artifact(segment: Segment, target: Target, options: Options) -> Artifact:
+    scheduled = _scheduled(segment.program, target, options)
     blob = lay_out_constants(scheduled.program)
     shares = share(scheduled.program, scheduled.arena, options.threads)
     text = module_text(scheduled.program, scheduled.arena, blob, target, shares)
@@ -154,10 +158,8 @@ def _artifact(segment: Segment, scheduled: Scheduled, target: Target, options: O
         if not isinstance(scheduled.arena.size, int)
         else scheduled.arena.size,
     }
-    with translated(_described(segment.program)):
-        object_code = emit_object(text, target)
     return Artifact(
-        object_code,
+        emit_object(text, target),
         _arguments(segment.program.inputs),
         _arguments(segment.program.outputs),
         scheduled.program.symbols,
@@ -182,27 +184,25 @@ def stages(model: Any, options: Options) -> Iterator[tuple[str, str]]:
     """
     from ostinato.program.printer import text as program_text
 
-    _check_names(options.disable)
-    loaded = load_model(model)
-    _specialize(loaded, options)
-    yield "onnx", _onnx_text(loaded)
-    steps: list[str] = []
+    with _compiling(model, options) as loaded:
+        yield "onnx", _onnx_text(loaded)
+        steps: list[str] = []
 
-    def observe(name: str, changed: ir.Model) -> None:
-        steps.append(f"// after {name}\n{_onnx_text(changed)}")
+        def observe(name: str, changed: ir.Model) -> None:
+            steps.append(f"// after {name}\n{_onnx_text(changed)}")
 
-    run_passes(loaded, options.disable, observe)
-    yield "passes", "\n".join(steps)
-    target = host_target()
-    parts = partition(loaded, options.fallback, assumes=True, seed=options.seed)
-    segments = [part for part in parts.whole() if isinstance(part, Segment)]
-    yield "program", "\n".join(program_text(s.program) for s in segments)
-    scheduled = [_scheduled(s.program, target, options) for s in segments]
-    yield "schedule", "\n".join(program_text(s.program) for s in scheduled)
-    blobs = [lay_out_constants(s.program) for s in scheduled]
-    modules = [_module(s, b, target, options) for s, b in zip(scheduled, blobs, strict=True)]
-    yield "llvm", "\n".join(modules)
-    yield "asm", "\n".join(emit_assembly(module, target) for module in modules)
+        run_passes(loaded, options.disable, observe)
+        yield "passes", "\n".join(steps)
+        target = host_target()
+        parts = partition(loaded, options.fallback, assumes=True, seed=options.seed)
+        segments = [part for part in parts.whole() if isinstance(part, Segment)]
+        yield "program", "\n".join(program_text(s.program) for s in segments)
+        scheduled = [_scheduled(s.program, target, options) for s in segments]
+        yield "schedule", "\n".join(program_text(s.program) for s in scheduled)
+        blobs = [lay_out_constants(s.program) for s in scheduled]
+        modules = [_module(s, b, target, options) for s, b in zip(scheduled, blobs, strict=True)]
+        yield "llvm", "\n".join(modules)
+        yield "asm", "\n".join(emit_assembly(module, target) for module in modules)
 
 
 def _module(scheduled: Scheduled, blob: ConstantBlob, target: Target, options: Options) -> str:

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 # Bytes of a value. No machine has more.
 MOST_BYTES = 2**40
-# Bytes of a constant that a few numbers in the file describe, and that compiling would write out.
+# Bytes of a value that is computed while compiling; a kernel computes what is larger, unless its
+# elements are in the file.
+MOST_KNOWN_BYTES = 2**24
+# Sizes that one value is made of; a kernel stores what is longer.
+MOST_SIZES = 2**10
+# Bytes of all values together that are computed while compiling one program.
 MOST_CONSTANT_BYTES = 2**30
 # Elements of a table of zeros or counts that a pass stores in the model; of more, nodes make it.
 MOST_STORED = 2**20

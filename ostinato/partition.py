@@ -20,7 +20,7 @@ from ostinato.model.names import Names
 from ostinato.model.types import type_text
 from ostinato.model.values import constant_array
 from ostinato.one_node import graph_model
-from ostinato.ops.builder import Builder, UnboundedError
+from ostinato.ops.builder import Builder, Room, UnboundedError
 from ostinato.ops.lowering import Lowerer, Scope
 from ostinato.ops.registry import UnknownFormError, UnknownOperandError
 from ostinato.ops.sizes import FUNCTIONS, LIMIT, REDUCTIONS
@@ -188,10 +188,11 @@ class _Partitioner:
         # The sizes that fallback stages tell or that depend on values.
         self._unsure: set[str] = set()
         self._refusals: list[tuple[ir.Node, UnsupportedError]] = []
+        self._room = Room()
         self._open()
 
     def _open(self) -> None:
-        self._builder = Builder(self._unsure, self._assumes, self._seed)
+        self._builder = Builder(self._unsure, self._assumes, self._seed, self._room)
         self._lowerer = Lowerer(self._builder, self._opsets)
         self._scope = Scope()
         self._made: list[ir.Value] = []

@@ -13,7 +13,7 @@ from onnx import numpy_helper
 from ostinato import InferenceSession
 from ostinato.codegen.artifact import Artifact
 from ostinato.compiler import compile_model, optional_passes, stages
-from ostinato.errors import OptionError, UnsupportedError
+from ostinato.errors import ModelError, OptionError, UnsupportedError
 from ostinato.ops import LOWERINGS
 from ostinato.options import Options
 from ostinato.passes.pipeline import pass_names
@@ -325,3 +325,33 @@ def test_fallback_stages_stand_between_native_ones(monkeypatch):
         """)
     kinds = [type(stage) for stage in compile_model(source, Options(cache_dir=None)).stages]
     assert kinds == [NativeStage, FallbackStage, NativeStage]
+
+
+STEPS = "lay_out_constants share module_text report_kernels emit_object host_target".split()
+
+
+@pytest.mark.parametrize("step", [*STEPS, "partition", "_op_counts"])
+def test_whatever_goes_wrong_in_a_step_is_an_error_of_ours(
+    step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> None:
+        raise IndexError("wrong")
+
+    monkeypatch.setattr(f"ostinato.compiler.{step}", fails)
+    source = model("g (float[N] x) => (float[N] y) { y = Exp(x) }")
+    with pytest.raises(ModelError, match=r"graph 'g'|output 'y'.*IndexError: wrong"):
+        compile_model(source, Options())
+
+
+@pytest.mark.parametrize(
+    "step", ["_onnx_text", "lay_out_constants", "share", "module_text", "emit_assembly", "verify"]
+)
+def test_whatever_goes_wrong_in_a_floor_is_an_error_of_ours(
+    step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> None:
+        raise IndexError("wrong")
+
+    monkeypatch.setattr(f"ostinato.compiler.{step}", fails)
+    with pytest.raises(ModelError, match=r"graph 'g'.*IndexError: wrong"):
+        list(stages(model("g (float[N] x) => (float[N] y) { y = Exp(x) }"), Options()))

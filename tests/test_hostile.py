@@ -343,3 +343,71 @@ def test_a_divisor_beyond_64_bits_is_an_error_of_the_run() -> None:
     session = ostinato.InferenceSession(proto, cache_dir=None)
     with pytest.raises(OstinatoError, match=r"node 'n'|output 'y'|64 bits"):
         session.run(None, {"x": np.ones((2, 2, 2, 3), np.float32)})
+
+
+# Constants that a few bytes describe
+
+
+def _concats(count: int, before: int) -> list[onnx.NodeProto]:
+    """Each value is the two before it joined, or twice the one before it."""
+    pairs = [(f"v{i - before}", f"v{i - 1}", f"v{i}") for i in range(before, count)]
+    return [helper.make_node("Concat", [a, b], [c], axis=0) for a, b, c in pairs]
+
+
+def _constant(name: str, *numbers: int, kind: type = np.int64) -> onnx.TensorProto:
+    return numpy_helper.from_array(np.array(numbers, kind), name)
+
+
+LARGE_CONSTANTS = {
+    "doubled": (_concats(27, 1), []),
+    "sums": (_concats(38, 2), []),
+    "sizes": ([helper.make_node("Shape", ["z"], ["v0"]), *_concats(21, 1)], []),
+    "expanded": (
+        [
+            helper.make_node("Expand", ["v0", "s"], ["e"]),
+            helper.make_node("Reshape", ["e", "m"], ["v"]),
+        ],
+        [_constant("s", 2**28, 4), _constant("m", -1)],
+    ),
+    "gathered": (
+        [
+            helper.make_node("Expand", ["zero", "s"], ["e"]),
+            helper.make_node("Gather", ["v0", "e"], ["v"]),
+        ],
+        [_constant("s", 2**30), _constant("zero", 0)],
+    ),
+}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits the address space")
+@pytest.mark.parametrize("name", LARGE_CONSTANTS)
+def test_constants_that_few_bytes_describe_take_little_memory(tmp_path: Path, name: str) -> None:
+    nodes, constants = LARGE_CONSTANTS[name]
+    last = nodes[-1].output[0]
+    z = value("z", [1], TensorProto.INT64)
+    kind = TensorProto.INT64 if name == "sizes" else TensorProto.FLOAT
+    given = [_constant(f"v{i}", 1, 1, 1, 1, kind=np.float32) for i in range(2)]
+    held = [tensor for tensor in given if not any(tensor.name in n.output for n in nodes)]
+    proto = model(
+        [*nodes, helper.make_node("Gather", [last, "z"], ["o"])],
+        [z],
+        [value("o", [1], kind)],
+        [*held, *constants],
+    )
+    (tmp_path / "m.onnx").write_bytes(proto.SerializeToString())
+    script = (
+        "import resource, sys, ostinato, ostinato.compiler\n"
+        "most = 1500 << 20\n"
+        "resource.setrlimit(resource.RLIMIT_AS, (most, most))\n"
+        "try:\n"
+        "    ostinato.InferenceSession(sys.argv[1], cache_dir=None)\n"
+        "except ostinato.OstinatoError as error:\n"
+        "    assert 'not enough memory to compile' not in str(error), error\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path / "m.onnx")],
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]

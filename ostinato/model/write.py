@@ -16,7 +16,9 @@ def to_model_proto(model: ir.Model) -> onnx.ModelProto:
         proto: onnx.ModelProto = ir.to_proto(model)
         write_maps(model.graph, proto.graph)
     except Exception as error:  # onnx_ir wraps whatever went wrong in errors of its own
-        raise ModelError(f"the model cannot be written as ONNX: {innermost(error)}") from error
+        raise ModelError(
+            f"graph {model.graph.name!r} cannot be written as ONNX: {innermost(error)}"
+        ) from error
     _name_nodes_once(proto.graph)
     return proto
 

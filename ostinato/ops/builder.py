@@ -20,6 +20,7 @@ from ostinato.ops.tensor import (
     Value,
     dense,
     expand,
+    owner,
     progression_of,
     reshape_view,
     slice_axis,
@@ -138,6 +139,17 @@ class LoopFrame:
         return computed(*shape) <= self.outside
 
 
+@dataclass
+class Room:
+    """The memory of the elements that compiling has computed.
+
+    held: the arrays that are counted, or in the file, by their `id`. taken: bytes of those counted.
+    """
+
+    held: dict[int, np.ndarray] = field(default_factory=dict)
+    taken: int = 0
+
+
 class Builder:
     """Collects the statements of one program.
 
@@ -146,11 +158,17 @@ class Builder:
     assumes: whether the program may be one that is not for all sizes.
     unsure: symbols that may turn out to be 1 and then broadcast; those defined here join it.
     seed: of all random numbers.
+    room: the memory of constants, of this program and those that share it.
     """
 
     def __init__(
-        self, unsure: set[str] | None = None, assumes: bool = False, seed: int = 0
+        self,
+        unsure: set[str] | None = None,
+        assumes: bool = False,
+        seed: int = 0,
+        room: Room | None = None,
     ) -> None:
+        self._room = Room() if room is None else room
         self.assumes = assumes
         self.seed = seed
         # The numbers of the present steps of the loops being built, the outermost first.
@@ -321,12 +339,18 @@ class Builder:
     def constant(self, array: np.ndarray, name: str = "") -> Tensor:
         """A value known now, called `name` in the model. It gets memory when a kernel needs it."""
         if name:
-            self._named.setdefault(id(_owner(array)), []).append((array, name))
-        return Tensor(array.dtype.name, array.shape, None, (), array)
+            self._named.setdefault(id(owner(array)), []).append((array, name))
+            self._room.held[id(owner(array))] = owner(array)
+        return self.known(array.dtype.name, array)
+
+    def known(self, dtype: str, elements: np.ndarray) -> Tensor:
+        """A value of numbers or sizes that compiling has computed."""
+        self._require_room(elements)
+        return Tensor(dtype, elements.shape, None, (), elements)
 
     def sizes(self, values: np.ndarray, dtype: str = "int64") -> Tensor:
         """An integer value computed from shapes: an object array of sizes."""
-        return Tensor(dtype, values.shape, None, (), values)
+        return self.known(dtype, values)
 
     def placed(self, value: Tensor) -> Tensor:
         """The value with memory behind it."""
@@ -339,11 +363,11 @@ class Builder:
             return replace(stored, progression=progression_of(value))
         key = id(known), value.dtype
         if key not in self._placed:
-            self.require_constant(value.dtype, known)
             array = np.ascontiguousarray(known, dtype=value.dtype).reshape(-1)
+            self._require_room(array)
             name = self.buffer(value.dtype, array.size, "constant", "c")
             self.constants[name] = array
-            named = self._named.get(id(_owner(known)), ())
+            named = self._named.get(id(owner(known)), ())
             sources = tuple(n for a, n in named if np.may_share_memory(a, known))
             self.buffers[name] = replace(self.buffers[name], sources=sources)
             self._placed[key] = known, name
@@ -529,6 +553,8 @@ class Builder:
             tensor = self.placed(tensor)
         view = reshape_view(tensor, shape)
         if view is not None:
+            if view.known is not None:
+                self._require_room(view.known)
             return view
         copied = self.empty(tensor.dtype, tensor.shape)
         self.copy(tensor, copied)
@@ -758,17 +784,19 @@ class Builder:
             if not self._is_modest(size):
                 self._check(limits.MOST_BYTES - size * ITEM_BYTES[dtype], message)
 
-    def require_constant(self, dtype: str, known: np.ndarray) -> None:
-        """Elements known now can be written out: they are in the file, or not too many.
-
-        Every table that compiling computes passes through here before it takes memory.
-        """
-        size = known.size * ITEM_BYTES[dtype]
-        if size > max(limits.MOST_CONSTANT_BYTES, _owner(known).nbytes):
+    def _require_room(self, known: np.ndarray) -> None:
+        """Elements computed while compiling take no more memory in all than there may be."""
+        whole, room = owner(known), self._room
+        if id(whole) in room.held:
+            return
+        room.held[id(whole)] = whole
+        room.taken += whole.nbytes
+        if room.taken > limits.MOST_CONSTANT_BYTES:
             raise ShapeError(
-                f"node {self.node!r}: a constant of shape {list(known.shape)} would take "
-                f"{size / 2**30:.3g} GiB; at most {limits.MOST_CONSTANT_BYTES / 2**30:.3g} GiB are "
-                "computed while a model is compiled"
+                f"node {self.node!r}: a constant of shape {list(known.shape)}, together with those "
+                f"before it, takes {room.taken / 2**30:.3g} GiB; at most "
+                f"{limits.MOST_CONSTANT_BYTES / 2**30:.3g} GiB are computed while a model is "
+                "compiled"
             )
 
     def require_table(self, count: int, what: str) -> None:
@@ -858,13 +886,6 @@ class Builder:
             {position: len(self.outputs) + i for i, position in enumerate(self._shapes)},
         )
         return program.with_body(tuple(self._body))
-
-
-def _owner(array: np.ndarray) -> np.ndarray:
-    """The array whose memory a view shows."""
-    while isinstance(array.base, np.ndarray):
-        array = array.base
-    return array
 
 
 def literal(value: float | int | bool, like: Expr) -> Const:

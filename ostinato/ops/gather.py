@@ -11,7 +11,16 @@ import numpy as np
 from ostinato.ops.affine import Picks, aligned, by_sign, line_along, view
 from ostinato.ops.builder import literal, sized
 from ostinato.ops.registry import Context, lowers
-from ostinato.ops.tensor import Joined, Progression, Shape, Tensor, Value, drop_ones, slice_axis
+from ostinato.ops.tensor import (
+    Joined,
+    Progression,
+    Shape,
+    Tensor,
+    Value,
+    can_be_known,
+    drop_ones,
+    slice_axis,
+)
 from ostinato.ops.views import axis_of, reshape
 from ostinato.program.dims import Dim, Size, product
 from ostinato.program.expr import Axis, Expr, Load, cast, constant, op
@@ -112,20 +121,29 @@ def lower_gather(context: Context) -> Value:
     value, indices, builder = context.input(0), context.input(1), context.builder
     axis = axis_of(context, context.attributes.int("axis", 0), len(value.shape))
     numbers = _numbers(indices)
-    if isinstance(value, Tensor) and value.base is None and numbers is not None:
+    if isinstance(value, Tensor) and value.base is None and _is_known(value, numbers, axis):
         require_in_range(context, indices, axis, value.shape[axis])
-        assert value.known is not None
+        assert value.known is not None and numbers is not None
         known = np.asarray(value.known.take(numbers, axis), value.known.dtype)
-        return Tensor(value.dtype, known.shape, None, (), known)
+        return builder.known(value.dtype, known)
     data = builder.strided(value)
     line = line_along(indices, data.shape[axis])
     picked = None if line is None else _evenly_spaced(context, data, indices, line, axis)
-    if isinstance(picked, Tensor) and data.known is not None and numbers is not None:
+    if isinstance(picked, Tensor) and _is_known(data, numbers, axis):
+        assert data.known is not None and numbers is not None
         known = np.asarray(data.known.take(numbers, axis), data.known.dtype)
         picked = replace(picked, known=known)
     if picked is None and numbers is not None:
         picked = _in_pieces(context, data, indices, numbers, axis)
     return gather(context, data, indices, axis) if picked is None else picked
+
+
+def _is_known(data: Tensor, numbers: np.ndarray | None, axis: int) -> bool:
+    """Whether the elements at these places are computed while compiling."""
+    if data.known is None or numbers is None:
+        return False
+    shape = (*data.known.shape[:axis], *numbers.shape, *data.known.shape[axis + 1 :])
+    return can_be_known(data.known.dtype, shape, data.known)
 
 
 def _numbers(indices: Value) -> np.ndarray | None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from ostinato.errors import ModelError, UnsupportedError
+from ostinato.errors import ModelError, ShapeError, UnsupportedError
+from ostinato.limits import MOST_AXES
 from ostinato.model.attributes import Attributes, describe
 from ostinato.model.graphs import subgraphs, upstream
 from ostinato.model.random import is_random
@@ -102,7 +103,12 @@ class Lowerer:
                 raise context.refuse(f"output {name!r} has no native form")
 
     def _require_possible(self, value: AnyValue) -> None:
-        """Refuse a value of fixed sizes that no machine holds, be it only a view."""
+        """Refuse a value that no machine or no array holds, be it only a view."""
+        if isinstance(value, (Tensor, Joined)) and len(value.shape) > MOST_AXES:
+            raise ShapeError(
+                f"node {self.builder.node!r}: a value of {len(value.shape)} axes; at most "
+                f"{MOST_AXES} are possible"
+            )
         if isinstance(value, (Tensor, Joined)) and static_shape(value.shape) is not None:
             self.builder.require_memory(value.dtype, value.shape)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,7 +12,16 @@ from ostinato.ops.builder import Builder
 from ostinato.ops.gather import gather, without_axes
 from ostinato.ops.registry import Context, lowers
 from ostinato.ops.sizes import known_ints, known_sizes, require_numbers
-from ostinato.ops.tensor import Joined, Tensor, Value, advance, expand, slice_axis
+from ostinato.ops.tensor import (
+    Joined,
+    Tensor,
+    Value,
+    advance,
+    can_be_known,
+    expand,
+    slice_axis,
+    static_shape,
+)
 from ostinato.ops.views import axes_of, axis_of
 from ostinato.program.dims import (
     Dim,
@@ -70,11 +79,21 @@ def concatenated(context: Context, values: Sequence[Value], place: int) -> Value
     extent: Size = sum((v.shape[axis] for v in values[1:]), first.shape[axis])
     shape = (*first.shape[:axis], extent, *first.shape[axis + 1 :])
     known = [value.known for value in values if value.known is not None]
+    static = static_shape(shape)
     if len(known) == len(values):
-        return Tensor(first.dtype, shape, None, (), np.concatenate(known, axis))
+        if can_be_known(_widest(known), static or ()):
+            return context.builder.known(first.dtype, np.concatenate(known, axis))
+        # Each gets memory once, however often it is joined.
+        placed = {value: context.builder.strided(value) for value in values}
+        values = [placed[value] for value in values]
     parts = [part for value in values for part in _parts(context, value, axis)]
     present = tuple(part for part in parts if part.shape[axis] != 0) or (first,)
     return present[0] if len(present) == 1 else Joined(first.dtype, shape, axis, present)
+
+
+def _widest(arrays: Sequence[np.ndarray]) -> np.dtype[Any]:
+    """The type of these arrays joined: sizes, where some are."""
+    return next((array.dtype for array in arrays if array.dtype.kind == "O"), arrays[0].dtype)
 
 
 def _parts(context: Context, value: Value, axis: int) -> Sequence[Value]:

@@ -6,13 +6,15 @@ a copy happens where an op needs plain strides and a view cannot give them (`Bui
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, TypeAlias
 
 import numpy as np
 
+from ostinato import limits
 from ostinato.program.dims import Dim, Size, exact_quotient, product
 from ostinato.program.expr import Access, Axis
 
@@ -220,13 +222,36 @@ def transpose(value: Value, order: tuple[int, ...]) -> Value:
     )
 
 
+def owner(array: np.ndarray) -> np.ndarray:
+    """The array whose memory a view shows."""
+    while isinstance(array.base, np.ndarray):
+        array = array.base
+    return array
+
+
+def can_be_known(
+    dtype: np.dtype[Any], shape: Sequence[int], source: np.ndarray | None = None
+) -> bool:
+    """Whether elements are computed while compiling, rather than by a kernel.
+
+    source: what they are taken from. They may be as many as those in its memory, or a few.
+    """
+    if dtype.kind == "O":
+        return math.prod(shape) <= limits.MOST_SIZES
+    most = max(limits.MOST_KNOWN_BYTES, 0 if source is None else owner(source).nbytes)
+    return math.prod(shape) * dtype.itemsize <= most
+
+
 def slice_axis(value: Tensor, axis: int, start: Size, step: Size, count: Size) -> Tensor:
     """Elements `start, start + step, ..` of one axis; the caller has checked the bounds."""
     shape = (*value.shape[:axis], count, *value.shape[axis + 1 :])
     known = value.known
     if known is not None:
         if isinstance(start, int) and isinstance(step, int) and isinstance(count, int):
-            known = known.take([start + step * i for i in range(count)], axis=axis)
+            end = start + step * count
+            chosen = slice(start, end if end >= 0 else None, step) if count else slice(0)
+            known = known[(slice(None),) * axis + (chosen,)]
+            assert known.shape[axis] == count
         else:
             known = None
 
@@ -317,7 +342,8 @@ def expand(value: Tensor, shape: Shape) -> Tensor:
     known = value.known
     if known is not None:
         static = static_shape(shape)
-        known = None if static is None else np.broadcast_to(known, static)
+        is_known = static is not None and can_be_known(known.dtype, static, known)
+        known = np.broadcast_to(known, static or ()) if is_known else None
     return replace(
         value,
         shape=shape,

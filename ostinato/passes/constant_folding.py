@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ import onnx_ir as ir
 from onnx.reference import ReferenceEvaluator
 from onnx.reference.ops._op_list import load_op
 
+from ostinato.limits import MOST_KNOWN_BYTES
 from ostinato.model.graphs import graphs
 from ostinato.model.names import Names
 from ostinato.model.schema import opset_of
@@ -43,6 +44,9 @@ _FLOAT_TYPES = frozenset({np.dtype(np.float32), np.dtype(np.float64)})
 
 _KERNELS = {kernel.__name__: kernel for kernel in KERNELS}
 
+# Where a model keeps how much its constants may still grow.
+_ROOM = "ostinato.room"
+
 _logger = logging.getLogger(__name__)
 
 
@@ -56,24 +60,52 @@ def constant_folding(model: ir.Model) -> int:
     Valid because a result computed here has the bits that it would have at run time: integers,
     booleans, moved elements, and float operations that IEEE 754 rounds correctly. Everything else
     stays in the graph, such as Exp, Tanh or MatMul, whose last bit depends on who computes it.
-    A result above 64 KiB is stored only if it is not larger than the inputs.
+    A result above 64 KiB is stored only if it is not larger than the inputs. All together make the
+    model at most twice as large, or by `MOST_KNOWN_BYTES` larger.
     """
     opset = opset_of(model)
     names = Names(model)
+    room = _room(model)
     folded = 0
     for graph in graphs(model):
         for node in graph:
             if node.domain != "":
                 continue
-            results = _known_sizes(node) or _evaluate(node, opset)
+            results = _known_sizes(node) or _evaluate(node, opset, room)
             if results is None:
                 continue
+            room -= sum(array.nbytes for array in results) - _freed(node)
             for value, array in zip(node.outputs, results, strict=False):
                 if value.name:
                     _store(model, names, value, array)
             discard(node)
             folded += 1
+    model.meta[_ROOM] = room
     return folded
+
+
+def _room(model: ir.Model) -> int:
+    """By how many bytes constants may still grow: at first, by as many as the model has."""
+    room: int | None = model.meta.get(_ROOM)
+    if room is not None:
+        return room
+    return max(MOST_KNOWN_BYTES, sum(constant.nbytes for constant in _constants(model)))
+
+
+def _constants(model: ir.Model) -> Iterator[ir.TensorProtocol]:
+    for graph in graphs(model):
+        for value in graph.initializers.values():
+            if value.const_value is not None:
+                yield value.const_value
+
+
+def _freed(node: ir.Node) -> int:
+    """Bytes of constants that only this node uses."""
+    users = {
+        value: {use.node for use in value.uses()} for value in node.inputs if value is not None
+    }
+    arrays = [constant_array(value) for value, nodes in users.items() if nodes == {node}]
+    return sum(array.nbytes for array in arrays if array is not None)
 
 
 def _store(model: ir.Model, names: Names, value: ir.Value, array: np.ndarray) -> None:
@@ -110,7 +142,7 @@ def _sizes(node: ir.Node) -> Sequence[int | None] | None:
     return dims[node.attributes.get_int("start", 0) : node.attributes.get_int("end", None)]
 
 
-def _evaluate(node: ir.Node, opset: int) -> list[np.ndarray] | None:
+def _evaluate(node: ir.Node, opset: int, room: int) -> list[np.ndarray] | None:
     """The outputs of a node of constants, None when it must not or cannot be evaluated here."""
     arrays: list[np.ndarray | None] = []
     for value in node.inputs:
@@ -125,7 +157,8 @@ def _evaluate(node: ir.Node, opset: int) -> list[np.ndarray] | None:
         # An operand that is given twice is stored once.
         stored = sum({id(array): array.nbytes for array in given}.values())
         bytes_allowed = max(_SMALL_RESULT_BYTES, stored)
-        if _result_elements(node, given) * _widest(node, given) > bytes_allowed:
+        bytes_needed = _result_elements(node, given) * _widest(node, given)
+        if bytes_needed > bytes_allowed or bytes_needed - _freed(node) > room:
             return None
         with np.errstate(all="ignore"):
             results = _run(node, opset, arrays)

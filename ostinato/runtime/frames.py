@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ostinato.locks import new_lock
+from ostinato.locks import in_child, new_lock
 from ostinato.runtime.rows import Rows
 from ostinato.runtime.trampoline import NO_TURN, can_pass, storage, trampoline
 
@@ -42,6 +42,18 @@ class Frames:
         self._copied: list[list[Rows]] = []
         # Of frames that Python copies.
         self._lock = new_lock()
+        # The turn before it was taken away for a moment.
+        self._last = 0
+        in_child(self._forget_step)
+
+    def _forget_step(self) -> None:
+        """Let frames be kept in a forked child, where the thread in a step does not exist.
+
+        The frames that it had taken are lost there.
+        """
+        if self._turn[0] == NO_TURN:
+            self._turn[0] = self._last
+        self._marks[1 - self._turn[0]][:] = self._unmarked
 
     @property
     def rows(self) -> Sequence[Rows]:
@@ -88,7 +100,7 @@ class Frames:
     def give_back(self, slots: Sequence[int]) -> None:
         """Keep the frames of these rows that `take` gave last again, where no other one came."""
         with self._lock:
-            turn = self._turn[0]
+            turn = self._last = self._turn[0]
             self._turn[0] = NO_TURN
             for slot in slots:
                 if not self._marks[turn][slot]:
@@ -100,7 +112,7 @@ class Frames:
     def done(self) -> None:
         """The frames that `take` gave last are not read any more."""
         with self._lock:
-            turn = self._turn[0]
+            turn = self._last = self._turn[0]
             self._turn[0] = NO_TURN
             self._turn[0] = turn if 1 in self._marks[turn] else 1 - turn
 

@@ -343,12 +343,13 @@ class Pool:
     def _seat(self, handles: list[int]) -> None:
         """Take the states of these streams into the batch."""
         self._store()
-        self._resident = handles
-        self._resident_rows = np.array([self._slots[handle] for handle in handles], np.intp)
+        chosen = np.array([self._slots[handle] for handle in handles], np.intp)
         self._marks, self._quick = b"", None
         for index, rows in enumerate(self._states):
             batch = self._stepper.state(index, rows.batch_shape(len(handles)))
-            rows.gather(self._resident_rows, batch)
+            rows.gather(chosen, batch)
+        # Only now: a batch that is not filled must not be put back, be it in a forked child.
+        self._resident, self._resident_rows = handles, chosen
 
     def _store(self) -> None:
         """Put the states of the batch back into the rows of the streams that are still open."""

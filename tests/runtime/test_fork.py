@@ -13,6 +13,9 @@ import pytest
 
 import ostinato
 from ostinato.locks import new_lock
+from ostinato.runtime.frames import Frames
+from ostinato.runtime.pool import Pool
+from ostinato.runtime.trampoline import BUSY
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
 
@@ -74,6 +77,90 @@ def test_a_call_that_another_thread_is_in_runs_in_the_child() -> None:
         assert all([in_child(works) for _ in range(5)])
     finally:
         stop.set()
+        thread.join()
+
+
+POOLED = """
+    <ir_version: 10, opset_import: ["": 21]>
+    g (float[N, 512] x, float[N, 512] s) => (float[N, 512] y, float[N, 512] t)
+    <float[512, 512] w> { t = Add(s, x)  y = MatMul(t, w) }
+"""
+
+
+def pooled() -> tuple[Pool, list[int]]:
+    """A pool with two streams whose outputs are what they were pushed so far."""
+    model = onnx.parser.parse_model(POOLED.replace("<float[512, 512] w>", ""))
+    weights = onnx.numpy_helper.from_array(np.eye(512, dtype=np.float32), "w")
+    model.graph.initializer.append(weights)
+    session = ostinato.InferenceSession(model, cache_dir=None)
+    pool = session.pool(states={"s": "t"}, capacity=2)
+    return pool, [pool.open(), pool.open()]
+
+
+def goes_on(pool: Pool, handles: list[int], before: float) -> bool:
+    """Whether a step adds 1 to the states, which are all the same."""
+    for handle in handles:
+        pool.reset(handle, {"s": np.full((1, 512), before, np.float32)})
+        pool.push(handle, {"x": np.ones((1, 512), np.float32)})
+    results = pool.step()
+    return all(bool((results[handle][0] == before + 1).all()) for handle in handles)
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_pool_that_another_thread_steps_goes_on_in_the_child() -> None:
+    pool, handles = pooled()
+    stop = threading.Event()
+    ones = {"x": np.ones((1, 512), np.float32)}
+
+    def busy() -> None:
+        while not stop.is_set():
+            for handle in handles:
+                pool.push(handle, ones)
+            pool.step()
+
+    def works() -> bool:
+        # The frames that the other thread has pushed and not stepped.
+        pool.step()
+        return goes_on(pool, handles, 3.0)
+
+    busy_once = threading.Thread(target=busy)
+    busy_once.start()
+    try:
+        assert all([in_child(works) for _ in range(5)])
+    finally:
+        stop.set()
+        busy_once.join()
+
+
+class _Slow(bytearray):
+    """Marks that are looked through until somebody says so."""
+
+    reached, go_on = threading.Event(), threading.Event()
+
+    def __contains__(self, mark: object) -> bool:
+        self.reached.set()
+        self.go_on.wait()
+        return super().__contains__(mark)  # type: ignore[operator]
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_frames_are_kept_in_the_child_while_another_thread_has_the_turn() -> None:
+    value = np.ones((1, 3), np.float32)
+    frames = Frames({"x": value}, {"x": 0}, 2)
+    frames._marks = _Slow(2), _Slow(2)
+    keep = frames.keeper(0)
+    thread = threading.Thread(target=frames.done)
+    thread.start()
+    _Slow.reached.wait()
+
+    def works() -> bool:
+        return keep(value) is None and keep(value) == 1 and frames.take()[0] == b"\1\0"
+
+    try:
+        assert keep(value) == BUSY
+        assert in_child(works)
+    finally:
+        _Slow.go_on.set()
         thread.join()
 
 

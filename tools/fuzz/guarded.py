@@ -209,7 +209,8 @@ def _feed(one: Any, sizes: dict[str, int], chance: random.Random, guards: Guards
         shape = [chance.choice((1, 2, 3)) for _ in range(chance.randint(0, 3))]
     if shape is None:
         element = re.search(r"tensor\((\w+)\)", one.type)
-        if element is None or not one.type.startswith("seq(tensor"):
+        is_list = one.type.startswith("seq(tensor") and element is not None
+        if element is None or not is_list or element.group(1) == "undefined":
             return None
         tensor = type(one)(one.name, element.group(0), None)
         made = [_feed(tensor, sizes, chance, guards) for _ in range(chance.randint(0, 3))]
