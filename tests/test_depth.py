@@ -14,6 +14,7 @@ from ostinato.model.load import load_model
 from ostinato.partition import Segment, partition
 from ostinato.passes.pipeline import run_passes
 from ostinato.program import interpreter
+from ostinato.program.expr import walk
 from ostinato.program.printer import text
 from ostinato.schedule.fuse import MAX_WORK, fuse
 
@@ -48,6 +49,9 @@ def test_chains_become_kernels_of_bounded_work_with_the_same_bits() -> None:
     apart, joined = part.program, fuse(part.program)
     work = [kernel.work for kernel in joined.kernels()]
     assert len(work) == 2 and max(work) <= MAX_WORK
+    # What is known of kernels while they grow is what a walk finds.
+    for kernel in joined.kernels():
+        assert kernel.nodes == set(walk(*kernel.expressions()))
     # Every operation is in one kernel: none is computed by two readers.
     assert sum(work) < 700 + 10 * len(work)
     feeds = {"x": RANDOM.uniform(-0.5, 0.1, 7).astype("f")}

@@ -58,7 +58,8 @@ class Expressions:
         self._buffers = buffers
         self._primitives = Primitives(writer)
         self._scopes: list[dict[object, Value]] = [{}]
-        self._axes: dict[Expr, frozenset[Axis]] = {}
+        # Whether an expression has values of its own for rows, and for lanes.
+        self._varying: dict[Expr, tuple[bool, bool]] = {}
         self._definitions: dict[Expr, Expr] = {}
         self.place: dict[Axis, tuple[Value, int]] = {}
         self.lane: Axis | None = None
@@ -79,8 +80,9 @@ class Expressions:
 
     def _recall(self, key: object) -> Value | None:
         for scope in reversed(self._scopes):
-            if key in scope:
-                return scope[key]
+            found = scope.get(key)
+            if found is not None:
+                return found
         return None
 
     def _remember(self, key: object, make: Callable[[], Value]) -> Value:
@@ -92,37 +94,42 @@ class Expressions:
     @contextmanager
     def lanes_along(self, axis: Axis, width: int) -> Iterator[None]:
         """Evaluate with other lanes, all of which exist."""
-        saved = (self.lane, self.width, self.masks, self._axes)
-        self.lane, self.width, self.masks, self._axes = axis, width, None, {}
+        saved = (self.lane, self.width, self.masks, self._varying)
+        self.lane, self.width, self.masks, self._varying = axis, width, None, {}
         yield
-        self.lane, self.width, self.masks, self._axes = saved
+        self.lane, self.width, self.masks, self._varying = saved
 
     def rows_along(self, axis: Axis | None) -> None:
         """From now on, rows are points of this axis."""
-        self.row, self._axes = axis, {}
+        self.row, self._varying = axis, {}
 
     # What an expression depends on
 
-    def axes(self, expr: Expr) -> frozenset[Axis]:
-        """The axes that an expression varies along."""
-        if expr not in self._axes:
-            for node in walk(expr, skip=self._axes):
-                below = (self._axes[part] for part in children(node))
-                self._axes[node] = self._own_axes(node).union(*below)
-        return self._axes[expr]
+    def _varies(self, expr: Expr) -> tuple[bool, bool]:
+        """Whether rows, and whether lanes, have values of their own."""
+        found = self._varying.get(expr)
+        if found is None:
+            for node in walk(expr, skip=self._varying):
+                found = self._varies_itself(node)
+                for part in children(node):
+                    below = self._varying[part]
+                    found = (found[0] or below[0], found[1] or below[1])
+                self._varying[node] = found
+            assert found is not None
+        return found
 
-    def _own_axes(self, node: Expr) -> frozenset[Axis]:
-        if isinstance(node, Load):
-            return frozenset(axis for axis, _ in node.access.terms)
-        if isinstance(node, Index):
-            return frozenset((node.axis,))
+    def _varies_itself(self, node: Expr) -> tuple[bool, bool]:
         if isinstance(node, Reduced):
-            return frozenset(axis for axis in (self.lane, self.row) if axis is not None)
-        return frozenset()
+            return self.row is not None, self.lane is not None
+        if isinstance(node, Load):
+            axes = [axis for axis, _ in node.access.terms]
+        else:
+            axes = [node.axis] if isinstance(node, Index) else []
+        return self.row in axes, self.lane in axes
 
     def by_lanes(self, expr: Expr) -> bool:
         """Whether lanes have values of their own."""
-        return self.lane is not None and self.lane in self.axes(expr)
+        return self._varies(expr)[1]
 
     # Evaluation
 
@@ -142,21 +149,21 @@ class Expressions:
         while stack:
             node, spread, ready = stack.pop()
             key = self._key(node, row, number)
-            is_known = self._recall(key) is not None
-            if not is_known and not ready:
-                stack.append((node, spread, True))
-                vectors = self.by_lanes(node) and not isinstance(node, Load)
-                stack += [(part, vectors, False) for part in reversed(self._parts(node))]
-                continue
-            if not is_known:
+            if self._recall(key) is None:
+                parts = () if ready else self._parts(node)
+                if parts:
+                    stack.append((node, spread, True))
+                    vectors = self.by_lanes(node) and not isinstance(node, Load)
+                    stack += [(part, vectors, False) for part in reversed(parts)]
+                    continue
                 self._scopes[-1][key] = self._compute(*key)
             if spread:
                 self.lanes(node, row, number)
 
     def _key(self, expr: Expr, row: int, number: int) -> tuple[Expr, int, int]:
         """What tells values apart: the row and the vector, where these make a difference."""
-        axes = self.axes(expr)
-        return expr, row if self.row in axes else 0, number if self.lane in axes else 0
+        by_rows, by_lanes = self._varies(expr)
+        return expr, row if by_rows else 0, number if by_lanes else 0
 
     def _parts(self, node: Expr) -> tuple[Expr, ...]:
         """What has to be computed before a node: its operands, or the definition of a function."""

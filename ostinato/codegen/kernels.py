@@ -65,13 +65,12 @@ def signature(kernel: Kernel) -> Signature:
     return Signature(f"kernel.{kernel.name}", buffers, tuple(outer))
 
 
-def is_long(kernel: Kernel) -> bool:
-    """Whether the kernel's function may take long, so that it has safepoints.
+def is_long(time: Size) -> bool:
+    """Whether a kernel of this `kernel_time` may take long, so that its function has safepoints.
 
     It then takes a `%Poll` besides, which is null in a run whose sizes make it short, and returns
     whether it stopped.
     """
-    time = kernel_time(kernel, safepoints.LIMIT)
     return not isinstance(time, int) or time >= safepoints.LIMIT
 
 
@@ -114,7 +113,7 @@ class KernelEmitter:
         self._safepoints = Safepoints(self._w, is_optional=not isinstance(time, int))
         # Whether a loop that is written now may need safepoints; what a point and a step of a
         # reduction take.
-        self._asks = self._is_long = is_long(kernel)
+        self._asks = self._is_long = is_long(time)
         self._point_time = point_time(kernel, safepoints.LIMIT)
         self._step_time = 0
         self._kernel = kernel

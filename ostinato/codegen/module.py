@@ -294,8 +294,9 @@ class _Entry:
                 self._wait()
             if isinstance(statement, Kernel):
                 if not is_empty(statement):
-                    self._kernel(statement)
-                    self._count_down(statement)
+                    time = kernel_time(statement, safepoints.LIMIT)
+                    self._kernel(statement, time)
+                    self._count_down(time)
             elif isinstance(statement, Loop):
                 self._loop(statement, step)
             elif isinstance(statement, Branch):
@@ -308,10 +309,10 @@ class _Entry:
         stops = self._w.emit("i1", f"call i1 @team_wait({arguments})")
         self._safepoints.leave_if(stops)
 
-    def _count_down(self, kernel: Kernel) -> None:
+    def _count_down(self, time: Size) -> None:
         """Now and then a safepoint behind kernels that have none, or did not use theirs."""
         if not self._is_short:
-            self._unasked = self._unasked + kernel_time(kernel, safepoints.LIMIT)
+            self._unasked = self._unasked + time
             self._kernels += 1
             if self._kernels == _MOST_UNASKED:
                 self._ask()
@@ -320,29 +321,28 @@ class _Entry:
         self._safepoints.write(self._size(self._unasked))
         self._unasked, self._kernels = 0, 0
 
-    def _kernel(self, kernel: Kernel) -> None:
+    def _kernel(self, kernel: Kernel, time: Size) -> None:
         if self._shares is None or kernel.name in self._shares.parts or is_constant(self._count):
-            self._call(kernel)
+            self._call(kernel, time)
             return
         with self._w.when(self._w.compare("icmp", "eq", _NUMBER, integer(0), 1)):
-            self._call(kernel)
+            self._call(kernel, time)
 
-    def _call(self, kernel: Kernel) -> None:
+    def _call(self, kernel: Kernel, time: Size) -> None:
         called = signature(kernel)
         args = [f"ptr {self._pointer(name).text}" for name in called.buffers]
         args += ["ptr %symbols", *(f"i64 {self._indices[axis].text}" for axis in called.outer)]
         if self._shares is not None and kernel.name in self._shares.parts:
             args += [f"i64 {_NUMBER.text}", f"i64 {self._count.text}"]
         name = f'@"{self._shared[called.name]}"'
-        if not is_long(kernel):
+        if not is_long(time):
             self._w.line(f"call void {name}({', '.join(args)})")
             return
-        args.append(f"ptr {self._poll_for(kernel).text}")
+        args.append(f"ptr {self._poll_for(time).text}")
         self._safepoints.leave_if(self._w.emit("i1", f"call i1 {name}({', '.join(args)})"))
 
-    def _poll_for(self, kernel: Kernel) -> Value:
-        """Null where the sizes of this run make the kernel a short one."""
-        time = kernel_time(kernel, safepoints.LIMIT)
+    def _poll_for(self, time: Size) -> Value:
+        """Null where the sizes of this run make a kernel of that time a short one."""
         if isinstance(time, int):
             return POLL
         reaches = self._w.compare("icmp", "sge", self._size(time), integer(safepoints.LIMIT), 1)

@@ -111,9 +111,17 @@ class EvenlySpaced:
     def __init__(self, sizes: Mapping[str, Sizes]) -> None:
         self._sizes = sizes
         self._indices = Indices(sizes)
+        # By value and depth: both operands of a sum may be one value.
+        self._lines: dict[tuple[ir.Value | None, int], Line | None] = {}
 
     def line(self, value: ir.Value | None, depth: int = 0) -> Line | None:
         """The elements of `value`, None unless they are evenly spaced and at least 2 or unknown."""
+        key = value, depth
+        if key not in self._lines:
+            self._lines[key] = self._line(value, depth)
+        return self._lines[key]
+
+    def _line(self, value: ir.Value | None, depth: int) -> Line | None:
         array = constant_array(value)
         if array is not None:
             return _constant_line(array)

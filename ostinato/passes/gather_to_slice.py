@@ -73,7 +73,11 @@ def gather_to_slice(model: ir.Model) -> int:
 def _may_be_spaced(value: ir.Value | None) -> bool:
     """Whether indices come from a Range or a constant, by a look that costs nothing."""
     pending = [(value, 0)]
+    seen: set[ir.Value | None] = set()
     for current, depth in pending:
+        if current in seen:
+            continue
+        seen.add(current)
         array = constant_array(current)
         if array is not None and is_evenly_spaced(array):
             return True

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import struct
-from threading import Lock
+from threading import RLock
 from typing import Any
-from weakref import WeakValueDictionary
+from weakref import KeyedRef
 
 
 class Interned(type):
@@ -22,17 +22,31 @@ class Interned(type):
             made = super().__call__(*args, **kwargs)
             args = tuple(getattr(made, name) for name in names)
         key = (cls, *map(_key, args))
-        found = _INTERNED.get(key)
+        reference = _INTERNED.get(key)
+        found = reference() if reference is not None else None
         if found is not None:
             return found
         made = super().__call__(*args) if made is None else made
         with _LOCK:
-            return _INTERNED.setdefault(key, made)
+            reference = _INTERNED.get(key)
+            found = reference() if reference is not None else None
+            if found is None:
+                _INTERNED[key] = KeyedRef(made, _forget, key)
+            return made if found is None else found
 
 
-_INTERNED: WeakValueDictionary[tuple[Any, ...], Any] = WeakValueDictionary()
-# Two threads that compile must not make two objects of one node.
-_LOCK = Lock()
+# A WeakValueDictionary takes several times as long.
+_INTERNED: dict[tuple[Any, ...], KeyedRef[tuple[Any, ...], Any]] = {}
+# Two threads that compile must not make two objects of one node. A thread that holds the lock may
+# collect garbage, and then forget others.
+_LOCK = RLock()
+
+
+def _forget(reference: KeyedRef[tuple[Any, ...], Any]) -> None:
+    with _LOCK:
+        # An equal node may have taken its place.
+        if _INTERNED.get(reference.key) is reference:
+            del _INTERNED[reference.key]
 
 
 def _key(value: Any) -> Any:

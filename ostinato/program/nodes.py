@@ -186,40 +186,55 @@ class Kernel:
         """Every distinct load of the kernel."""
         return iter(self._loads)
 
+    def extending(self, part: Kernel) -> Kernel:
+        """The same kernel, which has all expressions of `part`: only its others are looked at.
+
+        A kernel that grows by one operation after the other is then known in linear time.
+        """
+        new = walk(*self.expressions(), skip=part.nodes)
+        object.__setattr__(self, "nodes", part.nodes.union(new))
+        return self
+
     @cached_property
-    def _nodes(self) -> tuple[Expr, ...]:
-        return tuple(walk(*self.expressions()))
+    def nodes(self) -> frozenset[Expr]:
+        """Every distinct expression of the kernel."""
+        return frozenset(walk(*self.expressions()))
+
+    @cached_property
+    def loaded(self) -> frozenset[Load]:
+        """The loads in no order, known without a walk where the nodes are."""
+        return frozenset(node for node in self.nodes if isinstance(node, Load))
 
     @cached_property
     def _loads(self) -> tuple[Load, ...]:
-        return tuple(node for node in self._nodes if isinstance(node, Load))
+        return tuple(node for node in walk(*self.expressions()) if isinstance(node, Load))
 
     @cached_property
     def work(self) -> int:
         """Loads and operations of a point, functions counted by what they are made of."""
         kinds = Counter(
             (n.name, n.dtype) if isinstance(n, Op) else None
-            for n in self._nodes
+            for n in self.nodes
             if isinstance(n, (Op, Load, Cast))
         )
         return sum(n * (operations(*kind) if kind else 1) for kind, n in kinds.items())
 
     def reads(self) -> set[str]:
         """Names of the buffers read, or of which values decide what part is written."""
+        return set(self._reads)
+
+    @cached_property
+    def _reads(self) -> frozenset[str]:
         kept = {store.access.buffer for store in self.stores if store.partial}
-        return kept | {load.access.buffer for load in self.loads()} | self.sizes
+        return self.sizes.union(kept, (load.access.buffer for load in self.loaded))
 
     @cached_property
     def sizes(self) -> frozenset[str]:
         """Names of the computed sizes that the kernel depends on."""
         axes = (*self.axes, *(axis for reduce in self.reductions for axis in reduce.axes))
         found: list[Size] = [axis.extent for axis in axes]
-        places: list[Load | Store] = [*self.stores]
-        for node in walk(*self.expressions()):
-            if isinstance(node, Load):
-                places.append(node)
-            elif isinstance(node, Extent):
-                found.append(node.size)
+        found += [node.size for node in self.nodes if isinstance(node, Extent)]
+        places: list[Load | Store] = [*self.stores, *self.loaded]
         for place in places:
             found += [place.access.offset, *(stride for _, stride in place.access.terms)]
             found += [stride for _, stride in place.index]

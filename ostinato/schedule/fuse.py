@@ -287,6 +287,11 @@ def _reads_of(kernel: Kernel, names: set[str]) -> list[Load]:
     return [load for load in kernel.loads() if load.access.buffer in names]
 
 
+def _number_of_reads(kernel: Kernel, names: set[str]) -> int:
+    """As many as `_reads_of` finds, whose order takes a walk of the kernel."""
+    return sum(load.access.buffer in names for load in kernel.loaded)
+
+
 def _inside_reduction(kernel: Kernel, names: set[str]) -> bool:
     operands = [e for r in kernel.reductions for e in r.operands]
     return any(isinstance(n, Load) and n.access.buffer in names for n in walk(*operands))
@@ -325,7 +330,7 @@ def _bijection(p: Kernel, c: Kernel) -> Map | str:
         return OTHER_LANES
     if len(p.reductions) + len(c.reductions) > MAX_REDUCTIONS:
         return TOO_MANY_SUMS
-    if p.work + c.work - len(_reads_of(c, names)) > MAX_WORK:
+    if p.work + c.work - _number_of_reads(c, names) > MAX_WORK:
         return TOO_MUCH_WORK
     stores = {s.access.buffer: s.access for s in p.stores}
     parts = [s.access.buffer for s in p.stores]
@@ -369,6 +374,7 @@ def _merged(p: Kernel, c: Kernel, images: Map, dead: set[str]) -> Kernel:
         c = _along(c, back)
     # All loads of a buffer have the same images, however their addresses are written.
     values = {s.access.buffer: s.value for s in p.stores}
+    read = c.reads()
     shift = len(p.reductions)
 
     def leaf(node: Expr) -> Expr | None:
@@ -376,14 +382,13 @@ def _merged(p: Kernel, c: Kernel, images: Map, dead: set[str]) -> Kernel:
 
     own = tuple(s.map(lambda e: rewrite(shift_reduced(e, shift), leaf)) for s in c.stores)
     kept = tuple(s for s in p.stores if s.access.buffer not in dead)
-    return _shared(
-        replace(
-            c,
-            reductions=p.reductions + c.reductions,
-            stores=kept + own,
-            sources=tuple(dict.fromkeys(p.sources + c.sources)),
-        )
+    merged = replace(
+        c,
+        reductions=p.reductions + c.reductions,
+        stores=kept + own,
+        sources=tuple(dict.fromkeys(p.sources + c.sources)),
     )
+    return _shared(merged.extending(p) if dead <= read else merged)
 
 
 def _inverse(images: Map) -> Map | None:
@@ -420,13 +425,13 @@ def _points_read(p: Kernel, reader: Kernel) -> Size | str:
         return "the reader sums over values that are sums themselves"
     if not _same_style(p, reader):
         return OTHER_LANES
-    loads = _reads_of(reader, names)
-    if reader.work + (p.work - 1) * len(loads) > MAX_WORK:
+    count = _number_of_reads(reader, names)
+    if reader.work + (p.work - 1) * count > MAX_WORK:
         return TOO_MUCH_WORK
-    if len(p.reductions) * len(loads) + len(reader.reductions) > MAX_REDUCTIONS:
+    if len(p.reductions) * count + len(reader.reductions) > MAX_REDUCTIONS:
         return TOO_MANY_SUMS
     total: Size = 0
-    for load in loads:
+    for load in _reads_of(reader, names):
         if load.index:
             return COMPUTED_INDEX
         if solve(store.access, p.axes, load.access) is None:

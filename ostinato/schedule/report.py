@@ -72,7 +72,7 @@ def _record(
         "weight_bytes": int(weights),
         "packed": list(_packed(program, kernel)),
         "turned": tile is not None and tile.turn is not None,
-        "bytes": _at_one(sum((_touched(program, kernel, n) for n in _names(kernel)), 0)),
+        "bytes": _touched(program, kernel),
         "flops": _at_one(_flops(kernel)),
         "tile": None if tile is None else f"{tile.rows} x {tile.vectors} x {tile.width}",
     }
@@ -91,25 +91,23 @@ def _packed(program: Program, kernel: Kernel) -> Iterator[dict[str, Any]]:
             }
 
 
-def _names(kernel: Kernel) -> list[str]:
-    return sorted(kernel.reads() | kernel.writes())
-
-
 def _at_one(size: Size) -> int:
     return evaluate(size, dict.fromkeys(symbols(size), 1))
 
 
-def _touched(program: Program, kernel: Kernel, name: str) -> Size:
-    """Bytes of a buffer that one execution touches, at most the whole buffer."""
-    buffer = program.buffers[name]
+def _touched(program: Program, kernel: Kernel) -> int:
+    """Bytes that one execution touches, of each buffer at most the whole one."""
+    own = {*kernel.axes, *(axis for reduce in kernel.reductions for axis in reduce.axes)}
+    largest = dict.fromkeys(kernel.reads() | kernel.writes(), 0)
     accesses = [load.access for load in kernel.loads()] + [s.access for s in kernel.stores]
-    largest = 0
     for access in accesses:
-        if access.buffer == name:
-            own = {a for a in kernel.axes} | {a for r in kernel.reductions for a in r.axes}
-            extents = [axis.extent for axis, stride in access.terms if axis in own and stride != 0]
-            largest += _at_one(product(extents))
-    return min(largest, max(_at_one(buffer.size), 1)) * ITEM_BYTES[buffer.dtype]
+        extents = [axis.extent for axis, stride in access.terms if axis in own and stride != 0]
+        largest[access.buffer] = max(largest[access.buffer], _at_one(product(extents)))
+    total = 0
+    for name, elements in largest.items():
+        buffer = program.buffers[name]
+        total += min(elements, max(_at_one(buffer.size), 1)) * ITEM_BYTES[buffer.dtype]
+    return total
 
 
 def _flops(kernel: Kernel) -> Size:

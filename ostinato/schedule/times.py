@@ -7,6 +7,7 @@ it should stop (`ostinato.codegen.safepoints`). Both need magnitudes only.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 
 from ostinato.program.dims import Size, maximum, minimum, product
 from ostinato.program.expr import ITEM_BYTES, Expr, Load, Op, walk
@@ -84,6 +85,12 @@ def known_time(body: Iterable[Stmt], most: int) -> int:
 
 def bounded_product(sizes: Iterable[Size], most: int) -> Size:
     """The product, or `most` if it is more; no step of it overflows. Sizes below 1 count as 1."""
+    return _bounded_product(tuple(sizes), most)
+
+
+# Kernels of a model have the same few extents.
+@lru_cache(maxsize=1024)
+def _bounded_product(sizes: tuple[Size, ...], most: int) -> Size:
     total: Size = 1
     for size in sizes:
         total = minimum(total * maximum(minimum(size, most), 1), most)

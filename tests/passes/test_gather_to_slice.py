@@ -592,3 +592,14 @@ def test_reference_evaluator_reports_an_index_out_of_range() -> None:
     model = parse("g (float[5] x, int64[1] i) => (float[1] y) { y = Gather(x, i) }")
     with pytest.raises(IndexError):
         ReferenceEvaluator(model).run(None, {"x": np.zeros(5, np.float32), "i": np.array([5])})
+
+
+def test_a_sum_of_a_value_and_itself_is_read_once() -> None:
+    doublings = "  ".join(f"i{k + 1} = Add(i{k}, i{k})" for k in range(60))
+    text = f"""g (float[N, 3] x) => (float[M, 3] y) <int64 zero = {{0}}, int64 one = {{1}}> {{
+        s = Shape(x)  n = Gather(s, zero)  i0 = Range(zero, n, one)
+        {doublings}
+        y = Gather<axis = 0>(x, i60)
+    }}"""
+    _, _, changed = rewritten(text)
+    assert changed == 0
