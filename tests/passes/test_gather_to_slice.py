@@ -595,11 +595,13 @@ def test_reference_evaluator_reports_an_index_out_of_range() -> None:
 
 
 def test_a_sum_of_a_value_and_itself_is_read_once() -> None:
-    doublings = "  ".join(f"i{k + 1} = Add(i{k}, i{k})" for k in range(60))
-    text = f"""g (float[N, 3] x) => (float[M, 3] y) <int64 zero = {{0}}, int64 one = {{1}}> {{
+    doublings = "  ".join(f"i{k + 1} = Add(i{k}, i{k})" for k in range(35))
+    types = ", ".join(f"int64[K] i{k + 1}" for k in range(35))
+    text = f"""g (float[N, 3] x) => (float[M, 3] y)
+    <int64 zero = {{0}}, int64 one = {{1}}, {types}> {{
         s = Shape(x)  n = Gather(s, zero)  i0 = Range(zero, n, one)
         {doublings}
-        y = Gather<axis = 0>(x, i60)
+        y = Gather<axis = 0>(x, i35)
     }}"""
     _, _, changed = rewritten(text)
     assert changed == 0
