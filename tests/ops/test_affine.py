@@ -172,7 +172,7 @@ def gradient() -> ostinato.InferenceSession:
 VIEWS = {
     "constants": "i = Range(one, six, one)",
     "steps": "i = Range(six, minus, minus)",
-    "shape": "s = Shape<start = 1>(x)  n = Squeeze(s)  i = Range(one, n, two)",
+    "shape": "s = Shape<start = 1, end = 2>(x)  n = Squeeze(s)  i = Range(one, n, two)",
     "value": "i = Range(zero, v, one)",
     "values": "j = Range(v, six, one)  i = Sub(j, one)",
     "narrow": "j = Range(zero, v, one)  i = Cast<to = 6>(j)",
