@@ -247,6 +247,8 @@ take:
   %thread.at = getelementptr %Workspace, ptr %workspace, i64 0, i32 3, i32 1
   %since.at = getelementptr %Workspace, ptr %workspace, i64 0, i32 3, i32 2
   store i64 0, ptr %since.at
+  ; A child forked in the middle of a call finds the state of a thread that it does not have.
+  store ptr null, ptr %thread.at
   %limit.at = getelementptr %Workspace, ptr %workspace, i64 0, i32 2
   %limit = load i64, ptr %limit.at
   %is.unlimited = icmp eq i64 %limit, -1
