@@ -153,6 +153,9 @@ class Dim(metaclass=Interned):
     def __str__(self) -> str:
         return " + ".join(_monomial_text(m, c) for m, c in self.terms).replace("+ -", "- ")
 
+    # Messages show shapes, which are tuples of sizes.
+    __repr__ = __str__
+
 
 def _monomial_text(monomial: Monomial, coefficient: int) -> str:
     body = "*".join(map(str, monomial))
