@@ -124,6 +124,8 @@ def sliced(x: np.ndarray, *operands: np.ndarray) -> np.ndarray:
     for start, end, axis, step in zip(*(values.tolist() for values in operands), strict=True):
         # NumPy's slices take None for what lies before the first element.
         end = None if step < 0 and end < -x.shape[axis] else end
+        # The documents of Slice-13 clamp what falls from before the front to the first element.
+        start = max(start, -x.shape[axis]) if step < 0 else start
         index = [slice(None)] * x.ndim
         index[axis] = slice(start, end, step)
         x = x[tuple(index)]

@@ -301,4 +301,6 @@ def test_a_handler_that_does_not_raise_runs_during_the_call_and_may_run_the_sess
 
 
 if __name__ == "__main__":
+    # Whoever runs the tests in the background may have it ignored.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     child()
