@@ -53,7 +53,7 @@ LONG_CALL = 1 << 16
 _NEVER = -1  # the largest number, as it is read there
 
 # The addresses of a call live on the stack.
-MAX_ARGUMENTS = 2048
+MAX_ARGUMENTS = 16384
 
 _METH_FASTCALL, _METH_NOARGS = 0x0080, 0x0004
 _PYTHON_API = (
