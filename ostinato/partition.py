@@ -20,11 +20,11 @@ from ostinato.model.names import Names
 from ostinato.model.types import type_text
 from ostinato.model.values import constant_array
 from ostinato.one_node import graph_model
-from ostinato.ops.builder import Builder, Room, UnboundedError
+from ostinato.ops.core.builder import Builder, Room, UnboundedError
+from ostinato.ops.core.registry import UnknownFormError, UnknownOperandError
+from ostinato.ops.core.sizes import FUNCTIONS, LIMIT, REDUCTIONS
+from ostinato.ops.core.tensor import Absent, Joined, Shape, Stack, Tensor, TensorSequence, Value
 from ostinato.ops.lowering import Lowerer, Scope
-from ostinato.ops.registry import UnknownFormError, UnknownOperandError
-from ostinato.ops.sizes import FUNCTIONS, LIMIT, REDUCTIONS
-from ostinato.ops.tensor import Absent, Joined, Shape, Stack, Tensor, TensorSequence, Value
 from ostinato.program.dims import Dim, Size, product, symbol, symbols
 from ostinato.program.expr import DTYPES, INTEGERS
 from ostinato.program.nodes import Program

@@ -30,7 +30,7 @@ from ostinato.errors import OstinatoError
 from ostinato.model.load import load_model
 from ostinato.ops import LOWERINGS
 from ostinato.partition import partition
-from ostinato.passes.expand_functions import EXPANDED
+from ostinato.passes.normalise.expand_functions import EXPANDED
 from ostinato.passes.pipeline import run_passes
 from ostinato.reference import KERNELS
 from ostinato.runtime.stage import FallbackStage

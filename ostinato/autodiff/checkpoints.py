@@ -17,13 +17,13 @@ import onnx_ir as ir
 
 from ostinato.autodiff.contributions import dims_of
 from ostinato.autodiff.copies import copy_graph, like
+from ostinato.graph.edit import replace_value
+from ostinato.graph.loop_form import LoopForm, Scanned, Stacked, detach, read_loop
+from ostinato.graph.writer import Operand, Writer
 from ostinato.model.attributes import describe
 from ostinato.model.names import Names
 from ostinato.model.random import has_random
 from ostinato.model.schema import opset_of
-from ostinato.passes.edit import replace_value
-from ostinato.passes.loop_form import LoopForm, Scanned, Stacked, detach, read_loop
-from ostinato.passes.recurrent_writer import Operand, Writer
 
 _MARK = "ostinato.segments"
 

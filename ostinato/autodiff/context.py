@@ -12,10 +12,10 @@ import onnx_ir as ir
 from ostinato.autodiff.contributions import Dims, Part, dims_of, zeros
 from ostinato.autodiff.scope import Scope, is_float
 from ostinato.errors import UnsupportedError
+from ostinato.graph.writer import Array, Operand, Writer
 from ostinato.model.attributes import Attributes, describe
 from ostinato.model.schema import schema_of
 from ostinato.model.values import constant_array
-from ostinato.passes.recurrent_writer import Array, Operand, Writer
 
 Term: TypeAlias = "Operand | float"
 

@@ -9,7 +9,7 @@ from typing import TypeAlias
 import numpy as np
 import onnx_ir as ir
 
-from ostinato.passes.recurrent_writer import Operand, Writer
+from ostinato.graph.writer import Operand, Writer
 
 
 @dataclass(frozen=True)

@@ -10,13 +10,13 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
+from ostinato.graph.edit import replace_value
+from ostinato.graph.inferred_sizes import Sizes, infer_sizes
+from ostinato.graph.loop_form import LoopForm, LoopHead, Scanned, Stacked, read_loop
+from ostinato.graph.writer import Operand, Writer
 from ostinato.model.attributes import describe
 from ostinato.model.names import Names
 from ostinato.model.schema import opset_of
-from ostinato.passes.edit import replace_value
-from ostinato.passes.inferred_sizes import Sizes, infer_sizes
-from ostinato.passes.loop_form import LoopForm, LoopHead, Scanned, Stacked, read_loop
-from ostinato.passes.recurrent_writer import Operand, Writer
 
 
 def allow_no_steps(model: ir.Model) -> int:

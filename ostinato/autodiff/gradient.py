@@ -29,17 +29,17 @@ from ostinato.autodiff.empty_loops import allow_no_steps
 from ostinato.autodiff.scope import Scope, depends, is_float
 from ostinato.autodiff.sweep import sweep
 from ostinato.errors import InputError, OptionError, UnsupportedError
+from ostinato.graph.edit import can_return
+from ostinato.graph.inferred_sizes import infer_sizes
 from ostinato.model.graphs import graphs
 from ostinato.model.load import ModelLike, load_model
 from ostinato.model.names import Names
 from ostinato.model.schema import opset_of
 from ostinato.model.write import innermost, to_model_proto
-from ostinato.passes.edit import can_return
-from ostinato.passes.inferred_sizes import infer_sizes
-from ostinato.passes.inline_functions import inline_functions
-from ostinato.passes.lift_constants import lift_constants
+from ostinato.passes.normalise.inline_functions import inline_functions
+from ostinato.passes.normalise.lift_constants import lift_constants
+from ostinato.passes.normalise.recurrent_to_scan import expand_recurrent
 from ostinato.passes.pipeline import PASSES, run_passes
-from ostinato.passes.recurrent import expand_recurrent
 
 FAMILIES = (
     branches,

@@ -9,7 +9,7 @@ import onnx_ir as ir
 
 from ostinato.autodiff.context import Context
 from ostinato.autodiff.registry import differentiates
-from ostinato.passes.recurrent_writer import Array, Operand
+from ostinato.graph.writer import Array, Operand
 
 # Other axes
 

@@ -27,8 +27,8 @@ from ostinato.autodiff.nested import NestedScope
 from ostinato.autodiff.registry import differentiates
 from ostinato.autodiff.scope import Scope, depends, is_float
 from ostinato.autodiff.sweep import sweep
-from ostinato.passes.loop_form import LoopForm, Scanned, Stacked, State, origin, read_loop, reads
-from ostinato.passes.recurrent_writer import Operand, Writer
+from ostinato.graph.loop_form import LoopForm, Scanned, Stacked, State, origin, read_loop, reads
+from ostinato.graph.writer import Operand, Writer
 
 # Gradients that every step adds to one value of up to this rank are kept for all steps.
 _KEPT_RANK = 2

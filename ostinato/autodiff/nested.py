@@ -9,10 +9,10 @@ import onnx_ir as ir
 from ostinato.autodiff.contributions import dims_of
 from ostinato.autodiff.copies import copy_node, like
 from ostinato.autodiff.scope import Scope
+from ostinato.graph.loop_form import reads
+from ostinato.graph.writer import Operand, Writer
 from ostinato.model.graphs import subgraphs, upstream
 from ostinato.model.random import is_random
-from ostinato.passes.loop_form import reads
-from ostinato.passes.recurrent_writer import Operand, Writer
 
 # Operators that cost less to run again than to write their result and read it back.
 _CHEAP = frozenset(

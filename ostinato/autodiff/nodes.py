@@ -10,16 +10,16 @@ import onnx_ir as ir
 from ostinato.autodiff.contributions import dims_of
 from ostinato.autodiff.gradient import at_opset, differentiate, prepare
 from ostinato.errors import ModelError, UnsupportedError
+from ostinato.graph.edit import discard, replace_value, splice
+from ostinato.graph.loop_form import reads
+from ostinato.graph.writer import Writer
 from ostinato.model.attributes import Attributes, describe
 from ostinato.model.graphs import graphs
 from ostinato.model.load import load_model
 from ostinato.model.names import Names
 from ostinato.model.schema import opset_of
 from ostinato.model.write import to_model_proto
-from ostinato.passes.edit import discard, replace_value, splice
-from ostinato.passes.infer_shapes import infer_shapes
-from ostinato.passes.loop_form import reads
-from ostinato.passes.recurrent_writer import Writer
+from ostinato.passes.normalise.infer_shapes import infer_shapes
 
 DOMAIN = "ai.onnx.preview.training"
 

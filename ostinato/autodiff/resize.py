@@ -10,7 +10,7 @@ import onnx_ir as ir
 from ostinato.autodiff.context import Context
 from ostinato.autodiff.contributions import zeros
 from ostinato.autodiff.registry import differentiates
-from ostinato.passes.recurrent_writer import Array, Operand
+from ostinato.graph.writer import Array, Operand
 
 _CENTRED = ("half_pixel", "half_pixel_symmetric", "pytorch_half_pixel")
 

@@ -10,9 +10,9 @@ import numpy as np
 import onnx_ir as ir
 
 from ostinato.autodiff.contributions import Contribution, Dims, dims_of, total
+from ostinato.graph.loop_form import reads
+from ostinato.graph.writer import Operand, Writer
 from ostinato.model.names import Names
-from ostinato.passes.loop_form import reads
-from ostinato.passes.recurrent_writer import Operand, Writer
 
 if TYPE_CHECKING:
     from ostinato.autodiff.context import Context

@@ -8,8 +8,8 @@ from ostinato.autodiff.context import Context
 from ostinato.autodiff.registry import RULES
 from ostinato.autodiff.scope import Scope
 from ostinato.errors import UnsupportedError
+from ostinato.graph.loop_form import reads
 from ostinato.model.attributes import describe
-from ostinato.passes.loop_form import reads
 
 
 def sweep(scope: Scope) -> None:

@@ -14,7 +14,7 @@ import onnx_ir as ir
 
 from ostinato.autodiff.context import Context
 from ostinato.autodiff.registry import differentiates
-from ostinato.passes.recurrent_writer import Operand
+from ostinato.graph.writer import Operand
 
 
 @dataclass(frozen=True)

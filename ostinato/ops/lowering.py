@@ -14,11 +14,11 @@ from ostinato.model.schema import schema_of
 from ostinato.model.signature import type_error
 from ostinato.model.values import constant_array
 from ostinato.ops import LOWERINGS
-from ostinato.ops.builder import Builder
-from ostinato.ops.halves import MOVES, OF_BYTES, narrowed, widened
-from ostinato.ops.registry import NEWEST_OPSET, Context, UnknownFormError
-from ostinato.ops.sequences import kind_of
-from ostinato.ops.tensor import AnyValue, Joined, Tensor, TensorSequence, static_shape
+from ostinato.ops.core.builder import Builder
+from ostinato.ops.core.halves import MOVES, OF_BYTES, narrowed, widened
+from ostinato.ops.core.registry import NEWEST_OPSET, Context, UnknownFormError
+from ostinato.ops.core.tensor import AnyValue, Joined, Tensor, TensorSequence, static_shape
+from ostinato.ops.rules.sequences import kind_of
 from ostinato.program.expr import BYTE_FLOATS, DTYPES
 
 if TYPE_CHECKING:

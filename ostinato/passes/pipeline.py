@@ -8,28 +8,28 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from ostinato.errors import translated
-from ostinato.passes.batched_scan import batched_scan
-from ostinato.passes.constant_folding import constant_folding
-from ostinato.passes.dead_code import dead_code
-from ostinato.passes.dead_loop_values import dead_loop_values
-from ostinato.passes.eliminate_identity import eliminate_identity
-from ostinato.passes.expand_functions import expand_functions
-from ostinato.passes.fold_if import fold_if
-from ostinato.passes.fold_loop import fold_loop
-from ostinato.passes.gather_to_slice import gather_to_slice
-from ostinato.passes.gradient_nodes import gradient_nodes
-from ostinato.passes.indexed_scan_inputs import indexed_scan_inputs
-from ostinato.passes.infer_shapes import infer_shapes
-from ostinato.passes.inline_functions import inline_functions
-from ostinato.passes.lift_constants import lift_constants
-from ostinato.passes.loop_invariants import loop_invariants
-from ostinato.passes.loop_to_scan import loop_to_scan
-from ostinato.passes.merge_common_subexpressions import merge_common_subexpressions
-from ostinato.passes.number_random import number_random
-from ostinato.passes.recurrent import expand_recurrent
-from ostinato.passes.sequence_to_scan_output import sequence_to_scan_output
-from ostinato.passes.single_step_scan import single_step_scan
-from ostinato.passes.slice_to_gather import slice_to_gather
+from ostinato.passes.indices.gather_to_slice import gather_to_slice
+from ostinato.passes.indices.slice_to_gather import slice_to_gather
+from ostinato.passes.loops.dead_loop_values import dead_loop_values
+from ostinato.passes.loops.fold_if import fold_if
+from ostinato.passes.loops.fold_loop import fold_loop
+from ostinato.passes.loops.indexed_scan_inputs import indexed_scan_inputs
+from ostinato.passes.loops.loop_invariants import loop_invariants
+from ostinato.passes.loops.loop_to_scan import loop_to_scan
+from ostinato.passes.loops.sequence_to_scan_output import sequence_to_scan_output
+from ostinato.passes.loops.single_step_scan import single_step_scan
+from ostinato.passes.normalise.batched_scan import batched_scan
+from ostinato.passes.normalise.expand_functions import expand_functions
+from ostinato.passes.normalise.gradient_nodes import gradient_nodes
+from ostinato.passes.normalise.infer_shapes import infer_shapes
+from ostinato.passes.normalise.inline_functions import inline_functions
+from ostinato.passes.normalise.lift_constants import lift_constants
+from ostinato.passes.normalise.number_random import number_random
+from ostinato.passes.normalise.recurrent_to_scan import expand_recurrent
+from ostinato.passes.simplify.constant_folding import constant_folding
+from ostinato.passes.simplify.dead_code import dead_code
+from ostinato.passes.simplify.eliminate_identity import eliminate_identity
+from ostinato.passes.simplify.merge_common_subexpressions import merge_common_subexpressions
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from itertools import pairwise
 from ostinato.program.dims import Size
 from ostinato.program.expr import Access, Axis, Index, walk
 from ostinato.program.nodes import Kernel, Program, Reduce, map_kernels
-from ostinato.schedule.affine import (
+from ostinato.schedule.index_maps import (
     Affine,
     Map,
     substitute_access,

@@ -25,7 +25,7 @@ from ostinato.program.nodes import (
     map_loads,
     statements,
 )
-from ostinato.schedule.affine import solve, substitute_access
+from ostinato.schedule.index_maps import solve, substitute_access
 
 
 def elide_copies(program: Program) -> Program:

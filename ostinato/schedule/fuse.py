@@ -47,7 +47,7 @@ from ostinato.program.nodes import (
     map_loads,
     with_bodies,
 )
-from ostinato.schedule.affine import (
+from ostinato.schedule.index_maps import (
     Affine,
     Map,
     shift_reduced,

@@ -32,7 +32,7 @@ from ostinato.program.nodes import (
     map_kernels,
     with_bodies,
 )
-from ostinato.schedule.affine import Affine, Map, substitute, substitute_store
+from ostinato.schedule.index_maps import Affine, Map, substitute, substitute_store
 from ostinato.schedule.tile import COPY
 
 

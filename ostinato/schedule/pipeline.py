@@ -6,20 +6,20 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from ostinato.program.nodes import Program
-from ostinato.schedule.apart import Apart, apart
 from ostinato.schedule.arena import Arena, plan
 from ostinato.schedule.collapse import collapse
 from ostinato.schedule.dead import drop_dead
 from ostinato.schedule.elide import elide_copies
 from ostinato.schedule.fuse import Refusal, fuse
 from ostinato.schedule.hoist import hoist
-from ostinato.schedule.once import once
 from ostinato.schedule.pack import pack
+from ostinato.schedule.relayout import straighten
+from ostinato.schedule.reuse_copies import once
 from ostinato.schedule.rows import by_rows
+from ostinato.schedule.serpentine import turn
 from ostinato.schedule.sink import sink
-from ostinato.schedule.straighten import straighten
 from ostinato.schedule.tile import Registers, tile, tile_readers
-from ostinato.schedule.turn import turn
+from ostinato.schedule.unfused_pairs import Apart, apart
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import Any
 from ostinato.program.dims import Size, evaluate, product, symbols
 from ostinato.program.expr import ITEM_BYTES, Op, walk
 from ostinato.program.nodes import Kernel, Loop, Program, Stmt, bodies
-from ostinato.schedule.apart import Apart
+from ostinato.schedule.unfused_pairs import Apart
 
 
 def report_kernels(lowered: Program, program: Program) -> list[dict[str, Any]]:

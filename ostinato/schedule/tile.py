@@ -21,7 +21,7 @@ from ostinato.program.expr import (
     walk,
 )
 from ostinato.program.nodes import Kernel, Program, Tile, map_kernels
-from ostinato.schedule.affine import (
+from ostinato.schedule.index_maps import (
     Affine,
     size_expr,
     split_axis,

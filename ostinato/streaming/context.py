@@ -12,10 +12,10 @@ import numpy as np
 import onnx_ir as ir
 
 from ostinato.errors import UnsupportedError
+from ostinato.graph.edit import discard, replace_value
+from ostinato.graph.writer import Array, Operand, Writer
 from ostinato.model.attributes import describe
 from ostinato.model.values import constant_array
-from ostinato.passes.edit import discard, replace_value
-from ostinato.passes.recurrent_writer import Array, Operand, Writer
 from ostinato.streaming.conversion import Note
 from ostinato.streaming.converter import Converter
 from ostinato.streaming.facts import Element, Fact, Fixed, Refused, Sizes, SoFar, Stream

@@ -12,19 +12,19 @@ import onnx.checker
 import onnx.shape_inference
 import onnx_ir as ir
 
+from ostinato.definitions.recurrent_node import is_recurrent
 from ostinato.errors import InputError, OptionError, UnsupportedError
+from ostinato.graph.edit import can_return
+from ostinato.graph.loop_form import reads
+from ostinato.graph.writer import Writer
 from ostinato.model.attributes import describe
 from ostinato.model.graphs import graphs, subgraphs
 from ostinato.model.load import ModelLike, load_model
 from ostinato.model.random import may_draw
 from ostinato.model.schema import opset_of
 from ostinato.model.write import to_model_proto
-from ostinato.passes.edit import can_return
-from ostinato.passes.loop_form import reads
+from ostinato.passes.normalise.recurrent_to_scan import expand_recurrent
 from ostinato.passes.pipeline import run_passes
-from ostinato.passes.recurrent import expand_recurrent
-from ostinato.passes.recurrent_node import is_recurrent
-from ostinato.passes.recurrent_writer import Writer
 from ostinato.streaming import layout, pointwise, recurrences, reductions, sizes, windows
 from ostinato.streaming.attention import table_rule
 from ostinato.streaming.context import Context, poison

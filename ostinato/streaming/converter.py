@@ -11,11 +11,11 @@ import numpy as np
 import onnx_ir as ir
 
 from ostinato.errors import UnsupportedError
+from ostinato.graph.writer import Operand, Writer
 from ostinato.model.attributes import describe
 from ostinato.model.names import Names
 from ostinato.model.schema import opset_of
 from ostinato.model.values import constant_array
-from ostinato.passes.recurrent_writer import Operand, Writer
 from ostinato.streaming.conversion import Note, State
 from ostinato.streaming.dims import Dims, find_sizes, named_sizes
 from ostinato.streaming.facts import Fact, Fixed, Stream

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 import onnx_ir as ir
 
-from ostinato.passes.inferred_sizes import infer_sizes
+from ostinato.graph.inferred_sizes import infer_sizes
 
 Dims = tuple["int | str | None", ...]
 

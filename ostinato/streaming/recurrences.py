@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import onnx_ir as ir
 
-from ostinato.passes.loop_form import read_loop
-from ostinato.passes.recurrent_node import Recurrent, read_recurrent
+from ostinato.definitions.recurrent_node import Recurrent, read_recurrent
+from ostinato.graph.loop_form import read_loop
 from ostinato.streaming.context import END, Context
 from ostinato.streaming.facts import Stream
 from ostinato.streaming.registry import streams

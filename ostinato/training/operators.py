@@ -10,8 +10,8 @@ import onnx.defs
 import onnx_ir as ir
 
 from ostinato.errors import InputError
+from ostinato.graph.writer import Array, Writer
 from ostinato.model.schema import schema_of
-from ostinato.passes.recurrent_writer import Array, Writer
 
 Operand: TypeAlias = "ir.Value | Array | float | int"
 

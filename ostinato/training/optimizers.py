@@ -9,7 +9,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ostinato.errors import OptionError
-from ostinato.passes.recurrent_writer import Writer
+from ostinato.graph.writer import Writer
 
 DOMAIN = "ai.onnx.preview.training"
 

@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 import onnx_ir as ir
 
 from ostinato.errors import InputError
-from ostinato.passes.loop_form import reads
+from ostinato.graph.loop_form import reads
 
 # Operands that are statistics or settings: what trains a network leaves them alone.
 _SETTINGS: dict[str, tuple[int, ...]] = {

@@ -13,14 +13,14 @@ import onnx_ir as ir
 from ostinato.autodiff.contributions import dims_of
 from ostinato.autodiff.gradient import differentiate, expose, load_at_opset, prepare
 from ostinato.errors import InputError, UnsupportedError
+from ostinato.graph.writer import Writer
 from ostinato.model.attributes import describe
 from ostinato.model.load import ModelLike
 from ostinato.model.names import Names
 from ostinato.model.schema import opset_of
 from ostinato.model.values import constant_array
 from ostinato.model.write import to_model_proto
-from ostinato.passes.infer_shapes import infer_shapes
-from ostinato.passes.recurrent_writer import Writer
+from ostinato.passes.normalise.infer_shapes import infer_shapes
 from ostinato.training.losses import LOSSES, Loss, LossFunction
 from ostinato.training.operators import Operators
 from ostinato.training.optimizers import DOMAIN, Optimizer, Update

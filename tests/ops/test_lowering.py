@@ -15,8 +15,8 @@ import ostinato
 from ostinato.errors import InputError, ModelError, RunError, ShapeError, UnsupportedError
 from ostinato.model.signature import type_error
 from ostinato.ops import LOWERINGS
-from ostinato.ops.registry import NEWEST_OPSET, Context
-from ostinato.ops.tensor import Value
+from ostinato.ops.core.registry import NEWEST_OPSET, Context
+from ostinato.ops.core.tensor import Value
 from tests.cases.case import Array, In, ints, node, weights
 from tests.cases.table import CASES
 

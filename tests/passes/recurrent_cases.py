@@ -12,7 +12,7 @@ import onnx_ir as ir
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
-from ostinato.passes.recurrent import expand_recurrent
+from ostinato.passes.normalise.recurrent_to_scan import expand_recurrent
 from tests.oracle import recurrent as oracle
 
 GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}

@@ -11,7 +11,7 @@ from ostinato.program.nodes import Kernel, Loop, Program, Reduce
 from ostinato.program.printer import text
 from ostinato.program.verify import verify
 from ostinato.schedule.pack import pack
-from ostinato.schedule.straighten import straighten
+from ostinato.schedule.relayout import straighten
 from ostinato.schedule.tile import COPY, Registers, tile, tile_readers
 from tests.program.programs import at, program, store
 from tests.schedule.test_pipeline import assert_same_results, check_unchanged

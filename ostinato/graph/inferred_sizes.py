@@ -1,0 +1,197 @@
+"""Sizes of values as far as they follow from the inputs: numbers, or names of run-time sizes.
+
+Two values with one name have the same size whenever the model runs. The names are those that the
+model gives to the dimensions of its inputs, and names that shape inference makes up.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import onnx
+import onnx_ir as ir
+
+from ostinato.graph.size_arithmetic import fold_sizes
+from ostinato.model import inference
+from ostinato.model.graphs import graphs
+from ostinato.model.order import attribute_graphs
+
+Sizes: TypeAlias = "tuple[int | str | None, ...]"
+
+# Constants that say something about shapes are small.
+_SHAPE_ELEMENTS = 64
+# Vectors of more integers are data, not shapes.
+_LONGEST_VECTOR = 2**12
+
+_logger = logging.getLogger(__name__)
+
+
+def infer_sizes(model: ir.Model) -> dict[str, Sizes]:
+    """The sizes of values of all graphs by name; a value of unknown rank is missing.
+
+    ONNX lets a Loop change the shape of what it carries, so shape inference says nothing of it.
+    Here every state is first taken to keep the shape of its initial value. States whose next value
+    then comes out with another shape, or an unknown one, are given up until no more are: what
+    remains is proven by induction over the steps.
+    """
+    carried = list(_carried(model))
+    given = [_claim(value, ()) for _, body in _loops(model) for value in body.inputs[:2]]
+    assumed: dict[_Carried, Sizes] = {}
+    refuted = set[_Carried]()
+    while True:
+        sizes = _infer(model, [*given, *_claims(assumed)])
+        open_ = [state for state in carried if state not in assumed and state not in refuted]
+        new = {state: sizes[state.initial] for state in open_ if state.initial in sizes}
+        wrong = {
+            state
+            for state, shape in assumed.items()
+            if not sizes.get(state.initial) == sizes.get(state.after) == shape
+        }
+        # A nested Loop must have had its chance before what depends on it is given up.
+        if new:
+            assumed |= new
+        elif wrong:
+            refuted |= wrong
+            assumed = {state: shape for state, shape in assumed.items() if state not in wrong}
+        else:
+            return sizes
+
+
+@dataclass(frozen=True)
+class _Carried:
+    """A value that a Loop carries: names outside of its body, and values inside."""
+
+    initial: str
+    before: ir.Value
+    after: str
+    final: ir.Value
+
+
+def _loops(model: ir.Model) -> Iterator[tuple[ir.Node, ir.Graph]]:
+    for graph in graphs(model):
+        for node in graph:
+            if node.op_type == "Loop" and node.domain == "":
+                yield node, node.attributes["body"].as_graph()
+
+
+def _carried(model: ir.Model) -> Iterator[_Carried]:
+    for node, body in _loops(model):
+        for initial, before, after, final in zip(
+            node.inputs[2:], body.inputs[2:], body.outputs[1:], node.outputs, strict=False
+        ):
+            if initial is not None and isinstance(before.type, ir.TensorType):
+                yield _Carried(initial.name or "", before, after.name or "", final)
+
+
+def _claims(assumed: Mapping[_Carried, Sizes]) -> Iterator[onnx.ValueInfoProto]:
+    for state, sizes in assumed.items():
+        yield _claim(state.before, sizes)
+        if state.final.name:
+            yield _claim(state.final, sizes, state.before.type)
+
+
+def _claim(
+    value: ir.Value, sizes: Sizes, type_: ir.TypeProtocol | None = None
+) -> onnx.ValueInfoProto:
+    claim = ir.Value(name=value.name, type=type_ or value.type, shape=ir.Shape(sizes))
+    return ir.serde.serialize_value(claim)
+
+
+def _infer(model: ir.Model, claims: Iterable[onnx.ValueInfoProto]) -> dict[str, Sizes]:
+    proto = _outline(model, {claim.name: claim for claim in claims})
+    while True:
+        try:
+            # Data propagation writes a symbol for every element of a vector of integers.
+            follows = not any(map(_is_long, _infos(inference.infer_shapes(proto).graph)))
+            inferred = inference.infer_shapes(proto, data_prop=follows)
+        except Exception as error:  # whatever inference raises: nothing is known then
+            _logger.debug("sizes are not inferred: %s", error)
+            return {}
+        found: dict[str, Sizes] = {}
+        for info in _infos(inferred.graph):
+            if info.type.tensor_type.HasField("shape"):
+                found[info.name] = tuple(map(_size, info.type.tensor_type.shape.dim))
+        for tensor in inferred.graph.initializer:
+            found[tensor.name] = tuple(tensor.dims)
+        if not fold_sizes(proto.graph, found):
+            return found
+
+
+def _is_long(info: onnx.ValueInfoProto) -> bool:
+    kind = info.type.tensor_type
+    if kind.elem_type not in (onnx.TensorProto.INT32, onnx.TensorProto.INT64):
+        return False
+    return any(dim.dim_value > _LONGEST_VECTOR for dim in kind.shape.dim)
+
+
+def _size(dim: onnx.TensorShapeProto.Dimension) -> int | str | None:
+    return dim.dim_value if dim.HasField("dim_value") else dim.dim_param or None
+
+
+def _outline(model: ir.Model, claims: Mapping[str, onnx.ValueInfoProto]) -> onnx.ModelProto:
+    """The model without large constants, and with no shapes inside but those of `claims`."""
+    proto = onnx.ModelProto(ir_version=model.ir_version)
+    for domain, version in model.opset_imports.items():
+        proto.opset_import.add(domain=domain, version=version)
+    proto.graph.name = "outline"
+    for value in model.graph.inputs:
+        proto.graph.input.append(_input(value))
+    for value in model.graph.initializers.values():
+        tensor = value.const_value
+        if tensor is not None and tensor.size <= _SHAPE_ELEMENTS:
+            proto.graph.initializer.append(ir.serde.serialize_tensor(tensor))
+        else:
+            proto.graph.input.append(_input(value))
+    for node in model.graph:
+        proto.graph.node.append(ir.serde.serialize_node(node))
+    for value in model.graph.outputs:
+        info = proto.graph.output.add(name=value.name or "")
+        if value.type is not None:
+            ir.serde.serialize_type_into(info.type, value.type)
+    constants = {tensor.name: tensor for tensor in proto.graph.initializer}
+    for graph in _nested(proto.graph):
+        # Inference does not look up the contents of constants in the graphs around.
+        captured = dict.fromkeys(name for node in graph.node for name in node.input)
+        graph.initializer.extend(constants[name] for name in captured if name in constants)
+        del graph.value_info[:]
+        for info in (*graph.input, *graph.output):
+            if info.type.HasField("tensor_type"):
+                info.type.tensor_type.ClearField("shape")
+    for graph in (proto.graph, *_nested(proto.graph)):
+        _state(graph, claims)
+    return proto
+
+
+def _input(value: ir.Value) -> onnx.ValueInfoProto:
+    """A value of known rank, each of its unknown sizes with a name of its own."""
+    info: onnx.ValueInfoProto = ir.serde.serialize_value(value)
+    if info.type.HasField("tensor_type") and info.type.tensor_type.HasField("shape"):
+        for axis, dim in enumerate(info.type.tensor_type.shape.dim):
+            if not dim.HasField("dim_value") and not dim.dim_param:
+                dim.dim_param = f"{value.name}:{axis}"
+    return info
+
+
+def _state(graph: onnx.GraphProto, claims: Mapping[str, onnx.ValueInfoProto]) -> None:
+    for info in (*graph.input, *graph.output):
+        if info.name in claims:
+            info.CopyFrom(claims[info.name])
+    for node in graph.node:
+        graph.value_info.extend(claims[name] for name in node.output if name in claims)
+
+
+def _nested(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
+    for node in graph.node:
+        for attribute in node.attribute:
+            for body in attribute_graphs(attribute):
+                yield body
+                yield from _nested(body)
+
+
+def _infos(graph: onnx.GraphProto) -> Iterator[onnx.ValueInfoProto]:
+    yield from (*graph.input, *graph.value_info, *graph.output)
+    for body in _nested(graph):
+        yield from (*body.input, *body.value_info, *body.output)

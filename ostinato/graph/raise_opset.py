@@ -1,0 +1,43 @@
+"""Raises a model to opset 9, the first one with the `Scan` that recurrences are expanded to."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+from onnx import defs
+
+from ostinato.errors import UnsupportedError
+from ostinato.graph.opset_changes import change_between
+from ostinato.model.attributes import describe
+from ostinato.model.schema import opset_of
+
+SCAN_OPSET = 9
+SCAN_IR_VERSION = 4  # the first in which an initializer need not be a graph input as well
+
+
+def raise_opset(model: ir.Model, except_for: frozenset[ir.Node]) -> int:
+    """Raise `model` in place to opset 9 if it is older, and return the opset it then imports.
+
+    Nodes of `except_for` are about to be replaced and are not looked at. Raises
+    `UnsupportedError` for the first other node whose operator changed; nothing is modified then.
+    """
+    opset = opset_of(model)
+    if opset < SCAN_OPSET:
+        for node in ir.traversal.RecursiveGraphIterator(model.graph):
+            if node.domain in ("", "ai.onnx") and node not in except_for:
+                _check_unchanged(node, opset)
+        model.opset_imports[""] = opset = SCAN_OPSET
+    model.ir_version = max(model.ir_version, SCAN_IR_VERSION)
+    return opset
+
+
+def _check_unchanged(node: ir.Node, opset: int) -> None:
+    old = defs.get_schema(node.op_type, opset)
+    new = defs.get_schema(node.op_type, SCAN_OPSET)
+    reason = change_between(node, old, new)
+    if reason:
+        raise UnsupportedError(
+            describe(node),
+            node.op_type,
+            f"{reason} between opset {opset} of this model and opset {SCAN_OPSET}, which the "
+            "expansion of recurrent nodes needs; convert the model with onnx.version_converter",
+        )

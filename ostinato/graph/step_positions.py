@@ -1,0 +1,145 @@
+"""Which positions of a sequence the steps of a loop read, as far as that follows from the model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import onnx_ir as ir
+
+from ostinato.graph.inferred_sizes import Sizes
+from ostinato.graph.linear_index import STEP, Indices, Linear, linear_size
+from ostinato.graph.loop_form import LoopForm, Scanned, State, scopes_within
+from ostinato.model.values import constant_array
+
+_STEP = Linear(0, ((STEP, 1),))
+
+
+@dataclass(frozen=True)
+class Window:
+    """What the steps read of an axis, one element each.
+
+    They leave out `front` elements at the beginning and `behind` at the end; `backward` when the
+    first step reads the last one.
+    """
+
+    front: int
+    behind: int
+    backward: bool
+
+
+class StepPositions:
+    """Reads positions that are computed in the body of `form` from the number of the step.
+
+    sizes: what `infer_sizes` knows.
+    """
+
+    def __init__(self, form: LoopForm, sizes: Mapping[str, Sizes]) -> None:
+        self._sizes = sizes
+        self._indices = Indices(sizes)
+        lengths = [self._length(scanned) for scanned in form.scanned]
+        if form.head is not None:
+            lengths.append(self._indices.single(form.head.trips))
+            self._indices.declare(form.head.number, _STEP)
+        # Each says how many steps there are, at least if it is not negative. They are equal when
+        # the model runs, but may be made of different symbols.
+        self._lengths = [length for length in lengths if length is not None]
+        for scanned in form.scanned:
+            self._declare(scanned.element, self._number(scanned))
+        for state in form.states:
+            self._declare(state.before, self._counter(state))
+
+    def single(self, value: ir.Value | None) -> Linear | None:
+        """The one element of an integer value of the body, None when it is not known."""
+        return self._indices.single(value)
+
+    def rank(self, value: ir.Value) -> int | None:
+        sizes = self._sizes.get(value.name or "")
+        return None if sizes is None else len(sizes)
+
+    def window(
+        self, source: ir.Value, axis: int, position: Linear, *, wraps: bool
+    ) -> Window | None:
+        """What the steps read of `source` when each reads `position` on `axis`.
+
+        None unless all positions provably lie in `source` and follow each other. wraps: whether
+        negative positions count from the end. A number of steps that is computed as negative means
+        none, and then the window is empty as well.
+        """
+        direction = position.coefficient(STEP)
+        size = linear_size(self._sizes[source.name or ""][axis])
+        if size is None or direction not in (1, -1):
+            return None
+        first = position - _STEP.times(direction)
+        for length in self._lengths:
+            start = first if direction == 1 else first - length + Linear(1)
+            stop = (start + length).fixed
+            if wraps and stop is not None and stop <= 0:
+                start = start + size
+            front, behind = start.fixed, (size - start - length).fixed
+            if front is not None and behind is not None and min(front, behind) >= 0:
+                return Window(front, behind, direction == -1)
+        return None
+
+    def _declare(self, value: ir.Value, form: Linear | None) -> None:
+        if form is not None:
+            self._indices.declare(value, form)
+
+    def _length(self, scanned: Scanned) -> Linear | None:
+        steps = self._range(scanned.source)
+        if steps is not None:
+            return steps[1]
+        sizes = self._sizes.get(scanned.source.name or "")
+        return linear_size(sizes[scanned.axis]) if sizes is not None else None
+
+    def _range(self, source: ir.Value) -> tuple[Linear, Linear] | None:
+        """The first element and the length of a sequence of integers that grows by 1."""
+        array = constant_array(source)
+        if array is not None:
+            if array.dtype != np.int64 or array.ndim != 1 or not array.size:
+                return None
+            first = int(array[0])
+            rises = np.array_equal(array, first + np.arange(array.size))
+            return (Linear(first), Linear(array.size)) if rises else None
+        node = source.producer()
+        if node is None or node.op_type != "Range" or node.domain != "":
+            return None
+        start, limit, delta = (self._indices.single(value) for value in node.inputs)
+        if start is None or limit is None or delta != Linear(1):
+            return None
+        return start, limit - start
+
+    def _number(self, scanned: Scanned) -> Linear | None:
+        """The element of a scanned range at a step."""
+        steps = self._range(scanned.source)
+        if steps is None:
+            return None
+        first, length = steps
+        return first + length - Linear(1) - _STEP if scanned.backward else first + _STEP
+
+    def _counter(self, state: State) -> Linear | None:
+        """A state to which every step adds the same constant."""
+        first = self._indices.single(state.initial)
+        if first is None or state.before.dtype not in (ir.DataType.INT32, ir.DataType.INT64):
+            return None
+        trial = Indices(self._sizes)
+        trial.declare(state.before, _STEP)
+        after = trial.single(state.after)
+        growth = (after - _STEP).fixed if after is not None else None
+        return None if growth is None else first + _STEP.times(growth)
+
+
+def picking(body: ir.Graph, op_type: str) -> list[ir.Node]:
+    """The nodes of `body` that read a value of outside at a position computed while running."""
+    inner = scopes_within(body)
+    return [
+        node
+        for node in body
+        if node.op_type == op_type
+        and node.domain == ""
+        and len(node.inputs) > 1
+        and node.inputs[0] is not None
+        and node.inputs[0].graph not in inner
+        and constant_array(node.inputs[1]) is None
+    ]

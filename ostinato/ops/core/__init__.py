@@ -1,0 +1,1 @@
+"""What all rules share: values, sizes, the builder of loop programs, the registry."""

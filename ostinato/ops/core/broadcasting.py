@@ -1,0 +1,107 @@
+"""NumPy's broadcasting, of sizes that only a run tells: what is 1 then is repeated."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ostinato.ops.core.tensor import Shape, Tensor
+from ostinato.program.dims import Dim, Size, choose, is_different, is_equal, maximum
+
+if TYPE_CHECKING:
+    from ostinato.ops.core.builder import Builder
+
+
+class Broadcasting:
+    """Which sizes of one program meet, and which of them may turn out to be 1.
+
+    Where two sizes that differ as expressions meet, one that is 1 is repeated. A program that may
+    be for the likely sizes only assumes that they are equal, which costs nothing while it runs. One
+    for all sizes chooses when a call is planned: the stride of what is repeated becomes 0. So does
+    any program where sizes depend on values, which are never likely.
+    """
+
+    def __init__(self, builder: Builder) -> None:
+        self._builder = builder
+        # The sizes along which others, that may be 1, are repeated.
+        self._wide = set[Size]()
+        # Those of them that are a choice, and what they are chosen from.
+        self._choices: dict[Size, set[Size]] = {}
+
+    def shape(self, *shapes: Shape) -> Shape:
+        """The shape that all of these broadcast to. Raises `ShapeError`."""
+        rank = max((len(shape) for shape in shapes), default=0)
+        result: list[Size] = [1] * rank
+        for shape in shapes:
+            for i, extent in enumerate(shape, rank - len(shape)):
+                what = f"axis {i} of operands to broadcast"
+                result[i] = self.size(result[i], extent, what)
+        return tuple(result)
+
+    def size(self, left: Size, right: Size, what: str) -> Size:
+        """The extent that two broadcast to. Raises `ShapeError`, `what` being the place."""
+        if right in (left, 1):
+            return left
+        if left == 1:
+            return right
+        if _is_never_one(left) and _is_never_one(right):
+            self._builder.require_equal(left, right, what)
+            return left
+        is_one = is_different(left, 1) * is_different(right, 1)
+        self._require(is_one * is_different(left, right), left, right, what)
+        # Whatever the order in which they meet, the result is the same expression.
+        left, right = sorted((left, right), key=lambda size: (isinstance(size, Dim), str(size)))
+        if self._assumed_equal(left, right, what):
+            return left
+        result = self._wider(left, right, what)
+        self._wide.add(result)
+        return result
+
+    def _wider(self, left: Size, right: Size, what: str) -> Size:
+        """The one of two sizes that is not 1."""
+        for wide, narrow in ((left, right), (right, left)):
+            if _is_never_one(wide) or narrow in self._choices.get(wide, ()):
+                return wide
+        chosen = choose(is_equal(left, 1), right, left)
+        bound = maximum(self._builder.upper(left), self._builder.upper(right))
+        result = self._builder.named(self._builder.defined(chosen, what, bound=bound))
+        sources = {left, right, *self._choices.get(left, ()), *self._choices.get(right, ())}
+        self._choices.setdefault(result, set()).update(sources)
+        return result
+
+    def fit(self, narrow: Size, wide: Size, what: str) -> None:
+        """The first extent is repeated to be the second one. Raises `ShapeError`."""
+        if narrow in (wide, 1):
+            return
+        if wide == 1 or _is_never_one(narrow):
+            self._builder.require_equal(narrow, wide, what)
+            return
+        differ = is_different(narrow, 1) * is_different(narrow, wide)
+        self._require(differ, narrow, wide, what)
+        if not self._assumed_equal(narrow, wide, what):
+            self._wide.add(wide)
+
+    def following(self, tensor: Tensor, shape: Shape) -> Tensor:
+        """The tensor, made to stand still where an extent of 1 is repeated to have this shape."""
+        strides, progression = list(tensor.strides), tensor.progression
+        for i, (extent, wanted) in enumerate(zip(tensor.shape, shape, strict=True)):
+            if extent not in (1, wanted) and wanted in self._wide:
+                moves = self._builder.named(is_different(extent, 1), bound=1)
+                strides[i] = strides[i] * moves
+                given = is_equal(extent, wanted)
+                progression = progression and replace(progression, given=progression.given * given)
+        return replace(tensor, strides=tuple(strides), progression=progression)
+
+    def _require(self, differ: Size, left: Size, right: Size, what: str) -> None:
+        self._builder.require(-differ, f"{what}: {left} and {right} differ")
+
+    def _assumed_equal(self, left: Size, right: Size, what: str) -> bool:
+        builder = self._builder
+        if not builder.assumes or builder.is_unsure(left, right):
+            return False
+        builder.assume(is_equal(left, right), f"{what}: one of {left} and {right} is 1")
+        return True
+
+
+def _is_never_one(size: Size) -> bool:
+    return is_different(size, 1) == 1

@@ -1,0 +1,290 @@
+"""States of loops whose size changes, and where they lie.
+
+A state that grows by the same every step has memory for the rows of all steps; what a step is given
+is a view of the first of them, whose extent is affine in the number of the step. Where only a step
+tells how many rows come or go, the extent is a size that each step computes for the next one, and
+memory is laid out by what it is at most.
+
+Where the body appends with a Concat, the new rows are stored in place and the result is a longer
+view: nothing is copied. Whatever else makes the next state is copied to a second memory, and the
+two swap, as for any other state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from ostinato.ops.core.builder import Appending, Builder, LoopFrame
+from ostinato.ops.core.tensor import Shape, Tensor, Value, slice_axis, transpose
+from ostinato.program.dims import (
+    SPARE,
+    Size,
+    computed,
+    floordiv,
+    is_nonnegative,
+    maximum,
+    minimum,
+    product,
+)
+from ostinato.program.expr import ITEM_BYTES, Access, Axis, Extent, Load, cast, walk
+from ostinato.program.nodes import Carry, Kernel, Stmt, statements
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+# Of a cache line, on all machines that there are programs for.
+LINE_BYTES = 64
+# Operators whose first operand, or last, may be a state that the others are stored beside.
+JOINS = frozenset(("Concat", "SequenceInsert"))
+# Fewer steps than this are not worth to reserve less memory for.
+FEW_STEPS = 2**16
+# A bound of the rows that steps compute is raised so often before it seems that there is none.
+MOST_RAISED = 4
+
+
+@dataclass(frozen=True)
+class Growth:
+    """How the extent of an axis of a state changes from step to step.
+
+    rows: of kind "exact", every step adds so many; "total", there never are more; "most", a step
+        adds as many at most, or takes some away.
+    raised: how often the total turned out to be too low.
+    in_front: whether rows come before those that are there.
+    is_last: whether rows are neighbours in memory, whatever other axes there are.
+    """
+
+    axis: int
+    rows: Size
+    kind: str = "exact"
+    raised: int = 0
+    in_front: bool = False
+    is_last: bool = False
+
+    def with_rows(self, shape: Shape, rows: Size) -> Shape:
+        """The shape with another number of rows."""
+        return (*shape[: self.axis], rows, *shape[self.axis + 1 :])
+
+    def room(self, first: Size, steps: Size) -> Size:
+        """How many rows there are at most, of which `first` are there at the beginning."""
+        return self.rows if self.kind == "total" else first + self.rows * steps
+
+    def holds(self, builder: Builder, old: Size, new: Size) -> bool:
+        """Whether a step changes the extent as this says."""
+        if self.kind == "exact":
+            return old + self.rows == new
+        most = builder.upper(new) if self.kind == "total" else builder.most_added(new, old)
+        return is_nonnegative(self.rows - most)
+
+
+def row_bytes(growth: Growth, state: Value) -> Size:
+    """How many bytes each step adds at most."""
+    if growth.kind == "total":
+        return 0
+    shape = growth.with_rows(state.shape, growth.rows)
+    return product(shape) * ITEM_BYTES[state.dtype]
+
+
+def growth_of(state: State, old: Value, new: Value, joins_last: bool) -> Growth | None:
+    """How a state changes its extent in a step, None where there is no form for it.
+
+    The simplest kinds come first; what the state was expected to be does not hold. joins_last:
+    whether the next state is a Concat of which this one is the last operand.
+    """
+    if len(old.shape) != len(new.shape) or old.dtype != new.dtype:
+        return None
+    pairs = enumerate(zip(old.shape, new.shape, strict=True))
+    changed = [axis for axis, (a, b) in pairs if a != b]
+    before, builder = state.growth, state.builder
+    if len(changed) != 1 or (before is not None and changed[0] != before.axis):
+        return None
+    axis = changed[0]
+    first, rows = state.initial.shape[axis], new.shape[axis] - old.shape[axis]
+    if before is None and is_nonnegative(rows) and not computed(rows):
+        return Growth(axis, rows, in_front=joins_last)
+    if before is None:
+        return Growth(axis, maximum(first, builder.upper(new.shape[axis])), "total")
+    if before.kind == "exact":
+        return Growth(axis, first + before.rows, "total")
+    if before.kind == "total" and before.raised < MOST_RAISED:
+        total = maximum(before.rows, builder.upper(new.shape[axis]))
+        return Growth(axis, total, "total", before.raised + 1)
+    if before.kind == "total":
+        return Growth(axis, builder.most_added(new.shape[axis], old.shape[axis]), "most")
+    return None
+
+
+def steps_with_room(builder: Builder, steps: Size, bytes_per_step: Size) -> Size:
+    """For how many steps there is memory in a loop that a condition may end before `steps`."""
+    if isinstance(steps, int) and steps <= FEW_STEPS:
+        return steps
+    return minimum(steps, floordiv(builder.of_machine(SPARE), bytes_per_step))
+
+
+@dataclass(frozen=True)
+class State:
+    """A carried value and its memory: `whole` has room for what it grows to in the end.
+
+    name: what errors call it. steps: how many steps there is room for. extent: of the axis that
+    changes, where steps compute it for the next one.
+    """
+
+    builder: Builder
+    name: str
+    whole: Tensor
+    initial: Value
+    growth: Growth | None
+    steps: Size
+    extent: Size = 0
+
+    @staticmethod
+    def of(
+        builder: Builder, name: str, initial: Value, growth: Growth | None, steps: Size
+    ) -> State:
+        """The state with memory of its own, which holds the initial value."""
+        if growth is None:
+            whole = builder.empty(initial.dtype, initial.shape)
+            builder.copy(initial, whole)
+            return State(builder, name, whole, initial, None, steps)
+        first = initial.shape[growth.axis]
+        room = growth.room(first, steps)
+        whole, extent = _memory(builder, name, initial, growth, room), first
+        if growth.kind != "exact":
+            extent = builder.varying(room, f"extent of axis {growth.axis}")
+            builder.compute_size(extent, Extent(first))
+        state = State(builder, name, whole, initial, growth, steps, extent)
+        builder.copy(initial, slice_axis(state.before(0), growth.axis, 0, 1, first))
+        return state
+
+    def before(self, step: Size) -> Tensor:
+        """What a step is given."""
+        growth = self.growth
+        if growth is None:
+            return self.whole
+        if growth.kind != "exact":
+            return self._view(0, self.extent)
+        start = (self.steps - step) * growth.rows if growth.in_front else 0
+        return self._view(start, self.initial.shape[growth.axis] + growth.rows * step)
+
+    def _view(self, start: Size, extent: Size) -> Tensor:
+        assert self.growth is not None
+        return slice_axis(self.whole, self.growth.axis, start, 1, extent)
+
+    def appended(self, given: Tensor, piece: Value, step: Axis, after: Size) -> Tensor | None:
+        """What a step is given with a piece stored beside it in place, if that is possible.
+
+        after: the number of the next step.
+        """
+        growth = self.growth
+        assert growth is not None and self.whole.base is not None
+        axis, rows = growth.axis, piece.shape[growth.axis]
+        if piece.shape != growth.with_rows(given.shape, rows) or piece.dtype != given.dtype:
+            return None
+        if growth.kind != "exact":
+            self.builder.copy(piece, self._view(self.extent, rows))
+            return self._view(0, self.extent + rows)
+        if rows != growth.rows:
+            return None
+        base, stride = self.whole.base, self.whole.strides[axis]
+        start = (self.steps - 1) * rows if growth.in_front else self.initial.shape[axis]
+        moves = (step, (-rows if growth.in_front else rows) * stride)
+        place = Access(base.buffer, base.offset + start * stride, (*base.terms, moves))
+        self.builder.copy(piece, replace(self.whole, shape=piece.shape, base=place))
+        return self.before(after)
+
+    def store(self, value: Value, after: Size, loop: LoopFrame) -> None:
+        """Keep the value for the next step; one that is where it belongs already stays there."""
+        growth = self.growth
+        start = self.whole if growth is None else self.before(after)
+        is_there = isinstance(value, Tensor) and (value.base, value.strides) == (
+            start.base,
+            start.strides,
+        )
+        if growth is not None and is_there:
+            return
+        builder, target = self.builder, self._twin()
+        if growth is None:
+            builder.copy(value, target)
+        else:
+            axis = growth.axis
+            first = (self.steps - after) * growth.rows if growth.in_front else 0
+            builder.copy(value, slice_axis(target, axis, first, 1, value.shape[axis]))
+        assert self.whole.base is not None and target.base is not None
+        loop.carries.append(Carry(self.whole.base.buffer, target.base.buffer))
+
+    def _twin(self) -> Tensor:
+        """A second memory of the same form."""
+        if self.growth is None:
+            return self.builder.empty(self.whole.dtype, self.whole.shape)
+        room = self.whole.shape[self.growth.axis]
+        return _memory(self.builder, self.name, self.initial, self.growth, room)
+
+
+def _memory(builder: Builder, name: str, initial: Value, growth: Growth, room: Size) -> Tensor:
+    """Memory for so many rows; an error where there is none names the state."""
+    axis, rank = growth.axis, len(initial.shape)
+    others = tuple(i for i in range(rank) if i != axis)
+    order, padded = tuple(range(rank)), room
+    if growth.is_last and others:
+        # An odd number of cache lines: neighbours along other axes are in different sets.
+        line = LINE_BYTES // ITEM_BYTES[initial.dtype]
+        order, padded = (*others, axis), (floordiv(room, 2 * line) * 2 + 3) * line
+    sizes = growth.with_rows(initial.shape, padded)
+    grows = f"grows by {row_bytes(growth, initial)} bytes a step, " * (growth.kind == "exact")
+    what = f"{name}, which {grows or 'changes its size, '}of up to {room} rows"
+    memory = builder.empty(initial.dtype, tuple(sizes[i] for i in order), what)
+    view = transpose(memory, tuple(order.index(i) for i in range(rank)))
+    assert isinstance(view, Tensor)
+    return slice_axis(view, axis, 0, 1, room)
+
+
+def keep_extents(states: Sequence[State], updated: Sequence[Value]) -> None:
+    """Let the sizes that steps compute have their values of the next step, all at once."""
+    following: list[tuple[Size, Tensor]] = []
+    for state, value in zip(states, updated, strict=True):
+        if state.growth is not None and state.growth.kind != "exact":
+            extent = cast(Extent(value.shape[state.growth.axis]), "int64")
+            following.append((state.extent, state.builder.stored((), (), extent)))
+    for size, value in following:
+        assert value.base is not None
+        states[0].builder.compute_size(size, Load(value.base, "int64"))
+
+
+def announce(
+    states: Sequence[State], given: Sequence[Tensor], body: ir.Graph, step: Axis, after: Size
+) -> None:
+    """Tell the builder which Concat of the body stores beside a state instead of copying it.
+
+    states: the loop's, of which `given` is what a step is given; after: the next step's number.
+    """
+    for position, (state, value) in enumerate(zip(states, given, strict=True)):
+        made = body.outputs[position + 1]
+        node, growth = made.producer(), state.growth
+        if growth is None or node is None or node.op_type not in JOINS or not made.name:
+            continue
+        if node.inputs[-1 if growth.in_front else 0] is body.inputs[position + 2]:
+
+            def append(piece: Value, state: State = state, value: Tensor = value) -> Tensor | None:
+                return state.appended(value, piece, step, after)
+
+            state.builder.appending[made.name] = Appending(value, growth.in_front, append)
+
+
+def layout_of(state: State, body: Iterable[Stmt]) -> Growth | None:
+    """The growth with rows as neighbours in memory if most sums of products would read it so."""
+    growth, base = state.growth, state.whole.base
+    if growth is None or growth.is_last or growth.axis == len(state.whole.shape) - 1:
+        return growth
+    assert base is not None
+    stride = state.whole.strides[growth.axis]
+    votes = 0
+    for kernel in statements(tuple(body)):
+        if not isinstance(kernel, Kernel):
+            continue
+        for reduce in kernel.reductions:
+            for load in walk(*(reduce.operands if reduce.factor is not None else ())):
+                if isinstance(load, Load) and load.access.buffer == base.buffer:
+                    along = {axis for axis, by in load.access.terms if by == stride}
+                    votes += bool(along & set(kernel.axes)) - bool(along & set(reduce.axes))
+    return replace(growth, is_last=votes > 0)

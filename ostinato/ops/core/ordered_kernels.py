@@ -1,0 +1,235 @@
+"""Sorting rows of integer keys, and running sums: kernels whose points have an order."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from ostinato.ops.core.builder import ROW_CHAINS, Builder, literal
+from ostinato.ops.core.tensor import Shape, Tensor, advance, slice_axis
+from ostinato.program.dims import Size
+from ostinato.program.expr import (
+    FLOATS,
+    ITEM_BYTES,
+    Access,
+    Axis,
+    Expr,
+    Index,
+    Load,
+    cast,
+    constant,
+    dtype_of,
+    op,
+)
+from ostinato.program.nodes import Carry, Store
+
+# Up to this many elements are sorted by counting for each how many come before it.
+COUNTED = 128
+DIGIT_BITS = 8
+DIGITS = 1 << DIGIT_BITS
+# Lengths of groups whose smallest elements are looked at first.
+GROUPS = (8, 16, 32, 64, 128, 256)
+
+
+def accumulate(
+    builder: Builder,
+    value: Tensor,
+    target: Tensor,
+    axis: int,
+    combine: str,
+    exclusive: bool,
+    reverse: bool,
+) -> None:
+    """Write to `target` what the elements of `value` up to each add up or multiply to.
+
+    combine: "add" or "mul". exclusive: of the elements before each; reverse: from the last one on.
+    """
+    extent = value.shape[axis]
+    if reverse:
+        value, target = (slice_axis(t, axis, extent - 1, -1, extent) for t in (value, target))
+    axes: list[Axis | None] = list(builder.axes(value.shape))
+    # The first element is known by its index, even if it is the only one.
+    step = axes[axis] = builder.axis(extent)
+    start = constant(0 if combine == "add" else 1, value.dtype)
+    first = op("eq", Index(step), constant(0, "int64"))
+
+    def before(tensor: Tensor) -> Expr:
+        moved = Tensor(
+            tensor.dtype, tensor.shape, advance(tensor, -tensor.strides[axis]), tensor.strides
+        )
+        return Load(builder.access(moved, axes), tensor.dtype, op("not", first), start)
+
+    element = before(value) if exclusive else builder.load(value, axes)
+    store = Store(builder.access(target, axes), op(combine, before(target), element))
+    builder.kernel(axes, [store], ordered=[step])
+
+
+def sort_key(x: Expr, descending: bool) -> Expr:
+    """An unsigned integer of the size of x whose order is that of the numbers.
+
+    Zeros of both signs are equal, NaN is larger than any number. Bits of floats are ordered like
+    their magnitudes, so those of negative numbers are inverted.
+    """
+    dtype = dtype_of(x)
+    bits = 8 * ITEM_BYTES[dtype]
+    unsigned = f"uint{bits}"
+    sign = constant(1 << (bits - 1), unsigned)
+    if dtype in FLOATS:
+        pattern = op("bitcast", op("add", x, constant(0, dtype)), dtype=unsigned)
+        negative = op("ge", pattern, sign)
+        key = op("select", negative, op("not", pattern), op("or", pattern, sign))
+        key = op("select", op("ne", x, x), constant((1 << bits) - 1, unsigned), key)
+    elif dtype.startswith("u"):
+        key = x
+    else:
+        key = op("xor", op("bitcast", x, dtype=unsigned), sign)
+    return op("not", key) if descending else key
+
+
+def smallest(builder: Builder, keys: Tensor, count: Size) -> Tensor:
+    """int64 positions of the `count` smallest keys along the last axis, in order.
+
+    Of equal keys the first comes first. The order is total, so that all ways give the same.
+    """
+    last, extent = len(keys.shape) - 1, keys.shape[-1]
+    if isinstance(extent, int) and extent <= COUNTED:
+        return slice_axis(_sorted_by_counting(builder, keys), last, 0, 1, count)
+    if isinstance(extent, int) and isinstance(count, int):
+        seen = {-(-extent // group) + count * group: group for group in GROUPS}
+        if 0 < min(seen) <= extent // 3 and count > 0:
+            return _smallest_by_groups(builder, keys, count, seen[min(seen)])
+    return slice_axis(_sorted_by_digits(builder, keys), last, 0, 1, count)
+
+
+def _smallest_by_groups(builder: Builder, keys: Tensor, count: int, group: int) -> Tensor:
+    """Looks only at the groups of neighbours whose smallest keys are the `count` smallest.
+
+    An element of another group has `count` smaller ones before it, one in each of these groups.
+    """
+    rows, extent = keys.shape[:-1], keys.shape[-1]
+    assert isinstance(extent, int)
+    groups = -(-extent // group)
+
+    def key(axes: list[Axis | None], position: Expr) -> Expr:
+        # Behind the end of a row lies what is never needed: all keys of the row come first.
+        beyond = constant((1 << 8 * ITEM_BYTES[keys.dtype]) - 1, keys.dtype)
+        inside = op("lt", position, constant(extent, "int64"))
+        access = row_start(builder, keys, [*axes, None])
+        return Load(access, keys.dtype, inside, beyond, ((position, 1),))
+
+    def within(number: Expr, place: Expr) -> Expr:
+        return op("add", op("mul", number, constant(group, "int64")), place)
+
+    outer = list(builder.axes(rows))
+    number, place = builder.axis(groups), builder.axis(group, "r")
+    element = key(outer, within(Index(number), Index(place)))
+    chains = min(group, ROW_CHAINS)
+    lowest = builder.fold((*rows, groups), [*outer, number], [place], "min", element, chains)
+    chosen = smallest(builder, lowest, count)
+    # In order of their places, so that of equal keys the first comes first.
+    narrow = "uint16" if groups <= 1 << 16 else "uint32"
+    order = smallest(builder, builder.pointwise(lambda n: cast(n, narrow), chosen), count)
+    axes = list(builder.axes(order.shape))
+    index = ((builder.load(order, axes), 1),)
+    sorted_ = Load(row_start(builder, chosen, axes), "int64", index=index)
+    picked = builder.stored(order.shape, axes, sorted_)
+    outer = list(builder.axes(rows))
+    choice, inner = builder.axis(count), builder.axis(group)
+    number_of = builder.load(picked, [*outer, choice])
+    candidates = builder.stored(
+        (*rows, count, group), [*outer, choice, inner], key(outer, within(number_of, Index(inner)))
+    )
+    found = smallest(builder, builder.reshaped(candidates, (*rows, count * group)), count)
+    axes = list(builder.axes(found.shape))
+    where = builder.load(found, axes)
+    which = op("div", where, constant(group, "int64"))
+    number_there = Load(row_start(builder, picked, axes), "int64", index=((which, 1),))
+    rest = op("mod", where, constant(group, "int64"))
+    return builder.stored(found.shape, axes, within(number_there, rest))
+
+
+def _sorted_by_counting(builder: Builder, keys: Tensor) -> Tensor:
+    """int64 positions in order of the keys along the last axis; for short rows of known length."""
+    extent = keys.shape[-1]
+    assert isinstance(extent, int)
+    axes, own = row_axes(builder, keys)
+    other = builder.axis(extent, "r")
+    # In memory they are as narrow as the keys; an index has 64 bits.
+    numbers = builder.placed(builder.constant(np.arange(extent, dtype=np.int32)))
+    mine, theirs = builder.load(keys, axes), builder.load(keys, [*axes[:-1], other])
+    earlier = op("lt", builder.load(numbers, [other]), builder.load(numbers, [own]))
+    before = op("or", op("lt", theirs, mine), op("and", op("eq", theirs, mine), earlier))
+    ranks = builder.fold(keys.shape, axes, [other], "sum", cast(before, "int32"))
+    places = builder.empty("int64", keys.shape)
+    rank = cast(builder.load(ranks, axes), "int64")
+    store = Store(row_start(builder, places, axes), Index(own), None, ((rank, 1),))
+    builder.kernel(axes, [store])
+    return places
+
+
+def _sorted_by_digits(builder: Builder, keys: Tensor) -> Tensor:
+    """int64 positions in order of the keys along the last axis: a radix sort, lowest digit first.
+
+    Each pass counts how often each digit occurs, turns the counts into first places, and moves
+    every element to the next place of its digit, which keeps the order of the passes before.
+    """
+    shape, dtype = keys.shape, keys.dtype
+    table: Shape = (*shape[:-1], DIGITS)
+    state, successor = ([builder.empty(kind, shape) for kind in (dtype, "int64")] for _ in range(2))
+    builder.copy(keys, state[0])
+    axes, own = row_axes(builder, keys)
+    builder.kernel(axes, [Store(builder.access(state[1], axes), Index(own))])
+    with builder.loop(8 * ITEM_BYTES[dtype] // DIGIT_BITS) as loop:
+        shift = cast(op("mul", Index(loop.axis), constant(DIGIT_BITS, "int64")), dtype)
+        counts = builder.compute(table, lambda _: constant(0, "int64"))
+        _count_digits(builder, state[0], counts, shift)
+        starts = builder.empty("int64", table)
+        accumulate(builder, counts, starts, len(shape) - 1, "add", exclusive=True, reverse=False)
+        _move_by_digit(builder, state, successor, starts, shift)
+        for old, new in zip(state, successor, strict=True):
+            assert old.base is not None and new.base is not None
+            loop.carries.append(Carry(old.base.buffer, new.base.buffer))
+    return state[1]
+
+
+def row_axes(builder: Builder, rows: Tensor) -> tuple[list[Axis | None], Axis]:
+    """Axes of rows; the last one, along which places are computed, exists in any case."""
+    last = builder.axis(rows.shape[-1])
+    return [*builder.axes(rows.shape[:-1]), last], last
+
+
+def row_start(builder: Builder, rows: Tensor, axes: list[Axis | None]) -> Access:
+    """Where the row begins."""
+    # Rows may be empty: then nothing is read, and there is no element to be known.
+    first = slice_axis(replace(rows, known=None), len(rows.shape) - 1, 0, 1, 1)
+    return builder.access(first, [*axes[:-1], None])
+
+
+def _digit_place(
+    builder: Builder, keys: Tensor, table: Tensor, axes: list[Axis | None], shift: Expr
+) -> tuple[Access, tuple[tuple[Expr, Size], ...]]:
+    """Where the table holds the entry of an element's digit."""
+    key = builder.load(keys, axes)
+    digit = op("and", op("shr", key, shift), literal(DIGITS - 1, key))
+    return row_start(builder, table, axes), ((cast(digit, "int64"), 1),)
+
+
+def _count_digits(builder: Builder, keys: Tensor, counts: Tensor, shift: Expr) -> None:
+    axes, step = row_axes(builder, keys)
+    access, index = _digit_place(builder, keys, counts, axes, shift)
+    count = op("add", Load(access, "int64", index=index), constant(1, "int64"))
+    builder.kernel(axes, [Store(access, count, None, index)], ordered=[step])
+
+
+def _move_by_digit(
+    builder: Builder, state: list[Tensor], successor: list[Tensor], starts: Tensor, shift: Expr
+) -> None:
+    axes, step = row_axes(builder, state[0])
+    access, index = _digit_place(builder, state[0], starts, axes, shift)
+    place = Load(access, "int64", index=index)
+    stores = [Store(access, op("add", place, constant(1, "int64")), None, index)]
+    for old, new in zip(state, successor, strict=True):
+        target = row_start(builder, new, axes)
+        stores.append(Store(target, builder.load(old, axes), None, ((place, 1),)))
+    builder.kernel(axes, stores, ordered=[step])

@@ -1,0 +1,181 @@
+"""Shape arithmetic: integers computed from shapes stay sizes, and never become kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ostinato.ops.core.registry import Context
+from ostinato.ops.core.tensor import Tensor, Value
+from ostinato.program.dims import (
+    Dim,
+    Size,
+    choose,
+    floordiv,
+    is_equal,
+    is_less,
+    is_nonnegative,
+    maximum,
+    minimum,
+)
+from ostinato.program.expr import INTEGERS
+
+# Values of more elements than this are data, not shapes.
+LIMIT = 64
+# Numbers that take more terms to express are computed by kernels.
+MOST_TERMS = 16
+# Results of these fit into the type of their operands.
+_SELECTIONS = frozenset(("Max", "Min", "Where"))
+
+
+def _divide(left: Size, right: Size) -> Size:
+    """Integer division toward zero; 0 for a zero divisor, as kernels have it."""
+    if isinstance(left, int) and isinstance(right, int):
+        if right == 0:
+            return 0
+        quotient = abs(left) // abs(right)
+        return quotient if (left < 0) == (right < 0) else -quotient
+    if isinstance(right, int):
+        if right <= 0:
+            return -_divide(left, -right) if right else 0
+        if is_nonnegative(left):
+            return floordiv(left, right)
+        return floordiv(maximum(left, 0), right) - floordiv(maximum(-left, 0), right)
+    if is_nonnegative(left) and is_nonnegative(right):
+        return floordiv(left, right) * (1 - is_equal(right, 0))
+    size = floordiv(maximum(left, -left), maximum(right, -right))
+    sign = (1 - 2 * is_less(left, 0)) * (1 - 2 * is_less(right, 0))
+    return size * sign * (1 - is_equal(right, 0))
+
+
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "Add": lambda a, b: a + b,
+    "Sub": lambda a, b: a - b,
+    "Mul": lambda a, b: a * b,
+    "Div": _divide,
+    "Neg": lambda a: -a,
+    "Abs": lambda a: maximum(a, -a),
+    "Max": maximum,
+    "Min": minimum,
+    "Equal": is_equal,
+    "Less": is_less,
+    "LessOrEqual": lambda a, b: 1 - is_less(b, a),
+    "Greater": lambda a, b: is_less(b, a),
+    "GreaterOrEqual": lambda a, b: 1 - is_less(a, b),
+    "And": lambda a, b: a * b,
+    "Or": maximum,
+    "Not": lambda a: 1 - a,
+    "Where": choose,
+    "Cast": lambda a: a,
+    "CastLike": lambda a: a,
+}
+
+
+def fold_sizes(context: Context, operands: Sequence[Value], dtype: str) -> Tensor | None:
+    """The node's result of type `dtype` if all operands are known sizes; None if it needs a kernel.
+
+    Raises `ShapeError` for shapes that cannot be broadcast and for a division by zero.
+    """
+    known = [value.known for value in operands if value.known is not None]
+    small = all(array.size <= LIMIT for array in known)
+    if len(known) < len(operands) or not small or dtype not in (*INTEGERS, "bool"):
+        return None
+    if any(value.dtype not in ("int32", "int64", "bool") for value in operands):
+        return None
+    if context.node.op_type == "Div":
+        for size in known[1].flat:
+            context.builder.require_nonzero(size, "division by zero in the arithmetic of shapes")
+    function = FUNCTIONS[context.node.op_type]
+    shape = context.builder.broadcast(*(value.shape for value in operands))
+    result = np.empty(tuple(n for n in shape if isinstance(n, int)), object)
+    result[...] = np.frompyfunc(function, len(known), 1)(*(k.astype(object) for k in known))
+    if any(isinstance(n, Dim) and len(n.terms) > MOST_TERMS for n in result.flat):
+        return None
+    fits = context.node.op_type in _SELECTIONS or {value.dtype for value in operands} == {dtype}
+    if not fits or context.node.op_type not in (*_SELECTIONS, "Cast", "CastLike"):
+        result.flat[:] = object_array([wrapped(value, dtype) for value in result.flat])
+    return context.builder.sizes(result, dtype)
+
+
+REDUCTIONS: dict[str, Callable[[Size, Size], Size]] = {
+    "ReduceSum": lambda a, b: a + b,
+    "ReduceProd": lambda a, b: a * b,
+    "ReduceMax": maximum,
+    "ReduceMin": minimum,
+}
+
+
+def fold_reduction(context: Context, value: Value, axes: tuple[int, ...]) -> Tensor | None:
+    """The node's result, with axes of extent 1, if it reduces a few sizes; else None."""
+    function, known = REDUCTIONS.get(context.node.op_type), value.known
+    if function is None or known is None or value.dtype != "int64":
+        return None
+    if not 0 < known.size <= MOST_TERMS:
+        return None
+    combine: Any = np.frompyfunc(function, 2, 1)
+    result = known.astype(object)
+    for axis in axes:
+        result = combine.reduce(result, axis, keepdims=True)
+    result.flat[:] = object_array([wrapped(n, "int64") for n in result.flat])
+    return context.builder.sizes(result)
+
+
+def wrapped(value: Size | bool, dtype: str) -> Size | bool:
+    """A number as an integer type holds it; sizes of 64 bits are taken to fit."""
+    if dtype == "bool":
+        return value if isinstance(value, Dim) else bool(value)
+    if isinstance(value, Dim) and dtype == "int64":
+        return value
+    limits = np.iinfo(dtype)
+    low, count = int(limits.min), 1 << limits.bits
+    return value - floordiv(value - low, count) * count
+
+
+def known_sizes(context: Context, position: int, what: str) -> list[Size]:
+    """The elements of an operand that sizes depend on; floats are cut to integers.
+
+    Those that are values of inputs may be negative. A size made of them goes through
+    `builder.defined` before anything is laid out by it.
+    """
+    value = context.input(position)
+    if value.known is None:
+        raise context.unknown(f"{what} is only known at run time", position)
+    if value.known.dtype.kind == "f" and not np.isfinite(value.known).all():
+        raise context.invalid(f"{what} is not finite")
+    return [n if isinstance(n, Dim) else int(n) for n in value.known.reshape(-1)]
+
+
+def known_size(context: Context, position: int, what: str) -> Size:
+    """The only element of an integer operand that sizes depend on."""
+    sizes = known_sizes(context, position, what)
+    if len(sizes) != 1:
+        raise context.invalid(f"{what} has {len(sizes)} elements, expected 1")
+    return sizes[0]
+
+
+def known_ints(context: Context, position: int, what: str) -> list[int]:
+    """The elements of an integer operand that must be plain numbers."""
+    require_numbers(context, position, what=what)
+    return [n for n in known_sizes(context, position, what) if isinstance(n, int)]
+
+
+def require_numbers(context: Context, *positions: int, what: str) -> None:
+    """Refuse the node unless these operands are plain numbers, or left out."""
+    unknown = []
+    for position in positions:
+        value = context.optional(position)
+        known = None if value is None else value.known
+        if value is not None and (known is None or any(isinstance(n, Dim) for n in known.flat)):
+            unknown.append(position)
+    if unknown:
+        reason = f"{what} is only known at run time"
+        raise context.unknown(reason, *unknown, needs_numbers=True)
+
+
+def object_array(sizes: Sequence[Size]) -> np.ndarray:
+    """Sizes as an array of one axis."""
+    array = np.empty(len(sizes), object)
+    array[:] = sizes
+    return array

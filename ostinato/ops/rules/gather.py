@@ -1,0 +1,326 @@
+"""Elements at positions that are computed while running: Gather, GatherElements, GatherND."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TypeAlias
+
+import numpy as np
+
+from ostinato.ops.core.builder import literal, sized
+from ostinato.ops.core.progressions import Picks, aligned, by_sign, line_along, view
+from ostinato.ops.core.registry import Context, lowers
+from ostinato.ops.core.tensor import (
+    Joined,
+    Progression,
+    Shape,
+    Tensor,
+    Value,
+    can_be_known,
+    drop_ones,
+    slice_axis,
+)
+from ostinato.ops.rules.views import axis_of, reshape
+from ostinato.program.dims import Dim, Size, product
+from ostinato.program.expr import Axis, Expr, Load, cast, constant, op
+from ostinato.program.nodes import Require
+
+# Each piece of a value is copied by a kernel of its own.
+MOST_PIECES = 8
+
+# Computed positions of a load or store, each with its stride.
+Positions: TypeAlias = "tuple[tuple[Expr, Size], ...]"
+
+
+def normalized(index: Expr, extent: Size) -> tuple[Expr, Expr]:
+    """A position counted from the start, and whether it was in range; negative ones count back."""
+    position = cast(index, "int64")
+    count = sized(extent)
+    negative = op("lt", position, literal(0, position))
+    moved = op("select", negative, op("add", position, count), position)
+    inside = op("and", op("ge", moved, literal(0, moved)), op("lt", moved, count))
+    return moved, inside
+
+
+def require_in_range(context: Context, indices: Value, axis: int, extent: Size) -> None:
+    """Stop the run with an error that names the node if an index is out of range.
+
+    Indices that are known while compiling are checked then, or when sizes are known.
+    """
+    builder = context.builder
+    known = indices.known
+    if known is not None and not any(isinstance(n, Dim) for n in known.flat):
+        numbers = [int(n) for n in known.flat]
+        for number in numbers:
+            if isinstance(extent, int) and not -extent <= number < extent:
+                raise context.invalid(f"index {number} is out of range for {extent} elements")
+        needed = max((n + 1 if n >= 0 else -n for n in numbers), default=0)
+        builder.require_nonnegative(extent - needed, f"axis {axis} minus the index needed")
+        return
+    within = builder.pointwise(lambda i: normalized(i, extent)[1], _once(indices))
+    require_all(context, within, f"an index is out of range for axis {axis} of {extent} elements")
+
+
+def _once(value: Value) -> Value:
+    """The value without the axes along which it is repeated."""
+    if isinstance(value, Joined) or value.base is None:
+        return value
+    pairs = zip(value.shape, value.strides, strict=True)
+    repeated = [i for i, (n, s) in enumerate(pairs) if s == 0 and isinstance(n, int) and n > 0]
+    for axis in reversed(repeated):
+        value = without_axes(value, axis)
+    return value
+
+
+def require_all(context: Context, conditions: Tensor, what: str) -> None:
+    """Stop the run with an error that names the node unless all of these bools are true."""
+    builder = context.builder
+    axes = tuple(range(len(conditions.shape)))
+    if axes:
+        conditions = builder.reduce(conditions, axes, "min", lambda x: x)
+    assert conditions.base is not None
+    message = f"node {builder.node!r} ({context.node.op_type}): {what}"
+    builder.append(Require(conditions.base.buffer, message))
+
+
+def without_axes(value: Tensor, first: int, count: int = 1) -> Tensor:
+    """The value at position 0 of some axes, which disappear."""
+    end = first + count
+    return Tensor(
+        value.dtype,
+        value.shape[:first] + value.shape[end:],
+        value.base,
+        value.strides[:first] + value.strides[end:],
+    )
+
+
+def gather(context: Context, value: Tensor, indices: Value, axis: int) -> Tensor:
+    """`value[.., indices, ..]`: the indices' axes take the place of `axis`."""
+    builder = context.builder
+    require_in_range(context, indices, axis, value.shape[axis])
+    places = builder.strided(indices)
+    rank = len(indices.shape)
+    shape = (*value.shape[:axis], *indices.shape, *value.shape[axis + 1 :])
+    rest = without_axes(value, axis)
+
+    def element(axes: Sequence[Axis | None]) -> Expr:
+        inner = axes[axis : axis + rank]
+        outer = (*axes[:axis], *axes[axis + rank :])
+        position, inside = normalized(builder.load(places, inner), value.shape[axis])
+        access = builder.access(rest, outer)
+        index = ((position, value.strides[axis]),)
+        return Load(access, value.dtype, inside, constant(0, value.dtype), index)
+
+    return builder.compute(shape, element)
+
+
+@lowers("Gather")
+def lower_gather(context: Context) -> Value:
+    """Elements of an axis by index: a view where the indices are evenly spaced."""
+    value, indices, builder = context.input(0), context.input(1), context.builder
+    axis = axis_of(context, context.attributes.int("axis", 0), len(value.shape))
+    numbers = _numbers(indices)
+    if isinstance(value, Tensor) and value.base is None and _is_known(value, numbers, axis):
+        require_in_range(context, indices, axis, value.shape[axis])
+        assert value.known is not None and numbers is not None
+        known = np.asarray(value.known.take(numbers, axis), value.known.dtype)
+        return builder.known(value.dtype, known)
+    data = builder.strided(value)
+    line = line_along(indices, data.shape[axis])
+    picked = None if line is None else _evenly_spaced(context, data, indices, line, axis)
+    if isinstance(picked, Tensor) and _is_known(data, numbers, axis):
+        assert data.known is not None and numbers is not None
+        known = np.asarray(data.known.take(numbers, axis), data.known.dtype)
+        picked = replace(picked, known=known)
+    if picked is None and numbers is not None:
+        picked = _in_pieces(context, data, indices, numbers, axis)
+    return gather(context, data, indices, axis) if picked is None else picked
+
+
+def _is_known(data: Tensor, numbers: np.ndarray | None, axis: int) -> bool:
+    """Whether the elements at these places are computed while compiling."""
+    if data.known is None or numbers is None:
+        return False
+    shape = (*data.known.shape[:axis], *numbers.shape, *data.known.shape[axis + 1 :])
+    return can_be_known(data.known.dtype, shape, data.known)
+
+
+def _numbers(indices: Value) -> np.ndarray | None:
+    """Indices that are plain numbers."""
+    known = indices.known
+    if known is None or any(isinstance(n, Dim) for n in known.flat):
+        return None
+    return known.astype(np.int64)
+
+
+def _evenly_spaced(
+    context: Context, data: Tensor, indices: Value, line: Progression, axis: int
+) -> Value | None:
+    """The elements as one view, or as two where indices go on at the other end of the axis."""
+    shape = (*data.shape[:axis], *indices.shape, *data.shape[axis + 1 :])
+    rank = len(indices.shape)
+    own = (*range(axis), *[None] * rank, *range(axis + 1, len(data.shape)))
+    picks = Picks(shape, own, {axis: aligned(line, axis, len(shape))}, indices.size)
+    whole = view(context, data, picks)
+    count = indices.shape[0] if rank == 1 else None
+    if whole is not None or not all(isinstance(n, int) for n in (count, line.start, *line.steps)):
+        return whole
+    assert isinstance(count, int)
+    parts: list[Tensor] = []
+    for piece, length in by_sign(line, count):
+        shorter = (*data.shape[:axis], length, *data.shape[axis + 1 :])
+        lines = {axis: aligned(piece, axis, len(shape))}
+        part = view(context, data, Picks(shorter, own, lines, length))
+        if part is None:
+            return None
+        parts.append(part)
+    return Joined(data.dtype, shape, axis, tuple(parts))
+
+
+def _in_pieces(
+    context: Context, data: Tensor, indices: Value, numbers: np.ndarray, axis: int
+) -> Value | None:
+    """The elements at known places as views joined; None where it would fall into many pieces."""
+    extent = data.shape[axis]
+    places = [n if n >= 0 else extent + n for n in numbers.reshape(-1).tolist()]
+    if len(places) > MOST_PIECES:
+        return None
+    require_in_range(context, indices, axis, extent)
+    parts = tuple(slice_axis(data, axis, place, 1, 1) for place in places)
+    flat = (*data.shape[:axis], len(places), *data.shape[axis + 1 :])
+    shape = (*data.shape[:axis], *indices.shape, *data.shape[axis + 1 :])
+    return reshape(context, Joined(data.dtype, flat, axis, parts), shape)
+
+
+@lowers("GatherElements")
+def lower_gather_elements(context: Context) -> Value:
+    """`data[.., indices[..], ..]`: an index for each element of the result."""
+    builder = context.builder
+    data, indices = builder.strided(context.input(0)), context.input(1)
+    axis = axis_of(context, context.attributes.int("axis", 0), len(data.shape))
+    require_fitting(context, indices, data, axis)
+    picks = element_picks(indices, data, axis)
+    picked = None if picks is None else view(context, data, picks)
+    if picked is not None:
+        return picked
+    require_in_range(context, indices, axis, data.shape[axis])
+    rest = without_axes(data, axis)
+
+    def element(axes: Sequence[Axis | None]) -> Expr:
+        position, inside = normalized(builder.load(indices, axes), data.shape[axis])
+        access = builder.access(rest, (*axes[:axis], *axes[axis + 1 :]))
+        index = ((position, data.strides[axis]),)
+        return Load(access, data.dtype, inside, constant(0, data.dtype), index)
+
+    return builder.compute(indices.shape, element)
+
+
+def element_picks(indices: Value, data: Value, axis: int) -> Picks | None:
+    """What indices, one for each element of a result, pick; None if they are not evenly spaced."""
+    line = line_along(indices, data.shape[axis])
+    if line is None:
+        return None
+    own = tuple(None if i == axis else i for i in range(len(data.shape)))
+    return Picks(indices.shape, own, {axis: line}, indices.size)
+
+
+def require_fitting(context: Context, indices: Value, data: Value, axis: int) -> None:
+    """The indices have as many axes as the data, and except for `axis` no longer ones."""
+    if len(indices.shape) != len(data.shape):
+        raise context.invalid(f"{len(indices.shape)} axes of indices for {len(data.shape)} of data")
+    for i, (n, extent) in enumerate(zip(indices.shape, data.shape, strict=True)):
+        if i != axis:
+            context.builder.require_nonnegative(extent - n, f"axis {i} of data beyond the indices")
+
+
+@lowers("GatherND")
+def lower_gather_nd(context: Context) -> Value:
+    """`data[batch.., indices[batch.., ..], ..]`: the last axis of the indices holds positions."""
+    builder = context.builder
+    data, indices = builder.strided(context.input(0)), context.input(1)
+    batch = context.attributes.int("batch_dims", 0)
+    columns = index_columns(context, indices, data, batch)
+    if not 0 <= batch < min(len(indices.shape), len(data.shape)):
+        raise context.invalid(f"batch_dims {batch} for indices of shape {indices.shape}")
+    for i in range(batch):
+        builder.require_equal(data.shape[i], indices.shape[i], f"axis {i} of data and indices")
+    picks = column_picks(columns, indices.shape[:-1], data, batch)
+    picked = None if picks is None else view(context, data, picks)
+    if picked is not None:
+        return picked
+    require_columns(context, columns, data, batch)
+    rest = without_axes(data, batch, len(columns))
+    rank = len(indices.shape) - 1
+
+    def element(axes: Sequence[Axis | None]) -> Expr:
+        access = builder.access(rest, (*axes[:batch], *axes[rank:]))
+        index, inside = positions(context, columns, axes[:rank], data, batch)
+        if inside is None:
+            return Load(access, data.dtype)
+        return Load(access, data.dtype, inside, constant(0, data.dtype), index)
+
+    return builder.compute((*indices.shape[:-1], *data.shape[batch + len(columns) :]), element)
+
+
+def index_columns(context: Context, indices: Value, data: Value, batch: int = 0) -> list[Tensor]:
+    """The positions along axes `batch, batch + 1, ..` of the data."""
+    last = len(indices.shape) - 1
+    count = indices.shape[last] if indices.shape else 0
+    if not isinstance(count, int):
+        raise context.refuse("the number of axes to index is only known at run time")
+    if not indices.shape or batch + count > len(data.shape):
+        raise context.invalid(f"indices of shape {indices.shape} for data of shape {data.shape}")
+    sources: tuple[Value, ...] = (indices,)
+    if isinstance(indices, Joined) and indices.axis == last:
+        sources = indices.parts
+    columns: list[Tensor] = []
+    for source in sources:
+        part, width = context.builder.strided(source), source.shape[last]
+        assert isinstance(width, int)
+        for i in range(width):
+            column = drop_ones(slice_axis(part, last, i, 1, 1), (last,))
+            assert isinstance(column, Tensor)
+            columns.append(column)
+    return columns
+
+
+def require_columns(
+    context: Context, columns: Sequence[Tensor], data: Value, batch: int = 0
+) -> None:
+    """All positions along axes `batch, batch + 1, ..` of the data exist."""
+    for i, column in enumerate(columns, batch):
+        require_in_range(context, column, i, data.shape[i])
+
+
+def column_picks(
+    columns: Sequence[Tensor], places: Shape, data: Value, batch: int = 0
+) -> Picks | None:
+    """What columns of indices at these `places` pick; None if one of them is not evenly spaced."""
+    lines: dict[int, Progression] = {}
+    shape = (*places, *data.shape[batch + len(columns) :])
+    for axis, column in enumerate(columns, batch):
+        line = line_along(column, data.shape[axis])
+        if line is None:
+            return None
+        lines[axis] = aligned(line, 0, len(shape))
+    behind = range(batch + len(columns), len(data.shape))
+    own = (*range(batch), *[None] * (len(places) - batch), *behind)
+    return Picks(shape, own, lines, product(places))
+
+
+def positions(
+    context: Context,
+    columns: Sequence[Tensor],
+    axes: Sequence[Axis | None],
+    data: Tensor,
+    batch: int = 0,
+) -> tuple[Positions, Expr | None]:
+    """Computed positions in `data`, and whether all are in range; None if there are none."""
+    index: list[tuple[Expr, Size]] = []
+    every: Expr | None = None
+    for i, column in enumerate(columns, batch):
+        position, inside = normalized(context.builder.load(column, axes), data.shape[i])
+        index.append((position, data.strides[i]))
+        every = inside if every is None else op("and", every, inside)
+    return tuple(index), every

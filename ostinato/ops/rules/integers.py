@@ -1,0 +1,254 @@
+"""Sums of products of small integers: exact in int32, so no order matters and sums come apart."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ostinato.ops.core.builder import literal
+from ostinato.ops.core.registry import Context
+from ostinato.ops.core.tensor import Shape, Tensor, Value, slice_axis
+from ostinato.ops.rules.parts import pad
+from ostinato.ops.rules.windows import Window, convolve, without_padding
+from ostinato.program.dims import Size, ceildiv, product
+from ostinato.program.expr import Axis, Expr, Extent, cast, constant, op
+
+# The bytes of a word, and what makes signed ones of unsigned ones and back: x +- 128.
+BYTES = 4
+FLIP = -0x7F7F7F80
+
+
+def is_zero(value: Value | None) -> bool:
+    """Whether a zero point is known to be 0 everywhere."""
+    numbers = None if value is None else known_numbers(value)
+    return numbers is not None and not np.any(numbers)
+
+
+def known_numbers(value: Value) -> np.ndarray | None:
+    """The elements of a value where they are numbers known while compiling."""
+    known = value.known
+    return None if known is None or known.dtype == object else known
+
+
+def integer_matmul(
+    context: Context, left: Value, right: Value, left_zero: Value | None, right_zero: Value | None
+) -> Tensor:
+    """`(left - left_zero) @ (right - right_zero)` in int32, for int8 and uint8.
+
+    left `[.., m, k]`, right `[.., k, n]`; the zero points are scalars, or `[.., m, 1]` and
+    `[.., 1, n]` or `[n]`.
+
+    Products are of unsigned and signed bytes: int8 on the left and uint8 on the right are moved by
+    128, values and zero points. The sum of products of such a and b with zero points p and q is
+
+        sum(a b) - p sum(b) - q sum(a) + k p q
+
+    where sums over constants are constants. int32 wraps, which changes none of it.
+    """
+    builder = context.builder
+    a, b = builder.strided(left), builder.strided(right)
+    builder.require_equal(a.shape[-1], b.shape[-2], "contracted axes")
+    moved = 128 if a.dtype == "int8" else 0, -128 if b.dtype == "uint8" else 0
+    zeros = [_moved(context, z, by) for z, by in zip((left_zero, right_zero), moved, strict=True)]
+    total = _products(context, a, b)
+    sums = (
+        None if is_zero(zeros[0]) else _sums(context, b, (len(b.shape) - 2,), moved[1]),
+        None if is_zero(zeros[1]) else _sums(context, a, (len(a.shape) - 1,), moved[0]),
+    )
+    return _corrected(context, total, zeros, sums, a.shape[-1])
+
+
+def integer_convolve(
+    context: Context,
+    source: Value,
+    weight: Value,
+    source_zero: Value | None,
+    weight_zero: Value | None,
+    windows: Sequence[Window],
+    group: int,
+) -> Tensor:
+    """Convolution of `source - source_zero` with `weight - weight_zero` in int32; padding is 0.
+
+    source `[n, c, ..]`, weight `[m, c / group, ..]`, of int8 or uint8; the zero points are a scalar
+    and a scalar or `[m, 1, ..]`. Channels are taken four at a time, as in `integer_matmul`, unless
+    there are so few that most of a word would be empty.
+    """
+    channels = weight.shape[1]
+    if group == 1 and isinstance(channels, int) and channels * 2 > BYTES:
+        return _convolved_words(context, source, weight, source_zero, weight_zero, windows)
+    builder = context.builder
+
+    def contract(
+        shape: Shape, axes: Sequence[Axis | None], inner: Sequence[Axis], left: Expr, right: Expr
+    ) -> Tensor:
+        return builder.contract(shape, axes, inner, cast(left, "int32"), cast(right, "int32"))
+
+    x, w = _centered(context, source, source_zero), _centered(context, weight, weight_zero)
+    return convolve(context, x, w, windows, group, contract)
+
+
+def _centered(context: Context, value: Value, zero: Value | None) -> Value:
+    """A value less its zero point in int16, or as it is where that is 0."""
+    if zero is None or is_zero(zero):
+        return value
+    numbers, zeros = known_numbers(value), known_numbers(zero)
+    if numbers is not None and zeros is not None:
+        return context.builder.constant(numbers.astype(np.int16) - zeros.astype(np.int16))
+    return context.builder.pointwise(
+        lambda x, z: op("sub", cast(x, "int16"), cast(z, "int16")), value, zero
+    )
+
+
+def _convolved_words(
+    context: Context,
+    source: Value,
+    weight: Value,
+    source_zero: Value | None,
+    weight_zero: Value | None,
+    windows: Sequence[Window],
+) -> Tensor:
+    builder = context.builder
+    x, w = builder.strided(source), builder.strided(weight)
+    builder.require_equal(x.shape[1], w.shape[1], "channels of the input and the weights")
+    flips = x.dtype == "int8", w.dtype == "uint8"
+    moved = 128 if flips[0] else 0, -128 if flips[1] else 0
+    zeros = [
+        _moved(context, z, by) for z, by in zip((source_zero, weight_zero), moved, strict=True)
+    ]
+    words, windows = _padded_words(context, x, source_zero, windows, flips[0])
+    weights = _words(context, w, 1, flips[1])
+    total = convolve(context, words, weights, windows, 1, builder.dot)
+    taps = tuple(range(1, len(w.shape)))
+    spatial = (1,) * len(windows)
+    by_filter = by_window = None
+    if not is_zero(zeros[0]):
+        sums = _sums(context, w, taps, moved[1])
+        by_filter = builder.reshaped(sums, (w.shape[0], *spatial))
+    if not is_zero(zeros[1]):
+        ones = np.ones([1, *(n for n in w.shape[1:] if isinstance(n, int))], np.int8)
+        counted = _words(context, builder.constant(ones), 1, False)
+        by_window = convolve(context, words, counted, windows, 1, builder.dot)
+        if zeros[1].shape:
+            zeros[1] = builder.reshaped(zeros[1], (zeros[1].shape[0], *spatial))
+    return _corrected(context, total, zeros, (by_filter, by_window), product(w.shape[1:]))
+
+
+def _corrected(
+    context: Context,
+    total: Tensor,
+    zeros: Sequence[Value],
+    sums: tuple[Value | None, Value | None],
+    depth: Size,
+) -> Tensor:
+    """`total` less what zero points contribute to it.
+
+    sums: of the other operand's elements, for each zero point; None where it is 0.
+    """
+    factors = [v for pair in zip(zeros, sums, strict=True) if pair[1] is not None for v in pair]
+    if not factors:
+        return total
+    count = cast(Extent(depth), "int32")
+
+    def element(total: Expr, *factors: Expr) -> Expr:
+        for zero, other in zip(factors[::2], factors[1::2], strict=True):
+            total = op("sub", total, op("mul", zero, other))
+        if len(factors) == 4:
+            total = op("add", total, op("mul", count, op("mul", factors[0], factors[2])))
+        return total
+
+    return context.builder.pointwise(element, total, *(v for v in factors if v is not None))
+
+
+def _moved(context: Context, zero: Value | None, by: int) -> Value:
+    """A zero point in int32, moved."""
+    numbers = np.zeros((), np.int32) if zero is None else known_numbers(zero)
+    if zero is None or numbers is not None:
+        return context.builder.constant(np.asarray(numbers, np.int32) + np.int32(by))
+    move = constant(by, "int32")
+    return context.builder.pointwise(lambda z: op("add", cast(z, "int32"), move), zero)
+
+
+def _sums(context: Context, value: Tensor, axes: tuple[int, ...], move: int) -> Tensor:
+    """Sums along axes, which keep an extent of 1, of the elements moved, in int32."""
+    numbers = known_numbers(value)
+    if numbers is not None:
+        return context.builder.constant(
+            (numbers + np.int32(move)).sum(axes, np.int32, keepdims=True)
+        )
+    offset = constant(move, "int32")
+    return context.builder.reduce(value, axes, "sum", lambda x: op("add", cast(x, "int32"), offset))
+
+
+def _products(context: Context, a: Tensor, b: Tensor) -> Tensor:
+    """The sums of products of bytes, four of them at a time: words along the contracted axis.
+
+    Where it does not fill the last word, the right operand is filled with bytes that are 0.
+    """
+    builder = context.builder
+    batch = builder.broadcast(a.shape[:-2], b.shape[:-2])
+    shape: tuple[Size, ...] = (*batch, a.shape[-2], b.shape[-1])
+    axes = builder.axes(shape)
+    inner = builder.axis(ceildiv(a.shape[-1], BYTES), "r")
+    outer, row, column = axes[:-2], axes[-2], axes[-1]
+    flips = a.dtype == "int8", b.dtype == "uint8"
+    parts = _parts(context, a, len(a.shape) - 1, 0)
+    # Not stored as words: bytes side by side are read as one.
+    left = _word([builder.load(part, (*outer, row, inner)) for part in parts], flips[0])
+    words = _words(context, b, len(b.shape) - 2, flips[1])
+    right = builder.load(words, (*outer, inner, column))
+    return builder.dot(shape, axes, (inner,), left, right)
+
+
+def _padded_words(
+    context: Context, x: Tensor, zero: Value | None, windows: Sequence[Window], flip: bool
+) -> tuple[Tensor, list[Window]]:
+    """Words along the channels of the input, padded with its zero point; what is left to move."""
+    builder = context.builder
+    pads = any(window.before != 0 or window.after != 0 for window in windows)
+    if zero is None or is_zero(zero) or not pads:
+        x, unpadded = without_padding(context, x, windows)
+        parts = _parts(context, x, 1, 0)
+        return builder.pointwise(lambda *bytes_: _word(bytes_, flip), *parts), unpadded
+    # Bytes wrap: less the zero point, padded with 0, and back.
+    less = builder.pointwise(lambda v, z: op("sub", v, z), x, zero)
+    padded, unpadded = without_padding(context, less, windows)
+    parts = _parts(context, padded, 1, 0)
+
+    def element(zero: Expr, *bytes_: Expr) -> Expr:
+        return _word([op("add", byte, zero) for byte in bytes_], flip)
+
+    return builder.pointwise(element, zero, *parts), unpadded
+
+
+def _words(context: Context, b: Tensor, axis: int, flip: bool) -> Tensor:
+    """Words along an axis, the last one filled with bytes that are 0."""
+    numbers = known_numbers(b)
+    if numbers is None:
+        parts = _parts(context, b, axis, 128 if flip else 0)
+        return context.builder.pointwise(lambda *bytes_: _word(bytes_, flip), *parts)
+    last = np.moveaxis(numbers, axis, -1)
+    *others, depth = last.shape
+    data = np.zeros((*others, -(-depth // BYTES), BYTES), np.uint8)
+    data.reshape(*others, -1)[..., :depth] = last.view(np.uint8) ^ (0x80 if flip else 0)
+    words = data.view("<i4")[..., 0]
+    return context.builder.constant(np.ascontiguousarray(np.moveaxis(words, -1, axis)))
+
+
+def _parts(context: Context, value: Tensor, axis: int, fill: int) -> list[Tensor]:
+    """The first, second, .. elements of each word along an axis."""
+    count = ceildiv(value.shape[axis], BYTES)
+    rest = count * BYTES - value.shape[axis]
+    if rest != 0:
+        none = [0] * len(value.shape)
+        value = pad(context, value, none, [*none[:axis], rest, *none[axis + 1 :]], fill)
+    return [slice_axis(value, axis, start, BYTES, count) for start in range(BYTES)]
+
+
+def _word(bytes_: Sequence[Expr], flip: bool) -> Expr:
+    """Four elements as the bytes of an int32, the first one lowest."""
+    unsigned = [cast(cast(byte, "uint8"), "int32") for byte in bytes_]
+    word = unsigned[0]
+    for number, byte in enumerate(unsigned[1:], 1):
+        word = op("or", word, op("shl", byte, literal(8 * number, byte)))
+    return op("xor", word, literal(FLIP, word)) if flip else word

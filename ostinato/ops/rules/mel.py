@@ -1,0 +1,128 @@
+"""MelWeightMatrix: filters whose bands are evenly spaced to the ear."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ostinato.ops.core.builder import LONGEST_TABLE, Builder, sized
+from ostinato.ops.core.registry import Context, lowers
+from ostinato.ops.core.sizes import known_size
+from ostinato.ops.core.tensor import Tensor, Value, slice_axis, static_shape
+from ostinato.ops.rules.gather import require_all
+from ostinato.program.dims import Size, floordiv
+from ostinato.program.evaluate import convert, evaluate
+from ostinato.program.expr import Axis, Const, Expr, Index, cast, constant, op
+
+
+@lowers("MelWeightMatrix")
+def lower_mel_weight_matrix(context: Context) -> Value:
+    """Triangles over the bins of a transform, evenly spaced in mel = 2595 log10(1 + hertz / 700).
+
+    Computed in float64; while compiling where all operands are known and the table is not too long.
+    """
+    builder = context.builder
+    bands = builder.defined(known_size(context, 0, "input 'num_mel_bins'"), "num_mel_bins")
+    length = known_size(context, 1, "input 'dft_length'")
+    builder.require_nonnegative(length - 1, "dft_length, minus 1")
+    bins = builder.defined(floordiv(length, 2) + 1, "number of bins")
+    dtype = context.native_dtype(context.attributes.int("output_datatype", 1))
+    given = [
+        _number(context, position, name)
+        for position, name in ((2, "sample_rate"), (3, "lower_edge_hertz"), (4, "upper_edge_hertz"))
+    ]
+    rate, low, high = (cast(number, "float64") for number in given)
+    what = "the bands do not fit between 0 Hz and the last bin"
+    axis = builder.axis(bands + 2)
+    corner = _corner(Index(axis), sized(bands), sized(length), rate, (low, high))
+
+    def fits(found: Expr) -> Expr:
+        return _fits(Index(axis), found, sized(bands), sized(bins), (rate, low, high))
+
+    static = static_shape((bins, bands))
+    is_known = static is not None and all(isinstance(number, Const) for number in given)
+    if static is not None and is_known and max(static) * max(static[1], 1) <= LONGEST_TABLE:
+        numbers = np.arange(static[1] + 2)
+        if not evaluate(fits(corner), lambda _: numbers).all():
+            raise context.invalid(what)
+        corners = np.broadcast_to(evaluate(corner, lambda _: numbers), numbers.shape)
+        return builder.constant(convert(_table(builder, corners, static[0]), dtype))
+    made = builder.stored((bands + 2,), (axis,), corner)
+    held = fits(builder.load(made, (axis,)))
+    require_all(context, builder.stored((bands + 2,), (axis,), held), what)
+    return _stored(builder, made, bins, bands, dtype)
+
+
+def _number(context: Context, position: int, name: str) -> Expr:
+    """The only element of an operand."""
+    value = context.input(position)
+    context.builder.require_equal(value.size, 1, f"number of elements of input {name!r}")
+    return context.builder.load(value, (None,) * len(value.shape))
+
+
+def _corner(band: Expr, bands: Expr, length: Expr, rate: Expr, edges: Sequence[Expr]) -> Expr:
+    """int64: the bin where a band begins, the one before it is highest and the one before ends."""
+    low, high = (_mel(edge) for edge in edges)
+    # The upper edge is that of one more band, as in the operator's reference implementation.
+    count = cast(op("add", bands, constant(2, "int64")), "float64")
+    step = op("div", op("sub", high, low), count)
+    mel = op("add", low, op("mul", cast(band, "float64"), step))
+    power = op("mul", op("div", mel, constant(2595.0, "float64")), _ten())
+    hertz = op("mul", op("expm1", power), constant(700.0, "float64"))
+    points = cast(op("add", length, constant(1, "int64")), "float64")
+    return cast(op("floor", op("div", op("mul", points, hertz), rate)), "int64")
+
+
+def _mel(hertz: Expr) -> Expr:
+    logarithm = op("log1p", op("div", hertz, constant(700.0, "float64")))
+    return op("div", op("mul", logarithm, constant(2595.0, "float64")), _ten())
+
+
+def _ten() -> Const:
+    """The natural logarithm of 10."""
+    return constant(float(np.log(10)), "float64")
+
+
+def _fits(band: Expr, corner: Expr, bands: Expr, bins: Expr, positive: Sequence[Expr]) -> Expr:
+    """Whether a corner is a bin, or the end of the last band right behind all bins."""
+    zero = constant(0, "int64")
+    is_last = cast(op("gt", band, bands), "int64")
+    holds = op("and", op("ge", corner, zero), op("lt", corner, op("add", bins, is_last)))
+    rate, *edges = positive
+    holds = op("and", holds, op("ge", rate, constant(1.0, "float64")))
+    for edge in edges:
+        holds = op("and", holds, op("ge", edge, constant(0.0, "float64")))
+    return holds
+
+
+def _weight(place: Expr, left: Expr, centre: Expr, right: Expr) -> Expr:
+    """The height of a triangle at a bin: 1 at the centre, 0 at the other corners and beyond."""
+    one: Expr = constant(1, "int64")
+
+    def share(part: Expr, whole: Expr) -> Expr:
+        return op("div", cast(part, "float64"), cast(op("max", whole, one), "float64"))
+
+    rising = share(op("sub", place, left), op("sub", centre, left))
+    rising = op("select", op("eq", centre, left), constant(1.0, "float64"), rising)
+    falling = share(op("sub", right, place), op("sub", right, centre))
+    nothing = constant(0.0, "float64")
+    is_left = op("and", op("le", left, place), op("le", place, centre))
+    is_right = op("and", op("lt", centre, place), op("lt", place, right))
+    return op("select", is_left, rising, op("select", is_right, falling, nothing))
+
+
+def _table(builder: Builder, corners: np.ndarray, bins: int) -> np.ndarray:
+    """The weights float64[bins, bands]."""
+    places = [Index(builder.axis(1)) for _ in range(4)]
+    arrays = (np.arange(bins)[:, None], corners[:-2], corners[1:-1], corners[2:])
+    values: dict[Expr, np.ndarray] = dict(zip(places, arrays, strict=True))
+    return evaluate(_weight(*places), lambda node: values[node])
+
+
+def _stored(builder: Builder, corners: Tensor, bins: Size, bands: Size, dtype: str) -> Tensor:
+    """The weights [bins, bands] for corners that only a run tells."""
+    axes: tuple[Axis | None, ...] = builder.axes((bins, bands))
+    place: Expr = constant(0, "int64") if axes[0] is None else Index(axes[0])
+    ends = [builder.load(slice_axis(corners, 0, i, 1, bands), axes[1:]) for i in range(3)]
+    return builder.stored((bins, bands), axes, cast(_weight(place, *ends), dtype))

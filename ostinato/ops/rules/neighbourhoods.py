@@ -1,0 +1,195 @@
+"""Ops around Lp norms and local energy: pools, normalisations over neighbours, Col2Im."""
+
+from __future__ import annotations
+
+from functools import reduce
+
+from ostinato.limits import MOST_WINDOW
+from ostinato.ops.core.builder import literal
+from ostinato.ops.core.registry import Context, lowers
+from ostinato.ops.core.sizes import known_ints, known_sizes
+from ostinato.ops.core.tensor import Tensor, Value, advance
+from ostinato.ops.rules.parts import within
+from ostinato.ops.rules.pointwise import floats
+from ostinato.ops.rules.reductions import absolute, divided_by_count, square
+from ostinato.ops.rules.views import axes_of, axis_of, reshape
+from ostinato.ops.rules.windows import output_sizes, read_windows, window_load
+from ostinato.program.dims import Size, floordiv, product
+from ostinato.program.expr import Access, Axis, Expr, Extent, Index, Load, constant, op
+
+# Powers up to this one are products.
+MOST_FACTORS = 8
+# Keeps a value without variance from being divided by 0.
+LEAST_DEVIATION = 1e-9
+
+
+def _power(x: Expr, p: int) -> Expr:
+    """|x| ** p."""
+    if p == 2:
+        return square(x)
+    if p <= MOST_FACTORS:
+        return reduce(lambda total, factor: op("mul", total, factor), [absolute(x)] * p)
+    return op("pow", absolute(x), literal(p, x))
+
+
+def _root(total: Expr, p: int) -> Expr:
+    """total ** (1 / p)."""
+    if p == 1:
+        return total
+    return op("sqrt", total) if p == 2 else op("pow", total, literal(1 / p, total))
+
+
+def _order(context: Context, op_since: int) -> int:
+    """The attribute `p`, an integer since this version of the operator."""
+    if context.since < op_since:
+        raise context.refuse("a fractional 'p' has no native form")
+    p: int = context.attributes.int("p", 2)
+    if p < 1:
+        raise context.invalid(f"attribute 'p' is {p}")
+    return p
+
+
+@lowers("LpNormalization")
+def lower_lp_normalization(context: Context) -> Value:
+    """Values divided by their norm along an axis; 0 where the norm is 0."""
+    value, builder = floats(context, 0), context.builder
+    p = _order(context, 1)
+    if p > 2:
+        raise context.invalid(f"attribute 'p' is {p}, expected 1 or 2")
+    axis = axis_of(context, context.attributes.int("axis", -1), len(value.shape))
+    total = builder.reduce(value, (axis,), "sum", lambda x: _power(x, p))
+
+    def divided(x: Expr, t: Expr) -> Expr:
+        norm = _root(t, p)
+        zero = literal(0, x)
+        return op("select", op("eq", norm, zero), zero, op("div", x, norm))
+
+    return builder.pointwise(divided, value, total)
+
+
+@lowers("GlobalLpPool")
+def lower_global_lp_pool(context: Context) -> Value:
+    """The norm over all spatial axes, which keep an extent of 1."""
+    value, builder = floats(context, 0), context.builder
+    p = _order(context, 2)
+    axes = tuple(range(2, len(value.shape)))
+    if not axes:
+        raise context.invalid(f"no spatial axes in an input of shape {value.shape}")
+    total = builder.reduce(value, axes, "sum", lambda x: _power(x, p))
+    return builder.pointwise(lambda t: _root(t, p), total)
+
+
+@lowers("LpPool")
+def lower_lp_pool(context: Context) -> Value:
+    """The norm of what lies below each position of a window; padding counts as 0."""
+    p, builder = _order(context, 2), context.builder
+    x = builder.strided(floats(context, 0))
+    kernel = context.attributes.ints("kernel_shape")
+    if len(x.shape) != len(kernel) + 2:
+        raise context.invalid(f"kernel_shape {list(kernel)} for an input of shape {x.shape}")
+    ceil = bool(context.attributes.int("ceil_mode", 0))
+    windows = read_windows(context, x.shape[2:], kernel, context.since >= 18, ceil)
+    shape = (*x.shape[:2], *output_sizes(context, windows))
+    outer = builder.axes(shape)
+    taps = [builder.axis(window.kernel, "r") for window in windows]
+    channel = [(outer[1], x.strides[1])]
+    element = window_load(x, outer[0], channel, outer[2:], taps, windows, constant(0, x.dtype))
+    total = builder.fold(shape, outer, taps, "sum", _power(element, p))
+    return builder.pointwise(lambda t: _root(t, p), total)
+
+
+@lowers("LRN")
+def lower_local_response(context: Context) -> Value:
+    """x / (bias + alpha / size * s) ** beta; s sums the squares of neighbouring channels."""
+    builder = context.builder
+    x = builder.strided(floats(context, 0))
+    size = context.attributes.int("size")
+    alpha, beta, bias = (context.float(name) for name in ("alpha", "beta", "bias"))
+    if len(x.shape) < 2 or not 1 <= size <= MOST_WINDOW:
+        raise context.invalid(f"size {size} for an input of shape {x.shape}")
+    before, after = (size - 1) // 2, size // 2
+    axes: list[Axis | None] = list(builder.axes(x.shape))
+    channel = axes[1] = builder.axis(x.shape[1])
+    tap = builder.axis(size, "r")
+    shifted = Tensor(x.dtype, x.shape, advance(x, -before * x.strides[1]), x.strides)
+    access = builder.access(shifted, axes)
+    access = Access(access.buffer, access.offset, (*access.terms, (tap, x.strides[1])))
+    inside: Expr | None = None
+    for condition in within(op("add", Index(channel), Index(tap)), before, x.shape[1], after):
+        inside = condition if inside is None else op("and", inside, condition)
+    other = None if inside is None else constant(0, x.dtype)
+    total = builder.fold(x.shape, axes, [tap], "sum", square(Load(access, x.dtype, inside, other)))
+
+    def response(value: Expr, s: Expr) -> Expr:
+        scaled = op("add", literal(bias, s), op("mul", literal(alpha / size, s), s))
+        return op("div", value, op("pow", scaled, literal(beta, s)))
+
+    return builder.pointwise(response, x, total)
+
+
+@lowers("MeanVarianceNormalization")
+def lower_mean_variance(context: Context) -> Value:
+    """(x - mean) / deviation along some axes."""
+    value, builder = floats(context, 0), context.builder
+    if context.since < 9:
+        raise context.refuse("the form before opset 9 has no native form")
+    axes = axes_of(context, context.attributes.ints("axes", (0, 2, 3)), len(value.shape))
+    count = product([value.shape[i] for i in axes])
+    total = builder.reduce(value, axes, "sum", lambda x: x)
+    mean = builder.pointwise(lambda t: divided_by_count(t, count), total)
+    centred = builder.pointwise(lambda x, m: op("sub", x, m), value, mean)
+    squares = builder.reduce(centred, axes, "sum", square)
+
+    def normal(x: Expr, s: Expr) -> Expr:
+        deviation = op("sqrt", divided_by_count(s, count))
+        return op("div", x, op("add", deviation, literal(LEAST_DEVIATION, deviation)))
+
+    return builder.pointwise(normal, centred, squares)
+
+
+@lowers("Col2Im")
+def lower_col2im(context: Context) -> Value:
+    """Blocks of an image added up where they overlap: [n, c * block, blocks] to [n, c, image..].
+
+    Each element of the image sums, in order of the places within a block, what the blocks that
+    cover it hold for it.
+    """
+    builder = context.builder
+    x = builder.strided(context.input(0))
+    image = known_sizes(context, 1, "input 'image_shape'")
+    block = known_ints(context, 2, "input 'block_shape'")
+    rank = len(block)
+    strides = context.attributes.ints("strides", (1,) * rank)
+    dilations = context.attributes.ints("dilations", (1,) * rank)
+    pads = context.attributes.ints("pads", (0,) * (2 * rank))
+    lengths = (len(image), len(strides), len(dilations), len(pads) / 2)
+    if any(n != rank for n in lengths) or min((*dilations, 1)) < 1 or min((*pads, 0)) < 0:
+        raise context.invalid("image_shape, strides, dilations and pads do not fit block_shape")
+    if len(x.shape) != 3 or min((*block, *strides), default=0) < 1:
+        raise context.invalid(f"blocks {block} of an image {image} in columns {x.shape}")
+    counts: list[Size] = []
+    for i in range(rank):
+        span = (block[i] - 1) * dilations[i] + 1
+        counts.append(floordiv(image[i] + pads[i] + pads[i + rank] - span, strides[i]) + 1)
+    channels = floordiv(x.shape[1], product(tuple(block)))
+    split = reshape(context, x, (x.shape[0], channels, *block, *counts))
+    columns = builder.strided(split)
+    outer = [*builder.axes((x.shape[0], channels)), *(builder.axis(n) for n in image)]
+    taps = [builder.axis(n, "r") for n in block]
+    index: list[tuple[Expr, Size]] = []
+    inside: Expr = constant(True, "bool")
+    for i, (axis, tap) in enumerate(zip(outer[2:], taps, strict=True)):
+        assert axis is not None
+        start = op("sub", op("add", Index(axis), constant(pads[i], "int64")),
+                   op("mul", Index(tap), constant(dilations[i], "int64")))  # fmt: skip
+        step = constant(strides[i], "int64")
+        number = op("div", start, step)
+        covers = op("eq", op("mul", number, step), start)
+        covers = op("and", covers, op("ge", start, constant(0, "int64")))
+        covers = op("and", covers, op("lt", number, Extent(counts[i])))
+        inside = op("and", inside, covers)
+        index.append((number, columns.strides[2 + rank + i]))
+    kept = Tensor(x.dtype, columns.shape[: 2 + rank], columns.base, columns.strides[: 2 + rank])
+    access = builder.access(kept, [*outer[:2], *taps])
+    element = Load(access, x.dtype, inside, constant(0, x.dtype), tuple(index))
+    return builder.fold((x.shape[0], channels, *image), outer, taps, "sum", element)

@@ -1,0 +1,468 @@
+"""Ops that compute each element from the elements at the same place, with broadcasting."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import partial, reduce
+
+import numpy as np
+
+from ostinato.ops.core.builder import literal
+from ostinato.ops.core.progressions import computed
+from ostinato.ops.core.registry import Context, lowers
+from ostinato.ops.core.sizes import FUNCTIONS, fold_sizes
+from ostinato.ops.core.tensor import Value, insert_ones
+from ostinato.ops.rules.casts import convert
+from ostinato.program.expr import FLOATS, ITEM_BYTES, Expr, cast, constant, dtype_of, op
+
+# A kernel takes this many operands of a Sum; it goes on in the next one.
+MOST_OPERANDS = 64
+
+Unary = Callable[[Expr], Expr]
+Binary = Callable[[Expr, Expr], Expr]
+
+
+def relu(x: Expr) -> Expr:
+    """max(x, 0)."""
+    return op("max", x, literal(0, x))
+
+
+def reciprocal(x: Expr) -> Expr:
+    """1 / x."""
+    return op("div", literal(1, x), x)
+
+
+def sign(x: Expr) -> Expr:
+    """-1, 0 or 1; NaN stays NaN."""
+    zero = literal(0, x)
+    # Only 0, of either sign, and NaN are left: the sum of -0 and 0 is 0.
+    rest = op("add", x, zero) if dtype_of(x) in FLOATS else x
+    positive = op("select", op("gt", x, zero), literal(1, x), rest)
+    if dtype_of(x).startswith("uint"):
+        return positive
+    return op("select", op("lt", x, zero), literal(-1, x), positive)
+
+
+def softplus(x: Expr) -> Expr:
+    """log(1 + exp(x)), as max(x, 0) + log1p(exp(-|x|)) so that it neither overflows nor cancels."""
+    return op("add", relu(x), op("log1p", op("exp", op("neg", op("abs", x)))))
+
+
+def softsign(x: Expr) -> Expr:
+    """x / (1 + |x|)."""
+    return op("div", x, op("add", literal(1, x), op("abs", x)))
+
+
+def hard_swish(x: Expr) -> Expr:
+    """x * max(0, min(1, x / 6 + 0.5))."""
+    return op("mul", x, hard_sigmoid(x, 1 / 6, 0.5))
+
+
+def hard_sigmoid(x: Expr, alpha: float, beta: float) -> Expr:
+    """max(0, min(1, alpha * x + beta))."""
+    line = op("add", op("mul", literal(alpha, x), x), literal(beta, x))
+    return op("max", literal(0, x), op("min", literal(1, x), line))
+
+
+def mish(x: Expr) -> Expr:
+    """x * tanh(softplus(x))."""
+    return op("mul", x, op("tanh", softplus(x)))
+
+
+def is_nan(x: Expr) -> Expr:
+    """Whether x is not a number."""
+    return op("ne", x, x)
+
+
+def leaky_relu(x: Expr, alpha: float) -> Expr:
+    """x, or alpha * x where x is negative."""
+    return op("select", op("lt", x, literal(0, x)), op("mul", literal(alpha, x), x), x)
+
+
+def elu(x: Expr, alpha: float) -> Expr:
+    """x, or alpha * (exp(x) - 1) where x is negative."""
+    negative = op("mul", literal(alpha, x), op("expm1", x))
+    return op("select", op("lt", x, literal(0, x)), negative, x)
+
+
+def selu(x: Expr, alpha: float, gamma: float) -> Expr:
+    """gamma * elu(x)."""
+    return op("mul", literal(gamma, x), elu(x, alpha))
+
+
+def celu(x: Expr, alpha: float) -> Expr:
+    """x, or alpha * (exp(x / alpha) - 1) where x is negative."""
+    inner = op("expm1", op("div", x, literal(alpha, x)))
+    return op("select", op("lt", x, literal(0, x)), op("mul", literal(alpha, x), inner), x)
+
+
+def thresholded_relu(x: Expr, alpha: float) -> Expr:
+    """x where it exceeds alpha, else 0."""
+    return op("select", op("gt", x, literal(alpha, x)), x, literal(0, x))
+
+
+def swish(x: Expr, alpha: float) -> Expr:
+    """x * sigmoid(alpha * x)."""
+    return op("mul", x, op("sigmoid", op("mul", literal(alpha, x), x)))
+
+
+def shrink(x: Expr, lambd: float, bias: float) -> Expr:
+    """x + bias below -lambd, x - bias above lambd, else 0; the first that holds."""
+    above = op("gt", x, literal(lambd, x))
+    high = op("select", above, op("sub", x, literal(bias, x)), literal(0, x))
+    below = op("lt", x, literal(-lambd, x))
+    return op("select", below, op("add", x, literal(bias, x)), high)
+
+
+def remainder(a: Expr, b: Expr) -> Expr:
+    """What integer division toward zero leaves: the sign is that of `a`."""
+    return op("sub", a, op("mul", op("div", a, b), b))
+
+
+def shifted_right(x: Expr, count: Expr) -> Expr:
+    """x / 2 ** count, rounded down; the fill alone where the type has no such count."""
+    moved = op("shr", x, count)
+    if dtype_of(x).startswith("uint"):
+        return moved
+    filled = op("not", op("shr", op("not", x), count))
+    return op("select", op("lt", x, literal(0, x)), filled, moved)
+
+
+def _unary(name: str) -> Unary:
+    return lambda x: op(name, x)
+
+
+def _binary(name: str) -> Binary:
+    return lambda a, b: op(name, a, b)
+
+
+UNARY: dict[str, Unary] = {
+    **{
+        name: _unary(name.lower())
+        for name in (
+            "Abs Neg Sqrt Exp Log Sigmoid Tanh Erf Floor Ceil Sin Cos Tan Sinh Cosh "
+            "Asin Acos Atan Asinh Acosh Atanh Not"
+        ).split()
+    },
+    "BitwiseNot": _unary("not"),
+    "Round": _unary("rint"),
+    "Relu": relu,
+    "Reciprocal": reciprocal,
+    "Sign": sign,
+    "Softplus": softplus,
+    "Softsign": softsign,
+    "HardSwish": hard_swish,
+    "Mish": mish,
+    "IsNaN": is_nan,
+}
+
+BINARY: dict[str, Binary] = {
+    **{name: _binary(name.lower()) for name in "Add Sub Mul Div And Or Xor".split()},
+    "BitwiseAnd": _binary("and"),
+    "BitwiseOr": _binary("or"),
+    "BitwiseXor": _binary("xor"),
+    "Equal": _binary("eq"),
+    "Less": _binary("lt"),
+    "LessOrEqual": _binary("le"),
+    "Greater": _binary("gt"),
+    "GreaterOrEqual": _binary("ge"),
+}
+COMPARISONS = frozenset("Equal Less LessOrEqual Greater GreaterOrEqual".split())
+
+# Functions of one operand and of float attributes of these names.
+PARAMETRIC: dict[str, tuple[Callable[..., Expr], tuple[str, ...]]] = {
+    "LeakyRelu": (leaky_relu, ("alpha",)),
+    "Elu": (elu, ("alpha",)),
+    "Selu": (selu, ("alpha", "gamma")),
+    "Celu": (celu, ("alpha",)),
+    "ThresholdedRelu": (thresholded_relu, ("alpha",)),
+    "HardSigmoid": (hard_sigmoid, ("alpha", "beta")),
+    "Swish": (swish, ("alpha",)),
+    "Shrink": (shrink, ("lambd", "bias")),
+}
+
+
+def floats(context: Context, position: int) -> Value:
+    """An operand, refused unless it is of a native floating type."""
+    value = context.input(position)
+    if value.dtype not in FLOATS:
+        raise context.refuse(f"type {value.dtype} has no native form")
+    return value
+
+
+def aligned(context: Context, left: Value, right: Value) -> Value:
+    """The right operand as broadcasting aligns it; before opset 7 attributes say how."""
+    if context.since >= 7:
+        return right
+    axis = context.attributes.int("axis", None)
+    if not context.attributes.int("broadcast", 0):
+        if axis is not None or len(left.shape) != len(right.shape):
+            raise context.invalid("the shapes differ and attribute 'broadcast' is not set")
+        for i, (a, b) in enumerate(zip(left.shape, right.shape, strict=True)):
+            context.builder.require_equal(a, b, f"axis {i} of the operands")
+        return right
+    rank, missing = len(right.shape), len(left.shape) - len(right.shape)
+    start = missing if axis is None else axis % max(len(left.shape), 1)
+    if not 0 <= start <= missing:
+        raise context.invalid(f"attribute 'axis' is {axis}: the right operand does not fit there")
+    return insert_ones(right, tuple(range(rank, rank + missing - start)))
+
+
+@lowers(*UNARY)
+def lower_unary(context: Context) -> Value:
+    """Functions of one operand."""
+    value, name = context.input(0), context.node.op_type
+    if name in FUNCTIONS:
+        folded = fold_sizes(context, [value], value.dtype)
+        if folded is not None:
+            return folded
+    return computed(context, [value], context.builder.pointwise(UNARY[name], value))
+
+
+@lowers(*BINARY)
+def lower_binary(context: Context) -> Value:
+    """Arithmetic, comparison and logic of two operands."""
+    left = context.input(0)
+    right = aligned(context, left, context.input(1))
+    name = context.node.op_type
+    if name in FUNCTIONS:
+        dtype = "bool" if name in COMPARISONS else left.dtype
+        folded = fold_sizes(context, [left, right], dtype)
+        if folded is not None:
+            return folded
+    result = context.builder.pointwise(BINARY[name], left, right)
+    return computed(context, [left, right], result)
+
+
+@lowers("BitShift")
+def lower_bit_shift(context: Context) -> Value:
+    """Bits moved to the left, where they get lost, or arithmetically to the right."""
+    direction = context.attributes.string("direction")
+    if direction not in ("LEFT", "RIGHT"):
+        raise context.invalid(f"attribute 'direction' is {direction!r}")
+    function = shifted_right if direction == "RIGHT" else _binary("shl")
+    return context.builder.pointwise(function, context.input(0), context.input(1))
+
+
+@lowers("Mod")
+def lower_mod(context: Context) -> Value:
+    """Remainder of the divisor's sign, or with fmod=1 of the dividend's: exact for floats too."""
+    fmod = context.attributes.int("fmod", 0)
+    left, right = context.input(0), context.input(1)
+    if left.dtype in FLOATS:
+        if not fmod and context.since < 28:
+            raise context.invalid("attribute 'fmod' must be 1 for floating types")
+        return context.builder.pointwise(_binary("fmod" if fmod else "floor_mod"), left, right)
+    return context.builder.pointwise(remainder if fmod else _binary("mod"), left, right)
+
+
+@lowers("Sum", "Max", "Min", "Mean")
+def lower_variadic(context: Context) -> Value:
+    """Sum, maximum, minimum or mean of any number of operands, from left to right."""
+    values, name = context.all_inputs(), context.node.op_type
+    if name in FUNCTIONS and len(values) == 2:
+        folded = fold_sizes(context, values, values[0].dtype)
+        if folded is not None:
+            return folded
+    step = {"Sum": "add", "Mean": "add", "Max": "max", "Min": "min"}[name]
+
+    def combine(*args: Expr) -> Expr:
+        return reduce(_binary(step), args)
+
+    def finish(*args: Expr) -> Expr:
+        total = combine(*args)
+        return op("div", total, literal(len(values), total)) if name == "Mean" else total
+
+    total = values[0]
+    starts = range(1, max(len(values), 2), MOST_OPERANDS)
+    for start in starts:
+        function = finish if start == starts[-1] else combine
+        operands = values[start : start + MOST_OPERANDS]
+        total = context.builder.pointwise(function, total, *operands)
+    return total
+
+
+@lowers("Where")
+def lower_where(context: Context) -> Value:
+    """Elements of the second operand where the first is true, else of the third."""
+    condition, yes, no = (context.input(i) for i in range(3))
+    folded = fold_sizes(context, [condition, yes, no], yes.dtype)
+    if folded is not None:
+        return folded
+    return context.builder.pointwise(lambda c, a, b: op("select", c, a, b), condition, yes, no)
+
+
+@lowers("Clip")
+def lower_clip(context: Context) -> Value:
+    """min(max(x, low), high), bounds from inputs (opset 11) or attributes."""
+    value, builder = context.input(0), context.builder
+    low: Value | None
+    high: Value | None
+    if context.since >= 11:
+        low, high = context.optional(1), context.optional(2)
+    elif context.since >= 6:
+        low, high = (_limit(context, value, context.float(name)) for name in ("min", "max"))
+    else:
+        limits = (context.attributes.float(name, None) for name in ("min", "max"))
+        low, high = (None if n is None else _limit(context, value, n) for n in limits)
+    for bound, function in ((low, _binary("max")), (high, _binary("min"))):
+        if bound is not None:
+            if bound.shape:
+                raise context.invalid(f"a bound has the shape {bound.shape}, expected a scalar")
+            value = builder.pointwise(function, value, bound)
+    return value
+
+
+def _limit(context: Context, value: Value, limit: float) -> Value:
+    return context.builder.constant(np.array(limit, value.dtype))
+
+
+@lowers(*PARAMETRIC)
+def lower_parametric(context: Context) -> Value:
+    """Functions of one operand with float attributes."""
+    function, names = PARAMETRIC[context.node.op_type]
+    given = {name: context.float(name) for name in names}
+    return context.builder.pointwise(lambda x: function(x, **given), floats(context, 0))
+
+
+@lowers("PRelu")
+def lower_prelu(context: Context) -> Value:
+    """x, or slope * x where x is negative; the slope is broadcast to the shape of x."""
+    value, slope = context.input(0), context.input(1)
+    if context.since < 7 and len(slope.shape) == 1 and slope.shape != (1,):
+        # One slope for each channel.
+        slope = insert_ones(slope, tuple(range(1, len(value.shape) - 1)))
+    slope = context.builder.expanded(slope, value.shape, one_way=True)
+    return context.builder.pointwise(
+        lambda x, s: op("select", op("lt", x, literal(0, x)), op("mul", s, x), x), value, slope
+    )
+
+
+@lowers("Gelu")
+def lower_gelu(context: Context) -> Value:
+    """x * Phi(x), exactly through erf or with the tanh approximation."""
+    approximate = context.attributes.string("approximate", "none")
+    if approximate not in ("none", "tanh"):
+        raise context.invalid(f"attribute 'approximate' is {approximate!r}")
+
+    def gelu(x: Expr) -> Expr:
+        if approximate == "none":
+            inner = op("erf", op("mul", x, literal(math.sqrt(0.5), x)))
+        else:
+            cube = op("mul", op("mul", x, x), x)
+            line = op("add", x, op("mul", literal(0.044715, x), cube))
+            inner = op("tanh", op("mul", literal(math.sqrt(2 / math.pi), x), line))
+        half = op("mul", literal(0.5, x), x)
+        return op("mul", half, op("add", literal(1, x), inner))
+
+    return context.builder.pointwise(gelu, context.input(0))
+
+
+# Powers that are products.
+_PRODUCTS: dict[float, Unary] = {
+    1.0: lambda x: x,
+    2.0: lambda x: op("mul", x, x),
+    3.0: lambda x: op("mul", op("mul", x, x), x),
+}
+
+
+@lowers("Pow")
+def lower_pow(context: Context) -> Value:
+    """base ** exponent in the base's type; constant exponents 2 and 3 become products."""
+    base = context.input(0)
+    exponent = aligned(context, base, context.input(1))
+    if exponent.known is not None and exponent.known.size == 1:
+        power = _PRODUCTS.get(float(exponent.known.reshape(-1)[0]))
+        if power is not None:
+            shape = context.builder.broadcast(base.shape, exponent.shape)
+            return context.builder.pointwise(power, context.builder.expanded(base, shape))
+    function = _power if _converts_exactly(exponent, base.dtype) else _wide_power
+    if base.dtype not in FLOATS:
+        function = _mixed_power if exponent.dtype in FLOATS else _whole_power
+        known = exponent.known
+        if exponent.dtype not in FLOATS and known is not None and known.dtype != object:
+            function = partial(_whole_power, largest=int(known.max(initial=0)))
+    return context.builder.pointwise(function, base, exponent)
+
+
+def _converts_exactly(exponent: Value, dtype: str) -> bool:
+    """float32 holds no integers beyond 2 ** 24, and less of a float64 exponent."""
+    if dtype in ("float64", exponent.dtype) or exponent.dtype in (
+        "int8",
+        "uint8",
+        "int16",
+        "uint16",
+    ):
+        return True
+    if exponent.known is None or exponent.known.dtype == object:
+        return False
+    wide = exponent.known.astype(np.float64)
+    return bool(np.all(wide.astype(np.float32) == wide))
+
+
+def _power(base: Expr, exponent: Expr) -> Expr:
+    return op("pow", base, cast(exponent, dtype_of(base)))
+
+
+def _wide_power(base: Expr, exponent: Expr) -> Expr:
+    return cast(_power(cast(base, "float64"), exponent), dtype_of(base))
+
+
+def _whole_power(base: Expr, exponent: Expr, largest: int | None = None) -> Expr:
+    """Integers: repeated squaring, which wraps; 1 / base ** -exponent is rounded toward zero.
+
+    largest: what no exponent exceeds, if that is known. Of n bits, odd numbers to the power of
+    2 ** (n - 2) are 1 (they form a group of this exponent), and even ones to the power of n are 0:
+    so n - 2 bits of the exponent tell the result, and whether it is less than n.
+    """
+    width = 8 * ITEM_BYTES[dtype_of(base)]
+    bits = width - 2 if largest is None else min(width - 2, max(largest, 0).bit_length())
+    count = cast(exponent, "int64")
+    unsigned = dtype_of(exponent).startswith("uint")
+    size = count if unsigned else op("abs", count)
+    one, zero, square = literal(1, base), literal(0, base), base
+    result: Expr = one
+    for bit in range(bits):
+        wanted = op("ne", op("and", size, literal(1 << bit, size)), literal(0, size))
+        result = op("select", wanted, op("mul", result, square), result)
+        square = op("mul", square, square)
+    if largest is None or largest >= width:
+        # As a signed number, an exponent from 2 ** 63 on is less than 0.
+        is_large = op("or", op("lt", size, literal(0, size)), op("ge", size, literal(width, size)))
+        is_even = op("eq", op("and", base, one), zero)
+        result = op("select", op("and", is_large, is_even), zero, result)
+    odd = op("ne", op("and", count, literal(1, count)), literal(0, count))
+    if unsigned:
+        return result
+    # The reciprocals of all integers but 1 and -1 are less than 1.
+    minus = op("eq", base, literal(-1, base))
+    plus = op("or", op("eq", base, one), op("and", minus, op("not", odd)))
+    unit = op("select", minus, literal(-1, base), literal(0, base))
+    inverse = op("select", plus, one, unit)
+    return op("select", op("lt", count, literal(0, count)), inverse, result)
+
+
+def _mixed_power(base: Expr, exponent: Expr) -> Expr:
+    """An integer to a power that is a float: exact where that is whole, else through float64."""
+    wide = cast(exponent, "float64")
+    whole = _whole_power(base, convert(wide, "int64"))
+    power = _power(cast(base, "float64"), wide)
+    # It is right to a unit in the last place: an integer as near as that is meant.
+    near = op("mul", power, literal(1 + 2.0**-52, power))
+    is_whole = op("eq", op("trunc", wide), wide)
+    return op("select", is_whole, whole, convert(near, dtype_of(base)))
+
+
+@lowers("IsInf")
+def lower_is_inf(context: Context) -> Value:
+    """Whether x is infinite, of the signs asked for."""
+    negative = context.attributes.int("detect_negative", 1)
+    positive = context.attributes.int("detect_positive", 1)
+
+    def is_inf(x: Expr) -> Expr:
+        up = op("eq", x, literal(math.inf, x)) if positive else constant(False, "bool")
+        down = op("eq", x, literal(-math.inf, x)) if negative else constant(False, "bool")
+        return op("or", up, down)
+
+    return context.builder.pointwise(is_inf, context.input(0))

@@ -1,0 +1,244 @@
+"""Pools: the largest element or the mean below a window, where it was, and the way back."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+from ostinato.ops.core.builder import literal, sized
+from ostinato.ops.core.registry import Context, lowers
+from ostinato.ops.core.sizes import known_sizes
+from ostinato.ops.core.tensor import Shape, Tensor, Value, dense, dense_strides
+from ostinato.ops.rules.gather import require_all
+from ostinato.ops.rules.windows import (
+    Window,
+    inside_data,
+    output_sizes,
+    read_moves,
+    read_windows,
+    window_load,
+)
+from ostinato.program.dims import Size, product
+from ostinato.program.expr import (
+    FLOATS,
+    Access,
+    Const,
+    Expr,
+    Extent,
+    Index,
+    cast,
+    constant,
+    dtype_of,
+    op,
+)
+from ostinato.program.nodes import Reduce, Store, identity
+
+
+@lowers("MaxPool")
+def lower_max_pool(context: Context) -> Value | list[Value]:
+    """The maximum below each position of a window, and where it is; padding never wins.
+
+    Positions count over all of the value, images stored by rows (storage_order=0) or by columns. Of
+    equal elements the first below the window counts; -1 where nothing but padding lies below it.
+    """
+    x, windows = _pooled(context, dilated=context.since >= 10)
+    by_columns = bool(context.attributes.int("storage_order", 0))
+    lowest = identity(Reduce((), "max", constant(0, x.dtype)))
+    largest = _pool(context, x, windows, "max", lowest, lambda total, _: total)
+    if len(context.node.outputs) < 2 or not context.node.outputs[1].name:
+        return largest
+    first = _first_taps(context, x, windows, largest, lowest)
+    return [largest, _positions(context, x, windows, first, by_columns)]
+
+
+def _first_taps(
+    context: Context, x: Tensor, windows: Sequence[Window], largest: Value, lowest: Const
+) -> Tensor:
+    """The first tap of each window that has the largest element, or the number of taps."""
+    builder = context.builder
+    outer = builder.axes(largest.shape)
+    taps = [builder.axis(window.kernel, "r") for window in windows]
+    inner = [tap for tap in taps if tap.extent != 1] or taps[:1]
+    element = window_load(x, outer[0], [(outer[1], x.strides[1])], outer[2:], taps, windows, lowest)
+    found = op("eq", element, builder.load(largest, outer))
+    if x.dtype in FLOATS:
+        # A NaN equals nothing, and where there is one the maximum is NaN.
+        found = op("or", found, op("ne", element, element))
+    inside = inside_data(x.shape[2:], outer[2:], taps, windows)
+    if inside is not None:
+        found = op("and", inside, found)
+    kernel: Shape = tuple(window.kernel for window in windows)
+    steps, count = dense_strides(kernel), math.prod(window.kernel for window in windows)
+    pairs = [(Index(tap), step) for tap, step in zip(taps, steps, strict=True) if tap in inner]
+    number = _linear([place for place, _ in pairs], [step for _, step in pairs])
+    none = constant(count, "int32" if count < 2**31 else "int64")
+    return builder.fold(
+        largest.shape, outer, inner, "min", op("select", found, cast(number, none.dtype), none)
+    )
+
+
+def _positions(
+    context: Context, x: Tensor, windows: Sequence[Window], first: Tensor, by_columns: bool
+) -> Tensor:
+    """int64: the place of a tap of each window in the whole of the value."""
+    builder = context.builder
+    axes = builder.axes(first.shape)
+    tap = cast(builder.load(first, axes), "int64")
+    kernel: Shape = tuple(window.kernel for window in windows)
+    places: list[Expr] = []
+    for window, step, axis in zip(windows, dense_strides(kernel), axes[2:], strict=True):
+        along = op("div", tap, constant(step, "int64"))
+        along = op("mod", along, constant(window.kernel, "int64"))
+        along = op("mul", along, constant(window.dilation, "int64"))
+        if axis is not None:
+            moved = op("mul", Index(axis), constant(window.stride, "int64"))
+            along = op("add", moved, along)
+        places.append(op("sub", along, sized(window.before)))
+    spatial = x.shape[2:]
+    if by_columns:
+        # The first spatial axis advances fastest.
+        steps = tuple(product(spatial[:i]) for i in range(len(spatial)))
+    else:
+        steps = dense_strides(spatial)
+    outer = dense_strides((*x.shape[:2], product(spatial)))[:2]
+    rows: list[Expr] = [constant(0, "int64") if a is None else Index(a) for a in axes[:2]]
+    place = _linear([*rows, *places], (*outer, *steps))
+    found = op("lt", tap, constant(product(kernel), "int64"))
+    return builder.stored(first.shape, axes, op("select", found, place, constant(-1, "int64")))
+
+
+def _linear(places: Sequence[Expr], steps: Sequence[Size]) -> Expr:
+    """The sum of places times steps."""
+    terms = [
+        place if step == 1 else op("mul", place, sized(step))
+        for place, step in zip(places, steps, strict=True)
+    ]
+    total = terms[0]
+    for term in terms[1:]:
+        total = op("add", total, term)
+    return total
+
+
+@lowers("MaxUnpool")
+def lower_max_unpool(context: Context) -> Value:
+    """Elements put to places in a value of zeros: counted over the whole of the result.
+
+    `output_shape` gives the shape of the result; without it, it follows from window and pads. Of
+    several elements for one place the last one stays.
+    """
+    builder = context.builder
+    x, indices = context.input(0), context.input(1)
+    if len(indices.shape) != len(x.shape):
+        raise context.invalid(f"indices of shape {indices.shape} for an input of {x.shape}")
+    for i, (n, wanted) in enumerate(zip(indices.shape, x.shape, strict=True)):
+        builder.require_equal(n, wanted, f"axis {i} of indices and input")
+    shape = _unpooled_shape(context, x.shape)
+    places = builder.strided(indices)
+    size = product(shape)
+
+    def fits(place: Expr) -> Expr:
+        return op("and", op("ge", place, literal(0, place)), op("lt", place, sized(size)))
+
+    within = builder.pointwise(fits, places)
+    require_all(context, within, f"an index is out of range for an output of {size} elements")
+    target = builder.empty(x.dtype, shape)
+    assert target.base is not None
+    flat = dense(x.dtype, (size,), target.base.buffer)
+    zero = builder.axis(size)
+    builder.kernel([zero], [Store(builder.access(flat, [zero]), constant(0, x.dtype))])
+    axes = builder.axes(x.shape)
+    place = builder.load(places, axes)
+    store = Store(
+        Access(target.base.buffer, 0, ()),
+        builder.load(builder.strided(x), axes),
+        fits(place),
+        ((place, 1),),
+    )
+    builder.kernel(axes, [store], ordered=axes)
+    return target
+
+
+def _unpooled_shape(context: Context, shape: Shape) -> Shape:
+    rank = len(shape) - 2
+    kernel = context.attributes.ints("kernel_shape")
+    if rank < 1 or len(kernel) != rank:
+        raise context.invalid(f"kernel_shape {list(kernel)} for an input of shape {shape}")
+    moves = read_moves(context, rank, kernel, dilated=False)
+    if context.optional(2) is not None:
+        given = known_sizes(context, 2, "input 'output_shape'")
+        if len(given) != len(shape):
+            raise context.invalid(f"output_shape has {len(given)} sizes, expected {len(shape)}")
+        for i, (size, n) in enumerate(zip(given, shape, strict=True)):
+            context.builder.require_nonnegative(size, f"size {i} of output_shape")
+            if i < 2:
+                context.builder.require_equal(size, n, f"axis {i} of output_shape and input")
+        return tuple(given)
+    spatial: list[Size] = []
+    for i, extent in enumerate(shape[2:]):
+        pads = moves.pads[i] + moves.pads[i + rank]
+        size = (extent - 1) * moves.strides[i] + kernel[i] - pads
+        context.builder.require_nonnegative(size, f"spatial size {i} of the output")
+        spatial.append(size)
+    return (*shape[:2], *spatial)
+
+
+@lowers("AveragePool")
+def lower_average_pool(context: Context) -> Value:
+    """The mean below each position of a window, of data alone or of data and padding."""
+    counts_pads = bool(context.attributes.int("count_include_pad", 0))
+    x, windows = _pooled(context, dilated=context.since >= 19)
+
+    def mean(total: Expr, count: Expr) -> Expr:
+        return op("div", total, cast(count, dtype_of(total)))
+
+    return _pool(context, x, windows, "sum", constant(0, x.dtype), mean, counts_pads)
+
+
+def _pooled(context: Context, dilated: bool) -> tuple[Tensor, list[Window]]:
+    x = context.builder.strided(context.input(0))
+    kernel = context.attributes.ints("kernel_shape")
+    if len(x.shape) != len(kernel) + 2:
+        raise context.invalid(f"kernel_shape {list(kernel)} for an input of shape {x.shape}")
+    ceil = bool(context.attributes.int("ceil_mode", 0))
+    return x, read_windows(context, x.shape[2:], kernel, dilated, ceil)
+
+
+def _pool(
+    context: Context,
+    x: Tensor,
+    windows: Sequence[Window],
+    combine: str,
+    padding: Const,
+    finish: Callable[[Expr, Expr], Expr],
+    counts_pads: bool = False,
+) -> Value:
+    builder = context.builder
+    shape = (*x.shape[:2], *output_sizes(context, windows))
+    outer = builder.axes(shape)
+    taps = [builder.axis(window.kernel, "r") for window in windows]
+    inner = [tap for tap in taps if tap.extent != 1] or taps[:1]
+    channel = [(outer[1], x.strides[1])]
+    element = window_load(x, outer[0], channel, outer[2:], taps, windows, padding)
+    total = builder.fold(shape, outer, inner, combine, element)
+    inside = inside_data(x.shape[2:], outer[2:], taps, windows, counts_pads)
+    if combine == "max":
+        return total
+    if inside is None:
+        size: Size = product([window.kernel for window in windows])
+        return builder.pointwise(lambda t: finish(t, Extent(size)), total)
+    count = builder.fold(shape, outer, inner, combine, cast(inside, "int64"))
+    return builder.pointwise(finish, total, count)
+
+
+@lowers("GlobalAveragePool", "GlobalMaxPool")
+def lower_global_pool(context: Context) -> Value:
+    """The mean or maximum over all spatial axes, which keep an extent of 1."""
+    value, builder = context.input(0), context.builder
+    axes = tuple(range(2, len(value.shape)))
+    if not axes:
+        raise context.invalid(f"no spatial axes in an input of shape {value.shape}")
+    if context.node.op_type == "GlobalMaxPool":
+        return builder.reduce(value, axes, "max", lambda x: x)
+    count = Extent(product([value.shape[i] for i in axes]))
+    total = builder.reduce(value, axes, "sum", lambda x: x)
+    return builder.pointwise(lambda t: op("div", t, cast(count, dtype_of(t))), total)

@@ -1,0 +1,305 @@
+"""Linear quantisation: integers that stand for `(q - zero point) * scale`, and sums of them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ostinato.ops.core.builder import ROW_CHAINS
+from ostinato.ops.core.byte_floats import bits, narrowed_to_bytes, widened_bytes
+from ostinato.ops.core.registry import Context, lowers
+from ostinato.ops.core.tensor import Shape, Tensor, Value, insert_ones, slice_axis
+from ostinato.ops.rules.contractions import as_matrices, without_added
+from ostinato.ops.rules.gather import require_all
+from ostinato.ops.rules.integers import integer_convolve, integer_matmul, is_zero
+from ostinato.ops.rules.views import axis_of
+from ostinato.ops.rules.windows import given_kernel, read_windows
+from ostinato.program.dims import ceildiv, exact_quotient, product
+from ostinato.program.expr import (
+    BYTE_FLOATS,
+    FLOATS,
+    HALVES,
+    Expr,
+    Reduced,
+    cast,
+    constant,
+    dtype_of,
+    op,
+)
+from ostinato.program.nodes import Reduce, Store, identity
+
+# Types that quantised values have; int32 holds sums of products.
+QUANTIZED = ("int8", "uint8", "int16", "uint16")
+QUANTIZED_BYTES = ("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz")
+
+
+def quantized(quotient: Expr, zero: Expr | None, dtype: str) -> Expr:
+    """round(quotient) + zero, to the nearest and ties to even, kept within the integer type.
+
+    NaN becomes the least value, as in onnxruntime; the documents say nothing of it.
+    """
+    limits = np.iinfo(dtype)
+    shifted = op("rint", quotient)
+    if zero is not None:
+        shifted = op("add", shifted, cast(zero, dtype_of(quotient)))
+    low, high = (constant(n, dtype_of(quotient)) for n in (limits.min, limits.max))
+    above = op("select", op("gt", shifted, low), shifted, low)
+    return cast(cast(op("select", op("lt", above, high), above, high), "int32"), dtype)
+
+
+def dequantized(x: Expr, zero: Expr | None, scale: Expr) -> Expr:
+    """(x - zero) * scale in the type of the scale; the difference is exact."""
+    wide = cast(x, "int32")
+    if zero is not None:
+        wide = op("sub", wide, cast(zero, "int32"))
+    return op("mul", cast(wide, dtype_of(scale)), scale)
+
+
+class Granularity:
+    """How scales and zero points belong to the elements of `x`: all, by axis, or by block.
+
+    `view` is `x` and `parameters` are scales and zero points, in shapes that broadcast.
+    """
+
+    def __init__(self, context: Context, x: Value, scale: Value) -> None:
+        self._context, self._shape, self._scale = context, x.shape, scale.shape
+        self._block = context.attributes.int("block_size", 0)
+        axis = context.attributes.int("axis", 1)
+        self._axis = 0
+        if not self._is_single:
+            self._axis = axis_of(context, axis, len(x.shape))
+            self._check()
+        self._cut = self._block and exact_quotient(x.shape[self._axis], self._block)
+        self.view = x if not self._cut else context.builder.reshaped(x, self._in_blocks(x.shape))
+
+    @property
+    def _is_single(self) -> bool:
+        return not self._block and self._scale in ((), (1,))
+
+    def _check(self) -> None:
+        builder, axis, extent = self._context.builder, self._axis, self._shape[self._axis]
+        if not self._block:
+            if len(self._scale) != 1:
+                raise self._context.invalid(f"a scale of shape {self._scale} without a block_size")
+            builder.require_equal(self._scale[0], extent, "scales and the quantised axis")
+            return
+        if self._block < 0 or len(self._scale) != len(self._shape):
+            raise self._context.invalid(
+                f"block_size {self._block} and a scale of shape {self._scale} "
+                f"for an input of shape {self._shape}"
+            )
+        for i, (wanted, given) in enumerate(zip(self._shape, self._scale, strict=True)):
+            wanted = ceildiv(extent, self._block) if i == axis else wanted
+            builder.require_equal(given, wanted, f"axis {i} of the scale")
+
+    def _in_blocks(self, shape: Shape) -> Shape:
+        axis = self._axis
+        return (*shape[:axis], ceildiv(shape[axis], self._block), self._block, *shape[axis + 1 :])
+
+    def parameters(self, scale: Value, zero: Value | None) -> list[Value]:
+        """Scales and zero points to broadcast against `view`; without points that are all 0."""
+        given = [self._parameter(value) for value in (scale, zero) if value is not None]
+        return given[:1] if is_zero(zero) else given
+
+    def _parameter(self, value: Value) -> Value:
+        builder, axis = self._context.builder, self._axis
+        if self._is_single and value.shape in ((), (1,)):
+            return builder.reshaped(value, ())
+        if len(value.shape) != len(self._scale):
+            raise self._context.invalid(
+                f"zero points of shape {value.shape} for scales of shape {self._scale}"
+            )
+        for i, (n, wanted) in enumerate(zip(value.shape, self._scale, strict=True)):
+            builder.require_equal(n, wanted, f"axis {i} of scale and zero point")
+        if not self._block:
+            return insert_ones(value, tuple(range(1, len(self._shape) - axis)))
+        value = insert_ones(value, (axis + 1,))
+        if self._cut:
+            return value
+        # The last block is not full: every block's value is repeated, the excess left out.
+        blocks = self._in_blocks(self._shape)
+        repeated = builder.reshaped(
+            builder.expanded(value, blocks),
+            (*blocks[:axis], blocks[axis] * self._block, *blocks[axis + 2 :]),
+        )
+        return slice_axis(repeated, axis, 0, 1, self._shape[axis])
+
+    def restored(self, result: Value) -> Value:
+        """A result computed in the shape of `view`, in that of `x`."""
+        return result if not self._cut else self._context.builder.reshaped(result, self._shape)
+
+
+@lowers("QuantizeLinear")
+def lower_quantize_linear(context: Context) -> Value:
+    """round(x / scale) + zero point, saturated; the quotient is rounded to the type of the scale.
+
+    Attribute `precision` replaces that type.
+    """
+    x, scale, zero = context.input(0), context.input(1), context.optional(2)
+    saturate = bool(context.attributes.int("saturate", 1))
+    dtype = "uint8" if zero is None else zero.dtype
+    code = context.attributes.int("output_dtype", 0)
+    if code and zero is not None and context.native_dtype(code, with_bytes=True) != dtype:
+        raise context.invalid(f"attribute 'output_dtype' is {code}, the zero point is {dtype}")
+    dtype = context.native_dtype(code, with_bytes=True) if code else dtype
+    code = context.attributes.int("precision", 0)
+    precision = context.native_dtype(code) if code else scale.dtype
+    if dtype not in (*QUANTIZED, *QUANTIZED_BYTES) or precision not in (*FLOATS, *HALVES):
+        raise context.refuse(f"no native form for {dtype} by way of {precision}")
+    wide = "float32" if precision in HALVES else precision
+
+    def rounded(value: Expr) -> Expr:
+        return cast(cast(value, precision), wide)
+
+    def element(x: Expr, scale: Expr, zero: Expr | None = None) -> Expr:
+        quotient = rounded(op("div", rounded(x), rounded(scale)))
+        if dtype in BYTE_FLOATS:
+            return narrowed_to_bytes(cast(quotient, "float32"), dtype, saturate)
+        return quantized(quotient, zero, dtype)
+
+    grains = Granularity(context, x, scale)
+    operands = grains.parameters(scale, _without_bytes(context, zero))
+    return grains.restored(context.builder.pointwise(element, grains.view, *operands))
+
+
+@lowers("DequantizeLinear")
+def lower_dequantize_linear(context: Context) -> Value:
+    """(x - zero point) * scale, computed in float32 for 16-bit floats."""
+    x, scale, zero = context.input(0), context.input(1), context.optional(2)
+    code = context.attributes.int("output_dtype", 0)
+    dtype = context.native_dtype(code) if code else scale.dtype
+    if scale.dtype in BYTE_FLOATS:
+        raise context.refuse(f"a scale of type {scale.dtype} has no native form")
+
+    def element(x: Expr, scale: Expr, zero: Expr | None = None) -> Expr:
+        wide = cast(scale, "float32")
+        if dtype_of(x) in BYTE_FLOATS:
+            return cast(op("mul", widened_bytes(x), wide), dtype)
+        return cast(dequantized(x, zero, wide), dtype)
+
+    grains = Granularity(context, x, scale)
+    operands = grains.parameters(scale, _without_bytes(context, zero))
+    return grains.restored(context.builder.pointwise(element, grains.view, *operands))
+
+
+def _without_bytes(context: Context, zero: Value | None) -> Value | None:
+    """The zero point, unless it is one of 8-bit floats, which has to be 0."""
+    if zero is None or zero.dtype not in BYTE_FLOATS:
+        return zero
+    is_zero = context.builder.pointwise(
+        lambda z: op("eq", op("and", bits(z), constant(0x7F, "uint32")), constant(0, "uint32")),
+        zero,
+    )
+    require_all(context, is_zero, "the zero point of 8-bit floats must be 0")
+    return None
+
+
+@lowers("DynamicQuantizeLinear")
+def lower_dynamic_quantize_linear(context: Context) -> list[Value]:
+    """uint8 by the range of the elements and 0: (quantised, scale, zero point).
+
+    The scale of zeros alone, for which the documents have 0 / 0, is 1 as in onnxruntime.
+    """
+    x, builder = context.input(0), context.builder
+    scale, zero = builder.empty("float32", ()), builder.empty("uint8", ())
+    extent = product(x.shape)
+    flat = builder.reshaped(x, (extent,))
+    axis = builder.axis(extent, "r")
+    element = builder.load(flat, (axis,))
+    extremes = [Reduce((axis,), name, element, None, ROW_CHAINS) for name in ("min", "max")]
+    low: Expr = Reduced(0, "float32")
+    high: Expr = Reduced(1, "float32")
+    if extent == 0:
+        low, high = (identity(one) for one in extremes)
+    nothing = constant(0, "float32")
+    low, high = op("min", low, nothing), op("max", high, nothing)
+    span = op("div", op("sub", high, low), constant(255, "float32"))
+    step = op("select", op("eq", low, high), constant(1, "float32"), span)
+    center = quantized(op("neg", op("div", low, step)), None, "uint8")
+    stores = [Store(builder.access(scale, ()), step), Store(builder.access(zero, ()), center)]
+    builder.kernel((), stores, [] if extent == 0 else extremes)
+
+    def quantize(x: Expr, scale: Expr, zero: Expr) -> Expr:
+        return quantized(op("div", x, scale), zero, "uint8")
+
+    return [builder.pointwise(quantize, x, scale, zero), scale, zero]
+
+
+@lowers("MatMulInteger")
+def lower_matmul_integer(context: Context) -> Value:
+    """Matrix product of int8 or uint8 less their zero points, in int32."""
+    left, right, added = as_matrices(context, context.input(0), context.input(1))
+    row_zero, zero = context.optional(2), context.optional(3)
+    row_zero = None if row_zero is None else _by_row(row_zero)
+    return without_added(integer_matmul(context, left, right, row_zero, zero), added)
+
+
+def _by_row(value: Value) -> Value:
+    """A vector with one element for each row of a matrix."""
+    return insert_ones(value, (1,)) if len(value.shape) == 1 and value.shape != (1,) else value
+
+
+@lowers("QLinearMatMul")
+def lower_qlinear_matmul(context: Context) -> Value:
+    """Matrix product of quantised matrices, quantised: exact in int32, scaled in float32."""
+    left, right, added = as_matrices(context, context.input(0), context.input(3))
+    row_scale, row_zero, scale, zero = (_by_row(context.input(i)) for i in (1, 2, 6, 7))
+    total = integer_matmul(context, left, right, row_zero, context.input(5))
+    result = requantized(context, total, row_scale, context.input(4), scale, zero)
+    return without_added(result, added)
+
+
+def requantized(
+    context: Context,
+    total: Value,
+    left_scale: Value,
+    right_scale: Value,
+    scale: Value,
+    zero: Value,
+) -> Tensor:
+    """Sums of products as quantised values: total * (left_scale * right_scale / scale) + zero."""
+
+    def element(total: Expr, left: Expr, right: Expr, scale: Expr, zero: Expr) -> Expr:
+        factor = op("div", op("mul", left, right), scale)
+        return quantized(op("mul", cast(total, "float32"), factor), zero, zero_dtype)
+
+    zero_dtype = zero.dtype
+    return context.builder.pointwise(element, total, left_scale, right_scale, scale, zero)
+
+
+@lowers("ConvInteger")
+def lower_conv_integer(context: Context) -> Value:
+    """Convolution of int8 or uint8 less their zero points, in int32."""
+    return _convolved(context, (0, 2), (1, 3))
+
+
+@lowers("QLinearConv")
+def lower_qlinear_conv(context: Context) -> Value:
+    """Convolution of quantised values, quantised: exact in int32, scaled in float32."""
+    builder = context.builder
+    total: Value = _convolved(context, (0, 2), (3, 5))
+    spatial = len(total.shape) - 2
+    bias = context.optional(8)
+    if bias is not None:
+        builder.require_equal(bias.shape[0], total.shape[1], "biases and filters")
+        total = builder.pointwise(lambda x, b: op("add", x, b), total, _by_filter(bias, spatial))
+    weight_scale = _by_filter(context.input(4), spatial)
+    return requantized(
+        context, total, context.input(1), weight_scale, context.input(6), context.input(7)
+    )
+
+
+def _by_filter(value: Value, spatial: int) -> Value:
+    """A vector with one element for each filter, along the axis of channels."""
+    return insert_ones(value, tuple(range(1, spatial + 1))) if len(value.shape) == 1 else value
+
+
+def _convolved(context: Context, left: tuple[int, int], right: tuple[int, int]) -> Tensor:
+    """The convolution of two operands: the positions of (value, zero point) of each."""
+    source, weight = context.input(left[0]), context.input(right[0])
+    kernel = given_kernel(context, source, weight)
+    source_zero, weight_zero = context.optional(left[1]), context.optional(right[1])
+    if weight_zero is not None and len(weight_zero.shape) == 1:
+        weight_zero = insert_ones(weight_zero, tuple(range(1, len(weight.shape))))
+    windows = read_windows(context, source.shape[2:], kernel)
+    group = context.attributes.int("group", 1)
+    return integer_convolve(context, source, weight, source_zero, weight_zero, windows, group)

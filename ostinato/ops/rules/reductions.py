@@ -1,0 +1,167 @@
+"""Ops that combine the elements along some axes: reductions and softmax."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ostinato.ops.core.builder import Builder, literal
+from ostinato.ops.core.registry import Context, lowers
+from ostinato.ops.core.sizes import fold_reduction
+from ostinato.ops.core.tensor import Value, drop_ones
+from ostinato.ops.rules.pointwise import Unary
+from ostinato.ops.rules.views import axes_of, optional_axes
+from ostinato.program.dims import Size, product
+from ostinato.program.expr import INTEGERS, Expr, Extent, cast, dtype_of, op
+
+
+@dataclass(frozen=True)
+class Reduction:
+    """A reduction as a map before, a combination and a map after.
+
+    finish: from the combined value and the number of elements to the result.
+    in_floats: integers are finished in float64, and cut to integers then.
+    """
+
+    combine: str
+    before: Unary = lambda x: x
+    finish: Callable[[Expr, Size], Expr] = lambda x, _: x
+    in_floats: bool = False
+
+
+def square(x: Expr) -> Expr:
+    """x * x."""
+    return op("mul", x, x)
+
+
+def absolute(x: Expr) -> Expr:
+    """|x|."""
+    return op("abs", x)
+
+
+def summand(x: Expr) -> Expr:
+    """x, in 64 bits where the sum of small integers might not fit."""
+    return cast(x, "int64") if dtype_of(x) in ("int32", "uint32") else x
+
+
+def divided_by_count(total: Expr, size: Size) -> Expr:
+    """The mean from the sum."""
+    return op("div", total, cast(Extent(size), dtype_of(total)))
+
+
+REDUCTIONS: dict[str, Reduction] = {
+    "ReduceSum": Reduction("sum"),
+    "ReduceProd": Reduction("prod"),
+    "ReduceMax": Reduction("max"),
+    "ReduceMin": Reduction("min"),
+    "ReduceMean": Reduction("sum", summand, divided_by_count),
+    "ReduceSumSquare": Reduction("sum", square),
+    "ReduceL1": Reduction("sum", absolute),
+    "ReduceL2": Reduction("sum", square, lambda x, _: op("sqrt", x), in_floats=True),
+    "ReduceLogSum": Reduction("sum", finish=lambda x, _: op("log", x), in_floats=True),
+}
+# Since these versions the axes are an input; the others follow in opset 18.
+AXES_INPUT = {"ReduceSum": 13}
+
+
+def reduced_axes(context: Context, value: Value) -> tuple[int, ...]:
+    """The axes to reduce; all where none are named, unless the node asks to reduce none then."""
+    rank = len(value.shape)
+    axes = optional_axes(context, 1, AXES_INPUT.get(context.node.op_type, 18))
+    reduces_none = bool(context.attributes.int("noop_with_empty_axes", 0))
+    if axes:
+        return axes_of(context, axes, rank)
+    return () if reduces_none else tuple(range(rank))
+
+
+@lowers(*REDUCTIONS)
+def lower_reduction(context: Context) -> Value:
+    """Sum, product, extremes and norms along axes."""
+    rule, builder = REDUCTIONS[context.node.op_type], context.builder
+    value = context.input(0)
+    if value.dtype == "bool" and rule.combine not in ("max", "min"):
+        raise context.refuse("type bool has no native form")
+    keep = context.attributes.int("keepdims", 1)
+    axes = reduced_axes(context, value)
+
+    def finished(total: Expr, count: Size) -> Expr:
+        if rule.in_floats and value.dtype in INTEGERS:
+            total = cast(total, "float64")
+        return cast(rule.finish(total, count), value.dtype)
+
+    if not axes:
+        return builder.pointwise(lambda x: finished(rule.before(x), 1), value)
+    folded = fold_reduction(context, value, axes)
+    if folded is not None:
+        return folded if keep else dropped(folded, axes)
+    count = product([value.shape[i] for i in axes])
+    combined = builder.reduce(value, axes, rule.combine, rule.before)
+    result = builder.pointwise(lambda x: finished(x, count), combined)
+    return result if keep else dropped(result, axes)
+
+
+def dropped(value: Value, axes: tuple[int, ...]) -> Value:
+    """A reduced value without its axes of extent 1."""
+    result = drop_ones(value, axes)
+    assert result is not None
+    return result
+
+
+@lowers("ReduceLogSumExp")
+def lower_log_sum_exp(context: Context) -> Value:
+    """log(sum(exp(x))), shifted by the maximum so that it cannot overflow.
+
+    That of integers is computed in float64, and cut to integers.
+    """
+    value, builder = context.input(0), context.builder
+    dtype = value.dtype
+    if dtype == "bool":
+        raise context.refuse("type bool has no native form")
+    keep = context.attributes.int("keepdims", 1)
+    axes = reduced_axes(context, value)
+    if not axes:
+        return value
+    if dtype in INTEGERS:
+        value = builder.pointwise(lambda x: cast(x, "float64"), value)
+    top = _finite_maximum(builder, value, axes)
+    shifted = builder.pointwise(lambda x, m: op("exp", op("sub", x, m)), value, top)
+    total = builder.reduce(shifted, axes, "sum", lambda x: x)
+    result = builder.pointwise(lambda s, m: cast(op("add", op("log", s), m), dtype), total, top)
+    return result if keep else dropped(result, axes)
+
+
+def _finite_maximum(builder: Builder, value: Value, axes: tuple[int, ...]) -> Value:
+    """The maximum, with infinities replaced by 0 so that subtracting it makes no NaN."""
+
+    def finite(x: Expr) -> Expr:
+        infinite = op("eq", op("abs", x), literal(float("inf"), x))
+        return op("select", infinite, literal(0, x), x)
+
+    return builder.pointwise(finite, builder.reduce(value, axes, "max", lambda x: x))
+
+
+@lowers("Softmax", "LogSoftmax")
+def lower_softmax(context: Context) -> Value:
+    """exp(x - max) / sum(exp(x - max)) along an axis, or its logarithm."""
+    value, builder = context.input(0), context.builder
+    rank = len(value.shape)
+    axis = context.attributes.int("axis", -1 if context.since >= 13 else 1)
+    if context.since >= 13:
+        axes = axes_of(context, [axis], rank)
+    else:
+        # The value counts as a matrix: everything from `axis` on is one axis.
+        if not -rank <= axis <= rank:
+            raise context.invalid(f"axis {axis} is out of range for rank {rank}")
+        axes = tuple(range(axis + rank if axis < 0 else axis, rank))
+    # NaN need not count here: it makes the sum NaN.
+    top = builder.reduce(value, axes, "larger", lambda x: x) if axes else value
+    if context.node.op_type == "LogSoftmax":
+        shifted = builder.pointwise(lambda x, m: op("sub", x, m), value, top)
+        exponentials = builder.pointwise(lambda x: op("exp_nonpositive", x), shifted)
+        total = builder.reduce(exponentials, axes, "sum", lambda x: x) if axes else exponentials
+        return builder.pointwise(lambda x, s: op("sub", x, op("log", s)), shifted, total)
+    powers = builder.pointwise(lambda x, m: op("exp_nonpositive", op("sub", x, m)), value, top)
+    total = builder.reduce(powers, axes, "sum", lambda x: x) if axes else powers
+    # One division for all elements: the sum is at least 1, so its reciprocal is an ordinary number.
+    inverse = builder.pointwise(lambda s: op("div", literal(1, s), s), total)
+    return builder.pointwise(lambda x, r: op("mul", x, r), powers, inverse)

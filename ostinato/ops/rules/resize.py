@@ -1,0 +1,500 @@
+"""Resize and Upsample: one axis at a time, by tables of positions and weights.
+
+An output element is a sum of `weight * element` over a few taps, and which these are depends on
+its place along one axis only. The tables are computed while compiling where sizes are known, else
+by a kernel of their own: the same expressions either way, so both give the same bits. Coordinates
+are float32, as everybody computes them, float64 for float64 values.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+
+from ostinato.limits import MOST_BYTES
+from ostinato.ops.core.builder import LONGEST_TABLE, literal, sized
+from ostinato.ops.core.registry import Context, lowers
+from ostinato.ops.core.sizes import known_sizes
+from ostinato.ops.core.tensor import Shape, Tensor, Value, slice_axis
+from ostinato.ops.rules.views import axis_of
+from ostinato.program.dims import Dim, Size, choose, exact_quotient, floordiv, is_less, minimum
+from ostinato.program.evaluate import evaluate
+from ostinato.program.expr import (
+    FLOATS,
+    Axis,
+    Expr,
+    Extent,
+    Index,
+    Load,
+    cast,
+    constant,
+    dtype_of,
+    op,
+    walk,
+)
+from ostinato.program.nodes import Store
+
+CROP = "tf_crop_and_resize"
+TRANSFORMS = (
+    "half_pixel",
+    "half_pixel_symmetric",
+    "pytorch_half_pixel",
+    "align_corners",
+    "asymmetric",
+    "tf_half_pixel_for_nn",
+    CROP,
+)
+ROUNDINGS = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
+# Scales of this form times an extent are exact in float32, so that run-time sizes can be computed.
+LARGEST_RATIO = 1 << 10
+
+
+@dataclass(frozen=True)
+class Resampling:
+    """How elements between others are found; attributes of Resize.
+
+    mode: "nearest", "linear" or "cubic". coefficient: that of the cubic kernel. fill: what lies
+    outside of the region of interest.
+    """
+
+    mode: str
+    transform: str = "asymmetric"
+    rounding: str = "floor"
+    coefficient: float = -0.75
+    antialias: bool = False
+    excludes_outside: bool = False
+    fill: float = 0.0
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """A scale that may be known at run time only: so many outputs for so many elements."""
+
+    outputs: Size
+    extent: Size
+
+    @property
+    def known(self) -> float | None:
+        """The quotient, if it is known while compiling."""
+        quotient = exact_quotient(self.outputs, self.extent)
+        if isinstance(quotient, int):
+            return float(quotient)
+        if isinstance(self.outputs, int) and isinstance(self.extent, int) and self.extent:
+            return self.outputs / self.extent
+        return None
+
+    def nearest(self, extent: Size) -> Size:
+        """This scale times an extent, rounded to the nearest integer, from a half on upward."""
+        return floordiv(2 * self.outputs * extent + self.extent, 2 * self.extent)
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """What happens along one axis: `extent` elements become `outputs`.
+
+    scale: outputs for each element, where it is given; else the quotient of both.
+    start, end: the region of interest, as fractions of the axis.
+    """
+
+    extent: Size
+    outputs: Size
+    scale: float | Ratio | None = None
+    start: float = 0.0
+    end: float = 1.0
+
+    @property
+    def known_scale(self) -> float | None:
+        """The scale, if it is known while compiling."""
+        if isinstance(self.scale, float):
+            return self.scale
+        return (self.scale or Ratio(self.outputs, self.extent)).known
+
+
+@lowers("Resize")
+def lower_resize(context: Context) -> Value:
+    """The value sampled at other places along some axes: nearest, linear or cubic."""
+    value = context.input(0)
+    attributes = context.attributes
+    mode = attributes.string("mode", "nearest")
+    if context.since < 11:
+        scales = _scales(context, 1, len(value.shape))
+        stretches = [_scaled(context, n, s) for n, s in zip(value.shape, scales, strict=True)]
+        return _resampled(context, value, stretches, Resampling(mode))
+    how = Resampling(
+        mode,
+        attributes.string("coordinate_transformation_mode", "half_pixel"),
+        attributes.string("nearest_mode", "round_prefer_floor"),
+        context.float("cubic_coeff_a"),
+        bool(attributes.int("antialias", 0)),
+        bool(attributes.int("exclude_outside", 0)),
+        context.float("extrapolation_value"),
+    )
+    return _resampled(context, value, _stretches(context, value.shape, how), how)
+
+
+@lowers("Upsample")
+def lower_upsample(context: Context) -> Value:
+    """Resize without offsets: output `i` lies at `i / scale`, nearest rounds down."""
+    value = context.input(0)
+    mode = context.attributes.string("mode", "nearest")
+    if context.since >= 9:
+        scales = _scales(context, 1, len(value.shape))
+    elif context.since >= 7:
+        scales = list(context.attributes.floats("scales"))
+    else:
+        scales = [1.0, 1.0, *(context.attributes.float(f"{n}_scale") for n in ("height", "width"))]
+    if len(scales) != len(value.shape):
+        raise context.invalid(f"{len(scales)} scales for an input of shape {value.shape}")
+    stretches = [_scaled(context, n, s) for n, s in zip(value.shape, scales, strict=True)]
+    how = Resampling("linear" if mode == "bilinear" else mode)
+    return _resampled(context, value, stretches, how)
+
+
+def _stretches(context: Context, shape: Shape, how: Resampling) -> list[Stretch]:
+    """What the operands of Resize ask of each axis."""
+    rank = len(shape)
+    named = context.attributes.ints("axes", None)
+    axes = [axis_of(context, axis, rank) for axis in (range(rank) if named is None else named)]
+    policy = context.attributes.string("keep_aspect_ratio_policy", "stretch")
+    roi, scales, sizes = context.optional(1), context.optional(2), context.optional(3)
+    result = [Stretch(extent, extent, 1.0) for extent in shape]
+    if sizes is not None and sizes.shape != (0,):
+        found = _sized(
+            context, [shape[i] for i in axes], known_sizes(context, 3, "'sizes'"), policy
+        )
+    elif scales is not None:
+        given = _scales(context, 2, len(axes))
+        found = [_scaled(context, shape[i], s) for i, s in zip(axes, given, strict=True)]
+    else:
+        raise context.invalid("neither scales nor sizes are given")
+    for axis, stretch in zip(axes, found, strict=True):
+        result[axis] = stretch
+    if how.transform == CROP:
+        if roi is None or roi.known is None:
+            reason = "input 'roi' is only known at run time"
+            raise context.unknown(reason, 1, needs_numbers=True)
+        ends = [float(v) for v in roi.known.reshape(-1)]
+        if len(ends) != 2 * len(axes):
+            raise context.invalid(f"input 'roi' has {len(ends)} elements for {len(axes)} axes")
+        for i, axis in enumerate(axes):
+            old = result[axis]
+            start, end = ends[i], ends[i + len(axes)]
+            result[axis] = Stretch(old.extent, old.outputs, old.scale, start, end)
+    return result
+
+
+def _scales(context: Context, position: int, count: int) -> list[float]:
+    value = context.input(position)
+    if value.known is None:
+        reason = "input 'scales' is only known at run time"
+        raise context.unknown(reason, position, needs_numbers=True)
+    scales = [float(scale) for scale in value.known.reshape(-1)]
+    if len(scales) != count:
+        raise context.invalid(f"{len(scales)} scales for {count} axes")
+    return scales
+
+
+def _scaled(context: Context, extent: Size, scale: float) -> Stretch:
+    """An axis by its scale: `floor(extent * scale)` outputs, the product rounded to float32."""
+    if not 0 < scale < math.inf:
+        raise context.invalid(f"a scale is {scale}")
+    if isinstance(extent, int):
+        with np.errstate(over="ignore"):
+            outputs = np.floor(np.float32(extent) * np.float32(scale))
+        if outputs > MOST_BYTES:
+            raise context.invalid(f"scale {scale} makes {outputs} elements of {extent}")
+        return Stretch(extent, int(outputs), scale)
+    ratio = Fraction(scale)
+    if max(ratio.numerator, ratio.denominator) > LARGEST_RATIO:
+        raise context.refuse(f"scale {scale} of an axis of a run-time size has no native form")
+    return Stretch(extent, floordiv(extent * ratio.numerator, ratio.denominator), scale)
+
+
+def _sized(
+    context: Context, extents: Sequence[Size], sizes: Sequence[Size], policy: str
+) -> list[Stretch]:
+    """Axes by their sizes, which `policy` can reduce to one common scale."""
+    if len(sizes) != len(extents):
+        raise context.invalid(f"{len(sizes)} sizes for {len(extents)} axes")
+    sizes = [context.builder.defined(size, "a size") for size in sizes]
+    if policy == "stretch":
+        return [Stretch(n, size) for n, size in zip(extents, sizes, strict=True)]
+    if policy not in ("not_larger", "not_smaller"):
+        raise context.invalid(f"attribute 'keep_aspect_ratio_policy' is {policy!r}")
+    scale = Ratio(sizes[0], extents[0])
+    for extent in extents:
+        context.builder.require_nonzero(extent, "an axis without elements has no aspect ratio")
+    for size, extent in zip(sizes[1:], extents[1:], strict=True):
+        # Fractions are compared exactly.
+        one, other = size * scale.extent, scale.outputs * extent
+        wins = is_less(one, other) if policy == "not_larger" else is_less(other, one)
+        scale = Ratio(choose(wins, size, scale.outputs), choose(wins, extent, scale.extent))
+    return [Stretch(n, context.builder.defined(scale.nearest(n), "a size"), scale) for n in extents]
+
+
+def _resampled(
+    context: Context, value: Value, stretches: Sequence[Stretch], how: Resampling
+) -> Value:
+    """The value with every axis stretched: the last axis first, while it is still short."""
+    _check(context, value, how)
+    context.builder.require_memory(value.dtype, tuple(stretch.outputs for stretch in stretches))
+    x = context.builder.strided(value)
+    if how.antialias and any(stretch.known_scale is None for stretch in stretches):
+        # It decides how many elements an output is made of.
+        reason = "antialias with a scale only known at run time has no native form"
+        raise context.unknown(reason, 3, needs_numbers=True)
+    repeats = [_repeats(stretch, how) for stretch in stretches]
+    for axis in reversed(range(len(stretches))):
+        stretch = stretches[axis]
+        unchanged = stretch.extent - stretch.outputs == 0 and stretch.known_scale == 1
+        if repeats[axis] > 1 or (unchanged and how.transform != CROP):
+            continue
+        x = _along(context, x, axis, stretch, how)
+    return _repeated(context, x, repeats)
+
+
+def _check(context: Context, value: Value, how: Resampling) -> None:
+    if how.mode not in ("nearest", "linear", "cubic"):
+        raise context.invalid(f"attribute 'mode' is {how.mode!r}")
+    if how.transform not in TRANSFORMS:
+        raise context.invalid(f"attribute 'coordinate_transformation_mode' is {how.transform!r}")
+    if how.rounding not in ROUNDINGS:
+        raise context.invalid(f"attribute 'nearest_mode' is {how.rounding!r}")
+    if how.mode != "nearest" and value.dtype not in FLOATS:
+        raise context.refuse(f"{how.mode} interpolation of {value.dtype} has no native form")
+
+
+# Repeated elements
+
+
+def _repeats(stretch: Stretch, how: Resampling) -> int:
+    """How many outputs in a row are the same element, where that is the same number everywhere."""
+    scale = stretch.known_scale
+    centred = ("half_pixel", "half_pixel_symmetric", "pytorch_half_pixel")
+    even = (how.transform == "asymmetric" and how.rounding == "floor") or (
+        how.transform in centred and how.rounding.startswith("round")
+    )
+    if how.mode != "nearest" or not even or scale is None or not scale.is_integer():
+        return 1
+    return int(scale) if stretch.outputs - stretch.extent * int(scale) == 0 else 1
+
+
+def _repeated(context: Context, x: Tensor, repeats: Sequence[int]) -> Tensor:
+    if max(repeats, default=1) == 1:
+        return x
+    shape: list[Size] = []
+    strides: list[Size] = []
+    for extent, stride, count in zip(x.shape, x.strides, repeats, strict=True):
+        shape += [extent, count]
+        strides += [stride, 0]
+    view = Tensor(x.dtype, tuple(shape), x.base, tuple(strides))
+    result = tuple(n * count for n, count in zip(x.shape, repeats, strict=True))
+    return context.builder.reshaped(view, result)
+
+
+# Tables
+
+
+@dataclass(frozen=True)
+class Tap:
+    """One element that an output uses: its position, negative for none, and its weight."""
+
+    position: Expr
+    weight: Expr | None
+
+
+def _along(context: Context, x: Tensor, axis: int, stretch: Stretch, how: Resampling) -> Tensor:
+    """The value resampled along one axis."""
+    builder = context.builder
+    builder.require_nonnegative(
+        stretch.extent - minimum(stretch.outputs, 1), f"axis {axis} has no elements to resample"
+    )
+    dtype = "float64" if x.dtype == "float64" else "float32"
+    place = builder.axis(stretch.outputs)
+    taps = _taps(stretch, how, cast(Index(place), dtype))
+    positions = _table(context, place, [tap.position for tap in taps])
+    weights = [tap.weight for tap in taps if tap.weight is not None]
+
+    shape = (*x.shape[:axis], stretch.outputs, *x.shape[axis + 1 :])
+    axes = builder.axes(shape)
+    others = (*axes[:axis], *axes[axis + 1 :])
+    rest = Tensor(
+        x.dtype,
+        x.shape[:axis] + x.shape[axis + 1 :],
+        x.base,
+        x.strides[:axis] + x.strides[axis + 1 :],
+    )
+    tap_axis = builder.axis(len(taps), "r")
+    position = builder.load(positions, (tap_axis, axes[axis]))
+    mask = op("ge", position, constant(0, "int64")) if how.transform == CROP else None
+    fill = None if mask is None else constant(how.fill, x.dtype)
+    index = ((position, x.strides[axis]),)
+    element = Load(builder.access(rest, others), x.dtype, mask, fill, index)
+    if not weights:
+        return builder.stored(shape, axes, element)
+    weight = builder.load(_table(context, place, weights), (tap_axis, axes[axis]))
+    return builder.contract(shape, axes, (tap_axis,), element, weight)
+
+
+def _table(context: Context, place: Axis, rows: Sequence[Expr]) -> Tensor:
+    """[row, place]: each expression at every point of the axis."""
+    builder, extent = context.builder, place.extent
+    if isinstance(extent, int) and extent <= LONGEST_TABLE and not _reads_sizes(rows):
+        points = np.arange(extent)
+        arrays = [np.broadcast_to(evaluate(row, lambda _: points), (extent,)) for row in rows]
+        return builder.placed(builder.constant(np.stack(arrays)))
+    table = builder.empty(dtype_of(rows[0]), (len(rows), extent))
+    stores = [
+        Store(builder.access(_row(table, number), (place,)), row) for number, row in enumerate(rows)
+    ]
+    builder.kernel((place,), stores)
+    return table
+
+
+def _reads_sizes(rows: Sequence[Expr]) -> bool:
+    return any(isinstance(node, Extent) for node in walk(*rows))
+
+
+def _row(table: Tensor, number: int) -> Tensor:
+    row = slice_axis(table, 0, number, 1, 1)
+    return Tensor(row.dtype, row.shape[1:], row.base, row.strides[1:])
+
+
+def _taps(stretch: Stretch, how: Resampling, place: Expr) -> list[Tap]:
+    """The elements that the output at `place` uses."""
+    x = _coordinate(stretch, how.transform, place)
+    last = sized(stretch.extent - 1)
+    if how.mode == "nearest":
+        pairs: list[tuple[Expr, Expr | None]] = [(cast(_rounded(x, how.rounding), "int64"), None)]
+    else:
+        base = op("floor", x)
+        first = cast(base, "int64")
+        offsets, weights = _weights(how, op("sub", x, base), stretch.known_scale)
+        positions = [op("add", first, constant(offset, "int64")) for offset in offsets]
+        if how.excludes_outside:
+            inside = [_between(position, last) for position in positions]
+            zero = literal(0, x)
+            weights = [op("select", i, w, zero) for i, w in zip(inside, weights, strict=True)]
+            weights = _normalised(weights)
+        pairs = list(zip(positions, weights, strict=True))
+    taps = [
+        Tap(op("max", op("min", position, last), constant(0, "int64")), weight)
+        for position, weight in pairs
+    ]
+    return (
+        _outside_filled(taps, _between(x, cast(last, dtype_of(x))))
+        if how.transform == CROP
+        else taps
+    )
+
+
+def _between(value: Expr, last: Expr) -> Expr:
+    return op("and", op("ge", value, literal(0, value)), op("le", value, last))
+
+
+def _outside_filled(taps: Sequence[Tap], inside: Expr) -> list[Tap]:
+    """Outside of the value: no element, the first weight 1 and the others 0."""
+    result = []
+    for number, tap in enumerate(taps):
+        weight = tap.weight
+        if weight is not None:
+            weight = op("select", inside, weight, literal(number == 0, weight))
+        position = op("select", inside, tap.position, constant(-1, "int64"))
+        result.append(Tap(position, weight))
+    return result
+
+
+def _coordinate(stretch: Stretch, transform: str, i: Expr) -> Expr:
+    """Where output `i` lies between the elements."""
+
+    def number(value: Size | float) -> Expr:
+        return cast(Extent(value), dtype_of(i)) if isinstance(value, Dim) else literal(value, i)
+
+    extent, outputs = number(stretch.extent), number(stretch.outputs)
+    given = stretch.scale
+    if given is None:
+        scale, width = op("div", outputs, extent), outputs
+    elif isinstance(given, Ratio):
+        scale = op("div", number(given.outputs), number(given.extent))
+        width = op("mul", scale, extent)
+    else:
+        scale = number(given)
+        width = op("mul", scale, extent)
+    half, one, zero = literal(0.5, i), literal(1, i), literal(0, i)
+    if transform == "asymmetric":
+        return op("div", i, scale)
+    if transform == "align_corners":
+        moved = op("mul", i, number(stretch.extent - 1))
+        return op("select", op("eq", width, one), zero, op("div", moved, op("sub", width, one)))
+    if transform == CROP:
+        start, end, reach = stretch.start, stretch.end, number(stretch.extent - 1)
+        region = op("mul", literal(end - start, i), reach)
+        moved = op("div", op("mul", i, region), number(stretch.outputs - 1))
+        moved = op("add", moved, op("mul", literal(start, i), reach))
+        middle = op("mul", literal(0.5 * (start + end), i), reach)
+        return op("select", op("gt", outputs, one), moved, middle)
+    centre = op("div", op("add", i, half), scale)
+    if transform == "tf_half_pixel_for_nn":
+        return centre
+    x = op("sub", centre, half)
+    if transform == "pytorch_half_pixel":
+        return op("select", op("gt", outputs, one), x, zero)
+    if transform == "half_pixel_symmetric":
+        shift = op("sub", one, op("div", outputs, width))
+        x = op("add", op("mul", op("mul", extent, half), shift), x)
+    return x
+
+
+def _rounded(x: Expr, rounding: str) -> Expr:
+    """The whole number that nearest-neighbour modes take."""
+    half = literal(0.5, x)
+    if rounding == "round_prefer_floor":
+        return op("ceil", op("sub", x, half))
+    if rounding == "round_prefer_ceil":
+        return op("floor", op("add", x, half))
+    return op(rounding, x)
+
+
+def _weights(how: Resampling, ratio: Expr, scale: float | None) -> tuple[list[int], list[Expr]]:
+    """Offsets of taps from the element before a place, and their weights `ratio` behind it."""
+    reach = 1 if how.mode == "linear" else 2
+    stretched = scale is not None and how.antialias and scale < 1
+    first = 1 - reach if scale is None or not stretched else math.floor(-reach / scale) + 1
+    offsets = list(range(first, 2 - first))
+    weights = []
+    for offset in offsets:
+        distance = op("sub", literal(offset, ratio), ratio)
+        if stretched:
+            distance = op("mul", distance, literal(scale or 1, ratio))
+        weights.append(_kernel(how, op("abs", distance)))
+    return offsets, _normalised(weights) if stretched else weights
+
+
+def _kernel(how: Resampling, d: Expr) -> Expr:
+    """The weight of an element at distance `d`. Cubic: Keys 1981, equation 4."""
+    one, zero = literal(1, d), literal(0, d)
+    if how.mode == "linear":
+        return op("max", op("sub", one, d), zero)
+
+    def polynomial(*coefficients: float) -> Expr:
+        total: Expr = literal(coefficients[0], d)
+        for coefficient in coefficients[1:]:
+            total = op("add", op("mul", total, d), literal(coefficient, d))
+        return total
+
+    a = how.coefficient
+    near, far = polynomial(a + 2, -(a + 3), 0, 1), polynomial(a, -5 * a, 8 * a, -4 * a)
+    outer = op("select", op("lt", d, literal(2, d)), far, zero)
+    return op("select", op("le", d, one), near, outer)
+
+
+def _normalised(weights: Sequence[Expr]) -> list[Expr]:
+    """The weights divided by their sum."""
+    total = weights[0]
+    for weight in weights[1:]:
+        total = op("add", total, weight)
+    return [op("div", weight, total) for weight in weights]

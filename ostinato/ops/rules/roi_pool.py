@@ -1,0 +1,126 @@
+"""MaxRoiPool: the largest elements of parts of images, each cut into the same number of bins."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ostinato.ops.core.builder import Builder, literal, sized
+from ostinato.ops.core.registry import Context, lowers
+from ostinato.ops.core.tensor import Shape, Tensor, Value, at, slice_axis
+from ostinato.ops.rules.gather import require_all, without_axes
+from ostinato.program.dims import Size
+from ostinato.program.expr import Axis, Expr, Index, Load, cast, constant, dtype_of, op
+from ostinato.program.nodes import Reduce, identity
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """int64[regions, bins]: the first element of each bin along one axis, and the one behind it."""
+
+    first: Tensor
+    end: Tensor
+
+    def of(self, region: Axis) -> Bounds:
+        """The bins of a single region."""
+        return Bounds(at(self.first, 0, region, 0, 1), at(self.end, 0, region, 0, 1))
+
+    def holds(self, builder: Builder, place: Axis, bin_: Axis | None) -> Expr:
+        """Whether an element belongs to a bin."""
+        first, end = builder.load(self.first, (bin_,)), builder.load(self.end, (bin_,))
+        return op("and", op("ge", Index(place), first), op("lt", Index(place), end))
+
+
+@lowers("MaxRoiPool")
+def lower_max_roi_pool(context: Context) -> Value:
+    """The maximum of each bin of regions of images; 0 for a bin without elements.
+
+    Corners are rounded to whole elements, halves away from zero, and belong to the region.
+    """
+    builder = context.builder
+    x, regions = builder.strided(context.input(0)), builder.strided(context.input(1))
+    bins, scale = context.attributes.ints("pooled_shape"), context.float("spatial_scale")
+    if len(x.shape) != 4 or len(regions.shape) != 2:
+        raise context.invalid(f"inputs of shapes {x.shape} and {regions.shape}")
+    if len(bins) != 2 or min(bins) < 1:
+        raise context.invalid(f"pooled_shape {list(bins)}, expected two positive numbers")
+    builder.require_equal(regions.shape[1], 5, "numbers of a region")
+    columns = [without_axes(slice_axis(regions, 1, i, 1, 1), 1) for i in range(5)]
+
+    def is_image(number: Expr) -> Expr:
+        known = op("lt", cast(number, "int64"), sized(x.shape[0]))
+        return op("and", op("ge", number, literal(0, number)), known)
+
+    what = f"the index of an image is out of range for {x.shape[0]} images"
+    require_all(context, builder.pointwise(is_image, columns[0]), what)
+    images = builder.pointwise(lambda number: cast(number, "int64"), columns[0])
+    rows, width = (
+        _bounds(builder, columns[2 - i], columns[4 - i], bins[i], x.shape[2 + i], scale)
+        for i in (0, 1)
+    )
+    result = builder.empty(x.dtype, (regions.shape[0], x.shape[1], *bins))
+    # All regions at once would need memory for the maxima of the rows of all of them.
+    with builder.loop(regions.shape[0]) as loop:
+        image, own = at(images, 0, loop.axis, 0, 1), (rows.of(loop.axis), width.of(loop.axis))
+        pooled = _pooled(builder, x, image, own, result.shape[1:])
+        builder.copy(pooled, at(result, 0, loop.axis, 0, 1))
+    return result
+
+
+def _bounds(
+    builder: Builder, low: Tensor, high: Tensor, bins: int, extent: Size, scale: float
+) -> Bounds:
+    """The bins between two corners of each region along an axis of so many elements."""
+
+    def rounded(corner: Expr) -> Expr:
+        scaled = op("mul", corner, literal(scale, corner))
+        size = op("abs", scaled)
+        whole = op("floor", size)
+        is_more = op("ge", op("sub", size, whole), literal(0.5, size))
+        whole = op("select", is_more, op("add", whole, literal(1, whole)), whole)
+        return op("select", op("lt", scaled, literal(0, scaled)), op("neg", whole), whole)
+
+    bounds = []
+    for is_end in (False, True):
+        axes = builder.axes((low.shape[0], bins))
+        begin, last = (rounded(builder.load(corner, axes[:1])) for corner in (low, high))
+        one, zero = literal(1, begin), literal(0, begin)
+        length = op("max", op("add", op("sub", last, begin), one), one)
+        size = op("div", length, literal(bins, length))
+        number: Expr = constant(0, "int64") if axes[1] is None else Index(axes[1])
+        if is_end:
+            number = op("add", number, constant(1, "int64"))
+        edge = op("ceil" if is_end else "floor", op("mul", cast(number, dtype_of(size)), size))
+        place = op("min", op("add", edge, begin), cast(sized(extent), dtype_of(size)))
+        place = cast(op("max", place, zero), "int64")
+        bounds.append(builder.stored((low.shape[0], bins), axes, place))
+    return Bounds(*bounds)
+
+
+def _pooled(
+    builder: Builder, x: Tensor, image: Tensor, bounds: tuple[Bounds, Bounds], shape: Shape
+) -> Tensor:
+    """The maxima [channels, rows, columns] of the bins of one region."""
+    rows, columns = bounds
+    lowest = identity(Reduce((), "max", constant(0, x.dtype)))
+    axes = builder.axes((*shape[:2], x.shape[3]))
+    place = builder.axis(x.shape[2], "r")
+    within = without_axes(x, 0)
+    element = Load(
+        builder.access(within, (axes[0], place, axes[2])),
+        x.dtype,
+        rows.holds(builder, place, axes[1]),
+        lowest,
+        ((builder.load(image, ()), x.strides[0]),),
+    )
+    lines = builder.fold((*shape[:2], x.shape[3]), axes, [place], "max", element)
+    axes, place = builder.axes(shape), builder.axis(x.shape[3], "r")
+    inside = columns.holds(builder, place, axes[2])
+    taken = op("select", inside, builder.load(lines, (*axes[:2], place)), lowest)
+    largest = builder.fold(shape, axes, [place], "max", taken)
+    axes = builder.axes(shape)
+    filled = [
+        op("lt", builder.load(bound.first, (axis,)), builder.load(bound.end, (axis,)))
+        for bound, axis in zip(bounds, axes[1:], strict=True)
+    ]
+    value = builder.load(largest, axes)
+    return builder.stored(shape, axes, op("select", op("and", *filled), value, literal(0, value)))

@@ -1,0 +1,242 @@
+"""GridSample: values at places that another operand names, between elements."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from ostinato.ops.core.builder import Builder, literal, sized
+from ostinato.ops.core.registry import Context, lowers
+from ostinato.ops.core.tensor import Tensor, Value, slice_axis
+from ostinato.ops.rules.casts import convert
+from ostinato.ops.rules.gather import without_axes
+from ostinato.program.dims import Size
+from ostinato.program.expr import (
+    FLOATS,
+    Axis,
+    Expr,
+    Load,
+    cast,
+    constant,
+    dtype_of,
+    op,
+)
+
+# Taps along one axis; the modes of version 16 have other names.
+MODES = {"nearest": 1, "linear": 2, "cubic": 4}
+OLD_MODES = {"nearest": 1, "bilinear": 2, "bicubic": 4}
+PADDINGS = ("zeros", "border", "reflection")
+# Points are computed from at most this many elements.
+MOST_TAPS = 256
+# The coefficient of the cubic kernel: that of PyTorch, which the operator follows.
+CUBIC = -0.75
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How places outside of an axis and between its elements are met; attributes of GridSample."""
+
+    taps: int
+    padding: str
+    corners: bool
+
+
+@dataclass(frozen=True)
+class Tap:
+    """An element along one axis: its position, whether it exists, and its weight."""
+
+    position: Expr
+    inside: Expr | None
+    weight: Expr | None
+
+
+@lowers("GridSample")
+def lower_grid_sample(context: Context) -> Value:
+    """The value at the places in `grid`, between -1 and 1 along each axis, the last axis first."""
+    builder = context.builder
+    x, grid = builder.strided(context.input(0)), builder.strided(context.input(1))
+    how, rank = _read(context), len(x.shape) - 2
+    if rank < 1 or len(grid.shape) != rank + 2:
+        raise context.invalid(f"a grid of shape {grid.shape} for an input of shape {x.shape}")
+    if context.since < 20 and rank != 2:
+        raise context.invalid(f"an input of {rank + 2} axes, expected 4")
+    if how.taps**rank > MOST_TAPS:
+        raise context.refuse(f"{how.taps**rank} elements to each output have no native form")
+    if how.taps > 1 and x.dtype == "bool":
+        raise context.refuse("interpolation of bool has no native form")
+    builder.require_equal(grid.shape[0], x.shape[0], "batches of input and grid")
+    builder.require_equal(grid.shape[-1], rank, "length of the vectors in the grid")
+    spatial, places = x.shape[2:], grid.shape[1:-1]
+    if how.padding != "zeros":
+        for i, extent in enumerate(spatial):
+            builder.require_nonnegative(extent - 1, f"size of spatial axis {i}, minus 1")
+    coordinates = [
+        builder.pointwise(
+            lambda g, n=extent: _coordinate(g, n, how),
+            _component(grid, rank - 1 - i),
+        )
+        for i, extent in enumerate(spatial)
+    ]
+    wide = x.dtype if how.taps == 1 or x.dtype in FLOATS else _wide(x.dtype)
+    shape = (x.shape[0], x.shape[1], *places)
+    axes = builder.axes(shape)
+    taps = [
+        taps_around(builder.load(coordinate, (axes[0], *axes[2:])), extent, how, wide)
+        for coordinate, extent in zip(coordinates, spatial, strict=True)
+    ]
+    result = interpolated(taps, loads_at(builder, x, axes[:2], wide))
+    return builder.stored(shape, axes, result if wide == x.dtype else convert(result, x.dtype))
+
+
+def _wide(dtype: str) -> str:
+    """The float type in which integers are interpolated."""
+    return "float32" if dtype in ("int8", "uint8", "int16", "uint16") else "float64"
+
+
+def _read(context: Context) -> Sampling:
+    attributes = context.attributes
+    modes = OLD_MODES if context.since < 20 else MODES
+    mode = attributes.string("mode", list(modes)[1])
+    padding = attributes.string("padding_mode", "zeros")
+    if mode not in modes:
+        raise context.invalid(f"attribute 'mode' is {mode!r}, expected one of {list(modes)}")
+    if padding not in PADDINGS:
+        raise context.invalid(f"attribute 'padding_mode' is {padding!r}")
+    return Sampling(modes[mode], padding, bool(attributes.int("align_corners", 0)))
+
+
+def _component(grid: Tensor, number: int) -> Tensor:
+    """One component of all vectors."""
+    last = len(grid.shape) - 1
+    return without_axes(slice_axis(grid, last, number, 1, 1), last)
+
+
+def _coordinate(g: Expr, extent: Size, how: Sampling) -> Expr:
+    """The place in elements: rounded for the nearest one, and moved inside where taps are not."""
+    n = cast(sized(extent), dtype_of(g))
+    one, half = literal(1, g), literal(0.5, g)
+    if how.corners:
+        # -1 and 1 are the centres of the outer elements, else their outer edges.
+        x = op("mul", op("mul", op("add", g, one), half), op("sub", n, one))
+        low, high = literal(0, g), op("sub", n, one)
+    else:
+        x = op("mul", op("sub", op("mul", op("add", g, one), n), one), half)
+        low, high = literal(-0.5, g), op("sub", n, half)
+    if how.taps == 1:
+        x = op("rint", x)
+    if how.padding == "reflection":
+        return _reflected(x, low, high)
+    if how.padding == "border" and how.taps < 4:
+        return op("min", op("max", x, literal(0, g)), op("sub", n, one))
+    return x
+
+
+def _reflected(x: Expr, low: Expr, high: Expr) -> Expr:
+    """A place thrown back at both ends until it lies between them."""
+    below = op("lt", x, low)
+    span = op("sub", high, low)
+    beyond = op("select", below, op("sub", low, x), op("sub", x, high))
+    times = op("floor", op("div", beyond, span))
+    rest = op("sub", beyond, op("mul", times, span))
+    half = op("mul", times, literal(0.5, x))
+    even = op("eq", op("floor", half), half)
+    rises = op("not", op("xor", below, even))
+    moved = op("select", rises, op("add", low, rest), op("sub", high, rest))
+    # An axis of one element has no room between the centres of its ends.
+    moved = op("select", op("gt", span, literal(0, x)), moved, low)
+    return op("select", op("or", below, op("gt", x, high)), moved, x)
+
+
+def taps_around(x: Expr, extent: Size, how: Sampling, wide: str) -> list[Tap]:
+    """The elements along one axis that a place uses; weights are of type `wide`."""
+    base = op("floor", x)
+    first, share = cast(base, "int64"), op("sub", x, base)
+    weights: list[Expr | None] = [None]
+    if how.taps == 2:
+        weights = [op("sub", literal(1, share), share), share]
+    elif how.taps == 4:
+        weights = _cubic(share)
+    taps = []
+    for offset, weight in enumerate(weights, -1 if how.taps == 4 else 0):
+        position = op("add", first, constant(offset, "int64")) if offset else first
+        inside = None
+        if how.padding == "zeros":
+            inside = op("ge", position, constant(0, "int64"))
+            inside = op("and", inside, op("lt", position, sized(extent)))
+            # A NaN is at no place.
+            inside = op("and", inside, op("eq", x, x))
+        else:
+            position = _clamped(position, extent, how)
+        taps.append(Tap(position, inside, None if weight is None else cast(weight, wide)))
+    return taps
+
+
+def _clamped(position: Expr, extent: Size, how: Sampling) -> Expr:
+    """A position that is at most two elements beyond an end, or anywhere for a border, moved in."""
+    last = sized(extent - 1)
+    zero: Expr = constant(0, "int64")
+    if how.padding == "reflection" and how.taps == 4:
+        turn = sized(2 * (extent - 1) if how.corners else 2 * extent - 1)
+        mirrored = op("sub", turn, position)
+        position = op("select", op("gt", position, last), mirrored, position)
+        mirrored = op("sub", zero if how.corners else constant(-1, "int64"), position)
+        position = op("select", op("lt", position, zero), mirrored, position)
+    return op("max", op("min", position, last), zero)
+
+
+def _cubic(t: Expr) -> list[Expr | None]:
+    """Weights of four taps (Keys, "Cubic Convolution Interpolation", 1981), t behind the second."""
+    one = literal(1, t)
+
+    def polynomial(x: Expr, *coefficients: float) -> Expr:
+        total: Expr = literal(coefficients[0], x)
+        for coefficient in coefficients[1:]:
+            total = op("add", op("mul", total, x), literal(coefficient, x))
+        return total
+
+    def near(x: Expr) -> Expr:
+        return polynomial(x, CUBIC + 2, -CUBIC - 3, 0, 1)
+
+    def far(x: Expr) -> Expr:
+        return polynomial(x, CUBIC, -5 * CUBIC, 8 * CUBIC, -4 * CUBIC)
+
+    rest = op("sub", one, t)
+    return [far(op("add", t, one)), near(t), near(rest), far(op("add", rest, one))]
+
+
+def loads_at(
+    builder: Builder, x: Tensor, batch: Sequence[Axis | None], wide: str
+) -> Callable[[Sequence[Tap]], Expr]:
+    """Reads the element of a tap along each axis behind those of `batch`, 0 outside."""
+    lead = len(batch)
+    access = builder.access(without_axes(x, lead, len(x.shape) - lead), batch)
+
+    def load(taps: Sequence[Tap]) -> Expr:
+        index = tuple((tap.position, s) for tap, s in zip(taps, x.strides[lead:], strict=True))
+        mask: Expr | None = None
+        for tap in taps:
+            if tap.inside is not None:
+                mask = tap.inside if mask is None else op("and", mask, tap.inside)
+        other = None if mask is None else constant(0, x.dtype)
+        return cast(Load(access, x.dtype, mask, other, index), wide)
+
+    return load
+
+
+def interpolated(
+    taps: Sequence[Sequence[Tap]], load: Callable[[Sequence[Tap]], Expr], *chosen: Tap
+) -> Expr:
+    """The weighted sum over all taps, axis by axis: those of the last axis are added first."""
+    if not taps:
+        return load(chosen)
+    total: Expr | None = None
+    for tap in taps[0]:
+        value = interpolated(taps[1:], load, *chosen, tap)
+        if tap.weight is None:
+            return value
+        if total is None:
+            total = op("mul", tap.weight, value)
+        else:
+            total = op("fma", tap.weight, value, total)
+    assert total is not None
+    return total

@@ -1,0 +1,164 @@
+"""Scan: the one form that every recurrence takes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ostinato.ops.core.registry import Context, lowers
+from ostinato.ops.core.tensor import Tensor, Value, at, drop_ones, insert_ones
+from ostinato.ops.rules.views import axis_of
+from ostinato.program.dims import Size
+from ostinato.program.expr import Axis, constant
+from ostinato.program.nodes import Carry
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+
+@dataclass(frozen=True)
+class ScanAttributes:
+    """Where the scanned values run along, and from which end (1: from the last element)."""
+
+    input_axes: tuple[int, ...]
+    input_directions: tuple[int, ...]
+    output_axes: tuple[int, ...]
+    output_directions: tuple[int, ...]
+
+
+@lowers("Scan")
+def lower_scan(context: Context) -> list[Value]:
+    """A loop over slices of the scan inputs, with states carried from step to step (opset 9 on)."""
+    if context.since < 9:
+        raise context.refuse("the batched form of opset 8 has no native form")
+    body = context.attributes.graph("body")
+    count = context.attributes.int("num_scan_inputs")
+    values = context.all_inputs()
+    states = len(values) - count
+    if count < 1 or not 0 <= states <= len(body.outputs) or len(body.inputs) != len(values):
+        raise context.invalid(
+            f"num_scan_inputs {count} of {len(values)} inputs does not fit a body "
+            f"with {len(body.inputs)} inputs and {len(body.outputs)} outputs"
+        )
+    initial, scanned = values[:states], values[states:]
+    attributes = _read(context, len(scanned), len(body.outputs) - len(initial))
+    axes = [
+        axis_of(context, axis, len(value.shape))
+        for axis, value in zip(attributes.input_axes, scanned, strict=True)
+    ]
+    trip = scanned[0].shape[axes[0]]
+    for axis, value in zip(axes, scanned, strict=True):
+        context.builder.require_equal(value.shape[axis], trip, "lengths of the scan inputs")
+    sequences = [context.builder.strided(value) for value in scanned]
+    if trip == 1:
+        return _single_step(context, body, initial, sequences, axes, attributes)
+    return _loop(context, body, initial, sequences, axes, attributes, trip)
+
+
+def _read(context: Context, scans: int, outputs: int) -> ScanAttributes:
+    reader = context.attributes
+    attributes = ScanAttributes(
+        reader.ints("scan_input_axes", (0,) * scans),
+        reader.ints("scan_input_directions", (0,) * scans),
+        reader.ints("scan_output_axes", (0,) * outputs),
+        reader.ints("scan_output_directions", (0,) * outputs),
+    )
+    expected = {"scan_input": scans, "scan_output": outputs}
+    for kind, number in expected.items():
+        for aspect in ("axes", "directions"):
+            given = getattr(attributes, f"{kind.removeprefix('scan_')}_{aspect}")
+            if len(given) != number:
+                raise context.invalid(
+                    f"attribute '{kind}_{aspect}' has {len(given)} entries for {number} values"
+                )
+            if aspect == "directions" and not set(given) <= {0, 1}:
+                raise context.invalid(
+                    f"attribute '{kind}_{aspect}' is {list(given)}, not of 0 or 1"
+                )
+    return attributes
+
+
+def _single_step(
+    context: Context,
+    body: ir.Graph,
+    initial: Sequence[Value],
+    sequences: Sequence[Tensor],
+    axes: Sequence[int],
+    attributes: ScanAttributes,
+) -> list[Value]:
+    """One step needs no loop: the body between views of its operands."""
+    slices = []
+    for sequence, axis in zip(sequences, axes, strict=True):
+        element = drop_ones(sequence, (axis,))
+        assert element is not None
+        slices.append(element)
+    with context.builder.step(constant(0, "int64")):
+        results = context.lower_graph(body, [*initial, *slices])
+    states, elements = results[: len(initial)], results[len(initial) :]
+    check_states(context, initial, states)
+    outputs = [
+        insert_ones(element, (axis_of(context, axis, len(element.shape) + 1),))
+        for element, axis in zip(elements, attributes.output_axes, strict=True)
+    ]
+    return [*states, *outputs]
+
+
+def _loop(
+    context: Context,
+    body: ir.Graph,
+    initial: Sequence[Value],
+    sequences: Sequence[Tensor],
+    axes: Sequence[int],
+    attributes: ScanAttributes,
+    trip: Size,
+) -> list[Value]:
+    builder = context.builder
+    states = [builder.empty(value.dtype, value.shape) for value in initial]
+    successors = [builder.empty(value.dtype, value.shape) for value in initial]
+    for value, state in zip(initial, states, strict=True):
+        builder.copy(value, state)
+    outputs: list[Value] = []
+    with builder.loop(trip) as loop:
+        step, carries = loop.axis, loop.carries
+        slices = [
+            _element(sequence, axis, step, reverse, trip)
+            for sequence, axis, reverse in zip(
+                sequences, axes, attributes.input_directions, strict=True
+            )
+        ]
+        results = context.lower_graph(body, [*states, *slices])
+        updated, elements = results[: len(states)], results[len(states) :]
+        check_states(context, states, updated)
+        for element, axis, reverse in zip(
+            elements, attributes.output_axes, attributes.output_directions, strict=True
+        ):
+            position = axis_of(context, axis, len(element.shape) + 1)
+            if not loop.is_fixed(element.shape):
+                raise context.refuse("each step computes the shape of what it gives")
+            shape = (*element.shape[:position], trip, *element.shape[position:])
+            sequence = builder.empty(element.dtype, shape)
+            builder.copy(element, _element(sequence, position, step, reverse, trip))
+            outputs.append(sequence)
+        for state, successor, value in zip(states, successors, updated, strict=True):
+            builder.copy(value, successor)
+            assert state.base is not None and successor.base is not None
+            carries.append(Carry(state.base.buffer, successor.base.buffer))
+    return [*states, *outputs]
+
+
+def _element(sequence: Tensor, axis: int, step: Axis, reverse: int, trip: Size) -> Tensor:
+    """What one step sees of a sequence."""
+    return at(sequence, axis, step, trip - 1 if reverse else 0, -1 if reverse else 1)
+
+
+def check_states(context: Context, before: Sequence[Value], after: Sequence[Value]) -> None:
+    """States keep their type and shape from step to step."""
+    for number, (old, new) in enumerate(zip(before, after, strict=True)):
+        if len(old.shape) != len(new.shape) or old.dtype != new.dtype:
+            raise context.refuse(
+                f"state {number} changes from {old.dtype}{list(old.shape)} "
+                f"to {new.dtype}{list(new.shape)}"
+            )
+        for a, b in zip(old.shape, new.shape, strict=True):
+            context.builder.require_equal(a, b, f"shape of state {number} after a step")

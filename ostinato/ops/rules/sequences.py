@@ -1,0 +1,390 @@
+"""Sequences and optionals: which tensors there are is known while compiling, so none is moved.
+
+A sequence is a tuple of values, an optional its element or `Absent`; nothing of them is left in the
+loop program. A loop may carry a sequence that grows: then its elements, of one shape, are the rows
+of a tensor (`Stack`). At the edges of compiled code the runtime takes sequences apart and puts them
+together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ostinato.errors import ModelError
+from ostinato.model.signature import onnx_name
+from ostinato.model.types import type_text
+from ostinato.ops.core.registry import Context, lowers
+from ostinato.ops.core.sizes import known_ints, known_sizes
+from ostinato.ops.core.tensor import (
+    Absent,
+    AnyValue,
+    Stack,
+    TensorSequence,
+    Value,
+    drop_ones,
+    insert_ones,
+    slice_axis,
+    transpose,
+)
+from ostinato.ops.rules.gather import gather
+from ostinato.ops.rules.parts import concatenated
+from ostinato.ops.rules.views import axis_of
+from ostinato.program.dims import Dim, Size
+
+if TYPE_CHECKING:
+    from ostinato.ops.core.tensor import Tensor
+
+# Longer sequences would make programs of as many pieces.
+LONGEST = 256
+
+
+def kind_of(value: AnyValue) -> str:
+    """The type as `signature.type_error` takes it: an element type, or a whole ONNX type."""
+    if isinstance(value, Absent):
+        return value.type
+    if isinstance(value, (TensorSequence, Stack)):
+        return f"seq(tensor({onnx_name(value.dtype)}))"
+    return value.dtype
+
+
+class MissingElementError(ModelError):
+    """An element is asked for that is not there: wrong, unless the node never runs."""
+
+
+def _missing(context: Context, reason: str) -> MissingElementError:
+    return MissingElementError(str(context.invalid(reason)))
+
+
+def _sequence(context: Context) -> TensorSequence | Stack:
+    value = context.any_input(0)
+    if not isinstance(value, (TensorSequence, Stack)):
+        raise context.invalid("input 0 is no sequence")
+    return value
+
+
+def _position(context: Context, place: int, least: int, most: int) -> int:
+    """The number that operand `place` is, counted from the start; negative ones count back."""
+    position = _single(context, place, "input 'position'")
+    if not least <= position <= most:
+        raise context.invalid(f"position {position} is out of range: {least} to {most} are valid")
+    return position if position >= 0 else position - least
+
+
+def _single(context: Context, place: int, what: str) -> int:
+    numbers = known_ints(context, place, what)
+    if len(numbers) != 1:
+        raise context.invalid(f"{what} has {len(numbers)} elements, expected 1")
+    return numbers[0]
+
+
+@lowers("Identity")
+def lower_identity(context: Context) -> AnyValue:
+    """The value itself."""
+    value = context.any_input(0)
+    return context.input(0) if value is None else value
+
+
+@lowers("SequenceEmpty")
+def lower_sequence_empty(context: Context) -> TensorSequence:
+    """A sequence without elements, by default of float32."""
+    return TensorSequence(context.native_dtype(context.attributes.int("dtype", 1)), ())
+
+
+@lowers("SequenceConstruct")
+def lower_sequence_construct(context: Context) -> TensorSequence:
+    """The operands in order."""
+    values = context.all_inputs()
+    return TensorSequence(values[0].dtype, tuple(values))
+
+
+@lowers("SequenceInsert")
+def lower_sequence_insert(context: Context) -> AnyValue:
+    """The sequence with one more tensor before `position`, by default at the end."""
+    sequence, value = _sequence(context), context.input(1)
+    if value.dtype != sequence.dtype:
+        raise context.invalid(f"input 'tensor' is {value.dtype}, the sequence {sequence.dtype}")
+    if isinstance(sequence, Stack):
+        return _inserted(context, sequence, value)
+    count = len(sequence.elements)
+    if count >= LONGEST:
+        raise context.refuse(f"sequences of more than {LONGEST} elements have no native form")
+    place = count
+    if context.optional(2) is not None:
+        # Negative positions count from the end of the sequence as it was.
+        place = _position(context, 2, -count, count)
+    elements = (*sequence.elements[:place], value, *sequence.elements[place:])
+    return TensorSequence(sequence.dtype, elements)
+
+
+def _inserted(context: Context, sequence: Stack, value: Value) -> Stack:
+    """As SequenceInsert: behind a state that grows in place."""
+    if value.shape != sequence.element:
+        raise context.refuse(
+            f"a tensor of shape {list(map(str, value.shape))} joins a sequence of such of shape "
+            f"{list(map(str, sequence.element))}, which has no native form in a loop"
+        )
+    rows, row = sequence.rows, insert_ones(value, (0,))
+    if context.optional(2) is not None:
+        first, last = _halves(context, rows, 2, rows.shape[0])
+        return Stack(sequence.dtype, concatenated(context, [first, row, last], 0))
+    appending = context.builder.appending.get(context.node.outputs[0].name or "")
+    if appending is not None and rows is appending.state:
+        whole = appending.append(row)
+        if whole is not None:
+            return Stack(sequence.dtype, whole)
+    return Stack(sequence.dtype, concatenated(context, [rows, row], 0))
+
+
+def _halves(context: Context, rows: Value, place: int, most: Size) -> tuple[Tensor, Tensor]:
+    """The rows before the position that an operand is, of at most `most`, and those from there."""
+    builder = context.builder
+    start = _single(context, place, "input 'position'")
+    first: Size = start if start >= 0 else rows.shape[0] + start
+    for size in (first, most - first):
+        builder.require(size, f"position {start} is out of range")
+    tensor = builder.strided(rows)
+    return (
+        slice_axis(tensor, 0, 0, 1, first),
+        slice_axis(tensor, 0, first, 1, rows.shape[0] - first),
+    )
+
+
+@lowers("SequenceErase")
+def lower_sequence_erase(context: Context) -> AnyValue:
+    """The sequence without the tensor at `position`, by default without the last."""
+    sequence = _sequence(context)
+    if isinstance(sequence, Stack):
+        return _erased(context, sequence)
+    count = len(sequence.elements)
+    if not count:
+        raise _missing(context, "the sequence has no elements")
+    place = count - 1
+    if context.optional(1) is not None:
+        place = _position(context, 1, -count, count - 1)
+    elements = (*sequence.elements[:place], *sequence.elements[place + 1 :])
+    return TensorSequence(sequence.dtype, elements)
+
+
+def _erased(context: Context, sequence: Stack) -> Stack:
+    builder, rows = context.builder, _rows_of(context, sequence)
+    count = rows.shape[0]
+    if context.optional(1) is None:
+        return Stack(sequence.dtype, slice_axis(rows, 0, 0, 1, count - 1))
+    first, last = _halves(context, rows, 1, count - 1)
+    rest = slice_axis(builder.strided(last), 0, 1, 1, last.shape[0] - 1)
+    return Stack(sequence.dtype, concatenated(context, [first, rest], 0))
+
+
+def _rows_of(context: Context, sequence: Stack) -> Tensor:
+    """The rows of a sequence that must have elements."""
+    rows = context.builder.strided(sequence.rows)
+    context.builder.require(rows.shape[0] - 1, "the sequence has no elements")
+    return rows
+
+
+@lowers("SequenceLength")
+def lower_sequence_length(context: Context) -> Value:
+    """The number of elements."""
+    sequence = _sequence(context)
+    if isinstance(sequence, Stack):
+        return context.builder.sizes(np.array(sequence.rows.shape[0], object))
+    return context.builder.constant(np.array(len(sequence.elements), np.int64))
+
+
+@lowers("SequenceAt")
+def lower_sequence_at(context: Context) -> Value:
+    """The element at `position`; one that a run computes picks among elements of one shape."""
+    sequence, position = _sequence(context), context.input(1)
+    if position.size != 1:
+        raise context.invalid(f"input 'position' has the shape {position.shape}, expected one")
+    builder = context.builder
+    if isinstance(sequence, Stack):
+        rows = builder.strided(sequence.rows)
+        return gather(context, rows, builder.reshaped(position, ()), 0)
+    count = len(sequence.elements)
+    if not count:
+        raise _missing(context, "the sequence has no elements")
+    shapes = {value.shape for value in sequence.elements}
+    known = position.known
+    if len(shapes) > 1 or (known is not None and not any(isinstance(n, Dim) for n in known.flat)):
+        return sequence.elements[_position(context, 1, -count, count - 1)]
+    stacked = builder.strided(stack_of(context, sequence).rows)
+    return gather(context, stacked, builder.reshaped(position, ()), 0)
+
+
+def stack_of(context: Context, sequence: TensorSequence | Stack) -> Stack:
+    """The elements, at least one and all of one shape, as rows."""
+    if isinstance(sequence, Stack):
+        return sequence
+    rows = [insert_ones(value, (0,)) for value in sequence.elements]
+    return Stack(sequence.dtype, concatenated(context, rows, 0))
+
+
+@lowers("ConcatFromSequence")
+def lower_concat_from_sequence(context: Context) -> Value:
+    """The elements joined along an axis, or stacked along a new one."""
+    sequence = _sequence(context)
+    axis = context.attributes.int("axis")
+    is_new = context.attributes.int("new_axis", 0)
+    if is_new not in (0, 1):
+        raise context.invalid(f"attribute 'new_axis' is {is_new}, neither 0 nor 1")
+    if isinstance(sequence, Stack):
+        return _joined_rows(context, sequence, axis, bool(is_new))
+    values: Sequence[Value] = sequence.elements
+    if not values:
+        raise _missing(context, "the sequence has no elements")
+    if is_new:
+        axis = axis_of(context, axis, len(values[0].shape) + 1)
+        for value in values:
+            if len(value.shape) != len(values[0].shape):
+                raise context.invalid("elements to stack differ in their number of axes")
+        values = [insert_ones(value, (axis,)) for value in values]
+    return concatenated(context, values, axis)
+
+
+def _joined_rows(context: Context, sequence: Stack, place: int, is_new: bool) -> Value:
+    """The rows along an axis of the elements, or as a new axis."""
+    rows = _rows_of(context, sequence)
+    rank = len(sequence.element)
+    axis = axis_of(context, place, rank + is_new)
+    order = (*range(1, axis + 1), 0, *range(axis + 1, rank + 1))
+    moved = transpose(rows, order)
+    if is_new:
+        return moved
+    shape = sequence.element
+    joined = shape[axis] * rows.shape[0]
+    return context.builder.reshaped(moved, (*shape[:axis], joined, *shape[axis + 1 :]))
+
+
+@lowers("SplitToSequence")
+def lower_split_to_sequence(context: Context) -> TensorSequence:
+    """Pieces along an axis: of 1, of one size with a smaller last one, or of given sizes."""
+    builder = context.builder
+    value = builder.strided(context.input(0))
+    axis = axis_of(context, context.attributes.int("axis", 0), len(value.shape))
+    keeps = context.attributes.int("keepdims", 1)
+    extent = value.shape[axis]
+    split = context.optional(1)
+    if split is not None and len(split.shape) == 1:
+        lengths = _given_lengths(context, extent)
+    else:
+        lengths = _even_lengths(context, split, extent)
+    pieces: list[Value] = []
+    start: Size = 0
+    for length in lengths:
+        piece: Value = slice_axis(value, axis, start, 1, length)
+        if split is None and not keeps:
+            piece = drop_ones(piece, (axis,)) or piece
+        pieces.append(piece)
+        start = start + length
+    return TensorSequence(value.dtype, tuple(pieces))
+
+
+def _given_lengths(context: Context, extent: Size) -> list[Size]:
+    builder = context.builder
+    asked = known_sizes(context, 1, "input 'split'")
+    _require_short(context, len(asked))
+    lengths = [builder.defined(size, f"size of piece {i}") for i, size in enumerate(asked)]
+    builder.require_equal(sum(lengths, 0), extent, "sum of the pieces and the axis")
+    return lengths
+
+
+def _even_lengths(context: Context, split: Value | None, extent: Size) -> list[Size]:
+    size = 1
+    if split is not None:
+        size = _single(context, 1, "input 'split'")
+    if size <= 0:
+        raise context.invalid(f"input 'split' is {size}, expected a positive size")
+    if not isinstance(extent, int):
+        raise context.refuse(
+            f"the number of pieces depends on the run-time dimension {extent}, "
+            "which has no native form unless it is specialised"
+        )
+    _require_short(context, -(-extent // size))
+    return [min(size, extent - start) for start in range(0, extent, size)]
+
+
+def _require_short(context: Context, count: int) -> None:
+    if count > LONGEST:
+        raise context.refuse(f"sequences of more than {LONGEST} elements have no native form")
+
+
+@lowers("Optional")
+def lower_optional(context: Context) -> AnyValue:
+    """An optional that holds the operand, or an empty one of the given type."""
+    value, kind = context.any_input(0), context.attributes.type("type")
+    if value is not None:
+        return value
+    if kind is None:
+        raise context.invalid("neither an operand nor attribute 'type' is given")
+    return Absent(f"optional({type_text(kind)})")
+
+
+@lowers("OptionalHasElement")
+def lower_optional_has_element(context: Context) -> Value:
+    """Whether there is a value, which is known while compiling."""
+    value = context.any_input(0)
+    is_there = value is not None and not isinstance(value, Absent)
+    return context.builder.constant(np.array(is_there))
+
+
+@lowers("OptionalGetElement")
+def lower_optional_get_element(context: Context) -> AnyValue:
+    """The value of an optional that has one."""
+    value = context.any_input(0)
+    if value is None or isinstance(value, Absent):
+        raise _missing(context, "the optional has no element")
+    return value
+
+
+def flattened(values: Sequence[AnyValue]) -> list[Value]:
+    """The tensors in sequences, in optionals, and those that are neither."""
+    tensors: list[Value] = []
+    for value in values:
+        if isinstance(value, TensorSequence):
+            tensors += value.elements
+        elif isinstance(value, Stack):
+            tensors.append(value.rows)
+        elif not isinstance(value, Absent):
+            tensors.append(value)
+    return tensors
+
+
+def rebuilt(values: Sequence[AnyValue], tensors: Sequence[Tensor]) -> list[AnyValue]:
+    """Values of the same form as these, of other tensors: the inverse of `flattened`."""
+    left = iter(tensors)
+    return [
+        TensorSequence(value.dtype, tuple(next(left) for _ in value.elements))
+        if isinstance(value, TensorSequence)
+        else Stack(value.dtype, next(left))
+        if isinstance(value, Stack)
+        else value
+        if isinstance(value, Absent)
+        else next(left)
+        for value in values
+    ]
+
+
+def form(value: AnyValue) -> tuple[object, ...]:
+    """What two values have in common where only their tensors differ."""
+    if isinstance(value, TensorSequence):
+        return ("sequence", len(value.elements))
+    if isinstance(value, Stack):
+        return ("stack", len(value.rows.shape))
+    return ("absent",) if isinstance(value, Absent) else ("tensor",)
+
+
+def as_stack(context: Context, sequence: AnyValue, element: Value) -> Stack | None:
+    """A sequence as rows of the shape of `element`, if its elements have that."""
+    if isinstance(sequence, Stack):
+        return sequence if sequence.element == element.shape else None
+    if not isinstance(sequence, TensorSequence) or sequence.dtype != element.dtype:
+        return None
+    if not sequence.elements:
+        return Stack(element.dtype, context.builder.empty(element.dtype, (0, *element.shape)))
+    if any(value.shape != element.shape for value in sequence.elements):
+        return None
+    return stack_of(context, sequence)

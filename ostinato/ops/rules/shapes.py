@@ -1,0 +1,123 @@
+"""Shapes as values: Shape, Size, ConstantOfShape and Range, which stay sizes where they can."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+
+from ostinato.ops.core.builder import LONGEST_TABLE
+from ostinato.ops.core.registry import Context, lowers
+from ostinato.ops.core.sizes import (
+    LIMIT,
+    known_size,
+    known_sizes,
+    object_array,
+    require_numbers,
+    wrapped,
+)
+from ostinato.ops.core.tensor import Progression, Value, static_shape
+from ostinato.program.dims import Size, ceildiv, floordiv, maximum
+from ostinato.program.expr import BYTE_FLOATS, DTYPES, INTEGERS, Extent, Index, cast, constant, op
+
+
+@lowers("Shape")
+def lower_shape(context: Context) -> Value:
+    """The sizes of a value's axes, from `start` to `end`."""
+    shape = context.input(0).shape
+    start = context.attributes.int("start", 0)
+    end = context.attributes.int("end", len(shape))
+    # Out-of-range bounds are clamped, as in a slice of a sequence.
+    return context.builder.sizes(object_array(shape[start:end]))
+
+
+@lowers("Size")
+def lower_size(context: Context) -> Value:
+    """The number of elements."""
+    return context.builder.sizes(object_array([context.input(0).size]).reshape(()))
+
+
+@lowers("ConstantOfShape")
+def lower_constant_of_shape(context: Context) -> Value:
+    """A value of a given shape that is the same everywhere; float32 zeros by default."""
+    asked = known_sizes(context, 0, "input 'input'")
+    builder = context.builder
+    shape = tuple(builder.defined(n, f"axis {i} of the shape") for i, n in enumerate(asked))
+    fill = np.zeros(1, np.float32)
+    if "value" in context.node.attributes:
+        fill = context.attributes.tensor("value").numpy()
+    if fill.size != 1:
+        raise context.invalid(f"attribute 'value' has {fill.size} elements, expected 1")
+    if fill.dtype.name not in DTYPES or fill.dtype.name in BYTE_FLOATS:
+        raise context.refuse(f"type {fill.dtype.name} has no native form")
+    static = static_shape(shape)
+    if static is not None and math.prod(static) <= LIMIT:
+        return builder.constant(np.full(static, fill.item(), fill.dtype))
+    value = constant(fill.item(), fill.dtype.name)
+    return builder.compute(shape, lambda _: value)
+
+
+@lowers("Range")
+def lower_range(context: Context) -> Value:
+    """Numbers from `start` to before `limit` in steps of `delta`."""
+    dtype = context.input(0).dtype
+    if dtype not in INTEGERS:
+        return _float_range(context)
+    start, limit, delta = (
+        known_size(context, i, f"input {name!r}")
+        for i, name in enumerate(("start", "limit", "delta"))
+    )
+    # The precision of floating types, which are refused.
+    context.attributes.int("stash_type", 1)
+    count = _steps(context, start, limit, delta)
+    if isinstance(count, int) and count <= LIMIT:
+        elements = [wrapped(start + i * delta, dtype) for i in range(count)]
+        return context.builder.sizes(object_array(elements), dtype)
+    (axis,) = axes = context.builder.axes((count,))
+    assert axis is not None
+    first, step = (
+        constant(n, "int64") if isinstance(n, int) else Extent(n) for n in (start, delta)
+    )
+    element = cast(op("add", first, op("mul", Index(axis), step)), dtype)
+    stored = context.builder.stored((count,), axes, element)
+    return replace(stored, progression=Progression(start, (delta,)))
+
+
+def _float_range(context: Context) -> Value:
+    """Floats known while compiling.
+
+    The function body of the documents adds `delta` to the last element again and again, so rounding
+    errors add up, and counts `ceil((limit - start) / delta)` in the type itself.
+    """
+    # 16-bit types are computed in float32, which is the only precision there is to choose.
+    context.attributes.int("stash_type", 1)
+    require_numbers(context, 0, 1, 2, what="the number of elements")
+    operands = [context.input(i).known for i in range(3)]
+    if any(known is None or known.size != 1 for known in operands):
+        raise context.invalid("'start', 'limit' and 'delta' must have one element each")
+    start, limit, delta = (known.reshape(-1)[0] for known in operands if known is not None)
+    if delta == 0:
+        raise context.invalid("input 'delta' is 0")
+    with np.errstate(all="ignore"):
+        count = np.ceil((limit - start) / delta)
+    if not count <= LONGEST_TABLE:
+        raise context.refuse(f"{count} elements have no native form")
+    elements = np.full(max(int(count), 0), delta, context.input(0).dtype)
+    elements[:1] = start
+    return context.builder.constant(np.add.accumulate(elements))
+
+
+def _steps(context: Context, start: Size, limit: Size, delta: Size) -> Size:
+    """The number of steps from `start` to before `limit`, at least 0."""
+    if isinstance(delta, int):
+        if delta == 0:
+            raise context.invalid("input 'delta' is 0")
+        span = limit - start if delta > 0 else start - limit
+        count = ceildiv(span, abs(delta))
+    else:
+        context.builder.require_nonnegative(
+            maximum(delta, -delta) - 1, "delta must not be 0: its absolute value minus 1"
+        )
+        count = -floordiv(start - limit, delta)
+    return context.builder.defined(maximum(count, 0), "number of elements")

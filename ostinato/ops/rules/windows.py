@@ -1,0 +1,278 @@
+"""Ops that move a window over the spatial axes: convolution and pooling."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+from ostinato.limits import MOST_WINDOW
+from ostinato.ops.core.registry import Context, lowers
+from ostinato.ops.core.tensor import Shape, Tensor, Value, advance, insert_ones
+from ostinato.ops.rules.parts import pad, within
+from ostinato.program.dims import Size, ceildiv, floordiv, maximum, minimum
+from ostinato.program.expr import (
+    Access,
+    Axis,
+    Const,
+    Expr,
+    Index,
+    Load,
+    constant,
+    op,
+)
+
+# (shape, axes, inner axes, left element, right element) -> sums; see `Builder.contract`.
+Contract: TypeAlias = Callable[[Shape, Sequence["Axis | None"], Sequence[Axis], Expr, Expr], Tensor]
+
+
+@dataclass(frozen=True)
+class Window:
+    """How a window moves along one spatial axis, in elements.
+
+    outputs: the number of its positions. beyond: how far the last one may reach past the padding
+    (with ceil_mode).
+    """
+
+    kernel: int
+    stride: int
+    dilation: int
+    before: Size
+    after: Size
+    outputs: Size
+    beyond: Size = 0
+
+
+@dataclass(frozen=True)
+class Moves:
+    """Attributes of an op that moves a window, one number per spatial axis (two for `pads`)."""
+
+    strides: Sequence[int]
+    dilations: Sequence[int]
+    automatic: str
+    pads: Sequence[int]
+
+
+def read_moves(context: Context, rank: int, kernel: Sequence[int], dilated: bool = True) -> Moves:
+    """strides, dilations, auto_pad and pads, checked."""
+    strides = context.attributes.ints("strides", (1,) * rank)
+    dilations = context.attributes.ints("dilations", (1,) * rank) if dilated else (1,) * rank
+    automatic = context.attributes.string("auto_pad", "NOTSET")
+    pads = context.attributes.ints("pads", (0,) * (2 * rank))
+    if not len(strides) == len(dilations) == len(kernel) == rank or len(pads) != 2 * rank:
+        raise context.invalid("strides, dilations, pads and kernel_shape differ in length")
+    if min((*strides, *dilations, *kernel), default=1) < 1 or min(pads, default=0) < 0:
+        raise context.invalid("strides, dilations and kernel_shape must be positive, pads not less")
+    if max(kernel, default=0) > MOST_WINDOW:
+        raise context.invalid(f"kernel_shape {list(kernel)}: no window has so many elements")
+    if automatic not in ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"):
+        raise context.invalid(f"attribute 'auto_pad' is {automatic!r}")
+    if automatic != "NOTSET" and any(pads):
+        raise context.invalid("attributes 'auto_pad' and 'pads' exclude each other")
+    return Moves(strides, dilations, automatic, pads)
+
+
+def given_kernel(context: Context, source: Value, weight: Value) -> list[int]:
+    """The spatial extents of the weights, which `kernel_shape` must repeat if it is there."""
+    kernel = [n for n in weight.shape[2:] if isinstance(n, int)]
+    if len(kernel) != len(weight.shape) - 2 or not isinstance(weight.shape[0], int):
+        raise context.refuse("weights of a run-time shape have no native form")
+    given = context.attributes.ints("kernel_shape", tuple(kernel))
+    if list(given) != kernel or len(source.shape) != len(weight.shape) or len(weight.shape) < 3:
+        raise context.invalid(
+            f"kernel_shape {list(given)}, input {source.shape} and weights {weight.shape} disagree"
+        )
+    return kernel
+
+
+def read_windows(
+    context: Context,
+    spatial: Shape,
+    kernel: Sequence[int],
+    dilated: bool = True,
+    ceil: bool = False,
+) -> list[Window]:
+    """The windows that strides, dilations, pads and auto_pad describe, one per spatial axis."""
+    rank = len(spatial)
+    moves = read_moves(context, rank, kernel, dilated)
+    return [
+        _window(
+            kernel[i],
+            moves.strides[i],
+            moves.dilations[i],
+            extent,
+            moves.automatic,
+            (moves.pads[i], moves.pads[i + rank]),
+            ceil,
+        )
+        for i, extent in enumerate(spatial)
+    ]
+
+
+def _window(
+    kernel: int,
+    stride: int,
+    dilation: int,
+    extent: Size,
+    automatic: str,
+    pads: tuple[Size, Size],
+    ceil: bool,
+) -> Window:
+    span = (kernel - 1) * dilation + 1
+    if automatic.startswith("SAME"):
+        outputs = ceildiv(extent, stride)
+        total = maximum((outputs - 1) * stride + span - extent, 0)
+        half = floordiv(total, 2)
+        before, after = (half, total - half) if automatic == "SAME_UPPER" else (total - half, half)
+        return Window(kernel, stride, dilation, before, after, outputs)
+    before, after = pads
+    room = extent + before + after - span
+    outputs = floordiv(room, stride) + 1
+    if not ceil:
+        return Window(kernel, stride, dilation, before, after, outputs)
+    outputs = ceildiv(room, stride) + 1
+    # A position that starts in the padding behind the data does not count.
+    outputs = minimum(outputs, ceildiv(extent + before, stride))
+    beyond = maximum((outputs - 1) * stride + span - (extent + before + after), 0)
+    return Window(kernel, stride, dilation, before, after, outputs, beyond)
+
+
+@lowers("Conv")
+def lower_conv(context: Context) -> Value:
+    """Convolution over any number of spatial axes: strided, dilated, grouped, padded with zeros."""
+    source, weight, bias = context.input(0), context.input(1), context.optional(2)
+    kernel = given_kernel(context, source, weight)
+    windows = read_windows(context, source.shape[2:], kernel)
+    result = convolve(context, source, weight, windows, context.attributes.int("group", 1))
+    return biased(context, result, bias)
+
+
+def biased(context: Context, result: Tensor, bias: Value | None) -> Tensor:
+    """Sums of a convolution, with the bias of each filter added if there is one."""
+    if bias is None:
+        return result
+    if len(bias.shape) != 1:
+        raise context.invalid(f"the bias has {len(bias.shape)} axes, expected 1")
+    context.builder.require_equal(bias.shape[0], result.shape[1], "biases and filters")
+    shaped = insert_ones(bias, tuple(range(1, len(result.shape) - 1)))
+    return context.builder.pointwise(lambda x, b: op("add", x, b), result, shaped)
+
+
+def convolve(
+    context: Context,
+    source: Value,
+    weight: Value,
+    windows: Sequence[Window],
+    group: int,
+    contract: Contract | None = None,
+) -> Tensor:
+    """The sum over channels of a group and window positions, in that order.
+
+    contract: sums products of elements, by default `Builder.contract`.
+    """
+    builder = context.builder
+    x, w = builder.strided(source), builder.strided(weight)
+    filters, depth = w.shape[0], w.shape[1]
+    if not isinstance(filters, int) or group < 1 or filters % group:
+        raise context.invalid(f"{filters} filters in {group} groups")
+    builder.require_equal(x.shape[1], depth * group, "channels of the input and the weights")
+    spatial = output_sizes(context, windows)
+    x, windows = without_padding(context, x, windows)
+    # Filters as (group, filter within the group); the output is viewed the same way.
+    per_group = filters // group
+    full = (x.shape[0], group, per_group, *spatial)
+    outer = builder.axes(full)
+    inner = [builder.axis(depth, "r"), *(builder.axis(win.kernel, "r") for win in windows)]
+    channel = [(outer[1], x.strides[1] * depth), (inner[0], x.strides[1])]
+    zero = constant(0, x.dtype)
+    left = window_load(x, outer[0], channel, outer[3:], inner[1:], windows, zero)
+    assert w.base is not None
+    weight_terms = terms_of(
+        [
+            (outer[1], w.strides[0] * per_group),
+            (outer[2], w.strides[0]),
+            *zip(inner, w.strides[1:], strict=True),
+        ]
+    )
+    right = Load(Access(w.base.buffer, w.base.offset, w.base.terms + weight_terms), w.dtype)
+    kept = tuple(axis for axis in inner if axis.extent != 1) or (inner[0],)
+    result = (contract or builder.contract)(full, outer, kept, left, right)
+    stride = result.strides[2]
+    return Tensor(
+        result.dtype,
+        (x.shape[0], filters, *spatial),
+        result.base,
+        (result.strides[0], stride, *result.strides[3:]),
+    )
+
+
+def without_padding(
+    context: Context, x: Tensor, windows: Sequence[Window]
+) -> tuple[Tensor, list[Window]]:
+    """The input with its zeros in memory: copied once, instead of tested at every tap."""
+    before = [window.before for window in windows]
+    after = [window.after for window in windows]
+    if any(n != 0 for n in (*before, *after)):
+        x = pad(context, x, [0, 0, *before], [0, 0, *after], 0)
+    return x, [replace(window, before=0, after=0) for window in windows]
+
+
+def output_sizes(context: Context, windows: Sequence[Window]) -> list[Size]:
+    """The number of positions along each spatial axis."""
+    for window in windows:
+        context.builder.require_nonnegative(window.outputs, "spatial size of the output")
+    return [window.outputs for window in windows]
+
+
+def window_load(
+    x: Tensor,
+    row: Axis | None,
+    channel: Sequence[tuple[Axis | None, Size]],
+    positions: Sequence[Axis | None],
+    taps: Sequence[Axis],
+    windows: Sequence[Window],
+    padding: Const,
+) -> Expr:
+    """The input element below a tap of the window; `padding` where it lies outside the data."""
+    pairs = [(row, x.strides[0]), *channel]
+    offset: Size = 0
+    for position, tap, window, stride in zip(positions, taps, windows, x.strides[2:], strict=True):
+        pairs += [(position, stride * window.stride), (tap, stride * window.dilation)]
+        offset = offset - window.before * stride
+    inside = inside_data(x.shape[2:], positions, taps, windows)
+    base = advance(x, offset)
+    assert base is not None
+    access = Access(base.buffer, base.offset, base.terms + terms_of(pairs))
+    if inside is None:
+        return Load(access, x.dtype)
+    return Load(access, x.dtype, inside, padding)
+
+
+def inside_data(
+    spatial: Shape,
+    positions: Sequence[Axis | None],
+    taps: Sequence[Axis],
+    windows: Sequence[Window],
+    padded: bool = False,
+) -> Expr | None:
+    """Whether a tap lies on data, or with `padded` on data or padding; None if it always does."""
+    inside: Expr | None = None
+    for position, tap, window, extent in zip(positions, taps, windows, spatial, strict=True):
+        # An extent of 1 makes no axis.
+        place: Expr = constant(0, "int64")
+        if tap.extent != 1:
+            place = op("mul", Index(tap), constant(window.dilation, "int64"))
+        if position is not None:
+            moved = op("mul", Index(position), constant(window.stride, "int64"))
+            place = op("add", moved, place)
+        before, after = window.before, window.after + window.beyond
+        if padded:
+            before, extent, after = 0, window.before + extent + window.after, window.beyond
+        for condition in within(place, before, extent, after):
+            inside = condition if inside is None else op("and", inside, condition)
+    return inside
+
+
+def terms_of(pairs: Sequence[tuple[Axis | None, Size]]) -> tuple[tuple[Axis, Size], ...]:
+    """The terms of an address, without axes of one point and steps of 0."""
+    return tuple((a, s) for a, s in pairs if a is not None and a.extent != 1 and s != 0)

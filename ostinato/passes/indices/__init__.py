@@ -1,0 +1,1 @@
+"""Passes that recognise evenly spaced indices."""

@@ -1,0 +1,123 @@
+"""An If that need not choose becomes one of its branches."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import onnx_ir as ir
+
+from ostinato.graph.edit import add_constant, discard, replace_value, splice
+from ostinato.model.graphs import graphs, subgraphs
+from ostinato.model.names import Names
+from ostinato.model.values import constant_array
+
+
+def fold_if(model: ir.Model) -> int:
+    """Replace each If whose outcome is known by the nodes of its branch; returns their number.
+
+    Matches If whose condition is an initializer of one element, or is decided by an If around it
+    on the same condition or on its negation (Not), and If whose two branches are the same node
+    for node. Makes the branch's nodes, in the If's place. Valid because a branch has no inputs
+    and reads only values that the If could read, and because a branch runs only when its
+    condition holds.
+    """
+    names, folded = Names(model), 0
+    for graph in graphs(model):
+        for node in graph:
+            if _is_if(node):
+                _tell_branches(model, node, names)
+    for graph in reversed(graphs(model)):
+        for node in graph:
+            taken = _outcome(node) if _is_if(node) else None
+            if taken is None:
+                continue
+            results = splice(model, taken, node)
+            for old, new in zip(node.outputs, results, strict=True):
+                replace_value(old, new)
+            discard(node)
+            folded += 1
+    return folded
+
+
+def _is_if(node: ir.Node) -> bool:
+    return node.op_type == "If" and node.domain == ""
+
+
+def _branches(node: ir.Node) -> tuple[ir.Graph, ir.Graph]:
+    """The branch taken when the condition is true, and the other one."""
+    return node.attributes["then_branch"].as_graph(), node.attributes["else_branch"].as_graph()
+
+
+def _outcome(node: ir.Node) -> ir.Graph | None:
+    """The branch that is as good as the If, None when both are needed."""
+    then, other = _branches(node)
+    condition = constant_array(node.inputs[0])
+    if condition is not None and condition.size == 1:
+        return then if condition.item() else other
+    return other if _are_equal(then, other) else None
+
+
+def _tell_branches(model: ir.Model, node: ir.Node, names: Names) -> None:
+    """Let each If nested in a branch read a constant where the branch decides its condition."""
+    condition = node.inputs[0]
+    if condition is None or constant_array(condition) is not None:
+        return
+    opposites = [reader.outputs[0] for reader, _ in condition.uses() if reader.op_type == "Not"]
+    maker = condition.producer()
+    if maker is not None and maker.op_type == "Not" and maker.inputs[0] is not None:
+        opposites.append(maker.inputs[0])
+    for branch, holds in zip(_branches(node), (True, False), strict=True):
+        decided = {condition: holds} | dict.fromkeys(opposites, not holds)
+        for inner in _nested_ifs(branch):
+            known = decided.get(inner.inputs[0]) if inner.inputs[0] is not None else None
+            if known is not None:
+                name = names.fresh(f"{condition.name}_{str(known).lower()}")
+                inner.replace_input_with(0, add_constant(model, name, np.array(known)))
+
+
+def _nested_ifs(graph: ir.Graph) -> list[ir.Node]:
+    """The If nodes in `graph` and in graphs nested in it."""
+    found, pending = [], [graph]
+    for current in pending:
+        for node in current:
+            found += [node] if _is_if(node) else []
+            pending.extend(subgraphs(node))
+    return found
+
+
+def _are_equal(left: ir.Graph, right: ir.Graph) -> bool:
+    """Whether two branches have the same nodes in the same order and return the same of them."""
+    if len(left) != len(right) or left.initializers or right.initializers:
+        return False
+    same: dict[ir.Value, ir.Value] = {}
+    for a, b in zip(left, right, strict=True):
+        if a.op_identifier() != b.op_identifier() or len(a.outputs) != len(b.outputs):
+            return False
+        if not _agree(a.inputs, b.inputs, same) or not _equal_attributes(a, b):
+            return False
+        same.update(zip(b.outputs, a.outputs, strict=True))
+    return _agree(left.outputs, right.outputs, same)
+
+
+def _agree(
+    left: Sequence[ir.Value | None],
+    right: Sequence[ir.Value | None],
+    same: Mapping[ir.Value, ir.Value],
+) -> bool:
+    """Whether values of the left branch are those of the right one, by way of `same`."""
+    translated = [value if value is None else same.get(value, value) for value in right]
+    return len(left) == len(right) and all(a is b for a, b in zip(left, translated, strict=True))
+
+
+def _equal_attributes(left: ir.Node, right: ir.Node) -> bool:
+    if any(subgraphs(left)) or any(subgraphs(right)):
+        return False
+    return _contents(left) == _contents(right)
+
+
+def _contents(node: ir.Node) -> dict[str, bytes]:
+    return {
+        name: ir.serde.serialize_attribute(attribute).SerializeToString(deterministic=True)
+        for name, attribute in node.attributes.items()
+    }

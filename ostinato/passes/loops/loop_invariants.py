@@ -1,0 +1,59 @@
+"""What every step computes alike is computed before the loop."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from ostinato.graph.loop_form import read_loop
+from ostinato.model.graphs import graphs
+from ostinato.model.schema import opset_of
+from ostinato.model.values import static_dims
+
+# Operators of one tensor that take any value, of any shape.
+_TOTAL = frozenset(
+    "Abs Acos Asin Atan Ceil Cos Elu Erf Exp Floor HardSigmoid IsNaN LeakyRelu Log Neg Not "
+    "Reciprocal Relu Round Selu Shape Sigmoid Sign Sin Size Softplus Softsign Sqrt Tan Tanh "
+    "Transpose".split()
+)
+# Operators that only refuse shapes: they cannot fail where inference has seen all sizes.
+_TOTAL_IF_SIZES_FIT = frozenset(
+    "Add And Concat Equal Gemm Greater GreaterOrEqual Less LessOrEqual MatMul Max Min Mul Or Sub "
+    "Where Xor".split()
+)
+
+
+def loop_invariants(model: ir.Model) -> int:
+    """Move nodes in front of the Scan or Loop in whose body they repeat; returns how many.
+
+    Matches nodes of the body itself (not of a graph nested in it) that read only values from
+    outside of the body, and that cannot fail whatever these are: a loop without steps would not
+    have run them. Valid because such a node gives every step the same result.
+    """
+    opset, moved = opset_of(model), 0
+    for graph in reversed(graphs(model)):
+        for node in graph:
+            form = read_loop(node, opset)
+            if form is None:
+                continue
+            for inner in form.body:
+                if _is_invariant(inner, form.body):
+                    form.body.remove(inner)
+                    node.prepend(inner)
+                    moved += 1
+    return moved
+
+
+def _is_invariant(node: ir.Node, body: ir.Graph) -> bool:
+    if node.domain != "" or any(value.is_graph_output() for value in node.outputs):
+        return False
+    given = [value for value in node.inputs if value is not None]
+    if any(value.graph is body for value in given):
+        return False
+    if node.op_type in _TOTAL:
+        return True
+    return node.op_type in _TOTAL_IF_SIZES_FIT and all(map(_has_fixed_sizes, given))
+
+
+def _has_fixed_sizes(value: ir.Value) -> bool:
+    dims = static_dims(value)
+    return dims is not None and None not in dims

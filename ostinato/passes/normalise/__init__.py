@@ -1,0 +1,1 @@
+"""Passes that spell every model in one way: functions, recurrences, constants."""

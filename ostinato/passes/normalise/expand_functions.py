@@ -1,0 +1,181 @@
+"""Operators that the standard defines by other operators become those."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import onnx
+import onnx_ir as ir
+
+from ostinato.definitions.affine_grid import affine_grid
+from ostinato.definitions.attention import attention
+from ostinato.definitions.linear_attention import linear_attention
+from ostinato.definitions.optimizers import adagrad, adam, momentum
+from ostinato.graph.loop_form import reads
+from ostinato.graph.opset_changes import change_between
+from ostinato.model.attributes import describe
+from ostinato.model.graphs import graphs
+from ostinato.model.schema import normal_domain, opset_of, schema_of
+from ostinato.passes.normalise.infer_shapes import infer_shapes
+from ostinato.passes.normalise.inline_functions import inline_functions
+from ostinato.passes.normalise.lift_constants import lift_constants
+
+# The operators whose definition has a native form, where they have none themselves.
+EXPANDED = frozenset(
+    {
+        ("", "AffineGrid"),
+        ("", "Attention"),
+        ("", "CausalConvWithState"),
+        ("", "LinearAttention"),
+        ("", "NegativeLogLikelihoodLoss"),
+        ("", "RotaryEmbedding"),
+        ("", "SequenceMap"),
+        ("", "SoftmaxCrossEntropyLoss"),
+        ("", "SwiGLU"),
+        ("ai.onnx.preview", "FlexAttention"),
+        ("ai.onnx.preview.training", "Adagrad"),
+        ("ai.onnx.preview.training", "Adam"),
+        ("ai.onnx.preview.training", "Momentum"),
+    }
+)
+
+# Definitions that compile to faster code than those of the schemas, or that these lack.
+DEFINITIONS = {
+    "Adagrad": adagrad,
+    "Adam": adam,
+    "AffineGrid": affine_grid,
+    "Attention": attention,
+    "LinearAttention": linear_attention,
+    "Momentum": momentum,
+}
+
+_DOMAIN = "ostinato.definition"
+
+
+def expand_functions(model: ir.Model) -> int:
+    """Replace operators of `EXPANDED` by their definition, in place; returns their number.
+
+    Matches nodes in any graph whose definition is known: many depend on the types and ranks of the
+    inputs. The definition is the function body of the operator's schema, or an equal one of
+    `DEFINITIONS`. Valid because the schema states it as the meaning of the operator; a body written
+    for another operator set is used only where none of its nodes changed its meaning since.
+    """
+    nodes = list(_matches(model))
+    if not nodes:
+        return 0
+    if any(value is not None and value.shape is None for node in nodes for value in node.inputs):
+        infer_shapes(model)
+    calls = 0
+    for node in nodes:
+        definition = _definition(node, model)
+        if definition is not None:
+            _call(node, definition, f"{node.op_type}_{calls}", model)
+            calls += 1
+    if calls:
+        inline_functions(model)
+        lift_constants(model)
+    return calls
+
+
+def _matches(model: ir.Model) -> Iterator[ir.Node]:
+    for graph in graphs(model):
+        for node in graph:
+            key = normal_domain(node.domain), node.op_type
+            if key in EXPANDED:
+                yield node
+
+
+def _definition(node: ir.Node, model: ir.Model) -> ir.Function | None:
+    """The function body for this node, in the operator sets of the model; None without one."""
+    schema = schema_of(node.op_type, node.domain, opset_of(model, node.domain))
+    if schema is None:
+        return None
+    body = None
+    if node.op_type in DEFINITIONS:
+        body = DEFINITIONS[node.op_type](node, opset_of(model))
+    body = body or _body(node, schema)
+    if body is None:
+        return None
+    made = {name for inner in body.node for name in inner.output}
+    del body.output[len(node.outputs) :]
+    for name in set(body.output) - made:
+        # The body does not make an output that the node leaves out.
+        body.node.add(op_type="Identity", input=body.input[:1], output=[name])
+    body.input.extend(str(value.name) for value in _captured(node))
+    for attribute in schema.attributes.values():
+        if attribute.name in body.attribute and attribute.default_value.name:
+            body.attribute.remove(attribute.name)
+            body.attribute_proto.append(attribute.default_value)
+    function = ir.serde.deserialize_function(body)
+    for inner in function.all_nodes():
+        inner.name = f"{describe(node)}/{inner.outputs[0].name}"
+    return function if _raise(function, model) else None
+
+
+# `schema` has members that its stub does not declare.
+def _body(node: ir.Node, schema: Any) -> onnx.FunctionProto | None:
+    if schema.has_function:
+        body: onnx.FunctionProto = schema.function_body
+        return body
+    types = []
+    for value in node.inputs:
+        proto = onnx.TypeProto()
+        if value is not None:
+            if value.type is None:
+                return None
+            ir.serde.serialize_type_into(proto, value.type)
+            if value.shape is not None:
+                ir.serde.serialize_shape_into(proto, value.shape)
+        types.append(proto.SerializeToString())
+    text = ir.serde.serialize_node(node).SerializeToString()
+    try:
+        body = schema.get_context_dependent_function(text, types)
+    except Exception:  # whatever the builder of the body raises: there is none for this node
+        return None
+    return onnx.FunctionProto.FromString(body) if body else None
+
+
+def _raise(function: ir.Function, model: ir.Model) -> bool:
+    """Let a function import what the model does; False if a node would get another meaning."""
+    for domain, old in function.opset_imports.items():
+        new = model.opset_imports.get(domain, old)
+        for node in function.all_nodes():
+            if normal_domain(node.domain) != domain or old == new:
+                continue
+            before, after = (schema_of(node.op_type, domain, version) for version in (old, new))
+            if before is None or after is None or change_between(node, before, after):
+                return False
+        function.opset_imports[domain] = new
+    return True
+
+
+def _captured(node: ir.Node) -> list[ir.Value]:
+    """What the graphs among the node's attributes read from outside."""
+    bodies = [a.as_graph() for a in node.attributes.values() if a.type == ir.AttributeType.GRAPH]
+    inside = {value for body in bodies for inner in body.all_nodes() for value in inner.outputs}
+    inside |= {value for body in bodies for value in body.inputs}
+    used = dict.fromkeys(v for body in bodies for inner in body for v in reads(inner))
+    return [value for value in used if value not in inside]
+
+
+def _call(node: ir.Node, definition: ir.Function, name: str, model: ir.Model) -> None:
+    """Put a call of `definition` in the place of the node."""
+    missing = len(definition.inputs) - len(node.inputs) - len(_captured(node))
+    call = ir.Node(
+        _DOMAIN,
+        name,
+        [*node.inputs, *[None] * missing, *_captured(node)],
+        # A body has its own copies of the graphs.
+        [a for a in node.attributes.values() if a.type != ir.AttributeType.GRAPH],
+        num_outputs=len(node.outputs),
+        name=node.name,
+    )
+    graph = node.graph
+    assert graph is not None
+    ir.convenience.replace_nodes_and_values(
+        graph, node, [node], [call], list(node.outputs), list(call.outputs)
+    )
+    definition.domain, definition.name = _DOMAIN, name
+    model.functions[definition.identifier()] = definition
+    model.opset_imports[_DOMAIN] = 1

@@ -1,0 +1,1 @@
+"""Passes that remove work: constants, equal computations, what nobody reads."""

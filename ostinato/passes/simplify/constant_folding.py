@@ -1,0 +1,271 @@
+"""Nodes that move or compute constants exactly become constants."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+from onnx.reference import ReferenceEvaluator
+from onnx.reference.ops._op_list import load_op
+
+from ostinato.graph.edit import add_constant, discard, replace_value
+from ostinato.limits import MOST_KNOWN_BYTES
+from ostinato.model.graphs import graphs
+from ostinato.model.names import Names
+from ostinato.model.schema import opset_of
+from ostinato.model.values import constant_array, static_dims
+from ostinato.reference import KERNELS
+
+# A result this small is stored whatever it was made from.
+_SMALL_RESULT_BYTES = 64 * 1024
+
+# Operators that copy elements: any numeric type.
+_MOVES = frozenset(
+    "Concat ConstantOfShape DepthToSpace Expand Flatten Gather GatherElements GatherND Reshape "
+    "ReverseSequence Slice SpaceToDepth Split Squeeze Tile Transpose Trilu Unsqueeze Where".split()
+)
+# Operators on integers and booleans, which have one right result.
+_INTEGER_ELEMENTWISE = frozenset(
+    "Abs Add And BitwiseAnd BitwiseNot BitwiseOr BitwiseXor Div Max Min Mod Mul Neg Not Or Sign "
+    "Sub Sum Xor".split()
+)
+_INTEGER = _INTEGER_ELEMENTWISE | frozenset(
+    "CumSum Range ReduceMax ReduceMin ReduceProd ReduceSum".split()
+)
+_COMPARISONS = frozenset("Equal Greater GreaterOrEqual Less LessOrEqual".split())
+# Operators whose result IEEE 754 fixes to the bit.
+_FLOAT = frozenset("Abs Add Ceil Div Floor Mul Neg Sqrt Sub".split())
+_ELEMENTWISE = _INTEGER_ELEMENTWISE | _COMPARISONS | _FLOAT | {"Where"}
+_FLOAT_TYPES = frozenset({np.dtype(np.float32), np.dtype(np.float64)})
+
+_KERNELS = {kernel.__name__: kernel for kernel in KERNELS}
+
+# Where a model keeps how much its constants may still grow.
+_ROOM = "ostinato.room"
+
+_logger = logging.getLogger(__name__)
+
+
+def constant_folding(model: ir.Model) -> int:
+    """Evaluate nodes whose inputs are constants and store the results; returns the number of nodes.
+
+    Matches, in every graph, nodes of the operators listed above whose inputs are initializers, and
+    Shape and Size of a value whose sizes are fixed. Makes an initializer for each output, computed
+    with the kernels of `onnx.reference` for the model's operator set.
+
+    Valid because a result computed here has the bits that it would have at run time: integers,
+    booleans, moved elements, and float operations that IEEE 754 rounds correctly. Everything else
+    stays in the graph, such as Exp, Tanh or MatMul, whose last bit depends on who computes it.
+    A result above 64 KiB is stored only if it is not larger than the inputs. All together make the
+    model at most twice as large, or by `MOST_KNOWN_BYTES` larger.
+    """
+    opset = opset_of(model)
+    names = Names(model)
+    room = _room(model)
+    folded = 0
+    for graph in graphs(model):
+        for node in graph:
+            if node.domain != "":
+                continue
+            results = _known_sizes(node) or _evaluate(node, opset, room)
+            if results is None:
+                continue
+            room -= sum(array.nbytes for array in results) - _freed(node)
+            for value, array in zip(node.outputs, results, strict=False):
+                if value.name:
+                    _store(model, names, value, array)
+            discard(node)
+            folded += 1
+    model.meta[_ROOM] = room
+    return folded
+
+
+def _room(model: ir.Model) -> int:
+    """By how many bytes constants may still grow: at first, by as many as the model has."""
+    room: int | None = model.meta.get(_ROOM)
+    if room is not None:
+        return room
+    return max(MOST_KNOWN_BYTES, sum(constant.nbytes for constant in _constants(model)))
+
+
+def _constants(model: ir.Model) -> Iterator[ir.TensorProtocol]:
+    for graph in graphs(model):
+        for value in graph.initializers.values():
+            if value.const_value is not None:
+                yield value.const_value
+
+
+def _freed(node: ir.Node) -> int:
+    """Bytes of constants that only this node uses."""
+    users = {
+        value: {use.node for use in value.uses()} for value in node.inputs if value is not None
+    }
+    arrays = [constant_array(value) for value, nodes in users.items() if nodes == {node}]
+    return sum(array.nbytes for array in arrays if array is not None)
+
+
+def _store(model: ir.Model, names: Names, value: ir.Value, array: np.ndarray) -> None:
+    name = value.name or ""
+    if value.is_graph_output():
+        name = names.fresh(f"{name}_constant")
+    replace_value(value, add_constant(model, name, np.asarray(array, order="C")))
+
+
+def _known_sizes(node: ir.Node) -> list[np.ndarray] | None:
+    """The result of Shape, Size or Gather from a Shape when the sizes it asks for are fixed."""
+    if node.op_type == "Gather":
+        shape, indices = node.inputs[0], constant_array(node.inputs[1])
+        maker = shape.producer() if shape is not None else None
+        sizes = _sizes(maker) if maker is not None and maker.op_type == "Shape" else None
+        if sizes is None or indices is None or not np.all(np.abs(indices + 0.5) < len(sizes)):
+            return None
+        chosen = np.asarray(np.array(sizes, object)[indices], object)
+    elif node.op_type in ("Shape", "Size"):
+        chosen = np.array(_sizes(node), object)
+    else:
+        return None
+    if any(size is None for size in chosen.flat):
+        return None
+    result = chosen.prod() if node.op_type == "Size" else chosen
+    return [np.array(result, np.int64)]
+
+
+def _sizes(node: ir.Node) -> Sequence[int | None] | None:
+    """The sizes that a Shape or Size node reads, as far as they are fixed."""
+    dims = static_dims(node.inputs[0])
+    if dims is None:
+        return None
+    return dims[node.attributes.get_int("start", 0) : node.attributes.get_int("end", None)]
+
+
+def _evaluate(node: ir.Node, opset: int, room: int) -> list[np.ndarray] | None:
+    """The outputs of a node of constants, None when it must not or cannot be evaluated here."""
+    arrays: list[np.ndarray | None] = []
+    for value in node.inputs:
+        array = constant_array(value)
+        if array is None and value is not None:
+            return None
+        arrays.append(array)
+    given = [array for array in arrays if array is not None]
+    try:
+        if not _is_exact(node, given):
+            return None
+        # An operand that is given twice is stored once.
+        stored = sum({id(array): array.nbytes for array in given}.values())
+        bytes_allowed = max(_SMALL_RESULT_BYTES, stored)
+        bytes_needed = _result_elements(node, given) * _widest(node, given)
+        if bytes_needed > bytes_allowed or bytes_needed - _freed(node) > room:
+            return None
+        with np.errstate(all="ignore"):
+            results = _run(node, opset, arrays)
+    except Exception as error:  # a kernel refuses in its own way; the node then fails at run time
+        _logger.debug("%s is not folded: %s", node, error)
+        return None
+    return results if _are_sound(node, given, results) else None
+
+
+def _is_exact(node: ir.Node, arrays: Sequence[np.ndarray]) -> bool:
+    """Whether any correct implementation of the node returns the same bits."""
+    types = {array.dtype for array in arrays}
+    if not types or any(dtype.kind not in "biuf" for dtype in types):
+        return False
+    if node.op_type in ("Cast", "CastLike"):
+        return _is_exact_cast(node, arrays[0])
+    if node.op_type in _MOVES:
+        return True
+    if types <= _FLOAT_TYPES:
+        return node.op_type in _FLOAT or node.op_type in _COMPARISONS
+    if any(dtype.kind == "f" for dtype in types):
+        return False
+    if node.op_type in ("Div", "Mod") and not arrays[1].all():
+        return False
+    return node.op_type in _INTEGER or node.op_type in _COMPARISONS
+
+
+def _is_exact_cast(node: ir.Node, array: np.ndarray) -> bool:
+    """Whether a cast has one right result: not so for floats that the target cannot hold."""
+    target = node.outputs[0].dtype
+    if target is None:
+        return False
+    dtype = target.numpy()
+    if dtype.kind not in "biuf" or (array.dtype.kind == "f" and array.dtype not in _FLOAT_TYPES):
+        return False
+    if dtype.kind == "f":
+        return dtype in _FLOAT_TYPES and (
+            array.dtype.kind != "f" or array.itemsize <= dtype.itemsize
+        )
+    if array.dtype.kind == "f" and dtype.kind != "b":
+        limits = np.iinfo(dtype)
+        whole = np.trunc(array)
+        return bool(np.all((whole >= float(limits.min)) & (whole < float(limits.max))))
+    return True
+
+
+def _widest(node: ir.Node, arrays: Sequence[np.ndarray]) -> int:
+    """The most bytes that one element of the result can have."""
+    if node.op_type in ("Cast", "CastLike", "ConstantOfShape"):
+        return 8
+    return max(array.itemsize for array in arrays)
+
+
+def _result_elements(node: ir.Node, arrays: Sequence[np.ndarray]) -> int:
+    """An upper bound on the number of elements of the result, known before it is computed."""
+    first = arrays[0]
+    match node.op_type:
+        case "ConstantOfShape":
+            return int(math.prod(first.tolist()))
+        case "Expand":
+            return math.prod(np.broadcast_shapes(first.shape, tuple(arrays[1].tolist())))
+        case "Tile":
+            return int(first.size * math.prod(arrays[1].tolist()))
+        case "Range":
+            return len(range(*(array.item() for array in arrays)))
+        case "Gather":
+            axis = node.attributes.get_int("axis", 0)
+            return int(arrays[1].size * (first.size // max(first.shape[axis], 1)))
+        case "GatherND":
+            batch = node.attributes.get_int("batch_dims", 0)
+            depth = batch + arrays[1].shape[-1]
+            tuples = arrays[1].size // max(arrays[1].shape[-1], 1)
+            return int(tuples * math.prod(first.shape[depth:]))
+        case "GatherElements":
+            return int(arrays[1].size)
+        case op if op in _ELEMENTWISE:
+            return math.prod(np.broadcast_shapes(*(array.shape for array in arrays)))
+        case _:
+            return sum(array.size for array in arrays)
+
+
+def _run(node: ir.Node, opset: int, arrays: list[np.ndarray | None]) -> list[np.ndarray]:
+    parameters: dict[str, Any] = {
+        "log": lambda *_: None,
+        "opsets": {"": opset},
+        "verbose": 0,
+        "new_ops": None,
+        "existing_functions": {},
+        "evaluator_cls": ReferenceEvaluator,
+    }
+    kernel = _KERNELS.get(node.op_type) or load_op("", node.op_type, opset)
+    made = kernel(ir.to_proto(node), parameters)
+    return [np.asarray(result) for result in made.run(*arrays)]
+
+
+def _are_sound(node: ir.Node, arrays: Sequence[np.ndarray], results: Sequence[np.ndarray]) -> bool:
+    """Whether the results have the types that inference promised, and depend on no option.
+
+    Float operations that meet subnormal numbers are left for run time, where they may be flushed.
+    """
+    for value, result in zip(node.outputs, results, strict=False):
+        if value.name and (value.dtype is None or value.dtype.numpy() != result.dtype):
+            return False
+    return node.op_type in _MOVES or not any(map(_has_subnormals, (*arrays, *results)))
+
+
+def _has_subnormals(array: np.ndarray) -> bool:
+    if array.dtype not in _FLOAT_TYPES:
+        return False
+    return bool(np.any((array != 0) & (np.abs(array) < np.finfo(array.dtype).tiny)))

@@ -1,0 +1,114 @@
+"""Equal constants and equal computations are kept once."""
+
+from __future__ import annotations
+
+import struct
+from collections import defaultdict
+from collections.abc import Hashable
+
+import onnx_ir as ir
+
+from ostinato.graph.edit import discard, replace_value
+from ostinato.model.graphs import subgraphs
+from ostinato.model.random import is_random
+from ostinato.model.values import constant_array
+
+Key = tuple[Hashable, ...]
+
+
+def merge_common_subexpressions(model: ir.Model) -> int:
+    """Let equal nodes share one result and equal initializers one value; returns how many left.
+
+    Matches a node of a standard operator that has no graph attribute, is not random, and has the
+    operator, inputs and attributes of an earlier node of its graph or of a graph around it. Floats
+    in attributes are compared by their bits. Readers get the earlier result. Valid because such a
+    node is a function of its inputs and attributes, and the earlier node has always run before.
+    """
+    merged = _merge_constants(model)
+    return merged + _merge_nodes(model.graph, [])
+
+
+def _merge_constants(model: ir.Model) -> int:
+    alike: defaultdict[Key, list[ir.Value]] = defaultdict(list)
+    for value in model.graph.initializers.values():
+        tensor = value.const_value
+        if tensor is not None and not value.is_graph_output():
+            alike[tensor.dtype, tuple(tensor.shape.numpy())].append(value)
+    merged = 0
+    for values in alike.values():
+        first: dict[bytes, ir.Value] = {}
+        for value in values if len(values) > 1 else ():
+            kept = first.setdefault(_bytes(value), value)
+            if kept is not value:
+                replace_value(value, kept)
+                del model.graph.initializers[value.name or ""]
+                merged += 1
+    return merged
+
+
+def _bytes(value: ir.Value) -> bytes:
+    array = constant_array(value)
+    assert array is not None
+    return repr(array.tolist()).encode() if array.dtype == object else array.tobytes()
+
+
+def _merge_nodes(graph: ir.Graph, outer: list[dict[Key, ir.Node]]) -> int:
+    available: dict[Key, ir.Node] = {}
+    scopes = [*outer, available]
+    merged = 0
+    for node in graph:
+        key = _key(node)
+        if key is None:
+            for body in subgraphs(node):
+                merged += _merge_nodes(body, scopes)
+            continue
+        earlier = next((scope[key] for scope in scopes if key in scope), None)
+        if earlier is None:
+            available[key] = node
+            continue
+        for old, new in zip(node.outputs, earlier.outputs, strict=True):
+            if old.name:
+                replace_value(old, new)
+        discard(node)
+        merged += 1
+    return merged
+
+
+def _key(node: ir.Node) -> Key | None:
+    """What makes two nodes equal, None for a node that must not be merged."""
+    # An Identity that is still there returns a copy under a name that its graph needs.
+    if node.domain != "" or node.op_type == "Identity" or is_random(node):
+        return None
+    attributes = []
+    for name, attribute in node.attributes.items():
+        contents = _attribute_key(attribute)
+        if contents is None:
+            return None
+        attributes.append((name, contents))
+    inputs = list(node.inputs)
+    while inputs and inputs[-1] is None:
+        inputs.pop()
+    named = tuple(bool(value.name) for value in node.outputs)
+    return node.op_type, tuple(inputs), tuple(sorted(attributes)), named
+
+
+def _attribute_key(attribute: ir.Attr) -> Key | None:
+    value = attribute.value
+    match attribute.type:
+        case ir.AttributeType.INT | ir.AttributeType.STRING:
+            return attribute.type.name, value
+        case ir.AttributeType.INTS | ir.AttributeType.STRINGS:
+            return attribute.type.name, *value
+        case ir.AttributeType.FLOAT:
+            return attribute.type.name, struct.pack("<d", value)
+        case ir.AttributeType.FLOATS:
+            return attribute.type.name, struct.pack(f"<{len(value)}d", *value)
+        case ir.AttributeType.TENSOR if value.dtype != ir.DataType.STRING:
+            return (
+                attribute.type.name,
+                value.dtype.name,
+                tuple(value.shape.numpy()),
+                value.tobytes(),
+            )
+        case _:
+            return None

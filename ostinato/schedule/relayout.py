@@ -1,0 +1,271 @@
+"""Operands that lanes of a sum would gather, or that many rows share, are copied first.
+
+    y[i, j] = sum_k q[i, k] b[j, k]           c[k, j] = b[j, k]
+                                        =>    y[i, j] = sum_k q[i, k] c[k, j]
+
+Lanes along `j` would gather each element of `b` once for each `i`. The copy gathers it once. Where
+only a run tells how many `i` there are, it decides by their number. What the steps of a loop do not
+change is copied once before it. Nothing but its kernel reads such a copy, so `pack` can give it any
+layout: that is what makes a copy pay where lanes find neighbours already, but every row would read
+them from places far apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence, Set
+from dataclasses import dataclass, replace
+
+from ostinato.program.dims import Size, is_nonnegative, minimum, product
+from ostinato.program.expr import ITEM_BYTES, Access, Axis, Expr, Load, constant, op, walk
+from ostinato.program.nodes import (
+    Branch,
+    Buffer,
+    Kernel,
+    Loop,
+    Program,
+    Stmt,
+    Store,
+    bodies,
+    map_kernels,
+    map_loads,
+    with_bodies,
+)
+from ostinato.schedule.index_maps import size_expr
+from ostinato.schedule.tile import COPY, DEPTH, is_packable, typical
+
+# Shorter axes do not fill vectors.
+LEAST_LANES = 8
+# A copy pays if each of its elements is read at least so often: where lanes gather, and where they
+# find neighbours.
+LEAST_USES = 4
+LEAST_SHARED_USES = 64
+# Neighbours of fewer bytes are found in the first-level cache wherever they lie.
+LEAST_SHARED_BYTES = 32 * 1024
+# How far apart rows of an operand may lie that a sum reads one after the other: those that lanes
+# run along, and others.
+LANES_APART_BYTES = 3 * 1024
+ROWS_APART_BYTES = 2 * 1024
+
+
+@dataclass(frozen=True)
+class _Operands:
+    """Loads of sums to be copied for lanes along an axis.
+
+    uses: how often each element is read at least; `least`: how often it must be.
+    """
+
+    lane: Axis
+    loads: tuple[Load, ...]
+    uses: Size
+    least: int
+
+
+def straighten(program: Program) -> Program:
+    """Copy what lanes of reductions would gather, or rows read from places far apart."""
+    buffers = dict(program.buffers)
+    body = _straightened(program.body, buffers)
+    return replace(program, buffers=buffers).with_body(body)
+
+
+def _straightened(body: tuple[Stmt, ...], buffers: dict[str, Buffer]) -> tuple[Stmt, ...]:
+    result: list[Stmt] = []
+    for statement in body:
+        if isinstance(statement, Branch):
+            result.append(with_bodies(statement, lambda inner: _straightened(inner, buffers)))
+        elif isinstance(statement, Kernel):
+            result += _alone(statement, buffers)
+        elif isinstance(statement, Loop):
+            result += _steps(statement, buffers)
+        else:
+            result.append(statement)
+    return tuple(result)
+
+
+def _alone(kernel: Kernel, buffers: dict[str, Buffer]) -> list[Stmt]:
+    """The copies for a kernel outside of loops and the kernel, if need be as the run decides."""
+    found = _operands(kernel, buffers)
+    if found is None:
+        return [kernel]
+    copies, reader = _copied(kernel, found, buffers)
+    if is_nonnegative(found.uses - found.least):
+        return [*copies, reader]
+    decision = _decision(kernel, found, buffers)
+    plain = replace(kernel, name=f"{kernel.name}.few")
+    pays = decision.stores[0].access.buffer
+    return [decision, Branch(pays, (*copies, reader), (plain,))]
+
+
+def _steps(loop: Loop, buffers: dict[str, Buffer]) -> list[Stmt]:
+    """The copies of what no step changes, and the loop, which reads them."""
+    before: list[Stmt] = []
+    changing = loop.writes()
+
+    def change(kernel: Kernel) -> Kernel:
+        found = _operands(kernel, buffers, changing, loop.axis.extent)
+        if found is None:
+            return kernel
+        copies, reader = _copied(kernel, found, buffers)
+        before.extend(copies)
+        return reader
+
+    def inside(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+        result: list[Stmt] = []
+        for statement in body:
+            if isinstance(statement, Loop):
+                result += _steps(statement, buffers)
+            else:
+                result.append(with_bodies(statement, inside) if bodies(statement) else statement)
+        return tuple(result)
+
+    body = inside(map_kernels(loop.body, change))
+    return [*before, replace(loop, body=body)]
+
+
+def _operands(
+    kernel: Kernel,
+    buffers: dict[str, Buffer],
+    changing: Set[str] | None = None,
+    trips: Size = 1,
+) -> _Operands | None:
+    """What to copy for a kernel; None where nothing pays.
+
+    changing, trips: of a kernel in a loop, what the steps change, and how many there are.
+    """
+    if kernel.ordered or kernel.guard is not None or any(r.chains > 1 for r in kernel.reductions):
+        return None
+    if changing is not None and kernel.sizes:
+        return None
+    roots = [expr for reduce in kernel.reductions for expr in reduce.operands]
+    inner = [node for node in walk(*roots) if isinstance(node, Load)]
+    inner = [load for load in inner if not is_packable(kernel, load)]
+    crosswise: tuple[Axis, tuple[Load, ...]] | None = None
+    suited = False
+    for lane in kernel.axes:
+        if typical(lane.extent) < LEAST_LANES:
+            continue
+        across = tuple(load for load in inner if load.access.stride(lane) not in (0, 1))
+        stored = all(store.access.stride(lane) in (0, 1) for store in kernel.stores)
+        if across:
+            if stored and all(_is_movable(kernel, x, buffers, changing) for x in across):
+                crosswise = lane, across
+            continue
+        movable = [x for x in inner if stored and _is_movable(kernel, x, buffers, changing)]
+        found = _shared(kernel, lane, movable, trips)
+        if found is not None:
+            return found
+        suited = True
+    if suited or crosswise is None:
+        return None
+    uses = _uses(kernel, crosswise[1]) * trips
+    few = isinstance(uses, int) and uses < LEAST_USES
+    return None if few else _Operands(*crosswise, uses, LEAST_USES)
+
+
+def _shared(kernel: Kernel, lane: Axis, loads: Sequence[Load], trips: Size) -> _Operands | None:
+    """Operands that are read often, line by line from places far apart, if they are large.
+
+    They are the same along all axes but the lanes', or neighbours along another one and not along
+    the sum: then the sum runs along neighbours in the copy.
+    """
+    found: list[Load] = []
+    if _reads_rows(kernel, lane, loads):
+        return None
+    for load in loads:
+        size = product([axis.extent for axis, _ in load.access.terms]) * ITEM_BYTES[load.dtype]
+        varied = [axis for axis in kernel.axes if load.access.stride(axis) != 0]
+        panel = varied == [lane]
+        row = len(varied) == 1 and not panel and load.access.stride(varied[0]) == 1
+        if (panel or row) and not is_nonnegative(LEAST_SHARED_BYTES - 1 - size):
+            found.append(load)
+    if not found:
+        return None
+    uses = _uses(kernel, found) * trips
+    few = isinstance(uses, int) and uses < LEAST_SHARED_USES
+    return None if few else _Operands(lane, tuple(found), uses, LEAST_SHARED_USES)
+
+
+def _reads_rows(kernel: Kernel, lane: Axis, loads: Sequence[Load]) -> bool:
+    """Whether a long sum takes one short row of each operand after the other.
+
+    Pieces of such sums find what they share in a cache without a copy. Rows further apart do not
+    find places there beside each other.
+    """
+    axes = {axis for reduce in kernel.reductions for axis in reduce.axes}
+    if len(kernel.reductions) != 1 or len(axes) != 1 or len(loads) != 2:
+        return False
+    (summed,) = axes
+    if isinstance(summed.extent, int) and summed.extent <= 2 * DEPTH:
+        return False
+    for load in loads:
+        distance = load.access.stride(summed) * ITEM_BYTES[load.dtype]
+        neighbours = [a for a in kernel.axes if load.access.stride(a) == 1]
+        most = LANES_APART_BYTES if neighbours == [lane] else ROWS_APART_BYTES
+        if len(neighbours) != 1 or not isinstance(distance, int) or distance > most:
+            return False
+    return True
+
+
+def _uses(kernel: Kernel, loads: Sequence[Load]) -> Size:
+    """How often each element is read at least."""
+    least: Size | None = None
+    for load in loads:
+        around = product([a.extent for a in kernel.axes if load.access.stride(a) == 0])
+        least = around if least is None else minimum(least, around)
+    assert least is not None
+    return least
+
+
+def _is_movable(
+    kernel: Kernel, load: Load, buffers: dict[str, Buffer], changing: Set[str] | None
+) -> bool:
+    """Whether a copy, in a loop one made before it, holds the same and needs no more space."""
+    own = {*kernel.axes, *(axis for r in kernel.reductions for axis in r.axes)}
+    access = load.access
+    axes = [axis for axis, _ in access.terms]
+    if load.mask is not None or load.index or not own.issuperset(axes):
+        return False
+    size = buffers[access.buffer].size
+    if not is_nonnegative(size - product([axis.extent for axis in axes])):
+        return False
+    if changing is None:
+        return True
+    # Before the loop nothing says that there will be a step that may read it.
+    last = access.offset
+    for axis, stride in access.terms:
+        last = last + stride * (axis.extent - 1)
+    inside = [access.offset, size - 1 - last, *(stride for _, stride in access.terms)]
+    return access.buffer not in changing and all(is_nonnegative(n) for n in inside)
+
+
+def _copied(
+    kernel: Kernel, found: _Operands, buffers: dict[str, Buffer]
+) -> tuple[list[Kernel], Kernel]:
+    """Kernels that write the operands with the lanes innermost, and the kernel reading these.
+
+    Of operands without lanes the axes of the sum are innermost.
+    """
+    copies: list[Kernel] = []
+    moved: dict[Load, Expr] = {}
+    for number, load in enumerate(found.loads):
+        axes = [a for a in kernel.axes if a != found.lane and load.access.stride(a) != 0]
+        axes += [a for a, _ in load.access.terms if a not in kernel.axes]
+        axes += [found.lane] if load.access.stride(found.lane) != 0 else []
+        name = f"{COPY}{kernel.name}.{number}"
+        size: Size = 1
+        terms: list[tuple[Axis, Size]] = []
+        for axis in reversed(axes):
+            terms.insert(0, (axis, size))
+            size = size * axis.extent
+        buffers[name] = Buffer(name, load.dtype, size, "arena")
+        access = Access(name, 0, tuple(terms))
+        copies.append(Kernel(name, tuple(axes), (), (Store(access, load),), sources=kernel.sources))
+        moved[load] = Load(access, load.dtype)
+    return copies, map_loads(kernel, moved.get)
+
+
+def _decision(kernel: Kernel, found: _Operands, buffers: dict[str, Buffer]) -> Kernel:
+    """Computes whether the copies pay."""
+    name = f"{kernel.name}.pays"
+    buffers[name] = Buffer(name, "bool", 1, "arena")
+    pays = op("ge", size_expr(found.uses), constant(found.least, "int64"))
+    return Kernel(name, (), (), (Store(Access(name, 0, ()), pays),), sources=kernel.sources)

@@ -1,0 +1,88 @@
+"""Equal copies are made once.
+
+Gradients of several weights read the same matrix along the same sum, each in a copy of it. Where
+two copies hold the same in the same order, and nothing changes what they are copied from in
+between, the second one is not made, and its readers read the first one.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Mapping, Set
+from dataclasses import replace
+from functools import partial
+from typing import TypeAlias
+
+from ostinato.program.expr import Axis, Load
+from ostinato.program.nodes import (
+    Branch,
+    Kernel,
+    Program,
+    Stmt,
+    map_kernels,
+    map_loads,
+    with_bodies,
+)
+from ostinato.schedule.index_maps import Affine, Map, substitute_store
+from ostinato.schedule.tile import COPY
+
+# What is copied and how, with the buffers that hold the copy and what was copied.
+_Made: TypeAlias = "dict[Hashable, tuple[str, Set[str]]]"
+
+
+def once(program: Program) -> Program:
+    """Drop copies that hold what an earlier one still holds."""
+    writers = Counter(name for kernel in program.kernels() for name in kernel.writes())
+    whole = {name for name, count in writers.items() if count == 1 and name.startswith(COPY)}
+    return program.with_body(_once(program.body, whole, {}))
+
+
+def _once(body: tuple[Stmt, ...], whole: Set[str], made: _Made) -> tuple[Stmt, ...]:
+    """The statements without copies that are made already.
+
+    whole: buffers that a single copy fills.
+    """
+    result: list[Stmt] = []
+    names: dict[str, str] = {}
+    for statement in body:
+        (current,) = map_kernels((statement,), lambda kernel: _renamed(kernel, names))
+        key = _contents(current, whole)
+        if key in made:
+            (name,) = current.writes()
+            names[name] = made[key][0]
+            continue
+        # A step of a loop may change what the one before it has copied.
+        known = made if isinstance(current, Branch) else {}
+        current = with_bodies(current, partial(_once, whole=whole, made=known))
+        result.append(current)
+        changed = current.writes()
+        made = {k: v for k, v in made.items() if changed.isdisjoint({v[0], *v[1]})}
+        if key is not None:
+            (name,) = changed
+            made[key] = name, current.reads()
+    return tuple(result)
+
+
+def _contents(statement: Stmt, whole: Set[str]) -> Hashable:
+    """What a copy writes, whatever its axes and its buffer are called; None for all else."""
+    if not isinstance(statement, Kernel) or not statement.writes() <= whole:
+        return None
+    if len(statement.writes()) != 1 or statement.reductions or statement.guard is not None:
+        return None
+    images: Map = {
+        axis: Affine(0, ((Axis(str(number), axis.extent), 1),))
+        for number, axis in enumerate(statement.axes)
+    }
+    stores = [substitute_store(store, images) for store in statement.stores]
+    extents = tuple(axis.extent for axis in statement.axes)
+    return extents, tuple(replace(s, access=replace(s.access, buffer="")) for s in stores)
+
+
+def _renamed(kernel: Kernel, names: Mapping[str, str]) -> Kernel:
+    """The kernel reading other buffers."""
+
+    def change(load: Load) -> Load:
+        name = load.access.buffer
+        return replace(load, access=replace(load.access, buffer=names.get(name, name)))
+
+    return map_loads(kernel, change) if not names.keys().isdisjoint(kernel.reads()) else kernel

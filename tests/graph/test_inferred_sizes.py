@@ -1,0 +1,150 @@
+from __future__ import annotations
+
+import pytest
+
+from ostinato.graph.inferred_sizes import infer_sizes
+from ostinato.model.load import load_model
+from tests.golden import parse
+
+
+def sizes(text: str) -> dict[str, tuple[int | str | None, ...]]:
+    return infer_sizes(load_model(parse(text)))
+
+
+def test_sizes_computed_from_sizes():
+    found = sizes("""
+        g (float[T, N, 4] x, float[A, B] q) => (float[X] y) <int64[1] one = {1}, int64[1] h = {8}> {
+            s = Shape(x)
+            n = Gather(s, one)
+            d = Concat <axis = 0> (n, h)
+            z = ConstantOfShape(d)
+            y = Exp(z)
+        }
+        """)
+    assert found["z"] == ("N", 8) and found["y"] == ("N", 8)
+    assert found["one"] == (1,) and found["q"] == ("A", "B")
+
+
+def test_what_the_file_claims_is_not_believed():
+    found = sizes("g (float[T, 4] x) => (float[9, 9] y) { y = Exp(x) }")
+    assert found["y"] == ("T", 4)
+
+
+def test_sizes_without_a_name_get_different_ones():
+    found = sizes("g (float[?, ?] x, float[?] y) => (float[?] z) { z = Neg(y) }")
+    names = {*found["x"], *found["y"]}
+    assert len(names) == 3 and found["z"] == found["y"]
+
+
+def test_sizes_computed_by_a_division():
+    """`chunk` of scripted PyTorch: the last size by 4, rounded up, as bounds of slices."""
+    found = sizes("""
+        g (float[N, 18] x) => (float[X, Y] y, float[X, Y] z)
+            <int64[1] last = {-1}, int64[1] three = {3}, int64[1] four = {4}, int64[1] zero = {0}> {
+            s = Shape(x)
+            n = Gather(s, last)
+            m = Add(n, three)
+            q = Div(m, four)
+            d = Mul(q, three)
+            y = Slice(x, zero, q, last)
+            z = Slice(x, d, n, last)
+        }
+        """)
+    assert found["y"] == ("N", 5) and found["z"] == ("N", 3)
+
+
+LOOP = """
+    g (float[N, 2] h, int64 n, bool c, float[N, 2] w, float[2] b)
+        => (float[X, Y] y, float[X, Y] z) <int64[1] zero = {{0}}> {{
+        y, z = Loop <body = f (int64 i, bool p, float[X, Y] s) =>
+            (bool p, float[X, Y] t, float[X, Y] u) {{
+                {body}
+                u = Neg(t)
+            }}> (n, c, {initial})
+        k = Exp(y)
+    }}
+    """
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "t = Tanh(s)",
+        "t = Add(s, w)",
+        "t = Add(b, s)",
+        "r = Unsqueeze(s, zero)  t = Squeeze(r, zero)",
+        "r = Transpose(s)  t = Transpose(r)",
+        "r = Concat <axis = 1> (s, w)  t, v = Split <axis = 1> (r)",
+    ],
+)
+def test_states_that_keep_their_shape(body: str):
+    found = sizes(LOOP.format(body=body, initial="h"))
+    assert {found[name] for name in ("s", "t", "u", "y", "k")} == {("N", 2)}
+    assert len(found["z"]) == 3 and found["z"][1:] == ("N", 2)
+    assert found["i"] == found["p"] == ()
+
+
+@pytest.mark.parametrize(
+    ("body", "initial"),
+    [
+        ("t = Transpose(s)", "h"),
+        ("t = Concat <axis = 0> (s, w)", "h"),
+        ("r = Unsqueeze(i, zero)  e = Neg(zero)  t = Slice(s, e, r)", "h"),
+        ("t = Add(s, w)", "b"),
+        ("t = Identity(w)", "b"),
+        ("t = ReduceSum <keepdims = 1> (s)", "h"),
+        ("t = Squeeze(s)", "h"),
+    ],
+)
+def test_states_that_may_change_their_shape(body: str, initial: str):
+    found = sizes(LOOP.format(body=body, initial=initial))
+    assert not {"s", "y", "k"} & set(found)
+
+
+def test_a_loop_in_a_loop():
+    found = sizes("""
+        g (float[4, 3, 2] x, float[2] h, int64 n, int64 m) => (float[X] y) <bool c = {1}> {
+            y = Loop <body = f (int64 i, bool p, float[2] s) => (bool p, float[2] t) {
+                e = Gather(x, i)
+                t = Loop <body = d (int64 j, bool v, float[2] a) => (bool v, float[2] z) {
+                    f = Gather(e, j)
+                    z = Add(a, f)
+                }> (m, p, s)
+            }> (n, c, h)
+        }
+        """)
+    assert {found[name] for name in ("s", "t", "a", "z", "y")} == {(2,)}
+
+
+def test_a_loop_that_is_refuted_by_the_loop_within():
+    found = sizes("""
+        g (float[2] h, float[X] w, int64 n, int64 m) => (float[Y] y) <bool c = {1}> {
+            y = Loop <body = f (int64 i, bool p, float[2] s) => (bool p, float[2] t) {
+                t = Loop <body = d (int64 j, bool v, float[2] a) => (bool v, float[2] z) {
+                    z = Concat <axis = 0> (a, w)
+                }> (m, p, s)
+            }> (n, c, h)
+        }
+        """)
+    assert not {"s", "t", "a", "y"} & set(found)
+
+
+def test_a_large_constant():
+    zeros = ", ".join(["0"] * 1000)
+    found = sizes(
+        f"g (float[1] x) => (float[1000] y) <float[1000] w = {{{zeros}}}> {{ y = Add(w, x) }}"
+    )
+    assert found["y"] == found["w"] == (1000,)
+
+
+def test_sequences_have_no_sizes():
+    found = sizes("""
+        g (float[2] a, int64 n) => (int64 y) <bool c = {1}> {
+            e = SequenceEmpty <dtype = 1> ()
+            z = Loop <body = b (int64 i, bool p, seq(float[2]) s) => (bool p, seq(float[2]) t) {
+                t = SequenceInsert(s, a)
+            }> (n, c, e)
+            y = SequenceLength(z)
+        }
+        """)
+    assert not {"e", "s", "t", "z"} & set(found) and found["y"] == ()

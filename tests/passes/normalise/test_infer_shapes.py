@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+from ostinato.model.load import load_model
+from ostinato.passes.normalise.infer_shapes import infer_shapes
+from ostinato.passes.normalise.lift_constants import lift_constants
+from tests.golden import check, parse
+
+TEXT = """
+    g (bool c, float[B, 4] x) => (float[4, M] y) {
+        t = Exp(x)
+        u = If (c) <
+            then_branch = a () => (float p) { i = Neg(t)  p = Abs(i) },
+            else_branch = b () => (float q) { q = Relu(t) }>
+        y = Transpose(u)
+    }
+    """
+
+
+def test_missing_shapes_come_back():
+    model = load_model(parse(TEXT))
+    missing = {v.name: v for g in model.graphs() for n in g for v in n.outputs if v.name in "tip"}
+    for value in missing.values():
+        value.shape = value.type = None
+    assert infer_shapes(model) == 3
+    for value in missing.values():
+        assert str(value.shape) == "[B,4]" and value.dtype is not None
+    assert infer_shapes(model) == 0
+
+
+def test_nothing_else_changes():
+    check(infer_shapes, TEXT, TEXT, count=0)
+
+
+def test_shapes_that_onnx_does_not_infer():
+    model = load_model(
+        parse(
+            """
+            g (float[N, 4] x, float[4] s) => (float[N, 4] y) {
+                t = MeanVarianceNormalization <axes = [1]> (x)
+                u = GroupNormalization <num_groups = 2> (t, s, s)
+                y = Neg(u)
+            }
+            """,
+            opset=21,
+        )
+    )
+    for node in model.graph:
+        node.outputs[0].shape = None
+    while infer_shapes(model):
+        pass
+    assert [str(node.outputs[0].shape) for node in model.graph] == ["[N,4]"] * 3
+
+
+def test_what_cannot_be_inferred_stays_unknown():
+    model = load_model(
+        parse("g (float[N] x, int64[K] s) => (float[M] y) { t = Reshape(x, s)  y = Flatten(t) }")
+    )
+    reshape = next(iter(model.graph))
+    reshape.outputs[0].shape = None
+    infer_shapes(model)
+    assert reshape.outputs[0].shape is None
+
+
+def test_transforms_of_signals_of_run_time_length_have_a_rank():
+    text = "g (float[N,T,1] x, int64 s, int64 n) => (float[a,b,c,d] y) { z = STFT(x, s, , n)"
+    model = load_model(parse(f"{text} y = Neg(z) }}"))
+    while infer_shapes(model):
+        pass
+    frames = next(iter(model.graph)).outputs[0]
+    assert frames.shape is not None
+    assert (str(frames.shape[0]), frames.shape[3]) == ("N", 2)
+
+
+def test_bins_that_onesided_leaves_out_have_no_shape():
+    text = "g (float[N,16,1] x, float[8] w) => (float[a,b,c,d] y) { s = Constant<value_int = 4>()"
+    model = load_model(parse(f"{text} z = STFT(x, s, w) y = Neg(z) }}"))
+    lift_constants(model)
+    while infer_shapes(model):
+        pass
+    frames = next(node for node in model.graph if node.op_type == "STFT").outputs[0]
+    assert frames.shape is not None
+    assert frames.shape[2] == 5

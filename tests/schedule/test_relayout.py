@@ -1,0 +1,199 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from ostinato.program.dims import symbol
+from ostinato.program.expr import Axis, Reduced
+from ostinato.program.nodes import Branch, Buffer, Interface, Kernel, Loop, Program, Reduce
+from ostinato.schedule.relayout import LEAST_SHARED_USES, LEAST_USES, straighten
+from ostinato.schedule.tile import Registers, tile
+from tests.program.programs import at, program, store
+from tests.schedule.test_pipeline import assert_same_results, check_unchanged
+
+DEPTH, COLUMNS = 5, 20
+
+
+def scores(queries, columns=COLUMNS, crosswise: bool = True, constant: bool = False) -> Program:
+    """`y[i, j] = sum_k q[i, k] b[j, k]`, or `b[k, j]`."""
+    i, j, k = Axis("i", queries), Axis("j", columns), Axis("k", DEPTH)
+    strides = ((j, DEPTH), (k, 1)) if crosswise else ((k, columns), (j, 1))
+    name = "c0" if constant else "b"
+    total = Reduce((k,), "sum", at("q", (i, DEPTH), (k, 1)), at(name, *strides))
+    y = store("y", Reduced(0, "float32"), (i, columns), (j, 1))
+    inputs = {"q": (queries, DEPTH), "b": (columns, DEPTH)}
+    return program(
+        inputs,
+        {"y": (queries, columns)},
+        (Kernel("scores", (i, j), (total,), (y,)),),
+        {"c0": np.ones((columns, DEPTH), np.float32)} if constant else None,
+        symbols=tuple(str(n) for n in (queries, columns) if not isinstance(n, int)),
+    )
+
+
+def test_an_operand_across_the_lanes_is_transposed():
+    source = scores(LEAST_USES)
+    changed = straighten(source)
+    copy, reader = changed.body
+    assert isinstance(copy, Kernel) and isinstance(reader, Kernel)
+    assert changed.buffers[copy.stores[0].access.buffer].size == DEPTH * COLUMNS
+    lane = next(axis for axis in reader.axes if axis.name == "j")
+    assert {load.access.stride(lane) for load in reader.loads()} == {0, 1}
+    assert_same_results(source, changed)
+    tiled = tile(changed, Registers(64, 32)).body[1]
+    assert isinstance(tiled, Kernel) and tiled.tile is not None and tiled.tile.width == 16
+
+
+def test_the_run_decides_where_it_alone_knows_how_often_elements_are_read():
+    source = scores(symbol("N"))
+    changed = straighten(source)
+    decision, branch = changed.body
+    assert isinstance(decision, Kernel) and isinstance(branch, Branch)
+    assert len(branch.then) == 2
+    (plain,) = branch.orelse
+    assert isinstance(plain, Kernel) and plain.reductions == source.body[0].reductions
+    assert_same_results(source, changed)
+
+
+def test_run_time_lanes():
+    source = scores(7, symbol("N"))
+    assert len(straighten(source).body) == 2
+    assert_same_results(source, straighten(source))
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        scores(LEAST_USES - 1),  # few uses
+        scores(9, crosswise=False),  # lanes find neighbours
+        scores(9, columns=5),  # no full vectors
+        scores(9, constant=True),  # packed
+    ],
+    ids=["few", "neighbours", "short", "constant"],
+)
+def test_nothing_is_copied_in_vain(source):
+    check_unchanged(straighten, source)
+
+
+def test_windows_are_not_taken_apart():
+    """What overlaps would need a copy larger than the operand."""
+    i, j, k = Axis("i", 9), Axis("j", 10), Axis("k", DEPTH)
+    window = at("x", (j, 2), (k, 1))
+    total = Reduce((k,), "sum", at("q", (i, DEPTH), (k, 1)), window)
+    kernel = Kernel("conv", (i, j), (total,), (store("y", Reduced(0, "float32"), (i, 10), (j, 1)),))
+    source = program({"q": (9, DEPTH), "x": (23,)}, {"y": (9, 10)}, (kernel,))
+    check_unchanged(straighten, source)
+
+
+def steps(source: Program, extent=3) -> Program:
+    return source.with_body((Loop(Axis("t", extent), (), source.body),))
+
+
+def test_what_no_step_changes_is_copied_before_the_loop():
+    source = steps(scores(2))
+    changed = straighten(source)
+    copy, loop = changed.body
+    assert isinstance(copy, Kernel) and isinstance(loop, Loop)
+    (reader,) = loop.body
+    assert copy.writes() < reader.reads() and "b" not in reader.reads()
+    assert_same_results(source, changed)
+
+
+def test_steps_that_only_a_run_counts_are_taken_to_be_many():
+    assert len(straighten(steps(scores(1), symbol("T"))).body) == 2
+
+
+def test_copies_of_nested_loops_stand_before_the_outermost_one():
+    source = steps(scores(2), 2)
+    changed = straighten(source.with_body((Loop(Axis("s", 2), (), source.body),)))
+    assert [type(s) for s in changed.body] == [Kernel, Loop]
+
+
+def test_what_the_outer_loop_changes_is_copied_before_the_inner_one():
+    source = steps(scores(2), 2)
+    n = Axis("n", COLUMNS * DEPTH)
+    change = Kernel("change", (n,), (), (store("b", at("p", (n, 1)), (n, 1)),))
+    buffers = {n: replace(b, kind="arena") if n == "b" else b for n, b in source.buffers.items()}
+    buffers["p"] = Buffer("p", "float32", COLUMNS * DEPTH, "input")
+    inputs = (source.inputs[0], Interface("p", "p", "float32", (COLUMNS * DEPTH,)))
+    source = replace(source, inputs=inputs, buffers=buffers)
+    source = source.with_body((Loop(Axis("s", 2), (), (change, *source.body)),))
+    changed = straighten(source)
+    (outer,) = changed.body
+    assert isinstance(outer, Loop)
+    assert [type(s) for s in outer.body] == [Kernel, Kernel, Loop]
+    assert_same_results(source, changed)
+
+
+def test_few_steps_copy_nothing():
+    check_unchanged(straighten, steps(scores(1), LEAST_USES - 1))
+
+
+def test_what_might_lie_outside_of_the_operand_is_not_read_before_the_loop():
+    """The loop may have no steps, and its operand then fewer elements than its kernels read."""
+    i, j, k = Axis("i", 9), Axis("j", COLUMNS), Axis("k", symbol("K"))
+    load = at("b", (j, symbol("K")), (k, 1), offset=symbol("K") - 1)
+    total = Reduce((k,), "sum", at("q", (i, symbol("K")), (k, 1)), load)
+    y = store("y", Reduced(0, "float32"), (i, COLUMNS), (j, 1))
+    inputs = {"q": (9, symbol("K")), "b": (COLUMNS + 1, symbol("K")), "n": (symbol("K"),)}
+    kernel = Kernel("scores", (i, j), (total,), (y,))
+    source = program(inputs, {"y": (9, COLUMNS)}, (kernel,), symbols=("K",))
+    assert len(straighten(source).body) == 2
+    check_unchanged(straighten, steps(source))
+
+
+def matrix_product(rows, depth=96, columns=96) -> Program:
+    """`y[i, j] = sum_k x[i, k] w[k, j]`."""
+    i, j, k = Axis("i", rows), Axis("j", columns), Axis("k", depth)
+    total = Reduce((k,), "sum", at("x", (i, depth), (k, 1)), at("w", (k, columns), (j, 1)))
+    y = store("y", Reduced(0, "float32"), (i, columns), (j, 1))
+    return program(
+        {"x": (rows, depth), "w": (depth, columns)},
+        {"y": (rows, columns)},
+        (Kernel("product", (i, j), (total,), (y,)),),
+        symbols=tuple(str(n) for n in (rows, depth, columns) if not isinstance(n, int)),
+    )
+
+
+def test_an_operand_that_many_rows_share_is_copied():
+    source = matrix_product(LEAST_SHARED_USES)
+    changed = straighten(source)
+    copy, reader = changed.body
+    assert isinstance(copy, Kernel) and copy.reads() == {"w"} and "w" not in reader.reads()
+    check_unchanged(straighten, matrix_product(LEAST_SHARED_USES - 1))
+    check_unchanged(straighten, matrix_product(LEAST_SHARED_USES, 16))
+
+
+def test_the_run_decides_how_many_rows_share_an_operand():
+    decision, branch = straighten(matrix_product(symbol("N"))).body
+    assert isinstance(decision, Kernel) and isinstance(branch, Branch)
+    assert f"{LEAST_SHARED_USES}" in str(decision.stores[0].value)
+
+
+def gradient(depth: int, rows: int, columns: int) -> Program:
+    """`y[i, j] = sum_k x[k, i] w[k, j]`: the gradient of weights."""
+    i, j, k = Axis("i", rows), Axis("j", columns), Axis("k", depth)
+    total = Reduce((k,), "sum", at("x", (k, rows), (i, 1)), at("w", (k, columns), (j, 1)))
+    y = store("y", Reduced(0, "float32"), (i, columns), (j, 1))
+    kernel = Kernel("product", (i, j), (total,), (y,))
+    inputs = {"x": (depth, rows), "w": (depth, columns)}
+    return program(inputs, {"y": (rows, columns)}, (kernel,))
+
+
+def test_rows_whose_sum_runs_over_distant_places_are_transposed():
+    source = gradient(200, 64, 96)
+    k = source.body[0].reductions[0].axes[0]
+    i = source.body[0].axes[0]
+    changed = straighten(source)
+    *copies, reader = changed.body
+    assert len(copies) == 2
+    assert all(load.access.stride(k) == 1 for load in reader.loads() if load.access.stride(i))
+    assert_same_results(source, changed)
+
+
+def test_long_sums_over_short_rows_read_them_where_they_are():
+    check_unchanged(straighten, gradient(300, 128, 256))
+    assert len(straighten(gradient(300, 1024, 256)).body) == 3
+    assert len(straighten(gradient(300, 128, 1024)).body) == 3
