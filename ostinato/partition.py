@@ -25,12 +25,12 @@ from ostinato.ops.core.registry import UnknownFormError, UnknownOperandError
 from ostinato.ops.core.sizes import FUNCTIONS, LIMIT, REDUCTIONS
 from ostinato.ops.core.tensor import Absent, Joined, Shape, Stack, Tensor, TensorSequence, Value
 from ostinato.ops.lowering import Lowerer, Scope
-from ostinato.program.dims import Dim, Size, product, symbol, symbols
 from ostinato.program.expr import DTYPES, INTEGERS
 from ostinato.program.nodes import Program
 from ostinato.runtime.arguments import numpy_dtype
 from ostinato.runtime.report import listed
 from ostinato.runtime.stage import FallbackStage, ListStage
+from ostinato.sizes.dims import Dim, Size, product, symbol, symbols
 
 if TYPE_CHECKING:
     import onnx_ir as ir

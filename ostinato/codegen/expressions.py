@@ -10,7 +10,6 @@ from ostinato.codegen.primitives import MEMORY, Primitives, literal, suffix
 from ostinato.codegen.sizes import Sizes
 from ostinato.codegen.strided import CLOSE, interleaved, load_close, store_close
 from ostinato.codegen.writer import Value, Writer, integer, is_constant, vector
-from ostinato.program.dims import Dim, Size
 from ostinato.program.expr import (
     FLOATS,
     ITEM_BYTES,
@@ -31,6 +30,7 @@ from ostinato.program.expr import (
 )
 from ostinato.program.functions import define
 from ostinato.program.nodes import Buffer, Store
+from ostinato.sizes.dims import Dim, Size
 
 # Computed positions of a load or store, each with its stride.
 Positions: TypeAlias = "tuple[tuple[Expr, Size], ...]"

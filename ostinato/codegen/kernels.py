@@ -13,12 +13,12 @@ from ostinato.codegen.safepoints import Safepoints
 from ostinato.codegen.sizes import Sizes
 from ostinato.codegen.transposed_store import is_transposed, store_rows
 from ostinato.codegen.writer import LoopState, Value, Writer, integer, is_constant, vector
-from ostinato.program.dims import Size, ceildiv, floordiv
 from ostinato.program.expr import Axis, Reduced, walk
 from ostinato.program.nodes import Buffer, Kernel, Reduce, Store, Tile, identity
 from ostinato.schedule.share import Part
 from ostinato.schedule.tile import sums_at_once
 from ostinato.schedule.times import bounded_product, kernel_time, point_time, store_time, term_time
+from ostinato.sizes.dims import Size, ceildiv, floordiv
 
 # An innermost loop is unrolled to at most this many multiply-adds, and this many copies.
 UNROLL_OPERATIONS = 64

@@ -15,7 +15,6 @@ from ostinato.codegen.safepoints import POLL, STOPPED, Safepoints, open_poll
 from ostinato.codegen.sizes import CheckedSizes, Sizes
 from ostinato.codegen.target import Target
 from ostinato.codegen.writer import Value, Writer, integer, is_constant
-from ostinato.program.dims import Size, computed
 from ostinato.program.nodes import (
     CALL,
     Branch,
@@ -29,6 +28,7 @@ from ostinato.program.nodes import (
 from ostinato.schedule.arena import ALIGNMENT, Arena, counts_calls
 from ostinato.schedule.share import Part, Shares, Step, undivided
 from ostinato.schedule.times import STATEMENT, kernel_time, known_time
+from ostinato.sizes.dims import Size, computed
 
 _SUCCESS = integer(0)
 # Of a thread, in `share`.

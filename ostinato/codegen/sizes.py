@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ostinato.codegen.writer import Value, Writer, integer, is_constant
-from ostinato.program.dims import Apply, Dim, Size, Symbol, functions
+from ostinato.sizes.dims import Apply, Dim, Size, Symbol
+from ostinato.sizes.substitution import functions
 
 
 class Sizes:

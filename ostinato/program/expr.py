@@ -13,8 +13,8 @@ from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from ostinato.program.dims import Size
-from ostinato.program.interned import Interned
+from ostinato.sizes.dims import Size
+from ostinato.sizes.interned import Interned
 
 FLOATS = ("float32", "float64")
 # Kept in memory only: arithmetic happens in float32, between conversions.

@@ -15,8 +15,6 @@ import numpy as np
 import numpy.typing as npt
 
 from ostinato.errors import InputError, OstinatoError, RunError, ShapeError
-from ostinato.program import dims
-from ostinato.program.dims import Size
 from ostinato.program.evaluate import evaluate, numpy_dtype
 from ostinato.program.expr import Access, Axis, Expr, Extent, Index, Load, Reduced
 from ostinato.program.nodes import (
@@ -32,6 +30,8 @@ from ostinato.program.nodes import (
     combine,
     identity,
 )
+from ostinato.sizes import dims, substitution
+from ostinato.sizes.dims import Size
 
 Array = npt.NDArray[Any]
 
@@ -49,7 +49,7 @@ def run(program: Program, inputs: Mapping[str, Array]) -> dict[str, Array]:
     """
     symbols = _bind(program, inputs)
     for check in program.checks:
-        if dims.evaluate(check.size, symbols) < 0:
+        if substitution.evaluate(check.size, symbols) < 0:
             raise ShapeError(check.message)
     memory = _Memory(program, symbols, inputs)
     _statements(program.body, memory, {})
@@ -73,7 +73,7 @@ def _bind(program: Program, inputs: Mapping[str, Array]) -> dict[str, int]:
             if (name := plain_symbol(size)) is not None:
                 symbols.setdefault(name, extent)
     for interface in program.inputs:
-        shape = tuple(dims.evaluate(size, symbols) for size in interface.shape)
+        shape = tuple(substitution.evaluate(size, symbols) for size in interface.shape)
         if shape != inputs[interface.name].shape:
             raise ShapeError(
                 f"input {interface.name!r} must have shape {list(shape)}, "
@@ -85,7 +85,7 @@ def _bind(program: Program, inputs: Mapping[str, Array]) -> dict[str, int]:
     symbols[dims.MEMORY] = 1 << 62
     symbols[dims.SPARE] = 1 << 16
     for name, size in program.definitions:
-        symbols[name] = dims.evaluate(size, symbols)
+        symbols[name] = substitution.evaluate(size, symbols)
     return symbols
 
 
@@ -119,7 +119,7 @@ class _Memory:
 
     def size(self, size: Size) -> int:
         """A size as a number."""
-        return dims.evaluate(size, self.symbols)
+        return substitution.evaluate(size, self.symbols)
 
     def read_sizes(self, written: set[str]) -> None:
         """Sizes that a kernel has computed count from now on."""

@@ -10,8 +10,6 @@ from typing import TypeAlias
 
 import numpy as np
 
-from ostinato.program import dims
-from ostinato.program.dims import Size
 from ostinato.program.expr import (
     FLOATS,
     Access,
@@ -29,6 +27,9 @@ from ostinato.program.expr import (
     walk,
 )
 from ostinato.program.functions import operations
+from ostinato.sizes import dims
+from ostinato.sizes.dims import Size
+from ostinato.sizes.substitution import upper
 
 
 @dataclass(frozen=True)
@@ -378,7 +379,7 @@ class Program:
 
     def upper(self, size: Size) -> Size:
         """What a size is at most, known before the run."""
-        bound = dims.upper(size, self.bounds)
+        bound = upper(size, self.bounds)
         assert bound is not None
         return bound
 

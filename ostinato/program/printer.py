@@ -19,7 +19,6 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from ostinato.program.dims import Size
 from ostinato.program.expr import (
     Access,
     Axis,
@@ -35,6 +34,7 @@ from ostinato.program.expr import (
     walk,
 )
 from ostinato.program.nodes import Interface, Kernel, Loop, Program, Reduce, Require, Stmt
+from ostinato.sizes.dims import Size
 
 # Operators by how strongly they bind.
 INFIX = {

@@ -7,8 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from ostinato.program import dims, functions
-from ostinato.program.dims import Size
+from ostinato.program import functions
 from ostinato.program.evaluate import numpy_dtype
 from ostinato.program.expr import (
     BYTE_FLOATS,
@@ -43,6 +42,9 @@ from ostinato.program.nodes import (
     Require,
     Stmt,
 )
+from ostinato.sizes import dims
+from ostinato.sizes.dims import Size
+from ostinato.sizes.substitution import upper
 
 KINDS = ("input", "output", "constant", "arena", "size")
 COMBINES = ("sum", "prod", "min", "max", "larger")
@@ -98,7 +100,7 @@ class _Verifier:
                 yield f"{where}: unknown dtype {buffer.dtype!r}"
             if buffer.kind == "size":
                 yield from self._size(where, buffer)
-            elif dims.upper(buffer.size, self.program.bounds) is None:
+            elif upper(buffer.size, self.program.bounds) is None:
                 yield f"{where}: size {buffer.size} has no bound"
             if isinstance(buffer.size, int) and buffer.size < 0:
                 yield f"{where}: negative size {buffer.size}"

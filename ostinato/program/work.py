@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from ostinato.program.dims import Apply, Dim, Size, product
 from ostinato.program.expr import Axis
 from ostinato.program.nodes import Branch, Kernel, Loop, Stmt
+from ostinato.sizes.dims import Apply, Dim, Size, product
 
 
 def steps(statement: Stmt) -> Size:

@@ -16,7 +16,6 @@ from ostinato.codegen import objects
 from ostinato.codegen.artifact import Argument, Artifact
 from ostinato.errors import InputError, OstinatoError, RunError, ShapeError
 from ostinato.locks import new_lock
-from ostinato.program.dims import MEMORY, SPARE
 from ostinato.runtime import threads as workers
 from ostinato.runtime.arguments import (
     bind_shapes,
@@ -35,6 +34,7 @@ from ostinato.runtime.memory import (
     total_memory,
 )
 from ostinato.runtime.trampoline import BUSY, Callee, Workspace, in_use, storage, trampoline
+from ostinato.sizes.dims import MEMORY, SPARE
 
 Array = np.ndarray[Any, Any]
 Shape = tuple[int, ...]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from ostinato.program.dims import Size, ceildiv, maximum
 from ostinato.program.expr import ITEM_BYTES
 from ostinato.program.nodes import CALL, Branch, Buffer, Loop, Program, Stmt, bodies
+from ostinato.sizes.dims import Size, ceildiv, maximum
 
 ALIGNMENT = 64
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import pairwise
 
-from ostinato.program.dims import Size
 from ostinato.program.expr import Access, Axis, Index, walk
 from ostinato.program.nodes import Kernel, Program, Reduce, map_kernels
 from ostinato.schedule.index_maps import (
@@ -19,6 +18,7 @@ from ostinato.schedule.index_maps import (
     substitute_reduce,
     substitute_store,
 )
+from ostinato.sizes.dims import Size
 
 
 def collapse(program: Program) -> Program:

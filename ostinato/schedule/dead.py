@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ostinato.program.dims import computed
 from ostinato.program.nodes import (
     Branch,
     Kernel,
@@ -16,6 +15,7 @@ from ostinato.program.nodes import (
     statements,
     with_bodies,
 )
+from ostinato.sizes.dims import computed
 
 
 def drop_dead(program: Program) -> Program:

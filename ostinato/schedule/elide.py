@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from ostinato.program.dims import computed, product
 from ostinato.program.expr import Access, Expr, Load
 from ostinato.program.nodes import (
     Branch,
@@ -26,6 +25,7 @@ from ostinato.program.nodes import (
     statements,
 )
 from ostinato.schedule.index_maps import solve, substitute_access
+from ostinato.sizes.dims import computed, product
 
 
 def elide_copies(program: Program) -> Program:

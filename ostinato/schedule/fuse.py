@@ -21,7 +21,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from ostinato.program.dims import Size, is_nonnegative, product
 from ostinato.program.expr import (
     Axis,
     Cast,
@@ -56,6 +55,7 @@ from ostinato.schedule.index_maps import (
     substitute_reduce,
     substitute_store,
 )
+from ostinato.sizes.dims import Size, is_nonnegative, product
 
 
 @dataclass(frozen=True)

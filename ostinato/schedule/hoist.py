@@ -18,7 +18,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from ostinato.program.dims import Size
 from ostinato.program.expr import Axis, Index, Op, walk
 from ostinato.program.nodes import (
     Branch,
@@ -32,6 +31,7 @@ from ostinato.program.nodes import (
     statements,
 )
 from ostinato.schedule.steps import per_step, rewrite_loops, with_rows
+from ostinato.sizes.dims import Size
 
 # Operations that take less time than to write a value and to read it again.
 LIGHT = frozenset(("add", "sub", "mul", "fma", "neg", "abs", "min", "max", "select"))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from ostinato.program.dims import Dim, Size, exact_quotient, is_nonnegative
 from ostinato.program.expr import (
     Access,
     Axis,
@@ -19,6 +18,7 @@ from ostinato.program.expr import (
     rewrite,
 )
 from ostinato.program.nodes import Kernel, Reduce, Store
+from ostinato.sizes.dims import Dim, Size, exact_quotient, is_nonnegative
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ostinato.program.dims import Size, floordiv, is_nonnegative, product
 from ostinato.program.expr import Access, Axis, Expr, Load, constant, rewrite, walk
 from ostinato.program.nodes import (
     Buffer,
@@ -34,6 +33,7 @@ from ostinato.program.nodes import (
 )
 from ostinato.schedule.index_maps import Affine, Map, substitute, substitute_store
 from ostinato.schedule.tile import COPY
+from ostinato.sizes.dims import Size, floordiv, is_nonnegative, product
 
 
 @dataclass(frozen=True)

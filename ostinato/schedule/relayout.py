@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
 
-from ostinato.program.dims import Size, is_nonnegative, minimum, product
 from ostinato.program.expr import ITEM_BYTES, Access, Axis, Expr, Load, constant, op, walk
 from ostinato.program.nodes import (
     Branch,
@@ -32,6 +31,7 @@ from ostinato.program.nodes import (
 )
 from ostinato.schedule.index_maps import size_expr
 from ostinato.schedule.tile import COPY, DEPTH, is_packable, typical
+from ostinato.sizes.dims import Size, is_nonnegative, minimum, product
 
 # Shorter axes do not fill vectors.
 LEAST_LANES = 8

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from ostinato.program.dims import Size, evaluate, product, symbols
 from ostinato.program.expr import ITEM_BYTES, Op, walk
 from ostinato.program.nodes import Kernel, Loop, Program, Stmt, bodies
 from ostinato.schedule.unfused_pairs import Apart
+from ostinato.sizes.dims import Size, product, symbols
+from ostinato.sizes.substitution import evaluate
 
 
 def report_kernels(lowered: Program, program: Program) -> list[dict[str, Any]]:

@@ -15,10 +15,10 @@ from collections import Counter
 from collections.abc import Mapping, Set
 from dataclasses import replace
 
-from ostinato.program.dims import Size, is_nonnegative
 from ostinato.program.expr import ITEM_BYTES, Access, Axis
 from ostinato.program.nodes import Buffer, Kernel, Loop, Program, Stmt, map_loads
 from ostinato.schedule.index_maps import Affine, Map, substitute_reduce, substitute_store
+from ostinato.sizes.dims import Size, is_nonnegative
 
 # Rows of a block together: a share of the first-level cache that leaves room for what they meet.
 BLOCK_BYTES = 12 * 1024

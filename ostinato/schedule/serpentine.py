@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ostinato.program.dims import Size
 from ostinato.program.expr import ITEM_BYTES, Axis
 from ostinato.program.nodes import CALL, Kernel, Loop, Program, Stmt, with_bodies
+from ostinato.sizes.dims import Size
 
 # Below this many bytes the weights of a loop, or of a program, stay in any first-level cache.
 RESIDENT_BYTES = 32 * 1024

@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from ostinato.program.dims import Size, ceildiv, computed, maximum, product, substitute
 from ostinato.program.expr import ITEM_BYTES, Axis
 from ostinato.program.nodes import (
     Branch,
@@ -29,6 +28,8 @@ from ostinato.program.nodes import (
 )
 from ostinato.schedule.arena import ALIGNMENT, Arena
 from ostinato.schedule.times import OPERATION, operations, product_time, store_time
+from ostinato.sizes.dims import Size, ceildiv, computed, maximum, product
+from ostinato.sizes.substitution import substitute
 
 # In picoseconds: what it costs when threads wait for each other once, uneven arrival included.
 WAIT = 1_000_000

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ostinato.program.dims import Size
 from ostinato.program.nodes import (
     Branch,
     Buffer,
@@ -25,6 +24,7 @@ from ostinato.program.nodes import (
     statements,
 )
 from ostinato.schedule.steps import per_step, rewrite_loops, with_rows, written_once
+from ostinato.sizes.dims import Size
 
 
 def sink(program: Program) -> Program:

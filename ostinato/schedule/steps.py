@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from ostinato.program.dims import Size
 from ostinato.program.expr import Access, Axis
 from ostinato.program.nodes import (
     Buffer,
@@ -18,6 +17,7 @@ from ostinato.program.nodes import (
     map_loads,
     with_bodies,
 )
+from ostinato.sizes.dims import Size
 
 Rewrite = Callable[[Loop, dict[str, Buffer], set[str]], list[Stmt]]
 

@@ -6,7 +6,6 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 
-from ostinato.program.dims import Size, ceildiv, exact_quotient, product
 from ostinato.program.expr import (
     FLOATS,
     ITEM_BYTES,
@@ -28,6 +27,7 @@ from ostinato.schedule.index_maps import (
     substitute_reduce,
     substitute_store,
 )
+from ostinato.sizes.dims import Size, ceildiv, exact_quotient, product
 
 
 @dataclass(frozen=True)

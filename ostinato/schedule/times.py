@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import lru_cache
 
-from ostinato.program.dims import Size, maximum, minimum, product
 from ostinato.program.expr import ITEM_BYTES, Expr, Load, Op, walk
 from ostinato.program.nodes import Kernel, Loop, Reduce, Stmt, bodies
+from ostinato.sizes.dims import Size, maximum, minimum, product
 
 # A multiply-add of operands that rows share, of weights that come from the second-level cache, and
 # of more weights than that holds; any other operation, load or store of a lane.

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from ostinato.program.dims import Size, product
 from ostinato.program.expr import ITEM_BYTES
 from ostinato.program.nodes import Branch, Carry, Kernel, Loop, Program, Stmt, bodies, statements
 from ostinato.schedule.fuse import IN_PARTS, Refusal
+from ostinato.sizes.dims import Size, product
 
 CHANGED = "a loop in between changes the value"
 

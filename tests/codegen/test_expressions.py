@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ostinato.program.dims import symbol
 from ostinato.program.evaluate import numpy_dtype
 from ostinato.program.expr import (
     BYTE_FLOATS,
@@ -25,6 +24,7 @@ from ostinato.program.expr import (
 )
 from ostinato.program.functions import BINARY, UNARY
 from ostinato.program.nodes import Kernel, Reduce
+from ostinato.sizes.dims import symbol
 from tests.codegen.test_module import (
     AARCH64,
     MEMORY_FUNCTIONS,

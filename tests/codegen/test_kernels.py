@@ -9,11 +9,11 @@ import pytest
 
 from ostinato.codegen.kernels import signature
 from ostinato.program import interpreter
-from ostinato.program.dims import symbol
 from ostinato.program.expr import INTEGERS, Access, Axis, Index, Load, Reduced, constant, op
 from ostinato.program.nodes import Kernel, Loop, Program, Reduce, Store, Tile
 from ostinato.schedule.arena import plan
 from ostinato.schedule.index_maps import Affine, substitute_reduce, substitute_store
+from ostinato.sizes.dims import symbol
 from tests.codegen.test_module import (
     TARGETS,
     WIDTHS,

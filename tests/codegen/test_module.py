@@ -16,7 +16,6 @@ from ostinato.codegen.machine import emit_object
 from ostinato.codegen.module import is_empty, lay_out_constants, messages, module_text
 from ostinato.codegen.target import Target, host_target
 from ostinato.program import interpreter
-from ostinato.program.dims import Size, product, symbol
 from ostinato.program.evaluate import numpy_dtype
 from ostinato.program.expr import HALVES, Axis, Cast, constant, op
 from ostinato.program.nodes import (
@@ -35,6 +34,7 @@ from ostinato.program.verify import verify
 from ostinato.runtime import memory
 from ostinato.schedule.arena import plan
 from ostinato.schedule.pipeline import schedule
+from ostinato.sizes.dims import Size, product, symbol
 from tests.program.programs import at, gru, program, store
 
 Array = np.ndarray[Any, Any]

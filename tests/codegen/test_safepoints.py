@@ -10,9 +10,9 @@ import pytest
 from ostinato.codegen import safepoints
 from ostinato.codegen.safepoints import STOPPED
 from ostinato.program import interpreter
-from ostinato.program.dims import Size, symbol
 from ostinato.program.expr import Axis, Reduced, constant, op
 from ostinato.program.nodes import Carry, Kernel, Loop, Program, Reduce
+from ostinato.sizes.dims import Size, symbol
 from tests.codegen.test_kernels import matmul, random
 from tests.codegen.test_module import Native, assert_same_bits
 from tests.program.programs import at, program, store

@@ -9,7 +9,8 @@ from ostinato.codegen import objects
 from ostinato.codegen.machine import emit_object
 from ostinato.codegen.sizes import CheckedSizes, Sizes
 from ostinato.codegen.target import host_target
-from ostinato.program.dims import ceildiv, evaluate, floordiv, maximum, minimum, symbol
+from ostinato.sizes.dims import ceildiv, floordiv, maximum, minimum, symbol
+from ostinato.sizes.substitution import evaluate
 
 N, T = symbol("N"), symbol("T")
 SIZES = [

@@ -13,7 +13,6 @@ from ostinato.codegen.machine import emit_object
 from ostinato.codegen.module import lay_out_constants, module_text
 from ostinato.codegen.target import host_target
 from ostinato.program import interpreter
-from ostinato.program.dims import Size, evaluate, symbol
 from ostinato.program.expr import Axis
 from ostinato.program.nodes import CALL, Kernel, Program, Tile
 from ostinato.runtime import memory
@@ -21,6 +20,8 @@ from ostinato.runtime import threads as workers
 from ostinato.schedule.arena import plan
 from ostinato.schedule.pipeline import schedule
 from ostinato.schedule.share import Part, Shares, undivided
+from ostinato.sizes.dims import Size, symbol
+from ostinato.sizes.substitution import evaluate
 from tests.codegen.test_kernels import matmul, random
 from tests.codegen.test_module import AARCH64, Guarded
 from tests.program.programs import at, program, store

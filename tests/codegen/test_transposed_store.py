@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from ostinato.codegen.transposed_store import is_transposed
-from ostinato.program.dims import symbol
 from ostinato.program.expr import Axis, Reduced, op
 from ostinato.program.nodes import Kernel, Program, Reduce, Store, Tile
+from ostinato.sizes.dims import symbol
 from tests.codegen.test_module import check
 from tests.program.programs import at, program, store
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from ostinato.program.dims import product, symbol
 from ostinato.program.expr import Access, Axis, Expr, Load, Reduced, constant, op
 from ostinato.program.nodes import (
     Buffer,
@@ -17,6 +16,7 @@ from ostinato.program.nodes import (
     Stmt,
     Store,
 )
+from ostinato.sizes.dims import product, symbol
 
 
 def at(buffer: str, *terms, offset=0, dtype: str = "float32") -> Load:

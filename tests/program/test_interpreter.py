@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from ostinato.errors import InputError, RunError, ShapeError
-from ostinato.program.dims import symbol
 from ostinato.program.expr import (
     Access,
     Axis,
@@ -33,6 +32,7 @@ from ostinato.program.nodes import (
     Store,
 )
 from ostinato.program.verify import ProgramError, verify
+from ostinato.sizes.dims import symbol
 from tests.program.programs import at, gru, pointwise, program, reduction, store
 
 F = np.float32

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from ostinato.program.dims import symbol
 from ostinato.program.expr import (
     Access,
     Axis,
@@ -17,6 +16,7 @@ from ostinato.program.expr import (
 )
 from ostinato.program.nodes import Branch, Carry, Check, Kernel, Loop, Reduce, Require, Store
 from ostinato.program.printer import kernel_text, text
+from ostinato.sizes.dims import symbol
 from tests.program.programs import at, gru, program, store
 
 GRU = """\

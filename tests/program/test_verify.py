@@ -7,7 +7,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ostinato.program.dims import symbol
 from ostinato.program.expr import (
     PRIMITIVES,
     Access,
@@ -36,6 +35,7 @@ from ostinato.program.nodes import (
     Require,
 )
 from ostinato.program.verify import ARITY, ProgramError, verify
+from ostinato.sizes.dims import symbol
 from tests.program.programs import at, gru, pointwise, program, reduction, store
 
 T = symbol("T")

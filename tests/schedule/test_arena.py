@@ -11,11 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ostinato.program import interpreter
-from ostinato.program.dims import Size, evaluate, symbol
 from ostinato.program.expr import Axis, constant, op
 from ostinato.program.nodes import Branch, Buffer, Carry, Interface, Kernel, Loop, Program, Stmt
 from ostinato.program.verify import verify
 from ostinato.schedule.arena import ALIGNMENT, Arena, plan
+from ostinato.sizes.dims import Size, symbol
+from ostinato.sizes.substitution import evaluate
 from tests.program.programs import at, program, store
 
 N = symbol("N")

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from ostinato.program.dims import symbol
 from ostinato.program.expr import Axis, Index, Reduced, cast, op
 from ostinato.program.nodes import Kernel, Program, Reduce
 from ostinato.schedule.collapse import collapse
+from ostinato.sizes.dims import symbol
 from tests.program.programs import at, program, store
 from tests.schedule.test_pipeline import (
     assert_same_results,

@@ -2,10 +2,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ostinato.program.dims import symbol
 from ostinato.program.expr import Access, Axis, Index, Load, cast, constant, op
 from ostinato.program.nodes import Carry, Kernel, Loop, Program, Store
 from ostinato.schedule.elide import elide_copies
+from ostinato.sizes.dims import symbol
 from tests.program.programs import at, program, store
 from tests.schedule.test_pipeline import assert_same_results, check, check_unchanged, pointwise
 

@@ -6,7 +6,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ostinato.program.dims import symbol
 from ostinato.program.expr import Access, Axis, Index, Load, Reduced, constant, op
 from ostinato.program.nodes import Carry, Kernel, Loop, Program, Reduce
 from ostinato.schedule.fuse import (
@@ -19,6 +18,7 @@ from ostinato.schedule.fuse import (
     Refusal,
     fuse,
 )
+from ostinato.sizes.dims import symbol
 from tests.program.programs import at, program, store
 from tests.schedule.test_pipeline import assert_same_results, check, pointwise, product
 

@@ -5,7 +5,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ostinato.program.dims import symbol
 from ostinato.program.evaluate import evaluate
 from ostinato.program.expr import Access, Axis, Extent, Index, Reduced, constant, op
 from ostinato.program.nodes import Kernel
@@ -19,6 +18,7 @@ from ostinato.schedule.index_maps import (
     substitute,
     substitute_access,
 )
+from ostinato.sizes.dims import symbol
 from tests.program.programs import at, store
 
 T = symbol("T")

@@ -5,7 +5,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ostinato.program.dims import symbol
 from ostinato.program.expr import Access, Axis, Index, Load, Reduced, constant, op
 from ostinato.program.nodes import Kernel, Loop, Program, Reduce
 from ostinato.program.printer import text
@@ -13,6 +12,7 @@ from ostinato.program.verify import verify
 from ostinato.schedule.pack import pack
 from ostinato.schedule.relayout import straighten
 from ostinato.schedule.tile import COPY, Registers, tile, tile_readers
+from ostinato.sizes.dims import symbol
 from tests.program.programs import at, program, store
 from tests.schedule.test_pipeline import assert_same_results, check_unchanged
 

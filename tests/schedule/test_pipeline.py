@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 
 from ostinato.program import interpreter
-from ostinato.program.dims import evaluate, symbol
 from ostinato.program.expr import Axis, Reduced, op
 from ostinato.program.nodes import Carry, Kernel, Loop, Program, Reduce
 from ostinato.program.printer import text
 from ostinato.program.verify import verify
 from ostinato.schedule.pipeline import SCHEDULE_PASSES, schedule
 from ostinato.schedule.tile import Registers
+from ostinato.sizes.dims import symbol
+from ostinato.sizes.substitution import evaluate
 from tests.program.programs import at, program, store
 
 REGISTERS = [Registers(64, 32), Registers(32, 16), Registers(16, 32)]

@@ -5,11 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ostinato.program.dims import symbol
 from ostinato.program.expr import Axis, Reduced
 from ostinato.program.nodes import Branch, Buffer, Interface, Kernel, Loop, Program, Reduce
 from ostinato.schedule.relayout import LEAST_SHARED_USES, LEAST_USES, straighten
 from ostinato.schedule.tile import Registers, tile
+from ostinato.sizes.dims import symbol
 from tests.program.programs import at, program, store
 from tests.schedule.test_pipeline import assert_same_results, check_unchanged
 

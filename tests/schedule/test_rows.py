@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from ostinato.program.dims import symbol
 from ostinato.program.expr import Axis, Reduced, op
 from ostinato.program.nodes import Kernel, Loop, Program, Reduce
 from ostinato.program.verify import verify
 from ostinato.schedule.rows import by_rows
+from ostinato.sizes.dims import symbol
 from tests.program.programs import at, program, store
 from tests.schedule.test_pipeline import assert_same_results, check_unchanged
 

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import pytest
 
-from ostinato.program.dims import Size, symbol
 from ostinato.program.expr import Axis, Reduced, op
 from ostinato.program.nodes import (
     Branch,
@@ -23,6 +22,7 @@ from ostinato.program.nodes import (
 from ostinato.schedule import share as sharing
 from ostinato.schedule.arena import plan
 from ostinato.schedule.share import Part, Shares, Step, part_of, share, undivided
+from ostinato.sizes.dims import Size, symbol
 from tests.program.programs import at, program, store
 from tests.schedule.test_pipeline import pointwise
 

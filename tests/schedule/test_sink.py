@@ -5,10 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ostinato.program.dims import symbol
 from ostinato.program.expr import Axis, op
 from ostinato.program.nodes import Branch, Buffer, Carry, Kernel, Loop, Program, Require
 from ostinato.schedule.sink import sink
+from ostinato.sizes.dims import symbol
 from tests.program.programs import at, program, store
 from tests.schedule.test_pipeline import check, check_unchanged, pointwise, product
 

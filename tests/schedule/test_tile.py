@@ -7,11 +7,11 @@ import onnx
 import pytest
 
 import ostinato
-from ostinato.program.dims import symbol
 from ostinato.program.expr import Access, Axis, Cast, Index, Load, Reduced, constant, op
 from ostinato.program.nodes import Kernel, Program, Reduce
 from ostinato.program.printer import text
 from ostinato.schedule.tile import DEPTH, Registers, lane_width, sums_at_once, tile, tile_kernel
+from ostinato.sizes.dims import symbol
 from tests.program.programs import at, program, reduction, store
 from tests.schedule.test_pipeline import REGISTERS, assert_same_results, pointwise, product
 

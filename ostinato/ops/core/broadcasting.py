@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ostinato.ops.core.tensor import Shape, Tensor
-from ostinato.program.dims import Dim, Size, choose, is_different, is_equal, maximum
+from ostinato.sizes.dims import Dim, Size, choose, is_different, is_equal, maximum
 
 if TYPE_CHECKING:
     from ostinato.ops.core.builder import Builder

@@ -26,23 +26,6 @@ from ostinato.ops.core.tensor import (
     slice_axis,
     static_shape,
 )
-from ostinato.program.dims import (
-    MEMORY,
-    Dim,
-    Size,
-    computed,
-    is_equal,
-    is_nonnegative,
-    is_polynomial,
-    is_signed,
-    is_symbol,
-    maximum,
-    powers,
-    product,
-    symbol,
-    symbols,
-    upper,
-)
 from ostinato.program.expr import (
     BYTE_FLOATS,
     FLOATS,
@@ -76,6 +59,22 @@ from ostinato.program.nodes import (
     identity,
 )
 from ostinato.program.work import fixed_steps, steps
+from ostinato.sizes.dims import (
+    MEMORY,
+    Dim,
+    Size,
+    computed,
+    is_equal,
+    is_nonnegative,
+    is_polynomial,
+    is_signed,
+    is_symbol,
+    maximum,
+    product,
+    symbol,
+    symbols,
+)
+from ostinato.sizes.substitution import powers, upper
 
 # Messages spell out expressions of fewer characters than this.
 _LONG = 60

@@ -18,7 +18,9 @@ from typing import TYPE_CHECKING
 
 from ostinato.ops.core.builder import Appending, Builder, LoopFrame
 from ostinato.ops.core.tensor import Shape, Tensor, Value, slice_axis, transpose
-from ostinato.program.dims import (
+from ostinato.program.expr import ITEM_BYTES, Access, Axis, Extent, Load, cast, walk
+from ostinato.program.nodes import Carry, Kernel, Stmt, statements
+from ostinato.sizes.dims import (
     SPARE,
     Size,
     computed,
@@ -28,8 +30,6 @@ from ostinato.program.dims import (
     minimum,
     product,
 )
-from ostinato.program.expr import ITEM_BYTES, Access, Axis, Extent, Load, cast, walk
-from ostinato.program.nodes import Carry, Kernel, Stmt, statements
 
 if TYPE_CHECKING:
     import onnx_ir as ir

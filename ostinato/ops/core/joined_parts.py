@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Hashable
 
 from ostinato.ops.core.tensor import Joined, Tensor, Value, reshape_view, transpose
-from ostinato.program.dims import Size
 from ostinato.program.nodes import Stmt
+from ostinato.sizes.dims import Size
 
 
 class Copies:

@@ -8,7 +8,6 @@ import numpy as np
 
 from ostinato.ops.core.builder import ROW_CHAINS, Builder, literal
 from ostinato.ops.core.tensor import Shape, Tensor, advance, slice_axis
-from ostinato.program.dims import Size
 from ostinato.program.expr import (
     FLOATS,
     ITEM_BYTES,
@@ -23,6 +22,7 @@ from ostinato.program.expr import (
     op,
 )
 from ostinato.program.nodes import Carry, Store
+from ostinato.sizes.dims import Size
 
 # Up to this many elements are sorted by counting for each how many come before it.
 COUNTED = 128

@@ -24,7 +24,7 @@ from ostinato.ops.core.tensor import (
     progression_of,
     restepped,
 )
-from ostinato.program.dims import (
+from ostinato.sizes.dims import (
     Apply,
     Dim,
     Size,

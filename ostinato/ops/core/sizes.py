@@ -9,7 +9,8 @@ import numpy as np
 
 from ostinato.ops.core.registry import Context
 from ostinato.ops.core.tensor import Tensor, Value
-from ostinato.program.dims import (
+from ostinato.program.expr import INTEGERS
+from ostinato.sizes.dims import (
     Dim,
     Size,
     choose,
@@ -20,7 +21,6 @@ from ostinato.program.dims import (
     maximum,
     minimum,
 )
-from ostinato.program.expr import INTEGERS
 
 # Values of more elements than this are data, not shapes.
 LIMIT = 64

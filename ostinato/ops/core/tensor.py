@@ -15,8 +15,8 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from ostinato import limits
-from ostinato.program.dims import Dim, Size, exact_quotient, product
 from ostinato.program.expr import Access, Axis
+from ostinato.sizes.dims import Dim, Size, exact_quotient, product
 
 Shape: TypeAlias = "tuple[Size, ...]"
 # Strides of memory, or steps of a progression.

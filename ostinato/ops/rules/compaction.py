@@ -13,9 +13,9 @@ from ostinato.ops.core.registry import Context, lowers
 from ostinato.ops.core.tensor import Tensor, Value, slice_axis
 from ostinato.ops.rules.casts import convert
 from ostinato.ops.rules.views import axis_of
-from ostinato.program.dims import Size
 from ostinato.program.expr import Axis, Expr, Index, Load, Reduced, cast, constant, op
 from ostinato.program.nodes import Reduce, Store
+from ostinato.sizes.dims import Size
 
 
 def count_chosen(builder: Builder, chosen: Tensor, what: str, bound: Size | None = None) -> Size:

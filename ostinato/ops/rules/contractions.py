@@ -14,8 +14,8 @@ from ostinato.ops.core.tensor import (
     static_shape,
     transpose,
 )
-from ostinato.program.dims import Size
 from ostinato.program.expr import FLOATS, op
+from ostinato.sizes.dims import Size
 
 # Tall weights of fewer columns than this leave most lanes idle: their sums run along lanes instead.
 NARROW = 8

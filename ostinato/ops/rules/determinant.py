@@ -8,9 +8,9 @@ from ostinato.ops.core.builder import Builder, literal, sized
 from ostinato.ops.core.registry import Context, lowers
 from ostinato.ops.core.tensor import Tensor, Value, at
 from ostinato.ops.rules.gather import without_axes
-from ostinato.program.dims import product
 from ostinato.program.expr import Axis, Expr, Index, Load, op
 from ostinato.program.nodes import Carry
+from ostinato.sizes.dims import product
 
 
 @lowers("Det")

@@ -9,8 +9,8 @@ from itertools import chain
 from ostinato.ops.core.builder import ROW_CHAINS, Builder
 from ostinato.ops.core.registry import Context, lowers
 from ostinato.ops.core.tensor import Tensor, Value
-from ostinato.program.dims import Size
 from ostinato.program.expr import FLOATS, Access, Axis, Expr, Load, op
+from ostinato.sizes.dims import Size
 
 # The name of each axis; those that an ellipsis stands for are "0", "1", .. from the last one on.
 Letters = tuple[str, ...]

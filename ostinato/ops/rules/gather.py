@@ -22,9 +22,9 @@ from ostinato.ops.core.tensor import (
     slice_axis,
 )
 from ostinato.ops.rules.views import axis_of, reshape
-from ostinato.program.dims import Dim, Size, product
 from ostinato.program.expr import Axis, Expr, Load, cast, constant, op
 from ostinato.program.nodes import Require
+from ostinato.sizes.dims import Dim, Size, product
 
 # Each piece of a value is copied by a kernel of its own.
 MOST_PIECES = 8

@@ -37,7 +37,6 @@ from ostinato.ops.core.tensor import (
 from ostinato.ops.rules.parts import concatenated
 from ostinato.ops.rules.scan import check_states
 from ostinato.ops.rules.sequences import MissingElementError, as_stack, flattened, form, rebuilt
-from ostinato.program.dims import Dim, Size, computed, maximum
 from ostinato.program.expr import (
     ITEM_BYTES,
     Axis,
@@ -49,6 +48,7 @@ from ostinato.program.expr import (
     op,
 )
 from ostinato.program.nodes import Branch, Carry, Require, Stmt
+from ostinato.sizes.dims import Dim, Size, computed, maximum
 
 if TYPE_CHECKING:
     import onnx_ir as ir

@@ -11,9 +11,9 @@ from ostinato.ops.core.registry import Context, lowers
 from ostinato.ops.core.sizes import known_size
 from ostinato.ops.core.tensor import Tensor, Value, slice_axis, static_shape
 from ostinato.ops.rules.gather import require_all
-from ostinato.program.dims import Size, floordiv
 from ostinato.program.evaluate import convert, evaluate
 from ostinato.program.expr import Axis, Const, Expr, Index, cast, constant, op
+from ostinato.sizes.dims import Size, floordiv
 
 
 @lowers("MelWeightMatrix")

@@ -14,8 +14,8 @@ from ostinato.ops.rules.pointwise import floats
 from ostinato.ops.rules.reductions import absolute, divided_by_count, square
 from ostinato.ops.rules.views import axes_of, axis_of, reshape
 from ostinato.ops.rules.windows import output_sizes, read_windows, window_load
-from ostinato.program.dims import Size, floordiv, product
 from ostinato.program.expr import Access, Axis, Expr, Extent, Index, Load, constant, op
+from ostinato.sizes.dims import Size, floordiv, product
 
 # Powers up to this one are products.
 MOST_FACTORS = 8

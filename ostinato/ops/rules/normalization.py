@@ -9,9 +9,9 @@ from ostinato.ops.core.registry import Context, lowers
 from ostinato.ops.core.tensor import Tensor, Value, insert_ones
 from ostinato.ops.rules.reductions import divided_by_count, square
 from ostinato.ops.rules.views import axis_of, reshape
-from ostinato.program.dims import Size, exact_quotient, product
 from ostinato.program.evaluate import evaluate
 from ostinato.program.expr import Access, Expr, Load, cast, dtype_of, op
+from ostinato.sizes.dims import Size, exact_quotient, product
 
 # Element types of `stash_type`, the precision of the statistics, and what computes in it.
 _STASH_TYPES = {1: ("float32", "float64"), 11: ("float64",)}

@@ -23,7 +23,9 @@ from ostinato.ops.core.tensor import (
 )
 from ostinato.ops.rules.gather import gather, without_axes
 from ostinato.ops.rules.views import axes_of, axis_of
-from ostinato.program.dims import (
+from ostinato.program.expr import Axis, Expr, Extent, Index, Load, cast, constant, op
+from ostinato.program.nodes import Require, Store
+from ostinato.sizes.dims import (
     Dim,
     Size,
     ceildiv,
@@ -35,8 +37,6 @@ from ostinato.program.dims import (
     maximum,
     minimum,
 )
-from ostinato.program.expr import Axis, Expr, Extent, Index, Load, cast, constant, op
-from ostinato.program.nodes import Require, Store
 
 if TYPE_CHECKING:
     import onnx_ir as ir

@@ -18,7 +18,6 @@ from ostinato.ops.rules.windows import (
     read_windows,
     window_load,
 )
-from ostinato.program.dims import Size, product
 from ostinato.program.expr import (
     FLOATS,
     Access,
@@ -32,6 +31,7 @@ from ostinato.program.expr import (
     op,
 )
 from ostinato.program.nodes import Reduce, Store, identity
+from ostinato.sizes.dims import Size, product
 
 
 @lowers("MaxPool")

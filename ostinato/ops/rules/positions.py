@@ -9,7 +9,6 @@ from ostinato.ops.core.tensor import Tensor, Value, slice_axis
 from ostinato.ops.rules.gather import require_all, without_axes
 from ostinato.ops.rules.parts import pad
 from ostinato.ops.rules.views import axes_of, axis_of
-from ostinato.program.dims import Size, floordiv, maximum
 from ostinato.program.expr import (
     INTEGERS,
     Axis,
@@ -21,6 +20,7 @@ from ostinato.program.expr import (
     constant,
     op,
 )
+from ostinato.sizes.dims import Size, floordiv, maximum
 
 
 @lowers("Trilu")

@@ -13,7 +13,6 @@ from ostinato.ops.rules.gather import require_all
 from ostinato.ops.rules.integers import integer_convolve, integer_matmul, is_zero
 from ostinato.ops.rules.views import axis_of
 from ostinato.ops.rules.windows import given_kernel, read_windows
-from ostinato.program.dims import ceildiv, exact_quotient, product
 from ostinato.program.expr import (
     BYTE_FLOATS,
     FLOATS,
@@ -26,6 +25,7 @@ from ostinato.program.expr import (
     op,
 )
 from ostinato.program.nodes import Reduce, Store, identity
+from ostinato.sizes.dims import ceildiv, exact_quotient, product
 
 # Types that quantised values have; int32 holds sums of products.
 QUANTIZED = ("int8", "uint8", "int16", "uint16")

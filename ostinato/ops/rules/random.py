@@ -23,7 +23,6 @@ from ostinato.ops.core.ordered_kernels import accumulate
 from ostinato.ops.core.registry import Context, lowers
 from ostinato.ops.core.tensor import Shape, Tensor, Value, slice_axis
 from ostinato.ops.rules.gather import require_all
-from ostinato.program.dims import Size, product
 from ostinato.program.evaluate import evaluate
 from ostinato.program.expr import (
     DTYPES,
@@ -38,6 +37,7 @@ from ostinato.program.expr import (
     op,
 )
 from ostinato.program.nodes import Store
+from ostinato.sizes.dims import Size, product
 
 # 32 bits each, in the low half of a uint64.
 Key: TypeAlias = "tuple[Expr, Expr]"

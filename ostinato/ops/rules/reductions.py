@@ -11,8 +11,8 @@ from ostinato.ops.core.sizes import fold_reduction
 from ostinato.ops.core.tensor import Value, drop_ones
 from ostinato.ops.rules.pointwise import Unary
 from ostinato.ops.rules.views import axes_of, optional_axes
-from ostinato.program.dims import Size, product
 from ostinato.program.expr import INTEGERS, Expr, Extent, cast, dtype_of, op
+from ostinato.sizes.dims import Size, product
 
 
 @dataclass(frozen=True)

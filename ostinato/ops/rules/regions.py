@@ -16,9 +16,9 @@ from ostinato.ops.core.tensor import Shape, Tensor, Value, at, slice_axis
 from ostinato.ops.rules.gather import require_all, without_axes
 from ostinato.ops.rules.loop import UNBOUNDED
 from ostinato.ops.rules.sampling import Tap, interpolated
-from ostinato.program.dims import Size
 from ostinato.program.expr import Axis, Expr, Index, Load, cast, constant, dtype_of, op
 from ostinato.program.nodes import Carry, Reduce, Store, identity
+from ostinato.sizes.dims import Size
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,6 @@ from ostinato.ops.core.registry import Context, lowers
 from ostinato.ops.core.sizes import known_sizes
 from ostinato.ops.core.tensor import Shape, Tensor, Value, slice_axis
 from ostinato.ops.rules.views import axis_of
-from ostinato.program.dims import Dim, Size, choose, exact_quotient, floordiv, is_less, minimum
 from ostinato.program.evaluate import evaluate
 from ostinato.program.expr import (
     FLOATS,
@@ -37,6 +36,7 @@ from ostinato.program.expr import (
     walk,
 )
 from ostinato.program.nodes import Store
+from ostinato.sizes.dims import Dim, Size, choose, exact_quotient, floordiv, is_less, minimum
 
 CROP = "tf_crop_and_resize"
 TRANSFORMS = (

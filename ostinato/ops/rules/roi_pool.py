@@ -8,9 +8,9 @@ from ostinato.ops.core.builder import Builder, literal, sized
 from ostinato.ops.core.registry import Context, lowers
 from ostinato.ops.core.tensor import Shape, Tensor, Value, at, slice_axis
 from ostinato.ops.rules.gather import require_all, without_axes
-from ostinato.program.dims import Size
 from ostinato.program.expr import Axis, Expr, Index, Load, cast, constant, dtype_of, op
 from ostinato.program.nodes import Reduce, identity
+from ostinato.sizes.dims import Size
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,6 @@ from ostinato.ops.core.registry import Context, lowers
 from ostinato.ops.core.tensor import Tensor, Value, slice_axis
 from ostinato.ops.rules.casts import convert
 from ostinato.ops.rules.gather import without_axes
-from ostinato.program.dims import Size
 from ostinato.program.expr import (
     FLOATS,
     Axis,
@@ -21,6 +20,7 @@ from ostinato.program.expr import (
     dtype_of,
     op,
 )
+from ostinato.sizes.dims import Size
 
 # Taps along one axis; the modes of version 16 have other names.
 MODES = {"nearest": 1, "linear": 2, "cubic": 4}

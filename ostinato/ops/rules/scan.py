@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from ostinato.ops.core.registry import Context, lowers
 from ostinato.ops.core.tensor import Tensor, Value, at, drop_ones, insert_ones
 from ostinato.ops.rules.views import axis_of
-from ostinato.program.dims import Size
 from ostinato.program.expr import Axis, constant
 from ostinato.program.nodes import Carry
+from ostinato.sizes.dims import Size
 
 if TYPE_CHECKING:
     import onnx_ir as ir

@@ -29,9 +29,9 @@ from ostinato.ops.rules.gather import (
     without_axes,
 )
 from ostinato.ops.rules.views import axis_of
-from ostinato.program.dims import Size, is_nonnegative, maximum, minimum
 from ostinato.program.expr import Access, Axis, Const, Expr, Extent, Index, Load, constant, op
 from ostinato.program.nodes import Store
+from ostinato.sizes.dims import Size, is_nonnegative, maximum, minimum
 
 COMBINES = {"none": None, "add": "add", "mul": "mul", "min": "min", "max": "max"}
 # Nodes whose result is memory that nobody else knows.

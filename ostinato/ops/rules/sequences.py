@@ -32,7 +32,7 @@ from ostinato.ops.core.tensor import (
 from ostinato.ops.rules.gather import gather
 from ostinato.ops.rules.parts import concatenated
 from ostinato.ops.rules.views import axis_of
-from ostinato.program.dims import Dim, Size
+from ostinato.sizes.dims import Dim, Size
 
 if TYPE_CHECKING:
     from ostinato.ops.core.tensor import Tensor

@@ -18,8 +18,8 @@ from ostinato.ops.core.sizes import (
     wrapped,
 )
 from ostinato.ops.core.tensor import Progression, Value, static_shape
-from ostinato.program.dims import Size, ceildiv, floordiv, maximum
 from ostinato.program.expr import BYTE_FLOATS, DTYPES, INTEGERS, Extent, Index, cast, constant, op
+from ostinato.sizes.dims import Size, ceildiv, floordiv, maximum
 
 
 @lowers("Shape")

@@ -14,7 +14,6 @@ from ostinato.ops.core.tensor import (
 from ostinato.ops.rules.gather import normalized, require_all
 from ostinato.ops.rules.reductions import dropped
 from ostinato.ops.rules.views import axis_of
-from ostinato.program.dims import Size, product
 from ostinato.program.expr import (
     FLOATS,
     Axis,
@@ -26,6 +25,7 @@ from ostinato.program.expr import (
     op,
 )
 from ostinato.program.nodes import Branch
+from ostinato.sizes.dims import Size, product
 
 
 @lowers("CumSum", "CumProd")

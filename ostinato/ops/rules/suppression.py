@@ -13,9 +13,9 @@ from ostinato.ops.core.registry import Context, lowers
 from ostinato.ops.core.tensor import Tensor, Value, at, slice_axis
 from ostinato.ops.rules.compaction import chosen_positions, count_chosen, taken
 from ostinato.ops.rules.gather import require_all
-from ostinato.program.dims import Size
 from ostinato.program.expr import Access, Axis, Expr, Extent, Index, Load, constant, op
 from ostinato.program.nodes import Carry, Store
+from ostinato.sizes.dims import Size
 
 # Keys of scores are larger than this: it is that of boxes which are out of the question.
 OUT = constant(0, "uint32")

@@ -10,9 +10,9 @@ from ostinato.ops.core.registry import Context, lowers
 from ostinato.ops.core.tensor import Tensor, Value, at, slice_axis, transpose
 from ostinato.ops.rules.compaction import chosen_positions, count_chosen, taken
 from ostinato.ops.rules.views import axis_of
-from ostinato.program.dims import Size, product
 from ostinato.program.expr import Axis, Expr, Extent, Index, Load, cast, constant, dtype_of, op
 from ostinato.program.nodes import Carry, Store
+from ostinato.sizes.dims import Size, product
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,6 @@ from ostinato.limits import MOST_WINDOW
 from ostinato.ops.core.registry import Context, lowers
 from ostinato.ops.core.tensor import Shape, Tensor, Value, advance, insert_ones
 from ostinato.ops.rules.parts import pad, within
-from ostinato.program.dims import Size, ceildiv, floordiv, maximum, minimum
 from ostinato.program.expr import (
     Access,
     Axis,
@@ -21,6 +20,7 @@ from ostinato.program.expr import (
     constant,
     op,
 )
+from ostinato.sizes.dims import Size, ceildiv, floordiv, maximum, minimum
 
 # (shape, axes, inner axes, left element, right element) -> sums; see `Builder.contract`.
 Contract: TypeAlias = Callable[[Shape, Sequence["Axis | None"], Sequence[Axis], Expr, Expr], Tensor]

@@ -8,8 +8,8 @@ import pytest
 from ostinato.ops.core.builder import Builder
 from ostinato.ops.core.joined_parts import laid_out
 from ostinato.ops.core.tensor import Joined, Tensor, insert_ones, transpose
-from ostinato.program.dims import symbol
 from ostinato.program.nodes import Stmt
+from ostinato.sizes.dims import symbol
 
 PAST, NEW = symbol("P"), symbol("T")
 SWAPPED = (0, 2, 1)

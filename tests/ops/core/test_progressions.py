@@ -19,10 +19,10 @@ from ostinato.model.load import load_model
 from ostinato.ops.core.progressions import Picks, bounds, injective
 from ostinato.ops.core.tensor import Progression, Tensor, progression_of
 from ostinato.partition import Segment, partition
-from ostinato.program.dims import symbol
 from ostinato.program.nodes import Kernel, Program, statements
 from ostinato.schedule.pipeline import schedule
 from ostinato.schedule.tile import Registers
+from ostinato.sizes.dims import symbol
 
 Array = np.ndarray
 ROWS = 5

@@ -4,11 +4,10 @@ from itertools import product as cartesian
 
 import pytest
 
-from ostinato.program.dims import (
+from ostinato.sizes.dims import (
     Size,
     choose,
     computed,
-    evaluate,
     floordiv,
     is_different,
     is_equal,
@@ -17,11 +16,10 @@ from ostinato.program.dims import (
     is_signed,
     maximum,
     minimum,
-    substitute,
     symbol,
     symbols,
-    upper,
 )
+from ostinato.sizes.substitution import evaluate, substitute, upper
 
 N, V, W = symbol("N"), symbol("v", signed=True), symbol("w", signed=True)
 NUMBERS = (-7, -1, 0, 1, 2, 9)

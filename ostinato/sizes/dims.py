@@ -8,13 +8,12 @@ are not polynomial (`T // 2`, `max(a, b)`) become opaque atoms of the polynomial
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TypeAlias
 
-from ostinato.program.interned import Interned
+from ostinato.sizes.interned import Interned
 
 Size: TypeAlias = "int | Dim"
 
@@ -114,7 +113,7 @@ class Dim(metaclass=Interned):
     terms: tuple[tuple[Monomial, int], ...]
 
     def __add__(self, other: Size) -> Size:
-        return self if other == 0 else _collect([*self.terms, *_terms(other)])
+        return self if other == 0 else _collect([*self.terms, *terms_of(other)])
 
     __radd__ = __add__
 
@@ -164,7 +163,8 @@ def _monomial_text(monomial: Monomial, coefficient: int) -> str:
     return {1: body, -1: f"-{body}"}.get(coefficient, f"{coefficient}*{body}")
 
 
-def _terms(size: Size) -> tuple[tuple[Monomial, int], ...]:
+def terms_of(size: Size) -> tuple[tuple[Monomial, int], ...]:
+    """The monomials of a size with their coefficients; none for 0."""
     if isinstance(size, Dim):
         return size.terms
     return (((), int(size)),) if size else ()
@@ -221,10 +221,10 @@ def exact_quotient(numerator: Size, denominator: Size) -> Size | None:
         return None
     if numerator == denominator:
         return 1
-    below = _terms(denominator)
+    below = terms_of(denominator)
     if len(below) == 1:
-        return _divide_by_monomial(_terms(numerator), *below[0])
-    above = _terms(numerator)
+        return _divide_by_monomial(terms_of(numerator), *below[0])
+    above = terms_of(numerator)
     quotient, remainder = divmod(above[0][1], below[0][1])
     return quotient if not remainder and denominator * quotient == numerator else None
 
@@ -307,176 +307,30 @@ def choose(condition: Size, yes: Size, no: Size) -> Size:
 
 def is_nonnegative(size: Size) -> bool:
     """Whether `size` is at least 0 for every value of its symbols, as far as is easily seen."""
-    return all(c >= 0 and all(atom.nonnegative for atom in m) for m, c in _terms(size))
+    return all(c >= 0 and all(atom.nonnegative for atom in m) for m, c in terms_of(size))
 
 
 def is_symbol(size: Size) -> bool:
     """Whether `size` is a single symbol."""
-    terms = _terms(size)
+    terms = terms_of(size)
     return len(terms) == 1 and terms[0][1] == 1 and [*map(type, terms[0][0])] == [Symbol]
 
 
 def is_polynomial(size: Size) -> bool:
     """Whether `size` is made of nothing but sums and products of symbols."""
-    return all(isinstance(atom, Symbol) for monomial, _ in _terms(size) for atom in monomial)
+    return all(isinstance(atom, Symbol) for monomial, _ in terms_of(size) for atom in monomial)
 
 
 def is_signed(size: Size) -> bool:
     """Whether `size` is made of symbols that may be negative."""
-    return any(atom.signed for monomial, _ in _terms(size) for atom in monomial)
+    return any(atom.signed for monomial, _ in terms_of(size) for atom in monomial)
 
 
 def symbols(size: Size) -> Iterator[str]:
     """The names of the run-time dimensions in `size`, with repetitions."""
-    return (name for monomial, _ in _terms(size) for atom in monomial for name in atom.names)
-
-
-def functions(*sizes: Size, skip: Container[object] = ()) -> Iterator[Apply]:
-    """Every distinct function in the sizes, each behind those in its arguments.
-
-    `skip` holds functions that are not visited, nor what is only below them; it may grow on the
-    way.
-    """
-    seen: set[Apply] = set()
-    stack = [(atom, False) for size in reversed(sizes) for atom in reversed(_applied(size))]
-    while stack:
-        atom, expanded = stack.pop()
-        if atom in seen or atom in skip:
-            continue
-        if expanded:
-            seen.add(atom)
-            yield atom
-        else:
-            stack.append((atom, True))
-            stack += [(a, False) for arg in reversed(atom.args) for a in reversed(_applied(arg))]
-
-
-def _applied(size: Size) -> list[Apply]:
-    return [a for monomial, _ in _terms(size) for a in monomial if isinstance(a, Apply)]
+    return (name for monomial, _ in terms_of(size) for atom in monomial for name in atom.names)
 
 
 def computed(*sizes: Size) -> frozenset[str]:
     """The names of the symbols in `sizes` that kernels compute."""
-    return _NONE.union(*(a.computed_names for size in sizes for m, _ in _terms(size) for a in m))
-
-
-def upper(size: Size, bounds: Mapping[str, Size]) -> Size | None:
-    """What `size` is at most, in terms of symbols known before a run; None where that is unclear.
-
-    bounds: what each computed symbol is at most; all are at least 0.
-    """
-    known: dict[tuple[Apply, bool], Size | None] = {}
-    for atom in functions(size):
-        for is_largest in (True, False):
-            known[atom, is_largest] = _extreme_function(atom, bounds, known, is_largest)
-    return _extreme(size, bounds, known, is_upper=True)
-
-
-_Extremes: TypeAlias = "Mapping[tuple[Apply, bool], Size | None]"
-
-
-def _extreme(
-    size: Size, bounds: Mapping[str, Size], known: _Extremes, is_upper: bool
-) -> Size | None:
-    """The upper or the lower bound, from those of the functions in the size."""
-    if not computed(size):
-        return size
-    total: Size = 0
-    for monomial, coefficient in _terms(size):
-        term: Size = coefficient
-        is_largest = is_upper == (coefficient > 0)
-        for atom in monomial:
-            bound: Size | None = Dim((((atom,), 1),))
-            if atom.computed_names:
-                least = bounds[atom.name] if isinstance(atom, Symbol) and is_largest else 0
-                bound = known[atom, is_largest] if isinstance(atom, Apply) else least
-            if bound is None or (len(monomial) > 1 and not atom.nonnegative):
-                return None
-            if len(monomial) > 1 and not is_nonnegative(bound):
-                bound = maximum(bound, 0)
-            term = term * bound
-        total = total + term
-    return total
-
-
-def _extreme_function(
-    atom: Apply, bounds: Mapping[str, Size], known: _Extremes, is_largest: bool
-) -> Size | None:
-    if atom.function == "floordiv":
-        numerator, denominator = atom.args
-        bound = _extreme(numerator, bounds, known, is_largest)
-        is_positive = isinstance(denominator, int) and denominator > 0
-        return floordiv(bound, denominator) if bound is not None and is_positive else None
-    left, right = (_extreme(arg, bounds, known, is_largest) for arg in atom.args)
-    choose_one = minimum if atom.function == "min" else maximum
-    if left is not None and right is not None:
-        return choose_one(left, right)
-    # One operand of a minimum bounds it from above, one of a maximum from below.
-    suffices = is_largest == (atom.function == "min")
-    return (left if right is None else right) if suffices else None
-
-
-def powers(size: Size) -> list[Counter[str]]:
-    """How often each symbol occurs in each monomial, those inside of functions included."""
-    known: dict[Apply, list[Counter[str]]] = {}
-
-    def polynomial(size: Size) -> list[Counter[str]]:
-        found = []
-        for monomial, _ in _terms(size):
-            products: list[Counter[str]] = [Counter()]
-            for atom in monomial:
-                own = [Counter((atom.name,))] if isinstance(atom, Symbol) else known[atom]
-                products = [left + right for left in products for right in own]
-            found += products
-        return found
-
-    for atom in functions(size):
-        args = atom.args[:1] if atom.function == "floordiv" else atom.args
-        known[atom] = [p for arg in args for p in polynomial(arg)]
-    return polynomial(size)
-
-
-FUNCTIONS: dict[str, Callable[[int, int], int]] = {
-    "floordiv": lambda a, b: a // (b or 1),
-    "min": min,
-    "max": max,
-}
-
-
-def evaluate(size: Size, values: Mapping[str, int]) -> int:
-    """The integer that `size` is for these values of its symbols."""
-    known: dict[Apply, int] = {}
-
-    def polynomial(size: Size) -> int:
-        total = 0
-        for monomial, coefficient in _terms(size):
-            for atom in monomial:
-                coefficient *= values[atom.name] if isinstance(atom, Symbol) else known[atom]
-            total += coefficient
-        return total
-
-    for atom in functions(size):
-        known[atom] = FUNCTIONS[atom.function](*map(polynomial, atom.args))
-    return polynomial(size)
-
-
-def substitute(size: Size, values: Mapping[str, Size]) -> Size:
-    """`size` with some of its symbols replaced by other sizes."""
-    known: dict[Apply, Size] = {}
-
-    def polynomial(size: Size) -> Size:
-        total: Size = 0
-        for monomial, coefficient in _terms(size):
-            term: Size = coefficient
-            for atom in monomial:
-                if isinstance(atom, Apply):
-                    term = term * known[atom]
-                else:
-                    term = term * values.get(atom.name, Dim((((atom,), 1),)))
-            total = total + term
-        return total
-
-    made = {"floordiv": floordiv, "min": minimum, "max": maximum}
-    for atom in functions(size):
-        known[atom] = made[atom.function](*map(polynomial, atom.args))
-    return polynomial(size)
+    return _NONE.union(*(a.computed_names for size in sizes for m, _ in terms_of(size) for a in m))

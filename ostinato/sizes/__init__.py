@@ -1,0 +1,1 @@
+"""Sizes: one algebra of what only a run tells, which all other rooms use."""

@@ -1,0 +1,170 @@
+"""Numbers, bounds and other sizes in place of the symbols of a size.
+
+A size is as deep as the model that computes it. So nothing here recurses: `functions` lists what a
+size is made of, arguments first, and each function finds those below it in a table.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Container, Iterator, Mapping
+from typing import TypeAlias
+
+from ostinato.sizes.dims import (
+    Apply,
+    Dim,
+    Size,
+    Symbol,
+    computed,
+    floordiv,
+    is_nonnegative,
+    maximum,
+    minimum,
+    terms_of,
+)
+
+
+def functions(*sizes: Size, skip: Container[object] = ()) -> Iterator[Apply]:
+    """Every distinct function in the sizes, each behind those in its arguments.
+
+    `skip` holds functions that are not visited, nor what is only below them; it may grow on the
+    way.
+    """
+    seen: set[Apply] = set()
+    stack = [(atom, False) for size in reversed(sizes) for atom in reversed(_applied(size))]
+    while stack:
+        atom, expanded = stack.pop()
+        if atom in seen or atom in skip:
+            continue
+        if expanded:
+            seen.add(atom)
+            yield atom
+        else:
+            stack.append((atom, True))
+            stack += [(a, False) for arg in reversed(atom.args) for a in reversed(_applied(arg))]
+
+
+def _applied(size: Size) -> list[Apply]:
+    return [a for monomial, _ in terms_of(size) for a in monomial if isinstance(a, Apply)]
+
+
+def upper(size: Size, bounds: Mapping[str, Size]) -> Size | None:
+    """What `size` is at most, in terms of symbols known before a run; None where that is unclear.
+
+    bounds: what each computed symbol is at most; all are at least 0.
+    """
+    known: dict[tuple[Apply, bool], Size | None] = {}
+    for atom in functions(size):
+        for is_largest in (True, False):
+            known[atom, is_largest] = _extreme_function(atom, bounds, known, is_largest)
+    return _extreme(size, bounds, known, is_upper=True)
+
+
+_Extremes: TypeAlias = "Mapping[tuple[Apply, bool], Size | None]"
+
+
+def _extreme(
+    size: Size, bounds: Mapping[str, Size], known: _Extremes, is_upper: bool
+) -> Size | None:
+    """The upper or the lower bound, from those of the functions in the size."""
+    if not computed(size):
+        return size
+    total: Size = 0
+    for monomial, coefficient in terms_of(size):
+        term: Size = coefficient
+        is_largest = is_upper == (coefficient > 0)
+        for atom in monomial:
+            bound: Size | None = Dim((((atom,), 1),))
+            if atom.computed_names:
+                least = bounds[atom.name] if isinstance(atom, Symbol) and is_largest else 0
+                bound = known[atom, is_largest] if isinstance(atom, Apply) else least
+            if bound is None or (len(monomial) > 1 and not atom.nonnegative):
+                return None
+            if len(monomial) > 1 and not is_nonnegative(bound):
+                bound = maximum(bound, 0)
+            term = term * bound
+        total = total + term
+    return total
+
+
+def _extreme_function(
+    atom: Apply, bounds: Mapping[str, Size], known: _Extremes, is_largest: bool
+) -> Size | None:
+    if atom.function == "floordiv":
+        numerator, denominator = atom.args
+        bound = _extreme(numerator, bounds, known, is_largest)
+        is_positive = isinstance(denominator, int) and denominator > 0
+        return floordiv(bound, denominator) if bound is not None and is_positive else None
+    left, right = (_extreme(arg, bounds, known, is_largest) for arg in atom.args)
+    choose_one = minimum if atom.function == "min" else maximum
+    if left is not None and right is not None:
+        return choose_one(left, right)
+    # One operand of a minimum bounds it from above, one of a maximum from below.
+    suffices = is_largest == (atom.function == "min")
+    return (left if right is None else right) if suffices else None
+
+
+def powers(size: Size) -> list[Counter[str]]:
+    """How often each symbol occurs in each monomial, those inside of functions included."""
+    known: dict[Apply, list[Counter[str]]] = {}
+
+    def polynomial(size: Size) -> list[Counter[str]]:
+        found = []
+        for monomial, _ in terms_of(size):
+            products: list[Counter[str]] = [Counter()]
+            for atom in monomial:
+                own = [Counter((atom.name,))] if isinstance(atom, Symbol) else known[atom]
+                products = [left + right for left in products for right in own]
+            found += products
+        return found
+
+    for atom in functions(size):
+        args = atom.args[:1] if atom.function == "floordiv" else atom.args
+        known[atom] = [p for arg in args for p in polynomial(arg)]
+    return polynomial(size)
+
+
+FUNCTIONS: dict[str, Callable[[int, int], int]] = {
+    "floordiv": lambda a, b: a // (b or 1),
+    "min": min,
+    "max": max,
+}
+
+
+def evaluate(size: Size, values: Mapping[str, int]) -> int:
+    """The integer that `size` is for these values of its symbols."""
+    known: dict[Apply, int] = {}
+
+    def polynomial(size: Size) -> int:
+        total = 0
+        for monomial, coefficient in terms_of(size):
+            for atom in monomial:
+                coefficient *= values[atom.name] if isinstance(atom, Symbol) else known[atom]
+            total += coefficient
+        return total
+
+    for atom in functions(size):
+        known[atom] = FUNCTIONS[atom.function](*map(polynomial, atom.args))
+    return polynomial(size)
+
+
+def substitute(size: Size, values: Mapping[str, Size]) -> Size:
+    """`size` with some of its symbols replaced by other sizes."""
+    known: dict[Apply, Size] = {}
+
+    def polynomial(size: Size) -> Size:
+        total: Size = 0
+        for monomial, coefficient in terms_of(size):
+            term: Size = coefficient
+            for atom in monomial:
+                if isinstance(atom, Apply):
+                    term = term * known[atom]
+                else:
+                    term = term * values.get(atom.name, Dim((((atom,), 1),)))
+            total = total + term
+        return total
+
+    made = {"floordiv": floordiv, "min": minimum, "max": maximum}
+    for atom in functions(size):
+        known[atom] = made[atom.function](*map(polynomial, atom.args))
+    return polynomial(size)
