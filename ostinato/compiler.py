@@ -31,7 +31,7 @@ from ostinato.runtime.compiled import CompiledModel
 from ostinato.runtime.report import NotNative, not_native
 from ostinato.runtime.stage import BranchStage, FallbackStage, NativeStage, Stage
 from ostinato.schedule.pipeline import SCHEDULE_PASSES, Scheduled, schedule
-from ostinato.schedule.report import report_apart, report_kernels
+from ostinato.schedule.report import report_kernels, report_unfused_pairs
 from ostinato.schedule.share import share
 
 if TYPE_CHECKING:
@@ -152,7 +152,7 @@ def _artifact(segment: Segment, target: Target, options: Options) -> Artifact:
         "assumptions": assumptions(scheduled.program),
         "threads": 1 if shares is None else options.threads,
         "kernels": report_kernels(segment.program, scheduled.program),
-        "refusals": report_apart(scheduled.apart),
+        "refusals": report_unfused_pairs(scheduled.unfused_pairs),
         "constant_bytes": int(blob.data.nbytes),
         "arena_bytes": str(scheduled.arena.size)
         if not isinstance(scheduled.arena.size, int)

@@ -261,7 +261,7 @@ def _packed(report: Report) -> Any:
         for packed in kernel.get("packed", ()):
             streams = packed["streams"]
             order = "one operand" if streams == 1 else f"{streams} operands interleaved"
-            order += ", read back and forth" if kernel.get("turned") else ""
+            order += ", read back and forth" if kernel.get("serpentine") else ""
             weights = ", ".join(packed["weights"]) or "computed from constants"
             table.add_row(kernel["name"], packed["buffer"], weights, order, _size(packed["bytes"]))
     return table

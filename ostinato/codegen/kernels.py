@@ -59,8 +59,8 @@ def signature(kernel: Kernel) -> Signature:
         axis = getattr(node, "axis", None)
         if axis is not None:
             used[axis] = None
-    if kernel.tile is not None and kernel.tile.turn is not None:
-        used[kernel.tile.turn] = None
+    if kernel.tile is not None and kernel.tile.serpentine is not None:
+        used[kernel.tile.serpentine] = None
     outer = sorted((axis for axis in used if axis not in own), key=str)
     return Signature(f"kernel.{kernel.name}", buffers, tuple(outer))
 
@@ -284,12 +284,12 @@ class KernelEmitter:
             self._guarded(self._w.mul(last, integer(group)), tile.limit, self._inside)
 
     def _each_block(self, block: Axis, stop: Value) -> None:
-        turn = self._tile.turn
+        axis = self._tile.serpentine
         start, stop = self._shared(block, integer(0), stop)
         with self._loop(block, start, stop, 1) as loop, self._x.scope():
             index = loop.index
-            if turn is not None:
-                odd = self._w.emit("i1", f"trunc i64 {self._x.place[turn][0].text} to i1")
+            if axis is not None:
+                odd = self._w.emit("i1", f"trunc i64 {self._x.place[axis][0].text} to i1")
                 last = self._w.add(start, self._w.binary("sub", stop, integer(1)))
                 index = self._w.select(odd, self._w.binary("sub", last, index), index)
             self._x.place[block] = (index, 0)

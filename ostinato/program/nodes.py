@@ -136,8 +136,8 @@ class Tile:
     kept: by sum, the store in whose place its partial results wait for the next terms.
     held: how many vectors of partial results a loop of sums keeps in registers at most, where that
         divides several sums with one set of axes among several loops; None for all in one loop.
-    turn: the axis of the loop around, if groups of lanes run backwards in every other step; `CALL`,
-        if they do so in every other run.
+    serpentine: the axis of the loop around, if groups of lanes run backwards in every other step;
+        `CALL`, if they do so in every other run.
     """
 
     lane: Axis | None
@@ -147,7 +147,7 @@ class Tile:
     limit: Size | None = None
     row: Axis | None = None
     rows: int = 1
-    turn: Axis | None = None
+    serpentine: Axis | None = None
     other: Axis | None = None
     inside: tuple[Axis, ...] = ()
     depth: int | None = None

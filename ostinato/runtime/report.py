@@ -52,7 +52,7 @@ class Report(Mapping[str, Any]):
         they come, or refused with `fallback=False` if it is not native.
     kernels: a record of each native kernel (`ostinato.schedule.report.report_kernels`).
     refusals: values that pass between kernels through memory, and why
-        (`ostinato.schedule.report.report_apart`).
+        (`ostinato.schedule.report.report_unfused_pairs`).
     ops: number of nodes by operator, "before" and "after" the passes.
     passes: how many places each pass changed.
     threads: the most that a call uses.

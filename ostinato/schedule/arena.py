@@ -116,7 +116,7 @@ def plan(program: Program, reuse: bool = True) -> Arena:
 
 def counts_calls(program: Program) -> bool:
     """Whether a kernel's order of work depends on the count of runs, at the start of the arena."""
-    return any(k.tile is not None and k.tile.turn == CALL for k in program.kernels())
+    return any(k.tile is not None and k.tile.serpentine == CALL for k in program.kernels())
 
 
 def _bytes(buffer: Buffer) -> Size:

@@ -9,7 +9,7 @@ so the whole operand is one stream, and pieces that are needed at the same time 
 Other axes of the operand, groups of channels for instance, are the outermost. Lanes beyond the end
 of the axis are filled with zeros.
 
-Constants are laid out once, while compiling. So are the copies that `straighten` makes of what a
+Constants are laid out once, while compiling. So are the copies that `relayout` makes of what a
 run computes or is given: their writer writes this order then.
 """
 

@@ -13,13 +13,13 @@ from ostinato.schedule.elide import elide_copies
 from ostinato.schedule.fuse import Refusal, fuse
 from ostinato.schedule.hoist import hoist
 from ostinato.schedule.pack import pack
-from ostinato.schedule.relayout import straighten
-from ostinato.schedule.reuse_copies import once
+from ostinato.schedule.relayout import relayout
+from ostinato.schedule.reuse_copies import reuse_copies
 from ostinato.schedule.rows import by_rows
-from ostinato.schedule.serpentine import turn
+from ostinato.schedule.serpentine import serpentine
 from ostinato.schedule.sink import sink
 from ostinato.schedule.tile import Registers, tile, tile_readers
-from ostinato.schedule.unfused_pairs import Apart, apart
+from ostinato.schedule.unfused_pairs import UnfusedPair, unfused_pairs
 
 
 @dataclass(frozen=True)
@@ -40,10 +40,10 @@ SCHEDULE_PASSES: tuple[SchedulePass, ...] = (
     ),
     SchedulePass("collapse", "Neighbouring axes that memory cannot tell apart become one."),
     SchedulePass("by_rows", "Kernels that pass rows to each other run row by row."),
-    SchedulePass("straighten", "Operands that many rows or steps read are copied first."),
+    SchedulePass("relayout", "Operands that many rows or steps read are copied first."),
     SchedulePass("pack", "Constant operands and copies are laid out in the order they are read."),
     SchedulePass(
-        "turn", "Loops read weights that exceed the cache back and forth, not in a circle."
+        "serpentine", "Loops read weights that exceed the cache back and forth, not in a circle."
     ),
     SchedulePass("reuse_memory", "Values that are not needed at the same time share memory."),
 )
@@ -53,12 +53,12 @@ SCHEDULE_PASSES: tuple[SchedulePass, ...] = (
 class Scheduled:
     """A program ready for code generation.
 
-    apart: the pairs of kernels that hand values to each other through memory.
+    unfused_pairs: those of kernels that hand values to each other through memory.
     """
 
     program: Program
     arena: Arena
-    apart: tuple[Apart, ...]
+    unfused_pairs: tuple[UnfusedPair, ...]
 
 
 def schedule(program: Program, registers: Registers, disable: Collection[str] = ()) -> Scheduled:
@@ -77,15 +77,15 @@ def schedule(program: Program, registers: Registers, disable: Collection[str] = 
     if "collapse" not in disable:
         program = collapse(program)
     # Before tiling pads the axes, so that the bytes are those of the values.
-    pairs = apart(program, refusals, "fuse" not in disable)
+    pairs = unfused_pairs(program, refusals, "fuse" not in disable)
     if "by_rows" not in disable:
         program = by_rows(program)
-    if "straighten" not in disable:
-        program = straighten(program)
+    if "relayout" not in disable:
+        program = relayout(program)
     if "pack" not in disable:
-        program = once(pack(tile_readers(program, registers)))
+        program = reuse_copies(pack(tile_readers(program, registers)))
     program = tile(program, registers)
-    if "turn" not in disable:
-        program = turn(program)
+    if "serpentine" not in disable:
+        program = serpentine(program)
     arena = plan(program, reuse="reuse_memory" not in disable)
     return Scheduled(program, arena, pairs)

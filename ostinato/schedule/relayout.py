@@ -60,18 +60,18 @@ class _Operands:
     least: int
 
 
-def straighten(program: Program) -> Program:
+def relayout(program: Program) -> Program:
     """Copy what lanes of reductions would gather, or rows read from places far apart."""
     buffers = dict(program.buffers)
-    body = _straightened(program.body, buffers)
+    body = _relaid(program.body, buffers)
     return replace(program, buffers=buffers).with_body(body)
 
 
-def _straightened(body: tuple[Stmt, ...], buffers: dict[str, Buffer]) -> tuple[Stmt, ...]:
+def _relaid(body: tuple[Stmt, ...], buffers: dict[str, Buffer]) -> tuple[Stmt, ...]:
     result: list[Stmt] = []
     for statement in body:
         if isinstance(statement, Branch):
-            result.append(with_bodies(statement, lambda inner: _straightened(inner, buffers)))
+            result.append(with_bodies(statement, lambda inner: _relaid(inner, buffers)))
         elif isinstance(statement, Kernel):
             result += _alone(statement, buffers)
         elif isinstance(statement, Loop):

@@ -7,7 +7,7 @@ from typing import Any
 
 from ostinato.program.expr import ITEM_BYTES, Op, walk
 from ostinato.program.nodes import Kernel, Loop, Program, Stmt, bodies
-from ostinato.schedule.unfused_pairs import Apart
+from ostinato.schedule.unfused_pairs import UnfusedPair
 from ostinato.sizes.dims import Size, product, symbols
 from ostinato.sizes.substitution import evaluate
 
@@ -19,15 +19,15 @@ def report_kernels(lowered: Program, program: Program) -> list[dict[str, Any]]:
     name; fused: the model's nodes it computes; in_loop: trip count of the loop around it; hoisted:
     whether it computes for all steps at once what the model computes in each step; points;
     reductions; weight_bytes: constants it reads; packed: those laid out anew, with the model's
-    names for them and how many streams are interleaved; turned: whether every other step, or run,
-    reads them backwards; tile: rows x vectors x lanes. For one execution with every run-time
+    names for them and how many streams are interleaved; serpentine: whether every other step, or
+    run, reads them backwards; tile: rows x vectors x lanes. For one execution with every run-time
     dimension 1: bytes (distinct memory touched) and flops.
     """
     stepwise = {s for k, loop in _walk(lowered.body, None) if loop is not None for s in k.sources}
     return [_record(program, kernel, loop, stepwise) for kernel, loop in _walk(program.body, None)]
 
 
-def report_apart(pairs: Iterable[Apart]) -> list[dict[str, Any]]:
+def report_unfused_pairs(pairs: Iterable[UnfusedPair]) -> list[dict[str, Any]]:
     """One record for each value that passes from kernel to kernel through memory.
 
     producer, consumer: names of kernels, and in `producer_nodes`, `consumer_nodes` the model's
@@ -72,7 +72,7 @@ def _record(
         "reductions": len(kernel.reductions),
         "weight_bytes": int(weights),
         "packed": list(_packed(program, kernel)),
-        "turned": tile is not None and tile.turn is not None,
+        "serpentine": tile is not None and tile.serpentine is not None,
         "bytes": _touched(program, kernel),
         "flops": _at_one(_flops(kernel)),
         "tile": None if tile is None else f"{tile.rows} x {tile.vectors} x {tile.width}",

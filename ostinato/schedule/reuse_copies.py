@@ -30,14 +30,14 @@ from ostinato.schedule.tile import COPY
 _Made: TypeAlias = "dict[Hashable, tuple[str, Set[str]]]"
 
 
-def once(program: Program) -> Program:
+def reuse_copies(program: Program) -> Program:
     """Drop copies that hold what an earlier one still holds."""
     writers = Counter(name for kernel in program.kernels() for name in kernel.writes())
     whole = {name for name, count in writers.items() if count == 1 and name.startswith(COPY)}
-    return program.with_body(_once(program.body, whole, {}))
+    return program.with_body(_reused(program.body, whole, {}))
 
 
-def _once(body: tuple[Stmt, ...], whole: Set[str], made: _Made) -> tuple[Stmt, ...]:
+def _reused(body: tuple[Stmt, ...], whole: Set[str], made: _Made) -> tuple[Stmt, ...]:
     """The statements without copies that are made already.
 
     whole: buffers that a single copy fills.
@@ -53,7 +53,7 @@ def _once(body: tuple[Stmt, ...], whole: Set[str], made: _Made) -> tuple[Stmt, .
             continue
         # A step of a loop may change what the one before it has copied.
         known = made if isinstance(current, Branch) else {}
-        current = with_bodies(current, partial(_once, whole=whole, made=known))
+        current = with_bodies(current, partial(_reused, whole=whole, made=known))
         result.append(current)
         changed = current.writes()
         made = {k: v for k, v in made.items() if changed.isdisjoint({v[0], *v[1]})}

@@ -21,32 +21,32 @@ from ostinato.sizes.dims import Size
 RESIDENT_BYTES = 32 * 1024
 
 
-def turn(program: Program) -> Program:
+def serpentine(program: Program) -> Program:
     """Let large kernels turn round at the ends of the loop, or of the run, they are in."""
-    return program.with_body(_turned(program.body, CALL, program))
+    return program.with_body(_serpentine(program.body, CALL, program))
 
 
-def _turned(body: tuple[Stmt, ...], axis: Axis, program: Program) -> tuple[Stmt, ...]:
+def _serpentine(body: tuple[Stmt, ...], axis: Axis, program: Program) -> tuple[Stmt, ...]:
     large = _weight_bytes(body, axis, program) >= RESIDENT_BYTES
     result: list[Stmt] = []
     for statement in body:
         if isinstance(statement, Kernel):
-            result.append(_turning(statement, axis) if large else statement)
+            result.append(_in_serpentine(statement, axis) if large else statement)
         else:
             inner = statement.axis if isinstance(statement, Loop) else axis
 
             def change(inside: tuple[Stmt, ...], inner: Axis = inner) -> tuple[Stmt, ...]:
-                return _turned(inside, inner, program)
+                return _serpentine(inside, inner, program)
 
             result.append(with_bodies(statement, change))
     return tuple(result)
 
 
-def _turning(kernel: Kernel, axis: Axis) -> Kernel:
+def _in_serpentine(kernel: Kernel, axis: Axis) -> Kernel:
     tile = kernel.tile
     if tile is None or tile.block is None or not kernel.reductions:
         return kernel
-    return replace(kernel, tile=replace(tile, turn=axis))
+    return replace(kernel, tile=replace(tile, serpentine=axis))
 
 
 def _weight_bytes(body: tuple[Stmt, ...], axis: Axis, program: Program) -> int:

@@ -18,7 +18,7 @@ CHANGED = "a loop in between changes the value"
 
 
 @dataclass(frozen=True)
-class Apart:
+class UnfusedPair:
     """Two kernels that stay apart although one reads what the other writes.
 
     buffer: what the consumer reads. bytes: what the producer writes there in one run.
@@ -43,7 +43,9 @@ class _Place:
         return (s for _, _, s in self.path if isinstance(s, Loop))
 
 
-def apart(program: Program, refusals: Iterable[Refusal], fused: bool = True) -> tuple[Apart, ...]:
+def unfused_pairs(
+    program: Program, refusals: Iterable[Refusal], fused: bool = True
+) -> tuple[UnfusedPair, ...]:
     """Every pair of kernels of a program of which one reads what the other writes.
 
     refusals: what `fuse` found, if it has run, which `fused` says.
@@ -55,7 +57,7 @@ def apart(program: Program, refusals: Iterable[Refusal], fused: bool = True) -> 
         for name in sorted(place.kernel.writes()):
             writers.setdefault(value.get(name, name), []).append((place, name))
     reasons = {(r.producer, r.consumer): r.reason for r in refusals}
-    found: list[Apart] = []
+    found: list[UnfusedPair] = []
     for reader in places:
         for name in sorted(reader.kernel.reads()):
             for writer, written in writers.get(value.get(name, name), ()):
@@ -72,7 +74,7 @@ def apart(program: Program, refusals: Iterable[Refusal], fused: bool = True) -> 
                     default = CHANGED if name in value else IN_PARTS
                     reason = reasons.get((writer.kernel.name, reader.kernel.name), default)
                 size = _written(writer, written, program)
-                found.append(Apart(writer.kernel, reader.kernel, name, size, reason))
+                found.append(UnfusedPair(writer.kernel, reader.kernel, name, size, reason))
     return tuple(found)
 
 

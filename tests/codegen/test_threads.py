@@ -96,7 +96,7 @@ def test_groups_of_lanes(columns: int, call: int) -> None:
     source = scheduled(3, columns)
     (kernel,) = source.kernels()
     assert kernel.tile is not None and kernel.tile.block is not None
-    kernel = replace(kernel, tile=replace(kernel.tile, turn=CALL))
+    kernel = replace(kernel, tile=replace(kernel.tile, serpentine=CALL))
     source = source.with_body((kernel,))
     divided = InShares(source, part_along(kernel, "block"))
     for shares in range(1, 8):

@@ -7,7 +7,7 @@ import pytest
 
 from ostinato.program.expr import Axis, Reduced
 from ostinato.program.nodes import Branch, Buffer, Interface, Kernel, Loop, Program, Reduce
-from ostinato.schedule.relayout import LEAST_SHARED_USES, LEAST_USES, straighten
+from ostinato.schedule.relayout import LEAST_SHARED_USES, LEAST_USES, relayout
 from ostinato.schedule.tile import Registers, tile
 from ostinato.sizes.dims import symbol
 from tests.program.programs import at, program, store
@@ -35,7 +35,7 @@ def scores(queries, columns=COLUMNS, crosswise: bool = True, constant: bool = Fa
 
 def test_an_operand_across_the_lanes_is_transposed():
     source = scores(LEAST_USES)
-    changed = straighten(source)
+    changed = relayout(source)
     copy, reader = changed.body
     assert isinstance(copy, Kernel) and isinstance(reader, Kernel)
     assert changed.buffers[copy.stores[0].access.buffer].size == DEPTH * COLUMNS
@@ -48,7 +48,7 @@ def test_an_operand_across_the_lanes_is_transposed():
 
 def test_the_run_decides_where_it_alone_knows_how_often_elements_are_read():
     source = scores(symbol("N"))
-    changed = straighten(source)
+    changed = relayout(source)
     decision, branch = changed.body
     assert isinstance(decision, Kernel) and isinstance(branch, Branch)
     assert len(branch.then) == 2
@@ -59,8 +59,8 @@ def test_the_run_decides_where_it_alone_knows_how_often_elements_are_read():
 
 def test_run_time_lanes():
     source = scores(7, symbol("N"))
-    assert len(straighten(source).body) == 2
-    assert_same_results(source, straighten(source))
+    assert len(relayout(source).body) == 2
+    assert_same_results(source, relayout(source))
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_run_time_lanes():
     ids=["few", "neighbours", "short", "constant"],
 )
 def test_nothing_is_copied_in_vain(source):
-    check_unchanged(straighten, source)
+    check_unchanged(relayout, source)
 
 
 def test_windows_are_not_taken_apart():
@@ -84,7 +84,7 @@ def test_windows_are_not_taken_apart():
     total = Reduce((k,), "sum", at("q", (i, DEPTH), (k, 1)), window)
     kernel = Kernel("conv", (i, j), (total,), (store("y", Reduced(0, "float32"), (i, 10), (j, 1)),))
     source = program({"q": (9, DEPTH), "x": (23,)}, {"y": (9, 10)}, (kernel,))
-    check_unchanged(straighten, source)
+    check_unchanged(relayout, source)
 
 
 def steps(source: Program, extent=3) -> Program:
@@ -93,7 +93,7 @@ def steps(source: Program, extent=3) -> Program:
 
 def test_what_no_step_changes_is_copied_before_the_loop():
     source = steps(scores(2))
-    changed = straighten(source)
+    changed = relayout(source)
     copy, loop = changed.body
     assert isinstance(copy, Kernel) and isinstance(loop, Loop)
     (reader,) = loop.body
@@ -102,12 +102,12 @@ def test_what_no_step_changes_is_copied_before_the_loop():
 
 
 def test_steps_that_only_a_run_counts_are_taken_to_be_many():
-    assert len(straighten(steps(scores(1), symbol("T"))).body) == 2
+    assert len(relayout(steps(scores(1), symbol("T"))).body) == 2
 
 
 def test_copies_of_nested_loops_stand_before_the_outermost_one():
     source = steps(scores(2), 2)
-    changed = straighten(source.with_body((Loop(Axis("s", 2), (), source.body),)))
+    changed = relayout(source.with_body((Loop(Axis("s", 2), (), source.body),)))
     assert [type(s) for s in changed.body] == [Kernel, Loop]
 
 
@@ -120,7 +120,7 @@ def test_what_the_outer_loop_changes_is_copied_before_the_inner_one():
     inputs = (source.inputs[0], Interface("p", "p", "float32", (COLUMNS * DEPTH,)))
     source = replace(source, inputs=inputs, buffers=buffers)
     source = source.with_body((Loop(Axis("s", 2), (), (change, *source.body)),))
-    changed = straighten(source)
+    changed = relayout(source)
     (outer,) = changed.body
     assert isinstance(outer, Loop)
     assert [type(s) for s in outer.body] == [Kernel, Kernel, Loop]
@@ -128,7 +128,7 @@ def test_what_the_outer_loop_changes_is_copied_before_the_inner_one():
 
 
 def test_few_steps_copy_nothing():
-    check_unchanged(straighten, steps(scores(1), LEAST_USES - 1))
+    check_unchanged(relayout, steps(scores(1), LEAST_USES - 1))
 
 
 def test_what_might_lie_outside_of_the_operand_is_not_read_before_the_loop():
@@ -140,8 +140,8 @@ def test_what_might_lie_outside_of_the_operand_is_not_read_before_the_loop():
     inputs = {"q": (9, symbol("K")), "b": (COLUMNS + 1, symbol("K")), "n": (symbol("K"),)}
     kernel = Kernel("scores", (i, j), (total,), (y,))
     source = program(inputs, {"y": (9, COLUMNS)}, (kernel,), symbols=("K",))
-    assert len(straighten(source).body) == 2
-    check_unchanged(straighten, steps(source))
+    assert len(relayout(source).body) == 2
+    check_unchanged(relayout, steps(source))
 
 
 def matrix_product(rows, depth=96, columns=96) -> Program:
@@ -159,15 +159,15 @@ def matrix_product(rows, depth=96, columns=96) -> Program:
 
 def test_an_operand_that_many_rows_share_is_copied():
     source = matrix_product(LEAST_SHARED_USES)
-    changed = straighten(source)
+    changed = relayout(source)
     copy, reader = changed.body
     assert isinstance(copy, Kernel) and copy.reads() == {"w"} and "w" not in reader.reads()
-    check_unchanged(straighten, matrix_product(LEAST_SHARED_USES - 1))
-    check_unchanged(straighten, matrix_product(LEAST_SHARED_USES, 16))
+    check_unchanged(relayout, matrix_product(LEAST_SHARED_USES - 1))
+    check_unchanged(relayout, matrix_product(LEAST_SHARED_USES, 16))
 
 
 def test_the_run_decides_how_many_rows_share_an_operand():
-    decision, branch = straighten(matrix_product(symbol("N"))).body
+    decision, branch = relayout(matrix_product(symbol("N"))).body
     assert isinstance(decision, Kernel) and isinstance(branch, Branch)
     assert f"{LEAST_SHARED_USES}" in str(decision.stores[0].value)
 
@@ -186,7 +186,7 @@ def test_rows_whose_sum_runs_over_distant_places_are_transposed():
     source = gradient(200, 64, 96)
     k = source.body[0].reductions[0].axes[0]
     i = source.body[0].axes[0]
-    changed = straighten(source)
+    changed = relayout(source)
     *copies, reader = changed.body
     assert len(copies) == 2
     assert all(load.access.stride(k) == 1 for load in reader.loads() if load.access.stride(i))
@@ -194,6 +194,6 @@ def test_rows_whose_sum_runs_over_distant_places_are_transposed():
 
 
 def test_long_sums_over_short_rows_read_them_where_they_are():
-    check_unchanged(straighten, gradient(300, 128, 256))
-    assert len(straighten(gradient(300, 1024, 256)).body) == 3
-    assert len(straighten(gradient(300, 128, 1024)).body) == 3
+    check_unchanged(relayout, gradient(300, 128, 256))
+    assert len(relayout(gradient(300, 1024, 256)).body) == 3
+    assert len(relayout(gradient(300, 128, 1024)).body) == 3

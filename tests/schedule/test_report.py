@@ -6,7 +6,7 @@ from dataclasses import replace
 from ostinato.program.expr import Axis, op
 from ostinato.program.nodes import Kernel
 from ostinato.schedule.pipeline import schedule
-from ostinato.schedule.report import report_apart, report_kernels
+from ostinato.schedule.report import report_kernels, report_unfused_pairs
 from tests.program.programs import at, pointwise, program, store
 from tests.schedule.test_pipeline import REGISTERS, cell
 
@@ -63,12 +63,12 @@ def test_weights_that_were_packed_are_named():
     assert step["bytes"] == 2 * 5 * 8 * 4
     assert packed["begin"] == []
     assert not any(record["packed"] for record in records(source, ("pack",)))
-    assert not any(record["turned"] for record in found)
+    assert not any(record["serpentine"] for record in found)
 
 
 def test_values_between_kernels():
     scheduled = schedule(cell(), REGISTERS[0])
-    found = report_apart(scheduled.apart)
+    found = report_unfused_pairs(scheduled.unfused_pairs)
     assert json.loads(json.dumps(found)) == found
     (rows,) = [one for one in found if one["producer_nodes"] == ["input"]]
     assert rows["consumer_nodes"] == ["state", "gates"]

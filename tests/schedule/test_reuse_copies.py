@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ostinato.program.expr import Axis, Load, constant, op
 from ostinato.program.nodes import Branch, Kernel, Loop, Program, Stmt
-from ostinato.schedule.reuse_copies import once
+from ostinato.schedule.reuse_copies import reuse_copies
 from tests.program.programs import at, program, store
 from tests.schedule.test_pipeline import assert_same_results, check_unchanged, pointwise
 
@@ -41,34 +41,36 @@ def zeros(buffer: str, count: int = 2 * ROWS * COLUMNS, value: Load | None = Non
 
 def test_the_second_of_two_equal_copies_is_not_made():
     source = source_of(copy(0), user(0), copy(1), user(1))
-    changed = once(source)
+    changed = reuse_copies(source)
     assert [k.name for k in changed.kernels()] == ["copy.0", "use0", "use1"]
     assert "copy.1" not in changed.buffers
     assert_same_results(source, changed)
 
 
 def test_copies_of_something_else_are_made():
-    check_unchanged(once, source_of(copy(0), user(0), copy(1, stride=2), user(1)))
+    check_unchanged(reuse_copies, source_of(copy(0), user(0), copy(1, stride=2), user(1)))
 
 
 def test_a_copy_of_what_has_changed_since_is_made():
     fill, again = zeros("z"), zeros("z", value=at("x", (Axis("n", 2 * ROWS * COLUMNS), 1)))
-    check_unchanged(once, source_of(fill, copy(0, "z"), user(0), again, copy(1, "z"), user(1)))
+    check_unchanged(
+        reuse_copies, source_of(fill, copy(0, "z"), user(0), again, copy(1, "z"), user(1))
+    )
 
 
 def test_a_copy_that_has_been_overwritten_is_made():
     fill = zeros("copy.0", ROWS * COLUMNS)
-    check_unchanged(once, source_of(copy(0), user(0), fill, copy(1), user(1)))
+    check_unchanged(reuse_copies, source_of(copy(0), user(0), fill, copy(1), user(1)))
 
 
 def test_what_one_branch_copies_the_code_behind_it_does_not_know():
     flag = pointwise("flag", op("lt", at("x"), constant(0.0, "float32")), "flag")
     source = source_of(flag, Branch("flag", (copy(0), user(0)), ()), copy(1), user(1))
-    assert "copy.1" in once(source).buffers
+    assert "copy.1" in reuse_copies(source).buffers
     inside = source_of(flag, copy(0), user(0), Branch("flag", (copy(1), user(1)), ()))
-    assert "copy.1" not in once(inside).buffers
+    assert "copy.1" not in reuse_copies(inside).buffers
 
 
 def test_a_loop_knows_nothing_of_what_was_copied_before_it():
     loop = Loop(Axis("t", 2), (), (copy(1), user(1)))
-    check_unchanged(once, source_of(copy(0), user(0), loop))
+    check_unchanged(reuse_copies, source_of(copy(0), user(0), loop))

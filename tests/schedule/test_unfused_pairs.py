@@ -15,7 +15,7 @@ from ostinato.program.expr import Axis, op
 from ostinato.program.nodes import Branch, Kernel, Program, Stmt, bodies, statements
 from ostinato.schedule.fuse import IN_PARTS, Refusal, fuse
 from ostinato.schedule.pipeline import schedule
-from ostinato.schedule.unfused_pairs import Apart, apart
+from ostinato.schedule.unfused_pairs import UnfusedPair, unfused_pairs
 from tests.cases.case import Case
 from tests.cases.table import CASES
 from tests.program.programs import at, program, store
@@ -50,17 +50,17 @@ def programs(case: Case) -> Iterator[Program]:
 @pytest.mark.parametrize("case", SOME, ids=lambda case: case.name)
 def test_every_pair_has_a_reason(case: Case) -> None:
     for source in programs(case):
-        # The copies that `straighten` makes are meant to stay apart.
-        scheduled = schedule(source, host_target().registers, ("straighten",))
-        reasons = {(p.producer.name, p.consumer.name): p.reason for p in scheduled.apart}
+        # The copies that `relayout` makes are meant to stay apart.
+        scheduled = schedule(source, host_target().registers, ("relayout",))
+        reasons = {(p.producer.name, p.consumer.name): p.reason for p in scheduled.unfused_pairs}
         for writer, reader in in_order(scheduled.program.body):
             assert reasons[writer.name, reader.name] != IN_PARTS
         kernels = list(scheduled.program.kernels())
         names = {kernel.name for kernel in kernels}
-        for pair in scheduled.apart:
+        for pair in scheduled.unfused_pairs:
             assert {pair.producer.name, pair.consumer.name} <= names
             assert pair.reason and pair.bytes != 0
-        listed = {(p.producer.name, p.consumer.name, p.buffer) for p in scheduled.apart}
+        listed = {(p.producer.name, p.consumer.name, p.buffer) for p in scheduled.unfused_pairs}
         if any(isinstance(s, Branch) for s in statements(scheduled.program.body)):
             continue  # what one way of a branch writes does not reach the other
         for writer, reader in combinations(kernels, 2):
@@ -68,9 +68,9 @@ def test_every_pair_has_a_reason(case: Case) -> None:
                 assert (writer.name, reader.name, buffer) in listed
 
 
-def pairs(source: Program, disable: tuple[str, ...] = ()) -> dict[tuple[str, str], Apart]:
+def pairs(source: Program, disable: tuple[str, ...] = ()) -> dict[tuple[str, str], UnfusedPair]:
     """By the last of the nodes of writer and reader."""
-    found = schedule(source, REGISTERS[0], disable).apart
+    found = schedule(source, REGISTERS[0], disable).unfused_pairs
     ends = [(p.producer.sources or (p.producer.name,))[-1] for p in found]
     starts = [(p.consumer.sources or (p.consumer.name,))[-1] for p in found]
     return dict(zip(zip(ends, starts, strict=True), found, strict=True))
@@ -98,9 +98,9 @@ def test_bytes_are_those_of_a_run() -> None:
     first = pointwise("first", op("exp", at("x", (i, 1))), "b", i)
     second = pointwise("second", op("neg", at("b", (i, 1))), "y", i)
     source = program({"x": (8,)}, {"y": (8,)}, (first, second), {}, {"b": 8})
-    (pair,) = apart(source, [Refusal("first", "second", "because")])
+    (pair,) = unfused_pairs(source, [Refusal("first", "second", "because")])
     assert (pair.buffer, pair.bytes, pair.reason) == ("b", 8 * 4, "because")
-    assert apart(fuse(source), []) == ()
+    assert unfused_pairs(fuse(source), []) == ()
 
 
 def test_parts() -> None:
@@ -112,4 +112,4 @@ def test_parts() -> None:
     reader = pointwise("c", op("neg", at("b", (i, 1))), "y", i)
     source = program({"x": (8,)}, {"y": (8,)}, (*halves, reader), {}, {"b": 8})
     found: list[Refusal] = []
-    assert [p.reason for p in apart(fuse(source, found), found)] == [IN_PARTS, IN_PARTS]
+    assert [p.reason for p in unfused_pairs(fuse(source, found), found)] == [IN_PARTS, IN_PARTS]

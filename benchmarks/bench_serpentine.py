@@ -1,6 +1,6 @@
 """Recurrences whose weights exceed a cache: read in a circle, and back and forth.
 
-taskset -c 1 python -m benchmarks.bench_turn
+taskset -c 1 python -m benchmarks.bench_serpentine
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def main() -> None:
         feeds = models.feeds(model)
         calls = [
             ostinato.InferenceSession(model, cache_dir=None, disable=disable).bind(feeds)
-            for disable in (("turn",), ())
+            for disable in (("serpentine",), ())
         ]
         times: list[list[float]] = [[], []]
         for _ in range(ROUNDS):
