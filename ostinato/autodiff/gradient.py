@@ -10,19 +10,7 @@ import onnx.checker
 import onnx.version_converter
 import onnx_ir as ir
 
-from ostinato.autodiff import (
-    branches,
-    contractions,
-    gather,
-    layout,
-    loops,
-    norms,
-    pointwise,
-    reductions,
-    resize,
-    signals,
-    windows,
-)
+from ostinato.autodiff import rules  # noqa: F401 (its import registers the rules)
 from ostinato.autodiff.checkpoints import in_segments
 from ostinato.autodiff.contributions import dims_of, zeros
 from ostinato.autodiff.empty_loops import allow_no_steps
@@ -40,21 +28,6 @@ from ostinato.passes.normalise.inline_functions import inline_functions
 from ostinato.passes.normalise.lift_constants import lift_constants
 from ostinato.passes.normalise.recurrent_to_scan import expand_recurrent
 from ostinato.passes.pipeline import PASSES, run_passes
-
-FAMILIES = (
-    branches,
-    contractions,
-    gather,
-    layout,
-    loops,
-    norms,
-    pointwise,
-    reductions,
-    resize,
-    signals,
-    windows,
-)
-"""The rooms of the rules, which register themselves."""
 
 # The rules write ReduceMean with axes as an input, ScatterElements that adds, and their like.
 _OPSET = 18

@@ -25,8 +25,7 @@ from ostinato.model.schema import opset_of
 from ostinato.model.write import to_model_proto
 from ostinato.passes.normalise.recurrent_to_scan import expand_recurrent
 from ostinato.passes.pipeline import run_passes
-from ostinato.streaming import layout, pointwise, recurrences, reductions, sizes, windows
-from ostinato.streaming.attention import table_rule
+from ostinato.streaming import rules  # noqa: F401 (its import registers the rules)
 from ostinato.streaming.context import Context, poison
 from ostinato.streaming.conversion import Conversion, ConversionError, OutputTiming
 from ostinato.streaming.converter import Converter
@@ -45,11 +44,9 @@ from ostinato.streaming.facts import (
 )
 from ostinato.streaming.fixed import contents_of
 from ostinato.streaming.registry import RULES, Rule
+from ostinato.streaming.rules.attention import table_rule
 
 Time: TypeAlias = "str | Mapping[str, int]"
-
-FAMILIES = (layout, pointwise, recurrences, reductions, sizes, windows)
-"""The rooms of the rules, which register themselves."""
 
 # Operators of recurrences are kept: other runtimes run them faster than Scan.
 _KEEP = ("recurrent_to_scan",)

@@ -22,8 +22,8 @@ from ostinato.streaming.facts import Fact, Fixed, Stream
 from ostinato.streaming.masks import Lengths
 
 if TYPE_CHECKING:
-    from ostinato.streaming.attention import Ring
     from ostinato.streaming.context import Context
+    from ostinato.streaming.rules.attention import Ring
 
 
 class Converter:

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from onnx import TensorProto
 
-from ostinato.autodiff import norms, pointwise, reductions
 from ostinato.autodiff.registry import RULES
+from ostinato.autodiff.rules import norms, pointwise, reductions
 from tests.autodiff.check import check
 from tests.cases.case import Array, Case
 from tests.cases.table import CASES

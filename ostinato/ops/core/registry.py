@@ -14,6 +14,7 @@ import onnx.helper
 import onnx_ir as ir
 
 from ostinato.errors import ModelError, UnsupportedError
+from ostinato.graph.rules import Rules
 from ostinato.model.attributes import Attributes, describe
 from ostinato.ops.core.tensor import Absent, AnyValue, Stack, TensorSequence, Value
 from ostinato.program.expr import BYTE_FLOATS, DTYPES
@@ -148,15 +149,5 @@ class Context:
 
 Rule: TypeAlias = Callable[[Context], "AnyValue | Sequence[AnyValue]"]
 
-LOWERINGS: dict[str, Rule] = {}
-
-
-def lowers(*names: str) -> Callable[[Rule], Rule]:
-    """Register the lowering rule of these ai.onnx ops."""
-
-    def register(rule: Rule) -> Rule:
-        for name in names:
-            LOWERINGS[name] = rule
-        return rule
-
-    return register
+LOWERINGS: Rules[Rule] = Rules("lowering")
+lowers = LOWERINGS.register

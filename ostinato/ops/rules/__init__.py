@@ -1,7 +1,5 @@
-"""Rules of lowering, one file per family of operators. The import of this package registers all."""
+"""Rules of lowering, one file per family of operators. The import registers all of them."""
 
-import importlib
-import pkgutil
+from ostinato.graph.rules import load_rules
 
-for _module in pkgutil.iter_modules(__path__, f"{__name__}."):
-    importlib.import_module(_module.name)
+load_rules(__name__, __path__)

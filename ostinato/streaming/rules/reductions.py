@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ostinato.streaming.attention import scores
 from ostinato.streaming.context import Context
 from ostinato.streaming.facts import Stream
-from ostinato.streaming.pointwise import broadcast
 from ostinato.streaming.registry import streams
+from ostinato.streaming.rules.attention import scores
+from ostinato.streaming.rules.pointwise import broadcast
 
 _WHOLE = "needs all frames of the sequence"
 

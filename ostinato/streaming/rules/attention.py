@@ -20,7 +20,7 @@ import onnx_ir as ir
 from ostinato.streaming.context import Context
 from ostinato.streaming.facts import Fixed, Length, OfLength, Stream, Table
 from ostinato.streaming.masks import NEVER, reach_of
-from ostinato.streaming.pointwise import ALONE
+from ostinato.streaming.rules.pointwise import ALONE
 
 # Partial results of a sum along the last axis; docs/numerics.md.
 _CHAINS = 32

@@ -8,9 +8,9 @@ import numpy as np
 import onnx_ir as ir
 
 from ostinato.autodiff.context import Context
-from ostinato.autodiff.pointwise import square
-from ostinato.autodiff.reductions import mean
 from ostinato.autodiff.registry import differentiates
+from ostinato.autodiff.rules.pointwise import square
+from ostinato.autodiff.rules.reductions import mean
 
 # The operator adds it to deviations, so that none is divided by 0.
 _LEAST_DEVIATION = 1e-9

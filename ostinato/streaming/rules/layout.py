@@ -12,9 +12,9 @@ from ostinato.model.slices import slice_range
 from ostinato.streaming.context import END, UNBOUNDED, Context
 from ostinato.streaming.facts import Element, Fixed, Kind, Length, Sizes, Stream, kind_of
 from ostinato.streaming.fixed import uniform
-from ostinato.streaming.pointwise import broadcast
 from ostinato.streaming.registry import streams
-from ostinato.streaming.windows import decimated
+from ostinato.streaming.rules.pointwise import broadcast
+from ostinato.streaming.rules.windows import decimated
 
 # The end of a slice that grows with the sequence, where its distance from the end is not known.
 _OPEN_END = END - 1

@@ -9,7 +9,7 @@ from hypothesis.extra import numpy as shapes
 
 import ostinato
 from ostinato.autodiff import gradient
-from ostinato.autodiff.pointwise import SLOPES
+from ostinato.autodiff.rules.pointwise import SLOPES
 from tests.autodiff.check import check, with_loss
 from tests.autodiff.models import parse
 from tests.autodiff.test_cases import DOMAINS

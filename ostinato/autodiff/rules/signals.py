@@ -6,8 +6,8 @@ import numpy as np
 import onnx_ir as ir
 
 from ostinato.autodiff.context import Context
-from ostinato.autodiff.layout import padded
 from ostinato.autodiff.registry import differentiates
+from ostinato.autodiff.rules.layout import padded
 
 
 @differentiates("DFT")
