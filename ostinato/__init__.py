@@ -23,7 +23,7 @@ from ostinato.options import Options
 from ostinato.version import __version__
 
 if TYPE_CHECKING:
-    from ostinato.passes import optimize
+    from ostinato.passes.optimize import optimize
     from ostinato.runtime.pool import Pool
     from ostinato.runtime.report import Report
     from ostinato.runtime.session import BoundCall, InferenceSession, NodeArg
