@@ -43,6 +43,7 @@ from onnx.reference.ops.op_scatter_elements import scatter_elements
 from onnx.reference.ops.op_string_split import StringSplit as _StringSplit
 from onnx.reference.ops.op_tfidf_vectorizer import TfIdfVectorizer as _TfIdfVectorizer
 
+from ostinato.graph.facts import FACTS
 from ostinato.model.slices import slice_range
 from ostinato.reference_ml import KERNELS as ML_KERNELS
 
@@ -466,9 +467,6 @@ KERNELS: list[type[OpRun]] = [
     *_refused(_Refused, "RNN", "GRU", "LSTM"),
     MaxPool,
     *_refused(_Native, "GridSample", "MaxUnpool"),
-    *_refused(
-        _Random,
-        *("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike"),
-        *("RandomUniform", "RandomUniformLike"),
-    ),
+    # Dropout has a kernel, as it draws in training only.
+    *_refused(_Random, *(name for name, of in FACTS.items() if of.random and name != "Dropout")),
 ]

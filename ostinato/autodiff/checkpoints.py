@@ -19,10 +19,10 @@ from ostinato.autodiff.contributions import dims_of
 from ostinato.autodiff.copies import copy_graph, like
 from ostinato.graph.edit import replace_value
 from ostinato.graph.loop_form import LoopForm, Scanned, Stacked, detach, read_loop
+from ostinato.graph.random import has_random
 from ostinato.graph.writer import Operand, Writer
 from ostinato.model.attributes import describe
 from ostinato.model.names import Names
-from ostinato.model.random import has_random
 from ostinato.model.schema import opset_of
 
 _MARK = "ostinato.segments"

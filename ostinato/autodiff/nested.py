@@ -9,17 +9,11 @@ import onnx_ir as ir
 from ostinato.autodiff.contributions import dims_of
 from ostinato.autodiff.copies import copy_node, like
 from ostinato.autodiff.scope import Scope
+from ostinato.graph.facts import facts_of
 from ostinato.graph.loop_form import reads
+from ostinato.graph.random import is_random
 from ostinato.graph.writer import Operand, Writer
 from ostinato.model.graphs import subgraphs, upstream
-from ostinato.model.random import is_random
-
-# Operators that cost less to run again than to write their result and read it back.
-_CHEAP = frozenset(
-    "Abs Add And Cast Ceil Clip Concat Div Equal Expand Floor Gather Greater GreaterOrEqual "
-    "Identity Less LessOrEqual Max Min Mul Neg Not Or Relu Reshape Shape Sign Size Slice Split "
-    "Squeeze Sub Transpose Unsqueeze Where Xor".split()
-)
 
 
 class NestedScope(Scope):
@@ -130,4 +124,4 @@ class NestedScope(Scope):
         if self.repeats_all:
             inner = (n for body in subgraphs(node) for n in body.all_nodes())
             return not any(is_random(n) for n in (node, *inner))
-        return node.op_type in _CHEAP and node.domain == ""
+        return facts_of(node.op_type, node.domain).cheap

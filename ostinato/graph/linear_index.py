@@ -15,6 +15,7 @@ from typing import TypeAlias
 import numpy as np
 import onnx_ir as ir
 
+from ostinato.graph.facts import facts_of
 from ostinato.graph.inferred_sizes import Sizes
 from ostinato.model.slices import slice_range
 from ostinato.model.values import constant_array
@@ -28,7 +29,6 @@ _MOST_ELEMENTS = 64
 _DEEPEST = 40
 _LARGEST = 1 << 30
 
-_SAME_ELEMENTS = frozenset("Identity Reshape Squeeze Unsqueeze".split())
 _INTEGERS = (ir.DataType.INT32, ir.DataType.INT64)
 _INTEGER_ARRAYS = (np.dtype(np.int32), np.dtype(np.int64))
 
@@ -110,7 +110,7 @@ class Indices:
             return None
         if node.op_type == "Shape":
             return self._shape(node)
-        if (node.op_type == "Cast" and value.dtype in _INTEGERS) or node.op_type in _SAME_ELEMENTS:
+        if (node.op_type == "Cast" and value.dtype in _INTEGERS) or facts_of(node.op_type).in_order:
             return self._elements(node.inputs[0], depth)
         if node.op_type in ("Add", "Sub", "Mul"):
             pair = [self._elements(operand, depth) for operand in node.inputs]

@@ -6,16 +6,17 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ostinato.errors import ModelError, ShapeError, UnsupportedError
+from ostinato.graph.facts import facts_of
+from ostinato.graph.random import is_random
 from ostinato.limits import MOST_AXES
 from ostinato.model.attributes import Attributes, describe
 from ostinato.model.graphs import subgraphs, upstream
-from ostinato.model.random import is_random
 from ostinato.model.schema import schema_of
 from ostinato.model.signature import type_error
 from ostinato.model.values import constant_array
 from ostinato.ops import LOWERINGS
 from ostinato.ops.core.builder import Builder
-from ostinato.ops.core.halves import MOVES, OF_BYTES, narrowed, widened
+from ostinato.ops.core.halves import narrowed, widened
 from ostinato.ops.core.registry import NEWEST_OPSET, Context, UnknownFormError
 from ostinato.ops.core.tensor import AnyValue, Joined, Tensor, TensorSequence, static_shape
 from ostinato.ops.rules.sequences import kind_of
@@ -80,14 +81,15 @@ class Lowerer:
         context = self._context(scope, node)
         self.builder.node, self.builder.op = describe(node), node.op_type
         operands = context.inputs
-        if node.op_type not in OF_BYTES:
+        facts = facts_of(node.op_type)
+        # Dropout, which moves elements, computes in training.
+        if facts.computes or facts.random:
             _refuse_bytes(context)
-        computes = node.op_type not in MOVES
-        if computes:
+        if facts.computes:
             context.inputs = widened(self.builder, operands)
         result = LOWERINGS[node.op_type](context)
         results: list[AnyValue] = list(result) if isinstance(result, Sequence) else [result]
-        if computes:
+        if facts.computes:
             results = narrowed(self.builder, context.schema, operands, results)
         # Opset 1 let nodes name inputs whose memory they may reuse: a hint without meaning.
         context.attributes.ints("consumed_inputs", ())

@@ -16,11 +16,11 @@ from ostinato.definitions.recurrent_node import is_recurrent
 from ostinato.errors import InputError, OptionError, UnsupportedError
 from ostinato.graph.edit import can_return
 from ostinato.graph.loop_form import reads
+from ostinato.graph.random import may_draw
 from ostinato.graph.writer import Writer
 from ostinato.model.attributes import describe
 from ostinato.model.graphs import graphs, subgraphs
 from ostinato.model.load import ModelLike, load_model
-from ostinato.model.random import may_draw
 from ostinato.model.schema import opset_of
 from ostinato.model.write import to_model_proto
 from ostinato.passes.normalise.recurrent_to_scan import expand_recurrent

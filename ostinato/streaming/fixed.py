@@ -5,12 +5,10 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
+from ostinato.graph.facts import facts_of, sources
 from ostinato.model.values import constant_array
 from ostinato.streaming.converter import Converter
 from ostinato.streaming.facts import Fixed
-
-# Results hold no other elements than the first input.
-_MOVING = "Expand Flatten Gather Identity Reshape Slice Squeeze Tile Transpose Unsqueeze".split()
 
 
 def contents_of(converter: Converter, node: ir.Node) -> np.ndarray | None:
@@ -19,6 +17,7 @@ def contents_of(converter: Converter, node: ir.Node) -> np.ndarray | None:
     Only values whose elements are all equal are followed: initial states that an exporter writes
     as zeros of a computed shape.
     """
+    facts = facts_of(node.op_type, node.domain)
     if node.domain or len(node.outputs) != 1:
         return None
     dims, dtype = converter.dims(node.outputs[0]), node.outputs[0].dtype
@@ -28,10 +27,10 @@ def contents_of(converter: Converter, node: ir.Node) -> np.ndarray | None:
     if node.op_type == "ConstantOfShape":
         attribute = node.attributes.get("value")
         number = 0.0 if attribute is None else uniform(attribute.as_tensor().numpy())
-    elif node.op_type in _MOVING or node.op_type == "Cast":
+    elif node.op_type == "Cast":
         number = _uniform(converter, node.inputs[0])
-    elif node.op_type == "Concat":
-        numbers = {_uniform(converter, value) for value in node.inputs}
+    elif facts.moves and not facts.fills:
+        numbers = {_uniform(converter, value) for value in sources(node)}
         number = numbers.pop() if len(numbers) == 1 else None
     if number is None or dtype is None:
         return None

@@ -8,25 +8,8 @@ from fnmatch import fnmatchcase
 import onnx_ir as ir
 
 from ostinato.errors import InputError
+from ostinato.graph.facts import facts_of
 from ostinato.graph.loop_form import reads
-
-# Operands that are statistics or settings: what trains a network leaves them alone.
-_SETTINGS: dict[str, tuple[int, ...]] = {
-    "BatchNormalization": (3, 4),
-    "Clip": (1, 2),
-    "Dropout": (1,),
-    "GRU": (5,),
-    "LSTM": (5, 6),
-    "OneHot": (2,),
-    "Pad": (2,),
-    "QuantizeLinear": (1,),
-    "DequantizeLinear": (1,),
-    "RNN": (5,),
-    "Range": (0, 1, 2),
-    "Resize": (1, 2),
-    "STFT": (2,),
-    "Upsample": (1,),
-}
 
 _TYPES = (ir.DataType.FLOAT, ir.DataType.DOUBLE)
 
@@ -35,14 +18,14 @@ def trainable(model: ir.Model, loss: ir.Value) -> list[str]:
     """The names of the initializers that training changes by default.
 
     They are of type float32 or float64, have at least one axis, the loss depends on them, and no
-    node reads them as a statistic or a setting (see `_SETTINGS`). Scalars are taken for constants
+    node reads them as a statistic or a setting. Scalars are taken for constants
     of a formula.
     """
     used = _behind(model.graph, loss)
     settings = {
         node.inputs[position]
         for node in model.graph.all_nodes()
-        for position in _SETTINGS.get(node.op_type, ())
+        for position in facts_of(node.op_type).settings
         if position < len(node.inputs)
     }
     return [

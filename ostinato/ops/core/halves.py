@@ -17,21 +17,6 @@ from ostinato.ops.core.builder import Builder
 from ostinato.ops.core.tensor import AnyValue, Joined, Tensor, Value
 from ostinato.program.expr import HALVES, cast
 
-# Ops that move or convert elements without computing, and those whose bodies are lowered by node.
-MOVES = frozenset(
-    "Identity Dropout Bernoulli RandomNormalLike RandomUniformLike Transpose Unsqueeze Squeeze "
-    "Reshape Flatten Expand Concat Split Slice Gather Compress GatherElements GatherND Pad Tile "
-    "TensorScatter DepthToSpace SpaceToDepth Trilu EyeLike OneHot ReverseSequence CenterCropPad "
-    "Shape Size Where Cast CastLike BitCast QuantizeLinear DequantizeLinear Scan Loop If "
-    "SequenceEmpty SequenceConstruct SequenceInsert SequenceErase SequenceAt SequenceLength "
-    "SplitToSequence ConcatFromSequence Optional OptionalHasElement OptionalGetElement".split()
-)
-# Those of them that take floats of 8 bits as well.
-OF_BYTES = frozenset(
-    "Identity Transpose Unsqueeze Squeeze Reshape Flatten Shape Size Cast CastLike BitCast "
-    "QuantizeLinear DequantizeLinear Scan Loop If".split()
-)
-
 
 def _is_half(value: AnyValue | None) -> TypeGuard[Value]:
     return isinstance(value, (Tensor, Joined)) and value.dtype in HALVES

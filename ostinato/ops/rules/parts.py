@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ostinato.graph.facts import facts_of
 from ostinato.model.values import constant_array
 from ostinato.ops.core.builder import Builder
 from ostinato.ops.core.registry import Context, lowers
@@ -195,7 +196,7 @@ def _origin(value: ir.Value | None) -> ir.Value:
     """The value before its single element was given other axes."""
     assert value is not None
     node = value.producer()
-    while node is not None and node.op_type in ("Unsqueeze", "Squeeze", "Identity"):
+    while node is not None and facts_of(node.op_type).in_order:
         (value, *_) = node.inputs
         assert value is not None
         node = value.producer()

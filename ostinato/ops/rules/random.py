@@ -17,7 +17,7 @@ from typing import TypeAlias
 import numpy as np
 import onnx_ir as ir
 
-from ostinato.model.random import NUMBER
+from ostinato.graph.random import NUMBER
 from ostinato.ops.core.builder import literal
 from ostinato.ops.core.ordered_kernels import accumulate
 from ostinato.ops.core.registry import Context, lowers

@@ -9,6 +9,7 @@ import onnx_ir as ir
 
 from ostinato.graph.edit import discard, replace_value
 from ostinato.graph.evenly_spaced import EvenlySpaced, Span, is_evenly_spaced, is_nonnegative
+from ostinato.graph.facts import facts_of
 from ostinato.graph.inferred_sizes import Sizes, infer_sizes
 from ostinato.graph.linear_index import Linear, linear_size
 from ostinato.graph.writer import Writer
@@ -27,7 +28,6 @@ _PADDED_TYPES = frozenset(
     {ir.DataType.FLOAT, ir.DataType.DOUBLE, ir.DataType.INT32, ir.DataType.INT64}
 )
 _TO_THE_END, _TO_THE_FRONT = np.iinfo(np.int64).max, np.iinfo(np.int64).min
-_FOLLOWED = frozenset("Add Cast Expand Identity Mul Neg Reshape Squeeze Sub Unsqueeze".split())
 _DEEPEST = 40
 
 
@@ -86,7 +86,8 @@ def _may_be_spaced(value: ir.Value | None) -> bool:
             continue
         if node.op_type == "Range":
             return True
-        if node.op_type in _FOLLOWED:
+        facts = facts_of(node.op_type)
+        if facts.elementwise or facts.in_order or node.op_type == "Expand":
             pending += [(operand, depth + 1) for operand in node.inputs]
     return False
 

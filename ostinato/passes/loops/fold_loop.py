@@ -10,11 +10,11 @@ import onnx_ir as ir
 from ostinato.graph.edit import add_constant, discard, replace_value, splice
 from ostinato.graph.inferred_sizes import Sizes, infer_sizes
 from ostinato.graph.loop_form import LoopForm, LoopHead, is_needed, read_loop
+from ostinato.graph.random import has_random
 from ostinato.graph.writer import Writer
 from ostinato.model.attributes import describe
 from ostinato.model.graphs import graphs
 from ostinato.model.names import Names
-from ostinato.model.random import has_random
 from ostinato.model.schema import opset_of
 from ostinato.model.values import constant_scalar
 

@@ -4,22 +4,11 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
+from ostinato.graph.facts import facts_of
 from ostinato.graph.loop_form import read_loop
 from ostinato.model.graphs import graphs
 from ostinato.model.schema import opset_of
 from ostinato.model.values import static_dims
-
-# Operators of one tensor that take any value, of any shape.
-_TOTAL = frozenset(
-    "Abs Acos Asin Atan Ceil Cos Elu Erf Exp Floor HardSigmoid IsNaN LeakyRelu Log Neg Not "
-    "Reciprocal Relu Round Selu Shape Sigmoid Sign Sin Size Softplus Softsign Sqrt Tan Tanh "
-    "Transpose".split()
-)
-# Operators that only refuse shapes: they cannot fail where inference has seen all sizes.
-_TOTAL_IF_SIZES_FIT = frozenset(
-    "Add And Concat Equal Gemm Greater GreaterOrEqual Less LessOrEqual MatMul Max Min Mul Or Sub "
-    "Where Xor".split()
-)
 
 
 def loop_invariants(model: ir.Model) -> int:
@@ -49,9 +38,9 @@ def _is_invariant(node: ir.Node, body: ir.Graph) -> bool:
     given = [value for value in node.inputs if value is not None]
     if any(value.graph is body for value in given):
         return False
-    if node.op_type in _TOTAL:
-        return True
-    return node.op_type in _TOTAL_IF_SIZES_FIT and all(map(_has_fixed_sizes, given))
+    # Those of several operands refuse shapes: they cannot fail where inference has seen all sizes.
+    is_total = facts_of(node.op_type, node.domain).total
+    return is_total and (len(given) == 1 or all(map(_has_fixed_sizes, given)))
 
 
 def _has_fixed_sizes(value: ir.Value) -> bool:

@@ -6,10 +6,10 @@ import numpy as np
 import onnx_ir as ir
 
 from ostinato.graph.edit import add_constant, discard, replace_value, splice
+from ostinato.graph.random import has_random
 from ostinato.model.attributes import Attributes
 from ostinato.model.graphs import graphs
 from ostinato.model.names import Names
-from ostinato.model.random import has_random
 from ostinato.model.schema import opset_of
 from ostinato.model.values import static_dims
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
+from ostinato.graph.random import NUMBER, is_random
 from ostinato.model.graphs import graphs
-from ostinato.model.random import NUMBER, is_random
 
 
 def number_random(model: ir.Model) -> int:

@@ -13,6 +13,7 @@ from onnx.reference import ReferenceEvaluator
 from onnx.reference.ops._op_list import load_op
 
 from ostinato.graph.edit import add_constant, discard, replace_value
+from ostinato.graph.facts import facts_of
 from ostinato.limits import MOST_KNOWN_BYTES
 from ostinato.model.graphs import graphs
 from ostinato.model.names import Names
@@ -22,24 +23,9 @@ from ostinato.reference import KERNELS
 
 # A result this small is stored whatever it was made from.
 _SMALL_RESULT_BYTES = 64 * 1024
+# Elements of a result that is not folded, as its size is not computed here.
+_UNBOUNDED = 1 << 62
 
-# Operators that copy elements: any numeric type.
-_MOVES = frozenset(
-    "Concat ConstantOfShape DepthToSpace Expand Flatten Gather GatherElements GatherND Reshape "
-    "ReverseSequence Slice SpaceToDepth Split Squeeze Tile Transpose Trilu Unsqueeze Where".split()
-)
-# Operators on integers and booleans, which have one right result.
-_INTEGER_ELEMENTWISE = frozenset(
-    "Abs Add And BitwiseAnd BitwiseNot BitwiseOr BitwiseXor Div Max Min Mod Mul Neg Not Or Sign "
-    "Sub Sum Xor".split()
-)
-_INTEGER = _INTEGER_ELEMENTWISE | frozenset(
-    "CumSum Range ReduceMax ReduceMin ReduceProd ReduceSum".split()
-)
-_COMPARISONS = frozenset("Equal Greater GreaterOrEqual Less LessOrEqual".split())
-# Operators whose result IEEE 754 fixes to the bit.
-_FLOAT = frozenset("Abs Add Ceil Div Floor Mul Neg Sqrt Sub".split())
-_ELEMENTWISE = _INTEGER_ELEMENTWISE | _COMPARISONS | _FLOAT | {"Where"}
 _FLOAT_TYPES = frozenset({np.dtype(np.float32), np.dtype(np.float64)})
 
 _KERNELS = {kernel.__name__: kernel for kernel in KERNELS}
@@ -53,7 +39,7 @@ _logger = logging.getLogger(__name__)
 def constant_folding(model: ir.Model) -> int:
     """Evaluate nodes whose inputs are constants and store the results; returns the number of nodes.
 
-    Matches, in every graph, nodes of the operators listed above whose inputs are initializers, and
+    Matches, in every graph, nodes of exact operators whose inputs are initializers, and
     Shape and Size of a value whose sizes are fixed. Makes an initializer for each output, computed
     with the kernels of `onnx.reference` for the model's operator set.
 
@@ -173,17 +159,23 @@ def _is_exact(node: ir.Node, arrays: Sequence[np.ndarray]) -> bool:
     types = {array.dtype for array in arrays}
     if not types or any(dtype.kind not in "biuf" for dtype in types):
         return False
+    if not all(isinstance(value.type, ir.TensorType) for value in node.outputs if value.name):
+        return False
     if node.op_type in ("Cast", "CastLike"):
         return _is_exact_cast(node, arrays[0])
-    if node.op_type in _MOVES:
+    facts = facts_of(node.op_type)
+    # Identity makes a constant an output of the model.
+    if facts.random or node.op_type == "Identity":
+        return False
+    if facts.moves:
         return True
     if types <= _FLOAT_TYPES:
-        return node.op_type in _FLOAT or node.op_type in _COMPARISONS
+        return facts.exact_floats
     if any(dtype.kind == "f" for dtype in types):
         return False
     if node.op_type in ("Div", "Mod") and not arrays[1].all():
         return False
-    return node.op_type in _INTEGER or node.op_type in _COMPARISONS
+    return facts.exact_integers
 
 
 def _is_exact_cast(node: ir.Node, array: np.ndarray) -> bool:
@@ -234,7 +226,9 @@ def _result_elements(node: ir.Node, arrays: Sequence[np.ndarray]) -> int:
             return int(tuples * math.prod(first.shape[depth:]))
         case "GatherElements":
             return int(arrays[1].size)
-        case op if op in _ELEMENTWISE:
+        case "CenterCropPad" | "OneHot" | "Pad":
+            return _UNBOUNDED
+        case op if facts_of(op).elementwise:
             return math.prod(np.broadcast_shapes(*(array.shape for array in arrays)))
         case _:
             return sum(array.size for array in arrays)
@@ -262,7 +256,7 @@ def _are_sound(node: ir.Node, arrays: Sequence[np.ndarray], results: Sequence[np
     for value, result in zip(node.outputs, results, strict=False):
         if value.name and (value.dtype is None or value.dtype.numpy() != result.dtype):
             return False
-    return node.op_type in _MOVES or not any(map(_has_subnormals, (*arrays, *results)))
+    return facts_of(node.op_type).moves or not any(map(_has_subnormals, (*arrays, *results)))
 
 
 def _has_subnormals(array: np.ndarray) -> bool:

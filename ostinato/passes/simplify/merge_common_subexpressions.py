@@ -9,8 +9,8 @@ from collections.abc import Hashable
 import onnx_ir as ir
 
 from ostinato.graph.edit import discard, replace_value
+from ostinato.graph.random import is_random
 from ostinato.model.graphs import subgraphs
-from ostinato.model.random import is_random
 from ostinato.model.values import constant_array
 
 Key = tuple[Hashable, ...]

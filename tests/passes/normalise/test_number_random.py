@@ -3,8 +3,8 @@ from __future__ import annotations
 import onnx
 
 import ostinato
+from ostinato.graph.random import NUMBER
 from ostinato.model.load import load_model
-from ostinato.model.random import NUMBER
 from ostinato.passes.normalise.number_random import number_random
 
 HEADER = '<ir_version: 8, opset_import: ["": 17]>'

@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
+from ostinato.graph.facts import facts_of
 from ostinato.model.graphs import subgraphs
 from ostinato.model.values import constant_array
 
-# Dropout draws in training only, which an operand may decide.
-RANDOM = frozenset(
-    "Bernoulli Dropout Multinomial RandomNormal RandomNormalLike RandomUniform "
-    "RandomUniformLike".split()
-)
 # The metadata of a node that holds its number among the random nodes of the model.
 NUMBER = "ostinato.random"
 
 
 def is_random(node: ir.Node) -> bool:
     """Whether two nodes of this kind, or two runs of it in one loop, may give different results."""
-    return node.op_type in RANDOM and node.domain in ("", "ai.onnx")
+    return facts_of(node.op_type, node.domain).random
 
 
 def has_random(graph: ir.Graph) -> bool:
