@@ -28,7 +28,7 @@ import ostinato
 from benchmarks import harness, models
 from ostinato.cli.witness import onnxruntime_bound_call
 from ostinato.codegen import threads
-from ostinato.runtime.threads import Team
+from ostinato.native.threads import Team
 
 NAMES = (
     *(f"{cell}_h{hidden}_t100" for cell in ("gru", "lstm") for hidden in (64, 128, 256, 512)),

@@ -23,11 +23,12 @@ from ostinato.options import Options
 from ostinato.version import __version__
 
 if TYPE_CHECKING:
-    from ostinato.passes.optimize import optimize
+    from ostinato.optimization import optimize
+    from ostinato.runtime.call import BoundCall
     from ostinato.runtime.pool import Pool
-    from ostinato.runtime.report import Report
-    from ostinato.runtime.session import BoundCall, InferenceSession, NodeArg
+    from ostinato.runtime.session import InferenceSession, NodeArg
     from ostinato.runtime.stream import Stream
+    from ostinato.stages.report import Report
     from ostinato.training import Trainer
 
 __all__ = [
@@ -53,14 +54,14 @@ __all__ = [
 ]
 
 _MODULES = {
-    "BoundCall": "ostinato.runtime.session",
+    "BoundCall": "ostinato.runtime.call",
     "InferenceSession": "ostinato.runtime.session",
     "NodeArg": "ostinato.runtime.session",
     "Pool": "ostinato.runtime.pool",
-    "Report": "ostinato.runtime.report",
+    "Report": "ostinato.stages.report",
     "Stream": "ostinato.runtime.stream",
     "Trainer": "ostinato.training",
-    "optimize": "ostinato.passes",
+    "optimize": "ostinato.optimization",
 }
 
 _ROOMS = ("autodiff", "backend", "streaming", "training")

@@ -22,17 +22,17 @@ from ostinato.errors import OptionError, translated
 from ostinato.model.graphs import graphs
 from ostinato.model.load import load_model
 from ostinato.model.load import without_defaults as without_defaults
+from ostinato.optimization import ALL_PASSES, run_all_passes
 from ostinato.options import Options
-from ostinato.partition import Choice, Partition, Segment, partition
-from ostinato.passes.pipeline import PASSES, pass_names, run_passes
 from ostinato.program.nodes import Interface, Program
 from ostinato.program.verify import verify
-from ostinato.runtime.compiled import CompiledModel
-from ostinato.runtime.report import NotNative, not_native
-from ostinato.runtime.stage import BranchStage, FallbackStage, NativeStage, Stage
 from ostinato.schedule.pipeline import SCHEDULE_PASSES, Scheduled, schedule
 from ostinato.schedule.report import report_kernels, report_unfused_pairs
 from ostinato.schedule.share import share
+from ostinato.stages.compiled import CompiledModel
+from ostinato.stages.partition import Choice, Partition, Segment, partition
+from ostinato.stages.report import NotNative, not_native
+from ostinato.stages.stage import BranchStage, FallbackStage, NativeStage, Stage
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -40,26 +40,27 @@ if TYPE_CHECKING:
 
 def optional_passes() -> tuple[str, ...]:
     """Names of everything `Options.disable` may leave out."""
-    needed = {p.name for p in PASSES if p.needed}
-    names = (*pass_names(), *(p.name for p in SCHEDULE_PASSES))
+    needed = {p.name for p in ALL_PASSES if p.needed}
+    names = (*(p.name for p in ALL_PASSES), *(p.name for p in SCHEDULE_PASSES))
     return tuple(name for name in names if name not in needed)
 
 
-def compile_model(model: Any, options: Options, assumes: bool = False) -> CompiledModel:
+def compile_model(model: Any, options: Options, guarded: bool = False) -> CompiledModel:
     """Compile a model for this machine.
 
     model: path, bytes, onnx.ModelProto or onnx_ir.Model; it is not changed.
-    assumes: native stages may be for the likely sizes only; their reports list "assumptions".
+    guarded: native stages may be specialised for the likely sizes behind guards, which are the
+        "assumptions" of their reports.
     Raises `ModelError` for an invalid model, `UnsupportedError` for what is refused.
     """
     with _compiling(model, options) as loaded:
         before = _op_counts(loaded)
-        changes = run_passes(loaded, options.disable)
+        changes = run_all_passes(loaded, options.disable)
         facts: dict[str, Any] = {
             "passes": changes,
             "ops": {"before": before, "after": _op_counts(loaded)},
         }
-        parts = partition(loaded, options.fallback, assumes, options.seed)
+        parts = partition(loaded, options.fallback, guarded, options.seed)
         compiled = _compiled(parts, host_target(), options)
         facts["other_sizes"] = _not_native_elsewhere(loaded, compiled)
         return dataclasses.replace(compiled, report=facts)
@@ -191,10 +192,10 @@ def stages(model: Any, options: Options) -> Iterator[tuple[str, str]]:
         def observe(name: str, changed: ir.Model) -> None:
             steps.append(f"// after {name}\n{_onnx_text(changed)}")
 
-        run_passes(loaded, options.disable, observe)
+        run_all_passes(loaded, options.disable, observe)
         yield "passes", "\n".join(steps)
         target = host_target()
-        parts = partition(loaded, options.fallback, assumes=True, seed=options.seed)
+        parts = partition(loaded, options.fallback, guarded=True, seed=options.seed)
         segments = [part for part in parts.whole() if isinstance(part, Segment)]
         yield "program", "\n".join(program_text(s.program) for s in segments)
         scheduled = [_scheduled(s.program, target, options) for s in segments]

@@ -15,10 +15,10 @@ from ostinato.codegen.artifact import Artifact
 from ostinato.compiler import compile_model, optional_passes, stages
 from ostinato.errors import ModelError, OptionError, UnsupportedError
 from ostinato.ops import LOWERINGS
+from ostinato.optimization import ALL_PASSES
 from ostinato.options import Options
-from ostinato.passes.pipeline import pass_names
-from ostinato.runtime.stage import FallbackStage, NativeStage
 from ostinato.schedule.pipeline import SCHEDULE_PASSES
+from ostinato.stages.stage import FallbackStage, NativeStage
 from tests.golden import parse
 
 I, H = 24, 128  # noqa: E741
@@ -226,7 +226,10 @@ def test_unknown_passes_are_refused_by_name(use):
 def test_passes_of_both_floors_are_optional():
     found = optional_passes()
     assert len(set(found)) == len(found)
-    assert set(found) <= {*pass_names(), *(item.name for item in SCHEDULE_PASSES)}
+    assert set(found) <= {
+        *(item.name for item in ALL_PASSES),
+        *(item.name for item in SCHEDULE_PASSES),
+    }
     assert {"constant_folding", "loop_to_scan", "hoist", "fuse", "reuse_memory"} <= set(found)
 
 
@@ -289,7 +292,7 @@ def test_facts_about_passes_and_ops():
     compiled = compile_model(parse(SMALL), Options(cache_dir=None))
     facts = compiled.report
     assert facts["ops"] == {"before": {"Exp": 1, "Neg": 1}, "after": {"Exp": 1, "Neg": 1}}
-    assert set(facts["passes"]) == set(pass_names())
+    assert set(facts["passes"]) == {item.name for item in ALL_PASSES}
 
 
 def test_artifacts_say_what_they_need_and_what_was_refused():

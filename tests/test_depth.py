@@ -11,12 +11,12 @@ import ostinato
 from benchmarks.bench_depth import CASES, cycle
 from ostinato.compiler import stages
 from ostinato.model.load import load_model
-from ostinato.partition import Segment, partition
 from ostinato.passes.pipeline import run_passes
 from ostinato.program import interpreter
 from ostinato.program.expr import walk
 from ostinato.program.printer import text
 from ostinato.schedule.fuse import MAX_WORK, fuse
+from ostinato.stages.partition import Segment, partition
 
 RANDOM = np.random.default_rng(0)
 

@@ -1,7 +1,7 @@
 """Below `ostinato.ops` no ONNX operator's name appears: those rooms know loops and kernels alone.
 
-An operator's name in `sizes`, `program`, `schedule`, `codegen` or `runtime` means that a special
-case crept in where a general rule belongs. What counts as an appearance:
+An operator's name in `sizes`, `program`, `schedule`, `codegen`, `native` or `runtime` means that
+a special case crept in where a general rule belongs. What counts as an appearance:
 
 * in code, an identifier that is such a name (`MatMul`) or has the name of a recurrent or linear
   operator among its words (`emit_gru`, `is_lstm`, `ConvTile`);
@@ -24,7 +24,7 @@ import pytest
 
 import ostinato
 
-ROOMS = ("sizes", "program", "schedule", "codegen", "runtime")
+ROOMS = ("sizes", "program", "schedule", "codegen", "native", "runtime")
 OPERATORS = {schema.name for schema in onnx.defs.get_all_schemas_with_history()}
 
 # Identifiers that mean something else below the ops, though ONNX has an operator of that name.

@@ -16,13 +16,14 @@ import ostinato.compiler
 from ostinato.codegen.target import Target, host_target
 from ostinato.compiler import optional_passes
 from ostinato.model.load import load_model
-from ostinato.partition import Segment, partition
-from ostinato.passes.pipeline import run_passes
+from ostinato.native import function as native
+from ostinato.native import memory
+from ostinato.optimization import run_all_passes
 from ostinato.program import interpreter
 from ostinato.program.nodes import Program
-from ostinato.runtime import memory, native
 from ostinato.schedule.pipeline import SCHEDULE_PASSES, Scheduled, schedule
 from ostinato.schedule.tile import Registers
+from ostinato.stages.partition import Segment, partition
 from tests.cases.case import Array, Case
 from tests.cases.table import CASES, NAMES
 
@@ -220,7 +221,7 @@ def named_inputs(session: ostinato.InferenceSession, sizes: Mapping[str, int]) -
 def programs_of(case: Case) -> list[Program]:
     """The programs of a case, one after the other; none if they are not all of it."""
     model = load_model(case.model)
-    run_passes(model)
+    run_all_passes(model)
     parts = partition(model, fallback=True).parts
     programs = [part.program for part in parts if isinstance(part, Segment)]
     return programs if len(programs) == len(parts) else []

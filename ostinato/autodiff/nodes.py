@@ -8,7 +8,7 @@ import onnx
 import onnx_ir as ir
 
 from ostinato.autodiff.contributions import dims_of
-from ostinato.autodiff.gradient import at_opset, differentiate, prepare
+from ostinato.autodiff.differentiate import at_opset, differentiate, prepare
 from ostinato.errors import ModelError, UnsupportedError
 from ostinato.graph.edit import discard, replace_value, splice
 from ostinato.graph.loop_form import reads

@@ -17,8 +17,8 @@ app = typer.Typer(help="What compiled models are kept, and removing them.", no_a
 
 
 def _cache(folder: Path | None) -> tuple[Path, Any]:
+    from ostinato.native.cache import Cache
     from ostinato.options import default_cache_dir
-    from ostinato.runtime.cache import Cache
 
     folder = folder or default_cache_dir()
     return folder, Cache(folder)

@@ -11,11 +11,11 @@ import typer
 
 from ostinato.cli import common
 from ostinato.errors import OptionError
-from ostinato.runtime.report import always_reached, described
+from ostinato.stages.report import always_reached, described
 
 if TYPE_CHECKING:
     from ostinato.options import Options
-    from ostinato.runtime.report import Report
+    from ostinato.stages.report import Report
 
 Stage = Literal["onnx", "passes", "program", "schedule", "llvm", "asm"]
 
@@ -114,10 +114,10 @@ def _stage_text(model: Path, options: Options, stage: Stage) -> str:
 
 
 def _show_passes(json: bool) -> None:
-    from ostinato.passes.pipeline import PASSES
+    from ostinato.optimization import ALL_PASSES
     from ostinato.schedule.pipeline import SCHEDULE_PASSES
 
-    rows = [(each.name, "graph", each.sentence) for each in PASSES if not each.needed]
+    rows = [(each.name, "graph", each.sentence) for each in ALL_PASSES if not each.needed]
     rows += [(each.name, "schedule", each.sentence) for each in SCHEDULE_PASSES]
     if json:
         keys = ("name", "on", "sentence")

@@ -28,8 +28,12 @@ and threads inside of a job yield the processor.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ostinato.codegen.safepoints import STOPPED, open_poll
-from ostinato.codegen.target import Target
+
+if TYPE_CHECKING:
+    from ostinato.codegen.target import Target
 
 EXPORTS = ("team_open", "team_work", "team_lead", "team_jobs", "team_end")
 IMPORTS = (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 import onnx_ir as ir
@@ -20,7 +20,6 @@ from ostinato.passes.loops.sequence_to_scan_output import sequence_to_scan_outpu
 from ostinato.passes.loops.single_step_scan import single_step_scan
 from ostinato.passes.normalise.batched_scan import batched_scan
 from ostinato.passes.normalise.expand_functions import expand_functions
-from ostinato.passes.normalise.gradient_nodes import gradient_nodes
 from ostinato.passes.normalise.infer_shapes import infer_shapes
 from ostinato.passes.normalise.inline_functions import inline_functions
 from ostinato.passes.normalise.lift_constants import lift_constants
@@ -48,13 +47,6 @@ class Pass:
 
 
 PASSES: tuple[Pass, ...] = (
-    Pass(
-        "gradient_nodes",
-        gradient_nodes,
-        "Gradient nodes become the nodes that compute the gradient.",
-        repeat=False,
-        needed=True,
-    ),
     Pass(
         "inline_functions",
         inline_functions,
@@ -160,15 +152,28 @@ def pass_names() -> tuple[str, ...]:
     return tuple(item.name for item in PASSES)
 
 
+def with_gradient_nodes(expand: Callable[[ir.Model], int]) -> tuple[Pass, ...]:
+    """All passes, first of them `expand`, which replaces Gradient nodes.
+
+    These nodes name values, which other passes rename and remove. The rules of gradients stand on
+    the passes, so whoever stands on both hands the function in.
+    """
+    sentence = "Gradient nodes become the nodes that compute the gradient."
+    return Pass("gradient_nodes", expand, sentence, repeat=False, needed=True), *PASSES
+
+
 def run_passes(
-    model: ir.Model, disable: Collection[str] = (), observer: Observer | None = None
+    model: ir.Model,
+    disable: Collection[str] = (),
+    observer: Observer | None = None,
+    passes: Sequence[Pass] = PASSES,
 ) -> dict[str, int]:
-    """Run all passes on `model`, in place, but those named in `disable`.
+    """Run `passes` on `model`, in place, but those named in `disable`.
 
     The passes marked `repeat` run again until none of them finds anything. Returns how many
     places each pass changed; `observer(name, model)` is called after each pass that did.
     """
-    enabled = [item for item in PASSES if item.name not in disable]
+    enabled = [item for item in passes if item.name not in disable]
     changes = dict.fromkeys((item.name for item in enabled), 0)
     for round_number in range(_MOST_ROUNDS):
         before = sum(changes.values())

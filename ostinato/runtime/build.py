@@ -12,35 +12,35 @@ from typing import Any
 
 from ostinato.errors import ModelError
 from ostinato.files import open_file
+from ostinato.native.cache import Cache, Entry, machine_key
 from ostinato.options import Options
-from ostinato.runtime.cache import Cache, Entry, machine_key
-from ostinato.runtime.compiled import CompiledModel, pack, unpack
+from ostinato.stages.compiled import CompiledModel, pack, unpack
 
 
-def build(model: Any, options: Options, assumes: bool = False) -> tuple[CompiledModel, bool]:
+def build(model: Any, options: Options, guarded: bool = False) -> tuple[CompiledModel, bool]:
     """The compiled model, and whether it came from the cache.
 
     Its report has the "fingerprint" of the given model, which options and machine do not change.
 
-    model: path, bytes, onnx.ModelProto or onnx_ir.Model. assumes: as in `compile_model`. Raises
+    model: path, bytes, onnx.ModelProto or onnx_ir.Model. guarded: as in `compile_model`. Raises
     what the compiler raises.
     """
     if isinstance(model, (bytearray, memoryview)):
         model = bytes(model)
     data = _serialised(model)
     if data is None:
-        return _compile(model, options, assumes), False
+        return _compile(model, options, guarded), False
     folder = Path(os.fspath(model)).parent if isinstance(model, (str, os.PathLike)) else None
     if options.cache_dir is None:
-        compiled = _compile(model, options, assumes)
+        compiled = _compile(model, options, guarded)
         return _identified(compiled, data, _external_data(data, folder)), False
     cache = Cache(options.cache_dir, options.cache_bytes)
-    facts = _relevant(options) | {"assumes": assumes}
+    facts = _relevant(options) | {"guarded": guarded}
     key = machine_key(data, json.dumps(facts, sort_keys=True))
     entry = cache.load(key)
     if entry is not None and _external_data_unchanged(entry, folder):
         return unpack(entry.header["model"], entry.blobs), True
-    compiled = _compile(model, options, assumes)
+    compiled = _compile(model, options, guarded)
     external = _external_data(data, folder)
     compiled = _identified(compiled, data, external)
     header, blobs = pack(compiled)
@@ -80,10 +80,10 @@ def _identified(
     return dataclasses.replace(compiled, report=report)
 
 
-def _compile(model: Any, options: Options, assumes: bool) -> CompiledModel:
+def _compile(model: Any, options: Options, guarded: bool) -> CompiledModel:
     from ostinato.compiler import compile_model
 
-    compiled: CompiledModel = compile_model(model, options, assumes)
+    compiled: CompiledModel = compile_model(model, options, guarded)
     return compiled
 
 

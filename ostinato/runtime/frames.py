@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from ostinato.locks import in_child, new_lock
+from ostinato.native.trampoline import NO_TURN, can_pass, storage, trampoline
 from ostinato.runtime.rows import Rows
-from ostinato.runtime.trampoline import NO_TURN, can_pass, storage, trampoline
 
 Array = np.ndarray[Any, Any]
 Keeper = Callable[..., int | None]

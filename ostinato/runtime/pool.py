@@ -17,7 +17,7 @@ import numpy as np
 from ostinato.codegen.artifact import Argument
 from ostinato.errors import InputError, OstinatoError, PoolError, StreamError
 from ostinato.locks import new_lock
-from ostinato.runtime.arguments import (
+from ostinato.native.arguments import (
     as_input,
     as_mapping,
     bind_shapes,
@@ -27,9 +27,10 @@ from ostinato.runtime.arguments import (
     in_place,
     numpy_dtype,
 )
+from ostinato.native.trampoline import storage
+from ostinato.runtime.call import picker
 from ostinato.runtime.frames import Frames, Keeper
 from ostinato.runtime.rows import Rows
-from ostinato.runtime.session import picker
 from ostinato.runtime.states import (
     Declaration,
     checked_initial,
@@ -42,7 +43,6 @@ from ostinato.runtime.states import (
     unresolved,
 )
 from ostinato.runtime.stepper import Quick, Stepper
-from ostinato.runtime.trampoline import storage
 
 if TYPE_CHECKING:
     from ostinato.runtime.async_stream import AsyncStream, Driver

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ostinato.runtime.memory import require_memory
+from ostinato.native.memory import require_memory
 
 Array = np.ndarray[Any, Any]
 Shape = tuple[int, ...]

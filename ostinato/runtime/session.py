@@ -6,15 +6,13 @@ import copy
 import dataclasses
 import os
 from collections.abc import Callable, Mapping, Sequence
-from operator import itemgetter
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 
 from ostinato.codegen.artifact import UNKNOWN_RANK, Argument
 from ostinato.errors import InputError, OptionError, OstinatoError, RunError
-from ostinato.options import Options
-from ostinato.runtime.arguments import (
+from ostinato.native.arguments import (
     as_buffer,
     as_input,
     as_mapping,
@@ -25,18 +23,19 @@ from ostinato.runtime.arguments import (
     describe,
     overlapping,
 )
+from ostinato.native.function import GuardError, NativeFunction
+from ostinato.native.memory import empty
+from ostinato.native.trampoline import require_denormal_control
+from ostinato.options import Options
 from ostinato.runtime.build import require_same, without_defaults
-from ostinato.runtime.flow import Flow, load
-from ostinato.runtime.memory import empty
-from ostinato.runtime.native import NativeFunction, UnsuitableError
-from ostinato.runtime.notice import Notice
-from ostinato.runtime.report import Report, always_reached
-from ostinato.runtime.trampoline import require_denormal_control
-
-if TYPE_CHECKING:
-    from ostinato.runtime.pool import Pool
-    from ostinato.runtime.states import Declaration
-    from ostinato.runtime.stream import Stream
+from ostinato.runtime.call import BoundCall, deoptimising, picker
+from ostinato.runtime.load import load
+from ostinato.runtime.pool import Pool
+from ostinato.runtime.states import Declaration, named_pairs
+from ostinato.runtime.stream import Stream
+from ostinato.stages.flow import Flow
+from ostinato.stages.notice import Notice
+from ostinato.stages.report import Report, always_reached
 
 Array = np.ndarray[Any, Any]
 
@@ -48,33 +47,6 @@ class NodeArg:
     name: str
     type: str
     shape: list[int | str] | None
-
-
-class BoundCall:
-    """A call over fixed arrays: `call()` reads the inputs and writes the outputs, in place.
-
-    It has an arena of its own, so bound calls of one session do not disturb each other, and may run
-    in different threads: a call that takes long gives up the GIL. Nobody may write its arrays then.
-    inputs, outputs: the arrays by name. Raises `RunError` when a run-time check of the model fails,
-    and `StreamError` when another thread is in the same call.
-    """
-
-    __slots__ = ("_call", "_failure", "inputs", "outputs")
-
-    def __init__(
-        self,
-        call: Callable[[], int | None],
-        failure: Callable[[int], OstinatoError],
-        inputs: dict[str, Any],
-        outputs: dict[str, Any],
-    ) -> None:
-        self._call, self._failure = call, failure
-        self.inputs, self.outputs = inputs, outputs
-
-    def __call__(self) -> None:
-        code = self._call()
-        if code is not None:
-            raise self._failure(code)
 
 
 class InferenceSession:
@@ -166,7 +138,7 @@ class InferenceSession:
             if code is None:
                 return outputs if names is None else [outputs[self._places[n]] for n in names]
             failure = direct.failure(code) if code > 0 else None
-            if failure is not None and not isinstance(failure, UnsuitableError):
+            if failure is not None and not isinstance(failure, GuardError):
                 raise failure
         return self._run_checked(output_names, input_feed, out)
 
@@ -205,12 +177,12 @@ class InferenceSession:
         for name, array in given.items():
             if overlapping(array, arrays.values()):
                 raise InputError(f"output {name!r} overlaps an input; bind a separate array")
-        for flow in self._flow.ways():
+        for flow in self._flow.versions():
             try:
                 return self._bound(flow, arrays, given)
-            except UnsuitableError as error:
-                refusal = error
-        raise refusal
+            except GuardError as error:
+                failed = error
+        raise failed
 
     def _bound(self, flow: Flow, arrays: dict[str, Any], given: dict[str, Array]) -> BoundCall:
         native = flow.direct()
@@ -228,8 +200,8 @@ class InferenceSession:
             check_output_shape(argument, array, shape)
             targets[name] = array
         call = native.bind([*arrays.values()], [*targets.values()])
-        if native.assumptions:
-            call = suited(call, native, lambda: self._flow.run(arrays, targets))
+        if native.guards:
+            call = deoptimising(call, native, lambda: self._flow.run(arrays, targets))
         return BoundCall(call, native.failure, arrays, targets)
 
     def stream(
@@ -249,8 +221,6 @@ class InferenceSession:
 
         Raises `InputError` naming the pair that does not fit the model.
         """
-        from ostinato.runtime.stream import Stream
-
         session, pairs, initial = self._with_states(states, initial)
         return Stream(session, pairs, initial, sizes)
 
@@ -272,8 +242,6 @@ class InferenceSession:
 
         Raises `InputError` naming the state, input or output that does not fit.
         """
-        from ostinato.runtime.pool import Pool
-
         session, pairs, initial = self._with_states(states, initial)
         return Pool(session, pairs, capacity, batch, initial, sizes, shared)
 
@@ -334,8 +302,6 @@ class InferenceSession:
         """The session that takes all states as inputs, the states, and their first values."""
         if not self._overridable:
             return self, states, initial
-        from ostinato.runtime.states import named_pairs
-
         pairs = named_pairs(states)
         given = self._overridable.keys() & {name for name, _ in pairs}
         if not given:
@@ -371,21 +337,6 @@ def _checking(flow: Flow) -> NativeFunction | None:
     return native if native is not None and native.has_direct_dtypes else None
 
 
-def suited(
-    call: Callable[[], int | None], native: NativeFunction, otherwise: Callable[[], object]
-) -> Callable[[], int | None]:
-    """The bound call; `otherwise` runs when it turns out not to be made for the sizes."""
-
-    def suited() -> int | None:
-        code = call()
-        if code is None or not isinstance(native.failure(code), UnsuitableError):
-            return code
-        otherwise()
-        return None
-
-    return suited
-
-
 def _resolve(options: Options | None, overrides: Mapping[str, Any]) -> Options:
     if options is not None and not isinstance(options, Options):
         raise OptionError(f"options: expected an Options, got {type(options).__name__}")
@@ -394,14 +345,6 @@ def _resolve(options: Options | None, overrides: Mapping[str, Any]) -> Options:
         if name not in valid:
             raise OptionError(f"unknown option {name!r}: the options are {', '.join(valid)}")
     return dataclasses.replace(options or Options(), **overrides)
-
-
-def picker(names: list[str]) -> Callable[[Mapping[str, Any]], tuple[Any, ...]]:
-    """The fastest function that gives a dict's values of `names` as a tuple."""
-    if len(names) == 1:
-        (name,) = names
-        return lambda feed: (feed[name],)
-    return itemgetter(*names) if names else lambda feed: ()
 
 
 def _node_arg(argument: Argument) -> NodeArg:

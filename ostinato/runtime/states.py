@@ -11,7 +11,7 @@ import numpy as np
 
 from ostinato.codegen.artifact import UNKNOWN_RANK, Argument
 from ostinato.errors import InputError
-from ostinato.runtime.arguments import (
+from ostinato.native.arguments import (
     as_input,
     as_mapping,
     check_names,
@@ -19,7 +19,7 @@ from ostinato.runtime.arguments import (
     describe_array,
     numpy_dtype,
 )
-from ostinato.runtime.memory import require_memory
+from ostinato.native.memory import require_memory
 
 Array = np.ndarray[Any, Any]
 Shape = tuple[int, ...]

@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from ostinato.runtime.arguments import check_output_shape, in_place
-from ostinato.runtime.flow import Flow
-from ostinato.runtime.memory import aligned_empty
-from ostinato.runtime.native import NativeFunction, Plan, UnsuitableError, Values
-from ostinato.runtime.session import picker
+from ostinato.native.arguments import check_output_shape, in_place
+from ostinato.native.function import GuardError, NativeFunction, Plan, Values
+from ostinato.native.memory import aligned_empty
+from ostinato.native.trampoline import BUSY, State, Workspace, in_use
+from ostinato.runtime.call import picker
 from ostinato.runtime.states import Pair
-from ostinato.runtime.trampoline import BUSY, State, Workspace, in_use
+from ostinato.stages.flow import Flow
 
 Array = np.ndarray[Any, Any]
 Shape = tuple[int, ...]
@@ -127,13 +127,13 @@ class Stepper:
     def _planned(self, arrays: Sequence[Array], shapes: Sequence[Shape]) -> Step | None:
         """A step of the first native function that is made for these inputs, if there is one."""
         assert self.native is not None
-        for flow in self._flow.ways():
+        for flow in self._flow.versions():
             native = flow.direct()
             if native is None or native.artifact.values != self.native.artifact.values:
                 return None
             try:
                 plan = native.plan([array.shape for array in arrays], native.values(arrays))
-            except UnsuitableError:
+            except GuardError:
                 continue
             return self._made(native, plan, shapes)
         return None
@@ -184,7 +184,7 @@ class Stepper:
         if code == BUSY:
             raise in_use()
         failure = step.native.failure(code)
-        if isinstance(failure, UnsuitableError):
+        if isinstance(failure, GuardError):
             return self._run_flow(inputs, shapes, given)
         raise failure
 

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ostinato.errors import InputError, OstinatoError, StreamError
-from ostinato.runtime.archive import Entry, Kind, read_arrays, write_arrays
-from ostinato.runtime.arguments import (
+from ostinato.native.arguments import (
     as_buffer,
     as_input,
     as_mapping,
@@ -25,7 +24,9 @@ from ostinato.runtime.arguments import (
     describe_array,
     overlapping,
 )
-from ostinato.runtime.session import BoundCall, picker, suited
+from ostinato.native.trampoline import BUSY
+from ostinato.runtime.archive import Entry, Kind, read_arrays, write_arrays
+from ostinato.runtime.call import BoundCall, deoptimising, picker
 from ostinato.runtime.states import (
     Declaration,
     Pair,
@@ -39,10 +40,9 @@ from ostinato.runtime.states import (
     unresolved,
 )
 from ostinato.runtime.stepper import Quick, Step, Stepper
-from ostinato.runtime.trampoline import BUSY
 
 if TYPE_CHECKING:
-    from ostinato.runtime.native import NativeFunction
+    from ostinato.native.function import NativeFunction
     from ostinato.runtime.session import InferenceSession
 
 Array = np.ndarray[Any, Any]
@@ -150,8 +150,8 @@ class Stream:
         if bound is not None:
             native, call, arrays = bound
             targets = dict(zip(self._outputs, arrays, strict=True))
-            if native.assumptions:
-                call = suited(call, native, _stepping(self, inputs, targets))
+            if native.guards:
+                call = deoptimising(call, native, _stepping(self, inputs, targets))
             return BoundCall(call, partial(self._failure, native), inputs, targets)
         if len(given) < len(self._outputs):
             # The shapes of outputs that no native function makes are known when they were made.

@@ -23,8 +23,8 @@ from ostinato.model.graphs import graphs, subgraphs
 from ostinato.model.load import ModelLike, load_model
 from ostinato.model.schema import opset_of
 from ostinato.model.write import to_model_proto
+from ostinato.optimization import run_all_passes
 from ostinato.passes.normalise.recurrent_to_scan import expand_recurrent
-from ostinato.passes.pipeline import run_passes
 from ostinato.streaming import rules  # noqa: F401 (its import registers the rules)
 from ostinato.streaming.context import Context, poison
 from ostinato.streaming.conversion import Conversion, ConversionError, OutputTiming
@@ -113,11 +113,11 @@ def _prepare(
             "model",
             f"has opset {opset_of(loaded)}: raise it to 13 or later with onnx.version_converter",
         )
-    run_passes(loaded, _KEEP)
+    run_all_passes(loaded, _KEEP)
     chosen = [n for n in loaded.graph if is_recurrent(n) and describe(n) in expanded]
     if chosen:
         expand_recurrent(loaded, chosen)
-        run_passes(loaded, _KEEP)
+        run_all_passes(loaded, _KEEP)
     axes = _time_axes(loaded.graph, time)
     name_sizes(loaded)
     return Converter(loaded, axes, chunk, context), axes
@@ -277,7 +277,7 @@ def _finish(converter: Converter, axes: Mapping[str, int], chunk: int | None) ->
             value.shape = ir.Shape(dims)
     states = _write_states(converter)
     _forget_shapes(converter, timing, name)
-    run_passes(converter.model, _KEEP)
+    run_all_passes(converter.model, _KEEP)
     for state, value in zip(states, graph.outputs[len(timing) :], strict=True):
         value.shape = ir.Shape(state.shape)
     proto = to_model_proto(converter.model)

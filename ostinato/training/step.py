@@ -11,7 +11,8 @@ import onnx
 import onnx_ir as ir
 
 from ostinato.autodiff.contributions import dims_of
-from ostinato.autodiff.gradient import differentiate, expose, load_at_opset, prepare
+from ostinato.autodiff.differentiate import differentiate, load_at_opset, prepare
+from ostinato.autodiff.gradient import ALL_PASSES, expose
 from ostinato.errors import InputError, UnsupportedError
 from ostinato.graph.writer import Writer
 from ostinato.model.attributes import describe
@@ -86,7 +87,7 @@ def training_step(model: ModelLike, recipe: Recipe) -> TrainingStep:
     results = [loss, *(_output(loaded, name) for name in recipe.carried.values())]
     loaded.graph.outputs.clear()
     loaded.graph.outputs.extend(results)
-    prepare(loaded)
+    prepare(loaded, passes=ALL_PASSES)
     # Passes may give another value in place of an output, with its name.
     loss, *carried = loaded.graph.outputs
     assert loss.name is not None

@@ -6,7 +6,7 @@ import onnx
 import pytest
 
 from ostinato.autodiff import gradient
-from ostinato.autodiff.gradient import prepare
+from ostinato.autodiff.differentiate import prepare
 from ostinato.model.load import load_model
 from ostinato.model.write import to_model_proto
 from tests.autodiff.check import check, with_loss

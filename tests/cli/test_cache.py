@@ -6,7 +6,7 @@ from pathlib import Path
 from typer.testing import CliRunner
 
 from ostinato.cli.app import app
-from ostinato.runtime.cache import Cache
+from ostinato.native.cache import Cache
 
 
 def _json(*arguments: str) -> dict[str, object]:

@@ -10,8 +10,8 @@ from onnx import helper
 from ostinato.cli.inspect import Assertions
 from ostinato.compiler import optional_passes
 from ostinato.ops import LOWERINGS
-from ostinato.runtime.report import Report, not_native
-from ostinato.runtime.stage import FallbackStage
+from ostinato.stages.report import Report, not_native
+from ostinato.stages.stage import FallbackStage
 from tests.cli.conftest import Invoke, save
 from tests.golden import parse
 

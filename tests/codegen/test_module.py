@@ -15,6 +15,7 @@ from ostinato.codegen import objects
 from ostinato.codegen.machine import emit_object
 from ostinato.codegen.module import is_empty, lay_out_constants, messages, module_text
 from ostinato.codegen.target import Target, host_target
+from ostinato.native import memory
 from ostinato.program import interpreter
 from ostinato.program.evaluate import numpy_dtype
 from ostinato.program.expr import HALVES, Axis, Cast, constant, op
@@ -31,7 +32,6 @@ from ostinato.program.nodes import (
     Stmt,
 )
 from ostinato.program.verify import verify
-from ostinato.runtime import memory
 from ostinato.schedule.arena import plan
 from ostinato.schedule.pipeline import schedule
 from ostinato.sizes.dims import Size, product, symbol

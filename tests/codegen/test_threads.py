@@ -12,11 +12,11 @@ from ostinato.codegen import objects, threads
 from ostinato.codegen.machine import emit_object
 from ostinato.codegen.module import lay_out_constants, module_text
 from ostinato.codegen.target import host_target
+from ostinato.native import memory
+from ostinato.native import threads as workers
 from ostinato.program import interpreter
 from ostinato.program.expr import Axis
 from ostinato.program.nodes import CALL, Kernel, Program, Tile
-from ostinato.runtime import memory
-from ostinato.runtime import threads as workers
 from ostinato.schedule.arena import plan
 from ostinato.schedule.pipeline import schedule
 from ostinato.schedule.share import Part, Shares, undivided

@@ -11,7 +11,7 @@ from collections import Counter
 import onnx
 
 from ostinato.errors import OstinatoError
-from ostinato.passes.optimize import optimize
+from ostinato.optimization import optimize
 from tests.golden import parse
 
 CASES = 1500

@@ -2,7 +2,8 @@
 
 `onnx.reference` scans axis 0 forward only and refuses sequences of length 0; here every axis and
 direction works, and a sequence of length 0 gives empty outputs of the shape one step would have.
-It stacks scalar scan outputs of a Loop to a column; `ostinato.reference` makes a vector of them.
+It stacks scalar scan outputs of a Loop to a column; `ostinato.reference.kernels` makes a vector of
+them.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import onnx
 from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
 
-from ostinato.reference import Loop
+from ostinato.reference.kernels import Loop
 
 
 class Scan(OpRun):

@@ -11,7 +11,7 @@ import onnx
 import pytest
 
 from benchmarks.models import coupled_gate_lstm, feeds
-from ostinato.passes.optimize import optimize
+from ostinato.optimization import optimize
 from tests.golden import make_feeds, parse, run_onnxruntime
 from tests.oracle import evaluator
 

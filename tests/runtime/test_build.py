@@ -12,7 +12,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import ostinato
-from ostinato.runtime.cache import Cache
+from ostinato.native.cache import Cache
 
 CONFTEST = Path(__file__).with_name("conftest.py")
 
@@ -162,7 +162,7 @@ def _spawn(code: str, *arguments: object) -> list[str]:
 def test_another_process_starts_without_compiling_or_importing_onnx(
     half: Any, cache_dir: Path, tmp_path: Path
 ) -> None:
-    from ostinato.runtime import trampoline
+    from ostinato.native import trampoline
 
     path = tmp_path / "model.onnx"
     path.write_bytes(_proto().SerializeToString())

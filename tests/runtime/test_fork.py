@@ -13,9 +13,9 @@ import pytest
 
 import ostinato
 from ostinato.locks import new_lock
+from ostinato.native.trampoline import BUSY
 from ostinato.runtime.frames import Frames
 from ostinato.runtime.pool import Pool
-from ostinato.runtime.trampoline import BUSY
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
 

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ostinato.native.trampoline import REFUSED
 from ostinato.runtime.frames import Frames
-from ostinato.runtime.trampoline import REFUSED
 
 TAKEN = 1
 CAPACITY = 4

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 import ostinato
-from ostinato.runtime.trampoline import REFUSED
+from ostinato.native.trampoline import REFUSED
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 FUZZ = settings(

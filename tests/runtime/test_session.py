@@ -13,8 +13,8 @@ import pytest
 import ostinato
 from ostinato.codegen.artifact import Argument
 from ostinato.errors import InputError, OptionError, RunError, ShapeError
-from ostinato.runtime.compiled import CompiledModel
-from ostinato.runtime.stage import NativeStage
+from ostinato.stages.compiled import CompiledModel
+from ostinato.stages.stage import NativeStage
 
 Make = Callable[..., ostinato.InferenceSession]
 
@@ -103,7 +103,7 @@ def test_every_length_runs_and_zero_too(add: Any, sizes: list[int]) -> None:
 
 
 def test_more_lengths_than_plans_are_kept(add: Any) -> None:
-    from ostinato.runtime.native import MAX_PLANS
+    from ostinato.native.function import MAX_PLANS
 
     for size in [*range(14, 14 + 3 * MAX_PLANS), *range(14, 20)]:
         assert add.run(None, _feeds(size))[0].shape == (size,)
@@ -470,7 +470,7 @@ def test_options_flush_denormals(session: Make, artifacts: types.SimpleNamespace
     tiny = {"x": np.array([1e-40], "f")}
     exact = session(artifacts.half())
     assert exact.run(None, tiny)[0][0] > 0
-    from ostinato.runtime.trampoline import can_flush_denormals
+    from ostinato.native.trampoline import can_flush_denormals
 
     if not can_flush_denormals():
         with pytest.raises(OptionError, match="x86-64"):

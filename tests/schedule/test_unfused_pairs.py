@@ -9,13 +9,13 @@ import pytest
 
 from ostinato.codegen.target import host_target
 from ostinato.model.load import load_model
-from ostinato.partition import Segment, partition
 from ostinato.passes.pipeline import run_passes
 from ostinato.program.expr import Axis, op
 from ostinato.program.nodes import Branch, Kernel, Program, Stmt, bodies, statements
 from ostinato.schedule.fuse import IN_PARTS, Refusal, fuse
 from ostinato.schedule.pipeline import schedule
 from ostinato.schedule.unfused_pairs import UnfusedPair, unfused_pairs
+from ostinato.stages.partition import Segment, partition
 from tests.cases.case import Case
 from tests.cases.table import CASES
 from tests.program.programs import at, program, store

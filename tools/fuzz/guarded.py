@@ -30,8 +30,8 @@ import onnx
 import ostinato
 from ostinato import limits
 from ostinato.codegen.artifact import element_dtype
-from ostinato.runtime import native
-from ostinato.runtime.arguments import numpy_dtype
+from ostinato.native import function as native
+from ostinato.native.arguments import numpy_dtype
 
 Array = np.ndarray[Any, Any]
 
@@ -92,11 +92,11 @@ class Guards:
         return np.frombuffer(memory, np.uint8), pages
 
     def arena(self, size: int) -> Array:
-        """In place of `ostinato.runtime.memory.aligned_empty`."""
+        """In place of `ostinato.native.memory.aligned_empty`."""
         return self.empty(size)[0]
 
     def constants(self, data: bytes | Array) -> Array:
-        """In place of `ostinato.runtime.memory.aligned`: a copy that cannot be written."""
+        """In place of `ostinato.native.memory.aligned`: a copy that cannot be written."""
         source = np.frombuffer(data, np.uint8) if isinstance(data, bytes) else data.reshape(-1)
         return self._filled(source.view(np.uint8), _ALIGNMENT)
 

@@ -19,7 +19,7 @@ from ostinato.model.graphs import graphs
 from ostinato.model.names import Names
 from ostinato.model.schema import opset_of
 from ostinato.model.values import constant_array, static_dims
-from ostinato.reference import KERNELS
+from ostinato.reference.kernels import KERNELS
 
 # A result this small is stored whatever it was made from.
 _SMALL_RESULT_BYTES = 64 * 1024

@@ -18,11 +18,11 @@ from ostinato.errors import OstinatoError
 from ostinato.model.load import load_model
 from ostinato.ops.core.progressions import Picks, bounds, injective
 from ostinato.ops.core.tensor import Progression, Tensor, progression_of
-from ostinato.partition import Segment, partition
 from ostinato.program.nodes import Kernel, Program, statements
 from ostinato.schedule.pipeline import schedule
 from ostinato.schedule.tile import Registers
 from ostinato.sizes.dims import symbol
+from ostinato.stages.partition import Segment, partition
 
 Array = np.ndarray
 ROWS = 5
@@ -49,7 +49,7 @@ def session(source: str, constants: Mapping[str, Any] | None = None) -> ostinato
 
 def program(source: str, constants: Mapping[str, Any] | None = None) -> Program:
     """The scheduled program of a model as it stands, without any pass over its graph."""
-    (part,) = partition(load_model(model(source, constants)), fallback=False, assumes=True).parts
+    (part,) = partition(load_model(model(source, constants)), fallback=False, guarded=True).parts
     assert isinstance(part, Segment)
     return schedule(part.program, Registers(16, 32)).program
 
@@ -255,7 +255,7 @@ def test_updates_do_not_reach_what_another_stage_made() -> None:
         }""",
         {"w": [6, 2], "i": np.arange(6).reshape(6, 1), "j": np.arange(3).reshape(3, 1), **SHAPES},
     )
-    parts = partition(load_model(made), fallback=True, assumes=True).parts
+    parts = partition(load_model(made), fallback=True, guarded=True).parts
     programs = [part.program for part in parts if isinstance(part, Segment)]
     assert len(programs) == 2
     for one in programs:

@@ -11,7 +11,7 @@ import pytest
 import ostinato
 from ostinato.errors import InputError, ModelError, OstinatoError, RunError
 from ostinato.ops import LOWERINGS
-from ostinato.runtime.specialized import MAX_VARIANTS
+from ostinato.stages.specialized import MAX_VARIANTS
 from tests.golden import parse
 
 A, B = np.arange(6, dtype="f").reshape(2, 3), np.ones((4, 3), "f")

@@ -12,8 +12,8 @@ from onnx.backend.test.case.test_case import TestCase
 from ostinato.model.graphs import graphs
 from ostinato.model.load import load_model
 from ostinato.ops import LOWERINGS
+from ostinato.optimization import optimize
 from ostinato.passes.normalise.expand_functions import EXPANDED, expand_functions
-from ostinato.passes.optimize import optimize
 from tests.golden import check, parse, run_reference
 from tests.oracle import evaluator
 

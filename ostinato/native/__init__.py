@@ -1,0 +1,1 @@
+"""Calls from Python into compiled code, and what they need: memory, threads, checks, the cache."""

@@ -1,0 +1,358 @@
+"""Runs a native stage: plans per input shape, one arena, errors by name."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import os
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ostinato.codegen import objects
+from ostinato.codegen.artifact import Argument, Artifact
+from ostinato.errors import InputError, OstinatoError, RunError, ShapeError
+from ostinato.locks import new_lock
+from ostinato.native import threads as workers
+from ostinato.native.arguments import (
+    bind_shapes,
+    check_output_shape,
+    describe,
+    describe_array,
+    in_place,
+    numpy_dtype,
+)
+from ostinato.native.memory import (
+    aligned,
+    aligned_empty,
+    empty,
+    require_memory,
+    spare_memory,
+    total_memory,
+)
+from ostinato.native.trampoline import BUSY, Callee, Workspace, in_use, storage, trampoline
+from ostinato.sizes.dims import MEMORY, SPARE
+
+Array = np.ndarray[Any, Any]
+Shape = tuple[int, ...]
+# The elements of each input on which sizes depend.
+Values = tuple[tuple[int, ...], ...]
+
+MAX_PLANS = 64
+# Of eight bytes each, they reach as far as an address.
+_MOST_ELEMENTS = 2**59
+_LAYOUT = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All that depends on the input shapes of a call, and on the values sizes depend on.
+
+    key: the input shapes, and these values.
+    shapes, dtypes: of every output. symbols: the function's table of run-time dimensions.
+    call: the caller for exactly these shapes, over the arena of the function.
+    """
+
+    key: tuple[tuple[Shape, ...], Values]
+    shapes: tuple[Shape, ...]
+    dtypes: tuple[np.dtype[Any], ...]
+    symbols: Array
+    arena_bytes: int
+    call: Callable[..., int | None]
+
+
+class GuardError(ShapeError):
+    """A guard failed: the function is specialised for other sizes; the general one has to run."""
+
+
+class NativeFunction:
+    """A native stage linked into this process.
+
+    cache_dir: where the object of the trampoline is kept. Raises `RunError` when the object cannot
+    be linked.
+    """
+
+    def __init__(
+        self,
+        artifact: Artifact,
+        cache_dir: str | os.PathLike[str] | None = None,
+        flush_denormals: bool = False,
+    ) -> None:
+        self.artifact = artifact
+        self._inputs = [numpy_dtype(argument.dtype) for argument in artifact.inputs]
+        self._outputs = [numpy_dtype(argument.dtype) for argument in artifact.outputs]
+        # Which output has the shape of another one.
+        self._shapes = dict(artifact.shapes)
+        self.has_direct_dtypes = all(storage(d) == d for d in self._inputs + self._outputs)
+        threads = int(artifact.report.get("threads", 1))
+        names = ("entry", "layout", *workers.exports(threads))
+        self._code = objects.load(artifact.object_code, names, workers.imports(threads))
+        self.team = workers.Team(self._code, threads) if threads > 1 else None
+        self._layout = _LAYOUT(self._code.address("layout"))
+        self._constants = aligned(artifact.constants)
+        self._flush_denormals = flush_denormals
+        self._trampoline = trampoline(cache_dir)
+        self._lock = new_lock()
+        # A plan, or why there is none.
+        self._plans: OrderedDict[tuple[tuple[Shape, ...], Values], Plan | GuardError]
+        self._plans = OrderedDict()
+        # Whether sizes depend on elements of inputs.
+        self.has_values = bool(artifact.values)
+        # Of the calls of `run`, which find it busy when one of them has given up the GIL.
+        self._arena, self._workspace = aligned_empty(0), Workspace(limit=None)
+        self.last: Plan | None = None
+        if not artifact.symbols:
+            self.plan([tuple(map(int, argument.shape)) for argument in artifact.inputs])
+
+    @property
+    def guards(self) -> Sequence[str]:
+        """What its guards exclude; it reports `GuardError` for such sizes."""
+        found: Sequence[str] = self.artifact.report.get("assumptions", ())
+        return found
+
+    @property
+    def arena_bytes(self) -> int:
+        """Size of the arena the calls of `run` share."""
+        return int(self._arena.nbytes)
+
+    def values(self, inputs: Sequence[Array]) -> Values:
+        """The elements of the inputs on which sizes depend."""
+        return tuple(tuple(inputs[i].reshape(-1).tolist()) for i, _ in self.artifact.values)
+
+    def recall(self, inputs: Sequence[Any]) -> Plan | None:
+        """The plan for the values in `inputs` and the shapes of the last call, if there is one.
+
+        Nothing is checked; the plan's call refuses other shapes and types than it is made for.
+        """
+        last = self.last
+        try:
+            values = self.values(inputs)
+        except (AttributeError, TypeError):
+            return None
+        if last is None or last.key[1] == values:
+            return last
+        found = self._plans.get((last.key[0], values))
+        return found if isinstance(found, Plan) else None
+
+    def plan(self, shapes: Sequence[Shape], values: Values = ()) -> Plan:
+        """The plan for these input shapes and `values`, made or found; becomes `last`.
+
+        Raises `InputError` for shapes the function does not take, `ShapeError` for sizes that make
+        no sense together, `GuardError` for those that a guard excludes, and `RunError` when they
+        need more memory than there is.
+        """
+        key = tuple(shapes), values
+        with self._lock:
+            plan = self._plans.get(key)
+            if plan is None:
+                try:
+                    plan = self._make_plan(*key)
+                except GuardError as error:
+                    # A copy, which keeps no frames alive.
+                    plan = GuardError(*error.args)
+                self._plans[key] = plan
+                if len(self._plans) > MAX_PLANS:
+                    self._plans.popitem(last=False)
+            self._plans.move_to_end(key)
+            if isinstance(plan, GuardError):
+                raise GuardError(*plan.args)
+            self.last = plan
+        return plan
+
+    def _make_plan(self, shapes: tuple[Shape, ...], values: Values) -> Plan:
+        sizes = bind_shapes(self.artifact.inputs, shapes)
+        for (_, names), elements in zip(self.artifact.values, values, strict=True):
+            sizes.update(zip(names, map(int, elements), strict=True))
+        sizes[MEMORY] = total_memory()
+        if SPARE in self.artifact.symbols:
+            sizes[SPARE] = spare_memory()
+        # `layout` completes the table by symbols that are defined in terms of the others.
+        symbols = np.array([sizes.get(name, 0) for name in self.artifact.symbols] or [0], np.int64)
+        try:
+            arena_bytes, output_shapes = self._lay_out(symbols)
+        except GuardError:
+            raise
+        except ShapeError as error:
+            raise ShapeError(f"{error}{self._described(values)}") from None
+        if arena_bytes > self._arena.nbytes:
+            # Plans hold the arena they were made for: dropping them frees the smaller one.
+            # Doubling keeps that rare when every call is a little longer than the last.
+            self._plans.clear()
+            self._arena = aligned_empty(max(arena_bytes, 2 * self._arena.nbytes))
+            self._workspace = Workspace(limit=None)
+        callee = self._callee(symbols, self._arena, self._workspace)
+        call = self._caller(callee, shapes, output_shapes)
+        outputs = tuple(output_shapes), tuple(self._outputs)
+        return Plan((shapes, values), *outputs, symbols, arena_bytes, call)
+
+    def _caller(
+        self, callee: Callee, inputs: Sequence[Shape], outputs: Sequence[Shape]
+    ) -> Callable[..., int | None]:
+        """The call for these shapes; the states of the callee's workspace are no arguments."""
+        states = callee.workspace.states
+        read, written = {s.input for s in states}, {s.output - len(inputs) for s in states}
+        specs = [(storage(d), shape) for d, shape in zip(self._inputs, inputs, strict=True)]
+        targets = [(storage(d), shape) for d, shape in zip(self._outputs, outputs, strict=True)]
+        return self._trampoline.caller(
+            callee,
+            [spec for i, spec in enumerate(specs) if i not in read],
+            [spec for i, spec in enumerate(targets) if i not in written],
+        )
+
+    def _lay_out(self, symbols: Array) -> tuple[int, list[Shape]]:
+        ranks = [len(argument.shape) for argument in self.artifact.outputs]
+        table = np.zeros(1 + sum(ranks), np.int64)
+        code = self._layout(symbols.ctypes.data, table.ctypes.data)
+        if code < 0:
+            # Defined symbols are called after the nodes that define them.
+            names = [f"node {n.rpartition('.')[0]!r}: a size" for n in self.artifact.symbols]
+            what = (*names, "the size of outputs and intermediate values")[-1 - code]
+            raise ShapeError(f"{what} needs more than 64 bits")
+        if code:
+            raise self._failed_guard(code) or ShapeError(self._message(code))
+        arena_bytes, *dims = table.tolist()
+        shapes = []
+        for rank in ranks:
+            shapes.append(tuple(dims[:rank]))
+            del dims[:rank]
+        for argument, shape in zip(self.artifact.outputs, shapes, strict=True):
+            # NumPy wants the dimensions of an array without elements to fit in memory as well.
+            largest = math.prod(max(n, 1) for n in shape)
+            if min(shape, default=0) < 0 or (0 in shape and largest > _MOST_ELEMENTS):
+                raise ShapeError(f"value {argument.name!r} would have the shape {list(shape)}")
+        sizes = [
+            math.prod(shape) * dtype.itemsize
+            for shape, dtype in zip(shapes, self._outputs, strict=True)
+        ]
+        what = ", ".join(f"output {argument.name!r}" for argument in self.artifact.outputs)
+        require_memory(arena_bytes + sum(sizes), f"{what} and the values before them")
+        return arena_bytes, shapes
+
+    def _described(self, values: Values) -> str:
+        inputs = self.artifact.inputs
+        pairs = zip(self.artifact.values, values, strict=True)
+        texts = [f"{inputs[i].name} = {list(elements)}" for (i, _), elements in pairs]
+        return f" (with {', '.join(texts)})" if texts else ""
+
+    def _callee(self, symbols: Array, arena: Array, workspace: Workspace) -> Callee:
+        return Callee(
+            self._code.address("entry"),
+            symbols,
+            self._constants,
+            arena,
+            self.team or self._code,
+            self._flush_denormals,
+            workspace,
+        )
+
+    def _message(self, code: int) -> str:
+        checks = self.artifact.report.get("checks", ())
+        return str(checks[code - 1]) if 0 < code <= len(checks) else f"run-time check {code} failed"
+
+    def failure(self, code: int) -> OstinatoError:
+        """The error for a positive code of the compiled function, or for `BUSY`."""
+        if code == BUSY:
+            return in_use()
+        return self._failed_guard(code) or RunError(self._message(code))
+
+    def _failed_guard(self, code: int) -> GuardError | None:
+        message = self._message(code)
+        return GuardError(message) if message in self.guards else None
+
+    def run(self, values: Mapping[str, Any], given: Mapping[str, Array]) -> dict[str, Array]:
+        """Compute the outputs by name from `values`, into the arrays of `given` that name one.
+
+        Arrays of `given` are C-contiguous, writable, of the right dtype and overlap nothing; their
+        shape is checked here (`InputError`).
+        """
+        inputs = [_checked(argument, values[argument.name]) for argument in self.artifact.inputs]
+        plan = self.plan([array.shape for array in inputs], self.values(inputs))
+        outputs = []
+        for position, (shape, dtype) in enumerate(zip(plan.shapes, plan.dtypes, strict=True)):
+            argument = self.artifact.outputs[position]
+            array = None if position in self._shapes else given.get(argument.name)
+            if array is None:
+                array = empty(shape, dtype, f"output {argument.name!r}")
+            else:
+                check_output_shape(argument, array, shape)
+            outputs.append(array)
+        arrays = [*map(in_place, inputs), *outputs]
+        if not self.has_direct_dtypes:
+            arrays = [array.view(storage(array.dtype)) for array in arrays]
+        code = plan.call(*arrays)
+        if code == BUSY:
+            # Another thread is in a long call, or this is a signal handler within one.
+            code = self.step(plan, aligned_empty(plan.arena_bytes), Workspace())(*arrays)
+        if code is not None:
+            raise self.failure(code)
+        for position, place in self._shapes.items():
+            exact = _first(outputs[position], tuple(outputs[place].tolist()))
+            outputs[position] = _stored(self.artifact.outputs[position], exact, given)
+        return {a.name: array for a, array in zip(self.artifact.results, outputs, strict=False)}
+
+    def step(self, plan: Plan, arena: Array, workspace: Workspace) -> Callable[..., int | None]:
+        """As `Plan.call`, over another arena; the states of `workspace` are no arguments.
+
+        arena: of at least `plan.arena_bytes`, aligned; used by nothing outside of `workspace`.
+        """
+        callee = self._callee(plan.symbols.copy(), arena, workspace)
+        return self._caller(callee, plan.key[0], plan.shapes)
+
+    def bound_step(
+        self, plan: Plan, arena: Array, workspace: Workspace, arrays: Sequence[Array]
+    ) -> Callable[[], int | None]:
+        """As `step`, over the memory of the checked inputs and outputs that are no states."""
+        callee = self._callee(plan.symbols.copy(), arena, workspace)
+        return self._trampoline.bound(callee, arrays)
+
+    def bind(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> Callable[[], int | None]:
+        """A call over the memory of checked arrays, with an arena of its own.
+
+        A long call gives up the GIL. The call raises `InputError` when elements on which sizes
+        depend have changed since.
+        """
+        values = self.values(inputs)
+        plan = self.plan([array.shape for array in inputs], values)
+        callee = self._callee(plan.symbols.copy(), aligned_empty(plan.arena_bytes), Workspace())
+        call = self._trampoline.bound(callee, [*inputs, *outputs])
+        if not self.has_values:
+            return call
+
+        def checked() -> int | None:
+            if self.values(inputs) != values:
+                names = ", ".join(self.artifact.inputs[i].name for i, _ in self.artifact.values)
+                raise InputError(
+                    f"sizes depend on the elements of {names}, which have changed since this call "
+                    "was bound; bind again, or call `run`"
+                )
+            return call()
+
+        return checked
+
+
+def _first(array: Array, shape: Shape) -> Array:
+    """An array of its own with the first elements of a contiguous one; that one if it has all."""
+    if array.shape == shape:
+        return array
+    return array.reshape(-1)[: math.prod(shape)].reshape(shape).copy()
+
+
+def _stored(argument: Argument, exact: Array, given: Mapping[str, Array]) -> Array:
+    """The output in the array that the caller gave for it, if any."""
+    array = given.get(argument.name)
+    if array is None:
+        return exact
+    check_output_shape(argument, array, exact.shape)
+    np.copyto(array, exact)
+    return array
+
+
+def _checked(argument: Argument, value: Any) -> Array:
+    """The value as an array of the declared dtype; another stage may have made it."""
+    if not isinstance(value, np.ndarray) or value.dtype != numpy_dtype(argument.dtype):
+        got = describe_array(value) if isinstance(value, np.ndarray) else type(value).__name__
+        raise RunError(f"value {argument.name!r}: expected {describe(argument)}, got {got}")
+    return np.asarray(value)

@@ -1,0 +1,51 @@
+"""The graph passes of every model, those that expand gradients included: ONNX in, ONNX out."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import onnx
+import onnx_ir as ir
+
+from ostinato.errors import OptionError
+from ostinato.model.load import ModelLike, load_model
+from ostinato.model.write import to_model_proto
+from ostinato.passes.pipeline import Observer, run_passes, with_gradient_nodes
+
+
+def _expand_gradients(model: ir.Model) -> int:
+    if not any(node.op_type == "Gradient" for node in model.graph.all_nodes()):
+        return 0
+    # The rules of gradients take a while to import, and few models have such nodes.
+    from ostinato.autodiff.nodes import expand_gradients
+
+    return expand_gradients(model)
+
+
+ALL_PASSES = with_gradient_nodes(_expand_gradients)
+
+
+def run_all_passes(
+    model: ir.Model, disable: Collection[str] = (), observer: Observer | None = None
+) -> dict[str, int]:
+    """`passes.run_passes` with `ALL_PASSES`."""
+    return run_passes(model, disable, observer, ALL_PASSES)
+
+
+def optimize(model: ModelLike, disable: Collection[str] = ()) -> onnx.ModelProto:
+    """Simplify a model with all graph passes but those named in `disable`.
+
+    Accepts a path, bytes, a `ModelProto` or an `onnx_ir.Model`, which is not changed. Returns a
+    model of standard operators with the same inputs and outputs, for any runtime. RNN, GRU and
+    LSTM come out as Scan, unless `disable` names "recurrent_to_scan".
+
+    Raises what `load_model` raises, `UnsupportedError` for what a pass refuses, and `OptionError`
+    for an unknown pass name.
+    """
+    names = [item.name for item in ALL_PASSES]
+    unknown = sorted(set(disable) - set(names))
+    if unknown:
+        raise OptionError(f"no pass is named {unknown[0]!r}; there are {', '.join(names)}")
+    loaded = load_model(model)
+    run_all_passes(loaded, disable)
+    return to_model_proto(loaded)

@@ -1,0 +1,472 @@
+"""Kernels for what `onnx.reference` lacks or computes in another way than the documents of ONNX.
+
+What `onnx.reference` 1.23 does instead:
+
+* Scan: axis 0 and forward only, no sequences of length 0, nothing of opset 8;
+* Loop: an absent condition counts as false, scalars are stacked to a column, vectors end to end,
+  and a loop of no steps has no outputs to stack;
+* If: a branch may not return an empty optional;
+* Optional: wraps the value in a list, an absent one as well, so that none is ever empty;
+* Identity: of an empty optional it is an error;
+* BatchNormalization of versions 7 to 13: mixes the statistics of the input into the given ones;
+* Pad: negative widths are an error;
+* Slice: one that falls from before the front of an axis takes nothing, as in NumPy;
+* Scatter, the old name of ScatterElements, and ZipMap: are missing;
+* MaxPool: indices begin anew in each channel and window. These are refused here;
+* GridSample: moves places to the border before cubic interpolation; MaxUnpool: indices count over
+  another shape than that of the output. Both are refused here;
+* RNN, GRU and LSTM: most attributes are ignored. These are refused here;
+* OneHot: of strings it is an error;
+* Unique: along an axis it knows no strings, and unsorted it takes rows of the first axis;
+* StringNormalizer: takes accents off letters, and removes stop words after it changed the case;
+* StringSplit: an empty string has one piece if there is a delimiter;
+* TfIdfVectorizer: without weights it is an error;
+* random numbers: are others in every run, from a generator of its own. These are refused here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx.helper
+from onnx.reference import ReferenceEvaluator
+from onnx.reference.op_run import OpRun
+from onnx.reference.ops.op_batch_normalization import (
+    _batchnorm_test_mode,
+    _batchnorm_training_mode,
+)
+from onnx.reference.ops.op_max_pool import MaxPool as _MaxPool
+from onnx.reference.ops.op_scatter_elements import scatter_elements
+from onnx.reference.ops.op_string_split import StringSplit as _StringSplit
+from onnx.reference.ops.op_tfidf_vectorizer import TfIdfVectorizer as _TfIdfVectorizer
+
+from ostinato.graph.facts import FACTS
+from ostinato.model.slices import slice_range
+from ostinato.reference.ml import KERNELS as ML_KERNELS
+
+Array = np.ndarray[Any, Any]
+Values = list[Any]
+
+
+class _Kernel(OpRun):
+    op_domain = ""
+
+    @property
+    def version(self) -> int:
+        """The version of the standard operators that the model imports."""
+        return int(self.run_params["opsets"][""])
+
+    def _check_and_fix_outputs(self, res: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The outputs as they are: an empty optional is None, which the base class refuses."""
+        return res
+
+
+class _Control(_Kernel):
+    """An operator with bodies that read values of the graph around it."""
+
+    def need_context(self) -> bool:
+        return True
+
+    def _step(
+        self, body: ReferenceEvaluator, context: Mapping[str, Any] | None, inputs: Sequence[Any]
+    ) -> Values:
+        """The outputs of a body for the values of its inputs."""
+        feeds = {**(context or {}), **dict(zip(body.input_names, inputs, strict=True))}
+        return [np.asarray(r) if isinstance(r, np.generic) else r for r in body.run(None, feeds)]
+
+
+class If(_Control):
+    """Runs one of two branches."""
+
+    then_branch: ReferenceEvaluator
+    else_branch: ReferenceEvaluator
+
+    def _run(self, condition: Array, context: Any = None, **_: Any) -> tuple[Any, ...]:
+        if condition.size != 1:
+            raise ValueError(f"the condition has {condition.size} elements, not one")
+        return tuple(self._step(self.then_branch if condition else self.else_branch, context, ()))
+
+
+class Loop(_Control):
+    """Runs its body until the trip count is reached or a condition is false."""
+
+    body: ReferenceEvaluator
+
+    def _run(
+        self,
+        trip_count: Array | None = None,
+        condition: Array | None = None,
+        *states: Any,
+        context: Any = None,
+        **_: Any,
+    ) -> tuple[Any, ...]:
+        limit = None if trip_count is None else int(np.asarray(trip_count).item())
+        going = np.array(True) if condition is None else np.asarray(condition).reshape(())
+        # An absent last state is not among the arguments.
+        count = len(self.body.input_names) - 2
+        carried = [*states, *[None] * (count - len(states))]
+        initial = going, list(carried)
+        collected: list[Values] = [[] for _ in self.body.output_names[1 + count :]]
+        step = 0
+        while going and (limit is None or step < limit):
+            inputs = [np.array(step, np.int64), going, *carried]
+            going, *results = self._step(self.body, context, inputs)
+            going = np.asarray(going).reshape(())
+            carried = results[:count]
+            for rows, row in zip(collected, results[count:], strict=True):
+                rows.append(row)
+            step += 1
+        if step == 0 and collected:
+            # One step of the body tells which shape the missing rows have.
+            inputs = [np.array(0, np.int64), initial[0], *initial[1]]
+            rows = self._step(self.body, context, inputs)[1 + count :]
+            stacked = [np.empty((0, *row.shape), row.dtype) for row in rows]
+        else:
+            stacked = [np.stack(rows) for rows in collected]
+        return (*carried, *stacked)
+
+
+class Scan(_Control):
+    """Runs its body once per element of an axis of every scanned input."""
+
+    body: ReferenceEvaluator
+    num_scan_inputs: int
+    scan_input_axes: list[int] | None
+    scan_input_directions: list[int] | None
+    scan_output_axes: list[int] | None
+    scan_output_directions: list[int] | None
+
+    def _run(self, *inputs: Any, context: Any = None, **_: Any) -> tuple[Any, ...]:
+        if self.version < 9:
+            return self._batch(*inputs, context=context)
+        count = self.num_scan_inputs
+        states, scanned = list(inputs[:-count]), inputs[-count:]
+        axes = self.scan_input_axes or [0] * count
+        backward = self.scan_input_directions or [0] * count
+        moved = [np.moveaxis(x, axis, 0) for x, axis in zip(scanned, axes, strict=True)]
+        moved = [x[::-1] if back else x for x, back in zip(moved, backward, strict=True)]
+        states, stacked = self._scan(context, states, moved)
+        axes = self.scan_output_axes or [0] * len(stacked)
+        backward = self.scan_output_directions or [0] * len(stacked)
+        stacked = [y[::-1] if back else y for y, back in zip(stacked, backward, strict=True)]
+        outputs = [np.moveaxis(y, 0, axis) for y, axis in zip(stacked, axes, strict=True)]
+        return (*states, *outputs)
+
+    def _batch(self, lengths: Array | None, *inputs: Any, context: Any) -> tuple[Any, ...]:
+        """Version 8: a batch axis in front of all values, and a length for each member.
+
+        Scan outputs of a member end with zeros after its length.
+        """
+        count = self.num_scan_inputs
+        states, scanned = inputs[:-count], inputs[-count:]
+        longest = scanned[0].shape[1]
+        backward = getattr(self, "directions", None) or [0] * count
+        members = []
+        for i in range(scanned[0].shape[0]):
+            length = longest if lengths is None else int(lengths[i])
+            own = [x[i, :length] for x in scanned]
+            own = [x[::-1] if back else x for x, back in zip(own, backward, strict=True)]
+            final, stacked = self._scan(context, [s[i] for s in states], own)
+            padding = [np.zeros((longest - length, *y.shape[1:]), y.dtype) for y in stacked]
+            padded = [np.concatenate(pair) for pair in zip(stacked, padding, strict=True)]
+            members.append([*final, *padded])
+        return tuple(np.stack(values) for values in zip(*members, strict=True))
+
+    def _scan(
+        self, context: Any, states: Values, scanned: Sequence[Array]
+    ) -> tuple[Values, list[Array]]:
+        """Final states, and the stacked outputs of all steps along axis 0 of `scanned`."""
+        (length,) = {len(x) for x in scanned}
+        collected: list[Values] = [[] for _ in self.body.output_names[len(states) :]]
+        for t in range(length):
+            elements = [np.asarray(x[t]) for x in scanned]
+            results = self._step(self.body, context, [*states, *elements])
+            for rows, row in zip(collected, results[len(states) :], strict=True):
+                rows.append(row)
+            states = results[: len(states)]
+        if length:
+            return states, [np.stack(rows) for rows in collected]
+        # A step on zeros tells which shape the missing rows have.
+        zeros = [np.zeros(x.shape[1:], x.dtype) for x in scanned]
+        rows = self._step(self.body, context, [*states, *zeros])[len(states) :]
+        return states, [np.empty((0, *row.shape), row.dtype) for row in rows]
+
+
+class Optional(_Kernel):
+    """The value itself, or None for an empty optional."""
+
+    def _run(self, value: Any = None, **_: Any) -> tuple[Any]:
+        return (value,)
+
+
+class Identity(_Kernel):
+    """A copy of the value."""
+
+    def _run(self, value: Any) -> tuple[Any]:
+        return (None if value is None else value.copy(),)
+
+
+class Pad(_Kernel):
+    """Elements are taken away where a width is negative, and then put around what is left."""
+
+    def _run(self, data: Array, *operands: Array | None, **attributes: Any) -> tuple[Array]:
+        pads, value, axes = (*operands, None, None, None)[:3]
+        if pads is None:
+            pads = np.asarray(attributes.get("pads") or attributes["paddings"])
+        if value is None:
+            value = np.asarray(attributes.get("value") or 0)
+        widths = np.zeros((data.ndim, 2), np.int64)
+        chosen = range(data.ndim) if axes is None else axes.tolist()
+        for axis, before, after in zip(chosen, *pads.reshape(2, -1).tolist(), strict=True):
+            widths[axis] = before, after
+        mode = str(attributes.get("mode") or "constant")
+        if mode == "constant":
+            return (_surrounded(data, widths, value.astype(data.dtype)),)
+        removed = widths.clip(None, 0).sum(1)
+        if (np.array(data.shape) + removed < 0).any():
+            raise ValueError(f"pads {widths.tolist()} take more than the shape {data.shape} has")
+        kept = tuple(
+            slice(max(-before, 0), extent - max(-after, 0))
+            for extent, (before, after) in zip(data.shape, widths.tolist(), strict=True)
+        )
+        return (np.pad(data[kept], widths.clip(0), mode),)  # type: ignore[call-overload]
+
+
+def _surrounded(data: Array, widths: Array, value: Array) -> Array:
+    """The data with a constant around it, and without what lies beyond a negative width."""
+    extents = np.array(data.shape, np.int64)
+    result = np.full(extents + widths.sum(1), value.reshape(()), data.dtype)
+    # Element i of an axis lies at i + before, if that is in the result.
+    first = np.maximum(0, -widths[:, 0])
+    last = np.maximum(first, np.minimum(extents, result.shape - widths[:, 0]))
+    source = tuple(map(slice, first, last))
+    target = tuple(map(slice, first + widths[:, 0], last + widths[:, 0]))
+    result[target] = data[source]
+    return result
+
+
+class Scatter(_Kernel):
+    """Writes updates to the places that indices name along an axis."""
+
+    def _run(self, data: Array, indices: Array, updates: Array, axis: int = 0) -> tuple[Array]:
+        return (scatter_elements(data, indices, updates, axis=axis),)  # type: ignore[no-untyped-call]
+
+
+class ZipMap(_Kernel):
+    """A dict for each row: its elements by the class they belong to."""
+
+    op_domain = "ai.onnx.ml"
+    classlabels_int64s: list[int] | None
+    classlabels_strings: list[str] | None
+
+    def _run(self, x: Array, **_: Any) -> tuple[list[dict[int | str, float]]]:
+        labels = self.classlabels_strings or self.classlabels_int64s or []
+        rows = np.atleast_2d(x)
+        if rows.shape[1] != len(labels):
+            raise ValueError(f"{rows.shape[1]} columns for {len(labels)} class labels")
+        return ([dict(zip(labels, row.tolist(), strict=True)) for row in rows],)
+
+
+class BatchNormalization(_Kernel):
+    """Normalisation with given statistics or, in training, with those of the input."""
+
+    epsilon: float
+    momentum: float
+    training_mode: int
+
+    def _run(
+        self, x: Array, scale: Array, bias: Array, mean: Array, var: Array, **attributes: Any
+    ) -> tuple[Array, ...]:
+        if not attributes.get("spatial", 1):
+            raise ValueError("attribute 'spatial' = 0 is not supported")
+        if self.version >= 14:
+            training = bool(self.training_mode)
+        else:
+            training = len(self.onnx_node.output) > 1
+            training |= self.version < 7 and not attributes.get("is_test", 0)
+        if not training:
+            return (_batchnorm_test_mode(x, scale, bias, mean, var, self.epsilon),)
+        y, *saved, mean, var = _batchnorm_training_mode(
+            x, scale, bias, mean, var, self.momentum, self.epsilon
+        )
+        return (y, mean, var) if self.version >= 14 else (y, mean, var, *saved)
+
+
+class Slice(_Kernel):
+    """Every `step`-th element of some axes, from `start` to before `end`."""
+
+    starts: list[int] | None
+    ends: list[int] | None
+    axes: list[int] | None
+
+    def _run(self, x: Array, *operands: Any, **attributes: Any) -> tuple[Array]:
+        if self.version < 10:
+            operands = tuple(attributes.get(name) for name in ("starts", "ends", "axes"))
+        starts, ends, axes, steps = (*operands, None, None)[:4]
+        axes = range(len(starts)) if axes is None else axes
+        steps = [1] * len(starts) if steps is None else steps
+        for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
+            taken = slice_range(int(start), int(end), int(step), x.shape[int(axis)])
+            x = x.take(taken, int(axis))
+        return (x,)
+
+
+class Dropout(_Kernel):
+    """The value itself; refused in training, where compiled code draws the numbers."""
+
+    is_test: int
+
+    def _run(
+        self, x: Array, ratio: Any = None, training: Any = None, **_: Any
+    ) -> tuple[Array, ...]:
+        if (self.version < 7 and not self.is_test) or (training is not None and training.any()):
+            raise ValueError("training mode has no reference kernel")
+        mask = np.ones(x.shape, bool if self.version >= 10 else x.dtype)
+        return (x.copy(), mask)[: len(self.onnx_node.output)]
+
+
+class OneHot(_Kernel):
+    """A new axis with one value where an index says, and another one elsewhere; of strings, too."""
+
+    axis: int
+
+    def _run(self, indices: Array, depth: Array, values: Array, **_: Any) -> tuple[Array]:
+        count = int(np.asarray(depth).item())
+        wanted = np.expand_dims(np.asarray(indices).astype(np.int64), self.axis)
+        wanted = np.where(wanted < 0, wanted + count, wanted)
+        places = np.arange(count).reshape([-1 if i == self.axis % wanted.ndim else 1
+                                           for i in range(wanted.ndim)])  # fmt: skip
+        return (np.where(wanted == places, values[1], values[0]),)
+
+
+class Unique(_Kernel):
+    """The different elements, or slices along an axis; of strings, too."""
+
+    axis: int | None
+    sorted: int
+
+    def _run(self, x: Array, **_: Any) -> tuple[Array, ...]:
+        # Slices are compared element by element, in the order of memory.
+        slices = x.reshape(-1, 1) if self.axis is None else np.moveaxis(x, self.axis, 0)
+        rows = [tuple(part.reshape(-1).tolist()) for part in slices]
+        first: dict[tuple[Any, ...], int] = {}
+        for place, row in enumerate(rows):
+            first.setdefault(row, place)
+        order = sorted(first) if self.sorted else list(first)
+        places = np.array([first[row] for row in order], np.int64)
+        numbers = {row: number for number, row in enumerate(order)}
+        inverse = np.array([numbers[row] for row in rows], np.int64)
+        counts = np.bincount(inverse, minlength=len(order)).astype(np.int64)
+        taken = x.reshape(-1)[places] if self.axis is None else x.take(places, self.axis)
+        return (taken, places, inverse, counts)[: len(self.onnx_node.output)]
+
+
+class StringNormalizer(_Kernel):
+    """Strings without stop words, in upper or lower case."""
+
+    case_change_action: str
+    is_case_sensitive: int
+    stopwords: list[str] | None
+
+    def _run(self, x: Array, **_: Any) -> tuple[Array]:
+        if x.ndim > 2 or (x.ndim == 2 and len(x) != 1):
+            raise ValueError(f"an input of shape {x.shape}, expected [C] or [1, C]")
+        stop = {self._key(word) for word in self.stopwords or ()}
+        kept = [word for word in x.reshape(-1) if self._key(word) not in stop]
+        if self.case_change_action != "NONE":
+            upper = self.case_change_action == "UPPER"
+            kept = [word.upper() if upper else word.lower() for word in kept]
+        words = kept or [""]
+        return (np.array(words, object).reshape((1,) * (x.ndim - 1) + (-1,)),)
+
+    def _key(self, word: str) -> str:
+        return word if self.is_case_sensitive else word.lower()
+
+
+class StringSplit(_StringSplit):
+    """Pieces of strings; none of an empty one."""
+
+    def _run(
+        self, x: Array, delimiter: str | None = None, maxsplit: int | None = None
+    ) -> tuple[Array, Array]:
+        most = -1 if maxsplit is None else maxsplit
+        pieces = [text.split(delimiter or None, most) if text else [] for text in x.reshape(-1)]
+        counts = np.array([len(row) for row in pieces], np.int64)
+        longest = counts.max(initial=0)
+        rows = [row + [""] * (longest - len(row)) for row in pieces]
+        result = np.array(rows, object).reshape(*x.shape, longest)
+        return result, counts.reshape(x.shape)
+
+
+class TfIdfVectorizer(_TfIdfVectorizer):
+    """Counts of sequences; without weights each weighs 1."""
+
+    def __init__(self, onnx_node: Any, run_params: Any) -> None:
+        if not any(item.name == "weights" for item in onnx_node.attribute):
+            (places,) = (a.ints for a in onnx_node.attribute if a.name == "ngram_indexes")
+            node = onnx.NodeProto()
+            node.CopyFrom(onnx_node)
+            node.attribute.append(onnx.helper.make_attribute("weights", [1.0] * len(places)))
+            onnx_node = node
+        super().__init__(onnx_node, run_params)  # type: ignore[no-untyped-call]
+
+
+class _Refused(_Kernel):
+    reason = "the one there ignores attributes; enable recurrent_to_scan"
+
+    def __init__(self, onnx_node: Any, run_params: Any) -> None:
+        raise NotImplementedError(self.reason)
+
+    def _run(self, *_: Any, **__: Any) -> tuple[Any, ...]:
+        raise NotImplementedError
+
+
+class _Native(_Refused):
+    reason = "the one there gives other results; compiled code only"
+
+
+class MaxPool(_MaxPool):
+    """The maximum below each position of a window; its indices have native code only."""
+
+    def __init__(self, onnx_node: Any, run_params: Any) -> None:
+        if len(onnx_node.output) > 1 and onnx_node.output[1]:
+            raise NotImplementedError("indices have no reference kernel")
+        super().__init__(onnx_node, run_params)
+
+
+class _Random(_Refused):
+    reason = "random numbers are drawn by compiled code only"
+
+
+def _refused(base: type[_Refused], *names: str) -> list[type[OpRun]]:
+    """Kernels that refuse to be made."""
+    return [type(name, (base,), {"__doc__": "Refused."}) for name in names]
+
+
+KERNELS: list[type[OpRun]] = [
+    Slice,
+    If,
+    Loop,
+    Scan,
+    Optional,
+    Identity,
+    Pad,
+    Scatter,
+    ZipMap,
+    BatchNormalization,
+    Dropout,
+    OneHot,
+    Unique,
+    StringNormalizer,
+    StringSplit,
+    TfIdfVectorizer,
+    *ML_KERNELS,
+    *_refused(_Refused, "RNN", "GRU", "LSTM"),
+    MaxPool,
+    *_refused(_Native, "GridSample", "MaxUnpool"),
+    # Dropout has a kernel, as it draws in training only.
+    *_refused(_Random, *(name for name, of in FACTS.items() if of.random and name != "Dropout")),
+]

@@ -1,0 +1,1 @@
+"""Cut a model into stages, guard what was specialised, fall back where a guard or kernel fails."""

@@ -1,0 +1,244 @@
+"""Run the stages of a compiled model one after the other, passing values by name.
+
+A flow whose guard fails deoptimises: the flow of the general program runs in its place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ostinato.codegen.artifact import Argument
+from ostinato.errors import RunError
+from ostinato.native.arguments import check_output_shape, describe, describe_array, numpy_dtype
+from ostinato.native.function import GuardError, NativeFunction
+from ostinato.options import Options
+from ostinato.stages.compiled import CompiledModel
+from ostinato.stages.fallback import FallbackNode
+from ostinato.stages.notice import Notice
+from ostinato.stages.report import NotNative, always_interpreted, of_other_sizes
+from ostinato.stages.specialized import SpecializedNode
+from ostinato.stages.stage import BranchStage, ListStage, NativeStage, Stage
+
+if TYPE_CHECKING:
+    import onnx
+
+Array = np.ndarray[Any, Any]
+
+
+class Flow:
+    """The runnable stages of `model`, and which values each of them is the last to read.
+
+    notice: is told which nodes are interpreted.
+    general: compiles the program without guards, where `model` has any.
+    specialize: compiles a node that is specialised when called, and may fail with
+        `UnsupportedError`.
+    """
+
+    def __init__(
+        self,
+        model: CompiledModel,
+        options: Options,
+        notice: Notice,
+        specialize: Callable[[onnx.ModelProto], Flow],
+        general: Callable[[], CompiledModel] | None = None,
+    ) -> None:
+        self.model = model
+        self._options, self._notice, self._specialize = options, notice, specialize
+        self._compile_general = general
+        self._general: Flow | None = None
+        self.stages = [_runnable(stage, options, notice, specialize) for stage in model.stages]
+        self._last_reads = _last_reads(model)
+        self._direct = _direct(model, self.stages)
+        # Whether the general program ran last.
+        self._was_general = False
+
+    def natives(self) -> Iterator[NativeFunction]:
+        """The native functions in the order they run."""
+        for stage in self.stages:
+            if isinstance(stage, NativeFunction):
+                yield stage
+            elif isinstance(stage, BranchNode):
+                for branch in stage.branches:
+                    yield from branch.natives()
+
+    def not_native(self) -> list[NotNative]:
+        """The entries of `Report.fallback`; those of the general program come last."""
+        if self._general is None:
+            others: list[NotNative] = list(self.model.report.get("other_sizes", ()))
+        else:
+            unless = [text for native in self.natives() for text in native.guards]
+            others = [of_other_sizes(entry, unless) for entry in self._general.not_native()]
+        return [*self._own_not_native(), *others]
+
+    def _own_not_native(self) -> list[NotNative]:
+        stages = [s for s in self.stages if not isinstance(s, NativeFunction | ListMaker)]
+        return [entry for stage in stages for entry in stage.not_native()]
+
+    def direct(self) -> NativeFunction | None:
+        """The only stage, if it is native and takes and makes exactly the model's values."""
+        return self._direct
+
+    def versions(self) -> Iterator[Flow]:
+        """This flow, then the general one, which is compiled when it is asked for."""
+        yield self
+        if self._general is None and self._compile_general is not None:
+            model = self._compile_general()
+            self._general = Flow(model, self._options, self._notice, self._specialize)
+            self._notice(always_interpreted(self._general.not_native()))
+        if self._general is not None:
+            yield self._general
+
+    def run(self, inputs: Mapping[str, Any], given: Mapping[str, Array]) -> dict[str, Any]:
+        """Every model output by name: the arrays of `given` where they name one, fresh otherwise.
+
+        inputs: by name, checked, sharing no memory with `given`.
+        """
+        for version in self.versions():
+            try:
+                results = version._run(inputs, given)
+            except GuardError as error:
+                failed = error
+                continue
+            self._was_general = version is not self
+            return results
+        raise failed
+
+    @property
+    def last(self) -> Flow:
+        """The one of `versions` that ran last."""
+        return self._general if self._was_general and self._general is not None else self
+
+    def _run(self, inputs: Mapping[str, Any], given: Mapping[str, Array]) -> dict[str, Any]:
+        values: dict[str, Any] = {**self.model.constants, **inputs}
+        fresh: set[str] = set()
+        for stage, last_read in zip(self.stages, self._last_reads, strict=True):
+            if isinstance(stage, NativeFunction):
+                made = stage.run(values, given)
+                fresh.update(made)
+                values.update(made)
+            else:
+                values.update(stage.run(values))
+            for name in last_read:
+                del values[name]
+        results = {}
+        for argument in self.model.outputs:
+            value = _checked_output(argument, values[argument.name])
+            target = given.get(argument.name)
+            if target is None:
+                is_fresh = argument.name in fresh or not argument.is_tensor
+                results[argument.name] = value if is_fresh else np.array(value, order="C")
+            else:
+                results[argument.name] = _store(argument, value, target)
+        return results
+
+
+def _direct(model: CompiledModel, stages: Sequence[object]) -> NativeFunction | None:
+    if len(stages) != 1 or not isinstance(stages[0], NativeFunction):
+        return None
+    artifact = stages[0].artifact
+    is_same = _names(artifact.inputs) == _names(model.inputs) and _names(
+        artifact.outputs
+    ) == _names(model.outputs)
+    return stages[0] if is_same else None
+
+
+class ListMaker:
+    """Run a `ListStage`."""
+
+    def __init__(self, stage: ListStage) -> None:
+        self._stage = stage
+
+    def run(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """The list by name."""
+        elements = self._stage.elements
+        made = None if elements is None else [values[element.name] for element in elements]
+        if made is not None and self._stage.is_rows:
+            # Each element is an array of its own, as those of any sequence.
+            made = [row.copy() for row in made[0]]
+        return {self._stage.output.name: made}
+
+
+class BranchNode:
+    """Run a `BranchStage`."""
+
+    def __init__(
+        self,
+        stage: BranchStage,
+        options: Options,
+        notice: Notice,
+        specialize: Callable[[onnx.ModelProto], Flow],
+    ) -> None:
+        self._stage = stage
+        self.branches = [Flow(model, options, notice, specialize) for model in stage.branches]
+
+    def not_native(self) -> list[NotNative]:
+        """The entries of both branches in the report."""
+        return [entry for branch in self.branches for entry in branch.not_native()]
+
+    def run(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """The outputs by name. Raises `RunError` for a condition that is not one element."""
+        stage = self._stage
+        condition = np.asarray(values[stage.condition])
+        if condition.size != 1:
+            shape = list(condition.shape)
+            raise RunError(f"node {stage.name!r}: the condition has shape {shape}, not one element")
+        branch = self.branches[0 if condition.item() else 1]
+        results = branch.run({a.name: values[a.name] for a in branch.model.inputs}, {})
+        names = zip(stage.outputs, branch.model.outputs, strict=True)
+        return {made.name: results[inner.name] for made, inner in names if made.name}
+
+
+def _runnable(
+    stage: Stage,
+    options: Options,
+    notice: Notice,
+    specialize: Callable[[onnx.ModelProto], Flow],
+) -> NativeFunction | FallbackNode | SpecializedNode | ListMaker | BranchNode:
+    if isinstance(stage, NativeStage):
+        return NativeFunction(stage.artifact, options.cache_dir, options.flush_denormals)
+    if isinstance(stage, ListStage):
+        return ListMaker(stage)
+    if isinstance(stage, BranchStage):
+        return BranchNode(stage, options, notice, specialize)
+    if not stage.value_keys and not stage.structure_keys:
+        return FallbackNode(stage)
+    return SpecializedNode(stage, specialize, notice)
+
+
+def _names(arguments: Iterable[Argument]) -> list[str]:
+    return [argument.name for argument in arguments]
+
+
+def _last_reads(model: CompiledModel) -> list[list[str]]:
+    """Per stage, the values no later stage reads and that are no outputs."""
+    needed = set(_names(model.outputs))
+    result = []
+    for stage in reversed(model.stages):
+        touched = dict.fromkeys(_names((*stage.inputs, *stage.outputs)))
+        result.append([name for name in touched if name not in needed])
+        needed.update(touched)
+    return result[::-1]
+
+
+def _checked_output(argument: Argument, value: Any) -> Any:
+    if argument.is_tensor:
+        try:
+            value = np.asarray(value)
+        except ValueError as error:
+            got = type(value).__name__
+            message = f"output {argument.name!r}: expected {describe(argument)}, got a {got}"
+            raise RunError(message) from error
+        if value.dtype != numpy_dtype(argument.dtype):
+            got = describe_array(value)
+            raise RunError(f"output {argument.name!r}: expected {describe(argument)}, got {got}")
+    return value
+
+
+def _store(argument: Argument, value: Array, target: Array) -> Array:
+    check_output_shape(argument, target, value.shape)
+    if target is not value:
+        np.copyto(target, value)
+    return target

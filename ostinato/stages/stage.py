@@ -1,0 +1,110 @@
+"""The stages of a compiled model. Values flow from one to the next by name.
+
+A stage is data: it can be stored and reloaded. `stages.flow` runs them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ostinato.codegen.artifact import Argument, Artifact
+
+if TYPE_CHECKING:
+    from ostinato.stages.compiled import CompiledModel
+
+
+@dataclass(frozen=True)
+class NativeStage:
+    """A compiled function; its arguments are named as the values it reads and makes."""
+
+    artifact: Artifact
+
+    @property
+    def inputs(self) -> tuple[Argument, ...]:
+        """The values the stage reads."""
+        return self.artifact.inputs
+
+    @property
+    def outputs(self) -> tuple[Argument, ...]:
+        """The values the stage makes."""
+        return self.artifact.results
+
+
+@dataclass(frozen=True)
+class FallbackStage:
+    """One node that runs on the kernels of `onnx.reference`, or is specialised when called.
+
+    node: serialised NodeProto, whose input and output names are the names of the values.
+    inputs: every value it reads once, those captured by its subgraphs included.
+    outputs: the values it makes; absent optional outputs are left out.
+    opsets: (domain, version) pairs of the model.
+    name, op: what errors call it. reason: why it has no native kernel.
+    value_keys: the inputs whose elements the node is specialised for, if it has a native form then.
+    structure_keys: likewise those whose rank, length or presence it is specialised for.
+    """
+
+    node: bytes
+    inputs: tuple[Argument, ...]
+    outputs: tuple[Argument, ...]
+    opsets: tuple[tuple[str, int], ...]
+    name: str
+    op: str
+    reason: str = ""
+    value_keys: tuple[str, ...] = ()
+    structure_keys: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class ListStage:
+    """Makes the list that is the value of a sequence.
+
+    output: the sequence, or an optional without element, whose value is None.
+    elements: its tensors, values that earlier stages make; None for the optional.
+    is_rows: the elements are the rows of the only tensor.
+    """
+
+    output: Argument
+    elements: tuple[Argument, ...] | None
+    is_rows: bool = False
+
+    @property
+    def inputs(self) -> tuple[Argument, ...]:
+        """The values the stage reads."""
+        return self.elements or ()
+
+    @property
+    def outputs(self) -> tuple[Argument, ...]:
+        """The value the stage makes."""
+        return (self.output,)
+
+
+@dataclass(frozen=True)
+class BranchStage:
+    """Runs one of two models.
+
+    name: what errors call it. condition: the value that chooses the first model.
+    inputs: every value that the condition or a model reads, once.
+    outputs: the values it makes: the outputs of either model, in their order. An output without
+        name is not handed on.
+    """
+
+    name: str
+    condition: str
+    inputs: tuple[Argument, ...]
+    outputs: tuple[Argument, ...]
+    branches: tuple[CompiledModel, CompiledModel]
+
+
+Stage = NativeStage | FallbackStage | ListStage | BranchStage
+
+
+def tensors(name: str, value: Any) -> dict[str, np.ndarray[Any, Any]]:
+    """The tensors in the value of an operand: it, none, or `name[0]`, `name[1]`, .. of a list."""
+    if value is None:
+        return {}
+    if not isinstance(value, (list, tuple)):
+        return {name: np.asarray(value)}
+    return {f"{name}[{i}]": np.asarray(element) for i, element in enumerate(value)}

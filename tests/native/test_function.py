@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ostinato.codegen.artifact import Argument
+from ostinato.errors import RunError, ShapeError
+from ostinato.native.function import MAX_PLANS, NativeFunction
+
+
+def test_plans_are_reused_and_the_oldest_dropped(artifacts: Any) -> None:
+    function = NativeFunction(artifacts.add())
+    large = function.plan([(500,), (500,)])
+    plans = [function.plan([(n,), (n,)]) for n in range(20, 20 + MAX_PLANS)]
+    assert function.plan([(20 + MAX_PLANS - 1,)] * 2) is plans[-1] is function.last
+    assert function.plan([(500,), (500,)]) is not large
+    assert len(function._plans) == MAX_PLANS
+
+
+def test_the_arena_grows_and_never_shrinks(artifacts: Any) -> None:
+    function = NativeFunction(artifacts.add())
+    sizes = []
+    for n in (10, 100, 5, 100, 101, 3):
+        function.plan([(n,), (n,)])
+        sizes.append(function.arena_bytes)
+        assert sizes[-1] >= 4 * n
+    assert sizes == sorted(sizes)
+    assert len(set(sizes)) == 3
+
+
+def test_a_growing_arena_does_not_disturb_an_older_plan(artifacts: Any) -> None:
+    function = NativeFunction(artifacts.add())
+    small = function.plan([(3,), (3,)])
+    function.plan([(100_000,), (100_000,)])
+    y = np.zeros(3, "f")
+    assert small.call(np.ones(3, "f"), np.ones(3, "f"), y) is None
+    assert y.tolist() == [2, 2, 2]
+
+
+def test_values_of_other_stages_are_checked_by_name(artifacts: Any) -> None:
+    function = NativeFunction(artifacts.add())
+    for wrong in (np.zeros(3), [0.0], None, np.float32(0)):
+        with pytest.raises(RunError, match=r"value 'b': expected float32\[T\], got"):
+            function.run({"a": np.zeros(3, "f"), "b": wrong}, {})
+
+
+LAYOUTS = """
+define i64 @entry(ptr %b, ptr %s) {{ ret i64 0 }}
+define i64 @layout(ptr %s, ptr %out) {{
+  store i64 {arena}, ptr %out
+  %dim = getelementptr i64, ptr %out, i64 1
+  store i64 {dim}, ptr %dim
+  ret i64 {code}
+}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("arena", "dim", "code", "error", "message"),
+    [
+        (0, -1, 0, ShapeError, r"value 'y' would have the shape \[-1\]"),
+        (0, 1 << 60, 0, RunError, "GiB are available"),
+        (1 << 60, 1, 0, RunError, "GiB are available"),
+        (0, 1, 9, ShapeError, "run-time check 9 failed"),
+    ],
+)
+def test_impossible_layouts_are_refused_before_allocating(
+    artifacts: Any, arena: int, dim: int, code: int, error: type[Exception], message: str
+) -> None:
+    text = LAYOUTS.format(arena=arena, dim=dim, code=code)
+    x = Argument("x", "float32", ("T",))
+    artifact = replace(
+        artifacts.half(), object_code=artifacts.emit(text), inputs=(x,), symbols=("T",)
+    )
+    with pytest.raises(error, match=message):
+        NativeFunction(artifact).plan([(1,)])
+
+
+def test_a_fixed_shape_is_planned_at_load(artifacts: Any) -> None:
+    assert NativeFunction(artifacts.half()).last is not None
+    assert NativeFunction(artifacts.add()).last is None
