@@ -9,8 +9,9 @@ import numpy as np
 import onnx_ir as ir
 
 from ostinato.graph.inferred_sizes import Sizes
-from ostinato.graph.linear_index import Indices, Linear, linear_size
+from ostinato.graph.linear_index import Indices, linear_size
 from ostinato.model.values import constant_array
+from ostinato.sizes.dims import Size, is_nonnegative
 
 _INTEGERS = (ir.DataType.INT32, ir.DataType.INT64)
 _INTEGER_ARRAYS = (np.dtype(np.int32), np.dtype(np.int64))
@@ -18,8 +19,7 @@ _INTEGER_ARRAYS = (np.dtype(np.int32), np.dtype(np.int64))
 _LARGEST = 1 << 30
 # Longer chains of index arithmetic do not occur.
 _DEEPEST = 40
-_ONE = Linear(1)
-_EMPTY = (Linear(0), Linear(0), 1)
+_EMPTY = (0, 0, 1)
 
 
 @dataclass(frozen=True)
@@ -31,44 +31,44 @@ class Span:
     operand: the scalar that is `start` when the model runs, where the model has one.
     """
 
-    start: Linear
-    stop: Linear
+    start: Size
+    stop: Size
     step: int
     operand: ir.Value | None = None
 
     @staticmethod
-    def of(start: Linear, stop: Linear, step: int, operand: ir.Value | None = None) -> Span:
-        distance = (stop - start).fixed
-        if distance is None:
+    def of(start: Size, stop: Size, step: int, operand: ir.Value | None = None) -> Span:
+        distance = stop - start
+        if not isinstance(distance, int):
             return Span(start, stop, step, operand)
         count = len(range(0, distance, step))
         if not count:
             return Span(*_EMPTY)
-        last = start + Linear(step * (count - 1))
-        return Span(start, last + Linear(1 if step > 0 else -1), step, operand)
+        last = start + step * (count - 1)
+        return Span(start, last + (1 if step > 0 else -1), step, operand)
 
-    def scaled(self, factor: int, offset: Linear) -> Span:
+    def scaled(self, factor: int, offset: Size) -> Span:
         """Each integer times `factor`, which is not 0, plus `offset`."""
-        if factor == 1 and offset == Linear():
+        if factor == 1 and offset == 0:
             return self
-        start, stop = (bound.times(factor) + offset for bound in (self.start, self.stop))
+        start, stop = (bound * factor + offset for bound in (self.start, self.stop))
         return Span.of(start, stop, self.step * factor)
 
     @property
     def count(self) -> int | None:
         """How many integers there are, None when it depends on sizes."""
-        distance = (self.stop - self.start).fixed
-        return None if distance is None else len(range(0, distance, self.step))
+        distance = self.stop - self.start
+        return len(range(0, distance, self.step)) if isinstance(distance, int) else None
 
     @property
-    def length(self) -> Linear | None:
+    def length(self) -> Size | None:
         """How many integers there are as a linear form, None when it is not known to be one."""
         if self.count is not None:
-            return Linear(self.count)
-        distance = (self.stop - self.start).times(self.step)
+            return self.count
+        distance = (self.stop - self.start) * self.step
         return distance if abs(self.step) == 1 and is_nonnegative(distance) else None
 
-    def within(self, size: Linear) -> Span | None:
+    def within(self, size: Size) -> Span | None:
         """The same positions on an axis of `size` elements, all of them counted from the front.
 
         None unless every position provably exists, and all of them are counted from the same end.
@@ -76,17 +76,12 @@ class Span:
         if self.count == 0:
             return self
         rises = self.step > 0
-        low, high = (self.start, self.stop) if rises else (self.stop + _ONE, self.start + _ONE)
+        low, high = (self.start, self.stop) if rises else (self.stop + 1, self.start + 1)
         if is_nonnegative(low) and is_nonnegative(size - high):
             return self
-        if is_nonnegative(low + size) and is_nonnegative(high.times(-1)):
+        if is_nonnegative(low + size) and is_nonnegative(-high):
             return Span(self.start + size, self.stop + size, self.step)
         return None
-
-
-def is_nonnegative(form: Linear) -> bool:
-    """Whether a linear form of sizes is provably 0 or more."""
-    return form.constant >= 0 and all(coefficient >= 0 for _, coefficient in form.terms)
 
 
 @dataclass(frozen=True)
@@ -147,7 +142,7 @@ class EvenlySpaced:
             case "Unsqueeze":
                 return _unsqueezed(node, line)
             case "Neg":
-                return replace(line, span=line.span.scaled(-1, Linear()))
+                return replace(line, span=line.span.scaled(-1, 0))
         return line
 
     def spread(self, value: ir.Value, rank: int, axis: int) -> Span | None:
@@ -171,10 +166,9 @@ class EvenlySpaced:
         if any(value is None or self._rank(value) != 0 for value in node.inputs):
             return None
         start, limit, delta = (self._indices.single(value) for value in node.inputs)
-        step = delta.fixed if delta is not None else None
-        if start is None or limit is None or not step:
+        if start is None or limit is None or not isinstance(delta, int) or not delta:
             return None
-        span = Span.of(start, limit, step, node.inputs[0])
+        span = Span.of(start, limit, delta, node.inputs[0])
         return None if span.count == 1 else Line(span)
 
     def _arithmetic(self, node: ir.Node, depth: int) -> Line | None:
@@ -186,13 +180,13 @@ class EvenlySpaced:
         if line is None or number is None or rank is None:
             return None
         if node.op_type == "Mul":
-            if not number.fixed:
+            if not isinstance(number, int) or not number:
                 return None
-            span = line.span.scaled(number.fixed, Linear())
+            span = line.span.scaled(number, 0)
         elif node.op_type == "Add":
             span = line.span.scaled(1, number)
         elif is_left:
-            span = line.span.scaled(1, number.times(-1))
+            span = line.span.scaled(1, -number)
         else:
             span = line.span.scaled(-1, number)
         return Line(span, max(rank, line.rank), line.axis + max(rank - line.rank, 0))
@@ -235,7 +229,7 @@ def _constant_span(vector: np.ndarray) -> Span | None:
     first, step = int(vector[0]), int(vector[1]) - int(vector[0])
     if not step or not np.array_equal(vector, first + step * np.arange(vector.size)):
         return None
-    return Span.of(Linear(first), Linear(first + step * vector.size), step)
+    return Span.of(first, first + step * vector.size, step)
 
 
 def _axes(node: ir.Node, rank: int) -> list[int] | None:

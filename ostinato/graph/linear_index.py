@@ -1,15 +1,12 @@
 """Integers that a model computes for indexing, as linear forms of run-time sizes.
 
-    Linear = constant + coefficient * symbol + ...
-
-A symbol is the name of a size (see `ostinato.graph.inferred_sizes`) or `STEP`, the number of the
-current step of a loop: 0, 1, and so on.
+Products of two sizes are left out, for they may leave 64 bits. A symbol of a form is the name of a
+size (see `ostinato.graph.inferred_sizes`) or `STEP`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
@@ -19,9 +16,10 @@ from ostinato.graph.facts import facts_of
 from ostinato.graph.inferred_sizes import Sizes
 from ostinato.model.slices import slice_range
 from ostinato.model.values import constant_array
+from ostinato.sizes.dims import Size, symbol
 
-# No dimension has this name: names of dimensions are not empty.
-STEP = ""
+# The number of the current step of a loop: 0, 1, and so on. Dimensions are known before a run.
+STEP = symbol("number of the step", computed=True)
 
 # Longer tensors are data, not shapes; deeper expressions do not occur in index arithmetic, and
 # larger constants stand for "until the end".
@@ -33,44 +31,12 @@ _INTEGERS = (ir.DataType.INT32, ir.DataType.INT64)
 _INTEGER_ARRAYS = (np.dtype(np.int32), np.dtype(np.int64))
 
 
-@dataclass(frozen=True)
-class Linear:
-    """A linear form. terms: symbols in order with their coefficients, none of them 0."""
-
-    constant: int = 0
-    terms: tuple[tuple[str, int], ...] = ()
-
-    def __add__(self, other: Linear) -> Linear:
-        terms = dict(self.terms)
-        for symbol, coefficient in other.terms:
-            terms[symbol] = terms.get(symbol, 0) + coefficient
-        kept = tuple(sorted((s, c) for s, c in terms.items() if c))
-        return Linear(self.constant + other.constant, kept)
-
-    def __sub__(self, other: Linear) -> Linear:
-        return self + other.times(-1)
-
-    def times(self, factor: int) -> Linear:
-        terms = tuple((symbol, factor * c) for symbol, c in self.terms) if factor else ()
-        return Linear(factor * self.constant, terms)
-
-    def coefficient(self, symbol: str) -> int:
-        return dict(self.terms).get(symbol, 0)
-
-    @property
-    def fixed(self) -> int | None:
-        """The number that this is, None when it depends on a symbol."""
-        return None if self.terms else self.constant
+Elements: TypeAlias = "tuple[Size | None, ...]"
 
 
-Elements: TypeAlias = "tuple[Linear | None, ...]"
-
-
-def linear_size(size: int | str | None) -> Linear | None:
-    """One size as a linear form, None when it is unknown."""
-    if size is None:
-        return None
-    return Linear(size) if isinstance(size, int) else Linear(0, ((size, 1),))
+def linear_size(size: int | str | None) -> Size | None:
+    """One inferred size as a linear form, None when it is unknown."""
+    return symbol(size) if isinstance(size, str) else size
 
 
 class Indices:
@@ -83,11 +49,11 @@ class Indices:
         self._sizes = sizes
         self._found: dict[ir.Value, Elements | None] = {}
 
-    def declare(self, value: ir.Value, form: Linear) -> None:
+    def declare(self, value: ir.Value, form: Size) -> None:
         """Take `form` for the one element of `value`, which must not have been read before."""
         self._found[value] = (form,)
 
-    def single(self, value: ir.Value | None) -> Linear | None:
+    def single(self, value: ir.Value | None) -> Size | None:
         """The form of a value of one element, None when there is none or it is not linear."""
         elements = self._elements(value, 0)
         return elements[0] if elements is not None and len(elements) == 1 else None
@@ -116,7 +82,7 @@ class Indices:
             pair = [self._elements(operand, depth) for operand in node.inputs]
             return _arithmetic(node.op_type, *pair)
         if node.op_type == "Neg":
-            return _arithmetic("Sub", (Linear(),), self._elements(node.inputs[0], depth))
+            return _arithmetic("Sub", (0,), self._elements(node.inputs[0], depth))
         if node.op_type == "Concat":
             parts = [self._elements(operand, depth) for operand in node.inputs]
             if any(part is None for part in parts) or self._rank(node.inputs[0]) != 1:
@@ -142,7 +108,7 @@ class Indices:
 def _constant(array: np.ndarray) -> Elements | None:
     if array.dtype not in _INTEGER_ARRAYS or array.size > _MOST_ELEMENTS:
         return None
-    return tuple(Linear(e) if abs(e) <= _LARGEST else None for e in map(int, array.flat))
+    return tuple(e if abs(e) <= _LARGEST else None for e in map(int, array.flat))
 
 
 def _arithmetic(op: str, left: Elements | None, right: Elements | None) -> Elements | None:
@@ -159,13 +125,11 @@ def _repeated(operand: Elements, length: int) -> Elements:
     return operand * length if len(operand) == 1 else operand
 
 
-def _combined(op: str, left: Linear | None, right: Linear | None) -> Linear | None:
+def _combined(op: str, left: Size | None, right: Size | None) -> Size | None:
     if left is None or right is None:
         return None
     if op == "Mul":
-        if left.fixed is not None:
-            return right.times(left.fixed)
-        return left.times(right.fixed) if right.fixed is not None else None
+        return left * right if isinstance(left, int) or isinstance(right, int) else None
     return left + right if op == "Add" else left - right
 
 

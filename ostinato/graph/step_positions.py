@@ -9,11 +9,10 @@ import numpy as np
 import onnx_ir as ir
 
 from ostinato.graph.inferred_sizes import Sizes
-from ostinato.graph.linear_index import STEP, Indices, Linear, linear_size
+from ostinato.graph.linear_index import STEP, Indices, linear_size
 from ostinato.graph.loop_form import LoopForm, Scanned, State, scopes_within
 from ostinato.model.values import constant_array
-
-_STEP = Linear(0, ((STEP, 1),))
+from ostinato.sizes.dims import Size, computed
 
 
 @dataclass(frozen=True)
@@ -41,7 +40,7 @@ class StepPositions:
         lengths = [self._length(scanned) for scanned in form.scanned]
         if form.head is not None:
             lengths.append(self._indices.single(form.head.trips))
-            self._indices.declare(form.head.number, _STEP)
+            self._indices.declare(form.head.number, STEP)
         # Each says how many steps there are, at least if it is not negative. They are equal when
         # the model runs, but may be made of different symbols.
         self._lengths = [length for length in lengths if length is not None]
@@ -50,7 +49,7 @@ class StepPositions:
         for state in form.states:
             self._declare(state.before, self._counter(state))
 
-    def single(self, value: ir.Value | None) -> Linear | None:
+    def single(self, value: ir.Value | None) -> Size | None:
         """The one element of an integer value of the body, None when it is not known."""
         return self._indices.single(value)
 
@@ -58,42 +57,41 @@ class StepPositions:
         sizes = self._sizes.get(value.name or "")
         return None if sizes is None else len(sizes)
 
-    def window(
-        self, source: ir.Value, axis: int, position: Linear, *, wraps: bool
-    ) -> Window | None:
+    def window(self, source: ir.Value, axis: int, position: Size, *, wraps: bool) -> Window | None:
         """What the steps read of `source` when each reads `position` on `axis`.
 
         None unless all positions provably lie in `source` and follow each other. wraps: whether
         negative positions count from the end. A number of steps that is computed as negative means
         none, and then the window is empty as well.
         """
-        direction = position.coefficient(STEP)
         size = linear_size(self._sizes[source.name or ""][axis])
-        if size is None or direction not in (1, -1):
+        moving = [sign for sign in (1, -1) if not computed(position - STEP * sign)]
+        if size is None or not moving:
             return None
-        first = position - _STEP.times(direction)
+        direction = moving[0]
+        first = position - STEP * direction
         for length in self._lengths:
-            start = first if direction == 1 else first - length + Linear(1)
-            stop = (start + length).fixed
-            if wraps and stop is not None and stop <= 0:
+            start = first if direction == 1 else first - length + 1
+            stop = start + length
+            if wraps and isinstance(stop, int) and stop <= 0:
                 start = start + size
-            front, behind = start.fixed, (size - start - length).fixed
-            if front is not None and behind is not None and min(front, behind) >= 0:
+            front, behind = start, size - start - length
+            if isinstance(front, int) and isinstance(behind, int) and min(front, behind) >= 0:
                 return Window(front, behind, direction == -1)
         return None
 
-    def _declare(self, value: ir.Value, form: Linear | None) -> None:
+    def _declare(self, value: ir.Value, form: Size | None) -> None:
         if form is not None:
             self._indices.declare(value, form)
 
-    def _length(self, scanned: Scanned) -> Linear | None:
+    def _length(self, scanned: Scanned) -> Size | None:
         steps = self._range(scanned.source)
         if steps is not None:
             return steps[1]
         sizes = self._sizes.get(scanned.source.name or "")
         return linear_size(sizes[scanned.axis]) if sizes is not None else None
 
-    def _range(self, source: ir.Value) -> tuple[Linear, Linear] | None:
+    def _range(self, source: ir.Value) -> tuple[Size, Size] | None:
         """The first element and the length of a sequence of integers that grows by 1."""
         array = constant_array(source)
         if array is not None:
@@ -101,33 +99,33 @@ class StepPositions:
                 return None
             first = int(array[0])
             rises = np.array_equal(array, first + np.arange(array.size))
-            return (Linear(first), Linear(array.size)) if rises else None
+            return (first, array.size) if rises else None
         node = source.producer()
         if node is None or node.op_type != "Range" or node.domain != "":
             return None
         start, limit, delta = (self._indices.single(value) for value in node.inputs)
-        if start is None or limit is None or delta != Linear(1):
+        if start is None or limit is None or delta != 1:
             return None
         return start, limit - start
 
-    def _number(self, scanned: Scanned) -> Linear | None:
+    def _number(self, scanned: Scanned) -> Size | None:
         """The element of a scanned range at a step."""
         steps = self._range(scanned.source)
         if steps is None:
             return None
         first, length = steps
-        return first + length - Linear(1) - _STEP if scanned.backward else first + _STEP
+        return first + length - 1 - STEP if scanned.backward else first + STEP
 
-    def _counter(self, state: State) -> Linear | None:
+    def _counter(self, state: State) -> Size | None:
         """A state to which every step adds the same constant."""
         first = self._indices.single(state.initial)
         if first is None or state.before.dtype not in (ir.DataType.INT32, ir.DataType.INT64):
             return None
         trial = Indices(self._sizes)
-        trial.declare(state.before, _STEP)
+        trial.declare(state.before, STEP)
         after = trial.single(state.after)
-        growth = (after - _STEP).fixed if after is not None else None
-        return None if growth is None else first + _STEP.times(growth)
+        growth = after - STEP if after is not None else None
+        return first + STEP * growth if isinstance(growth, int) else None
 
 
 def picking(body: ir.Graph, op_type: str) -> list[ir.Node]:

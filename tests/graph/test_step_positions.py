@@ -4,14 +4,14 @@ import onnx_ir as ir
 import pytest
 
 from ostinato.graph.inferred_sizes import infer_sizes
-from ostinato.graph.linear_index import STEP, Linear
+from ostinato.graph.linear_index import STEP
 from ostinato.graph.loop_form import read_loop
 from ostinato.graph.step_positions import StepPositions, Window, picking
 from ostinato.model.load import load_model
+from ostinato.sizes.dims import Size, symbol
 from tests.golden import parse
 
-STEP_FORM = Linear(0, ((STEP, 1),))
-T = Linear(0, (("T", 1),))
+T = symbol("T")
 
 
 def positions(text: str) -> tuple[StepPositions, dict[str | None, ir.Value]]:
@@ -47,22 +47,22 @@ def scan(
 @pytest.mark.parametrize(
     ("source", "axis", "position", "wraps", "expected"),
     [
-        ("x", 0, STEP_FORM, False, Window(0, 0, False)),
-        ("x", 0, T - Linear(1) - STEP_FORM, False, Window(0, 0, True)),
-        ("x", 0, Linear(-1) - STEP_FORM, True, Window(0, 0, True)),
-        ("x", 0, Linear(-1) - STEP_FORM, False, None),
-        ("x", 0, STEP_FORM - T, True, Window(0, 0, False)),
-        ("x", 0, STEP_FORM + Linear(1), True, None),
-        ("x", 0, STEP_FORM - Linear(1), True, None),
-        ("x", 0, STEP_FORM.times(2), True, None),
-        ("x", 0, Linear(), True, None),
-        ("x", 1, STEP_FORM, True, None),
-        ("six", 0, STEP_FORM, True, None),
-        ("n", 0, STEP_FORM, True, None),
+        ("x", 0, STEP, False, Window(0, 0, False)),
+        ("x", 0, T - 1 - STEP, False, Window(0, 0, True)),
+        ("x", 0, -1 - STEP, True, Window(0, 0, True)),
+        ("x", 0, -1 - STEP, False, None),
+        ("x", 0, STEP - T, True, Window(0, 0, False)),
+        ("x", 0, STEP + 1, True, None),
+        ("x", 0, STEP - 1, True, None),
+        ("x", 0, STEP * 2, True, None),
+        ("x", 0, 0, True, None),
+        ("x", 1, STEP, True, None),
+        ("six", 0, STEP, True, None),
+        ("n", 0, STEP, True, None),
     ],
 )
 def test_windows_of_a_run_time_length(
-    source: str, axis: int, position: Linear, wraps: bool, expected: Window | None
+    source: str, axis: int, position: Size, wraps: bool, expected: Window | None
 ):
     found, values = scan()
     assert found.window(values[source], axis, position, wraps=wraps) == expected
@@ -71,18 +71,18 @@ def test_windows_of_a_run_time_length(
 @pytest.mark.parametrize(
     ("source", "position", "expected"),
     [
-        ("four", STEP_FORM, Window(0, 0, False)),
-        ("six", STEP_FORM, Window(0, 2, False)),
-        ("six", STEP_FORM + Linear(1), Window(1, 1, False)),
-        ("six", Linear(5) - STEP_FORM, Window(2, 0, True)),
-        ("six", Linear(-1) - STEP_FORM, Window(2, 0, True)),
-        ("six", Linear(-3) - STEP_FORM, Window(0, 2, True)),
-        ("six", Linear(-4) - STEP_FORM, None),
-        ("six", Linear(2) - STEP_FORM, None),
-        ("x", STEP_FORM, None),
+        ("four", STEP, Window(0, 0, False)),
+        ("six", STEP, Window(0, 2, False)),
+        ("six", STEP + 1, Window(1, 1, False)),
+        ("six", 5 - STEP, Window(2, 0, True)),
+        ("six", -1 - STEP, Window(2, 0, True)),
+        ("six", -3 - STEP, Window(0, 2, True)),
+        ("six", -4 - STEP, None),
+        ("six", 2 - STEP, None),
+        ("x", STEP, None),
     ],
 )
-def test_windows_of_a_fixed_length(source: str, position: Linear, expected: Window | None):
+def test_windows_of_a_fixed_length(source: str, position: Size, expected: Window | None):
     found, values = scan(trip="four")
     assert found.window(values[source], 0, position, wraps=True) == expected
 
@@ -90,15 +90,15 @@ def test_windows_of_a_fixed_length(source: str, position: Linear, expected: Wind
 @pytest.mark.parametrize(
     ("trip", "direction", "form"),
     [
-        ("late", 0, Linear(3) + STEP_FORM),
-        ("late", 1, Linear(6) - STEP_FORM),
-        ("range", 0, Linear(2) + STEP_FORM),
-        ("range", 1, T - Linear(1) - STEP_FORM),
-        ("steps", 1, T - Linear(1) - STEP_FORM),
+        ("late", 0, 3 + STEP),
+        ("late", 1, 6 - STEP),
+        ("range", 0, 2 + STEP),
+        ("range", 1, T - 1 - STEP),
+        ("steps", 1, T - 1 - STEP),
         ("odd", 0, None),
     ],
 )
-def test_elements_of_ranges(trip: str, direction: int, form: Linear | None):
+def test_elements_of_ranges(trip: str, direction: int, form: Size | None):
     found, values = scan(trip=trip, direction=direction)
     assert found.single(values["e"]) == form
 
@@ -106,17 +106,17 @@ def test_elements_of_ranges(trip: str, direction: int, form: Linear | None):
 @pytest.mark.parametrize(
     ("update", "form"),
     [
-        ("m = Add(k, one)", Linear(2) + STEP_FORM),
-        ("a = Add(k, two)  m = Sub(a, one)", Linear(2) + STEP_FORM),
-        ("m = Sub(k, one)", Linear(2) - STEP_FORM),
-        ("m = Add(k, two)", Linear(2) + STEP_FORM.times(2)),
-        ("m = Identity(k)", Linear(2)),
+        ("m = Add(k, one)", 2 + STEP),
+        ("a = Add(k, two)  m = Sub(a, one)", 2 + STEP),
+        ("m = Sub(k, one)", 2 - STEP),
+        ("m = Add(k, two)", 2 + STEP * 2),
+        ("m = Identity(k)", 2),
         ("m = Add(k, k)", None),
         ("m = Neg(k)", None),
         ("m = Identity(two)", None),
     ],
 )
-def test_states_that_count(update: str, form: Linear | None):
+def test_states_that_count(update: str, form: Size | None):
     found, values = scan(update)
     assert found.single(values["k"]) == form
 
@@ -132,11 +132,11 @@ def test_a_loop():
             }> (n, c, five)
         }
         """)
-    assert found.single(values["i"]) == STEP_FORM
-    assert found.single(values["k"]) == Linear(5) - STEP_FORM
+    assert found.single(values["i"]) == STEP
+    assert found.single(values["k"]) == 5 - STEP
     x = values["x"]
     assert found.rank(x) == 1
-    assert found.window(x, 0, STEP_FORM, wraps=False) == Window(0, 0, False)
+    assert found.window(x, 0, STEP, wraps=False) == Window(0, 0, False)
 
 
 def test_nodes_that_pick():

@@ -8,16 +8,17 @@ import numpy as np
 import onnx_ir as ir
 
 from ostinato.graph.edit import discard, replace_value
-from ostinato.graph.evenly_spaced import EvenlySpaced, Span, is_evenly_spaced, is_nonnegative
+from ostinato.graph.evenly_spaced import EvenlySpaced, Span, is_evenly_spaced
 from ostinato.graph.facts import facts_of
 from ostinato.graph.inferred_sizes import Sizes, infer_sizes
-from ostinato.graph.linear_index import Linear, linear_size
+from ostinato.graph.linear_index import linear_size
 from ostinato.graph.writer import Writer
 from ostinato.model.attributes import describe
 from ostinato.model.graphs import graphs
 from ostinato.model.names import Names
 from ostinato.model.schema import opset_of
 from ostinato.model.values import constant_array
+from ostinato.sizes.dims import Size, is_nonnegative
 
 # Slice takes its ranges, steps among them, as inputs since this version.
 _SLICE_BY_INPUTS = 10
@@ -111,7 +112,7 @@ class _Match:
         assert axis is not None
         return axis % len(data) if data and -len(data) <= axis < len(data) else None
 
-    def within(self, span: Span | None, axis: int | None) -> tuple[Span, Linear] | None:
+    def within(self, span: Span | None, axis: int | None) -> tuple[Span, Size] | None:
         """Positions on an axis of the first operand, and its size; None unless they exist."""
         data = self.sizes(0)
         size = linear_size(data[axis]) if data is not None and axis is not None else None
@@ -156,14 +157,14 @@ def _gather_nd(match: _Match) -> ir.Value | None:
     return None if found is None else _picked(match, 0, *found)
 
 
-def _picked(match: _Match, axis: int, span: Span, size: Linear) -> ir.Value | None:
+def _picked(match: _Match, axis: int, span: Span, size: Size) -> ir.Value | None:
     """The first operand at the positions `span` of an axis of `size` elements.
 
     None where a bound cannot be written so that Slice means it for all sizes.
     """
     data, writer = match.node.inputs[0], match.writer
     assert data is not None
-    if (span.start, span.stop, span.step) == (Linear(), size, 1):
+    if (span.start, span.stop, span.step) == (0, size, 1):
         return writer.op("Identity", [data], "all", dtype=data.dtype)
     start, stop = _start(span, size, writer), _stop(span, size)
     if start is None or stop is None:
@@ -173,18 +174,18 @@ def _picked(match: _Match, axis: int, span: Span, size: Linear) -> ir.Value | No
     return writer.op("Slice", [data, first, *numbers], "picked", dtype=data.dtype)
 
 
-def _start(span: Span, size: Linear, writer: Writer) -> int | ir.Value | None:
+def _start(span: Span, size: Size, writer: Writer) -> int | ir.Value | None:
     """The bound of a Slice that is `span.start` for all sizes.
 
     A negative bound counts from the end; where it points before the front, a falling Slice begins
     at the front all the same. So it is used only where the position exists, or for the last one.
     """
-    start, from_end = span.start, (span.start - size).fixed
+    start, from_end = span.start, span.start - size
     if not is_nonnegative(start):
         return -1 if span.step < 0 and from_end == -1 else None
-    if start.fixed is not None:
-        return start.fixed
-    if from_end is not None and from_end < 0:
+    if isinstance(start, int):
+        return start
+    if isinstance(from_end, int) and from_end < 0:
         return from_end
     if span.operand is None:
         return None
@@ -195,14 +196,14 @@ def _start(span: Span, size: Linear, writer: Writer) -> int | ir.Value | None:
     return writer.value(writer.unsqueeze(operand, [0], "start"), "start")
 
 
-def _stop(span: Span, size: Linear) -> int | None:
+def _stop(span: Span, size: Size) -> int | None:
     """The bound of a Slice that is `span.stop` for all sizes, None where there is none."""
-    stop, from_end = span.stop, (span.stop - size).fixed
-    if span.step < 0 and stop == Linear(-1):
+    stop, from_end = span.stop, span.stop - size
+    if span.step < 0 and stop == -1:
         return _TO_THE_FRONT
-    if stop.fixed is not None:
-        return stop.fixed if stop.fixed >= 0 else None
-    return _TO_THE_END if from_end == 0 else from_end
+    if isinstance(stop, int):
+        return stop if stop >= 0 else None
+    return _TO_THE_END if from_end == 0 else from_end if isinstance(from_end, int) else None
 
 
 def _scatter_elements(match: _Match) -> ir.Value | None:
@@ -232,14 +233,16 @@ def _placed(match: _Match, axis: int, span: Span | None) -> ir.Value | None:
     if reduction != "none" or found is None or opset < _PAD_OF_ALL_TYPES:
         return None
     (places, size), zeros, updates = found, node.inputs[0], node.inputs[2]
-    before, stop, extent = places.start.fixed, places.stop.fixed, size.fixed
+    before, stop = places.start, places.stop
     assert updates is not None
-    if before is None or stop is None or extent is None or places.step != 1:
+    if not (isinstance(before, int) and isinstance(stop, int) and isinstance(size, int)):
+        return None
+    if places.step != 1:
         return None
     if not _are_zeros(zeros) or updates.dtype not in _PADDED_TYPES:
         return None
     pads = np.zeros((2, len(match.sizes(0) or ())), np.int64)
-    pads[:, axis] = before, extent - stop
+    pads[:, axis] = before, size - stop
     if not pads.any():
         return match.writer.op("Identity", [updates], "placed", dtype=updates.dtype)
     return match.writer.op("Pad", [updates, pads.reshape(-1)], "placed", dtype=updates.dtype)

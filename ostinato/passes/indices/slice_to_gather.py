@@ -6,7 +6,6 @@ import onnx_ir as ir
 
 from ostinato.graph.edit import discard, replace_value
 from ostinato.graph.inferred_sizes import infer_sizes
-from ostinato.graph.linear_index import Linear
 from ostinato.graph.loop_form import read_loop
 from ostinato.graph.step_positions import StepPositions, picking
 from ostinato.model.graphs import graphs
@@ -43,15 +42,14 @@ def _axis(node: ir.Node, positions: StepPositions) -> int | None:
     """The axis along which a Slice takes one element of a step, None when it does otherwise."""
     source, start, end, axes, steps = (*node.inputs, None, None)[:5]
     first, last = positions.single(start), positions.single(end)
-    along = positions.single(axes) if axes is not None else Linear(0)
-    step = positions.single(steps) if steps is not None else Linear(1)
-    if first is None or last is None or last - first != Linear(1) or step != Linear(1):
+    along = positions.single(axes) if axes is not None else 0
+    step = positions.single(steps) if steps is not None else 1
+    if first is None or last is None or last - first != 1 or step != 1:
         return None
     rank = positions.rank(source) if source is not None else None
-    axis = along.fixed if along is not None else None
-    if source is None or rank is None or axis is None or not -rank <= axis < rank:
+    if source is None or rank is None or not isinstance(along, int) or not -rank <= along < rank:
         return None
-    return axis if positions.window(source, axis, first, wraps=False) is not None else None
+    return along if positions.window(source, along, first, wraps=False) is not None else None
 
 
 def _replace(node: ir.Node, axis: int) -> None:

@@ -93,10 +93,10 @@ def _obstacle(
     trips = indices.single(head.trips)
     if trips is None:
         return "its trip count is computed from data"
-    if trips.fixed is None and opset < _RANGE:
+    if not isinstance(trips, int) and opset < _RANGE:
         return f"operator set {opset} has no Range"
-    if trips.fixed is not None and trips.fixed > _MOST_TRIPS:
-        return f"its trip count is {trips.fixed}"
+    if isinstance(trips, int) and trips > _MOST_TRIPS:
+        return f"its trip count is {trips}"
     for number, state in enumerate(form.states):
         if not _keeps_type(state):
             return f"carried value {number} is no tensor, or changes its element type"
