@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -12,21 +12,13 @@ import onnx_ir as ir
 from ostinato.autodiff.contributions import Dims, Part, dims_of, zeros
 from ostinato.autodiff.scope import Scope, is_float
 from ostinato.errors import UnsupportedError
+from ostinato.graph.size_arithmetic import FUNCTIONS
 from ostinato.graph.writer import Array, Operand, Writer
 from ostinato.model.attributes import Attributes, describe
 from ostinato.model.schema import schema_of
 from ostinato.model.values import constant_array
 
 Term: TypeAlias = "Operand | float"
-
-_INTEGERS: dict[str, Callable[[Array, Array], Array]] = {
-    "Add": np.add,
-    "Sub": np.subtract,
-    "Mul": np.multiply,
-    "Div": np.floor_divide,
-    "Max": np.maximum,
-    "Min": np.minimum,
-}
 
 
 class Context:
@@ -242,13 +234,10 @@ class Context:
         )
 
     def integers(self, op_type: str, x: Operand, y: Operand) -> Operand:
-        """Add, Sub, Mul, Div, Max or Min of int64: at once where both are arrays.
-
-        The quotient is that of numbers that are not negative.
-        """
+        """Add, Sub, Mul, Div, Max or Min of int64: at once where both are arrays."""
         if isinstance(x, ir.Value) or isinstance(y, ir.Value):
             return self.op(op_type, [x, y], "index", dtype=ir.DataType.INT64)
-        return _INTEGERS[op_type](x, y)
+        return np.asarray(np.frompyfunc(FUNCTIONS[op_type], 2, 1)(x, y), np.int64)
 
     def reshape(self, x: ir.Value, sizes: Operand) -> ir.Value:
         """`x` with these sizes, of which 0 is one; -1 is what is left."""

@@ -1,20 +1,45 @@
-"""Arithmetic on sizes that shape inference does not follow, folded."""
+"""Operators on integers as functions of sizes, and the folding of what they compute in a model."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import reduce
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import onnx
 from onnx import numpy_helper
 
 from ostinato.errors import ModelError
+from ostinato.sizes.dims import choose, is_equal, is_less, maximum, minimum, truncdiv
 
 Sizes: TypeAlias = "Mapping[str, Sequence[int | str | None]]"
 Values: TypeAlias = "dict[str, np.ndarray]"
 """Integers by name, as arrays of objects; a size that is no number is None."""
+
+
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "Add": lambda a, b: a + b,
+    "Sub": lambda a, b: a - b,
+    "Mul": lambda a, b: a * b,
+    "Div": truncdiv,
+    "Neg": lambda a: -a,
+    "Abs": lambda a: maximum(a, -a),
+    "Max": maximum,
+    "Min": minimum,
+    "Equal": is_equal,
+    "Less": is_less,
+    "LessOrEqual": lambda a, b: 1 - is_less(b, a),
+    "Greater": lambda a, b: is_less(b, a),
+    "GreaterOrEqual": lambda a, b: 1 - is_less(a, b),
+    "And": lambda a, b: a * b,
+    "Or": maximum,
+    "Not": lambda a: 1 - a,
+    "Where": choose,
+    "Cast": lambda a: a,
+    "CastLike": lambda a: a,
+}
+"""Of elements: numbers, or sizes that only a run tells. A condition is 0 or 1."""
 
 
 def fold_sizes(graph: onnx.GraphProto, sizes: Sizes) -> int:
@@ -85,11 +110,6 @@ def _value(
         return None  # an operand is a size that is no number, or the model is wrong
 
 
-def _divide(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    quotient = abs(a) // abs(b)
-    return np.where((a < 0) == (b < 0), quotient, -quotient)
-
-
 def _gather(values: np.ndarray, index: np.ndarray) -> np.ndarray:
     if values.ndim != 1:
         raise ValueError("the axis is a matter of an attribute")
@@ -100,24 +120,22 @@ def _squeeze(values: np.ndarray, axes: np.ndarray | None = None) -> np.ndarray:
     return np.squeeze(values, None if axes is None else tuple(map(int, axes)))
 
 
-def _each(combine: np.ufunc) -> Callable[..., np.ndarray]:
-    """`combine` for operands that are all numbers: of two sizes, None is neither the larger one."""
+def _of_numbers(op_type: str) -> Callable[..., np.ndarray]:
+    """The operator for operands that are all numbers; a quotient by 0 is none."""
+    combine = np.frompyfunc(FUNCTIONS[op_type], 2, 1)
 
     def rule(*operands: np.ndarray) -> np.ndarray:
         if any(size is None for operand in operands for size in operand.flat):
             raise TypeError
+        if op_type == "Div" and not operands[1].all():
+            raise ZeroDivisionError
         return np.asarray(reduce(combine, operands), object)
 
     return rule
 
 
 _RULES: dict[str, Callable[..., np.ndarray]] = {
-    "Add": np.add,
-    "Sub": np.subtract,
-    "Mul": np.multiply,
-    "Div": _divide,
-    "Max": _each(np.maximum),
-    "Min": _each(np.minimum),
+    **{op_type: _of_numbers(op_type) for op_type in ("Add", "Sub", "Mul", "Div", "Max", "Min")},
     "Gather": _gather,
     "Squeeze": _squeeze,
     "Unsqueeze": lambda values, axes: np.expand_dims(values, tuple(map(int, axes))),

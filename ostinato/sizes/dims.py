@@ -262,6 +262,26 @@ def ceildiv(numerator: Size, denominator: int) -> Size:
     return floordiv(numerator + (denominator - 1), denominator)
 
 
+def truncdiv(left: Size, right: Size) -> Size:
+    """`left / right` rounded toward zero, as ONNX divides integers; 0 for a divisor of 0."""
+    if isinstance(left, int) and isinstance(right, int):
+        if right == 0:
+            return 0
+        quotient = abs(left) // abs(right)
+        return quotient if (left < 0) == (right < 0) else -quotient
+    if isinstance(right, int):
+        if right <= 0:
+            return -truncdiv(left, -right) if right else 0
+        if is_nonnegative(left):
+            return floordiv(left, right)
+        return floordiv(maximum(left, 0), right) - floordiv(maximum(-left, 0), right)
+    if is_nonnegative(left) and is_nonnegative(right):
+        return floordiv(left, right) * (1 - is_equal(right, 0))
+    size = floordiv(maximum(left, -left), maximum(right, -right))
+    sign = (1 - 2 * is_less(left, 0)) * (1 - 2 * is_less(right, 0))
+    return size * sign * (1 - is_equal(right, 0))
+
+
 def maximum(left: Size, right: Size) -> Size:
     """The larger of two sizes."""
     if is_nonnegative(left - right):

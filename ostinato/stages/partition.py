@@ -11,6 +11,7 @@ import onnx_ir as ir
 
 from ostinato.codegen.artifact import UNDEFINED, UNKNOWN_RANK, Argument, element_dtype
 from ostinato.errors import ModelError, UnsupportedError, translated
+from ostinato.graph.size_arithmetic import FUNCTIONS
 from ostinato.model.attributes import describe
 from ostinato.model.captures import captures, closed, mentioned, with_inner
 from ostinato.model.declarations import map_type, overridable
@@ -22,7 +23,7 @@ from ostinato.model.values import constant_array
 from ostinato.native.arguments import numpy_dtype
 from ostinato.ops.core.builder import Builder, Room, UnboundedError
 from ostinato.ops.core.registry import UnknownFormError, UnknownOperandError
-from ostinato.ops.core.sizes import FUNCTIONS, LIMIT, REDUCTIONS
+from ostinato.ops.core.sizes import LIMIT, REDUCTIONS
 from ostinato.ops.core.tensor import Absent, Joined, Shape, Stack, Tensor, TensorSequence, Value
 from ostinato.ops.lowering import Lowerer, Scope
 from ostinato.program.expr import DTYPES, INTEGERS

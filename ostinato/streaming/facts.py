@@ -33,6 +33,8 @@ import onnx_ir as ir
 class Length:
     """A size that grows with time: `scale` frames for each frame of the input, and `extra` more.
 
+    No polynomial of `ostinato.sizes`, whose coefficients are integers: rates are fractions.
+
     scale: None where the size is no multiple, as the number of rows of a batch of sequences.
     extra: None where it is not known, or not always the same.
     """

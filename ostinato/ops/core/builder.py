@@ -11,6 +11,7 @@ import numpy as np
 
 from ostinato import limits
 from ostinato.errors import ShapeError, UnsupportedError
+from ostinato.numerics import ROW_CHAINS
 from ostinato.ops.core.broadcasting import Broadcasting
 from ostinato.ops.core.joined_parts import Copies, laid_out
 from ostinato.ops.core.tensor import (
@@ -78,8 +79,6 @@ from ostinato.sizes.substitution import powers, upper
 
 # Messages spell out expressions of fewer characters than this.
 _LONG = 60
-# A row reduction keeps this many partial results, so that lanes can run along the reduced axis.
-ROW_CHAINS = 32
 
 # Longer tables are computed when the model runs, not kept with it.
 LONGEST_TABLE = 2**20

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from ostinato.ops.core.builder import ROW_CHAINS, Builder, literal
+from ostinato.numerics import ROW_CHAINS
+from ostinato.ops.core.builder import Builder, literal
 from ostinato.ops.core.tensor import Shape, Tensor, advance, slice_axis
 from ostinato.program.expr import (
     FLOATS,

@@ -7,17 +7,14 @@ from typing import Any
 
 import numpy as np
 
+from ostinato.graph.size_arithmetic import FUNCTIONS
 from ostinato.ops.core.registry import Context
 from ostinato.ops.core.tensor import Tensor, Value
 from ostinato.program.expr import INTEGERS
 from ostinato.sizes.dims import (
     Dim,
     Size,
-    choose,
     floordiv,
-    is_equal,
-    is_less,
-    is_nonnegative,
     maximum,
     minimum,
 )
@@ -28,49 +25,6 @@ LIMIT = 64
 MOST_TERMS = 16
 # Results of these fit into the type of their operands.
 _SELECTIONS = frozenset(("Max", "Min", "Where"))
-
-
-def _divide(left: Size, right: Size) -> Size:
-    """Integer division toward zero; 0 for a zero divisor, as kernels have it."""
-    if isinstance(left, int) and isinstance(right, int):
-        if right == 0:
-            return 0
-        quotient = abs(left) // abs(right)
-        return quotient if (left < 0) == (right < 0) else -quotient
-    if isinstance(right, int):
-        if right <= 0:
-            return -_divide(left, -right) if right else 0
-        if is_nonnegative(left):
-            return floordiv(left, right)
-        return floordiv(maximum(left, 0), right) - floordiv(maximum(-left, 0), right)
-    if is_nonnegative(left) and is_nonnegative(right):
-        return floordiv(left, right) * (1 - is_equal(right, 0))
-    size = floordiv(maximum(left, -left), maximum(right, -right))
-    sign = (1 - 2 * is_less(left, 0)) * (1 - 2 * is_less(right, 0))
-    return size * sign * (1 - is_equal(right, 0))
-
-
-FUNCTIONS: dict[str, Callable[..., Any]] = {
-    "Add": lambda a, b: a + b,
-    "Sub": lambda a, b: a - b,
-    "Mul": lambda a, b: a * b,
-    "Div": _divide,
-    "Neg": lambda a: -a,
-    "Abs": lambda a: maximum(a, -a),
-    "Max": maximum,
-    "Min": minimum,
-    "Equal": is_equal,
-    "Less": is_less,
-    "LessOrEqual": lambda a, b: 1 - is_less(b, a),
-    "Greater": lambda a, b: is_less(b, a),
-    "GreaterOrEqual": lambda a, b: 1 - is_less(a, b),
-    "And": lambda a, b: a * b,
-    "Or": maximum,
-    "Not": lambda a: 1 - a,
-    "Where": choose,
-    "Cast": lambda a: a,
-    "CastLike": lambda a: a,
-}
 
 
 def fold_sizes(context: Context, operands: Sequence[Value], dtype: str) -> Tensor | None:

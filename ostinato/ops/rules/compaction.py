@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ostinato.ops.core.builder import ROW_CHAINS, Builder
+from ostinato.numerics import ROW_CHAINS
+from ostinato.ops.core.builder import Builder
 from ostinato.ops.core.registry import Context, lowers
 from ostinato.ops.core.tensor import Tensor, Value, slice_axis
 from ostinato.ops.rules.casts import convert

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ostinato.ops.core.builder import ROW_CHAINS, literal
+from ostinato.numerics import ROW_CHAINS
+from ostinato.ops.core.builder import literal
 from ostinato.ops.core.registry import Context, lowers
 from ostinato.ops.core.tensor import (
     Joined,

@@ -6,7 +6,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
-from ostinato.ops.core.builder import ROW_CHAINS, Builder
+from ostinato.numerics import ROW_CHAINS
+from ostinato.ops.core.builder import Builder
 from ostinato.ops.core.registry import Context, lowers
 from ostinato.ops.core.tensor import Tensor, Value
 from ostinato.program.expr import FLOATS, Access, Axis, Expr, Load, op

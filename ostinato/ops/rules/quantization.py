@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ostinato.ops.core.builder import ROW_CHAINS
+from ostinato.numerics import ROW_CHAINS
 from ostinato.ops.core.byte_floats import bits, narrowed_to_bytes, widened_bytes
 from ostinato.ops.core.registry import Context, lowers
 from ostinato.ops.core.tensor import Shape, Tensor, Value, insert_ones, slice_axis

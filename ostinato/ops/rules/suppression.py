@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ostinato.ops.core.builder import ROW_CHAINS, Builder, literal
+from ostinato.numerics import ROW_CHAINS
+from ostinato.ops.core.builder import Builder, literal
 from ostinato.ops.core.ordered_kernels import sort_key
 from ostinato.ops.core.registry import Context, lowers
 from ostinato.ops.core.tensor import Tensor, Value, at, slice_axis

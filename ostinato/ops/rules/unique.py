@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ostinato.ops.core.builder import ROW_CHAINS, Builder
+from ostinato.numerics import ROW_CHAINS
+from ostinato.ops.core.builder import Builder
 from ostinato.ops.core.ordered_kernels import accumulate, smallest, sort_key
 from ostinato.ops.core.registry import Context, lowers
 from ostinato.ops.core.tensor import Tensor, Value, at, slice_axis, transpose

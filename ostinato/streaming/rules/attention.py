@@ -17,13 +17,11 @@ from fractions import Fraction
 import numpy as np
 import onnx_ir as ir
 
+from ostinato.numerics import ROW_CHAINS
 from ostinato.streaming.context import Context
 from ostinato.streaming.facts import Fixed, Length, OfLength, Stream, Table
 from ostinato.streaming.masks import NEVER, reach_of
 from ostinato.streaming.rules.pointwise import ALONE
-
-# Partial results of a sum along the last axis; docs/numerics.md.
-_CHAINS = 32
 
 _NO_MASK = (
     "attends to all frames of the sequence: attention has to be causal, by a mask that follows "
@@ -84,7 +82,7 @@ def ring_of(context: Context, rate: Fraction) -> Ring:
     assert converter.context is not None
     reach, chunk = converter.context, converter.chunk
     frames = reach if chunk is None else int(chunk * rate)
-    size = -(-(reach + frames - 1) // _CHAINS) * _CHAINS
+    size = -(-(reach + frames - 1) // ROW_CHAINS) * ROW_CHAINS
     integer, boolean = ir.DataType.INT64, ir.DataType.BOOL
     first, one = converter.first(writer, rate), np.array([1], np.int64)
     before_last = writer.op("Sub", [converter.frames(writer, rate), one], "place", dtype=integer)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 from fractions import Fraction
+from typing import TypeAlias
 
 import numpy as np
 import onnx_ir as ir
 
 from ostinato.model.slices import slice_range
+from ostinato.sizes.dims import Size, exact_quotient, is_symbol, product, symbol
 from ostinato.streaming.context import END, UNBOUNDED, Context
 from ostinato.streaming.facts import Element, Fixed, Kind, Length, Sizes, Stream, kind_of
 from ostinato.streaming.fixed import uniform
@@ -110,7 +112,10 @@ def flatten(context: Context) -> None:
     context.set(replace(stream, axis=0))
 
 
-Monomial = tuple[Fraction, tuple[str, ...]]
+# The length of the stream, beside the names of sizes: of no dimension, for those are known before.
+_TIME = symbol("time", computed=True)
+Monomial: TypeAlias = "tuple[Fraction, Size]"
+"""A product of sizes: its number, which rates make a fraction, and the product of its symbols."""
 
 
 def _regroup(context: Context, stream: Stream, target: list[Element]) -> None:
@@ -132,7 +137,7 @@ def _regroup(context: Context, stream: Stream, target: list[Element]) -> None:
                 frames is not None
                 and whole is not None
                 and frames[1] == whole[1]
-                and (frames[1] or isinstance(known_length, int))
+                and (frames[1] != 1 or isinstance(known_length, int))
                 and _may_regroup(frames[0] / whole[0])
                 and (size != 1 or axis + 1 == len(output) or known_length == 1)
             ):
@@ -154,19 +159,19 @@ def _may_regroup(factor: Fraction) -> bool:
 
 
 def _product(sizes: list[Element], stream: Stream) -> Monomial | None:
-    """The product as a number and the names in it, with the length of the stream as `time`."""
-    number, names = Fraction(1), list[str]()
+    """The product, with the length of the stream as `_TIME`; None where a size is not known."""
+    number, symbols = Fraction(1), list[Size]()
     for size in sizes:
         if isinstance(size, int):
             number *= size
         elif isinstance(size, str):
-            names.append(size)
+            symbols.append(symbol(size))
         elif isinstance(size, Length) and size.scale is not None:
             number *= size.scale / stream.rate
-            names.append("time")
+            symbols.append(_TIME)
         else:
             return None
-    return number, tuple(sorted(names))
+    return number, product(symbols)
 
 
 def _solved(
@@ -181,19 +186,17 @@ def _solved(
     rest = _product([s for i, s in enumerate(target) if i not in (open_ + opaque)], stream)
     if whole is None or rest is None or not rest[0]:
         return target
-    names = list(whole[1])
-    for name in rest[1]:
-        if name not in names:
-            return target
-        names.remove(name)
+    left = exact_quotient(whole[1], rest[1])
+    if left is None:
+        return target
     number = whole[0] / rest[0]
     solved: Element = None
-    if names == ["time"]:
+    if left == _TIME:
         solved = Length(stream.rate * number)
-    elif not names and number.denominator == 1:
+    elif left == 1 and number.denominator == 1:
         solved = int(number)
-    elif len(names) == 1 and number == 1:
-        solved = names[0]
+    elif is_symbol(left) and number == 1:
+        solved = str(left)
     return [solved if i in (open_ + opaque) else size for i, size in enumerate(target)]
 
 

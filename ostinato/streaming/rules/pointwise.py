@@ -7,6 +7,7 @@ from fractions import Fraction
 
 import numpy as np
 
+from ostinato.graph.size_arithmetic import FUNCTIONS
 from ostinato.streaming.context import UNBOUNDED, Context
 from ostinato.streaming.facts import Element, Fixed, Length, Sizes, Stream
 from ostinato.streaming.registry import streams
@@ -136,8 +137,7 @@ def _combine(op_type: str, row: tuple[Element, ...]) -> Element:
     if all(isinstance(element, int) for element in row) and len(row) == 2:
         a, b = row
         assert isinstance(a, int) and isinstance(b, int)
-        known = {"Add": a + b, "Sub": a - b, "Mul": a * b, "Max": max(a, b), "Min": min(a, b)}
-        return int(a == b) if op_type == "Equal" else known.get(op_type)
+        return int(FUNCTIONS[op_type](a, b)) if op_type in FUNCTIONS else None
     if op_type == "Where" and isinstance(row[0], int):
         return row[1 if row[0] else 2]
     lengths = [element for element in row if isinstance(element, Length)]
