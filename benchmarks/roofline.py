@@ -1,6 +1,6 @@
 """The limits of one core of this machine, measured: f32 FMA peak and read rate per working set.
 
-    taskset -c 1 python -m benchmarks.roofline [--json FILE]
+    taskset -c 1 python -m benchmarks.roofline [--json FILE] [--machine]
 
 Both loops are LLVM IR handed to llvmlite, so no C compiler is needed:
 
@@ -282,7 +282,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="FMA peak and read bandwidth of one core")
     parser.add_argument("--json", type=Path, help="also write the figures to this file")
     parser.add_argument("--attempts", type=int, default=7)
+    parser.add_argument(
+        "--machine", action="store_true", help="measure the fields of the compiler's machine record"
+    )
     arguments = parser.parse_args()
+    if arguments.machine:
+        from benchmarks import machine_record
+
+        machine_record.show(machine_record.measure(arguments.attempts))
+        return
     result = measure(arguments.attempts)
     print(f"{result.cpu}: FMA peak {result.peak / 1e9:.1f} GFLOP/s (f32, {_lanes()} lanes)")
     print(f"{'working set':>12} {'plain':>9} {'prefetch':>9} {'bound':>9}  GB/s")

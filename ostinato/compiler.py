@@ -28,7 +28,6 @@ from ostinato.program.nodes import Interface, Program
 from ostinato.program.verify import verify
 from ostinato.schedule.pipeline import SCHEDULE_PASSES, Scheduled, schedule
 from ostinato.schedule.report import report_kernels, report_unfused_pairs
-from ostinato.schedule.share import share
 from ostinato.stages.compiled import CompiledModel
 from ostinato.stages.partition import Choice, Partition, Segment, partition
 from ostinato.stages.report import NotNative, not_native
@@ -41,7 +40,7 @@ if TYPE_CHECKING:
 def optional_passes() -> tuple[str, ...]:
     """Names of everything `Options.disable` may leave out."""
     needed = {p.name for p in ALL_PASSES if p.needed}
-    names = (*(p.name for p in ALL_PASSES), *(p.name for p in SCHEDULE_PASSES))
+    names = (*(p.name for p in ALL_PASSES), *(p.name for p in SCHEDULE_PASSES if not p.needed))
     return tuple(name for name in names if name not in needed)
 
 
@@ -136,7 +135,7 @@ def _op_counts(model: ir.Model) -> dict[str, int]:
 
 def _scheduled(program: Program, target: Target, options: Options) -> Scheduled:
     verify(program)
-    return schedule(program, target.registers, options.disable)
+    return schedule(program, target.machine, options.disable, options.threads)
 
 
 def _described(program: Program) -> str:
@@ -146,7 +145,7 @@ def _described(program: Program) -> str:
 def _artifact(segment: Segment, target: Target, options: Options) -> Artifact:
     scheduled = _scheduled(segment.program, target, options)
     blob = lay_out_constants(scheduled.program)
-    shares = share(scheduled.program, scheduled.arena, options.threads)
+    shares = scheduled.shares
     text = module_text(scheduled.program, scheduled.arena, blob, target, shares)
     report = {
         "checks": messages(scheduled.program),
@@ -201,14 +200,13 @@ def stages(model: Any, options: Options) -> Iterator[tuple[str, str]]:
         scheduled = [_scheduled(s.program, target, options) for s in segments]
         yield "schedule", "\n".join(program_text(s.program) for s in scheduled)
         blobs = [lay_out_constants(s.program) for s in scheduled]
-        modules = [_module(s, b, target, options) for s, b in zip(scheduled, blobs, strict=True)]
+        modules = [_module(s, b, target) for s, b in zip(scheduled, blobs, strict=True)]
         yield "llvm", "\n".join(modules)
         yield "asm", "\n".join(emit_assembly(module, target) for module in modules)
 
 
-def _module(scheduled: Scheduled, blob: ConstantBlob, target: Target, options: Options) -> str:
-    shares = share(scheduled.program, scheduled.arena, options.threads)
-    return module_text(scheduled.program, scheduled.arena, blob, target, shares)
+def _module(scheduled: Scheduled, blob: ConstantBlob, target: Target) -> str:
+    return module_text(scheduled.program, scheduled.arena, blob, target, scheduled.shares)
 
 
 def _onnx_text(model: ir.Model) -> str:

@@ -330,7 +330,7 @@ def test_fallback_stages_stand_between_native_ones(monkeypatch):
     assert kinds == [NativeStage, FallbackStage, NativeStage]
 
 
-STEPS = "lay_out_constants share module_text report_kernels emit_object host_target".split()
+STEPS = "lay_out_constants schedule module_text report_kernels emit_object host_target".split()
 
 
 @pytest.mark.parametrize("step", [*STEPS, "partition", "_op_counts"])
@@ -347,7 +347,8 @@ def test_whatever_goes_wrong_in_a_step_is_an_error_of_ours(
 
 
 @pytest.mark.parametrize(
-    "step", ["_onnx_text", "lay_out_constants", "share", "module_text", "emit_assembly", "verify"]
+    "step",
+    ["_onnx_text", "lay_out_constants", "schedule", "module_text", "emit_assembly", "verify"],
 )
 def test_whatever_goes_wrong_in_a_floor_is_an_error_of_ours(
     step: str, monkeypatch: pytest.MonkeyPatch

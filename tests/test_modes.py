@@ -15,6 +15,7 @@ import ostinato
 import ostinato.compiler
 from ostinato.codegen.target import Target, host_target
 from ostinato.compiler import optional_passes
+from ostinato.machine.record import Machine
 from ostinato.model.load import load_model
 from ostinato.native import function as native
 from ostinato.native import memory
@@ -22,7 +23,6 @@ from ostinato.optimization import run_all_passes
 from ostinato.program import interpreter
 from ostinato.program.nodes import Program
 from ostinato.schedule.pipeline import SCHEDULE_PASSES, Scheduled, schedule
-from ostinato.schedule.tile import Registers
 from ostinato.stages.partition import Segment, partition
 from tests.cases.case import Array, Case
 from tests.cases.table import CASES, NAMES
@@ -108,8 +108,11 @@ def small_targets(sizes: Sequence[tuple[int, int]]) -> Iterator[Target]:
     """This machine with shorter and fewer registers: what other machines have."""
     host = host_target()
     for width, registers in sizes:
-        if (width, registers) != (host.vector_bytes, host.vector_registers):
-            yield dataclasses.replace(host, vector_bytes=width, vector_registers=registers)
+        if (width, registers) != (host.machine.vector_bytes, host.machine.vector_registers):
+            machine = dataclasses.replace(
+                host.machine, vector_bytes=width, vector_registers=registers
+            )
+            yield dataclasses.replace(host, machine=machine)
 
 
 @cache
@@ -145,9 +148,7 @@ def test_every_mode_has_the_same_bits(
             assert_same_bits(got, results, where)
 
     check(default, "a second run")
-    lowered = [
-        (program, schedule(program, host_target().registers)) for program in programs_of(case)
-    ]
+    lowered = [(program, schedule(program, host_target().machine)) for program in programs_of(case)]
     with monkeypatch.context() as patch:
         # LLVM's optimizations change no bit either.
         patch.setattr(ostinato.compiler, "emit_object", unoptimized_object)
@@ -173,18 +174,18 @@ def check_targets(
     sizes: Sequence[tuple[int, int]],
 ) -> None:
     for target in small_targets(sizes):
-        if lowered and all(is_same(*pair, target.registers) for pair in lowered):
+        if lowered and all(is_same(*pair, target.machine) for pair in lowered):
             continue
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(ostinato.compiler, "host_target", lambda target=target: target)
-            check(session(case), f"registers of {target.vector_bytes} bytes")
+            check(session(case), f"registers of {target.machine.vector_bytes} bytes")
 
 
 def is_same(
-    program: Program, default: Scheduled, registers: Registers, disable: tuple[str, ...] = ()
+    program: Program, default: Scheduled, machine: Machine, disable: tuple[str, ...] = ()
 ) -> bool:
     """Whether this way of scheduling makes the very code that the default makes."""
-    other = schedule(program, registers, disable)
+    other = schedule(program, machine, disable)
     return default.program.body == other.program.body and default.arena == other.arena
 
 
@@ -199,12 +200,10 @@ def check_disabled_passes(
     idle = {name for name, changes in report["passes"].items() if not changes}
     optional = list(optional_passes())
     if lowered:
-        registers = host_target().registers
+        machine = host_target().machine
         scheduling = {item.name for item in SCHEDULE_PASSES}
         idle |= {
-            name
-            for name in scheduling
-            if all(is_same(*pair, registers, (name,)) for pair in lowered)
+            name for name in scheduling if all(is_same(*pair, machine, (name,)) for pair in lowered)
         }
     for name in optional:
         if name not in idle:

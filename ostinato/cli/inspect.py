@@ -118,7 +118,7 @@ def _show_passes(json: bool) -> None:
     from ostinato.schedule.pipeline import SCHEDULE_PASSES
 
     rows = [(each.name, "graph", each.sentence) for each in ALL_PASSES if not each.needed]
-    rows += [(each.name, "schedule", each.sentence) for each in SCHEDULE_PASSES]
+    rows += [(each.name, "schedule", each.sentence) for each in SCHEDULE_PASSES if not each.needed]
     if json:
         keys = ("name", "on", "sentence")
         common.print_json({"passes": [dict(zip(keys, row, strict=True)) for row in rows]})

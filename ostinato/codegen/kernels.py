@@ -15,8 +15,8 @@ from ostinato.codegen.transposed_store import is_transposed, store_rows
 from ostinato.codegen.writer import LoopState, Value, Writer, integer, is_constant, vector
 from ostinato.program.expr import Axis, Reduced, walk
 from ostinato.program.nodes import Buffer, Kernel, Reduce, Store, Tile, identity
+from ostinato.schedule.cost import sums_at_once
 from ostinato.schedule.share import Part
-from ostinato.schedule.tile import sums_at_once
 from ostinato.schedule.times import bounded_product, kernel_time, point_time, store_time, term_time
 from ostinato.sizes.dims import Size, ceildiv, floordiv
 

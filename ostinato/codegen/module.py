@@ -106,7 +106,7 @@ def _functions(
                 program.buffers,
                 program.symbols,
                 declarations,
-                target.byte_dots,
+                target.machine.byte_dots,
                 parts.get(kernel.name),
             )
             texts.append(emitter.text())

@@ -63,7 +63,7 @@ def literal(value: float | int | bool, dtype: str) -> Value:
 class Primitives:
     """Emits primitives on scalars or on vectors of `lanes`.
 
-    byte_dots: as in `Target`.
+    byte_dots: as in `Machine`.
     """
 
     def __init__(self, writer: Writer, byte_dots: bool = False) -> None:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 import numpy as np
 
@@ -31,6 +31,8 @@ from ostinato.sizes import dims
 from ostinato.sizes.dims import Size
 from ostinato.sizes.substitution import upper
 
+Kind: TypeAlias = Literal["input", "output", "constant", "arena", "size"]
+
 
 @dataclass(frozen=True)
 class Buffer:
@@ -40,6 +42,7 @@ class Buffer:
     scratch memory that one run owns. A "size" is the int64 value of the computed symbol of the same
     name: statements that mention the symbol read it.
     padded: lanes beyond the end of the data may be read, and are zero.
+    is_copy: made for a single kernel, which alone reads it, so it may have any layout.
     sources: what the model calls the constants whose data it holds.
     bound: what a size is at most, known before the run; it is at least 0.
     """
@@ -47,8 +50,9 @@ class Buffer:
     name: str
     dtype: str
     size: Size
-    kind: str
+    kind: Kind
     padded: bool = False
+    is_copy: bool = False
     sources: tuple[str, ...] = ()
     bound: Size = 0
 

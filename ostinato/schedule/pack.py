@@ -24,6 +24,7 @@ from ostinato.program.expr import Access, Axis, Expr, Load, constant, rewrite, w
 from ostinato.program.nodes import (
     Buffer,
     Kernel,
+    Kind,
     Program,
     Reduce,
     Stmt,
@@ -32,7 +33,6 @@ from ostinato.program.nodes import (
     with_bodies,
 )
 from ostinato.schedule.index_maps import Affine, Map, substitute, substitute_store
-from ostinato.schedule.tile import COPY
 from ostinato.sizes.dims import Size, floordiv, is_nonnegative, product
 
 
@@ -51,7 +51,7 @@ def pack(program: Program) -> Program:
     """Repack the constant operands of every tiled reduction, and the copies that it reads."""
     buffers = dict(program.buffers)
     constants = dict(program.constants)
-    copies = {k.name: k for k in program.kernels() if k.name.startswith(COPY)}
+    copies = {n: k for k in program.kernels() for n in k.writes() if buffers[n].is_copy}
     writers: dict[str, tuple[Kernel, ...]] = {}
 
     def change(kernel: Kernel) -> Kernel:
@@ -60,14 +60,15 @@ def pack(program: Program) -> Program:
             names = [load.access.buffer for load in panel.loads]
             sources = tuple(dict.fromkeys(s for n in names for s in buffers[n].sources))
             dtype, size = panel.loads[0].dtype, product(_extents(panel)) * len(panel.loads)
-            kind = "constant"
+            kind: Kind = "constant"
             if names[0] in copies:
-                kind, name = "arena", f"{COPY}{name}"
-                writers.update(dict.fromkeys(names, ()))
-                writers[names[0]] = _writers(panel, kernel, copies, name)
+                kind, name = "arena", f"copy.{name}"
+                writers.update(dict.fromkeys((copies[n].name for n in names), ()))
+                writers[copies[names[0]].name] = _writers(panel, kernel, copies, name)
             else:
                 constants[name] = _packed(panel, kernel, constants).reshape(-1)
-            buffers[name] = Buffer(name, dtype, size, kind, True, sources)
+            is_copy = kind != "constant"
+            buffers[name] = Buffer(name, dtype, size, kind, True, is_copy, sources)
             kernel = _reading(kernel, panel, name)
         return kernel
 
@@ -99,7 +100,7 @@ def panels(kernel: Kernel, buffers: Mapping[str, Buffer]) -> list[Panel]:
             if not isinstance(node, Load):
                 continue
             buffer = buffers[node.access.buffer]
-            if buffer.kind != "constant" and not buffer.name.startswith(COPY):
+            if buffer.kind != "constant" and not buffer.is_copy:
                 continue
             around = tuple(
                 axis

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
 
+from ostinato.machine.record import Machine
 from ostinato.program.nodes import Program
 from ostinato.schedule.arena import Arena, plan
 from ostinato.schedule.collapse import collapse
@@ -17,75 +19,148 @@ from ostinato.schedule.relayout import relayout
 from ostinato.schedule.reuse_copies import reuse_copies
 from ostinato.schedule.rows import by_rows
 from ostinato.schedule.serpentine import serpentine
+from ostinato.schedule.share import Shares, share
 from ostinato.schedule.sink import sink
-from ostinato.schedule.tile import Registers, tile, tile_readers
+from ostinato.schedule.tile import tile, tile_readers
 from ostinato.schedule.unfused_pairs import UnfusedPair, unfused_pairs
 
 
 @dataclass(frozen=True)
-class SchedulePass:
-    """A step that changes where and in what order things are computed."""
-
-    name: str
-    sentence: str
-
-
-SCHEDULE_PASSES: tuple[SchedulePass, ...] = (
-    SchedulePass("drop_dead", "Results that nothing depends on are not computed."),
-    SchedulePass("hoist", "Work that does not depend on a loop's state leaves the loop."),
-    SchedulePass("sink", "Products that only read what steps computed run after the loop."),
-    SchedulePass("fuse", "Kernels join their readers; intermediate values stay in registers."),
-    SchedulePass(
-        "elide_copies", "A value that is only copied elsewhere is written there directly."
-    ),
-    SchedulePass("collapse", "Neighbouring axes that memory cannot tell apart become one."),
-    SchedulePass("by_rows", "Kernels that pass rows to each other run row by row."),
-    SchedulePass("relayout", "Operands that many rows or steps read are copied first."),
-    SchedulePass("pack", "Constant operands and copies are laid out in the order they are read."),
-    SchedulePass(
-        "serpentine", "Loops read weights that exceed the cache back and forth, not in a circle."
-    ),
-    SchedulePass("reuse_memory", "Values that are not needed at the same time share memory."),
-)
-
-
-@dataclass(frozen=True)
 class Scheduled:
-    """A program ready for code generation.
+    """A program on its way through the passes; behind the last one it is ready for code generation.
 
-    unfused_pairs: those of kernels that hand values to each other through memory.
+    machine, threads: what it is scheduled for.
+    arena: where its buffers lie. shares: how threads divide it; None if a single one runs it.
+    refusals: pairs of kernels that `fuse` did not join; None where it has not run.
+    unfused_pairs: the kernels that hand values to each other through memory.
     """
 
     program: Program
-    arena: Arena
-    unfused_pairs: tuple[UnfusedPair, ...]
+    machine: Machine
+    threads: int = 1
+    arena: Arena = field(default_factory=lambda: Arena({}, 0))
+    shares: Shares | None = None
+    refusals: tuple[Refusal, ...] | None = None
+    unfused_pairs: tuple[UnfusedPair, ...] = ()
 
 
-def schedule(program: Program, registers: Registers, disable: Collection[str] = ()) -> Scheduled:
-    """Run all scheduling passes but those named in `disable`. Every choice gives the same bits."""
+Step: TypeAlias = Callable[[Scheduled], Scheduled]
+
+
+@dataclass(frozen=True)
+class SchedulePass:
+    """A step that changes where and in what order things are computed.
+
+    needed: code generation, or a later pass, builds on it, so it cannot be left out.
+    instead: runs where the pass is left out.
+    """
+
+    name: str
+    sentence: str
+    function: Step
+    needed: bool = False
+    instead: Step | None = None
+
+
+def _rewrites(function: Callable[[Program], Program]) -> Step:
+    """The step of a pass that knows nothing but the program."""
+    return lambda s: replace(s, program=function(s.program))
+
+
+def _for_machine(function: Callable[[Program, Machine], Program]) -> Step:
+    return lambda s: replace(s, program=function(s.program, s.machine))
+
+
+def _fuse(s: Scheduled) -> Scheduled:
     refusals: list[Refusal] = []
-    if "drop_dead" not in disable:
-        program = drop_dead(program)
-    if "hoist" not in disable:
-        program = hoist(program)
-    if "sink" not in disable:
-        program = sink(program)
-    if "fuse" not in disable:
-        program = fuse(program, refusals)
-    if "elide_copies" not in disable:
-        program = elide_copies(program)
-    if "collapse" not in disable:
-        program = collapse(program)
+    return replace(s, program=fuse(s.program, refusals), refusals=tuple(refusals))
+
+
+def _unfused_pairs(s: Scheduled) -> Scheduled:
+    return replace(s, unfused_pairs=unfused_pairs(s.program, s.refusals))
+
+
+def _place(reuse: bool) -> Step:
+    return lambda s: replace(s, arena=plan(s.program, reuse))
+
+
+def _share(s: Scheduled) -> Scheduled:
+    return replace(s, shares=share(s.program, s.arena, s.threads))
+
+
+SCHEDULE_PASSES: tuple[SchedulePass, ...] = (
+    SchedulePass(
+        "drop_dead", "Results that nothing depends on are not computed.", _rewrites(drop_dead)
+    ),
+    SchedulePass(
+        "hoist", "Work that does not depend on a loop's state leaves the loop.", _rewrites(hoist)
+    ),
+    SchedulePass(
+        "sink", "Products that only read what steps computed run after the loop.", _rewrites(sink)
+    ),
+    SchedulePass(
+        "fuse", "Kernels join their readers; intermediate values stay in registers.", _fuse
+    ),
+    SchedulePass(
+        "elide_copies",
+        "A value that is only copied elsewhere is written there directly.",
+        _rewrites(elide_copies),
+    ),
+    SchedulePass(
+        "collapse",
+        "Neighbouring axes that memory cannot tell apart become one.",
+        _rewrites(collapse),
+    ),
     # Before tiling pads the axes, so that the bytes are those of the values.
-    pairs = unfused_pairs(program, refusals, "fuse" not in disable)
-    if "by_rows" not in disable:
-        program = by_rows(program)
-    if "relayout" not in disable:
-        program = relayout(program)
-    if "pack" not in disable:
-        program = reuse_copies(pack(tile_readers(program, registers)))
-    program = tile(program, registers)
-    if "serpentine" not in disable:
-        program = serpentine(program)
-    arena = plan(program, reuse="reuse_memory" not in disable)
-    return Scheduled(program, arena, pairs)
+    SchedulePass(
+        "unfused_pairs",
+        "Kernels that still hand values to each other through memory are reported with the reason.",
+        _unfused_pairs,
+        needed=True,
+    ),
+    SchedulePass(
+        "by_rows", "Kernels that pass rows to each other run row by row.", _for_machine(by_rows)
+    ),
+    SchedulePass(
+        "relayout",
+        "Operands that many rows or steps read are copied first.",
+        _for_machine(relayout),
+    ),
+    SchedulePass(
+        "tile",
+        "Kernels are cut into registers, all but copies, whose readers choose their layout.",
+        _for_machine(tile_readers),
+        needed=True,
+    ),
+    SchedulePass(
+        "pack",
+        "Constant operands and copies are laid out in the order they are read.",
+        _rewrites(pack),
+    ),
+    SchedulePass("reuse_copies", "Equal copies are made once.", _rewrites(reuse_copies)),
+    SchedulePass("tile_copies", "Copies are cut into registers.", _for_machine(tile), needed=True),
+    SchedulePass(
+        "serpentine",
+        "Loops read weights that exceed the cache back and forth, not in a circle.",
+        _for_machine(serpentine),
+    ),
+    SchedulePass(
+        "reuse_memory",
+        "Values that are not needed at the same time share memory.",
+        _place(reuse=True),
+        instead=_place(reuse=False),
+    ),
+    SchedulePass("share", "Threads divide what is worth it.", _share, needed=True),
+)
+
+
+def schedule(
+    program: Program, machine: Machine, disable: Collection[str] = (), threads: int = 1
+) -> Scheduled:
+    """Run all scheduling passes but those named in `disable`. Every choice gives the same bits."""
+    state = Scheduled(program, machine, threads)
+    for item in SCHEDULE_PASSES:
+        left_out = item.name in disable and not item.needed
+        step = item.instead if left_out else item.function
+        state = state if step is None else step(state)
+    return state

@@ -15,7 +15,8 @@ from __future__ import annotations
 from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
 
-from ostinato.program.expr import ITEM_BYTES, Access, Axis, Expr, Load, constant, op, walk
+from ostinato.machine.record import Machine
+from ostinato.program.expr import ITEM_BYTES, Access, Axis, Expr, Load, constant, op
 from ostinato.program.nodes import (
     Branch,
     Buffer,
@@ -30,19 +31,19 @@ from ostinato.program.nodes import (
     with_bodies,
 )
 from ostinato.schedule.index_maps import size_expr
-from ostinato.schedule.tile import COPY, DEPTH, is_packable, typical
+from ostinato.schedule.operands import DEPTH, is_packable, sum_loads, typical
 from ostinato.sizes.dims import Size, is_nonnegative, minimum, product
 
-# Shorter axes do not fill vectors.
+# Half of a vector of the longest registers: lanes along shorter axes are mostly idle.
 LEAST_LANES = 8
-# A copy pays if each of its elements is read at least so often: where lanes gather, and where they
-# find neighbours.
+# A copy pays if each of its elements is read at least so often: where lanes gather, which then
+# takes as long as the copy, and where they find neighbours and only lines are saved. The products
+# of `benchmarks.bench_micro` with weights that are inputs, made longer and shorter, say so.
 LEAST_USES = 4
 LEAST_SHARED_USES = 64
-# Neighbours of fewer bytes are found in the first-level cache wherever they lie.
-LEAST_SHARED_BYTES = 32 * 1024
 # How far apart rows of an operand may lie that a sum reads one after the other: those that lanes
-# run along, and others.
+# run along, and others. `DEPTH` rows of this length still leave room for each other in a
+# second-level cache of 16 ways; fitted to the gradients of weights in `benchmarks.bench_training`.
 LANES_APART_BYTES = 3 * 1024
 ROWS_APART_BYTES = 2 * 1024
 
@@ -60,128 +61,138 @@ class _Operands:
     least: int
 
 
-def relayout(program: Program) -> Program:
+def relayout(program: Program, machine: Machine) -> Program:
     """Copy what lanes of reductions would gather, or rows read from places far apart."""
     buffers = dict(program.buffers)
-    body = _relaid(program.body, buffers)
+    body = _Relayout(buffers, machine).body(program.body)
     return replace(program, buffers=buffers).with_body(body)
 
 
-def _relaid(body: tuple[Stmt, ...], buffers: dict[str, Buffer]) -> tuple[Stmt, ...]:
-    result: list[Stmt] = []
-    for statement in body:
-        if isinstance(statement, Branch):
-            result.append(with_bodies(statement, lambda inner: _relaid(inner, buffers)))
-        elif isinstance(statement, Kernel):
-            result += _alone(statement, buffers)
-        elif isinstance(statement, Loop):
-            result += _steps(statement, buffers)
-        else:
-            result.append(statement)
-    return tuple(result)
+class _Relayout:
+    """Replaces kernels by copies and the kernels that read them; `buffers` gets those of copies."""
 
+    def __init__(self, buffers: dict[str, Buffer], machine: Machine) -> None:
+        self._buffers, self._machine = buffers, machine
 
-def _alone(kernel: Kernel, buffers: dict[str, Buffer]) -> list[Stmt]:
-    """The copies for a kernel outside of loops and the kernel, if need be as the run decides."""
-    found = _operands(kernel, buffers)
-    if found is None:
-        return [kernel]
-    copies, reader = _copied(kernel, found, buffers)
-    if is_nonnegative(found.uses - found.least):
-        return [*copies, reader]
-    decision = _decision(kernel, found, buffers)
-    plain = replace(kernel, name=f"{kernel.name}.few")
-    pays = decision.stores[0].access.buffer
-    return [decision, Branch(pays, (*copies, reader), (plain,))]
-
-
-def _steps(loop: Loop, buffers: dict[str, Buffer]) -> list[Stmt]:
-    """The copies of what no step changes, and the loop, which reads them."""
-    before: list[Stmt] = []
-    changing = loop.writes()
-
-    def change(kernel: Kernel) -> Kernel:
-        found = _operands(kernel, buffers, changing, loop.axis.extent)
-        if found is None:
-            return kernel
-        copies, reader = _copied(kernel, found, buffers)
-        before.extend(copies)
-        return reader
-
-    def inside(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+    def body(self, body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
         result: list[Stmt] = []
         for statement in body:
-            if isinstance(statement, Loop):
-                result += _steps(statement, buffers)
+            if isinstance(statement, Branch):
+                result.append(with_bodies(statement, self.body))
+            elif isinstance(statement, Kernel):
+                result += self._alone(statement)
+            elif isinstance(statement, Loop):
+                result += self._steps(statement)
             else:
-                result.append(with_bodies(statement, inside) if bodies(statement) else statement)
+                result.append(statement)
         return tuple(result)
 
-    body = inside(map_kernels(loop.body, change))
-    return [*before, replace(loop, body=body)]
+    def _alone(self, kernel: Kernel) -> list[Stmt]:
+        """The copies for a kernel outside of loops, and the kernel; the run may decide."""
+        found = self._operands(kernel)
+        if found is None:
+            return [kernel]
+        copies, reader = _copied(kernel, found, self._buffers)
+        if is_nonnegative(found.uses - found.least):
+            return [*copies, reader]
+        decision = _decision(kernel, found, self._buffers)
+        plain = replace(kernel, name=f"{kernel.name}.few")
+        pays = decision.stores[0].access.buffer
+        return [decision, Branch(pays, (*copies, reader), (plain,))]
 
+    def _steps(self, loop: Loop) -> list[Stmt]:
+        """The copies of what no step changes, and the loop, which reads them."""
+        before: list[Stmt] = []
+        changing = loop.writes()
 
-def _operands(
-    kernel: Kernel,
-    buffers: dict[str, Buffer],
-    changing: Set[str] | None = None,
-    trips: Size = 1,
-) -> _Operands | None:
-    """What to copy for a kernel; None where nothing pays.
+        def change(kernel: Kernel) -> Kernel:
+            found = self._operands(kernel, changing, loop.axis.extent)
+            if found is None:
+                return kernel
+            copies, reader = _copied(kernel, found, self._buffers)
+            before.extend(copies)
+            return reader
 
-    changing, trips: of a kernel in a loop, what the steps change, and how many there are.
-    """
-    if kernel.ordered or kernel.guard is not None or any(r.chains > 1 for r in kernel.reductions):
-        return None
-    if changing is not None and kernel.sizes:
-        return None
-    roots = [expr for reduce in kernel.reductions for expr in reduce.operands]
-    inner = [node for node in walk(*roots) if isinstance(node, Load)]
-    inner = [load for load in inner if not is_packable(kernel, load)]
-    crosswise: tuple[Axis, tuple[Load, ...]] | None = None
-    suited = False
-    for lane in kernel.axes:
-        if typical(lane.extent) < LEAST_LANES:
-            continue
-        across = tuple(load for load in inner if load.access.stride(lane) not in (0, 1))
-        stored = all(store.access.stride(lane) in (0, 1) for store in kernel.stores)
-        if across:
-            if stored and all(_is_movable(kernel, x, buffers, changing) for x in across):
-                crosswise = lane, across
-            continue
-        movable = [x for x in inner if stored and _is_movable(kernel, x, buffers, changing)]
-        found = _shared(kernel, lane, movable, trips)
-        if found is not None:
-            return found
-        suited = True
-    if suited or crosswise is None:
-        return None
-    uses = _uses(kernel, crosswise[1]) * trips
-    few = isinstance(uses, int) and uses < LEAST_USES
-    return None if few else _Operands(*crosswise, uses, LEAST_USES)
+        def inside(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+            result: list[Stmt] = []
+            for statement in body:
+                if isinstance(statement, Loop):
+                    result += self._steps(statement)
+                else:
+                    result.append(
+                        with_bodies(statement, inside) if bodies(statement) else statement
+                    )
+            return tuple(result)
 
+        body = inside(map_kernels(loop.body, change))
+        return [*before, replace(loop, body=body)]
 
-def _shared(kernel: Kernel, lane: Axis, loads: Sequence[Load], trips: Size) -> _Operands | None:
-    """Operands that are read often, line by line from places far apart, if they are large.
+    def _operands(
+        self,
+        kernel: Kernel,
+        changing: Set[str] | None = None,
+        trips: Size = 1,
+    ) -> _Operands | None:
+        """What to copy for a kernel; None where nothing pays.
 
-    They are the same along all axes but the lanes', or neighbours along another one and not along
-    the sum: then the sum runs along neighbours in the copy.
-    """
-    found: list[Load] = []
-    if _reads_rows(kernel, lane, loads):
-        return None
-    for load in loads:
-        size = product([axis.extent for axis, _ in load.access.terms]) * ITEM_BYTES[load.dtype]
-        varied = [axis for axis in kernel.axes if load.access.stride(axis) != 0]
-        panel = varied == [lane]
-        row = len(varied) == 1 and not panel and load.access.stride(varied[0]) == 1
-        if (panel or row) and not is_nonnegative(LEAST_SHARED_BYTES - 1 - size):
-            found.append(load)
-    if not found:
-        return None
-    uses = _uses(kernel, found) * trips
-    few = isinstance(uses, int) and uses < LEAST_SHARED_USES
-    return None if few else _Operands(lane, tuple(found), uses, LEAST_SHARED_USES)
+        changing, trips: of a kernel in a loop, what the steps change, and how many there are.
+        """
+        if (
+            kernel.ordered
+            or kernel.guard is not None
+            or any(r.chains > 1 for r in kernel.reductions)
+        ):
+            return None
+        if changing is not None and kernel.sizes:
+            return None
+        inner = [x for x in sum_loads(kernel) if not is_packable(kernel, x, self._buffers)]
+        crosswise: tuple[Axis, tuple[Load, ...]] | None = None
+        suited = False
+        for lane in kernel.axes:
+            if typical(lane.extent) < LEAST_LANES:
+                continue
+            across = tuple(load for load in inner if load.access.stride(lane) not in (0, 1))
+            stored = all(store.access.stride(lane) in (0, 1) for store in kernel.stores)
+            if across:
+                if stored and all(_is_movable(kernel, x, self._buffers, changing) for x in across):
+                    crosswise = lane, across
+                continue
+            movable = [
+                x for x in inner if stored and _is_movable(kernel, x, self._buffers, changing)
+            ]
+            found = self._shared(kernel, lane, movable, trips)
+            if found is not None:
+                return found
+            suited = True
+        if suited or crosswise is None:
+            return None
+        uses = _uses(kernel, crosswise[1]) * trips
+        few = isinstance(uses, int) and uses < LEAST_USES
+        return None if few else _Operands(*crosswise, uses, LEAST_USES)
+
+    def _shared(
+        self, kernel: Kernel, lane: Axis, loads: Sequence[Load], trips: Size
+    ) -> _Operands | None:
+        """Operands that are read often, line by line from places far apart, if they are large.
+
+        They are the same along all axes but the lanes', or neighbours along another one and not
+        along the sum: then the sum runs along neighbours in the copy.
+        """
+        found: list[Load] = []
+        if _reads_rows(kernel, lane, loads):
+            return None
+        for load in loads:
+            size = product([axis.extent for axis, _ in load.access.terms]) * ITEM_BYTES[load.dtype]
+            varied = [axis for axis in kernel.axes if load.access.stride(axis) != 0]
+            panel = varied == [lane]
+            row = len(varied) == 1 and not panel and load.access.stride(varied[0]) == 1
+            if (panel or row) and not is_nonnegative(self._machine.resident_bytes - 1 - size):
+                found.append(load)
+        if not found:
+            return None
+        uses = _uses(kernel, found) * trips
+        few = isinstance(uses, int) and uses < LEAST_SHARED_USES
+        return None if few else _Operands(lane, tuple(found), uses, LEAST_SHARED_USES)
 
 
 def _reads_rows(kernel: Kernel, lane: Axis, loads: Sequence[Load]) -> bool:
@@ -250,13 +261,13 @@ def _copied(
         axes = [a for a in kernel.axes if a != found.lane and load.access.stride(a) != 0]
         axes += [a for a, _ in load.access.terms if a not in kernel.axes]
         axes += [found.lane] if load.access.stride(found.lane) != 0 else []
-        name = f"{COPY}{kernel.name}.{number}"
+        name = f"copy.{kernel.name}.{number}"
         size: Size = 1
         terms: list[tuple[Axis, Size]] = []
         for axis in reversed(axes):
             terms.insert(0, (axis, size))
             size = size * axis.extent
-        buffers[name] = Buffer(name, load.dtype, size, "arena")
+        buffers[name] = Buffer(name, load.dtype, size, "arena", is_copy=True)
         access = Access(name, 0, tuple(terms))
         copies.append(Kernel(name, tuple(axes), (), (Store(access, load),), sources=kernel.sources))
         moved[load] = Load(access, load.dtype)

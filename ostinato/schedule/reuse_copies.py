@@ -24,7 +24,6 @@ from ostinato.program.nodes import (
     with_bodies,
 )
 from ostinato.schedule.index_maps import Affine, Map, substitute_store
-from ostinato.schedule.tile import COPY
 
 # What is copied and how, with the buffers that hold the copy and what was copied.
 _Made: TypeAlias = "dict[Hashable, tuple[str, Set[str]]]"
@@ -33,7 +32,7 @@ _Made: TypeAlias = "dict[Hashable, tuple[str, Set[str]]]"
 def reuse_copies(program: Program) -> Program:
     """Drop copies that hold what an earlier one still holds."""
     writers = Counter(name for kernel in program.kernels() for name in kernel.writes())
-    whole = {name for name, count in writers.items() if count == 1 and name.startswith(COPY)}
+    whole = {n for n, count in writers.items() if count == 1 and program.buffers[n].is_copy}
     return program.with_body(_reused(program.body, whole, {}))
 
 

@@ -15,20 +15,18 @@ from collections import Counter
 from collections.abc import Mapping, Set
 from dataclasses import replace
 
+from ostinato.machine.record import Machine
 from ostinato.program.expr import ITEM_BYTES, Access, Axis
 from ostinato.program.nodes import Buffer, Kernel, Loop, Program, Stmt, map_loads
 from ostinato.schedule.index_maps import Affine, Map, substitute_reduce, substitute_store
 from ostinato.sizes.dims import Size, is_nonnegative
 
-# Rows of a block together: a share of the first-level cache that leaves room for what they meet.
-BLOCK_BYTES = 12 * 1024
-# Values that fit the first-level cache as a whole gain nothing.
-CACHE_BYTES = 40 * 1024
-# A row of run-time numbers of rows must be worth the calls on its own.
+# What a step of the loop hands on at least: its values are then written and read in more time than
+# the calls of its kernels take, a few nanoseconds each (softmax and norms of `bench_micro`).
 LEAST_ROW_BYTES = 1024
 
 
-def by_rows(program: Program) -> Program:
+def by_rows(program: Program, machine: Machine) -> Program:
     """Turn runs of kernels over the same rows into loops over rows."""
     buffers = dict(program.buffers)
     uses = Counter(n for s in program.body for n in s.reads() | s.writes())
@@ -37,7 +35,7 @@ def by_rows(program: Program) -> Program:
     for statement in (*program.body, None):
         if isinstance(statement, Kernel) and run.join(statement):
             continue
-        body += _looped(run, buffers, uses)
+        body += _looped(run, buffers, uses, machine)
         run = _Run()
         if statement is not None and not (isinstance(statement, Kernel) and run.join(statement)):
             body.append(statement)
@@ -123,7 +121,9 @@ def _stays_in_row(access: Access, row: Axis, stride: Size, inner: Set[Axis]) -> 
     return is_nonnegative(access.offset) and is_nonnegative(stride - 1 - reach)
 
 
-def _looped(run: _Run, buffers: dict[str, Buffer], uses: Mapping[str, int]) -> list[Stmt]:
+def _looped(
+    run: _Run, buffers: dict[str, Buffer], uses: Mapping[str, int], machine: Machine
+) -> list[Stmt]:
     """The kernels of a run in a loop over rows, or as they are where that gains nothing.
 
     uses: how many statements of the program use each buffer.
@@ -138,7 +138,7 @@ def _looped(run: _Run, buffers: dict[str, Buffer], uses: Mapping[str, int]) -> l
         if not isinstance(stride, int):
             return list(kernels)
         sizes[name] = stride * ITEM_BYTES[buffers[name].dtype]
-    block = _block(count, sum(sizes.values()))
+    block = _block(count, sum(sizes.values()), machine)
     if block is None:
         return list(kernels)
     inside = Counter(n for k in kernels for n in k.reads() | k.writes())
@@ -152,13 +152,13 @@ def _looped(run: _Run, buffers: dict[str, Buffer], uses: Mapping[str, int]) -> l
     return [Loop(loop, (), body)]
 
 
-def _block(count: Size, row: int) -> int | None:
+def _block(count: Size, row: int, machine: Machine) -> int | None:
     """How many rows run together; None if it is not worth a loop."""
     if not isinstance(count, int):
         return 1 if row >= LEAST_ROW_BYTES else None
-    if count * row <= CACHE_BYTES:
+    if count * row <= machine.near_bytes:
         return None
-    block = max(n for n in range(1, max(1, BLOCK_BYTES // row) + 1) if count % n == 0)
+    block = max(n for n in range(1, max(1, machine.block_bytes // row) + 1) if count % n == 0)
     return block if block < count and block * row >= LEAST_ROW_BYTES else None
 
 

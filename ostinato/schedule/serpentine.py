@@ -13,21 +13,21 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from ostinato.machine.record import Machine
 from ostinato.program.expr import ITEM_BYTES, Axis
 from ostinato.program.nodes import CALL, Kernel, Loop, Program, Stmt, with_bodies
 from ostinato.sizes.dims import Size
 
-# Below this many bytes the weights of a loop, or of a program, stay in any first-level cache.
-RESIDENT_BYTES = 32 * 1024
 
-
-def serpentine(program: Program) -> Program:
+def serpentine(program: Program, machine: Machine) -> Program:
     """Let large kernels turn round at the ends of the loop, or of the run, they are in."""
-    return program.with_body(_serpentine(program.body, CALL, program))
+    return program.with_body(_serpentine(program.body, CALL, program, machine))
 
 
-def _serpentine(body: tuple[Stmt, ...], axis: Axis, program: Program) -> tuple[Stmt, ...]:
-    large = _weight_bytes(body, axis, program) >= RESIDENT_BYTES
+def _serpentine(
+    body: tuple[Stmt, ...], axis: Axis, program: Program, machine: Machine
+) -> tuple[Stmt, ...]:
+    large = _weight_bytes(body, axis, program) >= machine.resident_bytes
     result: list[Stmt] = []
     for statement in body:
         if isinstance(statement, Kernel):
@@ -36,7 +36,7 @@ def _serpentine(body: tuple[Stmt, ...], axis: Axis, program: Program) -> tuple[S
             inner = statement.axis if isinstance(statement, Loop) else axis
 
             def change(inside: tuple[Stmt, ...], inner: Axis = inner) -> tuple[Stmt, ...]:
-                return _serpentine(inside, inner, program)
+                return _serpentine(inside, inner, program, machine)
 
             result.append(with_bodies(statement, change))
     return tuple(result)

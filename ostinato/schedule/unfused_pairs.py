@@ -43,12 +43,10 @@ class _Place:
         return (s for _, _, s in self.path if isinstance(s, Loop))
 
 
-def unfused_pairs(
-    program: Program, refusals: Iterable[Refusal], fused: bool = True
-) -> tuple[UnfusedPair, ...]:
+def unfused_pairs(program: Program, refusals: Iterable[Refusal] | None) -> tuple[UnfusedPair, ...]:
     """Every pair of kernels of a program of which one reads what the other writes.
 
-    refusals: what `fuse` found, if it has run, which `fused` says.
+    refusals: what `fuse` found; None if it has not run.
     """
     places = list(_places(program.body))
     value = _values(program)
@@ -56,7 +54,7 @@ def unfused_pairs(
     for place in places:
         for name in sorted(place.kernel.writes()):
             writers.setdefault(value.get(name, name), []).append((place, name))
-    reasons = {(r.producer, r.consumer): r.reason for r in refusals}
+    reasons = {(r.producer, r.consumer): r.reason for r in refusals or ()}
     found: list[UnfusedPair] = []
     for reader in places:
         for name in sorted(reader.kernel.reads()):
@@ -66,7 +64,7 @@ def unfused_pairs(
                 reason = _structural(writer, reader, written, name)
                 if reason == "":
                     continue
-                if reason is None and not fused:
+                if reason is None and refusals is None:
                     reason = "pass fuse is disabled"
                 elif reason is None and written in reader.kernel.writes():
                     reason = "the reader changes a part of the value in place"

@@ -104,7 +104,7 @@ def test_functions_of_other_machines_call_no_library(dtype):
     from ostinato.codegen.module import lay_out_constants, module_text
     from ostinato.schedule.pipeline import schedule
 
-    scheduled = schedule(functions(dtype, 13), AARCH64.registers)
+    scheduled = schedule(functions(dtype, 13), AARCH64.machine)
     blob = lay_out_constants(scheduled.program)
     text = module_text(scheduled.program, scheduled.arena, blob, AARCH64)
     assert undefined_symbols(emit_object(text, AARCH64)) <= MEMORY_FUNCTIONS

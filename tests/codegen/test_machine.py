@@ -9,6 +9,7 @@ from ostinato.codegen import objects
 from ostinato.codegen.machine import emit_assembly, emit_object
 from ostinato.codegen.module import lay_out_constants, module_text
 from ostinato.codegen.target import host_target
+from ostinato.machine.record import AVX2
 from ostinato.schedule.pipeline import schedule
 from tests.codegen.test_module import AARCH64, MEMORY_FUNCTIONS, undefined_symbols
 from tests.program.programs import gru
@@ -24,7 +25,7 @@ define float @f(float %x) {
 
 def text(target) -> str:
     recurrent = np.ones((3, 24, 24), np.float32)
-    scheduled = schedule(gru(24, recurrent), target.registers)
+    scheduled = schedule(gru(24, recurrent), target.machine)
     blob = lay_out_constants(scheduled.program)
     return module_text(scheduled.program, scheduled.arena, blob, target)
 
@@ -52,9 +53,9 @@ def test_assembly_of_other_machines_uses_their_vectors():
 
 def test_vectors_are_as_long_as_the_target_says():
     host = host_target()
-    if not host.triple.startswith("x86_64") or host.vector_bytes < 64:
+    if not host.triple.startswith("x86_64") or host.machine.vector_bytes < 64:
         pytest.skip("this machine has no 64-byte registers")
-    short = dataclasses.replace(host, vector_bytes=32, vector_registers=16)
+    short = dataclasses.replace(host, machine=AVX2)
     assert "zmm" in emit_assembly(text(host), host)
     assert "vfmadd" in emit_assembly(text(short), short)
     assert "zmm" not in emit_assembly(text(short), short)

@@ -15,6 +15,7 @@ from ostinato.codegen import objects
 from ostinato.codegen.machine import emit_object
 from ostinato.codegen.module import is_empty, lay_out_constants, messages, module_text
 from ostinato.codegen.target import Target, host_target
+from ostinato.machine.record import NEON
 from ostinato.native import memory
 from ostinato.program import interpreter
 from ostinato.program.evaluate import numpy_dtype
@@ -47,13 +48,16 @@ def targets() -> Iterator[Target]:
     host = host_target()
     yield host
     for width, registers in ((32, 16), (16, 32)):
-        if (width, registers) != (host.vector_bytes, host.vector_registers):
-            yield dataclasses.replace(host, vector_bytes=width, vector_registers=registers)
+        if (width, registers) != (host.machine.vector_bytes, host.machine.vector_registers):
+            machine = dataclasses.replace(
+                host.machine, vector_bytes=width, vector_registers=registers
+            )
+            yield dataclasses.replace(host, machine=machine)
 
 
 TARGETS = list(targets())
-WIDTHS = [f"{target.vector_bytes}-bytes" for target in TARGETS]
-AARCH64 = Target("aarch64-unknown-linux-gnu", "generic", "+neon", 16, 32)
+WIDTHS = [f"{target.machine.vector_bytes}-bytes" for target in TARGETS]
+AARCH64 = Target("aarch64-unknown-linux-gnu", "generic", "+neon", NEON)
 
 
 def mixed(
@@ -104,7 +108,7 @@ class Native:
         verify(source)
         self.program, arena = source, plan(source)
         if tiled:
-            scheduled = schedule(source, target.registers)
+            scheduled = schedule(source, target.machine)
             self.program, arena = scheduled.program, scheduled.arena
             verify(self.program)
         blob = lay_out_constants(self.program)

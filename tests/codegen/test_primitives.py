@@ -138,8 +138,9 @@ def test_sums_of_byte_products_with_and_without_the_instruction(target):
         name: random.integers(-(2**31), 2**31, shape, np.int32)
         for name, shape in (("a", (3, 9)), ("b", (9, 37)))
     }
-    for byte_dots in {False, target.byte_dots}:
-        native = check(source, feeds, target=replace(target, byte_dots=byte_dots))
+    for byte_dots in {False, target.machine.byte_dots}:
+        machine = replace(target.machine, byte_dots=byte_dots)
+        native = check(source, feeds, target=replace(target, machine=machine))
         assert ("vpdpbusd" in native.text) is byte_dots
 
 
@@ -234,7 +235,7 @@ def test_other_machines_call_no_library(dtype):
     from ostinato.schedule.pipeline import schedule
 
     for source in (table(dtype)[0], casts(dtype)[0]):
-        scheduled = schedule(source, AARCH64.registers)
+        scheduled = schedule(source, AARCH64.machine)
         blob = lay_out_constants(scheduled.program)
         text = module_text(scheduled.program, scheduled.arena, blob, AARCH64)
         assert undefined_symbols(emit_object(text, AARCH64)) <= MEMORY_FUNCTIONS

@@ -7,7 +7,6 @@ import pytest
 from ostinato.codegen import target
 from ostinato.codegen.target import host_target
 from ostinato.errors import OptionError
-from ostinato.schedule.tile import Registers
 
 AVX512 = "+avx2,+fma,+avx512f,+avx512vl,+avx512dq"
 
@@ -35,7 +34,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Iterator[object]:
 )
 def test_registers_follow_from_features(machine, triple, features, registers):
     found = machine(triple, "some-cpu", features)
-    assert found.registers == Registers(*registers)
+    assert (found.machine.vector_bytes, found.machine.vector_registers) == registers
     assert (found.triple, found.cpu) == (triple, "some-cpu")
 
 
@@ -50,7 +49,7 @@ def test_registers_follow_from_features(machine, triple, features, registers):
     ],
 )
 def test_byte_dots_need_the_instruction_for_every_width(machine, features, expected):
-    assert machine("x86_64-unknown-linux-gnu", "c", features).byte_dots is expected
+    assert machine("x86_64-unknown-linux-gnu", "c", features).machine.byte_dots is expected
 
 
 def test_long_vectors_are_asked_for(machine):

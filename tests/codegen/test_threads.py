@@ -86,7 +86,7 @@ def scheduled(rows: Size, columns: Size, tile: Tile | None = None) -> Program:
         {"x": (rows, 5)}, {"y": (rows, columns)}, (matmul("", rows, 5, columns, "x", "W", "y"),),
         {"W": random(5, evaluate(columns, {}))}, symbols=("N",),
     )  # fmt: skip
-    return schedule(source, host_target().registers, ("collapse",)).program
+    return schedule(source, host_target().machine, ("collapse",)).program
 
 
 @pytest.mark.parametrize("columns", [520, 1000, 1024])

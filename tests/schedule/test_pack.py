@@ -5,19 +5,20 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from ostinato.machine.record import Machine
 from ostinato.program.expr import Access, Axis, Index, Load, Reduced, constant, op
 from ostinato.program.nodes import Kernel, Loop, Program, Reduce
 from ostinato.program.printer import text
 from ostinato.program.verify import verify
 from ostinato.schedule.pack import pack
 from ostinato.schedule.relayout import relayout
-from ostinato.schedule.tile import COPY, Registers, tile, tile_readers
+from ostinato.schedule.tile import tile, tile_readers
 from ostinato.sizes.dims import symbol
 from tests.program.programs import at, program, store
 from tests.schedule.test_pipeline import assert_same_results, check_unchanged
 
 # Vectors of 4 floats.
-NARROW = Registers(16, 8)
+NARROW = Machine(16, 8)
 
 
 def gates(
@@ -193,10 +194,10 @@ def repeated(units, depth, count: int = 1) -> Program:
 @pytest.mark.parametrize("units", [8, 10, 16, 37, symbol("N")])
 def test_copies_are_written_in_the_order_in_which_they_are_read(units, depth, count):
     source = repeated(units, depth, count)
-    packed = pack(tile_readers(relayout(source), NARROW))
+    packed = pack(tile_readers(relayout(source, NARROW), NARROW))
     assert_same_results(source, packed)
     assert_same_results(source, tile(packed, NARROW))
-    (name,) = (n for n in packed.buffers if n.startswith(COPY))
+    (name,) = (n for n in packed.buffers if n.startswith("copy."))
     assert packed.buffers[name].padded
     *writers, loop = packed.body
     assert isinstance(loop, Loop)
@@ -221,6 +222,6 @@ def test_copies_and_constants_of_a_kernel_have_a_panel_each():
         (replace(loop, body=(kernel,)),),
         {"c0": np.arange(30, dtype=np.float32)},
     )
-    packed = pack(tile_readers(relayout(source), NARROW))
+    packed = pack(tile_readers(relayout(source, NARROW), NARROW))
     assert_same_results(source, packed)
     assert sum(b.padded for b in packed.buffers.values()) == 2

@@ -9,18 +9,18 @@ from textwrap import dedent
 import numpy as np
 import pytest
 
+from ostinato.machine.record import Machine
 from ostinato.program import interpreter
 from ostinato.program.expr import Axis, Reduced, op
 from ostinato.program.nodes import Carry, Kernel, Loop, Program, Reduce
 from ostinato.program.printer import text
 from ostinato.program.verify import verify
 from ostinato.schedule.pipeline import SCHEDULE_PASSES, schedule
-from ostinato.schedule.tile import Registers
 from ostinato.sizes.dims import symbol
 from ostinato.sizes.substitution import evaluate
 from tests.program.programs import at, program, store
 
-REGISTERS = [Registers(64, 32), Registers(32, 16), Registers(16, 32)]
+REGISTERS = [Machine(64, 32), Machine(32, 16), Machine(16, 32)]
 # What every run-time dimension is in feeds made here.
 EXTENTS = (0, 1, 3, 4)
 
@@ -153,11 +153,12 @@ def chores() -> Program:
     return replace(more, buffers={**source.buffers, **more.buffers})
 
 
-NAMES = [item.name for item in SCHEDULE_PASSES]
+NAMES = [item.name for item in SCHEDULE_PASSES if not item.needed]
 
 
 def test_every_pass_says_in_a_sentence_what_it_does():
-    assert len(set(NAMES)) == len(NAMES)
+    names = [item.name for item in SCHEDULE_PASSES]
+    assert len(set(names)) == len(names)
     assert all(item.sentence.endswith(".") for item in SCHEDULE_PASSES)
 
 
@@ -179,8 +180,10 @@ def test_every_choice_of_passes_has_the_same_bits(left_out, registers):
     assert_same_results(cell(), scheduled.program)
 
 
-# Weights, rows and operands of these programs are too small for three of them.
-@pytest.mark.parametrize("name", sorted({*NAMES} - {"serpentine", "by_rows", "relayout"}))
+# Weights, rows and operands of these programs are too small for these.
+@pytest.mark.parametrize(
+    "name", sorted({*NAMES} - {"serpentine", "by_rows", "relayout", "reuse_copies"})
+)
 def test_leaving_a_pass_out_changes_the_program(name):
     source = chores()
     default, other = (schedule(source, REGISTERS[0], names) for names in ((), (name,)))

@@ -1,17 +1,22 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
 
+from ostinato.machine.record import Machine
 from ostinato.program.expr import Axis, Reduced
 from ostinato.program.nodes import Branch, Buffer, Interface, Kernel, Loop, Program, Reduce
-from ostinato.schedule.relayout import LEAST_SHARED_USES, LEAST_USES, relayout
-from ostinato.schedule.tile import Registers, tile
+from ostinato.schedule.relayout import LEAST_SHARED_USES, LEAST_USES
+from ostinato.schedule.relayout import relayout as relayout_for
+from ostinato.schedule.tile import tile
 from ostinato.sizes.dims import symbol
 from tests.program.programs import at, program, store
 from tests.schedule.test_pipeline import assert_same_results, check_unchanged
+
+relayout = partial(relayout_for, machine=Machine(64, 32))
 
 DEPTH, COLUMNS = 5, 20
 
@@ -42,7 +47,7 @@ def test_an_operand_across_the_lanes_is_transposed():
     lane = next(axis for axis in reader.axes if axis.name == "j")
     assert {load.access.stride(lane) for load in reader.loads()} == {0, 1}
     assert_same_results(source, changed)
-    tiled = tile(changed, Registers(64, 32)).body[1]
+    tiled = tile(changed, Machine(64, 32)).body[1]
     assert isinstance(tiled, Kernel) and tiled.tile is not None and tiled.tile.width == 16
 
 

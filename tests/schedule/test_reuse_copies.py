@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ostinato.program.expr import Axis, Load, constant, op
 from ostinato.program.nodes import Branch, Kernel, Loop, Program, Stmt
 from ostinato.schedule.reuse_copies import reuse_copies
@@ -28,8 +30,10 @@ def user(number: int, target: str | None = None) -> Kernel:
 def source_of(*body: Stmt) -> Program:
     size = ROWS * COLUMNS
     outputs = {"y0": (size,), "y1": (size,)}
-    arena = {"copy.0": size, "copy.1": size, "z": 2 * size}
+    arena = {"copy.0": size, "copy.1": size, "z": 2 * size, "flag": 1}
     source = program({"x": (2 * ROWS, COLUMNS)}, outputs, body, arena=arena)
+    copies = {n: replace(source.buffers[n], is_copy=True) for n in ("copy.0", "copy.1")}
+    source = replace(source, buffers={**source.buffers, **copies})
     # Without the buffers that nothing mentions.
     return source.with_body(body)
 

@@ -1,16 +1,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
+from ostinato.machine.record import Machine
 from ostinato.program.expr import Axis, Reduced, op
 from ostinato.program.nodes import Kernel, Loop, Program, Reduce
 from ostinato.program.verify import verify
-from ostinato.schedule.rows import by_rows
+from ostinato.schedule.rows import by_rows as by_rows_for
 from ostinato.sizes.dims import symbol
 from tests.program.programs import at, program, store
 from tests.schedule.test_pipeline import assert_same_results, check_unchanged
+
+by_rows = partial(by_rows_for, machine=Machine(64, 32))
 
 
 def shares(rows, length: int, chains: int = 32) -> Program:

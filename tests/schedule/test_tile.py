@@ -7,10 +7,13 @@ import onnx
 import pytest
 
 import ostinato
-from ostinato.program.expr import Access, Axis, Cast, Index, Load, Reduced, constant, op
+from ostinato.machine.record import Machine
+from ostinato.program.expr import Access, Axis, Index, Load, Reduced, constant, op
 from ostinato.program.nodes import Kernel, Program, Reduce
 from ostinato.program.printer import text
-from ostinato.schedule.tile import DEPTH, Registers, lane_width, sums_at_once, tile, tile_kernel
+from ostinato.schedule.cost import sums_at_once
+from ostinato.schedule.operands import DEPTH
+from ostinato.schedule.tile import tile, tile_kernel
 from ostinato.sizes.dims import symbol
 from tests.program.programs import at, program, reduction, store
 from tests.schedule.test_pipeline import REGISTERS, assert_same_results, pointwise, product
@@ -92,31 +95,6 @@ def test_kernels_without_axes_and_reductions_in_chains_have_no_lanes():
         assert_same_results(source, tile(source, WIDE))
 
 
-@pytest.mark.parametrize(
-    ("registers", "dtype", "extent", "width"),
-    [
-        (WIDE, "float32", 100, 16),
-        (WIDE, "float64", 100, 8),
-        (WIDE, "int8", 100, 64),
-        (NARROW, "float32", 100, 4),
-        (NARROW, "int64", 100, 2),
-        (WIDE, "float32", 9, 16),
-        (WIDE, "float32", 8, 8),
-        (WIDE, "float32", 1, 1),
-        (WIDE, "float32", symbol("N"), 16),
-    ],
-)
-def test_lanes_fill_a_register_of_the_widest_dtype(registers, dtype, extent, width):
-    kernel = only(points(extent, dtype))
-    assert lane_width(kernel, extent, registers) == width
-
-
-def test_casts_are_as_wide_as_the_wider_dtype():
-    i = Axis("i", 100)
-    kernel = Kernel("k", (i,), (), (store("y", Cast(at("x", (i, 1)), "float64"), (i, 1)),))
-    assert lane_width(kernel, 100, WIDE) == 8
-
-
 def test_lanes_run_where_memory_is_dense():
     i, j = Axis("i", 64), Axis("j", 64)
     rows = Kernel(
@@ -126,7 +104,7 @@ def test_lanes_run_where_memory_is_dense():
         "k", (i, j), (), (store("y", op("exp", at("x", (j, 64), (i, 1))), (j, 64), (i, 1)),)
     )
     for kernel, name in ((rows, "jv"), (columns, "iv")):
-        tiled = tile_kernel(kernel, WIDE)
+        tiled = tile_kernel(kernel, WIDE, points(64 * 64).buffers)
         assert tiled.tile is not None and tiled.tile.lane is not None
         assert tiled.tile.lane.name == name
 
@@ -152,13 +130,13 @@ def test_accumulators_fit_in_the_registers(rows, count, registers):
     more = replace(
         source, reductions=(reduce,) * count, stores=(replace(source.stores[0], value=total),)
     )
-    found = tile_kernel(more, registers).tile
+    found = tile_kernel(more, registers, matmul(rows, 32, 96).buffers).tile
     assert found is not None
     vectors = found.rows * found.vectors
-    assert sums_at_once(count, vectors, found.held) * vectors <= registers.count
+    assert sums_at_once(count, vectors, found.held) * vectors <= registers.vector_registers
 
 
-@pytest.mark.parametrize("registers", [*REGISTERS, Registers(8, 4)], ids=str)
+@pytest.mark.parametrize("registers", [*REGISTERS, Machine(8, 4)], ids=str)
 @pytest.mark.parametrize("rows", [1, 2, 7, 12, symbol("N")], ids=str)
 @pytest.mark.parametrize("columns", [1, 3, 16, 20])
 def test_every_tiling_has_the_same_bits(columns, rows, registers):
@@ -168,7 +146,7 @@ def test_every_tiling_has_the_same_bits(columns, rows, registers):
 
 def test_sources_and_names_are_kept():
     kernel = pointwise("k", op("exp", at("x", (Axis("i", 9), 1))), "y", Axis("i", 9))
-    tiled = tile_kernel(kernel, WIDE)
+    tiled = tile_kernel(kernel, WIDE, points(9).buffers)
     assert (tiled.name, tiled.sources) == ("k", ("k",))
 
 
@@ -226,7 +204,7 @@ def test_rows_of_a_window_keep_what_they_share_in_registers(width, depth):
     assert found is not None and found.lane is not None and found.row is not None
     assert (found.lane.name[0], found.row.name) == ("m", "w")
     assert found.rows >= 5
-    assert found.rows * found.vectors + found.vectors + found.rows <= WIDE.count
+    assert found.rows * found.vectors + found.vectors + found.rows <= WIDE.vector_registers
 
 
 def test_panels_that_no_cache_holds_are_narrow():
@@ -330,17 +308,13 @@ def test_sums_of_several_products_may_have_loops_of_their_own():
     for n in range(1, 4):
         total = op("add", total, Reduced(n, "float32"))
     kernel = Kernel("k", (i, j), reductions, (store("y", total, (i, 128), (j, 1)),))
-    found = tile_kernel(kernel, WIDE).tile
+    inputs = {f"x{n}": (symbol("N"), 128) for n in range(4)}
+    weights = {f"c{n}": np.ones((128, 128), np.float32) for n in range(4)}
+    outputs = {"y": (symbol("N"), 128)}
+    buffers = program(inputs, outputs, (kernel,), weights, symbols=("N",)).buffers
+    found = tile_kernel(kernel, WIDE, buffers).tile
     assert found is not None and found.held is not None and found.vectors > 1
     assert sums_at_once(4, found.rows * found.vectors, found.held) < 4
     alike = replace(kernel, reductions=(reductions[0],) * 4)
-    found = tile_kernel(alike, WIDE).tile
+    found = tile_kernel(alike, WIDE, buffers).tile
     assert found is not None and found.held is None
-
-
-@pytest.mark.parametrize(
-    ("sums", "vectors", "held", "count"),
-    [(4, 8, None, 4), (4, 8, 16, 2), (3, 8, 16, 2), (4, 5, 16, 2), (4, 4, 16, 4), (2, 99, 16, 1)],
-)
-def test_sums_are_dealt_out_evenly(sums, vectors, held, count):
-    assert sums_at_once(sums, vectors, held) == count

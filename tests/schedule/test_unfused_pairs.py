@@ -51,7 +51,7 @@ def programs(case: Case) -> Iterator[Program]:
 def test_every_pair_has_a_reason(case: Case) -> None:
     for source in programs(case):
         # The copies that `relayout` makes are meant to stay apart.
-        scheduled = schedule(source, host_target().registers, ("relayout",))
+        scheduled = schedule(source, host_target().machine, ("relayout",))
         reasons = {(p.producer.name, p.consumer.name): p.reason for p in scheduled.unfused_pairs}
         for writer, reader in in_order(scheduled.program.body):
             assert reasons[writer.name, reader.name] != IN_PARTS

@@ -51,6 +51,7 @@ from ostinato.program.nodes import (
     Check,
     Interface,
     Kernel,
+    Kind,
     Loop,
     Program,
     Reduce,
@@ -212,7 +213,7 @@ class Builder:
 
     # Buffers and values
 
-    def buffer(self, dtype: str, size: Size, kind: str = "arena", name: str = "b") -> str:
+    def buffer(self, dtype: str, size: Size, kind: Kind = "arena", name: str = "b") -> str:
         """A new buffer; returns its name."""
         unique = name if kind in ("input", "output") else f"{name}{next(self._numbers)}"
         self.buffers[unique] = Buffer(unique, dtype, size, kind)

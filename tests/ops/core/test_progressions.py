@@ -15,12 +15,12 @@ from onnx import numpy_helper
 
 import ostinato
 from ostinato.errors import OstinatoError
+from ostinato.machine.record import Machine
 from ostinato.model.load import load_model
 from ostinato.ops.core.progressions import Picks, bounds, injective
 from ostinato.ops.core.tensor import Progression, Tensor, progression_of
 from ostinato.program.nodes import Kernel, Program, statements
 from ostinato.schedule.pipeline import schedule
-from ostinato.schedule.tile import Registers
 from ostinato.sizes.dims import symbol
 from ostinato.stages.partition import Segment, partition
 
@@ -51,7 +51,7 @@ def program(source: str, constants: Mapping[str, Any] | None = None) -> Program:
     """The scheduled program of a model as it stands, without any pass over its graph."""
     (part,) = partition(load_model(model(source, constants)), fallback=False, guarded=True).parts
     assert isinstance(part, Segment)
-    return schedule(part.program, Registers(16, 32)).program
+    return schedule(part.program, Machine(16, 32)).program
 
 
 def picked(start: int, limit: int, delta: int) -> Array | None:

@@ -1,0 +1,88 @@
+"""The facts about a machine that tiling, layouts and the choice of instructions depend on.
+
+    python -m benchmarks.roofline --machine
+
+measures them on one core of this machine and prints them beside the record that is in use. The
+records are made for kinds of registers, not for CPUs: the same model has the same code on all CPUs
+of a kind. Thresholds in bytes are shares of a cache, so that they follow if the record does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+KIB = 1024
+
+
+@dataclass(frozen=True)
+class Machine:
+    """One core.
+
+    vector_bytes, vector_registers: bytes of a vector register, and how many there are.
+    byte_dots: whether one instruction adds four products of bytes to each 32-bit lane (VNNI).
+    first_level_bytes, second_level_bytes: the caches of data that belong to a core.
+
+    Cycles of a vector each, where nothing else is in the way:
+
+    fma_cycles, fma_latency: of a multiply-add among independent ones; until its result is there.
+    load_cycles: of a load from the first-level cache.
+    packed_cycles: of a load of one stream that lies in the first-level cache, the second, neither.
+    strided_cycles: the same of lines that lie apart.
+    gather_loads: a load or store whose lanes are not neighbours, in those whose lanes are.
+    transposed_cycles: to store a vector whose lanes are spread out in memory: one row of them, lane
+        by lane, and 2, 4 or 8 rows that are neighbours and are transposed in registers first.
+    """
+
+    vector_bytes: int
+    vector_registers: int
+    byte_dots: bool = False
+    first_level_bytes: int = 48 * KIB
+    second_level_bytes: int = 2048 * KIB
+    fma_cycles: float = 0.5
+    fma_latency: float = 4.0
+    load_cycles: float = 0.5
+    packed_cycles: tuple[float, float, float] = (0.5, 1.0, 3.0)
+    strided_cycles: tuple[float, float, float] = (1.5, 2.5, 4.0)
+    gather_loads: int = 8
+    transposed_cycles: tuple[tuple[int, float], ...] = ((1, 17.0), (2, 10.0), (4, 5.0), (8, 4.0))
+
+    @cached_property
+    def accumulators(self) -> int:
+        """Registers for partial results: the others hold operands and addresses."""
+        return self.vector_registers * 3 // 4
+
+    @property
+    def transposed_rows(self) -> int:
+        """How many rows are transposed in registers at most."""
+        return self.transposed_cycles[-1][0]
+
+    @property
+    def near_bytes(self) -> int:
+        """What stays in the first-level cache beside the little that passes through it."""
+        return self.first_level_bytes * 5 // 6
+
+    @property
+    def resident_bytes(self) -> int:
+        """What is still in the first-level cache after a step of a loop that does more."""
+        return self.first_level_bytes * 2 // 3
+
+    @property
+    def block_bytes(self) -> int:
+        """What leaves room in the first-level cache for three times as much that it meets."""
+        return self.first_level_bytes // 4
+
+    @property
+    def panel_bytes(self) -> int:
+        """What stays in the second-level cache while all else that a kernel reads passes."""
+        return self.second_level_bytes // 8
+
+    @property
+    def far_bytes(self) -> int:
+        """What leaves the second-level cache before it is read again."""
+        return self.second_level_bytes // 2
+
+
+AVX512 = Machine(64, 32)
+AVX2 = Machine(32, 16)
+NEON = Machine(16, 32)

@@ -1,0 +1,253 @@
+"""Estimated cycles of a kernel by how it is cut into registers, from the record of the machine.
+
+Nothing is measured while compiling. Results do not depend on the estimate, only times do.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from ostinato.machine.record import Machine
+from ostinato.program.expr import ITEM_BYTES, Axis, Index, dtype_of, walk
+from ostinato.program.nodes import Buffer, Kernel
+from ostinato.schedule.operands import (
+    DEPTH,
+    accesses,
+    is_packable,
+    loaded_by_lanes,
+    loads_of_a_row,
+    neighbour_axes,
+    partial_result_stores,
+    rows_overlap,
+    typical,
+)
+from ostinato.sizes.dims import Size, product
+
+# The share of the lanes that is expected to be busy where only a run tells how many points there
+# are: streams are stepped with few, often one.
+TYPICAL_USE = 0.5
+# How many rows a kernel of several sums is taken to have where only a run tells: a batch.
+TYPICAL_BATCH = 16
+# Heights of tiles: what is left of an axis is cut into tiles of 4, 2 and 1 rows, or of exactly what
+# is left where its extent is known. There a single sum per point has registers for more rows.
+ROW_CHOICES = (1, 2, 3, 4, 5, 6, 8)
+MORE_ROWS = (7, 10, 12, 14)
+# Several loops may compute this many times as many partial results as there are registers: what one
+# of them leaves goes to the stack until the stores read it.
+MOST_HELD = 2
+# The share of the cycles of loads that is not hidden behind multiply-adds, what panels beyond the
+# first-level cache cost in each step of a loop, and the most of it. All three are fitted to
+# `benchmarks.bench_micro` and the rows of `benchmarks.bench_ops`.
+LOADS_IN_THE_WAY = 0.25
+EVICTED = 0.75
+MOST_EVICTED = 1.0
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Vectors along the lanes, rows, and `held`, of a tile of sums; as `Tile` has them."""
+
+    vectors: int = 1
+    rows: int = 1
+    held: int | None = None
+
+    @property
+    def block(self) -> int:
+        """Partial results of each sum."""
+        return self.rows * self.vectors
+
+
+def sums_at_once(sums: int, vectors: int, held: int | None) -> int:
+    """How many of some sums, each of so many vectors, a loop computes; `held` as in `Tile`."""
+    if held is None:
+        return sums
+    loops = -(-sums // max(1, held // vectors))
+    return -(-sums // loops)
+
+
+def lane_width(kernel: Kernel, extent: Size, machine: Machine) -> int:
+    """Lanes of a vector: a full register of the widest element type, less for short axes."""
+    dtypes = {dtype_of(node) for node in walk(*kernel.expressions())}
+    widest = max((ITEM_BYTES[d] for d in dtypes - {"bool"}), default=1)
+    if isinstance(extent, int) and kernel.axes:
+        addresses = {dtype_of(n) for n in walk(*kernel.expressions()) if not isinstance(n, Index)}
+        widest = max((ITEM_BYTES[d] for d in addresses - {"bool"}), default=widest)
+    width = max(1, machine.vector_bytes // max(widest, 1))
+    while isinstance(extent, int) and width > 1 and width // 2 >= extent:
+        width //= 2
+    return width
+
+
+def lane_score(
+    kernel: Kernel, axis: Axis, machine: Machine, buffers: Mapping[str, Buffer]
+) -> tuple[float, int]:
+    """Higher is better for lanes: full vectors, few accesses whose lanes are not neighbours."""
+    width = lane_width(kernel, axis.extent, machine)
+    full = max(1, machine.vector_bytes // 4)
+    extent = typical(axis.extent)
+    padded = -(-extent // width) * width
+    used = max(extent, 1) / max(padded, 1) * min(width, full) / full
+    if not isinstance(axis.extent, int):
+        used *= TYPICAL_USE
+    cost = 0.0
+    for access, weight, load in accesses(kernel):
+        packable = load is not None and is_packable(kernel, load, buffers)
+        neighbours = access.stride(axis) in (0, 1) or packable
+        cost += weight * (1 if neighbours else machine.gather_loads)
+    return used / max(cost, 1e-9), kernel.axes.index(axis)
+
+
+def is_far(kernel: Kernel, lane: Axis, machine: Machine) -> bool:
+    """Whether the weights are too many to stay in a cache until they are read again."""
+    size: Size = 0
+    for load in loaded_by_lanes(kernel, lane):
+        extents = [axis.extent for axis, _ in load.access.terms]
+        size += product(extents) * ITEM_BYTES[load.dtype]
+    return isinstance(size, int) and size > machine.far_bytes
+
+
+def cheapest_shape(
+    kernel: Kernel,
+    lane: Axis,
+    row: Axis | None,
+    width: int,
+    machine: Machine,
+    buffers: Mapping[str, Buffer],
+) -> Shape:
+    """The tile of the kernel's sums that takes the fewest cycles for each vector of results."""
+    model = _Sums(kernel, lane, row, width, machine, buffers)
+    best, least = Shape(), float("inf")
+    for shape in model.shapes():
+        cost = model.cost(shape)
+        if cost < least - 1e-9:
+            best, least = shape, cost
+    return best
+
+
+class _Sums:
+    """The sums of a kernel with lanes, and rows that share what lanes load, along two axes."""
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        lane: Axis,
+        row: Axis | None,
+        width: int,
+        machine: Machine,
+        buffers: Mapping[str, Buffer],
+    ) -> None:
+        self._kernel, self._lane, self._row, self._machine = kernel, lane, row, machine
+        groups = Counter(reduce.axes for reduce in kernel.reductions)
+        self._sums, self._together = len(kernel.reductions), max(groups.values())
+        self._in_pieces = (
+            row is not None
+            and row in neighbour_axes(kernel, lane)
+            and bool(partial_result_stores(kernel, lane))
+        )
+        depths = [typical(product([axis.extent for axis in axes])) for axes in groups]
+        self._depth = DEPTH if self._in_pieces else max(depths)
+        self._needed = -(-typical(lane.extent) // width)
+        self._rows = typical(row.extent) if row is not None else 1
+        self._is_known = row is not None and isinstance(row.extent, int)
+        self._is_several = row is not None and self._sums > 1 and len(groups) == 1
+        loads = loaded_by_lanes(kernel, lane)
+        is_one_stream = all(is_packable(kernel, load, buffers) for load in loads)
+        self._load_cycles = machine.packed_cycles if is_one_stream else machine.strided_cycles
+        self._row_loads = 1 if row is None else loads_of_a_row(kernel, lane, row)
+        self._overlaps = row is not None and rows_overlap(kernel, row)
+        # A scatter keeps its addresses in two vectors.
+        scatters = row is not None and any(
+            s.access.stride(lane) not in (0, 1) and s.access.stride(row) != 1 for s in kernel.stores
+        )
+        self._addresses = 2 if scatters else 0
+
+    def shapes(self) -> Iterator[Shape]:
+        """All shapes of which a loop's partial results stay in registers."""
+        more = MORE_ROWS if self._is_known and self._sums == 1 else ()
+        widths = range(1, min(self._needed, self._machine.accumulators) + 1)
+        helds = (None, self._machine.vector_registers // 2) if self._is_several else (None,)
+        for rows, vectors, held in itertools.product((*ROW_CHOICES, *more), widths, helds):
+            shape = Shape(vectors, rows, held)
+            if rows <= self._rows and self._fits(shape):
+                yield shape
+
+    def _fits(self, shape: Shape) -> bool:
+        registers, rows, vectors = self._machine.vector_registers, shape.rows, shape.vectors
+        accumulators = self._sums * shape.block
+        if shape.held is not None:
+            sums = sums_at_once(self._sums, shape.block, shape.held)
+            few = accumulators <= MOST_HELD * registers
+            return few and sums < self._sums and sums * shape.block <= shape.held
+        # Elements of rows that lie beside each other need no registers for their addresses.
+        budget = registers - 4 if self._in_pieces else self._machine.accumulators
+        if accumulators > max(budget, self._sums):
+            return False
+        # Several sums of a row read its elements several times: they stay in registers.
+        operands = self._together * vectors + rows
+        if self._sums > 1 and rows > 1 and accumulators + operands > registers:
+            return False
+        # What neighbouring rows share stays in registers beside the accumulators.
+        taken = shape.block + vectors + rows + self._addresses
+        return not self._overlaps or taken <= registers or shape.block == 1
+
+    def cost(self, shape: Shape) -> float:
+        """Cycles of a step of the sums, for each vector of results."""
+        each = self._step(shape) / shape.rows
+        if self._is_known or self._is_several:
+            # Where only a run tells, a step of several sums is that of a batch.
+            rows = self._rows if self._is_known else min(self._rows, TYPICAL_BATCH)
+            tiles = _row_tiles(rows, shape.rows, self._is_known)
+            steps = (n * self._step(Shape(shape.vectors, r, shape.held)) for n, r in tiles)
+            each = sum(steps) / rows
+        padding = -(-self._needed // shape.vectors) * shape.vectors / self._needed
+        # A single row meets each panel once in a step: panels that fit the cache can still be
+        # there in the next one.
+        excess = self._panel_bytes(shape) / self._machine.resident_bytes - 1
+        evicted = min(EVICTED * max(excess, 0.0), MOST_EVICTED) if self._rows == 1 else 0.0
+        return each / shape.vectors * padding * (1 + evicted)
+
+    def _panel_bytes(self, shape: Shape) -> int:
+        """What lanes load for a tile: all its rows share it."""
+        return self._together * shape.vectors * self._machine.vector_bytes * self._depth
+
+    def _step(self, shape: Shape) -> float:
+        """Cycles of a step of the sums of one tile, with its share of the stores."""
+        machine, panel = self._machine, self._panel_bytes(shape)
+        level = (panel > machine.near_bytes) + (panel > machine.panel_bytes)
+        level = max(self._in_pieces, level)
+        load = machine.load_cycles if self._rows == 1 else self._load_cycles[level]
+        sums = sums_at_once(self._together, shape.block, shape.held)
+        loops = -(-self._together // sums)
+        row_loads = shape.rows * -(-self._row_loads // loops)
+        loads = sums * shape.vectors * load + row_loads * machine.load_cycles
+        products = sums * shape.block * machine.fma_cycles
+        stores = shape.vectors * self._store_cycles(shape.rows)
+        longest = max(products, loads, machine.fma_latency)
+        return loops * (longest + LOADS_IN_THE_WAY * loads) + stores / max(self._depth, 1)
+
+    def _store_cycles(self, rows: int) -> float:
+        """Cycles beyond one store each, for one vector of every row."""
+        cycles = dict(self._machine.transposed_cycles)
+        total = 0.0
+        for store in self._kernel.stores:
+            if store.access.stride(self._lane) in (0, 1):
+                continue
+            left = rows
+            while left:
+                count = min(self._machine.transposed_rows, 1 << (left.bit_length() - 1))
+                beside = self._row is not None and store.access.stride(self._row) == 1
+                total += count * cycles[count if beside else 1]
+                left -= count
+        return total
+
+
+def _row_tiles(extent: int, rows: int, known: bool) -> list[tuple[int, int]]:
+    """How many tiles of how many rows; what is left of a known extent is one tile."""
+    found: list[tuple[int, int]] = []
+    for size in (rows,) if known else (rows, *(n for n in (4, 2, 1) if n < rows)):
+        found.append((extent // size, size))
+        extent %= size
+    return [*found, (1, extent)] if extent else found

@@ -1,0 +1,126 @@
+"""What a kernel loads and stores: along its lanes, along its rows, beside each point."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from ostinato.program.expr import FLOATS, Access, Axis, Load, dtype_of, walk
+from ostinato.program.nodes import Buffer, Kernel
+from ostinato.sizes.dims import Size, exact_quotient
+
+# How many points an axis is taken to have when that is only known at run time. Not a fact about
+# machines: sequences are longer, batches and chunks of streams are shorter.
+TYPICAL_EXTENT = 64
+# Terms of long sums that are added before the next ones, where rows of memory are read. Not a fact
+# about machines: operands of 128 rows of up to 2 KiB stay in any second-level cache until all tiles
+# have read them (`benchmarks.bench_training` has such sums).
+DEPTH = 128
+
+
+def typical(size: Size) -> int:
+    """The size, or what is assumed of one that only a run tells."""
+    return size if isinstance(size, int) else TYPICAL_EXTENT
+
+
+def sum_loads(kernel: Kernel) -> list[Load]:
+    """The loads in the operands of all reductions."""
+    operands = [operand for r in kernel.reductions for operand in r.operands]
+    return [node for node in walk(*operands) if isinstance(node, Load)]
+
+
+def is_packable(kernel: Kernel, load: Load, buffers: Mapping[str, Buffer]) -> bool:
+    """Whether a reduction's operand can be laid out in the order in which it is read."""
+    own = {*kernel.axes, *(axis for r in kernel.reductions for axis in r.axes)}
+    axes = [axis for axis, _ in load.access.terms]
+    if load.mask is not None or load.index or not own.issuperset(axes):
+        return False
+    buffer = buffers[load.access.buffer]
+    if buffer.is_copy:
+        return True
+    return buffer.kind == "constant" and all(isinstance(axis.extent, int) for axis in axes)
+
+
+def accesses(kernel: Kernel) -> Iterator[tuple[Access, float, Load | None]]:
+    """Every access, how often it happens beside one point, and the load if it is one of a sum."""
+    inner: dict[Load, float] = {}
+    for reduce in kernel.reductions:
+        trips = 1.0
+        for axis in reduce.axes:
+            trips *= typical(axis.extent)
+        for node in walk(*reduce.operands):
+            if isinstance(node, Load):
+                inner[node] = trips
+    for load in kernel.loads():
+        yield load.access, inner.get(load, 1.0), load if load in inner else None
+    for store in kernel.stores:
+        yield store.access, 1.0, None
+
+
+def loaded_by_lanes(kernel: Kernel, lane: Axis) -> list[Load]:
+    """What the sums load along the lanes: weights, mostly."""
+    return [load for load in sum_loads(kernel) if load.access.stride(lane) != 0]
+
+
+def shared_axes(kernel: Kernel, lane: Axis) -> tuple[Axis, ...]:
+    """The parallel axes along which what is loaded by lanes does not change."""
+    loads = loaded_by_lanes(kernel, lane)
+    return tuple(
+        axis
+        for axis in kernel.axes
+        if axis != lane and loads and all(load.access.stride(axis) == 0 for load in loads)
+    )
+
+
+def neighbour_axes(kernel: Kernel, lane: Axis) -> set[Axis]:
+    """The axes whose points read neighbours in the sums, that of the lanes aside."""
+    loads = sum_loads(kernel)
+    return {a for load in loads for a in kernel.axes if a != lane and load.access.stride(a) == 1}
+
+
+def loads_of_a_row(kernel: Kernel, lane: Axis, row: Axis) -> int:
+    """How many elements each row loads in a step of the sums that run together, for all lanes."""
+    counts: dict[tuple[Axis, ...], dict[Load, None]] = {}
+    for reduce in kernel.reductions:
+        for node in walk(*reduce.operands):
+            if isinstance(node, Load) and node.access.stride(lane) == 0 != node.access.stride(row):
+                counts.setdefault(reduce.axes, {})[node] = None
+    return max((len(loads) for loads in counts.values()), default=1)
+
+
+def rows_overlap(kernel: Kernel, row: Axis) -> bool:
+    """Whether a row reads what the next one reads some steps later: a window that moves."""
+    for reduce in kernel.reductions:
+        last = reduce.axes[-1]
+        for node in walk(*reduce.operands):
+            if not isinstance(node, Load):
+                continue
+            moved = exact_quotient(node.access.stride(row), node.access.stride(last))
+            known = isinstance(moved, int) and isinstance(last.extent, int)
+            if known and 0 < abs(moved) < last.extent:  # type: ignore[arg-type, operator]
+                return True
+    return False
+
+
+def partial_result_stores(kernel: Kernel, lane: Axis) -> tuple[int, ...]:
+    """By sum, the store in whose place partial results can wait; none if there is no need.
+
+    A place of the kernel's own that nothing else is kept in, and that is written last anyway.
+    """
+    loops = {reduce.axes for reduce in kernel.reductions}
+    if len(loops) != 1 or any(r.combine != "sum" for r in kernel.reductions):
+        return ()
+    (axes,) = loops
+    if len(axes) != 1 or (isinstance(axes[0].extent, int) and axes[0].extent <= DEPTH):
+        return ()
+    read = {load.access.buffer for load in kernel.loads()}
+    found: list[int] = []
+    for reduce in kernel.reductions:
+        for number, store in enumerate(kernel.stores):
+            plain = not store.partial and dtype_of(store.value) == reduce.dtype
+            own = store.access.buffer not in read and store.access.stride(lane) == 1
+            if plain and own and number not in found and reduce.dtype in FLOATS:
+                found.append(number)
+                break
+        else:
+            return ()
+    return tuple(found)

@@ -1,0 +1,76 @@
+"""The cost model: widths of lanes, sums of a loop, and which tile is the cheapest."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from ostinato.machine.record import AVX2, AVX512, NEON, Machine
+from ostinato.program.expr import Axis, Cast
+from ostinato.program.nodes import Kernel
+from ostinato.schedule.cost import cheapest_shape, lane_width, sums_at_once
+from ostinato.sizes.dims import symbol
+from tests.program.programs import at, store
+from tests.schedule.test_tile import matmul, only, points
+
+WIDE, NARROW = AVX512, NEON
+
+
+@pytest.mark.parametrize(
+    ("registers", "dtype", "extent", "width"),
+    [
+        (WIDE, "float32", 100, 16),
+        (WIDE, "float64", 100, 8),
+        (WIDE, "int8", 100, 64),
+        (NARROW, "float32", 100, 4),
+        (NARROW, "int64", 100, 2),
+        (WIDE, "float32", 9, 16),
+        (WIDE, "float32", 8, 8),
+        (WIDE, "float32", 1, 1),
+        (WIDE, "float32", symbol("N"), 16),
+    ],
+)
+def test_lanes_fill_a_register_of_the_widest_dtype(registers, dtype, extent, width):
+    kernel = only(points(extent, dtype))
+    assert lane_width(kernel, extent, registers) == width
+
+
+def test_casts_are_as_wide_as_the_wider_dtype():
+    i = Axis("i", 100)
+    kernel = Kernel("k", (i,), (), (store("y", Cast(at("x", (i, 1)), "float64"), (i, 1)),))
+    assert lane_width(kernel, 100, WIDE) == 8
+
+
+@pytest.mark.parametrize(
+    ("sums", "vectors", "held", "count"),
+    [(4, 8, None, 4), (4, 8, 16, 2), (3, 8, 16, 2), (4, 5, 16, 2), (4, 4, 16, 4), (2, 99, 16, 1)],
+)
+def test_sums_are_dealt_out_evenly(sums, vectors, held, count):
+    assert sums_at_once(sums, vectors, held) == count
+
+
+def shape_of(rows, depth: int, columns: int, machine: Machine):
+    source = matmul(rows, depth, columns)
+    kernel = only(source)
+    row, lane = kernel.axes
+    width = lane_width(kernel, lane.extent, machine)
+    return cheapest_shape(kernel, lane, row, width, machine, source.buffers)
+
+
+@pytest.mark.parametrize("machine", [AVX512, AVX2, NEON], ids=lambda m: f"{m.vector_bytes}-bytes")
+def test_many_rows_take_as_many_accumulators_as_fit(machine):
+    found = shape_of(64, 64, 96, machine)
+    assert machine.accumulators // 2 < found.block <= machine.accumulators
+
+
+def test_panels_beyond_a_cache_are_narrower():
+    """What the tiles share is read from the cache that the record says holds it."""
+    depth = 2000
+    small = replace(AVX512, first_level_bytes=1024, second_level_bytes=8 * 1024)
+    assert shape_of(64, depth, 512, small).vectors <= shape_of(64, depth, 512, AVX512).vectors
+
+
+def test_slow_loads_are_shared_by_more_rows():
+    slow = replace(AVX512, packed_cycles=(8.0, 8.0, 8.0))
+    assert shape_of(64, 64, 96, slow).rows > shape_of(64, 64, 96, AVX512).rows
