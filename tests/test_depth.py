@@ -11,6 +11,7 @@ import ostinato
 from benchmarks.bench_depth import CASES, cycle
 from ostinato.compiler import stages
 from ostinato.model.load import load_model
+from ostinato.ops.rules import loop
 from ostinato.passes.pipeline import run_passes
 from ostinato.program import interpreter
 from ostinato.program.expr import walk
@@ -83,3 +84,52 @@ def test_concatenation_in_a_chain() -> None:
     x = np.array([1, 2], np.float32)
     (got,) = ostinato.InferenceSession(model, cache_dir=None).run(None, {"x": x})
     np.testing.assert_array_equal(got, np.tile(x, 301))
+
+
+def nested_loops(depth: int, grows: bool) -> onnx.ModelProto:
+    """Loops in loops, each of two steps; the innermost adds to what all of them carry."""
+    helper, shape = onnx.helper, [None] if grows else [2]
+
+    def body(level: int) -> onnx.GraphProto:
+        before, after = f"x{level}", f"y{level}"
+        nodes = [helper.make_node("Less", [f"i{level}", "one"], [f"c{level}"])]
+        if level < depth:
+            inner = helper.make_node("Loop", ["", "yes", before], [after], body=body(level + 1))
+            nodes.append(inner)
+        elif grows:
+            nodes.append(helper.make_node("Concat", [before, "piece"], [after], axis=0))
+        else:
+            nodes.append(helper.make_node("Add", [before, "piece"], [after]))
+        given = {f"i{level}": (7, []), f"p{level}": (9, []), before: (1, shape)}
+        made = {f"c{level}": (9, []), after: (1, shape)}
+        values = [
+            [helper.make_tensor_value_info(name, *kind) for name, kind in side.items()]
+            for side in (given, made)
+        ]
+        return helper.make_graph(nodes, f"b{level}", *values)
+
+    constants = [
+        helper.make_tensor("one", 7, [], [1]),
+        helper.make_tensor("yes", 9, [], [1]),
+        helper.make_tensor("piece", 1, [2], [1, 2]),
+    ]
+    graph = helper.make_graph(
+        [helper.make_node("Loop", ["", "yes", "x"], ["y"], body=body(1))],
+        "nested",
+        [helper.make_tensor_value_info("x", 1, [2])],
+        [helper.make_tensor_value_info("y", 1, shape)],
+        constants,
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+
+
+@pytest.mark.parametrize(("depth", "grows"), [(14, False), (4, True)])
+def test_nested_loops_take_few_attempts(
+    depth: int, grows: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loop, "MOST_ATTEMPTS", 300)
+    model = nested_loops(depth, grows).SerializeToString()
+    session = ostinato.InferenceSession(model, cache_dir=None, fallback=False)
+    feeds = {"x": np.zeros(2, np.float32)}
+    (expected,) = onnxruntime.InferenceSession(model).run(None, feeds)
+    np.testing.assert_array_equal(session.run(None, feeds)[0], expected)

@@ -180,4 +180,15 @@ def byte_floats() -> list[Case]:
     return [*cases, powers]
 
 
-CASES = [*from_each_type(), *bit_casts(), *versions(), *byte_floats()]
+def of_sizes() -> list[Case]:
+    """Sizes, some of them negative, as every type of integers."""
+    types = {"int8": 3, "int16": 5, "int32": 6, "uint8": 2, "uint16": 4, "uint32": 12, "uint64": 13}
+    outputs = ", ".join(f"{name}[1] {name}_size" for name in types)
+    casts = "  ".join(f"{name}_size = Cast<to = {to}>(n)" for name, to in types.items())
+    source = f"""agraph (float[M] x) => ({outputs}) {{
+        m = Shape(x)  three = Constant<value_ints = [3]>()  n = Sub(three, m)  {casts}
+    }}"""
+    return [text("Cast-sizes", source, ({"M": 1}, {"M": 7}, {"M": 300}, {"M": 0}))]
+
+
+CASES = [*from_each_type(), *bit_casts(), *versions(), *byte_floats(), *of_sizes()]

@@ -135,4 +135,30 @@ CASES = [
         sizes=COUNTS,
         length=64,
     ),
+    text(
+        "growing-no-elements",
+        """agraph (float[M, K] x) => (float[M, K] y, float[T, M, K] rows) {
+            go = Constant<value = bool {1}>()
+            y, rows = Loop<body = b (int64 i, bool ci, float[M, K] s) =>
+                (bool co, float[M, K] so, float[M, K] r) {
+                    one = Constant<value = int64 {1}>()  co = Less(i, one)
+                    so = Tanh(s)  r = Identity(s)
+            }>("", go, x)
+        }""",
+        inputs={"x": In(("M", "K"))},
+        sizes=({"M": 2, "K": 3}, {"M": 0, "K": 3}),
+    ),
+    text(
+        "growing-and-given-as-it-is",
+        """agraph (float[3, M, 3] x) => (float[3, N, 3] y, float[T, 3, N, 3] rows) {
+            go = Constant<value = bool {1}>()
+            y, rows = Loop<body = b (int64 i, bool ci, float[3, P, 3] s) =>
+                (bool co, float[3, P, 3] so, float[3, Q, 3] r) {
+                    one = Constant<value = int64 {1}>()  co = Less(i, one)
+                    so = Identity(s)  t = Transpose<perm = [1, 0, 2]>(s)  r = Add(s, t)
+            }>("", go, x)
+        }""",
+        inputs={"x": In((3, "M", 3))},
+        sizes=({"M": 3}, {"M": 1}),
+    ),
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import count
@@ -210,6 +210,9 @@ class Builder:
         self._of_machine: set[str] = set()
         # By the name of the value that they make.
         self.appending: dict[str, Appending] = {}
+        # What attempts to lower a loop have found out of it, and how many there were in all.
+        self.learned: dict[Hashable, object] = {}
+        self.attempts = 0
 
     # Buffers and values
 

@@ -119,7 +119,7 @@ def steps_with_room(builder: Builder, steps: Size, bytes_per_step: Size) -> Size
     """For how many steps there is memory in a loop that a condition may end before `steps`."""
     if isinstance(steps, int) and steps <= FEW_STEPS:
         return steps
-    return minimum(steps, floordiv(builder.of_machine(SPARE), bytes_per_step))
+    return minimum(steps, floordiv(builder.of_machine(SPARE), maximum(bytes_per_step, 1)))
 
 
 @dataclass(frozen=True)

@@ -77,10 +77,10 @@ def fold_reduction(context: Context, value: Value, axes: tuple[int, ...]) -> Ten
 
 
 def wrapped(value: Size | bool, dtype: str) -> Size | bool:
-    """A number as an integer type holds it; sizes of 64 bits are taken to fit."""
+    """A number as an integer type holds it; sizes are taken to fit into 64 bits."""
     if dtype == "bool":
         return value if isinstance(value, Dim) else bool(value)
-    if isinstance(value, Dim) and dtype == "int64":
+    if isinstance(value, Dim) and dtype in ("int64", "uint64"):
         return value
     limits = np.iinfo(dtype)
     low, count = int(limits.min), 1 << limits.bits

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -58,6 +58,10 @@ UNBOUNDED = 2**62
 # Loops that have no other native form are repeated so many times, and to so many nodes.
 MOST_STEPS = 64
 MOST_NODES = 1024
+# A carried value is tried in this many forms at most: its kinds of growth, and their layouts.
+ATTEMPTS = 12
+# In all, over the loops of a model: more would take minutes.
+MOST_ATTEMPTS = 4096
 
 
 def scalar(builder: Builder, value: Value, dtype: str) -> Tensor:
@@ -310,17 +314,13 @@ class _Expected:
     """What is expected of a loop while its body is lowered.
 
     growths: of each carried tensor. ends_early: whether not all steps of its extent may run.
-    row_bytes: what each step adds to the memory that is needed.
+    keeps: whether something of every step is kept. row_bytes: how much memory that takes.
     """
 
     growths: tuple[Growth | None, ...]
     ends_early: bool = False
+    keeps: bool = False
     row_bytes: Size = 0
-
-    @property
-    def keeps(self) -> bool:
-        """Whether something of every step is kept."""
-        return self.row_bytes != 0
 
 
 class _UnexpectedError(Exception):
@@ -355,18 +355,61 @@ class _Loop:
 
     def run(self, condition: Value | None) -> list[AnyValue]:
         """All that the loop makes. What its body makes of the states tells what kind it is."""
+        # A loop around this one lowers it again and again: what it was comes first.
+        learned, key = self._builder.learned, self._key()
+        known = learned.get(key)
+        if isinstance(known, _ChangingError):
+            raise known
+        try:
+            results, learned[key] = self._found_out(condition)
+        except _ChangingError as refusal:
+            learned[key] = refusal
+            raise
+        return results
+
+    def _found_out(self, condition: Value | None) -> tuple[list[AnyValue], _Expected]:
+        """All that the loop makes, and what it is."""
         mark = self._builder.checkpoint()
-        expected = _Expected((None,) * len(flattened(self._initial)))
-        while True:
+        expected = self._expected()
+        # Each state is tried in a few forms, so that some attempts suffice; more would never end.
+        for _ in range(ATTEMPTS * (1 + len(flattened(self._initial)))):
+            self._count_attempt()
             try:
-                return self._run(condition, flattened(self._initial), expected)
+                return self._run(condition, flattened(self._initial), expected), expected
             except _UnexpectedError as unexpected:
                 expected = unexpected.found
                 self._builder.rollback(mark)
                 if unexpected.initial is not None:
                     self._stack(unexpected.initial)
                     mark = self._builder.checkpoint()
-                    expected = _Expected((None,) * len(flattened(self._initial)))
+                    expected = self._expected()
+        raise self._changing("what its steps carry takes no form that the next step keeps")
+
+    def _expected(self) -> _Expected:
+        """What the loop was in an earlier attempt to lower the one around it, if there was one.
+
+        Without it, each level of nested loops would double the attempts.
+        """
+        known = self._builder.learned.get(self._key())
+        if isinstance(known, _Expected):
+            return known
+        return _Expected((None,) * len(flattened(self._initial)))
+
+    def _key(self) -> Hashable:
+        """The loop and what it begins with, apart from sizes that differ in every attempt."""
+        forms = tuple(
+            (value.dtype, *(None if computed(n) else n for n in value.shape))
+            for value in flattened(self._initial)
+        )
+        return self._body, self._extent if not computed(self._extent) else None, forms
+
+    def _count_attempt(self) -> None:
+        self._builder.attempts += 1
+        if self._builder.attempts > MOST_ATTEMPTS:
+            raise self._context.refuse(
+                f"the loops of the model take more than {MOST_ATTEMPTS} attempts to find out how "
+                "the values that they carry change their sizes"
+            )
 
     def _stack(self, models: Sequence[AnyValue]) -> None:
         """Begin with sequences as rows where these values are given."""
@@ -419,7 +462,11 @@ class _Loop:
             )
             count = len(self._initial)
             proceed, *elements = flattened([results[0], *results[count + 1 :]])
-            if not all(loop.is_fixed(element.shape) for element in elements):
+            varying = computed(*(state.extent for state in states))
+            if any(
+                not loop.is_fixed(element.shape) or computed(*element.shape) & varying
+                for element in elements
+            ):
                 raise self._changing("each step computes the shape of what it gives")
             updated = flattened(results[1 : count + 1])
             found = self._found(
@@ -488,7 +535,8 @@ class _Loop:
         ]
         kept = [element.size * ITEM_BYTES[element.dtype] for element in elements]
         total = sum(grown + kept, start=0)
-        return _Expected(tuple(growths), ends_early, total)
+        keeps = bool(elements) or total != 0
+        return _Expected(tuple(growths), ends_early, keeps, total)
 
     def _growth(self, position: int, state: State, old: Tensor, new: Value) -> Growth | None:
         """How a state changes its extent, if it does."""
