@@ -48,7 +48,7 @@ from ostinato.program.expr import (
     op,
 )
 from ostinato.program.nodes import Branch, Carry, Require, Stmt
-from ostinato.sizes.dims import Dim, Size, computed, maximum
+from ostinato.sizes.dims import SPARE, Dim, Size, computed, maximum, symbols
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -559,6 +559,12 @@ class _Loop:
         found = growth_of(state, old, new, joins_last)
         if found is None:
             raise self._changing(f"carried value {position} changes its shape")
+        if found.kind == "most" and SPARE in symbols(found.rows):
+            # Each step would need all the memory that is kept for all of them.
+            raise self._changing(
+                f"carried value {position} grows in a loop inside of this one, without a trip "
+                "count there that bounds it"
+            )
         if self._limit is not None and not self._is_inner:
             # As a size, the trip count tells how much memory there has to be.
             raise self._context.unknown("the number of steps is only known at run time", 0)
