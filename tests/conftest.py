@@ -1,15 +1,70 @@
-"""A run of the tests keeps compiled models in a folder of its own, which its workers share."""
+"""What a whole run of the tests shares.
+
+Compiled models are kept in a folder of the run, which its workers share. `--fast` selects tests
+that cover every room; `make test FAST=1` uses it.
+"""
 
 from __future__ import annotations
 
+import gc
 import os
 import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+import ostinato.compiler
+from tests import unoptimized
+
+# Of the cases of one test, `--fast` runs the first and every so manyth behind it.
+FAST_STEP = 16
+# Rooms from ONNX to ONNX: their tests run the graphs that they make, whatever code does it.
+GRAPH_ROOMS = ("autodiff", "definitions", "graph", "passes", "streaming", "training")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--fast", action="store_true", help="every room, in a small part of the time")
+
 
 def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "slow: takes seconds; left out by --fast")
     if not hasattr(config, "workerinput"):
         folder = tempfile.TemporaryDirectory(prefix="ostinato-tests-")
         config.add_cleanup(folder.cleanup)
         os.environ["XDG_CACHE_HOME"] = folder.name
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if not config.getoption("--fast"):
+        return
+    seen: Counter[str] = Counter()
+    chosen, others = [], []
+    for item in items:
+        test = item.nodeid.partition("[")[0]
+        is_due = seen[test] % FAST_STEP == 0 and item.get_closest_marker("slow") is None
+        (chosen if is_due else others).append(item)
+        seen[test] += 1
+    items[:] = chosen
+    config.hook.pytest_deselected(items=others)
+
+
+def pytest_collection_finish() -> None:
+    # Thousands of items live until the end: collections need not look at them every time.
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 50)
+
+
+@pytest.fixture(autouse=True)
+def quickly_compiled(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[None]:
+    """Models of the rooms that do not generate code, apart from the others in the cache."""
+    room = request.path.relative_to(Path(__file__).parent).parts[0]
+    if room in GRAPH_ROOMS:
+        folder = os.path.join(os.environ["XDG_CACHE_HOME"], "unoptimized")
+        monkeypatch.setenv("XDG_CACHE_HOME", folder)
+        monkeypatch.setattr(ostinato.compiler, "emit_object", unoptimized.emit_object)
+    yield

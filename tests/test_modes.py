@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cache
 from typing import Any
 
-import llvmlite.binding as llvm
 import numpy as np
 import pytest
 
@@ -24,8 +22,10 @@ from ostinato.program import interpreter
 from ostinato.program.nodes import Program
 from ostinato.schedule.pipeline import SCHEDULE_PASSES, Scheduled, schedule
 from ostinato.stages.partition import Segment, partition
+from tests import unoptimized
 from tests.cases.case import Array, Case
 from tests.cases.table import CASES, NAMES
+from tests.digests import RECORDED, digest
 
 CHUNKS = (1, 3, 7)
 # The interpreter evaluates points in NumPy; more than these would only take long.
@@ -115,20 +115,6 @@ def small_targets(sizes: Sequence[tuple[int, int]]) -> Iterator[Target]:
             yield dataclasses.replace(host, machine=machine)
 
 
-@cache
-def unoptimized_machine(target: Target) -> Any:
-    llvm.initialize_all_targets()
-    llvm.initialize_all_asmprinters()
-    return llvm.Target.from_triple(target.triple).create_target_machine(
-        cpu=target.cpu, features=target.features, opt=0, reloc="pic", codemodel="small"
-    )
-
-
-def unoptimized_object(text: str, target: Target) -> bytes:
-    """Machine code without any of LLVM's optimizations, made in a third of the time."""
-    return bytes(unoptimized_machine(target).emit_object(llvm.parse_assembly(text)))
-
-
 @pytest.mark.parametrize("case", CASES, ids=NAMES)
 def test_every_mode_has_the_same_bits(
     case: Case, monkeypatch: pytest.MonkeyPatch, guards: Guards
@@ -139,6 +125,8 @@ def test_every_mode_has_the_same_bits(
     runs = [(case.feeds(sizes), sizes) for sizes in case.sizes]
     expected = [default.run(None, feeds) for feeds, _ in runs]
     guards.check("by default")
+    if native:
+        assert digest(expected) == RECORDED.get(case.name), "see python -m tools.digests"
 
     def check(other: ostinato.InferenceSession, mode: str) -> None:
         for (feeds, sizes), results in zip(runs, expected, strict=True):
@@ -151,7 +139,7 @@ def test_every_mode_has_the_same_bits(
     lowered = [(program, schedule(program, host_target().machine)) for program in programs_of(case)]
     with monkeypatch.context() as patch:
         # LLVM's optimizations change no bit either.
-        patch.setattr(ostinato.compiler, "emit_object", unoptimized_object)
+        patch.setattr(ostinato.compiler, "emit_object", unoptimized.emit_object)
         check_disabled_passes(case, default, lowered, check)
         for (feeds, sizes), results in zip(runs[:MOST_SPECIAL], expected, strict=False):
             if sizes:

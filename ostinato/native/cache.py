@@ -54,6 +54,10 @@ _STALE = 86400
 _ENTRY = re.compile(r"[0-9a-f]{64}")
 _UNFINISHED = re.compile(r"\.[0-9a-f]{16}-\w+")
 _warned: set[str] = set()
+# Bytes that may still be written to a folder before it is looked at again, by folder and limit.
+_room: dict[tuple[str, int], int] = {}
+# So many processes may write at once before entries take more than their limit.
+_WRITERS = 32
 
 
 @dataclass(frozen=True)
@@ -121,12 +125,23 @@ class Cache:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             if not self._is_safe(self._folder):
                 return
-            _write(self._folder, key, _encode(key, header, blobs))
+            pieces = _encode(key, header, blobs)
+            _write(self._folder, key, pieces)
         except OSError as error:
             self._warn(f"{self._folder} is not writable ({error})")
             return
         if self._limit is not None:
-            self.trim(self._limit, keep=key)
+            self._keep_within(self._limit, sum(map(len, pieces)), key)
+
+    def _keep_within(self, limit: int, written: int, key: str) -> None:
+        """Trim when the entries may exceed the limit, for a folder may hold thousands."""
+        place = str(self._folder), limit
+        left = _room.get(place, 0) - written
+        if left < 0:
+            self.trim(limit, keep=key)
+            used = sum(facts.st_size for _, facts in self._files())
+            left = max(0, limit - used) // _WRITERS
+        _room[place] = left
 
     def entries(self) -> list[tuple[Path, os.stat_result]]:
         """The files of all entries, the one that was used last first."""

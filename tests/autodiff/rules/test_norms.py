@@ -3,12 +3,12 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 import pytest
-from tests.autodiff.test_pointwise import LAST_OF_ONNXRUNTIME, slopes
 
 import ostinato
 from ostinato.autodiff import gradient
 from tests.autodiff.check import check
 from tests.autodiff.models import feeds_of, parse
+from tests.autodiff.rules.test_pointwise import LAST_OF_ONNXRUNTIME, slopes
 
 NODES = [
     ("LayerNormalization(x, s, b)", "float[N,3,4] x, float[4] s, float[4] b", 18),

@@ -5,12 +5,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
-from tests.autodiff.test_pointwise import declared, floats, result, slopes
 
 import ostinato
 from ostinato.autodiff import gradient
 from tests.autodiff.check import check
 from tests.autodiff.models import parse
+from tests.autodiff.rules.test_pointwise import declared, floats, result, slopes
 
 REDUCTIONS = (
     "ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceL1", "ReduceL2",
