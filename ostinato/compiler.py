@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator
+from contextlib import AbstractContextManager
+from typing import Any
+
+import onnx
+import onnx_ir as ir
 
 from ostinato.codegen.artifact import Argument, Artifact
 from ostinato.codegen.machine import emit_assembly, emit_object
@@ -25,6 +28,7 @@ from ostinato.model.load import without_defaults as without_defaults
 from ostinato.optimization import ALL_PASSES, run_all_passes
 from ostinato.options import Options
 from ostinato.program.nodes import Interface, Program
+from ostinato.program.printer import text as program_text
 from ostinato.program.verify import verify
 from ostinato.schedule.pipeline import SCHEDULE_PASSES, Scheduled, schedule
 from ostinato.schedule.report import report_kernels, report_unfused_pairs
@@ -32,9 +36,6 @@ from ostinato.stages.compiled import CompiledModel
 from ostinato.stages.partition import Choice, Partition, Segment, partition
 from ostinato.stages.report import NotNative, not_native
 from ostinato.stages.stage import BranchStage, FallbackStage, NativeStage, Stage
-
-if TYPE_CHECKING:
-    import onnx_ir as ir
 
 
 def optional_passes() -> tuple[str, ...]:
@@ -52,37 +53,73 @@ def compile_model(model: Any, options: Options, guarded: bool = False) -> Compil
         "assumptions" of their reports.
     Raises `ModelError` for an invalid model, `UnsupportedError` for what is refused.
     """
-    with _compiling(model, options) as loaded:
-        before = _op_counts(loaded)
-        changes = run_all_passes(loaded, options.disable)
-        facts: dict[str, Any] = {
-            "passes": changes,
-            "ops": {"before": before, "after": _op_counts(loaded)},
-        }
-        parts = partition(loaded, options.fallback, guarded, options.seed)
-        compiled = _compiled(parts, host_target(), options)
-        facts["other_sizes"] = _not_native_elsewhere(loaded, compiled)
-        return dataclasses.replace(compiled, report=facts)
+    driver = _drive(model, options, guarded, is_observed=False)
+    while True:
+        try:
+            next(driver)
+        except StopIteration as end:
+            compiled: CompiledModel = end.value
+            return compiled
 
 
-@contextmanager
-def _compiling(model: Any, options: Options) -> Iterator[ir.Model]:
-    """The loaded model; whatever goes wrong with it inside is an error of ours."""
+def stages(model: Any, options: Options) -> Iterator[tuple[str, str]]:
+    """The model on every floor as it is compiled: (floor, text), from ONNX to assembly.
+
+    A model in several native segments gives the text of each, one after the other. Raises what
+    `compile_model` raises, once the floor is reached that cannot be made.
+    """
+    yield from _drive(model, options, guarded=True, is_observed=True)
+
+
+def _drive(
+    model: Any, options: Options, guarded: bool, is_observed: bool
+) -> Generator[tuple[str, str], None, CompiledModel]:
+    """Take a model down to machine code, floor by floor; yield the text of each to an observer."""
     _check_names(options.disable)
     loaded = load_model(model)
     _specialize(loaded, options)
+
+    def show(floor: str, texts: Callable[[], Iterable[str]]) -> Iterator[tuple[str, str]]:
+        if is_observed:
+            yield floor, "\n".join(texts())
+
     with translated(f"graph {loaded.graph.name!r}"):
-        yield loaded
+        yield from show("onnx", lambda: [_onnx_text(loaded)])
+        before = _op_counts(loaded)
+        steps: list[str] = []
+
+        def observe(name: str, changed: ir.Model) -> None:
+            steps.append(f"// after {name}\n{_onnx_text(changed)}")
+
+        changes = run_all_passes(loaded, options.disable, observe if is_observed else None)
+        facts = {"passes": changes, "ops": {"before": before, "after": _op_counts(loaded)}}
+        yield from show("passes", lambda: steps)
+        parts = partition(loaded, options.fallback, guarded, options.seed)
+        programs = [part.program for part in parts.whole() if isinstance(part, Segment)]
+        yield from show("program", lambda: map(program_text, programs))
+        target = host_target()
+        scheduled = [_scheduled(program, target, options) for program in programs]
+        yield from show("schedule", lambda: (program_text(s.program) for s in scheduled))
+        modules = [_module(program, target) for program in scheduled]
+        yield from show("llvm", lambda: (module.text for module in modules))
+        yield from show("asm", lambda: (emit_assembly(module.text, target) for module in modules))
+        natives = (
+            NativeStage(_artifact(program, module, target, options.threads))
+            for program, module in zip(programs, modules, strict=True)
+        )
+        compiled = _assembled(parts, natives)
+        other_sizes = _not_native_elsewhere(loaded, compiled)
+        return dataclasses.replace(compiled, report=facts | {"other_sizes": other_sizes})
 
 
-def _compiled(parts: Partition, target: Target, options: Options) -> CompiledModel:
+def _assembled(parts: Partition, natives: Iterator[NativeStage]) -> CompiledModel:
+    """The parts as stages. natives: what became of the segments, in the order of the parts."""
     stages: list[Stage] = []
     for part in parts.parts:
         if isinstance(part, Segment):
-            with translated(_described(part.program)):
-                stages.append(NativeStage(_artifact(part, target, options)))
+            stages.append(next(natives))
         elif isinstance(part, Choice):
-            first, second = (_compiled(way, target, options) for way in part.ways)
+            first, second = (_assembled(branch, natives) for branch in part.branches)
             values = part.inputs, part.outputs
             stages.append(BranchStage(part.name, part.condition, *values, (first, second)))
         else:
@@ -111,8 +148,6 @@ def _check_names(disable: Collection[str]) -> None:
 
 
 def _specialize(model: ir.Model, options: Options) -> None:
-    import onnx_ir as ir
-
     left = dict(options.specialize)
     used: set[str] = set()
     for value in model.graph.inputs:
@@ -133,41 +168,59 @@ def _op_counts(model: ir.Model) -> dict[str, int]:
     return dict(sorted(counts.items()))
 
 
+def _in_code_of(program: Program) -> AbstractContextManager[None]:
+    """Whatever goes wrong inside names the outputs of the program."""
+    names = ", ".join(f"output {output.name!r}" for output in program.outputs)
+    return translated(f"the code for {names}")
+
+
 def _scheduled(program: Program, target: Target, options: Options) -> Scheduled:
-    verify(program)
-    return schedule(program, target.machine, options.disable, options.threads)
+    with _in_code_of(program):
+        verify(program)
+        return schedule(program, target.machine, options.disable, options.threads)
 
 
-def _described(program: Program) -> str:
-    return f"the code for {', '.join(f'output {output.name!r}' for output in program.outputs)}"
+@dataclasses.dataclass(frozen=True)
+class _Module:
+    """A scheduled program as LLVM text, and the constants it reads."""
+
+    scheduled: Scheduled
+    constants: ConstantBlob
+    text: str
 
 
-def _artifact(segment: Segment, target: Target, options: Options) -> Artifact:
-    scheduled = _scheduled(segment.program, target, options)
-    blob = lay_out_constants(scheduled.program)
-    shares = scheduled.shares
-    text = module_text(scheduled.program, scheduled.arena, blob, target, shares)
-    report = {
-        "checks": messages(scheduled.program),
-        "assumptions": assumptions(scheduled.program),
-        "threads": 1 if shares is None else options.threads,
-        "kernels": report_kernels(segment.program, scheduled.program),
-        "refusals": report_unfused_pairs(scheduled.unfused_pairs),
-        "constant_bytes": int(blob.data.nbytes),
-        "arena_bytes": str(scheduled.arena.size)
-        if not isinstance(scheduled.arena.size, int)
-        else scheduled.arena.size,
-    }
-    return Artifact(
-        emit_object(text, target),
-        _arguments(segment.program.inputs),
-        _arguments(segment.program.outputs),
-        scheduled.program.symbols,
-        blob.data,
-        report,
-        tuple((i, one.values) for i, one in enumerate(segment.program.inputs) if one.values),
-        tuple(segment.program.shapes.items()),
-    )
+def _module(scheduled: Scheduled, target: Target) -> _Module:
+    program = scheduled.program
+    with _in_code_of(program):
+        constants = lay_out_constants(program)
+        text = module_text(program, scheduled.arena, constants, target, scheduled.shares)
+        return _Module(scheduled, constants, text)
+
+
+def _artifact(source: Program, module: _Module, target: Target, threads: int) -> Artifact:
+    """The object code of a module. source: the program before it was scheduled."""
+    scheduled = module.scheduled
+    size = scheduled.arena.size
+    with _in_code_of(source):
+        report = {
+            "checks": messages(scheduled.program),
+            "assumptions": assumptions(scheduled.program),
+            "threads": 1 if scheduled.shares is None else threads,
+            "kernels": report_kernels(source, scheduled.program),
+            "refusals": report_unfused_pairs(scheduled.unfused_pairs),
+            "constant_bytes": int(module.constants.data.nbytes),
+            "arena_bytes": size if isinstance(size, int) else str(size),
+        }
+        return Artifact(
+            emit_object(module.text, target),
+            _arguments(source.inputs),
+            _arguments(source.outputs),
+            scheduled.program.symbols,
+            module.constants.data,
+            report,
+            tuple((i, one.values) for i, one in enumerate(source.inputs) if one.values),
+            tuple(source.shapes.items()),
+        )
 
 
 def _arguments(interfaces: tuple[Interface, ...]) -> tuple[Argument, ...]:
@@ -177,43 +230,8 @@ def _arguments(interfaces: tuple[Interface, ...]) -> tuple[Argument, ...]:
     )
 
 
-def stages(model: Any, options: Options) -> Iterator[tuple[str, str]]:
-    """What the model looks like on every floor: (floor, text), from ONNX to assembly.
-
-    A model in several native segments gives the text of each, one after the other.
-    """
-    from ostinato.program.printer import text as program_text
-
-    with _compiling(model, options) as loaded:
-        yield "onnx", _onnx_text(loaded)
-        steps: list[str] = []
-
-        def observe(name: str, changed: ir.Model) -> None:
-            steps.append(f"// after {name}\n{_onnx_text(changed)}")
-
-        run_all_passes(loaded, options.disable, observe)
-        yield "passes", "\n".join(steps)
-        target = host_target()
-        parts = partition(loaded, options.fallback, guarded=True, seed=options.seed)
-        segments = [part for part in parts.whole() if isinstance(part, Segment)]
-        yield "program", "\n".join(program_text(s.program) for s in segments)
-        scheduled = [_scheduled(s.program, target, options) for s in segments]
-        yield "schedule", "\n".join(program_text(s.program) for s in scheduled)
-        blobs = [lay_out_constants(s.program) for s in scheduled]
-        modules = [_module(s, b, target) for s, b in zip(scheduled, blobs, strict=True)]
-        yield "llvm", "\n".join(modules)
-        yield "asm", "\n".join(emit_assembly(module, target) for module in modules)
-
-
-def _module(scheduled: Scheduled, blob: ConstantBlob, target: Target) -> str:
-    return module_text(scheduled.program, scheduled.arena, blob, target, scheduled.shares)
-
-
 def _onnx_text(model: ir.Model) -> str:
     """The model as ONNX text, without the contents of large weights."""
-    import onnx
-    import onnx_ir as ir
-
     proto = ir.to_proto(model)
     for tensor in proto.graph.initializer:
         if sum(tensor.dims) > 16:

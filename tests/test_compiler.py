@@ -10,6 +10,7 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
+import ostinato.compiler
 from ostinato import InferenceSession
 from ostinato.codegen.artifact import Artifact
 from ostinato.compiler import compile_model, optional_passes, stages
@@ -250,6 +251,23 @@ def test_floors_from_onnx_to_assembly():
     assert "entry:" in texts["asm"]
 
 
+def test_what_is_printed_is_what_compiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled: list[str] = []
+    emit = ostinato.compiler.emit_object
+    monkeypatch.setattr(
+        ostinato.compiler,
+        "emit_object",
+        lambda text, *rest: compiled.append(text) or emit(text, *rest),
+    )
+    for source in (parse(SMALL), model(LSTM, **weights(4))):
+        compiled.clear()
+        texts = dict(stages(source, Options(cache_dir=None)))
+        printed = list(compiled)
+        compiled.clear()
+        compile_model(source, Options(cache_dir=None), guarded=True)
+        assert [texts["llvm"]] == printed == compiled
+
+
 def test_the_floor_of_passes_shows_the_model_after_each_that_changed_it():
     texts = dict(stages(model(LSTM, **weights(4)), Options(cache_dir=None)))
     _, after = texts["passes"].split("// after recurrent_to_scan\n")
@@ -357,5 +375,5 @@ def test_whatever_goes_wrong_in_a_floor_is_an_error_of_ours(
         raise IndexError("wrong")
 
     monkeypatch.setattr(f"ostinato.compiler.{step}", fails)
-    with pytest.raises(ModelError, match=r"graph 'g'.*IndexError: wrong"):
+    with pytest.raises(ModelError, match=r"graph 'g'|output 'y'.*IndexError: wrong"):
         list(stages(model("g (float[N] x) => (float[N] y) { y = Exp(x) }"), Options()))

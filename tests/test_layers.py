@@ -1,4 +1,10 @@
-"""Below `ostinato.ops` no ONNX operator's name appears: those rooms know loops and kernels alone.
+"""What a file may import, and which names it may know.
+
+Imports make no circle, between files as between rooms, those inside of functions included; that
+they run downwards is held by import-linter (`make lint`). An import inside of a function needs a
+reason, and stands in `DEFERRED`.
+
+Below `ostinato.ops` no ONNX operator's name appears: those rooms know loops and kernels alone.
 
 An operator's name in `sizes`, `program`, `schedule`, `codegen`, `native` or `runtime` means that
 a special case crept in where a general rule belongs. What counts as an appearance:
@@ -15,6 +21,8 @@ from __future__ import annotations
 import ast
 import io
 import re
+import subprocess
+import sys
 import tokenize
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,6 +31,43 @@ import onnx.defs
 import pytest
 
 import ostinato
+
+ROOT = Path(ostinato.__file__).parent
+
+HELP = "`ostinato --help` answers before it is loaded"
+CACHED = "a start from the cache does without it"
+PEER = "only who compares or measures has it installed"
+RARE = "slow to load, and few models or sessions need it"
+
+DEFERRED = {
+    HELP: {
+        "cli": "cli.app",
+        "cli.cache": "native.cache",
+        "cli.common": "numpy rich rich.console rich.progress rich.table",
+        "cli.compare": "numpy",
+        "cli.demo": "demo",
+        "cli.inspect": "compiler optimization schedule.pipeline",
+        "cli.run": "numpy",
+        "cli.stream": "onnx streaming.convert",
+        "cli.stream_check": "numpy",
+        "cli.witness": "concurrent.futures concurrent.futures.process multiprocessing",
+    },
+    PEER: {"cli.witness": "onnx.reference onnxruntime"},
+    CACHED: {
+        "codegen.machine": "llvmlite.binding",
+        "codegen.objects": "llvmlite llvmlite.binding",
+        "native.trampoline": "codegen.machine codegen.target",
+        "runtime.build": "compiler onnx onnx_ir",
+        "stages.fallback": "onnx.reference reference.kernels stages.one_node",
+        "stages.specialized": "stages.one_node",
+    },
+    RARE: {
+        "native.arguments": "ml_dtypes",
+        "optimization": "autodiff.nodes",
+        "runtime.pool": "runtime.async_stream",
+    },
+}
+"""Imports inside of functions: reason, file and what it imports there."""
 
 ROOMS = ("sizes", "program", "schedule", "codegen", "native", "runtime")
 OPERATORS = {schema.name for schema in onnx.defs.get_all_schemas_with_history()}
@@ -130,3 +175,90 @@ def test_room_knows_no_operator(room: str) -> None:
         if (names := appearances(file.read_text(encoding="utf-8")))
     }
     assert not found
+
+
+def _files() -> dict[str, Path]:
+    """The files of the package by module name; a room is its `__init__`."""
+    names = {}
+    for file in sorted(ROOT.rglob("*.py")):
+        parts = file.relative_to(ROOT.parent).with_suffix("").parts
+        names[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = file
+    return names
+
+
+def _imports(tree: ast.AST, deferred: bool = False) -> Iterator[tuple[str, str, bool]]:
+    """Module, name imported from it (or ""), and whether it waits inside of a function.
+
+    Imports for types only are left out.
+    """
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, "", deferred) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert not node.level, "relative import"
+            yield from ((str(node.module), alias.name, deferred) for alias in node.names)
+        elif isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            continue
+        else:
+            function = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+            yield from _imports(node, deferred or function)
+
+
+def _edges() -> dict[str, set[str]]:
+    """Which files of the package each one imports."""
+    files = _files()
+    edges: dict[str, set[str]] = {}
+    for name, file in files.items():
+        found = _imports(ast.parse(file.read_text(encoding="utf-8")))
+        named = {f"{m}.{n}" if f"{m}.{n}" in files else m for m, n, _ in found}
+        edges[name] = {module for module in named if module in files and module != name}
+    return edges
+
+
+def circles(edges: dict[str, set[str]]) -> list[str]:
+    """What is left of a graph when files that import nothing that is left are taken away."""
+    left = {name: set(targets) for name, targets in edges.items()}
+    while done := {name for name, targets in left.items() if not targets & left.keys()}:
+        left = {name: targets for name, targets in left.items() if name not in done}
+    return sorted(left)
+
+
+def test_circles_are_found() -> None:
+    assert circles({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": set()}) == ["a", "b", "c"]
+
+
+def test_files_import_one_another_in_no_circle() -> None:
+    edges = _edges()
+    assert len(edges) > 200 and sum(map(len, edges.values())) > 1000
+    assert not circles(edges)
+
+
+def test_imports_inside_of_functions_have_a_reason() -> None:
+    prefix = "ostinato."
+    found = set()
+    files = _files()
+    for name, file in files.items():
+        for module, item, deferred in _imports(ast.parse(file.read_text(encoding="utf-8"))):
+            if deferred:
+                whole = f"{module}.{item}" if f"{module}.{item}" in files else module
+                found.add((name.removeprefix(prefix), whole.removeprefix(prefix)))
+    listed = {
+        (file, module)
+        for files in DEFERRED.values()
+        for file, modules in files.items()
+        for module in modules.split()
+    }
+    assert sorted(found - listed) == [] and sorted(listed - found) == []
+
+
+def _loaded(code: str) -> set[str]:
+    """The modules that a new process has loaded when it has run this code."""
+    code += "\nimport sys\nprint(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return set(done.stdout.split())
+
+
+def test_help_and_sessions_load_what_they_need() -> None:
+    assert not {"numpy", "onnx", "llvmlite"} & _loaded("import ostinato.cli.app")
+    heavy = {"onnx", "onnx_ir", "asyncio", "ostinato.compiler", "ostinato.program.nodes"}
+    assert not heavy & _loaded("import ostinato.runtime.session")

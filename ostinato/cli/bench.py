@@ -10,6 +10,7 @@ import typer
 
 from ostinato.cli import common
 from ostinato.cli.timing import Timing, interleave
+from ostinato.cli.witness import onnxruntime_bound_call, onnxruntime_session
 from ostinato.errors import OstinatoError, RunError
 
 if TYPE_CHECKING:
@@ -66,8 +67,6 @@ def bench(
 
 def _peer_calls(model: Path, feeds: dict[str, np.ndarray]) -> dict[str, Callable[[], object]]:
     """The calls of onnxruntime, without a bound one where it takes no buffers for the outputs."""
-    from ostinato.cli.witness import onnxruntime_bound_call, onnxruntime_session
-
     calls: dict[str, Callable[[], object]] = {}
     try:
         peer = onnxruntime_session(model)

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from ostinato.cli import common
+from ostinato.options import default_cache_dir
 
 Folder = Annotated[
     Path | None, typer.Option("--cache-dir", help="Another folder than the user's own.")
@@ -18,7 +19,6 @@ app = typer.Typer(help="What compiled models are kept, and removing them.", no_a
 
 def _cache(folder: Path | None) -> tuple[Path, Any]:
     from ostinato.native.cache import Cache
-    from ostinato.options import default_cache_dir
 
     folder = folder or default_cache_dir()
     return folder, Cache(folder)

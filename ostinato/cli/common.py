@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
+import ostinato
 from ostinato.errors import InputError, OptionError, OstinatoError
+from ostinato.options import Options, default_cache_dir
 
 if TYPE_CHECKING:
     import numpy as np
@@ -21,7 +23,6 @@ if TYPE_CHECKING:
     import rich.progress
     import rich.table
 
-    from ostinato.options import Options
     from ostinato.runtime.session import InferenceSession, NodeArg
 
 ModelPath = Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX file.")]
@@ -165,8 +166,6 @@ def parse_sizes(option: str, texts: Sequence[str] | None) -> dict[str, int]:
 
 def make_options(disable: Sequence[str] | None, no_fallback: bool, no_cache: bool) -> Options:
     """The `Options` of the common flags."""
-    from ostinato.options import Options, default_cache_dir
-
     return Options(
         disable=tuple(disable or ()),
         fallback=not no_fallback,
@@ -176,8 +175,6 @@ def make_options(disable: Sequence[str] | None, no_fallback: bool, no_cache: boo
 
 def open_session(model: Path, options: Options) -> InferenceSession:
     """A session, with a spinner while the model is compiled or loaded."""
-    import ostinato
-
     with status(f"Compiling {model.name}"):
         session: InferenceSession = ostinato.InferenceSession(model, options)
     return session

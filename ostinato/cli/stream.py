@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ostinato.cli import common
+import ostinato
+from ostinato.cli import common, stream_check
+from ostinato.cli.stream_check import Arrays, Difference
 from ostinato.errors import OptionError
 
 if TYPE_CHECKING:
-    from ostinato.cli.stream_check import Arrays, Difference
     from ostinato.runtime.session import InferenceSession
     from ostinato.streaming import Conversion, State
 
@@ -101,24 +102,22 @@ def _differences(
     sizes: Mapping[str, int],
 ) -> list[Difference]:
     """Both models on random input: the converted one with open chunks, and with its own."""
-    import ostinato
-    from ostinato.cli.stream_check import compare, runner, step_by_step
     from ostinato.streaming import convert
 
     free = convert(model, when, None, context=context)
     whole = ostinato.InferenceSession(model, cache_dir=None)
     feeds = _feeds(whole, free, sizes, context)
-    expected = runner(whole)(feeds)
+    expected = stream_check.runner(whole)(feeds)
     sessions = [(free, [size * free.multiple for size in CHUNKS])]
     (name, axis), *_ = free.time.items()
     if result.chunk is not None and feeds[name].shape[axis] % result.chunk == 0:
         sessions.append((result, [result.chunk]))
     found = []
     for conversion, chunks in sessions:
-        step = runner(ostinato.InferenceSession(conversion.model, cache_dir=None))
+        step = stream_check.runner(ostinato.InferenceSession(conversion.model, cache_dir=None))
         for size in chunks:
-            parts = list(step_by_step(step, conversion, feeds, size))
-            found += compare(expected, parts, conversion, size)
+            parts = list(stream_check.step_by_step(step, conversion, feeds, size))
+            found += stream_check.compare(expected, parts, conversion, size)
     return found
 
 
@@ -155,7 +154,10 @@ def _state_row(state: State) -> dict[str, Any]:
 
 
 def _plain(
-    model: Path, result: Conversion, rows: list[dict[str, Any]], differences: list[Difference]
+    model: Path,
+    result: Conversion,
+    rows: list[dict[str, Any]],
+    differences: list[Difference],
 ) -> dict[str, Any]:
     return {
         "model": str(model),
@@ -173,7 +175,10 @@ def _plain(
 
 
 def _print(
-    model: Path, result: Conversion, rows: list[dict[str, Any]], differences: list[Difference]
+    model: Path,
+    result: Conversion,
+    rows: list[dict[str, Any]],
+    differences: list[Difference],
 ) -> None:
     console = common.console()
     states = common.table(

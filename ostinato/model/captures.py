@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+
+import onnx
+import onnx_ir as ir
 
 from ostinato.model.graphs import subgraphs
 from ostinato.model.values import constant_array
-
-if TYPE_CHECKING:
-    import onnx
-    import onnx_ir as ir
 
 
 def with_inner(node: ir.Node) -> Iterator[ir.Node]:
@@ -46,8 +44,6 @@ def closed(node: ir.Node) -> tuple[onnx.NodeProto, list[ir.Value]]:
 
     Kernels of `onnx.reference` for operators that are functions see nothing outside of a body.
     """
-    import onnx_ir as ir
-
     proto = ir.to_proto(node)
     direct = set(node.inputs)
     inputs = captures(node)
@@ -68,9 +64,6 @@ def closed(node: ir.Node) -> tuple[onnx.NodeProto, list[ir.Value]]:
 
 
 def _constant_node(value: ir.Value) -> onnx.NodeProto:
-    import onnx
-    import onnx_ir as ir
-
     assert value.const_value is not None
     tensor = ir.to_proto(value.const_value)
     return onnx.helper.make_node("Constant", [], [value.name or ""], value=tensor)

@@ -52,7 +52,7 @@ class Choice:
     condition: str
     inputs: tuple[Argument, ...]
     outputs: tuple[Argument, ...]
-    ways: tuple[Partition, Partition]
+    branches: tuple[Partition, Partition]
 
 
 @dataclass
@@ -66,11 +66,11 @@ class Partition:
     constants: dict[str, np.ndarray] = field(default_factory=dict)
 
     def whole(self) -> Iterator[Segment | FallbackStage | ListStage]:
-        """All parts, those of the ways of a choice in its place."""
+        """All parts, those of the branches of a choice in its place."""
         for part in self.parts:
             if isinstance(part, Choice):
-                for way in part.ways:
-                    yield from way.whole()
+                for branch in part.branches:
+                    yield from branch.whole()
             else:
                 yield part
 
