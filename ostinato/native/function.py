@@ -17,6 +17,7 @@ from ostinato.codegen.artifact import Argument, Artifact
 from ostinato.errors import InputError, OstinatoError, RunError, ShapeError
 from ostinato.locks import new_lock
 from ostinato.native import threads as workers
+from ostinato.native.abi import storage
 from ostinato.native.arguments import (
     bind_shapes,
     check_output_shape,
@@ -33,7 +34,8 @@ from ostinato.native.memory import (
     spare_memory,
     total_memory,
 )
-from ostinato.native.trampoline import BUSY, Callee, Workspace, in_use, storage, trampoline
+from ostinato.native.trampoline import Callee, trampoline
+from ostinato.native.workspace import BUSY, Workspace, in_use
 from ostinato.sizes.dims import MEMORY, SPARE
 
 Array = np.ndarray[Any, Any]

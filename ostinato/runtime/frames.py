@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 
 from ostinato.locks import in_child, new_lock
-from ostinato.native.trampoline import NO_TURN, can_pass, storage, trampoline
+from ostinato.native.abi import can_pass, storage
+from ostinato.native.keeper import NO_TURN, keeper
+from ostinato.native.trampoline import trampoline
 from ostinato.runtime.rows import Rows
 
 Array = np.ndarray[Any, Any]
@@ -71,7 +73,7 @@ class Frames:
             return lambda *values: self._keep(slot, values)
         specs = [(storage(rows.dtype), rows.shape) for rows in self.rows]
         stores = [[each.store for each in pair] for pair in zip(*self._turns, strict=True)]
-        return trampoline(None).keeper(slot, specs, stores, self._marks, self._turn)
+        return keeper(trampoline(None), slot, specs, stores, self._marks, self._turn)
 
     def _keep(self, slot: int, values: Sequence[Array]) -> int | None:
         with self._lock:

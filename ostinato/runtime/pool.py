@@ -17,6 +17,7 @@ import numpy as np
 from ostinato.codegen.artifact import Argument
 from ostinato.errors import InputError, OstinatoError, PoolError, StreamError
 from ostinato.locks import new_lock
+from ostinato.native.abi import storage
 from ostinato.native.arguments import (
     as_input,
     as_mapping,
@@ -27,7 +28,6 @@ from ostinato.native.arguments import (
     in_place,
     numpy_dtype,
 )
-from ostinato.native.trampoline import storage
 from ostinato.runtime.call import picker
 from ostinato.runtime.frames import Frames, Keeper
 from ostinato.runtime.rows import Rows

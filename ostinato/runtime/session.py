@@ -12,6 +12,7 @@ import numpy as np
 
 from ostinato.codegen.artifact import UNKNOWN_RANK, Argument
 from ostinato.errors import InputError, OptionError, OstinatoError, RunError
+from ostinato.native.abi import require_denormal_control
 from ostinato.native.arguments import (
     as_buffer,
     as_input,
@@ -25,7 +26,6 @@ from ostinato.native.arguments import (
 )
 from ostinato.native.function import GuardError, NativeFunction
 from ostinato.native.memory import empty
-from ostinato.native.trampoline import require_denormal_control
 from ostinato.options import Options
 from ostinato.runtime.build import require_same, without_defaults
 from ostinato.runtime.call import BoundCall, deoptimising, picker

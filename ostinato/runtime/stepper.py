@@ -13,7 +13,7 @@ import numpy as np
 from ostinato.native.arguments import check_output_shape, in_place
 from ostinato.native.function import GuardError, NativeFunction, Plan, Values
 from ostinato.native.memory import aligned_empty
-from ostinato.native.trampoline import BUSY, State, Workspace, in_use
+from ostinato.native.workspace import BUSY, State, Workspace, in_use
 from ostinato.runtime.call import picker
 from ostinato.runtime.states import Pair
 from ostinato.stages.flow import Flow

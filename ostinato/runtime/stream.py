@@ -24,7 +24,7 @@ from ostinato.native.arguments import (
     describe_array,
     overlapping,
 )
-from ostinato.native.trampoline import BUSY
+from ostinato.native.workspace import BUSY
 from ostinato.runtime.archive import Entry, Kind, read_arrays, write_arrays
 from ostinato.runtime.call import BoundCall, deoptimising, picker
 from ostinato.runtime.states import (

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import ctypes
 import dataclasses
 import gc
 import types
@@ -11,18 +10,10 @@ import numpy as np
 import pytest
 
 from ostinato.codegen import objects
-from ostinato.errors import OptionError, RunError, StreamError
-from ostinato.native import trampoline as module
-from ostinato.native.trampoline import (
-    BUSY,
-    MAX_ARGUMENTS,
-    REFUSED,
-    Callee,
-    State,
-    Workspace,
-    can_flush_denormals,
-    trampoline,
-)
+from ostinato.errors import RunError, StreamError
+from ostinato.native.abi import can_flush_denormals
+from ostinato.native.trampoline import MAX_ARGUMENTS, REFUSED, Callee, Trampoline, trampoline
+from ostinato.native.workspace import BUSY, LONG_CALL, State, Workspace
 
 F32 = np.dtype(np.float32)
 
@@ -231,15 +222,6 @@ def test_flush_denormals_holds_during_the_call_alone(artifacts: types.SimpleName
     assert results[False] > 0
 
 
-def test_flush_denormals_is_refused_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    for machine in ("x86_64", "AMD64"):
-        monkeypatch.setattr(module.platform, "machine", lambda machine=machine: machine)
-        module.require_denormal_control()
-    monkeypatch.setattr(module.platform, "machine", lambda: "aarch64")
-    with pytest.raises(OptionError, match="x86-64"):
-        module.require_denormal_control()
-
-
 def test_plain_assembly_is_valid() -> None:
     import llvmlite.binding as llvm
 
@@ -248,15 +230,6 @@ def test_plain_assembly_is_valid() -> None:
     text = assembly(flushing=False)
     assert "x86" not in text
     llvm.parse_assembly(text).verify()
-
-
-def test_another_layout_of_arrays_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    module.require_array_layout()
-    head, *fields = module._ArrayObject._fields_
-    shifted = {"_fields_": [head, ("more", ctypes.c_void_p), *fields]}
-    monkeypatch.setattr(module, "_ArrayObject", type("Shifted", (ctypes.Structure,), shifted))
-    with pytest.raises(RunError, match="install a version of NumPy"):
-        module.require_array_layout()
 
 
 def test_many_arguments_fit_and_more_are_refused(artifacts: types.SimpleNamespace) -> None:
@@ -283,7 +256,7 @@ def _swapping(artifacts: types.SimpleNamespace, limit: int | None) -> tuple[Any,
     return callee, workspace
 
 
-@pytest.mark.parametrize("limit", [None, 0, module.LONG_CALL])
+@pytest.mark.parametrize("limit", [None, 0, LONG_CALL])
 def test_states_change_places(artifacts: types.SimpleNamespace, limit: int | None) -> None:
     callee, workspace = _swapping(artifacts, limit)
     b = np.ones(3, "f")
@@ -334,8 +307,8 @@ def test_without_a_counter_every_call_after_the_first_is_long(
     from ostinato.codegen.target import host_target
     from ostinato.native.trampoline_ir import assembly
 
-    plain = module.Trampoline(emit_object(assembly(flushing=False), host_target()))
-    callee, workspace = _swapping(artifacts, module.LONG_CALL)
+    plain = Trampoline(emit_object(assembly(flushing=False), host_target()))
+    callee, workspace = _swapping(artifacts, LONG_CALL)
     bound = plain.bound(callee, [np.ones(3, "f")])
     for step in range(1, 4):
         assert bound() is None

@@ -13,7 +13,7 @@ import pytest
 
 import ostinato
 from ostinato.locks import new_lock
-from ostinato.native.trampoline import BUSY
+from ostinato.native.workspace import BUSY
 from ostinato.runtime.frames import Frames
 from ostinato.runtime.pool import Pool
 

@@ -470,7 +470,7 @@ def test_options_flush_denormals(session: Make, artifacts: types.SimpleNamespace
     tiny = {"x": np.array([1e-40], "f")}
     exact = session(artifacts.half())
     assert exact.run(None, tiny)[0][0] > 0
-    from ostinato.native.trampoline import can_flush_denormals
+    from ostinato.native.abi import can_flush_denormals
 
     if not can_flush_denormals():
         with pytest.raises(OptionError, match="x86-64"):
