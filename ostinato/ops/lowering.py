@@ -79,7 +79,7 @@ class Lowerer:
         `ShapeError` for a node that is wrong.
         """
         context = self._context(scope, node)
-        self.builder.node, self.builder.op = describe(node), node.op_type
+        self.builder.draft.node, self.builder.draft.op = describe(node), node.op_type
         operands = context.inputs
         facts = facts_of(node.op_type)
         # Dropout, which moves elements, computes in training.
@@ -108,11 +108,11 @@ class Lowerer:
         """Refuse a value that no machine or no array holds, be it only a view."""
         if isinstance(value, (Tensor, Joined)) and len(value.shape) > MOST_AXES:
             raise ShapeError(
-                f"node {self.builder.node!r}: a value of {len(value.shape)} axes; at most "
+                f"node {self.builder.draft.node!r}: a value of {len(value.shape)} axes; at most "
                 f"{MOST_AXES} are possible"
             )
         if isinstance(value, (Tensor, Joined)) and static_shape(value.shape) is not None:
-            self.builder.require_memory(value.dtype, value.shape)
+            self.builder.require.memory(value.dtype, value.shape)
 
     def _context(self, scope: Scope, node: ir.Node) -> Context:
         schema = schema_of(node.op_type, "", self._opsets[""])

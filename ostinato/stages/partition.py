@@ -21,8 +21,10 @@ from ostinato.model.names import Names
 from ostinato.model.types import type_text
 from ostinato.model.values import constant_array
 from ostinato.native.arguments import numpy_dtype
-from ostinato.ops.core.builder import Builder, Room, UnboundedError
+from ostinato.ops.core.builder import Builder
+from ostinato.ops.core.constants import Room
 from ostinato.ops.core.registry import UnknownFormError, UnknownOperandError
+from ostinato.ops.core.requirements import UnboundedError
 from ostinato.ops.core.sizes import LIMIT, REDUCTIONS
 from ostinato.ops.core.tensor import Absent, Joined, Shape, Stack, Tensor, TensorSequence, Value
 from ostinato.ops.lowering import Lowerer, Scope
@@ -354,15 +356,15 @@ class _Partitioner:
             self._declare_outputs()
             # Inputs are declared in the model's order, whatever order nodes asked for them in.
             order = {v.name: i for i, v in enumerate(self._graph.inputs)}
-            self._builder.inputs.sort(key=lambda i: order[i.name])
+            self._builder.draft.inputs.sort(key=lambda i: order[i.name])
         else:
             for value in self._made:
                 if self._needed_later(value) and not self._keep_known(value):
                     self._output(value)
             if final:
                 self._keep_constants(self._graph.outputs)
-        if self._builder.outputs or single:
-            program = self._builder.finish()
+        if self._builder.draft.outputs or single:
+            program = self._builder.draft.finish()
             self._result.parts.append(Segment(program))
         self._result.parts += self._lists
         self._open()

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
+from ostinato.ops.core.requirements import Requirements
+from ostinato.ops.core.run_sizes import RunSizes
 from ostinato.ops.core.tensor import Shape, Tensor
 from ostinato.sizes.dims import Dim, Size, choose, is_different, is_equal, maximum
-
-if TYPE_CHECKING:
-    from ostinato.ops.core.builder import Builder
 
 
 class Broadcasting:
@@ -19,10 +17,12 @@ class Broadcasting:
     be for the likely sizes only assumes that they are equal, which costs nothing while it runs. One
     for all sizes chooses when a call is planned: the stride of what is repeated becomes 0. So does
     any program where sizes depend on values, which are never likely.
+
+    assumes: whether the program may be for the likely sizes only.
     """
 
-    def __init__(self, builder: Builder) -> None:
-        self._builder = builder
+    def __init__(self, require: Requirements, sizes: RunSizes, assumes: bool) -> None:
+        self._require, self._sizes, self._assumes = require, sizes, assumes
         # The sizes along which others, that may be 1, are repeated.
         self._wide = set[Size]()
         # Those of them that are a choice, and what they are chosen from.
@@ -45,10 +45,10 @@ class Broadcasting:
         if left == 1:
             return right
         if _is_never_one(left) and _is_never_one(right):
-            self._builder.require_equal(left, right, what)
+            self._require.equal(left, right, what)
             return left
         is_one = is_different(left, 1) * is_different(right, 1)
-        self._require(is_one * is_different(left, right), left, right, what)
+        self._agree(is_one * is_different(left, right), left, right, what)
         # Whatever the order in which they meet, the result is the same expression.
         left, right = sorted((left, right), key=lambda size: (isinstance(size, Dim), str(size)))
         if self._assumed_equal(left, right, what):
@@ -63,21 +63,27 @@ class Broadcasting:
             if _is_never_one(wide) or narrow in self._choices.get(wide, ()):
                 return wide
         chosen = choose(is_equal(left, 1), right, left)
-        bound = maximum(self._builder.upper(left), self._builder.upper(right))
-        result = self._builder.named(self._builder.defined(chosen, what, bound=bound))
+        bound = maximum(self._require.upper(left), self._require.upper(right))
+        result = self._sizes.named(self._sizes.defined(chosen, what, bound=bound))
         sources = {left, right, *self._choices.get(left, ()), *self._choices.get(right, ())}
         self._choices.setdefault(result, set()).update(sources)
         return result
 
-    def fit(self, narrow: Size, wide: Size, what: str) -> None:
-        """The first extent is repeated to be the second one. Raises `ShapeError`."""
+    def fit(self, narrow: Shape, wide: Shape) -> None:
+        """The first shape is repeated to be the second one. Raises `ShapeError`."""
+        lead = len(wide) - len(narrow)
+        self._require.that(lead, f"{narrow} does not fit into {wide}")
+        for axis, (extent, wanted) in enumerate(zip(narrow, wide[lead:], strict=True), lead):
+            self._fit_axis(extent, wanted, f"axis {axis} of an operand to broadcast")
+
+    def _fit_axis(self, narrow: Size, wide: Size, what: str) -> None:
         if narrow in (wide, 1):
             return
         if wide == 1 or _is_never_one(narrow):
-            self._builder.require_equal(narrow, wide, what)
+            self._require.equal(narrow, wide, what)
             return
         differ = is_different(narrow, 1) * is_different(narrow, wide)
-        self._require(differ, narrow, wide, what)
+        self._agree(differ, narrow, wide, what)
         if not self._assumed_equal(narrow, wide, what):
             self._wide.add(wide)
 
@@ -86,20 +92,19 @@ class Broadcasting:
         strides, progression = list(tensor.strides), tensor.progression
         for i, (extent, wanted) in enumerate(zip(tensor.shape, shape, strict=True)):
             if extent not in (1, wanted) and wanted in self._wide:
-                moves = self._builder.named(is_different(extent, 1), bound=1)
+                moves = self._sizes.named(is_different(extent, 1), bound=1)
                 strides[i] = strides[i] * moves
                 given = is_equal(extent, wanted)
                 progression = progression and replace(progression, given=progression.given * given)
         return replace(tensor, strides=tuple(strides), progression=progression)
 
-    def _require(self, differ: Size, left: Size, right: Size, what: str) -> None:
-        self._builder.require(-differ, f"{what}: {left} and {right} differ")
+    def _agree(self, differ: Size, left: Size, right: Size, what: str) -> None:
+        self._require.that(-differ, f"{what}: {left} and {right} differ")
 
     def _assumed_equal(self, left: Size, right: Size, what: str) -> bool:
-        builder = self._builder
-        if not builder.assumes or builder.is_unsure(left, right):
+        if not self._assumes or self._require.is_unsure(left, right):
             return False
-        builder.assume(is_equal(left, right), f"{what}: one of {left} and {right} is 1")
+        self._require.assume(is_equal(left, right), f"{what}: one of {left} and {right} is 1")
         return True
 
 

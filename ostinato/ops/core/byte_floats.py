@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ostinato.ops.core.builder import literal
+from ostinato.ops.core.literals import literal
 from ostinato.program.expr import Expr, cast, constant, dtype_of, op
 
 

@@ -140,7 +140,7 @@ def transform(
     """
     n, kept = source.length, target.length
     # Tables of a few numbers for each point, of a length up to twice the next power of two.
-    builder.require_table(16 * n, f"a transform of {n} points")
+    builder.require.table(16 * n, f"a transform of {n} points")
     if not is_smooth(n):
         _bluestein(builder, source, target, window, scale)
         return
@@ -178,7 +178,7 @@ def write(builder: Builder, shape: Shape, values: Callable[[Reader], Results]) -
         for part, expr in ((target.re, value.re), (target.im, value.im)):
             if part is not None:
                 stores.append(Store(builder.access(part, axes), expr or constant(0, part.dtype)))
-    builder.kernel(axes, stores)
+    builder.emit.kernel(axes, stores)
 
 
 def copy(builder: Builder, source: Signal, target: Signal) -> None:
@@ -238,7 +238,10 @@ def rounded(values: np.ndarray, dtype: str) -> tuple[np.ndarray, np.ndarray]:
 
 def constants(builder: Builder, re: np.ndarray, im: np.ndarray) -> Signal:
     """Complex numbers known now."""
-    return Signal(builder.placed(builder.constant(re)), builder.placed(builder.constant(im)))
+    return Signal(
+        builder.constants.placed(builder.constant(re)),
+        builder.constants.placed(builder.constant(im)),
+    )
 
 
 # Real signals

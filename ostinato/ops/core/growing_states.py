@@ -16,7 +16,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from ostinato.ops.core.builder import Appending, Builder, LoopFrame
+from ostinato.ops.core.builder import Appending, Builder
+from ostinato.ops.core.emitter import LoopFrame
 from ostinato.ops.core.tensor import Shape, Tensor, Value, slice_axis, transpose
 from ostinato.program.expr import ITEM_BYTES, Access, Axis, Extent, Load, cast, walk
 from ostinato.program.nodes import Carry, Kernel, Stmt, statements
@@ -74,7 +75,11 @@ class Growth:
         """Whether a step changes the extent as this says."""
         if self.kind == "exact":
             return old + self.rows == new
-        most = builder.upper(new) if self.kind == "total" else builder.most_added(new, old)
+        most = (
+            builder.require.upper(new)
+            if self.kind == "total"
+            else builder.sizes.most_added(new, old)
+        )
         return is_nonnegative(self.rows - most)
 
 
@@ -104,14 +109,14 @@ def growth_of(state: State, old: Value, new: Value, joins_last: bool) -> Growth 
     if before is None and is_nonnegative(rows) and not computed(rows):
         return Growth(axis, rows, in_front=joins_last)
     if before is None:
-        return Growth(axis, maximum(first, builder.upper(new.shape[axis])), "total")
+        return Growth(axis, maximum(first, builder.require.upper(new.shape[axis])), "total")
     if before.kind == "exact":
         return Growth(axis, first + before.rows, "total")
     if before.kind == "total" and before.raised < MOST_RAISED:
-        total = maximum(before.rows, builder.upper(new.shape[axis]))
+        total = maximum(before.rows, builder.require.upper(new.shape[axis]))
         return Growth(axis, total, "total", before.raised + 1)
     if before.kind == "total":
-        return Growth(axis, builder.most_added(new.shape[axis], old.shape[axis]), "most")
+        return Growth(axis, builder.sizes.most_added(new.shape[axis], old.shape[axis]), "most")
     return None
 
 
@@ -119,7 +124,7 @@ def steps_with_room(builder: Builder, steps: Size, bytes_per_step: Size) -> Size
     """For how many steps there is memory in a loop that a condition may end before `steps`."""
     if isinstance(steps, int) and steps <= FEW_STEPS:
         return steps
-    return minimum(steps, floordiv(builder.of_machine(SPARE), maximum(bytes_per_step, 1)))
+    return minimum(steps, floordiv(builder.require.of_machine(SPARE), maximum(bytes_per_step, 1)))
 
 
 @dataclass(frozen=True)
@@ -151,8 +156,8 @@ class State:
         room = growth.room(first, steps)
         whole, extent = _memory(builder, name, initial, growth, room), first
         if growth.kind != "exact":
-            extent = builder.varying(room, f"extent of axis {growth.axis}")
-            builder.compute_size(extent, Extent(first))
+            extent = builder.sizes.varying(room, f"extent of axis {growth.axis}")
+            builder.sizes.compute(extent, Extent(first))
         state = State(builder, name, whole, initial, growth, steps, extent)
         builder.copy(initial, slice_axis(state.before(0), growth.axis, 0, 1, first))
         return state
@@ -248,7 +253,7 @@ def keep_extents(states: Sequence[State], updated: Sequence[Value]) -> None:
             following.append((state.extent, state.builder.stored((), (), extent)))
     for size, value in following:
         assert value.base is not None
-        states[0].builder.compute_size(size, Load(value.base, "int64"))
+        states[0].builder.sizes.compute(size, Load(value.base, "int64"))
 
 
 def announce(

@@ -7,7 +7,8 @@ from dataclasses import replace
 import numpy as np
 
 from ostinato.numerics import ROW_CHAINS
-from ostinato.ops.core.builder import Builder, literal
+from ostinato.ops.core.builder import Builder
+from ostinato.ops.core.literals import literal
 from ostinato.ops.core.tensor import Shape, Tensor, advance, slice_axis
 from ostinato.program.expr import (
     FLOATS,
@@ -63,7 +64,7 @@ def accumulate(
 
     element = before(value) if exclusive else builder.load(value, axes)
     store = Store(builder.access(target, axes), op(combine, before(target), element))
-    builder.kernel(axes, [store], ordered=[step])
+    builder.emit.kernel(axes, [store], ordered=[step])
 
 
 def sort_key(x: Expr, descending: bool) -> Expr:
@@ -157,7 +158,7 @@ def _sorted_by_counting(builder: Builder, keys: Tensor) -> Tensor:
     axes, own = row_axes(builder, keys)
     other = builder.axis(extent, "r")
     # In memory they are as narrow as the keys; an index has 64 bits.
-    numbers = builder.placed(builder.constant(np.arange(extent, dtype=np.int32)))
+    numbers = builder.constants.placed(builder.constant(np.arange(extent, dtype=np.int32)))
     mine, theirs = builder.load(keys, axes), builder.load(keys, [*axes[:-1], other])
     earlier = op("lt", builder.load(numbers, [other]), builder.load(numbers, [own]))
     before = op("or", op("lt", theirs, mine), op("and", op("eq", theirs, mine), earlier))
@@ -165,7 +166,7 @@ def _sorted_by_counting(builder: Builder, keys: Tensor) -> Tensor:
     places = builder.empty("int64", keys.shape)
     rank = cast(builder.load(ranks, axes), "int64")
     store = Store(row_start(builder, places, axes), Index(own), None, ((rank, 1),))
-    builder.kernel(axes, [store])
+    builder.emit.kernel(axes, [store])
     return places
 
 
@@ -180,8 +181,8 @@ def _sorted_by_digits(builder: Builder, keys: Tensor) -> Tensor:
     state, successor = ([builder.empty(kind, shape) for kind in (dtype, "int64")] for _ in range(2))
     builder.copy(keys, state[0])
     axes, own = row_axes(builder, keys)
-    builder.kernel(axes, [Store(builder.access(state[1], axes), Index(own))])
-    with builder.loop(8 * ITEM_BYTES[dtype] // DIGIT_BITS) as loop:
+    builder.emit.kernel(axes, [Store(builder.access(state[1], axes), Index(own))])
+    with builder.emit.loop(8 * ITEM_BYTES[dtype] // DIGIT_BITS) as loop:
         shift = cast(op("mul", Index(loop.axis), constant(DIGIT_BITS, "int64")), dtype)
         counts = builder.compute(table, lambda _: constant(0, "int64"))
         _count_digits(builder, state[0], counts, shift)
@@ -220,7 +221,7 @@ def _count_digits(builder: Builder, keys: Tensor, counts: Tensor, shift: Expr) -
     axes, step = row_axes(builder, keys)
     access, index = _digit_place(builder, keys, counts, axes, shift)
     count = op("add", Load(access, "int64", index=index), constant(1, "int64"))
-    builder.kernel(axes, [Store(access, count, None, index)], ordered=[step])
+    builder.emit.kernel(axes, [Store(access, count, None, index)], ordered=[step])
 
 
 def _move_by_digit(
@@ -233,4 +234,4 @@ def _move_by_digit(
     for old, new in zip(state, successor, strict=True):
         target = row_start(builder, new, axes)
         stores.append(Store(target, builder.load(old, axes), None, ((place, 1),)))
-    builder.kernel(axes, stores, ordered=[step])
+    builder.emit.kernel(axes, stores, ordered=[step])

@@ -271,14 +271,14 @@ def _first(
             assume(builder, 1 - is_less(room, 0), "indices in range")
         else:
             what = f"an index is out of range for axis {axis} of {extent} elements"
-            builder.require(0 if is_nonnegative(room) else room, what)
+            builder.require.that(0 if is_nonnegative(room) else room, what)
     if line.wraps:
         assume(builder, 1 - is_less(_INT32, extent), "indices in range")
     if sure is None:
         both = present * is_less(low, 0) * is_less(-1, high)
         assume(builder, 1 - both, "indices that count from one end of an axis")
     negative = is_less(low, 0) if sure is None else sure
-    return builder.defined(line.start + negative * extent, "first index", signed=True)
+    return builder.sizes.defined(line.start + negative * extent, "first index", signed=True)
 
 
 def _is_negative(low: Size, high: Size) -> Size | None:
@@ -295,7 +295,7 @@ def _is_number(*sizes: Size) -> bool:
 def assume(builder: Builder, condition: Size, what: str) -> None:
     """Make a program for the sizes where the condition is 1, unless it always is."""
     if condition != 1:
-        builder.assume(condition, what)
+        builder.require.assume(condition, what)
 
 
 def by_sign(line: Progression, count: int) -> list[tuple[Progression, int]]:

@@ -40,9 +40,9 @@ def fold_sizes(context: Context, operands: Sequence[Value], dtype: str) -> Tenso
         return None
     if context.node.op_type == "Div":
         for size in known[1].flat:
-            context.builder.require_nonzero(size, "division by zero in the arithmetic of shapes")
+            context.builder.require.nonzero(size, "division by zero in the arithmetic of shapes")
     function = FUNCTIONS[context.node.op_type]
-    shape = context.builder.broadcast(*(value.shape for value in operands))
+    shape = context.builder.broadcasting.shape(*(value.shape for value in operands))
     result = np.empty(tuple(n for n in shape if isinstance(n, int)), object)
     result[...] = np.frompyfunc(function, len(known), 1)(*(k.astype(object) for k in known))
     if any(isinstance(n, Dim) and len(n.terms) > MOST_TERMS for n in result.flat):
@@ -50,7 +50,7 @@ def fold_sizes(context: Context, operands: Sequence[Value], dtype: str) -> Tenso
     fits = context.node.op_type in _SELECTIONS or {value.dtype for value in operands} == {dtype}
     if not fits or context.node.op_type not in (*_SELECTIONS, "Cast", "CastLike"):
         result.flat[:] = object_array([wrapped(value, dtype) for value in result.flat])
-    return context.builder.sizes(result, dtype)
+    return context.builder.constants.known(dtype, result)
 
 
 REDUCTIONS: dict[str, Callable[[Size, Size], Size]] = {
@@ -73,7 +73,7 @@ def fold_reduction(context: Context, value: Value, axes: tuple[int, ...]) -> Ten
     for axis in axes:
         result = combine.reduce(result, axis, keepdims=True)
     result.flat[:] = object_array([wrapped(n, "int64") for n in result.flat])
-    return context.builder.sizes(result)
+    return context.builder.constants.known("int64", result)
 
 
 def wrapped(value: Size | bool, dtype: str) -> Size | bool:
@@ -91,7 +91,7 @@ def known_sizes(context: Context, position: int, what: str) -> list[Size]:
     """The elements of an operand that sizes depend on; floats are cut to integers.
 
     Those that are values of inputs may be negative. A size made of them goes through
-    `builder.defined` before anything is laid out by it.
+    `RunSizes.defined` before anything is laid out by it.
     """
     value = context.input(position)
     if value.known is None:

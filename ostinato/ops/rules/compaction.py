@@ -1,6 +1,6 @@
 """Elements that a condition chooses: a run tells how many there are.
 
-The number is a size that a kernel computes (`Builder.computed`); memory is laid out for all
+The number is a size that a kernel computes (`RunSizes.computed`); memory is laid out for all
 elements. Another kernel, whose points run in order, writes the chosen ones one behind the other.
 """
 
@@ -30,8 +30,8 @@ def count_chosen(builder: Builder, chosen: Tensor, what: str, bound: Size | None
     axis = builder.axis(flat.size, "r")
     element = cast(builder.load(flat, [axis]), "int64")
     reduce = Reduce((axis,), "sum", element, None, ROW_CHAINS)
-    size = builder.declared(flat.size if bound is None else bound, what)
-    builder.compute_size(size, Reduced(0, "int64"), [reduce])
+    size = builder.sizes.declared(flat.size if bound is None else bound, what)
+    builder.sizes.compute(size, Reduced(0, "int64"), [reduce])
     return size
 
 
@@ -56,7 +56,7 @@ def collect_chosen(
         access = builder.access(slice_axis(target, 0, 0, 1, 1), [None])
         written.append(Store(access, value, mask, ((here, target.strides[0]),)))
     following = op("add", here, cast(mask, "int64"))
-    builder.kernel(axes, [*written, Store(place.base, following)], ordered=axes)
+    builder.emit.kernel(axes, [*written, Store(place.base, following)], ordered=axes)
 
 
 def chosen_positions(builder: Builder, chosen: Tensor, count: Size) -> Tensor:
@@ -118,7 +118,7 @@ def lower_compress(context: Context) -> Value:
     what = "elements of the axis beyond the condition"
     if isinstance(length, int) and isinstance(extent, int) and length > extent:
         raise context.invalid(f"a condition of {length} elements for {extent}")
-    builder.require_nonnegative(extent - length, what)
+    builder.require.nonnegative(extent - length, what)
     count = count_chosen(builder, condition, "elements chosen", extent)
     positions = chosen_positions(builder, condition, count)
     return taken(builder, value, positions, axis)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ostinato.numerics import ROW_CHAINS
-from ostinato.ops.core.builder import literal
+from ostinato.ops.core.literals import literal
 from ostinato.ops.core.registry import Context, lowers
 from ostinato.ops.core.tensor import (
     Joined,
@@ -73,8 +73,8 @@ def matmul(context: Context, left: Value, right: Value, is_constant: bool) -> Te
     if isinstance(left, Joined) and left.axis == len(left.shape) - 1:
         return _matmul_parts(context, left, builder.strided(right), is_constant)
     a, b = builder.strided(left), builder.strided(right)
-    builder.require_equal(a.shape[-1], b.shape[-2], "contracted axes")
-    batch = builder.broadcast(a.shape[:-2], b.shape[:-2])
+    builder.require.equal(a.shape[-1], b.shape[-2], "contracted axes")
+    batch = builder.broadcasting.shape(a.shape[:-2], b.shape[:-2])
     shape = (*batch, a.shape[-2], b.shape[-1])
     axes = builder.axes(shape)
     inner = builder.axis(a.shape[-1], "r")
@@ -92,7 +92,7 @@ def matmul(context: Context, left: Value, right: Value, is_constant: bool) -> Te
 
 def _matmul_parts(context: Context, left: Joined, right: Tensor, is_constant: bool) -> Tensor:
     builder = context.builder
-    builder.require_equal(left.shape[-1], right.shape[-2], "contracted axes")
+    builder.require.equal(left.shape[-1], right.shape[-2], "contracted axes")
     start: Size = 0
     total: Tensor | None = None
     for part in left.parts:
@@ -125,7 +125,7 @@ def lower_gemm(context: Context) -> Value:
     bias = context.optional(2)
     if context.since < 7 and bias is not None and not context.attributes.int("broadcast", 0):
         for axis, (n, wanted) in enumerate(zip(bias.shape, result.shape, strict=True)):
-            builder.require_equal(n, wanted, f"axis {axis} of input 'C'")
+            builder.require.equal(n, wanted, f"axis {axis} of input 'C'")
     if bias is None or beta == 0.0:
         return result
     bias = builder.expanded(bias, result.shape, one_way=True)

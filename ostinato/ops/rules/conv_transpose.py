@@ -81,13 +81,13 @@ def lower_conv_transpose(context: Context) -> Value:
         raise context.refuse("weights of a run-time shape have no native form")
     if group < 1 or channels % group:
         raise context.invalid(f"{channels} channels in {group} groups")
-    builder.require_equal(x.shape[1], channels, "channels of the input and the weights")
+    builder.require.equal(x.shape[1], channels, "channels of the input and the weights")
     if bias is not None:
         if len(bias.shape) != 1:
             raise context.invalid(f"the bias has {len(bias.shape)} axes, expected 1")
-        builder.require_equal(bias.shape[0], per_group * group, "biases and filters")
+        builder.require.equal(bias.shape[0], per_group * group, "biases and filters")
     for axis in spread:
-        builder.require_nonnegative(axis.outputs, "spatial size of the output")
+        builder.require.nonnegative(axis.outputs, "spatial size of the output")
     target = builder.empty(
         x.dtype, (x.shape[0], per_group * group, *(axis.outputs for axis in spread))
     )
@@ -265,4 +265,4 @@ def _convolve(
         place = access(vector, 0, [(block, step * per_group), (filter_, step)])
         total = op("add", total, Load(place, x.dtype))
     axes = [row, block, filter_, *(axis for pair in places for axis in pair)]
-    builder.kernel(axes, [Store(access(target, starts[2], out), total)], reductions)
+    builder.emit.kernel(axes, [Store(access(target, starts[2], out), total)], reductions)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ostinato.ops.core.builder import literal, sized
+from ostinato.ops.core.literals import literal, sized
 from ostinato.ops.core.registry import Context, lowers
 from ostinato.ops.core.tensor import Shape, Tensor, Value, dense, slice_axis
 from ostinato.ops.rules.gather import without_axes
@@ -40,7 +40,7 @@ def lower_deform_conv(context: Context) -> Value:
         raise context.invalid(
             f"{filters} filters in {group} groups, and offsets for {channels} channels in {parts}"
         )
-    builder.require_equal(source.shape[1], channels, "channels of the input and the weights")
+    builder.require.equal(source.shape[1], channels, "channels of the input and the weights")
     spatial = output_sizes(context, windows)
     shape = (source.shape[0], parts, *kernel, *spatial)
     offsets = _moved(context, 2, shape, len(kernel))
@@ -81,7 +81,7 @@ def _moved(context: Context, position: int, shape: Shape, rank: int = 0) -> Tens
     if len(value.shape) != len(joined):
         raise context.invalid(f"input {position} of shape {value.shape}, expected {joined}")
     for i, (n, wanted) in enumerate(zip(value.shape, joined, strict=True)):
-        builder.require_equal(n, wanted, f"axis {i} of input {position}")
+        builder.require.equal(n, wanted, f"axis {i} of input {position}")
     return builder.reshaped(replace(value, shape=joined, known=None), apart)
 
 

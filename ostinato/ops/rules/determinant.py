@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ostinato.ops.core.builder import Builder, literal, sized
+from ostinato.ops.core.builder import Builder
+from ostinato.ops.core.literals import literal, sized
 from ostinato.ops.core.registry import Context, lowers
 from ostinato.ops.core.tensor import Tensor, Value, at
 from ostinato.ops.rules.gather import without_axes
@@ -20,7 +21,7 @@ def lower_det(context: Context) -> Value:
     if len(value.shape) < 2:
         raise context.invalid(f"an input of {len(value.shape)} axes holds no matrices")
     *outer, rows, columns = value.shape
-    builder.require_equal(rows, columns, "rows and columns of a matrix")
+    builder.require.equal(rows, columns, "rows and columns of a matrix")
     count = product(tuple(outer))
     source = builder.reshaped(value, (count, rows, rows))
     matrix, reduced = (builder.empty(value.dtype, source.shape) for _ in range(2))
@@ -28,7 +29,7 @@ def lower_det(context: Context) -> Value:
     builder.copy(source, matrix)
     one = builder.constant(np.ones((), value.dtype))
     builder.copy(builder.expanded(one, (count,)), total)
-    with builder.loop(rows) as loop:
+    with builder.emit.loop(rows) as loop:
         row = _pivot_row(builder, matrix, loop.axis)
         pivot = _pivot(builder, matrix, row, loop.axis)
         _update(builder, (total, updated), row, pivot, loop.axis)

@@ -102,7 +102,7 @@ def _extents(builder: Builder, operands: Sequence[_Operand]) -> dict[str, Size]:
         own: dict[str, Size] = {}
         for letter, n in zip(operand.letters, operand.value.shape, strict=True):
             what = f"axes called {letter!r}"
-            builder.require_equal(own.setdefault(letter, n), n, what)
+            builder.require.equal(own.setdefault(letter, n), n, what)
             extents[letter] = builder.broadcasting.size(extents.get(letter, 1), n, what)
     return extents
 

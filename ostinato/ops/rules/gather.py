@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from ostinato.ops.core.builder import literal, sized
+from ostinato.ops.core.literals import literal, sized
 from ostinato.ops.core.progressions import Picks, aligned, by_sign, line_along, view
 from ostinato.ops.core.registry import Context, lowers
 from ostinato.ops.core.tensor import (
@@ -56,7 +56,7 @@ def require_in_range(context: Context, indices: Value, axis: int, extent: Size) 
             if isinstance(extent, int) and not -extent <= number < extent:
                 raise context.invalid(f"index {number} is out of range for {extent} elements")
         needed = max((n + 1 if n >= 0 else -n for n in numbers), default=0)
-        builder.require_nonnegative(extent - needed, f"axis {axis} minus the index needed")
+        builder.require.nonnegative(extent - needed, f"axis {axis} minus the index needed")
         return
     within = builder.pointwise(lambda i: normalized(i, extent)[1], _once(indices))
     require_all(context, within, f"an index is out of range for axis {axis} of {extent} elements")
@@ -80,8 +80,8 @@ def require_all(context: Context, conditions: Tensor, what: str) -> None:
     if axes:
         conditions = builder.reduce(conditions, axes, "min", lambda x: x)
     assert conditions.base is not None
-    message = f"node {builder.node!r} ({context.node.op_type}): {what}"
-    builder.append(Require(conditions.base.buffer, message))
+    message = f"node {builder.draft.node!r} ({context.node.op_type}): {what}"
+    builder.emit.append(Require(conditions.base.buffer, message))
 
 
 def without_axes(value: Tensor, first: int, count: int = 1) -> Tensor:
@@ -125,7 +125,7 @@ def lower_gather(context: Context) -> Value:
         require_in_range(context, indices, axis, value.shape[axis])
         assert value.known is not None and numbers is not None
         known = np.asarray(value.known.take(numbers, axis), value.known.dtype)
-        return builder.known(value.dtype, known)
+        return builder.constants.known(value.dtype, known)
     data = builder.strided(value)
     line = line_along(indices, data.shape[axis])
     picked = None if line is None else _evenly_spaced(context, data, indices, line, axis)
@@ -231,7 +231,7 @@ def require_fitting(context: Context, indices: Value, data: Value, axis: int) ->
         raise context.invalid(f"{len(indices.shape)} axes of indices for {len(data.shape)} of data")
     for i, (n, extent) in enumerate(zip(indices.shape, data.shape, strict=True)):
         if i != axis:
-            context.builder.require_nonnegative(extent - n, f"axis {i} of data beyond the indices")
+            context.builder.require.nonnegative(extent - n, f"axis {i} of data beyond the indices")
 
 
 @lowers("GatherND")
@@ -244,7 +244,7 @@ def lower_gather_nd(context: Context) -> Value:
     if not 0 <= batch < min(len(indices.shape), len(data.shape)):
         raise context.invalid(f"batch_dims {batch} for indices of shape {indices.shape}")
     for i in range(batch):
-        builder.require_equal(data.shape[i], indices.shape[i], f"axis {i} of data and indices")
+        builder.require.equal(data.shape[i], indices.shape[i], f"axis {i} of data and indices")
     picks = column_picks(columns, indices.shape[:-1], data, batch)
     picked = None if picks is None else view(context, data, picks)
     if picked is not None:

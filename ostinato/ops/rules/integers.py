@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ostinato.ops.core.builder import literal
+from ostinato.ops.core.literals import literal
 from ostinato.ops.core.registry import Context
 from ostinato.ops.core.tensor import Shape, Tensor, Value, slice_axis
 from ostinato.ops.rules.parts import pad
@@ -48,7 +48,7 @@ def integer_matmul(
     """
     builder = context.builder
     a, b = builder.strided(left), builder.strided(right)
-    builder.require_equal(a.shape[-1], b.shape[-2], "contracted axes")
+    builder.require.equal(a.shape[-1], b.shape[-2], "contracted axes")
     moved = 128 if a.dtype == "int8" else 0, -128 if b.dtype == "uint8" else 0
     zeros = [_moved(context, z, by) for z, by in zip((left_zero, right_zero), moved, strict=True)]
     total = _products(context, a, b)
@@ -110,7 +110,7 @@ def _convolved_words(
 ) -> Tensor:
     builder = context.builder
     x, w = builder.strided(source), builder.strided(weight)
-    builder.require_equal(x.shape[1], w.shape[1], "channels of the input and the weights")
+    builder.require.equal(x.shape[1], w.shape[1], "channels of the input and the weights")
     flips = x.dtype == "int8", w.dtype == "uint8"
     moved = 128 if flips[0] else 0, -128 if flips[1] else 0
     zeros = [
@@ -186,7 +186,7 @@ def _products(context: Context, a: Tensor, b: Tensor) -> Tensor:
     Where it does not fill the last word, the right operand is filled with bytes that are 0.
     """
     builder = context.builder
-    batch = builder.broadcast(a.shape[:-2], b.shape[:-2])
+    batch = builder.broadcasting.shape(a.shape[:-2], b.shape[:-2])
     shape: tuple[Size, ...] = (*batch, a.shape[-2], b.shape[-1])
     axes = builder.axes(shape)
     inner = builder.axis(ceildiv(a.shape[-1], BYTES), "r")

@@ -11,7 +11,8 @@ import numpy as np
 from ostinato.errors import UnsupportedError
 from ostinato.model.attributes import describe
 from ostinato.model.graphs import operands, subgraphs, upstream
-from ostinato.ops.core.builder import Builder, LoopFrame
+from ostinato.ops.core.builder import Builder
+from ostinato.ops.core.emitter import LoopFrame
 from ostinato.ops.core.growing_states import (
     Growth,
     State,
@@ -119,7 +120,7 @@ def lower_if(context: Context) -> list[AnyValue]:
     except _DifferentFormError:
         pass
     builder.rollback(mark)
-    builder.assume(decides, "sizes for which its condition is false")
+    builder.require.assume(decides, "sizes for which its condition is false")
     return context.lower_body(ways[0], [])
 
 
@@ -135,8 +136,8 @@ def _branch(
     blocks: list[list[Stmt]] = []
     forms: list[list[AnyValue]] = []
     for way in ways:
-        checks = len(builder.checks)
-        with builder.block([]) as statements:
+        checks = len(builder.draft.checks)
+        with builder.emit.block([]) as statements:
             forms.append(_way(context, way))
         blocks.append([*_required(builder, checks), *statements])
     if [form(value) for value in forms[0]] != [form(value) for value in forms[1]]:
@@ -145,15 +146,15 @@ def _branch(
     results = [flattened(values) for values in forms]
     targets = [_target(context, pair, is_merged) for pair in zip(*results, strict=True)]
     for statements, values in zip(blocks, results, strict=True):
-        with builder.block(statements):
+        with builder.emit.block(statements):
             for value, target in zip(values, targets, strict=True):
                 for own, size in zip(value.shape, target.shape, strict=True):
                     if own != size:
-                        builder.compute_size(size, Extent(own))
+                        builder.sizes.compute(size, Extent(own))
                 assert target.base is not None
                 builder.copy(value, dense(value.dtype, value.shape, target.base.buffer))
     assert flag.base is not None
-    builder.append(Branch(flag.base.buffer, tuple(blocks[0]), tuple(blocks[1])))
+    builder.emit.append(Branch(flag.base.buffer, tuple(blocks[0]), tuple(blocks[1])))
     return rebuilt(forms[0], targets)
 
 
@@ -174,13 +175,17 @@ def _operands(context: Context, *positions: int) -> list[ir.Value]:
 
 def _required(builder: Builder, start: int) -> list[Stmt]:
     """The conditions on sizes made since `start`: they must hold only if this way is taken."""
-    checks = builder.checks[start:]
-    del builder.checks[start:]
-    with builder.block([]) as statements:
+    checks = builder.draft.checks[start:]
+    del builder.draft.checks[start:]
+    with builder.emit.block([]) as statements:
         for check in checks:
             # What shapes tell is computed once for them; values may be beyond what sizes can be.
-            size = check.size if builder.is_unsure(check.size) else builder.named(check.size, True)
-            builder.require_now(replace(check, size=size))
+            size = (
+                check.size
+                if builder.require.is_unsure(check.size)
+                else builder.sizes.named(check.size, True)
+            )
+            builder.require.now(replace(check, size=size))
     return statements
 
 
@@ -193,8 +198,8 @@ def _target(context: Context, pair: Sequence[Value], is_merged: bool) -> Tensor:
         sizes = list(yes.shape)
         for i, (left, right) in enumerate(zip(yes.shape, no.shape, strict=True)):
             if left != right:
-                bound = maximum(builder.upper(left), builder.upper(right))
-                sizes[i] = builder.either(left, right, bound, f"axis {i} of output")
+                bound = maximum(builder.require.upper(left), builder.require.upper(right))
+                sizes[i] = builder.sizes.either(left, right, bound, f"axis {i} of output")
         return builder.empty(yes.dtype, tuple(sizes))
     if yes.dtype != no.dtype or yes.shape != no.shape:
         reason = (
@@ -268,7 +273,7 @@ def _unrolled(
         if step == most:
             raise refusal
         number = builder.constant(np.array(step, np.int64))
-        with builder.step(constant(step, "int64")):
+        with builder.emit.step(constant(step, "int64")):
             proceed, *made = context.lower_body(body, [number, yes, *states])
         states = made[: len(states)]
         rows.append(flattened(made[len(states) :]))
@@ -303,7 +308,7 @@ def _rolled(
             begins = initial_condition.known.reshape(-1)[0]
             extent = extent * (begins if isinstance(begins, Dim) else int(begins))
             initial_condition = None
-        extent = context.builder.defined(extent, "number of steps")
+        extent = context.builder.sizes.defined(extent, "number of steps")
     return _Loop(context, body, initial, extent, trips if count is None else None).run(
         initial_condition
     )
@@ -350,7 +355,7 @@ class _Loop:
         self._body = body
         self._initial = initial
         self._extent = extent
-        self._is_inner = self._builder.is_inside
+        self._is_inner = self._builder.emit.is_inside
         self._limit = None if limit is None else self._builder.strided(limit)
 
     def run(self, condition: Value | None) -> list[AnyValue]:
@@ -435,7 +440,7 @@ class _Loop:
     ) -> list[AnyValue]:
         builder = self._builder
         # An earlier attempt has left the name of a node of the body.
-        builder.node = describe(self._context.node)
+        builder.draft.node = describe(self._context.node)
         steps, ends = self._extent, expected.ends_early
         if ends and expected.keeps:
             steps = steps_with_room(builder, steps, expected.row_bytes)
@@ -447,9 +452,9 @@ class _Loop:
         builder.copy(self._begin(condition), going)
         done = self._extent
         if ends and expected.keeps:
-            done = builder.declared(steps, "number of steps")
-            builder.compute_size(done, constant(0, "int64"))
-        with builder.loop(self._extent) as loop:
+            done = builder.sizes.declared(steps, "number of steps")
+            builder.sizes.compute(done, constant(0, "int64"))
+        with builder.emit.loop(self._extent) as loop:
             step = self._enter(loop.axis, steps, done, expected)
             given = [state.before(step) for state in states]
             if len(given) == len(self._initial):
@@ -498,15 +503,15 @@ class _Loop:
             has_room = builder.compute((), lambda _: op("lt", Index(axis), Extent(steps)))
             assert has_room.base is not None
             message = (
-                f"node {builder.node!r} ({self._context.node.op_type}): each step adds "
+                f"node {builder.draft.node!r} ({self._context.node.op_type}): each step adds "
                 f"{expected.row_bytes} bytes to what the loop keeps, and there is no memory left "
                 "for more steps; give a trip count, or a condition that ends it earlier"
             )
-            builder.append(Require(has_room.base.buffer, message))
+            builder.emit.append(Require(has_room.base.buffer, message))
         if done != self._extent:
-            builder.compute_size(done, op("add", Index(axis), constant(1, "int64")))
+            builder.sizes.compute(done, op("add", Index(axis), constant(1, "int64")))
         is_exact = any(growth and growth.kind == "exact" for growth in expected.growths)
-        return builder.step_size(axis, steps) if is_exact else 0
+        return builder.sizes.step(axis, steps) if is_exact else 0
 
     def _found(
         self,
@@ -545,7 +550,7 @@ class _Loop:
             axis = growth.axis
             is_alike = growth.with_rows(old.shape, 0) == growth.with_rows(new.shape, 0)
             if is_alike and growth.holds(builder, old.shape[axis], new.shape[axis]):
-                return layout_of(state, builder.statements)
+                return layout_of(state, builder.draft.body)
         elif old.shape == new.shape:
             check_states(self._context, [old], [new])
             return None

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ostinato.ops.core.builder import LONGEST_TABLE, Builder, sized
+from ostinato.ops.core.builder import LONGEST_TABLE, Builder
+from ostinato.ops.core.literals import sized
 from ostinato.ops.core.registry import Context, lowers
 from ostinato.ops.core.sizes import known_size
 from ostinato.ops.core.tensor import Tensor, Value, slice_axis, static_shape
@@ -23,10 +24,10 @@ def lower_mel_weight_matrix(context: Context) -> Value:
     Computed in float64; while compiling where all operands are known and the table is not too long.
     """
     builder = context.builder
-    bands = builder.defined(known_size(context, 0, "input 'num_mel_bins'"), "num_mel_bins")
+    bands = builder.sizes.defined(known_size(context, 0, "input 'num_mel_bins'"), "num_mel_bins")
     length = known_size(context, 1, "input 'dft_length'")
-    builder.require_nonnegative(length - 1, "dft_length, minus 1")
-    bins = builder.defined(floordiv(length, 2) + 1, "number of bins")
+    builder.require.nonnegative(length - 1, "dft_length, minus 1")
+    bins = builder.sizes.defined(floordiv(length, 2) + 1, "number of bins")
     dtype = context.native_dtype(context.attributes.int("output_datatype", 1))
     given = [
         _number(context, position, name)
@@ -57,7 +58,7 @@ def lower_mel_weight_matrix(context: Context) -> Value:
 def _number(context: Context, position: int, name: str) -> Expr:
     """The only element of an operand."""
     value = context.input(position)
-    context.builder.require_equal(value.size, 1, f"number of elements of input {name!r}")
+    context.builder.require.equal(value.size, 1, f"number of elements of input {name!r}")
     return context.builder.load(value, (None,) * len(value.shape))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ostinato.ops.core.builder import literal
+from ostinato.ops.core.literals import literal
 from ostinato.ops.core.registry import Context, lowers
 from ostinato.ops.core.tensor import Tensor, Value, insert_ones
 from ostinato.ops.rules.reductions import divided_by_count, square
@@ -108,7 +108,7 @@ def lower_group_normalization(context: Context) -> Value:
     scales = context.input(1).shape
     if context.since >= 21 and len(scales) == 1 and scales != (channels,):
         # There is a scale for each channel, and its shape may say how many these are.
-        context.builder.require_equal(channels, scales[0], "channels and scales")
+        context.builder.require.equal(channels, scales[0], "channels and scales")
         channels = scales[0] if isinstance(scales[0], int) else channels
         value = context.builder.reshaped(value, (value.shape[0], channels, *value.shape[2:]))
     each = exact_quotient(channels, groups) if groups > 0 else None
@@ -205,5 +205,5 @@ def _per_channel(context: Context, position: int, channels: Size, rank: int) -> 
     vector = context.input(position)
     if len(vector.shape) != 1:
         raise context.invalid(f"input {position} has {len(vector.shape)} axes, expected 1")
-    context.builder.require_equal(vector.shape[0], channels, f"input {position} and the channels")
+    context.builder.require.equal(vector.shape[0], channels, f"input {position} and the channels")
     return insert_ones(vector, tuple(range(1, rank - 1)))

@@ -74,7 +74,7 @@ def concatenated(context: Context, values: Sequence[Value], place: int) -> Value
             raise context.invalid(f"inputs have {rank} and {len(value.shape)} axes")
         for i in range(rank):
             if i != axis:
-                context.builder.require_equal(
+                context.builder.require.equal(
                     value.shape[i], first.shape[i], f"axis {i} of operands to concatenate"
                 )
     extent: Size = sum((v.shape[axis] for v in values[1:]), first.shape[axis])
@@ -83,7 +83,7 @@ def concatenated(context: Context, values: Sequence[Value], place: int) -> Value
     static = static_shape(shape)
     if len(known) == len(values):
         if can_be_known(_widest(known), static or ()):
-            return context.builder.known(first.dtype, np.concatenate(known, axis))
+            return context.builder.constants.known(first.dtype, np.concatenate(known, axis))
         # Each gets memory once, however often it is joined.
         placed = {value: context.builder.strided(value) for value in values}
         values = [placed[value] for value in values]
@@ -113,10 +113,10 @@ def lower_split(context: Context) -> list[Value]:
     axis = axis_of(context, context.attributes.int("axis", 0), len(value.shape))
     extent = value.shape[axis]
     lengths = [
-        context.builder.defined(length, f"size of piece {number}")
+        context.builder.sizes.defined(length, f"size of piece {number}")
         for number, length in enumerate(_piece_lengths(context, extent))
     ]
-    context.builder.require_equal(
+    context.builder.require.equal(
         sum(lengths[1:], lengths[0]), extent, "sum of the pieces and the axis"
     )
     pieces: list[Value] = []
@@ -168,10 +168,12 @@ def lower_slice(context: Context) -> Value:
         step = max(-FAR, min(step, FAR))
         position = axis_of(context, axis, len(value.shape))
         first, count = slice_bounds(start, end, step, result.shape[position])
-        first = context.builder.defined(first, "first element", signed=not is_nonnegative(first))
-        count = context.builder.defined(count, "number of elements")
+        first = context.builder.sizes.defined(
+            first, "first element", signed=not is_nonnegative(first)
+        )
+        count = context.builder.sizes.defined(count, "number of elements")
         if not isinstance(first, int) or not isinstance(count, int):
-            result = context.builder.placed(result)
+            result = context.builder.constants.placed(result)
         result = slice_axis(result, position, first, step, count)
     return result
 
@@ -219,8 +221,8 @@ def _element(context: Context, value: Value) -> Value:
 
     within = builder.pointwise(inside, builder.reshaped(start, ()))
     assert within.base is not None
-    message = f"node {builder.node!r}: slices that are empty"
-    builder.append(Require(within.base.buffer, message, assumed=True))
+    message = f"node {builder.draft.node!r}: slices that are empty"
+    builder.emit.append(Require(within.base.buffer, message, assumed=True))
     return gather(context, tensor, builder.reshaped(start, (1,)), position)
 
 
@@ -287,7 +289,7 @@ def lower_pad(context: Context) -> Value:
         fill: float | Value = context.float("value")
     else:
         asked = known_sizes(context, 1, "input 'pads'")
-        pads = [context.builder.defined(n, "pads", signed=True) for n in asked]
+        pads = [context.builder.sizes.defined(n, "pads", signed=True) for n in asked]
         fill = _fill(context) if mode == "constant" else 0
         context.optional(2)
         if context.optional(3) is not None:
@@ -351,18 +353,20 @@ def _extended(
     extent = tensor.shape[axis]
     if extent == 0:
         for amount in (before, after):
-            builder.require_equal(amount, 0, f"pad of axis {axis}, which has no elements, and none")
+            builder.require.equal(amount, 0, f"pad of axis {axis}, which has no elements, and none")
         return value
     if not (is_nonnegative(before) and is_nonnegative(after)):
         removed = maximum(-before, 0), maximum(-after, 0)
-        extent = builder.defined(extent - sum(removed, 0), "elements that negative pads leave")
-        tensor = slice_axis(builder.placed(tensor), axis, removed[0], 1, extent)
-        before = builder.defined(maximum(before, 0), "pad")
-        after = builder.defined(maximum(after, 0), "pad")
+        extent = builder.sizes.defined(
+            extent - sum(removed, 0), "elements that negative pads leave"
+        )
+        tensor = slice_axis(builder.constants.placed(tensor), axis, removed[0], 1, extent)
+        before = builder.sizes.defined(maximum(before, 0), "pad")
+        after = builder.sizes.defined(maximum(after, 0), "pad")
     if ends is not _repeated and not _is_single(builder, extent - margin, before, after):
         return _periodic(context, tensor, axis, before, after, ends is _reflected)
     if ends is _repeated:
-        builder.require_nonnegative(extent - 1, f"axis {axis} has {extent} elements, too few")
+        builder.require.nonnegative(extent - 1, f"axis {axis} has {extent} elements, too few")
     first, last = ends(tensor, axis, before, after)
     parts = tuple(part for part in (first, tensor, last) if part.shape[axis] != 0)
     shape = (*tensor.shape[:axis], before + extent + after, *tensor.shape[axis + 1 :])
@@ -376,7 +380,7 @@ def _is_single(builder: Builder, most: Size, *amounts: Size) -> bool:
         return all(map(is_nonnegative, rooms))
     for room in rooms:
         if not is_nonnegative(room):
-            builder.assume(1 - is_less(room, 0), "pads that repeat elements more than once")
+            builder.require.assume(1 - is_less(room, 0), "pads that repeat elements more than once")
     return True
 
 
@@ -386,7 +390,7 @@ def _periodic(
     """The value continued beyond both ends of an axis again and again, as NumPy does."""
     builder, extent = context.builder, tensor.shape[axis]
     lacks = is_equal(extent, 0) * (1 - is_equal(before + after, 0))
-    builder.require(-lacks, f"axis {axis} has no elements to repeat")
+    builder.require.that(-lacks, f"axis {axis} has no elements to repeat")
     shape = (*tensor.shape[:axis], before + extent + after, *tensor.shape[axis + 1 :])
     # A mirrored axis goes forth and back, without its ends on the way back.
     period = maximum(2 * extent - 2, 1) if is_mirrored else extent
@@ -434,7 +438,8 @@ def pad(
     builder = context.builder
     extents = [b + n + a for b, n, a in zip(before, tensor.shape, after, strict=True)]
     shape = tuple(
-        builder.defined(n, f"axis {axis} of the padded value") for axis, n in enumerate(extents)
+        builder.sizes.defined(n, f"axis {axis} of the padded value")
+        for axis, n in enumerate(extents)
     )
     # Extents of 1 keep their axis here: the padded place is known by its index.
     axes = [builder.axis(extent) for extent in shape]
@@ -453,7 +458,7 @@ def pad(
         single = builder.load(builder.reshaped(fill, ()), ())
         element = op("select", inside, element, single)
     target = builder.empty(tensor.dtype, shape)
-    builder.kernel(axes, [Store(builder.access(target, axes), element)])
+    builder.emit.kernel(axes, [Store(builder.access(target, axes), element)])
     return target
 
 

@@ -9,7 +9,7 @@ from functools import partial, reduce
 import numpy as np
 
 from ostinato.graph.size_arithmetic import FUNCTIONS
-from ostinato.ops.core.builder import literal
+from ostinato.ops.core.literals import literal
 from ostinato.ops.core.progressions import computed
 from ostinato.ops.core.registry import Context, lowers
 from ostinato.ops.core.sizes import fold_sizes
@@ -201,7 +201,7 @@ def aligned(context: Context, left: Value, right: Value) -> Value:
         if axis is not None or len(left.shape) != len(right.shape):
             raise context.invalid("the shapes differ and attribute 'broadcast' is not set")
         for i, (a, b) in enumerate(zip(left.shape, right.shape, strict=True)):
-            context.builder.require_equal(a, b, f"axis {i} of the operands")
+            context.builder.require.equal(a, b, f"axis {i} of the operands")
         return right
     rank, missing = len(right.shape), len(left.shape) - len(right.shape)
     start = missing if axis is None else axis % max(len(left.shape), 1)
@@ -376,7 +376,7 @@ def lower_pow(context: Context) -> Value:
     if exponent.known is not None and exponent.known.size == 1:
         power = _PRODUCTS.get(float(exponent.known.reshape(-1)[0]))
         if power is not None:
-            shape = context.builder.broadcast(base.shape, exponent.shape)
+            shape = context.builder.broadcasting.shape(base.shape, exponent.shape)
             return context.builder.pointwise(power, context.builder.expanded(base, shape))
     function = _power if _converts_exactly(exponent, base.dtype) else _wide_power
     if base.dtype not in FLOATS:

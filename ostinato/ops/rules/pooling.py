@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from ostinato.ops.core.builder import literal, sized
+from ostinato.ops.core.literals import literal, sized
 from ostinato.ops.core.registry import Context, lowers
 from ostinato.ops.core.sizes import known_sizes
 from ostinato.ops.core.tensor import Shape, Tensor, Value, dense, dense_strides
@@ -131,7 +131,7 @@ def lower_max_unpool(context: Context) -> Value:
     if len(indices.shape) != len(x.shape):
         raise context.invalid(f"indices of shape {indices.shape} for an input of {x.shape}")
     for i, (n, wanted) in enumerate(zip(indices.shape, x.shape, strict=True)):
-        builder.require_equal(n, wanted, f"axis {i} of indices and input")
+        builder.require.equal(n, wanted, f"axis {i} of indices and input")
     shape = _unpooled_shape(context, x.shape)
     places = builder.strided(indices)
     size = product(shape)
@@ -145,7 +145,7 @@ def lower_max_unpool(context: Context) -> Value:
     assert target.base is not None
     flat = dense(x.dtype, (size,), target.base.buffer)
     zero = builder.axis(size)
-    builder.kernel([zero], [Store(builder.access(flat, [zero]), constant(0, x.dtype))])
+    builder.emit.kernel([zero], [Store(builder.access(flat, [zero]), constant(0, x.dtype))])
     axes = builder.axes(x.shape)
     place = builder.load(places, axes)
     store = Store(
@@ -154,7 +154,7 @@ def lower_max_unpool(context: Context) -> Value:
         fits(place),
         ((place, 1),),
     )
-    builder.kernel(axes, [store], ordered=axes)
+    builder.emit.kernel(axes, [store], ordered=axes)
     return target
 
 
@@ -169,15 +169,15 @@ def _unpooled_shape(context: Context, shape: Shape) -> Shape:
         if len(given) != len(shape):
             raise context.invalid(f"output_shape has {len(given)} sizes, expected {len(shape)}")
         for i, (size, n) in enumerate(zip(given, shape, strict=True)):
-            context.builder.require_nonnegative(size, f"size {i} of output_shape")
+            context.builder.require.nonnegative(size, f"size {i} of output_shape")
             if i < 2:
-                context.builder.require_equal(size, n, f"axis {i} of output_shape and input")
+                context.builder.require.equal(size, n, f"axis {i} of output_shape and input")
         return tuple(given)
     spatial: list[Size] = []
     for i, extent in enumerate(shape[2:]):
         pads = moves.pads[i] + moves.pads[i + rank]
         size = (extent - 1) * moves.strides[i] + kernel[i] - pads
-        context.builder.require_nonnegative(size, f"spatial size {i} of the output")
+        context.builder.require.nonnegative(size, f"spatial size {i} of the output")
         spatial.append(size)
     return (*shape[:2], *spatial)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ostinato.ops.core.builder import literal
+from ostinato.ops.core.literals import literal
 from ostinato.ops.core.registry import Context, lowers
 from ostinato.ops.core.sizes import known_size, known_sizes, require_numbers
 from ostinato.ops.core.tensor import Tensor, Value, slice_axis
@@ -71,7 +71,7 @@ def lower_one_hot(context: Context) -> Value:
     axis = axis_of(context, context.attributes.int("axis", -1), rank + 1)
     if values.shape != (2,):
         raise context.invalid(f"input 'values' has the shape {values.shape}, expected (2,)")
-    builder.require_nonnegative(depth, "depth")
+    builder.require.nonnegative(depth, "depth")
     shape = (*indices.shape[:axis], depth, *indices.shape[axis:])
     outer = builder.axes(indices.shape)
     place = builder.axis(depth)
@@ -100,7 +100,7 @@ def lower_reverse_sequence(context: Context) -> Value:
     batch = axis_of(context, context.attributes.int("batch_axis", 1), rank)
     if time == batch or len(lengths.shape) != 1:
         raise context.invalid(f"axes {time} and {batch}, and lengths of shape {lengths.shape}")
-    builder.require_equal(lengths.shape[0], x.shape[batch], "lengths and rows of the batch")
+    builder.require.equal(lengths.shape[0], x.shape[batch], "lengths and rows of the batch")
     extent = x.shape[time]
 
     def fits(length: Expr) -> Expr:

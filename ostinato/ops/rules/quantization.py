@@ -80,7 +80,7 @@ class Granularity:
         if not self._block:
             if len(self._scale) != 1:
                 raise self._context.invalid(f"a scale of shape {self._scale} without a block_size")
-            builder.require_equal(self._scale[0], extent, "scales and the quantised axis")
+            builder.require.equal(self._scale[0], extent, "scales and the quantised axis")
             return
         if self._block < 0 or len(self._scale) != len(self._shape):
             raise self._context.invalid(
@@ -89,7 +89,7 @@ class Granularity:
             )
         for i, (wanted, given) in enumerate(zip(self._shape, self._scale, strict=True)):
             wanted = ceildiv(extent, self._block) if i == axis else wanted
-            builder.require_equal(given, wanted, f"axis {i} of the scale")
+            builder.require.equal(given, wanted, f"axis {i} of the scale")
 
     def _in_blocks(self, shape: Shape) -> Shape:
         axis = self._axis
@@ -109,7 +109,7 @@ class Granularity:
                 f"zero points of shape {value.shape} for scales of shape {self._scale}"
             )
         for i, (n, wanted) in enumerate(zip(value.shape, self._scale, strict=True)):
-            builder.require_equal(n, wanted, f"axis {i} of scale and zero point")
+            builder.require.equal(n, wanted, f"axis {i} of scale and zero point")
         if not self._block:
             return insert_ones(value, tuple(range(1, len(self._shape) - axis)))
         value = insert_ones(value, (axis + 1,))
@@ -216,7 +216,7 @@ def lower_dynamic_quantize_linear(context: Context) -> list[Value]:
     step = op("select", op("eq", low, high), constant(1, "float32"), span)
     center = quantized(op("neg", op("div", low, step)), None, "uint8")
     stores = [Store(builder.access(scale, ()), step), Store(builder.access(zero, ()), center)]
-    builder.kernel((), stores, [] if extent == 0 else extremes)
+    builder.emit.kernel((), stores, [] if extent == 0 else extremes)
 
     def quantize(x: Expr, scale: Expr, zero: Expr) -> Expr:
         return quantized(op("div", x, scale), zero, "uint8")
@@ -280,7 +280,7 @@ def lower_qlinear_conv(context: Context) -> Value:
     spatial = len(total.shape) - 2
     bias = context.optional(8)
     if bias is not None:
-        builder.require_equal(bias.shape[0], total.shape[1], "biases and filters")
+        builder.require.equal(bias.shape[0], total.shape[1], "biases and filters")
         total = builder.pointwise(lambda x, b: op("add", x, b), total, _by_filter(bias, spatial))
     weight_scale = _by_filter(context.input(4), spatial)
     return requantized(

@@ -18,7 +18,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ostinato.graph.random import NUMBER
-from ostinato.ops.core.builder import literal
+from ostinato.ops.core.literals import literal
 from ostinato.ops.core.ordered_kernels import accumulate
 from ostinato.ops.core.registry import Context, lowers
 from ostinato.ops.core.tensor import Shape, Tensor, Value, slice_axis
@@ -123,18 +123,18 @@ def _known_words(key: Key) -> Key:
 def _key(context: Context) -> Key:
     """The key of the node in the present step of the loops around it."""
     key, builder = _node_key(context), context.builder
-    if not builder.steps:
+    if not builder.emit.steps:
         return key
-    for step in builder.steps:
+    for step in builder.emit.steps:
         key = folded(key, step)
-    if all(isinstance(step, Const) for step in builder.steps):
+    if all(isinstance(step, Const) for step in builder.emit.steps):
         return _known_words(key)
     words = builder.empty("uint64", (2,))
     parts = [slice_axis(words, 0, i, 1, 1) for i in (0, 1)]
     stores = [
         Store(builder.access(part, (None,)), word) for part, word in zip(parts, key, strict=True)
     ]
-    builder.kernel((), stores)
+    builder.emit.kernel((), stores)
     return builder.load(parts[0], (None,)), builder.load(parts[1], (None,))
 
 
@@ -176,7 +176,7 @@ def _draw(context: Context, count: Size) -> tuple[Axis, Words]:
 def _drawn(context: Context, shape: Shape, dtype: str, number: Callable[[Words], Expr]) -> Tensor:
     """A new value whose elements are numbers made of four words each."""
     builder, size = context.builder, product(shape)
-    builder.require_memory(dtype, shape)
+    builder.require.memory(dtype, shape)
     place, words = _draw(context, size)
     flat = builder.stored((size,), (place,), cast(number(words), dtype))
     return builder.reshaped(flat, shape)
@@ -264,7 +264,7 @@ def lower_multinomial(context: Context) -> Value:
     if len(logits.shape) != 2 or count < 1 or dtype not in ("int32", "int64"):
         raise context.invalid(f"{count} samples of {dtype} of an input of shape {logits.shape}")
     rows, classes = logits.shape
-    builder.require_nonnegative(classes - 1, "number of classes, minus 1")
+    builder.require.nonnegative(classes - 1, "number of classes, minus 1")
     largest = builder.reduce(logits, (1,), "max", lambda x: cast(x, "float64"))
     shares = builder.pointwise(
         lambda x, m: op("exp", op("sub", cast(x, "float64"), m)), logits, largest

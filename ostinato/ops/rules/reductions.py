@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ostinato.ops.core.builder import Builder, literal
+from ostinato.ops.core.builder import Builder
+from ostinato.ops.core.literals import literal
 from ostinato.ops.core.registry import Context, lowers
 from ostinato.ops.core.sizes import fold_reduction
 from ostinato.ops.core.tensor import Value, drop_ones

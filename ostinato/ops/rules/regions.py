@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ostinato.ops.core.builder import Builder, literal, sized
+from ostinato.ops.core.builder import Builder
+from ostinato.ops.core.literals import literal, sized
 from ostinato.ops.core.registry import Context, lowers
 from ostinato.ops.core.tensor import Shape, Tensor, Value, at, slice_axis
 from ostinato.ops.rules.gather import require_all, without_axes
@@ -72,10 +73,10 @@ def lower_roi_align(context: Context) -> Value:
     how = _read(context)
     if len(x.shape) != 4 or len(regions.shape) != 2 or len(images.shape) != 1:
         raise context.invalid(f"inputs of shapes {x.shape}, {regions.shape} and {images.shape}")
-    builder.require_equal(regions.shape[1], 4, "coordinates of a region")
-    builder.require_equal(regions.shape[0], images.shape[0], "regions and their images")
+    builder.require.equal(regions.shape[1], 4, "coordinates of a region")
+    builder.require.equal(regions.shape[0], images.shape[0], "regions and their images")
     for i, extent in enumerate(x.shape[2:]):
-        builder.require_nonnegative(extent - 1, f"size of spatial axis {i}, minus 1")
+        builder.require.nonnegative(extent - 1, f"size of spatial axis {i}, minus 1")
     within = builder.pointwise(lambda i: _is_between(i, x.shape[0]), images)
     require_all(context, within, f"the index of an image is out of range for {x.shape[0]} images")
     sides = tuple(_side(builder, regions, 1 - i, x.shape[2 + i], how) for i in (0, 1))
@@ -163,7 +164,7 @@ def _ends(
         Store(builder.access(target, axes), value)
         for target, value in zip(targets, values, strict=True)
     ]
-    builder.kernel(axes, stores)
+    builder.emit.kernel(axes, stores)
     return Ends(*targets)
 
 
@@ -261,7 +262,7 @@ def _of_any_numbers(
     result = builder.empty(x.dtype, shape)
     rows, columns = sides[0].steps, sides[1].steps
     samples = builder.pointwise(lambda a, b: op("mul", a, b), rows, columns)
-    with builder.loop(shape[0]) as regions:
+    with builder.emit.loop(shape[0]) as regions:
         region = regions.axis
         own = [side.of(region) for side in sides]
         total, updated = (builder.empty(x.dtype, shape[1:]) for _ in range(2))
@@ -269,7 +270,7 @@ def _of_any_numbers(
         count = at(samples, 0, region, 0, 1)
         builder.copy(builder.expanded(_initial(builder, own, x.dtype, how), shape[1:]), total)
         builder.copy(builder.pointwise(lambda n: op("gt", n, literal(0, n)), count), going)
-        with builder.loop(UNBOUNDED) as loop:
+        with builder.emit.loop(UNBOUNDED) as loop:
             image = at(images, 0, region, 0, 1)
             element = _next(builder, x, image, own, shape, how, Index(loop.axis))
             joined = builder.pointwise(lambda t, e: op(_JOINS[how.combine], t, e), total, element)

@@ -16,7 +16,8 @@ from fractions import Fraction
 import numpy as np
 
 from ostinato.limits import MOST_BYTES
-from ostinato.ops.core.builder import LONGEST_TABLE, literal, sized
+from ostinato.ops.core.builder import LONGEST_TABLE
+from ostinato.ops.core.literals import literal, sized
 from ostinato.ops.core.registry import Context, lowers
 from ostinato.ops.core.sizes import known_sizes
 from ostinato.ops.core.tensor import Shape, Tensor, Value, slice_axis
@@ -220,20 +221,23 @@ def _sized(
     """Axes by their sizes, which `policy` can reduce to one common scale."""
     if len(sizes) != len(extents):
         raise context.invalid(f"{len(sizes)} sizes for {len(extents)} axes")
-    sizes = [context.builder.defined(size, "a size") for size in sizes]
+    sizes = [context.builder.sizes.defined(size, "a size") for size in sizes]
     if policy == "stretch":
         return [Stretch(n, size) for n, size in zip(extents, sizes, strict=True)]
     if policy not in ("not_larger", "not_smaller"):
         raise context.invalid(f"attribute 'keep_aspect_ratio_policy' is {policy!r}")
     scale = Ratio(sizes[0], extents[0])
     for extent in extents:
-        context.builder.require_nonzero(extent, "an axis without elements has no aspect ratio")
+        context.builder.require.nonzero(extent, "an axis without elements has no aspect ratio")
     for size, extent in zip(sizes[1:], extents[1:], strict=True):
         # Fractions are compared exactly.
         one, other = size * scale.extent, scale.outputs * extent
         wins = is_less(one, other) if policy == "not_larger" else is_less(other, one)
         scale = Ratio(choose(wins, size, scale.outputs), choose(wins, extent, scale.extent))
-    return [Stretch(n, context.builder.defined(scale.nearest(n), "a size"), scale) for n in extents]
+    return [
+        Stretch(n, context.builder.sizes.defined(scale.nearest(n), "a size"), scale)
+        for n in extents
+    ]
 
 
 def _resampled(
@@ -241,7 +245,7 @@ def _resampled(
 ) -> Value:
     """The value with every axis stretched: the last axis first, while it is still short."""
     _check(context, value, how)
-    context.builder.require_memory(value.dtype, tuple(stretch.outputs for stretch in stretches))
+    context.builder.require.memory(value.dtype, tuple(stretch.outputs for stretch in stretches))
     x = context.builder.strided(value)
     if how.antialias and any(stretch.known_scale is None for stretch in stretches):
         # It decides how many elements an output is made of.
@@ -310,7 +314,7 @@ class Tap:
 def _along(context: Context, x: Tensor, axis: int, stretch: Stretch, how: Resampling) -> Tensor:
     """The value resampled along one axis."""
     builder = context.builder
-    builder.require_nonnegative(
+    builder.require.nonnegative(
         stretch.extent - minimum(stretch.outputs, 1), f"axis {axis} has no elements to resample"
     )
     dtype = "float64" if x.dtype == "float64" else "float32"
@@ -346,12 +350,12 @@ def _table(context: Context, place: Axis, rows: Sequence[Expr]) -> Tensor:
     if isinstance(extent, int) and extent <= LONGEST_TABLE and not _reads_sizes(rows):
         points = np.arange(extent)
         arrays = [np.broadcast_to(evaluate(row, lambda _: points), (extent,)) for row in rows]
-        return builder.placed(builder.constant(np.stack(arrays)))
+        return builder.constants.placed(builder.constant(np.stack(arrays)))
     table = builder.empty(dtype_of(rows[0]), (len(rows), extent))
     stores = [
         Store(builder.access(_row(table, number), (place,)), row) for number, row in enumerate(rows)
     ]
-    builder.kernel((place,), stores)
+    builder.emit.kernel((place,), stores)
     return table
 
 

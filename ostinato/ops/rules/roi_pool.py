@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ostinato.ops.core.builder import Builder, literal, sized
+from ostinato.ops.core.builder import Builder
+from ostinato.ops.core.literals import literal, sized
 from ostinato.ops.core.registry import Context, lowers
 from ostinato.ops.core.tensor import Shape, Tensor, Value, at, slice_axis
 from ostinato.ops.rules.gather import require_all, without_axes
@@ -43,7 +44,7 @@ def lower_max_roi_pool(context: Context) -> Value:
         raise context.invalid(f"inputs of shapes {x.shape} and {regions.shape}")
     if len(bins) != 2 or min(bins) < 1:
         raise context.invalid(f"pooled_shape {list(bins)}, expected two positive numbers")
-    builder.require_equal(regions.shape[1], 5, "numbers of a region")
+    builder.require.equal(regions.shape[1], 5, "numbers of a region")
     columns = [without_axes(slice_axis(regions, 1, i, 1, 1), 1) for i in range(5)]
 
     def is_image(number: Expr) -> Expr:
@@ -59,7 +60,7 @@ def lower_max_roi_pool(context: Context) -> Value:
     )
     result = builder.empty(x.dtype, (regions.shape[0], x.shape[1], *bins))
     # All regions at once would need memory for the maxima of the rows of all of them.
-    with builder.loop(regions.shape[0]) as loop:
+    with builder.emit.loop(regions.shape[0]) as loop:
         image, own = at(images, 0, loop.axis, 0, 1), (rows.of(loop.axis), width.of(loop.axis))
         pooled = _pooled(builder, x, image, own, result.shape[1:])
         builder.copy(pooled, at(result, 0, loop.axis, 0, 1))

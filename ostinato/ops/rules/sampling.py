@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from ostinato.ops.core.builder import Builder, literal, sized
+from ostinato.ops.core.builder import Builder
+from ostinato.ops.core.literals import literal, sized
 from ostinato.ops.core.registry import Context, lowers
 from ostinato.ops.core.tensor import Tensor, Value, slice_axis
 from ostinato.ops.rules.casts import convert
@@ -64,12 +65,12 @@ def lower_grid_sample(context: Context) -> Value:
         raise context.refuse(f"{how.taps**rank} elements to each output have no native form")
     if how.taps > 1 and x.dtype == "bool":
         raise context.refuse("interpolation of bool has no native form")
-    builder.require_equal(grid.shape[0], x.shape[0], "batches of input and grid")
-    builder.require_equal(grid.shape[-1], rank, "length of the vectors in the grid")
+    builder.require.equal(grid.shape[0], x.shape[0], "batches of input and grid")
+    builder.require.equal(grid.shape[-1], rank, "length of the vectors in the grid")
     spatial, places = x.shape[2:], grid.shape[1:-1]
     if how.padding != "zeros":
         for i, extent in enumerate(spatial):
-            builder.require_nonnegative(extent - 1, f"size of spatial axis {i}, minus 1")
+            builder.require.nonnegative(extent - 1, f"size of spatial axis {i}, minus 1")
     coordinates = [
         builder.pointwise(
             lambda g, n=extent: _coordinate(g, n, how),

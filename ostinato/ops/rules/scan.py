@@ -49,7 +49,7 @@ def lower_scan(context: Context) -> list[Value]:
     ]
     trip = scanned[0].shape[axes[0]]
     for axis, value in zip(axes, scanned, strict=True):
-        context.builder.require_equal(value.shape[axis], trip, "lengths of the scan inputs")
+        context.builder.require.equal(value.shape[axis], trip, "lengths of the scan inputs")
     sequences = [context.builder.strided(value) for value in scanned]
     if trip == 1:
         return _single_step(context, body, initial, sequences, axes, attributes)
@@ -93,7 +93,7 @@ def _single_step(
         element = drop_ones(sequence, (axis,))
         assert element is not None
         slices.append(element)
-    with context.builder.step(constant(0, "int64")):
+    with context.builder.emit.step(constant(0, "int64")):
         results = context.lower_graph(body, [*initial, *slices])
     states, elements = results[: len(initial)], results[len(initial) :]
     check_states(context, initial, states)
@@ -119,7 +119,7 @@ def _loop(
     for value, state in zip(initial, states, strict=True):
         builder.copy(value, state)
     outputs: list[Value] = []
-    with builder.loop(trip) as loop:
+    with builder.emit.loop(trip) as loop:
         step, carries = loop.axis, loop.carries
         slices = [
             _element(sequence, axis, step, reverse, trip)
@@ -161,4 +161,4 @@ def check_states(context: Context, before: Sequence[Value], after: Sequence[Valu
                 f"to {new.dtype}{list(new.shape)}"
             )
         for a, b in zip(old.shape, new.shape, strict=True):
-            context.builder.require_equal(a, b, f"shape of state {number} after a step")
+            context.builder.require.equal(a, b, f"shape of state {number} after a step")

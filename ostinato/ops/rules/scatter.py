@@ -11,7 +11,8 @@ from typing import TypeGuard
 
 import numpy as np
 
-from ostinato.ops.core.builder import Builder, literal
+from ostinato.ops.core.builder import Builder
+from ostinato.ops.core.literals import literal
 from ostinato.ops.core.progressions import Picks, assume, firsts, injective, view_at
 from ostinato.ops.core.registry import Context, lowers
 from ostinato.ops.core.tensor import Joined, Tensor, Value, insert_ones, slice_axis
@@ -61,7 +62,7 @@ def _target(context: Context) -> Tensor:
         builder.copy(data, target)
     else:
         axes = builder.axes(target.shape)
-        builder.kernel(axes, [Store(builder.access(target, axes), fill)])
+        builder.emit.kernel(axes, [Store(builder.access(target, axes), fill)])
     return target
 
 
@@ -75,7 +76,7 @@ def _is_spare(data: Value, context: Context) -> TypeGuard[Tensor]:
         return False
     if isinstance(data, Joined) or data.base is None or value.is_graph_output():
         return False
-    buffer = context.builder.buffers[data.base.buffer]
+    buffer = context.builder.draft.buffers[data.base.buffer]
     return buffer.kind == "arena" and len(value.uses()) == 1
 
 
@@ -90,7 +91,7 @@ def _fill(context: Context) -> Const | None:
     elif isinstance(data, Tensor) and data.known is not None and data.known.dtype != object:
         known = data.known
     elif isinstance(data, Tensor) and data.base is not None:
-        held = context.builder.constants.get(data.base.buffer)
+        held = context.builder.draft.constants.get(data.base.buffer)
         is_single = held is not None and held.size == 1 and all(s == 0 for s in data.strides)
         known = held if is_single else None
     if known is None or not _is_uniform(known):
@@ -125,7 +126,7 @@ def _apply(
     if combine is not None:
         other = None if inside is None else constant(0, target.dtype)
         element = op(combine, Load(access, target.dtype, inside, other, index), element)
-    builder.kernel(axes, [Store(access, element, inside, index)], ordered=ordered)
+    builder.emit.kernel(axes, [Store(access, element, inside, index)], ordered=ordered)
     return target
 
 
@@ -137,7 +138,7 @@ def _apply_to_view(builder: Builder, view: Tensor, combine: str | None, updates:
     if combine is not None:
         element = op(combine, Load(access, view.dtype), element)
     # A store with a mask keeps the rest of the target, so that it stays behind what writes that.
-    builder.kernel(axes, [Store(access, element, constant(True, "bool"))])
+    builder.emit.kernel(axes, [Store(access, element, constant(True, "bool"))])
 
 
 def _apply_evenly(
@@ -189,11 +190,11 @@ def _between(
         values = builder.pointwise(lambda x: op(combine, fill, x), values)
     # Where there are no indices, nothing is known of the first one.
     present = 1 if is_nonnegative(picks.count - 1) else minimum(picks.count, 1)
-    before = builder.defined(present * first, "elements before the updates")
+    before = builder.sizes.defined(present * first, "elements before the updates")
     after = extent - before - count
     if present != 1 and picks.count != count:
         after = maximum(after, 0)
-    after = builder.defined(after, "elements behind the updates")
+    after = builder.sizes.defined(after, "elements behind the updates")
 
     def filled(length: Size) -> Tensor:
         single = builder.constant(np.array(fill.value, fill.dtype))
@@ -221,7 +222,7 @@ def lower_scatter_elements(context: Context) -> Value:
     if len(updates.shape) != len(indices.shape):
         raise context.invalid(f"updates of shape {updates.shape} for indices {indices.shape}")
     for i, (n, wanted) in enumerate(zip(updates.shape, indices.shape, strict=True)):
-        builder.require_equal(n, wanted, f"axis {i} of updates and indices")
+        builder.require.equal(n, wanted, f"axis {i} of updates and indices")
     evenly = _apply_evenly(context, combine, element_picks(indices, data, axis), updates)
     if evenly is not None:
         return evenly
@@ -247,7 +248,7 @@ def lower_scatter_nd(context: Context) -> Value:
     if len(updates.shape) != len(shape):
         raise context.invalid(f"updates of shape {updates.shape}, expected {shape}")
     for i, (n, wanted) in enumerate(zip(updates.shape, shape, strict=True)):
-        builder.require_equal(n, wanted, f"axis {i} of the updates")
+        builder.require.equal(n, wanted, f"axis {i} of the updates")
     picks = column_picks(columns, indices.shape[:-1], data)
     evenly = _apply_evenly(context, combine, picks, updates)
     if evenly is not None:
@@ -279,9 +280,9 @@ def lower_tensor_scatter(context: Context) -> Value:
         raise context.invalid(f"axis {axis} of an update of shape {update.shape}")
     for i, (n, wanted) in enumerate(zip(update.shape, cache.shape, strict=True)):
         if i != axis:
-            builder.require_equal(n, wanted, f"axis {i} of update and cache")
+            builder.require.equal(n, wanted, f"axis {i} of update and cache")
     extent, count = cache.shape[axis], update.shape[axis]
-    builder.require_nonnegative(extent - count, "length of the cache beyond the update")
+    builder.require.nonnegative(extent - count, "length of the cache beyond the update")
     if starts is not None:
         _require_starts(context, starts, extent, count if mode == "linear" else 1)
         rank = len(cache.shape)

@@ -144,7 +144,7 @@ def _halves(context: Context, rows: Value, place: int, most: Size) -> tuple[Tens
     start = _single(context, place, "input 'position'")
     first: Size = start if start >= 0 else rows.shape[0] + start
     for size in (first, most - first):
-        builder.require(size, f"position {start} is out of range")
+        builder.require.that(size, f"position {start} is out of range")
     tensor = builder.strided(rows)
     return (
         slice_axis(tensor, 0, 0, 1, first),
@@ -181,7 +181,7 @@ def _erased(context: Context, sequence: Stack) -> Stack:
 def _rows_of(context: Context, sequence: Stack) -> Tensor:
     """The rows of a sequence that must have elements."""
     rows = context.builder.strided(sequence.rows)
-    context.builder.require(rows.shape[0] - 1, "the sequence has no elements")
+    context.builder.require.that(rows.shape[0] - 1, "the sequence has no elements")
     return rows
 
 
@@ -190,7 +190,7 @@ def lower_sequence_length(context: Context) -> Value:
     """The number of elements."""
     sequence = _sequence(context)
     if isinstance(sequence, Stack):
-        return context.builder.sizes(np.array(sequence.rows.shape[0], object))
+        return context.builder.constants.known("int64", np.array(sequence.rows.shape[0], object))
     return context.builder.constant(np.array(len(sequence.elements), np.int64))
 
 
@@ -287,8 +287,8 @@ def _given_lengths(context: Context, extent: Size) -> list[Size]:
     builder = context.builder
     asked = known_sizes(context, 1, "input 'split'")
     _require_short(context, len(asked))
-    lengths = [builder.defined(size, f"size of piece {i}") for i, size in enumerate(asked)]
-    builder.require_equal(sum(lengths, 0), extent, "sum of the pieces and the axis")
+    lengths = [builder.sizes.defined(size, f"size of piece {i}") for i, size in enumerate(asked)]
+    builder.require.equal(sum(lengths, 0), extent, "sum of the pieces and the axis")
     return lengths
 
 

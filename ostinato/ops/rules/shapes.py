@@ -29,13 +29,15 @@ def lower_shape(context: Context) -> Value:
     start = context.attributes.int("start", 0)
     end = context.attributes.int("end", len(shape))
     # Out-of-range bounds are clamped, as in a slice of a sequence.
-    return context.builder.sizes(object_array(shape[start:end]))
+    return context.builder.constants.known("int64", object_array(shape[start:end]))
 
 
 @lowers("Size")
 def lower_size(context: Context) -> Value:
     """The number of elements."""
-    return context.builder.sizes(object_array([context.input(0).size]).reshape(()))
+    return context.builder.constants.known(
+        "int64", object_array([context.input(0).size]).reshape(())
+    )
 
 
 @lowers("ConstantOfShape")
@@ -43,7 +45,7 @@ def lower_constant_of_shape(context: Context) -> Value:
     """A value of a given shape that is the same everywhere; float32 zeros by default."""
     asked = known_sizes(context, 0, "input 'input'")
     builder = context.builder
-    shape = tuple(builder.defined(n, f"axis {i} of the shape") for i, n in enumerate(asked))
+    shape = tuple(builder.sizes.defined(n, f"axis {i} of the shape") for i, n in enumerate(asked))
     fill = np.zeros(1, np.float32)
     if "value" in context.node.attributes:
         fill = context.attributes.tensor("value").numpy()
@@ -73,7 +75,7 @@ def lower_range(context: Context) -> Value:
     count = _steps(context, start, limit, delta)
     if isinstance(count, int) and count <= LIMIT:
         elements = [wrapped(start + i * delta, dtype) for i in range(count)]
-        return context.builder.sizes(object_array(elements), dtype)
+        return context.builder.constants.known(dtype, object_array(elements))
     (axis,) = axes = context.builder.axes((count,))
     assert axis is not None
     first, step = (
@@ -116,8 +118,8 @@ def _steps(context: Context, start: Size, limit: Size, delta: Size) -> Size:
         span = limit - start if delta > 0 else start - limit
         count = ceildiv(span, abs(delta))
     else:
-        context.builder.require_nonnegative(
+        context.builder.require.nonnegative(
             maximum(delta, -delta) - 1, "delta must not be 0: its absolute value minus 1"
         )
         count = -floordiv(start - limit, delta)
-    return context.builder.defined(maximum(count, 0), "number of elements")
+    return context.builder.sizes.defined(maximum(count, 0), "number of elements")

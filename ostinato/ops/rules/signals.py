@@ -99,7 +99,7 @@ def _length(context: Context, extent: Size, halved: bool) -> int:
         raise context.refuse("a transform whose length is only known at run time")
     if n < 1:
         raise context.invalid(f"a transform of {n} points")
-    context.builder.require_table(n, f"a transform of {n} points")
+    context.builder.require.table(n, f"a transform of {n} points")
     return n
 
 
@@ -141,7 +141,7 @@ def lower_stft(context: Context) -> Value:
     if onesided and source.im is not None:
         raise context.invalid("onesided=1 needs a real signal")
     n = _frame_length(context, signal.shape[1], window)
-    builder.require_nonnegative(signal.shape[1] - n, "signal beyond the first frame")
+    builder.require.nonnegative(signal.shape[1] - n, "signal beyond the first frame")
     frames = floordiv(signal.shape[1] - n, step) + 1
     result = builder.empty(
         signal.dtype, (signal.shape[0], frames, n // 2 + 1 if onesided else n, 2)
@@ -165,7 +165,7 @@ def _frame_length(context: Context, extent: Size, window: Value | None) -> int:
     if context.optional(3) is not None:
         given = _scalar(context, 3, "input 'frame_length'")
         if window is not None:
-            context.builder.require_equal(n, given, "window and frame_length")
+            context.builder.require.equal(n, given, "window and frame_length")
         n = given
     if not isinstance(n, int):
         raise context.refuse("a frame whose length is only known at run time")
@@ -221,7 +221,7 @@ def lower_window(context: Context) -> Value:
     (size,) = sizes
     dtype = context.native_dtype(context.attributes.int("output_datatype", 1))
     steps = size if context.attributes.int("periodic", 1) else size - 1
-    context.builder.require_nonnegative(size, "size of a window")
+    context.builder.require.nonnegative(size, "size of a window")
     axis = context.builder.axis(size)
     turn = op("mul", cast(Index(axis), "float64"), constant(2 * np.pi, "float64"))
     angle = op("div", turn, cast(Extent(steps), "float64"))

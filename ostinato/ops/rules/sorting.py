@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ostinato.numerics import ROW_CHAINS
-from ostinato.ops.core.builder import literal
+from ostinato.ops.core.literals import literal
 from ostinato.ops.core.ordered_kernels import accumulate, row_start, smallest, sort_key
 from ostinato.ops.core.registry import Context, lowers
 from ostinato.ops.core.sizes import known_size
@@ -51,10 +51,10 @@ def lower_cumulative(context: Context) -> Value:
     require_all(context, within, f"the axis is out of range for rank {rank}")
     for i in range(rank):
         here = builder.pointwise(lambda p, i=i: op("eq", p, literal(i, p)), position)
-        with builder.block([]) as statements:
+        with builder.emit.block([]) as statements:
             accumulate(builder, value, target, i, combine, exclusive, reverse)
         assert here.base is not None
-        builder.append(Branch(here.base.buffer, tuple(statements), ()))
+        builder.emit.append(Branch(here.base.buffer, tuple(statements), ()))
     return target
 
 
@@ -67,7 +67,7 @@ def lower_arg_extreme(context: Context) -> Value:
     last = bool(context.attributes.int("select_last_index", 0))
     largest = context.node.op_type == "ArgMax"
     extent = value.shape[axis]
-    context.builder.require_nonnegative(extent - 1, f"axis {axis} has {extent} elements, minus 1")
+    context.builder.require.nonnegative(extent - 1, f"axis {axis} has {extent} elements, minus 1")
     result = arg_extreme(context, value, axis, largest, last)
     return result if keep else dropped(result, (axis,))
 
@@ -135,8 +135,8 @@ def lower_top_k(context: Context) -> list[Value]:
     largest = bool(context.attributes.int("largest", 1))
     # Sorted elements are right where any order is.
     context.attributes.int("sorted", 1)
-    builder.require_nonnegative(count, "k")
-    builder.require_nonnegative(value.shape[axis] - count, f"elements of axis {axis} beyond k")
+    builder.require.nonnegative(count, "k")
+    builder.require.nonnegative(value.shape[axis] - count, f"elements of axis {axis} beyond k")
     last = len(value.shape) - 1
     to_end = (*(i for i in range(last + 1) if i != axis), axis)
     rows = transpose(value, to_end)

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from ostinato.numerics import ROW_CHAINS
-from ostinato.ops.core.builder import Builder, literal
+from ostinato.ops.core.builder import Builder
+from ostinato.ops.core.literals import literal
 from ostinato.ops.core.ordered_kernels import sort_key
 from ostinato.ops.core.registry import Context, lowers
 from ostinato.ops.core.tensor import Tensor, Value, at, slice_axis
@@ -71,25 +72,25 @@ def lower_non_max_suppression(context: Context) -> Value:
     if len(boxes.shape) != 3 or len(scores.shape) != 3:
         raise context.invalid(f"boxes of shape {boxes.shape} and scores of shape {scores.shape}")
     batches, classes, extent = scores.shape
-    builder.require_equal(boxes.shape[0], batches, "batches of boxes and scores")
-    builder.require_equal(boxes.shape[1], extent, "boxes and their scores")
-    builder.require_equal(boxes.shape[2], 4, "coordinates of a box")
+    builder.require.equal(boxes.shape[0], batches, "batches of boxes and scores")
+    builder.require.equal(boxes.shape[1], extent, "boxes and their scores")
+    builder.require.equal(boxes.shape[2], 4, "coordinates of a box")
     most, overlap, score = (_single(context, i) for i in (2, 3, 4))
     if overlap is None:
-        overlap = builder.placed(builder.constant(np.zeros((), np.float32)))
+        overlap = builder.constants.placed(builder.constant(np.zeros((), np.float32)))
     _require_share(context, overlap)
     bound = batches * classes * _most_of_class(extent, most)
     if most is None or bound == 0:
         return builder.constant(np.zeros((0, 3), np.int64))
     total = builder.stored((), (), constant(0, "int64"))
     selected = _Selected(builder.empty("int64", (bound, 3)), total)
-    with builder.loop(batches) as batch:
+    with builder.emit.loop(batches) as batch:
         corners = _corners(builder, at(boxes, 0, batch.axis, 0, 1), form)
-        with builder.loop(classes) as kind:
+        with builder.emit.loop(classes) as kind:
             row = at(at(scores, 0, batch.axis, 0, 1), 0, kind.axis, 0, 1)
             limits = _Limits(most, overlap, score)
             _select(builder, corners, row, limits, selected, (batch.axis, kind.axis))
-    count = builder.computed(builder.load(total, ()), bound, "boxes selected")
+    count = builder.sizes.computed(builder.load(total, ()), bound, "boxes selected")
     return slice_axis(selected.rows, 0, 0, 1, count)
 
 
@@ -100,7 +101,7 @@ def _single(context: Context, position: int) -> Tensor | None:
         return None
     if value.size != 1:
         raise context.invalid(f"input {position} has the shape {value.shape}, expected one element")
-    return context.builder.placed(context.builder.reshaped(value, ()))
+    return context.builder.constants.placed(context.builder.reshaped(value, ()))
 
 
 def _most_of_class(extent: Size, most: Tensor | None) -> Size:
@@ -177,7 +178,7 @@ def _select(
     builder.copy(builder.pointwise(lambda s: sort_key(s, descending=False), scores), keys)
     builder.copy(_largest(builder, keys), best)
     builder.copy(builder.pointwise(_goes_on(constant(0, "int64")), best, limits.most), going)
-    with builder.loop(count) as step:
+    with builder.emit.loop(count) as step:
         first = _first(builder, keys, best)
         number = builder.load(first, ())
         if numbers is not None:
@@ -226,7 +227,7 @@ def _add(builder: Builder, selected: _Selected, row: tuple[Expr, ...]) -> None:
         for i, value in enumerate(row)
     ]
     following = op("add", total, constant(1, "int64"))
-    builder.kernel((), [*stores, Store(selected.total.base, following)])
+    builder.emit.kernel((), [*stores, Store(selected.total.base, following)])
 
 
 def _drop(
@@ -259,4 +260,4 @@ def _drop(
     much = op("gt", op("div", common, union), builder.load(overlap, ()))
     goes = op("or", op("eq", Index(axis), place), op("and", meet, much))
     key = op("select", goes, OUT, own(before))
-    builder.kernel([axis], [Store(builder.access(after, [axis]), key)])
+    builder.emit.kernel([axis], [Store(builder.access(after, [axis]), key)])

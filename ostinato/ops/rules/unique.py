@@ -79,7 +79,7 @@ def _scattered(builder: Builder, values: Tensor, places: Tensor) -> Tensor:
     axes = [builder.axis(values.shape[0])]
     access = builder.access(slice_axis(target, 0, 0, 1, 1), [None])
     index = ((builder.load(places, axes), target.strides[0]),)
-    builder.kernel(axes, [Store(access, builder.load(values, axes), None, index)])
+    builder.emit.kernel(axes, [Store(access, builder.load(values, axes), None, index)])
     return target
 
 
@@ -101,8 +101,8 @@ def _sorted_rows(builder: Builder, keys: Tensor) -> Tensor:
         return smallest(builder, builder.reshaped(keys, (rows,)), rows)
     state, successor = (builder.empty("int64", (rows,)) for _ in range(2))
     axes = [builder.axis(rows)]
-    builder.kernel(axes, [Store(builder.access(state, axes), Index(axes[0]))])
-    with builder.loop(columns) as loop:
+    builder.emit.kernel(axes, [Store(builder.access(state, axes), Index(axes[0]))])
+    with builder.emit.loop(columns) as loop:
         column = at(keys, 1, loop.axis, columns - 1, -1)
         order = smallest(builder, _at(builder, column, state), rows)
         builder.copy(_at(builder, state, order), successor)

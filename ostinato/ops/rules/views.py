@@ -69,9 +69,9 @@ def lower_squeeze(context: Context) -> Value:
             is_one = is_equal(n, 1)
             if is_one in (0, 1):
                 continue
-            if not builder.assumes or not builder.is_given(n):
+            if not builder.assumes or not builder.sizes.is_given(n):
                 raise context.refuse("without 'axes' every dimension must be known while compiling")
-            builder.assume(1 - is_one, f"axis {axis} has not the extent 1")
+            builder.require.assume(1 - is_one, f"axis {axis} has not the extent 1")
         axes = [i for i, n in enumerate(value.shape) if n == 1]
     return squeezed(context, value, axes_of(context, axes, len(value.shape)))
 
@@ -79,7 +79,7 @@ def lower_squeeze(context: Context) -> Value:
 def squeezed(context: Context, value: Value, axes: tuple[int, ...]) -> Value:
     """The value without these axes, which must have an extent of 1."""
     for axis in axes:
-        context.builder.require_equal(value.shape[axis], 1, f"axis {axis} to squeeze")
+        context.builder.require.equal(value.shape[axis], 1, f"axis {axis} to squeeze")
     dropped = drop_ones(value, axes)
     if dropped is None:
         dropped = drop_ones(context.builder.strided(value), axes)
@@ -89,7 +89,7 @@ def squeezed(context: Context, value: Value, axes: tuple[int, ...]) -> Value:
 
 def reshape(context: Context, value: Value, shape: Shape) -> Value:
     """The value with another shape, which must have as many elements."""
-    context.builder.require_equal(value.size, product(shape), "number of elements")
+    context.builder.require.equal(value.size, product(shape), "number of elements")
     return context.builder.reshaped(value, shape)
 
 
@@ -121,21 +121,21 @@ def lower_reshape(context: Context) -> Value:
 def _decided(context: Context, value: Value, target: list[Size], keeps: bool) -> Shape:
     """The shape that a target means whose elements may turn out to be 0 or -1."""
     builder = context.builder
-    rests = [builder.defined(is_equal(n, -1), "whether an axis is the rest") for n in target]
-    builder.require_nonnegative(1 - sum(rests, 0), "one axis minus those that are -1")
+    rests = [builder.sizes.defined(is_equal(n, -1), "whether an axis is the rest") for n in target]
+    builder.require.nonnegative(1 - sum(rests, 0), "one axis minus those that are -1")
     sizes: list[Size] = []
     for axis, (n, is_rest) in enumerate(zip(target, rests, strict=True)):
         is_kept = is_equal(n, 0) if keeps else 0
         if axis < len(value.shape):
             n = choose(is_kept, value.shape[axis], n)
         else:
-            builder.require_nonnegative(-is_kept, f"axis {axis}, which the input does not have")
-        sizes.append(builder.defined(choose(is_rest, 1, n), f"axis {axis} of the shape"))
+            builder.require.nonnegative(-is_kept, f"axis {axis}, which the input does not have")
+        sizes.append(builder.sizes.defined(choose(is_rest, 1, n), f"axis {axis} of the shape"))
     others = product(sizes)
-    builder.require_nonnegative(others - sum(rests, 0), "-1 beside a 0")
+    builder.require.nonnegative(others - sum(rests, 0), "-1 beside a 0")
     rest = floordiv(value.size, others)
     return tuple(
-        builder.defined(choose(is_rest, rest, n), f"axis {axis} of the shape")
+        builder.sizes.defined(choose(is_rest, rest, n), f"axis {axis} of the shape")
         for axis, (n, is_rest) in enumerate(zip(sizes, rests, strict=True))
     )
 
@@ -156,7 +156,7 @@ def lower_flatten(context: Context) -> Value:
 def lower_expand(context: Context) -> Value:
     """Broadcast to a shape."""
     asked = enumerate(known_sizes(context, 1, "input 'shape'"))
-    shape = tuple(context.builder.defined(n, f"axis {i} of the shape") for i, n in asked)
+    shape = tuple(context.builder.sizes.defined(n, f"axis {i} of the shape") for i, n in asked)
     return context.builder.expanded(context.input(0), shape)
 
 
@@ -170,7 +170,7 @@ def lower_tile(context: Context) -> Value:
     if len(repeats) != len(value.shape):
         raise context.invalid(f"{len(repeats)} repeats for rank {len(value.shape)}")
     builder = context.builder
-    repeats = [builder.defined(n, f"repeats of axis {i}") for i, n in enumerate(repeats)]
+    repeats = [builder.sizes.defined(n, f"repeats of axis {i}") for i, n in enumerate(repeats)]
     apart = insert_ones(value, tuple(range(0, 2 * len(repeats), 2)))
     pairs = zip(repeats, value.shape, strict=True)
     wide = tuple(size for pair in pairs for size in pair)

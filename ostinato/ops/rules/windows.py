@@ -153,7 +153,7 @@ def biased(context: Context, result: Tensor, bias: Value | None) -> Tensor:
         return result
     if len(bias.shape) != 1:
         raise context.invalid(f"the bias has {len(bias.shape)} axes, expected 1")
-    context.builder.require_equal(bias.shape[0], result.shape[1], "biases and filters")
+    context.builder.require.equal(bias.shape[0], result.shape[1], "biases and filters")
     shaped = insert_ones(bias, tuple(range(1, len(result.shape) - 1)))
     return context.builder.pointwise(lambda x, b: op("add", x, b), result, shaped)
 
@@ -175,7 +175,7 @@ def convolve(
     filters, depth = w.shape[0], w.shape[1]
     if not isinstance(filters, int) or group < 1 or filters % group:
         raise context.invalid(f"{filters} filters in {group} groups")
-    builder.require_equal(x.shape[1], depth * group, "channels of the input and the weights")
+    builder.require.equal(x.shape[1], depth * group, "channels of the input and the weights")
     spatial = output_sizes(context, windows)
     x, windows = without_padding(context, x, windows)
     # Filters as (group, filter within the group); the output is viewed the same way.
@@ -220,7 +220,7 @@ def without_padding(
 def output_sizes(context: Context, windows: Sequence[Window]) -> list[Size]:
     """The number of positions along each spatial axis."""
     for window in windows:
-        context.builder.require_nonnegative(window.outputs, "spatial size of the output")
+        context.builder.require.nonnegative(window.outputs, "spatial size of the output")
     return [window.outputs for window in windows]
 
 

@@ -71,7 +71,7 @@ def test_parts_that_disagree_are_copied_as_they_are(builder: Builder) -> None:
 def test_other_statements_make_their_own(builder: Builder) -> None:
     value = joined(builder)
     inside: list[Stmt] = []
-    with builder.block(inside):
+    with builder.emit.block(inside):
         made = buffer(builder.strided(value))
     assert len(inside) == 2
     assert buffer(builder.strided(value)) != made
@@ -83,7 +83,7 @@ def test_what_is_taken_back_is_made_again(builder: Builder) -> None:
     builder.strided(value)
     builder.rollback(mark)
     builder.output("y", builder.strided(value))
-    program = builder.finish()
+    program = builder.draft.finish()
     assert len(program.body) == 3
 
 

@@ -1,0 +1,96 @@
+"""Values that compiling computes: numbers and sizes, with memory once a kernel reads them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from ostinato import limits
+from ostinato.errors import ShapeError
+from ostinato.ops.core.draft import Draft
+from ostinato.ops.core.emitter import Emitter
+from ostinato.ops.core.tensor import Tensor, dense, owner, progression_of
+from ostinato.program.expr import Access, Extent, cast
+from ostinato.program.nodes import Store
+from ostinato.sizes.dims import Dim, product
+
+
+@dataclass
+class Room:
+    """The memory of the elements that compiling has computed.
+
+    held: the arrays that are counted, or in the file, by their `id`. taken: bytes of those counted.
+    """
+
+    held: dict[int, np.ndarray] = field(default_factory=dict)
+    taken: int = 0
+
+
+class Constants:
+    """The constants of one program. room: their memory, and that of programs that share it."""
+
+    def __init__(self, draft: Draft, emit: Emitter, room: Room) -> None:
+        self._draft, self._emit, self._room = draft, emit, room
+        # Arrays with memory, by identity: they are kept so that no other takes their identity.
+        self._placed: dict[tuple[int, str], tuple[np.ndarray, str]] = {}
+        # The model's constants and their names, by the array that owns the data: a view of them
+        # is traced back to the name.
+        self._named: dict[int, list[tuple[np.ndarray, str]]] = {}
+
+    def named(self, array: np.ndarray, name: str) -> None:
+        """Remember that `array` is called so in the model, which holds its memory."""
+        self._named.setdefault(id(owner(array)), []).append((array, name))
+        self._room.held[id(owner(array))] = owner(array)
+
+    def known(self, dtype: str, elements: np.ndarray) -> Tensor:
+        """A value of numbers or sizes that compiling has computed."""
+        self.require_room(elements)
+        return Tensor(dtype, elements.shape, None, (), elements)
+
+    def placed(self, value: Tensor) -> Tensor:
+        """The value with memory behind it."""
+        if value.base is not None:
+            return value
+        known = value.known
+        assert known is not None
+        if known.dtype == object and any(isinstance(v, Dim) for v in known.flat):
+            return replace(self._stored(value, known), progression=progression_of(value))
+        key = id(known), value.dtype
+        if key not in self._placed:
+            array = np.ascontiguousarray(known, dtype=value.dtype).reshape(-1)
+            self.require_room(array)
+            buffers = self._draft.buffers
+            name = self._draft.buffer(value.dtype, array.size, "constant", "c")
+            self._draft.constants[name] = array
+            named = self._named.get(id(owner(known)), ())
+            sources = tuple(n for a, n in named if np.may_share_memory(a, known))
+            buffers[name] = replace(buffers[name], sources=sources)
+            self._placed[key] = known, name
+        name = self._placed[key][1]
+        return replace(dense(value.dtype, value.shape, name), known=known)
+
+    def _stored(self, value: Tensor, known: np.ndarray) -> Tensor:
+        """A few sizes, stored by a kernel."""
+        buffer = self._draft.buffer(value.dtype, product(value.shape))
+        stores = tuple(
+            Store(Access(buffer, i, ()), cast(Extent(size), value.dtype))
+            for i, size in enumerate(n if isinstance(n, Dim) else int(n) for n in known.flat)
+        )
+        self._emit.kernel((), stores)
+        return dense(value.dtype, value.shape, buffer)
+
+    def require_room(self, known: np.ndarray) -> None:
+        """Elements computed while compiling take no more memory in all than there may be."""
+        whole, room = owner(known), self._room
+        if id(whole) in room.held:
+            return
+        room.held[id(whole)] = whole
+        room.taken += whole.nbytes
+        if room.taken > limits.MOST_CONSTANT_BYTES:
+            raise ShapeError(
+                f"node {self._draft.node!r}: a constant of shape {list(known.shape)}, together "
+                f"with those before it, takes {room.taken / 2**30:.3g} GiB; at most "
+                f"{limits.MOST_CONSTANT_BYTES / 2**30:.3g} GiB are computed while a model is "
+                "compiled"
+            )

@@ -1,0 +1,88 @@
+"""A loop program while it is built: its parts, collected."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import count
+
+import numpy as np
+
+from ostinato.ops.core.tensor import Shape
+from ostinato.program.expr import Axis
+from ostinato.program.nodes import Buffer, Check, Interface, Kind, Program, Stmt
+from ostinato.sizes.dims import Dim, Size, product
+
+
+class Draft:
+    """Collects the parts of one program.
+
+    node: the name of the model's node being lowered, which kernels remember. op: its operator.
+    body: the statements of the innermost block. definitions: sizes that are symbols of their own.
+    bounds: what the sizes that kernels compute are at most. of_machine: symbols that the runtime
+    sets to what the machine has.
+    """
+
+    def __init__(self) -> None:
+        self.node = ""
+        self.op = ""
+        self.buffers: dict[str, Buffer] = {}
+        self.constants: dict[str, np.ndarray] = {}
+        self.inputs: list[Interface] = []
+        self.outputs: list[Interface] = []
+        # Outputs that have the shape of other outputs of computed sizes, by their position.
+        self.shapes: dict[int, Interface] = {}
+        self.checks: list[Check] = []
+        self.definitions: list[tuple[str, Size]] = []
+        self.bounds: dict[str, Size] = {}
+        self.of_machine: set[str] = set()
+        self.body: list[Stmt] = []
+        self._numbers = count()
+
+    def number(self) -> int:
+        """A number that nothing else in the program has."""
+        return next(self._numbers)
+
+    def buffer(self, dtype: str, size: Size, kind: Kind = "arena", name: str = "b") -> str:
+        """A new buffer; returns its name."""
+        unique = name if kind in ("input", "output") else f"{name}{self.number()}"
+        self.buffers[unique] = Buffer(unique, dtype, size, kind)
+        return unique
+
+    def size_buffer(self, name: str, bound: Size) -> None:
+        """A new buffer that holds the value of the symbol of its name, computed by a kernel."""
+        self.buffers[name] = Buffer(name, "int64", 1, "size", bound=bound)
+        self.bounds[name] = bound
+
+    def axis(self, extent: Size, name: str = "i") -> Axis:
+        """A fresh axis."""
+        return Axis(f"{name}{self.number()}", extent)
+
+    def axes(self, shape: Shape) -> tuple[Axis | None, ...]:
+        """Fresh axes for a shape; None for an extent of 1, which needs no loop."""
+        return tuple(None if extent == 1 else self.axis(extent) for extent in shape)
+
+    def finish(self) -> Program:
+        """The program built so far."""
+        program = Program(
+            tuple(self.inputs),
+            (*self.outputs, *self.shapes.values()),
+            (*sorted(self._given()), *(name for name, _ in self.definitions), *self.bounds),
+            dict(self.buffers),
+            dict(self.constants),
+            (),
+            tuple(self.checks),
+            tuple(self.definitions),
+            {position: len(self.outputs) + i for i, position in enumerate(self.shapes)},
+        )
+        return program.with_body(tuple(self.body))
+
+    def _given(self) -> Iterator[str]:
+        """The symbols that are known when a run begins."""
+        names = {str(n) for i in self.inputs for n in i.shape if isinstance(n, Dim)}
+        return iter(names.union(self.of_machine, *(i.values for i in self.inputs)))
+
+    def input(self, name: str, dtype: str, shape: Shape, values: tuple[str, ...] = ()) -> str:
+        """Declare an input of the program; returns its buffer."""
+        buffer = self.buffer(dtype, product(shape), "input", f"in.{name}")
+        self.inputs.append(Interface(name, buffer, dtype, shape, values))
+        return buffer

@@ -1,0 +1,219 @@
+"""Conditions on sizes: errors while compiling, or checks when a model runs."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+from ostinato import limits
+from ostinato.errors import ShapeError, UnsupportedError
+from ostinato.ops.core.draft import Draft
+from ostinato.ops.core.literals import sized
+from ostinato.ops.core.tensor import Shape, static_shape
+from ostinato.program.expr import ITEM_BYTES, Access, constant, op
+from ostinato.program.nodes import Check, Kernel, Loop, Require, Store
+from ostinato.program.work import fixed_steps, steps
+from ostinato.sizes.dims import (
+    MEMORY,
+    Size,
+    computed,
+    is_equal,
+    is_nonnegative,
+    maximum,
+    product,
+    symbol,
+    symbols,
+)
+from ostinato.sizes.substitution import powers, upper
+
+# Messages spell out expressions of fewer characters than this.
+_LONG = 60
+# Up to so many steps that are due to numbers in the file, the sizes of inputs decide how long it
+# takes, and nothing is checked.
+_PLAIN = 2**30
+# What is at most so many times as large as an input need not be checked against that.
+GROWTH = 2**12
+# Memory for the most elements that a value can have, where no input of run-time size is as large.
+MOST_SPARE_BYTES = 2**24
+
+
+Mark: TypeAlias = "tuple[int, frozenset[Size], frozenset[Size]]"
+
+
+class UnboundedError(UnsupportedError):
+    """A value needs memory for more elements than it is likely to have: its size must be known."""
+
+
+class Requirements:
+    """What the sizes of one program have to be like, and what is known of them.
+
+    unsure: symbols that may turn out to be 1 and then broadcast.
+    reached: symbols of sizes of which a value really has as many elements as they are at most, in
+    some step of a loop.
+    """
+
+    def __init__(self, draft: Draft, unsure: set[str]) -> None:
+        self.unsure = unsure
+        self.reached: set[str] = set()
+        self._draft = draft
+        # The numbers of elements that are checked to fit into memory.
+        self._limited: set[Size] = set()
+        # Sizes that are known to be at most what any machine holds.
+        self._bounded: set[Size] = set()
+
+    def upper(self, size: Size) -> Size:
+        """What a size is at most, known before the run."""
+        bound = upper(size, self._draft.bounds)
+        if bound is None:
+            reason = f"the size {size}, which the run computes, has no bound that is known before"
+            raise UnboundedError(self._draft.node, self._draft.op, reason)
+        return bound
+
+    def is_unsure(self, *sizes: Size) -> bool:
+        """Whether one of the sizes may turn out to be 1 where the others are not."""
+        return any(not self.unsure.isdisjoint(symbols(size)) for size in sizes)
+
+    def is_reached(self, *sizes: Size) -> bool:
+        """Whether the sizes are as large as they can be in some step of a loop."""
+        return self.reached.issuperset(computed(*sizes))
+
+    # Conditions
+
+    def that(self, size: Size, what: str) -> None:
+        """The size must not be negative: else `what` is the error, now or when the model runs."""
+        message = f"node {self._draft.node!r}: {what}"
+        if not isinstance(size, int):
+            self._check(size, message)
+        elif size < 0:
+            raise ShapeError(message)
+
+    def equal(self, left: Size, right: Size, what: str) -> None:
+        """Both sizes must agree: an error now, or a check when the model runs."""
+        for difference in (left - right, right - left):
+            self.that(difference, f"{what}: {left} and {right} differ")
+
+    def nonnegative(self, size: Size, what: str) -> None:
+        """The size must not be negative: an error now, or a check when the model runs."""
+        text = str(size) if len(str(size)) < _LONG else "the size"
+        self.that(size, f"{what}: {text} is negative")
+
+    def nonzero(self, size: Size, what: str) -> None:
+        """The size must not be 0: an error now, or a check when the model runs."""
+        is_zero = is_equal(size, 0)
+        if is_zero == 1:
+            raise ShapeError(f"node {self._draft.node!r}: {what}")
+        if is_zero != 0:
+            self._check(-is_zero, f"node {self._draft.node!r}: {what}: {size} is 0")
+
+    def assume(self, condition: Size, what: str) -> None:
+        """Make a program for the sizes where the condition is 1: others need another program."""
+        draft = self._draft
+        if computed(condition):
+            raise UnboundedError(draft.node, draft.op, "a size is only known at run time")
+        message = f"node {draft.node!r}: {what}"
+        draft.checks.append(Check(condition - 1, message, assumed=True))
+
+    def _check(self, size: Size, message: str) -> None:
+        if computed(size):
+            self.now(Check(size, message))
+        else:
+            self._draft.checks.append(Check(size, message))
+
+    def now(self, check: Check) -> None:
+        """Check a size at this place of the program, not before the run."""
+        draft = self._draft
+        flag = draft.buffer("bool", 1)
+        holds = op("ge", sized(check.size), constant(0, "int64"))
+        store = Store(Access(flag, 0, ()), holds)
+        draft.body.append(Kernel(f"k{draft.number()}", (), (), (store,), sources=(draft.node,)))
+        draft.body.append(Require(flag, check.message, check.assumed))
+
+    # Limits
+
+    def memory(self, dtype: str, shape: Shape, what: str = "") -> None:
+        """A value of this shape must be possible: an error now, or a check when the model runs.
+
+        what: what the error says of the value, by default its shape.
+
+        Sizes that depend on values may be anything: a result must fit into this machine. One
+        without elements must do so with an extent of 1 in place of 0, for loops over its other axes
+        still have to end.
+        """
+        size = product(shape)
+        text = what or f"a value of shape [{', '.join(map(str, shape))}]"
+        message = f"node {self._draft.node!r}: not enough memory for {text}"
+        unknown, is_reached = computed(size), False
+        if unknown:
+            is_reached = self.is_reached(size)
+            shape = tuple(maximum(self.upper(extent), 0) for extent in shape)
+            size = self.upper(size)
+            most = MOST_SPARE_BYTES // ITEM_BYTES[dtype]
+            is_small = size <= most if isinstance(size, int) else self._grows_as_inputs(size)
+            if not is_reached and not is_small:
+                reason = (
+                    f"the run computes a size, and memory for up to {size} elements is too much"
+                )
+                raise UnboundedError(self._draft.node, self._draft.op, reason)
+        if isinstance(size, int) and static_shape(shape) is not None:
+            if size * ITEM_BYTES[dtype] > limits.MOST_BYTES:
+                raise ShapeError(message)
+        elif is_reached or self.is_unsure(product([maximum(extent, 1) for extent in shape])):
+            size = product([maximum(extent, 1) for extent in shape])
+            if size not in self._limited:
+                self._limited.add(size)
+                self._check(self.of_machine(MEMORY) - size * ITEM_BYTES[dtype], message)
+        elif not isinstance(size, int) and size not in self._bounded:
+            self._bounded.add(size)
+            if not self._is_modest(size):
+                self._check(limits.MOST_BYTES - size * ITEM_BYTES[dtype], message)
+
+    def of_machine(self, name: str) -> Size:
+        """`MEMORY` or `SPARE`: a number of bytes that the runtime tells."""
+        self._draft.of_machine.add(name)
+        return symbol(name)
+
+    def time(self, statement: Kernel | Loop) -> None:
+        """The statement can end: an error now, or a check when the model runs.
+
+        Sizes of inputs are as large as somebody wants them. What numbers in the file make of them
+        is bounded: every kernel and every loop passes through here.
+        """
+        if fixed_steps(statement) <= min(_PLAIN, limits.MOST_STEPS):
+            return
+        node = self._draft.node
+        most = f"a run may take {limits.MOST_STEPS:.2g}"
+        count = self.upper(steps(statement))
+        if not isinstance(count, int):
+            message = f"node {node!r}: it takes more steps than a run may: {most}"
+            self._check(limits.MOST_STEPS - count, message)
+        elif count > limits.MOST_STEPS:
+            raise ShapeError(f"node {node!r}: it takes {count:.2g} steps, {most}")
+
+    def table(self, count: int, what: str) -> None:
+        """So many numbers can be computed while compiling; `ShapeError` saying `what` else."""
+        if 16 * count > limits.MOST_CONSTANT_BYTES:
+            raise ShapeError(
+                f"node {self._draft.node!r}: {what} takes a table of {count} numbers, more than "
+                "are computed while a model is compiled"
+            )
+
+    def _is_modest(self, size: Size) -> bool:
+        """Whether it follows from the size of an input, which fits in memory."""
+        return any(is_nonnegative(known * GROWTH - size) for known in self._inputs())
+
+    def _grows_as_inputs(self, size: Size) -> bool:
+        """Whether it is the product of no more run-time dimensions than some input has."""
+        given = [p for known in self._inputs() for p in powers(known)]
+        return all(any(own <= other for other in given) for own in powers(size))
+
+    def _inputs(self) -> list[Size]:
+        return [self._draft.buffers[i.buffer].size for i in self._draft.inputs]
+
+    def mark(self) -> Mark:
+        """What is checked so far, to be told to `forget`."""
+        return len(self._draft.checks), frozenset(self._limited), frozenset(self._bounded)
+
+    def forget(self, mark: Mark) -> None:
+        """Drop the checks added since the mark."""
+        checks, limited, bounded = mark
+        self._limited, self._bounded = set(limited), set(bounded)
+        del self._draft.checks[checks:]

@@ -1,0 +1,161 @@
+"""Sizes that only a run tells, as symbols: defined before it, or computed by kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ostinato.ops.core.draft import Draft
+from ostinato.ops.core.emitter import Emitter
+from ostinato.ops.core.requirements import Requirements
+from ostinato.program.expr import Access, Axis, Expr, Extent, Index
+from ostinato.program.nodes import Reduce, Stmt, Store
+from ostinato.sizes.dims import (
+    Dim,
+    Size,
+    computed,
+    is_nonnegative,
+    is_polynomial,
+    is_signed,
+    is_symbol,
+    maximum,
+    symbol,
+    symbols,
+)
+
+
+class RunSizes:
+    """Makes symbols, and tells what follows from those made so far."""
+
+    def __init__(self, draft: Draft, require: Requirements, emit: Emitter) -> None:
+        self._draft, self._require, self._emit = draft, require, emit
+        self._defined: dict[Size, str] = {}
+        # Sizes of computed ones that are computed as well, and among which statements.
+        self._remade: dict[Size, tuple[list[Stmt], Size]] = {}
+        # The two sizes that some are one of.
+        self._either: dict[str, tuple[Size, Size]] = {}
+
+    # Defined before a run
+
+    def defined(
+        self, size: Size, what: str, signed: bool = False, bound: Size | None = None
+    ) -> Size:
+        """A size as a symbol of its own if it depends on values of inputs, or is computed.
+
+        It keeps expressions short. Unless `signed`, the size must not be negative, and from there
+        on it is known not to be.
+
+        bound: what it is at most, if that is known better than from its parts.
+        """
+        require = self._require
+        is_long = bool(computed(size)) and not is_polynomial(size)
+        if not isinstance(size, Dim) or not (is_long or is_signed(size) or require.is_unsure(size)):
+            if not signed:
+                require.nonnegative(size, what)
+            return size
+        if str(size) in require.unsure and (signed or not is_signed(size)):
+            return size
+        if not signed and not is_nonnegative(size):
+            require.nonnegative(size, what)
+            size = maximum(size, 0)
+        return self.named(size, signed, bound)
+
+    def named(self, size: Size, signed: bool = False, bound: Size | None = None) -> Size:
+        """A size as a symbol of its own, which keeps expressions short, or as it is if it is.
+
+        bound: as in `defined`.
+        """
+        if not isinstance(size, Dim) or is_symbol(size):
+            return size
+        if computed(size):
+            return size if signed else self._computed_anew(size, bound)
+        unsure = self._require.unsure
+        if size not in self._defined:
+            self._defined[size] = name = f"{self._draft.node}.{len(unsure)}"
+            unsure.add(name)
+            self._draft.definitions.append((name, size))
+        return symbol(self._defined[size], signed)
+
+    def is_given(self, size: Size) -> bool:
+        """Whether a size follows from the inputs of the model, not from what other stages tell."""
+        values = {name for interface in self._draft.inputs for name in interface.values}
+        definitions = dict(self._draft.definitions)
+        names = list(symbols(size))
+        while names:
+            name = names.pop()
+            if name in definitions:
+                names += symbols(definitions[name])
+            elif name in self._require.unsure and name not in values:
+                return False
+        return True
+
+    # Computed by kernels
+
+    def computed(self, value: Expr, bound: Size, what: str) -> Size:
+        """An int64 that a kernel computes, as a size: a symbol of its own from here on.
+
+        value: from 0 to `bound`, which is known before the run: memory is laid out by it.
+        what: says what the size is.
+        """
+        size = self.declared(bound, what)
+        self.compute(size, value)
+        return size
+
+    def declared(self, bound: Size, what: str) -> Size:
+        """As `computed`; `compute` has to come before any use, once on each way there."""
+        bound = self._require.upper(bound)
+        name = f"{self._draft.node}.{what or 'size'}.{self._draft.number()}"
+        self._draft.size_buffer(name, bound)
+        self._require.unsure.add(name)
+        return symbol(name, computed=True)
+
+    def compute(self, size: Size, value: Expr, reductions: Sequence[Reduce] = ()) -> None:
+        """Give a declared size its value."""
+        self._emit.kernel((), [Store(Access(str(size), 0, ()), value)], reductions)
+
+    def step(self, axis: Axis, steps: Size) -> Size:
+        """The number of the step of a loop, as a size: values that grow by it get their memory.
+
+        steps: so many run at most.
+        """
+        name = f"{self._draft.node}.step.{self._draft.number()}"
+        self._draft.size_buffer(name, maximum(steps - 1, 0))
+        self._require.reached.add(name)
+        size = symbol(name, computed=True)
+        self.compute(size, Index(axis))
+        return size
+
+    def varying(self, bound: Size, what: str) -> Size:
+        """As `declared`, of a size that each step of a loop may compute anew for the next one."""
+        size = self.declared(bound, what)
+        self._require.reached.add(str(size))
+        return size
+
+    def either(self, left: Size, right: Size, bound: Size, what: str) -> Size:
+        """As `declared`, of a size that is one of two."""
+        size = self.declared(bound, what)
+        self._either[str(size)] = left, right
+        if self._require.is_reached(left, right):
+            self._require.reached.add(str(size))
+        return size
+
+    def most_added(self, new: Size, old: Size) -> Size:
+        """By how much one size exceeds another at most."""
+        if str(new) in self._either:
+            left, right = (self.most_added(one, old) for one in self._either[str(new)])
+            return maximum(left, right)
+        return self._require.upper(new - old)
+
+    def _computed_anew(self, size: Size, bound: Size | None) -> Size:
+        """A size made of computed ones as one of its own; once in a list of statements."""
+        body, known = self._remade.get(size, (None, size))
+        if body is not self._draft.body:
+            most = self._require.upper(size) if bound is None else bound
+            known = self.computed(Extent(size), most, "")
+            if self._require.is_reached(size):
+                self._require.reached.add(str(known))
+            self._remade[size] = self._draft.body, known
+        return known
+
+    def forget(self) -> None:
+        """Compute sizes anew: statements that did may be gone."""
+        self._remade.clear()
