@@ -208,6 +208,9 @@ class KernelEmitter:
     def _either_row(self) -> None:
         """All points; rows along the longer of two axes, where only a run tells which it is."""
         row, other = self._tile.row, self._tile.other
+        if row is not None and self._tile.groups > 1:
+            self._one_row_or_more(row)
+            return
         if row is None or other is None:
             self._all(row)
             return
@@ -219,6 +222,38 @@ class KernelEmitter:
         ):
             with self._w.when(holds), self._x.scope():
                 self._all(axis)
+
+    def _one_row_or_more(self, row: Axis) -> None:
+        """All points; a single row has several groups of lanes at once in its place."""
+        extent = self._sizes.value(row.extent)
+        tile, alone = self._tile, self._w.compare("icmp", "eq", extent, integer(1), 1)
+        with self._w.when(alone), self._x.scope():
+            start, stop = self._shared(row, integer(0), integer(1))
+            with ExitStack() as stack:
+                if self._part is not None and self._part.axis == row:
+                    own = self._w.compare("icmp", "slt", start, stop, 1)
+                    stack.enter_context(self._w.when(own))
+                self._x.place[row] = (integer(0), 0)
+                self._tile = replace(tile, row=tile.block, rows=tile.groups)
+                self._x.rows_along(tile.block)
+                special = {tile.lane, tile.block, row}
+                self._nest([a for a in self._kernel.axes if a not in special], self._groups)
+        del self._x.place[row]
+        self._tile = tile
+        with self._w.when(self._w.binary("xor", alone, Value("true", "i1"))), self._x.scope():
+            self._all(row)
+
+    def _groups(self) -> None:
+        """Full groups of lanes, several at once as if they were rows, then the last one."""
+        tile = self._tile
+        assert tile.block is not None
+        if tile.limit is None:
+            self._rows(tile.block.extent)
+            return
+        full = floordiv(tile.limit, tile.width * tile.vectors)
+        if full != 0:
+            self._rows(full)
+        self._last_group(full, lambda: self._points(1))
 
     def _all(self, row: Axis | None) -> None:
         tile = self._tile = replace(self._tile, row=row, other=None)
@@ -268,6 +303,13 @@ class KernelEmitter:
         full = floordiv(tile.limit, group)
         if full != 0:
             self._each_block(tile.block, self._sizes.value(full))
+        self._last_group(full, self._inside)
+
+    def _last_group(self, full: Size, inside: Callable[[], None]) -> None:
+        """The group of lanes behind the full ones that the axis does not fill, if there is one."""
+        tile = self._tile
+        assert tile.block is not None and tile.limit is not None
+        group = tile.width * tile.vectors
         rest = tile.limit - full * group
         if rest == 0:
             return
@@ -281,19 +323,22 @@ class KernelEmitter:
                 stack.enter_context(self._w.when(self._w.compare("icmp", "slt", start, stop, 1)))
             stack.enter_context(self._x.scope())
             self._x.place[tile.block] = (last, 0)
-            self._guarded(self._w.mul(last, integer(group)), tile.limit, self._inside)
+            self._guarded(self._w.mul(last, integer(group)), tile.limit, inside)
 
     def _each_block(self, block: Axis, stop: Value) -> None:
-        axis = self._tile.serpentine
         start, stop = self._shared(block, integer(0), stop)
         with self._loop(block, start, stop, 1) as loop, self._x.scope():
-            index = loop.index
-            if axis is not None:
-                odd = self._w.emit("i1", f"trunc i64 {self._x.place[axis][0].text} to i1")
-                last = self._w.add(start, self._w.binary("sub", stop, integer(1)))
-                index = self._w.select(odd, self._w.binary("sub", last, index), index)
-            self._x.place[block] = (index, 0)
+            self._x.place[block] = (self._in_serpentine(loop.index, start, stop, 1), 0)
             self._inside()
+
+    def _in_serpentine(self, index: Value, start: Value, stop: Value, step: int) -> Value:
+        """The index, counted from the end in every other step of the loop around."""
+        axis = self._tile.serpentine
+        if axis is None:
+            return index
+        odd = self._w.emit("i1", f"trunc i64 {self._x.place[axis][0].text} to i1")
+        last = self._w.add(start, self._w.binary("sub", stop, integer(step)))
+        return self._w.select(odd, self._w.binary("sub", last, index), index)
 
     def _guarded(self, first: Value, limit: Size | None, inside: Callable[[], None]) -> None:
         """Run with masks that leave out the lanes from `limit` on."""
@@ -318,15 +363,14 @@ class KernelEmitter:
 
     def _inside(self) -> None:
         """All points of a group of lanes."""
-        self._nest([a for a in self._tile.inside if a != self._tile.row], self._rows)
+        row = self._tile.row
+        rows = (lambda: self._points(1)) if row is None else (lambda: self._rows(row.extent))
+        self._nest([a for a in self._tile.inside if a != row], rows)
 
-    def _rows(self) -> None:
-        """Full tiles of rows, then smaller ones for what is left."""
+    def _rows(self, extent: Size) -> None:
+        """Full tiles of so many rows, then smaller ones for what is left."""
         tile = self._tile
-        if tile.row is None:
-            self._points(1)
-            return
-        extent = tile.row.extent
+        assert tile.row is not None
         done: Size = 0
         for rows in (tile.rows, *(n for n in (4, 2, 1) if n < tile.rows)):
             left = extent - done
@@ -343,7 +387,10 @@ class KernelEmitter:
     def _row_tiles(self, row: Axis, start: Size, stop: Size, rows: int) -> None:
         first, last = self._shared(row, self._sizes.value(start), self._sizes.value(stop))
         with self._loop(row, first, last, rows, rows) as loop, self._x.scope():
-            self._x.place[row] = (loop.index, 0)
+            index = loop.index
+            if row == self._tile.block:
+                index = self._in_serpentine(index, first, last, rows)
+            self._x.place[row] = (index, 0)
             self._points(rows)
 
     # One tile

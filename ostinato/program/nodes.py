@@ -134,6 +134,8 @@ class Tile:
     limit: the extent of the axis before it was padded to whole groups; None if it was not padded.
     row, rows: a parallel axis, and how many of its points share what is loaded along the lanes.
     other: an axis that takes the place of `row` in runs where it is longer.
+    groups: how many groups of lanes are computed together in runs where `row` has a single point,
+        which alone would keep too few multiply-adds going; with 1 such runs are as all others.
     inside: axes that pass before the next group of lanes begins; all others run around the groups.
     depth: how many terms of long sums all tiles add before any goes on with the next ones, so that
         what tiles share stays in a cache; None for all.
@@ -157,6 +159,7 @@ class Tile:
     depth: int | None = None
     kept: tuple[int, ...] = ()
     held: int | None = None
+    groups: int = 1
 
 
 @dataclass(frozen=True)

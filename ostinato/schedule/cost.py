@@ -29,6 +29,10 @@ from ostinato.sizes.dims import Size, product
 # The share of the lanes that is expected to be busy where only a run tells how many points there
 # are: streams are stepped with few, often one.
 TYPICAL_USE = 0.5
+# Groups of lanes that are computed together for a single row. More of them read as many streams
+# that lie a power of two apart, in the same sets of the first-level cache: a GRU with hidden 128
+# takes 7 % longer with four (`benchmarks.versions --models 'gru*'`, batch 1).
+MOST_GROUPS = 2
 # How many rows a kernel of several sums is taken to have where only a run tells: a batch.
 TYPICAL_BATCH = 16
 # Heights of tiles: what is left of an axis is cut into tiles of 4, 2 and 1 rows, or of exactly what
@@ -125,6 +129,20 @@ def cheapest_shape(
         if cost < least - 1e-9:
             best, least = shape, cost
     return best
+
+
+def groups_of_one_row(
+    kernel: Kernel, lane: Axis, shape: Shape, width: int, machine: Machine
+) -> int:
+    """How many groups of lanes a run with a single row computes together.
+
+    A tile for a batch is narrow. For one row its sums are so few that each multiply-add waits for
+    the one before; groups of lanes are then what rows are otherwise. 1 if there are enough sums.
+    """
+    chains = len(kernel.reductions) * shape.vectors
+    hidden = MOST_GROUPS * chains * machine.fma_cycles <= machine.fma_latency
+    fits = MOST_GROUPS * shape.vectors * width <= typical(lane.extent)
+    return MOST_GROUPS if hidden and fits else 1
 
 
 class _Sums:

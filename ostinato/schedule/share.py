@@ -23,6 +23,7 @@ from ostinato.program.nodes import (
     Program,
     Require,
     Stmt,
+    Tile,
     bodies,
     statements,
 )
@@ -111,8 +112,7 @@ def part_of(kernel: Kernel, threads: int) -> Part | None:
     for axis in kernel.axes:
         if axis == lane or axis in kernel.ordered:
             continue
-        in_tiles = tile is not None and axis in (tile.row, tile.other)
-        part = Part(axis, tile.rows if tile is not None and in_tiles else 1)
+        part = Part(axis, _unit(tile, axis))
         use = _use(part, threads)
         # A little idleness costs less than weights that all threads read.
         use = use + 0.25 if axis == block and use else use
@@ -122,6 +122,13 @@ def part_of(kernel: Kernel, threads: int) -> Part | None:
         return None
     gain = _gain(kernel, best, threads)
     return None if isinstance(gain, int) and gain < LEAST else best
+
+
+def _unit(tile: Tile | None, axis: Axis) -> int:
+    """How many points of an axis a tile has."""
+    if tile is None:
+        return 1
+    return tile.rows if axis in (tile.row, tile.other) else tile.groups if axis == tile.block else 1
 
 
 def _use(part: Part, threads: int) -> float:

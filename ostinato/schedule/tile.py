@@ -11,7 +11,14 @@ from dataclasses import replace
 from ostinato.machine.record import Machine
 from ostinato.program.expr import FLOATS, Axis, Expr, Index, constant, dtype_of, op
 from ostinato.program.nodes import Buffer, Kernel, Program, Tile, map_kernels
-from ostinato.schedule.cost import ROW_CHOICES, cheapest_shape, is_far, lane_score, lane_width
+from ostinato.schedule.cost import (
+    ROW_CHOICES,
+    cheapest_shape,
+    groups_of_one_row,
+    is_far,
+    lane_score,
+    lane_width,
+)
 from ostinato.schedule.index_maps import (
     Affine,
     size_expr,
@@ -85,10 +92,22 @@ def _tile_of_sums(
     tile = Tile(lane, width, shape.vectors, row=row, rows=shape.rows, other=other, held=shape.held)
     if is_far(kernel, lane, machine):
         tile = replace(tile, inside=shared)
+    elif row is not None and _may_be_single(kernel, lane, row, tile):
+        groups = groups_of_one_row(kernel, lane, shape, width, machine)
+        tile = replace(tile, groups=groups)
     if row in beside and shape.rows > 1 and width > 1:
         kept = partial_result_stores(kernel, lane)
         tile = replace(tile, depth=DEPTH, kept=kept) if kept else tile
     return tile
+
+
+def _may_be_single(kernel: Kernel, lane: Axis, row: Axis, tile: Tile) -> bool:
+    """Whether a tile of rows of several sums may meet a single one, as only the run tells."""
+    is_known = isinstance(row.extent, int) or not isinstance(lane.extent, int)
+    loops = {reduce.axes for reduce in kernel.reductions}
+    whole = tile.other is None and tile.held is None and tile.depth is None
+    several = len(kernel.reductions) > 1 and len(loops) == 1
+    return not is_known and tile.rows > 1 and several and whole
 
 
 def _transposition(kernel: Kernel, machine: Machine) -> tuple[Axis, Axis] | None:

@@ -8,11 +8,13 @@ import numpy as np
 import pytest
 
 from ostinato.codegen.kernels import signature
+from ostinato.machine.record import Machine
 from ostinato.program import interpreter
 from ostinato.program.expr import INTEGERS, Access, Axis, Index, Load, Reduced, constant, op
-from ostinato.program.nodes import Kernel, Loop, Program, Reduce, Store, Tile
+from ostinato.program.nodes import CALL, Kernel, Loop, Program, Reduce, Store, Tile
 from ostinato.schedule.arena import plan
 from ostinato.schedule.index_maps import Affine, substitute_reduce, substitute_store
+from ostinato.schedule.tile import tile
 from ostinato.sizes.dims import symbol
 from tests.codegen.test_module import (
     TARGETS,
@@ -92,6 +94,33 @@ def test_every_height_of_a_tile_of_rows_known_at_run_time(rows):
     for count in range(20):
         feeds = {"x": random(count, 4)}
         assert_same_bits(native.run(feeds)["y"], interpreter.run(source, feeds)["y"], str(count))
+
+
+def in_groups(columns: int, groups: int) -> Program:
+    """A product of a run-time number of rows, narrow tiles of lanes, several for a single row."""
+    n = symbol("N")
+    source = program(
+        {"x": (n, 5)}, {"y": (n, columns)}, (matmul("", n, 5, columns, "x", "W", "y"),),
+        {"W": random(5, columns)}, symbols=("N",),
+    )  # fmt: skip
+    tiled = tile(source, Machine(16, 4))
+    (kernel,) = tiled.kernels()
+    assert kernel.tile is not None and kernel.tile.block is not None and kernel.tile.row is not None
+    return tiled.with_body((replace(kernel, tile=replace(kernel.tile, groups=groups)),))
+
+
+@pytest.mark.parametrize("columns", [16, 17, 31, 40, 56, 100])
+@pytest.mark.parametrize("groups", [2, 3])
+@pytest.mark.parametrize("backwards", [False, True])
+def test_a_single_row_computes_groups_of_lanes_together(columns, groups, backwards):
+    source = in_groups(columns, groups)
+    if backwards:
+        (kernel,) = source.kernels()
+        source = source.with_body((replace(kernel, tile=replace(kernel.tile, serpentine=CALL)),))
+    native = Native(source, tiled=False)
+    for rows in (1, 0, 1, 2, 3, 1, 9):
+        feeds = {"x": random(rows, 5)}
+        assert_same_bits(native.run(feeds)["y"], interpreter.run(source, feeds)["y"], str(rows))
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=WIDTHS)

@@ -22,7 +22,7 @@ from ostinato.schedule.pipeline import schedule
 from ostinato.schedule.share import Part, Shares, undivided
 from ostinato.sizes.dims import Size, symbol
 from ostinato.sizes.substitution import evaluate
-from tests.codegen.test_kernels import matmul, random
+from tests.codegen.test_kernels import in_groups, matmul, random
 from tests.codegen.test_module import AARCH64, Guarded
 from tests.program.programs import at, program, store
 
@@ -101,6 +101,20 @@ def test_groups_of_lanes(columns: int, call: int) -> None:
     divided = InShares(source, part_along(kernel, "block"))
     for shares in range(1, 8):
         divided.check(random(3, 5), shares, call=call)
+
+
+@pytest.mark.parametrize("columns", [40, 56, 100])
+@pytest.mark.parametrize("which", ["block", "row"])
+def test_groups_of_lanes_of_a_single_row(columns: int, which: str) -> None:
+    """Threads divide pairs of groups, in runs of many rows as well."""
+    source = in_groups(columns, 2)
+    (kernel,) = source.kernels()
+    assert kernel.tile is not None
+    part = Part(getattr(kernel.tile, which), 2 if which == "block" else kernel.tile.rows)
+    divided = InShares(source, part)
+    for rows in (1, 3, 11):
+        for shares in (1, 2, 3, 5):
+            divided.check(random(rows, 5), shares, rows)
 
 
 @pytest.mark.parametrize("rows", range(1, 9))

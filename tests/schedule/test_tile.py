@@ -318,3 +318,37 @@ def test_sums_of_several_products_may_have_loops_of_their_own():
     alike = replace(kernel, reductions=(reductions[0],) * 4)
     found = tile_kernel(alike, WIDE, buffers).tile
     assert found is not None and found.held is None
+
+
+def gates(rows, count: int, hidden: int) -> Kernel:
+    """The sums of a step of a recurrence, one for each gate."""
+    i, j, k = Axis("i", rows), Axis("j", hidden), Axis("k", hidden)
+    reductions = tuple(
+        Reduce((k,), "sum", at("h", (i, hidden), (k, 1)), at(f"c{n}", (k, hidden), (j, 1)))
+        for n in range(count)
+    )
+    total = Reduced(0, "float32")
+    for n in range(1, count):
+        total = op("add", total, Reduced(n, "float32"))
+    return Kernel("k", (i, j), reductions, (store("y", total, (i, hidden), (j, 1)),))
+
+
+@pytest.mark.parametrize(
+    ("rows", "count", "hidden", "groups"),
+    [
+        (symbol("N"), 3, 64, 2),
+        (symbol("N"), 4, 64, 2),
+        (symbol("N"), 3, 16, 1),  # one group
+        (symbol("N"), 1, 64, 1),  # one sum has wider tiles
+        (symbol("N"), 6, 64, 1),  # enough sums in flight
+        (5, 3, 64, 1),  # never a single row
+    ],
+    ids=str,
+)
+def test_batches_that_may_be_one_row_have_a_second_way(rows, count, hidden, groups):
+    kernel = gates(rows, count, hidden)
+    shape, symbols = (rows, hidden), () if isinstance(rows, int) else ("N",)
+    weights = {f"c{n}": np.ones((hidden, hidden), np.float32) for n in range(count)}
+    source = program({"h": shape}, {"y": shape}, (kernel,), weights, symbols=symbols)
+    found = only(tile(source, WIDE)).tile
+    assert found is not None and found.groups == groups
