@@ -11,7 +11,7 @@ import ostinato
 from benchmarks.bench_depth import CASES, cycle
 from ostinato.compiler import stages
 from ostinato.model.load import load_model
-from ostinato.ops.rules import loop
+from ostinato.ops.rules import rolled_loop
 from ostinato.passes.pipeline import run_passes
 from ostinato.program import interpreter
 from ostinato.program.expr import walk
@@ -127,7 +127,7 @@ def nested_loops(depth: int, grows: bool) -> onnx.ModelProto:
 def test_nested_loops_take_few_attempts(
     depth: int, grows: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loop, "MOST_ATTEMPTS", 300)
+    monkeypatch.setattr(rolled_loop, "MOST_ATTEMPTS", 300)
     model = nested_loops(depth, grows).SerializeToString()
     session = ostinato.InferenceSession(model, cache_dir=None, fallback=grows)
     feeds = {"x": np.zeros(2, np.float32)}

@@ -1,213 +1,29 @@
-"""Loop and If: steps and ways that are chosen while running."""
+"""Loop: one body for all steps, or one for each of a few."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ostinato.errors import UnsupportedError
-from ostinato.model.attributes import describe
 from ostinato.model.graphs import operands, subgraphs, upstream
-from ostinato.ops.core.builder import Builder
-from ostinato.ops.core.emitter import LoopFrame
-from ostinato.ops.core.growing_states import (
-    Growth,
-    State,
-    announce,
-    growth_of,
-    keep_extents,
-    layout_of,
-    row_bytes,
-    steps_with_room,
-)
 from ostinato.ops.core.registry import Context, UnknownOperandError, lowers
-from ostinato.ops.core.tensor import (
-    AnyValue,
-    Stack,
-    Tensor,
-    TensorSequence,
-    Value,
-    at,
-    dense,
-    insert_ones,
-    slice_axis,
-)
+from ostinato.ops.core.singles import known_element, single
+from ostinato.ops.core.tensor import AnyValue, Tensor, Value, insert_ones
 from ostinato.ops.rules.parts import concatenated
-from ostinato.ops.rules.scan import check_states
-from ostinato.ops.rules.sequences import MissingElementError, as_stack, flattened, form, rebuilt
-from ostinato.program.expr import (
-    ITEM_BYTES,
-    Axis,
-    Expr,
-    Extent,
-    Index,
-    cast,
-    constant,
-    op,
-)
-from ostinato.program.nodes import Branch, Carry, Require, Stmt
-from ostinato.sizes.dims import SPARE, Dim, Size, computed, maximum, symbols
+from ostinato.ops.rules.rolled_loop import UNBOUNDED, ChangingError, RolledLoop
+from ostinato.ops.rules.sequences import flattened
+from ostinato.program.expr import constant
+from ostinato.sizes.dims import Dim, Size, maximum
 
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-# The trip count of a loop that only its condition ends.
-UNBOUNDED = 2**62
 # Loops that have no other native form are repeated so many times, and to so many nodes.
 MOST_STEPS = 64
 MOST_NODES = 1024
-# A carried value is tried in this many forms at most: its kinds of growth, and their layouts.
-ATTEMPTS = 12
-# In all, over the loops of a model: more would take minutes.
-MOST_ATTEMPTS = 4096
-
-
-def scalar(builder: Builder, value: Value, dtype: str) -> Tensor:
-    """The single element of a value, in a buffer of its own."""
-    target = builder.empty(dtype, ())
-    source = builder.strided(value)
-    builder.copy(Tensor(source.dtype, (), source.base), target)
-    return target
-
-
-def _only(context: Context, value: Value | None, name: str, dtype: str) -> Value | None:
-    if value is not None and (value.size != 1 or value.dtype != dtype):
-        raise context.refuse(f"input {name!r} must be a single {dtype}")
-    return value
-
-
-def _known(value: Value | None) -> Size | bool | None:
-    """The element of a single value, if it is known while compiling."""
-    if value is None or value.known is None:
-        return None
-    element = value.known.reshape(-1)[0]
-    if value.dtype == "bool":
-        return None if isinstance(element, Dim) else bool(element)
-    return element if isinstance(element, Dim) else int(element)
-
-
-class _DifferentFormError(UnknownOperandError):
-    """The ways of an If give values that cannot share memory."""
-
-
-class _ChangingError(UnsupportedError):
-    """What a step of a loop makes cannot share memory with what the next one makes."""
-
-
-@lowers("If")
-def lower_if(context: Context) -> list[AnyValue]:
-    """The outputs of one of two graphs.
-
-    Where their shapes differ and sizes decide between them, the program is made for the sizes that
-    choose the first: exporters write a Squeeze of an axis that is 1 in this way.
-    """
-    condition = _only(context, context.input(0), "cond", "bool")
-    ways = [context.attributes.graph(name) for name in ("then_branch", "else_branch")]
-    assert condition is not None
-    chosen = _known(condition)
-    if chosen is not None:
-        return context.lower_body(ways[0] if chosen else ways[1], [])
-    builder = context.builder
-    mark = builder.checkpoint()
-    decides = None if condition.known is None else condition.known.reshape(-1)[0]
-    if not builder.assumes or not isinstance(decides, Dim) or computed(decides):
-        return _branch(context, condition, ways, is_merged=True)
-    try:
-        return _branch(context, condition, ways, is_merged=False)
-    except _DifferentFormError:
-        pass
-    builder.rollback(mark)
-    builder.require.assume(decides, "sizes for which its condition is false")
-    return context.lower_body(ways[0], [])
-
-
-def _branch(
-    context: Context, condition: Value, ways: Sequence[ir.Graph], is_merged: bool
-) -> list[AnyValue]:
-    """Both ways behind a run-time condition; their outputs share memory.
-
-    is_merged: where their shapes differ, the way that is taken computes the sizes of the result.
-    """
-    builder = context.builder
-    flag = scalar(builder, condition, "bool")
-    blocks: list[list[Stmt]] = []
-    forms: list[list[AnyValue]] = []
-    for way in ways:
-        checks = len(builder.draft.checks)
-        with builder.emit.block([]) as statements:
-            forms.append(_way(context, way))
-        blocks.append([*_required(builder, checks), *statements])
-    if [form(value) for value in forms[0]] != [form(value) for value in forms[1]]:
-        reason = "branches give sequences of different lengths, or optionals of which one is empty"
-        raise _DifferentFormError(context.node, reason, _operands(context, 0), True)
-    results = [flattened(values) for values in forms]
-    targets = [_target(context, pair, is_merged) for pair in zip(*results, strict=True)]
-    for statements, values in zip(blocks, results, strict=True):
-        with builder.emit.block(statements):
-            for value, target in zip(values, targets, strict=True):
-                for own, size in zip(value.shape, target.shape, strict=True):
-                    if own != size:
-                        builder.sizes.compute(size, Extent(own))
-                assert target.base is not None
-                builder.copy(value, dense(value.dtype, value.shape, target.base.buffer))
-    assert flag.base is not None
-    builder.emit.append(Branch(flag.base.buffer, tuple(blocks[0]), tuple(blocks[1])))
-    return rebuilt(forms[0], targets)
-
-
-def _way(context: Context, way: ir.Graph) -> list[AnyValue]:
-    try:
-        return context.lower_body(way, [])
-    except MissingElementError as error:
-        # Models ask whether there is an element before they use it.
-        raise _DifferentFormError(context.node, str(error), _operands(context, 0), True) from error
-
-
-def _operands(context: Context, *positions: int) -> list[ir.Value]:
-    """Operands of the node that are no constants."""
-    inputs = context.node.inputs
-    values = [inputs[i] for i in positions if i < len(inputs) and not context.is_constant[i]]
-    return [value for value in values if value is not None]
-
-
-def _required(builder: Builder, start: int) -> list[Stmt]:
-    """The conditions on sizes made since `start`: they must hold only if this way is taken."""
-    checks = builder.draft.checks[start:]
-    del builder.draft.checks[start:]
-    with builder.emit.block([]) as statements:
-        for check in checks:
-            # What shapes tell is computed once for them; values may be beyond what sizes can be.
-            size = (
-                check.size
-                if builder.require.is_unsure(check.size)
-                else builder.sizes.named(check.size, True)
-            )
-            builder.require.now(replace(check, size=size))
-    return statements
-
-
-def _target(context: Context, pair: Sequence[Value], is_merged: bool) -> Tensor:
-    """Memory for either value; sizes that differ are declared."""
-    yes, no = pair
-    builder = context.builder
-    is_alike = yes.dtype == no.dtype and len(yes.shape) == len(no.shape)
-    if is_merged and is_alike:
-        sizes = list(yes.shape)
-        for i, (left, right) in enumerate(zip(yes.shape, no.shape, strict=True)):
-            if left != right:
-                bound = maximum(builder.require.upper(left), builder.require.upper(right))
-                sizes[i] = builder.sizes.either(left, right, bound, f"axis {i} of output")
-        return builder.empty(yes.dtype, tuple(sizes))
-    if yes.dtype != no.dtype or yes.shape != no.shape:
-        reason = (
-            f"branches give {yes.dtype}[{', '.join(map(str, yes.shape))}] and "
-            f"{no.dtype}[{', '.join(map(str, no.shape))}], which has no native form"
-        )
-        raise _DifferentFormError(context.node, reason, _operands(context, 0), True)
-    return builder.empty(yes.dtype, yes.shape)
 
 
 @lowers("Loop")
@@ -217,8 +33,8 @@ def lower_loop(context: Context) -> list[AnyValue]:
     Where steps differ in more than the elements of their states, a few of them become their nodes.
     """
     body = context.attributes.graph("body")
-    trips = _only(context, context.optional(0), "M", "int64")
-    condition = _only(context, context.optional(1), "cond", "bool")
+    trips = single(context, context.optional(0), "M", "int64")
+    condition = single(context, context.optional(1), "cond", "bool")
     initial: list[AnyValue] = []
     for position in range(2, len(context.inputs)):
         value = context.any_input(position)
@@ -238,7 +54,7 @@ def _is_of_steps(refusal: UnsupportedError, body: ir.Graph) -> bool:
     if isinstance(refusal, UnknownOperandError):
         sources = set(body.inputs)
         return any(value in sources for value in upstream(refusal.operands, _read))
-    return isinstance(refusal, _ChangingError)
+    return isinstance(refusal, ChangingError)
 
 
 def _read(value: ir.Value) -> list[ir.Value]:
@@ -258,7 +74,7 @@ def _unrolled(
 ) -> list[AnyValue]:
     """The body once for each step, which must be few; raises `refusal` where they are not."""
     builder = context.builder
-    count, going = _known(trips), True if condition is None else _known(condition)
+    count, going = known_element(trips), True if condition is None else known_element(condition)
     open_ = [
         position
         for position, value, known in ((0, trips, count), (1, condition, going))
@@ -277,7 +93,7 @@ def _unrolled(
             proceed, *made = context.lower_body(body, [number, yes, *states])
         states = made[: len(states)]
         rows.append(flattened(made[len(states) :]))
-        going = _known(proceed) if isinstance(proceed, Tensor) else None
+        going = known_element(proceed) if isinstance(proceed, Tensor) else None
         if not isinstance(going, bool):
             raise refusal
         step += 1
@@ -301,7 +117,7 @@ def _rolled(
     collects = len(body.outputs) > 1 + len(initial)
     if collects and trips is not None and trips.known is None:
         raise context.unknown("the number of steps is only known at run time", 0)
-    count = _known(trips)
+    count = known_element(trips)
     extent: Size = UNBOUNDED if count is None else maximum(count, 0)
     if collects and count is not None:
         if initial_condition is not None and initial_condition.known is not None:
@@ -309,327 +125,6 @@ def _rolled(
             extent = extent * (begins if isinstance(begins, Dim) else int(begins))
             initial_condition = None
         extent = context.builder.sizes.defined(extent, "number of steps")
-    return _Loop(context, body, initial, extent, trips if count is None else None).run(
+    return RolledLoop(context, body, initial, extent, trips if count is None else None).run(
         initial_condition
     )
-
-
-@dataclass(frozen=True)
-class _Expected:
-    """What is expected of a loop while its body is lowered.
-
-    growths: of each carried tensor. ends_early: whether not all steps of its extent may run.
-    keeps: whether something of every step is kept. row_bytes: how much memory that takes.
-    """
-
-    growths: tuple[Growth | None, ...]
-    ends_early: bool = False
-    keeps: bool = False
-    row_bytes: Size = 0
-
-
-class _UnexpectedError(Exception):
-    """A body turned out to be of another kind than expected.
-
-    initial: the values that the loop begins with, where these have another form.
-    """
-
-    def __init__(self, found: _Expected, initial: Sequence[AnyValue] | None = None) -> None:
-        super().__init__()
-        self.found, self.initial = found, initial
-
-
-class _Loop:
-    """One Loop being lowered. `limit` is a trip count only known at run time."""
-
-    def __init__(
-        self,
-        context: Context,
-        body: ir.Graph,
-        initial: Sequence[AnyValue],
-        extent: Size,
-        limit: Value | None,
-    ) -> None:
-        self._context = context
-        self._builder = context.builder
-        self._body = body
-        self._initial = initial
-        self._extent = extent
-        self._is_inner = self._builder.emit.is_inside
-        self._limit = None if limit is None else self._builder.strided(limit)
-
-    def run(self, condition: Value | None) -> list[AnyValue]:
-        """All that the loop makes. What its body makes of the states tells what kind it is."""
-        # A loop around this one lowers it again and again: what it was comes first.
-        learned, key = self._builder.learned, self._key()
-        known = learned.get(key)
-        if isinstance(known, _ChangingError):
-            raise known
-        try:
-            results, learned[key] = self._found_out(condition)
-        except _ChangingError as refusal:
-            learned[key] = refusal
-            raise
-        return results
-
-    def _found_out(self, condition: Value | None) -> tuple[list[AnyValue], _Expected]:
-        """All that the loop makes, and what it is."""
-        mark = self._builder.checkpoint()
-        expected = self._expected()
-        # Each state is tried in a few forms, so that some attempts suffice; more would never end.
-        for _ in range(ATTEMPTS * (1 + len(flattened(self._initial)))):
-            self._count_attempt()
-            try:
-                return self._run(condition, flattened(self._initial), expected), expected
-            except _UnexpectedError as unexpected:
-                expected = unexpected.found
-                self._builder.rollback(mark)
-                if unexpected.initial is not None:
-                    self._stack(unexpected.initial)
-                    mark = self._builder.checkpoint()
-                    expected = self._expected()
-        raise self._changing("what its steps carry takes no form that the next step keeps")
-
-    def _expected(self) -> _Expected:
-        """What the loop was in an earlier attempt to lower the one around it, if there was one.
-
-        Without it, each level of nested loops would double the attempts.
-        """
-        known = self._builder.learned.get(self._key())
-        if isinstance(known, _Expected):
-            return known
-        return _Expected((None,) * len(flattened(self._initial)))
-
-    def _key(self) -> Hashable:
-        """The loop and what it begins with, apart from sizes that differ in every attempt."""
-        forms = tuple(
-            (value.dtype, *(None if computed(n) else n for n in value.shape))
-            for value in flattened(self._initial)
-        )
-        return self._body, self._extent if not computed(self._extent) else None, forms
-
-    def _count_attempt(self) -> None:
-        self._builder.attempts += 1
-        if self._builder.attempts > MOST_ATTEMPTS:
-            raise self._context.refuse(
-                f"the loops of the model take more than {MOST_ATTEMPTS} attempts to find out how "
-                "the values that they carry change their sizes"
-            )
-
-    def _stack(self, models: Sequence[AnyValue]) -> None:
-        """Begin with sequences as rows where these values are given."""
-        initial: list[AnyValue] = []
-        for value, model in zip(self._initial, models, strict=True):
-            tensors = flattened([model])
-            if form(value) == form(model) or not tensors:
-                initial.append(value)
-                continue
-            element = tensors[-1]
-            if isinstance(model, Stack):
-                element = Tensor(model.dtype, model.element, None)
-            stack = as_stack(self._context, value, element)
-            if stack is None:
-                raise self._changing(
-                    "a carried sequence changes its length, and its elements differ in shape"
-                )
-            initial.append(stack)
-        self._initial = initial
-
-    def _run(
-        self, condition: Value | None, initial: Sequence[Value], expected: _Expected
-    ) -> list[AnyValue]:
-        builder = self._builder
-        # An earlier attempt has left the name of a node of the body.
-        builder.draft.node = describe(self._context.node)
-        steps, ends = self._extent, expected.ends_early
-        if ends and expected.keeps:
-            steps = steps_with_room(builder, steps, expected.row_bytes)
-        states = [
-            State.of(builder, f"carried value {i}", value, growth, steps)
-            for i, (value, growth) in enumerate(zip(initial, expected.growths, strict=True))
-        ]
-        going, still_going = builder.empty("bool", ()), builder.empty("bool", ())
-        builder.copy(self._begin(condition), going)
-        done = self._extent
-        if ends and expected.keeps:
-            done = builder.sizes.declared(steps, "number of steps")
-            builder.sizes.compute(done, constant(0, "int64"))
-        with builder.emit.loop(self._extent) as loop:
-            step = self._enter(loop.axis, steps, done, expected)
-            given = [state.before(step) for state in states]
-            if len(given) == len(self._initial):
-                announce(states, given, self._body, loop.axis, step + 1)
-            number = builder.compute((), lambda _: Index(loop.axis))
-            # A step only runs if the condition that it is given is true.
-            yes = builder.constant(np.array(True))
-            results = self._context.lower_body(
-                self._body, [number, yes, *rebuilt(self._initial, given)]
-            )
-            count = len(self._initial)
-            proceed, *elements = flattened([results[0], *results[count + 1 :]])
-            varying = computed(*(state.extent for state in states))
-            if any(
-                not loop.is_fixed(element.shape) or computed(*element.shape) & varying
-                for element in elements
-            ):
-                raise self._changing("each step computes the shape of what it gives")
-            updated = flattened(results[1 : count + 1])
-            found = self._found(
-                states,
-                given,
-                results[1 : count + 1],
-                elements,
-                self._ends_early(condition, proceed),
-            )
-            if found != expected:
-                raise _UnexpectedError(found)
-            if ends:
-                builder.copy(self._proceed(proceed, loop.axis), still_going)
-                loop.carries.append(_carry(going, still_going))
-                loop.condition = loop.carries[0].state
-            sequences = [self._collect(element, loop, steps) for element in elements]
-            for state, value in zip(states, updated, strict=True):
-                state.store(value, step + 1, loop)
-            keep_extents(states, updated)
-        return [
-            *rebuilt(self._initial, [state.before(done) for state in states]),
-            *(slice_axis(sequence, 0, 0, 1, done) for sequence in sequences),
-        ]
-
-    def _enter(self, axis: Axis, steps: Size, done: Size, expected: _Expected) -> Size:
-        """What each step begins with; its number as a size, if anything grows by it."""
-        builder = self._builder
-        if steps != self._extent:
-            has_room = builder.compute((), lambda _: op("lt", Index(axis), Extent(steps)))
-            assert has_room.base is not None
-            message = (
-                f"node {builder.draft.node!r} ({self._context.node.op_type}): each step adds "
-                f"{expected.row_bytes} bytes to what the loop keeps, and there is no memory left "
-                "for more steps; give a trip count, or a condition that ends it earlier"
-            )
-            builder.emit.append(Require(has_room.base.buffer, message))
-        if done != self._extent:
-            builder.sizes.compute(done, op("add", Index(axis), constant(1, "int64")))
-        is_exact = any(growth and growth.kind == "exact" for growth in expected.growths)
-        return builder.sizes.step(axis, steps) if is_exact else 0
-
-    def _found(
-        self,
-        states: Sequence[State],
-        given: Sequence[Tensor],
-        after: Sequence[AnyValue],
-        elements: Sequence[Value],
-        ends_early: bool,
-    ) -> _Expected:
-        """What kind of loop this is, by what a step makes of what it was given."""
-        values = flattened(after)
-        if [form(value) for value in after] != [form(value) for value in self._initial]:
-            if all(map(_can_be_rows, self._initial, after)):
-                raise _UnexpectedError(_Expected(()), after)
-            raise self._changing(
-                "a carried sequence changes its length, or an optional whether it is empty"
-            )
-        growths = [
-            self._growth(position, state, old, new)
-            for position, (state, old, new) in enumerate(zip(states, given, values, strict=True))
-        ]
-        grown = [
-            row_bytes(growth, state.initial)
-            for growth, state in zip(growths, states, strict=True)
-            if growth is not None
-        ]
-        kept = [element.size * ITEM_BYTES[element.dtype] for element in elements]
-        total = sum(grown + kept, start=0)
-        keeps = bool(elements) or total != 0
-        return _Expected(tuple(growths), ends_early, keeps, total)
-
-    def _growth(self, position: int, state: State, old: Tensor, new: Value) -> Growth | None:
-        """How a state changes its extent, if it does."""
-        growth, builder = state.growth, self._builder
-        if growth is not None:
-            axis = growth.axis
-            is_alike = growth.with_rows(old.shape, 0) == growth.with_rows(new.shape, 0)
-            if is_alike and growth.holds(builder, old.shape[axis], new.shape[axis]):
-                return layout_of(state, builder.draft.body)
-        elif old.shape == new.shape:
-            check_states(self._context, [old], [new])
-            return None
-        node = self._body.outputs[position + 1].producer()
-        joins_last = (
-            len(self._initial) == len(flattened(self._initial))
-            and node is not None
-            and node.op_type == "Concat"
-            and node.inputs[-1] is self._body.inputs[position + 2]
-        )
-        found = growth_of(state, old, new, joins_last)
-        if found is None:
-            raise self._changing(f"carried value {position} changes its shape")
-        if found.kind == "most" and SPARE in symbols(found.rows):
-            # Each step would need all the memory that is kept for all of them.
-            raise self._changing(
-                f"carried value {position} grows in a loop inside of this one, without a trip "
-                "count there that bounds it"
-            )
-        if self._limit is not None and not self._is_inner:
-            # As a size, the trip count tells how much memory there has to be.
-            raise self._context.unknown("the number of steps is only known at run time", 0)
-        return found
-
-    def _changing(self, reason: str) -> _ChangingError:
-        node = self._context.node
-        return _ChangingError(describe(node), node.op_type, reason)
-
-    def _begin(self, condition: Value | None) -> Value:
-        """Whether there is a first step."""
-        builder = self._builder
-        given = builder.constant(np.array(True)) if condition is None else condition
-        flat = Tensor("bool", (), builder.strided(given).base)
-        if self._limit is None:
-            return flat
-        limit = Tensor("int64", (), self._limit.base)
-        return builder.pointwise(
-            lambda c, m: op("and", c, op("gt", m, constant(0, "int64"))), flat, limit
-        )
-
-    def _proceed(self, condition: Value, step: Axis) -> Value:
-        """Whether there is another step."""
-        builder = self._builder
-        flat = Tensor("bool", (), builder.strided(condition).base)
-        if self._limit is None:
-            return flat
-        limit = Tensor("int64", (), self._limit.base)
-
-        def more(c: Expr, m: Expr) -> Expr:
-            following = op("add", cast(Index(step), "int64"), constant(1, "int64"))
-            return op("and", c, op("lt", following, m))
-
-        return builder.pointwise(more, flat, limit)
-
-    def _ends_early(self, condition: Value | None, proceed: Value) -> bool:
-        """Whether anything but a known trip count can end the loop."""
-        start = True if condition is None else _known(condition)
-        kept = _known(proceed) is True
-        if self._limit is None and start is not None and bool(start) and kept:
-            if self._extent == UNBOUNDED:
-                raise self._context.invalid("neither a trip count nor a condition ends this loop")
-            return False
-        return True
-
-    def _collect(self, element: Value, loop: LoopFrame, steps: Size) -> Tensor:
-        """A scan output: one element for each step."""
-        builder = self._builder
-        sequence = builder.empty(element.dtype, (steps, *element.shape))
-        builder.copy(element, at(sequence, 0, loop.axis, 0, 1))
-        return sequence
-
-
-def _can_be_rows(before: AnyValue, after: AnyValue) -> bool:
-    """Whether values of two forms may be rows of a tensor, or have one form."""
-    if form(before) == form(after):
-        return True
-    return isinstance(before, TensorSequence) and isinstance(after, (TensorSequence, Stack))
-
-
-def _carry(state: Tensor, successor: Tensor) -> Carry:
-    assert state.base is not None and successor.base is not None
-    return Carry(state.base.buffer, successor.base.buffer)

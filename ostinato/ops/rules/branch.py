@@ -1,0 +1,144 @@
+"""If: one of two graphs, chosen while compiling or while running."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ostinato.ops.core.builder import Builder
+from ostinato.ops.core.registry import Context, UnknownOperandError, lowers
+from ostinato.ops.core.singles import known_element, single
+from ostinato.ops.core.tensor import AnyValue, Tensor, Value, dense
+from ostinato.ops.rules.sequences import MissingElementError, flattened, form, rebuilt
+from ostinato.program.expr import Extent
+from ostinato.program.nodes import Branch, Stmt
+from ostinato.sizes.dims import Dim, computed, maximum
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+
+class _DifferentFormError(UnknownOperandError):
+    """The ways of an If give values that cannot share memory."""
+
+
+@lowers("If")
+def lower_if(context: Context) -> list[AnyValue]:
+    """The outputs of one of two graphs.
+
+    Where their shapes differ and sizes decide between them, the program is made for the sizes that
+    choose the first: exporters write a Squeeze of an axis that is 1 in this way.
+    """
+    condition = single(context, context.input(0), "cond", "bool")
+    ways = [context.attributes.graph(name) for name in ("then_branch", "else_branch")]
+    assert condition is not None
+    chosen = known_element(condition)
+    if chosen is not None:
+        return context.lower_body(ways[0] if chosen else ways[1], [])
+    builder = context.builder
+    mark = builder.checkpoint()
+    decides = None if condition.known is None else condition.known.reshape(-1)[0]
+    if not builder.assumes or not isinstance(decides, Dim) or computed(decides):
+        return _branch(context, condition, ways, is_merged=True)
+    try:
+        return _branch(context, condition, ways, is_merged=False)
+    except _DifferentFormError:
+        pass
+    builder.rollback(mark)
+    builder.require.assume(decides, "sizes for which its condition is false")
+    return context.lower_body(ways[0], [])
+
+
+def _branch(
+    context: Context, condition: Value, ways: Sequence[ir.Graph], is_merged: bool
+) -> list[AnyValue]:
+    """Both ways behind a run-time condition; their outputs share memory.
+
+    is_merged: where their shapes differ, the way that is taken computes the sizes of the result.
+    """
+    builder = context.builder
+    flag = _scalar(builder, condition, "bool")
+    blocks: list[list[Stmt]] = []
+    forms: list[list[AnyValue]] = []
+    for way in ways:
+        checks = len(builder.draft.checks)
+        with builder.emit.block([]) as statements:
+            forms.append(_way(context, way))
+        blocks.append([*_required(builder, checks), *statements])
+    if [form(value) for value in forms[0]] != [form(value) for value in forms[1]]:
+        reason = "branches give sequences of different lengths, or optionals of which one is empty"
+        raise _DifferentFormError(context.node, reason, _operands(context, 0), True)
+    results = [flattened(values) for values in forms]
+    targets = [_target(context, pair, is_merged) for pair in zip(*results, strict=True)]
+    for statements, values in zip(blocks, results, strict=True):
+        with builder.emit.block(statements):
+            for value, target in zip(values, targets, strict=True):
+                for own, size in zip(value.shape, target.shape, strict=True):
+                    if own != size:
+                        builder.sizes.compute(size, Extent(own))
+                assert target.base is not None
+                builder.copy(value, dense(value.dtype, value.shape, target.base.buffer))
+    assert flag.base is not None
+    builder.emit.append(Branch(flag.base.buffer, tuple(blocks[0]), tuple(blocks[1])))
+    return rebuilt(forms[0], targets)
+
+
+def _way(context: Context, way: ir.Graph) -> list[AnyValue]:
+    try:
+        return context.lower_body(way, [])
+    except MissingElementError as error:
+        # Models ask whether there is an element before they use it.
+        raise _DifferentFormError(context.node, str(error), _operands(context, 0), True) from error
+
+
+def _operands(context: Context, *positions: int) -> list[ir.Value]:
+    """Operands of the node that are no constants."""
+    inputs = context.node.inputs
+    values = [inputs[i] for i in positions if i < len(inputs) and not context.is_constant[i]]
+    return [value for value in values if value is not None]
+
+
+def _required(builder: Builder, start: int) -> list[Stmt]:
+    """The conditions on sizes made since `start`: they must hold only if this way is taken."""
+    checks = builder.draft.checks[start:]
+    del builder.draft.checks[start:]
+    with builder.emit.block([]) as statements:
+        for check in checks:
+            # What shapes tell is computed once for them; values may be beyond what sizes can be.
+            size = (
+                check.size
+                if builder.require.is_unsure(check.size)
+                else builder.sizes.named(check.size, True)
+            )
+            builder.require.now(replace(check, size=size))
+    return statements
+
+
+def _target(context: Context, pair: Sequence[Value], is_merged: bool) -> Tensor:
+    """Memory for either value; sizes that differ are declared."""
+    yes, no = pair
+    builder = context.builder
+    is_alike = yes.dtype == no.dtype and len(yes.shape) == len(no.shape)
+    if is_merged and is_alike:
+        sizes = list(yes.shape)
+        for i, (left, right) in enumerate(zip(yes.shape, no.shape, strict=True)):
+            if left != right:
+                bound = maximum(builder.require.upper(left), builder.require.upper(right))
+                sizes[i] = builder.sizes.either(left, right, bound, f"axis {i} of output")
+        return builder.empty(yes.dtype, tuple(sizes))
+    if yes.dtype != no.dtype or yes.shape != no.shape:
+        reason = (
+            f"branches give {yes.dtype}[{', '.join(map(str, yes.shape))}] and "
+            f"{no.dtype}[{', '.join(map(str, no.shape))}], which has no native form"
+        )
+        raise _DifferentFormError(context.node, reason, _operands(context, 0), True)
+    return builder.empty(yes.dtype, yes.shape)
+
+
+def _scalar(builder: Builder, value: Value, dtype: str) -> Tensor:
+    """The single element of a value, in a buffer of its own."""
+    target = builder.empty(dtype, ())
+    source = builder.strided(value)
+    builder.copy(Tensor(source.dtype, (), source.base), target)
+    return target

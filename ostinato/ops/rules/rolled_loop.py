@@ -1,0 +1,366 @@
+"""A Loop whose steps share the memory of their states, some of which grow."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ostinato.errors import UnsupportedError
+from ostinato.model.attributes import describe
+from ostinato.ops.core.emitter import LoopFrame
+from ostinato.ops.core.growing_states import (
+    Growth,
+    State,
+    announce,
+    growth_of,
+    keep_extents,
+    layout_of,
+    row_bytes,
+    steps_with_room,
+)
+from ostinato.ops.core.registry import Context
+from ostinato.ops.core.singles import known_element
+from ostinato.ops.core.tensor import AnyValue, Stack, Tensor, TensorSequence, Value, at, slice_axis
+from ostinato.ops.rules.scan import check_states
+from ostinato.ops.rules.sequences import as_stack, flattened, form, rebuilt
+from ostinato.program.expr import ITEM_BYTES, Axis, Expr, Extent, Index, cast, constant, op
+from ostinato.program.nodes import Carry, Require
+from ostinato.sizes.dims import SPARE, Size, computed, symbols
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+# The trip count of a loop that only its condition ends.
+UNBOUNDED = 2**62
+# A carried value is tried in this many forms at most: its kinds of growth, and their layouts.
+ATTEMPTS = 12
+# In all, over the loops of a model: more would take minutes.
+MOST_ATTEMPTS = 4096
+
+
+class ChangingError(UnsupportedError):
+    """What a step of a loop makes cannot share memory with what the next one makes."""
+
+
+@dataclass(frozen=True)
+class _Expected:
+    """What is expected of a loop while its body is lowered.
+
+    growths: of each carried tensor. ends_early: whether not all steps of its extent may run.
+    keeps: whether something of every step is kept. row_bytes: how much memory that takes.
+    """
+
+    growths: tuple[Growth | None, ...]
+    ends_early: bool = False
+    keeps: bool = False
+    row_bytes: Size = 0
+
+
+class _UnexpectedError(Exception):
+    """A body turned out to be of another kind than expected.
+
+    initial: the values that the loop begins with, where these have another form.
+    """
+
+    def __init__(self, found: _Expected, initial: Sequence[AnyValue] | None = None) -> None:
+        super().__init__()
+        self.found, self.initial = found, initial
+
+
+class RolledLoop:
+    """One Loop being lowered. `limit` is a trip count only known at run time."""
+
+    def __init__(
+        self,
+        context: Context,
+        body: ir.Graph,
+        initial: Sequence[AnyValue],
+        extent: Size,
+        limit: Value | None,
+    ) -> None:
+        self._context = context
+        self._builder = context.builder
+        self._body = body
+        self._initial = initial
+        self._extent = extent
+        self._is_inner = self._builder.emit.is_inside
+        self._limit = None if limit is None else self._builder.strided(limit)
+
+    def run(self, condition: Value | None) -> list[AnyValue]:
+        """All that the loop makes. What its body makes of the states tells what kind it is."""
+        # A loop around this one lowers it again and again: what it was comes first.
+        learned, key = self._builder.learned, self._key()
+        known = learned.get(key)
+        if isinstance(known, ChangingError):
+            raise known
+        try:
+            results, learned[key] = self._found_out(condition)
+        except ChangingError as refusal:
+            learned[key] = refusal
+            raise
+        return results
+
+    def _found_out(self, condition: Value | None) -> tuple[list[AnyValue], _Expected]:
+        """All that the loop makes, and what it is."""
+        mark = self._builder.checkpoint()
+        expected = self._expected()
+        # Each state is tried in a few forms, so that some attempts suffice; more would never end.
+        for _ in range(ATTEMPTS * (1 + len(flattened(self._initial)))):
+            self._count_attempt()
+            try:
+                return self._run(condition, flattened(self._initial), expected), expected
+            except _UnexpectedError as unexpected:
+                expected = unexpected.found
+                self._builder.rollback(mark)
+                if unexpected.initial is not None:
+                    self._stack(unexpected.initial)
+                    mark = self._builder.checkpoint()
+                    expected = self._expected()
+        raise self._changing("what its steps carry takes no form that the next step keeps")
+
+    def _expected(self) -> _Expected:
+        """What the loop was in an earlier attempt to lower the one around it, if there was one.
+
+        Without it, each level of nested loops would double the attempts.
+        """
+        known = self._builder.learned.get(self._key())
+        if isinstance(known, _Expected):
+            return known
+        return _Expected((None,) * len(flattened(self._initial)))
+
+    def _key(self) -> Hashable:
+        """The loop and what it begins with, apart from sizes that differ in every attempt."""
+        forms = tuple(
+            (value.dtype, *(None if computed(n) else n for n in value.shape))
+            for value in flattened(self._initial)
+        )
+        return self._body, self._extent if not computed(self._extent) else None, forms
+
+    def _count_attempt(self) -> None:
+        self._builder.attempts += 1
+        if self._builder.attempts > MOST_ATTEMPTS:
+            raise self._context.refuse(
+                f"the loops of the model take more than {MOST_ATTEMPTS} attempts to find out how "
+                "the values that they carry change their sizes"
+            )
+
+    def _stack(self, models: Sequence[AnyValue]) -> None:
+        """Begin with sequences as rows where these values are given."""
+        initial: list[AnyValue] = []
+        for value, model in zip(self._initial, models, strict=True):
+            tensors = flattened([model])
+            if form(value) == form(model) or not tensors:
+                initial.append(value)
+                continue
+            element = tensors[-1]
+            if isinstance(model, Stack):
+                element = Tensor(model.dtype, model.element, None)
+            stack = as_stack(self._context, value, element)
+            if stack is None:
+                raise self._changing(
+                    "a carried sequence changes its length, and its elements differ in shape"
+                )
+            initial.append(stack)
+        self._initial = initial
+
+    def _run(
+        self, condition: Value | None, initial: Sequence[Value], expected: _Expected
+    ) -> list[AnyValue]:
+        builder = self._builder
+        # An earlier attempt has left the name of a node of the body.
+        builder.draft.node = describe(self._context.node)
+        steps, ends = self._extent, expected.ends_early
+        if ends and expected.keeps:
+            steps = steps_with_room(builder, steps, expected.row_bytes)
+        states = [
+            State.of(builder, f"carried value {i}", value, growth, steps)
+            for i, (value, growth) in enumerate(zip(initial, expected.growths, strict=True))
+        ]
+        going, still_going = builder.empty("bool", ()), builder.empty("bool", ())
+        builder.copy(self._begin(condition), going)
+        done = self._extent
+        if ends and expected.keeps:
+            done = builder.sizes.declared(steps, "number of steps")
+            builder.sizes.compute(done, constant(0, "int64"))
+        with builder.emit.loop(self._extent) as loop:
+            step = self._enter(loop.axis, steps, done, expected)
+            given = [state.before(step) for state in states]
+            if len(given) == len(self._initial):
+                announce(states, given, self._body, loop.axis, step + 1)
+            number = builder.compute((), lambda _: Index(loop.axis))
+            # A step only runs if the condition that it is given is true.
+            yes = builder.constant(np.array(True))
+            results = self._context.lower_body(
+                self._body, [number, yes, *rebuilt(self._initial, given)]
+            )
+            count = len(self._initial)
+            proceed, *elements = flattened([results[0], *results[count + 1 :]])
+            varying = computed(*(state.extent for state in states))
+            if any(
+                not loop.is_fixed(element.shape) or computed(*element.shape) & varying
+                for element in elements
+            ):
+                raise self._changing("each step computes the shape of what it gives")
+            updated = flattened(results[1 : count + 1])
+            found = self._found(
+                states,
+                given,
+                results[1 : count + 1],
+                elements,
+                self._ends_early(condition, proceed),
+            )
+            if found != expected:
+                raise _UnexpectedError(found)
+            if ends:
+                builder.copy(self._proceed(proceed, loop.axis), still_going)
+                loop.carries.append(_carry(going, still_going))
+                loop.condition = loop.carries[0].state
+            sequences = [self._collect(element, loop, steps) for element in elements]
+            for state, value in zip(states, updated, strict=True):
+                state.store(value, step + 1, loop)
+            keep_extents(states, updated)
+        return [
+            *rebuilt(self._initial, [state.before(done) for state in states]),
+            *(slice_axis(sequence, 0, 0, 1, done) for sequence in sequences),
+        ]
+
+    def _enter(self, axis: Axis, steps: Size, done: Size, expected: _Expected) -> Size:
+        """What each step begins with; its number as a size, if anything grows by it."""
+        builder = self._builder
+        if steps != self._extent:
+            has_room = builder.compute((), lambda _: op("lt", Index(axis), Extent(steps)))
+            assert has_room.base is not None
+            message = (
+                f"node {builder.draft.node!r} ({self._context.node.op_type}): each step adds "
+                f"{expected.row_bytes} bytes to what the loop keeps, and there is no memory left "
+                "for more steps; give a trip count, or a condition that ends it earlier"
+            )
+            builder.emit.append(Require(has_room.base.buffer, message))
+        if done != self._extent:
+            builder.sizes.compute(done, op("add", Index(axis), constant(1, "int64")))
+        is_exact = any(growth and growth.kind == "exact" for growth in expected.growths)
+        return builder.sizes.step(axis, steps) if is_exact else 0
+
+    def _found(
+        self,
+        states: Sequence[State],
+        given: Sequence[Tensor],
+        after: Sequence[AnyValue],
+        elements: Sequence[Value],
+        ends_early: bool,
+    ) -> _Expected:
+        """What kind of loop this is, by what a step makes of what it was given."""
+        values = flattened(after)
+        if [form(value) for value in after] != [form(value) for value in self._initial]:
+            if all(map(_can_be_rows, self._initial, after)):
+                raise _UnexpectedError(_Expected(()), after)
+            raise self._changing(
+                "a carried sequence changes its length, or an optional whether it is empty"
+            )
+        growths = [
+            self._growth(position, state, old, new)
+            for position, (state, old, new) in enumerate(zip(states, given, values, strict=True))
+        ]
+        grown = [
+            row_bytes(growth, state.initial)
+            for growth, state in zip(growths, states, strict=True)
+            if growth is not None
+        ]
+        kept = [element.size * ITEM_BYTES[element.dtype] for element in elements]
+        total = sum(grown + kept, start=0)
+        keeps = bool(elements) or total != 0
+        return _Expected(tuple(growths), ends_early, keeps, total)
+
+    def _growth(self, position: int, state: State, old: Tensor, new: Value) -> Growth | None:
+        """How a state changes its extent, if it does."""
+        growth, builder = state.growth, self._builder
+        if growth is not None:
+            axis = growth.axis
+            is_alike = growth.with_rows(old.shape, 0) == growth.with_rows(new.shape, 0)
+            if is_alike and growth.holds(builder, old.shape[axis], new.shape[axis]):
+                return layout_of(state, builder.draft.body)
+        elif old.shape == new.shape:
+            check_states(self._context, [old], [new])
+            return None
+        node = self._body.outputs[position + 1].producer()
+        joins_last = (
+            len(self._initial) == len(flattened(self._initial))
+            and node is not None
+            and node.op_type == "Concat"
+            and node.inputs[-1] is self._body.inputs[position + 2]
+        )
+        found = growth_of(state, old, new, joins_last)
+        if found is None:
+            raise self._changing(f"carried value {position} changes its shape")
+        if found.kind == "most" and SPARE in symbols(found.rows):
+            # Each step would need all the memory that is kept for all of them.
+            raise self._changing(
+                f"carried value {position} grows in a loop inside of this one, without a trip "
+                "count there that bounds it"
+            )
+        if self._limit is not None and not self._is_inner:
+            # As a size, the trip count tells how much memory there has to be.
+            raise self._context.unknown("the number of steps is only known at run time", 0)
+        return found
+
+    def _changing(self, reason: str) -> ChangingError:
+        node = self._context.node
+        return ChangingError(describe(node), node.op_type, reason)
+
+    def _begin(self, condition: Value | None) -> Value:
+        """Whether there is a first step."""
+        builder = self._builder
+        given = builder.constant(np.array(True)) if condition is None else condition
+        flat = Tensor("bool", (), builder.strided(given).base)
+        if self._limit is None:
+            return flat
+        limit = Tensor("int64", (), self._limit.base)
+        return builder.pointwise(
+            lambda c, m: op("and", c, op("gt", m, constant(0, "int64"))), flat, limit
+        )
+
+    def _proceed(self, condition: Value, step: Axis) -> Value:
+        """Whether there is another step."""
+        builder = self._builder
+        flat = Tensor("bool", (), builder.strided(condition).base)
+        if self._limit is None:
+            return flat
+        limit = Tensor("int64", (), self._limit.base)
+
+        def more(c: Expr, m: Expr) -> Expr:
+            following = op("add", cast(Index(step), "int64"), constant(1, "int64"))
+            return op("and", c, op("lt", following, m))
+
+        return builder.pointwise(more, flat, limit)
+
+    def _ends_early(self, condition: Value | None, proceed: Value) -> bool:
+        """Whether anything but a known trip count can end the loop."""
+        start = True if condition is None else known_element(condition)
+        kept = known_element(proceed) is True
+        if self._limit is None and start is not None and bool(start) and kept:
+            if self._extent == UNBOUNDED:
+                raise self._context.invalid("neither a trip count nor a condition ends this loop")
+            return False
+        return True
+
+    def _collect(self, element: Value, loop: LoopFrame, steps: Size) -> Tensor:
+        """A scan output: one element for each step."""
+        builder = self._builder
+        sequence = builder.empty(element.dtype, (steps, *element.shape))
+        builder.copy(element, at(sequence, 0, loop.axis, 0, 1))
+        return sequence
+
+
+def _can_be_rows(before: AnyValue, after: AnyValue) -> bool:
+    """Whether values of two forms may be rows of a tensor, or have one form."""
+    if form(before) == form(after):
+        return True
+    return isinstance(before, TensorSequence) and isinstance(after, (TensorSequence, Stack))
+
+
+def _carry(state: Tensor, successor: Tensor) -> Carry:
+    assert state.base is not None and successor.base is not None
+    return Carry(state.base.buffer, successor.base.buffer)
