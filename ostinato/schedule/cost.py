@@ -30,7 +30,7 @@ from ostinato.sizes.dims import Size, product
 # are: streams are stepped with few, often one.
 TYPICAL_USE = 0.5
 # Groups of lanes that are computed together for a single row. More of them read as many streams
-# that lie a power of two apart, in the same sets of the first-level cache: a GRU with hidden 128
+# that lie a power of two apart, in the same sets of the first-level cache: three gates of 128 units
 # takes 7 % longer with four (`benchmarks.versions --models 'gru*'`, batch 1).
 MOST_GROUPS = 2
 # How many rows a kernel of several sums is taken to have where only a run tells: a batch.
