@@ -1,0 +1,362 @@
+"""Axis maps: which axis of an operand becomes which axis of the results.
+
+    Transpose <perm=[2, 0, 1]> (x[a, b, c])     x: 1, 2, 0
+    ReduceSum <axes=[1], keepdims=0> (x[a, b])  x: 0, ALL
+    MatMul (x[n, i, k], w[k, j])                x: 0, 1, ALL    w: ALL, 2
+    Conv (x[n, c, t], w[m, c, k])               x: 0, ALL, WINDOW    w: 1, ALL, ALL
+
+Where an axis of an operand is axis `k` of the results, their elements at index `i` of `k` follow
+from those at index `i` of the operand and do not depend on `i` itself. So nodes can run slice by
+slice along such an axis, whatever they compute: streams are made that way, and gradients put axes
+back.
+
+A map follows from the attributes of a node, the sizes of its operands (their number, mostly) and
+constants among them. The operators' documents are the source; `tests/graph/test_axis_maps.py` holds
+the maps against reference kernels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, TypeAlias
+
+import numpy as np
+import onnx_ir as ir
+
+
+class Along(Enum):
+    """An axis of an operand that is no axis of the results."""
+
+    ALL = "an element of the results may depend on all elements along it, or on its own place"
+    WINDOW = "an element of the results depends on some neighbours along it"
+
+
+AxisMap: TypeAlias = "tuple[tuple[int | Along, ...] | None, ...]"
+"""An entry for each axis of each operand; None for operands left out or read as a whole."""
+
+
+Row: TypeAlias = "Sequence[int | Along]"
+"""What becomes of the axes of one operand."""
+
+
+@dataclass(frozen=True)
+class Form:
+    """A node and what is known of its operands.
+
+    dims: the sizes of each operand, None for those left out.
+    constant: the elements of an operand, None where they are not known while compiling.
+    read: names of the attributes that the map has asked for.
+    """
+
+    node: ir.Node
+    dims: Sequence[tuple[int | str | None, ...] | None]
+    constant: Callable[[int], np.ndarray | None]
+    opset: int
+    read: set[str] = field(default_factory=set)
+
+    def attribute(self, name: str, default: Any = None) -> Any:
+        self.read.add(name)
+        found = self.node.attributes.get(name)
+        return default if found is None else found.value
+
+    def has(self, index: int) -> bool:
+        return index < len(self.dims) and self.dims[index] is not None
+
+    def rank(self, index: int = 0) -> int:
+        dims = self.dims[index] if index < len(self.dims) else None
+        return 0 if dims is None else len(dims)
+
+    def axis(self, default: int | None = None, rank: int | None = None) -> int:
+        """Attribute `axis`, counted from the front."""
+        axis: int = self.attribute("axis", default)
+        return axis % max(self.rank() if rank is None else rank, 1)
+
+    def axes(self, index: int) -> tuple[int, ...] | None:
+        """`axes`, an attribute or an operand by version; empty where absent, None where unknown."""
+        found = self.attribute("axes")
+        if found is None and self.has(index):
+            found = self.constant(index)
+            if found is None:
+                return None
+        return () if found is None else tuple(int(axis) for axis in np.ravel(found))
+
+    def only(self, *maps: Row) -> AxisMap:
+        """The map with these for the first operands; the others are read as a whole."""
+        return tuple(
+            tuple(maps[i]) if i < len(maps) and self.has(i) else None for i in range(len(self.dims))
+        )
+
+
+Rule: TypeAlias = "Callable[[Form], AxisMap | None]"
+"""The map of a node; None where operands that decide it are not known."""
+
+
+def _but(rank: int, mixed: Sequence[int], drops: bool = False) -> Row:
+    """Each axis is itself, but for some along which elements are mixed.
+
+    drops: whether the results do not have these.
+    """
+    gone = [axis % max(rank, 1) for axis in mixed]
+    places = [axis - sum(g < axis for g in gone) if drops else axis for axis in range(rank)]
+    return [Along.ALL if axis in gone else places[axis] for axis in range(rank)]
+
+
+def same(form: Form) -> AxisMap:
+    """The axes of the first operand."""
+    return form.only(range(form.rank()))
+
+
+def broadcast(form: Form) -> AxisMap:
+    """Right-aligned; before opset 7, the second operand where attribute `axis` puts it."""
+    ranks = [form.rank(i) for i in range(len(form.dims))]
+    starts = [max(ranks) - rank for rank in ranks]
+    axis = form.attribute("axis") if form.opset < 7 else None
+    if axis is not None:
+        starts[1] = axis % max(ranks)
+    return form.only(*(range(s, s + rank) for s, rank in zip(starts, ranks, strict=True)))
+
+
+def along_axis(default: int | None = None) -> Rule:
+    """All axes but attribute `axis` are themselves."""
+    return lambda form: form.only(_but(form.rank(), [form.axis(default)]))
+
+
+def along_axis_of_all(form: Form) -> AxisMap:
+    """As `along_axis`, of all operands."""
+    row = _but(form.rank(), [form.axis(0)])
+    return form.only(*[row] * len(form.dims))
+
+
+def from_axis(form: Form) -> AxisMap:
+    """All axes from `axis` on are mixed; weights are broadcast to them."""
+    row = _but(form.rank(), range(form.axis(-1), form.rank()))
+    return form.only(*(row[form.rank() - form.rank(i) :] for i in range(len(form.dims))))
+
+
+def softmax(form: Form) -> AxisMap:
+    """Along one axis; before opset 13 along all from it on."""
+    if form.opset >= 13:
+        return form.only(_but(form.rank(), [form.axis(-1)]))
+    return form.only(_but(form.rank(), range(form.axis(1), form.rank())))
+
+
+def cumulative(form: Form) -> AxisMap | None:
+    """All axes are themselves but the one that the second operand names."""
+    axis = form.constant(1)
+    return None if axis is None else form.only(_but(form.rank(), [int(axis.item())]))
+
+
+def reduction(form: Form) -> AxisMap | None:
+    """Without the axes that are named; without all where none are."""
+    axes, reduces_none = form.axes(1), form.attribute("noop_with_empty_axes", 0)
+    if axes is None:
+        return None
+    if not axes and not reduces_none:
+        axes = tuple(range(form.rank()))
+    return form.only(_but(form.rank(), axes, not form.attribute("keepdims", 1)))
+
+
+def arg_reduction(form: Form) -> AxisMap:
+    """Without one axis."""
+    return form.only(_but(form.rank(), [form.axis(0)], not form.attribute("keepdims", 1)))
+
+
+def mean_variance(form: Form) -> AxisMap:
+    """All but attribute `axes` are themselves."""
+    return form.only(_but(form.rank(), form.attribute("axes", (0, 2, 3))))
+
+
+def image(*mixed: int, rest: bool = False) -> Callable[[Form], AxisMap]:
+    """Of an image [N, C, ...]: all axes but these are themselves; other operands are of channels.
+
+    rest: also the axes behind the channels are mixed.
+    """
+
+    def rule(form: Form) -> AxisMap:
+        row = _but(form.rank(), [*mixed, *(range(2, form.rank()) if rest else ())])
+        return form.only(row, *[row[1:2]] * (len(form.dims) - 1))
+
+    return rule
+
+
+def batch_norm(form: Form) -> AxisMap:
+    """Statistics of the batch in training."""
+    if form.attribute("training_mode", 0):
+        return form.only(_but(form.rank(), range(form.rank())))
+    return image()(form)
+
+
+def windows(form: Form) -> AxisMap:
+    """Of pools."""
+    return form.only([*range(min(form.rank(), 2)), *[Along.WINDOW] * (form.rank() - 2)])
+
+
+def convolution(form: Form) -> AxisMap:
+    """Windows of all channels; of QLinearConv the image alone."""
+    spatial = form.rank() - 2
+    row: Row = [0, Along.ALL, *[Along.WINDOW] * spatial]
+    if form.node.op_type != "Conv":
+        return form.only(row)
+    return form.only(row, [1, Along.ALL, *[Along.ALL] * spatial], [1])
+
+
+def transform(form: Form) -> AxisMap | None:
+    """Along one axis; the last holds real and imaginary parts."""
+    axis = form.attribute("axis", 1)
+    if form.opset >= 20:
+        given = form.constant(2) if form.has(2) else np.array(-2)
+        if given is None:
+            return None
+        axis = int(given.item())
+    return form.only(_but(form.rank(), [axis, -1]))
+
+
+def product(form: Form) -> AxisMap:
+    """Rows, columns and, right-aligned, matrices; zero points are of rows and of columns."""
+    left, right = form.rank(0), form.rank(1)
+    batch = max(left, right, 2) - 2
+    row, column = batch, batch + (left > 1)
+    a: Row = [*range(batch - max(left - 2, 0), batch), *[row] * (left > 1), Along.ALL]
+    b: Row = [*range(batch - max(right - 2, 0), batch), Along.ALL, *[column] * (right > 1)]
+    return form.only(a, b, [row] * form.rank(2), [column] * form.rank(3))
+
+
+def matrix_product(form: Form) -> AxisMap:
+    """Gemm."""
+    a: Row = [0, Along.ALL]
+    b: Row = [Along.ALL, 1]
+    return form.only(
+        a[::-1] if form.attribute("transA", 0) else a,
+        b[::-1] if form.attribute("transB", 0) else b,
+        range(2 - form.rank(2), 2),
+    )
+
+
+def einsum(form: Form) -> AxisMap | None:
+    """The letters of the result, where an operand has one only once."""
+    equation = form.attribute("equation").replace(" ", "")
+    if "..." in equation:
+        return None
+    terms, arrow, result = equation.partition("->")
+    if not arrow:
+        letters = terms.replace(",", "")
+        result = "".join(sorted(letter for letter in letters if letters.count(letter) == 1))
+    return form.only(
+        *(
+            [result.index(x) if x in result and term.count(x) == 1 else Along.ALL for x in term]
+            for term in terms.split(",")
+        )
+    )
+
+
+def transpose(form: Form) -> AxisMap:
+    """As attribute `perm` says."""
+    order = form.attribute("perm", tuple(reversed(range(form.rank()))))
+    return form.only([list(order).index(axis) for axis in range(form.rank())])
+
+
+def unsqueeze(form: Form) -> AxisMap | None:
+    """The axes of the result but new ones."""
+    axes = form.axes(1)
+    if axes is None:
+        return None
+    rank = form.rank() + len(axes)
+    new = {axis % rank for axis in axes}
+    return form.only([axis for axis in range(rank) if axis not in new])
+
+
+def squeeze(form: Form) -> AxisMap | None:
+    """The axes that are left."""
+    axes = form.axes(1)
+    if not axes and not form.has(1):
+        dims = form.dims[0] or ()
+        axes = tuple(axis for axis, size in enumerate(dims) if size == 1)
+        if not all(isinstance(size, int) for size in dims):
+            return None
+    return None if axes is None else form.only(_but(form.rank(), axes, drops=True))
+
+
+def flatten(form: Form) -> AxisMap:
+    """Each axis that is alone, but for axes of size 1, on its side of `axis`."""
+    dims, axis = form.dims[0] or (), form.attribute("axis", 1)
+    axis += form.rank() if axis < 0 else 0
+
+    def is_alone(i: int) -> bool:
+        group = range(axis) if i < axis else range(axis, len(dims))
+        return all(dims[j] == 1 for j in group if j != i)
+
+    return form.only([int(i >= axis) if is_alone(i) else Along.ALL for i in range(len(dims))])
+
+
+def expand(form: Form) -> AxisMap | None:
+    """Right-aligned."""
+    shape = form.dims[1] if form.has(1) else None
+    count = shape[0] if shape else None
+    if not isinstance(count, int):
+        return None
+    rank = max(form.rank(), count)
+    return form.only(range(rank - form.rank(), rank))
+
+
+def tile(form: Form) -> AxisMap | None:
+    """The axes that are not repeated."""
+    repeats = form.constant(1)
+    if repeats is None:
+        return None
+    return form.only(_but(form.rank(), np.flatnonzero(np.ravel(repeats) != 1).tolist()))
+
+
+def gather(form: Form) -> AxisMap:
+    """The axes of the indices in place of one of the data."""
+    axis, more = form.axis(0), form.rank(1)
+    row = [i if i < axis else i + more - 1 for i in range(form.rank())]
+    return form.only([*row[:axis], Along.ALL, *row[axis + 1 :]], range(axis, axis + more))
+
+
+def gather_elements(form: Form) -> AxisMap:
+    """The axes of the indices; the data is mixed along one."""
+    return form.only(_but(form.rank(), [form.axis(0)]), range(form.rank(1)))
+
+
+def gather_nd(form: Form) -> AxisMap | None:
+    """Axes of the batch, then those of the indices, then those of the data that are left."""
+    batch, indices = form.attribute("batch_dims", 0), form.dims[1] or ()
+    depth, front = indices[-1], len(indices) - 1
+    if not isinstance(depth, int):
+        return None
+    left = form.rank() - batch - depth
+    data: Row = [*range(batch), *[Along.ALL] * depth, *range(front, front + left)]
+    return form.only(data, [*range(front), Along.ALL])
+
+
+def reverse_sequence(form: Form) -> AxisMap:
+    """The axis of the batch, of which each has a length, and those behind."""
+    time, batch = form.attribute("time_axis", 0), form.attribute("batch_axis", 1)
+    return form.only(_but(form.rank(), [time]), [batch])
+
+
+def last_axes(form: Form) -> AxisMap:
+    """All but the last two."""
+    return form.only(_but(form.rank(), [-2, -1]))
+
+
+def blocks(form: Form) -> AxisMap:
+    """The axis of the batch."""
+    return form.only(_but(form.rank(), range(1, form.rank())))
+
+
+def one_hot(form: Form) -> AxisMap:
+    """The axes of the indices around a new one."""
+    axis = form.axis(-1, rank=form.rank() + 1)
+    return form.only([i + (i >= axis) for i in range(form.rank())])
+
+
+def quantization(form: Form) -> AxisMap:
+    """Scales and zero points are of an axis, or of blocks along it, or of everything."""
+    axis, blocked = form.axis(1), form.attribute("block_size", 0)
+    row = _but(form.rank(), [axis] if blocked else [])
+    whole = form.dims[1] in ((), (1,))
+    scale = row if form.rank(1) == form.rank() > 1 else [Along.ALL if whole else axis]
+    return form.only(row, *[scale[: form.rank(i)] for i in range(1, len(form.dims))])
