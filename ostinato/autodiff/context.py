@@ -12,6 +12,8 @@ import onnx_ir as ir
 from ostinato.autodiff.contributions import Dims, Part, dims_of, zeros
 from ostinato.autodiff.scope import Scope, is_float
 from ostinato.errors import UnsupportedError
+from ostinato.graph.axis_maps import Form, Row
+from ostinato.graph.facts import facts_of
 from ostinato.graph.size_arithmetic import FUNCTIONS
 from ostinato.graph.writer import Array, Operand, Writer
 from ostinato.model.attributes import Attributes, describe
@@ -109,6 +111,27 @@ class Context:
         reader = self.attributes
         given: int = reader.int(name) if default is None else reader.int(name, default)
         return given % rank if rank else 0
+
+    def row(self) -> Row | None:
+        """What becomes of the axes of input 0, see `axis_maps`; reads the attributes that say it.
+
+        None where only a run tells.
+        """
+        rule, values = facts_of(self.op_type).axes, self.node.inputs
+        assert rule is not None
+        dims = [None if value is None else dims_of(value) for value in values]
+        dims[0] = self.dims(self.given(0))
+        form = Form(self.node, dims, self.constant, self.scope.opset)
+        axes = rule(form)
+        self.attributes.mark_read(form.read)
+        return None if axes is None else axes[0]
+
+    def mixed(self) -> tuple[int, ...]:
+        """The axes of input 0 along which the node combines elements."""
+        row = self.row()
+        if row is None:
+            raise self.refuse("the axes are only known at run time")
+        return tuple(axis for axis, place in enumerate(row) if not isinstance(place, int))
 
     def sizes(self, value: ir.Value) -> Operand:
         """The sizes of a value of the node: 1-D int64, an array when all are known."""

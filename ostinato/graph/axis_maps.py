@@ -142,6 +142,11 @@ def softmax(form: Form) -> AxisMap:
     return form.only(_but(form.rank(), range(form.axis(1), form.rank())))
 
 
+def whole(form: Form) -> AxisMap:
+    """Everything is mixed."""
+    return form.only(_but(form.rank(), range(form.rank())))
+
+
 def cumulative(form: Form) -> AxisMap | None:
     """All axes are themselves but the one that the second operand names."""
     axis = form.constant(1)
@@ -184,7 +189,7 @@ def image(*mixed: int, rest: bool = False) -> Callable[[Form], AxisMap]:
 def batch_norm(form: Form) -> AxisMap:
     """Statistics of the batch in training."""
     if form.attribute("training_mode", 0):
-        return form.only(_but(form.rank(), range(form.rank())))
+        return whole(form)
     return image()(form)
 
 

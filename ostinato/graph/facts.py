@@ -243,8 +243,9 @@ _declare("STFT", Facts(settings=(2,)))
 
 _declare("Multinomial RandomNormal RandomUniform", Facts(random=True))
 _declare(
-    "BlackmanWindow Det DynamicQuantizeLinear HammingWindow HannWindow MelWeightMatrix "
+    "BlackmanWindow Det HammingWindow HannWindow MelWeightMatrix "
     "NonMaxSuppression NonZero ScatterND Unique",
     Facts(),
 )
 _declare("Scatter ScatterElements", Facts(axes=axis_maps.along_axis_of_all, verb="writes elements"))
+_declare("DynamicQuantizeLinear", Facts(axes=axis_maps.whole, verb="computes its scale"))

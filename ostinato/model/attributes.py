@@ -7,6 +7,7 @@ rewrite reads attributes through this class and calls `finish` when it has read 
 from __future__ import annotations
 
 import builtins
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from ostinato.errors import UnsupportedError
@@ -79,6 +80,11 @@ class Attributes:
 
     def graph(self, name: str) -> Any:
         return self._read(name, "as_graph", _REQUIRED)
+
+    def mark_read(self, names: Iterable[str]) -> None:
+        """Take attributes as read that the caller has honoured in another way."""
+        for name in names:
+            self._left.pop(name, None)
 
     def finish(self) -> None:
         """Raise `UnsupportedError` naming any attribute that was not read."""

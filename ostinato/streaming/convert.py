@@ -43,20 +43,13 @@ from ostinato.streaming.facts import (
     mixed,
 )
 from ostinato.streaming.fixed import contents_of
-from ostinato.streaming.registry import RULES, Rule
+from ostinato.streaming.registry import RULES, TAKE_FIRST_FRAMES, TAKE_LENGTHS, Rule
 from ostinato.streaming.rules.attention import table_rule
 
 Time: TypeAlias = "str | Mapping[str, int]"
 
 # Operators of recurrences are kept: other runtimes run them faster than Scan.
 _KEEP = ("recurrent_to_scan",)
-# Rules that know what to do with sizes that grow with the sequence.
-TAKE_LENGTHS = frozenset(
-    "Add Cast CastLike Concat ConstantOfShape Div Equal Expand Gather Identity Max Min Mul Range "
-    "Reshape Slice Squeeze Sub Unsqueeze Where".split()
-)
-# Rules that know what to do with first frames that are a value; others get them sent.
-_TAKE_FIRST_FRAMES = ("Conv", "Slice", "Concat")
 # The first version that has all the operators that rules write.
 _OLDEST_OPSET = 10
 
@@ -247,7 +240,7 @@ def _rule(context: Context, blocked: OfLength | None) -> Rule:
     for index in range(len(node.inputs)):
         stream = context.stream(index)
         fill = None if stream is None else stream.fill
-        if isinstance(fill, ir.Value) and node.op_type not in _TAKE_FIRST_FRAMES:
+        if isinstance(fill, ir.Value) and node.op_type not in TAKE_FIRST_FRAMES:
             context.settled(index)
     return rule
 

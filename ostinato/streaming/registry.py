@@ -17,4 +17,16 @@ if TYPE_CHECKING:
 Rule: TypeAlias = "Callable[[Context], None]"
 
 RULES: Rules[Rule] = Rules("streaming")
-streams = RULES.register
+TAKE_LENGTHS: set[str] = set()
+"""Operators whose rules know what to do with sizes that grow with the sequence."""
+TAKE_FIRST_FRAMES: set[str] = set()
+"""Those that know what to do with first frames that are a value; others get them sent."""
+
+
+def streams(
+    *op_types: str, lengths: bool = False, first_frames: bool = False
+) -> Callable[[Rule], Rule]:
+    """Declare the rule of some operators, and what it takes."""
+    TAKE_LENGTHS.update(op_types if lengths else ())
+    TAKE_FIRST_FRAMES.update(op_types if first_frames else ())
+    return RULES.register(*op_types)

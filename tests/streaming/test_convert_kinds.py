@@ -189,7 +189,7 @@ WRONG: dict[str, tuple[str, dict[str, Any], str, str]] = {
         "t = Transpose <perm=[0, 2, 1]> (x)  y = GatherElements <axis=2> (t, i)",
         {"i": np.zeros((1, 1, 2), np.int64)},
         "y",
-        "indexes the time axis, or may do so",
+        "'i') has values of its own for each frame",
     ),
     "channels up to the length": (
         "h = Shape <start=2> (x)  y = Slice (x, zero, h, one)",

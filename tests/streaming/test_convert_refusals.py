@@ -21,7 +21,7 @@ REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
     "softmax over time": ("y = Softmax <axis=1> (x)", {}, "normalises along time"),
     "layer norm over time": ("y = LayerNormalization <axis=1> (x, s)", {"s": (6,)}, "along time"),
     "largest frame": ("y = ArgMax <axis=1> (x)", {}, "searches along time"),
-    "sorted frames": ("y, i = TopK <axis=1> (x, k)", {"k": np.array([1])}, "sorts the frames"),
+    "sorted frames": ("y, i = TopK <axis=1> (x, k)", {"k": np.array([1])}, "sorts along time"),
     "turned around": (
         "y = Slice (x, s, e, o, m)",
         {"s": np.array([-1]), "e": np.array([-(2**40)]), "o": np.array([1]), "m": np.array([-1])},
@@ -42,7 +42,7 @@ REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
     "sum over time": (
         "t = Transpose <perm=[0, 2, 1]> (x)  y = MatMul (t, W)",
         {"W": (9, 3)},
-        "sums over time",
+        "sums along time",
     ),
     "divided by the length": (
         "h = Shape <start=1, end=2> (x)  f = Cast <to=1> (h)  y = Div (x, f)",
@@ -107,7 +107,11 @@ REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
         {},
         "pools along time",
     ),
-    "scale of everything": ("y, s, z = DynamicQuantizeLinear (x)", {}, "its scale needs all"),
+    "scale of everything": (
+        "y, s, z = DynamicQuantizeLinear (x)",
+        {},
+        "its scale along time",
+    ),
     "means at the edge": (
         "t = Transpose <perm=[0, 2, 1]> (x)  y = AveragePool <kernel_shape=[3], pads=[1, 1]> (t)",
         {},

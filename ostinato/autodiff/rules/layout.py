@@ -22,25 +22,18 @@ def _reshape(context: Context) -> None:
     context.give(0, context.reshape_as(context.gradient(), own, context.given(0)))
 
 
-@differentiates("Squeeze", "Unsqueeze")
-def _axes_of_one(context: Context) -> None:
-    """The gradient with the shape of the input."""
-    axes = context.constant(1)
-    if axes is None:
-        own = context.node.outputs[0]
-        context.give(0, context.reshape_as(context.gradient(), own, context.given(0)))
-    elif context.op_type == "Squeeze":
-        context.give(0, context.unsqueeze(context.gradient(), axes.tolist()))
-    else:
-        context.give(0, context.squeeze(context.gradient(), axes.tolist()))
-
-
-@differentiates("Transpose")
-def _transpose(context: Context) -> None:
+@differentiates("Identity", "Squeeze", "Transpose", "Unsqueeze")
+def _axes(context: Context) -> None:
     """The gradient with its axes put back."""
-    rank = context.rank(context.given(0))
-    perm = context.attributes.ints("perm", tuple(reversed(range(rank))))
-    context.give(0, context.transpose(context.gradient(), np.argsort(perm).tolist()))
+    row, given, own = context.row(), context.gradient(), context.node.outputs[0]
+    if row is None:
+        context.give(0, context.reshape_as(given, own, context.given(0)))
+        return
+    places = [place for place in row if isinstance(place, int)]
+    new = set(range(context.rank(own))).difference(places)
+    order = np.argsort(np.argsort(places)).tolist()
+    given = context.transpose(context.squeeze(given, sorted(new)), order)
+    context.give(0, context.unsqueeze(given, context.mixed()))
 
 
 @differentiates("DepthToSpace", "SpaceToDepth")

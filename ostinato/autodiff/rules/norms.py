@@ -54,10 +54,6 @@ def _refuse_statistics(context: Context) -> None:
             raise context.refuse(f"output {index} has no gradient")
 
 
-def _axes_from(context: Context) -> Axes:
-    return tuple(range(context.axis(-1), context.rank(context.given(0))))
-
-
 def _give_scale_and_bias(context: Context, given: ir.Value, normal: ir.Value) -> None:
     """For a scale and a bias that were broadcast to the result."""
     if context.wants(1):
@@ -70,7 +66,7 @@ def _layer_normalization(context: Context) -> None:
     """Through mean and deviation, which are computed again."""
     _refuse_statistics(context)
     context.attributes.int("stash_type", 1)
-    given, axes = context.gradient(), _axes_from(context)
+    given, axes = context.gradient(), context.mixed()
     normal, inverse = _normal(context, context.input(0), axes)
     if context.wants(0):
         scaled = context.mul(given, context.input(1))
@@ -82,7 +78,7 @@ def _layer_normalization(context: Context) -> None:
 def _rms_normalization(context: Context) -> None:
     """Through the root of the mean square, which is computed again."""
     context.attributes.int("stash_type", 1)
-    given, axes, x = context.gradient(), _axes_from(context), context.input(0)
+    given, axes, x = context.gradient(), context.mixed(), context.input(0)
     inverse = _inverse_root(context, x, axes)
     normal = context.mul(x, inverse)
     if context.wants(0):
@@ -114,7 +110,7 @@ def _instances(context: Context) -> int:
 def _instance_normalization(context: Context) -> None:
     """Through mean and deviation of each channel, which are computed again."""
     given, rank = context.gradient(), _instances(context)
-    axes = tuple(range(2, rank))
+    axes = context.mixed()
     normal, inverse = _normal(context, context.input(0), axes)
     if context.wants(0):
         scaled = context.mul(given, _per_channel(context, 1, rank))
@@ -184,7 +180,7 @@ def _lp_normalization(context: Context) -> None:
 
     0 where the norm is 0.
     """
-    p, axes = context.attributes.int("p", 2), [context.axis(-1)]
+    p, axes = context.attributes.int("p", 2), context.mixed()
     x, y, given = context.input(0), context.output(), context.gradient()
     if p == 1:
         norm, slope = context.sum(context.op("Abs", [x]), axes), context.op("Sign", [x])
@@ -208,9 +204,7 @@ def _global_lp_pool(context: Context) -> None:
 @differentiates("MeanVarianceNormalization")
 def _mean_variance_normalization(context: Context) -> None:
     """Y = C / (D + e) with C = X - mean and D the deviation, where e keeps it from being 0."""
-    rank = context.rank(context.given(0))
-    axes = tuple(axis % rank for axis in context.attributes.ints("axes", (0, 2, 3)))
-    given, x = context.gradient(), context.input(0)
+    axes, given, x = context.mixed(), context.gradient(), context.input(0)
     centred = context.sub(x, mean(context, x, axes))
     deviation = context.op("Sqrt", [mean(context, square(context, centred), axes)])
     divisor = context.add(deviation, _LEAST_DEVIATION)

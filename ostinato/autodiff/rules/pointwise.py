@@ -232,12 +232,6 @@ def _steps(context: Context) -> None:
     """Zero: the functions are constant in between their jumps."""
 
 
-@differentiates("Identity")
-def _identity(context: Context) -> None:
-    """The gradient itself."""
-    context.give(0, context.gradient())
-
-
 @differentiates("Cast", "CastLike")
 def _cast(context: Context) -> None:
     """The gradient, converted back."""

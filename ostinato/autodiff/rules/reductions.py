@@ -37,19 +37,9 @@ class Reduced:
 
 
 def reduced(context: Context) -> Reduced:
-    """Reads all of a reduction of opset 18 or later."""
-    keeps = bool(context.attributes.int("keepdims", 1))
-    nothing = context.attributes.int("noop_with_empty_axes", 0)
-    rank = context.rank(context.given(0))
-    chosen: tuple[int, ...] = ()
-    if context.has(1):
-        axes = context.constant(1)
-        if axes is None:
-            raise context.refuse("the axes are only known at run time")
-        chosen = tuple(int(axis) % rank for axis in axes.reshape(-1))
-    if not chosen and not nothing:
-        chosen = tuple(range(rank))
-    return Reduced(context, chosen, keeps)
+    """What a reduction of opset 18 or later sums over."""
+    keeps = context.rank(context.node.outputs[0]) == context.rank(context.given(0))
+    return Reduced(context, context.mixed(), keeps)
 
 
 def count(context: Context, axes: tuple[int, ...]) -> Operand:
@@ -173,16 +163,16 @@ def _cum_sum(context: Context) -> None:
 @differentiates("Softmax")
 def _softmax(context: Context) -> None:
     """dX = Y (dY - sum(dY Y))."""
-    axis, y, given = context.axis(-1), context.output(), context.gradient()
-    total = context.sum(context.mul(given, y), [axis])
+    y, given = context.output(), context.gradient()
+    total = context.sum(context.mul(given, y), context.mixed())
     context.give(0, context.mul(y, context.sub(given, total)))
 
 
 @differentiates("LogSoftmax")
 def _log_softmax(context: Context) -> None:
     """dX = dY - exp(Y) sum(dY)."""
-    axis, y, given = context.axis(-1), context.output(), context.gradient()
-    total = context.sum(given, [axis])
+    y, given = context.output(), context.gradient()
+    total = context.sum(given, context.mixed())
     context.give(0, context.sub(given, context.mul(context.op("Exp", [y]), total)))
 
 

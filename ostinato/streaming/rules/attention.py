@@ -17,11 +17,13 @@ from fractions import Fraction
 import numpy as np
 import onnx_ir as ir
 
+from ostinato.graph.facts import facts_of
 from ostinato.numerics import ROW_CHAINS
 from ostinato.streaming.context import Context
 from ostinato.streaming.facts import Fixed, Length, OfLength, Stream, Table
 from ostinato.streaming.masks import NEVER, reach_of
-from ostinato.streaming.rules.pointwise import ALONE
+from ostinato.streaming.registry import streams
+from ostinato.streaming.rules.frames import each_frame
 
 _NO_MASK = (
     "attends to all frames of the sequence: attention has to be causal, by a mask that follows "
@@ -43,7 +45,19 @@ class Ring:
     source: ir.Value
 
 
-def scores(context: Context) -> None:
+@streams("MatMul")
+def matmul(context: Context) -> None:
+    """Frames by weights, or matrices in step; frames by frames are a table."""
+    left, right = context.stream(0), context.stream(1)
+    if left is not None and right is not None:
+        places = [s.axis - context.rank(context.input(i)) for i, s in enumerate((left, right))]
+        if places == [-2, -1]:
+            _scores(context)
+            return
+    each_frame(context)
+
+
+def _scores(context: Context) -> None:
     """`Q K'`: rows of the first operand's frames, columns of the second one's."""
     if context.converter.context is None:
         raise context.refuse(f"{_NO_MASK}; then say how far it can look back with context=")
@@ -114,13 +128,14 @@ def _checked(context: Context, last: ir.Value, place: ir.Value, most: int) -> ir
 def table_rule(context: Context) -> None:
     """What becomes of a node that reads a table of frames by frames."""
     tables = [i for i in range(len(context.node.inputs)) if _table(context, i) is not None]
-    if context.op_type in ("Identity", "Cast", "Dropout") or context.op_type in ALONE:
+    facts = facts_of(context.op_type)
+    if facts.elementwise and not facts.broadcasts:
         _alone(context)
     elif context.op_type in ("Softmax", "Reshape"):
         {"Softmax": _softmax, "Reshape": _reshape}[context.op_type](context)
     elif context.op_type == "MatMul" and tables == [0]:
         _weighted(context)
-    elif context.op_type in ("Add", "Sub", "Mul", "Div", "Where", "Max", "Min"):
+    elif facts.elementwise:
         _masked_or_scaled(context, tables)
     else:
         raise context.refuse("reads a table of frames by frames, as of attention")
@@ -143,7 +158,7 @@ def _alone(context: Context) -> None:
     if context.op_type == "IsNaN" and table.form == "weights":
         # Every row sees itself, so none of them is empty.
         context.set(replace(table, form="nowhere"))
-    elif table.form == "masked" and context.op_type not in ("Identity", "Cast"):
+    elif table.form == "masked" and facts_of(context.op_type).computes:
         raise context.refuse("computes with scores that are masked")
     else:
         context.set_all(table)

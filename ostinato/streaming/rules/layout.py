@@ -15,23 +15,14 @@ from ostinato.streaming.context import END, UNBOUNDED, Context
 from ostinato.streaming.facts import Element, Fixed, Kind, Length, Sizes, Stream, kind_of
 from ostinato.streaming.fixed import uniform
 from ostinato.streaming.registry import streams
-from ostinato.streaming.rules.pointwise import broadcast
+from ostinato.streaming.rules.frames import each_frame
 from ostinato.streaming.rules.windows import decimated
 
 # The end of a slice that grows with the sequence, where its distance from the end is not known.
 _OPEN_END = END - 1
 
 
-@streams("Transpose")
-def transpose(context: Context) -> None:
-    """The time axis goes where `perm` moves it."""
-    stream = context.only_stream()
-    rank = context.rank(context.input(0))
-    order = context.numbers("perm", tuple(reversed(range(rank))))
-    context.set(replace(stream, axis=order.index(stream.axis)))
-
-
-@streams("Unsqueeze")
+@streams("Unsqueeze", lengths=True)
 def unsqueeze(context: Context) -> None:
     """New axes push the time axis back."""
     fact = context.fact(context.input(0))
@@ -40,15 +31,10 @@ def unsqueeze(context: Context) -> None:
             raise context.refuse("makes a table of sizes")
         context.set(Sizes(fact.elements))
         return
-    stream = context.only_stream()
-    axes = context.axes(1) or ()
-    rank = context.rank(context.input(0)) + len(axes)
-    new = {axis % rank for axis in axes}
-    old = [axis for axis in range(rank) if axis not in new]
-    context.set(replace(stream, axis=old[stream.axis]))
+    each_frame(context)
 
 
-@streams("Squeeze")
+@streams("Squeeze", lengths=True)
 def squeeze(context: Context) -> None:
     """Never the time axis, even in steps of one frame."""
     fact = context.fact(context.input(0))
@@ -56,32 +42,17 @@ def squeeze(context: Context) -> None:
         context.set(Sizes(fact.elements, scalar=True))
         return
     stream = context.only_stream()
-    value = context.input(0)
-    rank, axes = context.rank(value), context.axes(1)
-    if axes is None:
-        if None in context.dims(value) or context.dims(value)[stream.axis] == 1:
+    if context.axes(1) is None:
+        sizes = context.dims(context.input(0))
+        if None in sizes or sizes[stream.axis] == 1:
             raise context.refuse("without axes it could drop the time axis: name the axes")
-        sizes = context.dims(value)
-        axes = tuple(axis for axis in range(rank) if sizes[axis] == 1)
         # A chunk of one frame must keep its time axis.
-        _name_axes(context, axes)
-    dropped = {axis % rank for axis in axes}
-    if stream.axis in dropped:
-        raise context.refuse("drops the time axis")
-    context.set(replace(stream, axis=stream.axis - sum(axis < stream.axis for axis in dropped)))
+        axes = np.array([axis for axis, size in enumerate(sizes) if size == 1], np.int64)
+        context.operand(1, context.writer.value(axes, "axes"))
+    each_frame(context)
 
 
-def _name_axes(context: Context, axes: tuple[int, ...]) -> None:
-    squeezed: ir.Value = context.input(0)
-    for axis in reversed(axes):
-        result = context.writer.squeeze(squeezed, axis, "squeezed")
-        assert isinstance(result, ir.Value)
-        squeezed = result
-    context.node.op_type = "Identity"
-    context.operand(0, squeezed)
-
-
-@streams("Reshape")
+@streams("Reshape", lengths=True)
 def reshape(context: Context) -> None:
     """Keeps the frames where they are, or regroups a whole number of them."""
     fact = context.fact(context.input(0))
@@ -98,18 +69,6 @@ def reshape(context: Context) -> None:
     if context.number("allowzero", 0) and 0 in target:
         raise context.refuse("makes an empty value, as attribute 'allowzero' says")
     _regroup(context, stream, target)
-
-
-@streams("Flatten")
-def flatten(context: Context) -> None:
-    """Time stays the axis of rows, where no other one is merged with it."""
-    stream = context.only_stream()
-    dims = context.dims(context.input(0))
-    axis = context.axis(1)
-    rest = [size for i, size in enumerate(dims) if i < axis and i != stream.axis]
-    if stream.axis >= axis or any(size != 1 for size in rest):
-        raise context.refuse("flattens the time axis with another one")
-    context.set(replace(stream, axis=0))
 
 
 # The length of the stream, beside the names of sizes: of no dimension, for those are known before.
@@ -222,7 +181,7 @@ def _write_reshape(context: Context, stream: Stream, axis: int, factor: Fraction
     context.set(replace(stream, axis=axis, rate=rate, delay=delay, extra=extra, steady=steady))
 
 
-@streams("Slice")
+@streams("Slice", lengths=True, first_frames=True)
 def slice_(context: Context) -> None:
     """From a frame on, every n-th frame, or the last ones; any part of other axes."""
     fact = context.fact(context.input(0))
@@ -327,30 +286,24 @@ def _last_frames(context: Context, stream: Stream, count: int) -> None:
     context.set(made)
 
 
-@streams("Gather")
+@streams("Gather", lengths=True)
 def gather(context: Context) -> None:
     """Elements by index: of sizes, of each frame, from a table for each frame, or the last one."""
     fact = context.fact(context.input(0))
     if isinstance(fact, Sizes):
         _gather_sizes(context, fact)
         return
-    data, indices = context.stream(0), context.stream(1)
-    axis, rank = context.axis(0), context.rank(context.input(1))
-    if data is None and indices is not None:
-        _, indices = context.settled(1)
-        context.set(replace(indices, axis=indices.axis + axis))
-        return
-    data = context.only_stream()
     if kind_of(context.fact(context.input(1))) is Kind.LENGTH:
         raise context.refuse("picks elements by the length of the whole sequence")
-    if data.axis == axis:
-        last = context.constant(1)
-        if last is None or last.size != 1 or int(last.reshape(-1)[0]) != -1:
-            raise context.refuse("picks frames of the sequence by number")
-        context.need_end(data)
-        context.set(context.so_far(data, last=1))
+    data = context.stream(0)
+    if data is None or data.axis != context.axis(0):
+        each_frame(context)
         return
-    context.set(replace(data, axis=data.axis + (rank - 1 if data.axis > axis else 0)))
+    last = context.constant(1)
+    if last is None or last.size != 1 or int(last.reshape(-1)[0]) != -1:
+        raise context.refuse("picks frames of the sequence by number")
+    context.need_end(data)
+    context.set(context.so_far(data, last=1))
 
 
 def _gather_sizes(context: Context, fact: Sizes) -> None:
@@ -361,28 +314,7 @@ def _gather_sizes(context: Context, fact: Sizes) -> None:
     context.set(Sizes(chosen, scalar=indices.ndim == 0))
 
 
-@streams("GatherElements", "GatherND", "ScatterElements", "ScatterND", "TopK")
-def within_frames(context: Context) -> None:
-    """Only along an axis that is not time; the other operands share the axes."""
-    if context.op_type == "TopK":
-        stream = context.only_stream()
-        if context.axis(-1) == stream.axis:
-            raise context.refuse("sorts the frames of the whole sequence")
-        context.set_all(context.settled(0)[1])
-        return
-    data, indices = context.stream(0), context.stream(1)
-    if (
-        context.op_type == "GatherElements"
-        and data is not None
-        and indices is not None
-        and data.axis == indices.axis != context.axis(0)
-    ):
-        context.set(broadcast(context, range(2)))
-        return
-    raise context.refuse("indexes the time axis, or may do so")
-
-
-@streams("Concat")
+@streams("Concat", lengths=True, first_frames=True)
 def concat(context: Context) -> None:
     """Features side by side, or known frames in front of the sequence."""
     count = len(context.node.inputs)
@@ -395,23 +327,7 @@ def concat(context: Context) -> None:
     if any(stream is not None and stream.axis == axis for stream in found):
         _concat_in_time(context, axis, found)
         return
-    streams = [stream for stream in found if stream is not None]
-    if len(streams) < count:
-        i = found.index(None)
-        raise context.refuse(
-            f"input {i} ({context.input(i).name!r}) has values of its own for each frame of "
-            "the whole sequence: let Expand make it, or add it for each frame"
-        )
-    first = streams[0]
-    if any(stream.axis != first.axis for stream in streams):
-        raise context.refuse("its inputs have their time axes at different places")
-    if isinstance(first.fill, float) and all(stream == first for stream in streams):
-        context.set(first)
-        return
-    for i, stream in enumerate(streams):
-        if isinstance(stream.fill, ir.Value):
-            context.settled(i)
-    context.set(context.align(range(count)))
+    each_frame(context)
 
 
 def _concat_in_time(context: Context, axis: int, found: list[Stream | None]) -> None:
@@ -446,31 +362,3 @@ def _concat_in_time(context: Context, axis: int, found: list[Stream | None]) -> 
             extra = extra + behind if isinstance(behind, int) else None
         stream = replace(stream, extra=extra)
     context.replace(context.copy(value), stream)
-
-
-@streams("Split")
-def split(context: Context) -> None:
-    """Features apart."""
-    fact = context.fact(context.input(0))
-    if isinstance(fact, Sizes):
-        raise context.refuse("splits sizes")
-    stream = context.only_stream()
-    if context.axis(0) == stream.axis:
-        raise context.refuse("splits the sequence in time")
-    context.set_all(stream)
-
-
-@streams("Tile")
-def tile(context: Context) -> None:
-    """Along other axes."""
-    stream, repeats = context.only_stream(), context.constant(1)
-    if repeats is None or repeats[stream.axis] != 1:
-        raise context.refuse("repeats the sequence in time, or may do so")
-    context.set(stream)
-
-
-@streams("EyeLike", "Trilu", "ReverseSequence", "DepthToSpace", "SpaceToDepth")
-def refused(context: Context) -> None:
-    """Operators that are known not to work."""
-    texts = {"ReverseSequence": "turns the sequence around: its first frame needs the last one"}
-    raise context.refuse(texts.get(context.op_type, "is not known to work chunk by chunk"))

@@ -1,54 +1,26 @@
-"""Operators that treat every element alone: all rows of a step at once, operands in step."""
+"""Operators that treat every element alone, of sizes as well: the arithmetic of lengths."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from fractions import Fraction
-
-import numpy as np
 
 from ostinato.graph.size_arithmetic import FUNCTIONS
 from ostinato.streaming.context import UNBOUNDED, Context
-from ostinato.streaming.facts import Element, Fixed, Length, Sizes, Stream
+from ostinato.streaming.facts import Element, Fixed, Length, Sizes
 from ostinato.streaming.registry import streams
-
-# Elements come from the same place of the operands, and so an unknown first frame is one too.
-_BROADCASTING = (
-    "Add And BitShift BitwiseAnd BitwiseOr BitwiseXor Clip Div Equal Greater GreaterOrEqual Less "
-    "LessOrEqual Max Mean Min Mod Mul Or PRelu Pow Sub Sum Where Xor"
-)
-_UNARY = (
-    "Abs Acos Acosh Asin Asinh Atan Atanh BitwiseNot Ceil Celu Cos Cosh Elu Erf Exp Floor Gelu "
-    "HardSigmoid HardSwish IsInf IsNaN LeakyRelu Log Mish Neg Not Reciprocal Relu Round Selu "
-    "Shrink Sigmoid Sign Sin Sinh Softplus Softsign Sqrt Swish Tan Tanh ThresholdedRelu"
-)
+from ostinato.streaming.rules.frames import each_frame
 
 
-ALONE = frozenset(_UNARY.split())
-"""Operators of one operand."""
-
-
-@streams(*ALONE)
-def unary(context: Context) -> None:
-    """The fill of padding would have to be computed too: it is sent instead."""
-    _, stream = context.settled(0)
-    context.set(stream)
-
-
-@streams("Identity", "Dropout", "Cast", "CastLike")
+@streams("Cast", "CastLike", "Identity", lengths=True)
 def copies(context: Context) -> None:
-    """Padding stays what it is, but for numbers of another type."""
+    """Frames as they are, or sizes."""
     if context.stream(0) is None:
         if context.op_type == "CastLike" and not isinstance(context.fact(context.input(0)), Sizes):
             context.set_all(Fixed())
             return
         _copy_sizes(context)
         return
-    stream = context.required_stream(0)
-    types = {context.input(0).dtype, *(value.dtype for value in context.node.outputs)}
-    if len(types) > 1:
-        _, stream = context.settled(0)
-    context.set_all(stream)
+    each_frame(context)
 
 
 def _copy_sizes(context: Context) -> None:
@@ -61,56 +33,13 @@ def _copy_sizes(context: Context) -> None:
     context.set_all(fact)
 
 
-@streams(*_BROADCASTING.split())
-def broadcasting(context: Context) -> None:
-    """Delays the operands that are ahead."""
-    if not any(context.stream(i) for i in range(len(context.node.inputs))):
+@streams("Add", "Div", "Equal", "Max", "Min", "Mul", "Sub", "Where", lengths=True)
+def arithmetic(context: Context) -> None:
+    """Of frames, or of sizes."""
+    if any(context.stream(i) for i in range(len(context.node.inputs))):
+        each_frame(context)
+    else:
         _size_arithmetic(context)
-        return
-    context.set(broadcast(context, range(len(context.node.inputs))))
-
-
-def broadcast(context: Context, indices: range) -> Stream:
-    """Let the operands meet in time and return what the result is, right-aligned axes and all."""
-    found = [i for i in indices if context.stream(i) is not None]
-    stream = context.stream(found[0])
-    assert stream is not None
-    from_right = stream.axis - context.rank(context.input(found[0]))
-    for i in indices:
-        if context.has(i):
-            _check_time(context, i, from_right)
-    aligned = context.align(found)
-    steady = all((s := context.stream(i)) is not None and s.steady for i in found)
-    rank = context.rank(context.node.outputs[0])
-    return replace(aligned, axis=rank + from_right, steady=steady, fill=None)
-
-
-def _check_time(context: Context, index: int, from_right: int) -> None:
-    value = context.input(index)
-    dims, fact = context.dims(value), context.fact(value)
-    if isinstance(fact, Stream):
-        if fact.axis - len(dims) != from_right:
-            raise context.refuse(
-                "two of its inputs have their time axes at different places, so it would relate "
-                "every frame to every other"
-            )
-        return
-    if isinstance(fact, Sizes) and fact.grows:
-        raise context.refuse("computes with the length of the whole sequence")
-    if len(dims) >= -from_right and dims[from_right] != 1:
-        array = context.constant(index)
-        if array is not None and array.size and _is_uniform(array, from_right):
-            one = np.take(array, [0], axis=from_right)
-            context.operand(index, context.writer.value(one, "frame"))
-            return
-        raise context.refuse(
-            f"input {index} ({value.name!r}) has values of its own for each frame of the whole "
-            "sequence"
-        )
-
-
-def _is_uniform(array: np.ndarray, axis: int) -> bool:
-    return bool((array == np.take(array, [0], axis=axis)).all())
 
 
 def _size_arithmetic(context: Context) -> None:
@@ -177,16 +106,3 @@ def _with_number(op_type: str, length: Length, scale: Fraction, number: int) -> 
     if op_type == "Max" or (op_type == "Min" and number >= UNBOUNDED):
         return length
     return Length(None)
-
-
-@streams("QuantizeLinear", "DequantizeLinear")
-def quantization(context: Context) -> None:
-    """Scales and zero points are fixed; one for each index of an axis, which is not time."""
-    _, stream = context.settled(0)
-    context.only_stream()
-    if context.rank(context.input(1)) and context.dims(context.input(1)) != (1,):
-        if context.axis(1) == stream.axis:
-            raise context.refuse("has a scale for each frame of the whole sequence")
-        if context.number("block_size", 0):
-            raise context.refuse("blocked scales are not supported")
-    context.set(stream)

@@ -13,7 +13,7 @@ from ostinato.streaming.fixed import contents_of
 from ostinato.streaming.registry import streams
 
 
-@streams("Expand")
+@streams("Expand", lengths=True)
 def expand(context: Context) -> None:
     """Along the time axis a stream has its length already; a fixed value gets it."""
     elements = list(context.elements(1))
@@ -47,7 +47,7 @@ def _to_length(context: Context, elements: list[Element], grown: list[int], rank
     context.set(Stream(axis, length.scale, steady=True, extra=length.extra))
 
 
-@streams("ConstantOfShape")
+@streams("ConstantOfShape", lengths=True)
 def constant_of_shape(context: Context) -> None:
     """The same in all frames, so as many as a step has; or a fixed value."""
     elements = list(context.elements(0))
@@ -71,7 +71,7 @@ def shape(context: Context) -> None:
     context.set(Sizes(tuple(elements[start:end])))
 
 
-@streams("Range")
+@streams("Range", lengths=True)
 def range_(context: Context) -> None:
     """Numbers of frames: a stream of one element for each frame, from its position on."""
     (start,), (limit,), (step,) = (context.elements(i) for i in range(3))

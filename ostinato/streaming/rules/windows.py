@@ -145,7 +145,8 @@ _CONVOLUTIONS: dict[str, tuple[int, int | None]] = {
 }
 
 
-@streams(*_CONVOLUTIONS)
+@streams("Conv", first_frames=True)
+@streams("ConvInteger", "QLinearConv")
 def convolution(context: Context) -> None:
     """The last frames of earlier steps come first."""
     stream = context.only_stream()

@@ -1,0 +1,90 @@
+"""Operators that treat each frame for itself: their axis map says where the time axis goes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import onnx_ir as ir
+
+from ostinato.graph.axis_maps import AxisMap, Form
+from ostinato.graph.facts import facts_of, sources
+from ostinato.streaming.context import Context
+from ostinato.streaming.facts import Sizes, Stream
+
+
+def each_frame(context: Context) -> None:
+    """Along an axis that becomes one of the results, operands in step; refused along others."""
+    found = {i: s for i in range(len(context.node.inputs)) if (s := context.stream(i)) is not None}
+    if not found:
+        context.required_stream(0)
+    axes = _axis_map(context)
+    places = {_place(context, axes, i, stream) for i, stream in found.items()}
+    if len(places) > 1:
+        raise context.refuse(
+            "two of its inputs have their time axes at different places, so it would relate every "
+            "frame to every other"
+        )
+    (axis,) = places
+    for i, row in enumerate(axes):
+        if row is not None and i not in found:
+            _check_fixed(context, i, row.index(axis) if axis in row else None)
+    context.set_all(replace(_in_step(context, list(found.values())), axis=axis))
+
+
+def _axis_map(context: Context) -> AxisMap:
+    rule = facts_of(context.op_type).axes
+    assert rule is not None
+    dims = [None if value is None else context.dims(value) for value in context.node.inputs]
+    axes = rule(Form(context.node, dims, context.constant, context.opset))
+    if axes is None:
+        raise context.refuse("which axes it means is not constant, or is not known")
+    return axes
+
+
+def _place(context: Context, axes: AxisMap, index: int, stream: Stream) -> int:
+    """The axis of the results that is time."""
+    row = axes[index]
+    if row is None:
+        raise context.refuse(f"input {index} changes with time")
+    place = row[stream.axis]
+    if not isinstance(place, int):
+        raise context.refuse(
+            f"{facts_of(context.op_type).verb} along time (axis {stream.axis} of input {index}), "
+            "so it needs all frames of the sequence"
+        )
+    return place
+
+
+def _check_fixed(context: Context, index: int, axis: int | None) -> None:
+    """Refuse an operand that is the same in all steps, but not in all frames along `axis`."""
+    value, broadcasts = context.input(index), facts_of(context.op_type).broadcasts
+    fact = context.fact(value)
+    if isinstance(fact, Sizes) and fact.grows:
+        raise context.refuse("computes with the length of the whole sequence")
+    if axis is None or (broadcasts and context.dims(value)[axis] == 1):
+        return
+    array = context.constant(index)
+    if broadcasts and array is not None and array.size and _is_uniform(array, axis):
+        one = np.take(array, [0], axis=axis)
+        context.operand(index, context.writer.value(one, "frame"))
+        return
+    raise context.refuse(
+        f"input {index} ({value.name!r}) has values of its own for each frame of the whole sequence"
+        + ("" if broadcasts else ": let Expand make it, or add it for each frame")
+    )
+
+
+def _is_uniform(array: np.ndarray, axis: int) -> bool:
+    return bool((array == np.take(array, [0], axis=axis)).all())
+
+
+def _in_step(context: Context, streams: list[Stream]) -> Stream:
+    """Let the operands meet in time; what is only moved may keep its first frames unsent."""
+    first, facts = streams[0], facts_of(context.op_type)
+    moved = [context.fact(value) for value in sources(context.node) if value is not None]
+    are_alike = bool(moved) and all(fact == first for fact in [*streams, *moved])
+    if are_alike and not facts.fills and not isinstance(first.fill, ir.Value):
+        return first
+    aligned = context.align(range(len(context.node.inputs)))
+    return replace(aligned, steady=all(stream.steady for stream in streams), fill=None)
