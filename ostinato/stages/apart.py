@@ -1,0 +1,69 @@
+"""Nodes without a native form as stages of their own, and what is said of them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+import onnx_ir as ir
+
+from ostinato.codegen.artifact import UNDEFINED
+from ostinato.errors import UnsupportedError
+from ostinato.model.attributes import describe
+from ostinato.model.captures import closed
+from ostinato.ops.core.registry import UnknownFormError, UnknownOperandError
+from ostinato.stages.report import listed
+from ostinato.stages.stage import FallbackStage
+from ostinato.stages.values import argument, is_open
+
+
+def fallback_stage(
+    node: ir.Node, refusal: UnsupportedError, opsets: Mapping[str, int]
+) -> tuple[FallbackStage, list[ir.Value]]:
+    """The stage that runs a node on its reference kernel, and the values that it reads.
+
+    It has the keys that the node is specialised for, if that is possible.
+    """
+    proto, inputs = closed(node)
+    stage = FallbackStage(
+        proto.SerializeToString(),
+        tuple(argument(value) for value in inputs),
+        tuple(argument(value) for value in node.outputs if value.name),
+        tuple(opsets.items()),
+        describe(node),
+        node.op_type,
+        _reason(node, refusal),
+    )
+    return _with_keys(stage, refusal), inputs
+
+
+def _with_keys(stage: FallbackStage, refusal: UnsupportedError) -> FallbackStage:
+    """The stage with the operands that it is specialised for, if that is possible."""
+    value_keys: tuple[str, ...] = ()
+    given = {argument.name for argument in stage.inputs}
+    if isinstance(refusal, UnknownOperandError) and refusal.needs_numbers:
+        value_keys = refusal.unknown if given.issuperset(refusal.unknown) else ()
+    if not value_keys and not isinstance(refusal, UnknownFormError):
+        return stage
+    if any(made.dtype == UNDEFINED for made in stage.outputs):
+        return stage
+    structure_keys = tuple(a.name for a in stage.inputs if is_open(a) and a.name not in value_keys)
+    return dataclasses.replace(stage, value_keys=value_keys, structure_keys=structure_keys)
+
+
+def _reason(node: ir.Node, refusal: UnsupportedError) -> str:
+    """Why a node has no native form, which may be a node in one of its bodies."""
+    if isinstance(refusal, UnknownFormError):
+        return f"the type of {refusal.node!r} is not native, or only a run tells its rank or length"
+    if refusal.node == describe(node):
+        return refusal.reason
+    return f"node {refusal.node!r} ({refusal.op}) in it: {refusal.reason}"
+
+
+def joined_refusals(refusals: Sequence[tuple[ir.Node, UnsupportedError]]) -> UnsupportedError:
+    """One error for all nodes that are refused; its `unknown` is that of the first."""
+    (node, first), *others = refusals
+    texts = [f"node {describe(n)!r} ({n.op_type}): {_reason(n, r)}" for n, r in others]
+    reason = _reason(node, first)
+    more = (listed(texts),) if texts else ()
+    return UnsupportedError(describe(node), node.op_type, reason, first.unknown, more)

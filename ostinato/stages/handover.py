@@ -1,0 +1,122 @@
+"""Values that pass from one segment of a model to later ones, and what is known of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Set
+
+import numpy as np
+import onnx_ir as ir
+
+from ostinato.codegen.artifact import Argument
+from ostinato.model.values import constant_array
+from ostinato.native.arguments import numpy_dtype
+from ostinato.ops.core.builder import Builder
+from ostinato.ops.core.tensor import Absent, Shape, Stack, Tensor, TensorSequence, Value
+from ostinato.ops.lowering import Scope
+from ostinato.stages import values
+from ostinato.stages.values import dtype_of_value, shape_of, size_symbols
+
+
+class Handover:
+    """What the segments, and other parts, that are done have left for those that follow.
+
+    available: the tensors, with dtype and shape.
+    sequences: what sequences consist of: a tuple of tensors with their dtype, the rows of a tensor,
+        or nothing (an optional).
+    known: the tensors whose elements are numbers or sizes. size_sources: what tells a size.
+    late_sizes: the sizes that fallback stages tell, or that depend on values.
+    constants: values that are the same in every run, by name, for the runtime.
+    """
+
+    def __init__(self, shape_operands: Set[ir.Value]) -> None:
+        self._shape_operands = shape_operands
+        self.available: dict[ir.Value, tuple[str, Shape]] = {}
+        self.sequences: dict[ir.Value, Absent | ir.Value | tuple[str, tuple[ir.Value, ...]]] = {}
+        self.known: dict[ir.Value, Tensor] = {}
+        self.size_sources: dict[str, ir.Value] = {}
+        self.late_sizes: set[str] = set()
+        self.constants: dict[str, np.ndarray] = {}
+
+    def make_available(self, value: ir.Value) -> None:
+        """Let later segments read a value with its declared dtype and shape, if it has both."""
+        dtype, shape = dtype_of_value(value), shape_of(value)
+        if dtype is not None and shape is not None:
+            self.set_available(value, dtype, shape)
+
+    def set_available(self, value: ir.Value, dtype: str, shape: Shape) -> None:
+        """Let later segments read a value."""
+        self.available[value] = (dtype, shape)
+        for size in shape:
+            self.size_sources.setdefault(str(size), value)
+
+    def declare(self, builder: Builder, scope: Scope, value: ir.Value) -> None:
+        """Let the current segment use an outside value: what is known of it, or an input."""
+        if scope.get(value) is not None:
+            return
+        if value in self.known:
+            for name in size_symbols(self.known[value]):
+                self.declare(builder, scope, self.size_sources[name])
+            scope[value] = self.known[value]
+        elif value in self.sequences:
+            self._declare_sequence(builder, scope, value)
+        elif value in self.available:
+            dtype, shape = self.available[value]
+            is_shape_operand = value in self._shape_operands
+            tensor = builder.input(value.name or "", dtype, shape, is_shape_operand)
+            scope[value] = tensor
+            for name in size_symbols(tensor):
+                self.size_sources[name] = value
+                self.late_sizes.add(name)
+
+    def _declare_sequence(self, builder: Builder, scope: Scope, value: ir.Value) -> None:
+        form = self.sequences[value]
+        if isinstance(form, Absent):
+            scope[value] = form
+            return
+        if not isinstance(form, tuple):
+            self.declare(builder, scope, form)
+            rows = scope.get(form)
+            assert isinstance(rows, Tensor)
+            scope[value] = Stack(rows.dtype, rows)
+            return
+        dtype, parts = form
+        elements: list[Value] = []
+        for part in parts:
+            self.declare(builder, scope, part)
+            element = scope.get(part)
+            assert isinstance(element, Tensor)
+            elements.append(element)
+        scope[value] = TensorSequence(dtype, tuple(elements))
+
+    def keep_known(self, scope: Scope, value: ir.Value) -> bool:
+        """Remember what is known of a value; returns whether that is all of it, in every run."""
+        lowered = scope.get(value)
+        if not isinstance(lowered, Tensor) or lowered.known is None:
+            return False
+        names = size_symbols(lowered)
+        if names <= self.size_sources.keys():
+            self.known[value] = Tensor(lowered.dtype, lowered.shape, None, (), lowered.known)
+        return not names
+
+    def keep_constants(self, values: Iterable[ir.Value]) -> None:
+        """Give the runtime those of the values that are the same in every run."""
+        for value in values:
+            array = self.constant(value)
+            if array is not None:
+                self.constants[value.name or ""] = array
+
+    def constant(self, value: ir.Value) -> np.ndarray | None:
+        """The elements of a value that are the same in every run."""
+        array = constant_array(value)
+        known = self.known.get(value)
+        if array is None and known is not None and not size_symbols(known):
+            array = np.asarray(known.known, numpy_dtype(known.dtype))
+        return array
+
+    def argument(self, value: ir.Value) -> Argument:
+        """How a value that earlier parts make is declared."""
+        if value not in self.available:
+            return values.argument(value)
+        dtype, shape = self.available[value]
+        sizes = tuple(n if isinstance(n, int) else str(n) for n in shape)
+        return Argument(value.name or "", dtype, sizes)
