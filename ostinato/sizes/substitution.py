@@ -13,6 +13,7 @@ from typing import TypeAlias
 from ostinato.sizes.dims import (
     Apply,
     Dim,
+    Monomial,
     Size,
     Symbol,
     computed,
@@ -69,8 +70,16 @@ def _extreme(
     """The upper or the lower bound, from those of the functions in the size."""
     if not computed(size):
         return size
+    factors = _of_unknown_sign(size)
     total: Size = 0
+    for varying, factor in factors.items():
+        most = _most(varying, bounds, known)
+        if most is None:
+            return None
+        total = total + (maximum(factor, 0) if is_upper else minimum(factor, 0)) * most
     for monomial, coefficient in terms_of(size):
+        if _varying(monomial) in factors:
+            continue
         term: Size = coefficient
         is_largest = is_upper == (coefficient > 0)
         for atom in monomial:
@@ -85,6 +94,36 @@ def _extreme(
             term = term * bound
         total = total + term
     return total
+
+
+def _varying(monomial: Monomial) -> Monomial:
+    """The part of a product that the run computes."""
+    return tuple(atom for atom in monomial if atom.computed_names)
+
+
+def _of_unknown_sign(size: Size) -> dict[Monomial, Size]:
+    """What products that the run computes are multiplied by, where that may be negative."""
+    factors: dict[Monomial, Size] = {}
+    unclear: dict[Monomial, None] = {}
+    for monomial, coefficient in terms_of(size):
+        varying = _varying(monomial)
+        rest = tuple(atom for atom in monomial if not atom.computed_names)
+        if varying and not all(atom.nonnegative for atom in rest):
+            unclear[varying] = None
+        factor = Dim(((rest, coefficient),)) if rest else coefficient
+        factors[varying] = factors.get(varying, 0) + factor
+    return {varying: factors[varying] for varying in unclear}
+
+
+def _most(varying: Monomial, bounds: Mapping[str, Size], known: _Extremes) -> Size | None:
+    """What a product that the run computes is at most; it is at least 0."""
+    most: Size = 1
+    for atom in varying:
+        bound = bounds[atom.name] if isinstance(atom, Symbol) else known[atom, True]
+        if bound is None or not atom.nonnegative:
+            return None
+        most = most * (bound if is_nonnegative(bound) else maximum(bound, 0))
+    return most
 
 
 def _extreme_function(
