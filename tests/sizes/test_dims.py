@@ -69,6 +69,8 @@ BOUNDS = {"count": N, "other": 4}
         maximum(N - COUNT, OTHER - COUNT),
         choose(is_equal(COUNT, 1), OTHER, COUNT),
         is_different(COUNT, 1) * OTHER,
+        COUNT * V,
+        COUNT * OTHER * V - COUNT * floordiv(N - 2, 2) + COUNT,
     ],
 )
 def test_bounds_hold_for_all_computed_sizes(size: Size) -> None:
