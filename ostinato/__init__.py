@@ -64,7 +64,7 @@ _MODULES = {
     "optimize": "ostinato.optimization",
 }
 
-_ROOMS = ("autodiff", "backend", "streaming", "training")
+_ROOMS = ("autodiff", "backend", "decoding", "streaming", "training")
 
 
 def __getattr__(name: str) -> Any:

@@ -20,6 +20,7 @@ SHOWN = {
     "denoise_dtln": "of 8 ms, ",
     "detect_speech": "speech from ",
     "finetune_gru": "fine-tuned: ",
+    "generate": "beam (2, 4, 12) first row: ",
     "read_report": "every step of the loop reads",
     "run_time_lengths": "same bits for every length",
     "streaming": "100 frames, same bits",

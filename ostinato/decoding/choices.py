@@ -1,0 +1,306 @@
+"""How the next token is chosen: the part of a search that differs, as ONNX text.
+
+Every text may read what the loop around it defines: `i` the number of the step, `scored` the
+logits float32[rows, tokens], `chosen`, `done`, `choosing` (whether the prompt has been read), and
+the constants `zero`, `one`, `first` = [0], `axis` = [1], `end`, `rows`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from onnx import TensorProto
+
+from ostinato.errors import OptionError
+
+NO_LIMIT = 2**62
+ROWS = "rows"
+"""The name of the axis of rows, in place of that of the step."""
+
+Declared = Mapping[str, tuple[int, list[None]]]
+"""Values of the body: element types and ranks."""
+Named = Mapping[str, tuple[int, list[int | str]]]
+"""Inputs or outputs of the result: element types and axes."""
+
+PROCEED = """
+    open = Not(done_next)  open_count = Cast<to = 7>(open)
+    still = ReduceSum<keepdims = 0>(open_count)  proceed = Greater(still, zero)
+"""
+_TOKENS = """
+    far = Constant<value_ints = [9223372036854775807]>()
+    begin = Unsqueeze(last, first)  made = Slice(all_token, begin, far, first)
+"""
+
+
+class Choice:
+    """What a method adds to the search: by default, one sequence for each row of the prompt.
+
+    rank: of `done`. spreads: whether each row of the prompt becomes several.
+    """
+
+    rank: ClassVar[int] = 1
+    spreads: ClassVar[bool] = False
+
+    @property
+    def inputs(self) -> Named:
+        """Further inputs of the result."""
+        return {}
+
+    @property
+    def outputs(self) -> Named:
+        """The outputs of the result."""
+        return {"tokens": (TensorProto.INT64, [ROWS, "generated"])}
+
+    @property
+    def carried(self) -> Declared:
+        """What it hands from step to step: `NAME` becomes `NAME_next`, beginning with `NAME_0`."""
+        return {}
+
+    @property
+    def collected(self) -> Declared:
+        """What it gives in each step: `NAME`, after the loop `all_NAME`."""
+        return {"token": (TensorProto.INT64, [None])}
+
+    @property
+    def before(self) -> str:
+        """Define `rows`, the prompt of each as `source`, and `each`, the shape of `done`."""
+        return "rows = Identity(given_rows)  each = Identity(rows)  source = Identity(prompt)"
+
+    def choose(self, vocabulary: int | None, ends: bool) -> str:
+        """Define `chosen_next`, what is carried and collected, and with `ends` `done_next`."""
+        raise NotImplementedError
+
+    def after(self) -> str:
+        """Define the outputs: steps become the last axis."""
+        return f"{_TOKENS} tokens = Transpose<perm = [1, 0]>(made)"
+
+
+def _ended(ends: bool) -> str:
+    """Rows that have ended are filled up."""
+    if not ends:
+        return "chosen_next = Identity(best)  token = Identity(best)"
+    return """
+        chosen_next = Where(done, end, best)  token = Identity(chosen_next)
+        is_end = Equal(chosen_next, end)  ended = And(is_end, choosing)
+        done_next = Or(done, ended)
+    """
+
+
+class Greedy(Choice):
+    """The most likely token; the first of several."""
+
+    def choose(self, vocabulary: int | None, ends: bool) -> str:
+        """The position of the largest logit."""
+        return f"best = ArgMax<axis = 1, keepdims = 0>(scored) {_ended(ends)}"
+
+
+@dataclass(frozen=True)
+class Sample(Choice):
+    """A token drawn by inverting the distribution function of the most likely ones."""
+
+    temperature: float
+    top_k: int | None
+    top_p: float | None
+    seed: float | None
+
+    def __post_init__(self) -> None:
+        if not 0 < self.temperature < math.inf:
+            raise OptionError(f"temperature is {self.temperature}, expected a number above 0")
+        if self.top_k is not None and self.top_k < 1:
+            raise OptionError(f"top_k is {self.top_k}, expected at least 1")
+        if self.top_p is not None and not 0 < self.top_p <= 1:
+            raise OptionError(f"top_p is {self.top_p}, expected a number above 0, at most 1")
+
+    @property
+    def inputs(self) -> Named:
+        """Numbers in [0, 1), one for each token; none where a seed makes them."""
+        if self.seed is not None:
+            return {}
+        return {"uniform": (TensorProto.FLOAT, [ROWS, "max_tokens"])}
+
+    def choose(self, vocabulary: int | None, ends: bool) -> str:
+        """The first token up to which the probabilities add up to the number drawn.
+
+        The number is taken from (0, 1], so that a token of probability 0 is never drawn.
+        """
+        sorts = self.top_k is not None or self.top_p is not None
+        if self.seed is None:
+            draw = """
+                drawn_before = Sub(i, last)  column = Max(drawn_before, zero)
+                draw = Gather<axis = 1>(uniform, column)
+            """
+        else:
+            seed = float(self.seed)
+            draw = f"like = Cast<to = 1>(chosen)  draw = RandomUniformLike<seed = {seed!r}>(like)"
+        most = min(self.top_k or NO_LIMIT, vocabulary or NO_LIMIT)
+        ordered = (
+            f"""
+                top_k = Constant<value_ints = [{most}]>()
+                scored_size = Shape(scored)  there_are = Gather(scored_size, axis)
+                kept = Min(top_k, there_are)
+                values, places = TopK(warm, kept)
+            """
+            if sorts
+            else "values = Identity(warm)"
+        )
+        nucleus = (
+            f"""
+                sum_before = CumSum<exclusive = 1>(likely, one)
+                top_p = Constant<value = float {{{self.top_p!r}}}>()
+                inside = Less(sum_before, top_p)  nothing = Constant<value = float {{0.0}}>()
+                probable = Where(inside, likely, nothing)
+            """
+            if self.top_p is not None
+            else "probable = Identity(likely)"
+        )
+        found = (
+            """
+                where = Unsqueeze(index, axis)  picked = GatherElements<axis = 1>(places, where)
+                best = Squeeze(picked, axis)
+            """
+            if sorts
+            else "best = Identity(index)"
+        )
+        return f"""
+            temperature = Constant<value = float {{{self.temperature!r}}}>()
+            warm = Div(scored, temperature)  {ordered}
+            likely = Softmax<axis = 1>(values)  {nucleus}
+            sums = CumSum(probable, one)
+            end_of_sums = Constant<value_ints = [-1]>()  total = Gather<axis = 1>(sums, end_of_sums)
+            {draw}
+            unit = Constant<value = float {{1.0}}>()  rest = Sub(unit, draw)
+            column_of_rest = Unsqueeze(rest, axis)  level = Mul(column_of_rest, total)
+            below = Less(sums, level)  below_as_numbers = Cast<to = 7>(below)
+            index = ReduceSum<keepdims = 0>(below_as_numbers, axis)
+            {found} {_ended(ends)}
+        """
+
+
+@dataclass(frozen=True)
+class Beam(Choice):
+    """The most likely sequences: all continuations of some are ordered by their sums of logarithms.
+
+    Each step gives the tokens of its beams and which beams they continue; the sequences are read
+    off backwards after the loop, so that nothing is copied that grows but the states.
+    """
+
+    beams: int
+    length_penalty: float
+    rank: ClassVar[int] = 2
+    spreads: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        if self.beams < 1:
+            raise OptionError(f"beams is {self.beams}, expected at least 1")
+        if not math.isfinite(self.length_penalty):
+            raise OptionError(f"length_penalty is {self.length_penalty}, expected a finite number")
+
+    @property
+    def outputs(self) -> Named:
+        """Sequences and their scores, best first."""
+        return {
+            "tokens": (TensorProto.INT64, [ROWS, self.beams, "generated"]),
+            "scores": (TensorProto.FLOAT, [ROWS, self.beams]),
+        }
+
+    @property
+    def carried(self) -> Declared:
+        """The sum of logarithms and the number of tokens of each sequence."""
+        return {
+            "score": (TensorProto.FLOAT, [None, None]),
+            "count": (TensorProto.INT64, [None, None]),
+        }
+
+    @property
+    def collected(self) -> Declared:
+        """The token of each beam, and the number of the beam that it continues."""
+        return dict.fromkeys(("token", "parent"), (TensorProto.INT64, [None, None]))
+
+    @property
+    def before(self) -> str:
+        """Rows of beams, of which the first is the only one that has a score."""
+        beams = self.beams
+        return f"""
+            beams = Constant<value = int64 {{{beams}}}>()
+            rows = Mul(given_rows, beams)  rows_number = Squeeze(rows)
+            all_rows = Range(zero, rows_number, one)  origin = Div(all_rows, beams)
+            source = Gather<axis = 0>(prompt, origin)
+            order = Range(zero, beams, one)
+            beams_axis = Constant<value_ints = [{beams}]>()
+            by_beam = Concat<axis = 0>(given_rows, beams_axis)  each = Identity(by_beam)
+            is_first = Equal(order, zero)  nothing = Constant<value = float {{0.0}}>()
+            least = Constant<value = float {{-1e30}}>()
+            first_scores = Where(is_first, nothing, least)  score_0 = Expand(first_scores, by_beam)
+            count_0 = Expand(zero, by_beam)
+        """
+
+    def choose(self, vocabulary: int | None, ends: bool) -> str:
+        """The best continuations of all beams of a row."""
+        size = (
+            f"tokens_in_all = Constant<value = int64 {{{vocabulary}}}>()"
+            if vocabulary is not None
+            else "scored_size = Shape(scored)  tokens_in_all = Gather(scored_size, one)"
+        )
+        frozen = (
+            """
+                each_token = Range(zero, tokens_in_all, one)  is_last = Equal(each_token, end)
+                only_end = Where(is_last, nothing, least)
+                done_column = Unsqueeze(done, two)  logs = Where(done_column, only_end, by_beams)
+            """
+            if ends
+            else "logs = Identity(by_beams)"
+        )
+        ended = (
+            """
+                done_parents = GatherElements<axis = 1>(done, parent)
+                open_parents = Not(done_parents)  more = Cast<to = 7>(open_parents)
+                is_end = Equal(token, end)  ended = And(is_end, choosing)
+                done_next = Or(done_parents, ended)
+            """
+            if ends
+            else "more = Constant<value = int64 {1}>()"
+        )
+        return f"""
+            {size}
+            log_rows = LogSoftmax<axis = 1>(scored)
+            unknown = Constant<value_ints = [-1]>()  size_axis = Unsqueeze(tokens_in_all, first)
+            cube = Concat<axis = 0>(by_beam, size_axis)  by_beams = Reshape(log_rows, cube)
+            two = Constant<value_ints = [2]>()  {frozen}
+            score_column = Unsqueeze(score, two)  sums = Add(score_column, logs)
+            flat_size = Concat<axis = 0>(given_rows, unknown)  flat = Reshape(sums, flat_size)
+            best, places = TopK<axis = 1>(flat, beams_axis)
+            best_parent = Div(places, tokens_in_all)  same = Mul(best_parent, tokens_in_all)
+            best_token = Sub(places, same)
+            order_of_beams = Expand(order, by_beam)
+            parent = Where(choosing, best_parent, order_of_beams)
+            token = Identity(best_token)
+            score_next = Where(choosing, best, score)
+            {ended}
+            count_parents = GatherElements<axis = 1>(count, parent)
+            counted = Add(count_parents, more)  count_next = Where(choosing, counted, count)
+            flat_rows = Constant<value_ints = [-1]>()  chosen_next = Reshape(token, flat_rows)
+            parents = Reshape(parent, flat_rows)  row_starts = Mul(origin, beams)
+            going = Add(row_starts, parents)
+        """
+
+    def after(self) -> str:
+        """Order the sequences and read them off backwards."""
+        return f"""
+            {_TOKENS} parents_made = Slice(all_parent, begin, far, first)
+            counts = Cast<to = 1>(count_n)
+            penalty = Constant<value = float {{{self.length_penalty!r}}}>()
+            at_least = Constant<value = float {{1.0}}>()  tokens_counted = Max(counts, at_least)
+            power = Pow(tokens_counted, penalty)  normal = Div(score_n, power)
+            scores, best_last = TopK<axis = 1>(normal, beams_axis)
+            none, steps = Scan<
+                num_scan_inputs = 2, scan_input_directions = [1, 1], scan_output_directions = [1],
+                body = back (int64[r, b] beam, int64[r, b] token_of, int64[r, b] parent_of)
+                    => (int64[r, b] beam_before, int64[r, b] token_at) {{
+                    token_at = GatherElements<axis = 1>(token_of, beam)
+                    beam_before = GatherElements<axis = 1>(parent_of, beam)
+                }}>(best_last, made, parents_made)
+            tokens = Transpose<perm = [1, 2, 0]>(steps)
+        """

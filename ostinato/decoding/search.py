@@ -1,0 +1,362 @@
+"""A search for tokens, written as one ONNX Loop around the step of a decoder."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Literal, get_args
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from ostinato.decoding import choices
+from ostinato.decoding.fragments import PREFIX, nodes, renamed
+from ostinato.decoding.step import Port, Step, read_step
+from ostinato.errors import OptionError
+from ostinato.model.load import ModelLike
+from ostinato.version import __version__
+
+Method = Literal["greedy", "sample", "beam"]
+STEP = "step/"
+INPUTS = ("prompt", "max_tokens", "uniform")
+
+
+def loop(
+    step_model: ModelLike,
+    *,
+    states: Mapping[str, str],
+    token: str | None = None,
+    logits: str | None = None,
+    position: str | None = None,
+    mask: str | None = None,
+    initial: Collection[str] = (),
+    method: Method = "greedy",
+    max_tokens: int | None = None,
+    end_token: int | None = None,
+    temperature: float = 1.0,
+    top_k: int | None = None,
+    top_p: float | None = None,
+    seed: float | None = None,
+    beams: int = 4,
+    length_penalty: float = 1.0,
+) -> onnx.ModelProto:
+    """One model that generates tokens, from a model that makes one step. ONNX in, ONNX out.
+
+    The result uses standard operators alone and runs in any runtime. It reads the prompt token by
+    token in the same loop that generates, so that there is one copy of the step.
+
+    step_model: path, bytes, onnx.ModelProto or onnx_ir.Model of opset 13 or newer.
+    states: input -> output of the step for everything that is carried: caches, recurrent states.
+    token: the input of the last token, int64 or int32 of shape [], [rows] or [rows, 1]; by default
+        the only input of integers that nothing else names.
+    logits: the output that scores the next token, of shape [tokens], [rows, tokens] or
+        [rows, 1, tokens]; by default the only output that is no state.
+    position: the input that is told how many tokens came before, if there is one.
+    mask: the input of ones as long as all tokens so far, if there is one.
+    initial: states whose first value is an input of the result. All others begin with zeros, and
+        with no elements along the axes that grow: those with a name other than that of the rows.
+    method: "greedy" takes the most likely token. "sample" draws from the `top_k` most likely, and
+        of these from as few as have probability `top_p` together, after dividing the logits by
+        `temperature`. "beam" keeps the `beams` most likely sequences.
+    max_tokens: how many tokens are generated at most; by default an input of the result.
+    end_token: ends a row, which is filled up with it. The loop ends when all rows have.
+    seed: of the numbers drawn by "sample"; without one they are an input of the result.
+    length_penalty: sequences of beams are ordered by their log-probability divided by their
+        number of tokens to the power of this.
+
+    Inputs of the result: `prompt` int64[rows, length], at least one token long; `max_tokens`
+    int64[] unless it was given; `uniform` float32[rows, max_tokens], from [0, 1), for "sample"
+    without a seed; those of `initial`; and all other inputs of the step.
+    Outputs: `tokens` int64[rows, generated], without the prompt; for "beam"
+    int64[rows, beams, generated], best first, and `scores` float32[rows, beams].
+
+    Raises `OptionError` for arguments that do not fit the step or each other and for a step of an
+    older opset, and what `load_model` raises.
+    """
+    if method not in get_args(Method):
+        raise OptionError(f"method is {method!r}, expected one of {', '.join(get_args(Method))}")
+    if max_tokens is not None and max_tokens < 0:
+        raise OptionError(f"max_tokens is {max_tokens}, expected 0 or more")
+    step = read_step(step_model, states, token, logits, position, mask)
+    _check_initial(step, initial)
+    choice: choices.Choice
+    if method == "greedy":
+        choice = choices.Greedy()
+    elif method == "sample":
+        choice = choices.Sample(temperature, top_k, top_p, seed)
+    else:
+        choice = choices.Beam(beams, length_penalty)
+    if step.batch is None and method == "beam":
+        raise OptionError(
+            f"input {step.token.name!r} of the step has no named axis of rows, which beams need"
+        )
+    return _Search(step, choice, set(initial), max_tokens, end_token).model()
+
+
+def _check_initial(step: Step, initial: Collection[str]) -> None:
+    names = {before.name for before, _ in step.states}
+    for name in initial:
+        if name not in names:
+            raise OptionError(f"initial names {name!r}, which is no state")
+    for port in step.others:
+        if port.name in INPUTS:
+            raise OptionError(
+                f"input {port.name!r} of the step has the name of an input of the result; rename it"
+            )
+
+
+class _Search:
+    """The graph being written. Names of the step begin with `STEP`, all others with `PREFIX`."""
+
+    def __init__(
+        self,
+        step: Step,
+        choice: choices.Choice,
+        initial: set[str],
+        max_tokens: int | None,
+        end_token: int | None,
+    ) -> None:
+        self._step, self._choice = step, choice
+        self._initial, self._most, self._end = initial, max_tokens, end_token
+        self._inputs: list[onnx.ValueInfoProto] = []
+
+    def model(self) -> onnx.ModelProto:
+        """The result."""
+        step = self._step
+        graph = renamed(step.model.graph, STEP)
+        before, body = self._before(), self._body(graph)
+        after = nodes(
+            self._choice.after(),
+            plain=(*INPUTS, *self._choice.outputs),
+        )
+        result = helper.make_graph(
+            [*before, self._loop(body), *after],
+            f"{step.model.graph.name or 'step'} in a loop",
+            self._inputs,
+            [
+                self._value(name, dtype, dims)
+                for name, (dtype, dims) in self._choice.outputs.items()
+            ],
+            list(graph.initializer),
+        )
+        result.sparse_initializer.extend(graph.sparse_initializer)
+        made = helper.make_model(
+            result,
+            opset_imports=list(step.model.opset_import),
+            ir_version=step.model.ir_version,
+            functions=list(step.model.functions),
+            producer_name="ostinato",
+            producer_version=__version__,
+        )
+        onnx.checker.check_model(made)
+        return made
+
+    # Before the loop
+
+    def _before(self) -> list[onnx.NodeProto]:
+        self._input("prompt", TensorProto.INT64, [choices.ROWS, "prompt_length"])
+        if self._most is None:
+            self._input("max_tokens", TensorProto.INT64, [])
+            most = "most = Identity(max_tokens)"
+        else:
+            most = f"most = Constant<value = int64 {{{self._most}}}>()"
+        for name, (dtype, dims) in self._choice.inputs.items():
+            self._input(name, dtype, dims)
+        text = f"""
+            zero = Constant<value = int64 {{0}}>()  one = Constant<value = int64 {{1}}>()
+            axis = Constant<value_ints = [1]>()  first = Constant<value_ints = [0]>()
+            {most}
+            size = Shape(prompt)
+            given_rows = Gather(size, first)  length = Gather(size, one)
+            last = Sub(length, one)  trips = Add(last, most)
+            {self._choice.before}
+            chosen_0 = Expand(zero, rows)
+        """
+        if self._end is not None:
+            text += f"""
+                yes = Constant<value = bool {{1}}>()  no = Constant<value = bool {{0}}>()
+                end = Constant<value = int64 {{{self._end}}}>()  done_0 = Expand(no, each)
+            """
+        made = nodes(text, plain=INPUTS)
+        for port in self._step.others:
+            self._input(port.name, port.dtype, port.dims)
+            made += self._spread(port, port.name, STEP + port.name)
+        offset: tuple[str, dict[str, str]] = "offset = Sub(zero, zero)", {}
+        for number, (port, _) in enumerate(self._step.states):
+            name = f"{PREFIX}state_{number}"
+            if port.name not in self._initial:
+                made += self._zeros(port, name)
+                continue
+            self._input(port.name, port.dtype, port.dims)
+            made += self._spread(port, port.name, name)
+            if axes := self._step.growing_axes(port):
+                offset = (
+                    f"""sizes = Shape(past)  where = Constant<value = int64 {{{axes[0]}}}>()
+                        offset = Gather(sizes, where)""",
+                    {"past": port.name},
+                )
+        made += nodes(*offset)
+        if self._step.mask is not None:
+            made += nodes("offset_size = Unsqueeze(offset, first)")
+            size = f"{PREFIX}offset_size"
+            made += self._filled(self._step.mask, "one", size, f"{PREFIX}mask_0")
+        return made
+
+    def _input(self, name: str, dtype: int, dims: Sequence[int | str]) -> None:
+        self._inputs.append(self._value(name, dtype, dims))
+
+    def _value(self, name: str, dtype: int, dims: Sequence[int | str]) -> onnx.ValueInfoProto:
+        """An input or output of the result; its rows have the name of those of the step."""
+        rows = self._step.batch or 1
+        return helper.make_tensor_value_info(
+            name, dtype, [rows if dim == choices.ROWS else dim for dim in dims]
+        )
+
+    def _spread(self, port: Port, source: str, target: str) -> list[onnx.NodeProto]:
+        """A value with a row for each sequence that is searched."""
+        axis = self._step.batch_axis(port)
+        if not self._choice.spreads or axis is None:
+            return nodes("b = Identity(a)", {"a": source, "b": target})
+        return nodes(f"b = Gather<axis = {axis}>(a, origin)", {"a": source, "b": target})
+
+    def _zeros(self, port: Port, target: str) -> list[onnx.NodeProto]:
+        """The first value of a state."""
+        made, shape = self._shape(port, 0, f"shape of {target}")
+        zero = helper.make_tensor("value", port.dtype, [1], [0])
+        return [*made, helper.make_node("ConstantOfShape", [shape], [target], target, value=zero)]
+
+    def _shape(self, port: Port, growing: int | str, role: str) -> tuple[list[onnx.NodeProto], str]:
+        """The shape of an input, whose growing axes have an extent or one that a value tells."""
+        rows, axes = self._step.batch_axis(port), self._step.growing_axes(port)
+        extents = [growing if axis in axes else dim for axis, dim in enumerate(port.dims)]
+        if rows is not None:
+            extents[rows] = f"{PREFIX}rows"
+        name, made, parts = PREFIX + role, [], []
+        for axis, extent in enumerate(extents):
+            part = f"{name} {axis}" if isinstance(extent, int) else extent
+            if isinstance(extent, int):
+                made += [_constant(part, [extent])]
+            parts.append(part)
+        if parts:
+            return [*made, helper.make_node("Concat", parts, [name], name, axis=0)], name
+        return [_constant(name, [])], name
+
+    # The loop
+
+    def _loop(self, body: onnx.GraphProto) -> onnx.NodeProto:
+        carried = [f"{PREFIX}state_{i}" for i in range(len(self._step.states))]
+        carried += [f"{PREFIX}{name}_0" for name in self._carried()]
+        results = [f"{PREFIX}last_state_{i}" for i in range(len(self._step.states))]
+        results += [f"{PREFIX}{name}_n" for name in self._carried()]
+        results += [f"{PREFIX}all_{name}" for name in self._choice.collected]
+        inputs = [f"{PREFIX}trips", f"{PREFIX}yes" if self._end is not None else "", *carried]
+        return helper.make_node("Loop", inputs, results, f"{PREFIX}loop", body=body)
+
+    def _carried(self) -> dict[str, tuple[int, list[None]]]:
+        """What the search itself carries: element types and ranks."""
+        carried: dict[str, tuple[int, list[None]]] = {"chosen": (TensorProto.INT64, [None])}
+        if self._end is not None:
+            carried["done"] = TensorProto.BOOL, [None] * self._choice.rank
+        if self._step.mask is not None:
+            carried["mask"] = self._step.mask.dtype, [None] * len(self._step.mask.dims)
+        return {**carried, **self._choice.carried}
+
+    def _body(self, graph: onnx.GraphProto) -> onnx.GraphProto:
+        """A step: the token is fed, the next one chosen."""
+        step = self._step
+        text = """
+            reading = Less(i, length)  at = Min(i, last)
+            given = Gather<axis = 1>(source, at)  fed = Where(reading, given, chosen)
+            number = Add(i, offset)  numbers = Add(number, one)
+            choosing = GreaterOrEqual(i, last)
+        """
+        made = nodes(text)
+        made += self._fed()
+        if step.position is not None:
+            made += self._filled(step.position, "number", 1, STEP + step.position.name)
+        if step.mask is not None:
+            # It grows like a cache: what a step appends is stored in place.
+            (axis,) = step.growing_axes(step.mask)
+            made += self._filled(step.mask, "one", 1, f"{PREFIX}mask_piece")
+            joined = {"mask_next": STEP + step.mask.name}
+            made += nodes(f"mask_next = Concat<axis = {axis}>(mask, mask_piece)", joined)
+            made += nodes("mask_next = Identity(a)", {"a": STEP + step.mask.name})
+        made += graph.node
+        made += self._row()
+        made += nodes(self._choice.choose(self._vocabulary(), self._end is not None), plain=INPUTS)
+        made += nodes("proceed = Identity(go)" if self._end is None else choices.PROCEED)
+        inputs = [
+            helper.make_tensor_value_info(f"{PREFIX}i", TensorProto.INT64, []),
+            helper.make_tensor_value_info(f"{PREFIX}go", TensorProto.BOOL, []),
+        ]
+        outputs = [helper.make_tensor_value_info(f"{PREFIX}proceed", TensorProto.BOOL, [])]
+        for number, (before, after) in enumerate(step.states):
+            inputs.append(_declared(STEP + before.name, before))
+            name = f"{PREFIX}next_state_{number}"
+            made += self._kept(before, STEP + after.name, name)
+            outputs.append(_declared(name, after))
+        for name, (dtype, dims) in self._carried().items():
+            inputs.append(helper.make_tensor_value_info(PREFIX + name, dtype, dims))
+            outputs.append(helper.make_tensor_value_info(f"{PREFIX}{name}_next", dtype, dims))
+        for name, (dtype, dims) in self._choice.collected.items():
+            outputs.append(helper.make_tensor_value_info(PREFIX + name, dtype, dims))
+        return helper.make_graph(made, "decoding step", inputs, outputs)
+
+    def _fed(self) -> list[onnx.NodeProto]:
+        """The token as the step takes it."""
+        port = self._step.token
+        shaped = ("Squeeze(fed)", "Identity(fed)", "Unsqueeze(fed, axis)")[len(port.dims)]
+        return nodes(
+            f"shaped = {shaped}  token = Cast<to = {port.dtype}>(shaped)",
+            {"token": STEP + port.name},
+        )
+
+    def _filled(
+        self, port: Port, value: str, growing: int | str, target: str
+    ) -> list[onnx.NodeProto]:
+        """A value like an input, with the same number everywhere."""
+        made, shape = self._shape(port, growing, f"shape of {target}")
+        full = f"{target} as int64"
+        return [
+            *made,
+            helper.make_node("Expand", [PREFIX + value, shape], [full], full),
+            helper.make_node("Cast", [full], [target], target, to=port.dtype),
+        ]
+
+    def _row(self) -> list[onnx.NodeProto]:
+        """The logits of the next token as float32[rows, tokens]."""
+        port = self._step.logits
+        one_axis = ("Unsqueeze(all, first)", "Identity(all)")
+        text = (
+            "end_of_row = Constant<value = int64 {-1}>()  row = Gather<axis = 1>(all, end_of_row)"
+            if len(port.dims) == 3
+            else f"row = {one_axis[len(port.dims) - 1]}"
+        )
+        return nodes(f"{text}  scored = Cast<to = 1>(row)", {"all": STEP + port.name})
+
+    def _vocabulary(self) -> int | None:
+        size = self._step.logits.dims[-1]
+        return size if isinstance(size, int) else None
+
+    def _kept(self, port: Port, source: str, target: str) -> list[onnx.NodeProto]:
+        """The next value of a state, in the order of the sequences that go on."""
+        axis = self._step.batch_axis(port)
+        if not self._choice.spreads:
+            return nodes("b = Identity(a)", {"a": source, "b": target})
+        if axis is None:
+            raise OptionError(
+                f"state {port.name!r} of shape {list(port.dims)} has no axis {self._step.batch!r} "
+                "of rows, which beams need"
+            )
+        return nodes(f"b = Gather<axis = {axis}>(a, going)", {"a": source, "b": target})
+
+
+def _declared(name: str, port: Port) -> onnx.ValueInfoProto:
+    """A value of the body, whose named axes may differ from those outside."""
+    dims = [None if isinstance(dim, str) else dim for dim in port.dims]
+    return helper.make_tensor_value_info(name, port.dtype, dims)
+
+
+def _constant(name: str, elements: list[int]) -> onnx.NodeProto:
+    array = numpy_helper.from_array(np.array(elements, np.int64))
+    return helper.make_node("Constant", [], [name], name, value=array)

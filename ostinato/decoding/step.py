@@ -1,0 +1,168 @@
+"""The step of a decoder: what its inputs and outputs are to a search."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import onnx
+
+from ostinato.errors import ModelError, OptionError
+from ostinato.model.load import ModelLike, load_model
+from ostinato.model.write import to_model_proto
+
+OLDEST_OPSET = 13
+_INTEGERS = (onnx.TensorProto.INT64, onnx.TensorProto.INT32)
+_FLOATS = (
+    onnx.TensorProto.FLOAT,
+    onnx.TensorProto.FLOAT16,
+    onnx.TensorProto.BFLOAT16,
+    onnx.TensorProto.DOUBLE,
+)
+
+
+@dataclass(frozen=True)
+class Port:
+    """An input or output: its name, its element type, and a number or a name for each axis."""
+
+    name: str
+    dtype: int
+    dims: tuple[int | str, ...]
+
+    @staticmethod
+    def of(value: onnx.ValueInfoProto, kind: str) -> Port:
+        """Raises `ModelError` where type or rank are not declared."""
+        tensor = value.type.tensor_type
+        if not tensor.HasField("shape"):
+            raise ModelError(f"{kind} {value.name!r} of the step has no declared shape")
+        dims = tuple(
+            dim.dim_value if dim.HasField("dim_value") else dim.dim_param
+            for dim in tensor.shape.dim
+        )
+        return Port(value.name, tensor.elem_type, dims)
+
+
+@dataclass(frozen=True)
+class Step:
+    """A model of one step of a decoder, and the parts that its inputs and outputs play.
+
+    states: inputs that the outputs are given to in the next step. others: inputs that are the same
+    in every step. batch: the name of the axis of rows; None where there is one row only.
+    """
+
+    model: onnx.ModelProto
+    opset: int
+    token: Port
+    logits: Port
+    states: tuple[tuple[Port, Port], ...]
+    position: Port | None
+    mask: Port | None
+    others: tuple[Port, ...]
+
+    @property
+    def batch(self) -> str | None:
+        first = self.token.dims[0] if self.token.dims else 1
+        return first if isinstance(first, str) else None
+
+    def batch_axis(self, port: Port) -> int | None:
+        """The axis of rows of an input or output."""
+        return port.dims.index(self.batch) if self.batch in port.dims else None
+
+    def growing_axes(self, port: Port) -> list[int]:
+        """The axes that have neither a number nor rows: those that grow."""
+        named = [axis for axis, dim in enumerate(port.dims) if isinstance(dim, str)]
+        return [axis for axis in named if axis != self.batch_axis(port)]
+
+
+def read_step(
+    model: ModelLike,
+    states: Mapping[str, str],
+    token: str | None,
+    logits: str | None,
+    position: str | None,
+    mask: str | None,
+) -> Step:
+    """Check a step model and the parts that its inputs and outputs are said to play."""
+    proto = to_model_proto(load_model(model))
+    opset = next((o.version for o in proto.opset_import if o.domain in ("", "ai.onnx")), 0)
+    if opset < OLDEST_OPSET:
+        raise OptionError(
+            f"the step imports opset {opset}, expected {OLDEST_OPSET} or newer; convert it first "
+            "(onnx.version_converter)"
+        )
+    inputs = {value.name: Port.of(value, "input") for value in proto.graph.input}
+    outputs = {value.name: Port.of(value, "output") for value in proto.graph.output}
+    _check_names(states.keys(), inputs, "input", "states")
+    _check_names(states.values(), outputs, "output", "states")
+    _check_names([n for n in (token, position, mask) if n], inputs, "input", "the call")
+    taken = {*states, position, mask}
+    if token is None:
+        found = [p.name for p in inputs.values() if p.name not in taken and p.dtype in _INTEGERS]
+        token = _only(found, "token", "inputs of integers")
+    if logits is None:
+        free = [p.name for p in outputs.values() if p.name not in set(states.values())]
+        logits = _only(free, "logits", "outputs that are no states")
+    _check_names([logits], outputs, "output", "the call")
+    step = Step(
+        proto,
+        opset,
+        inputs[token],
+        outputs[logits],
+        tuple((inputs[i], outputs[o]) for i, o in states.items()),
+        inputs[position] if position else None,
+        inputs[mask] if mask else None,
+        tuple(port for name, port in inputs.items() if name not in {*taken, token}),
+    )
+    _check_types(step)
+    if step.mask is not None and len(axes := step.growing_axes(step.mask)) != 1:
+        raise OptionError(
+            f"mask {step.mask.name!r} of shape {list(step.mask.dims)} has {len(axes)} axes that "
+            "grow, expected one"
+        )
+    return step
+
+
+def _check_names(names: Iterable[str], known: Mapping[str, Port], kind: str, where: str) -> None:
+    for name in names:
+        if name not in known:
+            raise OptionError(
+                f"{where} name{'s' * (where != 'states')} {name!r}, which is no {kind} of the "
+                f"step; there are {', '.join(map(repr, known))}"
+            )
+
+
+def _only(found: Sequence[str], what: str, described: str) -> str:
+    if len(found) != 1:
+        raise OptionError(
+            f"{what}= has to say which it is: the step has {len(found)} {described}"
+            + (f" ({', '.join(map(repr, found))})" if found else "")
+        )
+    return found[0]
+
+
+def _check_types(step: Step) -> None:
+    for port, ranks, types, what in (
+        (step.token, (0, 1, 2), _INTEGERS, "int64 or int32 of shape [], [rows] or [rows, 1]"),
+        (
+            step.logits,
+            (1, 2, 3),
+            _FLOATS,
+            "floats of shape [tokens], [rows, tokens] or [rows, 1, tokens]",
+        ),
+    ):
+        if len(port.dims) not in ranks or port.dtype not in types:
+            raise OptionError(
+                f"{port.name!r} of the step is {onnx.TensorProto.DataType.Name(port.dtype)}"
+                f"{list(port.dims)}, expected {what}"
+            )
+    if (
+        len(step.token.dims) == 2
+        and step.token.dims[1] not in (1,)
+        and step.token.dims[1] == step.batch
+    ):
+        raise OptionError(f"both axes of {step.token.name!r} have the name {step.batch!r}")
+    for before, after in step.states:
+        if before.dtype != after.dtype or len(before.dims) != len(after.dims):
+            raise OptionError(
+                f"state {before.name!r} and its next value {after.name!r} differ in type or rank"
+            )
