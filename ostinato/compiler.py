@@ -15,7 +15,7 @@ from ostinato.codegen.artifact import Argument, Artifact
 from ostinato.codegen.machine import emit_assembly, emit_object
 from ostinato.codegen.module import (
     ConstantBlob,
-    assumptions,
+    guards,
     lay_out_constants,
     messages,
     module_text,
@@ -108,7 +108,7 @@ def _drive(
             for program, module in zip(programs, modules, strict=True)
         )
         compiled = _assembled(parts, natives)
-        other_sizes = _not_native_elsewhere(loaded, compiled)
+        other_sizes = _not_native_in_general(loaded, compiled)
         return dataclasses.replace(compiled, report=facts | {"other_sizes": other_sizes})
 
 
@@ -129,15 +129,15 @@ def _assembled(parts: Partition, natives: Iterator[NativeStage]) -> CompiledMode
     )
 
 
-def _not_native_elsewhere(model: ir.Model, compiled: CompiledModel) -> list[NotNative]:
-    """What is not native in the program for other sizes than those that are assumed."""
+def _not_native_in_general(model: ir.Model, compiled: CompiledModel) -> list[NotNative]:
+    """What is not native in the general program, which runs where a guard fails."""
     natives = [stage for stage in compiled.whole() if isinstance(stage, NativeStage)]
-    assumed = [text for stage in natives for text in stage.artifact.report["assumptions"]]
-    if not assumed:
+    failing = [text for stage in natives for text in stage.artifact.report["assumptions"]]
+    if not failing:
         return []
     parts = partition(model, fallback=True)
     nodes = [part for part in parts.whole() if isinstance(part, FallbackStage)]
-    return [{**not_native(node), "unless": assumed} for node in nodes]
+    return [{**not_native(node), "unless": failing} for node in nodes]
 
 
 def _check_names(disable: Collection[str]) -> None:
@@ -204,7 +204,7 @@ def _artifact(source: Program, module: _Module, target: Target, threads: int) ->
     with _in_code_of(source):
         report = {
             "checks": messages(scheduled.program),
-            "assumptions": assumptions(scheduled.program),
+            "assumptions": guards(scheduled.program),
             "threads": 1 if scheduled.shares is None else threads,
             "kernels": report_kernels(source, scheduled.program),
             "refusals": report_unfused_pairs(scheduled.unfused_pairs),

@@ -124,11 +124,11 @@ def messages(program: Program) -> list[str]:
     return [check.message for check in program.checks] + list(dict.fromkeys(required))
 
 
-def assumptions(program: Program) -> list[str]:
-    """Those of the messages that say for which sizes the program is not made."""
+def guards(program: Program) -> list[str]:
+    """Those of the messages that belong to guards."""
     required = [s for s in statements(program.body) if isinstance(s, Require)]
     conditions: list[Check | Require] = [*program.checks, *required]
-    return list(dict.fromkeys(c.message for c in conditions if c.assumed))
+    return list(dict.fromkeys(c.message for c in conditions if c.is_guard))
 
 
 class _Entry:

@@ -8,7 +8,7 @@
     Store   = Access, Expr, mask, computed index
     Loop    = axis, carries: [(state, next)], body: [Stmt], condition
     Branch  = condition, then: [Stmt], orelse: [Stmt]
-    Require = condition, message, assumed
+    Require = condition, message, is_guard
     Access  = buffer, offset + sum(axis * stride)
     Expr    = Load(Access, mask, computed index) | Const | Index(axis) | Extent(size)
             | Op(name, Exprs) | Cast | Reduced(i)

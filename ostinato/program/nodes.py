@@ -308,12 +308,12 @@ class Branch:
 class Require:
     """Stops the run with `message` unless the single bool that `condition` names is true.
 
-    assumed: it is no fault of the input: the program was made for other sizes.
+    is_guard: it is no fault of the input: the program is specialised for other sizes.
     """
 
     condition: str
     message: str
-    assumed: bool = False
+    is_guard: bool = False
 
     def reads(self) -> set[str]:
         """The name of the condition's buffer."""
@@ -346,12 +346,12 @@ class Interface:
 class Check:
     """A condition on sizes that must hold at run time: `size >= 0`, else `message` is reported.
 
-    assumed: as in `Require`.
+    is_guard: as in `Require`.
     """
 
     size: Size
     message: str
-    assumed: bool = False
+    is_guard: bool = False
 
 
 @dataclass(frozen=True)

@@ -63,7 +63,7 @@ def text(program: Program) -> str:
         label += f" <= {buffer.bound}" if buffer.kind == "size" else ""
         lines.append(f"{buffer.kind} {name}: {buffer.dtype}{label}")
     lines += [
-        f"{'assume' if check.assumed else 'check'} {check.size} >= 0: {check.message}"
+        f"{'guard' if check.is_guard else 'check'} {check.size} >= 0: {check.message}"
         for check in program.checks
     ]
     for statement in program.body:
@@ -85,7 +85,7 @@ def _statement(statement: Stmt) -> Iterator[str]:
     if isinstance(statement, Kernel):
         yield from _kernel(statement)
     elif isinstance(statement, Require):
-        kind = "assume" if statement.assumed else "require"
+        kind = "guard" if statement.is_guard else "require"
         yield f"{kind} {statement.condition}: {statement.message}"
     elif isinstance(statement, Loop):
         yield _loop_header(statement)

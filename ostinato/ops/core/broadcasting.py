@@ -13,16 +13,16 @@ from ostinato.sizes.dims import Dim, Size, choose, is_different, is_equal, maxim
 class Broadcasting:
     """Which sizes of one program meet, and which of them may turn out to be 1.
 
-    Where two sizes that differ as expressions meet, one that is 1 is repeated. A program that may
-    be for the likely sizes only assumes that they are equal, which costs nothing while it runs. One
-    for all sizes chooses when a call is planned: the stride of what is repeated becomes 0. So does
-    any program where sizes depend on values, which are never likely.
+    Where two sizes that differ as expressions meet, one that is 1 is repeated. A specialised
+    program has a guard that they are equal, which costs nothing while it runs. The general one
+    chooses when a call is planned: the stride of what is repeated becomes 0. So does any program
+    where sizes depend on values, which are never likely.
 
-    assumes: whether the program may be for the likely sizes only.
+    guarded: whether the program may be specialised for the likely sizes, behind guards.
     """
 
-    def __init__(self, require: Requirements, sizes: RunSizes, assumes: bool) -> None:
-        self._require, self._sizes, self._assumes = require, sizes, assumes
+    def __init__(self, require: Requirements, sizes: RunSizes, guarded: bool) -> None:
+        self._require, self._sizes, self._guarded = require, sizes, guarded
         # The sizes along which others, that may be 1, are repeated.
         self._wide = set[Size]()
         # Those of them that are a choice, and what they are chosen from.
@@ -51,7 +51,7 @@ class Broadcasting:
         self._agree(is_one * is_different(left, right), left, right, what)
         # Whatever the order in which they meet, the result is the same expression.
         left, right = sorted((left, right), key=lambda size: (isinstance(size, Dim), str(size)))
-        if self._assumed_equal(left, right, what):
+        if self._guard_equal(left, right, what):
             return left
         result = self._wider(left, right, what)
         self._wide.add(result)
@@ -84,7 +84,7 @@ class Broadcasting:
             return
         differ = is_different(narrow, 1) * is_different(narrow, wide)
         self._agree(differ, narrow, wide, what)
-        if not self._assumed_equal(narrow, wide, what):
+        if not self._guard_equal(narrow, wide, what):
             self._wide.add(wide)
 
     def following(self, tensor: Tensor, shape: Shape) -> Tensor:
@@ -101,10 +101,10 @@ class Broadcasting:
     def _agree(self, differ: Size, left: Size, right: Size, what: str) -> None:
         self._require.that(-differ, f"{what}: {left} and {right} differ")
 
-    def _assumed_equal(self, left: Size, right: Size, what: str) -> bool:
-        if not self._assumes or self._require.is_unsure(left, right):
+    def _guard_equal(self, left: Size, right: Size, what: str) -> bool:
+        if not self._guarded or self._require.is_unsure(left, right):
             return False
-        self._require.assume(is_equal(left, right), f"{what}: one of {left} and {right} is 1")
+        self._require.guard(is_equal(left, right), f"{what}: one of {left} and {right} is 1")
         return True
 
 

@@ -75,7 +75,7 @@ class Builder:
     draft: the parts of the program. require: conditions on sizes. sizes: those that only a run
     tells. emit: statements. constants: what compiling has computed.
 
-    assumes: whether the program may be one that is not for all sizes.
+    guarded: whether the program may be specialised behind guards.
     unsure: symbols that may turn out to be 1 and then broadcast; those defined here join it.
     seed: of all random numbers.
     room: the memory of constants, of this program and those that share it.
@@ -84,18 +84,18 @@ class Builder:
     def __init__(
         self,
         unsure: set[str] | None = None,
-        assumes: bool = False,
+        guarded: bool = False,
         seed: int = 0,
         room: Room | None = None,
     ) -> None:
-        self.assumes = assumes
+        self.guarded = guarded
         self.seed = seed
         self.draft = Draft()
         self.require = Requirements(self.draft, set() if unsure is None else unsure)
         self.emit = Emitter(self.draft, self.require)
         self.sizes = RunSizes(self.draft, self.require, self.emit)
         self.constants = Constants(self.draft, self.emit, Room() if room is None else room)
-        self.broadcasting = Broadcasting(self.require, self.sizes, assumes)
+        self.broadcasting = Broadcasting(self.require, self.sizes, guarded)
         # By the name of the value that they make.
         self.appending: dict[str, Appending] = {}
         # What attempts to lower a loop have found out of it, and how many there were in all.

@@ -258,9 +258,9 @@ def _first(
     low, high = bounds(line, picks.shape)
     sure = _is_negative(low, high)
     is_sure = sure is not None and line.given == 1 and not line.wraps
-    if (sure is None and _is_number(low, high)) or not (is_sure or builder.assumes):
+    if (sure is None and _is_number(low, high)) or not (is_sure or builder.guarded):
         return None
-    assume(builder, line.given, "indices none of which is repeated")
+    guard(builder, line.given, "indices none of which is repeated")
     present = 1 if is_nonnegative(picks.count - 1) else minimum(picks.count, 1)
     spare = [low + extent, extent - 1 - high]
     # Right only where there are no indices, which no view of the data can say.
@@ -268,15 +268,15 @@ def _first(
         return None
     for room in (present * room for room in spare):
         if line.wraps:
-            assume(builder, 1 - is_less(room, 0), "indices in range")
+            guard(builder, 1 - is_less(room, 0), "indices in range")
         else:
             what = f"an index is out of range for axis {axis} of {extent} elements"
             builder.require.that(0 if is_nonnegative(room) else room, what)
     if line.wraps:
-        assume(builder, 1 - is_less(_INT32, extent), "indices in range")
+        guard(builder, 1 - is_less(_INT32, extent), "indices in range")
     if sure is None:
         both = present * is_less(low, 0) * is_less(-1, high)
-        assume(builder, 1 - both, "indices that count from one end of an axis")
+        guard(builder, 1 - both, "indices that count from one end of an axis")
     negative = is_less(low, 0) if sure is None else sure
     return builder.sizes.defined(line.start + negative * extent, "first index", signed=True)
 
@@ -292,10 +292,10 @@ def _is_number(*sizes: Size) -> bool:
     return all(isinstance(size, int) for size in sizes)
 
 
-def assume(builder: Builder, condition: Size, what: str) -> None:
-    """Make a program for the sizes where the condition is 1, unless it always is."""
+def guard(builder: Builder, condition: Size, what: str) -> None:
+    """Specialise the program for the sizes where the condition is 1, unless it always is."""
     if condition != 1:
-        builder.require.assume(condition, what)
+        builder.require.guard(condition, what)
 
 
 def by_sign(line: Progression, count: int) -> list[tuple[Progression, int]]:

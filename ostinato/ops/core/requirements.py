@@ -104,13 +104,13 @@ class Requirements:
         if is_zero != 0:
             self._check(-is_zero, f"node {self._draft.node!r}: {what}: {size} is 0")
 
-    def assume(self, condition: Size, what: str) -> None:
-        """Make a program for the sizes where the condition is 1: others need another program."""
+    def guard(self, condition: Size, what: str) -> None:
+        """Specialise for the sizes where the condition is 1; others need the general program."""
         draft = self._draft
         if computed(condition):
             raise UnboundedError(draft.node, draft.op, "a size is only known at run time")
         message = f"node {draft.node!r}: {what}"
-        draft.checks.append(Check(condition - 1, message, assumed=True))
+        draft.checks.append(Check(condition - 1, message, is_guard=True))
 
     def _check(self, size: Size, message: str) -> None:
         if computed(size):
@@ -125,7 +125,7 @@ class Requirements:
         holds = op("ge", sized(check.size), constant(0, "int64"))
         store = Store(Access(flag, 0, ()), holds)
         draft.body.append(Kernel(f"k{draft.number()}", (), (), (store,), sources=(draft.node,)))
-        draft.body.append(Require(flag, check.message, check.assumed))
+        draft.body.append(Require(flag, check.message, check.is_guard))
 
     # Limits
 

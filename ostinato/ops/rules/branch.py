@@ -39,14 +39,14 @@ def lower_if(context: Context) -> list[AnyValue]:
     builder = context.builder
     mark = builder.checkpoint()
     decides = None if condition.known is None else condition.known.reshape(-1)[0]
-    if not builder.assumes or not isinstance(decides, Dim) or computed(decides):
+    if not builder.guarded or not isinstance(decides, Dim) or computed(decides):
         return _branch(context, condition, ways, is_merged=True)
     try:
         return _branch(context, condition, ways, is_merged=False)
     except _DifferentFormError:
         pass
     builder.rollback(mark)
-    builder.require.assume(decides, "sizes for which its condition is false")
+    builder.require.guard(decides, "sizes for which its condition is false")
     return context.lower_body(ways[0], [])
 
 

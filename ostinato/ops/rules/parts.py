@@ -155,7 +155,7 @@ def _piece_lengths(context: Context, extent: Size) -> list[Size]:
 def lower_slice(context: Context) -> Value:
     """Every `step`-th element of some axes, from `start` to before `end`."""
     value = context.input(0)
-    if context.builder.assumes and context.since >= 10 and _takes_one(context):
+    if context.builder.guarded and context.since >= 10 and _takes_one(context):
         return _element(context, value)
     starts, ends, axes, steps = _slice_operands(context)
     if not len(starts) == len(ends) == len(axes) == len(steps):
@@ -222,7 +222,7 @@ def _element(context: Context, value: Value) -> Value:
     within = builder.pointwise(inside, builder.reshaped(start, ()))
     assert within.base is not None
     message = f"node {builder.draft.node!r}: slices that are empty"
-    builder.emit.append(Require(within.base.buffer, message, assumed=True))
+    builder.emit.append(Require(within.base.buffer, message, is_guard=True))
     return gather(context, tensor, builder.reshaped(start, (1,)), position)
 
 
@@ -376,11 +376,11 @@ def _extended(
 def _is_single(builder: Builder, most: Size, *amounts: Size) -> bool:
     """Whether no amount is larger than `most`, or the program may be for such sizes."""
     rooms = [most - amount for amount in amounts]
-    if any(isinstance(room, int) and room < 0 for room in rooms) or not builder.assumes:
+    if any(isinstance(room, int) and room < 0 for room in rooms) or not builder.guarded:
         return all(map(is_nonnegative, rooms))
     for room in rooms:
         if not is_nonnegative(room):
-            builder.require.assume(1 - is_less(room, 0), "pads that repeat elements more than once")
+            builder.require.guard(1 - is_less(room, 0), "pads that repeat elements more than once")
     return True
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from ostinato.ops.core.builder import Builder
 from ostinato.ops.core.literals import literal
-from ostinato.ops.core.progressions import Picks, assume, firsts, injective, view_at
+from ostinato.ops.core.progressions import Picks, firsts, guard, injective, view_at
 from ostinato.ops.core.registry import Context, lowers
 from ostinato.ops.core.tensor import Joined, Tensor, Value, insert_ones, slice_axis
 from ostinato.ops.rules.gather import (
@@ -147,12 +147,12 @@ def _apply_evenly(
     """The data after updates at evenly spaced places, if it is sure that none occurs twice."""
     builder, data = context.builder, context.input(0)
     differ = 0 if picks is None else injective(picks)
-    if picks is None or differ == 0 or not (differ == 1 or builder.assumes):
+    if picks is None or differ == 0 or not (differ == 1 or builder.guarded):
         return None
     places = firsts(context, data.shape, picks)
     if places is None:
         return None
-    assume(builder, differ, "places none of which occurs twice")
+    guard(builder, differ, "places none of which occurs twice")
     joined = _between(context, combine, picks, places, updates)
     if joined is not None:
         return joined

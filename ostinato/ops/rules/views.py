@@ -69,9 +69,9 @@ def lower_squeeze(context: Context) -> Value:
             is_one = is_equal(n, 1)
             if is_one in (0, 1):
                 continue
-            if not builder.assumes or not builder.sizes.is_given(n):
+            if not builder.guarded or not builder.sizes.is_given(n):
                 raise context.refuse("without 'axes' every dimension must be known while compiling")
-            builder.require.assume(1 - is_one, f"axis {axis} has not the extent 1")
+            builder.require.guard(1 - is_one, f"axis {axis} has not the extent 1")
         axes = [i for i, n in enumerate(value.shape) if n == 1]
     return squeezed(context, value, axes_of(context, axes, len(value.shape)))
 
