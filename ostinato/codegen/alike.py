@@ -10,7 +10,7 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from ostinato.codegen.kernels import signature
+from ostinato.codegen.signature import signature
 from ostinato.program.expr import Access, Axis, Expr, walk
 from ostinato.program.nodes import Buffer, Kernel
 

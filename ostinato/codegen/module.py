@@ -10,8 +10,9 @@ import numpy as np
 from ostinato.codegen import safepoints, threads
 from ostinato.codegen.alike import form
 from ostinato.codegen.expressions import NOWHERE
-from ostinato.codegen.kernels import KernelEmitter, is_long, signature
+from ostinato.codegen.kernels import KernelEmitter
 from ostinato.codegen.safepoints import POLL, STOPPED, Safepoints, open_poll
+from ostinato.codegen.signature import is_long, signature
 from ostinato.codegen.sizes import CheckedSizes, Sizes
 from ostinato.codegen.target import Target
 from ostinato.codegen.writer import Value, Writer, integer, is_constant

@@ -12,7 +12,11 @@ may not ask, and a flag that all threads of a call look at and the one that asks
 
 from __future__ import annotations
 
-from ostinato.codegen.writer import Value, Writer, integer
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from ostinato.codegen.writer import LoopState, Value, Writer, integer
+from ostinato.sizes.dims import Size
 
 STOPPED = -3
 """What a compiled function returns when it was told to stop."""
@@ -119,3 +123,44 @@ class Safepoints:
     def ending(self, result: str) -> str:
         """The block that returns `result` from safepoints; nothing where there are none."""
         return f"stopped:\n  ret {result}\n" if self.count else ""
+
+
+class WatchedLoops:
+    """Writes the loops of a function that may take long, with the safepoints in them.
+
+    asks: whether a loop that is written now may need safepoints. is_optional: as in `Safepoints`.
+    """
+
+    def __init__(self, w: Writer, asks: bool, is_optional: bool) -> None:
+        self._w, self.asks = w, asks
+        self.safepoints = Safepoints(w, is_optional)
+
+    @contextmanager
+    def loop(
+        self, start: Value, stop: Value, step: int, time: Size, carried: Sequence[Value] = ()
+    ) -> Iterator[LoopState]:
+        """A loop, with safepoints if it is the outermost one whose iterations are surely short.
+
+        time: what an iteration takes. Safepoints of iterations that are too short are shared by
+        several: those are a loop inside.
+        """
+        if not self.asks or not isinstance(time, int) or time >= LIMIT:
+            with self._w.loop(start, stop, step, carried) as loop:
+                yield loop
+            return
+        self.asks = False
+        count = GRAIN // time
+        if count <= 1:
+            with self._w.loop(start, stop, step, carried) as loop:
+                self.safepoints.write(integer(time))
+                yield loop
+        else:
+            with self._w.loop(start, stop, step * count, carried) as group:
+                self.safepoints.write(integer(time * count))
+                end = self._w.add(group.index, integer(step * count))
+                end = self._w.call("i64", "llvm.smin.i64", end, stop)
+                with self._w.loop(group.index, end, step, group.carried) as loop:
+                    yield loop
+                group.results = loop.carried
+            loop.carried = group.carried
+        self.asks = True

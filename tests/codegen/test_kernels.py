@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ostinato.codegen.kernels import signature
+from ostinato.codegen.signature import signature
 from ostinato.machine.record import Machine
 from ostinato.program import interpreter
 from ostinato.program.expr import INTEGERS, Access, Axis, Index, Load, Reduced, constant, op

@@ -1,0 +1,57 @@
+"""The function of a kernel while it is written: what all parts of its emitter share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ostinato.codegen import safepoints
+from ostinato.codegen.expressions import Expressions
+from ostinato.codegen.primitives import Primitives
+from ostinato.codegen.safepoints import WatchedLoops
+from ostinato.codegen.signature import is_long, signature
+from ostinato.codegen.sizes import Sizes
+from ostinato.codegen.writer import Value, Writer
+from ostinato.program.nodes import Buffer, Kernel, Tile
+from ostinato.schedule.times import kernel_time
+
+
+class KernelFunction:
+    """A kernel, and writers of its instructions, sizes, expressions and loops.
+
+    w, sizes, x, primitives, loops: one writer for each.
+    """
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        buffers: Mapping[str, Buffer],
+        symbols: Sequence[str],
+        declarations: set[str],
+        byte_dots: bool,
+    ) -> None:
+        self.kernel, self.signature = kernel, signature(kernel)
+        time = kernel_time(kernel, safepoints.LIMIT)
+        self.is_long = is_long(time)
+        self.w = Writer(declarations)
+        self.loops = WatchedLoops(self.w, self.is_long, is_optional=not isinstance(time, int))
+        self.sizes = Sizes(symbols, declarations)
+        self.primitives = Primitives(self.w, byte_dots)
+        pointers = {n: Value(f"%b{i}", "ptr") for i, n in enumerate(self.signature.buffers)}
+        self.x = Expressions(self.w, self.sizes, pointers, buffers)
+        tile = kernel.tile or Tile(None, 1)
+        self.x.lane, self.x.width, self.x.row = tile.lane, tile.width, tile.row
+        for i, axis in enumerate(self.signature.outer):
+            self.x.place[axis] = (Value(f"%a{i}", "i64"), 0)
+
+    def text(self, parameters: Sequence[str]) -> str:
+        """All of it; `parameters` follow those that every kernel's function has."""
+        every = [f"ptr noalias %b{i}" for i in range(len(self.signature.buffers))]
+        every += ["ptr noalias readonly %symbols"]
+        every += [f"i64 %a{i}" for i in range(len(self.signature.outer))]
+        every += [*parameters, *(["ptr noalias %poll"] if self.is_long else [])]
+        type_, result = ("i1", "i1 false") if self.is_long else ("void", "void")
+        return (
+            f'define internal {type_} @"{self.signature.name}"({", ".join(every)}) #0 {{\n'
+            f"start:\n{self.sizes.text()}\n  br label %entry\nentry:\n{self.w.text()}\n"
+            f"  ret {result}\n{self.loops.safepoints.ending('i1 true')}}}\n"
+        )

@@ -1,0 +1,76 @@
+"""The points of one tile: its reductions, then its stores."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ostinato.codegen.function import KernelFunction
+from ostinato.codegen.reductions import Piece, Reductions
+from ostinato.codegen.transposed_store import is_transposed, store_rows
+from ostinato.codegen.writer import integer
+from ostinato.program.expr import Reduced
+from ostinato.program.nodes import Kernel, Store, Tile
+from ostinato.schedule.times import store_time
+
+
+class Points:
+    """Writes what a kernel computes in one tile."""
+
+    def __init__(self, function: KernelFunction) -> None:
+        self._kernel, self._w, self._x = function.kernel, function.w, function.x
+        self._loops, self._reductions = function.loops, Reductions(function)
+
+    def write(self, tile: Tile, rows: int, piece: Piece | None) -> None:
+        """The reductions of a tile with so many rows, or a piece of them, and the stores."""
+        with self._x.scope():
+            self._x.reduced = {}
+            if self._loops.asks:
+                # The reductions take as long as a run says, or too long.
+                points = rows * tile.vectors * tile.width
+                self._loops.safepoints.write(integer(points * store_time(self._kernel)))
+            self._reductions.write(tile, rows, piece)
+            if piece is not None and piece.terms is not None:
+                self._keep(tile, rows)
+                return
+            by_point, by_row = list(self._kernel.stores), []
+            if rows > 1 and self._x.masks is None and not self._kernel.ordered:
+                by_row = [s for s in by_point if is_transposed(s, tile.lane, tile.row, tile.width)]
+                by_point = [s for s in by_point if s not in by_row]
+            groups = _neighbours(self._kernel, by_point)
+            for row in range(rows):
+                for number in range(tile.vectors):
+                    if self._kernel.ordered:
+                        # No store may come before what another one of this point reads.
+                        for store in by_point:
+                            for expr in store.expressions():
+                                self._x.value(expr, row, number)
+                    for stores in groups:
+                        self._x.store_together(stores, row, number)
+            for store in by_row:
+                for number in range(tile.vectors):
+                    store_rows(self._w, self._x, store, rows, number)
+
+    def _keep(self, tile: Tile, rows: int) -> None:
+        """Store partial results."""
+        for position, number in enumerate(tile.kept):
+            access = self._kernel.stores[number].access
+            store = Store(access, Reduced(position, self._kernel.reductions[position].dtype))
+            for row in range(rows):
+                for vector_number in range(tile.vectors):
+                    self._x.store(store, row, vector_number)
+
+
+def _neighbours(kernel: Kernel, stores: Sequence[Store]) -> list[list[Store]]:
+    """The stores of a point, those together that write elements next to each other."""
+    groups: list[list[Store]] = []
+    # Where a point reads what it writes, the order of its stores matters.
+    alone = bool(kernel.ordered) or not kernel.reads().isdisjoint(kernel.writes())
+    for store in stores:
+        before = replace(store.access, offset=store.access.offset - 1)
+        group = next((g for g in groups if g[-1].access == before and not alone), None)
+        if group is None:
+            groups.append([store])
+        else:
+            group.append(store)
+    return groups

@@ -1,0 +1,270 @@
+"""The reductions of a tile: one after the other in every lane, or in chains along lanes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from ostinato.codegen import safepoints
+from ostinato.codegen.function import KernelFunction
+from ostinato.codegen.primitives import ELEMENT
+from ostinato.codegen.writer import Value, integer, is_constant, vector
+from ostinato.program.expr import Axis
+from ostinato.program.nodes import Reduce, Tile, identity
+from ostinato.schedule.cost import sums_at_once
+from ostinato.schedule.times import bounded_product, term_time
+from ostinato.sizes.dims import Size, floordiv
+
+# An innermost loop is unrolled to at most this many multiply-adds, and this many copies: the loop's
+# own three instructions are then a fraction of it, and longer code only takes longer to compile
+# (`benchmarks.bench_micro` against `benchmarks.bench_compile`).
+UNROLL_OPERATIONS = 64
+UNROLL = 4
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Some terms of long sums.
+
+    start: the first of them. terms: how many; None for all that are left. follows: for each lane,
+    whether there are terms before it.
+    """
+
+    start: Value
+    terms: int | None
+    follows: Value
+
+
+class Reductions:
+    """Writes the reductions of a kernel's tiles; `Expressions.reduced` then has their results."""
+
+    def __init__(self, function: KernelFunction) -> None:
+        self._kernel, self._w, self._x = function.kernel, function.w, function.x
+        self._sizes, self._primitives = function.sizes, function.primitives
+        self._loops = function.loops
+        self._tile = Tile(None, 1)
+        self._piece: Piece | None = None
+        # What a step of the reductions that are written now takes.
+        self._step_time = 0
+
+    def write(self, tile: Tile, rows: int, piece: Piece | None) -> None:
+        """All reductions of one tile with so many rows, or a piece of them."""
+        self._tile, self._piece = tile, piece
+        groups: dict[tuple[tuple[Axis, ...], int], list[int]] = {}
+        for position, reduce in enumerate(self._kernel.reductions):
+            groups.setdefault((reduce.axes, reduce.chains), []).append(position)
+        for (axes, chains), positions in groups.items():
+            if chains > 1:
+                self._in_chains(axes, chains, positions)
+                continue
+            count = sums_at_once(len(positions), rows * self._tile.vectors, self._tile.held)
+            for first in range(0, len(positions), count):
+                self._in_order(axes, positions[first : first + count], rows)
+
+    def _in_order(self, axes: Sequence[Axis], positions: list[int], rows: int) -> None:
+        """Every lane of every row accumulates its own elements, one after the other."""
+        width = self._tile.width
+        slots = [
+            (position, row, number)
+            for position in positions
+            for row in range(rows)
+            for number in range(self._tile.vectors)
+        ]
+        initial = [
+            self._primitives.splat_literal(
+                identity(self._kernel.reductions[p]).value, self._kernel.reductions[p].dtype, width
+            )
+            for p, _, _ in slots
+        ]
+        if self._piece is not None:
+            accesses = [self._kernel.stores[n].access for n in self._tile.kept]
+            initial = [
+                self._x.load_where(self._piece.follows, accesses[p], value, row, number)
+                for (p, row, number), value in zip(slots, initial, strict=True)
+            ]
+
+        def step(accumulators: list[Value]) -> list[Value]:
+            return [
+                self._accumulate(self._kernel.reductions[p], value, row, number)
+                for (p, row, number), value in zip(slots, accumulators, strict=True)
+            ]
+
+        self._step_time = self._time_of_step(positions, rows * self._tile.vectors * width)
+        final = self._reduce_nest(axes, initial, step)
+        self._x.reduced.update(zip(slots, final, strict=True))
+
+    def _time_of_step(self, positions: Sequence[int], lanes: int) -> int:
+        """What a term of these reductions takes for all lanes."""
+        return lanes * sum(term_time(self._kernel, self._kernel.reductions[p]) for p in positions)
+
+    def _time_inside(self, axes: Sequence[Axis], count: int = 1) -> Size:
+        """What `count` iterations take around loops along these axes of a reduction."""
+        return bounded_product(
+            [*(a.extent for a in axes), count, self._step_time], safepoints.LIMIT
+        )
+
+    def _accumulate(self, reduce: Reduce, value: Value, row: int, number: int) -> Value:
+        operands = [self._x.lanes(e, row, number) for e in reduce.operands]
+        return self._combine(reduce, value, operands, self._x.width)
+
+    def _combine(self, reduce: Reduce, value: Value, operands: list[Value], lanes: int) -> Value:
+        if reduce.factor is not None:
+            return self._primitives.emit(
+                reduce.step, [*operands, value], reduce.dtype, reduce.dtype, lanes
+            )
+        name = {"sum": "add", "prod": "mul"}.get(reduce.combine, reduce.combine)
+        return self._primitives.emit(name, [value, *operands], reduce.dtype, reduce.dtype, lanes)
+
+    def _reduce_nest(
+        self,
+        axes: Sequence[Axis],
+        accumulators: list[Value],
+        step: Callable[[list[Value]], list[Value]],
+    ) -> list[Value]:
+        if not axes:
+            return step(accumulators)
+        axis, rest = axes[0], axes[1:]
+        extent = axis.extent
+        start, stop = integer(0), self._sizes.value(extent)
+        most = max(1, min(UNROLL, UNROLL_OPERATIONS // len(accumulators)))
+        if self._piece is not None:
+            start = self._piece.start
+            if self._piece.terms is not None:
+                stop = self._w.add(start, integer(self._piece.terms))
+                return self._counted(axis, start, stop, most, accumulators, rest, step)
+        if rest or self._piece is not None or not isinstance(extent, int):
+            return self._counted(axis, start, stop, 1, accumulators, rest, step)
+        factor = min(most, max(1, extent))
+        # A loop that would run once is none.
+        whole = extent - extent % factor if extent >= 2 * factor else 0
+        accumulators = self._counted(axis, start, integer(whole), factor, accumulators, rest, step)
+        with self._x.scope():
+            for position in range(whole, extent):
+                self._x.place[axis] = (integer(position), 0)
+                with self._x.scope():
+                    accumulators = step(accumulators)
+        return accumulators
+
+    def _counted(
+        self,
+        axis: Axis,
+        start: Value,
+        stop: Value,
+        factor: int,
+        accumulators: list[Value],
+        rest: Sequence[Axis],
+        step: Callable[[list[Value]], list[Value]],
+    ) -> list[Value]:
+        if stop == start:
+            return accumulators
+        time = self._time_inside(rest, factor)
+        with self._loops.loop(start, stop, factor, time, accumulators) as loop, self._x.scope():
+            values = loop.carried
+            for copy in range(factor):
+                self._x.place[axis] = (loop.index, copy)
+                with self._x.scope():
+                    values = self._reduce_nest(rest, values, step)
+            loop.results = values
+        return loop.carried
+
+    # Reductions along lanes
+
+    def _in_chains(self, axes: Sequence[Axis], chains: int, positions: list[int]) -> None:
+        """Lanes run along the last reduced axis; their partial results are combined in a tree."""
+        reductions = [self._kernel.reductions[p] for p in positions]
+        outer, last = axes[:-1], axes[-1]
+        initial = [
+            self._primitives.splat_literal(identity(r).value, r.dtype, chains) for r in reductions
+        ]
+        self._step_time = self._time_of_step(positions, chains)
+        with self._x.lanes_along(last, chains):
+            final = self._reduce_nest_chains(outer, last, chains, initial, reductions)
+        for position, reduce, value in zip(positions, reductions, final, strict=True):
+            self._x.reduced[position, 0, 0] = self._tree(reduce, value, chains)
+
+    def _reduce_nest_chains(
+        self,
+        outer: Sequence[Axis],
+        last: Axis,
+        chains: int,
+        accumulators: list[Value],
+        reductions: list[Reduce],
+    ) -> list[Value]:
+        if outer:
+            stop = self._sizes.value(outer[0].extent)
+            time = self._time_inside([*outer[1:], last])
+            with (
+                self._loops.loop(integer(0), stop, 1, time, accumulators) as loop,
+                self._x.scope(),
+            ):
+                self._x.place[outer[0]] = (loop.index, 0)
+                loop.results = self._reduce_nest_chains(
+                    outer[1:], last, chains, loop.carried, reductions
+                )
+            return loop.carried
+        full = floordiv(last.extent, chains) * chains
+        stop = self._sizes.value(full)
+        with (
+            self._loops.loop(integer(0), stop, chains, self._step_time, accumulators) as loop,
+            self._x.scope(),
+        ):
+            self._x.place[last] = (loop.index, 0)
+            loop.results = (
+                [
+                    self._accumulate(r, a, 0, 0)
+                    for r, a in zip(reductions, loop.carried, strict=True)
+                ]
+                if full != 0
+                else loop.carried
+            )
+        accumulators = loop.carried
+        if last.extent - full == 0:
+            return accumulators
+        return self._chain_rest(last, full, chains, accumulators, reductions)
+
+    def _chain_rest(
+        self,
+        last: Axis,
+        full: Size,
+        chains: int,
+        accumulators: list[Value],
+        reductions: list[Reduce],
+    ) -> list[Value]:
+        """The last elements, fewer than there are chains: the others keep what they have."""
+        left = self._sizes.value(last.extent - full)
+        steps = ", ".join(f"i64 {i}" for i in range(chains))
+        lanes = Value(f"<{steps}>", vector("i64", chains))
+        with self._x.scope():
+            self._x.place[last] = (self._sizes.value(full), 0)
+            mask = self._w.compare("icmp", "slt", lanes, self._w.splat(left, chains), chains)
+            known = int(left.text) if is_constant(left) else None
+            self._x.masks, self._x.alive = [mask], [known]
+            updated = [
+                self._w.select(mask, self._accumulate(r, a, 0, 0), a)
+                for r, a in zip(reductions, accumulators, strict=True)
+            ]
+            self._x.masks = None
+        return updated
+
+    def _tree(self, reduce: Reduce, value: Value, chains: int) -> Value:
+        element = ELEMENT[reduce.dtype]
+        name = {"sum": "add", "prod": "mul"}.get(reduce.combine, reduce.combine)
+        while chains > 1:
+            chains //= 2
+            type_ = vector(element, chains)
+            halves = [
+                self._half(value, range(start, start + chains), type_, chains)
+                for start in (0, chains)
+            ]
+            value = self._primitives.emit(name, halves, reduce.dtype, reduce.dtype, chains)
+        return value
+
+    def _half(self, value: Value, lanes: range, type_: str, count: int) -> Value:
+        if count == 1:
+            return self._w.emit(type_, f"extractelement {value.type} {value.text}, i64 {lanes[0]}")
+        picks = ", ".join(f"i32 {i}" for i in lanes)
+        return self._w.emit(
+            type_,
+            f"shufflevector {value.type} {value.text}, {value.type} poison, "
+            f"<{count} x i32> <{picks}>",
+        )

@@ -1,0 +1,46 @@
+"""How the function of a kernel is called."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ostinato.codegen import safepoints
+from ostinato.program.expr import Axis, walk
+from ostinato.program.nodes import Kernel
+from ostinato.sizes.dims import Size
+
+
+@dataclass(frozen=True)
+class Signature:
+    """How a kernel's function is called: pointers of these buffers, the symbols, outer indices."""
+
+    name: str
+    buffers: tuple[str, ...]
+    outer: tuple[Axis, ...]
+
+
+def signature(kernel: Kernel) -> Signature:
+    """Parameters of the kernel's function."""
+    own = set(kernel.axes) | {axis for r in kernel.reductions for axis in r.axes}
+    used: dict[Axis, None] = {}
+    accesses = [load.access for load in kernel.loads()] + [s.access for s in kernel.stores]
+    buffers = tuple(dict.fromkeys(access.buffer for access in accesses))
+    for access in accesses:
+        used.update((axis, None) for axis, _ in access.terms)
+    for node in walk(*kernel.expressions()):
+        axis = getattr(node, "axis", None)
+        if axis is not None:
+            used[axis] = None
+    if kernel.tile is not None and kernel.tile.serpentine is not None:
+        used[kernel.tile.serpentine] = None
+    outer = sorted((axis for axis in used if axis not in own), key=str)
+    return Signature(f"kernel.{kernel.name}", buffers, tuple(outer))
+
+
+def is_long(time: Size) -> bool:
+    """Whether a kernel of this `kernel_time` may take long, so that its function has safepoints.
+
+    It then takes a `%Poll` besides, which is null in a run whose sizes make it short, and returns
+    whether it stopped.
+    """
+    return not isinstance(time, int) or time >= safepoints.LIMIT
