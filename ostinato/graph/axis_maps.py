@@ -103,9 +103,70 @@ def _but(rank: int, mixed: Sequence[int], drops: bool = False) -> Row:
     return [Along.ALL if axis in gone else places[axis] for axis in range(rank)]
 
 
-def same(form: Form) -> AxisMap:
-    """The axes of the first operand."""
-    return form.only(range(form.rank()))
+def mixing(
+    axes_of: Callable[[Form], Sequence[int] | None], drops: Callable[[Form], bool] | None = None
+) -> Rule:
+    """The axes of the first operand are themselves, but for those that `axes_of` a node mixes.
+
+    drops: whether the results do not have these.
+    """
+
+    def rule(form: Form) -> AxisMap | None:
+        axes, gone = axes_of(form), drops is not None and drops(form)
+        return None if axes is None else form.only(_but(form.rank(), axes, gone))
+
+    return rule
+
+
+def along_axis(default: int) -> Rule:
+    """Attribute `axis` is mixed."""
+    return mixing(lambda form: [form.axis(default)])
+
+
+def _drops_axes(form: Form) -> bool:
+    return not form.attribute("keepdims", 1)
+
+
+def _reduced(form: Form) -> Sequence[int] | None:
+    axes, reduces_none = form.axes(1), form.attribute("noop_with_empty_axes", 0)
+    return range(form.rank()) if axes == () and not reduces_none else axes
+
+
+def _softmax_axes(form: Form) -> Sequence[int]:
+    return [form.axis(-1)] if form.opset >= 13 else range(form.axis(1), form.rank())
+
+
+def _cumulative_axis(form: Form) -> Sequence[int] | None:
+    axis = form.constant(1)
+    return None if axis is None else [int(axis.item())]
+
+
+def _transform_axes(form: Form) -> Sequence[int] | None:
+    """The last holds real and imaginary parts."""
+    if form.opset < 20:
+        return [form.attribute("axis", 1), -1]
+    axis = form.constant(2) if form.has(2) else np.array(-2)
+    return None if axis is None else [int(axis.item()), -1]
+
+
+def _repeated(form: Form) -> Sequence[int] | None:
+    repeats = form.constant(1)
+    return None if repeats is None else np.flatnonzero(np.ravel(repeats) != 1).tolist()
+
+
+same = mixing(lambda form: ())
+whole = mixing(lambda form: range(form.rank()))
+blocks = mixing(lambda form: range(1, form.rank()))
+last_axes = mixing(lambda form: (-2, -1))
+softmax = mixing(_softmax_axes)
+reduction = mixing(_reduced, _drops_axes)
+arg_reduction = mixing(lambda form: [form.axis(0)], _drops_axes)
+mean_variance = mixing(lambda form: form.attribute("axes", (0, 2, 3)))
+cumulative = mixing(_cumulative_axis)
+transform = mixing(_transform_axes)
+tile = mixing(_repeated)
+# Which axes are dropped where none are named is a matter of their sizes.
+squeeze = mixing(lambda form: form.axes(1) or None, lambda form: True)
 
 
 def broadcast(form: Form) -> AxisMap:
@@ -118,13 +179,8 @@ def broadcast(form: Form) -> AxisMap:
     return form.only(*(range(s, s + rank) for s, rank in zip(starts, ranks, strict=True)))
 
 
-def along_axis(default: int | None = None) -> Rule:
-    """All axes but attribute `axis` are themselves."""
-    return lambda form: form.only(_but(form.rank(), [form.axis(default)]))
-
-
-def along_axis_of_all(form: Form) -> AxisMap:
-    """As `along_axis`, of all operands."""
+def concat(form: Form) -> AxisMap:
+    """All operands are mixed along attribute `axis`."""
     row = _but(form.rank(), [form.axis(0)])
     return form.only(*[row] * len(form.dims))
 
@@ -133,44 +189,6 @@ def from_axis(form: Form) -> AxisMap:
     """All axes from `axis` on are mixed; weights are broadcast to them."""
     row = _but(form.rank(), range(form.axis(-1), form.rank()))
     return form.only(*(row[form.rank() - form.rank(i) :] for i in range(len(form.dims))))
-
-
-def softmax(form: Form) -> AxisMap:
-    """Along one axis; before opset 13 along all from it on."""
-    if form.opset >= 13:
-        return form.only(_but(form.rank(), [form.axis(-1)]))
-    return form.only(_but(form.rank(), range(form.axis(1), form.rank())))
-
-
-def whole(form: Form) -> AxisMap:
-    """Everything is mixed."""
-    return form.only(_but(form.rank(), range(form.rank())))
-
-
-def cumulative(form: Form) -> AxisMap | None:
-    """All axes are themselves but the one that the second operand names."""
-    axis = form.constant(1)
-    return None if axis is None else form.only(_but(form.rank(), [int(axis.item())]))
-
-
-def reduction(form: Form) -> AxisMap | None:
-    """Without the axes that are named; without all where none are."""
-    axes, reduces_none = form.axes(1), form.attribute("noop_with_empty_axes", 0)
-    if axes is None:
-        return None
-    if not axes and not reduces_none:
-        axes = tuple(range(form.rank()))
-    return form.only(_but(form.rank(), axes, not form.attribute("keepdims", 1)))
-
-
-def arg_reduction(form: Form) -> AxisMap:
-    """Without one axis."""
-    return form.only(_but(form.rank(), [form.axis(0)], not form.attribute("keepdims", 1)))
-
-
-def mean_variance(form: Form) -> AxisMap:
-    """All but attribute `axes` are themselves."""
-    return form.only(_but(form.rank(), form.attribute("axes", (0, 2, 3))))
 
 
 def image(*mixed: int, rest: bool = False) -> Callable[[Form], AxisMap]:
@@ -186,7 +204,7 @@ def image(*mixed: int, rest: bool = False) -> Callable[[Form], AxisMap]:
     return rule
 
 
-def batch_norm(form: Form) -> AxisMap:
+def batch_norm(form: Form) -> AxisMap | None:
     """Statistics of the batch in training."""
     if form.attribute("training_mode", 0):
         return whole(form)
@@ -205,17 +223,6 @@ def convolution(form: Form) -> AxisMap:
     if form.node.op_type != "Conv":
         return form.only(row)
     return form.only(row, [1, Along.ALL, *[Along.ALL] * spatial], [1])
-
-
-def transform(form: Form) -> AxisMap | None:
-    """Along one axis; the last holds real and imaginary parts."""
-    axis = form.attribute("axis", 1)
-    if form.opset >= 20:
-        given = form.constant(2) if form.has(2) else np.array(-2)
-        if given is None:
-            return None
-        axis = int(given.item())
-    return form.only(_but(form.rank(), [axis, -1]))
 
 
 def product(form: Form) -> AxisMap:
@@ -272,17 +279,6 @@ def unsqueeze(form: Form) -> AxisMap | None:
     return form.only([axis for axis in range(rank) if axis not in new])
 
 
-def squeeze(form: Form) -> AxisMap | None:
-    """The axes that are left."""
-    axes = form.axes(1)
-    if not axes and not form.has(1):
-        dims = form.dims[0] or ()
-        axes = tuple(axis for axis, size in enumerate(dims) if size == 1)
-        if not all(isinstance(size, int) for size in dims):
-            return None
-    return None if axes is None else form.only(_but(form.rank(), axes, drops=True))
-
-
 def flatten(form: Form) -> AxisMap:
     """Each axis that is alone, but for axes of size 1, on its side of `axis`."""
     dims, axis = form.dims[0] or (), form.attribute("axis", 1)
@@ -293,24 +289,6 @@ def flatten(form: Form) -> AxisMap:
         return all(dims[j] == 1 for j in group if j != i)
 
     return form.only([int(i >= axis) if is_alone(i) else Along.ALL for i in range(len(dims))])
-
-
-def expand(form: Form) -> AxisMap | None:
-    """Right-aligned."""
-    shape = form.dims[1] if form.has(1) else None
-    count = shape[0] if shape else None
-    if not isinstance(count, int):
-        return None
-    rank = max(form.rank(), count)
-    return form.only(range(rank - form.rank(), rank))
-
-
-def tile(form: Form) -> AxisMap | None:
-    """The axes that are not repeated."""
-    repeats = form.constant(1)
-    if repeats is None:
-        return None
-    return form.only(_but(form.rank(), np.flatnonzero(np.ravel(repeats) != 1).tolist()))
 
 
 def gather(form: Form) -> AxisMap:
@@ -340,16 +318,6 @@ def reverse_sequence(form: Form) -> AxisMap:
     """The axis of the batch, of which each has a length, and those behind."""
     time, batch = form.attribute("time_axis", 0), form.attribute("batch_axis", 1)
     return form.only(_but(form.rank(), [time]), [batch])
-
-
-def last_axes(form: Form) -> AxisMap:
-    """All but the last two."""
-    return form.only(_but(form.rank(), [-2, -1]))
-
-
-def blocks(form: Form) -> AxisMap:
-    """The axis of the batch."""
-    return form.only(_but(form.rank(), range(1, form.rank())))
 
 
 def one_hot(form: Form) -> AxisMap:

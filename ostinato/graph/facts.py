@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import Enum
+from typing import Any
 
 import onnx_ir as ir
 
@@ -92,11 +93,11 @@ def sources(node: ir.Node) -> list[ir.Value | None]:
     return [node.inputs[position] for position in positions if position < len(node.inputs)]
 
 
-def _declare(names: str, facts: Facts) -> None:
+def _declare(names: str, base: Facts = _UNKNOWN, **more: Any) -> None:
     for name in names.split():
         if name in FACTS:
             raise ValueError(f"{name} has a record already")
-        FACTS[name] = facts
+        FACTS[name] = replace(base, **more)
 
 
 # Of each element alone
@@ -108,144 +109,121 @@ _declare(
     "Swish Tan Tanh ThresholdedRelu",
     _UNARY,
 )
-_declare("Sqrt", replace(_UNARY, exact_floats=True))
-_declare("BitwiseNot", replace(_UNARY, exact_integers=True))
-_declare("Relu", replace(_UNARY, cheap=True))
-_declare("Ceil Floor", replace(_UNARY, cheap=True, exact_floats=True))
-_declare("Not Sign", replace(_UNARY, cheap=True, exact_integers=True))
-_declare("Abs Neg", replace(_UNARY, cheap=True, exact_integers=True, exact_floats=True))
+_declare("Sqrt", _UNARY, exact_floats=True)
+_declare("BitwiseNot", _UNARY, exact_integers=True)
+_declare("Relu", _UNARY, cheap=True)
+_declare("Ceil Floor", _UNARY, cheap=True, exact_floats=True)
+_declare("Not Sign", _UNARY, cheap=True, exact_integers=True)
+_declare("Abs Neg", _UNARY, cheap=True, exact_integers=True, exact_floats=True)
 
 _BROADCASTING = Facts(elementwise=True, broadcasts=True, axes=axis_maps.broadcast)
 _declare("BitShift PRelu Pow", _BROADCASTING)
-_declare("Mean", replace(_BROADCASTING, total=True))
-_declare("Mod", replace(_BROADCASTING, exact_integers=True))
-_declare(
-    "BitwiseAnd BitwiseOr BitwiseXor Sum", replace(_BROADCASTING, total=True, exact_integers=True)
-)
-_declare("Clip", replace(_BROADCASTING, cheap=True, settings=(1, 2)))
-_declare("Div", replace(_BROADCASTING, cheap=True, exact_integers=True, exact_floats=True))
-_CHEAP = replace(_BROADCASTING, total=True, cheap=True, exact_integers=True)
-_declare("And Max Min Or Xor", _CHEAP)
-_declare(
-    "Add Equal Greater GreaterOrEqual Less LessOrEqual Mul Sub", replace(_CHEAP, exact_floats=True)
-)
-_declare("Where", replace(_CHEAP, work=Work.MOVE, sources=(1, 2), exact_integers=False))
+_declare("Mean", _BROADCASTING, total=True)
+_declare("Mod", _BROADCASTING, exact_integers=True)
+_declare("BitwiseAnd BitwiseOr BitwiseXor Sum", _BROADCASTING, total=True, exact_integers=True)
+_declare("Clip", _BROADCASTING, cheap=True, settings=(1, 2))
+_declare("Div", _BROADCASTING, cheap=True, exact_integers=True, exact_floats=True)
+_CHEAP = replace(_BROADCASTING, total=True, cheap=True)
+_declare("And Max Min Or Xor", _CHEAP, exact_integers=True)
+_EXACT = replace(_CHEAP, exact_integers=True, exact_floats=True)
+_declare("Add Equal Greater GreaterOrEqual Less LessOrEqual Mul Sub", _EXACT)
+_declare("Where", _CHEAP, work=Work.MOVE, sources=(1, 2))
 
 _CONVERSION = Facts(Work.CONVERT, elementwise=True, axes=axis_maps.same)
-_declare("Cast", replace(_CONVERSION, cheap=True))
+_declare("Cast", _CONVERSION, cheap=True)
 _declare("CastLike", _CONVERSION)
-_declare("Bernoulli", replace(_CONVERSION, random=True))
-_declare("BitCast", Facts(Work.CONVERT))
-_declare(
-    "DequantizeLinear QuantizeLinear",
-    Facts(Work.CONVERT, settings=(1,), axes=axis_maps.quantization, verb="computes scales"),
-)
+_declare("Bernoulli", _CONVERSION, random=True)
+_declare("BitCast", work=Work.CONVERT)
+_QUANTIZATION = Facts(Work.CONVERT, axes=axis_maps.quantization, verb="computes scales")
+_declare("DequantizeLinear QuantizeLinear", _QUANTIZATION, settings=(1,))
 
 # Of places
 
 _MOVE = Facts(Work.MOVE, (0,))
-_VIEW = replace(_MOVE, in_order=True)
-_declare("Flatten", replace(_VIEW, axes=axis_maps.flatten, verb="merges elements"))
-_declare("Reshape", replace(_VIEW, cheap=True))
-_declare("Squeeze", replace(_VIEW, cheap=True, axes=axis_maps.squeeze, verb="drops its axis"))
-_declare("Unsqueeze", replace(_VIEW, cheap=True, axes=axis_maps.unsqueeze))
-_SAME_PLACE = replace(_VIEW, elementwise=True, axes=axis_maps.same)
-_declare("Identity", replace(_SAME_PLACE, cheap=True))
+_CHEAP_MOVE = replace(_MOVE, cheap=True)
+_declare("Flatten", _MOVE, in_order=True, axes=axis_maps.flatten, verb="merges elements")
+_declare("Reshape", _CHEAP_MOVE, in_order=True)
+_declare("Squeeze", _CHEAP_MOVE, in_order=True, axes=axis_maps.squeeze, verb="drops its axis")
+_declare("Unsqueeze", _CHEAP_MOVE, in_order=True, axes=axis_maps.unsqueeze)
+_SAME_PLACE = replace(_MOVE, in_order=True, elementwise=True, axes=axis_maps.same)
+_declare("Identity", _SAME_PLACE, cheap=True)
 # In training it computes as well; only an operand may tell.
-_declare("Dropout", replace(_SAME_PLACE, random=True, settings=(1,)))
-_declare("Transpose", replace(_MOVE, total=True, cheap=True, axes=axis_maps.transpose))
-_declare("Expand", replace(_MOVE, cheap=True, axes=axis_maps.expand))
-_declare("Slice", replace(_MOVE, cheap=True))
-_PICK = replace(_MOVE, verb="picks elements")
-_declare("Gather", replace(_PICK, cheap=True, axes=axis_maps.gather))
-_declare("GatherElements", replace(_PICK, axes=axis_maps.gather_elements))
-_declare("GatherND", replace(_PICK, axes=axis_maps.gather_nd))
-_declare("Compress", _PICK)
-_declare("DepthToSpace SpaceToDepth", replace(_MOVE, axes=axis_maps.blocks, verb="mixes elements"))
-_declare("ReverseSequence", replace(_MOVE, axes=axis_maps.reverse_sequence, verb="turns back"))
-_declare("Split", replace(_MOVE, cheap=True, axes=along_axis(0), verb="splits"))
-_declare("Tile", replace(_MOVE, axes=axis_maps.tile, verb="repeats"))
-_declare(
-    "Concat",
-    Facts(
-        Work.MOVE, (0, REST), total=True, cheap=True, axes=axis_maps.along_axis_of_all, verb="joins"
-    ),
-)
-_declare("TensorScatter", Facts(Work.MOVE, (0, 1)))
-_declare("OneHot", Facts(Work.MOVE, (2,), settings=(2,), axes=axis_maps.one_hot))
-_declare("CenterCropPad", replace(_MOVE, fills=True))
-_declare("Trilu", replace(_MOVE, fills=True, axes=axis_maps.last_axes, verb="cuts a triangle"))
-_declare("Pad", Facts(Work.MOVE, (0, 2), fills=True, settings=(2,)))
-_declare("ConstantOfShape EyeLike", Facts(Work.MOVE, fills=True))
-_declare("RandomNormalLike RandomUniformLike", Facts(Work.MOVE, fills=True, random=True))
-_declare("Shape Size", Facts(Work.READ_SHAPE, total=True, cheap=True))
+_declare("Dropout", _SAME_PLACE, random=True, settings=(1,))
+_declare("Transpose", _CHEAP_MOVE, total=True, axes=axis_maps.transpose)
+_declare("Concat", _CHEAP_MOVE, sources=(0, REST), total=True, axes=axis_maps.concat, verb="joins")
+_declare("Split", _CHEAP_MOVE, axes=along_axis(0), verb="splits")
+_declare("Expand Slice", _CHEAP_MOVE)
+_declare("Gather", _CHEAP_MOVE, axes=axis_maps.gather, verb="picks elements")
+_declare("GatherElements", _MOVE, axes=axis_maps.gather_elements, verb="picks elements")
+_declare("GatherND", _MOVE, axes=axis_maps.gather_nd, verb="picks elements")
+_declare("Compress", _MOVE)
+_declare("DepthToSpace SpaceToDepth", _MOVE, axes=axis_maps.blocks, verb="mixes elements")
+_declare("ReverseSequence", _MOVE, axes=axis_maps.reverse_sequence, verb="turns back")
+_declare("Tile", _MOVE, axes=axis_maps.tile, verb="repeats")
+_declare("TensorScatter", _MOVE, sources=(0, 1))
+_declare("OneHot", _MOVE, sources=(2,), settings=(2,), axes=axis_maps.one_hot)
+_declare("CenterCropPad", _MOVE, fills=True)
+_declare("Trilu", _MOVE, fills=True, axes=axis_maps.last_axes, verb="cuts a triangle")
+_declare("Pad", _MOVE, sources=(0, 2), fills=True, settings=(2,))
+_declare("ConstantOfShape EyeLike", work=Work.MOVE, fills=True)
+_declare("RandomNormalLike RandomUniformLike", work=Work.MOVE, fills=True, random=True)
+_declare("Shape Size", work=Work.READ_SHAPE, total=True, cheap=True)
 
 # Sequences and optionals, whose elements are tensors
 
 _declare("ConcatFromSequence OptionalGetElement SequenceAt SequenceErase SplitToSequence", _MOVE)
-_declare("Optional SequenceConstruct SequenceInsert", Facts(Work.MOVE, (0, REST)))
-_declare("SequenceEmpty", Facts(Work.MOVE))
-_declare("OptionalHasElement SequenceLength", Facts(Work.READ_SHAPE))
+_declare("Optional SequenceConstruct SequenceInsert", _MOVE, sources=(0, REST))
+_declare("SequenceEmpty", work=Work.MOVE)
+_declare("OptionalHasElement SequenceLength", work=Work.READ_SHAPE)
 
 # Of nested graphs
 
-_declare("If Loop Scan", Facts(Work.RUN_BODY))
+_declare("If Loop Scan", work=Work.RUN_BODY)
 
 # Along axes
 
 _REDUCTION = Facts(axes=axis_maps.reduction, verb="reduces")
-_declare("ReduceMax ReduceMin ReduceProd ReduceSum", replace(_REDUCTION, exact_integers=True))
-_declare(
-    "ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMean ReduceSumSquare",
-    _REDUCTION,
-)
-_declare("ArgMax ArgMin", Facts(axes=axis_maps.arg_reduction, verb="searches"))
-_declare("CumProd", Facts(axes=axis_maps.cumulative, verb="multiplies"))
-_declare("CumSum", Facts(exact_integers=True, axes=axis_maps.cumulative, verb="sums"))
-_declare("TopK", Facts(axes=along_axis(-1), verb="sorts"))
+_declare("ReduceMax ReduceMin ReduceProd ReduceSum", _REDUCTION, exact_integers=True)
+_declare("ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMean ReduceSumSquare", _REDUCTION)
+_declare("ArgMax ArgMin", axes=axis_maps.arg_reduction, verb="searches")
+_declare("CumProd", axes=axis_maps.cumulative, verb="multiplies")
+_declare("CumSum", exact_integers=True, axes=axis_maps.cumulative, verb="sums")
+_declare("TopK", axes=along_axis(-1), verb="sorts")
 _NORM = Facts(verb="normalises")
-_declare("Hardmax LogSoftmax Softmax", replace(_NORM, axes=axis_maps.softmax))
-_declare("LpNormalization", replace(_NORM, axes=along_axis(-1)))
-_declare(
-    "LayerNormalization RMSNormalization",
-    replace(_NORM, broadcasts=True, axes=axis_maps.from_axis),
-)
-_declare("GroupNormalization", replace(_NORM, axes=image(1, rest=True)))
-_declare("InstanceNormalization", replace(_NORM, axes=image(rest=True)))
-_declare("LRN", replace(_NORM, axes=image(1)))
-_declare("MeanVarianceNormalization", replace(_NORM, axes=axis_maps.mean_variance))
-_declare("BatchNormalization", replace(_NORM, settings=(3, 4), axes=axis_maps.batch_norm))
+_declare("Hardmax LogSoftmax Softmax", _NORM, axes=axis_maps.softmax)
+_declare("LpNormalization", _NORM, axes=along_axis(-1))
+_declare("LayerNormalization RMSNormalization", _NORM, broadcasts=True, axes=axis_maps.from_axis)
+_declare("GroupNormalization", _NORM, axes=image(1, rest=True))
+_declare("InstanceNormalization", _NORM, axes=image(rest=True))
+_declare("LRN", _NORM, axes=image(1))
+_declare("MeanVarianceNormalization", _NORM, axes=axis_maps.mean_variance)
+_declare("BatchNormalization", _NORM, settings=(3, 4), axes=axis_maps.batch_norm)
 _PRODUCT = Facts(broadcasts=True, verb="sums")
-_declare("MatMul", replace(_PRODUCT, total=True, axes=axis_maps.product))
-_declare("MatMulInteger", replace(_PRODUCT, axes=axis_maps.product))
-_declare("Gemm", replace(_PRODUCT, total=True, axes=axis_maps.matrix_product))
-_declare("Einsum", Facts(axes=axis_maps.einsum, verb="sums"))
-_declare("QLinearMatMul", Facts())
-_declare("LSTM", Facts(settings=(5, 6)))
-_declare("GRU RNN", Facts(settings=(5,)))
-_declare("DFT", Facts(axes=axis_maps.transform, verb="transforms"))
-_declare("Range", Facts(exact_integers=True, settings=(0, 1, 2)))
+_declare("MatMul", _PRODUCT, total=True, axes=axis_maps.product)
+_declare("MatMulInteger", _PRODUCT, axes=axis_maps.product)
+_declare("Gemm", _PRODUCT, total=True, axes=axis_maps.matrix_product)
+_declare("Einsum", axes=axis_maps.einsum, verb="sums")
+_declare("LSTM", settings=(5, 6))
+_declare("GRU RNN", settings=(5,))
+_declare("DFT", axes=axis_maps.transform, verb="transforms")
+_declare("DynamicQuantizeLinear", axes=axis_maps.whole, verb="computes its scale")
+_declare("Scatter ScatterElements", axes=axis_maps.concat, verb="writes elements")
 
-# Of windows and regions
+# Of windows
 
-_declare("GlobalAveragePool GlobalLpPool GlobalMaxPool", Facts(axes=image(rest=True), verb="pools"))
-_declare("AveragePool LpPool MaxPool", Facts(axes=axis_maps.windows))
-_declare("Conv ConvInteger QLinearConv", Facts(axes=axis_maps.convolution, verb="sums"))
+_declare("GlobalAveragePool GlobalLpPool GlobalMaxPool", axes=image(rest=True), verb="pools")
+_declare("AveragePool LpPool MaxPool", axes=axis_maps.windows)
+_declare("Conv ConvInteger QLinearConv", axes=axis_maps.convolution, verb="sums")
+_declare("Resize", settings=(1, 2))
+_declare("Upsample", settings=(1,))
+_declare("STFT", settings=(2,))
+
+# Others, of which little or nothing holds
+
+_declare("Range", exact_integers=True, settings=(0, 1, 2))
+_declare("Multinomial RandomNormal RandomUniform", random=True)
 _declare(
-    "Col2Im ConvTranspose DeformConv GridSample MaxRoiPool MaxUnpool RoiAlign",
-    Facts(),
+    "BlackmanWindow Col2Im ConvTranspose DeformConv Det GridSample HammingWindow HannWindow "
+    "MaxRoiPool MaxUnpool MelWeightMatrix NonMaxSuppression NonZero QLinearMatMul RoiAlign "
+    "ScatterND Unique"
 )
-_declare("Resize", Facts(settings=(1, 2)))
-_declare("Upsample", Facts(settings=(1,)))
-_declare("STFT", Facts(settings=(2,)))
-
-# Of everything at once
-
-_declare("Multinomial RandomNormal RandomUniform", Facts(random=True))
-_declare(
-    "BlackmanWindow Det HammingWindow HannWindow MelWeightMatrix "
-    "NonMaxSuppression NonZero ScatterND Unique",
-    Facts(),
-)
-_declare("Scatter ScatterElements", Facts(axes=axis_maps.along_axis_of_all, verb="writes elements"))
-_declare("DynamicQuantizeLinear", Facts(axes=axis_maps.whole, verb="computes its scale"))
