@@ -18,8 +18,8 @@ import pytest
 import ostinato.compiler
 from tests import unoptimized
 
-# Of the cases of one test, `--fast` runs the first and every so manyth behind it.
-FAST_STEP = 16
+# Of the tests of a file, `--fast` runs the first and every so manyth behind it.
+FAST_STEP = 12
 # Rooms from ONNX to ONNX: their tests run the graphs that they make, whatever code does it.
 GRAPH_ROOMS = ("autodiff", "definitions", "graph", "passes", "streaming", "training")
 
@@ -39,13 +39,14 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if not config.getoption("--fast"):
         return
-    seen: Counter[str] = Counter()
+    seen: Counter[Path] = Counter()
     chosen, others = [], []
     for item in items:
-        test = item.nodeid.partition("[")[0]
-        is_due = seen[test] % FAST_STEP == 0 and item.get_closest_marker("slow") is None
-        (chosen if is_due else others).append(item)
-        seen[test] += 1
+        if item.get_closest_marker("slow") is not None:
+            others.append(item)
+            continue
+        (others if seen[item.path] % FAST_STEP else chosen).append(item)
+        seen[item.path] += 1
     items[:] = chosen
     config.hook.pytest_deselected(items=others)
 

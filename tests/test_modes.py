@@ -14,18 +14,15 @@ import ostinato.compiler
 from ostinato.codegen.target import Target, host_target
 from ostinato.compiler import optional_passes
 from ostinato.machine.record import Machine
-from ostinato.model.load import load_model
 from ostinato.native import function as native
 from ostinato.native import memory
-from ostinato.optimization import run_all_passes
 from ostinato.program import interpreter
-from ostinato.program.nodes import Program
-from ostinato.schedule.pipeline import SCHEDULE_PASSES, Scheduled, schedule
-from ostinato.stages.partition import Segment, partition
+from ostinato.schedule.pipeline import SCHEDULE_PASSES
 from tests import unoptimized
 from tests.cases.case import Array, Case
 from tests.cases.table import CASES, NAMES
 from tests.digests import RECORDED, digest
+from tests.one_model import OneModel
 
 CHUNKS = (1, 3, 7)
 # The interpreter evaluates points in NumPy; more than these would only take long.
@@ -136,65 +133,58 @@ def test_every_mode_has_the_same_bits(
             assert_same_bits(got, results, where)
 
     check(default, "a second run")
-    lowered = [(program, schedule(program, host_target().machine)) for program in programs_of(case)]
+    one = OneModel(case.model)
     with monkeypatch.context() as patch:
         # LLVM's optimizations change no bit either.
         patch.setattr(ostinato.compiler, "emit_object", unoptimized.emit_object)
-        check_disabled_passes(case, default, lowered, check)
+        check_disabled_passes(case, default, one, check)
         for (feeds, sizes), results in zip(runs[:MOST_SPECIAL], expected, strict=False):
             if sizes:
                 special = session(case, specialize=named_inputs(default, sizes))
                 assert_same_bits(special.run(None, feeds), results, f"specialised {dict(sizes)}")
-        check_targets(case, lowered, check, [SHORT])
-    check_targets(case, lowered, check, [AVX2])
-    if lowered:
-        check_interpreter(case, lowered, runs, expected)
+        check_targets(case, one, check, [SHORT])
+    check_targets(case, one, check, [AVX2])
+    if one.programs:
+        check_interpreter(case, one, runs, expected)
     if case.batch:
         check_batch(case, default, runs, expected)
     if case.states is not None:
         check_chunks(case, default, runs, expected)
 
 
-def check_targets(
-    case: Case,
-    lowered: list[tuple[Program, Scheduled]],
-    check: Any,
-    sizes: Sequence[tuple[int, int]],
-) -> None:
+def check_targets(case: Case, one: OneModel, check: Any, sizes: Sequence[tuple[int, int]]) -> None:
     for target in small_targets(sizes):
-        if lowered and all(is_same(*pair, target.machine) for pair in lowered):
+        if one.programs and is_same(one, target.machine):
             continue
-        with pytest.MonkeyPatch.context() as patch:
+        with pytest.MonkeyPatch.context() as patch, one.compiled_from_here():
             patch.setattr(ostinato.compiler, "host_target", lambda target=target: target)
             check(session(case), f"registers of {target.machine.vector_bytes} bytes")
 
 
-def is_same(
-    program: Program, default: Scheduled, machine: Machine, disable: tuple[str, ...] = ()
-) -> bool:
+def is_same(one: OneModel, machine: Machine, disable: tuple[str, ...] = ()) -> bool:
     """Whether this way of scheduling makes the very code that the default makes."""
-    other = schedule(program, machine, disable)
-    return default.program.body == other.program.body and default.arena == other.arena
+    for program in one.programs:
+        default = one.schedule(program, host_target().machine)
+        other = one.schedule(program, machine, disable)
+        if default.program.body != other.program.body or default.arena != other.arena:
+            return False
+    return True
 
 
 def check_disabled_passes(
-    case: Case,
-    default: ostinato.InferenceSession,
-    lowered: list[tuple[Program, Scheduled]],
-    check: Any,
+    case: Case, default: ostinato.InferenceSession, one: OneModel, check: Any
 ) -> None:
-    report = default.report()
+    machine = host_target().machine
     # A pass that changed nothing makes no difference when it is left out.
-    idle = {name for name, changes in report["passes"].items() if not changes}
+    idle = {name for name, changes in default.report()["passes"].items() if not changes}
+    scheduling = {item.name for item in SCHEDULE_PASSES}
     optional = list(optional_passes())
-    if lowered:
-        machine = host_target().machine
-        scheduling = {item.name for item in SCHEDULE_PASSES}
-        idle |= {
-            name for name in scheduling if all(is_same(*pair, machine, (name,)) for pair in lowered)
-        }
     for name in optional:
-        if name not in idle:
+        if name in scheduling:
+            if not one.programs or not is_same(one, machine, (name,)):
+                with one.compiled_from_here():
+                    check(session(case, disable=(name,)), f"without {name}")
+        elif name not in idle:
             check(session(case, disable=(name,)), f"without {name}")
     check(session(case, disable=tuple(optional)), "without any pass")
 
@@ -205,24 +195,15 @@ def named_inputs(session: ostinato.InferenceSession, sizes: Mapping[str, int]) -
     return {name: size for name, size in sizes.items() if name in names}
 
 
-def programs_of(case: Case) -> list[Program]:
-    """The programs of a case, one after the other; none if they are not all of it."""
-    model = load_model(case.model)
-    run_all_passes(model)
-    parts = partition(model, fallback=True).parts
-    programs = [part.program for part in parts if isinstance(part, Segment)]
-    return programs if len(programs) == len(parts) else []
-
-
 def check_interpreter(
     case: Case,
-    lowered: list[tuple[Program, Scheduled]],
+    one: OneModel,
     runs: list[tuple[dict[str, Array], Any]],
     expected: list[list[Array]],
 ) -> None:
-    plain = [program for program, _ in lowered]
-    scheduled = [default.program for _, default in lowered]
-    for programs, mode in ((plain, "lowered"), (scheduled, "scheduled")):
+    machine = host_target().machine
+    scheduled = [one.schedule(program, machine).program for program in one.programs]
+    for programs, mode in ((one.programs, "lowered"), (scheduled, "scheduled")):
         for (feeds, sizes), results in zip(runs, expected, strict=True):
             if sum(np.size(a) for a in (*feeds.values(), *results)) > MOST_ELEMENTS:
                 continue

@@ -189,6 +189,7 @@ def graphs(draw: st.DrawFn) -> tuple[onnx.ModelProto, onnx.ModelProto, dict[str,
     return model, whole, graph.inputs
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @settings(
     max_examples=60,

@@ -28,6 +28,7 @@ def minimax():
     del sys.modules["minimax"]
 
 
+@pytest.mark.slow
 def test_coefficients_are_reproducible(minimax):
     for fit in minimax.FITS:
         for dtype in ("float32", "float64"):

@@ -258,6 +258,7 @@ def reported() -> dict[str, float]:
     return {name: float(delay) for name, _, delay in pairs}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_a_signal_ends_a_long_call_and_the_next_one_is_right(name: str) -> None:
     delays = reported()

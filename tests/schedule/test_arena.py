@@ -171,6 +171,7 @@ def target_has_elements(size: Size) -> bool:
     return evaluate(size, {"N": 0}) > 0
 
 
+@pytest.mark.slow
 @settings(max_examples=80, deadline=None, derandomize=True)
 @given(st.data())
 def test_values_that_are_alive_together_never_share_memory(data):

@@ -1,0 +1,94 @@
+"""Compile one model in many ways, and what the ways have in common once."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import defaultdict
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import onnx
+import pytest
+
+import ostinato.compiler
+from ostinato.machine.record import Machine
+from ostinato.model.load import load_model
+from ostinato.optimization import run_all_passes
+from ostinato.program.nodes import Program
+from ostinato.schedule.pipeline import SCHEDULE_PASSES, Scheduled
+from ostinato.stages.partition import Partition, Segment, partition
+
+
+class OneModel:
+    """A model behind all graph passes.
+
+    programs: of its parts, one after the other; none if they are not all of it.
+    """
+
+    def __init__(self, model: onnx.ModelProto) -> None:
+        self._model = load_model(model)
+        run_all_passes(self._model)
+        self._partitions: dict[Any, Partition] = {}
+        # By what they were made of, and where they were made, all that passes gave.
+        self._made: dict[Any, Scheduled] = {}
+        self._known: defaultdict[str, list[Scheduled]] = defaultdict(list)
+        parts = self.partition(None, True, False, 0).parts
+        programs = [part.program for part in parts if isinstance(part, Segment)]
+        self.programs = programs if len(programs) == len(parts) else []
+
+    def partition(self, _: Any, fallback: bool = True, *rest: Any) -> Partition:
+        """What `partition` gives for the model."""
+        key = fallback, *rest
+        if key not in self._partitions:
+            self._partitions[key] = partition(self._model, *key)
+        return self._partitions[key]
+
+    def schedule(
+        self, program: Program, machine: Machine, disable: Collection[str] = (), threads: int = 1
+    ) -> Scheduled:
+        """What `schedule` gives, from the first pass on that makes a difference."""
+        start = id(program), machine, threads
+        state = self._made.setdefault(start, Scheduled(program, machine, threads))
+        for item in SCHEDULE_PASSES:
+            left_out = item.name in disable and not item.needed
+            step = item.instead if left_out else item.function
+            if step is None:
+                continue
+            key = id(state), item.name, left_out
+            if key not in self._made:
+                self._made[key] = self._same(item.name, state, step(state))
+            state = self._made[key]
+        return state
+
+    def _same(self, name: str, before: Scheduled, state: Scheduled) -> Scheduled:
+        """The state itself, or an equal one: that before the pass, or where others have led."""
+        for other in (before, *self._known[name]):
+            if _are_equal(other, state):
+                return other
+        self._known[name].append(state)
+        return state
+
+    @contextmanager
+    def compiled_from_here(self) -> Iterator[None]:
+        """Sessions of the model, inside, begin with the graph that all passes gave."""
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(ostinato.compiler, "load_model", lambda _: self._model)
+            patch.setattr(ostinato.compiler, "run_all_passes", lambda *_: {})
+            patch.setattr(ostinato.compiler, "partition", self.partition)
+            patch.setattr(ostinato.compiler, "schedule", self.schedule)
+            yield
+
+
+def _are_equal(a: Scheduled, b: Scheduled) -> bool:
+    """Whether both say the same; buffers, which hold arrays, count by identity."""
+    one, other = a.program, b.program
+    if one.body != other.body or one.buffers.keys() != other.buffers.keys():
+        return False
+    if any(one.buffers[name] is not other.buffers[name] for name in one.buffers):
+        return False
+    rest = [f.name for f in dataclasses.fields(Program) if f.name != "buffers"]
+    if any(getattr(one, name) != getattr(other, name) for name in rest):
+        return False
+    others = [f.name for f in dataclasses.fields(Scheduled) if f.name != "program"]
+    return all(getattr(a, name) == getattr(b, name) for name in others)
