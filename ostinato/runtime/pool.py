@@ -9,7 +9,7 @@ are put back into a store with a row for every stream, and taken from there.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,6 +28,7 @@ from ostinato.native.arguments import (
     in_place,
     numpy_dtype,
 )
+from ostinato.runtime.batch import Batch, batch_axis, batch_dimension
 from ostinato.runtime.call import picker
 from ostinato.runtime.frames import Frames, Keeper
 from ostinato.runtime.rows import Rows
@@ -42,7 +43,7 @@ from ostinato.runtime.states import (
     table,
     unresolved,
 )
-from ostinato.runtime.stepper import Quick, Stepper
+from ostinato.runtime.stepper import Stepper
 
 if TYPE_CHECKING:
     from ostinato.runtime.async_stream import AsyncStream, Driver
@@ -84,17 +85,27 @@ class Pool:
         fed = {a.name: a for a in model.inputs if a.name not in names}
         self._shared = _checked_shared(shared, fed)
         self._fed = {name: a for name, a in fed.items() if name not in self._shared}
-        self.batch = _batch_dimension(read, list(self._fed.values()), batch)
+        self.batch = batch_dimension(read, list(self._fed.values()), batch)
         self._sizes = checked_sizes(sizes, model.inputs) | {self.batch: 1}
         initial = checked_initial(initial, self._pairs)
         shapes = resolve(self._pairs, self._sizes, initial)
         if shapes is None:
             raise unresolved(self._pairs, self._sizes, initial)
-        self._states = [self._rows(argument, shapes[argument.name]) for argument in read]
+        self._states = [
+            Rows(
+                argument.name,
+                batch_axis(argument, self.batch),
+                shapes[argument.name],
+                numpy_dtype(argument.dtype),
+                capacity,
+            )
+            for argument in read
+        ]
         self._first = [filled(pair, shapes[pair.name], initial) for pair in self._pairs]
         elements = [capacity * rows.size for rows in self._states]
-        self._stepper = Stepper(session._flow, session._native, self._pairs, elements, capacity)
-        self._cutters = [_cutter(self._axis_of(a), len(a.shape)) for a in self._stepper.outputs]
+        stepper = Stepper(session._flow, session._native, self._pairs, elements, capacity)
+        axes = [batch_axis(argument, self.batch) for argument in stepper.outputs]
+        self._batch = Batch(stepper, self._states, axes, self._shared)
         # The frames of all streams, made when the first one tells the sizes; and what keeps those
         # of a stream.
         self._frames: Frames | None = None
@@ -105,30 +116,10 @@ class Pool:
         self._slots: dict[int, int] = {}
         self._owners = [-1] * capacity
         self._free = list(range(capacity))[::-1]
-        # The streams whose states are in the batch, in its order, and their rows; and those rows
-        # as marks, empty when a stream has left since.
-        self._resident: list[int] = []
-        self._resident_rows = np.empty(0, np.intp)
-        self._marks = b""
-        # The call for as many streams.
-        self._quick: Quick | None = None
         # One step at a time; and one thread at a time that changes who has which row.
         self._stepping, self._seating = new_lock(), new_lock()
         self._driver: Driver | None = None
         self._is_closed = False
-
-    def _rows(self, argument: Argument, shape: tuple[int, ...]) -> Rows:
-        dtype = numpy_dtype(argument.dtype)
-        return Rows(argument.name, self._axis_of(argument), shape, dtype, self.capacity)
-
-    def _axis_of(self, argument: Argument) -> int:
-        axes = [axis for axis, size in enumerate(argument.shape) if size == self.batch]
-        if len(axes) != 1:
-            raise InputError(
-                f"{argument.name!r} is {describe(argument)}: a pool needs the batch, "
-                f"{self.batch!r}, as one of its dimensions"
-            )
-        return axes[0]
 
     # Streams
 
@@ -165,13 +156,13 @@ class Pool:
                 del self._slots[handle]
                 if self._keepers.pop(handle, None) and self._frames:
                     self._frames.drop(slot)
-                self._marks = b""
+                self._batch.marks = b""
             return
         with self._stepping, self._seating:
             self._is_closed = True
             self._slots.clear()
             self._keepers.clear()
-            self._resident.clear()
+            self._batch.handles.clear()
 
     @property
     def handles(self) -> list[int]:
@@ -203,7 +194,7 @@ class Pool:
         """Copies of the states of a stream, as `Stream.state` has them for a batch of 1."""
         with self._stepping, self._seating:
             slot = self._slot(handle)
-            self._store()
+            self._batch.store(self._slots)
             return {rows.name: rows.places[slot].copy() for rows in self._states}
 
     def reset(self, handle: int, state: Mapping[str, Any] | None = None) -> None:
@@ -211,7 +202,7 @@ class Pool:
         values = self._checked_state(state)
         with self._stepping, self._seating:
             slot = self._slot(handle)
-            self._store()
+            self._batch.store(self._slots)
             for rows, value in zip(self._states, values, strict=True):
                 rows.places[slot][...] = value
 
@@ -280,7 +271,7 @@ class Pool:
         for name, size in self._sizes.items():
             if sizes.get(name, size) != size:
                 raise InputError(f"frame: {name} is {sizes[name]}, `sizes` says {size}")
-        axes = {name: self._axis_of(argument) for name, argument in self._fed.items()}
+        axes = {name: batch_axis(argument, self.batch) for name, argument in self._fed.items()}
         return Frames(values, axes, self.capacity)
 
     # Steps
@@ -305,11 +296,11 @@ class Pool:
             with self._seating:
                 self._require_open()
                 frames = self._gathered()
-                handles = self._resident
+                handles = self._batch.handles
             if frames is None:
                 return {}
             try:
-                return self._split(handles, self._run(frames, len(handles)))
+                return self._of_open(handles, self._batch.run(frames, len(handles)))
             except OstinatoError as error:
                 return self._one_by_one(handles, frames, error)
             except BaseException:
@@ -334,53 +325,17 @@ class Pool:
         marks, turn = self._frames.take()
         if 1 not in marks:
             return None
-        if marks != self._marks:
-            self._seat([self._owners[slot] for slot, mark in enumerate(marks) if mark])
-            self._frames.choose(self._resident_rows)
-            self._marks = marks
+        if marks != self._batch.marks:
+            handles = [self._owners[slot] for slot, mark in enumerate(marks) if mark]
+            self._batch.load(handles, self._slots)
+            self._frames.choose(self._batch.rows)
+            self._batch.marks = marks
         return self._frames.batch(turn)
 
-    def _seat(self, handles: list[int]) -> None:
-        """Take the states of these streams into the batch."""
-        self._store()
-        chosen = np.array([self._slots[handle] for handle in handles], np.intp)
-        self._marks, self._quick = b"", None
-        for index, rows in enumerate(self._states):
-            batch = self._stepper.state(index, rows.batch_shape(len(handles)))
-            rows.gather(chosen, batch)
-        # Only now: a batch that is not filled must not be put back, be it in a forked child.
-        self._resident, self._resident_rows = handles, chosen
-
-    def _store(self) -> None:
-        """Put the states of the batch back into the rows of the streams that are still open."""
-        places = [i for i, handle in enumerate(self._resident) if handle in self._slots]
-        if places:
-            chosen = np.array(places, np.intp)
-            for index, rows in enumerate(self._states):
-                batch = self._stepper.state(index, rows.batch_shape(len(self._resident)))
-                rows.scatter(self._resident_rows[chosen], batch, chosen)
-        self._resident, self._marks = [], b""
-
-    def _run(self, frames: Mapping[str, Array], count: int) -> list[Array]:
-        values = {**self._shared, **frames} if self._shared else frames
-        outputs = None if self._quick is None else self._quick(values)
-        if outputs is not None:
-            return outputs
-        inputs = [values[argument.name] for argument in self._stepper.inputs]
-        shapes = [rows.batch_shape(count) for rows in self._states]
-        outputs = self._stepper.run(inputs, shapes, {})
-        step = self._stepper.repeated(inputs, shapes)
-        self._quick = (
-            None if step is None else step.on_dicts([a.name for a in self._stepper.inputs])
-        )
-        return outputs
-
-    def _split(self, handles: Sequence[int], outputs: Sequence[Array]) -> dict[int, list[Any]]:
+    def _of_open(self, handles: Sequence[int], rows: Sequence[list[Any]]) -> dict[int, list[Any]]:
         """The rows of the streams that were not closed meanwhile."""
-        parts = [cut(output) for cut, output in zip(self._cutters, outputs, strict=True)]
-        rows = map(list, zip(*parts, strict=True)) if parts else ([] for _ in handles)
         results = dict(zip(handles, rows, strict=True))
-        if not self._marks:
+        if not self._batch.marks:
             results = {handle: row for handle, row in results.items() if handle in self._slots}
         return results
 
@@ -398,9 +353,9 @@ class Pool:
             with self._seating:
                 if handle not in self._slots:
                     continue
-                self._seat([handle])
+                self._batch.load([handle], self._slots)
             try:
-                results |= self._split([handle], self._run(single, 1))
+                results |= self._of_open([handle], self._batch.run(single, 1))
             except OstinatoError as failure:
                 errors[handle] = failure
         if errors:
@@ -435,47 +390,9 @@ class Pool:
         return connect(self, state, depth)
 
 
-def _cutter(axis: int, rank: int) -> Callable[[Array], list[Array]]:
-    """What cuts a batch into the values of its streams, which have the batch axis too."""
-    order = (axis, *(i for i in range(rank) if i != axis))
-    index = (*(slice(None),) * (1 + axis), np.newaxis)
-
-    def cut(batch: Array) -> list[Array]:
-        return list(batch.transpose(order)[index])
-
-    return cut
-
-
 def _checked_shared(shared: object, fed: Mapping[str, Argument]) -> dict[str, Array]:
     shared = as_mapping("shared", {} if shared is None else shared)
     check_names("input", shared, list(fed), complete=False)
     values = {name: as_input(fed[name], value) for name, value in shared.items()}
     bind_shapes([fed[name] for name in values], [value.shape for value in values.values()])
     return {name: np.array(value, order="C") for name, value in values.items()}
-
-
-def _batch_dimension(states: Sequence[Argument], fed: Sequence[Argument], batch: str | None) -> str:
-    """The name of the dimension that all states and all inputs have; `batch` if that is one."""
-    arguments = [*states, *fed]
-    listed = ", ".join(f"{argument.name!r} {describe(argument)}" for argument in arguments)
-    common = [
-        name
-        for name in dict.fromkeys(arguments[0].shape)
-        if isinstance(name, str) and all(name in argument.shape for argument in arguments)
-    ]
-    if batch is not None:
-        if batch not in common:
-            raise InputError(
-                f"batch={batch!r} is no dimension of every state and input: {listed}; inputs that "
-                "all streams have in common are passed as `shared`"
-            )
-        return batch
-    if len(common) != 1:
-        found = (
-            f"several: {', '.join(map(str, common))}; say which as `batch`" if common else "none"
-        )
-        raise InputError(
-            f"a pool needs a named dimension for the batch in every state and input, there is "
-            f"{found}: {listed}; inputs that all streams have in common are passed as `shared`"
-        )
-    return str(common[0])
