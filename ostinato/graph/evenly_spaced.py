@@ -1,9 +1,9 @@
-"""Evenly spaced indices, and the positions of an axis that they stand for."""
+"""Evenly spaced indices of a model, and the positions of an axis that they stand for."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 import onnx_ir as ir
@@ -11,7 +11,17 @@ import onnx_ir as ir
 from ostinato.graph.inferred_sizes import Sizes
 from ostinato.graph.linear_index import Indices, linear_size
 from ostinato.model.values import constant_array
-from ostinato.sizes.dims import Size, is_nonnegative
+from ostinato.sizes.dims import Size, ceildiv, exact_quotient, is_nonnegative, maximum, product
+from ostinato.sizes.progressions import (
+    Progression,
+    added,
+    multiplied,
+    progression,
+    repeated,
+    scaled,
+    unrounded,
+)
+from ostinato.sizes.strides import Shape, dropped, expanded, inserted, reshaped
 
 _INTEGERS = (ir.DataType.INT32, ir.DataType.INT64)
 _INTEGER_ARRAYS = (np.dtype(np.int32), np.dtype(np.int64))
@@ -19,7 +29,16 @@ _INTEGER_ARRAYS = (np.dtype(np.int32), np.dtype(np.int64))
 _LARGEST = 1 << 30
 # Longer chains of index arithmetic do not occur.
 _DEEPEST = 40
-_EMPTY = (0, 0, 1)
+
+ARITHMETIC: dict[str, Callable[..., Progression | None]] = {
+    "Cast": lambda a: a,
+    "CastLike": lambda a: a,
+    "Neg": lambda a: scaled(a, -1),
+    "Add": added,
+    "Sub": lambda a, b: added(a, scaled(b, -1)),
+    "Mul": multiplied,
+}
+"""Operators of progressions that are broadcast to one shape; None where the result is none."""
 
 
 @dataclass(frozen=True)
@@ -36,37 +55,11 @@ class Span:
     step: int
     operand: ir.Value | None = None
 
-    @staticmethod
-    def of(start: Size, stop: Size, step: int, operand: ir.Value | None = None) -> Span:
-        distance = stop - start
-        if not isinstance(distance, int):
-            return Span(start, stop, step, operand)
-        count = len(range(0, distance, step))
-        if not count:
-            return Span(*_EMPTY)
-        last = start + step * (count - 1)
-        return Span(start, last + (1 if step > 0 else -1), step, operand)
-
-    def scaled(self, factor: int, offset: Size) -> Span:
-        """Each integer times `factor`, which is not 0, plus `offset`."""
-        if factor == 1 and offset == 0:
-            return self
-        start, stop = (bound * factor + offset for bound in (self.start, self.stop))
-        return Span.of(start, stop, self.step * factor)
-
     @property
     def count(self) -> int | None:
         """How many integers there are, None when it depends on sizes."""
         distance = self.stop - self.start
         return len(range(0, distance, self.step)) if isinstance(distance, int) else None
-
-    @property
-    def length(self) -> Size | None:
-        """How many integers there are as a linear form, None when it is not known to be one."""
-        if self.count is not None:
-            return self.count
-        distance = (self.stop - self.start) * self.step
-        return distance if abs(self.step) == 1 and is_nonnegative(distance) else None
 
     def within(self, size: Size) -> Span | None:
         """The same positions on an axis of `size` elements, all of them counted from the front.
@@ -86,19 +79,51 @@ class Span:
 
 @dataclass(frozen=True)
 class Line:
-    """A tensor of `rank` axes that holds `span` along `axis`; its other axes have one element."""
+    """A tensor of this shape whose elements are evenly spaced along every axis.
 
-    span: Span
-    rank: int = 1
-    axis: int = 0
+    operand: the scalar that is its first element when the model runs, where the model has one.
+    """
+
+    elements: Progression
+    shape: Shape
+    operand: ir.Value | None = None
+
+    @property
+    def rank(self) -> int:
+        """How many axes there are."""
+        return len(self.shape)
+
+    @property
+    def axis(self) -> int | None:
+        """The only axis of more than one element, or of none; None where there is no such."""
+        axes = [axis for axis, extent in enumerate(self.shape) if extent != 1]
+        return axes[0] if len(axes) == 1 else None
+
+    def span(self, axis: int | None) -> Span | None:
+        """The elements along an axis, None unless they depend on their position on it alone."""
+        if axis is None or not all(
+            i == axis or step == 0 or extent == 1
+            for i, (step, extent) in enumerate(zip(self.elements.steps, self.shape, strict=True))
+        ):
+            return None
+        start, step, count = self.elements.start, self.elements.steps[axis], self.shape[axis]
+        if count == 0:
+            return Span(0, 0, 1)
+        if not isinstance(step, int) or step == 0 or count == 1:
+            return None
+        if isinstance(count, int):
+            last = start + step * (count - 1)
+            return Span(start, last + (1 if step > 0 else -1), step, self.operand)
+        return Span(start, start + unrounded(step, count), step, self.operand)
 
 
 class EvenlySpaced:
-    """Reads index tensors of a model whose elements are evenly spaced along one axis.
+    """Reads index tensors of a model whose elements are evenly spaced.
 
     Follows constants, Range, and what moves or scales them: Cast between int32 and int64, Identity,
-    Reshape, Squeeze, Unsqueeze, Neg, and Add, Sub and Mul with one number. Such index arithmetic is
-    taken not to overflow its type.
+    Reshape, Squeeze, Unsqueeze, Expand, Neg, and Add, Sub and Mul with one number. Such index
+    arithmetic is taken not to overflow its type. What is said holds for all sizes: while a model is
+    lowered, `ostinato.ops.core.progressions` goes further, for it may have a run check them.
 
     sizes: what `infer_sizes` knows.
     """
@@ -110,7 +135,7 @@ class EvenlySpaced:
         self._lines: dict[tuple[ir.Value | None, int], Line | None] = {}
 
     def line(self, value: ir.Value | None, depth: int = 0) -> Line | None:
-        """The elements of `value`, None unless they are evenly spaced and at least 2 or unknown."""
+        """The elements of `value`, None unless they are known to be evenly spaced."""
         key = value, depth
         if key not in self._lines:
             self._lines[key] = self._line(value, depth)
@@ -119,7 +144,7 @@ class EvenlySpaced:
     def _line(self, value: ir.Value | None, depth: int) -> Line | None:
         array = constant_array(value)
         if array is not None:
-            return _constant_line(array)
+            return _constant(array)
         node = value.producer() if value is not None else None
         if value is None or node is None or node.domain != "" or depth > _DEEPEST:
             return None
@@ -129,67 +154,60 @@ class EvenlySpaced:
             return self._range(node)
         if node.op_type in ("Add", "Sub", "Mul"):
             return self._arithmetic(node, depth)
-        if node.op_type not in ("Cast", "Identity", "Neg", "Reshape", "Squeeze", "Unsqueeze"):
+        if node.op_type not in _VIEWS and node.op_type not in ("Cast", "Identity", "Neg", "Expand"):
             return None
         line = self.line(node.inputs[0], depth + 1)
         if line is None:
             return None
-        match node.op_type:
-            case "Reshape":
-                return _reshaped(node, line)
-            case "Squeeze":
-                return _squeezed(node, line)
-            case "Unsqueeze":
-                return _unsqueezed(node, line)
-            case "Neg":
-                return replace(line, span=line.span.scaled(-1, 0))
-        return line
-
-    def spread(self, value: ir.Value, rank: int, axis: int) -> Span | None:
-        """The elements of a tensor of `rank` axes that depend on their position on `axis` alone."""
-        array = constant_array(value)
-        if array is not None:
-            return _constant_spread(array, rank, axis)
-        node = value.producer()
-        line = self.line(value)
-        if line is None and node is not None and (node.op_type, node.domain) == ("Expand", ""):
-            line = self.line(node.inputs[0])
-        sizes = self._sizes.get(value.name or "")
-        if line is None or sizes is None or len(sizes) != rank:
-            return None
-        is_along = rank - line.rank + line.axis == axis
-        # An axis of one element would be repeated.
-        return line.span if is_along and line.span.length == linear_size(sizes[axis]) else None
+        if node.op_type in _VIEWS:
+            return _VIEWS[node.op_type](node, line)
+        if node.op_type == "Neg":
+            return Line(scaled(line.elements, -1), line.shape)
+        return self._expanded(line, value) if node.op_type == "Expand" else line
 
     def _range(self, node: ir.Node) -> Line | None:
         # Anything but scalars is an error when the model runs.
         if any(value is None or self._rank(value) != 0 for value in node.inputs):
             return None
-        start, limit, delta = (self._indices.single(value) for value in node.inputs)
-        if start is None or limit is None or not isinstance(delta, int) or not delta:
+        start, limit, step = (self._indices.single(value) for value in node.inputs)
+        if start is None or limit is None or not isinstance(step, int) or not step:
             return None
-        span = Span.of(start, limit, delta, node.inputs[0])
-        return None if span.count == 1 else Line(span)
+        distance = limit - start if step > 0 else start - limit
+        count = maximum(ceildiv(distance, abs(step)), 0)
+        return Line(Progression(start, (step,)), (count,), node.inputs[0])
 
     def _arithmetic(self, node: ir.Node, depth: int) -> Line | None:
-        left, right = node.inputs
-        line, other, is_left = self.line(left, depth + 1), right, True
-        if line is None:
-            line, other, is_left = self.line(right, depth + 1), left, False
-        number, rank = self._indices.single(other), self._rank(other)
-        if line is None or number is None or rank is None:
+        """Of a line and one number."""
+        pair = [self.line(operand, depth + 1) or self._number(operand) for operand in node.inputs]
+        left, right = pair
+        if left is None or right is None:
             return None
-        if node.op_type == "Mul":
-            if not isinstance(number, int) or not number:
-                return None
-            span = line.span.scaled(number, 0)
-        elif node.op_type == "Add":
-            span = line.span.scaled(1, number)
-        elif is_left:
-            span = line.span.scaled(1, -number)
-        else:
-            span = line.span.scaled(-1, number)
-        return Line(span, max(rank, line.rank), line.axis + max(rank - line.rank, 0))
+        many, one = (left, right) if product(right.shape) == 1 else (right, left)
+        if product(many.shape) == 1 or product(one.shape) != 1:
+            return None
+        rank = max(left.rank, right.rank)
+        shape = (1,) * (rank - many.rank) + many.shape
+        operands = (repeated(line.elements, line.shape, shape) for line in (left, right))
+        elements = ARITHMETIC[node.op_type](*operands)
+        return None if elements is None else Line(elements, shape)
+
+    def _number(self, value: ir.Value | None) -> Line | None:
+        number, rank = self._indices.single(value), self._rank(value)
+        if number is None or rank is None:
+            return None
+        return Line(Progression(number, (0,) * rank), (1,) * rank)
+
+    def _expanded(self, line: Line, value: ir.Value) -> Line | None:
+        sizes = [linear_size(size) for size in self._sizes.get(value.name or "", (None,))]
+        shape = tuple(size for size in sizes if size is not None)
+        lead = len(shape) - line.rank
+        if len(shape) < len(sizes) or lead < 0:
+            return None
+        # An axis of one element would be repeated.
+        if any(own not in (1, n) for own, n in zip(line.shape, shape[lead:], strict=True)):
+            return None
+        steps = expanded(line.shape, line.elements.steps, shape)
+        return Line(Progression(line.elements.start, steps), shape, line.operand)
 
     def _rank(self, value: ir.Value | None) -> int | None:
         sizes = self._sizes.get(value.name or "") if value is not None else None
@@ -198,38 +216,17 @@ class EvenlySpaced:
 
 def is_evenly_spaced(array: np.ndarray) -> bool:
     """Whether `EvenlySpaced` can make something of a constant."""
-    axes = range(array.ndim)
-    return array.shape == (0,) or any(_constant_spread(array, array.ndim, a) for a in axes)
+    line = _constant(array)
+    return line is not None and any(line.span(axis) is not None for axis in range(line.rank))
 
 
-def _constant_line(array: np.ndarray) -> Line | None:
+def _constant(array: np.ndarray) -> Line | None:
     if array.dtype not in _INTEGER_ARRAYS:
         return None
-    if array.shape == (0,):
-        return Line(Span(*_EMPTY))
-    axes = [axis for axis, size in enumerate(array.shape) if size != 1]
-    if len(axes) != 1 or not array.size:
+    if array.size and not (array.min() >= -_LARGEST and array.max() <= _LARGEST):
         return None
-    span = _constant_span(array.reshape(-1))
-    return None if span is None else Line(span, array.ndim, axes[0])
-
-
-def _constant_spread(array: np.ndarray, rank: int, axis: int) -> Span | None:
-    if array.dtype not in _INTEGER_ARRAYS or array.ndim != rank or array.size < 2:
-        return None
-    lines = np.moveaxis(array, axis, -1)
-    first = lines[(0,) * (rank - 1)]
-    return _constant_span(first) if first.size > 1 and (lines == first).all() else None
-
-
-def _constant_span(vector: np.ndarray) -> Span | None:
-    """The span of at least two numbers, None when they are not evenly spaced."""
-    if not (vector.min() >= -_LARGEST and vector.max() <= _LARGEST):
-        return None
-    first, step = int(vector[0]), int(vector[1]) - int(vector[0])
-    if not step or not np.array_equal(vector, first + step * np.arange(vector.size)):
-        return None
-    return Span.of(first, first + step * vector.size, step)
+    elements = progression(array)
+    return None if elements is None else Line(elements, array.shape)
 
 
 def _axes(node: ir.Node, rank: int) -> list[int] | None:
@@ -244,31 +241,43 @@ def _axes(node: ir.Node, rank: int) -> list[int] | None:
 
 def _squeezed(node: ir.Node, line: Line) -> Line | None:
     axes = _axes(node, line.rank)
-    if axes is None or line.axis in axes:
+    if axes is None or any(line.shape[axis] != 1 for axis in axes):
         return None
-    return Line(line.span, line.rank - len(axes), line.axis - sum(a < line.axis for a in axes))
+    steps = dropped(line.elements.steps, axes)
+    return Line(Progression(line.elements.start, steps), dropped(line.shape, axes), line.operand)
 
 
 def _unsqueezed(node: ir.Node, line: Line) -> Line | None:
-    count = constant_array(node.inputs[1]) if len(node.inputs) > 1 else None
-    given = node.attributes.get_ints("axes") if count is None else count.reshape(-1).tolist()
-    rank = line.rank + len(given or ())
-    axes = _axes(node, rank)
+    array = constant_array(node.inputs[1]) if len(node.inputs) > 1 else None
+    given = node.attributes.get_ints("axes") if array is None else array.reshape(-1).tolist()
+    axes = _axes(node, line.rank + len(given or ()))
     if axes is None:
         return None
-    kept = [axis for axis in range(rank) if axis not in axes]
-    return Line(line.span, rank, kept[line.axis])
+    steps = inserted(line.elements.steps, axes)
+    left = iter(line.shape)
+    shape = tuple(1 if i in axes else next(left) for i in range(len(steps)))
+    return Line(Progression(line.elements.start, steps), shape, line.operand)
 
 
 def _reshaped(node: ir.Node, line: Line) -> Line | None:
     target = constant_array(node.inputs[1]) if len(node.inputs) > 1 else None
-    if target is None or target.ndim != 1:
-        return None
-    places = [axis for axis, size in enumerate(target.tolist()) if size != 1]
-    if len(places) != 1:
-        return None
     # A size of 0 would be that of the input, or none at all.
-    size = int(target[places[0]])
-    if size != -1 and (size < 1 or size != line.span.count):
+    if target is None or target.ndim != 1 or not (target != 0).all():
         return None
-    return Line(line.span, len(target), places[0])
+    shape: list[Size] = target.tolist()
+    if -1 in shape:
+        left = exact_quotient(product(line.shape), -product(shape))
+        shape[shape.index(-1)] = -1 if left is None else left
+    if product(shape) != product(line.shape):
+        return None
+    steps = reshaped(line.shape, line.elements.steps, tuple(shape))
+    if steps is None:
+        return None
+    return Line(Progression(line.elements.start, steps), tuple(shape), line.operand)
+
+
+_VIEWS: dict[str, Callable[[ir.Node, Line], Line | None]] = {
+    "Reshape": _reshaped,
+    "Squeeze": _squeezed,
+    "Unsqueeze": _unsqueezed,
+}

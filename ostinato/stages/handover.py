@@ -11,8 +11,9 @@ from ostinato.codegen.artifact import Argument
 from ostinato.model.values import constant_array
 from ostinato.native.arguments import numpy_dtype
 from ostinato.ops.core.builder import Builder
-from ostinato.ops.core.tensor import Absent, Shape, Stack, Tensor, TensorSequence, Value
+from ostinato.ops.core.tensor import Absent, Stack, Tensor, TensorSequence, Value
 from ostinato.ops.lowering import Scope
+from ostinato.sizes.strides import Shape
 from ostinato.stages import values
 from ostinato.stages.values import dtype_of_value, shape_of, size_symbols
 

@@ -7,9 +7,10 @@ import onnx_ir as ir
 from ostinato.codegen.artifact import UNDEFINED, UNKNOWN_RANK, Argument, element_dtype
 from ostinato.model.declarations import map_type
 from ostinato.model.types import type_text
-from ostinato.ops.core.tensor import Shape, Tensor, Value
+from ostinato.ops.core.tensor import Tensor, Value
 from ostinato.program.expr import DTYPES
 from ostinato.sizes.dims import Dim, Size, symbol, symbols
+from ostinato.sizes.strides import Shape
 
 
 def shape_of(value: ir.Value) -> Shape | None:

@@ -6,8 +6,9 @@ from dataclasses import replace
 
 from ostinato.ops.core.requirements import Requirements
 from ostinato.ops.core.run_sizes import RunSizes
-from ostinato.ops.core.tensor import Shape, Tensor
+from ostinato.ops.core.tensor import Tensor
 from ostinato.sizes.dims import Dim, Size, choose, is_different, is_equal, maximum
+from ostinato.sizes.strides import Shape
 
 
 class Broadcasting:

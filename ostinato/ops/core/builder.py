@@ -17,7 +17,6 @@ from ostinato.ops.core.requirements import Mark, Requirements
 from ostinato.ops.core.run_sizes import RunSizes
 from ostinato.ops.core.tensor import (
     Joined,
-    Shape,
     Tensor,
     Value,
     dense,
@@ -43,6 +42,7 @@ from ostinato.program.expr import (
 )
 from ostinato.program.nodes import Interface, Reduce, Store, identity
 from ostinato.sizes.dims import Dim, Size, computed, is_nonnegative, product, symbol
+from ostinato.sizes.strides import Shape
 
 # Longer tables are computed when the model runs, not kept with it.
 LONGEST_TABLE = 2**20

@@ -7,10 +7,10 @@ from itertools import count
 
 import numpy as np
 
-from ostinato.ops.core.tensor import Shape
 from ostinato.program.expr import Axis
 from ostinato.program.nodes import Buffer, Check, Interface, Kind, Program, Stmt
 from ostinato.sizes.dims import Dim, Size, product
+from ostinato.sizes.strides import Shape
 
 
 class Draft:

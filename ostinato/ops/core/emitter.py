@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 
 from ostinato.ops.core.draft import Draft
 from ostinato.ops.core.requirements import Requirements
-from ostinato.ops.core.tensor import Shape
 from ostinato.program.expr import Axis, Expr, Index
 from ostinato.program.nodes import Carry, Kernel, Loop, Reduce, Stmt, Store
 from ostinato.sizes.dims import Size, computed
+from ostinato.sizes.strides import Shape
 
 
 @dataclass

@@ -26,9 +26,10 @@ import numpy as np
 
 from ostinato.ops.core.builder import Builder
 from ostinato.ops.core.codelets import PRIMES, Complex, codelet, roots
-from ostinato.ops.core.tensor import Shape, Tensor, advance, slice_axis
+from ostinato.ops.core.tensor import Tensor, advance, slice_axis
 from ostinato.program.expr import Expr, constant
 from ostinato.program.nodes import Store
+from ostinato.sizes.strides import Shape
 
 # The largest codelet.
 LARGEST_RADIX = 16

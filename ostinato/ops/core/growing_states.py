@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from ostinato.ops.core.builder import Appending, Builder
 from ostinato.ops.core.emitter import LoopFrame
-from ostinato.ops.core.tensor import Shape, Tensor, Value, slice_axis, transpose
+from ostinato.ops.core.tensor import Tensor, Value, slice_axis, transpose
 from ostinato.program.expr import ITEM_BYTES, Access, Axis, Extent, Load, cast, walk
 from ostinato.program.nodes import Carry, Kernel, Stmt, statements
 from ostinato.sizes.dims import (
@@ -31,6 +31,7 @@ from ostinato.sizes.dims import (
     minimum,
     product,
 )
+from ostinato.sizes.strides import Shape
 
 if TYPE_CHECKING:
     import onnx_ir as ir

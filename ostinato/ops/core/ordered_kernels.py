@@ -9,7 +9,7 @@ import numpy as np
 from ostinato.numerics import ROW_CHAINS
 from ostinato.ops.core.builder import Builder
 from ostinato.ops.core.literals import literal
-from ostinato.ops.core.tensor import Shape, Tensor, advance, slice_axis
+from ostinato.ops.core.tensor import Tensor, advance, slice_axis
 from ostinato.program.expr import (
     FLOATS,
     ITEM_BYTES,
@@ -25,6 +25,7 @@ from ostinato.program.expr import (
 )
 from ostinato.program.nodes import Carry, Store
 from ostinato.sizes.dims import Size
+from ostinato.sizes.strides import Shape
 
 # Up to this many elements are sorted by counting for each how many come before it.
 COUNTED = 128

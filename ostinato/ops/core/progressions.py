@@ -7,34 +7,25 @@ they name are evenly spaced in memory.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
+from ostinato.graph.evenly_spaced import ARITHMETIC
 from ostinato.ops.core.builder import Builder
 from ostinato.ops.core.registry import Context
-from ostinato.ops.core.tensor import (
-    Progression,
-    Shape,
-    Steps,
-    Tensor,
-    Value,
-    advance,
-    progression_of,
-    restepped,
-)
+from ostinato.ops.core.tensor import Tensor, Value, advance, progression_of, restepped
 from ostinato.sizes.dims import (
-    Apply,
     Dim,
     Size,
     is_different,
-    is_equal,
     is_less,
     is_nonnegative,
-    maximum,
     minimum,
 )
+from ostinato.sizes.progressions import Progression, bounds, progression, repeated
+from ostinato.sizes.strides import Shape, Steps
 
 # Positions that take more terms to express are left to kernels.
 _MOST_TERMS = 16
@@ -47,10 +38,14 @@ _INDEX_DTYPES = frozenset(("int32", "int64"))
 
 def computed(context: Context, operands: Sequence[Value], result: Tensor) -> Tensor:
     """The result of the node, with its progression where arithmetic on progressions gives one."""
-    lines = [_broadcast(value, result.shape) for value in operands]
-    known = [line for line in lines if line is not None]
+    lines = [progression_of(value) for value in operands]
+    known = [
+        repeated(line, value.shape, result.shape)
+        for value, line in zip(operands, lines, strict=True)
+        if line is not None
+    ]
     dtypes = {result.dtype, *(value.dtype for value in operands)}
-    combine = _ARITHMETIC.get(context.node.op_type)
+    combine = ARITHMETIC.get(context.node.op_type)
     if combine is None or len(known) < len(lines) or not dtypes <= _INDEX_DTYPES:
         return result
     # What has wrapped around in 32 bits is another number in 64.
@@ -66,46 +61,6 @@ def computed(context: Context, operands: Sequence[Value], result: Tensor) -> Ten
     return replace(result, progression=replace(line, wraps=wraps))
 
 
-def _added(left: Progression, right: Progression) -> Progression:
-    steps = tuple(a + b for a, b in zip(left.steps, right.steps, strict=True))
-    return Progression(left.start + right.start, steps, given=left.given * right.given)
-
-
-def _scaled(line: Progression, factor: Size) -> Progression:
-    steps = tuple(step * factor for step in line.steps)
-    return replace(line, start=line.start * factor, steps=steps)
-
-
-def _multiplied(left: Progression, right: Progression) -> Progression | None:
-    for line, other in ((left, right), (right, left)):
-        if all(step == 0 for step in other.steps):
-            return replace(_scaled(line, other.start), given=line.given * other.given)
-    return None
-
-
-_ARITHMETIC: dict[str, Callable[..., Progression | None]] = {
-    "Cast": lambda a: a,
-    "CastLike": lambda a: a,
-    "Neg": lambda a: _scaled(a, -1),
-    "Add": _added,
-    "Sub": lambda a, b: _added(a, _scaled(b, -1)),
-    "Mul": _multiplied,
-}
-
-
-def _broadcast(value: Value, shape: Shape) -> Progression | None:
-    """The progression of a value that is broadcast to a shape."""
-    line = progression_of(value)
-    if line is None:
-        return None
-    lead = len(shape) - len(value.shape)
-    own = (0 if n == 1 else step for n, step in zip(value.shape, line.steps, strict=True))
-    given = line.given
-    for n, wanted in zip(value.shape, shape[lead:], strict=True):
-        given = given * (1 if n == 1 else is_equal(n, wanted))
-    return replace(line, steps=((0,) * lead + tuple(own)), given=given)
-
-
 def _is_long(size: Size) -> bool:
     return isinstance(size, Dim) and len(size.terms) > _MOST_TERMS
 
@@ -113,32 +68,6 @@ def _is_long(size: Size) -> bool:
 def _is_int32(low: Size, high: Size) -> bool:
     """Whether all numbers between are sure to be int32."""
     return is_nonnegative(low + _INT32) and is_nonnegative(_INT32 - 1 - high)
-
-
-def bounds(line: Progression, shape: Shape) -> tuple[Size, Size]:
-    """The least and the largest element, where there are any."""
-    low = high = line.start
-    for step, extent in zip(line.steps, shape, strict=True):
-        if step == 0:
-            continue
-        span = step * (_unclamped(extent) - 1)
-        if is_nonnegative(step):
-            high = high + span
-        elif is_nonnegative(-step):
-            low = low + span
-        else:
-            low, high = low + minimum(span, 0), high + maximum(span, 0)
-    return low, high
-
-
-def _unclamped(extent: Size) -> Size:
-    """The extent without a bound of 0 from below, which is the same where there are elements."""
-    if isinstance(extent, Dim) and len(extent.terms) == 1:
-        ((atoms, factor),) = extent.terms
-        if len(atoms) == 1 and isinstance(atoms[0], Apply) and atoms[0].function == "max":
-            rest = [n for n in atoms[0].args if n != 0]
-            return rest[0] * factor if len(rest) == 1 else extent
-    return extent
 
 
 # Views
@@ -166,7 +95,7 @@ def line_along(indices: Value, extent: Size) -> Progression | None:
         places = known.astype(np.int64)
         places = np.where(places < 0, places + extent, places)
         if known.size and places.min() >= 0 and places.max() < extent:
-            line = progression_of(Tensor("int64", indices.shape, None, (), places))
+            line = progression(places)
             if line is not None:
                 return line
     return progression_of(indices)

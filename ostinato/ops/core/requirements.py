@@ -8,7 +8,7 @@ from ostinato import limits
 from ostinato.errors import ShapeError, UnsupportedError
 from ostinato.ops.core.draft import Draft
 from ostinato.ops.core.literals import sized
-from ostinato.ops.core.tensor import Shape, static_shape
+from ostinato.ops.core.tensor import static_shape
 from ostinato.program.expr import ITEM_BYTES, Access, constant, op
 from ostinato.program.nodes import Check, Kernel, Loop, Require, Store
 from ostinato.program.work import fixed_steps, steps
@@ -23,6 +23,7 @@ from ostinato.sizes.dims import (
     symbol,
     symbols,
 )
+from ostinato.sizes.strides import Shape
 from ostinato.sizes.substitution import powers, upper
 
 # Messages spell out expressions of fewer characters than this.

@@ -16,25 +16,17 @@ import numpy as np
 
 from ostinato import limits
 from ostinato.program.expr import Access, Axis
-from ostinato.sizes.dims import Dim, Size, exact_quotient, product
-
-Shape: TypeAlias = "tuple[Size, ...]"
-# Strides of memory, or steps of a progression.
-Steps: TypeAlias = "tuple[Size, ...]"
-
-
-@dataclass(frozen=True)
-class Progression:
-    """Integers evenly spaced along every axis: element `i` is `start + sum(i * steps)`.
-
-    wraps: whether this holds modulo 2 ** 32 only, for elements of int32 may have wrapped around.
-    given: it holds where this is 1: a run may repeat a single element instead.
-    """
-
-    start: Size
-    steps: Steps
-    wraps: bool = False
-    given: Size = 1
+from ostinato.sizes.dims import Size, product
+from ostinato.sizes.progressions import Progression, progression
+from ostinato.sizes.strides import (
+    Shape,
+    Steps,
+    dense_strides,
+    dropped,
+    expanded,
+    inserted,
+    reshaped,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,16 +117,6 @@ def static_shape(shape: Shape) -> tuple[int, ...] | None:
     return sizes if len(sizes) == len(shape) else None
 
 
-def dense_strides(shape: Shape) -> tuple[Size, ...]:
-    """Row-major strides, in elements."""
-    strides: list[Size] = []
-    step: Size = 1
-    for extent in reversed(shape):
-        strides.append(step)
-        step = step * extent
-    return tuple(reversed(strides))
-
-
 def dense(dtype: str, shape: Shape, buffer: str) -> Tensor:
     """The row-major tensor that fills a buffer."""
     return Tensor(dtype, shape, Access(buffer, 0, ()), dense_strides(shape))
@@ -145,44 +127,13 @@ def advance(tensor: Tensor, offset: Size) -> Access | None:
     return tensor.base and replace(tensor.base, offset=tensor.base.offset + offset)
 
 
-# Numbers beyond this are no positions.
-_FAR = 2**40
-
-
 def progression_of(value: Value) -> Progression | None:
     """The integers that a value holds if they are evenly spaced along every axis, else None."""
     if isinstance(value, Joined):
         return None
-    if value.progression is not None:
+    if value.progression is not None or value.known is None:
         return value.progression
-    known = value.known
-    if known is None or value.dtype not in ("int32", "int64"):
-        return None
-    if known.size == 0:
-        return Progression(0, (0,) * known.ndim)
-    is_far = known.dtype != object and (known.max() > _FAR or known.min() < -_FAR)
-    if is_far:
-        return None
-    # Object arrays hold numbers and sizes, whose differences are either.
-    elements = known if known.dtype == object else known.astype(np.int64)
-    first = elements.flat[0]
-    expected, steps = np.array(first, elements.dtype), list[Size]()
-    for axis, extent in enumerate(known.shape):
-        corner = tuple(int(i == axis and extent > 1) for i in range(known.ndim))
-        step = elements[corner] - first
-        along = np.expand_dims(
-            np.arange(extent).astype(elements.dtype) * step,
-            [i for i in range(known.ndim) if i != axis],
-        )
-        expected = expected + along
-        steps.append(_plain(step))
-    if not np.array_equal(elements, expected):
-        return None
-    return Progression(_plain(first), tuple(steps))
-
-
-def _plain(number: Any) -> Size:
-    return number if isinstance(number, Dim) else int(number)
+    return progression(value.known) if value.dtype in ("int32", "int64") else None
 
 
 def restepped(
@@ -292,8 +243,7 @@ def insert_ones(value: Value, axes: tuple[int, ...]) -> Value:
         return Joined(value.dtype, tuple(shape), kept[value.axis], parts)
 
     def longer(strides: Steps) -> Steps:
-        left = iter(strides)
-        return tuple(0 if i in axes else next(left) for i in range(len(shape)))
+        return inserted(strides, axes)
 
     known = None if value.known is None else np.expand_dims(value.known, axes)
     return replace(
@@ -318,7 +268,7 @@ def drop_ones(value: Value, axes: tuple[int, ...]) -> Value | None:
         return Joined(value.dtype, shape, kept.index(value.axis), parts)
 
     def shorter(strides: Steps) -> Steps:
-        return tuple(strides[i] for i in kept)
+        return dropped(strides, axes)
 
     known = None if value.known is None else value.known.squeeze(axes)
     return replace(
@@ -332,12 +282,9 @@ def drop_ones(value: Value, axes: tuple[int, ...]) -> Value | None:
 
 def expand(value: Tensor, shape: Shape) -> Tensor:
     """Broadcast to `shape`; the caller has checked that it is possible."""
-    lead = len(shape) - len(value.shape)
-    old = (1,) * lead + value.shape
 
     def repeated(strides: Steps) -> Steps:
-        extents = zip(old, shape, (0,) * lead + strides, strict=True)
-        return tuple(0 if o == 1 and n != 1 else s for o, n, s in extents)
+        return expanded(value.shape, strides, shape)
 
     known = value.known
     if known is not None:
@@ -361,9 +308,7 @@ def reshape_view(value: Tensor, shape: Shape) -> Tensor | None:
         known = None if static is None else known.reshape(static)
 
     def regrouped(strides: Steps) -> Steps | None:
-        if strides == dense_strides(value.shape):
-            return dense_strides(shape)
-        return _reshaped_strides(value.shape, strides, shape)
+        return reshaped(value.shape, strides, shape)
 
     progression = restepped(value, known, regrouped)
     if value.base is None:
@@ -372,32 +317,3 @@ def reshape_view(value: Tensor, shape: Shape) -> Tensor | None:
     if strides is None:
         return None
     return replace(value, shape=shape, strides=strides, known=known, progression=progression)
-
-
-def _reshaped_strides(old: Shape, old_strides: Steps, new: Shape) -> Steps | None:
-    """Strides of the reshaped view: groups of old and new axes with equal products are matched."""
-    if any(n == 0 for n in old):
-        return dense_strides(new)
-    source = [(n, s) for n, s in zip(old, old_strides, strict=True) if n != 1]
-    strides: list[Size] = [0] * len(new)
-    position = len(new) - 1
-    while source:
-        extent, stride = source.pop()
-        group: list[int] = []
-        covered: Size = 1
-        while covered != extent:
-            while position >= 0 and new[position] == 1:
-                position -= 1
-            if position >= 0 and exact_quotient(extent, covered * new[position]) is not None:
-                group.append(position)
-                covered = covered * new[position]
-                position -= 1
-            elif source and source[-1][1] == extent * stride:
-                extent = extent * source.pop()[0]
-            else:
-                return None
-        step = stride
-        for i in group:
-            strides[i] = step
-            step = step * new[i]
-    return tuple(strides)

@@ -7,7 +7,6 @@ from ostinato.ops.core.literals import literal
 from ostinato.ops.core.registry import Context, lowers
 from ostinato.ops.core.tensor import (
     Joined,
-    Shape,
     Tensor,
     Value,
     insert_ones,
@@ -17,6 +16,7 @@ from ostinato.ops.core.tensor import (
 )
 from ostinato.program.expr import FLOATS, op
 from ostinato.sizes.dims import Size
+from ostinato.sizes.strides import Shape
 
 # Tall weights of fewer columns than this leave most lanes idle: their sums run along lanes instead.
 NARROW = 8

@@ -14,12 +14,13 @@ from dataclasses import dataclass, replace
 from itertools import product
 
 from ostinato.ops.core.registry import Context, lowers
-from ostinato.ops.core.tensor import Shape, Tensor, Value, advance
+from ostinato.ops.core.tensor import Tensor, Value, advance
 from ostinato.ops.rules.parts import pad
 from ostinato.ops.rules.windows import given_kernel, read_moves, terms_of
 from ostinato.program.expr import FLOATS, Access, Axis, Expr, Load, Reduced, constant, op
 from ostinato.program.nodes import Reduce, Store
 from ostinato.sizes.dims import Dim, Size, ceildiv, exact_quotient, floordiv, maximum
+from ostinato.sizes.strides import Shape
 
 # Every phase of a stride may become a kernel.
 MOST_PHASES = 2**10

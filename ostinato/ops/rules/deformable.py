@@ -11,12 +11,13 @@ from dataclasses import replace
 
 from ostinato.ops.core.literals import literal, sized
 from ostinato.ops.core.registry import Context, lowers
-from ostinato.ops.core.tensor import Shape, Tensor, Value, dense, slice_axis
+from ostinato.ops.core.tensor import Tensor, Value, dense, slice_axis
 from ostinato.ops.rules.gather import without_axes
 from ostinato.ops.rules.sampling import MOST_TAPS, Sampling, interpolated, loads_at, taps_around
 from ostinato.ops.rules.windows import Window, biased, given_kernel, output_sizes, read_windows
 from ostinato.program.expr import Axis, Expr, Index, cast, constant, dtype_of, op
 from ostinato.sizes.dims import product
+from ostinato.sizes.strides import Shape
 
 # Elements beyond an end count as zeros, and places are counted in elements.
 _SAMPLING = Sampling(taps=2, padding="zeros", corners=True)

@@ -11,20 +11,13 @@ import numpy as np
 from ostinato.ops.core.literals import literal, sized
 from ostinato.ops.core.progressions import Picks, aligned, by_sign, line_along, view
 from ostinato.ops.core.registry import Context, lowers
-from ostinato.ops.core.tensor import (
-    Joined,
-    Progression,
-    Shape,
-    Tensor,
-    Value,
-    can_be_known,
-    drop_ones,
-    slice_axis,
-)
+from ostinato.ops.core.tensor import Joined, Tensor, Value, can_be_known, drop_ones, slice_axis
 from ostinato.ops.rules.views import axis_of, reshape
 from ostinato.program.expr import Axis, Expr, Load, cast, constant, op
 from ostinato.program.nodes import Require
 from ostinato.sizes.dims import Dim, Size, product
+from ostinato.sizes.progressions import Progression
+from ostinato.sizes.strides import Shape
 
 # Each piece of a value is copied by a kernel of its own.
 MOST_PIECES = 8

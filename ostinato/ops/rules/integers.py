@@ -8,11 +8,12 @@ import numpy as np
 
 from ostinato.ops.core.literals import literal
 from ostinato.ops.core.registry import Context
-from ostinato.ops.core.tensor import Shape, Tensor, Value, slice_axis
+from ostinato.ops.core.tensor import Tensor, Value, slice_axis
 from ostinato.ops.rules.parts import pad
 from ostinato.ops.rules.windows import Window, convolve, without_padding
 from ostinato.program.expr import Axis, Expr, Extent, cast, constant, op
 from ostinato.sizes.dims import Size, ceildiv, product
+from ostinato.sizes.strides import Shape
 
 # The bytes of a word, and what makes signed ones of unsigned ones and back: x +- 128.
 BYTES = 4

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from ostinato.ops.core.literals import literal, sized
 from ostinato.ops.core.registry import Context, lowers
 from ostinato.ops.core.sizes import known_sizes
-from ostinato.ops.core.tensor import Shape, Tensor, Value, dense, dense_strides
+from ostinato.ops.core.tensor import Tensor, Value, dense
 from ostinato.ops.rules.gather import require_all
 from ostinato.ops.rules.windows import (
     Window,
@@ -32,6 +32,7 @@ from ostinato.program.expr import (
 )
 from ostinato.program.nodes import Reduce, Store, identity
 from ostinato.sizes.dims import Size, product
+from ostinato.sizes.strides import Shape, dense_strides
 
 
 @lowers("MaxPool")

@@ -7,7 +7,7 @@ import numpy as np
 from ostinato.numerics import ROW_CHAINS
 from ostinato.ops.core.byte_floats import bits, narrowed_to_bytes, widened_bytes
 from ostinato.ops.core.registry import Context, lowers
-from ostinato.ops.core.tensor import Shape, Tensor, Value, insert_ones, slice_axis
+from ostinato.ops.core.tensor import Tensor, Value, insert_ones, slice_axis
 from ostinato.ops.rules.contractions import as_matrices, without_added
 from ostinato.ops.rules.gather import require_all
 from ostinato.ops.rules.integers import integer_convolve, integer_matmul, is_zero
@@ -26,6 +26,7 @@ from ostinato.program.expr import (
 )
 from ostinato.program.nodes import Reduce, Store, identity
 from ostinato.sizes.dims import ceildiv, exact_quotient, product
+from ostinato.sizes.strides import Shape
 
 # Types that quantised values have; int32 holds sums of products.
 QUANTIZED = ("int8", "uint8", "int16", "uint16")

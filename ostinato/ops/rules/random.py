@@ -21,7 +21,7 @@ from ostinato.graph.random import NUMBER
 from ostinato.ops.core.literals import literal
 from ostinato.ops.core.ordered_kernels import accumulate
 from ostinato.ops.core.registry import Context, lowers
-from ostinato.ops.core.tensor import Shape, Tensor, Value, slice_axis
+from ostinato.ops.core.tensor import Tensor, Value, slice_axis
 from ostinato.ops.rules.gather import require_all
 from ostinato.program.evaluate import evaluate
 from ostinato.program.expr import (
@@ -38,6 +38,7 @@ from ostinato.program.expr import (
 )
 from ostinato.program.nodes import Store
 from ostinato.sizes.dims import Size, product
+from ostinato.sizes.strides import Shape
 
 # 32 bits each, in the low half of a uint64.
 Key: TypeAlias = "tuple[Expr, Expr]"

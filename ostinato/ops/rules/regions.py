@@ -13,13 +13,14 @@ from dataclasses import dataclass
 from ostinato.ops.core.builder import Builder
 from ostinato.ops.core.literals import literal, sized
 from ostinato.ops.core.registry import Context, lowers
-from ostinato.ops.core.tensor import Shape, Tensor, Value, at, slice_axis
+from ostinato.ops.core.tensor import Tensor, Value, at, slice_axis
 from ostinato.ops.rules.gather import require_all, without_axes
 from ostinato.ops.rules.rolled_loop import UNBOUNDED
 from ostinato.ops.rules.sampling import Tap, interpolated
 from ostinato.program.expr import Axis, Expr, Index, Load, cast, constant, dtype_of, op
 from ostinato.program.nodes import Carry, Reduce, Store, identity
 from ostinato.sizes.dims import Size
+from ostinato.sizes.strides import Shape
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from ostinato.ops.core.builder import LONGEST_TABLE
 from ostinato.ops.core.literals import literal, sized
 from ostinato.ops.core.registry import Context, lowers
 from ostinato.ops.core.sizes import known_sizes
-from ostinato.ops.core.tensor import Shape, Tensor, Value, slice_axis
+from ostinato.ops.core.tensor import Tensor, Value, slice_axis
 from ostinato.ops.rules.views import axis_of
 from ostinato.program.evaluate import evaluate
 from ostinato.program.expr import (
@@ -38,6 +38,7 @@ from ostinato.program.expr import (
 )
 from ostinato.program.nodes import Store
 from ostinato.sizes.dims import Dim, Size, choose, exact_quotient, floordiv, is_less, minimum
+from ostinato.sizes.strides import Shape
 
 CROP = "tf_crop_and_resize"
 TRANSFORMS = (

@@ -17,9 +17,10 @@ from ostinato.ops.core.sizes import (
     require_numbers,
     wrapped,
 )
-from ostinato.ops.core.tensor import Progression, Value, static_shape
+from ostinato.ops.core.tensor import Value, static_shape
 from ostinato.program.expr import BYTE_FLOATS, DTYPES, INTEGERS, Extent, Index, cast, constant, op
 from ostinato.sizes.dims import Size, ceildiv, floordiv, maximum
+from ostinato.sizes.progressions import Progression
 
 
 @lowers("Shape")

@@ -10,11 +10,12 @@ from ostinato.ops.core.builder import LONGEST_TABLE
 from ostinato.ops.core.fourier_plans import Signal, real_inverse, real_transform, transform
 from ostinato.ops.core.registry import Context, lowers
 from ostinato.ops.core.sizes import known_ints, known_sizes
-from ostinato.ops.core.tensor import Shape, Tensor, Value, slice_axis, transpose
+from ostinato.ops.core.tensor import Tensor, Value, slice_axis, transpose
 from ostinato.ops.rules.views import axis_of
 from ostinato.program.evaluate import evaluate
 from ostinato.program.expr import Expr, Extent, Index, Load, cast, constant, op
 from ostinato.sizes.dims import Size, floordiv
+from ostinato.sizes.strides import Shape
 
 
 @lowers("DFT")

@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from ostinato.limits import MOST_WINDOW
 from ostinato.ops.core.registry import Context, lowers
-from ostinato.ops.core.tensor import Shape, Tensor, Value, advance, insert_ones
+from ostinato.ops.core.tensor import Tensor, Value, advance, insert_ones
 from ostinato.ops.rules.parts import pad, within
 from ostinato.program.expr import (
     Access,
@@ -21,6 +21,7 @@ from ostinato.program.expr import (
     op,
 )
 from ostinato.sizes.dims import Size, ceildiv, floordiv, maximum, minimum
+from ostinato.sizes.strides import Shape
 
 # (shape, axes, inner axes, left element, right element) -> sums; see `Builder.contract`.
 Contract: TypeAlias = Callable[[Shape, Sequence["Axis | None"], Sequence[Axis], Expr, Expr], Tensor]

@@ -119,6 +119,11 @@ class _Match:
         found = span.within(size) if span is not None and size is not None else None
         return None if found is None or size is None else (found, size)
 
+    def spread(self, indices: ir.Value, axis: int) -> Span | None:
+        """Indices with the axes of the first operand that differ along one of them alone."""
+        line = self.spaced.line(indices)
+        return line.span(axis) if line is not None and line.rank > axis else None
+
     def agree_beside(self, axis: int) -> bool:
         """Whether data and indices have the same sizes, but perhaps along `axis`."""
         data, indices = (list(self.sizes(position) or ()) for position in (0, 1))
@@ -131,7 +136,7 @@ class _Match:
 def _gather(match: _Match) -> ir.Value | None:
     line = match.spaced.line(match.node.inputs[1])
     axis = match.axis()
-    found = match.within(line.span if line is not None else None, axis)
+    found = match.within(line.span(line.axis) if line is not None else None, axis)
     if line is None or axis is None or found is None:
         return None
     part = _picked(match, axis, *found)
@@ -145,7 +150,7 @@ def _gather_elements(match: _Match) -> ir.Value | None:
     axis, indices = match.axis(), match.node.inputs[1]
     if axis is None or indices is None or not match.agree_beside(axis):
         return None
-    found = match.within(match.spaced.spread(indices, len(match.sizes(0) or ()), axis), axis)
+    found = match.within(match.spread(indices, axis), axis)
     return None if found is None else _picked(match, axis, *found)
 
 
@@ -153,7 +158,7 @@ def _gather_nd(match: _Match) -> ir.Value | None:
     line = match.spaced.line(match.node.inputs[1])
     if match.node.attributes.get_int("batch_dims", 0) or line is None:
         return None
-    found = match.within(line.span, 0) if (line.rank, line.axis) == (2, 0) else None
+    found = match.within(line.span(0), 0) if (line.rank, line.axis) == (2, 0) else None
     return None if found is None else _picked(match, 0, *found)
 
 
@@ -212,7 +217,7 @@ def _scatter_elements(match: _Match) -> ir.Value | None:
         return None
     if match.sizes(1) != match.sizes(2):
         return None
-    return _placed(match, axis, match.spaced.spread(indices, len(match.sizes(0) or ()), axis))
+    return _placed(match, axis, match.spread(indices, axis))
 
 
 def _scatter_nd(match: _Match) -> ir.Value | None:
@@ -220,9 +225,10 @@ def _scatter_nd(match: _Match) -> ir.Value | None:
     data, updates = match.sizes(0), match.sizes(2)
     if line is None or (line.rank, line.axis) != (2, 0) or not data or not updates:
         return None
-    if updates != (line.span.count, *data[1:]):
+    span = line.span(0)
+    if span is None or updates != (span.count, *data[1:]):
         return None
-    return _placed(match, 0, line.span)
+    return _placed(match, 0, span)
 
 
 def _placed(match: _Match, axis: int, span: Span | None) -> ir.Value | None:

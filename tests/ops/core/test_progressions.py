@@ -17,11 +17,12 @@ import ostinato
 from ostinato.errors import OstinatoError
 from ostinato.machine.record import Machine
 from ostinato.model.load import load_model
-from ostinato.ops.core.progressions import Picks, bounds, injective
-from ostinato.ops.core.tensor import Progression, Tensor, progression_of
+from ostinato.ops.core.progressions import Picks, injective
+from ostinato.ops.core.tensor import Tensor, progression_of
 from ostinato.program.nodes import Kernel, Program, statements
 from ostinato.schedule.pipeline import schedule
 from ostinato.sizes.dims import symbol
+from ostinato.sizes.progressions import Progression, bounds
 from ostinato.stages.partition import Segment, partition
 
 Array = np.ndarray

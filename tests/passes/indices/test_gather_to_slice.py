@@ -145,8 +145,9 @@ def test_ranges_on_five_rows(
         # A bound that only a run tells: what is known of it is that it is a size.
         ("r = Shape(z)  m = Gather(r, axis)  i = Range(m, n, one)",
          "Slice", ["y/start", [END], [0]]),
+        # No position at all, whatever the size.
+        ("i = Range(zero, n, back)", "Slice", [[0], [0], [0]]),
         # Positions that need not exist, or bounds that a Slice would read in another way.
-        ("i = Range(zero, n, back)", "Gather", None),
         ("i = Range(one, two, n)", "Gather", None),
         ("m = Sub(n, two)  i = Range(m, n, one)", "Gather", None),
         ("m = Sub(n, two)  i = Range(m, back, back)", "Gather", None),
