@@ -211,13 +211,15 @@ def batch_norm(form: Form) -> AxisMap | None:
     return image()(form)
 
 
-def windows(form: Form) -> AxisMap:
-    """Of pools."""
+def windows(form: Form) -> AxisMap | None:
+    """Of pools; a second output numbers the elements of the whole image."""
+    if len(form.node.outputs) > 1:
+        return whole(form)
     return form.only([*range(min(form.rank(), 2)), *[Along.WINDOW] * (form.rank() - 2)])
 
 
 def convolution(form: Form) -> AxisMap:
-    """Windows of all channels; of QLinearConv the image alone."""
+    """Windows of all channels; but for Conv of the image alone."""
     spatial = form.rank() - 2
     row: Row = [0, Along.ALL, *[Along.WINDOW] * spatial]
     if form.node.op_type != "Conv":

@@ -213,7 +213,7 @@ _declare("Scatter ScatterElements", axes=axis_maps.concat, verb="writes elements
 
 _declare("GlobalAveragePool GlobalLpPool GlobalMaxPool", axes=image(rest=True), verb="pools")
 _declare("AveragePool LpPool MaxPool", axes=axis_maps.windows)
-_declare("Conv ConvInteger QLinearConv", axes=axis_maps.convolution, verb="sums")
+_declare("Conv ConvInteger ConvTranspose QLinearConv", axes=axis_maps.convolution, verb="sums")
 _declare("Resize", settings=(1, 2))
 _declare("Upsample", settings=(1,))
 _declare("STFT", settings=(2,))
@@ -223,7 +223,7 @@ _declare("STFT", settings=(2,))
 _declare("Range", exact_integers=True, settings=(0, 1, 2))
 _declare("Multinomial RandomNormal RandomUniform", random=True)
 _declare(
-    "BlackmanWindow Col2Im ConvTranspose DeformConv Det GridSample HammingWindow HannWindow "
+    "BlackmanWindow Col2Im DeformConv Det GridSample HammingWindow HannWindow "
     "MaxRoiPool MaxUnpool MelWeightMatrix NonMaxSuppression NonZero QLinearMatMul RoiAlign "
     "ScatterND Unique"
 )

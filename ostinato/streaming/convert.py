@@ -45,6 +45,7 @@ from ostinato.streaming.facts import (
 from ostinato.streaming.fixed import contents_of
 from ostinato.streaming.registry import RULES, TAKE_FIRST_FRAMES, TAKE_LENGTHS, Rule
 from ostinato.streaming.rules.attention import table_rule
+from ostinato.streaming.rules.frames import each_frame, keeps_frames
 
 Time: TypeAlias = "str | Mapping[str, int]"
 
@@ -242,7 +243,7 @@ def _rule(context: Context, blocked: OfLength | None) -> Rule:
         fill = None if stream is None else stream.fill
         if isinstance(fill, ir.Value) and node.op_type not in TAKE_FIRST_FRAMES:
             context.settled(index)
-    return rule
+    return each_frame if keeps_frames(context) else rule
 
 
 def _follows_from_length(converter: Converter, node: ir.Node) -> bool:

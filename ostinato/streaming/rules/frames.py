@@ -13,12 +13,24 @@ from ostinato.streaming.context import Context
 from ostinato.streaming.facts import Sizes, Stream
 
 
+def keeps_frames(context: Context) -> bool:
+    """Whether the time axes of the operands are one axis of the results."""
+    found = _streams(context)
+    axes = _axis_map(context) if found else None
+    if axes is None:
+        return False
+    places = {row[s.axis] if (row := axes[i]) is not None else None for i, s in found.items()}
+    return len(places) == 1 and isinstance(places.pop(), int)
+
+
 def each_frame(context: Context) -> None:
     """Along an axis that becomes one of the results, operands in step; refused along others."""
-    found = {i: s for i in range(len(context.node.inputs)) if (s := context.stream(i)) is not None}
+    found = _streams(context)
     if not found:
         context.required_stream(0)
     axes = _axis_map(context)
+    if axes is None:
+        raise context.refuse("which axes it means is not constant, or is not known")
     places = {_place(context, axes, i, stream) for i, stream in found.items()}
     if len(places) > 1:
         raise context.refuse(
@@ -32,14 +44,17 @@ def each_frame(context: Context) -> None:
     context.set_all(replace(_in_step(context, list(found.values())), axis=axis))
 
 
-def _axis_map(context: Context) -> AxisMap:
+def _streams(context: Context) -> dict[int, Stream]:
+    given = range(len(context.node.inputs))
+    return {i: stream for i in given if (stream := context.stream(i)) is not None}
+
+
+def _axis_map(context: Context) -> AxisMap | None:
     rule = facts_of(context.op_type).axes
-    assert rule is not None
+    if rule is None:
+        return None
     dims = [None if value is None else context.dims(value) for value in context.node.inputs]
-    axes = rule(Form(context.node, dims, context.constant, context.opset))
-    if axes is None:
-        raise context.refuse("which axes it means is not constant, or is not known")
-    return axes
+    return rule(Form(context.node, dims, context.constant, context.opset))
 
 
 def _place(context: Context, axes: AxisMap, index: int, stream: Stream) -> int:

@@ -12,7 +12,7 @@ import onnx_ir as ir
 from ostinato.model.slices import slice_range
 from ostinato.sizes.dims import Size, exact_quotient, is_symbol, product, symbol
 from ostinato.streaming.context import END, UNBOUNDED, Context
-from ostinato.streaming.facts import Element, Fixed, Kind, Length, Sizes, Stream, kind_of
+from ostinato.streaming.facts import Element, Fixed, Length, Sizes, Stream
 from ostinato.streaming.fixed import uniform
 from ostinato.streaming.registry import streams
 from ostinato.streaming.rules.frames import each_frame
@@ -293,12 +293,7 @@ def gather(context: Context) -> None:
     if isinstance(fact, Sizes):
         _gather_sizes(context, fact)
         return
-    if kind_of(context.fact(context.input(1))) is Kind.LENGTH:
-        raise context.refuse("picks elements by the length of the whole sequence")
-    data = context.stream(0)
-    if data is None or data.axis != context.axis(0):
-        each_frame(context)
-        return
+    data = context.only_stream()
     last = context.constant(1)
     if last is None or last.size != 1 or int(last.reshape(-1)[0]) != -1:
         raise context.refuse("picks frames of the sequence by number")

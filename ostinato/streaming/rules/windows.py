@@ -94,11 +94,11 @@ class Geometry:
         return (size - 1) * dilation + 1
 
 
-def _spatial_axis(context: Context, stream: Stream) -> int | None:
-    """Which spatial axis is time; None where time counts the images of a batch."""
-    if stream.axis == 1:
+def _spatial_axis(context: Context, stream: Stream) -> int:
+    """Which spatial axis is time."""
+    if stream.axis < 2:
         raise context.refuse("mixes all frames: time is its axis of channels")
-    return None if stream.axis == 0 else stream.axis - 2
+    return stream.axis - 2
 
 
 def _explicit_pads(context: Context, geometry: Geometry, time: int) -> None:
@@ -151,9 +151,6 @@ def convolution(context: Context) -> None:
     """The last frames of earlier steps come first."""
     stream = context.only_stream()
     time = _spatial_axis(context, stream)
-    if time is None:
-        context.set(context.settled(0)[1])
-        return
     weights, zero = _CONVOLUTIONS[context.op_type]
     geometry = Geometry(
         context, context.numbers("kernel_shape", context.dims(context.input(weights))[2:])
@@ -188,9 +185,6 @@ def pooling(context: Context) -> None:
     """Pads with what leaves its result alone."""
     stream = context.only_stream()
     time = _spatial_axis(context, stream)
-    if time is None:
-        context.set_all(context.settled(0)[1])
-        return
     if context.op_type == "MaxPool" and len(context.node.outputs) > 1:
         raise context.refuse("its second output numbers the elements of the whole sequence")
     geometry = Geometry(context, context.numbers("kernel_shape"))
@@ -218,9 +212,6 @@ def transposed_convolution(context: Context) -> None:
     """
     stream = context.only_stream()
     time = _spatial_axis(context, stream)
-    if time is None:
-        context.set(context.settled(0)[1])
-        return
     weights = context.dims(context.input(1))
     geometry = Geometry(context, context.numbers("kernel_shape", weights[2:]))
     if geometry.auto_pad not in ("NOTSET", "", "VALID") or context.numbers("output_shape"):
