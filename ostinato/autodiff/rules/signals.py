@@ -19,7 +19,8 @@ def _dft(context: Context) -> None:
     """
     inverse = bool(context.attributes.int("inverse", 0))
     onesided = bool(context.attributes.int("onesided", 0))
-    axis = _axis(context)
+    # The last axis holds real and imaginary parts.
+    axis, *_ = context.mixed()
     parts = context.dims(context.given(0))[-1]
     n = _points(context, axis, inverse and onesided)
     given = context.gradient()
@@ -38,18 +39,6 @@ def _dft(context: Context) -> None:
     after = context.integers("Sub", extent, np.array([length]))
     result = padded(context, result, np.zeros(1, np.int64), after, np.array([axis]))
     context.give(0, _real(context, result) if parts == 1 else result)
-
-
-def _axis(context: Context) -> int:
-    rank = context.rank(context.given(0))
-    if context.scope.opset < 20:
-        return int(context.attributes.int("axis", 1)) % rank
-    if not context.has(2):
-        return rank - 2
-    known = context.constant(2)
-    if known is None:
-        raise context.refuse("has no gradient for an axis that is known at run time only")
-    return int(known.item()) % rank
 
 
 def _points(context: Context, axis: int, halved: bool) -> int:
