@@ -11,6 +11,7 @@ import typer
 
 from ostinato.cli import common
 from ostinato.errors import OptionError
+from ostinato.lazy_sympy import import_onnx_ir
 from ostinato.stages.report import always_reached, described
 
 if TYPE_CHECKING:
@@ -103,6 +104,7 @@ def inspect(
 
 
 def _stage_text(model: Path, options: Options, stage: Stage) -> str:
+    import_onnx_ir()
     from ostinato.compiler import stages
 
     with common.status(f"Compiling {model.name}"):

@@ -12,6 +12,7 @@ from typing import Any
 
 from ostinato.errors import ModelError
 from ostinato.files import open_file
+from ostinato.lazy_sympy import import_onnx_ir
 from ostinato.native.cache import Cache, Entry, machine_key
 from ostinato.options import Options
 from ostinato.stages.compiled import CompiledModel, pack, unpack
@@ -81,6 +82,7 @@ def _identified(
 
 
 def _compile(model: Any, options: Options, guarded: bool) -> CompiledModel:
+    import_onnx_ir()
     from ostinato.compiler import compile_model
 
     compiled: CompiledModel = compile_model(model, options, guarded)

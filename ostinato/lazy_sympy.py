@@ -1,0 +1,49 @@
+"""Import onnx_ir without SymPy, which takes a third of the time of importing the compiler.
+
+onnx_ir needs SymPy for arithmetic on symbolic dimensions, which nothing here does; its `_core`
+imports it, and its `_symbolic_shapes` looks into it at once. Both become lazy modules
+(`importlib.util.LazyLoader`), which load themselves when anybody uses them. Where onnx_ir was
+imported before, where it does not import SymPy any more, or where its files have other names, this
+changes nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from collections.abc import Sequence
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+
+_LAZY = frozenset(("sympy", "onnx_ir._symbolic_shapes"))
+
+
+class _LazyFinder(MetaPathFinder):
+    """Finds the modules of `_LAZY` as the finders behind it do, to be loaded when they are used."""
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if name not in _LAZY:
+            return None
+        others = (f for f in sys.meta_path if f is not self and hasattr(f, "find_spec"))
+        for finder in others:
+            spec = finder.find_spec(name, path, target)
+            if spec is not None and spec.loader is not None:
+                spec.loader = importlib.util.LazyLoader(spec.loader)
+                return spec
+        return None
+
+
+def import_onnx_ir() -> None:
+    """Import onnx_ir; whoever imports the compiler calls this before."""
+    if "onnx_ir" in sys.modules:
+        return
+    finder = _LazyFinder()
+    sys.meta_path.insert(0, finder)
+    try:
+        importlib.import_module("onnx_ir")
+    finally:
+        sys.meta_path.remove(finder)
