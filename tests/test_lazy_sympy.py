@@ -8,7 +8,9 @@ import sys
 COMPILE = """
 import sys, onnx, ostinato
 model = onnx.parser.parse_model('''<ir_version: 8, opset_import: ["": 17]>
-    g (float[N, T] x) => (float[M] y) <int64[1] flat = {-1}> { z = Exp(x)  y = Reshape(z, flat) }''')
+    g (float[N, T] x) => (float[M] y) <int64[1] flat = {-1}> {
+        z = Exp(x)  y = Reshape(z, flat)
+    }''')
 ostinato.InferenceSession(model, cache_dir=None).run(None, {"x": [[1, 2]]})
 loaded = [name for name in sys.modules if name.startswith("sympy.")]
 """
