@@ -94,9 +94,9 @@ def _compile(count: int, alike: bool) -> tuple[float, float]:
     model, spent = stack(count, alike), [0.0]
     emit = compiler.emit_object
 
-    def timed(text: str, target: compiler.Target) -> bytes:
+    def timed(*arguments: object) -> bytes:
         begun = perf_counter()
-        result = emit(text, target)
+        result = emit(*arguments)
         spent[0] += perf_counter() - begun
         return result
 

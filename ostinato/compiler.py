@@ -12,7 +12,7 @@ import onnx
 import onnx_ir as ir
 
 from ostinato.codegen.artifact import Argument, Artifact
-from ostinato.codegen.machine import emit_assembly, emit_object
+from ostinato.codegen.machine import Keep, emit_assembly, emit_object
 from ostinato.codegen.module import (
     ConstantBlob,
     guards,
@@ -25,6 +25,7 @@ from ostinato.errors import OptionError, translated
 from ostinato.model.graphs import graphs
 from ostinato.model.load import load_model
 from ostinato.model.load import without_defaults as without_defaults
+from ostinato.native.cache import Cache, KernelStore
 from ostinato.optimization import ALL_PASSES, run_all_passes
 from ostinato.options import Options
 from ostinato.program.nodes import Interface, Program
@@ -103,8 +104,9 @@ def _drive(
         modules = [_module(program, target) for program in scheduled]
         yield from show("llvm", lambda: (module.text for module in modules))
         yield from show("asm", lambda: (emit_assembly(module.text, target) for module in modules))
+        keep = kernel_store(options)
         natives = (
-            NativeStage(_artifact(program, module, target, options.threads))
+            NativeStage(_artifact(program, module, target, options.threads, keep))
             for program, module in zip(programs, modules, strict=True)
         )
         compiled = _assembled(parts, natives)
@@ -197,7 +199,16 @@ def _module(scheduled: Scheduled, target: Target) -> _Module:
         return _Module(scheduled, constants, text)
 
 
-def _artifact(source: Program, module: _Module, target: Target, threads: int) -> Artifact:
+def kernel_store(options: Options) -> Keep | None:
+    """Where kernels are kept that models may have in common."""
+    if options.cache_dir is None:
+        return None
+    return KernelStore(Cache(options.cache_dir, options.cache_bytes))
+
+
+def _artifact(
+    source: Program, module: _Module, target: Target, threads: int, keep: Keep | None
+) -> Artifact:
     """The object code of a module. source: the program before it was scheduled."""
     scheduled = module.scheduled
     size = scheduled.arena.size
@@ -212,7 +223,7 @@ def _artifact(source: Program, module: _Module, target: Target, threads: int) ->
             "arena_bytes": size if isinstance(size, int) else str(size),
         }
         return Artifact(
-            emit_object(module.text, target),
+            emit_object(module.text, target, keep),
             _arguments(source.inputs),
             _arguments(source.outputs),
             scheduled.program.symbols,

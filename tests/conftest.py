@@ -16,6 +16,8 @@ from pathlib import Path
 import pytest
 
 import ostinato.compiler
+from ostinato.native.cache import Cache, KernelStore
+from ostinato.options import Options
 from tests import unoptimized
 
 # Of the tests of a file, `--fast` runs the first and every so manyth behind it.
@@ -58,6 +60,10 @@ def pytest_collection_finish() -> None:
     gc.set_threshold(50_000, 20, 50)
 
 
+def kernel_store(_: Options) -> KernelStore:
+    return KernelStore(Cache(os.path.join(os.environ["XDG_CACHE_HOME"], "kernels")))
+
+
 @pytest.fixture(autouse=True)
 def quickly_compiled(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
@@ -68,4 +74,7 @@ def quickly_compiled(
         folder = os.path.join(os.environ["XDG_CACHE_HOME"], "unoptimized")
         monkeypatch.setenv("XDG_CACHE_HOME", folder)
         monkeypatch.setattr(ostinato.compiler, "emit_object", unoptimized.emit_object)
+    else:
+        # Whoever wants no cache gets the kernels of the run all the same.
+        monkeypatch.setattr(ostinato.compiler, "kernel_store", kernel_store)
     yield

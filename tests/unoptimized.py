@@ -6,12 +6,14 @@ not how code is generated, need not wait for them.
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 import llvmlite.binding as llvm
 
+from ostinato.codegen.relocatable import join
 from ostinato.codegen.target import Target
+from ostinato.codegen.units import divide
 
 
 @cache
@@ -23,6 +25,13 @@ def _machine(target: Target) -> Any:
     )
 
 
-def emit_object(text: str, target: Target) -> bytes:
+def emit_object(text: str, target: Target, _: object = None) -> bytes:
     """What `ostinato.codegen.machine.emit_object` gives, but slower code."""
+    units = divide(text)
+    rest = bytes(_machine(target).emit_object(llvm.parse_assembly(units.rest)))
+    return join([rest, *(_kernel(kernel, target) for kernel in units.kernels)])
+
+
+@lru_cache(maxsize=500)
+def _kernel(text: str, target: Target) -> bytes:
     return bytes(_machine(target).emit_object(llvm.parse_assembly(text)))

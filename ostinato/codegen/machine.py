@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeAlias
 
+from ostinato.codegen.relocatable import NotRelocatable, join
 from ostinato.codegen.target import Target
+from ostinato.codegen.units import divide
+
+Make: TypeAlias = Callable[[str, Target], bytes]
+# The object of a text for a target: a stored one, or what the function makes.
+Keep: TypeAlias = Callable[[str, Target, Make], bytes]
 
 
 @functools.lru_cache(maxsize=4)
@@ -40,8 +48,19 @@ def _optimised(text: str, target: Target) -> tuple[Any, Any]:
     return module, machine
 
 
-def emit_object(text: str, target: Target) -> bytes:
-    """Machine code of the module as a relocatable object."""
+def emit_object(text: str, target: Target, keep: Keep | None = None) -> bytes:
+    """Machine code of the module as a relocatable object.
+
+    keep: long kernels are compiled apart, and found again where they were compiled before.
+    """
+    if keep is not None and (units := divide(text)).kernels:
+        kernels = [keep(kernel, target, _object) for kernel in units.kernels]
+        with contextlib.suppress(NotRelocatable):
+            return join([_object(units.rest, target), *kernels])
+    return _object(text, target)
+
+
+def _object(text: str, target: Target) -> bytes:
     module, machine = _optimised(text, target)
     return bytes(machine.emit_object(module))
 

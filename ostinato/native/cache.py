@@ -9,7 +9,9 @@ miss; storing replaces it. Files are written beside their place and moved there,
 a whole entry or none, whatever number of processes write. An entry is read into memory, so that
 nothing that becomes of its file afterwards matters; a very large one is mapped.
 
-Entries are removed, those not used for the longest time first, when all together are too large.
+Entries are compiled models and single kernels (`KernelStore`): of a changed model only the kernels
+that changed are compiled. Those not used for the longest time are removed when all together are too
+large.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ import tempfile
 import time
 import warnings
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,6 +37,7 @@ from typing import Any
 import numpy as np
 
 from ostinato.codegen import objects
+from ostinato.codegen.target import Target
 from ostinato.files import open_file
 from ostinato.native.memory import aligned_empty
 from ostinato.version import __version__
@@ -200,6 +203,23 @@ class Cache:
         if str(self._folder) not in _warned:
             _warned.add(str(self._folder))
             warnings.warn(f"compiled models are not kept: {reason}", RuntimeWarning, stacklevel=3)
+
+
+@dataclass(frozen=True)
+class KernelStore:
+    """Objects of kernels in a cache, by their LLVM text: another model may have the same ones."""
+
+    cache: Cache
+
+    def __call__(self, text: str, target: Target, make: Callable[[str, Target], bytes]) -> bytes:
+        """The stored object, or the one that `make` gives, which is then stored."""
+        key = machine_key("kernel", text, repr(target))
+        entry = self.cache.load(key)
+        if entry is not None:
+            return entry.blobs[0].tobytes()
+        made = make(text, target)
+        self.cache.store(key, {}, [made])
+        return made
 
 
 def _remove(path: Path) -> bool:

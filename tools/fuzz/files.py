@@ -77,7 +77,7 @@ def _quick_machine(target: Target) -> Any:
     return machine(cpu=target.cpu, features=target.features, opt=0, reloc="pic", codemodel="small")
 
 
-def _quick_object(text: str, target: Target) -> bytes:
+def _quick_object(text: str, target: Target, _: object = None) -> bytes:
     """Machine code without LLVM's optimizations, made in a third of the time."""
     return bytes(_quick_machine(target).emit_object(llvm.parse_assembly(text)))
 

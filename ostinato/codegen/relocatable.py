@@ -1,0 +1,167 @@
+"""Join relocatable objects (ELF, 64 bits, little-endian) into one, as `ld -r` does.
+
+Sections are kept apart, so no address inside of one changes: sections and symbols get new numbers,
+and a symbol that one object lacks and another one defines becomes the same. Format: System V ABI,
+chapter 4.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+_FILE = struct.Struct("<16sHHIQQQIHHHHHH")
+_SECTION = struct.Struct("<IIQQQQIIQQ")
+_SYMBOL = struct.Struct("<IBBHQQ")
+_RELOCATION = struct.Struct("<QQq")
+
+_PROGBITS, _SYMTAB, _STRTAB, _RELA, _NOBITS = 1, 2, 3, 4, 8
+_KEPT = frozenset((_PROGBITS, _RELA, _NOBITS))
+# Which symbols are referred to: of use to some linkers only.
+_LLVM_ADDRSIG = 0x6FFF4C03
+_LEFT_OUT = frozenset((0, _SYMTAB, _STRTAB, _LLVM_ADDRSIG))
+_FILE_SYMBOL = 4
+# Numbers from here on are no sections: absolute and common symbols.
+_RESERVED = 0xFF00
+_HEADER = b"\x7fELF\x02\x01\x01"
+
+
+class NotRelocatable(ValueError):
+    """The bytes are no object of the kind that can be joined."""
+
+
+@dataclass
+class _Strings:
+    """A string table; equal strings are stored once."""
+
+    data: bytearray = field(default_factory=lambda: bytearray(1))
+    _places: dict[bytes, int] = field(default_factory=lambda: {b"": 0})
+
+    def place(self, text: bytes) -> int:
+        if text not in self._places:
+            self._places[text] = len(self.data)
+            self.data += text + b"\0"
+        return self._places[text]
+
+
+def _text(table: bytes, place: int) -> bytes:
+    return table[place : table.index(b"\0", place)]
+
+
+class _Object:
+    """The parts of one object."""
+
+    def __init__(self, data: bytes) -> None:
+        self.header = _FILE.unpack_from(data)
+        if not data.startswith(_HEADER) or self.header[1] != 1:
+            raise NotRelocatable("no relocatable object of ELF, 64 bits, little-endian")
+        start, count, names = self.header[6], self.header[12], self.header[13]
+        self.sections = [_SECTION.unpack_from(data, start + i * 64) for i in range(count)]
+        self.contents = [
+            b"" if s[1] == _NOBITS else data[s[4] : s[4] + s[5]] for s in self.sections
+        ]
+        self.names = [_text(self.contents[names], s[0]) for s in self.sections]
+        unknown = {s[1] for s in self.sections} - _KEPT - _LEFT_OUT
+        tables = [i for i, s in enumerate(self.sections) if s[1] == _SYMTAB]
+        # Tables for unwinding would have to be one; functions that nothing unwinds have none.
+        if unknown or len(tables) != 1 or b".eh_frame" in self.names:
+            raise NotRelocatable(f"sections {b' '.join(self.names).decode()}")
+        self.symbols = list(_SYMBOL.iter_unpack(self.contents[tables[0]]))
+        self.strings = self.contents[self.sections[tables[0]][6]]
+        self.locals = self.sections[tables[0]][7]
+
+    def kept(self) -> Iterator[int]:
+        return (i for i, section in enumerate(self.sections) if section[1] in _KEPT)
+
+
+def join(objects: Sequence[bytes]) -> bytes:
+    """One object with the sections and symbols of all.
+
+    Raises `NotRelocatable` for bytes of another format.
+    """
+    try:
+        return _joined([_Object(data) for data in objects])
+    except (struct.error, IndexError, ValueError) as error:
+        raise NotRelocatable(str(error)) from error
+
+
+def _joined(parts: Sequence[_Object]) -> bytes:
+    numbers: list[dict[int, int]] = []
+    count = 1
+    for part in parts:
+        numbers.append({old: count + new for new, old in enumerate(part.kept())})
+        count += len(numbers[-1])
+    strings = _Strings()
+    symbols, found, own = _symbols(parts, numbers, strings)
+    names = _Strings()
+    sections: list[tuple[tuple[int, ...], bytes]] = [((0,) * 10, b"")]
+    for part, places, numbered in zip(parts, numbers, found, strict=True):
+        for old in places:
+            _, kind, flags, address, _, size, link, info, align, entry = part.sections[old]
+            contents = part.contents[old]
+            if kind == _RELA:
+                link, info = count, places[info]
+                contents = b"".join(
+                    _RELOCATION.pack(at, numbered[what >> 32] << 32 | what & 0xFFFFFFFF, addend)
+                    for at, what, addend in _RELOCATION.iter_unpack(contents)
+                )
+            elif link:
+                link = places.get(link, 0)
+            name = names.place(part.names[old])
+            fields = (name, kind, flags, address, 0, size, link, info, align, entry)
+            sections.append((fields, contents))
+    table = b"".join(_SYMBOL.pack(*symbol) for symbol in symbols)
+    last = [names.place(name) for name in (b".symtab", b".strtab", b".shstrtab")]
+    sections += [
+        ((last[0], _SYMTAB, 0, 0, 0, len(table), count + 1, own, 8, _SYMBOL.size), table),
+        ((last[1], _STRTAB, 0, 0, 0, len(strings.data), 0, 0, 1, 0), bytes(strings.data)),
+        ((last[2], _STRTAB, 0, 0, 0, len(names.data), 0, 0, 1, 0), bytes(names.data)),
+    ]
+    return _file(parts[0].header, sections)
+
+
+def _symbols(
+    parts: Sequence[_Object], numbers: Sequence[dict[int, int]], strings: _Strings
+) -> tuple[list[tuple[int, ...]], list[dict[int, int]], int]:
+    """All symbols, their new numbers for each object, and how many of them are local."""
+    symbols: list[tuple[int, ...]] = [(0,) * 6]
+    found: list[dict[int, int]] = [{0: 0} for _ in parts]
+
+    def moved(part: _Object, places: dict[int, int], symbol: tuple[int, ...]) -> tuple[int, ...]:
+        name, info, other, section, value, size = symbol
+        if 0 < section < _RESERVED:
+            section = places[section]
+        return strings.place(_text(part.strings, name)), info, other, section, value, size
+
+    for part, places, numbered in zip(parts, numbers, found, strict=True):
+        for old, symbol in enumerate(part.symbols[1 : part.locals], 1):
+            in_dropped = 0 < symbol[3] < _RESERVED and symbol[3] not in places
+            if symbol[1] & 15 != _FILE_SYMBOL and not in_dropped:
+                numbered[old] = len(symbols)
+                symbols.append(moved(part, places, symbol))
+    own = len(symbols)
+    by_name: dict[int, int] = {}
+    for part, places, numbered in zip(parts, numbers, found, strict=True):
+        for old, symbol in enumerate(part.symbols[part.locals :], part.locals):
+            new = moved(part, places, symbol)
+            numbered[old] = by_name.setdefault(new[0], len(symbols))
+            if numbered[old] == len(symbols):
+                symbols.append(new)
+            elif new[3]:
+                symbols[numbered[old]] = new
+    return symbols, found, own
+
+
+def _file(header: tuple[int, ...], sections: Sequence[tuple[tuple[int, ...], bytes]]) -> bytes:
+    """The file of these sections, the last of which holds their names."""
+    data = bytearray(_FILE.size)
+    table = bytearray()
+    for fields, contents in sections:
+        data += bytes(-len(data) % max(fields[8], 1))
+        table += _SECTION.pack(*fields[:4], len(data), *fields[5:])
+        data += contents
+    data += bytes(-len(data) % 8)
+    count = len(sections)
+    data[: _FILE.size] = _FILE.pack(*header[:6], len(data), *header[7:12], count, count - 1)
+    return bytes(data + table)

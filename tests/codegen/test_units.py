@@ -1,0 +1,128 @@
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+import ostinato
+from ostinato.codegen import units
+from ostinato.codegen.machine import emit_object
+from ostinato.codegen.relocatable import NotRelocatable, join
+from ostinato.codegen.target import Target, host_target
+from tests.by_hand import emit
+from tests.golden import parse
+
+MODEL = """
+    g (float[N, 8] x) => (float[N, 8] y, float[N, 8] z) {{
+        a = Tanh(x)
+        y = Softmax <axis = 1> (a)
+        b = {last}(y)
+        z = LogSoftmax <axis = 0> (b)
+    }}
+    """
+X = np.linspace(-3, 3, 40, dtype=np.float32).reshape(5, 8)
+
+
+@pytest.fixture(autouse=True)
+def short_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(units, "SHORTEST", 1000)
+
+
+@pytest.fixture
+def texts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Collects the modules of all models that are compiled."""
+    found: list[str] = []
+
+    def collect(text: str, target: Target, *_: object) -> bytes:
+        found.append(text)
+        return emit_object(text, target)
+
+    monkeypatch.setattr("ostinato.compiler.emit_object", collect)
+    return found
+
+
+def run(last: str, **options: object) -> list[np.ndarray]:
+    return ostinato.InferenceSession(parse(MODEL.format(last=last)), **options).run(None, {"x": X})
+
+
+def test_kernels_are_units_that_do_not_depend_on_the_model(texts: list[str]) -> None:
+    run("Sigmoid", cache_dir=None)
+    run("Sin", cache_dir=None)
+    first, second = (units.divide(text) for text in texts)
+    assert len(set(first.kernels) & set(second.kernels)) > 0
+    assert set(first.kernels) != set(second.kernels)
+    for one in (first, second):
+        names = [re.search('@"(kernel[^"]*)"', kernel)[1] for kernel in one.kernels]
+        assert len(set(names)) == len(names)
+        for name in names:
+            for use in ("declare hidden", "call"):
+                assert re.search(f'{use} (void|i1) @"{name}"', one.rest)
+
+
+def test_short_modules_are_whole(texts: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(units, "SHORTEST", 10**6)
+    run("Sigmoid", cache_dir=None)
+    assert units.divide(texts[0]) == (texts[0], ())
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_joined_units_compute_what_the_module_does(
+    threads: int, monkeypatch: pytest.MonkeyPatch, tmp_path: object
+) -> None:
+    divided = run("Sigmoid", threads=threads, cache_dir=tmp_path)
+    monkeypatch.setattr(units, "SHORTEST", 10**6)
+    whole = run("Sigmoid", threads=threads, cache_dir=None)
+    for a, b in zip(divided, whole, strict=True):
+        assert a.tobytes() == b.tobytes()
+
+
+def test_a_changed_model_compiles_only_what_changed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: object
+) -> None:
+    compiled: list[str] = []
+    make = ostinato.codegen.machine._object
+    monkeypatch.setattr(
+        "ostinato.codegen.machine._object", lambda *one: compiled.append(one[0]) or make(*one)
+    )
+    monkeypatch.setattr("ostinato.compiler.kernel_store", KERNEL_STORE)
+    run("Sigmoid", cache_dir=tmp_path)
+    before, compiled[:] = set(compiled), []
+    assert len(before) > 1
+    run("Sin", cache_dir=tmp_path)
+    assert compiled and not before & set(compiled)
+    known, compiled[:] = len(compiled), []
+    # A damaged entry is compiled anew.
+    for path in tmp_path.iterdir():
+        path.write_bytes(path.read_bytes()[:-7])
+    run("Sin", cache_dir=tmp_path)
+    assert len(compiled) > known
+
+
+# That of users: a fixture gives tests one of their own.
+KERNEL_STORE = ostinato.compiler.kernel_store
+
+
+def test_only_objects_are_joined() -> None:
+    with pytest.raises(NotRelocatable, match="no relocatable object"):
+        join([b"\x7fELF\x02\x01\x01" + bytes(57)])
+    code = emit("define i64 @entry() nounwind {\n  ret i64 3\n}\n")
+    for damaged in (b"", code[:-1], code[:100]):
+        with pytest.raises(NotRelocatable):
+            join([code, damaged])
+
+
+def test_symbols_are_shared_and_local_ones_are_not() -> None:
+    from ostinato.codegen.objects import load
+
+    helper = "define internal i64 @two() noinline nounwind {{\n  ret i64 {0}\n}}\n"
+    calls = 'define hidden i64 @"{0}"() nounwind {{\n  %r = call i64 @two()\n  ret i64 %r\n}}\n'
+    main = (
+        "declare hidden i64 @a()\ndeclare hidden i64 @b()\ndefine i64 @f() nounwind {\n"
+        "  %a = call i64 @a()\n  %b = call i64 @b()\n  %c = mul i64 %a, %b\n  ret i64 %c\n}\n"
+    )
+    objects = [main, helper.format(5) + calls.format("a"), helper.format(7) + calls.format("b")]
+    loaded = load(join([emit_object(text, host_target()) for text in objects]), ["f"])
+    import ctypes
+
+    assert ctypes.CFUNCTYPE(ctypes.c_int64)(loaded.address("f"))() == 35
