@@ -152,9 +152,7 @@ class _Segments:
         elements = [*(s.after for s in form.states), *(s.element for s in form.stacked)]
         outputs = [self.writer.declare(role, None, value.dtype) for value in elements]
         attributes = replace(form, body=body).attributes()
-        name = self.writer.name(role)
-        node = ir.Node("", "Scan", [*states, *sources], attributes, outputs=outputs, name=name)
-        self.writer.nodes.append(node)
+        self.writer.node("Scan", [*states, *sources], outputs, attributes, role=role)
         return outputs[: len(states)], outputs[len(states) :]
 
     def _flat(self, value: ir.Value, stacked: Stacked) -> ir.Value:

@@ -14,7 +14,7 @@ from ostinato.autodiff.empty_loops import allow_no_steps
 from ostinato.autodiff.nodes import expand_gradients
 from ostinato.autodiff.scope import is_float
 from ostinato.errors import InputError
-from ostinato.graph.edit import can_return
+from ostinato.graph.edit import append_copy, can_return
 from ostinato.model.load import ModelLike
 from ostinato.model.names import Names
 from ostinato.model.write import to_model_proto
@@ -118,13 +118,7 @@ def _return(model: ir.Model, wrt: Sequence[str], gradients: Sequence[ir.Value]) 
     names, graph = Names(model), model.graph
     for name, value in zip(wrt, gradients, strict=True):
         source = next(v for v in graph.inputs if v.name == name)
-        result = value
-        if not can_return(graph, value):
-            result = ir.Value(type=source.type)
-            graph.append(ir.Node("", "Identity", [value], outputs=[result], name=""))
-        result.name, result.type, result.shape = (
-            names.fresh(f"{name}_grad"),
-            source.type,
-            source.shape,
-        )
+        new = names.fresh(f"{name}_grad")
+        result = value if can_return(graph, value) else append_copy(graph, value, new)
+        result.name, result.type, result.shape = new, source.type, source.shape
         graph.outputs.append(result)

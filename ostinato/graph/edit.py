@@ -55,9 +55,16 @@ def return_copy(old: ir.Value, source: ir.Value, name: str) -> None:
     """Return `Identity(source)`, called `name`, from the graph that returned `old`."""
     graph = old.graph
     assert graph is not None
-    copy = ir.Value(name=name, type=old.type or source.type, shape=old.shape)
-    graph.append(ir.Node("", "Identity", [source], outputs=[copy], name=""))
+    copy = append_copy(graph, source, name)
+    copy.type, copy.shape = old.type or source.type, old.shape
     _substitute_output(old, copy)
+
+
+def append_copy(graph: ir.Graph | ir.Function, source: ir.Value, name: str) -> ir.Value:
+    """`Identity(source)`, called `name`, for what cannot return `source` itself."""
+    copy = ir.Value(name=name, type=source.type, shape=source.shape)
+    graph.append(ir.Node("", "Identity", [source], outputs=[copy], name=""))
+    return copy
 
 
 def _substitute_output(old: ir.Value, new: ir.Value) -> None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from ostinato.graph.edit import discard, replace_value
+from ostinato.graph.edit import append_copy, discard, replace_value
 from ostinato.model.attributes import Attributes
 from ostinato.model.graphs import subgraphs
 from ostinato.model.names import Names
@@ -203,10 +203,7 @@ class LoopForm:
         # An input could be returned as it is, but not all runtimes keep it alive for that.
         if maker is not None and maker.graph is self.body and value not in returned:
             return value
-        name = names.fresh(f"{value.name}_output")
-        copy = ir.Value(name=name, type=value.type, shape=value.shape)
-        self.body.append(ir.Node("", "Identity", [value], outputs=[copy], name=""))
-        return copy
+        return append_copy(self.body, value, names.fresh(f"{value.name}_output"))
 
 
 def read_loop(node: ir.Node, opset: int, attributes: Attributes | None = None) -> LoopForm | None:

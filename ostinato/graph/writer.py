@@ -79,16 +79,27 @@ class Writer:
     ) -> tuple[ir.Value, ...]:
         """Write a node with one output for each of `roles` and return the outputs."""
         outputs = [self.declare(role, None, dtype) for role in roles]
-        node = ir.Node(
-            "",
-            op_type,
-            [self.value(operand, "constant") for operand in inputs],
-            ir.convenience.convert_attributes(attributes or {}),
-            outputs=outputs,
-            name=self.name(f"{roles[0]}:{op_type}"),
-        )
-        self.nodes.append(node)
+        self.node(op_type, inputs, outputs, attributes, role=f"{roles[0]}:{op_type}")
         return tuple(outputs)
+
+    def node(
+        self,
+        op_type: str,
+        inputs: Sequence[Operand],
+        outputs: Sequence[ir.Value],
+        attributes: Mapping[str, Any] | Sequence[ir.Attr] | None = None,
+        *,
+        domain: str = "",
+        role: str = "",
+    ) -> ir.Node:
+        """Write a node that makes these values, which have no maker yet."""
+        if not isinstance(attributes, Sequence):
+            attributes = ir.convenience.convert_attributes(attributes or {})
+        operands = [self.value(operand, "constant") for operand in inputs]
+        name = self.name(role or op_type)
+        node = ir.Node(domain, op_type, operands, attributes, outputs=outputs, name=name)
+        self.nodes.append(node)
+        return node
 
     def value(self, operand: Operand, role: str) -> ir.Value:
         """`operand` as a value: equal small arrays of one writer share an initializer."""

@@ -50,16 +50,7 @@ class Operators:
             output = ir.Value(name=writer.name(op_type.lower()))
             dtype = _result_type(schema, values, attributes)
             output.type = None if dtype is None else ir.TensorType(dtype)
-            writer.nodes.append(
-                ir.Node(
-                    "",
-                    op_type,
-                    values,
-                    ir.convenience.convert_attributes(attributes),
-                    outputs=[output],
-                    name=writer.name(op_type),
-                )
-            )
+            writer.node(op_type, values, [output], attributes)
             return output
 
         return write

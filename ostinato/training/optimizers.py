@@ -36,16 +36,7 @@ class Update:
         for output in outputs:
             output.shape = self.parameter.shape
         operands = [self.rate, self.step, self.parameter, self.gradient, *self.states]
-        writer.nodes.append(
-            ir.Node(
-                DOMAIN,
-                op_type,
-                operands,
-                ir.convenience.convert_attributes(attributes),
-                outputs=outputs,
-                name=writer.name(op_type),
-            )
-        )
+        writer.node(op_type, operands, outputs, attributes, domain=DOMAIN)
         return tuple(outputs)
 
     def own_rate(self) -> ir.Value:

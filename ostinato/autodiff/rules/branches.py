@@ -30,9 +30,7 @@ def _if(context: Context) -> None:
         return
     branches = [ir.AttrGraph(name, _branch(context, scopes[name], values)) for name in _BRANCHES]
     outputs = [like(value, outer.names, f"grad/{value.name}_chosen") for value in values]
-    name = outer.names.fresh(f"{context.writer.prefix}:If")
-    node = ir.Node("", "If", [context.input(0)], branches, outputs=outputs, name=name)
-    outer.nodes.append(node)
+    context.writer.node("If", [context.input(0)], outputs, branches)
     for value, output in zip(values, outputs, strict=True):
         outer.add(value, output)
 

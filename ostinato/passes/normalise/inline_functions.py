@@ -6,6 +6,7 @@ import onnx_ir as ir
 import onnx_ir.passes.common
 
 from ostinato.errors import UnsupportedError
+from ostinato.graph.edit import append_copy
 from ostinato.model.graphs import graphs
 from ostinato.model.names import make_names_unique
 from ostinato.model.nesting import check_nesting
@@ -50,6 +51,5 @@ def _return_own_values(model: ir.Model) -> None:
     for function in model.functions.values():
         for position, value in enumerate(function.outputs):
             if value.is_graph_input():
-                copy = ir.Value(name=f"{value.name}_output_{position}", type=value.type)
-                function.append(ir.Node("", "Identity", [value], outputs=[copy], name=""))
-                function.outputs[position] = copy
+                name = f"{value.name}_output_{position}"
+                function.outputs[position] = append_copy(function, value, name)
