@@ -3,8 +3,8 @@
     taskset -c 1 python -m benchmarks.bench_depth [--nodes 500 1000 2000] [--json FILE]
 
 CPU seconds of a session without the cache, imports aside, each in a process of its own. Kernels of
-a chain are joined up to `ostinato.schedule.fuse.MAX_WORK` operations; `--work` sets another limit,
-to see what it costs and what it saves.
+a chain are joined up to `ostinato.schedule.joining.MAX_WORK` operations; `--work` sets another
+limit, to see what it costs and what it saves.
 """
 
 from __future__ import annotations
@@ -90,9 +90,9 @@ def measure(case: str, count: int, peer: str, work: int | None) -> tuple[float, 
         onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
         return process_time() - begun, 0
     import ostinato
-    from ostinato.schedule import fuse
+    from ostinato.schedule import joining
 
-    fuse.MAX_WORK = work or fuse.MAX_WORK
+    joining.MAX_WORK = work or joining.MAX_WORK
     # What a session imports on first use is imported before it is timed.
     ostinato.InferenceSession(CASES["Abs"](2), cache_dir=None)
     begun = process_time()

@@ -16,7 +16,8 @@ from ostinato.passes.pipeline import run_passes
 from ostinato.program import interpreter
 from ostinato.program.expr import walk
 from ostinato.program.printer import text
-from ostinato.schedule.fuse import MAX_WORK, fuse
+from ostinato.schedule.fuse import fuse
+from ostinato.schedule.joining import MAX_WORK
 from ostinato.stages.partition import Segment, partition
 
 RANDOM = np.random.default_rng(0)

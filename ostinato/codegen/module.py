@@ -34,7 +34,8 @@ from ostinato.sizes.dims import Size, computed
 _SUCCESS = integer(0)
 # Of a thread, in `share`.
 _NUMBER = Value("%share", "i64")
-# Short kernels that run after each other without asking whether to stop.
+# Kernels without safepoints, each shorter than `safepoints.LIMIT`, behind which there is one: more
+# of them delay a signal, fewer make the function longer.
 _MOST_UNASKED = 8
 
 

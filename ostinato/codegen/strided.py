@@ -9,6 +9,7 @@ from __future__ import annotations
 from ostinato.codegen.primitives import suffix
 from ostinato.codegen.writer import Value, Writer, integer, vector
 
+# Further apart, more than two vectors hold the lanes of one, and gathering takes no longer.
 CLOSE = (-1, 2, -2)
 
 

@@ -14,7 +14,8 @@ from ostinato.codegen.writer import Value, Writer, vector
 from ostinato.program.expr import FLOATS, ITEM_BYTES, Axis, dtype_of
 from ostinato.program.nodes import Store
 
-# As many rows as a store can write at once without spilling what is interleaved.
+# As many rows as a store can write at once without spilling what is interleaved: the last height
+# in `Machine.transposed_cycles`.
 MOST_ROWS = 8
 
 

@@ -33,7 +33,9 @@ from ostinato.program.nodes import (
 from ostinato.schedule.steps import per_step, rewrite_loops, with_rows
 from ostinato.sizes.dims import Size
 
-# Operations that take less time than to write a value and to read it again.
+# Operations of a single instruction, of which two start in a cycle: computing them again takes less
+# time than to write a value and to read it from the second-level cache, one to three cycles each
+# (`packed_cycles` of the record of the machine).
 LIGHT = frozenset(("add", "sub", "mul", "fma", "neg", "abs", "min", "max", "select"))
 
 
@@ -129,7 +131,7 @@ def _written_before_read(loop: Loop) -> set[str]:
 
 
 def _light(movable: Iterable[Kernel]) -> set[Kernel]:
-    """Those that take less time than writing their values, and read no others' than such."""
+    """Kernels cheaper to recompute than to store, whose inputs are not computed by dearer ones."""
     found: set[Kernel] = set()
     made: set[str] = set()
     for kernel in movable:

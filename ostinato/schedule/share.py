@@ -32,9 +32,10 @@ from ostinato.schedule.times import OPERATION, operations, product_time, store_t
 from ostinato.sizes.dims import Size, ceildiv, computed, maximum, product
 from ostinato.sizes.substitution import substitute
 
-# In picoseconds: what it costs when threads wait for each other once, uneven arrival included.
+# In picoseconds, of the machine and its system, measured by `benchmarks.bench_threads`: what it
+# costs when threads wait for each other once, uneven arrival included.
 WAIT = 1_000_000
-# What dividing a kernel must gain at least.
+# What dividing a kernel must gain at least: a quarter of that, as not every kernel waits.
 LEAST = 250_000
 # What a call must gain before threads that may sleep are woken for it.
 WAKE = 50_000_000

@@ -13,15 +13,17 @@ from ostinato.program.expr import ITEM_BYTES, Expr, Load, Op, walk
 from ostinato.program.nodes import Kernel, Loop, Reduce, Stmt, bodies
 from ostinato.sizes.dims import Size, maximum, minimum, product
 
-# A multiply-add of operands that rows share, of weights that come from the second-level cache, and
-# of more weights than that holds; any other operation, load or store of a lane.
+# Magnitudes, and the same on all machines, so that safepoints and threads are too. From
+# `benchmarks.roofline` on a core of 3 GHz with vectors of 32 bytes, per lane: the multiply-add of
+# operands that rows share, of weights that come from the second-level cache, and of more weights
+# than that holds; any other operation, load or store of a lane.
 SHARED_PRODUCT = 10
 PRODUCT = 25
 FAR_PRODUCT = 100
 OPERATION = 20
-# Weights of a kernel from this many bytes on are far away.
+# Weights of a kernel from this many bytes on are far away: half of a second-level cache.
 FAR_BYTES = 1 << 20
-# What a statement takes besides: a call, or a branch.
+# What a statement takes besides: a call, or a branch (`benchmarks.bench_calls`).
 STATEMENT = 2000
 
 

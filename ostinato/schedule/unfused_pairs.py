@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 from ostinato.program.expr import ITEM_BYTES
 from ostinato.program.nodes import Branch, Carry, Kernel, Loop, Program, Stmt, bodies, statements
-from ostinato.schedule.fuse import IN_PARTS, Refusal
+from ostinato.schedule.fuse import Refusal
+from ostinato.schedule.joining import IN_PARTS
 from ostinato.sizes.dims import Size, product
 
 CHANGED = "a loop in between changes the value"

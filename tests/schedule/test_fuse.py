@@ -8,15 +8,13 @@ import pytest
 
 from ostinato.program.expr import Access, Axis, Index, Load, Reduced, constant, op
 from ostinato.program.nodes import Carry, Kernel, Loop, Program, Reduce
-from ostinato.schedule.fuse import (
+from ostinato.schedule.fuse import IN_BETWEEN, Refusal, fuse
+from ostinato.schedule.joining import (
     COMPUTED_INDEX,
-    IN_BETWEEN,
     MAX_REDUCTIONS,
     OTHER_LANES,
     PADDED,
     TOO_MANY_SUMS,
-    Refusal,
-    fuse,
 )
 from ostinato.sizes.dims import symbol
 from tests.program.programs import at, program, store

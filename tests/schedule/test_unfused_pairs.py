@@ -12,7 +12,8 @@ from ostinato.model.load import load_model
 from ostinato.passes.pipeline import run_passes
 from ostinato.program.expr import Axis, op
 from ostinato.program.nodes import Branch, Kernel, Program, Stmt, bodies, statements
-from ostinato.schedule.fuse import IN_PARTS, Refusal, fuse
+from ostinato.schedule.fuse import Refusal, fuse
+from ostinato.schedule.joining import IN_PARTS
 from ostinato.schedule.pipeline import schedule
 from ostinato.schedule.unfused_pairs import UnfusedPair, unfused_pairs
 from ostinato.stages.partition import Segment, partition

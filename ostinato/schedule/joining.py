@@ -1,0 +1,283 @@
+"""Whether two kernels can be one, and the one that they become.
+
+Says why where they cannot. `fuse` decides which pairs are tried.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from ostinato.program.expr import (
+    Axis,
+    Cast,
+    Const,
+    Expr,
+    Extent,
+    Index,
+    Load,
+    Op,
+    Reduced,
+    dtype_of,
+    rewrite,
+    walk,
+)
+from ostinato.program.nodes import Kernel, Reduce, map_loads
+from ostinato.schedule.index_maps import (
+    Affine,
+    Map,
+    shift_reduced,
+    solve,
+    substitute,
+    substitute_reduce,
+    substitute_store,
+)
+from ostinato.sizes.dims import Size, product
+
+# Half of the smallest file of vector registers (AVX2 has 16): each sum of a single row and vector
+# then has a register, with as many left for operands. The same on all machines, so that a model has
+# the same kernels everywhere.
+MAX_REDUCTIONS = 8
+# Operations and loads of a point of a joined kernel. Joining saves a store and a load for each
+# vector of the value between, up to 20 cycles where that leaves the caches; so many operations take
+# several hundred. LLVM takes more than linear time for larger functions, and kernels cut alike
+# share one (`benchmarks.bench_depth` measures both).
+MAX_WORK = 512
+LONG = MAX_WORK // 4
+
+IN_PARTS = "the value is made part by part, by several kernels or stores"
+OTHER_LANES = "one sums along the lanes of a register, the other one sum per lane"
+TOO_MANY_SUMS = f"together they keep more than {MAX_REDUCTIONS} sums, too many for the registers"
+TOO_MUCH_WORK = f"together they are more than {MAX_WORK} operations, too many for one kernel"
+COMPUTED_INDEX = "the reader picks values by indices that are computed while running"
+PADDED = "the reader pads the value"
+TELLS_SIZE = "the writer computes a size of the reader"
+OTHER_ORDER = "the reader takes the values apart in another way than the writer lays them out"
+
+
+def _reads_of(kernel: Kernel, names: set[str]) -> list[Load]:
+    return [load for load in kernel.loads() if load.access.buffer in names]
+
+
+def _number_of_reads(kernel: Kernel, names: set[str]) -> int:
+    """As many as `_reads_of` finds, whose order takes a walk of the kernel."""
+    return sum(load.access.buffer in names for load in kernel.loaded)
+
+
+def _inside_reduction(kernel: Kernel, names: set[str]) -> bool:
+    operands = [e for r in kernel.reductions for e in r.operands]
+    return any(isinstance(n, Load) and n.access.buffer in names for n in walk(*operands))
+
+
+def _in_chains(kernel: Kernel) -> bool:
+    return any(r.chains > 1 for r in kernel.reductions)
+
+
+def _same_style(p: Kernel, c: Kernel) -> bool:
+    return not (p.reductions and c.reductions and _in_chains(p) != _in_chains(c))
+
+
+def _order_conflict(p: Kernel, c: Kernel) -> str | None:
+    """Why two kernels cannot be one although their points may match, or None."""
+    if p.writes() & c.sizes:
+        return TELLS_SIZE
+    if p.ordered:
+        return "the writer's steps depend on each other"
+    if any(store.partial for store in p.stores):
+        return "the writer picks places by indices that are computed while running"
+    if c.ordered and (p.reductions or p.reads() & c.writes()):
+        return "the reader's steps depend on each other"
+    return None
+
+
+def bijection(p: Kernel, c: Kernel) -> Map | str:
+    """The producer's axes as maps of the consumer's, when both run over the same points."""
+    names = p.writes()
+    conflict = _order_conflict(p, c)
+    if conflict is not None:
+        return conflict
+    if _inside_reduction(c, names):
+        return "the reader sums or compares many values for each of its own"
+    if not _same_style(p, c):
+        return OTHER_LANES
+    if len(p.reductions) + len(c.reductions) > MAX_REDUCTIONS:
+        return TOO_MANY_SUMS
+    if p.work + c.work - _number_of_reads(c, names) > MAX_WORK:
+        return TOO_MUCH_WORK
+    stores = {s.access.buffer: s.access for s in p.stores}
+    parts = [s.access.buffer for s in p.stores]
+    images: Map | None = None
+    for load in _reads_of(c, names):
+        if parts.count(load.access.buffer) > 1:
+            return IN_PARTS
+        if load.index:
+            return COMPUTED_INDEX
+        if load.mask is not None:
+            return PADDED
+        found = solve(stores[load.access.buffer], p.axes, load.access)
+        if found is None:
+            return OTHER_ORDER
+        if images is not None and found != images:
+            return "the reader needs several values for each of its own"
+        images = found
+    assert images is not None
+    if set(_axes_of(images)) != set(c.axes):
+        return "the reader uses each value several times"
+    if product([a.extent for a in p.axes]) != product([a.extent for a in c.axes]):
+        return "the reader uses only a part of the values"
+    return images
+
+
+def _axes_of(images: Map) -> Iterator[Axis]:
+    for image in images.values():
+        for axis, _ in image.terms:
+            yield axis
+
+
+def merged(p: Kernel, c: Kernel, images: Map, dead: set[str]) -> Kernel:
+    """One kernel of both, over the axes of the reader, unless the writer is long and keeps its own.
+
+    Joining one reader after the other to a chain then takes linear time.
+    """
+    back = _inverse(images) if p.work > max(c.work, LONG) else None
+    if back is None:
+        p = _along(p, images)
+    else:
+        c = _along(c, back)
+    # All loads of a buffer have the same images, however their addresses are written.
+    values = {s.access.buffer: s.value for s in p.stores}
+    read = c.reads()
+    shift = len(p.reductions)
+
+    def leaf(node: Expr) -> Expr | None:
+        return values.get(node.access.buffer) if isinstance(node, Load) else None
+
+    own = tuple(s.map(lambda e: rewrite(shift_reduced(e, shift), leaf)) for s in c.stores)
+    kept = tuple(s for s in p.stores if s.access.buffer not in dead)
+    merged = replace(
+        c,
+        reductions=p.reductions + c.reductions,
+        stores=kept + own,
+        sources=tuple(dict.fromkeys(p.sources + c.sources)),
+    )
+    return _shared(merged.extending(p) if dead <= read else merged)
+
+
+def _inverse(images: Map) -> Map | None:
+    """The axes of the images as maps of the others, where the two differ in names only."""
+    back: dict[Axis, Affine] = {}
+    for axis, image in images.items():
+        if image.offset != 0 or len(image.terms) != 1 or image.terms[0][1] != 1:
+            return None
+        back[image.terms[0][0]] = Affine(0, ((axis, 1),))
+    return back
+
+
+def _along(kernel: Kernel, images: Map) -> Kernel:
+    """The kernel at the points that the images of its axes give."""
+    axes = tuple(dict.fromkeys(a for axis in kernel.axes for a, _ in images[axis].terms))
+    return replace(
+        kernel,
+        axes=axes,
+        ordered=tuple(a for axis in kernel.ordered for a, _ in images[axis].terms),
+        reductions=tuple(substitute_reduce(r, images) for r in kernel.reductions),
+        stores=tuple(substitute_store(s, images) for s in kernel.stores),
+    )
+
+
+def points_read(p: Kernel, reader: Kernel) -> Size | str:
+    """How many elements of the producer's result the reader loads, repetitions counted."""
+    store = p.stores[0]
+    names = {store.access.buffer}
+    conflict = _order_conflict(p, reader)
+    if conflict is not None:
+        return conflict
+    nested = _inside_reduction(reader, names)
+    if nested and p.reductions:
+        return "the reader sums over values that are sums themselves"
+    if not _same_style(p, reader):
+        return OTHER_LANES
+    count = _number_of_reads(reader, names)
+    if reader.work + (p.work - 1) * count > MAX_WORK:
+        return TOO_MUCH_WORK
+    if len(p.reductions) * count + len(reader.reductions) > MAX_REDUCTIONS:
+        return TOO_MANY_SUMS
+    total: Size = 0
+    for load in _reads_of(reader, names):
+        if load.index:
+            return COMPUTED_INDEX
+        if solve(store.access, p.axes, load.access) is None:
+            return OTHER_ORDER
+        if load.mask is not None and (p.reductions or not is_free(p)):
+            return PADDED
+        total = total + product(_space(reader, load))
+    return total
+
+
+def _space(reader: Kernel, load: Load) -> list[Size]:
+    """The extents of all loops around a load."""
+    extents = [axis.extent for axis in reader.axes]
+    for reduce in reader.reductions:
+        if load in set(walk(*reduce.operands)):
+            extents += [axis.extent for axis in reduce.axes]
+            break
+    return extents
+
+
+def is_free(p: Kernel) -> bool:
+    """Whether computing a value again costs no more than loading it."""
+    if p.reductions or len(p.stores) != 1:
+        return False
+    nodes = list(walk(p.stores[0].value))
+    return all(
+        isinstance(n, Const | Cast | Index | Extent)
+        or (isinstance(n, Load) and not n.mask and not n.index)
+        for n in nodes
+    )
+
+
+def inlined(p: Kernel, reader: Kernel) -> Kernel:
+    """The reader computing the producer's values itself, one set of reductions for each load."""
+    (store,) = p.stores
+    reductions = list(reader.reductions)
+    replacements: dict[Load, Expr] = {}
+    for load in _reads_of(reader, {store.access.buffer}):
+        images = solve(store.access, p.axes, load.access)
+        assert images is not None
+        value = substitute(shift_reduced(store.value, len(reductions)), images)
+        reductions += [substitute_reduce(r, images) for r in p.reductions]
+        if load.mask is not None and load.other is not None:
+            value = _masked(value, load)
+        replacements[load] = value
+
+    sources = tuple(dict.fromkeys(p.sources + reader.sources))
+    joined = replace(reader, reductions=tuple(reductions), sources=sources)
+    return _shared(map_loads(joined, replacements.get))
+
+
+def _masked(value: Expr, load: Load) -> Expr:
+    """A free value that must not be touched where the reader's mask is false."""
+    assert load.mask is not None and load.other is not None
+    if isinstance(value, Load):
+        return replace(value, mask=load.mask, other=load.other)
+    return Op("select", (load.mask, value, load.other), dtype_of(value))
+
+
+def _shared(kernel: Kernel) -> Kernel:
+    """The kernel with equal reductions computed once."""
+    numbering: dict[int, int] = {}
+    kept: list[Reduce] = []
+    for position, reduce in enumerate(kernel.reductions):
+        if reduce not in kept:
+            kept.append(reduce)
+        numbering[position] = kept.index(reduce)
+    if len(kept) == len(kernel.reductions):
+        return kernel
+
+    def leaf(node: Expr) -> Expr | None:
+        if isinstance(node, Reduced):
+            return Reduced(numbering[node.position], node.dtype)
+        return None
+
+    stores = tuple(s.map(lambda e: rewrite(e, leaf)) for s in kernel.stores)
+    return replace(kernel, reductions=tuple(kept), stores=stores)
