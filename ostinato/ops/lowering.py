@@ -17,7 +17,7 @@ from ostinato.model.values import constant_array
 from ostinato.ops import LOWERINGS
 from ostinato.ops.core.builder import Builder
 from ostinato.ops.core.halves import narrowed, widened
-from ostinato.ops.core.registry import NEWEST_OPSET, Context, UnknownFormError
+from ostinato.ops.core.registry import NEWEST_OPSET, Context, UnknownStructureError
 from ostinato.ops.core.tensor import AnyValue, Joined, Tensor, TensorSequence, static_shape
 from ostinato.ops.rules.sequences import kind_of
 from ostinato.program.expr import BYTE_FLOATS, DTYPES
@@ -65,7 +65,7 @@ class Lowerer:
         if found is None:
             array = constant_array(value)
             if array is None:
-                raise UnknownFormError(value.name or "?", "value", "is not computed natively")
+                raise UnknownStructureError(value.name or "?", "value", "is not computed natively")
             if array.dtype.name not in DTYPES:
                 raise UnsupportedError(value.name or "?", "value", f"is {array.dtype.name}")
             found = self.builder.constant(array, value.name or "")

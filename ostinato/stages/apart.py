@@ -11,7 +11,7 @@ from ostinato.codegen.artifact import UNDEFINED
 from ostinato.errors import UnsupportedError
 from ostinato.model.attributes import describe
 from ostinato.model.captures import closed
-from ostinato.ops.core.registry import UnknownFormError, UnknownOperandError
+from ostinato.ops.core.registry import UnknownOperandError, UnknownStructureError
 from ostinato.stages.report import listed
 from ostinato.stages.stage import FallbackStage
 from ostinato.stages.values import argument, is_open
@@ -41,9 +41,9 @@ def _with_keys(stage: FallbackStage, refusal: UnsupportedError) -> FallbackStage
     """The stage with the operands that it is specialised for, if that is possible."""
     value_keys: tuple[str, ...] = ()
     given = {argument.name for argument in stage.inputs}
-    if isinstance(refusal, UnknownOperandError) and refusal.needs_numbers:
+    if isinstance(refusal, UnknownOperandError) and refusal.needs_constants:
         value_keys = refusal.unknown if given.issuperset(refusal.unknown) else ()
-    if not value_keys and not isinstance(refusal, UnknownFormError):
+    if not value_keys and not isinstance(refusal, UnknownStructureError):
         return stage
     if any(made.dtype == UNDEFINED for made in stage.outputs):
         return stage
@@ -53,7 +53,7 @@ def _with_keys(stage: FallbackStage, refusal: UnsupportedError) -> FallbackStage
 
 def _reason(node: ir.Node, refusal: UnsupportedError) -> str:
     """Why a node has no native form, which may be a node in one of its bodies."""
-    if isinstance(refusal, UnknownFormError):
+    if isinstance(refusal, UnknownStructureError):
         return f"the type of {refusal.node!r} is not native, or only a run tells its rank or length"
     if refusal.node == describe(node):
         return refusal.reason

@@ -25,7 +25,7 @@ class Handover:
     sequences: what sequences consist of: a tuple of tensors with their dtype, the rows of a tensor,
         or nothing (an optional).
     known: the tensors whose elements are numbers or sizes. size_sources: what tells a size.
-    late_sizes: the sizes that fallback stages tell, or that depend on values.
+    data_dependent: the sizes that fallback stages, values or kernels tell.
     constants: values that are the same in every run, by name, for the runtime.
     """
 
@@ -35,7 +35,7 @@ class Handover:
         self.sequences: dict[ir.Value, Absent | ir.Value | tuple[str, tuple[ir.Value, ...]]] = {}
         self.known: dict[ir.Value, Tensor] = {}
         self.size_sources: dict[str, ir.Value] = {}
-        self.late_sizes: set[str] = set()
+        self.data_dependent: set[str] = set()
         self.constants: dict[str, np.ndarray] = {}
 
     def make_available(self, value: ir.Value) -> None:
@@ -67,7 +67,7 @@ class Handover:
             scope[value] = tensor
             for name in size_symbols(tensor):
                 self.size_sources[name] = value
-                self.late_sizes.add(name)
+                self.data_dependent.add(name)
 
     def _declare_sequence(self, builder: Builder, scope: Scope, value: ir.Value) -> None:
         form = self.sequences[value]

@@ -18,7 +18,7 @@ from ostinato.model.names import Names
 from ostinato.native.arguments import numpy_dtype
 from ostinato.ops.core.builder import Builder
 from ostinato.ops.core.constants import Room
-from ostinato.ops.core.registry import UnknownFormError
+from ostinato.ops.core.registry import UnknownStructureError
 from ostinato.ops.core.requirements import UnboundedError
 from ostinato.ops.core.tensor import Absent, Joined, Stack, Tensor, TensorSequence, Value
 from ostinato.ops.lowering import Lowerer, Scope
@@ -122,7 +122,9 @@ class _Partitioner:
         self._open()
 
     def _open(self) -> None:
-        self._builder = Builder(self._handover.late_sizes, self._guarded, self._seed, self._room)
+        self._builder = Builder(
+            self._handover.data_dependent, self._guarded, self._seed, self._room
+        )
         self._lowerer = Lowerer(self._builder, self._opsets)
         self._scope = Scope()
         self._made: list[ir.Value] = []
@@ -261,7 +263,7 @@ class _Partitioner:
             self._result.parts.append(choice)
         for value in node.outputs:
             self._handover.make_available(value)
-        self._handover.late_sizes |= self._handover.size_sources.keys() - given
+        self._handover.data_dependent |= self._handover.size_sources.keys() - given
 
     def _choice(self, node: ir.Node, refusal: UnsupportedError) -> Choice | None:
         """An If whose branches are models, so that what is native in them stays native.
@@ -269,7 +271,7 @@ class _Partitioner:
         None for other nodes, for branches that are refused, and where the node as a whole is better
         specialised when called: for the structures of what it reads.
         """
-        if node.op_type != "If" or node.domain or isinstance(refusal, UnknownFormError):
+        if node.op_type != "If" or node.domain or isinstance(refusal, UnknownStructureError):
             return None
         condition = node.inputs[0]
         assert condition is not None

@@ -52,7 +52,7 @@ class ShapeOperands:
 
     def requested(self, refusal: UnsupportedError) -> set[ir.Value]:
         """The values that would have to be shape operands as well; none if that would not do."""
-        if not isinstance(refusal, UnknownOperandError) or refusal.needs_numbers:
+        if not isinstance(refusal, UnknownOperandError) or refusal.needs_constants:
             return set()
         new: set[ir.Value] = set()
         for operand in refusal.operands:

@@ -103,7 +103,7 @@ class Broadcasting:
         self._require.that(-differ, f"{what}: {left} and {right} differ")
 
     def _guard_equal(self, left: Size, right: Size, what: str) -> bool:
-        if not self._guarded or self._require.is_unsure(left, right):
+        if not self._guarded or self._require.is_data_dependent(left, right):
             return False
         self._require.guard(is_equal(left, right), f"{what}: one of {left} and {right} is 1")
         return True

@@ -76,14 +76,15 @@ class Builder:
     tells. emit: statements. constants: what compiling has computed.
 
     guarded: whether the program may be specialised behind guards.
-    unsure: symbols that may turn out to be 1 and then broadcast; those defined here join it.
+    data_dependent: sizes that values, kernels or fallback stages tell, which may turn out to be 1
+        and then broadcast; those defined here join it.
     seed: of all random numbers.
     room: the memory of constants, of this program and those that share it.
     """
 
     def __init__(
         self,
-        unsure: set[str] | None = None,
+        data_dependent: set[str] | None = None,
         guarded: bool = False,
         seed: int = 0,
         room: Room | None = None,
@@ -91,7 +92,7 @@ class Builder:
         self.guarded = guarded
         self.seed = seed
         self.draft = Draft()
-        self.require = Requirements(self.draft, set() if unsure is None else unsure)
+        self.require = Requirements(self.draft, set() if data_dependent is None else data_dependent)
         self.emit = Emitter(self.draft, self.require)
         self.sizes = RunSizes(self.draft, self.require, self.emit)
         self.constants = Constants(self.draft, self.emit, Room() if room is None else room)

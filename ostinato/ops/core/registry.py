@@ -32,18 +32,18 @@ class UnknownOperandError(UnsupportedError):
     """Sizes, or which axes are meant, depend on operands that are only known at run time.
 
     operands: the values of the model in question.
-    needs_numbers: whether sizes would not do either.
+    needs_constants: whether the elements have to be numbers: sizes would not do either.
     """
 
     def __init__(
-        self, node: ir.Node, reason: str, operands: Sequence[ir.Value], needs_numbers: bool
+        self, node: ir.Node, reason: str, operands: Sequence[ir.Value], needs_constants: bool
     ) -> None:
         names = tuple(value.name or "" for value in operands)
         super().__init__(describe(node), node.op_type, reason, names)
-        self.operands, self.needs_numbers = tuple(operands), needs_numbers
+        self.operands, self.needs_constants = tuple(operands), needs_constants
 
 
-class UnknownFormError(UnsupportedError):
+class UnknownStructureError(UnsupportedError):
     """Only a run tells the rank of a value, the length of a sequence, or whether it is there."""
 
 
@@ -76,12 +76,12 @@ class Context:
         return UnsupportedError(describe(self.node), self.node.op_type, reason)
 
     def unknown(
-        self, reason: str, *positions: int, needs_numbers: bool = False
+        self, reason: str, *positions: int, needs_constants: bool = False
     ) -> UnknownOperandError:
         """The error to raise when these operands must be known as sizes, or even as numbers."""
         values = [self.node.inputs[position] for position in positions]
         operands = [value for value in values if value is not None]
-        return UnknownOperandError(self.node, reason, operands, needs_numbers)
+        return UnknownOperandError(self.node, reason, operands, needs_constants)
 
     def invalid(self, reason: str) -> ModelError:
         """The error to raise when this node contradicts the operator's documents."""

@@ -47,13 +47,13 @@ class UnboundedError(UnsupportedError):
 class Requirements:
     """What the sizes of one program have to be like, and what is known of them.
 
-    unsure: symbols that may turn out to be 1 and then broadcast.
+    data_dependent: sizes that values, kernels or fallback stages tell; they may be 1 and broadcast.
     reached: symbols of sizes of which a value really has as many elements as they are at most, in
     some step of a loop.
     """
 
-    def __init__(self, draft: Draft, unsure: set[str]) -> None:
-        self.unsure = unsure
+    def __init__(self, draft: Draft, data_dependent: set[str]) -> None:
+        self.data_dependent = data_dependent
         self.reached: set[str] = set()
         self._draft = draft
         # The numbers of elements that are checked to fit into memory.
@@ -69,9 +69,9 @@ class Requirements:
             raise UnboundedError(self._draft.node, self._draft.op, reason)
         return bound
 
-    def is_unsure(self, *sizes: Size) -> bool:
+    def is_data_dependent(self, *sizes: Size) -> bool:
         """Whether one of the sizes may turn out to be 1 where the others are not."""
-        return any(not self.unsure.isdisjoint(symbols(size)) for size in sizes)
+        return any(not self.data_dependent.isdisjoint(symbols(size)) for size in sizes)
 
     def is_reached(self, *sizes: Size) -> bool:
         """Whether the sizes are as large as they can be in some step of a loop."""
@@ -157,7 +157,9 @@ class Requirements:
         if isinstance(size, int) and static_shape(shape) is not None:
             if size * ITEM_BYTES[dtype] > limits.MOST_BYTES:
                 raise ShapeError(message)
-        elif is_reached or self.is_unsure(product([maximum(extent, 1) for extent in shape])):
+        elif is_reached or self.is_data_dependent(
+            product([maximum(extent, 1) for extent in shape])
+        ):
             size = product([maximum(extent, 1) for extent in shape])
             if size not in self._limited:
                 self._limited.add(size)

@@ -48,11 +48,13 @@ class RunSizes:
         """
         require = self._require
         is_long = bool(computed(size)) and not is_polynomial(size)
-        if not isinstance(size, Dim) or not (is_long or is_signed(size) or require.is_unsure(size)):
+        if not isinstance(size, Dim) or not (
+            is_long or is_signed(size) or require.is_data_dependent(size)
+        ):
             if not signed:
                 require.nonnegative(size, what)
             return size
-        if str(size) in require.unsure and (signed or not is_signed(size)):
+        if str(size) in require.data_dependent and (signed or not is_signed(size)):
             return size
         if not signed and not is_nonnegative(size):
             require.nonnegative(size, what)
@@ -68,10 +70,10 @@ class RunSizes:
             return size
         if computed(size):
             return size if signed else self._computed_anew(size, bound)
-        unsure = self._require.unsure
+        data_dependent = self._require.data_dependent
         if size not in self._defined:
-            self._defined[size] = name = f"{self._draft.node}.{len(unsure)}"
-            unsure.add(name)
+            self._defined[size] = name = f"{self._draft.node}.{len(data_dependent)}"
+            data_dependent.add(name)
             self._draft.definitions.append((name, size))
         return symbol(self._defined[size], signed)
 
@@ -84,7 +86,7 @@ class RunSizes:
             name = names.pop()
             if name in definitions:
                 names += symbols(definitions[name])
-            elif name in self._require.unsure and name not in values:
+            elif name in self._require.data_dependent and name not in values:
                 return False
         return True
 
@@ -105,7 +107,7 @@ class RunSizes:
         bound = self._require.upper(bound)
         name = f"{self._draft.node}.{what or 'size'}.{self._draft.number()}"
         self._draft.size_buffer(name, bound)
-        self._require.unsure.add(name)
+        self._require.data_dependent.add(name)
         return symbol(name, computed=True)
 
     def compute(self, size: Size, value: Expr, reductions: Sequence[Reduce] = ()) -> None:

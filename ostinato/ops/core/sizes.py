@@ -125,7 +125,7 @@ def require_numbers(context: Context, *positions: int, what: str) -> None:
             unknown.append(position)
     if unknown:
         reason = f"{what} is only known at run time"
-        raise context.unknown(reason, *unknown, needs_numbers=True)
+        raise context.unknown(reason, *unknown, needs_constants=True)
 
 
 def object_array(sizes: Sequence[Size]) -> np.ndarray:

@@ -108,7 +108,7 @@ def _required(builder: Builder, start: int) -> list[Stmt]:
             # What shapes tell is computed once for them; values may be beyond what sizes can be.
             size = (
                 check.size
-                if builder.require.is_unsure(check.size)
+                if builder.require.is_data_dependent(check.size)
                 else builder.sizes.named(check.size, True)
             )
             builder.require.now(replace(check, size=size))

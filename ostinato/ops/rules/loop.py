@@ -81,7 +81,7 @@ def _unrolled(
         if value is not None and not isinstance(known, int)
     ]
     if open_ or isinstance(count, Dim):
-        raise context.unknown(refusal.reason, *open_, needs_numbers=True)
+        raise context.unknown(refusal.reason, *open_, needs_constants=True)
     most = min(MOST_STEPS, MOST_NODES // max(1, sum(1 for _ in body.all_nodes())))
     states, rows = list(initial), list[list[Value]]()
     yes, step = builder.constant(np.array(True)), 0

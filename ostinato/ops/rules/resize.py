@@ -178,7 +178,7 @@ def _stretches(context: Context, shape: Shape, how: Resampling) -> list[Stretch]
     if how.transform == CROP:
         if roi is None or roi.known is None:
             reason = "input 'roi' is only known at run time"
-            raise context.unknown(reason, 1, needs_numbers=True)
+            raise context.unknown(reason, 1, needs_constants=True)
         ends = [float(v) for v in roi.known.reshape(-1)]
         if len(ends) != 2 * len(axes):
             raise context.invalid(f"input 'roi' has {len(ends)} elements for {len(axes)} axes")
@@ -193,7 +193,7 @@ def _scales(context: Context, position: int, count: int) -> list[float]:
     value = context.input(position)
     if value.known is None:
         reason = "input 'scales' is only known at run time"
-        raise context.unknown(reason, position, needs_numbers=True)
+        raise context.unknown(reason, position, needs_constants=True)
     scales = [float(scale) for scale in value.known.reshape(-1)]
     if len(scales) != count:
         raise context.invalid(f"{len(scales)} scales for {count} axes")
@@ -251,7 +251,7 @@ def _resampled(
     if how.antialias and any(stretch.known_scale is None for stretch in stretches):
         # It decides how many elements an output is made of.
         reason = "antialias with a scale only known at run time has no native form"
-        raise context.unknown(reason, 3, needs_numbers=True)
+        raise context.unknown(reason, 3, needs_constants=True)
     repeats = [_repeats(stretch, how) for stretch in stretches]
     for axis in reversed(range(len(stretches))):
         stretch = stretches[axis]
