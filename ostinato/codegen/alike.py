@@ -1,4 +1,4 @@
-"""Which kernels have the same function: those that differ in the names of axes and buffers only.
+"""Finds kernels with the same function: they differ in names of axes and buffers only.
 
 Networks repeat layers. Their buffers are parameters of a kernel's function, so one function serves
 all layers that are alike, and is written and compiled once.

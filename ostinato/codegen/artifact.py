@@ -1,4 +1,4 @@
-"""What the code generator hands to the runtime: one relocatable object and how to call it.
+"""The result of code generation: one relocatable object, and how to call it.
 
 This module imports neither onnx, onnx_ir nor llvmlite: loading a compiled model needs none of them.
 """

@@ -161,12 +161,12 @@ class Expressions:
                 self.lanes(node, row, number)
 
     def _key(self, expr: Expr, row: int, number: int) -> tuple[Expr, int, int]:
-        """What tells values apart: the row and the vector, where these make a difference."""
+        """The key of a value: with the row and the vector, where these make a difference."""
         by_rows, by_lanes = self._varies(expr)
         return expr, row if by_rows else 0, number if by_lanes else 0
 
     def _parts(self, node: Expr) -> tuple[Expr, ...]:
-        """What has to be computed before a node: its operands, or the definition of a function."""
+        """The operands to compute before a node, or the definition of a function."""
         if not isinstance(node, Op) or node.name in PRIMITIVES:
             return children(node)
         if node not in self._definitions:

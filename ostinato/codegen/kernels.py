@@ -63,7 +63,7 @@ class KernelEmitter:
         self._own = first, last
 
     def _shared(self, axis: Axis, start: Value, stop: Value) -> tuple[Value, Value]:
-        """What of a range along an axis belongs to this thread; it may end before it starts."""
+        """The part of a range along an axis that is this thread's; it may end before it starts."""
         if self._part is None or axis != self._part.axis:
             return start, stop
         first, last = self._own

@@ -121,13 +121,13 @@ def is_empty(kernel: Kernel) -> bool:
 
 
 def messages(program: Program) -> list[str]:
-    """What `layout` and `entry` may report: code `i + 1` stands for message `i`."""
+    """Messages of the codes of `layout` and `entry`: `i + 1` stands for message `i`."""
     required = [s.message for s in statements(program.body) if isinstance(s, Require)]
     return [check.message for check in program.checks] + list(dict.fromkeys(required))
 
 
 def guards(program: Program) -> list[str]:
-    """Those of the messages that belong to guards."""
+    """The messages that belong to guards."""
     required = [s for s in statements(program.body) if isinstance(s, Require)]
     conditions: list[Check | Require] = [*program.checks, *required]
     return list(dict.fromkeys(c.message for c in conditions if c.is_guard))
@@ -270,7 +270,7 @@ class _Entry:
                 self._pointers[name] = self._pointer(name)
 
     def _pointer(self, name: str) -> Value:
-        """Where a buffer begins."""
+        """The address at which a buffer begins."""
         if name in self._pointers:
             return self._pointers[name]
         if name in self._places:

@@ -94,11 +94,11 @@ class Reductions:
         self._x.reduced.update(zip(slots, final, strict=True))
 
     def _time_of_step(self, positions: Sequence[int], lanes: int) -> int:
-        """What a term of these reductions takes for all lanes."""
+        """Time of a term of these reductions for all lanes."""
         return lanes * sum(term_time(self._kernel, self._kernel.reductions[p]) for p in positions)
 
     def _time_inside(self, axes: Sequence[Axis], count: int = 1) -> Size:
-        """What `count` iterations take around loops along these axes of a reduction."""
+        """Time of `count` iterations around loops along these axes of a reduction."""
         return bounded_product(
             [*(a.extent for a in axes), count, self._step_time], safepoints.LIMIT
         )

@@ -70,7 +70,7 @@ no:
 
 
 def assembly() -> str:
-    """What a module with safepoints needs besides."""
+    """The type and function that a module with safepoints needs."""
     return _ASSEMBLY.replace("LIMIT", str(LIMIT))
 
 

@@ -1,4 +1,4 @@
-"""How the function of a kernel is called."""
+"""Signatures of the functions of kernels."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ostinato.sizes.dims import Size
 
 @dataclass(frozen=True)
 class Signature:
-    """How a kernel's function is called: pointers of these buffers, the symbols, outer indices."""
+    """Parameters of a kernel's function: pointers of these buffers, the symbols, outer indices."""
 
     name: str
     buffers: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""What LLVM is told to compile for, with the record of that kind of machine.
+"""The target of LLVM, with the record of that kind of machine.
 
 Emitters ask the record, never a CPU name.
 """

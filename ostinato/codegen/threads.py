@@ -78,7 +78,7 @@ MOST_ALONE = 255
 
 
 def assembly(target: Target) -> str:
-    """What a module whose function `share` runs on several threads needs besides it."""
+    """The functions that a module needs whose function `share` runs on several threads."""
     machine = AARCH64 if target.triple.startswith(("aarch64", "arm64")) else X86
     functions = MEETING + CALLS + WORKERS
     functions = functions.replace("JOIN_POLL\n", open_poll("%record", "@team_stop"))

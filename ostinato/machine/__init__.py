@@ -1,1 +1,1 @@
-"""What schedule and code generation know of a machine: one record, which everything else asks."""
+"""Facts about machines: one record, which schedule and code generation ask."""

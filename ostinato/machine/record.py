@@ -54,32 +54,32 @@ class Machine:
 
     @property
     def transposed_rows(self) -> int:
-        """How many rows are transposed in registers at most."""
+        """The most rows that are transposed in registers."""
         return self.transposed_cycles[-1][0]
 
     @property
     def near_bytes(self) -> int:
-        """What stays in the first-level cache beside the little that passes through it."""
+        """Bytes that stay in the first-level cache beside the little that passes through it."""
         return self.first_level_bytes * 5 // 6
 
     @property
     def resident_bytes(self) -> int:
-        """What is still in the first-level cache after a step of a loop that does more."""
+        """Bytes that are still in the first-level cache after a step of a loop that does more."""
         return self.first_level_bytes * 2 // 3
 
     @property
     def block_bytes(self) -> int:
-        """What leaves room in the first-level cache for three times as much that it meets."""
+        """Bytes that leave room in the first-level cache for three times as many that they meet."""
         return self.first_level_bytes // 4
 
     @property
     def panel_bytes(self) -> int:
-        """What stays in the second-level cache while all else that a kernel reads passes."""
+        """Bytes that stay in the second-level cache while all else that a kernel reads passes."""
         return self.second_level_bytes // 8
 
     @property
     def far_bytes(self) -> int:
-        """What leaves the second-level cache before it is read again."""
+        """Bytes from which data leaves the second-level cache before it is read again."""
         return self.second_level_bytes // 2
 
 

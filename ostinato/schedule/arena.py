@@ -1,4 +1,4 @@
-"""Where every buffer of the arena lies: one block of memory, reused as values die."""
+"""Plans the arena: one block of memory for all buffers, reused as values die."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _own_reads(statement: Stmt) -> set[str]:
 
 
 def _stretch(lives: dict[str, _Life], loops: list[_Span]) -> None:
-    """What a loop shares with the outside, or with its next step, lives during the whole loop.
+    """Keep alive during a whole loop what it shares with the outside or with its next step.
 
     The halves of a carried state swap, so each of them lives as long as both.
     """

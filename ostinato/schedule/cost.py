@@ -65,7 +65,7 @@ class Shape:
 
 
 def sums_at_once(sums: int, vectors: int, held: int | None) -> int:
-    """How many of some sums, each of so many vectors, a loop computes; `held` as in `Tile`."""
+    """Reductions per loop within the accumulator budget `held`; all of them if it is None."""
     if held is None:
         return sums
     loops = -(-sums // max(1, held // vectors))
@@ -134,7 +134,7 @@ def cheapest_shape(
 def groups_of_one_row(
     kernel: Kernel, lane: Axis, shape: Shape, width: int, machine: Machine
 ) -> int:
-    """How many groups of lanes a run with a single row computes together.
+    """Choose how many groups of lanes a run with a single row computes together.
 
     A tile for a batch is narrow. For one row its sums are so few that each multiply-add waits for
     the one before; groups of lanes are then what rows are otherwise. 1 if there are enough sums.
@@ -228,7 +228,7 @@ class _Sums:
         return each / shape.vectors * padding * (1 + evicted)
 
     def _panel_bytes(self, shape: Shape) -> int:
-        """What lanes load for a tile: all its rows share it."""
+        """Bytes that lanes load for a tile, shared by all its rows."""
         return self._together * shape.vectors * self._machine.vector_bytes * self._depth
 
     def _step(self, shape: Shape) -> float:
@@ -263,7 +263,7 @@ class _Sums:
 
 
 def _row_tiles(extent: int, rows: int, known: bool) -> list[tuple[int, int]]:
-    """How many tiles of how many rows; what is left of a known extent is one tile."""
+    """Numbers of tiles and their heights; what is left of a known extent is one tile."""
     found: list[tuple[int, int]] = []
     for size in (rows,) if known else (rows, *(n for n in (4, 2, 1) if n < rows)):
         found.append((extent // size, size))

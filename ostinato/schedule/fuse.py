@@ -157,7 +157,7 @@ class _Fuser:
         return place
 
     def _place(self, producer: int, consumer: int) -> int | None:
-        """Where a merged kernel may stand: at the reader's place, else at the producer's."""
+        """The place of a merged kernel: the reader's, else the producer's; None if neither works."""
         p, c = self._statements[producer], self._statements[consumer]
         others = {r for name in p.writes() for r in self._readers.get(name, set())} - {consumer}
         if all(r > consumer for r in others):

@@ -156,7 +156,7 @@ def _stride_order(stride: Size) -> tuple[int, int]:
 def _split_distance(
     distance: Size, stride: Size, terms: tuple[tuple[Axis, Size], ...]
 ) -> tuple[Size, Size]:
-    """How many strides fit in the distance, and what remains."""
+    """Divide the distance by the stride; quotient and remainder."""
     exact = exact_quotient(distance, stride)
     if exact is not None:
         return exact, 0

@@ -60,7 +60,7 @@ def _reads_of(kernel: Kernel, names: set[str]) -> list[Load]:
 
 
 def _number_of_reads(kernel: Kernel, names: set[str]) -> int:
-    """As many as `_reads_of` finds, whose order takes a walk of the kernel."""
+    """Count the loads that `_reads_of` finds, without a walk of the kernel."""
     return sum(load.access.buffer in names for load in kernel.loaded)
 
 
@@ -186,7 +186,7 @@ def _along(kernel: Kernel, images: Map) -> Kernel:
 
 
 def points_read(p: Kernel, reader: Kernel) -> Size | str:
-    """How many elements of the producer's result the reader loads, repetitions counted."""
+    """Count the elements of the producer's result that the reader loads, repetitions included."""
     store = p.stores[0]
     names = {store.access.buffer}
     conflict = _order_conflict(p, reader)

@@ -1,4 +1,4 @@
-"""What a kernel loads and stores: along its lanes, along its rows, beside each point."""
+"""Analyses of a kernel's loads and stores: along its lanes, along its rows, beside each point."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def accesses(kernel: Kernel) -> Iterator[tuple[Access, float, Load | None]]:
 
 
 def loaded_by_lanes(kernel: Kernel, lane: Axis) -> list[Load]:
-    """What the sums load along the lanes: weights, mostly."""
+    """The loads of the sums that differ by lane: weights, mostly."""
     return [load for load in sum_loads(kernel) if load.access.stride(lane) != 0]
 
 
@@ -78,7 +78,7 @@ def neighbour_axes(kernel: Kernel, lane: Axis) -> set[Axis]:
 
 
 def loads_of_a_row(kernel: Kernel, lane: Axis, row: Axis) -> int:
-    """How many elements each row loads in a step of the sums that run together, for all lanes."""
+    """Count the elements a row loads, for all lanes, in a step of the sums that run together."""
     counts: dict[tuple[Axis, ...], dict[Load, None]] = {}
     for reduce in kernel.reductions:
         for node in walk(*reduce.operands):

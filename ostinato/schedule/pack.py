@@ -178,7 +178,7 @@ def _packed(panel: Panel, kernel: Kernel, constants: dict[str, np.ndarray]) -> n
 
 
 def _access(panel: Panel, name: str, number: int) -> Access:
-    """Where a panel's load `number` lies among the packed operands."""
+    """The access of a panel's load `number` to the packed operands."""
     group = panel.lane.extent
     step = group * len(panel.loads)
     terms: list[tuple[Axis, Size]] = [(panel.lane, 1)]
@@ -211,7 +211,7 @@ def _reading(kernel: Kernel, panel: Panel, name: str) -> Kernel:
 def _writers(
     panel: Panel, kernel: Kernel, copies: Mapping[str, Kernel], name: str
 ) -> tuple[Kernel, ...]:
-    """What writes the panel in place of the copies that it consists of.
+    """Kernels that write the panel in place of the copies that it consists of.
 
     Full groups of lanes, then those of a group that the axis does not fill, then zeros for the
     rest of it: so none of the three needs a mask.

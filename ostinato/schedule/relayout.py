@@ -133,7 +133,7 @@ class _Relayout:
         changing: Set[str] | None = None,
         trips: Size = 1,
     ) -> _Operands | None:
-        """What to copy for a kernel; None where nothing pays.
+        """Choose what to copy for a kernel; None where nothing pays.
 
         changing, trips: of a kernel in a loop, what the steps change, and how many there are.
         """
@@ -217,7 +217,7 @@ def _reads_rows(kernel: Kernel, lane: Axis, loads: Sequence[Load]) -> bool:
 
 
 def _uses(kernel: Kernel, loads: Sequence[Load]) -> Size:
-    """How often each element is read at least."""
+    """The least number of times that an element is read."""
     least: Size | None = None
     for load in loads:
         around = product([a.extent for a in kernel.axes if load.access.stride(a) == 0])

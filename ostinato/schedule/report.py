@@ -1,4 +1,4 @@
-"""What a scheduled program is made of, for people and scripts to read."""
+"""Reports on a scheduled program, for people and scripts to read."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ def _reused(body: tuple[Stmt, ...], whole: Set[str], made: _Made) -> tuple[Stmt,
 
 
 def _contents(statement: Stmt, whole: Set[str]) -> Hashable:
-    """What a copy writes, whatever its axes and its buffer are called; None for all else."""
+    """A key of what a copy writes, free of names; None for statements that are no copies."""
     if not isinstance(statement, Kernel) or not statement.writes() <= whole:
         return None
     if len(statement.writes()) != 1 or statement.reductions or statement.guard is not None:

@@ -153,7 +153,7 @@ def _looped(
 
 
 def _block(count: Size, row: int, machine: Machine) -> int | None:
-    """How many rows run together; None if it is not worth a loop."""
+    """The rows of a block; None if a loop over blocks gains nothing."""
     if not isinstance(count, int):
         return 1 if row >= LEAST_ROW_BYTES else None
     if count * row <= machine.near_bytes:

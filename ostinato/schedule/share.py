@@ -52,7 +52,7 @@ class Part:
 
     @property
     def pieces(self) -> Size:
-        """How many pieces there are to be dealt out."""
+        """The number of pieces to be dealt out."""
         return ceildiv(self.axis.extent, self.unit)
 
 
@@ -106,7 +106,7 @@ def share(program: Program, arena: Arena, threads: int) -> Shares | None:
 
 
 def part_of(kernel: Kernel, threads: int) -> Part | None:
-    """How a kernel is divided; None if that is impossible or gains nothing."""
+    """Choose the axis along which threads divide a kernel; None if none gains anything."""
     tile = kernel.tile
     lane, block = (None, None) if tile is None else (tile.lane, tile.block)
     best, most = None, 0.0
@@ -126,7 +126,7 @@ def part_of(kernel: Kernel, threads: int) -> Part | None:
 
 
 def _unit(tile: Tile | None, axis: Axis) -> int:
-    """How many points of an axis a tile has."""
+    """The points of an axis in a tile."""
     if tile is None:
         return 1
     return tile.rows if axis in (tile.row, tile.other) else tile.groups if axis == tile.block else 1
@@ -156,7 +156,7 @@ def _gain(kernel: Kernel, part: Part, threads: int) -> Size:
 
 @dataclass(frozen=True)
 class _Touch:
-    """What some thread may still be doing: reading or writing a buffer; `alone`: thread 0 is."""
+    """A read or write of a buffer that may not be over; `alone`: only thread 0 may be doing it."""
 
     buffer: str
     writes: bool
@@ -167,7 +167,7 @@ _Touches = frozenset[_Touch]
 
 
 class _Memory:
-    """Which buffers may share memory. The halves of carried states swap, so they stand together."""
+    """Finds buffers that may share memory. Halves of a carried state swap: they count together."""
 
     def __init__(self, program: Program, arena: Arena) -> None:
         self._program, self._arena = program, arena

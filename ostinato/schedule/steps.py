@@ -1,4 +1,4 @@
-"""What moving kernels out of loops has in common: one row of a buffer for every step."""
+"""Helpers to move kernels out of loops: buffers get a row for every step."""
 
 from __future__ import annotations
 

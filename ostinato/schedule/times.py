@@ -28,17 +28,17 @@ STATEMENT = 2000
 
 
 def operations(roots: Iterable[Expr]) -> int:
-    """How many operations and loads expressions have together."""
+    """Count the operations and loads of expressions together."""
     return sum(isinstance(node, Op | Load) for node in walk(*roots))
 
 
 def store_time(kernel: Kernel) -> int:
-    """What the stores of a point take."""
+    """Time of the stores of a point."""
     return OPERATION * (1 + operations(e for s in kernel.stores for e in s.expressions()))
 
 
 def product_time(kernel: Kernel, reduce: Reduce, products: Size) -> int:
-    """What a multiply-add takes; a single row reads a weight for each of `products`."""
+    """Time of a multiply-add; a single row reads a weight for each of `products`."""
     if kernel.tile is not None and kernel.tile.rows > 1:
         time = SHARED_PRODUCT
     else:
@@ -48,13 +48,13 @@ def product_time(kernel: Kernel, reduce: Reduce, products: Size) -> int:
 
 
 def term_time(kernel: Kernel, reduce: Reduce) -> int:
-    """What a term of a reduction takes, its operands included."""
+    """Time of a term of a reduction, its operands included."""
     points = product([axis.extent for axis in (*kernel.axes, *reduce.axes)])
     return product_time(kernel, reduce, points) + OPERATION * operations(reduce.operands) // 16
 
 
 def point_time(kernel: Kernel, most: int) -> Size:
-    """What a point takes, its reductions included; `most` if it is more."""
+    """Time of a point, its reductions included; `most` if it is more."""
     time: Size = store_time(kernel)
     for reduce in kernel.reductions:
         extents = [axis.extent for axis in reduce.axes]
@@ -63,14 +63,14 @@ def point_time(kernel: Kernel, most: int) -> Size:
 
 
 def kernel_time(kernel: Kernel, most: int) -> Size:
-    """What a kernel takes; `most` if it is more."""
+    """Time of a kernel; `most` if it is more."""
     extents = [axis.extent for axis in kernel.axes]
     time = bounded_product([point_time(kernel, most), *extents], most)
     return minimum(STATEMENT + time, most)
 
 
 def known_time(body: Iterable[Stmt], most: int) -> int:
-    """What statements take, both sides of a branch; `most` if it is more, or known at run time."""
+    """Time of statements, both sides of a branch; `most` if it is more, or known at run time."""
     total = 0
     for statement in body:
         if isinstance(statement, Kernel):

@@ -1,4 +1,4 @@
-"""Which kernels hand values to each other through memory, and why they did not become one.
+"""Lists kernels that hand values to each other through memory, and why they are not fused.
 
 `fuse` says why two kernels of one statement list stayed apart. Other pairs cannot become one
 because of where they stand: inside and outside of a loop, in a branch, in one step and the next.

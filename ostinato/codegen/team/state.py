@@ -1,4 +1,4 @@
-"""What the threads of a team share, and the instructions that every kind of processor has."""
+"""Memory that the threads of a team share, and instructions by kind of processor."""
 
 from __future__ import annotations
 
