@@ -157,7 +157,7 @@ class _Fuser:
         return place
 
     def _place(self, producer: int, consumer: int) -> int | None:
-        """The place of a merged kernel: the reader's, else the producer's; None if neither works."""
+        """The place of a merged kernel: the reader's, else the producer's; None without one."""
         p, c = self._statements[producer], self._statements[consumer]
         others = {r for name in p.writes() for r in self._readers.get(name, set())} - {consumer}
         if all(r > consumer for r in others):
