@@ -271,6 +271,13 @@ FEATURES: dict[str, tuple[str, dict[str, Any]]] = {
             "three": np.array([3]),
         },
     ),
+    "pooled features": ("y = MaxPool <kernel_shape=[2], strides=[2]> (x)", {}),
+    "running sum of features": ("y = CumSum (x, two)", {"two": np.array(2)}),
+    "the largest": ("i = ArgMax <axis=2> (x)  y = GatherElements <axis=2> (x, i)", {}),
+    "one of six": (
+        "a = ArgMax <axis=2, keepdims=0> (x)  y = OneHot (a, six, v)",
+        {"six": np.array(6), "v": (2,)},
+    ),
     "tile": ("y = Tile (x, r)", {"r": np.array([1, 1, 2])}),
     "top k": ("y, i = TopK (x, k)", {"k": np.array([2])}),
     "clip and where": (

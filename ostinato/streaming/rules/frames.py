@@ -39,8 +39,8 @@ def each_frame(context: Context) -> None:
         )
     (axis,) = places
     for i, row in enumerate(axes):
-        if row is not None and i not in found:
-            _check_fixed(context, i, row.index(axis) if axis in row else None)
+        if context.has(i) and i not in found:
+            _check_fixed(context, i, row.index(axis) if row and axis in row else None)
     context.set_all(replace(_in_step(context, list(found.values())), axis=axis))
 
 
