@@ -48,7 +48,7 @@ def test_a_model_that_onnxruntime_refuses(
     def refuse(model: Path) -> None:
         raise NotImplementedError("no kernel")
 
-    monkeypatch.setattr("ostinato.cli.witness.onnxruntime_session", refuse)
+    monkeypatch.setattr("ostinato.cli.bench.onnxruntime_session", refuse)
     result = invoke("bench", gru, "--vs", "onnxruntime", "--seconds", "0.02")
     assert result.exit_code == 2
     assert f"onnxruntime failed on {gru}: no kernel" in result.stderr.replace("\n", "")
