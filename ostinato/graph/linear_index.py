@@ -14,6 +14,7 @@ import onnx_ir as ir
 
 from ostinato.graph.facts import facts_of
 from ostinato.graph.inferred_sizes import Sizes
+from ostinato.graph.size_arithmetic import FUNCTIONS, rows
 from ostinato.model.slices import slice_range
 from ostinato.model.values import constant_array
 from ostinato.sizes.dims import Size, symbol
@@ -114,23 +115,17 @@ def _constant(array: np.ndarray) -> Elements | None:
 def _arithmetic(op: str, left: Elements | None, right: Elements | None) -> Elements | None:
     if left is None or right is None:
         return None
-    length = max(len(left), len(right))
-    if not all(len(operand) in (1, length) for operand in (left, right)):
-        return None
-    pairs = zip(_repeated(left, length), _repeated(right, length), strict=True)
-    return tuple(_combined(op, a, b) for a, b in pairs)
-
-
-def _repeated(operand: Elements, length: int) -> Elements:
-    return operand * length if len(operand) == 1 else operand
+    pairs = rows((left, right))
+    return None if pairs is None else tuple(_combined(op, a, b) for a, b in pairs)
 
 
 def _combined(op: str, left: Size | None, right: Size | None) -> Size | None:
     if left is None or right is None:
         return None
-    if op == "Mul":
-        return left * right if isinstance(left, int) or isinstance(right, int) else None
-    return left + right if op == "Add" else left - right
+    if op == "Mul" and not isinstance(left, int) and not isinstance(right, int):
+        return None
+    combined: Size = FUNCTIONS[op](left, right)
+    return combined
 
 
 def _selected(node: ir.Node, elements: Elements | None) -> Elements | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import reduce
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 import onnx
@@ -40,6 +40,18 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "CastLike": lambda a: a,
 }
 """Of elements: numbers, or sizes that only a run tells. A condition is 0 or 1."""
+
+
+E = TypeVar("E")
+
+
+def rows(vectors: Sequence[Sequence[E]]) -> list[tuple[E, ...]] | None:
+    """The elements that meet when vectors are broadcast; None where they cannot be."""
+    length = next((len(vector) for vector in vectors if len(vector) != 1), 1)
+    if any(len(vector) not in (1, length) for vector in vectors):
+        return None
+    columns = (vector if len(vector) == length else [*vector] * length for vector in vectors)
+    return list(zip(*columns, strict=True))
 
 
 def fold_sizes(graph: onnx.GraphProto, sizes: Sizes) -> int:

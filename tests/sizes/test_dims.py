@@ -18,6 +18,7 @@ from ostinato.sizes.dims import (
     minimum,
     symbol,
     symbols,
+    truncdiv,
 )
 from ostinato.sizes.substitution import evaluate, substitute, upper
 
@@ -101,3 +102,11 @@ def test_sizes_as_deep_as_a_model_take_linear_time() -> None:
         expected = (expected - 3) // 2 + expected // 3
     assert evaluate(size, {"N": value}) == expected
     assert substitute(size, {"N": N}) is size
+
+
+def test_truncated_division_has_the_bits_of_onnx():
+    for left, right in cartesian((N, N - 3, 3 - N, 7, -7), (N, N - 2, 3, -3, 0)):
+        for n in range(6):
+            a, b = evaluate(left, {"N": n}), evaluate(right, {"N": n})
+            expected = int(a / b) if b else 0
+            assert evaluate(truncdiv(left, right), {"N": n}) == expected, (left, right, n)

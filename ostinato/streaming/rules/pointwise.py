@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from ostinato.graph.size_arithmetic import FUNCTIONS
+from ostinato.graph.size_arithmetic import FUNCTIONS, rows
 from ostinato.streaming.context import UNBOUNDED, Context
 from ostinato.streaming.facts import Element, Fixed, Length, Sizes
 from ostinato.streaming.registry import streams
@@ -46,11 +46,10 @@ def _size_arithmetic(context: Context) -> None:
     """Sums, products and quotients of sizes; the node itself still computes them."""
     operands = [context.elements(i) for i in range(len(context.node.inputs))]
     facts = [context.fact(context.input(i)) for i in range(len(context.node.inputs))]
-    count = max(len(elements) for elements in operands)
-    if any(len(elements) not in (1, count) for elements in operands):
+    meeting = rows(operands)
+    if meeting is None:
         raise context.refuse("computes with the length of the whole sequence")
-    rows = zip(*(e * count if len(e) == 1 else e for e in operands), strict=True)
-    elements = tuple(_combine(context.op_type, row) for row in rows)
+    elements = tuple(_combine(context.op_type, row) for row in meeting)
     scalar = all(
         fact.scalar if isinstance(fact, Sizes) else not context.rank(context.input(i))
         for i, fact in enumerate(facts)
