@@ -14,8 +14,8 @@ from ostinato.errors import UnsupportedError
 from ostinato.graph.size_arithmetic import FUNCTIONS
 from ostinato.model.graphs import operands, upstream
 from ostinato.model.values import constant_array
+from ostinato.ops.core.known_sizes import LIMIT, REDUCTIONS
 from ostinato.ops.core.registry import UnknownOperandError
-from ostinato.ops.core.sizes import LIMIT, REDUCTIONS
 from ostinato.ops.core.tensor import Joined, Tensor
 from ostinato.ops.lowering import Scope
 from ostinato.program.expr import INTEGERS

@@ -5,10 +5,10 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from ostinato.ops.core.byte_floats import ROUND_MODES, narrowed_to_bytes, widened_bytes
+from ostinato.ops.core.known_sizes import fold_sizes
 from ostinato.ops.core.literals import literal
 from ostinato.ops.core.progressions import computed
 from ostinato.ops.core.registry import Context, lowers
-from ostinato.ops.core.sizes import fold_sizes
 from ostinato.ops.core.tensor import Value
 from ostinato.program.expr import (
     BYTE_FLOATS,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from functools import reduce
 
 from ostinato.limits import MOST_WINDOW
+from ostinato.ops.core.known_sizes import known_ints, known_sizes
 from ostinato.ops.core.literals import literal
 from ostinato.ops.core.registry import Context, lowers
-from ostinato.ops.core.sizes import known_ints, known_sizes
 from ostinato.ops.core.tensor import Tensor, Value, advance
 from ostinato.ops.rules.parts import within
 from ostinato.ops.rules.pointwise import floats

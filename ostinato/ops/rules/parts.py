@@ -10,8 +10,8 @@ import numpy as np
 from ostinato.graph.facts import facts_of
 from ostinato.model.values import constant_array
 from ostinato.ops.core.builder import Builder
+from ostinato.ops.core.known_sizes import known_ints, known_sizes, require_numbers
 from ostinato.ops.core.registry import Context, lowers
-from ostinato.ops.core.sizes import known_ints, known_sizes, require_numbers
 from ostinato.ops.core.tensor import (
     Joined,
     Tensor,

@@ -9,10 +9,10 @@ from functools import partial, reduce
 import numpy as np
 
 from ostinato.graph.size_arithmetic import FUNCTIONS
+from ostinato.ops.core.known_sizes import fold_sizes
 from ostinato.ops.core.literals import literal
 from ostinato.ops.core.progressions import computed
 from ostinato.ops.core.registry import Context, lowers
-from ostinato.ops.core.sizes import fold_sizes
 from ostinato.ops.core.tensor import Value, insert_ones
 from ostinato.ops.rules.casts import convert
 from ostinato.program.expr import FLOATS, ITEM_BYTES, Expr, cast, constant, dtype_of, op

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
+from ostinato.ops.core.known_sizes import known_sizes
 from ostinato.ops.core.literals import literal, sized
 from ostinato.ops.core.registry import Context, lowers
-from ostinato.ops.core.sizes import known_sizes
 from ostinato.ops.core.tensor import Tensor, Value, dense
 from ostinato.ops.rules.gather import require_all
 from ostinato.ops.rules.windows import (

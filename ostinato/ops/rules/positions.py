@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from ostinato.ops.core.known_sizes import known_size, known_sizes, require_numbers
 from ostinato.ops.core.literals import literal
 from ostinato.ops.core.registry import Context, lowers
-from ostinato.ops.core.sizes import known_size, known_sizes, require_numbers
 from ostinato.ops.core.tensor import Tensor, Value, slice_axis
 from ostinato.ops.rules.gather import require_all, without_axes
 from ostinato.ops.rules.parts import pad

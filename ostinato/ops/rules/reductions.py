@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ostinato.ops.core.builder import Builder
+from ostinato.ops.core.known_sizes import fold_reduction
 from ostinato.ops.core.literals import literal
 from ostinato.ops.core.registry import Context, lowers
-from ostinato.ops.core.sizes import fold_reduction
 from ostinato.ops.core.tensor import Value, drop_ones
 from ostinato.ops.rules.pointwise import Unary
 from ostinato.ops.rules.views import axes_of, optional_axes

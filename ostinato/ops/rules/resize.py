@@ -17,9 +17,9 @@ import numpy as np
 
 from ostinato.limits import MOST_BYTES
 from ostinato.ops.core.builder import LONGEST_TABLE
+from ostinato.ops.core.known_sizes import known_sizes
 from ostinato.ops.core.literals import literal, sized
 from ostinato.ops.core.registry import Context, lowers
-from ostinato.ops.core.sizes import known_sizes
 from ostinato.ops.core.tensor import Tensor, Value, slice_axis
 from ostinato.ops.rules.views import axis_of
 from ostinato.program.evaluate import evaluate

@@ -16,8 +16,8 @@ import numpy as np
 from ostinato.errors import ModelError
 from ostinato.model.signature import onnx_name
 from ostinato.model.types import type_text
+from ostinato.ops.core.known_sizes import known_ints, known_sizes
 from ostinato.ops.core.registry import Context, lowers
-from ostinato.ops.core.sizes import known_ints, known_sizes
 from ostinato.ops.core.tensor import (
     Absent,
     AnyValue,

@@ -8,8 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from ostinato.ops.core.builder import LONGEST_TABLE
-from ostinato.ops.core.registry import Context, lowers
-from ostinato.ops.core.sizes import (
+from ostinato.ops.core.known_sizes import (
     LIMIT,
     known_size,
     known_sizes,
@@ -17,6 +16,7 @@ from ostinato.ops.core.sizes import (
     require_numbers,
     wrapped,
 )
+from ostinato.ops.core.registry import Context, lowers
 from ostinato.ops.core.tensor import Value, static_shape
 from ostinato.program.expr import BYTE_FLOATS, DTYPES, INTEGERS, Extent, Index, cast, constant, op
 from ostinato.sizes.dims import Size, ceildiv, floordiv, maximum

@@ -8,8 +8,8 @@ import numpy as np
 
 from ostinato.ops.core.builder import LONGEST_TABLE
 from ostinato.ops.core.fourier_plans import Signal, real_inverse, real_transform, transform
+from ostinato.ops.core.known_sizes import known_ints, known_sizes
 from ostinato.ops.core.registry import Context, lowers
-from ostinato.ops.core.sizes import known_ints, known_sizes
 from ostinato.ops.core.tensor import Tensor, Value, slice_axis, transpose
 from ostinato.ops.rules.views import axis_of
 from ostinato.program.evaluate import evaluate

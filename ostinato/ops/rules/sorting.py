@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from ostinato.numerics import ROW_CHAINS
+from ostinato.ops.core.known_sizes import known_size
 from ostinato.ops.core.literals import literal
 from ostinato.ops.core.ordered_kernels import accumulate, row_start, smallest, sort_key
 from ostinato.ops.core.registry import Context, lowers
-from ostinato.ops.core.sizes import known_size
 from ostinato.ops.core.tensor import (
     Tensor,
     Value,
