@@ -15,7 +15,7 @@ from itertools import product
 
 from ostinato.ops.core.registry import Context, lowers
 from ostinato.ops.core.tensor import Tensor, Value, advance
-from ostinato.ops.rules.parts import pad
+from ostinato.ops.rules.padding import pad
 from ostinato.ops.rules.windows import given_kernel, read_moves, terms_of
 from ostinato.program.expr import FLOATS, Access, Axis, Expr, Load, Reduced, constant, op
 from ostinato.program.nodes import Reduce, Store

@@ -9,7 +9,7 @@ import numpy as np
 from ostinato.ops.core.literals import literal
 from ostinato.ops.core.registry import Context
 from ostinato.ops.core.tensor import Tensor, Value, slice_axis
-from ostinato.ops.rules.parts import pad
+from ostinato.ops.rules.padding import pad
 from ostinato.ops.rules.windows import Window, convolve, without_padding
 from ostinato.program.expr import Axis, Expr, Extent, cast, constant, op
 from ostinato.sizes.dims import Size, ceildiv, product

@@ -9,7 +9,7 @@ from ostinato.ops.core.known_sizes import known_ints, known_sizes
 from ostinato.ops.core.literals import literal
 from ostinato.ops.core.registry import Context, lowers
 from ostinato.ops.core.tensor import Tensor, Value, advance
-from ostinato.ops.rules.parts import within
+from ostinato.ops.rules.padding import within
 from ostinato.ops.rules.pointwise import floats
 from ostinato.ops.rules.reductions import absolute, divided_by_count, square
 from ostinato.ops.rules.views import axes_of, axis_of, reshape

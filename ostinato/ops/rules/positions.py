@@ -7,7 +7,7 @@ from ostinato.ops.core.literals import literal
 from ostinato.ops.core.registry import Context, lowers
 from ostinato.ops.core.tensor import Tensor, Value, slice_axis
 from ostinato.ops.rules.gather import require_all, without_axes
-from ostinato.ops.rules.parts import pad
+from ostinato.ops.rules.padding import pad
 from ostinato.ops.rules.views import axes_of, axis_of
 from ostinato.program.expr import (
     INTEGERS,

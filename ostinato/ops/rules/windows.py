@@ -9,7 +9,7 @@ from typing import TypeAlias
 from ostinato.limits import MOST_WINDOW
 from ostinato.ops.core.registry import Context, lowers
 from ostinato.ops.core.tensor import Tensor, Value, advance, insert_ones
-from ostinato.ops.rules.parts import pad, within
+from ostinato.ops.rules.padding import pad, within
 from ostinato.program.expr import (
     Access,
     Axis,
