@@ -142,10 +142,10 @@ class Context:
         attribute = self.node.attributes.get(name)
         return default if attribute is None else attribute.as_string()
 
-    def axis(self, default: int | None = None, of: ir.Value | None = None) -> int:
+    def axis(self, default: int | None = None) -> int:
         """The attribute `axis`, counted from the front."""
         axis: int = self.number("axis", default)
-        return axis + self.rank(of or self.input(0)) if axis < 0 else axis
+        return axis + self.rank(self.input(0)) if axis < 0 else axis
 
     def axes(self, index: int) -> tuple[int, ...] | None:
         """`axes`, an input or an attribute by version; None where it is absent."""
