@@ -1,8 +1,8 @@
 """What a file may import, and which names it may know.
 
-Imports make no circle, between files as between rooms, those inside of functions included; that
-they run downwards is held by import-linter (`make lint`). An import inside of a function needs a
-reason, and stands in `DEFERRED`.
+Imports make no circle, between files as between rooms, and run downwards through the layers that
+pyproject.toml lists, for import-linter as well; those inside of functions count. An import inside
+of a function needs a reason, and stands in `DEFERRED`.
 
 Below `ostinato.ops` no ONNX operator's name appears: those rooms know loops and kernels alone.
 
@@ -213,6 +213,33 @@ def _edges() -> dict[str, set[str]]:
         named = {f"{m}.{n}" if f"{m}.{n}" in files else m for m, n, _ in found}
         edges[name] = {module for module in named if module in files and module != name}
     return edges
+
+
+def _layers() -> dict[str, int]:
+    """The layer of each room in pyproject.toml, the highest first."""
+    tomllib = pytest.importorskip("tomllib")
+    contracts = tomllib.loads((ROOT.parent / "pyproject.toml").read_text(encoding="utf-8"))
+    (table,) = (
+        contract["layers"]
+        for contract in contracts["tool"]["importlinter"]["contracts"]
+        if contract["type"] == "layers"
+    )
+    return {room: height for height, rooms in enumerate(table) for room in rooms.split(" | ")}
+
+
+def test_files_import_downwards_only() -> None:
+    """What import-linter checks, and that its table has all rooms."""
+    layers = _layers()
+    upward = []
+    for name, targets in _edges().items():
+        room = ".".join(name.split(".")[:2])
+        if room in ("ostinato", "ostinato.__main__"):
+            continue
+        for target in targets - {"ostinato"}:
+            below = ".".join(target.split(".")[:2])
+            if below != room and layers[room] >= layers[below]:
+                upward.append(f"{name} -> {target}")
+    assert not upward
 
 
 def circles(edges: dict[str, set[str]]) -> list[str]:

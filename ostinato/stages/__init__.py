@@ -1,1 +1,12 @@
-"""Cut a model into stages, guard what was specialised, fall back where a guard or kernel fails."""
+"""Stages: how a model that is not one native program for all sizes runs, and what decides it.
+
+Cut:  `partition` cuts a model into native segments and nodes apart, `shape_operands` finds the
+      values whose elements a segment takes as sizes, `handover` passes values on.
+Data: `stage` and `compiled`, which the cache keeps.
+Run:  `flow` runs the stages; where a *guard* fails, the general program in place of the specialised
+      one (*deoptimisation*). `specialized` compiles a node for the key of its operands when it is
+      called (*specialisation*), `fallback` runs it on its reference kernel.
+Tell: `report`, `notice`.
+
+docs/design.md has a picture. What runs stages imports onnx and onnx_ir only once it needs them.
+"""
