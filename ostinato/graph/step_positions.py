@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import numpy as np
 import onnx_ir as ir
 
+from ostinato.graph.evenly_spaced import EvenlySpaced
 from ostinato.graph.inferred_sizes import Sizes
 from ostinato.graph.linear_index import STEP, Indices, linear_size
 from ostinato.graph.loop_form import LoopForm, Scanned, State, scopes_within
 from ostinato.model.values import constant_array
 from ostinato.sizes.dims import Size, computed
+from ostinato.sizes.progressions import unclamped
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ class StepPositions:
 
     def __init__(self, form: LoopForm, sizes: Mapping[str, Sizes]) -> None:
         self._sizes = sizes
-        self._indices = Indices(sizes)
+        self._indices, self._spaced = Indices(sizes), EvenlySpaced(sizes)
         lengths = [self._length(scanned) for scanned in form.scanned]
         if form.head is not None:
             lengths.append(self._indices.single(form.head.trips))
@@ -93,20 +94,10 @@ class StepPositions:
 
     def _range(self, source: ir.Value) -> tuple[Size, Size] | None:
         """The first element and the length of a sequence of integers that grows by 1."""
-        array = constant_array(source)
-        if array is not None:
-            if array.dtype != np.int64 or array.ndim != 1 or not array.size:
-                return None
-            first = int(array[0])
-            rises = np.array_equal(array, first + np.arange(array.size))
-            return (first, array.size) if rises else None
-        node = source.producer()
-        if node is None or node.op_type != "Range" or node.domain != "":
+        line = self._spaced.line(source)
+        if line is None or line.rank != 1 or (line.elements.steps != (1,) and line.shape != (1,)):
             return None
-        start, limit, delta = (self._indices.single(value) for value in node.inputs)
-        if start is None or limit is None or delta != 1:
-            return None
-        return start, limit - start
+        return line.elements.start, unclamped(line.shape[0])
 
     def _number(self, scanned: Scanned) -> Size | None:
         """The element of a scanned range at a step."""
