@@ -6,8 +6,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from ostinato.program.expr import ITEM_BYTES
-from ostinato.program.nodes import CALL, Branch, Buffer, Loop, Program, Stmt, bodies
-from ostinato.sizes.dims import Size, ceildiv, maximum
+from ostinato.program.nodes import (
+    CALL,
+    Branch,
+    Buffer,
+    Kernel,
+    Loop,
+    Program,
+    Stmt,
+    bodies,
+    statements,
+)
+from ostinato.sizes.dims import Size, ceildiv, computed, maximum
 
 ALIGNMENT = 64
 
@@ -30,11 +40,12 @@ class _Life:
 
 @dataclass(frozen=True)
 class _Span:
-    """When a loop runs, and the pairs of buffers that it swaps."""
+    """When a loop runs, the pairs of buffers that it swaps, and those that steps write parts of."""
 
     start: int
     end: int
     pairs: tuple[tuple[str, str], ...]
+    parts: frozenset[str]
 
 
 def _lives(
@@ -51,8 +62,15 @@ def _lives(
             _lives(inner, clock, lives, loops)
         if isinstance(statement, Loop):
             pairs = tuple((c.state, c.next) for c in statement.carries)
-            loops.append(_Span(start, clock[0], pairs))
+            loops.append(_Span(start, clock[0], pairs, _written_in_parts(statement)))
         clock[0] += 1
+
+
+def _written_in_parts(loop: Loop) -> frozenset[str]:
+    """Buffers that a step writes at a place of its own, so that a later one may read them whole."""
+    kernels = (s for s in statements(loop.body) if isinstance(s, Kernel))
+    accesses = (store.access for kernel in kernels for store in kernel.stores)
+    return frozenset(a.buffer for a in accesses if a.stride(loop.axis) != 0 or computed(a.offset))
 
 
 def _own_reads(statement: Stmt) -> set[str]:
@@ -76,6 +94,9 @@ def _stretch(lives: dict[str, _Life], loops: list[_Span]) -> None:
                         _touch(lives, name, lives[other].last)
                 _touch(lives, name, span.start)
                 _touch(lives, name, span.end)
+        for name in span.parts:
+            _touch(lives, name, span.start)
+            _touch(lives, name, span.end)
         for name, life in list(lives.items()):
             inside = life.first <= span.end and life.last >= span.start
             if inside and (life.first < span.start or life.last > span.end):

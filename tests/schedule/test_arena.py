@@ -285,3 +285,21 @@ def test_what_a_later_step_reads_lives_during_the_whole_loop(count):
     feeds = {"x": np.arange(1, 5, dtype=np.float32), "n": np.ones(1, np.float32)}
     expected = interpreter.run(source, feeds)["y"]
     np.testing.assert_array_equal(shared_run(source, feeds)["y"], expected)
+
+
+@pytest.mark.parametrize("size", [8, N])
+def test_rows_that_steps_add_live_during_the_whole_loop(size: Size) -> None:
+    """Nothing is written before the loop or read after it, but steps read what others wrote."""
+    t = Axis("t", 8)
+
+    def append(name: str) -> Kernel:
+        return Kernel(name, (), (), (store(name, at("x", (t, 1)), (t, 1)),))
+
+    def newest(name: str) -> Kernel:
+        return Kernel(f"of {name}", (), (), (store("y", at(name), (t, 1)),))
+
+    body = (Loop(t, (), (append("p"), newest("p"), append("q"), newest("q"))),)
+    buffers = dict.fromkeys("pq", size)
+    source = program({"x": (8,), "n": (N,)}, {"y": (8,)}, body, None, buffers, ("N",))
+    first, second = (spans(source, plan(source), 8)[name] for name in "pq")
+    assert not overlap(first, second)
