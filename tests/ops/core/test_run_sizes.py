@@ -34,7 +34,7 @@ def test_sizes_of_values_are_defined_once(builder: Builder) -> None:
     assert [check.size for check in builder.draft.checks] == [VALUE + 1]
     assert builder.sizes.defined(VALUE + 1, "size") == size
     assert len(builder.draft.definitions) == 1
-    assert builder.require.is_unsure(size)
+    assert builder.require.is_data_dependent(size)
 
 
 def test_computed_sizes_have_bounds_and_are_checked_where_they_arise(builder: Builder) -> None:
