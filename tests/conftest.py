@@ -22,8 +22,8 @@ from tests import unoptimized
 
 # Of the tests of a file, `--fast` runs the first and every so manyth behind it.
 FAST_STEP = 12
-# Rooms from ONNX to ONNX: their tests run the graphs that they make, whatever code does it.
-GRAPH_ROOMS = ("autodiff", "definitions", "graph", "passes", "streaming", "training")
+# Their tests are about operators and graphs, whatever code runs them.
+GRAPH_ROOMS = ("autodiff", "backend", "definitions", "graph", "passes", "streaming", "training")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

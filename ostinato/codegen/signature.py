@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ostinato.codegen import safepoints
-from ostinato.program.expr import Axis, walk
+from ostinato.program.expr import Axis
 from ostinato.program.nodes import Kernel
 from ostinato.sizes.dims import Size
 
@@ -27,7 +27,7 @@ def signature(kernel: Kernel) -> Signature:
     buffers = tuple(dict.fromkeys(access.buffer for access in accesses))
     for access in accesses:
         used.update((axis, None) for axis, _ in access.terms)
-    for node in walk(*kernel.expressions()):
+    for node in kernel.nodes:
         axis = getattr(node, "axis", None)
         if axis is not None:
             used[axis] = None

@@ -173,14 +173,22 @@ def cast(value: Expr, dtype: str) -> Expr:
 
 def children(expr: Expr) -> tuple[Expr, ...]:
     """The operands of a node."""
-    if isinstance(expr, Op):
-        return expr.args
-    if isinstance(expr, Cast):
-        return (expr.value,)
-    if isinstance(expr, Load):
-        computed = tuple(value for value, _ in expr.index)
-        return computed if expr.mask is None else (expr.mask, *computed)
+    kind = type(expr)  # `isinstance` takes twice as long, and everything asks for operands
+    if kind is Op:
+        return expr.args  # type: ignore[attr-defined, no-any-return]
+    if kind is Cast:
+        return (expr.value,)  # type: ignore[attr-defined]
+    if kind is Load:
+        return _computed(expr)  # type: ignore[arg-type]
     return ()
+
+
+def _computed(load: Load) -> tuple[Expr, ...]:
+    """What is computed to know where a load reads."""
+    if load.mask is None and not load.index:
+        return ()
+    computed = tuple(value for value, _ in load.index)
+    return computed if load.mask is None else (load.mask, *computed)
 
 
 def walk(*roots: Expr, skip: Container[Expr] = ()) -> Iterator[Expr]:
@@ -194,17 +202,16 @@ def walk(*roots: Expr, skip: Container[Expr] = ()) -> Iterator[Expr]:
     opened: set[Expr] = set()
     stack = list(reversed(roots))
     while stack:
-        node = stack[-1]
+        node = stack.pop()
         if node in seen or node in skip:
-            stack.pop()
             continue
         if node not in opened:
-            opened.add(node)
             operands = children(node)
             if operands:
+                opened.add(node)
+                stack.append(node)
                 stack += operands
                 continue
-        stack.pop()
         seen.add(node)
         yield node
 

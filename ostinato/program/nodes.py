@@ -206,7 +206,11 @@ class Kernel:
     @cached_property
     def nodes(self) -> frozenset[Expr]:
         """Every distinct expression of the kernel."""
-        return frozenset(walk(*self.expressions()))
+        return frozenset(self._in_order)
+
+    @cached_property
+    def _in_order(self) -> tuple[Expr, ...]:
+        return tuple(walk(*self.expressions()))
 
     @cached_property
     def loaded(self) -> frozenset[Load]:
@@ -215,7 +219,7 @@ class Kernel:
 
     @cached_property
     def _loads(self) -> tuple[Load, ...]:
-        return tuple(node for node in walk(*self.expressions()) if isinstance(node, Load))
+        return tuple(node for node in self._in_order if isinstance(node, Load))
 
     @cached_property
     def work(self) -> int:

@@ -35,7 +35,7 @@ def _fits(outer: Axis, inner: Axis, accesses: list[Access]) -> bool:
 
 
 def _indexed(kernel: Kernel) -> set[Axis]:
-    return {node.axis for node in walk(*kernel.expressions()) if isinstance(node, Index)}
+    return {node.axis for node in kernel.nodes if isinstance(node, Index)}
 
 
 def _parallel(kernel: Kernel) -> Kernel:

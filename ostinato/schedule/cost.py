@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from ostinato.machine.record import Machine
-from ostinato.program.expr import ITEM_BYTES, Axis, Index, dtype_of, walk
+from ostinato.program.expr import ITEM_BYTES, Axis, Index, dtype_of
 from ostinato.program.nodes import Buffer, Kernel
 from ostinato.schedule.operands import (
     DEPTH,
@@ -74,10 +74,10 @@ def sums_at_once(sums: int, vectors: int, held: int | None) -> int:
 
 def lane_width(kernel: Kernel, extent: Size, machine: Machine) -> int:
     """Lanes of a vector: a full register of the widest element type, less for short axes."""
-    dtypes = {dtype_of(node) for node in walk(*kernel.expressions())}
+    dtypes = {dtype_of(node) for node in kernel.nodes}
     widest = max((ITEM_BYTES[d] for d in dtypes - {"bool"}), default=1)
     if isinstance(extent, int) and kernel.axes:
-        addresses = {dtype_of(n) for n in walk(*kernel.expressions()) if not isinstance(n, Index)}
+        addresses = {dtype_of(n) for n in kernel.nodes if not isinstance(n, Index)}
         widest = max((ITEM_BYTES[d] for d in addresses - {"bool"}), default=widest)
     width = max(1, machine.vector_bytes // max(widest, 1))
     while isinstance(extent, int) and width > 1 and width // 2 >= extent:
