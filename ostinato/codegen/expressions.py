@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TypeAlias
 
 from ostinato.codegen.primitives import MEMORY, Primitives, literal, suffix
 from ostinato.codegen.sizes import Sizes
-from ostinato.codegen.strided import CLOSE, interleaved, load_close, store_close
+from ostinato.codegen.strided import CLOSE, load_close
 from ostinato.codegen.writer import Value, Writer, integer, is_constant, vector
 from ostinato.program.expr import (
     FLOATS,
@@ -29,7 +29,7 @@ from ostinato.program.expr import (
     walk,
 )
 from ostinato.program.functions import define
-from ostinato.program.nodes import Buffer, Store
+from ostinato.program.nodes import Buffer
 from ostinato.sizes.dims import Dim, Size
 
 # Computed positions of a load or store, each with its stride.
@@ -279,7 +279,8 @@ class Expressions:
 
         return self._remember(key, make)
 
-    def _lane_stride(self, access: Access) -> Size:
+    def lane_stride(self, access: Access) -> Size:
+        """The distance of neighbouring lanes in memory."""
         return 0 if self.lane is None else access.stride(self.lane)
 
     def _mask(self, load: Load, row: int, number: int) -> Value | None:
@@ -305,7 +306,7 @@ class Expressions:
         return self._w.compare("icmp", "ne", value, zero, lanes)
 
     def _load_scalar(self, load: Load, memory: str, row: int, number: int = 0) -> Value:
-        address, _ = self._moved(load.access, load.index, memory, row, number)
+        address, _ = self.moved(load.access, load.index, memory, row, number)
         mask = None if load.mask is None else self.value(load.mask, row, number)
         if self.width == 1 and self.masks is not None and self.by_lanes(load):
             mask = self._mask(load, row, number)
@@ -333,8 +334,8 @@ class Expressions:
         type_ = vector(memory, self.width)
         item = ITEM_BYTES[load.dtype]
         mask = self._mask(load, row, number)
-        address, varying = self._moved(load.access, load.index, memory, row, number)
-        stride = self._lane_stride(load.access)
+        address, varying = self.moved(load.access, load.index, memory, row, number)
+        stride = self.lane_stride(load.access)
         other = self._other(load, self.width)
         if stride == 0 and not varying:
             one = (
@@ -356,12 +357,12 @@ class Expressions:
             return load_close(self._w, address, stride, memory, self.width, item)
         name = f"llvm.masked.gather.{suffix(memory, self.width)}.v{self.width}p0"
         every = mask or Value("splat (i1 true)", vector("i1", self.width))
-        places = self._lane_addresses(address, stride, varying, memory, row, number)
+        places = self.lane_addresses(address, stride, varying, memory, row, number)
         return self._w.call(type_, name, places, integer(item, "i32"), every, other)
 
     # LLVM 22 turns a masked access with one lane known to be alive into a scalar access, of the
     # wrong width if the elements are narrower than the integers they are computed as. So where it
-    # is known how many lanes are alive, integers are moved one by one.
+    # is known how many lanes are alive, integers are moved one by one (in `Stores`, too).
 
     def _load_lanes(self, address: Value, type_: str, memory: str, alive: int) -> Value:
         value = Value("zeroinitializer", type_)
@@ -373,13 +374,7 @@ class Expressions:
             )
         return value
 
-    def _store_lanes(self, value: Value, address: Value, memory: str, alive: int) -> None:
-        for lane in range(alive):
-            place = self._w.pointer(address, integer(lane), memory)
-            one = self._w.emit(memory, f"extractelement {value.type} {value.text}, i64 {lane}")
-            self._w.line(f"store {memory} {one.text}, ptr {place.text}")
-
-    def _moved(
+    def moved(
         self, access: Access, index: Positions, memory: str, row: int, number: int
     ) -> tuple[Value, Positions]:
         """The address of the first lane, and those computed positions in which lanes differ."""
@@ -393,7 +388,7 @@ class Expressions:
             address = self._w.pointer(address, moved, memory)
         return address, tuple(varying)
 
-    def _lane_addresses(
+    def lane_addresses(
         self, first: Value, stride: Size, varying: Positions, memory: str, row: int, number: int
     ) -> Value:
         """Addresses by lane, `stride` apart and moved by computed positions."""
@@ -417,62 +412,3 @@ class Expressions:
                 f"getelementptr {memory}, {places.type} {places.text}, {moved.type} {moved.text}",
             )
         return places
-
-    def store_together(self, stores: Sequence[Store], row: int, number: int) -> None:
-        """Write stores of neighbouring elements: as whole vectors where these fill memory."""
-        first, count = stores[0], len(stores)
-        dtype = dtype_of(first.value)
-        memory, item = MEMORY[dtype], ITEM_BYTES[dtype]
-        fill = count > 1 and count & (count - 1) == 0 and self._lane_stride(first.access) == count
-        plain = all(s.mask is None and not s.index for s in stores) and self.masks is None
-        if not fill or not plain or dtype == "bool" or self.width == 1:
-            for store in stores:
-                self.store(store, row, number)
-            return
-        address = self.address(first.access, row, number)
-        values = [self.lanes(store.value, row, number) for store in stores]
-        for part, value in enumerate(interleaved(self._w, values, memory, self.width)):
-            place = self._w.pointer(address, integer(part * self.width), memory)
-            self._w.line(f"store {value.type} {value.text}, ptr {place.text}, align {item}")
-
-    def store(self, store: Store, row: int, number: int) -> None:
-        """Write a value to memory, in the lanes that exist and where the mask is true."""
-        expr, dtype = store.value, dtype_of(store.value)
-        memory, item = MEMORY[dtype], ITEM_BYTES[dtype]
-        stride = self._lane_stride(store.access)
-        address, varying = self._moved(store.access, store.index, memory, row, number)
-        value = self.lanes(expr, row, number) if self.width > 1 else self.value(expr, row, number)
-        if dtype == "bool":
-            type_ = vector("i8", self.width)
-            value = self._w.emit(type_, f"zext {value.type} {value.text} to {type_}")
-        guard = None if self.masks is None else self.masks[number]
-        if store.mask is not None:
-            mask = self.lanes(store.mask, row, number)
-            guard = mask if guard is None else self._w.binary("and", mask, guard)
-        if self.width == 1:
-            if guard is None:
-                self._w.line(f"store {value.type} {value.text}, ptr {address.text}")
-                return
-            with self._w.when(guard):
-                self._w.line(f"store {value.type} {value.text}, ptr {address.text}")
-            return
-        neighbours = stride == 1 and not varying
-        if neighbours and guard is None:
-            self._w.line(f"store {value.type} {value.text}, ptr {address.text}, align {item}")
-            return
-        alive = None if store.mask is not None or self.masks is None else self.alive[number]
-        if neighbours and dtype not in FLOATS and alive is not None:
-            self._store_lanes(value, address, memory, alive)
-            return
-        every = guard or Value("splat (i1 true)", vector("i1", self.width))
-        align = integer(item, "i32")
-        if neighbours:
-            name = f"llvm.masked.store.{suffix(memory, self.width)}.p0"
-            self._w.call("void", name, value, address, align, every)
-            return
-        if guard is None and not varying and isinstance(stride, int) and stride in CLOSE:
-            store_close(self._w, value, address, stride, memory, self.width, item)
-            return
-        name = f"llvm.masked.scatter.{suffix(memory, self.width)}.v{self.width}p0"
-        places = self._lane_addresses(address, stride, varying, memory, row, number)
-        self._w.call("void", name, value, places, align, every)

@@ -10,6 +10,7 @@ from ostinato.codegen.primitives import Primitives
 from ostinato.codegen.safepoints import WatchedLoops
 from ostinato.codegen.signature import is_long, signature
 from ostinato.codegen.sizes import Sizes
+from ostinato.codegen.stores import Stores
 from ostinato.codegen.writer import Value, Writer
 from ostinato.program.nodes import Buffer, Kernel, Tile
 from ostinato.schedule.times import kernel_time
@@ -18,7 +19,7 @@ from ostinato.schedule.times import kernel_time
 class KernelFunction:
     """A kernel, and writers of its instructions, sizes, expressions and loops.
 
-    w, sizes, x, primitives, loops: one writer for each.
+    w, sizes, x, stores, primitives, loops: one writer for each.
     """
 
     def __init__(
@@ -38,6 +39,7 @@ class KernelFunction:
         self.primitives = Primitives(self.w, byte_dots)
         pointers = {n: Value(f"%b{i}", "ptr") for i, n in enumerate(self.signature.buffers)}
         self.x = Expressions(self.w, self.sizes, pointers, buffers)
+        self.stores = Stores(self.w, self.x)
         tile = kernel.tile or Tile(None, 1)
         self.x.lane, self.x.width, self.x.row = tile.lane, tile.width, tile.row
         for i, axis in enumerate(self.signature.outer):

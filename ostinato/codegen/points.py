@@ -19,6 +19,7 @@ class Points:
 
     def __init__(self, function: KernelFunction) -> None:
         self._kernel, self._w, self._x = function.kernel, function.w, function.x
+        self._stores = function.stores
         self._loops, self._reductions = function.loops, Reductions(function)
 
     def write(self, tile: Tile, rows: int, piece: Piece | None) -> None:
@@ -46,10 +47,10 @@ class Points:
                             for expr in store.expressions():
                                 self._x.value(expr, row, number)
                     for stores in groups:
-                        self._x.store_together(stores, row, number)
+                        self._stores.store_together(stores, row, number)
             for store in by_row:
                 for number in range(tile.vectors):
-                    store_rows(self._w, self._x, store, rows, number)
+                    store_rows(self._w, self._x, self._stores, store, rows, number)
 
     def _keep(self, tile: Tile, rows: int) -> None:
         """Store partial results."""
@@ -58,7 +59,7 @@ class Points:
             store = Store(access, Reduced(position, self._kernel.reductions[position].dtype))
             for row in range(rows):
                 for vector_number in range(tile.vectors):
-                    self._x.store(store, row, vector_number)
+                    self._stores.store(store, row, vector_number)
 
 
 def _neighbours(kernel: Kernel, stores: Sequence[Store]) -> list[list[Store]]:

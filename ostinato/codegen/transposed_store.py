@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from ostinato.codegen.expressions import Expressions
 from ostinato.codegen.primitives import MEMORY
+from ostinato.codegen.stores import Stores
 from ostinato.codegen.writer import Value, Writer, vector
 from ostinato.program.expr import FLOATS, ITEM_BYTES, Axis, dtype_of
 from ostinato.program.nodes import Store
@@ -29,13 +30,15 @@ def is_transposed(store: Store, lane: Axis | None, row: Axis | None, width: int)
     return stride not in (0, 1) and store.access.stride(row) == 1
 
 
-def store_rows(w: Writer, x: Expressions, store: Store, rows: int, number: int) -> None:
+def store_rows(
+    w: Writer, x: Expressions, stores: Stores, store: Store, rows: int, number: int
+) -> None:
     """Write vector `number` of rows 0 .. rows - 1, in groups of powers of two."""
     done = 0
     while done < rows:
         count = min(MOST_ROWS, x.width, 1 << ((rows - done).bit_length() - 1))
         if count == 1:
-            x.store(store, done, number)
+            stores.store(store, done, number)
         else:
             _store_group(w, x, store, range(done, done + count), number)
         done += count

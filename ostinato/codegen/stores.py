@@ -1,0 +1,88 @@
+"""Writes the values of expressions to memory, in the lanes that exist."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ostinato.codegen.expressions import Expressions
+from ostinato.codegen.primitives import MEMORY, suffix
+from ostinato.codegen.strided import CLOSE, interleaved, store_close
+from ostinato.codegen.writer import Value, Writer, integer, vector
+from ostinato.program.expr import FLOATS, ITEM_BYTES, dtype_of
+from ostinato.program.nodes import Store
+
+
+class Stores:
+    """Writes stores; rows, lanes and what is known of them are those of `Expressions`."""
+
+    def __init__(self, w: Writer, x: Expressions) -> None:
+        self._w, self._x = w, x
+
+    def store_together(self, stores: Sequence[Store], row: int, number: int) -> None:
+        """Write stores of neighbouring elements: as whole vectors where these fill memory."""
+        first, count = stores[0], len(stores)
+        dtype = dtype_of(first.value)
+        memory, item = MEMORY[dtype], ITEM_BYTES[dtype]
+        fill = count > 1 and count & (count - 1) == 0 and self._x.lane_stride(first.access) == count
+        plain = all(s.mask is None and not s.index for s in stores) and self._x.masks is None
+        if not fill or not plain or dtype == "bool" or self._x.width == 1:
+            for store in stores:
+                self.store(store, row, number)
+            return
+        address = self._x.address(first.access, row, number)
+        values = [self._x.lanes(store.value, row, number) for store in stores]
+        for part, value in enumerate(interleaved(self._w, values, memory, self._x.width)):
+            place = self._w.pointer(address, integer(part * self._x.width), memory)
+            self._w.line(f"store {value.type} {value.text}, ptr {place.text}, align {item}")
+
+    def store(self, store: Store, row: int, number: int) -> None:
+        """Write a value to memory, in the lanes that exist and where the mask is true."""
+        expr, dtype = store.value, dtype_of(store.value)
+        memory, item = MEMORY[dtype], ITEM_BYTES[dtype]
+        stride = self._x.lane_stride(store.access)
+        address, varying = self._x.moved(store.access, store.index, memory, row, number)
+        value = (
+            self._x.lanes(expr, row, number)
+            if self._x.width > 1
+            else self._x.value(expr, row, number)
+        )
+        if dtype == "bool":
+            type_ = vector("i8", self._x.width)
+            value = self._w.emit(type_, f"zext {value.type} {value.text} to {type_}")
+        guard = None if self._x.masks is None else self._x.masks[number]
+        if store.mask is not None:
+            mask = self._x.lanes(store.mask, row, number)
+            guard = mask if guard is None else self._w.binary("and", mask, guard)
+        if self._x.width == 1:
+            if guard is None:
+                self._w.line(f"store {value.type} {value.text}, ptr {address.text}")
+                return
+            with self._w.when(guard):
+                self._w.line(f"store {value.type} {value.text}, ptr {address.text}")
+            return
+        neighbours = stride == 1 and not varying
+        if neighbours and guard is None:
+            self._w.line(f"store {value.type} {value.text}, ptr {address.text}, align {item}")
+            return
+        alive = None if store.mask is not None or self._x.masks is None else self._x.alive[number]
+        if neighbours and dtype not in FLOATS and alive is not None:
+            self._store_lanes(value, address, memory, alive)
+            return
+        every = guard or Value("splat (i1 true)", vector("i1", self._x.width))
+        align = integer(item, "i32")
+        if neighbours:
+            name = f"llvm.masked.store.{suffix(memory, self._x.width)}.p0"
+            self._w.call("void", name, value, address, align, every)
+            return
+        if guard is None and not varying and isinstance(stride, int) and stride in CLOSE:
+            store_close(self._w, value, address, stride, memory, self._x.width, item)
+            return
+        name = f"llvm.masked.scatter.{suffix(memory, self._x.width)}.v{self._x.width}p0"
+        places = self._x.lane_addresses(address, stride, varying, memory, row, number)
+        self._w.call("void", name, value, places, align, every)
+
+    def _store_lanes(self, value: Value, address: Value, memory: str, alive: int) -> None:
+        for lane in range(alive):
+            place = self._w.pointer(address, integer(lane), memory)
+            one = self._w.emit(memory, f"extractelement {value.type} {value.text}, i64 {lane}")
+            self._w.line(f"store {memory} {one.text}, ptr {place.text}")
