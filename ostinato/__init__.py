@@ -25,6 +25,7 @@ from ostinato.version import __version__
 if TYPE_CHECKING:
     from ostinato.optimization import optimize
     from ostinato.runtime.call import BoundCall
+    from ostinato.runtime.growing import GrowingStream
     from ostinato.runtime.pool import Pool
     from ostinato.runtime.session import InferenceSession, NodeArg
     from ostinato.runtime.stream import Stream
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BoundCall",
+    "GrowingStream",
     "InferenceSession",
     "InputError",
     "ModelError",
@@ -55,6 +57,7 @@ __all__ = [
 
 _MODULES = {
     "BoundCall": "ostinato.runtime.call",
+    "GrowingStream": "ostinato.runtime.growing",
     "InferenceSession": "ostinato.runtime.session",
     "NodeArg": "ostinato.runtime.session",
     "Pool": "ostinato.runtime.pool",

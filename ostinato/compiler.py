@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -46,15 +46,22 @@ def optional_passes() -> tuple[str, ...]:
     return tuple(name for name in names if name not in needed)
 
 
-def compile_model(model: Any, options: Options, guarded: bool = False) -> CompiledModel:
+def compile_model(
+    model: Any,
+    options: Options,
+    guarded: bool = False,
+    kept: Mapping[str, str] | None = None,
+) -> CompiledModel:
     """Compile a model for this machine.
 
     model: path, bytes, onnx.ModelProto or onnx_ir.Model; it is not changed.
     guarded: native stages may be specialised for the likely sizes behind guards, which are the
         "assumptions" of their reports.
+    kept: states of a stream that grow, as the output by the input; the model is then one for steps
+        of a stream that keeps them (`CompiledModel.kept`).
     Raises `ModelError` for an invalid model, `UnsupportedError` for what is refused.
     """
-    driver = _drive(model, options, guarded, is_observed=False)
+    driver = _drive(model, options, guarded, is_observed=False, kept=kept)
     while True:
         try:
             next(driver)
@@ -73,7 +80,11 @@ def stages(model: Any, options: Options) -> Iterator[tuple[str, str]]:
 
 
 def _drive(
-    model: Any, options: Options, guarded: bool, is_observed: bool
+    model: Any,
+    options: Options,
+    guarded: bool,
+    is_observed: bool,
+    kept: Mapping[str, str] | None = None,
 ) -> Generator[tuple[str, str], None, CompiledModel]:
     """Take a model down to machine code, floor by floor; yield the text of each to an observer."""
     _check_names(options.disable)
@@ -95,7 +106,7 @@ def _drive(
         changes = run_all_passes(loaded, options.disable, observe if is_observed else None)
         facts = {"passes": changes, "ops": {"before": before, "after": _op_counts(loaded)}}
         yield from show("passes", lambda: steps)
-        parts = partition(loaded, options.fallback, guarded, options.seed)
+        parts = partition(loaded, options.fallback, guarded, options.seed, kept)
         programs = [part.program for part in parts.whole() if isinstance(part, Segment)]
         yield from show("program", lambda: map(program_text, programs))
         target = host_target()
@@ -127,7 +138,12 @@ def _assembled(parts: Partition, natives: Iterator[NativeStage]) -> CompiledMode
         else:
             stages.append(part)
     return CompiledModel(
-        parts.inputs, parts.outputs, tuple(stages), parts.constants, parts.overridable
+        parts.inputs,
+        parts.outputs,
+        tuple(stages),
+        parts.constants,
+        parts.overridable,
+        kept=parts.kept,
     )
 
 

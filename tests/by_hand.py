@@ -199,7 +199,7 @@ class Compiler:
     model: CompiledModel | None = None
     calls: list[Any] = field(default_factory=list)
 
-    def compile_model(self, model: Any, options: Any, guarded: bool) -> CompiledModel:
+    def compile_model(self, model: Any, options: Any, guarded: bool, kept: object) -> CompiledModel:
         self.calls.append((model, options))
         assert self.model is not None
         return self.model

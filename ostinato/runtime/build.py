@@ -18,30 +18,35 @@ from ostinato.options import Options
 from ostinato.stages.compiled import CompiledModel, pack, unpack
 
 
-def build(model: Any, options: Options, guarded: bool = False) -> tuple[CompiledModel, bool]:
+def build(
+    model: Any,
+    options: Options,
+    guarded: bool = False,
+    kept: Mapping[str, str] | None = None,
+) -> tuple[CompiledModel, bool]:
     """The compiled model, and whether it came from the cache.
 
     Its report has the "fingerprint" of the given model, which options and machine do not change.
 
-    model: path, bytes, onnx.ModelProto or onnx_ir.Model. guarded: as in `compile_model`. Raises
-    what the compiler raises.
+    model: path, bytes, onnx.ModelProto or onnx_ir.Model. guarded, kept: as in `compile_model`.
+    Raises what the compiler raises.
     """
     if isinstance(model, (bytearray, memoryview)):
         model = bytes(model)
     data = _serialised(model)
     if data is None:
-        return _compile(model, options, guarded), False
+        return _compile(model, options, guarded, kept), False
     folder = Path(os.fspath(model)).parent if isinstance(model, (str, os.PathLike)) else None
     if options.cache_dir is None:
-        compiled = _compile(model, options, guarded)
+        compiled = _compile(model, options, guarded, kept)
         return _identified(compiled, data, _external_data(data, folder)), False
     cache = Cache(options.cache_dir, options.cache_bytes)
-    facts = _relevant(options) | {"guarded": guarded}
+    facts = _relevant(options) | {"guarded": guarded, "kept": dict(kept or {})}
     key = machine_key(data, json.dumps(facts, sort_keys=True))
     entry = cache.load(key)
     if entry is not None and _external_data_unchanged(entry, folder):
         return unpack(entry.header["model"], entry.blobs), True
-    compiled = _compile(model, options, guarded)
+    compiled = _compile(model, options, guarded, kept)
     external = _external_data(data, folder)
     compiled = _identified(compiled, data, external)
     header, blobs = pack(compiled)
@@ -81,11 +86,13 @@ def _identified(
     return dataclasses.replace(compiled, report=report)
 
 
-def _compile(model: Any, options: Options, guarded: bool) -> CompiledModel:
+def _compile(
+    model: Any, options: Options, guarded: bool, kept: Mapping[str, str] | None
+) -> CompiledModel:
     import_onnx_ir()
     from ostinato.compiler import compile_model
 
-    compiled: CompiledModel = compile_model(model, options, guarded)
+    compiled: CompiledModel = compile_model(model, options, guarded, kept)
     return compiled
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ostinato.options import Options
@@ -16,17 +17,20 @@ if TYPE_CHECKING:
     import onnx
 
 
-def load(model: Any, options: Options, notice: Notice) -> tuple[Flow, bool]:
+def load(
+    model: Any, options: Options, notice: Notice, kept: Mapping[str, str] | None = None
+) -> tuple[Flow, bool]:
     """The flow of a model, and whether it came from the cache.
 
+    kept: as in `compile_model`.
     Raises what compiling the model raises.
     """
-    compiled, from_cache = build(model, options, guarded=True)
+    compiled, from_cache = build(model, options, guarded=True, kept=kept)
 
     # Only a model whose program has guards is kept, to compile the general one.
     def general() -> CompiledModel:
         require_same(model, compiled)
-        return build(model, options)[0]
+        return build(model, options, kept=kept)[0]
 
     def specialize(node: onnx.ModelProto) -> Flow:
         return load(node, dataclasses.replace(options, fallback=False, specialize={}), notice)[0]

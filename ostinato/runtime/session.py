@@ -29,9 +29,10 @@ from ostinato.native.memory import empty
 from ostinato.options import Options
 from ostinato.runtime.build import require_same, without_defaults
 from ostinato.runtime.call import BoundCall, deoptimising, picker
+from ostinato.runtime.growing import GrowingStream, may_grow
 from ostinato.runtime.load import load
 from ostinato.runtime.pool import Pool
-from ostinato.runtime.states import Declaration, named_pairs
+from ostinato.runtime.states import Declaration, declared_pairs, named_pairs
 from ostinato.runtime.stream import Stream
 from ostinato.stages.flow import Flow
 from ostinato.stages.notice import Notice
@@ -67,10 +68,14 @@ class InferenceSession:
         if self._options.flush_denormals:
             require_denormal_control()
         name = os.fspath(model) if isinstance(model, (str, os.PathLike)) else "the model"
-        self._flow, self._from_cache = load(model, self._options, Notice(name))
+        self._open(model, *load(model, self._options, Notice(name)))
+
+    def _open(self, model: Any, flow: Flow, from_cache: bool) -> None:
+        self._flow, self._from_cache = flow, from_cache
         self._compiled = self._flow.model
-        # What the session that takes overridden initializers as inputs is compiled from.
-        self._model = model if self._compiled.overridable else None
+        # What other forms of the model are compiled from: with overridden initializers as inputs,
+        # and with states that grow.
+        self._model = model if self._compiled.overridable or self._may_grow() else None
         # That session, and the initializers' own values.
         self._overriding: tuple[InferenceSession, dict[str, Any]] | None = None
         self._overridable = {argument.name: argument for argument in self._compiled.overridable}
@@ -204,12 +209,17 @@ class InferenceSession:
             call = deoptimising(call, native, lambda: self._flow.run(arrays, targets))
         return BoundCall(call, native.failure, arrays, targets)
 
+    def _may_grow(self) -> bool:
+        """Whether an output may be an input and more rows."""
+        return any(may_grow(i, o) for i in self._compiled.inputs for o in self._compiled.outputs)
+
     def stream(
         self,
         states: Declaration,
         initial: Mapping[str, Any] | None = None,
         sizes: Mapping[str, int] | None = None,
-    ) -> Stream:
+        capacity: int | None = None,
+    ) -> Stream | GrowingStream:
         """A stream: the model stepped frame by frame, with its state in an object of its own.
 
         states: the output of each state by its input, such as `{"h_in": "h_out"}`.
@@ -218,11 +228,34 @@ class InferenceSession:
             any size.
         sizes: run-time dimensions by name. What states need and is given neither here nor by
             `initial` is taken from the first step.
+        capacity: how many rows a state has room for that grows (`present = Concat(past, new)`).
+            Without it the room doubles whenever it is full. See `GrowingStream`.
 
-        Raises `InputError` naming the pair that does not fit the model.
+        Raises `InputError` naming the pair that does not fit the model, `UnsupportedError` where
+        states grow and a part of the model has no native form.
         """
         session, pairs, initial = self._with_states(states, initial)
+        growing = session._growing(pairs)
+        if growing is not None:
+            return GrowingStream(growing, session._compiled, pairs, initial, sizes, capacity)
+        if capacity is not None:
+            raise InputError("capacity: no state of this stream grows")
         return Stream(session, pairs, initial, sizes)
+
+    def _growing(self, states: Declaration) -> InferenceSession | None:
+        """The session of the model for streams that keep its growing states, if there are any."""
+        pairs = declared_pairs(states, self._compiled.inputs, self._compiled.outputs)
+        kept = {p.name: p.output.name for p in pairs if may_grow(p.input, p.output)}
+        if not kept:
+            return None
+        require_same(self._model, self._compiled)
+        flow, from_cache = load(self._model, self._options, Notice("the stream's model"), kept)
+        if not flow.model.kept:
+            return None
+        session = object.__new__(InferenceSession)
+        session._options = self._options
+        session._open(self._model, flow, from_cache)
+        return session
 
     def pool(
         self,

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
 
 from ostinato.codegen.artifact import Argument, Artifact
 from ostinato.native.arguments import numpy_dtype
-from ostinato.stages.stage import BranchStage, FallbackStage, ListStage, NativeStage, Stage
+from ostinato.stages.stage import (
+    BranchStage,
+    FallbackStage,
+    KeptState,
+    ListStage,
+    NativeStage,
+    Stage,
+)
 
 Array = np.ndarray[Any, Any]
 
@@ -26,6 +33,7 @@ class CompiledModel:
     overridable: the initializers that a caller may replace, as the model declares them.
     report: JSON-able facts about the compilation ("passes", "ops"), part of
         `InferenceSession.report`.
+    kept: the growing states of the stream that it was compiled for.
     """
 
     inputs: tuple[Argument, ...]
@@ -34,6 +42,7 @@ class CompiledModel:
     constants: Mapping[str, Array] = field(default_factory=dict)
     overridable: tuple[Argument, ...] = ()
     report: Mapping[str, Any] = field(default_factory=dict)
+    kept: tuple[KeptState, ...] = ()
 
     @property
     def has_guards(self) -> bool:
@@ -71,6 +80,7 @@ def unpack(header: Mapping[str, Any], blobs: Sequence[Array]) -> CompiledModel:
         constants={name: _unpack_array(c, blobs) for name, c in header["constants"].items()},
         overridable=_unpack_arguments(header["overridable"]),
         report=header["report"],
+        kept=tuple(KeptState(**state) for state in header["kept"]),
     )
 
 
@@ -82,6 +92,7 @@ def _pack_model(model: CompiledModel, blob: Any) -> dict[str, Any]:
         "overridable": _pack_arguments(model.overridable),
         "constants": {name: _pack_array(array, blob) for name, array in model.constants.items()},
         "report": dict(model.report),
+        "kept": [asdict(state) for state in model.kept],
     }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Set
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -25,9 +25,10 @@ from ostinato.ops.lowering import Lowerer, Scope
 from ostinato.program.nodes import Program
 from ostinato.stages.apart import fallback_stage, joined_refusals
 from ostinato.stages.handover import Handover
+from ostinato.stages.kept import KeptStates
 from ostinato.stages.one_node import graph_model
 from ostinato.stages.shape_operands import ShapeOperands
-from ostinato.stages.stage import FallbackStage, ListStage
+from ostinato.stages.stage import FallbackStage, KeptState, ListStage
 from ostinato.stages.values import argument, dtype_of_value, plain_shape
 
 
@@ -59,6 +60,7 @@ class Partition:
     inputs: tuple[Argument, ...]
     outputs: tuple[Argument, ...]
     overridable: tuple[Argument, ...]
+    kept: tuple[KeptState, ...] = ()
     parts: list[Segment | FallbackStage | ListStage | Choice] = field(default_factory=list)
     constants: dict[str, np.ndarray] = field(default_factory=dict)
 
@@ -72,22 +74,33 @@ class Partition:
                 yield part
 
 
-def partition(model: ir.Model, fallback: bool, guarded: bool = False, seed: int = 0) -> Partition:
+def partition(
+    model: ir.Model,
+    fallback: bool,
+    guarded: bool = False,
+    seed: int = 0,
+    kept: Mapping[str, str] | None = None,
+) -> Partition:
     """Lower what has a native form. With `fallback` false all nodes without one are refused.
 
     With `guarded`, programs may be specialised for the likely sizes behind guards. All random
-    numbers depend on `seed`.
+    numbers depend on `seed`. `kept` names states of a stream that grow, as the output by the input:
+    the caller keeps them (`KeptStates`), and nothing may be interpreted.
 
     Where a node needs to know an operand, and the elements of some small integer values would tell
     it, all is lowered anew with these elements as run-time sizes, until no node asks for more.
     """
     shape_operands: set[ir.Value] = set()
+    rows_last: frozenset[str] = frozenset()
+    pairs = kept or {}
     while True:
-        attempt = _Partitioner(model, fallback, frozenset(shape_operands), guarded, seed)
+        operands = frozenset(shape_operands)
+        attempt = _Partitioner(model, fallback, operands, guarded, seed, pairs, rows_last)
         result = attempt.run()
-        if not attempt.requested:
+        if not attempt.requested and attempt.rows_last <= rows_last:
             return result
         shape_operands |= attempt.requested
+        rows_last |= attempt.rows_last
 
 
 class _Partitioner:
@@ -98,7 +111,11 @@ class _Partitioner:
         shape_operands: Set[ir.Value],
         guarded: bool,
         seed: int,
+        kept: Mapping[str, str],
+        rows_last: frozenset[str],
     ) -> None:
+        self._pairs, self.rows_last = kept, rows_last
+        self._kept: KeptStates | None = None
         self._model = model
         self._guarded = guarded
         self._seed = seed
@@ -131,8 +148,12 @@ class _Partitioner:
         self._lists: list[ListStage] = []
 
     def run(self) -> Partition:
+        if self._pairs:
+            states = self._builder, self._scope, self._graph, self._pairs, self.rows_last
+            self._kept = KeptStates(*states) or None
         for value in self._graph.inputs:
-            self._handover.make_available(value)
+            if self._kept is None or value not in self._kept:
+                self._handover.make_available(value)
         for node in self._graph:
             try:
                 self._lower_here_or_next(node)
@@ -141,6 +162,8 @@ class _Partitioner:
                 self._close(final=False)
                 self._run_apart(node, refusal)
             self._done.update(with_inner(node))
+        if self._kept is not None and (self._result.parts or self._refusals):
+            raise joined_refusals(self._refusals)
         self._close(final=True)
         # Once more shape operands are requested, another attempt shows what is refused in the end.
         if self._refusals and not self._fallback and not self.requested:
@@ -190,7 +213,7 @@ class _Partitioner:
             self._declare_outputs()
             # Inputs are declared in the model's order, whatever order nodes asked for them in.
             order = {v.name: i for i, v in enumerate(self._graph.inputs)}
-            self._builder.draft.inputs.sort(key=lambda i: order[i.name])
+            self._builder.draft.inputs.sort(key=lambda i: order.get(i.name, len(order)))
         else:
             for value in self._made:
                 if self._needed_later(value) and not self._handover.keep_known(self._scope, value):
@@ -205,8 +228,23 @@ class _Partitioner:
 
     def _declare_outputs(self) -> None:
         for value in self._graph.outputs:
-            self._scope[value] = self._lowerer.value(self._scope, value)
-            self._output(value)
+            if self._kept is None or value not in self._kept:
+                self._scope[value] = self._lowerer.value(self._scope, value)
+                self._output(value)
+        if self._kept is not None:
+            self._describe_kept(self._kept)
+
+    def _describe_kept(self, kept: KeptStates) -> None:
+        """Put the inputs and outputs of growing states in the place of the states."""
+        kept.finish()
+        self.rows_last = kept.layouts()
+        sizes, states, lengths = kept.arguments()
+        graph = self._graph
+        inputs = (argument(v) for v in graph.inputs if v not in kept)
+        outputs = (argument(v) for v in graph.outputs if v not in kept)
+        self._result.inputs = (*inputs, *sizes)
+        self._result.outputs = (*states, *outputs, *lengths)
+        self._result.kept = kept.described()
 
     def _output(self, value: ir.Value) -> None:
         """Hand a value on: an output of the program, or for a sequence one for each element."""

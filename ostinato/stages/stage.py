@@ -108,3 +108,22 @@ def tensors(name: str, value: Any) -> dict[str, np.ndarray[Any, Any]]:
     if not isinstance(value, (list, tuple)):
         return {name: np.asarray(value)}
     return {f"{name}[{i}]": np.asarray(element) for i, element in enumerate(value)}
+
+
+NO_ROOM = "exceed the capacity of a stream's state"
+"""What the message of a run says that has no memory for the rows it would append."""
+
+
+@dataclass(frozen=True)
+class KeptState:
+    """A state of a stream that grows, in memory that the caller keeps for the model.
+
+    input, output: the model's names. axis: along which it grows, whose name in the model is
+    `length`. is_last: whether that axis is the last one in memory.
+    """
+
+    input: str
+    output: str
+    axis: int
+    length: str
+    is_last: bool

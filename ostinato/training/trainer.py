@@ -240,7 +240,7 @@ class Trainer:
         return next(iter(self._made.pairs))
 
     def _started(self, values: Mapping[str, Array]) -> Stream:
-        return self._session.stream(self._made.pairs, initial=values)
+        return Stream(self._session, self._made.pairs, values)
 
     def _kept(self) -> dict[str, Array]:
         """All that a step changes, but the states that have no size yet."""

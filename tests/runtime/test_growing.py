@@ -1,0 +1,284 @@
+from __future__ import annotations
+
+import threading
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+import ostinato
+from ostinato.errors import InputError, StreamError, UnsupportedError
+from ostinato.runtime.growing import GrowingStream
+
+DECODER = Path(__file__).parents[1] / "models" / "cached_decoder.script.onnx"
+STATES = {"keys": "next_keys", "values": "next_values"}
+RANDOM = np.random.default_rng(0)
+TOKENS = RANDOM.integers(0, 20, (2, 90))
+
+
+def text_model(source: str, **weights: np.ndarray) -> onnx.ModelProto:
+    model = onnx.parser.parse_model(f'<ir_version: 9, opset_import: ["": 17]> {source}')
+    for name, array in weights.items():
+        model.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
+    return model
+
+
+@cache
+def decoder() -> ostinato.InferenceSession:
+    return ostinato.InferenceSession(DECODER)
+
+
+@cache
+def wide() -> ostinato.InferenceSession:
+    """Attention whose keys are better read with rows as neighbours, and a recurrent state."""
+    return ostinato.InferenceSession(
+        text_model(
+            """g (float[N, T, 24] x, float[N, 3, P, 8] past, float[N, 24] h)
+                => (float[N, T, 24] y, float[N, 3, Q, 8] present, float[N, 24] next_h) {
+                heads = Constant<value_ints = [0, 0, 3, 8]>()
+                split = Reshape(x, heads)  q = Transpose<perm = [0, 2, 1, 3]>(split)
+                k = MatMul(q, W)  present = Concat<axis = 2>(past, k)
+                t = Transpose<perm = [0, 1, 3, 2]>(present)  s = MatMul(q, t)
+                p = Softmax<axis = -1>(s)  v = MatMul(p, present)
+                o = Transpose<perm = [0, 2, 1, 3]>(v)  flat = Constant<value_ints = [0, 0, 24]>()
+                z = Reshape(o, flat)  one = Constant<value_ints = [1]>()
+                m = ReduceMean<axes = [1], keepdims = 0>(z)  a = Add(h, m)  next_h = Tanh(a)
+                g = Unsqueeze(h, one)  y = Add(z, g)
+            }""",
+            W=RANDOM.standard_normal((8, 8)).astype(np.float32) / 3,
+        )
+    )
+
+
+def reference(chunks: list[np.ndarray]) -> tuple[list[np.ndarray], dict[str, np.ndarray]]:
+    """Logits of each chunk and the caches at the end, with caches carried by the caller."""
+    rows = len(chunks[0])
+    caches = {name: np.zeros((rows, 2, 0, 8), np.float32) for name in STATES}
+    logits = []
+    for chunk in chunks:
+        made, keys, values = decoder().run(None, {"token": chunk, **caches})
+        caches = {"keys": keys, "values": values}
+        logits.append(made)
+    return logits, caches
+
+
+def cut(sizes: list[int], rows: int = 2) -> list[np.ndarray]:
+    return np.split(TOKENS[:rows, : sum(sizes)], np.cumsum(sizes)[:-1], axis=1)
+
+
+@pytest.mark.parametrize("capacity", [None, 90, 512])
+@pytest.mark.parametrize("sizes", [[1] * 90, [5, 1, 1, 60, 3], [90]], ids=lambda s: str(len(s)))
+def test_steps_have_the_bits_of_caches_that_are_copied(
+    sizes: list[int], capacity: int | None
+) -> None:
+    chunks = cut(sizes)
+    expected, caches = reference(chunks)
+    stream = decoder().stream(STATES, capacity=capacity)
+    assert isinstance(stream, GrowingStream)
+    for chunk, logits in zip(chunks, expected, strict=True):
+        np.testing.assert_array_equal(stream.step({"token": chunk})[0], logits)
+    for name, expected_cache in caches.items():
+        np.testing.assert_array_equal(stream.state[name], expected_cache)
+
+
+def test_other_layouts_and_states_that_do_not_grow() -> None:
+    session, x = wide(), RANDOM.standard_normal((1, 70, 24)).astype(np.float32)
+    stream = session.stream({"past": "present", "h": "next_h"})
+    past, h = np.zeros((1, 3, 0, 8), np.float32), np.zeros((1, 24), np.float32)
+    for frame in range(70):
+        feeds = {"x": x[:, frame : frame + 1]}
+        y, past, h = session.run(None, {**feeds, "past": past, "h": h})
+        np.testing.assert_array_equal(stream.step(feeds)[0], y)
+    np.testing.assert_array_equal(stream.state["past"], past)
+    np.testing.assert_array_equal(stream.state["h"], h)
+    with pytest.raises(StreamError, match="'h' does not grow"):
+        stream.rewind(1)
+
+
+def test_rows_stay_where_they_are() -> None:
+    stream = decoder().stream(STATES, capacity=64)
+    stream.step({"token": TOKENS[:1, :1]})
+    places = [memory.array.ctypes.data for memory in stream._memory.values()]
+    for _ in range(60):
+        stream.step({"token": TOKENS[:1, :1]})
+    assert places == [memory.array.ctypes.data for memory in stream._memory.values()]
+
+
+def test_forks_share_rows_until_one_appends() -> None:
+    stream = decoder().stream(STATES)
+    for chunk in cut([1] * 10, 1):
+        stream.step({"token": chunk})
+    twin = stream.fork()
+    assert all(twin._memory[name] is stream._memory[name] for name in STATES)
+    one, other = np.array([[3]]), np.array([[7]])
+    expected = {}
+    for token in (3, 7):
+        tokens = np.concatenate([TOKENS[:1, :10], [[token]], [[5]]], 1)
+        expected[token] = reference([*np.split(tokens, 12, axis=1)])[0][-1]
+    stream.step({"token": one})
+    twin.step({"token": other})
+    assert not any(twin._memory[name] is stream._memory[name] for name in STATES)
+    np.testing.assert_array_equal(stream.step({"token": [[5]]})[0], expected[3])
+    np.testing.assert_array_equal(twin.step({"token": [[5]]})[0], expected[7])
+    # The last one to read the memory appends in place.
+    assert all(memory.users == 1 for memory in (*stream._memory.values(), *twin._memory.values()))
+
+
+def test_rewinding_drops_the_last_rows() -> None:
+    stream = decoder().stream(STATES)
+    for chunk in cut([1] * 8, 1):
+        stream.step({"token": chunk})
+    stream.rewind(3)
+    assert stream.state["keys"].shape == (1, 2, 5, 8)
+    expected = reference(cut([1] * 6, 1))[0][-1]
+    np.testing.assert_array_equal(stream.step({"token": TOKENS[:1, 5:6]})[0], expected)
+    with pytest.raises(InputError, match="7 rows, there are 6"):
+        stream.rewind(7)
+    stream.reset()
+    assert stream.state == {}
+    first = reference(cut([1], 1))[0][0]
+    np.testing.assert_array_equal(stream.step({"token": TOKENS[:1, :1]})[0], first)
+
+
+def test_a_stream_that_is_full_says_so_and_goes_on_after_rewinding() -> None:
+    stream = decoder().stream(STATES, capacity=4)
+    for _ in range(2):
+        for chunk in cut([1] * 4, 1):
+            stream.step({"token": chunk})
+        before = stream.state
+        with pytest.raises(StreamError, match="'keys' is full: its 4 rows of axis 'P'"):
+            stream.step({"token": TOKENS[:1, :1]})
+        with pytest.raises(StreamError, match="is full"):
+            stream.step({"token": TOKENS[:1, :2]})
+        for name, array in before.items():
+            np.testing.assert_array_equal(stream.state[name], array)
+        stream.rewind(4)
+
+
+def test_initial_rows_and_files(tmp_path: Path) -> None:
+    stream = decoder().stream(STATES)
+    for chunk in cut([1] * 6, 1):
+        stream.step({"token": chunk})
+    other = decoder().stream(STATES, initial=stream.state)
+    stream.save(tmp_path / "state.npz")
+    loaded = decoder().stream(STATES)
+    loaded.load(tmp_path / "state.npz")
+    expected = stream.step({"token": [[2]]})[0]
+    for one in (other, loaded):
+        np.testing.assert_array_equal(one.step({"token": [[2]]})[0], expected)
+    other.reset()
+    np.testing.assert_array_equal(other.step({"token": [[2]]})[0], expected)
+
+
+def test_bound_steps_advance() -> None:
+    stream, token = decoder().stream(STATES), np.zeros((1, 1), np.int64)
+    call = stream.bind({"token": token})
+    expected = reference(cut([1] * 5, 1))[0]
+    for number in range(5):
+        token[...] = TOKENS[0, number]
+        call()
+        np.testing.assert_array_equal(call.outputs["logits"], expected[number])
+    out = np.empty((1, 1, 20), np.float32)
+    (result,) = stream.step({"token": token}, out={"logits": out})
+    assert result is out
+
+
+def test_memory_stays_flat_with_rewinding() -> None:
+    stream = decoder().stream(STATES)
+    token = {"token": TOKENS[:1, :1]}
+    for _ in range(40):
+        stream.step(token)
+    size = sum(memory.array.nbytes for memory in stream._memory.values())
+    for _ in range(200):
+        stream.rewind(1)
+        stream.step(token)
+    assert size == sum(memory.array.nbytes for memory in stream._memory.values())
+
+
+@pytest.mark.parametrize(
+    ("feeds", "message"),
+    [
+        ({}, "token"),
+        ({"token": [[1]], "keys": [[1]]}, "'keys' is a state"),
+        ({"token": [[1], [2]]}, "N"),
+        ({"token": [[1.5]]}, "token"),
+        ({"token": [[99]]}, "out of range"),
+    ],
+    ids=str,
+)
+def test_a_step_that_is_refused_leaves_the_states(feeds: dict[str, Any], message: str) -> None:
+    stream = decoder().stream(STATES)
+    stream.step({"token": [[1]]})
+    with pytest.raises(ostinato.OstinatoError, match=message):
+        stream.step(feeds)
+    expected = reference([np.array([[1]]), np.array([[2]])])[0][1]
+    np.testing.assert_array_equal(stream.step({"token": [[2]]})[0], expected)
+
+
+def test_capacity_is_checked() -> None:
+    with pytest.raises(InputError, match="capacity is 0"):
+        decoder().stream(STATES, capacity=0)
+    model = text_model(
+        "g (float[N] x, float[N] h) => (float[N] y, float[N] n) { n = Add(x, h) y = Tanh(n) }"
+    )
+    with pytest.raises(InputError, match="no state of this stream grows"):
+        ostinato.InferenceSession(model).stream({"h": "n"}, capacity=3)
+
+
+def test_a_closed_stream_is_closed() -> None:
+    with decoder().stream(STATES) as stream:
+        stream.step({"token": [[1]]})
+    for use in (lambda: stream.step({"token": [[1]]}), lambda: stream.state, stream.fork):
+        with pytest.raises(StreamError, match="closed"):
+            use()
+    assert "closed" in repr(stream)
+
+
+def test_threads_do_not_share_a_stream() -> None:
+    stream = decoder().stream(STATES)
+    with stream._taken(), pytest.raises(StreamError, match="another thread"):
+        stream.step({"token": [[1]]})
+    errors: list[Exception] = []
+
+    def work(one: GrowingStream) -> None:
+        try:
+            for chunk in cut([1] * 30, 1):
+                one.step({"token": chunk})
+        except Exception as error:
+            errors.append(error)
+
+    streams = [decoder().stream(STATES) for _ in range(3)]
+    threads = [threading.Thread(target=work, args=(one,)) for one in streams]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not errors
+    for one in streams[1:]:
+        np.testing.assert_array_equal(one.state["keys"], streams[0].state["keys"])
+
+
+def test_what_cannot_be_native_is_refused_by_name() -> None:
+    model = text_model(
+        """g (string[N, T] s, float[N, P] past) => (string[N, T] u, float[N, Q] present) {
+            u = StringNormalizer<case_change_action = "LOWER">(s)
+            n = Shape(s)  one = Constant<value_ints = [1]>()  m = Gather(n, one)
+            zero = Constant<value_ints = [0]>()  rows = Gather(n, zero)
+            shape = Concat<axis = 0>(rows, m)  f = ConstantOfShape(shape)
+            present = Concat<axis = 1>(past, f)
+        }"""
+    )
+    session = ostinato.InferenceSession(model)
+    with pytest.raises(UnsupportedError, match="StringNormalizer"):
+        session.stream({"past": "present"})
+
+
+def test_the_table_tells_the_room() -> None:
+    stream = decoder().stream(STATES, capacity=40)
+    assert "40 rows of P" in stream.describe()
+    stream.step({"token": [[1]]})
+    assert "[1, 2, 1, 8]" in stream.describe()
+    assert repr(stream) == "<GrowingStream keys <- next_keys, values <- next_values>"
