@@ -136,8 +136,10 @@ class GrowingStream:
             except RunError as error:
                 if NO_ROOM not in str(error):
                     raise
-                self._make_room(dict.fromkeys(self._rows, 1), at_least_doubled=True)
+                self._make_room({}, is_full=True)
         following = {name: int(results[f"next length of {name}"]) for name in self._rows}
+        for state in self._kept.values():
+            self._check_limit(state, following[state.length])
         if key not in self._known:
             added = {name: following[name] - self._rows[name] for name in self._rows}
             made = {n: (a.shape, a.dtype) for n, a in results.items() if n not in self._buffers()}
@@ -238,6 +240,7 @@ class GrowingStream:
                 )
             if pair.name in self._kept:
                 state = self._kept[pair.name]
+                self._check_limit(state, first.shape[state.axis])
                 room = _FIRST_ROWS if self._limit is None else self._limit
                 memory[pair.name] = self._enlarged(state, first, max(room, first.shape[state.axis]))
             else:
@@ -245,15 +248,10 @@ class GrowingStream:
         self._memory, self._values, self._rows = memory, values, rows
 
     def _enlarged(self, state: KeptState, rows: Array, room: int) -> _Memory:
-        """Memory that begins with these rows. Raises `StreamError` beyond the capacity."""
-        if self._limit is not None and room > self._limit:
-            raise StreamError(
-                f"state {state.input!r} is full: its {self._limit} rows of axis {state.length!r} "
-                "are its capacity; give a larger one, or rewind"
-            )
-        if state.is_last:
-            lines = -(-room // _LINE)
-            room = (lines + 1 - lines % 2) * _LINE
+        """Memory that begins with these rows. Raises `RunError` where there is none."""
+        # States of one length have one room, whatever their layouts.
+        lines = -(-room // _LINE)
+        room = (lines + 1 - lines % 2) * _LINE
         shape = (*rows.shape[: state.axis], room, *rows.shape[state.axis + 1 :])
         if state.is_last:
             shape = (*shape[: state.axis], *shape[state.axis + 1 :], room)
@@ -264,18 +262,32 @@ class GrowingStream:
         _view(state, made, rows.shape[state.axis])[...] = rows
         return made
 
-    def _make_room(self, added: Mapping[str, int], at_least_doubled: bool = False) -> None:
-        """Let a step append rows: enough memory, which no other stream reads."""
+    def _check_limit(self, state: KeptState, rows: int) -> None:
+        if self._limit is not None and rows > self._limit:
+            raise StreamError(
+                f"state {state.input!r} is full: its {self._limit} rows of axis {state.length!r} "
+                "are its capacity; give a larger one, or rewind"
+            )
+
+    def _make_room(self, added: Mapping[str, int], is_full: bool = False) -> None:
+        """Let a step append rows: enough memory, which no other stream reads.
+
+        is_full: whether there are more rows than fit, however many. Raises `StreamError` beyond the
+        capacity, `RunError` where there is no memory, and changes nothing then.
+        """
+        made: dict[str, _Memory] = {}
         for name, state in self._kept.items():
             memory, rows = self._memory[name], self._rows[state.length]
-            needed, room = rows + added[state.length], self._capacity_of(state)
-            if needed <= room and memory.users == 1 and not at_least_doubled:
+            needed, room = rows + added.get(state.length, 0), self._capacity_of(state)
+            self._check_limit(state, room + 1 if is_full else needed)
+            if is_full or needed > room:
+                room = max(needed, 2 * room)
+            elif memory.users == 1:
                 continue
-            if needed > room or at_least_doubled:
-                room = max(needed, 2 * room) if self._limit is None else max(needed, room + 1)
-            made = self._enlarged(state, _view(state, memory, rows), room)
-            memory.users -= 1
-            self._memory[name] = made
+            made[name] = self._enlarged(state, _view(state, memory, rows), room)
+        for name, memory in made.items():
+            self._memory[name].users -= 1
+            self._memory[name] = memory
 
     def _capacity_of(self, state: KeptState) -> int:
         return int(self._memory[state.input].array.shape[_place(state)])

@@ -98,6 +98,32 @@ def test_other_layouts_and_states_that_do_not_grow() -> None:
         stream.rewind(1)
 
 
+TWO = """g (float[N, 1, 8] x, float[N, P, 8] keys, float[N, P, 8] values)
+    => (float[N, 1, 8] y, float[N, Q, 8] next_keys, float[N, Q, 8] next_values) {
+    next_keys = Concat<axis = 1>(keys, x)  m = MatMul(x, W)
+    next_values = Concat<axis = 1>(values, m)
+    t = Transpose<perm = [0, 2, 1]>(next_keys)  s = MatMul(x, t)  p = Softmax<axis = -1>(s)
+    y = MatMul(p, next_values)
+}"""
+
+
+@pytest.mark.parametrize("capacity", [None, 77])
+def test_states_of_one_length_in_several_layouts(capacity: int | None) -> None:
+    session = ostinato.InferenceSession(text_model(TWO, W=np.eye(8, dtype=np.float32)[::-1]))
+    stream = session.stream(STATES, capacity=capacity)
+    caches = {name: np.zeros((2, 0, 8), np.float32) for name in STATES}
+    for _ in range(77):
+        x = RANDOM.standard_normal((2, 1, 8)).astype(np.float32)
+        y, *after = session.run(None, {"x": x, **caches})
+        caches = dict(zip(STATES, after, strict=True))
+        np.testing.assert_array_equal(stream.step({"x": x})[0], y)
+    assert len({state.is_last for state in stream._kept.values()}) == 2
+    if capacity is not None:
+        with pytest.raises(StreamError, match="its 77 rows"):
+            stream.step({"x": x})
+    np.testing.assert_array_equal(stream.state["values"], caches["values"])
+
+
 def test_rows_stay_where_they_are() -> None:
     stream = decoder().stream(STATES, capacity=64)
     stream.step({"token": TOKENS[:1, :1]})
