@@ -31,7 +31,7 @@ from ostinato.sizes.dims import Size, product
 TYPICAL_USE = 0.5
 # Groups of lanes that are computed together for a single row. More of them read as many streams
 # that lie a power of two apart, in the same sets of the first-level cache: three gates of 128 units
-# take 7 % longer with four (`benchmarks.versions --models 'gru*'`, batch 1).
+# take 7 % longer with four (`benchmarks.bench_batch`).
 MOST_GROUPS = 2
 # How many rows a kernel of several sums is taken to have where only a run tells: a batch.
 TYPICAL_BATCH = 16

@@ -7,11 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ostinato.codegen.signature import signature
 from ostinato.machine.record import Machine
 from ostinato.program import interpreter
-from ostinato.program.expr import INTEGERS, Access, Axis, Index, Load, Reduced, constant, op
-from ostinato.program.nodes import CALL, Kernel, Loop, Program, Reduce, Store, Tile
+from ostinato.program.expr import Access, Axis, Index, Load, Reduced, constant, op
+from ostinato.program.nodes import CALL, Kernel, Program, Reduce, Store, Tile
 from ostinato.schedule.arena import plan
 from ostinato.schedule.index_maps import Affine, substitute_reduce, substitute_store
 from ostinato.schedule.tile import tile
@@ -24,7 +23,7 @@ from tests.codegen.test_module import (
     check,
     mixed,
 )
-from tests.program.programs import at, program, reduction, store
+from tests.program.programs import at, program, store
 
 F = np.float32
 ROWS = range(1, 26)
@@ -124,78 +123,6 @@ def test_a_single_row_computes_groups_of_lanes_together(columns, groups, backwar
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=WIDTHS)
-@pytest.mark.parametrize("dtype", ["float32", "float64", *INTEGERS])
-@pytest.mark.parametrize("combine", ["sum", "prod", "min", "max", "larger"])
-def test_reductions(combine, dtype, target):
-    """Along the lanes' axis and across it, alone and beside each other."""
-    i, k = Axis("i", 11), Axis("k", 6)
-    p, q = Axis("p", 11), Axis("q", 6)
-    across = Reduce((k,), combine, at("x", (k, 11), (i, 1), dtype=dtype))
-    along = Reduce((q,), combine, at("x", (q, 1), (p, 6), dtype=dtype))
-    kernels = (
-        Kernel("across", (i,), (across,), (store("y", Reduced(0, dtype), (i, 1)),)),
-        Kernel("along", (p,), (along,), (store("z", Reduced(0, dtype), (p, 1)),)),
-    )
-    shape = (dtype, (11,))
-    source = mixed({"x": (dtype, (66,))}, {"y": shape, "z": shape}, kernels)
-    values = np.random.default_rng(1).integers(-3, 120, 66)
-    x = values.astype(dtype) if dtype in INTEGERS else (values / 7).astype(dtype)
-    check(source, {"x": x}, target=target)
-
-
-@pytest.mark.parametrize("chains", [1, 4, 32])
-@pytest.mark.parametrize("combine", ["sum", "prod", "min", "max", "larger"])
-def test_reductions_in_chains(combine, chains):
-    for extent in (0, 1, 3, chains, chains + 1, 2 * chains, 5 * chains - 1):
-        x = random(extent)
-        check(reduction(combine, extent, chains), {"x": x})
-        doubles = x.astype(np.float64)
-        check(reduction(combine, extent, chains, "float64"), {"x": doubles})
-
-
-@pytest.mark.parametrize("chains", [1, 8, 32])
-def test_reductions_of_every_length_known_at_run_time(chains):
-    n = symbol("N")
-    i, k = Axis("i", 3), Axis("k", n)
-    x = at("x", (i, n), (k, 1))
-    reductions = (Reduce((k,), "sum", x, x, chains), Reduce((k,), "max", x, None, chains))
-    stores = tuple(store("y", Reduced(r, "float32"), (i, 2), offset=r) for r in (0, 1))
-    kernel = Kernel("k", (i,), reductions, stores)
-    source = program({"x": (3, n)}, {"y": (3, 2)}, (kernel,), symbols=("N",))
-    native = Native(source)
-    for length in range(41):
-        feeds = {"x": random(3, length)}
-        assert_same_bits(native.run(feeds)["y"], interpreter.run(source, feeds)["y"], str(length))
-
-
-@pytest.mark.parametrize("chains", [1, 8])
-def test_reductions_over_several_axes_keep_their_order(chains):
-    n = symbol("N")
-    a, b, c = Axis("a", 3), Axis("b", n), Axis("c", 10)
-    element = at("x", (a, n * 10), (c, 1), (b, 10))
-    reduce = Reduce((b, a, c), "sum", element, None, chains)
-    kernel = Kernel("k", (), (reduce,), (store("y", Reduced(0, "float32")),))
-    source = program({"x": (3, n, 10)}, {"y": ()}, (kernel,), symbols=("N",))
-    for count in (0, 1, 2, 5):
-        check(source, {"x": random(3, count, 10)})
-
-
-def test_reductions_of_different_axes_in_one_kernel():
-    i, k, m = Axis("i", 9), Axis("k", 4), Axis("m", 7)
-    reductions = (
-        Reduce((k,), "sum", at("x", (k, 1)), at("W", (k, 9), (i, 1))),
-        Reduce((m,), "sum", at("z", (m, 1)), at("W", (m, 9), (i, 1))),
-        Reduce((k,), "max", at("x", (k, 1))),
-    )
-    total = op(
-        "add", op("mul", Reduced(0, "float32"), Reduced(2, "float32")), Reduced(1, "float32")
-    )
-    kernel = Kernel("k", (i,), reductions, (store("y", total, (i, 1)),))
-    source = program({"x": (4,), "z": (7,)}, {"y": (9,)}, (kernel,), {"W": random(7, 9)})
-    check(source, {"x": random(4), "z": random(7)})
-
-
-@pytest.mark.parametrize("target", TARGETS, ids=WIDTHS)
 def test_sizes_of_zero(target):
     """No rows, no columns, nothing to sum: outputs are empty, or sums are 0."""
     m, k, n = symbol("M"), symbol("K"), symbol("N")
@@ -208,40 +135,6 @@ def test_sizes_of_zero(target):
         feeds = {"x": random(*sizes[:2]), "w": random(*sizes[1:])}
         got = native.run(feeds)["y"]
         assert_same_bits(got, interpreter.run(source, feeds)["y"], str(sizes))
-
-
-def test_reductions_over_no_elements_known_while_compiling():
-    i, k = Axis("i", 5), Axis("k", 0)
-    for combine, expected in (("sum", 0.0), ("prod", 1.0), ("max", -np.inf), ("min", np.inf)):
-        reduce = Reduce((k,), combine, at("x", (k, 5), (i, 1)))
-        kernel = Kernel("k", (i,), (reduce,), (store("y", Reduced(0, "float32"), (i, 1)),))
-        source = program({"x": (0, 5)}, {"y": (5,)}, (kernel,))
-        native = check(source, {"x": random(0, 5)})
-        assert (native.run({"x": random(0, 5)})["y"] == expected).all()
-
-
-def test_a_signature_names_what_a_kernel_needs_from_outside():
-    t, i, k = Axis("t", 3), Axis("i", 4), Axis("k", 5)
-    reduce = Reduce((k,), "sum", at("x", (k, 1), (t, 5)))
-    kernel = Kernel("k", (i,), (reduce,), (store("y", Reduced(0, "float32"), (i, 1)),))
-    assert signature(kernel).name == "kernel.k"
-    assert signature(kernel).buffers == ("x", "y")
-    assert signature(kernel).outer == (t,)
-    indexed = replace(kernel, stores=(store("n", Index(t)),), reductions=())
-    assert signature(indexed).outer == (t,)
-
-
-def test_axes_of_loops_around_a_kernel():
-    t, u, i = Axis("t", 3), Axis("u", symbol("N")), Axis("i", 4)
-    n = symbol("N")
-    value = op("add", at("x", (t, 4), (i, 1)), at("z", (u, 1)))
-    kernel = Kernel("k", (i,), (), (store("y", value, (t, n * 4), (u, 4), (i, 1)),))
-    source = program(
-        {"x": (3, 4), "z": (n,)}, {"y": (3, n, 4)}, (Loop(t, (), (Loop(u, (), (kernel,)),)),),
-        symbols=("N",),
-    )  # fmt: skip
-    for count in (0, 1, 3):
-        check(source, {"x": random(3, 4), "z": random(count)})
 
 
 def test_names_that_llvm_would_have_to_quote():
