@@ -13,14 +13,13 @@ import importlib
 import importlib.util
 import sys
 from collections.abc import Sequence
-from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
 _LAZY = frozenset(("sympy", "onnx_ir._symbolic_shapes"))
 
 
-class _LazyFinder(MetaPathFinder):
+class _LazyFinder:
     """Finds the modules of `_LAZY` as the finders behind it do, to be loaded when they are used."""
 
     def find_spec(

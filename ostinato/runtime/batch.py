@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -65,14 +65,14 @@ class Batch:
                 rows.scatter(self.rows[chosen], batch, chosen)
         self.handles, self.marks = [], b""
 
-    def run(self, frames: Mapping[str, Array], count: int) -> list[list[Array]]:
+    def run(self, frames: Mapping[str, Array], count: int) -> Iterable[list[Array]]:
         """Step the `count` streams of the batch: the outputs of each that are no states."""
         values = {**self._shared, **frames} if self._shared else frames
         outputs = None if self._quick is None else self._quick(values)
         if outputs is None:
             outputs = self._run_checked([values[name] for name in self._names], count)
         parts = [cut(output) for cut, output in zip(self._cutters, outputs, strict=True)]
-        return list(map(list, zip(*parts, strict=True))) if parts else [[] for _ in range(count)]
+        return map(list, zip(*parts, strict=True)) if parts else ([] for _ in range(count))
 
     def _run_checked(self, inputs: Sequence[Array], count: int) -> list[Array]:
         shapes = [rows.batch_shape(count) for rows in self._states]

@@ -9,7 +9,7 @@ are put back into a store with a row for every stream, and taken from there.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -332,7 +332,7 @@ class Pool:
             self._batch.marks = marks
         return self._frames.batch(turn)
 
-    def _of_open(self, handles: Sequence[int], rows: Sequence[list[Any]]) -> dict[int, list[Any]]:
+    def _of_open(self, handles: Sequence[int], rows: Iterable[list[Any]]) -> dict[int, list[Any]]:
         """The rows of the streams that were not closed meanwhile."""
         results = dict(zip(handles, rows, strict=True))
         if not self._batch.marks:
