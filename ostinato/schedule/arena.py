@@ -19,6 +19,8 @@ from ostinato.program.nodes import (
 )
 from ostinato.sizes.dims import Size, ceildiv, computed, maximum
 
+# A cache line, and a vector of the longest registers: part of the contract with callers of compiled
+# code, so it is the same on all machines.
 ALIGNMENT = 64
 
 

@@ -33,7 +33,8 @@ TYPICAL_USE = 0.5
 # that lie a power of two apart, in the same sets of the first-level cache: three gates of 128 units
 # take 7 % longer with four (`benchmarks.bench_batch`).
 MOST_GROUPS = 2
-# How many rows a kernel of several sums is taken to have where only a run tells: a batch.
+# How many rows a kernel of several sums is taken to have where only a run tells: a batch. Smaller
+# ones are cut into heights of 4, 2 and 1; a single row has its own way (`groups_of_one_row`).
 TYPICAL_BATCH = 16
 # Heights of tiles: what is left of an axis is cut into tiles of 4, 2 and 1 rows, or of exactly what
 # is left where its extent is known. There a single sum per point has registers for more rows.

@@ -37,6 +37,10 @@ from ostinato.sizes.substitution import substitute
 WAIT = 1_000_000
 # What dividing a kernel must gain at least: a quarter of that, as not every kernel waits.
 LEAST = 250_000
+# The share of the threads' time with work to do where only a run tells how many pieces there are,
+# and how much idleness costs less than weights that all threads read: fitted to the same.
+TYPICAL_SHARE = 0.9
+OWN_WEIGHTS = 0.25
 # What a call must gain before threads that may sleep are woken for it.
 WAKE = 50_000_000
 # What it must gain besides before it waits for threads that sleep.
@@ -115,8 +119,7 @@ def part_of(kernel: Kernel, threads: int) -> Part | None:
             continue
         part = Part(axis, _unit(tile, axis))
         use = _use(part, threads)
-        # A little idleness costs less than weights that all threads read.
-        use = use + 0.25 if axis == block and use else use
+        use = use + OWN_WEIGHTS if axis == block and use else use
         if use > most:
             best, most = part, use
     if best is None:
@@ -136,7 +139,7 @@ def _use(part: Part, threads: int) -> float:
     """The share of the threads' time that has work to do; 0 if all the work goes to one."""
     pieces = part.pieces
     if not isinstance(pieces, int):
-        return 0.9
+        return TYPICAL_SHARE
     if pieces < 2:
         return 0.0
     return pieces / (ceildiv(pieces, threads) * threads)  # type: ignore[operator]
