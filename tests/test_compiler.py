@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -377,3 +381,26 @@ def test_whatever_goes_wrong_in_a_floor_is_an_error_of_ours(
     monkeypatch.setattr(f"ostinato.compiler.{step}", fails)
     with pytest.raises(ModelError, match=r"graph 'g'|output 'y'.*IndexError: wrong"):
         list(stages(model("g (float[N] x) => (float[N] y) { y = Exp(x) }"), Options()))
+
+
+def test_the_code_does_not_depend_on_the_order_of_sets() -> None:
+    """Entries of the cache, and what is compiled on another machine, are found by their text."""
+    program = (
+        "import hashlib; from ostinato.compiler import stages; from ostinato.options import Options\n"
+        "from tests.cases.table import CASES\n"
+        "model = next(case.model for case in CASES if case.name == 'GRU-lengths')\n"
+        "for name, text in stages(model, Options(cache_dir=None)):\n"
+        "    print(name, hashlib.sha256(text.encode()).hexdigest())"
+    )
+    printed = {
+        subprocess.run(
+            [sys.executable, "-c", program],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+            cwd=Path(__file__).parents[1],
+        ).stdout
+        for seed in ("0", "1")
+    }
+    assert len(printed) == 1

@@ -58,7 +58,7 @@ def _lives(
 ) -> None:
     for statement in body:
         start = clock[0]
-        for name in _own_reads(statement):
+        for name in sorted(_own_reads(statement)):
             _touch(lives, name, start)
         for inner in bodies(statement):
             _lives(inner, clock, lives, loops)
@@ -96,7 +96,7 @@ def _stretch(lives: dict[str, _Life], loops: list[_Span]) -> None:
                         _touch(lives, name, lives[other].last)
                 _touch(lives, name, span.start)
                 _touch(lives, name, span.end)
-        for name in span.parts:
+        for name in sorted(span.parts):
             _touch(lives, name, span.start)
             _touch(lives, name, span.end)
         for name, life in list(lives.items()):
