@@ -386,7 +386,8 @@ def test_whatever_goes_wrong_in_a_floor_is_an_error_of_ours(
 def test_the_code_does_not_depend_on_the_order_of_sets() -> None:
     """Entries of the cache, and what is compiled on another machine, are found by their text."""
     program = (
-        "import hashlib\nfrom ostinato.compiler import stages\nfrom ostinato.options import Options\n"
+        "import hashlib\n"
+        "from ostinato.compiler import Options, stages\n"
         "from tests.cases.table import CASES\n"
         "model = next(case.model for case in CASES if case.name == 'GRU-lengths')\n"
         "for name, text in stages(model, Options(cache_dir=None)):\n"
