@@ -10,6 +10,7 @@ import onnx_ir as ir
 from ostinato.errors import translated
 from ostinato.passes.indices.gather_to_slice import gather_to_slice
 from ostinato.passes.indices.slice_to_gather import slice_to_gather
+from ostinato.passes.loops.bounded_loop import bounded_loop
 from ostinato.passes.loops.dead_loop_values import dead_loop_values
 from ostinato.passes.loops.fold_if import fold_if
 from ostinato.passes.loops.fold_loop import fold_loop
@@ -104,6 +105,11 @@ PASSES: tuple[Pass, ...] = (
         "Elements at evenly spaced indices that provably exist are taken by a Slice.",
     ),
     Pass("fold_if", fold_if, "An If that need not choose becomes one of its branches."),
+    Pass(
+        "bounded_loop",
+        bounded_loop,
+        "A Loop that counts its steps in a state gets the trip count that its condition allows.",
+    ),
     Pass("fold_loop", fold_loop, "A Loop that runs at most once becomes its body, or nothing."),
     Pass(
         "sequence_to_scan_output",

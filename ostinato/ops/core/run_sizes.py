@@ -18,6 +18,7 @@ from ostinato.sizes.dims import (
     is_signed,
     is_symbol,
     maximum,
+    minimum,
     symbol,
     symbols,
 )
@@ -33,6 +34,8 @@ class RunSizes:
         self._remade: dict[Size, tuple[list[Stmt], Size]] = {}
         # The two sizes that some are one of.
         self._either: dict[str, tuple[Size, Size]] = {}
+        # What sizes are at most, by sizes that are computed before them.
+        self._most: dict[str, Size] = {}
 
     # Defined before a run
 
@@ -104,9 +107,11 @@ class RunSizes:
 
     def declared(self, bound: Size, what: str) -> Size:
         """As `computed`; `compute` has to come before any use, once on each way there."""
-        bound = self._require.upper(bound)
+        most = self._require.upper(bound)
         name = f"{self._draft.node}.{what or 'size'}.{self._draft.number()}"
-        self._draft.size_buffer(name, bound)
+        self._draft.size_buffer(name, most)
+        if most != bound:
+            self._most[name] = bound
         self._require.data_dependent.add(name)
         return symbol(name, computed=True)
 
@@ -145,7 +150,10 @@ class RunSizes:
         if str(new) in self._either:
             left, right = (self.most_added(one, old) for one in self._either[str(new)])
             return maximum(left, right)
-        return self._require.upper(new - old)
+        added = self._require.upper(new - old)
+        if str(new) not in self._most or not computed(new - old):
+            return added
+        return minimum(added, self.most_added(self._most[str(new)], old))
 
     def _computed_anew(self, size: Size, bound: Size | None) -> Size:
         """A size made of computed ones as one of its own; once in a list of statements."""

@@ -10,7 +10,14 @@ from ostinato.ops.core.builder import Builder
 from ostinato.ops.core.registry import Context, UnknownOperandError, lowers
 from ostinato.ops.core.singles import known_element, single
 from ostinato.ops.core.tensor import AnyValue, Tensor, Value, dense
-from ostinato.ops.rules.sequences import MissingElementError, flattened, form, rebuilt
+from ostinato.ops.rules.sequences import (
+    MissingElementError,
+    as_stack,
+    element_of,
+    flattened,
+    form,
+    rebuilt,
+)
 from ostinato.program.expr import Extent
 from ostinato.program.nodes import Branch, Stmt
 from ostinato.sizes.dims import Dim, computed, maximum
@@ -66,6 +73,7 @@ def _branch(
         with builder.emit.block([]) as statements:
             forms.append(_way(context, way))
         blocks.append([*_required(builder, checks), *statements])
+    forms = _in_rows(context, blocks, forms)
     if [form(value) for value in forms[0]] != [form(value) for value in forms[1]]:
         reason = "branches give sequences of different lengths, or optionals of which one is empty"
         raise _DifferentFormError(context.node, reason, _operands(context, 0), True)
@@ -82,6 +90,23 @@ def _branch(
     assert flag.base is not None
     builder.emit.append(Branch(flag.base.buffer, tuple(blocks[0]), tuple(blocks[1])))
     return rebuilt(forms[0], targets)
+
+
+def _in_rows(
+    context: Context, blocks: Sequence[list[Stmt]], forms: Sequence[list[AnyValue]]
+) -> list[list[AnyValue]]:
+    """The values of both ways, sequences of different lengths as rows of tensors if they can be."""
+    changed: list[list[AnyValue]] = [[], []]
+    for pair in zip(*forms, strict=True):
+        made: list[AnyValue] = list(pair)
+        elements = [element for value in pair if (element := element_of(value)) is not None]
+        if form(pair[0]) != form(pair[1]) and elements:
+            for way, value in enumerate(pair):
+                with context.builder.emit.block(blocks[way]):
+                    made[way] = as_stack(context, value, elements[0]) or value
+        for values, value in zip(changed, made, strict=True):
+            values.append(value)
+    return changed
 
 
 def _way(context: Context, way: ir.Graph) -> list[AnyValue]:

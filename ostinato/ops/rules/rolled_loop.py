@@ -25,7 +25,7 @@ from ostinato.ops.core.registry import Context
 from ostinato.ops.core.singles import known_element
 from ostinato.ops.core.tensor import AnyValue, Stack, Tensor, TensorSequence, Value, at, slice_axis
 from ostinato.ops.rules.scan import check_states
-from ostinato.ops.rules.sequences import as_stack, flattened, form, rebuilt
+from ostinato.ops.rules.sequences import as_stack, element_of, flattened, form, rebuilt
 from ostinato.program.expr import ITEM_BYTES, Axis, Expr, Extent, Index, cast, constant, op
 from ostinato.program.nodes import Carry, Require
 from ostinato.sizes.dims import SPARE, Size, computed, symbols
@@ -151,13 +151,10 @@ class RolledLoop:
         """Begin with sequences as rows where these values are given."""
         initial: list[AnyValue] = []
         for value, model in zip(self._initial, models, strict=True):
-            tensors = flattened([model])
-            if form(value) == form(model) or not tensors:
+            element = element_of(model)
+            if form(value) == form(model) or element is None:
                 initial.append(value)
                 continue
-            element = tensors[-1]
-            if isinstance(model, Stack):
-                element = Tensor(model.dtype, model.element, None)
             stack = as_stack(self._context, value, element)
             if stack is None:
                 raise self._changing(

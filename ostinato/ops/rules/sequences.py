@@ -9,7 +9,6 @@ together.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -22,6 +21,7 @@ from ostinato.ops.core.tensor import (
     Absent,
     AnyValue,
     Stack,
+    Tensor,
     TensorSequence,
     Value,
     drop_ones,
@@ -33,9 +33,6 @@ from ostinato.ops.rules.gather import gather
 from ostinato.ops.rules.parts import concatenated
 from ostinato.ops.rules.views import axis_of
 from ostinato.sizes.dims import Dim, Size
-
-if TYPE_CHECKING:
-    from ostinato.ops.core.tensor import Tensor
 
 # Longer sequences would make programs of as many pieces.
 LONGEST = 256
@@ -375,6 +372,13 @@ def form(value: AnyValue) -> tuple[object, ...]:
     if isinstance(value, Stack):
         return ("stack", len(value.rows.shape))
     return ("absent",) if isinstance(value, Absent) else ("tensor",)
+
+
+def element_of(value: AnyValue) -> Value | None:
+    """A value like the elements of a sequence, if it is one that has any."""
+    if isinstance(value, Stack):
+        return Tensor(value.dtype, value.element, None)
+    return value.elements[-1] if isinstance(value, TensorSequence) and value.elements else None
 
 
 def as_stack(context: Context, sequence: AnyValue, element: Value) -> Stack | None:

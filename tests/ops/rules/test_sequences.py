@@ -146,6 +146,39 @@ def test_a_sequence_that_grows_in_a_loop_is_native_for_any_number_of_steps() -> 
     assert not s[0].base
 
 
+SOME_STEPS_APPEND = """
+g (int64 n, bool[N, 3] keep, int64[2] x) => (seq(int64[2]) s) <bool yes = {1}, int64 three = {3}> {
+    e = SequenceConstruct(x)
+    s = Loop (n, yes, e) <body = b (int64 i, bool c, seq(int64[2]) p) => (
+        bool k, seq(int64[2]) q) {
+        row = Gather(keep, i)
+        q = Loop (three, yes, p) <body = inner (int64 j, bool d, seq(int64[2]) o) => (
+            bool l, seq(int64[2]) r) {
+            is = Gather(row, j)
+            r = If(is) <
+                then_branch = t () => (seq(int64[2]) a) {
+                    f = Mul(x, i)  h = Add(f, j)  a = SequenceInsert(o, h)
+                },
+                else_branch = u () => (seq(int64[2]) b) { b = Identity(o) }
+            >
+            l = Identity(d)
+        }>
+        k = Identity(c)
+    }>
+}
+"""
+
+
+def test_a_sequence_to_which_some_steps_of_a_nested_loop_append() -> None:
+    """How much one run of the inner loop adds bounds how much the outer one grows."""
+    compiled, x = session(SOME_STEPS_APPEND, fallback=False), np.array([1, -2])
+    random = np.random.default_rng(1)
+    for count in (0, 1, 9, 200):
+        keep = random.random((max(count, 1), 3)) < 0.4
+        (s,) = compiled.run(None, {"n": np.int64(count), "keep": keep, "x": x})
+        assert_equal(s, [x, *(x * i + j for i, j in np.argwhere(keep[:count]))])
+
+
 RAGGED = """
 g (int64 n) => (seq(int64[N]) s) <bool yes = {1}, int64 zero = {0}, int64 one = {1}> {
     e = SequenceEmpty <dtype = 7> ()
