@@ -10,6 +10,23 @@ LIMIT = In((), values=[3.0])
 ROWS = {"n": COUNT, "x": In((2, "L")), "p": In((2, 1))}
 
 
+# What a step computes from its number: sizes of all kinds.
+COUNTED = {
+    "range": "v = Range(zero, j, one)  h = Cast<to = 1>(v)",
+    "slice": "h = Slice(x, ax, k)",
+    "slice-behind": "h = Slice(x, k, far, ax)",
+    "expand": "m = Concat<axis = 0>(k, four)  h = Expand(a, m)",
+    "filled": "h = ConstantOfShape<value = float[1] {2.0}>(k)",
+    "largest": "v = Reshape(x, flat)  h, places = TopK(v, k)",
+    "padded": "m = Concat<axis = 0>(k, k)  h = Pad(a, m)",
+    "repeated": "h = Tile(a, k)",
+    "reshaped": "v = Slice(x, ax, k)  h = Reshape(v, pairs)",
+    "branches": """e = Mod(i, two)  even = Equal(e, zero)  h = If(even)<
+        then_branch = yes () => (float[A, 4] u) { u = Slice(x, ax, k) },
+        else_branch = no () => (float[B, 4] v) { v = Concat<axis = 0>(x, x) }>""",
+}
+
+
 def _loop(name: str, body: str, ends: str = "co = Identity(ci)", trips: str = "n") -> Case:
     """A state of two rows and a run-time extent, and a number that each step computes from it."""
     inputs = ROWS if "limit" not in ends else {**ROWS, "limit": LIMIT}
@@ -160,5 +177,28 @@ CASES = [
         }""",
         inputs={"x": In((3, "M", 3))},
         sizes=({"M": 3}, {"M": 1}),
+    ),
+    *(
+        text(
+            f"counted-{name}",
+            f"""agraph (int64 n, float[N, 4] x, float[4] s0) => (float[4] s, float[T] r) {{
+                go = Constant<value = bool {{1}}>()  far = Constant<value_ints = [100]>()
+                four = Constant<value_ints = [4]>()  flat = Constant<value_ints = [-1]>()
+                pairs = Constant<value_ints = [-1, 2]>()  two = Constant<value = int64 {{2}}>()
+                half = Constant<value = float {{0.5}}>()
+                s, r = Loop<body = b (int64 i, bool c, float[4] a) =>
+                    (bool co, float[4] ao, float q) {{
+                        co = Identity(c)  ax = Constant<value_ints = [0]>()
+                        one = Constant<value = int64 {{1}}>()
+                        zero = Constant<value = int64 {{0}}>()
+                        j = Add(i, one)  k = Unsqueeze(j, ax)  {body}
+                        q = ReduceSum<keepdims = 0>(h)  w = Mul(a, half)  ao = Add(w, q)
+                    }}>(n, go, s0)
+            }}""",
+            inputs={"n": COUNT, "x": In(("N", 4)), "s0": In((4,))},
+            sizes=({"N": 9, "K": 0}, {"N": 9, "K": 6}, {"N": 3, "K": 7}),
+            length=64,
+        )
+        for name, body in COUNTED.items()
     ),
 ]

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ostinato.errors import UnsupportedError
-from ostinato.model.graphs import operands, subgraphs, upstream
 from ostinato.ops.core.registry import Context, UnknownOperandError, lowers
 from ostinato.ops.core.singles import known_element, single
 from ostinato.ops.core.tensor import AnyValue, Tensor, Value, insert_ones
 from ostinato.ops.rules.parts import concatenated
-from ostinato.ops.rules.rolled_loop import UNBOUNDED, ChangingError, RolledLoop
+from ostinato.ops.rules.rolled_loop import UNBOUNDED, ChangingError, RolledLoop, depends_on
 from ostinato.ops.rules.sequences import flattened
 from ostinato.program.expr import constant
 from ostinato.sizes.dims import Dim, Size, maximum
@@ -52,16 +51,8 @@ def lower_loop(context: Context) -> list[AnyValue]:
 def _is_of_steps(refusal: UnsupportedError, body: ir.Graph) -> bool:
     """Whether the reason to refuse a loop may not hold for a single step of known number."""
     if isinstance(refusal, UnknownOperandError):
-        sources = set(body.inputs)
-        return any(value in sources for value in upstream(refusal.operands, _read))
+        return depends_on(refusal, body.inputs)
     return isinstance(refusal, ChangingError)
-
-
-def _read(value: ir.Value) -> list[ir.Value]:
-    """What a value is computed from, bodies included."""
-    node = value.producer()
-    bodies = [] if node is None else subgraphs(node)
-    return [*operands(value), *(output for body in bodies for output in body.outputs)]
 
 
 def _unrolled(

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ostinato.errors import UnsupportedError
 from ostinato.model.attributes import describe
+from ostinato.model.graphs import operands, subgraphs, upstream
 from ostinato.ops.core.emitter import LoopFrame
 from ostinato.ops.core.growing_states import (
     Growth,
@@ -21,7 +22,7 @@ from ostinato.ops.core.growing_states import (
     row_bytes,
     steps_with_room,
 )
-from ostinato.ops.core.registry import Context
+from ostinato.ops.core.registry import Context, UnknownOperandError
 from ostinato.ops.core.singles import known_element
 from ostinato.ops.core.tensor import AnyValue, Stack, Tensor, TensorSequence, Value, at, slice_axis
 from ostinato.ops.rules.scan import check_states
@@ -45,18 +46,33 @@ class ChangingError(UnsupportedError):
     """What a step of a loop makes cannot share memory with what the next one makes."""
 
 
+def depends_on(refusal: UnknownOperandError, values: Sequence[ir.Value]) -> bool:
+    """Whether an operand that has to be known is computed from one of these values."""
+    sources = set(values)
+    return any(value in sources for value in upstream(refusal.operands, _read))
+
+
+def _read(value: ir.Value) -> list[ir.Value]:
+    """What a value is computed from, bodies included."""
+    node = value.producer()
+    bodies = [] if node is None else subgraphs(node)
+    return [*operands(value), *(output for body in bodies for output in body.outputs)]
+
+
 @dataclass(frozen=True)
 class _Expected:
     """What is expected of a loop while its body is lowered.
 
     growths: of each carried tensor. ends_early: whether not all steps of its extent may run.
     keeps: whether something of every step is kept. row_bytes: how much memory that takes.
+    counts: whether sizes depend on the number of the step.
     """
 
     growths: tuple[Growth | None, ...]
     ends_early: bool = False
     keeps: bool = False
     row_bytes: Size = 0
+    counts: bool = False
 
 
 class _UnexpectedError(Exception):
@@ -107,11 +123,23 @@ class RolledLoop:
         """All that the loop makes, and what it is."""
         mark = self._builder.checkpoint()
         expected = self._expected()
+        unknown: UnknownOperandError | None = None
         # Each state is tried in a few forms, so that some attempts suffice; more would never end.
         for _ in range(ATTEMPTS * (1 + len(flattened(self._initial)))):
             self._count_attempt()
             try:
                 return self._run(condition, flattened(self._initial), expected), expected
+            except UnsupportedError as refusal:
+                if unknown is not None:
+                    # Few steps may still be repeated, each with its number.
+                    raise unknown from refusal
+                if not isinstance(refusal, UnknownOperandError):
+                    raise
+                if expected.counts or not depends_on(refusal, self._body.inputs[:1]):
+                    raise
+                self._require_trip_count()
+                unknown, expected = refusal, replace(expected, counts=True)
+                self._builder.rollback(mark)
             except _UnexpectedError as unexpected:
                 expected = unexpected.found
                 self._builder.rollback(mark)
@@ -188,6 +216,8 @@ class RolledLoop:
             if len(given) == len(self._initial):
                 announce(states, given, self._body, loop.axis, step + 1)
             number = builder.compute((), lambda _: Index(loop.axis))
+            if expected.counts:
+                number = replace(number, known=np.array(step, object))
             # A step only runs if the condition that it is given is true.
             yes = builder.constant(np.array(True))
             results = self._context.lower_body(
@@ -209,6 +239,7 @@ class RolledLoop:
                 elements,
                 self._ends_early(condition, proceed),
             )
+            found = replace(found, counts=expected.counts)
             if found != expected:
                 raise _UnexpectedError(found)
             if ends:
@@ -239,7 +270,7 @@ class RolledLoop:
         if done != self._extent:
             builder.sizes.compute(done, op("add", Index(axis), constant(1, "int64")))
         is_exact = any(growth and growth.kind == "exact" for growth in expected.growths)
-        return builder.sizes.step(axis, steps) if is_exact else 0
+        return builder.sizes.step(axis, steps) if is_exact or expected.counts else 0
 
     def _found(
         self,
@@ -298,10 +329,13 @@ class RolledLoop:
                 f"carried value {position} grows in a loop inside of this one, without a trip "
                 "count there that bounds it"
             )
-        if self._limit is not None and not self._is_inner:
-            # As a size, the trip count tells how much memory there has to be.
-            raise self._context.unknown("the number of steps is only known at run time", 0)
+        self._require_trip_count()
         return found
+
+    def _require_trip_count(self) -> None:
+        """As a size, the trip count tells how much memory there has to be."""
+        if self._limit is not None and not self._is_inner:
+            raise self._context.unknown("the number of steps is only known at run time", 0)
 
     def _changing(self, reason: str) -> ChangingError:
         node = self._context.node
