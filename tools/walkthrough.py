@@ -1,9 +1,10 @@
 """Fills in the printouts of docs/walkthrough.md by running the commands that it names.
 
-    PYTHONPATH=. python tools/walkthrough.py MODELS
+    python -m tools.walkthrough
 
-MODELS is the folder of the DTLN models (benchmarks/dtln.py says where they come from); models of
-this repository are given by their path in it. Each printout stands below a marker:
+The models are part of the repository (tools/walkthrough_models.py), given by their path in it. The
+commands compile for one kind of CPU, whichever this machine has: `TARGET`. Each printout stands
+below a marker:
 
     <!-- excerpt from="^kernel .*lstm" lines="9": ostinato inspect MODEL --stage schedule -->
 
@@ -16,6 +17,7 @@ become spaces; nothing else is changed, nor is the prose.
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import shlex
@@ -29,6 +31,19 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 PAGE = REPOSITORY / "docs" / "walkthrough.md"
 MARKER = re.compile(r"^<!-- excerpt(?P<options>.*?): (?P<command>ostinato .+) -->$", re.M)
 BLOCK = re.compile(r"\n```text\n.*?\n```(?=\n)", re.S)
+# What LLVM is told instead of this machine: x86-64 with AVX-512, no CPU in particular.
+TARGET = (
+    "x86_64-unknown-linux-gnu",
+    "x86-64-v4",
+    "+avx2,+fma,+avx512f,+avx512vl,+avx512dq,+avx512bw,+avx512cd",
+)
+# Runs `ostinato` with the arguments that follow. Nothing that is compiled for `TARGET` is called.
+RUN = f"""
+from ostinato.codegen import objects
+objects.host = lambda: {TARGET}
+from ostinato.cli import main
+main()
+"""
 KEYS = {"after", "from", "until", "keep", "whole", "lines", "width", "kernel"}
 GAP = "..."
 
@@ -134,34 +149,29 @@ def fill(page: str, output: Callable[[str], str]) -> str:
     return "".join([*pieces, page[end:]])
 
 
-def runner(models: Path) -> Callable[[str], str]:
-    """Runs `ostinato ..` commands, each once, with model names found in `models` or here."""
-    known: dict[str, str] = {}
+def runner() -> Callable[[str], str]:
+    """Runs `ostinato ..` commands in the repository, each once, compiling for `TARGET`."""
 
+    @functools.cache
     def run(command: str) -> str:
-        if command not in known:
-            program, *arguments = shlex.split(command)
-            assert program == "ostinato", command
-            found = [str(models / a) if (models / a).is_file() else a for a in arguments]
-            known[command] = subprocess.run(
-                [sys.executable, "-m", program, *found],
-                check=True,
-                capture_output=True,
-                text=True,
-                cwd=REPOSITORY,
-                env={**os.environ, "COLUMNS": "112"},
-            ).stdout
-        return known[command]
+        program, *arguments = shlex.split(command)
+        assert program == "ostinato", command
+        return subprocess.run(
+            [sys.executable, "-c", RUN, *arguments],
+            check=True,
+            capture_output=True,
+            text=True,
+            cwd=REPOSITORY,
+            env={**os.environ, "COLUMNS": "112"},
+        ).stdout
 
     return run
 
 
 def main() -> None:
     """Rewrite the page."""
-    if len(sys.argv) != 2:
-        raise SystemExit(__doc__)
     page = PAGE.read_text()
-    PAGE.write_text(fill(page, runner(Path(sys.argv[1]).resolve())))
+    PAGE.write_text(fill(page, runner()))
 
 
 if __name__ == "__main__":

@@ -99,13 +99,12 @@ def _at_one(size: Size) -> int:
 def _touched(program: Program, kernel: Kernel) -> int:
     """Bytes that one execution touches, of each buffer at most the whole one."""
     own = {*kernel.axes, *(axis for reduce in kernel.reductions for axis in reduce.axes)}
-    largest = dict.fromkeys(kernel.reads() | kernel.writes(), 0)
-    accesses = [load.access for load in kernel.loads()] + [s.access for s in kernel.stores]
-    for access in accesses:
+    touched = dict.fromkeys(kernel.reads() | kernel.writes(), 0)
+    for access in {load.access for load in kernel.loads()} | {s.access for s in kernel.stores}:
         extents = [axis.extent for axis, stride in access.terms if axis in own and stride != 0]
-        largest[access.buffer] = max(largest[access.buffer], _at_one(product(extents)))
+        touched[access.buffer] += _at_one(product(extents))
     total = 0
-    for name, elements in largest.items():
+    for name, elements in touched.items():
         buffer = program.buffers[name]
         total += min(elements, max(_at_one(buffer.size), 1)) * ITEM_BYTES[buffer.dtype]
     return total
