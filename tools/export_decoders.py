@@ -66,6 +66,7 @@ SIZES = [{"N": 2, "P": 3, "S": 5}, {"N": 1, "P": 1, "S": 9}, {"N": 3, "P": 4, "S
 CACHE: Shape = ("N", decoders.HEADS, "P", decoders.SIZE)
 GROUPED: Shape = ("N", decoders.LlamaLayer.GROUPS, "P", decoders.SIZE)
 CROSS: Shape = ("N", decoders.HEADS, "S", decoders.SIZE)
+STATE: Shape = (1, 1, decoders.WIDTH)
 CACHES = ("keys_0", "values_0", "keys_1", "values_1")
 STATES = {name: f"next_{name}" for name in CACHES}
 
@@ -108,6 +109,26 @@ NETWORKS: dict[str, Decoder | Whole] = {
         [{"T": 12}, {"T": 1}, {"T": 60}],
         is_scripted=True,
     ),
+    # The same weights as in the search: for a loop over three sessions.
+    "transducer_encoder": Whole(
+        lambda: decoders.TransducerSearch().encoder,
+        {"x": (1, "T", 12)},
+        ["encoded"],
+        [{"T": 12}, {"T": 1}],
+    ),
+    "transducer_predictor": Whole(
+        lambda: decoders.TransducerSearch().predictor,
+        {"token": (1, 1), "h": STATE, "c": STATE},
+        ["prediction", "next_h", "next_c"],
+        [{}],
+        {"token": 3},
+    ),
+    "transducer_joint": Whole(
+        lambda: decoders.TransducerSearch().joint,
+        {"frame": STATE, "prediction": STATE},
+        ["logits"],
+        [{}],
+    ),
     "tacotron": Whole(
         decoders.Tacotron,
         {"memory": ("N", "S", 12), "most": ()},
@@ -132,7 +153,7 @@ def values(network: Decoder | Whole, sizes: Mapping[str, int]) -> dict[str, Tens
     for name, shape in network.inputs.items():
         extents = [sizes[size] if isinstance(size, str) else size for size in shape]
         if isinstance(network, Whole) and name in network.integers:
-            given[name] = torch.tensor(network.integers[name])
+            given[name] = torch.full(extents, network.integers[name])
         elif isinstance(network, Decoder) and name == network.counted:
             given[name] = torch.ones(extents, dtype=torch.int64)
         else:
@@ -183,7 +204,8 @@ def record(name: str) -> Arrays:
             given["prompt"] = prompt
         else:
             given = values(network, sizes)
-            made = [value.numpy() for value in module(*given.values())]
+            made = module(*given.values())
+            made = [value.numpy() for value in ((made,) if isinstance(made, Tensor) else made)]
             results = dict(zip(network.outputs, made, strict=True))
         arrays |= {f"{call}/in/{key}": value.numpy() for key, value in given.items()}
         arrays |= {f"{call}/out/{key}": value for key, value in results.items()}

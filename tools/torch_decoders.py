@@ -113,7 +113,7 @@ class Llama(nn.Module):
         values_1: Tensor,
     ) -> Decoded:
         x = self.embed(token)
-        position = mask.cumsum(1)[:, -1:] - 1
+        position = mask.sum(1, keepdim=True) - 1
         rates = 10000.0 ** (-torch.arange(0, SIZE, 2, dtype=torch.float32) / SIZE)
         angles = position[:, :, None].to(torch.float32) * rates
         angles = torch.cat([angles, angles], dim=-1)[:, None]

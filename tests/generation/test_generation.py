@@ -18,13 +18,15 @@ import pytest
 from onnx import compose, helper
 
 import ostinato
+from benchmarks.bench_generation import transducer_loop
 from ostinato import decoding
 from tests import witness
 from tests.decoding.test_search import NEW, generate, sampler, search_beams
 from tests.models.test_real_models import ULPS, assert_close
 
 FOLDER = Path(__file__).parents[1] / "models" / "generation"
-SEARCHES = ("transducer_search", "tacotron")
+TRANSDUCER = tuple(f"transducer_{part}" for part in ("encoder", "predictor", "joint"))
+CALLED_ONCE = ("transducer_search", *TRANSDUCER, "tacotron", "whisper_encoder")
 TWO_LAYERS = {name: f"next_{name}" for name in ("keys_0", "values_0", "keys_1", "values_1")}
 # Sums whose terms are larger than what they add up to.
 OF_LARGER_TERMS = {"gates": 128}
@@ -167,7 +169,7 @@ def observed(model: onnx.ModelProto) -> onnx.ModelProto:
 
 def test_the_files_are_small_and_recorded() -> None:
     models, records = ({p.stem for p in FOLDER.glob(f"*.{end}")} for end in ("onnx", "npz"))
-    assert models == records == {*DECODERS, *SEARCHES, "whisper_encoder"}
+    assert models == records == {*DECODERS, *CALLED_ONCE}
     assert all(path.stat().st_size < 100_000 for path in FOLDER.iterdir())
 
 
@@ -235,7 +237,7 @@ def test_whisper_is_one_model_from_audio_to_tokens() -> None:
         np.testing.assert_array_equal(tokens, expected)
 
 
-@pytest.mark.parametrize("name", [*SEARCHES, "whisper_encoder"])
+@pytest.mark.parametrize("name", CALLED_ONCE)
 def test_what_is_called_once_computes_what_pytorch_and_onnxruntime_do(name: str) -> None:
     outputs = [node.name for node in ours(name).get_outputs()]
     serialised = (FOLDER / f"{name}.onnx").read_bytes()
@@ -246,6 +248,14 @@ def test_what_is_called_once_computes_what_pytorch_and_onnxruntime_do(name: str)
             ulps = OF_LARGER_TERMS.get(output, ULPS)
             assert_close(result, expected[output], ulps, f"{output} of PyTorch")
             assert_close(result, theirs, ulps, f"{output} of onnxruntime")
+
+
+def test_a_transducer_is_searched_as_by_a_python_loop_over_three_sessions() -> None:
+    for feeds, _ in calls("transducer_search"):
+        tokens, _ = ours("transducer_search").run(None, feeds)
+        for session in (ours, theirs):
+            loops = [session(part).run for part in TRANSDUCER]
+            np.testing.assert_array_equal(tokens[1:], transducer_loop(feeds["x"], *loops))
 
 
 def test_records_show_what_they_are_for() -> None:

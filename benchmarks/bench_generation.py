@@ -1,0 +1,233 @@
+"""Generating: a whole search as one call, and the loops over steps that programs write.
+
+    taskset -c 1 python -m benchmarks.bench_generation [--peers A,B] [--only NAME,..] [--json FILE]
+
+Greedy decoding of one row from one token: the loop as one call, a stream that is stepped, and
+onnxruntime's steps with IOBinding, where what a step gave is what the next one is given, without a
+copy. `onnxruntime's loop` is the same model as our loop. Then whole searches of tests/models:
+the greedy search of an RNN-T over 200 frames, which programs write as a loop over three sessions,
+and 100 steps of the decoder of Tacotron 2. All ways must give the same tokens.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+
+import ostinato
+from benchmarks import decoders, harness
+from benchmarks.decoders import FOLDER, Decoder
+from ostinato.cli.timing import Timing, interleave
+
+Call = Callable[[], Any]
+Rows = dict[str, tuple[int, Mapping[str, Timing]]]
+FRAMES, MOST = 200, 3
+STEPS = 100
+
+
+def decoder_calls(decoder: Decoder, count: int, folder: Path, wanted: list[str]) -> dict[str, Call]:
+    """The ways to generate so many tokens; each returns them."""
+    model = decoder.loop()
+    path = folder / f"{decoder.path.stem}_loop.onnx"
+    onnx.save(model, str(path))
+    feeds = {"prompt": np.ones((1, 1), np.int64), "max_tokens": np.array(count), **decoder.others}
+    session = ostinato.InferenceSession(path, fallback=False)
+    calls: dict[str, Call] = {"loop": lambda: session.run(None, feeds)[0][0]}
+    calls["steps"] = our_steps(decoder, count)
+    if "onnxruntime" in wanted:
+        from ostinato.cli.witness import onnxruntime_session
+
+        calls["onnxruntime's steps"] = their_steps(decoder, count)
+        theirs = onnxruntime_session(path)
+        calls["onnxruntime's loop"] = lambda: theirs.run(None, feeds)[0][0]
+    return calls
+
+
+def our_steps(decoder: Decoder, count: int) -> Call:
+    """A stream with room for all tokens, which is taken back to its beginning in the end."""
+    session = ostinato.InferenceSession(decoder.path, fallback=False)
+    stream = session.stream(decoder.states, decoder.empty(), capacity=count)
+    given = [decoder.given(number) for number in range(count)]
+
+    def run() -> np.ndarray:
+        token, made = np.ones((1, 1), np.int64), []
+        for feeds in given:
+            (logits,) = stream.step({"token": token, **feeds})
+            made.append(int(logits.argmax()))
+            token[0, 0] = made[-1]
+        stream.rewind(count)
+        return np.array(made)
+
+    return run
+
+
+def their_steps(decoder: Decoder, count: int) -> Call:
+    """onnxruntime with one IOBinding: outputs of a step are bound as inputs of the next one."""
+    import onnxruntime
+
+    from ostinato.cli.witness import onnxruntime_session
+
+    session = onnxruntime_session(decoder.path)
+    value = onnxruntime.OrtValue.ortvalue_from_numpy
+    first = {name: value(array) for name, array in decoder.empty().items()}
+    changing = [
+        {n: value(a) for n, a in decoder.given(i).items() if n == decoder.counted}
+        for i in range(count)
+    ]
+    fixed = {name: value(array) for name, array in decoder.others.items()}
+    names = [output.name for output in session.get_outputs()]
+    token = value(np.ones((1, 1), np.int64))
+    begin, tokens = np.ones((1, 1), np.int64), np.ones((1, 1), np.int64)
+    run = session._sess.run_with_iobinding
+
+    def generate() -> np.ndarray:
+        binding, states, made = session.io_binding(), first, []
+        token.update_inplace(begin)
+        binding.bind_ortvalue_input("token", token)
+        for name, array in fixed.items():
+            binding.bind_ortvalue_input(name, array)
+        for counted in changing:
+            for name, array in (*states.items(), *counted.items()):
+                binding.bind_ortvalue_input(name, array)
+            for name in names:
+                binding.bind_output(name)
+            run(binding._iobinding, None)
+            results = dict(zip(names, binding.get_outputs(), strict=True))
+            states = {name: results[after] for name, after in decoder.states.items()}
+            made.append(int(results["logits"].numpy().argmax()))
+            tokens[0, 0] = made[-1]
+            token.update_inplace(tokens)
+        return np.array(made)
+
+    return generate
+
+
+def transducer_calls(wanted: list[str]) -> dict[str, Call]:
+    """The greedy search over 200 frames as one call, and as a loop over three sessions."""
+    x = np.random.default_rng(0).standard_normal((1, FRAMES, 12), np.float32)
+    session = ostinato.InferenceSession(FOLDER / "transducer_search.onnx", fallback=False)
+    calls: dict[str, Call] = {"one call": lambda: session.run(None, {"x": x})[0][1:]}
+    parts = [FOLDER / f"transducer_{part}.onnx" for part in ("encoder", "predictor", "joint")]
+    ours = [ostinato.InferenceSession(part, fallback=False).run for part in parts]
+    calls["loop over sessions"] = lambda: transducer_loop(x, *ours)
+    if "onnxruntime" in wanted:
+        from ostinato.cli.witness import onnxruntime_session
+
+        theirs = [onnxruntime_session(part).run for part in parts]
+        whole = onnxruntime_session(FOLDER / "transducer_search.onnx")
+        calls["onnxruntime's loop over sessions"] = lambda: transducer_loop(x, *theirs)
+        calls["onnxruntime, one call"] = lambda: whole.run(None, {"x": x})[0][1:]
+    return calls
+
+
+def transducer_loop(x: np.ndarray, encode: Any, predict: Any, join: Any) -> np.ndarray:
+    """The greedy search in Python: tokens of a frame until one is blank, or there are enough."""
+    (encoded,) = encode(None, {"x": x})
+    state = np.zeros((1, 1, encoded.shape[2]), np.float32)
+    prediction, h, c = predict(None, {"token": np.zeros((1, 1), np.int64), "h": state, "c": state})
+    tokens = []
+    for t in range(encoded.shape[1]):
+        for _ in range(MOST):
+            (logits,) = join(None, {"frame": encoded[:, t : t + 1], "prediction": prediction})
+            token = int(logits.argmax())
+            if token == 0:
+                break
+            tokens.append(token)
+            given = {"token": np.array([[token]]), "h": h, "c": c}
+            prediction, h, c = predict(None, given)
+    return np.array(tokens)
+
+
+def tacotron_calls(wanted: list[str]) -> dict[str, Call]:
+    """100 steps of the scripted decoder, for a memory at which it does not stop before."""
+    path = FOLDER / "tacotron.onnx"
+    session = ostinato.InferenceSession(path, fallback=False)
+    for seed in range(100):
+        memory = np.random.default_rng(seed).standard_normal((3, 20, 12), np.float32)
+        feeds = {"memory": memory, "most": np.array(STEPS)}
+        if session.run(None, feeds)[0].shape[1] == STEPS:
+            break
+    calls: dict[str, Call] = {"one call": lambda: _milli(session.run(None, feeds)[0])}
+    if "onnxruntime" in wanted:
+        from ostinato.cli.witness import onnxruntime_session
+
+        theirs = onnxruntime_session(path)
+        calls["onnxruntime, one call"] = lambda: _milli(theirs.run(None, feeds)[0])
+    return calls
+
+
+def _milli(values: np.ndarray) -> np.ndarray:
+    """Spectra that only differ in rounding are the same."""
+    return np.round(values, 3) + 0.0
+
+
+def compared(name: str, calls: Mapping[str, Call], seconds: float) -> dict[str, Timing]:
+    """Timings of calls that give the same. Raises `SystemExit` naming one that does not."""
+    results = {way: call() for way, call in calls.items()}
+    expected = next(iter(results.values()))
+    for way, result in results.items():
+        if result.shape != expected.shape or not np.allclose(result, expected, atol=2e-3):
+            raise SystemExit(f"{name}: {way} gives something else")
+    return interleave(calls, seconds, slice_seconds=min(0.01, seconds))
+
+
+def print_rows(title: str, unit: str, rows: Rows) -> None:
+    """Figures per second of each way, and how many times as fast the first one is as the others."""
+    ways = list(dict.fromkeys(way for _, timings in rows.values() for way in timings))
+    if not ways:
+        return
+    table = harness.table(title, unit, [*ways, *(f"{ways[0]} / {way}" for way in ways[1:])])
+    for name, (count, timings) in rows.items():
+        speeds = {way: count / timing.median for way, timing in timings.items()}
+        ratios = [f"{speeds[ways[0]] / speeds[way]:.2f}x" for way in ways[1:] if way in speeds]
+        table.add_row(name, *(f"{speeds[way]:,.0f}" for way in ways if way in speeds), *ratios)
+    harness.console.print(table)
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = harness.parser("generation, a whole search as one call", seconds=1.0)
+    parser.set_defaults(peers=["ostinato", "onnxruntime"])
+    parser.add_argument("--only", type=lambda text: text.split(","), help="rows, by name")
+    parser.add_argument("--tokens", type=int, default=1024, help="of the large decoder, at most")
+    arguments = parser.parse_args()
+    wanted = harness.start(arguments)
+    figures: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        where = Path(folder)
+        counts = [count for count in (64, 256, 1024) if count <= arguments.tokens]
+        large = decoders.large(where, tokens=counts)
+        rows: Rows = {}
+        for name, decoder in {"6 layers of 256": large, **decoders.small()}.items():
+            for count in decoder.tokens:
+                if arguments.only is None or name in arguments.only:
+                    calls = decoder_calls(decoder, count, where, wanted)
+                    label = f"{name}, {count} tokens"
+                    rows[label] = count, compared(label, calls, arguments.seconds)
+    print_rows("Greedy decoding of one row", "tokens per second", rows)
+    figures |= rows
+    for name, unit, count, make in (
+        ("RNN-T", "frames per second", FRAMES, transducer_calls),
+        ("Tacotron", "steps per second", STEPS, tacotron_calls),
+    ):
+        if arguments.only is None or name in arguments.only:
+            timings = compared(name, make(wanted), arguments.seconds)
+            print_rows(f"{name}, {count} of them", unit, {name: (count, timings)})
+            figures[name] = count, timings
+    harness.save(
+        arguments.json,
+        {
+            name: {"count": count, **{way: asdict(timing) for way, timing in timings.items()}}
+            for name, (count, timings) in figures.items()
+        },
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,144 @@
+"""Decoders to generate with: those of tests/models/generation, and one of the size of real ones."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+import ostinato
+
+FOLDER = Path(__file__).resolve().parent.parent / "tests" / "models" / "generation"
+VOCABULARY, HEADS = 1000, 4
+Arrays = dict[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Decoder:
+    """A step of one row.
+
+    states: input -> output. counted: the input that is told how many tokens came before; a mask has
+    as many ones, all others are of the shape `position`. others: inputs that are the same in every
+    step. tokens: how many are generated in a row of a table.
+    """
+
+    path: Path
+    states: Mapping[str, str]
+    tokens: Sequence[int]
+    counted: str | None = None
+    is_mask: bool = False
+    position: tuple[int, ...] = (1, 1)
+    others: Mapping[str, np.ndarray] = field(default_factory=dict)
+
+    def loop(self) -> onnx.ModelProto:
+        """The step in a loop that takes the most likely tokens."""
+        parts: dict[str, Any] = {}
+        if self.counted is not None:
+            parts["mask" if self.is_mask else "position"] = self.counted
+        return ostinato.decoding.loop(self.path, states=self.states, token="token", **parts)
+
+    def empty(self) -> Arrays:
+        """The states before the first token."""
+        sizes = {"N": 1, "P": 0}
+        inputs = {value.name: value for value in onnx.load(str(self.path)).graph.input}
+        return {
+            name: np.zeros(
+                [
+                    dim.dim_value if dim.HasField("dim_value") else sizes[dim.dim_param]
+                    for dim in inputs[name].type.tensor_type.shape.dim
+                ],
+                np.float32,
+            )
+            for name in self.states
+        }
+
+    def given(self, number: int) -> Arrays:
+        """What step `number` is given besides its token and the states."""
+        if self.counted is None:
+            return dict(self.others)
+        ones = np.ones((1, number + 1), np.int64)
+        value = ones if self.is_mask else np.full(self.position, number)
+        return {**self.others, self.counted: value}
+
+
+def small() -> dict[str, Decoder]:
+    """The decoders of the tests, of width 16: what is left is the overhead of a step."""
+    layers = {f"{kind}_{i}": f"next_{kind}_{i}" for i in (0, 1) for kind in ("keys", "values")}
+    random = np.random.default_rng(0)
+    cross = {n: random.standard_normal((1, 4, 20, 4), np.float32) for n in ("keys", "values")}
+    crossed = {f"cross_{name}": value for name, value in cross.items()}
+    encoded = {"encoded": random.standard_normal((1, 20, 16), np.float32)}
+    one = {"keys": "next_keys", "values": "next_values"}
+    return {
+        "GPT-2": Decoder(FOLDER / "gpt2.onnx", layers, (60,), "position"),
+        "Llama": Decoder(FOLDER / "llama.onnx", layers, (60,), "mask", True),
+        "T5": Decoder(FOLDER / "t5.onnx", layers, (60,), others=encoded),
+        "Whisper": Decoder(FOLDER / "whisper.onnx", one, (60,), "position", False, (1,), crossed),
+    }
+
+
+LAYER = """
+    m{i} = LayerNormalization<axis = -1>(x{i}, Scale, Bias)
+    project{i} = MatMul(m{i}, Wqkv{i})
+    q{i}, k{i}, v{i} = Split<axis = 2>(project{i})
+    q{i}_heads = Reshape(q{i}, heads)  query{i} = Transpose<perm = [0, 2, 1, 3]>(q{i}_heads)
+    k{i}_heads = Reshape(k{i}, heads)  key{i} = Transpose<perm = [0, 2, 1, 3]>(k{i}_heads)
+    v{i}_heads = Reshape(v{i}, heads)  value{i} = Transpose<perm = [0, 2, 1, 3]>(v{i}_heads)
+    next_keys_{i} = Concat<axis = 2>(keys_{i}, key{i})
+    next_values_{i} = Concat<axis = 2>(values_{i}, value{i})
+    turned{i} = Transpose<perm = [0, 1, 3, 2]>(next_keys_{i})
+    dots{i} = MatMul(query{i}, turned{i})  scores{i} = Mul(dots{i}, scale)
+    weights{i} = Softmax<axis = -1>(scores{i})  seen{i} = MatMul(weights{i}, next_values_{i})
+    moved{i} = Transpose<perm = [0, 2, 1, 3]>(seen{i})  joined{i} = Reshape(moved{i}, flat)
+    out{i} = MatMul(joined{i}, Wo{i})  y{i} = Add(x{i}, out{i})
+    n{i} = LayerNormalization<axis = -1>(y{i}, Scale, Bias)
+    up{i} = MatMul(n{i}, Wup{i})  gate{i} = Sigmoid(up{i})  wide{i} = Mul(up{i}, gate{i})
+    down{i} = MatMul(wide{i}, Wdown{i})  x{next} = Add(y{i}, down{i})
+"""
+
+
+def large(folder: Path, layers: int = 6, width: int = 256, tokens: Sequence[int] = ()) -> Decoder:
+    """A decoder of so many layers with norms first and Swish, written to `folder`."""
+    size = width // HEADS
+    cache = [1, HEADS, "P", size]
+    states = {
+        f"{kind}_{i}": f"next_{kind}_{i}" for i in range(layers) for kind in ("keys", "values")
+    }
+    body = "".join(LAYER.format(i=i, next=i + 1) for i in range(layers))
+    model = onnx.parser.parse_model(
+        f"""<ir_version: 8, opset_import: ["": 17]>
+        decoder (int64[1, 1] token) => (float[1, 1, {VOCABULARY}] logits) {{
+            heads = Constant<value_ints = [1, 1, {HEADS}, {size}]>()
+            flat = Constant<value_ints = [1, 1, {width}]>()
+            scale = Constant<value = float {{{size**-0.5}}}>()
+            x0 = Gather(Embed, token)
+            {body}
+            last = LayerNormalization<axis = -1>(x{layers}, Scale, Bias)
+            logits = MatMul(last, Classes)
+        }}"""
+    )
+    graph = model.graph
+    for before, after in states.items():
+        graph.input.append(helper.make_tensor_value_info(before, TensorProto.FLOAT, cache))
+        grown = [1, HEADS, "Q", size]
+        graph.output.append(helper.make_tensor_value_info(after, TensorProto.FLOAT, grown))
+    random = np.random.default_rng(0)
+    shapes = {"Embed": (VOCABULARY, width), "Classes": (width, VOCABULARY)}
+    for i in range(layers):
+        shapes |= {f"Wqkv{i}": (width, 3 * width), f"Wo{i}": (width, width)}
+        shapes |= {f"Wup{i}": (width, 4 * width), f"Wdown{i}": (4 * width, width)}
+    weights = {
+        name: (random.standard_normal(shape) * shape[0] ** -0.5).astype(np.float32)
+        for name, shape in shapes.items()
+    }
+    weights["Embed"] = random.standard_normal((VOCABULARY, width)).astype(np.float32)
+    weights |= {"Scale": np.ones(width, np.float32), "Bias": np.zeros(width, np.float32)}
+    graph.initializer.extend(numpy_helper.from_array(v, n) for n, v in weights.items())
+    path = folder / f"decoder_{layers}_{width}.onnx"
+    onnx.save(model, str(path))
+    return Decoder(path, states, tokens)
