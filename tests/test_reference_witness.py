@@ -77,7 +77,7 @@ COUNTS = {
     "max_skip_count": 1,
     "ngram_counts": [0, 4],
     "ngram_indexes": [0, 1, 2, 3, 4, 5, 6],
-    "pool_int64s": [2, 3, 5, 4, 5, 6, 7, 8, 6, 7],
+    "pool_strings": list("2354567867"),
 }
 TREES = {
     "nodes_treeids": [0] * 5 + [1] * 3,
@@ -133,7 +133,7 @@ def standard() -> list[Case]:
     words = strings("The", "cat", "on", "ÄÖ")
     pieces = strings("a,b c", " a  b,", "", ",,", "x")
     table = strings(*"b a b c a c d a d b a b".split()).reshape(4, 3)
-    tokens = np.array([[1, 1, 3, 3, 3, 7], [8, 6, 7, 5, 6, 8]])
+    tokens = strings(*"113337867568").reshape(2, 6)
     return [
         ("StringConcat", [WORDS, strings("!", "?", "#")], {}, 20),
         *(("StringSplit", [pieces], about, 20)

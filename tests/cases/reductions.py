@@ -252,4 +252,31 @@ def normalizations() -> list[Case]:
     ]
 
 
-CASES = [*reductions(), *softmaxes(), *normalizations()]
+def ngrams() -> list[Case]:
+    pool = {
+        "ngram_counts": [0, 3, 9],
+        "ngram_indexes": [2, 0, 5, 1, 3, 7, 4],
+        "pool_int64s": [1, 2, 3, 0, 1, 1, 1, 2, 3, 1, 0, 2],
+        "min_gram_length": 1,
+        "max_gram_length": 3,
+        "opset": 9,
+    }
+    weights = [0.5, 2.0, -1.0, 1.0, 3.0, 0.25, 8.0]
+    rows = In(("N", "T"), "int64", high=4)
+    sizes = ({"N": 3, "T": 9}, {"N": 1, "T": 2}, {"N": 5, "T": 33})
+    return [
+        *(
+            node(mode, "TfIdfVectorizer", rows, mode=mode, max_skip_count=1, sizes=sizes,
+                 weights=weights, batch=True, **pool)
+            for mode in ("TF", "IDF", "TFIDF")
+        ),
+        node("one-row", "TfIdfVectorizer", In((12,), "int32", high=4), mode="IDF",
+             max_skip_count=3, **pool),
+        node("pairs", "TfIdfVectorizer", In((2, 6), "int32", high=4), mode="TF",
+             max_skip_count=0, **{**pool, "min_gram_length": 2, "max_gram_length": 2}),
+        node("too-short", "TfIdfVectorizer", In((2, 1), "int64", high=4), mode="TFIDF",
+             max_skip_count=2, weights=weights, **pool),
+    ]  # fmt: skip
+
+
+CASES = [*reductions(), *softmaxes(), *normalizations(), *ngrams()]

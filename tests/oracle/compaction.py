@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from typing import Any
 
 import numpy as np
@@ -88,3 +89,29 @@ def _non_max_suppression(node: Node, boxes: Array, scores: Array, *limits: Array
                 kept.append(i)
         found += [(batch, kind, i) for i in kept]
     return np.array(found, np.int64).reshape(-1, 3)
+
+
+@op("TfIdfVectorizer")
+def _tf_idf(node: Node, tokens: Array) -> Array:
+    places = node.get("ngram_indexes")
+    starts = [*node.get("ngram_counts"), len(node.get("pool_int64s"))]
+    skips, shortest = node.get("max_skip_count"), node.get("min_gram_length")
+    result = np.zeros((*tokens.shape[:-1], max(places) + 1))
+    number = 0
+    for length, (start, end) in enumerate(itertools.pairwise(starts), 1):
+        for gram in np.reshape(node.get("pool_int64s")[start:end], (-1, length)):
+            weight = (node.get("weights") or [1.0] * len(places))[number]
+            column, number = places[number], number + 1
+            if not shortest <= length <= node.get("max_gram_length"):
+                continue
+            for row in np.ndindex(tokens.shape[:-1]):
+                count = sum(
+                    bool((tokens[row][i : i + (length - 1) * step + 1 : step] == gram).all())
+                    for step in range(1, skips + 2 if length > 1 else 2)
+                    for i in range(tokens.shape[-1] - (length - 1) * step)
+                )
+                scale = {"TF": 1, "IDF": weight, "TFIDF": weight}[node.get("mode")]
+                result[(*row, column)] = scale * (
+                    min(count, 1) if node.get("mode") == "IDF" else count
+                )
+    return result
