@@ -143,6 +143,7 @@ def _assembled(parts: Partition, natives: Iterator[NativeStage]) -> CompiledMode
         tuple(stages),
         parts.constants,
         parts.overridable,
+        appended=parts.appended,
         kept=parts.kept,
     )
 

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ostinato.codegen.artifact import UNKNOWN_RANK, Argument
 from ostinato.errors import InputError, OstinatoError, RunError, StreamError
 from ostinato.native.arguments import (
     as_buffer,
@@ -54,16 +53,6 @@ class _Memory:
 
     array: Array
     users: int = 1
-
-
-def may_grow(before: Argument, after: Argument) -> bool:
-    """Whether an output can be an input with more rows, as far as their declarations tell."""
-    if UNKNOWN_RANK in (before.shape, after.shape) or before.dtype != after.dtype:
-        return False
-    pairs = list(zip(before.shape, after.shape, strict=False))
-    return len(before.shape) == len(after.shape) and any(
-        isinstance(a, str) and a != b for a, b in pairs
-    )
 
 
 class GrowingStream:

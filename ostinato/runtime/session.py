@@ -29,7 +29,7 @@ from ostinato.native.memory import empty
 from ostinato.options import Options
 from ostinato.runtime.build import require_same, without_defaults
 from ostinato.runtime.call import BoundCall, deoptimising, picker
-from ostinato.runtime.growing import GrowingStream, may_grow
+from ostinato.runtime.growing import GrowingStream
 from ostinato.runtime.load import load
 from ostinato.runtime.pool import Pool
 from ostinato.runtime.states import Declaration, declared_pairs, named_pairs
@@ -75,9 +75,11 @@ class InferenceSession:
         self._compiled = self._flow.model
         # What other forms of the model are compiled from: with overridden initializers as inputs,
         # and with states that grow.
-        self._model = model if self._compiled.overridable or self._may_grow() else None
+        self._model = model if self._compiled.overridable or self._compiled.appended else None
         # That session, and the initializers' own values.
         self._overriding: tuple[InferenceSession, dict[str, Any]] | None = None
+        # Those of streams that keep growing states, by the states.
+        self._keeping: dict[frozenset[tuple[str, str]], InferenceSession] = {}
         self._overridable = {argument.name: argument for argument in self._compiled.overridable}
         self._inputs = {argument.name: argument for argument in self._compiled.inputs}
         self._outputs = {argument.name: argument for argument in self._compiled.outputs}
@@ -209,10 +211,6 @@ class InferenceSession:
             call = deoptimising(call, native, lambda: self._flow.run(arrays, targets))
         return BoundCall(call, native.failure, arrays, targets)
 
-    def _may_grow(self) -> bool:
-        """Whether an output may be an input and more rows."""
-        return any(may_grow(i, o) for i in self._compiled.inputs for o in self._compiled.outputs)
-
     def stream(
         self,
         states: Declaration,
@@ -245,17 +243,17 @@ class InferenceSession:
     def _growing(self, states: Declaration) -> InferenceSession | None:
         """The session of the model for streams that keep its growing states, if there are any."""
         pairs = declared_pairs(states, self._compiled.inputs, self._compiled.outputs)
-        kept = {p.name: p.output.name for p in pairs if may_grow(p.input, p.output)}
-        if not kept:
-            return None
-        require_same(self._model, self._compiled)
-        flow, from_cache = load(self._model, self._options, Notice("the stream's model"), kept)
-        if not flow.model.kept:
-            return None
-        session = object.__new__(InferenceSession)
-        session._options = self._options
-        session._open(self._model, flow, from_cache)
-        return session
+        named = {(pair.name, pair.output.name) for pair in pairs}
+        kept = dict(pair for pair in self._compiled.appended if pair in named)
+        key = frozenset(kept.items())
+        if kept and key not in self._keeping:
+            require_same(self._model, self._compiled)
+            flow, from_cache = load(self._model, self._options, Notice("the stream's model"), kept)
+            session = object.__new__(InferenceSession)
+            session._options = self._options
+            session._open(self._model, flow, from_cache)
+            self._keeping[key] = session
+        return self._keeping.get(key)
 
     def pool(
         self,

@@ -33,6 +33,7 @@ class CompiledModel:
     overridable: the initializers that a caller may replace, as the model declares them.
     report: JSON-able facts about the compilation ("passes", "ops"), part of
         `InferenceSession.report`.
+    appended: inputs, and the outputs that are such an input with rows behind it.
     kept: the growing states of the stream that it was compiled for.
     """
 
@@ -42,6 +43,7 @@ class CompiledModel:
     constants: Mapping[str, Array] = field(default_factory=dict)
     overridable: tuple[Argument, ...] = ()
     report: Mapping[str, Any] = field(default_factory=dict)
+    appended: tuple[tuple[str, str], ...] = ()
     kept: tuple[KeptState, ...] = ()
 
     @property
@@ -80,6 +82,7 @@ def unpack(header: Mapping[str, Any], blobs: Sequence[Array]) -> CompiledModel:
         constants={name: _unpack_array(c, blobs) for name, c in header["constants"].items()},
         overridable=_unpack_arguments(header["overridable"]),
         report=header["report"],
+        appended=tuple((past, present) for past, present in header["appended"]),
         kept=tuple(KeptState(**state) for state in header["kept"]),
     )
 
@@ -92,6 +95,7 @@ def _pack_model(model: CompiledModel, blob: Any) -> dict[str, Any]:
         "overridable": _pack_arguments(model.overridable),
         "constants": {name: _pack_array(array, blob) for name, array in model.constants.items()},
         "report": dict(model.report),
+        "appended": list(model.appended),
         "kept": [asdict(state) for state in model.kept],
     }
 

@@ -52,15 +52,10 @@ class KeptStates:
         self._builder, self._scope, self._rows_last = builder, scope, rows_last
         self._lengths: dict[str, _Length] = {}
         self._states: dict[str, tuple[ir.Value, ir.Value, State, Tensor]] = {}
-        inputs = {value.name or "": value for value in graph.inputs}
-        outputs = {value.name or "": value for value in graph.outputs}
         builder.draft.node = "length"
-        for past, present in pairs.items():
-            if is_appended(inputs[past], outputs[present]):
-                self._declare(inputs[past], outputs[present])
-
-    def __bool__(self) -> bool:
-        return bool(self._states)
+        for past, present in appended(graph):
+            if pairs.get(past.name or "") == present.name:
+                self._declare(past, present)
 
     def __contains__(self, value: ir.Value) -> bool:
         """Whether an input or output of the model is one of them."""
@@ -187,11 +182,18 @@ class KeptStates:
         return tuple(found)
 
 
-def is_appended(past: ir.Value, present: ir.Value) -> bool:
-    """Whether an output is an input and rows behind it."""
-    node = present.producer()
-    is_concat = node is not None and node.op_type == "Concat" and not node.domain
-    return node is not None and is_concat and node.inputs[0] is past and past.shape is not None
+def appended(graph: ir.Graph) -> Iterator[tuple[ir.Value, ir.Value]]:
+    """The inputs that an output is, with rows behind them, along an axis of no fixed size."""
+    inputs = set(graph.inputs)
+    for present in graph.outputs:
+        node = present.producer()
+        if node is None or node.op_type != "Concat" or node.domain:
+            continue
+        past = node.inputs[0]
+        if past is not None and past in inputs and past.shape is not None:
+            axis = _growing_axis(past, present)
+            if axis < len(past.shape) and not isinstance(past.shape[axis], int):
+                yield past, present
 
 
 def _growing_axis(past: ir.Value, present: ir.Value) -> int:

@@ -25,7 +25,7 @@ from ostinato.ops.lowering import Lowerer, Scope
 from ostinato.program.nodes import Program
 from ostinato.stages.apart import fallback_stage, joined_refusals
 from ostinato.stages.handover import Handover
-from ostinato.stages.kept import KeptStates
+from ostinato.stages.kept import KeptStates, appended
 from ostinato.stages.one_node import graph_model
 from ostinato.stages.shape_operands import ShapeOperands
 from ostinato.stages.stage import FallbackStage, KeptState, ListStage
@@ -60,6 +60,7 @@ class Partition:
     inputs: tuple[Argument, ...]
     outputs: tuple[Argument, ...]
     overridable: tuple[Argument, ...]
+    appended: tuple[tuple[str, str], ...] = ()
     kept: tuple[KeptState, ...] = ()
     parts: list[Segment | FallbackStage | ListStage | Choice] = field(default_factory=list)
     constants: dict[str, np.ndarray] = field(default_factory=dict)
@@ -131,6 +132,7 @@ class _Partitioner:
             tuple(argument(v) for v in self._graph.inputs),
             tuple(argument(v) for v in self._graph.outputs),
             tuple(argument(v) for v in overridable(model)),
+            tuple((past.name or "", now.name or "") for past, now in appended(self._graph)),
         )
         self._handover = Handover(shape_operands)
         self._result.constants = self._handover.constants
@@ -150,7 +152,7 @@ class _Partitioner:
     def run(self) -> Partition:
         if self._pairs:
             states = self._builder, self._scope, self._graph, self._pairs, self.rows_last
-            self._kept = KeptStates(*states) or None
+            self._kept = KeptStates(*states)
         for value in self._graph.inputs:
             if self._kept is None or value not in self._kept:
                 self._handover.make_available(value)

@@ -302,6 +302,12 @@ def test_what_cannot_be_native_is_refused_by_name() -> None:
         session.stream({"past": "present"})
 
 
+def test_streams_of_a_session_share_what_is_compiled() -> None:
+    session = ostinato.InferenceSession(DECODER, cache_dir=None)
+    one, other = (session.stream(STATES) for _ in range(2))
+    assert one._session is other._session
+
+
 def test_the_table_tells_the_room() -> None:
     stream = decoder().stream(STATES, capacity=40)
     assert "40 rows of P" in stream.describe()
