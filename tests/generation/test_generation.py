@@ -117,7 +117,8 @@ class Steps:
             filled = np.full([extents.get(size, size) for size in shape], value)
             feeds[self._decoder.counted] = filled
         logits, *following = self._run(feeds)
-        self.states = dict(zip(self._decoder.states, following, strict=True))
+        if following:
+            self.states = dict(zip(self._decoder.states, following, strict=True))
         self.count += 1
         return logits[:, -1]
 
@@ -191,6 +192,23 @@ def test_greedy_tokens_are_those_of_pytorch_and_of_steps(name: str) -> None:
             assert_close(logits[:, :, -1], each, ulps, f"logits of steps, {is_ours=}")
             for state, value in zip(states, steps.states.values(), strict=True):
                 assert_close(state, value, ulps, f"caches of steps, {is_ours=}")
+
+
+@every_decoder
+@pytest.mark.parametrize("capacity", [None, 60])
+def test_a_stream_has_the_bits_of_the_loop(name: str, capacity: int | None) -> None:
+    """With room for all tokens or with one that doubles."""
+    decoder, (prompt, others, expected) = DECODERS[name], given(name, 0)
+    count = expected["tokens"].shape[1]
+    feeds = {"prompt": prompt, "max_tokens": np.array(count), **others}
+    tokens, logits, *_ = native(observed(loop(name))).run(None, feeds)
+    empty = steps_of(name, others, len(prompt), is_ours=True).states
+    stream = ours(name).stream(decoder.states, empty, capacity=capacity)
+    steps = Steps(name, lambda given: [stream.step(given)[0]], others, len(prompt))
+    steps.states = {}
+    same, each = greedy(steps, prompt, count)
+    np.testing.assert_array_equal(tokens, same)
+    np.testing.assert_array_equal(logits[:, :, -1], each)
 
 
 @every_decoder
