@@ -6,14 +6,15 @@ Greedy decoding of one row from one token: the loop as one call, a stream that i
 onnxruntime's steps with IOBinding, where what a step gave is what the next one is given, without a
 copy. `onnxruntime's loop` is the same model as our loop. Then whole searches of tests/models:
 the greedy search of an RNN-T over 200 frames, which programs write as a loop over three sessions,
-and 100 steps of the decoder of Tacotron 2. All ways must give the same tokens.
+and 100 steps of the decoder of Tacotron 2. All ways must give the same tokens. The bound is the
+time to read weights and caches once for each token, from the cache that holds them.
 """
 
 from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +27,20 @@ from benchmarks.decoders import FOLDER, Decoder
 from ostinato.cli.timing import Timing, interleave
 
 Call = Callable[[], Any]
-Rows = dict[str, tuple[int, Mapping[str, Timing]]]
 FRAMES, MOST = 200, 3
 STEPS = 100
+
+
+@dataclass(frozen=True)
+class Row:
+    """Timings of the ways to make `count` tokens, frames or steps; `bound` is the least seconds."""
+
+    count: int
+    timings: Mapping[str, Timing]
+    bound: float | None = None
+
+
+Rows = dict[str, Row]
 
 
 def decoder_calls(decoder: Decoder, count: int, folder: Path, wanted: list[str]) -> dict[str, Call]:
@@ -179,14 +191,18 @@ def compared(name: str, calls: Mapping[str, Call], seconds: float) -> dict[str, 
 
 def print_rows(title: str, unit: str, rows: Rows) -> None:
     """Figures per second of each way, and how many times as fast the first one is as the others."""
-    ways = list(dict.fromkeys(way for _, timings in rows.values() for way in timings))
+    ways = list(dict.fromkeys(way for row in rows.values() for way in row.timings))
     if not ways:
         return
-    table = harness.table(title, unit, [*ways, *(f"{ways[0]} / {way}" for way in ways[1:])])
-    for name, (count, timings) in rows.items():
-        speeds = {way: count / timing.median for way, timing in timings.items()}
+    columns = [*ways, *(f"{ways[0]} / {way}" for way in ways[1:]), "of bound"]
+    table = harness.table(title, unit, columns)
+    for name, row in rows.items():
+        speeds = {way: row.count / timing.median for way, timing in row.timings.items()}
+        share = "-" if row.bound is None else f"{row.bound * speeds[ways[0]] / row.count:.0%}"
         ratios = [f"{speeds[ways[0]] / speeds[way]:.2f}x" for way in ways[1:] if way in speeds]
-        table.add_row(name, *(f"{speeds[way]:,.0f}" for way in ways if way in speeds), *ratios)
+        table.add_row(
+            name, *(f"{speeds[way]:,.0f}" for way in ways if way in speeds), *ratios, share
+        )
     harness.console.print(table)
 
 
@@ -196,9 +212,10 @@ def main() -> None:
     parser.set_defaults(peers=["ostinato", "onnxruntime"])
     parser.add_argument("--only", type=lambda text: text.split(","), help="rows, by name")
     parser.add_argument("--tokens", type=int, default=1024, help="of the large decoder, at most")
+    harness.add_limits(parser)
     arguments = parser.parse_args()
-    wanted = harness.start(arguments)
-    figures: dict[str, Any] = {}
+    wanted, limits = harness.start(arguments), harness.limits(arguments.limits)
+    figures: Rows = {}
     with tempfile.TemporaryDirectory() as folder:
         where = Path(folder)
         counts = [count for count in (64, 256, 1024) if count <= arguments.tokens]
@@ -209,7 +226,8 @@ def main() -> None:
                 if arguments.only is None or name in arguments.only:
                     calls = decoder_calls(decoder, count, where, wanted)
                     label = f"{name}, {count} tokens"
-                    rows[label] = count, compared(label, calls, arguments.seconds)
+                    timings = compared(label, calls, arguments.seconds)
+                    rows[label] = Row(count, timings, decoder.bound(count, limits))
     print_rows("Greedy decoding of one row", "tokens per second", rows)
     figures |= rows
     for name, unit, count, make in (
@@ -218,15 +236,9 @@ def main() -> None:
     ):
         if arguments.only is None or name in arguments.only:
             timings = compared(name, make(wanted), arguments.seconds)
-            print_rows(f"{name}, {count} of them", unit, {name: (count, timings)})
-            figures[name] = count, timings
-    harness.save(
-        arguments.json,
-        {
-            name: {"count": count, **{way: asdict(timing) for way, timing in timings.items()}}
-            for name, (count, timings) in figures.items()
-        },
-    )
+            figures[name] = Row(count, timings)
+            print_rows(f"{count} {unit.split()[0]}", unit, {name: figures[name]})
+    harness.save(arguments.json, {name: asdict(row) for name, row in figures.items()})
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 import ostinato
+from benchmarks.roofline import Roofline
 
 FOLDER = Path(__file__).resolve().parent.parent / "tests" / "models" / "generation"
 VOCABULARY, HEADS = 1000, 4
@@ -24,7 +25,8 @@ class Decoder:
 
     states: input -> output. counted: the input that is told how many tokens came before; a mask has
     as many ones, all others are of the shape `position`. others: inputs that are the same in every
-    step. tokens: how many are generated in a row of a table.
+    step. tokens: how many are generated in a row of a table. weight_bytes: what every step reads;
+    row_bytes: what each token adds to that; 0 for steps so small that this is not what they take.
     """
 
     path: Path
@@ -34,6 +36,8 @@ class Decoder:
     is_mask: bool = False
     position: tuple[int, ...] = (1, 1)
     others: Mapping[str, np.ndarray] = field(default_factory=dict)
+    weight_bytes: int = 0
+    row_bytes: int = 0
 
     def loop(self) -> onnx.ModelProto:
         """The step in a loop that takes the most likely tokens."""
@@ -41,6 +45,13 @@ class Decoder:
         if self.counted is not None:
             parts["mask" if self.is_mask else "position"] = self.counted
         return ostinato.decoding.loop(self.path, states=self.states, token="token", **parts)
+
+    def bound(self, count: int, limits: Roofline) -> float | None:
+        """The least seconds in which this core reads what so many tokens need."""
+        if not self.weight_bytes:
+            return None
+        read = self.weight_bytes + self.row_bytes * (count + 1) // 2
+        return count * read / limits.bandwidth(read)
 
     def empty(self) -> Arrays:
         """The states before the first token."""
@@ -141,4 +152,6 @@ def large(folder: Path, layers: int = 6, width: int = 256, tokens: Sequence[int]
     graph.initializer.extend(numpy_helper.from_array(v, n) for n, v in weights.items())
     path = folder / f"decoder_{layers}_{width}.onnx"
     onnx.save(model, str(path))
-    return Decoder(path, states, tokens)
+    read = sum(value.nbytes for name, value in weights.items() if name != "Embed")
+    added = len(states) * width * np.dtype(np.float32).itemsize
+    return Decoder(path, states, tokens, weight_bytes=read, row_bytes=added)
