@@ -149,7 +149,7 @@ def _assembled(parts: Partition, natives: Iterator[NativeStage]) -> CompiledMode
 
 
 def _not_native_in_general(model: ir.Model, compiled: CompiledModel) -> list[NotNative]:
-    """What is not native in the general program, which runs where a guard fails."""
+    """List what is not native in the general program, which runs where a guard fails."""
     natives = [stage for stage in compiled.whole() if isinstance(stage, NativeStage)]
     failing = [text for stage in natives for text in stage.artifact.report["assumptions"]]
     if not failing:
@@ -217,7 +217,7 @@ def _module(scheduled: Scheduled, target: Target) -> _Module:
 
 
 def kernel_store(options: Options) -> Keep | None:
-    """Where kernels are kept that models may have in common."""
+    """The store of compiled kernels that models may have in common."""
     if options.cache_dir is None:
         return None
     return KernelStore(Cache(options.cache_dir, options.cache_bytes))

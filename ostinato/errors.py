@@ -1,4 +1,4 @@
-"""What Ostinato raises. Messages say where, what was expected, what was found, and what to do.
+"""Exceptions of Ostinato. Messages say where, what was expected, what was found, what to do.
 
 All errors derive from `OstinatoError`; those that a caller would also catch as a built-in
 exception (`ValueError`, `FileNotFoundError`, ...) derive from that too.

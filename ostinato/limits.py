@@ -1,4 +1,4 @@
-"""How much a model may ask for. Whatever a file says is held against these before it is begun."""
+"""Limits to what a model may ask for, checked before any of it is begun."""
 
 from __future__ import annotations
 

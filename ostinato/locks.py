@@ -1,4 +1,4 @@
-"""What the child of a fork puts in order: locks whose threads do not exist, halves of changes."""
+"""Repairs in the child of a fork: locks whose threads do not exist, halves of changes."""
 
 from __future__ import annotations
 

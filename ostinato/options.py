@@ -19,7 +19,7 @@ def default_cache_dir() -> Path:
 
 @dataclass(frozen=True)
 class Options:
-    """How a model is compiled and run.
+    """Options for compiling and running a model.
 
     threads: most threads that one `run` uses, 1 to 256; small models and calls use one. Results
         keep their bits.

@@ -107,7 +107,7 @@ class _Segments:
         detach(form.node)
 
     def _sources(self) -> tuple[list[ir.Value], list[ir.Value]]:
-        """What segments read, `[.., segments, steps, ..]`, and what the remaining steps read."""
+        """Cut into segments, `[.., segments, steps, ..]`, and remaining steps."""
         mains, rests = [], []
         for scanned in self.form.scanned:
             main = scanned.source

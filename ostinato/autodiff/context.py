@@ -1,4 +1,4 @@
-"""What a gradient rule sees of a node, and what it can do."""
+"""The interface of a gradient rule: a node, its cotangents, and a writer."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ class Context:
         return given % rank if rank else 0
 
     def row(self) -> Row | None:
-        """What becomes of the axes of input 0, see `axis_maps`; reads the attributes that say it.
+        """Give the axis map of input 0, see `axis_maps`; reads the attributes that decide it.
 
         None where only a run tells.
         """

@@ -1,4 +1,4 @@
-"""What the readers of a value add to its gradient, until all of them have been visited."""
+"""Contributions of readers to the gradient of a value, until all have been visited."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which operators have a gradient rule.
+"""The table of gradient rules.
 
 A rule is called for nodes with the gradient of an output and an input that wants one. It writes
 nodes and gives the gradients of those inputs.

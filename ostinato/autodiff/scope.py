@@ -56,7 +56,7 @@ class Scope:
         return writer
 
     def forward(self, value: ir.Value) -> ir.Value:
-        """What the sweep reads in place of `value`, a value of the graph or of one around it."""
+        """Give what the sweep reads in place of `value`, of the graph or one around it."""
         return value
 
     def size(self, value: ir.Value, axis: int, writer: Writer) -> Operand:

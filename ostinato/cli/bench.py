@@ -93,7 +93,7 @@ def _microseconds(timing: Timing) -> dict[str, float]:
 
 
 def _ratios(timings: dict[str, Timing], vs: str | None) -> dict[str, float]:
-    """How many times longer the peer takes, by the kind of call."""
+    """Ratios of the peer's time to ours, by the kind of call."""
     if not vs:
         return {}
     return {

@@ -1,4 +1,4 @@
-"""What the commands share: their common options, error reporting, sessions, inputs, output."""
+"""Shared parts of the commands: common options, error reporting, sessions, inputs, output."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ SEED = 0
 
 
 def console() -> rich.console.Console:
-    """Where results go: stdout, wide enough for every table where that is no terminal."""
+    """The console for results: stdout, wide enough for every table where that is no terminal."""
     from rich.console import Console
 
     width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else 160
@@ -72,7 +72,7 @@ def console() -> rich.console.Console:
 
 
 def error_console() -> rich.console.Console:
-    """Where progress and errors go: stderr, so that stdout holds results alone."""
+    """The console for progress and errors: stderr, so that stdout holds results alone."""
     from rich.console import Console
 
     return Console(stderr=True, highlight=False, markup=False)

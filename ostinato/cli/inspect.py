@@ -23,7 +23,7 @@ Stage = Literal["onnx", "passes", "program", "schedule", "llvm", "asm"]
 
 @dataclass(frozen=True)
 class Assertions:
-    """What a script expects of a compiled model; None and empty expect nothing."""
+    """Assertions about a compiled model; None and empty assert nothing."""
 
     ops: Mapping[str, int]
     native: bool

@@ -59,7 +59,7 @@ class Meter:
 
     @property
     def late(self) -> int:
-        """How many steps took longer than the budget."""
+        """The number of steps that took longer than the budget."""
         return sum(seconds > self.budget for seconds in self._seconds)
 
     def percentile(self, share: float) -> float:

@@ -18,7 +18,7 @@ Run: TypeAlias = "Callable[[Arrays], Arrays]"
 
 @dataclass(frozen=True)
 class Difference:
-    """How an output differs. frames: compared; wrong: elements with other bits."""
+    """Difference of an output. frames: compared; wrong: elements with other bits."""
 
     output: str
     chunk: int

@@ -19,7 +19,7 @@ from ostinato.codegen.writer import LoopState, Value, Writer, integer
 from ostinato.sizes.dims import Size
 
 STOPPED = -3
-"""What a compiled function returns when it was told to stop."""
+"""The status of a compiled function that was told to stop."""
 
 # In picoseconds of estimated work: how much may be done without asking, and how much makes up for
 # counting. Where every access misses all caches, a thousand times as much time may pass.

@@ -58,7 +58,7 @@ def divide(text: str) -> Units:
 
 
 def _outside(block: str) -> str:
-    """What stands before the function that ends a block."""
+    """The text before the function that ends a block."""
     return block.partition("define ")[0]
 
 

@@ -1,4 +1,4 @@
-"""How the next token is chosen: the part of a search that differs, as ONNX text.
+"""Methods to choose the next token: the part of a search that differs, as ONNX text.
 
 Every text may read what the loop around it defines: `i` the number of the step, `scored` the
 logits float32[rows, tokens], `chosen`, `done`, `choosing` (whether the prompt has been read), and
@@ -36,7 +36,7 @@ _TOKENS = """
 
 
 class Choice:
-    """What a method adds to the search: by default, one sequence for each row of the prompt.
+    """Base of the methods: by default, one sequence for each row of the prompt.
 
     rank: of `done`. spreads: whether each row of the prompt becomes several.
     """
@@ -56,12 +56,12 @@ class Choice:
 
     @property
     def carried(self) -> Declared:
-        """What it hands from step to step: `NAME` becomes `NAME_next`, beginning with `NAME_0`."""
+        """States of the method: `NAME` becomes `NAME_next`, beginning with `NAME_0`."""
         return {}
 
     @property
     def collected(self) -> Declared:
-        """What it gives in each step: `NAME`, after the loop `all_NAME`."""
+        """Outputs of each step: `NAME`, after the loop `all_NAME`."""
         return {"token": (TensorProto.INT64, [None])}
 
     @property

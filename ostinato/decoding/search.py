@@ -253,7 +253,7 @@ class _Search:
         return helper.make_node("Loop", inputs, results, f"{PREFIX}loop", body=body)
 
     def _carried(self) -> dict[str, tuple[int, list[None]]]:
-        """What the search itself carries: element types and ranks."""
+        """Element types and ranks of the states of the search itself."""
         carried: dict[str, tuple[int, list[None]]] = {"chosen": (TensorProto.INT64, [None])}
         if self._end is not None:
             carried["done"] = TensorProto.BOOL, [None] * self._choice.rank

@@ -17,7 +17,7 @@ _DOUBLE = int(ir.DataType.DOUBLE)
 
 @dataclass(frozen=True)
 class _Form:
-    """What decides the text: attributes, ranks and sizes.
+    """Parameters of the text: attributes, ranks and sizes.
 
     heads, group: heads of keys and values, and heads of queries for each of them.
     size, value_size: of a head; the latter is only known where heads are packed.

@@ -15,7 +15,7 @@ NAMES = ("query", "key", "value", "past", "decay", "beta")
 
 @dataclass(frozen=True)
 class _Form:
-    """What decides the text: attributes and sizes.
+    """Parameters of the text: attributes and sizes.
 
     heads, group: heads of keys and values, and heads of queries for each of them.
     decays: decays of each head, 0 without decay. rates: heads of `beta`, 0 without.
@@ -87,7 +87,7 @@ def _read(node: ir.Node) -> _Form | None:
 
 
 def _operands(form: _Form) -> list[str]:
-    """What the Scan reads: `[batch, time, heads, rows, columns]` each, and the first state."""
+    """Inputs of the Scan: `[batch, time, heads, rows, columns]` each, and the first state."""
     heads, k, v = form.heads, form.key_size, form.value_size
     lines = [
         *_in_heads("q", "query", heads, form.group, k),

@@ -1,4 +1,4 @@
-"""What an RNN, GRU or LSTM node says, read completely and checked."""
+"""Attributes and operands of an RNN, GRU or LSTM node, read completely and checked."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _COMMON_INPUTS = ("X", "W", "R", "B", "sequence_lens", "initial_h")
 
 @dataclass(frozen=True)
 class Kind:
-    """What sets one of the three operators apart: its gates, in the order of the rows of `W`."""
+    """One of the three operators: its gates, in the order of the rows of `W`."""
 
     gates: str
     inputs: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""What `ostinato demo` does: adds noise to a signal, cleans it frame by frame, shows both."""
+"""The demo: add noise to a signal, clean it frame by frame, show both."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ OWN, PEER = "ostinato", "onnxruntime"
 
 @dataclass(frozen=True)
 class DemoResult:
-    """What the demo measured and wrote.
+    """Measurements and files of the demo.
 
     source: "synthetic speech", or the recording's path. noise: what was added to it.
     timing, peer_timing: one model call per frame on one thread; the peer is onnxruntime, None where

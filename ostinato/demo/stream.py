@@ -26,13 +26,13 @@ class Timing:
 
     @property
     def times_real_time(self) -> float:
-        """How many such streams one core keeps up with: frame spacing over the median call."""
+        """Number of such streams that one core keeps up with: frame spacing by median call."""
         return HOP / SAMPLE_RATE * 1e6 / self.median_us
 
 
 @dataclass(frozen=True)
 class Streamed:
-    """What one session made of a signal: masks [frames, BINS] and how long its calls took."""
+    """Results of one session: masks [frames, BINS] and the duration of its calls."""
 
     masks: Float32Array
     timing: Timing

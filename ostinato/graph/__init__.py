@@ -1,1 +1,1 @@
-"""What passes share: analyses of ONNX graphs, edits that keep them valid, and a writer of nodes."""
+"""Analyses of ONNX graphs, edits that keep them valid, and a writer of nodes."""

@@ -38,7 +38,7 @@ AxisMap: TypeAlias = "tuple[tuple[int | Along, ...] | None, ...]"
 
 
 Row: TypeAlias = "Sequence[int | Along]"
-"""What becomes of the axes of one operand."""
+"""For each axis of one operand: the axis of the results that it becomes, `ALL` or `WINDOW`."""
 
 
 @dataclass(frozen=True)

@@ -57,7 +57,7 @@ class Span:
 
     @property
     def count(self) -> int | None:
-        """How many integers there are, None when it depends on sizes."""
+        """The number of integers, None when it depends on sizes."""
         distance = self.stop - self.start
         return len(range(0, distance, self.step)) if isinstance(distance, int) else None
 
@@ -90,7 +90,7 @@ class Line:
 
     @property
     def rank(self) -> int:
-        """How many axes there are."""
+        """The number of axes."""
         return len(self.shape)
 
     @property

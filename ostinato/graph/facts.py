@@ -1,4 +1,4 @@
-"""What holds for every node of an operator: one record for each operator of the standard domain.
+"""Facts of operators: one record for each operator of the standard domain.
 
 Passes, lowering, streaming and gradients ask here; none of them keeps a list of operators of its
 own. What a single rule or pass does with an operator is no fact: that stays with the rule.
@@ -22,7 +22,7 @@ REST = -1
 
 
 class Work(Enum):
-    """What an operator does with elements."""
+    """Kinds of work that an operator does with elements."""
 
     COMPUTE = "makes others"
     MOVE = "copies them to places of the result, chosen, repeated or left out"

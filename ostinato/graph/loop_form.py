@@ -55,7 +55,7 @@ class Stacked:
 
 @dataclass
 class LoopHead:
-    """What only Loop has: trip count and condition outside; number and condition of a step."""
+    """Parts of Loop alone: trip count and condition outside; number and condition of a step."""
 
     trips: ir.Value | None
     condition: ir.Value | None

@@ -12,7 +12,7 @@ _CHANGED_MEANING = {("PRelu", 1), ("PRelu", 6)}
 
 
 def change_between(node: ir.Node, old: defs.OpSchema, new: defs.OpSchema) -> str | None:
-    """What changed from `old` to `new` for this very node, in words; None when nothing did.
+    """Describe what changed from `old` to `new` for this very node; None when nothing did.
 
     A node keeps its meaning when the later schema still has the attributes and inputs it uses,
     with equal defaults; operators only gained types and optional features where that holds.

@@ -1,4 +1,4 @@
-"""Which positions of a sequence the steps of a loop read, as far as that follows from the model."""
+"""Positions of a sequence that the steps of a loop read, where the model decides them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ostinato.sizes.progressions import unclamped
 
 @dataclass(frozen=True)
 class Window:
-    """What the steps read of an axis, one element each.
+    """Positions of an axis that the steps read, one element each.
 
     They leave out `front` elements at the beginning and `behind` at the end; `backward` when the
     first step reads the last one.
@@ -59,7 +59,7 @@ class StepPositions:
         return None if sizes is None else len(sizes)
 
     def window(self, source: ir.Value, axis: int, position: Size, *, wraps: bool) -> Window | None:
-        """What the steps read of `source` when each reads `position` on `axis`.
+        """Find the positions that the steps read of `source` when each reads `position` on `axis`.
 
         None unless all positions provably lie in `source` and follow each other. wraps: whether
         negative positions count from the end. A number of steps that is computed as negative means

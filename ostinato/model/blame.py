@@ -1,4 +1,4 @@
-"""Which part of a model it is that the onnx package refuses.
+"""Find the part of a model that the onnx package refuses.
 
 Its checks stop at the first mistake, and what they say names the node or value at best in the words
 of protobuf. Where a check has failed, the parts of the model are checked one by one to find the

@@ -1,4 +1,4 @@
-"""What nodes with bodies read from the graphs around them."""
+"""Captures: values that nodes with bodies read from the graphs around them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def with_inner(node: ir.Node) -> Iterator[ir.Node]:
 
 
 def captures(node: ir.Node) -> list[ir.Value]:
-    """What a node reads from outside, captures of its bodies included."""
+    """List the values that a node reads, captures of its bodies included."""
     inner = list(with_inner(node))
     bodies = [graph for one in inner for graph in subgraphs(one)]
     own = {value for one in inner for value in one.outputs}

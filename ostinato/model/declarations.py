@@ -1,4 +1,4 @@
-"""What a file declares of the inputs and outputs of its graph, which may be less than ONNX demands.
+"""Types that a file declares for its inputs and outputs, which may be fewer than ONNX demands.
 
 `onnx.checker` insists on a type and a shape for each of them. Other runtimes infer what an output
 lacks and take an input without a shape as one of any rank; so does this module.

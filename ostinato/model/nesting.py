@@ -1,4 +1,4 @@
-"""How deep graphs may be nested: an If in a Loop in a Scan.
+"""A limit to the depth of nested graphs: an If in a Loop in a Scan.
 
 Stages enter the graphs of a node by recursion, and protobuf reads no messages that are nested more
 than a hundred times, three times for each graph. So there is one limit, checked before anything is

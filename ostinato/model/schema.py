@@ -1,4 +1,4 @@
-"""Which version of an operator a model means: the operator sets it imports, and their schemas."""
+"""The operator sets that a model imports, and the schemas of the versions it means."""
 
 from __future__ import annotations
 

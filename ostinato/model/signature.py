@@ -18,12 +18,12 @@ _ONNX_NAMES = {
 
 
 def onnx_name(dtype: str) -> str:
-    """What ONNX calls the element type of this NumPy name."""
+    """Name the ONNX element type of a NumPy dtype."""
     return _ONNX_NAMES.get(dtype, dtype)
 
 
 def type_error(schema: onnx.defs.OpSchema, dtypes: Sequence[str | None]) -> str | None:
-    """What is wrong with operands of these types, None for absent ones; None if nothing is.
+    """Say what is wrong with operands of these types, None for absent ones; None if nothing is.
 
     dtypes: NumPy names of the element types of tensors, whole ONNX types of other values. Operands
     whose formal types share a type variable must be of one type. What an optional may hold is

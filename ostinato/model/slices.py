@@ -1,4 +1,4 @@
-"""Which elements of an axis a Slice takes."""
+"""The elements of an axis that a Slice takes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How ONNX spells types, such as "seq(tensor(float))"."""
+"""The spelling of ONNX types, such as "seq(tensor(float))"."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is known of a value before running: its constant contents, its fixed sizes."""
+"""Constant contents and fixed sizes of values, known before running."""
 
 from __future__ import annotations
 

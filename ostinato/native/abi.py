@@ -1,4 +1,4 @@
-"""How CPython and NumPy lay out in memory what the machine code of calls reads and makes."""
+"""Memory layouts of CPython and NumPy that the machine code of calls reads and writes."""
 
 from __future__ import annotations
 

@@ -111,7 +111,7 @@ class NativeFunction:
 
     @property
     def guards(self) -> Sequence[str]:
-        """What its guards exclude; it reports `GuardError` for such sizes."""
+        """Sizes that its guards exclude, for which it reports `GuardError`."""
         found: Sequence[str] = self.artifact.report.get("assumptions", ())
         return found
 

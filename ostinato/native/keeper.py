@@ -14,7 +14,7 @@ from ostinato.native.workspace import Workspace
 Array = np.ndarray[Any, Any]
 
 NO_TURN = 2
-"""What the turn is while no frame is kept."""
+"""The value of the turn while no frame is kept."""
 
 # Copying never waits for another copy.
 _AT_ONCE = Workspace(limit=None)

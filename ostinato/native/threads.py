@@ -17,7 +17,7 @@ from ostinato.errors import RunError
 
 
 def exports(threads: int) -> tuple[str, ...]:
-    """What an object of so many threads exports for its team."""
+    """Symbols that an object of so many threads exports for its team."""
     return EXPORTS if threads > 1 else ()
 
 
@@ -32,7 +32,7 @@ def imports(threads: int) -> dict[str, int]:
 
 
 def processors() -> int:
-    """How many processors this process may use."""
+    """Count the processors that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
@@ -81,7 +81,7 @@ class Team:
 
     @property
     def jobs(self) -> int:
-        """How many calls ran on more than one thread so far."""
+        """The number of calls that ran on more than one thread so far."""
         return int(ctypes.CFUNCTYPE(ctypes.c_int64)(self._code.address("team_jobs"))())
 
     def forget(self) -> None:

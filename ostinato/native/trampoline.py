@@ -39,7 +39,7 @@ Array = np.ndarray[Any, Any]
 Shape = tuple[int, ...]
 
 REFUSED = -1
-"""What a caller returns when an argument is not exactly what it was made for."""
+"""The status of a caller when an argument is not exactly what it was made for."""
 
 # The addresses of a call live on the stack.
 MAX_ARGUMENTS = 16384
@@ -57,7 +57,7 @@ _PYTHON_API = (
 
 @dataclass(frozen=True)
 class Callee:
-    """What a call site calls: a compiled function and the tables it is given.
+    """The target of a call site: a compiled function and the tables it is given.
 
     entry: address of the compiled function. symbols: its int64 table of run-time dimensions.
     constants, arena: uint8 arrays aligned to 64 bytes. code: keeps the function's code alive.

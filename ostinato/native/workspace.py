@@ -1,4 +1,4 @@
-"""What calls that may not run at the same time have in common: an arena, and states.
+"""Workspaces: an arena and states, shared by calls that may not run at the same time.
 
 Whether a call gives the GIL up is decided by how long the last one over its workspace took. Looking
 at the clock costs 20 ns, giving the GIL up and taking it again another 20 where no other thread
@@ -25,7 +25,7 @@ from ostinato.native import trampoline_ir
 Array = np.ndarray[Any, Any]
 
 BUSY = -2
-"""What a call returns when it ran nothing because another one over its workspace is running."""
+"""The status of a call that did not run because another one over its workspace is running."""
 
 # 16 to 33 us at the 2 to 4 GHz that such counters run at.
 LONG_CALL = 1 << 16
@@ -56,7 +56,7 @@ def in_use() -> StreamError:
 
 
 class Workspace:
-    """What calls have in common that must not run at the same time: an arena, and states.
+    """An arena and states, shared by calls that may not run at the same time.
 
     limit: ticks of the call before from which on a call gives up the GIL at once; None if it does
     so only on the way. A call that finds the workspace in use by another thread returns `BUSY`.

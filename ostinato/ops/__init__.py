@@ -1,4 +1,4 @@
-"""What every ONNX operator means: `rules`, one file per family, on what they share in `core`."""
+"""Lowering of ONNX operators: `rules`, one file per family, on the shared parts in `core`."""
 
 from ostinato.ops import rules
 from ostinato.ops.core.registry import LOWERINGS

@@ -1,4 +1,4 @@
-"""What every expression means, in NumPy: the arithmetic that all other stages must reproduce.
+"""Semantics of expressions, in NumPy: the arithmetic that all other stages must reproduce.
 
 Results are those of IEEE 754 with rounding to nearest even, bit for bit (the bits of a NaN are not
 specified). There is no promotion: every operation is done in the dtype of its node.

@@ -73,7 +73,7 @@ class Access:
     terms: tuple[tuple[Axis, Size], ...]
 
     def stride(self, axis: Axis) -> Size:
-        """How far the address moves when `axis` advances by one."""
+        """The stride of `axis`, in elements."""
         return next((stride for a, stride in self.terms if a == axis), 0)
 
 
@@ -184,7 +184,7 @@ def children(expr: Expr) -> tuple[Expr, ...]:
 
 
 def _computed(load: Load) -> tuple[Expr, ...]:
-    """What is computed to know where a load reads."""
+    """List the expressions that compute the address of a load."""
     if load.mask is None and not load.index:
         return ()
     computed = tuple(value for value, _ in load.index)

@@ -136,7 +136,7 @@ class _Memory:
         return bool(self.data[buffer][0])
 
     def swap(self, state: str, successor: str) -> None:
-        """What was written becomes the state; what was the state is of no more use."""
+        """Swap the two buffers of a state; what the successor held counts as unwritten."""
         for table in (self.data, self.written):
             table[state], table[successor] = table[successor], table[state]
         self.written[successor][:] = False

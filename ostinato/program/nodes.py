@@ -126,7 +126,7 @@ CALL = Axis("call", 1)
 
 @dataclass(frozen=True)
 class Tile:
-    """How a kernel is cut into registers. It has no meaning: every tiling gives the same bits.
+    """Tiling of a kernel into registers. It has no meaning: every tiling gives the same bits.
 
     lane: the axis whose points are computed together in vectors; its extent is `width * vectors`.
         None for kernels of scalars and for reductions in chains, whose lanes are the chains.
@@ -385,11 +385,11 @@ class Program:
 
     @cached_property
     def bounds(self) -> dict[str, Size]:
-        """What each computed size is at most."""
+        """Upper bounds of the computed sizes."""
         return {name: b.bound for name, b in self.buffers.items() if b.kind == "size"}
 
     def upper(self, size: Size) -> Size:
-        """What a size is at most, known before the run."""
+        """An upper bound of a size that is known before the run."""
         bound = upper(size, self.bounds)
         assert bound is not None
         return bound
@@ -468,7 +468,7 @@ def combine(reduce: Reduce, accumulator: Expr, expr: Expr, factor: Expr | None) 
 
 
 def identity(reduce: Reduce) -> Const:
-    """What every accumulator starts with: 0, 1, or the value that any other replaces."""
+    """The identity of a reduction: 0, 1, or the value that any other replaces."""
     if reduce.combine in ("sum", "prod"):
         return constant(0 if reduce.combine == "sum" else 1, reduce.dtype)
     largest = reduce.combine == "min"

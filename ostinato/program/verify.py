@@ -1,4 +1,4 @@
-"""What a legal loop program is. Run after every pass in tests, and before code is generated."""
+"""The verifier of loop programs. Run after every pass in tests, and before code is generated."""
 
 from __future__ import annotations
 

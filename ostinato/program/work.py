@@ -1,4 +1,4 @@
-"""How many steps a statement takes."""
+"""Estimates of the steps that a statement takes."""
 
 from __future__ import annotations
 

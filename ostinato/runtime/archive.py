@@ -68,7 +68,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Kind:
-    """What a file is, for messages: "a saved state"; and one that is of `another` model."""
+    """Describe a file for messages: "a saved state"; and one that is of `another` model."""
 
     name: str
     another: str
@@ -120,7 +120,7 @@ def read_arrays(
 
 
 class _Damage(Exception):
-    """What is wrong with a file, to be told with its name."""
+    """Describe what is wrong with a file, to be told with its name."""
 
 
 def _by_name(file: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
@@ -190,6 +190,6 @@ def _decoded(data: bytes, entry: Entry | None) -> Array:
 
 
 def _in_file(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """How NumPy's files keep elements of `dtype`: those of types it does not know are bytes."""
+    """The dtype in NumPy's files for elements of `dtype`: bytes where NumPy does not know it."""
     is_known = dtype.isbuiltin == 1
     return dtype if is_known else np.dtype(f"V{dtype.itemsize}")

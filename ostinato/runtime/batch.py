@@ -83,7 +83,7 @@ class Batch:
 
 
 def _cutter(axis: int, rank: int) -> Callable[[Array], list[Array]]:
-    """What cuts a batch into the values of its streams, which have the batch axis too."""
+    """Make a function that cuts a batch into streams, each of which keeps the batch axis."""
     order = (axis, *(i for i in range(rank) if i != axis))
     index = (*(slice(None),) * (1 + axis), np.newaxis)
 

@@ -59,7 +59,7 @@ class Frames:
 
     @property
     def rows(self) -> Sequence[Rows]:
-        """What the frames are like, input by input."""
+        """Type and shape of the frames of each input."""
         return self._turns[0]
 
     def keeper(self, slot: int) -> Keeper:

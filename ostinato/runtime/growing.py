@@ -194,7 +194,7 @@ class GrowingStream:
         return {state.output: self._memory[name].array for name, state in self._kept.items()}
 
     def _capacity(self, length: str) -> int:
-        """How many rows there is room for along an axis."""
+        """The capacity along an axis, in rows."""
         state = next(state for state in self._kept.values() if state.length == length)
         return int(self._memory[state.input].array.shape[_place(state)])
 

@@ -170,7 +170,7 @@ class Pool:
         return list(self._slots)
 
     def __len__(self) -> int:
-        """How many streams are open."""
+        """The number of open streams."""
         return len(self._slots)
 
     def __enter__(self) -> Pool:
@@ -342,7 +342,7 @@ class Pool:
     def _one_by_one(
         self, handles: Sequence[int], frames: Mapping[str, Array], error: OstinatoError
     ) -> dict[int, list[Any]]:
-        """What a step gives that failed for the batch: which stream failed is not known."""
+        """Results of a step that failed for the batch: which stream failed is not known."""
         errors: dict[int, OstinatoError] = {}
         results: dict[int, list[Any]] = {}
         for i, handle in enumerate(handles):

@@ -277,7 +277,7 @@ class InferenceSession:
         return Pool(session, pairs, capacity, batch, initial, sizes, shared)
 
     def report(self) -> Report:
-        """What the compiler did and what it could not do."""
+        """Report what the compiler did and what it could not do."""
         natives = list(self._flow.natives())
         facts = [native.artifact.report for native in natives]
         compiled = self._compiled.report

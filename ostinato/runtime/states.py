@@ -45,7 +45,7 @@ class Pair:
 
     @property
     def name(self) -> str:
-        """What the state is called: the name of its input."""
+        """The name of the state, which is that of its input."""
         return self.input.name
 
     @property

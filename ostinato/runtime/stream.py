@@ -262,7 +262,7 @@ class Stream:
         self.state.update({name.removeprefix(_STATE): array for name, array in saved.items()})
 
     def _entries(self, shapes: Sequence[Shape] = ()) -> dict[str, Entry]:
-        """What a file keeps of each state, of `shapes` or of the sizes that the model fixes."""
+        """Describe each state in a file, with `shapes` or with the sizes that the model fixes."""
         declared = [pair.sizes for pair in self._pairs]
         return {
             pair.name: Entry(pair.dtype, shape)

@@ -50,7 +50,7 @@ def _applied(size: Size) -> list[Apply]:
 
 
 def upper(size: Size, bounds: Mapping[str, Size]) -> Size | None:
-    """What `size` is at most, in terms of symbols known before a run; None where that is unclear.
+    """Bound `size` from above by symbols known before a run; None where that is unclear.
 
     bounds: what each computed symbol is at most; all are at least 0.
     """
@@ -102,7 +102,7 @@ def _varying(monomial: Monomial) -> Monomial:
 
 
 def _of_unknown_sign(size: Size) -> dict[Monomial, Size]:
-    """What products that the run computes are multiplied by, where that may be negative."""
+    """Map products that the run computes to their factors, where these may be negative."""
     factors: dict[Monomial, Size] = {}
     unclear: dict[Monomial, None] = {}
     for monomial, coefficient in terms_of(size):
@@ -116,7 +116,7 @@ def _of_unknown_sign(size: Size) -> dict[Monomial, Size]:
 
 
 def _most(varying: Monomial, bounds: Mapping[str, Size], known: _Extremes) -> Size | None:
-    """What a product that the run computes is at most; it is at least 0."""
+    """Bound a product that the run computes from above; it is at least 0."""
     most: Size = 1
     for atom in varying:
         bound = bounds[atom.name] if isinstance(atom, Symbol) else known[atom, True]
@@ -144,7 +144,7 @@ def _extreme_function(
 
 
 def powers(size: Size) -> list[Counter[str]]:
-    """How often each symbol occurs in each monomial, those inside of functions included."""
+    """Count each symbol in each monomial, those inside of functions included."""
     known: dict[Apply, list[Counter[str]]] = {}
 
     def polynomial(size: Size) -> list[Counter[str]]:

@@ -24,7 +24,7 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class CompiledModel:
-    """What the compiler makes of a model.
+    """A compiled model: its stages and their report.
 
     inputs, outputs: as the model declares them, in its order.
     stages: run in this order. One native stage over exactly `inputs` and `outputs`, in the same

@@ -55,7 +55,7 @@ class FallbackNode:
 
 
 def _plain(argument: Argument, value: Any) -> Any:
-    """What a kernel returned as an array if it is a tensor; strings are objects."""
+    """Convert a kernel's result to an array if it is a tensor; strings are objects."""
     if not argument.is_tensor:
         return value
     try:

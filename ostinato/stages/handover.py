@@ -19,7 +19,7 @@ from ostinato.stages.values import dtype_of_value, shape_of, size_symbols
 
 
 class Handover:
-    """What the segments, and other parts, that are done have left for those that follow.
+    """Values that finished segments leave for those that follow, with their facts.
 
     available: the tensors, with dtype and shape.
     sequences: what sequences consist of: a tuple of tensors with their dtype, the rows of a tensor,
@@ -115,7 +115,7 @@ class Handover:
         return array
 
     def argument(self, value: ir.Value) -> Argument:
-        """How a value that earlier parts make is declared."""
+        """Declaration of a value that earlier parts make."""
         if value not in self.available:
             return values.argument(value)
         dtype, shape = self.available[value]

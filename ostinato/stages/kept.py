@@ -170,7 +170,7 @@ class KeptStates:
         yield tuple(Argument(f"next length of {name}", "int64", ()) for name in self._lengths)
 
     def described(self) -> tuple[KeptState, ...]:
-        """What the runtime needs to know of them."""
+        """Records of the kept states for the runtime."""
         found = []
         for past, present, state, _ in self._states.values():
             growth = state.growth

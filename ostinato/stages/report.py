@@ -1,4 +1,4 @@
-"""What a session says of itself: one record, with the same keys for every model."""
+"""The report of a session: one record, with the same keys for every model."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class NotNative(TypedDict):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Report(Mapping[str, Any]):
-    """What the compiler did and what it could not do; JSON-able, complete before the first run.
+    """The report of the compiler; JSON-able, complete before the first run.
 
     It reads as a dict of its fields too, and prints as a short table.
 

@@ -119,7 +119,7 @@ class SpecializedNode:
 
 
 def _structure(value: Any) -> object:
-    """How many tensors there are, their types, ranks and axes of extent 1."""
+    """The structure of a value: number of tensors, their types, ranks and axes of extent 1."""
     if isinstance(value, (list, tuple)):
         return "list", tuple(_structure(element) for element in value)
     if value is None:

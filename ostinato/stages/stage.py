@@ -111,7 +111,7 @@ def tensors(name: str, value: Any) -> dict[str, np.ndarray[Any, Any]]:
 
 
 NO_ROOM = "exceed the capacity of a stream's state"
-"""What the message of a run says that has no memory for the rows it would append."""
+"""The message of a run that has no memory for the rows it would append."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What stages say of the values that they read and make."""
+"""Descriptions of the values that stages read and make."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def dtype_of_value(value: ir.Value) -> str | None:
 
 
 def argument(value: ir.Value) -> Argument:
-    """How the value is described to users."""
+    """Describe the value for users."""
     if isinstance(value.type, ir.TensorType | None) and value.dtype is not None:
         dtype = _element_name(value.dtype)
     else:

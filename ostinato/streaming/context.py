@@ -1,4 +1,4 @@
-"""What a rule sees of a node, and what it can do to it."""
+"""The interface of a streaming rule: a node, its facts, and edits of the graph."""
 
 from __future__ import annotations
 
@@ -265,7 +265,7 @@ class Context:
         return replace(stream, extra=None)
 
     def so_far(self, stream: Stream, last: int | None = None) -> SoFar:
-        """What says of the frames of `stream` so far, or of the `last` ones, what it does of all.
+        """Describe the frames of `stream` that a result depends on: those so far, or the `last`.
 
         The whole model has `rate * frames - delay` frames of it.
         """
@@ -356,7 +356,7 @@ class Context:
         return joined
 
     def _first_frames(self, fill: ir.Value, stream: Stream, frames: int, before: float) -> ir.Value:
-        """What is in place of `frames` frames before the first that is sent."""
+        """Values in place of `frames` frames before the first that is sent."""
         dims, known = self.dims(fill), min(frames, -stream.delay)
         if dims[stream.axis] != known:
             fill = self.slice(fill, stream.axis, -known, END, "first")
@@ -409,7 +409,7 @@ class Context:
         return result
 
     def valid(self, stream: Stream, rank: int) -> ir.Value:
-        """Which frames of this step mean something: bool, with the time axis of `stream`."""
+        """Mask of the valid frames of this step: bool, with the time axis of `stream`."""
         positions = self.converter.positions(self.writer, stream.rate)
         late = self.writer.op(
             "Less",

@@ -33,7 +33,7 @@ class State:
 
 @dataclass(frozen=True)
 class Note:
-    """What became of a node that was not simply kept."""
+    """A record of the change to a node that was not kept as it was."""
 
     node: str
     op: str
@@ -42,7 +42,7 @@ class Note:
 
 @dataclass(frozen=True)
 class OutputTiming:
-    """How an output of the converted model lies in time.
+    """Rate and delay of an output of the converted model.
 
     axis: its time axis, None for an output without one. rate: its frames for each input frame.
     delay: its first frames, to be ignored; frame `i + delay` is frame `i` of the given model.

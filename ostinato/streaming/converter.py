@@ -1,4 +1,4 @@
-"""What all nodes of a conversion share: facts, sizes, states, and how far a stream has come."""
+"""The state of a conversion: facts, sizes, states, and how far a stream has come."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Converter:
         self._positions: dict[Fraction, ir.Value] = {}
 
     def fact(self, value: ir.Value) -> Fact:
-        """What is known of `value`; constants, and inputs without a time axis, are fixed."""
+        """Look up the facts of `value`; constants, and inputs without a time axis, are fixed."""
         return self.facts.get(value) or Fixed(constant_array(value))
 
     def facts_by_name(self) -> dict[str, Fact]:
@@ -144,7 +144,7 @@ class Converter:
         return self._positions[rate]
 
     def before(self, writer: Writer) -> ir.Value:
-        """How many frames of input came in earlier steps: int64, shape `[1]`. A state."""
+        """The number of input frames of earlier steps: int64, shape `[1]`. A state."""
         if self._before is None:
             name = self.names.fresh("frames_before_in")
             before = ir.Value(name=name, shape=ir.Shape([1]), type=ir.TensorType(ir.DataType.INT64))

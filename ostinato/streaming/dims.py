@@ -113,7 +113,7 @@ def _meaning(
     pair: tuple[int | str | None, int | str | None],
     probes: list[dict[str, int]],
 ) -> int | str | None:
-    """What a size is that was `size` with names, and `pair` with numbers in place of them."""
+    """Find the name or number of a size from its values in two probes, `pair`; else `size`."""
     first, second = pair
     if isinstance(size, int) or not (isinstance(first, int) and isinstance(second, int)):
         return size

@@ -1,4 +1,4 @@
-"""What is known of a value while a model is converted: how it depends on time.
+"""Facts of a value while a model is converted: its dependence on time.
 
     Fact = Fixed | Sizes | Stream | Table | SoFar | OfLength | Refused
 
@@ -147,7 +147,7 @@ Fact: TypeAlias = "Fixed | Sizes | Stream | Table | SoFar | OfLength | Refused"
 
 
 class Kind(Enum):
-    """How a value depends on time, in words."""
+    """Describe how a value depends on time."""
 
     CONSTANT = "is the same in all steps"
     ALONG_TIME = "has a frame for each frame of the sequence"

@@ -1,4 +1,4 @@
-"""What is known of the elements of values that do not change with time."""
+"""Elements of values that do not change with time, as far as they are known."""
 
 from __future__ import annotations
 

@@ -113,7 +113,7 @@ class Lengths:
 
 
 def reach_of(mask: np.ndarray, limit: int) -> int | None:
-    """How many frames, itself included, a row of a causal mask sees; at most `limit`.
+    """Count the frames that a row of a causal mask sees, itself included; at most `limit`.
 
     mask: `[.., rows, columns]`, true or 0 where a row sees a column, false or below -10000
     elsewhere. None for anything but a band that ends at the diagonal.

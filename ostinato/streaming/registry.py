@@ -1,4 +1,4 @@
-"""Which operators have a rule for streams.
+"""The table of streaming rules.
 
 A rule is called for nodes that read a stream, or sizes made from shapes. It changes the node, or
 writes others in its place, and says what the outputs are.

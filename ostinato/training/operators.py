@@ -69,7 +69,7 @@ class Operators:
 
 
 def _kinds(schema: onnx.defs.OpSchema, count: int) -> list[str]:
-    """What the signature calls the types of that many operands; the last may be repeated."""
+    """List the type names in the signature of that many operands; the last may be repeated."""
     last = len(schema.inputs) - 1
     return [schema.inputs[min(position, last)].type_str for position in range(count)]
 

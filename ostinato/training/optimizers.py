@@ -46,10 +46,10 @@ class Update:
 
 
 class Optimizer:
-    """What all optimizers have in common; coefficients are stored as float32."""
+    """Base of all optimizers; coefficients are stored as float32."""
 
     states: ClassVar[tuple[str, ...]] = ()
-    """What is kept of each parameter between steps."""
+    """Names of the states kept for each parameter between steps."""
 
     def write(self, update: Update) -> tuple[ir.Value, ...]:
         """Write the nodes of one parameter; returns its next value, then its next states."""

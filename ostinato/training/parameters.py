@@ -1,4 +1,4 @@
-"""Which initializers are trained."""
+"""Selection of the initializers that are trained."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def chosen(
 
 
 def list_of_names(option: str, given: Iterable[str]) -> list[str]:
-    """What an option was given. Raises `InputError` for anything but names."""
+    """Read the names that an option was given. Raises `InputError` for anything else."""
     names = list(given) if isinstance(given, Iterable) and not isinstance(given, str) else [None]
     if not all(isinstance(name, str) for name in names):
         raise InputError(f"{option}={given!r}: expected a list of names")

@@ -33,7 +33,7 @@ Sizes: TypeAlias = "tuple[int | str | None, ...]"
 
 @dataclass(frozen=True)
 class Recipe:
-    """What makes a training step of a model; `Trainer` describes the fields."""
+    """Settings of a training step; `Trainer` describes the fields."""
 
     loss: str | LossFunction
     optimizer: Optimizer

@@ -32,7 +32,7 @@ def _places(context: Context) -> Operand:
 
 @differentiates("Gather")
 def _gather(context: Context) -> None:
-    """What was taken from a place is summed there.
+    """Add the gradient of each element at the place that it was taken from.
 
     Operators that scatter whole rows are not used for it: onnxruntime's threads get in each other's
     way where rows are added to one place.
@@ -79,7 +79,7 @@ def _neighbours(places: Operand, extent: int | str | None) -> tuple[int, int] | 
 
 @differentiates("GatherElements")
 def _gather_elements(context: Context) -> None:
-    """What was taken from a place is summed there."""
+    """Add the gradient of each element at the place that it was taken from."""
     axis, given = context.axis(0), context.gradient()
     context.give(0, scatter(context, zeros_like(context, 0), _places(context), given, axis, True))
 
@@ -96,7 +96,7 @@ def _top_k(context: Context) -> None:
 
 @differentiates("GatherND")
 def _gather_nd(context: Context) -> None:
-    """What was taken from a place is summed there."""
+    """Add the gradient of each element at the place that it was taken from."""
     batch, places = context.attributes.int("batch_dims", 0), _places(context)
     if batch:
         places = _with_batch(context, places, batch)
@@ -122,7 +122,7 @@ def _with_batch(context: Context, places: Operand, batch: int) -> ir.Value:
 
 @differentiates("ScatterElements", "ScatterND")
 def _scatter(context: Context) -> None:
-    """What was replaced or added has the gradient of its place; no other reductions.
+    """Gather the gradient of updates from their places; only for replacement and addition.
 
     Without a reduction, places that are updated twice have no defined result, nor gradient.
     """

@@ -59,7 +59,7 @@ def _blocks(context: Context) -> None:
 
 @differentiates("ReverseSequence")
 def _reverse_sequence(context: Context) -> None:
-    """What is reversed twice is as it was."""
+    """Reverse the gradient again."""
     defaults = {"batch_axis": 1, "time_axis": 0}
     axes = {name: context.attributes.int(name, default) for name, default in defaults.items()}
     lengths = context.input(1)
@@ -76,7 +76,7 @@ def _trilu(context: Context) -> None:
 
 @differentiates("EyeLike", "RandomNormalLike", "RandomUniformLike")
 def _constant(context: Context) -> None:
-    """What depends on the shape alone has a gradient of zero."""
+    """Give zeros: the result depends on the shape alone."""
     context.attributes.int("dtype", 0)
     context.attributes.int("k", 0)
     for name in ("mean", "scale", "low", "high", "seed"):
@@ -188,7 +188,7 @@ def _lowest(context: Context, steps: Array, counts: Operand, extents: Operand) -
 
 
 def _spread(context: Context, x: ir.Value, axes: Array, steps: Array) -> ir.Value:
-    """What a Slice took in the order it lies in memory, each with `step - 1` zeros behind it."""
+    """Put the slice in the order of memory, with `step - 1` zeros behind each element."""
     back = axes[steps < 0]
     if back.size:
         x = context.reversed(x, back.tolist())
@@ -289,7 +289,7 @@ def _folded(
 
 
 def _at_least_zero(context: Context, rest: Operand) -> Operand:
-    """How many elements are left, refused by a run if not here where it is less than none."""
+    """Count the elements left; a negative number is refused, here or by a run."""
     if isinstance(rest, ir.Value):
         # There is no value of a negative shape.
         nothing = context.op("ConstantOfShape", [rest], "pads_repeat_elements_once")
@@ -301,7 +301,7 @@ def _at_least_zero(context: Context, rest: Operand) -> Operand:
 
 @differentiates("CenterCropPad")
 def _center_crop_pad(context: Context) -> None:
-    """What is cropped is padded and the other way around, about the same middle."""
+    """Pad the gradient where the operator cropped, crop it where it padded, about the middle."""
     axes = context.attributes.ints("axes", None)
     sizes, chosen = context.sizes(context.given(0)), None
     if axes is not None:

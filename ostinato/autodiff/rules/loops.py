@@ -225,7 +225,7 @@ class _Backward:
         return self._read(stand_in, steps)
 
     def _stacked(self, value: ir.Value) -> _Steps | None:
-        """What the forward loop collects of a value of its body."""
+        """The values of each step that the forward loop stacks of a value of its body, if any."""
         for stacked in self.forward.stacked:
             if origin(stacked.element) is origin(value):
                 result = self.outer.forward(stacked.result)
@@ -258,7 +258,7 @@ class _Backward:
         return found
 
     def _collect(self, element: ir.Value, axis: int, backward: bool) -> ir.Value:
-        """What the backward loop computes in each step as one value."""
+        """Give a value that stacks one element of each step of the backward loop."""
         kept = self._kept.get(element)
         if kept is not None and (kept.axis, kept.backward) == (axis, backward):
             return kept.value

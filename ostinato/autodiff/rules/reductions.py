@@ -15,7 +15,7 @@ from ostinato.graph.writer import Operand
 
 @dataclass(frozen=True)
 class Reduced:
-    """What a reduction sums over: the axes from the front, and whether the result keeps them."""
+    """Axes of a reduction, counted from the front, and whether the result keeps them."""
 
     context: Context
     axes: tuple[int, ...]
@@ -37,13 +37,13 @@ class Reduced:
 
 
 def reduced(context: Context) -> Reduced:
-    """What a reduction of opset 18 or later sums over."""
+    """Read the axes of a reduction of opset 18 or later."""
     keeps = context.rank(context.node.outputs[0]) == context.rank(context.given(0))
     return Reduced(context, context.mixed(), keeps)
 
 
 def count(context: Context, axes: tuple[int, ...]) -> Operand:
-    """How many elements of input 0 lie along `axes`, a scalar of the writer's type."""
+    """Count the elements of input 0 along `axes`, a scalar of the writer's type."""
     value = context.given(0)
     dims = [context.dims(value)[axis] for axis in axes]
     known = [size for size in dims if isinstance(size, int)]

@@ -49,7 +49,7 @@ def _resize(context: Context) -> None:
 
 
 def _attributes(context: Context) -> dict[str, Any]:
-    """How elements between others are found."""
+    """Interpolation between elements."""
     read = context.attributes
     policy = read.string("keep_aspect_ratio_policy", "stretch")
     how = {

@@ -19,7 +19,7 @@ from ostinato.graph.writer import Operand
 
 @dataclass(frozen=True)
 class Window:
-    """How a window moves along one spatial axis of an image, in elements.
+    """Size, stride, dilation and padding of a window along one spatial axis, in elements.
 
     after: what the last position may reach, with `beyond` (of ceil_mode) behind the padding.
     """
@@ -149,7 +149,7 @@ def _transposed(
 
 
 def _rest(window: Window, extent: int | str | None, outputs: int | str | None) -> int | None:
-    """How many elements at the end of an axis no window reaches, None if a run decides that."""
+    """Count elements at the end of an axis that no window reaches; None if a run decides that."""
     if window.stride == 1:
         return 0
     if not isinstance(extent, int) or not isinstance(outputs, int):
@@ -177,7 +177,7 @@ def _below(
     windows: Sequence[Window],
     first: int = 2,
 ) -> ir.Value:
-    """What lies below each position of the windows: `[.., taps, positions, taps, positions, ..]`.
+    """Unfold windows: elements below each position, `[.., taps, positions, taps, positions, ..]`.
 
     image: padded, its spatial axes begin at `first`.
     """
@@ -365,7 +365,7 @@ def _lp_pool(context: Context) -> None:
 def _count(
     context: Context, window: Window, i: int, counts_pads: bool, rank: int
 ) -> ir.Value | float:
-    """How many elements along one axis each position counts."""
+    """Count the elements along one axis below each position of a window."""
     pads = window.before + window.after
     if not pads or (counts_pads and not window.beyond):
         return float(window.kernel)

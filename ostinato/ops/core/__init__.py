@@ -1,1 +1,1 @@
-"""What all rules share: values, sizes, the builder of loop programs, the registry."""
+"""Infrastructure of lowering rules: values, sizes, the builder of loop programs, the registry."""

@@ -12,7 +12,7 @@ from ostinato.sizes.strides import Shape
 
 
 class Broadcasting:
-    """Which sizes of one program meet, and which of them may turn out to be 1.
+    """Broadcasting of the sizes of one program, of which some may turn out to be 1.
 
     Where two sizes that differ as expressions meet, one that is 1 is repeated. A specialised
     program has a guard that they are equal, which costs nothing while it runs. The general one

@@ -50,7 +50,7 @@ LONGEST_TABLE = 2**20
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """How much a builder had collected: statements, and checks of sizes."""
+    """A state of a builder to roll back to: statements and checks of sizes."""
 
     statements: int
     checks: Mark

@@ -86,7 +86,7 @@ class Emitter:
 
     @contextmanager
     def step(self, number: Expr) -> Iterator[None]:
-        """What is built inside belongs to this step of a loop."""
+        """Put all that is built inside into this step of a loop."""
         self.steps.append(number)
         try:
             yield

@@ -222,7 +222,7 @@ def _stage(
 
 
 def _table(builder: Builder, radix: int, behind: int, dtype: str) -> Signal:
-    """What results of a stage are turned by: element `j * behind + p` belongs to result j."""
+    """Twiddle factors of a stage: element `j * behind + p` belongs to result j."""
     return constants(builder, *_twiddles(radix, behind, dtype))
 
 

@@ -48,7 +48,7 @@ MOST_RAISED = 4
 
 @dataclass(frozen=True)
 class Growth:
-    """How the extent of an axis of a state changes from step to step.
+    """Growth of the extent of an axis of a state from step to step.
 
     rows: of kind "exact", every step adds so many; "total", there never are more; "most", a step
         adds as many at most, or takes some away.
@@ -69,7 +69,7 @@ class Growth:
         return (*shape[: self.axis], rows, *shape[self.axis + 1 :])
 
     def room(self, first: Size, steps: Size) -> Size:
-        """How many rows there are at most, of which `first` are there at the beginning."""
+        """The capacity in rows, of which `first` are there at the beginning."""
         return self.rows if self.kind == "total" else first + self.rows * steps
 
     def holds(self, builder: Builder, old: Size, new: Size) -> bool:
@@ -85,7 +85,7 @@ class Growth:
 
 
 def row_bytes(growth: Growth, state: Value) -> Size:
-    """How many bytes each step adds at most."""
+    """Upper bound of the bytes that each step adds."""
     if growth.kind == "total":
         return 0
     shape = growth.with_rows(state.shape, growth.rows)
@@ -93,7 +93,7 @@ def row_bytes(growth: Growth, state: Value) -> Size:
 
 
 def growth_of(state: State, old: Value, new: Value, joins_last: bool) -> Growth | None:
-    """How a state changes its extent in a step, None where there is no form for it.
+    """Find how a state changes its extent in a step; None where there is no form for it.
 
     The simplest kinds come first; what the state was expected to be does not hold. joins_last:
     whether the next state is a Concat of which this one is the last operand.
@@ -164,7 +164,7 @@ class State:
         return state
 
     def before(self, step: Size) -> Tensor:
-        """What a step is given."""
+        """The value of the state at the start of a step."""
         growth = self.growth
         if growth is None:
             return self.whole
@@ -178,7 +178,7 @@ class State:
         return slice_axis(self.whole, self.growth.axis, start, 1, extent)
 
     def appended(self, given: Tensor, piece: Value, step: Axis, after: Size) -> Tensor | None:
-        """What a step is given with a piece stored beside it in place, if that is possible.
+        """The state with a piece appended in place, where that is possible.
 
         after: the number of the next step.
         """

@@ -203,7 +203,7 @@ def row_axes(builder: Builder, rows: Tensor) -> tuple[list[Axis | None], Axis]:
 
 
 def row_start(builder: Builder, rows: Tensor, axes: list[Axis | None]) -> Access:
-    """Where the row begins."""
+    """The address of the first element of the row."""
     # Rows may be empty: then nothing is read, and there is no element to be known.
     first = slice_axis(replace(rows, known=None), len(rows.shape) - 1, 0, 1, 1)
     return builder.access(first, [*axes[:-1], None])
@@ -212,7 +212,7 @@ def row_start(builder: Builder, rows: Tensor, axes: list[Axis | None]) -> Access
 def _digit_place(
     builder: Builder, keys: Tensor, table: Tensor, axes: list[Axis | None], shift: Expr
 ) -> tuple[Access, tuple[tuple[Expr, Size], ...]]:
-    """Where the table holds the entry of an element's digit."""
+    """The address of the entry in `table` for an element's digit."""
     key = builder.load(keys, axes)
     digit = op("and", op("shr", key, shift), literal(DIGITS - 1, key))
     return row_start(builder, table, axes), ((cast(digit, "int64"), 1),)

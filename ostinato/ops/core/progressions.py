@@ -139,13 +139,13 @@ def _told(axes: Sequence[tuple[Size, Size]]) -> Size:
 
 
 def view(context: Context, data: Tensor, picks: Picks) -> Tensor | None:
-    """What the indices pick, as a view of the data; None as `firsts` says."""
+    """The picked elements as a view of the data; None as `firsts` says."""
     places = firsts(context, data.shape, picks)
     return None if places is None else view_at(data, picks, places)
 
 
 def firsts(context: Context, shape: Shape, picks: Picks) -> Mapping[int, Size] | None:
-    """Where the first pick of each line is, after all of them are required to be in range.
+    """Require all picks to be in range, and give the first position of each line.
 
     None where indices count from both ends of an axis. Where only a run tells that, a program for
     those that do not is made, if programs may be for some sizes only.

@@ -1,4 +1,4 @@
-"""Which ops are lowered, and by what. One decorator a rule; a missing rule is a refusal by name.
+"""The table of lowering rules, each declared by a decorator; a missing rule refuses the op by name.
 
 What a rule leaves unread is refused as well: every attribute, every input and every output of a
 node is honoured, or the node is not lowered (`Lowerer.node` sees to it).
@@ -49,7 +49,7 @@ class UnknownStructureError(UnsupportedError):
 
 @dataclass
 class Context:
-    """What a lowering rule works with: one node, its operands and the program being built.
+    """The interface of a lowering rule: one node, its operands and the program being built.
 
     schema: the operator's signature in the version that the model means.
     inputs: the operands in order, None for those left out.

@@ -45,7 +45,7 @@ class UnboundedError(UnsupportedError):
 
 
 class Requirements:
-    """What the sizes of one program have to be like, and what is known of them.
+    """Conditions on the sizes of one program, and bounds that are known.
 
     data_dependent: sizes that values, kernels or fallback stages tell; they may be 1 and broadcast.
     reached: symbols of sizes of which a value really has as many elements as they are at most, in
@@ -62,7 +62,7 @@ class Requirements:
         self._bounded: set[Size] = set()
 
     def upper(self, size: Size) -> Size:
-        """What a size is at most, known before the run."""
+        """An upper bound of a size that is known before the run."""
         bound = upper(size, self._draft.bounds)
         if bound is None:
             reason = f"the size {size}, which the run computes, has no bound that is known before"
@@ -212,7 +212,7 @@ class Requirements:
         return [self._draft.buffers[i.buffer].size for i in self._draft.inputs]
 
     def mark(self) -> Mark:
-        """What is checked so far, to be told to `forget`."""
+        """A mark of the checks so far, for `forget`."""
         return len(self._draft.checks), frozenset(self._limited), frozenset(self._bounded)
 
     def forget(self, mark: Mark) -> None:

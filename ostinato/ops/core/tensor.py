@@ -1,4 +1,4 @@
-"""What an ONNX value is while a model is lowered: a strided view of a buffer, or several joined.
+"""Values while a model is lowered: strided views of buffers, or several joined.
 
 Slice, Split, Transpose, Reshape, Expand and Concat only make other views. None of them moves data;
 a copy happens where an op needs plain strides and a view cannot give them (`Builder.strided`).
@@ -65,7 +65,7 @@ class Joined:
 
     @cached_property
     def depth(self) -> int:
-        """How often parts are joined of parts."""
+        """The depth of joined parts within joined parts."""
         return 1 + max(part.depth if isinstance(part, Joined) else 0 for part in self.parts)
 
     @property

@@ -20,7 +20,7 @@ from ostinato.sizes.dims import Size
 
 
 def count_chosen(builder: Builder, chosen: Tensor, what: str, bound: Size | None = None) -> Size:
-    """How many of these bools are true, as a size.
+    """Count true elements, as a computed size.
 
     bound: what it is at most, by default the number of the bools.
     """

@@ -30,7 +30,7 @@ MOST_STRIDE = 2**20
 
 @dataclass(frozen=True)
 class Transposed:
-    """How input elements spread along one spatial axis: `before` output positions are cut off."""
+    """Geometry of ConvTranspose along one spatial axis: `before` output positions are cut off."""
 
     kernel: int
     stride: int
@@ -66,7 +66,7 @@ class Phases:
 
 @lowers("ConvTranspose")
 def lower_conv_transpose(context: Context) -> Value:
-    """What convolution does to gradients: every input element adds a scaled kernel to the output.
+    """Transposed convolution: every input element adds a scaled kernel to the output.
 
     Any number of spatial axes: strided, dilated, grouped, cropped (`pads`), extended
     (`output_padding`).

@@ -106,7 +106,7 @@ def _places(
 
 
 def _start(window: Window, tap: Axis | None, position: Axis | None) -> Expr:
-    """Where a tap of a window lies before it is moved."""
+    """Compute the position of a tap of a window before its offset is added."""
     start: Expr = op("sub", constant(0, "int64"), sized(window.before))
     for axis, step in ((position, window.stride), (tap, window.dilation)):
         if axis is not None:

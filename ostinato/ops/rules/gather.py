@@ -210,7 +210,7 @@ def lower_gather_elements(context: Context) -> Value:
 
 
 def element_picks(indices: Value, data: Value, axis: int) -> Picks | None:
-    """What indices, one for each element of a result, pick; None if they are not evenly spaced."""
+    """Gather by one index for each element as a view; None if they are not evenly spaced."""
     line = line_along(indices, data.shape[axis])
     if line is None:
         return None
@@ -289,7 +289,7 @@ def require_columns(
 def column_picks(
     columns: Sequence[Tensor], places: Shape, data: Value, batch: int = 0
 ) -> Picks | None:
-    """What columns of indices at these `places` pick; None if one of them is not evenly spaced."""
+    """Gather by columns of indices at `places` as a view; None if one is not evenly spaced."""
     lines: dict[int, Progression] = {}
     shape = (*places, *data.shape[batch + len(columns) :])
     for axis, column in enumerate(columns, batch):

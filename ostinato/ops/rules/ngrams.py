@@ -18,7 +18,7 @@ from ostinato.sizes.dims import maximum
 
 @lowers("TfIdfVectorizer")
 def lower_tf_idf(context: Context) -> Value:
-    """How often each n-gram occurs, its tokens up to `max_skip_count` apart.
+    """Count the n-grams of a pool, whose tokens may be up to `max_skip_count` apart.
 
     tokens: int32 or int64 [L] or [N, L]; result: float32 [C] or [N, C], where n-gram `i` of the
     pool has column `ngram_indexes[i]`. Counts, times weights, or weights of those that occur

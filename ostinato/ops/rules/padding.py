@@ -58,7 +58,7 @@ Ends = Callable[[Tensor, int, Size, Size], tuple[Tensor, Tensor]]
 
 
 def _reflected(x: Tensor, axis: int, before: Size, after: Size) -> tuple[Tensor, Tensor]:
-    """What lies behind a mirror at the first and at the last element."""
+    """The elements before and behind `x`, reflected at the first and at the last one."""
     last = x.shape[axis] - 1
     return slice_axis(x, axis, before, -1, before), slice_axis(x, axis, last - 1, -1, after)
 

@@ -85,7 +85,7 @@ def _widest(arrays: Sequence[np.ndarray]) -> np.dtype[Any]:
 
 
 def _parts(context: Context, value: Value, axis: int) -> Sequence[Value]:
-    """What a value joins along this axis; one that joins much already becomes one tensor."""
+    """List the parts of a value along this axis; one with many parts becomes one tensor."""
     if not isinstance(value, Joined):
         return (value,)
     if value.depth >= MOST_DEPTH or len(value.parts) >= MOST_PARTS:

@@ -117,7 +117,7 @@ def shrink(x: Expr, lambd: float, bias: float) -> Expr:
 
 
 def remainder(a: Expr, b: Expr) -> Expr:
-    """What integer division toward zero leaves: the sign is that of `a`."""
+    """Remainder of integer division toward zero: the sign is that of `a`."""
     return op("sub", a, op("mul", op("div", a, b), b))
 
 

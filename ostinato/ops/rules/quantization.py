@@ -56,7 +56,7 @@ def dequantized(x: Expr, zero: Expr | None, scale: Expr) -> Expr:
 
 
 class Granularity:
-    """How scales and zero points belong to the elements of `x`: all, by axis, or by block.
+    """Granularity of scales and zero points: per tensor, per axis, or blocked.
 
     `view` is `x` and `parameters` are scales and zero points, in shapes that broadcast.
     """

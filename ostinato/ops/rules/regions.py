@@ -36,7 +36,7 @@ class Pooling:
 
 @dataclass(frozen=True)
 class Side:
-    """What regions are along one axis, one element for each region.
+    """Start, size and samples of regions along one axis, one element for each region.
 
     start: where they begin. size: that of a bin. count: samples in a bin. steps: how many of these
     can lie on the image, at most.
@@ -172,7 +172,7 @@ def _ends(
 def _place(
     builder: Builder, side: Side, region: Sequence[Axis | None], bin_: Expr, sample: Expr
 ) -> Expr:
-    """Where a sample lies along an axis."""
+    """Compute the position of a sample along an axis."""
     start, size = builder.load(side.start, region), builder.load(side.size, region)
     count = cast(builder.load(side.count, region), dtype_of(size))
     middle = op("add", cast(sample, dtype_of(size)), literal(0.5, size))
@@ -291,7 +291,7 @@ _JOINS = {"sum": "add", "max": "max"}
 
 
 def _initial(builder: Builder, sides: Sequence[Side], dtype: str, how: Pooling) -> Tensor:
-    """What a bin begins with: samples that no step reaches are 0."""
+    """The initial value of a bin: samples that no step reaches are 0."""
     least = identity(Reduce((), how.combine, constant(0, dtype)))
 
     def value(*counts: Expr) -> Expr:

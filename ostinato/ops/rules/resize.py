@@ -57,7 +57,7 @@ LARGEST_RATIO = 1 << 10
 
 @dataclass(frozen=True)
 class Resampling:
-    """How elements between others are found; attributes of Resize.
+    """Interpolation between elements: the attributes of Resize.
 
     mode: "nearest", "linear" or "cubic". coefficient: that of the cubic kernel. fill: what lies
     outside of the region of interest.
@@ -96,7 +96,7 @@ class Ratio:
 
 @dataclass(frozen=True)
 class Stretch:
-    """What happens along one axis: `extent` elements become `outputs`.
+    """Resampling along one axis: `extent` elements become `outputs`.
 
     scale: outputs for each element, where it is given; else the quotient of both.
     start, end: the region of interest, as fractions of the axis.
@@ -157,7 +157,7 @@ def lower_upsample(context: Context) -> Value:
 
 
 def _stretches(context: Context, shape: Shape, how: Resampling) -> list[Stretch]:
-    """What the operands of Resize ask of each axis."""
+    """Read sizes, scales and regions of each axis from the operands of Resize."""
     rank = len(shape)
     named = context.attributes.ints("axes", None)
     axes = [axis_of(context, axis, rank) for axis in (range(rank) if named is None else named)]
@@ -277,7 +277,7 @@ def _check(context: Context, value: Value, how: Resampling) -> None:
 
 
 def _repeats(stretch: Stretch, how: Resampling) -> int:
-    """How many outputs in a row are the same element, where that is the same number everywhere."""
+    """Count equal outputs in a row, where that is the same number everywhere."""
     scale = stretch.known_scale
     centred = ("half_pixel", "half_pixel_symmetric", "pytorch_half_pixel")
     even = (how.transform == "asymmetric" and how.rounding == "floor") or (
@@ -414,7 +414,7 @@ def _outside_filled(taps: Sequence[Tap], inside: Expr) -> list[Tap]:
 
 
 def _coordinate(stretch: Stretch, transform: str, i: Expr) -> Expr:
-    """Where output `i` lies between the elements."""
+    """Compute the position of output `i` between the elements."""
 
     def number(value: Size | float) -> Expr:
         return cast(Extent(value), dtype_of(i)) if isinstance(value, Dim) else literal(value, i)

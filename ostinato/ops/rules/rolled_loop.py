@@ -43,7 +43,7 @@ MOST_ATTEMPTS = 4096
 
 
 class ChangingError(UnsupportedError):
-    """What a step of a loop makes cannot share memory with what the next one makes."""
+    """Values of one step and of the next differ in form, so that they cannot share memory."""
 
 
 def depends_on(refusal: UnknownOperandError, values: Sequence[ir.Value]) -> bool:
@@ -53,7 +53,7 @@ def depends_on(refusal: UnknownOperandError, values: Sequence[ir.Value]) -> bool
 
 
 def _read(value: ir.Value) -> list[ir.Value]:
-    """What a value is computed from, bodies included."""
+    """List the values that a value is computed from, bodies included."""
     node = value.producer()
     bodies = [] if node is None else subgraphs(node)
     return [*operands(value), *(output for body in bodies for output in body.outputs)]
@@ -61,7 +61,7 @@ def _read(value: ir.Value) -> list[ir.Value]:
 
 @dataclass(frozen=True)
 class _Expected:
-    """What is expected of a loop while its body is lowered.
+    """Assumptions about a loop while its body is lowered.
 
     growths: of each carried tensor. ends_early: whether not all steps of its extent may run.
     keeps: whether something of every step is kept. row_bytes: how much memory that takes.
@@ -150,7 +150,7 @@ class RolledLoop:
         raise self._changing("what its steps carry takes no form that the next step keeps")
 
     def _expected(self) -> _Expected:
-        """What the loop was in an earlier attempt to lower the one around it, if there was one.
+        """The form of the loop in an earlier attempt to lower the one around it, if any.
 
         Without it, each level of nested loops would double the attempts.
         """
@@ -256,7 +256,7 @@ class RolledLoop:
         ]
 
     def _enter(self, axis: Axis, steps: Size, done: Size, expected: _Expected) -> Size:
-        """What each step begins with; its number as a size, if anything grows by it."""
+        """Values at the start of each step; its number as a size, if a state grows by it."""
         builder = self._builder
         if steps != self._extent:
             has_room = builder.compute((), lambda _: op("lt", Index(axis), Extent(steps)))
@@ -280,7 +280,7 @@ class RolledLoop:
         elements: Sequence[Value],
         ends_early: bool,
     ) -> _Expected:
-        """What kind of loop this is, by what a step makes of what it was given."""
+        """Find the kind of loop by comparing the states after a step with those before."""
         values = flattened(after)
         if [form(value) for value in after] != [form(value) for value in self._initial]:
             if all(map(_can_be_rows, self._initial, after)):
@@ -303,7 +303,7 @@ class RolledLoop:
         return _Expected(tuple(growths), ends_early, keeps, total)
 
     def _growth(self, position: int, state: State, old: Tensor, new: Value) -> Growth | None:
-        """How a state changes its extent, if it does."""
+        """Find how a state changes its extent; None where it keeps it."""
         growth, builder = state.growth, self._builder
         if growth is not None:
             axis = growth.axis

@@ -35,7 +35,7 @@ CUBIC = -0.75
 
 @dataclass(frozen=True)
 class Sampling:
-    """How places outside of an axis and between its elements are met; attributes of GridSample."""
+    """Padding and interpolation of GridSample: its attributes."""
 
     taps: int
     padding: str

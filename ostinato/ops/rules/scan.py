@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ScanAttributes:
-    """Where the scanned values run along, and from which end (1: from the last element)."""
+    """Axis and direction of each scanned value (1: from the last element)."""
 
     input_axes: tuple[int, ...]
     input_directions: tuple[int, ...]
@@ -148,7 +148,7 @@ def _loop(
 
 
 def _element(sequence: Tensor, axis: int, step: Axis, reverse: int, trip: Size) -> Tensor:
-    """What one step sees of a sequence."""
+    """The slice of a sequence that one step reads."""
     return at(sequence, axis, step, trip - 1 if reverse else 0, -1 if reverse else 1)
 
 

@@ -40,7 +40,7 @@ _FRESH = frozenset(("Scatter", "ScatterElements", "ScatterND"))
 
 
 def _combine(context: Context) -> str | None:
-    """How an update is combined with what is there."""
+    """Combine an update with the element that is there."""
     reduction = context.attributes.string("reduction", "none")
     if reduction not in COMBINES:
         raise context.invalid(f"attribute 'reduction' is {reduction!r}")

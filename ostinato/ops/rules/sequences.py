@@ -366,7 +366,7 @@ def rebuilt(values: Sequence[AnyValue], tensors: Sequence[Tensor]) -> list[AnyVa
 
 
 def form(value: AnyValue) -> tuple[object, ...]:
-    """What two values have in common where only their tensors differ."""
+    """The kind and length of a value: equal for values that differ in their tensors only."""
     if isinstance(value, TensorSequence):
         return ("sequence", len(value.elements))
     if isinstance(value, Stack):

@@ -36,7 +36,7 @@ class _Groups:
 
 @lowers("Unique")
 def lower_unique(context: Context) -> list[Value]:
-    """What occurs, where first, which of these each is, and how often.
+    """Unique elements, their first positions, the inverse indices and the counts.
 
     Zeros of both signs are equal, and so are all NaN, which come last in order.
     """
@@ -144,7 +144,7 @@ def _numbers(builder: Builder, count: Size) -> Tensor:
 
 
 def _lengths(builder: Builder, groups: _Groups) -> Tensor:
-    """How many rows each group has."""
+    """Count the rows of each group."""
     axis: Axis = builder.axis(groups.count)
     starts = groups.starts
     following = builder.access(slice_axis(starts, 0, 1, 1, groups.count), [axis])

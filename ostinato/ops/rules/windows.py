@@ -29,7 +29,7 @@ Contract: TypeAlias = Callable[[Shape, Sequence["Axis | None"], Sequence[Axis], 
 
 @dataclass(frozen=True)
 class Window:
-    """How a window moves along one spatial axis, in elements.
+    """Size, stride, dilation and padding of a window along one spatial axis, in elements.
 
     outputs: the number of its positions. beyond: how far the last one may reach past the padding
     (with ceil_mode).

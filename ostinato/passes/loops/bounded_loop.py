@@ -41,7 +41,7 @@ def bounded_loop(model: ir.Model) -> int:
 
 
 def _most_steps(form: LoopForm, proceed: ir.Value) -> int | None:
-    """How many steps the condition of the body allows, None where no counter is part of it."""
+    """Find the trip count that the condition allows, None where no counter is part of it."""
     found = [
         max(limit - start, 1)
         for count, limit in _limits(proceed)
@@ -69,7 +69,7 @@ def _limits(condition: ir.Value) -> Iterator[tuple[ir.Value, int]]:
 
 
 def _counts_from(before: ir.Value, after: ir.Value, initial: ir.Value) -> int | None:
-    """Where a state begins that is one more after each step."""
+    """Find the initial value of a state that is one more after each step."""
     node = after.producer()
     if node is None or node.op_type != "Add" or before not in node.inputs:
         return None

@@ -1,4 +1,4 @@
-"""What a Scan or Loop carries, reads and collects in vain leaves it."""
+"""Remove unused states, inputs and outputs of Scan and Loop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a step picks out of a sequence by its number becomes a scan input."""
+"""Turn elements that a step picks by its number into scan inputs."""
 
 from __future__ import annotations
 

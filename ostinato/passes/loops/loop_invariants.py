@@ -1,4 +1,4 @@
-"""What every step computes alike is computed before the loop."""
+"""Move nodes that compute the same in every step before the loop."""
 
 from __future__ import annotations
 

@@ -142,7 +142,7 @@ class _Stacking:
             discard(reader)
 
     def _read(self, reader: ir.Node, whole: ir.Value, dims: Sizes) -> ir.Value:
-        """What `reader` makes of the sequence, made of the stack `whole`."""
+        """Write the result of `reader` for the sequence in terms of the stack `whole`."""
         attributes = Attributes(reader)
         if reader.op_type == "ConcatFromSequence":
             axis, is_new = attributes.int("axis"), attributes.int("new_axis", 0)

@@ -151,7 +151,7 @@ def _raise(function: ir.Function, model: ir.Model) -> bool:
 
 
 def _captured(node: ir.Node) -> list[ir.Value]:
-    """What the graphs among the node's attributes read from outside."""
+    """List the captures of the graphs among the node's attributes."""
     bodies = [a.as_graph() for a in node.attributes.values() if a.type == ir.AttributeType.GRAPH]
     inside = {value for body in bodies for inner in body.all_nodes() for value in inner.outputs}
     inside |= {value for body in bodies for value in body.inputs}

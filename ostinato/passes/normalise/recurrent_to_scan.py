@@ -188,7 +188,7 @@ def _zero_state(recurrent: Recurrent, writer: Writer) -> ir.Value:
 
 
 def _valid_steps(recurrent: Recurrent, writer: Writer) -> ir.Value | None:
-    """Which steps belong to a sequence: bool `[S, B, 1]`; None when all of them do."""
+    """Mask of the steps that belong to a sequence: bool `[S, B, 1]`; None when all do."""
     if recurrent.sequence_lens is None:
         return None
     places = writer.positions(recurrent.x, recurrent.time_axis)

@@ -1,4 +1,4 @@
-"""What no output depends on is removed."""
+"""Remove nodes that no output depends on."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ def _merge_nodes(graph: ir.Graph, outer: list[dict[Key, ir.Node]]) -> int:
 
 
 def _key(node: ir.Node) -> Key | None:
-    """What makes two nodes equal, None for a node that must not be merged."""
+    """The key by which nodes are equal, None for a node that must not be merged."""
     # An Identity that is still there returns a copy under a name that its graph needs.
     if node.domain != "" or node.op_type == "Identity" or is_random(node):
         return None

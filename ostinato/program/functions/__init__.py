@@ -61,7 +61,7 @@ def define(name: str, args: tuple[Expr, ...], dtype: str) -> Expr:
 
 @lru_cache(maxsize=256)
 def operations(name: str, dtype: str) -> int:
-    """How many primitives a call of this name is: 1 for a primitive."""
+    """Count the primitives of a call of this name: 1 for a primitive."""
     if name not in NAMES:
         return 1
     args = tuple(Reduced(position, dtype) for position in range(ARITY[name]))

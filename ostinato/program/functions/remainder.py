@@ -17,7 +17,7 @@ from ostinato.program.functions.value import Value, fma, select, sign_of, with_s
 
 
 def fmod(x: Value, y: Value) -> Value:
-    """What truncated division leaves, with the sign of x (C99 F.9.7.1).
+    """Remainder of truncated division, with the sign of x (C99 F.9.7.1).
 
     NaN where x is infinite or y is 0; x where y is infinite.
     """
@@ -43,7 +43,7 @@ def _remainder(x: Value, y: Value) -> Value:
 
 
 def floor_mod(x: Value, y: Value) -> Value:
-    """What floored division leaves: `fmod`, plus y where that has the other sign; a 0 has y's.
+    """Remainder of floored division: `fmod`, plus y where that has the other sign; a 0 has y's.
 
     y where that is infinite and x, which is not 0, has the other sign.
     """

@@ -126,7 +126,7 @@ def _checked(context: Context, last: ir.Value, place: ir.Value, most: int) -> ir
 
 
 def table_rule(context: Context) -> None:
-    """What becomes of a node that reads a table of frames by frames."""
+    """Convert a node that reads a table of frames by frames."""
     tables = [i for i in range(len(context.node.inputs)) if _table(context, i) is not None]
     facts = facts_of(context.op_type)
     if facts.elementwise and not facts.broadcasts:

@@ -326,7 +326,7 @@ def concat(context: Context) -> None:
 
 
 def _concat_in_time(context: Context, axis: int, found: list[Stream | None]) -> None:
-    """What is joined before the first frame is kept as padding, or sent first."""
+    """Keep values joined before the first frame as padding, or send them first."""
     moving = [i for i, stream in enumerate(found) if stream is not None]
     if len(moving) > 1:
         raise context.refuse("joins two sequences one after another")

@@ -43,7 +43,7 @@ def windowed(
     behind: int = 0,
     sampled: bool = False,
 ) -> tuple[ir.Value, Stream]:
-    """What windows without padding are to run over, and what they give.
+    """Input frames and output frames of windows without padding.
 
     pad: frames of `before` that the operator puts before the first one; behind: and at the end.
     sampled: take the frames that windows of one frame would start at.
@@ -95,7 +95,7 @@ class Geometry:
 
 
 def _spatial_axis(context: Context, stream: Stream) -> int:
-    """Which spatial axis is time."""
+    """Find the spatial axis that is time."""
     if stream.axis < 2:
         raise context.refuse("mixes all frames: time is its axis of channels")
     return stream.axis - 2
