@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from functools import reduce
 
 from ostinato.codegen import safepoints
 from ostinato.codegen.function import KernelFunction
 from ostinato.codegen.points import Points
-from ostinato.codegen.reductions import Piece
+from ostinato.codegen.reductions import LONG, Piece
 from ostinato.codegen.writer import LoopState, Value, integer, is_constant, vector
 from ostinato.program.expr import Axis
 from ostinato.program.nodes import Buffer, Kernel, Tile
@@ -45,10 +46,29 @@ class KernelEmitter:
 
     def text(self) -> str:
         """The whole function."""
-        if self._part is not None:
-            self._find_share(self._part)
-        self._either_row()
+        with ExitStack() as stack:
+            if (some := self._has_points()) is not None:
+                stack.enter_context(self._w.when(some))
+            if self._part is not None:
+                self._find_share(self._part)
+            self._either_row()
         return self._function.text([] if self._part is None else ["i64 %share", "i64 %shares"])
+
+    def _has_points(self) -> Value | None:
+        """Whether there is a point at all; None where loops around none take no time.
+
+        A loop around an empty one would take as many steps as it has, be it 2**50.
+        """
+        extents = [axis.extent for axis in self._kernel.axes]
+        unknown = [extent for extent in extents if not isinstance(extent, int)]
+        long = [extent for extent in extents if isinstance(extent, int) and extent > LONG]
+        if len(unknown) + len(long) < 2 or not unknown:
+            return None
+        found = [
+            self._w.compare("icmp", "sgt", self._sizes.value(extent), integer(0), 1)
+            for extent in dict.fromkeys(unknown)
+        ]
+        return reduce(lambda a, b: self._w.binary("and", a, b), found)
 
     # The share of a thread
 

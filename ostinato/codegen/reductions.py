@@ -15,6 +15,9 @@ from ostinato.schedule.cost import sums_at_once
 from ostinato.schedule.times import bounded_product, term_time
 from ostinato.sizes.dims import Size, floordiv
 
+# So many steps of an empty loop take less than a millisecond.
+LONG = 1 << 20
+
 # An innermost loop is unrolled to at most this many multiply-adds, and this many copies: the loop's
 # own three instructions are then a fraction of it, and longer code only takes longer to compile
 # (`benchmarks.bench_micro` against `benchmarks.bench_compile`).
@@ -125,7 +128,7 @@ class Reductions:
             return step(accumulators)
         axis, rest = axes[0], axes[1:]
         extent = axis.extent
-        start, stop = integer(0), self._sizes.value(extent)
+        start, stop = integer(0), self._stop(axis, rest)
         most = max(1, min(UNROLL, UNROLL_OPERATIONS // len(accumulators)))
         if self._piece is not None:
             start = self._piece.start
@@ -144,6 +147,16 @@ class Reductions:
                 with self._x.scope():
                     accumulators = step(accumulators)
         return accumulators
+
+    def _stop(self, axis: Axis, inside: Sequence[Axis]) -> Value:
+        """Where a loop along an axis ends: at once, if a loop inside of it has no step."""
+        stop = self._sizes.value(axis.extent)
+        if isinstance(axis.extent, int) and axis.extent <= LONG:
+            return stop
+        for extent in dict.fromkeys(a.extent for a in inside if not isinstance(a.extent, int)):
+            some = self._w.compare("icmp", "sgt", self._sizes.value(extent), integer(0), 1)
+            stop = self._w.select(some, stop, integer(0))
+        return stop
 
     def _counted(
         self,
@@ -191,7 +204,7 @@ class Reductions:
         reductions: list[Reduce],
     ) -> list[Value]:
         if outer:
-            stop = self._sizes.value(outer[0].extent)
+            stop = self._stop(outer[0], [*outer[1:], last])
             time = self._time_inside([*outer[1:], last])
             with (
                 self._loops.loop(integer(0), stop, 1, time, accumulators) as loop,

@@ -413,6 +413,12 @@ class TfIdfVectorizer(_TfIdfVectorizer):
             onnx_node = node
         super().__init__(onnx_node, run_params)  # type: ignore[no-untyped-call]
 
+    def _run(self, *inputs: Any, **attributes: Any) -> Any:
+        """No two tokens of a row are further apart than the row is long."""
+        most = inputs[0].shape[-1] if inputs[0].ndim else 0
+        attributes["max_skip_count"] = min(attributes.get("max_skip_count") or 0, most)
+        return super()._run(*inputs, **attributes)  # type: ignore[no-untyped-call]
+
 
 class _Refused(_Kernel):
     reason = "the one there ignores attributes; enable recurrent_to_scan"
