@@ -15,6 +15,9 @@ from ostinato.ops.core.tensor import Tensor, Value, slice_axis
 from ostinato.program.expr import Expr, cast, constant, op
 from ostinato.sizes.dims import maximum
 
+# There is a kernel for each distance of tokens.
+MOST_SKIPS = 32
+
 
 @lowers("TfIdfVectorizer")
 def lower_tf_idf(context: Context) -> Value:
@@ -31,11 +34,21 @@ def lower_tf_idf(context: Context) -> Value:
     mode = attributes.string("mode")
     if len(np.unique(places)) != len(places):
         raise context.refuse("n-grams that share a column have no native form")
+    pool = list(_pool(context))
+    known = sum(len(grams) for _, grams in pool)
+    if known != len(places) or len(weights) != known or (places < 0).any():
+        raise context.invalid(f"{known} n-grams have {len(places)} places, {len(weights)} weights")
+    lengths = range(attributes.int("min_gram_length"), attributes.int("max_gram_length") + 1)
     columns = int(places.max(initial=-1)) + 1
     shape = (*tokens.shape[:-1], columns)
+    builder.require.memory("int64", (columns, max(len(pool), 1)))
     total: Value = builder.constant(np.zeros((1,) * len(shape), np.int32))
     skips = attributes.int("max_skip_count")
-    for first, grams in _pool(context):
+    if not 0 <= skips <= MOST_SKIPS or mode not in ("TF", "IDF", "TFIDF"):
+        raise context.refuse(f"max_skip_count {skips} and mode {mode!r} have no native form")
+    for first, grams in pool:
+        if grams.shape[1] not in lengths or not len(grams):
+            continue
         # Columns of n-grams of another length look for the first one, and are masked.
         table = np.repeat(grams[:1], columns, axis=0)
         chosen = places[first : first + len(grams)]
@@ -55,18 +68,16 @@ def lower_tf_idf(context: Context) -> Value:
 
 
 def _pool(context: Context) -> Iterator[tuple[int, NDArray[np.int64]]]:
-    """The n-grams of each length that counts: the number of the first, and all, one per row."""
+    """The n-grams of each length: the number of the first, and all, one per row."""
     attributes = context.attributes
     pool = np.array(attributes.ints("pool_int64s"), np.int64)
     starts = (*attributes.ints("ngram_counts"), len(pool))
-    lengths = range(attributes.int("min_gram_length"), attributes.int("max_gram_length") + 1)
     first = 0
     for length, (start, end) in enumerate(itertools.pairwise(starts), 1):
         if not 0 <= start <= end <= len(pool) or (end - start) % length:
             raise context.invalid(f"ngram_counts {starts[:-1]} do not divide the pool")
         grams = pool[start:end].reshape(-1, length)
-        if length in lengths and len(grams):
-            yield first, grams
+        yield first, grams
         first += len(grams)
 
 
