@@ -411,3 +411,53 @@ def test_constants_that_few_bytes_describe_take_little_memory(tmp_path: Path, na
         timeout=SECONDS,
     )
     assert done.returncode == 0, done.stderr[-2000:]
+
+
+# Loops without end
+
+
+EMPTY = {
+    "tile": ("float[T, 3] x) => (float[R, 3] y) { y = Tile(x, many) }", [(0, 3)]),
+    "transposed": (
+        "float[A, B] x, float[B, A] z) => (float[B, A] y) { t = Transpose(x)  y = Add(t, z) }",
+        [(2**50, 0), (0, 2**50)],
+    ),
+    "sum": (
+        "float[A, B, C] x) => (float[B] y) { y = ReduceSum<keepdims = 0>(x, ends) }",
+        [(2**50, 2, 0)],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", EMPTY)
+def test_loops_around_nothing_take_no_steps(name: str) -> None:
+    text, shapes = EMPTY[name]
+    proto = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["": 21]> g ({text}')
+    for key, numbers in {"many": (2**50, 1), "ends": (0, 2)}.items():
+        if key in text:
+            proto.graph.initializer.append(_constant(key, *numbers))
+    session = ostinato.InferenceSession(proto, cache_dir=None, fallback=False)
+    names = [argument.name for argument in session.get_inputs()]
+    feeds = {n: np.zeros(s, np.float32) for n, s in zip(names, shapes, strict=True)}
+    (result,) = session.run(None, feeds)
+    assert result.shape == (2,) if name == "sum" else result.size == 0
+
+
+def test_a_number_of_skips_from_a_file_is_bounded() -> None:
+    node = helper.make_node(
+        "TfIdfVectorizer",
+        ["x"],
+        ["y"],
+        max_gram_length=2,
+        min_gram_length=1,
+        max_skip_count=2**31,
+        mode="TF",
+        ngram_counts=[0, 1],
+        ngram_indexes=[0, 1],
+        pool_int64s=[1, 1, 2],
+    )
+    proto = model([node], [value("x", [3], TensorProto.INT64)], [value("y", [2])])
+    (result,) = ostinato.InferenceSession(proto, cache_dir=None).run(
+        None, {"x": np.array([1, 5, 2])}
+    )
+    assert result.tolist() == [1, 1]

@@ -17,6 +17,7 @@ from ostinato.sizes.dims import maximum
 
 # There is a kernel for each distance of tokens.
 MOST_SKIPS = 32
+MOST_COLUMNS = 2**16
 
 
 @lowers("TfIdfVectorizer")
@@ -41,7 +42,8 @@ def lower_tf_idf(context: Context) -> Value:
     lengths = range(attributes.int("min_gram_length"), attributes.int("max_gram_length") + 1)
     columns = int(places.max(initial=-1)) + 1
     shape = (*tokens.shape[:-1], columns)
-    builder.require.memory("int64", (columns, max(len(pool), 1)))
+    if columns > MOST_COLUMNS:
+        raise context.refuse(f"{columns} columns have no native form")
     total: Value = builder.constant(np.zeros((1,) * len(shape), np.int32))
     skips = attributes.int("max_skip_count")
     if not 0 <= skips <= MOST_SKIPS or mode not in ("TF", "IDF", "TFIDF"):
