@@ -30,6 +30,7 @@ import onnx
 import ostinato
 from ostinato import limits
 from ostinato.codegen.artifact import element_dtype
+from ostinato.errors import RunError
 from ostinato.native import function as native
 from ostinato.native.arguments import numpy_dtype
 
@@ -92,8 +93,11 @@ class Guards:
         return np.frombuffer(memory, np.uint8), pages
 
     def arena(self, size: int) -> Array:
-        """In place of `ostinato.native.memory.aligned_empty`."""
-        return self.empty(size)[0]
+        """In place of `ostinato.native.memory.aligned_empty`, with the error of that."""
+        try:
+            return self.empty(size)[0]
+        except MemoryError as error:
+            raise RunError(f"no memory for {size} bytes") from error
 
     def constants(self, data: bytes | Array) -> Array:
         """In place of `ostinato.native.memory.aligned`: a copy that cannot be written."""
