@@ -23,7 +23,7 @@ STOPPED = -3
 
 # In picoseconds of estimated work: how much may be done without asking, and how much makes up for
 # counting. Where every access misses all caches, a thousand times as much time may pass.
-LIMIT = 1 << 24
+LIMIT = 1 << 27
 GRAIN = 1 << 20
 
 POLL = Value("%poll", "ptr")
