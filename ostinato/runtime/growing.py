@@ -29,7 +29,14 @@ from ostinato.native.arguments import (
 from ostinato.native.memory import aligned_empty, require_memory
 from ostinato.runtime.archive import Entry, Kind, read_arrays, write_arrays
 from ostinato.runtime.call import BoundCall
-from ostinato.runtime.states import Declaration, Pair, checked_initial, declared_pairs, table
+from ostinato.runtime.states import (
+    Declaration,
+    Pair,
+    checked_initial,
+    checked_sizes,
+    declared_pairs,
+    table,
+)
 from ostinato.stages.compiled import CompiledModel
 from ostinato.stages.stage import NO_ROOM, KeptState
 
@@ -78,7 +85,7 @@ class GrowingStream:
         self._pairs = declared_pairs(states, model.inputs, model.outputs)
         self._kept = {state.input: state for state in session._flow.model.kept}
         self._initial = checked_initial(initial, self._pairs)
-        self._sizes = dict(sizes or {})
+        self._sizes = checked_sizes(sizes, model.inputs)
         names = {pair.name for pair in self._pairs}
         written = {pair.output.name for pair in self._pairs}
         self._inputs = {a.name: a for a in model.inputs if a.name not in names}
@@ -142,9 +149,9 @@ class GrowingStream:
     ) -> dict[str, Any]:
         """All outputs of one run, by name."""
         feeds = {**inputs, **self._values}
-        for name in self._rows:
-            feeds[f"length of {name}"] = np.array(self._rows[name])
-            feeds[f"capacity of {name}"] = np.array(self._capacity(name))
+        for state in self._kept.values():
+            feeds[f"length of {state.length}"] = np.array(self._rows[state.length])
+            feeds[f"capacity of {state.length}"] = np.array(self._capacity(state))
         out = self._buffers()
         for name, (shape, dtype) in self._known.get(key, ((), {}))[1].items():
             out[name] = np.empty(shape, dtype)
@@ -192,11 +199,6 @@ class GrowingStream:
     def _buffers(self) -> dict[str, Array]:
         """The memory of the states that grow, as the outputs that it is."""
         return {state.output: self._memory[name].array for name, state in self._kept.items()}
-
-    def _capacity(self, length: str) -> int:
-        """The capacity along an axis, in rows."""
-        state = next(state for state in self._kept.values() if state.length == length)
-        return int(self._memory[state.input].array.shape[_place(state)])
 
     def _begin(self, inputs: Mapping[str, Any]) -> None:
         """Make the states where a first step tells their sizes; else see that sizes agree."""
@@ -267,7 +269,7 @@ class GrowingStream:
         made: dict[str, _Memory] = {}
         for name, state in self._kept.items():
             memory, rows = self._memory[name], self._rows[state.length]
-            needed, room = rows + added.get(state.length, 0), self._capacity_of(state)
+            needed, room = rows + added.get(state.length, 0), self._capacity(state)
             self._check_limit(state, room + 1 if is_full else needed)
             if is_full or needed > room:
                 room = max(needed, 2 * room)
@@ -278,7 +280,8 @@ class GrowingStream:
             self._memory[name].users -= 1
             self._memory[name] = memory
 
-    def _capacity_of(self, state: KeptState) -> int:
+    def _capacity(self, state: KeptState) -> int:
+        """How many rows the memory of a state has room for."""
         return int(self._memory[state.input].array.shape[_place(state)])
 
     def _shape(self, pair: Pair) -> tuple[int, ...]:
@@ -389,6 +392,7 @@ class GrowingStream:
         with self._taken():
             self._release()
             self._memory, self._rows, self._values = other._memory, other._rows, other._values
+            self._known.clear()
 
     @property
     def _fingerprint(self) -> str:
@@ -403,7 +407,7 @@ class GrowingStream:
             shape = self._shape(pair) if self._memory else pair.input.shape
             state, room = self._kept.get(pair.name), "fixed"
             if state is not None:
-                count = self._capacity_of(state) if self._memory else self._limit or _FIRST_ROWS
+                count = self._capacity(state) if self._memory else self._limit or _FIRST_ROWS
                 room = f"{count} rows of {state.length}"
             listed = f"[{', '.join(map(str, shape))}]"
             rows.append((pair.name, pair.output.name, listed, pair.input.dtype, room))

@@ -35,6 +35,17 @@ class _Length:
     capacity: Size
 
 
+@dataclass(frozen=True)
+class _Kept:
+    """One growing state: the model's input and output, its memory, and the length it shares."""
+
+    past: ir.Value
+    present: ir.Value
+    state: State
+    growth: Growth
+    length: str
+
+
 class KeptStates:
     """The growing states of one program being built.
 
@@ -51,7 +62,7 @@ class KeptStates:
     ) -> None:
         self._builder, self._scope, self._rows_last = builder, scope, rows_last
         self._lengths: dict[str, _Length] = {}
-        self._states: dict[str, tuple[ir.Value, ir.Value, State, Tensor]] = {}
+        self._states: list[_Kept] = []
         builder.draft.node = "length"
         for past, present in appended(graph):
             if pairs.get(past.name or "") == present.name:
@@ -59,7 +70,7 @@ class KeptStates:
 
     def __contains__(self, value: ir.Value) -> bool:
         """Whether an input or output of the model is one of them."""
-        return any(value is one for pair in self._states.values() for one in pair[:2])
+        return any(value is kept.past or value is kept.present for kept in self._states)
 
     def _declare(self, past: ir.Value, present: ir.Value) -> None:
         builder, axis = self._builder, _growing_axis(past, present)
@@ -88,7 +99,7 @@ class KeptStates:
             return state.appended(view, piece, builder.axis(1), 0)
 
         builder.appending[name] = Appending(view, False, append)
-        self._states[past.name or ""] = past, present, state, view
+        self._states.append(_Kept(past, present, state, growth, length.name))
 
     def _length(self, name: str) -> _Length:
         """The inputs for an axis of this name."""
@@ -126,19 +137,18 @@ class KeptStates:
         """Check what the model made of the states, and say how many rows there are now."""
         builder = self._builder
         following: dict[str, Size] = {}
-        for past, present, state, _ in self._states.values():
-            made, growth = self._scope.get(present), state.growth
-            assert growth is not None and state.whole.base is not None
-            start = state.before(0)
+        for kept in self._states:
+            past, present, growth = kept.past, kept.present, kept.growth
+            made, start = self._scope.get(present), kept.state.before(0)
+            assert start.base is not None
             is_there = isinstance(made, Tensor) and (made.base, made.strides) == (
                 start.base,
                 start.strides,
             )
             if not is_there or not isinstance(made, Tensor):
                 raise _refused(past, present, "must be a Concat of the state and new rows")
-            name = str(shape_of(past)[growth.axis])  # type: ignore[index]
             rows = made.shape[growth.axis]
-            if following.setdefault(name, rows) != rows:
+            if following.setdefault(kept.length, rows) != rows:
                 raise _refused(past, present, "grows by other rows than states of the same axis")
         for name, rows in following.items():
             value = builder.stored((), (), cast(Extent(rows), "int64"))
@@ -147,10 +157,10 @@ class KeptStates:
     def layouts(self) -> frozenset[str]:
         """Names of the inputs whose rows are better neighbours in memory, by who reads them."""
         found = set()
-        for past, _, state, _ in self._states.values():
-            growth = layout_of(state, self._builder.draft.body)
+        for kept in self._states:
+            growth = layout_of(kept.state, self._builder.draft.body)
             if growth is not None and growth.is_last:
-                found.add(past.name or "")
+                found.add(kept.past.name or "")
         return frozenset(found)
 
     def arguments(self) -> Iterator[tuple[Argument, ...]]:
@@ -161,7 +171,7 @@ class KeptStates:
             for what in ("capacity", "length")
         )
         draft = self._builder.draft
-        names = [present.name for _, present, _, _ in self._states.values()]
+        names = [kept.present.name for kept in self._states]
         yield tuple(
             Argument(i.name, i.dtype, tuple(n if isinstance(n, int) else str(n) for n in i.shape))
             for i in draft.outputs
@@ -171,15 +181,16 @@ class KeptStates:
 
     def described(self) -> tuple[KeptState, ...]:
         """Records of the kept states for the runtime."""
-        found = []
-        for past, present, state, _ in self._states.values():
-            growth = state.growth
-            assert growth is not None
-            name = str(shape_of(past)[growth.axis])  # type: ignore[index]
-            found.append(
-                KeptState(past.name or "", present.name or "", growth.axis, name, growth.is_last)
+        return tuple(
+            KeptState(
+                kept.past.name or "",
+                kept.present.name or "",
+                kept.growth.axis,
+                kept.length,
+                kept.growth.is_last,
             )
-        return tuple(found)
+            for kept in self._states
+        )
 
 
 def appended(graph: ir.Graph) -> Iterator[tuple[ir.Value, ir.Value]]:

@@ -254,6 +254,12 @@ def test_capacity_is_checked() -> None:
         ostinato.InferenceSession(model).stream({"h": "n"}, capacity=3)
 
 
+@pytest.mark.parametrize("sizes", [{"Q": 3}, {"P": -1}, {"P": 1.5}], ids=str)
+def test_sizes_are_checked(sizes: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match=next(iter(sizes))):
+        decoder().stream(STATES, sizes=sizes)
+
+
 def test_a_closed_stream_is_closed() -> None:
     with decoder().stream(STATES) as stream:
         stream.step({"token": [[1]]})
