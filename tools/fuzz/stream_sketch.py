@@ -1,0 +1,109 @@
+"""A random network over sequences while it is made: its values, and ONNX text for its nodes.
+
+Values are `[N, channels, length]`, where the length follows from that of the input, T, or
+`[N, channels]` without a time axis.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+Length = Callable[[int], int]
+
+# Lengths are compared at these numbers of frames of the input.
+_PROBES = (36, 72, 144)
+FAR = 2**40
+
+
+@dataclass(frozen=True)
+class Value:
+    """A value `[N, channels, length(T)]`, or `[N, channels]` where `length` is None."""
+
+    name: str
+    channels: int
+    length: Length | None
+
+    def probes(self) -> tuple[int, ...]:
+        assert self.length is not None
+        return tuple(map(self.length, _PROBES))
+
+
+@dataclass
+class Sketch:
+    """A model that grows.
+
+    others: the rank of each value that no block reads, and the model returns.
+    """
+
+    random: np.random.Generator
+    lines: list[str] = field(default_factory=list)
+    constants: dict[str, Array] = field(default_factory=dict)
+    frames: list[Value] = field(default_factory=list)
+    ends: list[Value] = field(default_factory=list)
+    others: dict[str, int] = field(default_factory=dict)
+    count: int = 0
+
+    def choose(self, items: Sequence[Any]) -> Any:
+        return items[int(self.random.integers(len(items)))]
+
+    def number(self, least: int, most: int) -> int:
+        """From `least` to `most`, both included."""
+        return int(self.random.integers(least, most + 1))
+
+    def chance(self, probability: float) -> bool:
+        return bool(self.random.random() < probability)
+
+    def name(self) -> str:
+        self.count += 1
+        return f"v{self.count}"
+
+    def emit(self, expression: str, outputs: int = 1) -> Any:
+        """A node; the name of its output, or a tuple of several."""
+        names = [self.name() for _ in range(outputs)]
+        self.lines.append(f"{', '.join(names)} = {expression}")
+        return names[0] if outputs == 1 else tuple(names)
+
+    def ints(self, *numbers: int) -> str:
+        return self.constant(np.array(numbers, np.int64))
+
+    def scalar(self, number: int) -> str:
+        return self.constant(np.array(number, np.int64))
+
+    def real(self, number: float) -> str:
+        return self.constant(np.array(number, np.float32))
+
+    def constant(self, array: Array) -> str:
+        name = self.name()
+        self.constants[name] = array
+        return name
+
+    def weights(self, *shape: int) -> str:
+        scale = 0.6 / max(1.0, np.prod(shape[1:]) ** 0.5)
+        return self.constant((scale * self.random.standard_normal(shape)).astype(np.float32))
+
+    def size(self, value: str, axis: int, *, scalar: bool = False) -> str:
+        """The size of an axis, `[1]` or a scalar."""
+        size = self.emit(f"Shape <start={axis}, end={axis + 1}> ({value})")
+        return str(self.emit(f"Squeeze ({size})")) if scalar else str(size)
+
+    def turned(self, value: str, *order: int) -> str:
+        return str(self.emit(f"Transpose <perm={list(order)}> ({value})"))
+
+    def made(self, name: str, channels: int, length: Length | None) -> Value:
+        value = Value(name, channels, length)
+        (self.ends if length is None else self.frames).append(value)
+        return value
+
+    def any_frames(self) -> Value:
+        """One of the values with a time axis, a late one most of the time."""
+        if self.chance(0.7):
+            return self.frames[-1]
+        return self.choose(self.frames)  # type: ignore[no-any-return]
+
+
+Block = Callable[[Sketch], None]
