@@ -20,7 +20,7 @@ from ostinato.codegen.module import (
     messages,
     module_text,
 )
-from ostinato.codegen.target import Target, host_target
+from ostinato.codegen.target import Target, find_target
 from ostinato.errors import OptionError, translated
 from ostinato.model.graphs import graphs
 from ostinato.model.load import load_model
@@ -52,14 +52,20 @@ def compile_model(
     guarded: bool = False,
     kept: Mapping[str, str] | None = None,
 ) -> CompiledModel:
-    """Compile a model for this machine.
+    """Compile a model for `options.target`, this machine or another one.
+
+    Each `NativeStage` of the result has the object code in `artifact.object_code`, in the format of
+    `find_target(options.target).object_format`, beside all that a caller of it needs to know: the
+    arguments, symbols, constants and messages. `options.fallback=False` refuses what would be no
+    object code.
 
     model: path, bytes, onnx.ModelProto or onnx_ir.Model; it is not changed.
     guarded: native stages may be specialised for the likely sizes behind guards, which are the
         "assumptions" of their reports.
     kept: states of a stream that grow, as the output by the input; the model is then one for steps
         of a stream that keeps them (`CompiledModel.kept`).
-    Raises `ModelError` for an invalid model, `UnsupportedError` for what is refused.
+    Raises `ModelError` for an invalid model, `UnsupportedError` for what is refused, `OptionError`
+    for a pass or a target that does not exist.
     """
     driver = _drive(model, options, guarded, is_observed=False, kept=kept)
     while True:
@@ -109,7 +115,7 @@ def _drive(
         parts = partition(loaded, options.fallback, guarded, options.seed, kept)
         programs = [part.program for part in parts.whole() if isinstance(part, Segment)]
         yield from show("program", lambda: map(program_text, programs))
-        target = host_target()
+        target = find_target(options.target)
         scheduled = [_scheduled(program, target, options) for program in programs]
         yield from show("schedule", lambda: (program_text(s.program) for s in scheduled))
         modules = [_module(program, target) for program in scheduled]

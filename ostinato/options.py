@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ostinato.errors import OptionError
+from ostinato.machine.targets import HOST, check_target_name
 
 MOST_THREADS = 256
 
@@ -21,6 +22,9 @@ def default_cache_dir() -> Path:
 class Options:
     """Options for compiling and running a model.
 
+    target: the machine to compile for: "host", an alias such as "raspberry-pi-4" (docs/targets.md
+        lists them), or "triple:cpu:features" as LLVM spells them. Sessions run what this machine
+        can execute; files for others come from `ostinato build`. Results have the same bits.
     threads: most threads that one `run` uses, 1 to 256; small models and calls use one. Results
         keep their bits.
     precision: number format of weights; only "f32" (as in the model) is available.
@@ -36,6 +40,7 @@ class Options:
         others.
     """
 
+    target: str = HOST
     threads: int = 1
     precision: str = "f32"
     disable: tuple[str, ...] = ()
@@ -47,6 +52,7 @@ class Options:
     cache_bytes: int = 4 << 30
 
     def __post_init__(self) -> None:
+        check_target_name(self.target)
         number = isinstance(self.threads, int) and not isinstance(self.threads, bool)
         if not number or not 1 <= self.threads <= MOST_THREADS:
             raise OptionError(f"threads={self.threads!r}: expected 1 to {MOST_THREADS}")

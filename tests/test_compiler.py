@@ -352,7 +352,7 @@ def test_fallback_stages_stand_between_native_ones(monkeypatch):
     assert kinds == [NativeStage, FallbackStage, NativeStage]
 
 
-STEPS = "lay_out_constants schedule module_text report_kernels emit_object host_target".split()
+STEPS = "lay_out_constants schedule module_text report_kernels emit_object find_target".split()
 
 
 @pytest.mark.parametrize("step", [*STEPS, "partition", "_op_counts"])

@@ -55,6 +55,7 @@ DEFERRED = {
     PEER: {"cli.witness": "onnx.reference onnxruntime"},
     CACHED: {
         "codegen.machine": "llvmlite.binding",
+        "codegen.target": "llvmlite.binding",
         "codegen.objects": "llvmlite llvmlite.binding",
         "native.trampoline": "codegen.machine codegen.target",
         "runtime.build": "compiler onnx onnx_ir",
@@ -62,6 +63,7 @@ DEFERRED = {
         "stages.specialized": "stages.one_node",
     },
     RARE: {
+        "codegen.target": "codegen.described",
         "native.arguments": "ml_dtypes",
         "optimization": "autodiff.nodes",
         "runtime.pool": "runtime.async_stream",

@@ -157,7 +157,7 @@ def check_targets(case: Case, one: OneModel, check: Any, sizes: Sequence[tuple[i
         if one.programs and is_same(one, target.machine):
             continue
         with pytest.MonkeyPatch.context() as patch, one.compiled_from_here():
-            patch.setattr(ostinato.compiler, "host_target", lambda target=target: target)
+            patch.setattr(ostinato.compiler, "find_target", lambda _, target=target: target)
             check(session(case), f"registers of {target.machine.vector_bytes} bytes")
 
 

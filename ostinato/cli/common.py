@@ -15,6 +15,7 @@ import typer
 
 import ostinato
 from ostinato.errors import InputError, OptionError, OstinatoError
+from ostinato.machine.targets import HOST
 from ostinato.options import Options, default_cache_dir
 
 if TYPE_CHECKING:
@@ -39,6 +40,10 @@ InputFile = Annotated[
 Disable = Annotated[
     list[str] | None,
     typer.Option("--disable", metavar="PASS", help="Leave out a pass of `inspect --passes`."),
+]
+Target = Annotated[
+    str,
+    typer.Option("--target", metavar="NAME", help="Machine to compile for (docs/targets.md)."),
 ]
 NoFallback = Annotated[
     bool, typer.Option("--no-fallback", help="Refuse ops that have no native kernel.")
@@ -164,12 +169,15 @@ def parse_sizes(option: str, texts: Sequence[str] | None) -> dict[str, int]:
     return sizes
 
 
-def make_options(disable: Sequence[str] | None, no_fallback: bool, no_cache: bool) -> Options:
+def make_options(
+    disable: Sequence[str] | None, no_fallback: bool, no_cache: bool, target: str = HOST
+) -> Options:
     """The `Options` of the common flags."""
     return Options(
         disable=tuple(disable or ()),
         fallback=not no_fallback,
         cache_dir=None if no_cache else default_cache_dir(),
+        target=target,
     )
 
 

@@ -12,6 +12,7 @@ import typer
 from ostinato.cli import common
 from ostinato.errors import OptionError
 from ostinato.lazy_sympy import import_onnx_ir
+from ostinato.machine.targets import HOST
 from ostinato.stages.report import always_reached, described
 
 if TYPE_CHECKING:
@@ -72,6 +73,7 @@ def inspect(
     disable: common.Disable = None,
     no_fallback: common.NoFallback = False,
     no_cache: common.NoCache = False,
+    target: common.Target = HOST,
     json: common.Json = False,
     debug: common.Debug = False,
 ) -> None:
@@ -84,7 +86,7 @@ def inspect(
             raise OptionError("MODEL: expected an ONNX file, or --passes")
         ops = common.parse_sizes("--assert-op-count", assert_op_count)
         assertions = Assertions(ops, assert_native, assert_kernels)
-        options = common.make_options(disable, no_fallback, no_cache)
+        options = common.make_options(disable, no_fallback, no_cache, target)
         report = None
         if assertions or not stage:
             report = common.open_session(model, options).report()

@@ -12,6 +12,7 @@ from ostinato.codegen.signature import is_long, signature
 from ostinato.codegen.sizes import Sizes
 from ostinato.codegen.stores import Stores
 from ostinato.codegen.writer import Value, Writer
+from ostinato.machine.record import ByteDots
 from ostinato.program.nodes import Buffer, Kernel, Tile
 from ostinato.schedule.times import kernel_time
 
@@ -28,7 +29,7 @@ class KernelFunction:
         buffers: Mapping[str, Buffer],
         symbols: Sequence[str],
         declarations: set[str],
-        byte_dots: bool,
+        byte_dots: ByteDots,
     ) -> None:
         self.kernel, self.signature = kernel, signature(kernel)
         time = kernel_time(kernel, safepoints.LIMIT)

@@ -12,6 +12,7 @@ from ostinato.codegen.function import KernelFunction
 from ostinato.codegen.points import Points
 from ostinato.codegen.reductions import LONG, Piece
 from ostinato.codegen.writer import LoopState, Value, integer, is_constant, vector
+from ostinato.machine.record import ByteDots
 from ostinato.program.expr import Axis
 from ostinato.program.nodes import Buffer, Kernel, Tile
 from ostinato.schedule.share import Part
@@ -32,7 +33,7 @@ class KernelEmitter:
         buffers: Mapping[str, Buffer],
         symbols: Sequence[str],
         declarations: set[str],
-        byte_dots: bool,
+        byte_dots: ByteDots,
         part: Part | None = None,
     ) -> None:
         self._part = part

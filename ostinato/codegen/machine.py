@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from ostinato.codegen.relocatable import NotRelocatable, join
-from ostinato.codegen.target import Target
+from ostinato.codegen.target import Target, llvm_machine
 from ostinato.codegen.units import divide
 
 Make: TypeAlias = Callable[[str, Target], bytes]
@@ -16,21 +15,10 @@ Make: TypeAlias = Callable[[str, Target], bytes]
 Keep: TypeAlias = Callable[[str, Target, Make], bytes]
 
 
-@functools.lru_cache(maxsize=4)
-def _target_machine(target: Target) -> Any:
-    import llvmlite.binding as llvm
-
-    llvm.initialize_all_targets()
-    llvm.initialize_all_asmprinters()
-    return llvm.Target.from_triple(target.triple).create_target_machine(
-        cpu=target.cpu, features=target.features, opt=2, reloc="pic", codemodel="small"
-    )
-
-
 def _optimised(text: str, target: Target) -> tuple[Any, Any]:
     import llvmlite.binding as llvm
 
-    machine = _target_machine(target)
+    machine = llvm_machine(target)
     module = llvm.parse_assembly(text)
     options = llvm.create_pipeline_tuning_options(speed_level=1)
     options.loop_vectorization = False
@@ -51,9 +39,10 @@ def _optimised(text: str, target: Target) -> tuple[Any, Any]:
 def emit_object(text: str, target: Target, keep: Keep | None = None) -> bytes:
     """Machine code of the module as a relocatable object.
 
-    keep: long kernels are compiled apart, and found again where they were compiled before.
+    keep: long kernels are compiled apart, and found again where they were compiled before, if the
+        target's objects are of the format that can be joined.
     """
-    if keep is not None and (units := divide(text)).kernels:
+    if keep is not None and target.object_format == "elf" and (units := divide(text)).kernels:
         kernels = [keep(kernel, target, _object) for kernel in units.kernels]
         with contextlib.suppress(NotRelocatable):
             return join([_object(units.rest, target), *kernels])

@@ -14,7 +14,7 @@ from ostinato.codegen.kernels import KernelEmitter
 from ostinato.codegen.safepoints import POLL, STOPPED, Safepoints, open_poll
 from ostinato.codegen.signature import is_long, signature
 from ostinato.codegen.sizes import CheckedSizes, Sizes
-from ostinato.codegen.target import Target
+from ostinato.codegen.target import Target, data_layout
 from ostinato.codegen.writer import Value, Writer, integer, is_constant
 from ostinato.program.nodes import (
     CALL,
@@ -77,6 +77,7 @@ def module_text(
     attributes = f'attributes #0 = {{ noinline nounwind "target-cpu"="{target.cpu}" }}'
     nowhere = f"{NOWHERE} = internal constant [64 x i8] zeroinitializer"
     texts = [
+        f'target datalayout = "{data_layout(target)}"',
         f'target triple = "{target.triple}"',
         nowhere,
         safepoints.assembly(),

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from ostinato.codegen.writer import Value, Writer, float_literal, integer, vector
+from ostinato.machine.record import ByteDots
 from ostinato.program.expr import FLOATS, HALVES, ITEM_BYTES
 
 # bfloat16 is handled as its bits: not every target has the type.
@@ -66,7 +67,7 @@ class Primitives:
     byte_dots: as in `Machine`.
     """
 
-    def __init__(self, writer: Writer, byte_dots: bool = False) -> None:
+    def __init__(self, writer: Writer, byte_dots: ByteDots = "none") -> None:
         self._w = writer
         self._byte_dots = byte_dots
 
@@ -97,7 +98,7 @@ class Primitives:
     def _dot(self, left: Value, right: Value, total: Value, lanes: int) -> Value:
         """The total and four products of bytes, unsigned ones of `left` and signed of `right`."""
         w = self._w
-        if self._byte_dots and lanes in (4, 8, 16):
+        if self._byte_dots == "vnni" and lanes in (4, 8, 16):
             bytes_ = vector("i8", 4 * lanes)
             a, b = (w.emit(bytes_, f"bitcast {v.type} {v.text} to {bytes_}") for v in (left, right))
             return w.call(total.type, f"llvm.x86.avx512.vpdpbusd.{32 * lanes}", total, a, b)

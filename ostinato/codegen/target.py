@@ -1,4 +1,4 @@
-"""The target of LLVM, with the record of that kind of machine.
+"""The target of a name: the record of a known machine, this machine, or what LLVM says of one.
 
 Emitters ask the record, never a CPU name.
 """
@@ -6,34 +6,89 @@ Emitters ask the record, never a CPU name.
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import Any
 
 from ostinato.codegen.objects import host
 from ostinato.errors import OptionError
-from ostinato.machine.record import AVX2, AVX512, NEON, Machine
+from ostinato.machine.record import AVX2, AVX512, NEON
+from ostinato.machine.targets import (
+    HOST,
+    TARGETS,
+    Target,
+    arm_machine,
+    check_target_name,
+    x86_machine,
+)
+
+__all__ = ["Target", "data_layout", "find_target", "host_target", "require_runnable"]
 
 
-@dataclass(frozen=True)
-class Target:
-    """A machine to compile for; `triple`, `cpu` and `features` as LLVM spells them."""
+def find_target(name: str) -> Target:
+    """The target of an alias, of `host`, or of `triple:cpu:features`.
 
-    triple: str
-    cpu: str
-    features: str
-    machine: Machine
+    Raises `OptionError` for a name, CPU or feature that does not exist, with those that are near,
+    and for machines that code cannot be generated for.
+    """
+    check_target_name(name)
+    if name == HOST:
+        return host_target()
+    if name in TARGETS:
+        return TARGETS[name]
+    from ostinato.codegen.described import described
+
+    return described(name)
 
 
 @functools.cache
 def host_target() -> Target:
     """This machine. Raises `OptionError` where it lacks fused multiply-add."""
     triple, cpu, features = host()
-    enabled = {name[1:] for name in features.split(",") if name.startswith("+")}
-    if triple.startswith(("aarch64", "arm64")):
-        return Target(triple, cpu, features, NEON)
+    found = Target(triple, cpu, features, NEON)
+    enabled = found.enabled
+    if found.architecture == "aarch64":
+        return replace(found, machine=arm_machine(cpu, "dotprod" in enabled, "i8mm" in enabled))
     if not {"avx2", "fma"} <= enabled:
         raise OptionError(f"this CPU ({cpu}) has no AVX2 and FMA, which compiled code needs")
     if "avx512f" in enabled and "avx512vl" in enabled and "avx512dq" in enabled:
         # Without this LLVM splits 64-byte vectors on some CPUs.
         wide = f"{features},-prefer-256-bit"
-        return Target(triple, cpu, wide, replace(AVX512, byte_dots="avx512vnni" in enabled))
-    return Target(triple, cpu, features, replace(AVX2, byte_dots="avxvnni" in enabled))
+        return Target(triple, cpu, wide, x86_machine(AVX512, "avx512vnni" in enabled))
+    return Target(triple, cpu, features, x86_machine(AVX2, "avxvnni" in enabled))
+
+
+def require_runnable(name: str) -> None:
+    """Raise `OptionError` unless this machine runs code for the target of that name."""
+    if name == HOST:
+        return
+    target, here = find_target(name), host_target()
+    same = (target.architecture, target.system) == (here.architecture, here.system)
+    missing = sorted(target.enabled - here.enabled)
+    # What another CPU implies is not known; the table names what matters of its own.
+    if target.cpu not in {here.cpu, "generic", *(known.cpu for known in TARGETS.values())}:
+        missing.insert(0, target.cpu)
+    if same and not missing:
+        return
+    why = f"it needs {', '.join(missing)}" if same else f"it is {target.triple}, not {here.triple}"
+    raise OptionError(
+        f"target={name!r}: code for another machine cannot be run here ({why}); "
+        "`ostinato build` and `ostinato.build` make files for it"
+    )
+
+
+@functools.lru_cache(maxsize=16)
+def data_layout(target: Target) -> str:
+    """Sizes and alignments of types, as LLVM spells them in a module."""
+    return str(llvm_machine(target).target_data)
+
+
+@functools.lru_cache(maxsize=4)
+def llvm_machine(target: Target) -> Any:
+    """LLVM's target machine."""
+    import llvmlite.binding as llvm
+
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    return llvm.Target.from_triple(target.triple).create_target_machine(
+        cpu=target.cpu, features=target.features, opt=2, reloc="pic", codemodel="small"
+    )

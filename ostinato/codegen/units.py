@@ -18,7 +18,7 @@ _CALLED = re.compile(r'@("kernel\.[^"\n]*")\(')
 _NAMES = re.compile(r"@[\w.]+")
 _SAFEPOINT = "define internal i1 @safepoint("
 # What stands around functions, and belongs to each unit. Names of intrinsics are declared.
-_FRAME = ("target triple", "@nowhere ", "%Poll ", "!0 ", "attributes #0 ")
+_FRAME = ("target ", "@nowhere ", "%Poll ", "!0 ", "attributes #0 ")
 
 
 class Units(NamedTuple):

@@ -9,10 +9,18 @@ of a kind. Thresholds in bytes are shares of a cache, so that they follow if the
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Literal, TypeAlias
 
 KIB = 1024
+
+# Which instruction adds four products of bytes to each 32-bit lane: those of unsigned and signed
+# bytes at once (VNNI, USDOT), or of signed ones only (SDOT).
+ByteDots: TypeAlias = Literal["none", "vnni", "usdot", "sdot"]
+# Whether a vector multiply-add that rounds once is an instruction, one that the engine may round
+# twice (relaxed), or a call of a library function.
+FusedMultiplyAdd: TypeAlias = Literal["instruction", "relaxed", "function"]
 
 
 @dataclass(frozen=True)
@@ -20,7 +28,8 @@ class Machine:
     """One core.
 
     vector_bytes, vector_registers: bytes of a vector register, and how many there are.
-    byte_dots: whether one instruction adds four products of bytes to each 32-bit lane (VNNI).
+    byte_dots, fused_multiply_add: see their types.
+    pointer_bits: of an address.
     first_level_bytes, second_level_bytes: the caches of data that belong to a core.
 
     Cycles of a vector each, where nothing else is in the way:
@@ -36,7 +45,9 @@ class Machine:
 
     vector_bytes: int
     vector_registers: int
-    byte_dots: bool = False
+    byte_dots: ByteDots = "none"
+    fused_multiply_add: FusedMultiplyAdd = "instruction"
+    pointer_bits: int = 64
     first_level_bytes: int = 48 * KIB
     second_level_bytes: int = 2048 * KIB
     fma_cycles: float = 0.5
@@ -85,4 +96,27 @@ class Machine:
 
 AVX512 = Machine(64, 32)
 AVX2 = Machine(32, 16)
-NEON = Machine(16, 32)
+# Any AArch64 core: the caches of a small one.
+NEON = Machine(16, 32, first_level_bytes=32 * KIB, second_level_bytes=512 * KIB)
+CORTEX_A53 = replace(NEON, fma_cycles=1.0, load_cycles=1.0)
+CORTEX_A72 = replace(NEON, second_level_bytes=1024 * KIB)
+CORTEX_A76 = replace(NEON, byte_dots="sdot", first_level_bytes=64 * KIB)
+NEOVERSE_V1 = replace(
+    NEON,
+    byte_dots="usdot",
+    first_level_bytes=64 * KIB,
+    second_level_bytes=1024 * KIB,
+    fma_cycles=0.25,
+    load_cycles=1 / 3,
+)
+# The large cores of Apple's M1.
+FIRESTORM = replace(
+    NEON,
+    byte_dots="sdot",
+    first_level_bytes=128 * KIB,
+    second_level_bytes=3072 * KIB,
+    fma_cycles=0.25,
+    load_cycles=1 / 3,
+)
+# WebAssembly's vectors, as an engine maps them to registers of x86-64 or AArch64.
+WASM = Machine(16, 16, fused_multiply_add="function", pointer_bits=32)

@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from ostinato.codegen.artifact import UNKNOWN_RANK, Argument
+from ostinato.codegen.target import require_runnable
 from ostinato.errors import InputError, OptionError, OstinatoError, RunError
 from ostinato.native.abi import require_denormal_control
 from ostinato.native.arguments import (
@@ -65,6 +66,7 @@ class InferenceSession:
 
     def __init__(self, model: Any, options: Options | None = None, **overrides: Any) -> None:
         self._options = _resolve(options, overrides)
+        require_runnable(self._options.target)
         if self._options.flush_denormals:
             require_denormal_control()
         name = os.fspath(model) if isinstance(model, (str, os.PathLike)) else "the model"

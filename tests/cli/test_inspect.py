@@ -53,6 +53,13 @@ def test_passes_are_listed(invoke: Invoke) -> None:
     assert all(name in table for name in optional_passes())
 
 
+def test_code_of_another_machine_is_shown(invoke: Invoke, gru: Path) -> None:
+    assembly = invoke("inspect", gru, "--stage", "asm", "--target", "cortex-a53").stdout
+    assert "fmla" in assembly
+    result = invoke("inspect", gru, "--stage", "asm", "--target", "cortex-a35")
+    assert result.exit_code == 2 and "did you mean cortex-a53?" in result.stderr
+
+
 @pytest.mark.parametrize("stage", ["onnx", "passes", "program", "schedule", "llvm", "asm"])
 def test_every_stage_prints(invoke: Invoke, gru: Path, stage: str) -> None:
     result = invoke("inspect", gru, "--stage", stage)

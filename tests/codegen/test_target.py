@@ -1,12 +1,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
 from ostinato.codegen import target
-from ostinato.codegen.target import host_target
+from ostinato.codegen.target import data_layout, find_target, host_target, require_runnable
 from ostinato.errors import OptionError
+from ostinato.machine.record import NEON
+from ostinato.machine.targets import TARGETS
 
 AVX512 = "+avx2,+fma,+avx512f,+avx512vl,+avx512dq"
 
@@ -49,7 +52,8 @@ def test_registers_follow_from_features(machine, triple, features, registers):
     ],
 )
 def test_byte_dots_need_the_instruction_for_every_width(machine, features, expected):
-    assert machine("x86_64-unknown-linux-gnu", "c", features).machine.byte_dots is expected
+    found = machine("x86_64-unknown-linux-gnu", "c", features).machine
+    assert found.byte_dots == ("vnni" if expected else "none")
 
 
 def test_long_vectors_are_asked_for(machine):
@@ -64,3 +68,48 @@ def test_machines_without_fused_multiply_add_are_refused(machine, features):
 
 def test_this_machine_is_looked_at_once():
     assert host_target() is host_target()
+
+
+@pytest.mark.parametrize(
+    ("cpu", "features", "expected"),
+    [
+        ("cortex-a76", "+neon,+dotprod", TARGETS["raspberry-pi-5"].machine),
+        ("cortex-a76", "+neon", replace(TARGETS["raspberry-pi-5"].machine, byte_dots="none")),
+        ("some-cpu", "+neon,+dotprod,+i8mm", replace(NEON, byte_dots="usdot")),
+    ],
+)
+def test_cores_that_the_table_knows_are_found_by_their_name(machine, cpu, features, expected):
+    assert machine("aarch64-unknown-linux-gnu", cpu, features).machine == expected
+
+
+def test_aliases_are_looked_up():
+    assert find_target("host") is host_target()
+    assert find_target("raspberry-pi-5") is TARGETS["raspberry-pi-5"]
+
+
+def test_memory_is_laid_out_as_the_machine_does():
+    assert data_layout(TARGETS["wasm"]).startswith("e-m:e-p:32:32-")
+    assert data_layout(TARGETS["apple-m1"]).startswith("e-m:o-")
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("graviton3", "it is aarch64-unknown-linux-gnu, not x86_64-unknown-linux-gnu"),
+        ("windows", "it is x86_64-w64-windows-gnu, not x86_64-unknown-linux-gnu"),
+        ("x86-64-v4", "it needs avx512bw, avx512cd, avx512dq, avx512f, avx512vl"),
+        ("x86_64-unknown-linux-gnu:sapphirerapids", "it needs sapphirerapids"),
+    ],
+)
+def test_code_for_another_machine_is_not_run(name, reason, monkeypatch):
+    here = replace(TARGETS["x86-64-v3"], cpu="some-cpu")
+    monkeypatch.setattr(target, "host_target", lambda: here)
+    with pytest.raises(OptionError, match=rf"cannot be run here \({reason}\); `ostinato build`"):
+        require_runnable(name)
+
+
+def test_code_for_less_than_this_machine_is_run(monkeypatch):
+    monkeypatch.setattr(target, "host_target", lambda: TARGETS["x86-64-v4"])
+    require_runnable("x86-64-v3")
+    require_runnable("x86-64-v4")
+    require_runnable("host")

@@ -55,6 +55,11 @@ def test_unknown_options_are_refused_with_the_valid_ones(compiler: Any) -> None:
         ostinato.InferenceSession(b"", {"threads": 1})  # type: ignore[arg-type]
 
 
+def test_code_for_another_machine_is_not_run_by_a_session(compiler: Any) -> None:
+    with pytest.raises(OptionError, match=r"target='wasm': .* cannot be run here .*ostinato build"):
+        ostinato.InferenceSession(b"", target="wasm")
+
+
 def test_overrides_replace_fields_of_options(
     compiler: Any, artifacts: types.SimpleNamespace
 ) -> None:

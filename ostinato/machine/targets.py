@@ -1,0 +1,136 @@
+"""The machines that code can be compiled for, one record each.
+
+A target is an alias of the table below, `host` for this machine, or `triple:cpu:features` as LLVM
+spells them (`aarch64-unknown-linux-gnu:cortex-a76:+dotprod`), which `codegen.target` reads.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Literal, TypeAlias
+
+from ostinato.errors import OptionError
+from ostinato.machine.record import (
+    AVX2,
+    AVX512,
+    CORTEX_A53,
+    CORTEX_A72,
+    CORTEX_A76,
+    FIRESTORM,
+    NEON,
+    NEOVERSE_V1,
+    WASM,
+    Machine,
+)
+
+ObjectFormat: TypeAlias = Literal["elf", "mach-o", "coff", "wasm"]
+HOST = "host"
+
+
+@dataclass(frozen=True)
+class Target:
+    """A machine to compile for; `triple`, `cpu` and `features` as LLVM spells them."""
+
+    triple: str
+    cpu: str
+    features: str
+    machine: Machine
+
+    @property
+    def architecture(self) -> str:
+        """The first part of the triple; "aarch64" for arm64 as well."""
+        first = self.triple.partition("-")[0]
+        return "aarch64" if first.startswith(("arm64", "aarch64")) else first
+
+    @property
+    def system(self) -> str:
+        """The operating system: "linux", "macos", "windows", "android", "ios" or "none"."""
+        rest = self.triple.partition("-")[2]
+        for word, system in _SYSTEMS:
+            if word in rest:
+                return system
+        return "none"
+
+    @property
+    def object_format(self) -> ObjectFormat:
+        """The format of object files."""
+        if self.architecture.startswith("wasm"):
+            return "wasm"
+        if self.system == "windows":
+            return "coff"
+        return "mach-o" if self.system in ("macos", "ios") else "elf"
+
+    @property
+    def enabled(self) -> frozenset[str]:
+        """The features that are asked for by name, without those that the CPU implies."""
+        return frozenset(name[1:] for name in self.features.split(",") if name.startswith("+"))
+
+
+# Android is a Linux: the longer word comes first.
+_SYSTEMS = (
+    ("android", "android"),
+    ("linux", "linux"),
+    ("windows", "windows"),
+    ("mingw", "windows"),
+    ("macos", "macos"),
+    ("darwin", "macos"),
+    ("ios", "ios"),
+)
+
+_V3 = "+avx,+avx2,+bmi,+bmi2,+f16c,+fma,+lzcnt,+movbe,+popcnt"
+# Without the last one LLVM splits 64-byte vectors on some CPUs.
+_V4 = f"{_V3},+avx512f,+avx512bw,+avx512cd,+avx512dq,+avx512vl,-prefer-256-bit"
+_DOTPROD = "+neon,+dotprod"
+_ARM_LINUX = "aarch64-unknown-linux-gnu"
+_SIMD128 = "+simd128,+bulk-memory,+sign-ext,+nontrapping-fptoint"
+
+TARGETS: dict[str, Target] = {
+    "x86-64-v3": Target("x86_64-unknown-linux-gnu", "x86-64-v3", _V3, AVX2),
+    "x86-64-v4": Target("x86_64-unknown-linux-gnu", "x86-64-v4", _V4, AVX512),
+    "windows": Target("x86_64-w64-windows-gnu", "x86-64-v3", _V3, AVX2),
+    "cortex-a53": Target(_ARM_LINUX, "cortex-a53", "+neon", CORTEX_A53),
+    "raspberry-pi-4": Target(_ARM_LINUX, "cortex-a72", "+neon", CORTEX_A72),
+    "raspberry-pi-5": Target(_ARM_LINUX, "cortex-a76", _DOTPROD, CORTEX_A76),
+    "graviton3": Target(_ARM_LINUX, "neoverse-v1", f"{_DOTPROD},+i8mm", NEOVERSE_V1),
+    "apple-m1": Target("arm64-apple-macosx11.0.0", "apple-m1", _DOTPROD, FIRESTORM),
+    "android-arm64": Target("aarch64-unknown-linux-android21", "generic", "+neon", NEON),
+    "wasm": Target(
+        "wasm32-unknown-unknown",
+        "generic",
+        f"{_SIMD128},+relaxed-simd",
+        replace(WASM, fused_multiply_add="relaxed"),
+    ),
+    "wasm-baseline": Target("wasm32-unknown-unknown", "generic", _SIMD128, WASM),
+}
+
+
+def x86_machine(registers: Machine, has_dots: bool) -> Machine:
+    """The record of a core with these registers."""
+    return replace(registers, byte_dots="vnni" if has_dots else "none")
+
+
+def arm_machine(cpu: str, has_dotprod: bool, has_i8mm: bool) -> Machine:
+    """The record of a core that the table knows, else of any; dots as the features have them."""
+    cores = {t.cpu: t.machine for t in TARGETS.values() if t.architecture == "aarch64"}
+    return replace(
+        cores.get(cpu, NEON),
+        byte_dots="usdot" if has_i8mm else "sdot" if has_dotprod else "none",
+    )
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """A sentence with the known names that are nearest to one that is not."""
+    known = sorted(known)
+    close = difflib.get_close_matches(name, known, n=4, cutoff=0.5)
+    return f"did you mean {', '.join(close)}?" if close else f"known are {', '.join(known)}"
+
+
+def check_target_name(name: object) -> None:
+    """Raise `OptionError` for what is neither an alias nor of the form `triple:cpu:features`."""
+    if not isinstance(name, str):
+        raise OptionError(f"target={name!r}: expected a name, or 'triple:cpu:features'")
+    if ":" not in name and name not in TARGETS and name != HOST:
+        hint = nearest(name, [*TARGETS, HOST])
+        raise OptionError(f"target={name!r}: no such target; {hint}; or give 'triple:cpu:features'")

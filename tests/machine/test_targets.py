@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+import pytest
+
+from ostinato.errors import OptionError
+from ostinato.machine.targets import TARGETS, Target, check_target_name
+from ostinato.options import Options
+
+
+@pytest.mark.parametrize(
+    ("triple", "facts"),
+    [
+        ("x86_64-unknown-linux-gnu", ("x86_64", "linux", "elf")),
+        ("x86_64-w64-windows-gnu", ("x86_64", "windows", "coff")),
+        ("x86_64-pc-windows-msvc", ("x86_64", "windows", "coff")),
+        ("aarch64-unknown-linux-android21", ("aarch64", "android", "elf")),
+        ("arm64-apple-macosx11.0.0", ("aarch64", "macos", "mach-o")),
+        ("aarch64-apple-darwin23", ("aarch64", "macos", "mach-o")),
+        ("arm64-apple-ios15", ("aarch64", "ios", "mach-o")),
+        ("wasm32-unknown-unknown", ("wasm32", "none", "wasm")),
+    ],
+)
+def test_a_triple_tells_architecture_system_and_format(triple, facts):
+    found = Target(triple, "generic", "", TARGETS["wasm"].machine)
+    assert (found.architecture, found.system, found.object_format) == facts
+
+
+def test_features_that_are_left_out_are_not_enabled():
+    assert "prefer-256-bit" not in TARGETS["x86-64-v4"].enabled
+    assert {"avx2", "avx512vl"} <= TARGETS["x86-64-v4"].enabled
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("raspbery-pi-4", r"did you mean raspberry-pi-4, raspberry-pi-5\?"),
+        ("mips", "known are android-arm64, apple-m1, .*; or give 'triple:cpu:features'"),
+        ("", "no such target"),
+        (3, "target=3: expected a name"),
+    ],
+)
+def test_unknown_names_are_errors_that_name_the_nearest(name, message):
+    with pytest.raises(OptionError, match=message):
+        Options(target=name)
+
+
+@pytest.mark.parametrize("name", [*TARGETS, "host", "aarch64-linux-gnu:generic"])
+def test_known_names_and_descriptions_pass(name):
+    check_target_name(name)
