@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, TypeAlias
-
-import numpy as np
 import onnx.helper
 import onnx_ir as ir
 
-from ostinato.autodiff.contributions import Dims, Part, dims_of, zeros
+from ostinato.autodiff.arithmetic import Arithmetic
+from ostinato.autodiff.contributions import Part, dims_of, zeros
 from ostinato.autodiff.scope import Scope, is_float
 from ostinato.errors import UnsupportedError
 from ostinato.graph.axis_maps import Form, Row
 from ostinato.graph.facts import facts_of
-from ostinato.graph.size_arithmetic import FUNCTIONS
 from ostinato.graph.writer import Array, Operand, Writer
 from ostinato.model.attributes import Attributes, describe
 from ostinato.model.schema import schema_of
 from ostinato.model.values import constant_array
-
-Term: TypeAlias = "Operand | float"
 
 
 class Context:
@@ -28,6 +22,7 @@ class Context:
 
     attributes: to be read like in all other rooms; what a rule leaves unread is refused.
     writer: writes nodes of the element type of the node's first float output.
+    ops: writes formulas with it.
     """
 
     def __init__(self, scope: Scope, node: ir.Node) -> None:
@@ -36,6 +31,7 @@ class Context:
         types = [value.dtype for value in node.outputs if is_float(value)]
         name = describe(node).strip("/").replace("/", "_")
         self.writer: Writer = scope.writer(types[0] if types else None, f"grad/{name}")
+        self.ops = Arithmetic(self.writer)
 
     # Reading
 
@@ -151,8 +147,9 @@ class Context:
     def give_broadcast(self, index: int, gradient: ir.Value, of: int = 0) -> None:
         """Add to the gradient of input `index`, which was broadcast to the shape of output `of`."""
         if self.wants(index):
-            large = self.dims(self.node.outputs[of])
-            self.scope.add_broadcast(self.given(index), gradient, large, self)
+            large, given = self.dims(self.node.outputs[of]), self.given(index)
+            self.dims(given)
+            self.scope.add_broadcast(given, gradient, large, self.writer)
 
     def give_product(self, index: int, a: ir.Value, b: ir.Value) -> None:
         """Add `aᵀ b` to the gradient of input `index`, a matrix: see `Scope.add_product`."""
@@ -163,145 +160,3 @@ class Context:
         """Add to the gradient of some elements of input `index`: see `Part`."""
         if self.wants(index):
             self.scope.add(self.given(index), Part(gradient, axis, start, size))
-
-    def unbroadcast(self, gradient: ir.Value, large: Dims, narrow: ir.Value) -> ir.Value:
-        """The sum over the axes along which `narrow` is repeated in a value of sizes `large`."""
-        small = self.dims(narrow)
-        extra = len(large) - len(small)
-        pairs = list(enumerate(zip(large[extra:], small, strict=True), extra))
-        repeated = [*range(extra), *(i for i, (many, few) in pairs if few == 1 and many != 1)]
-        unknown = [
-            i for i, (many, few) in pairs if few is None or (isinstance(few, str) and few != many)
-        ]
-        if unknown:
-            return self._sum_to(gradient, len(large), narrow)
-        if not repeated:
-            return gradient
-        summed = self.sum(gradient, repeated)
-        return summed if not extra else self.reshape(summed, self.sizes(narrow))
-
-    def _sum_to(self, gradient: ir.Value, rank: int, narrow: ir.Value) -> ir.Value:
-        """The sum of each group of elements that is one element of `narrow`.
-
-        Along each axis the number of groups is that of `narrow`, or 1: which is known at run time.
-        """
-        few = self.sizes(narrow)
-        if rank > self.rank(narrow):
-            few = self.writer.concat([np.ones(rank - self.rank(narrow), np.int64), few], 0, "sizes")
-        many = self.op("Shape", [gradient], "shape", dtype=ir.DataType.INT64)
-        times = self.integers("Div", many, self.integers("Max", few, np.array([1], np.int64)))
-        summed = self.sum_repeats(gradient, rank, times, few)
-        return self.reshape(summed, self.sizes(narrow)) if rank > self.rank(narrow) else summed
-
-    def sum_repeats(
-        self, x: ir.Value, rank: int, times: Operand, sizes: Operand, each: bool = False
-    ) -> ir.Value:
-        """The sum of all copies of a value of these sizes, which `x` repeats so often per axis.
-
-        each: copies of an element follow one another, not copies of the axis.
-        """
-        pair = (sizes, times) if each else (times, sizes)
-        columns = [self._reshaped(operand, (-1, 1)) for operand in pair]
-        split = self._reshaped(self.writer.concat(columns, 1, "pairs"), (-1,))
-        copies = range(1 if each else 0, 2 * rank, 2)
-        return self.sum(self.reshape(x, split), copies, keepdims=False)
-
-    def _reshaped(self, integers: Operand, shape: Sequence[int]) -> Operand:
-        if isinstance(integers, ir.Value):
-            target = np.array(shape, np.int64)
-            return self.op("Reshape", [integers, target], "index", dtype=ir.DataType.INT64)
-        return integers.reshape(shape)
-
-    # Writing
-
-    def op(
-        self,
-        op_type: str,
-        inputs: Sequence[Term],
-        role: str | None = None,
-        attributes: dict[str, Any] | None = None,
-        dtype: ir.DataType | None = None,
-    ) -> ir.Value:
-        """Write a node with one output; numbers become scalars of the writer's type."""
-        operands = [self.writer.scalar(x) if isinstance(x, float | int) else x for x in inputs]
-        return self.writer.op(op_type, operands, role or op_type.lower(), attributes, dtype)
-
-    def add(self, x: Term, y: Term) -> ir.Value:
-        return self.op("Add", [x, y])
-
-    def sub(self, x: Term, y: Term) -> ir.Value:
-        return self.op("Sub", [x, y])
-
-    def mul(self, x: Term, y: Term) -> ir.Value:
-        return self.op("Mul", [x, y])
-
-    def div(self, x: Term, y: Term) -> ir.Value:
-        return self.op("Div", [x, y])
-
-    def neg(self, x: Term) -> ir.Value:
-        return self.op("Neg", [x])
-
-    def compare(self, op_type: str, x: Term, y: Term) -> ir.Value:
-        """Less, Greater, Equal and their like: bools."""
-        return self.op(op_type, [x, y], dtype=ir.DataType.BOOL)
-
-    def where(self, condition: ir.Value, x: Term, y: Term) -> ir.Value:
-        return self.op("Where", [condition, x, y])
-
-    def sum(self, x: ir.Value, axes: Sequence[int], keepdims: bool = True) -> ir.Value:
-        """The sum over `axes`, which stay with size 1 unless `keepdims` is false."""
-        if not axes:
-            return x
-        return self.op(
-            "ReduceSum", [x, np.array(axes, np.int64)], "sum", {"keepdims": int(keepdims)}
-        )
-
-    def integers(self, op_type: str, x: Operand, y: Operand) -> Operand:
-        """Add, Sub, Mul, Div, Max or Min of int64: at once where both are arrays."""
-        if isinstance(x, ir.Value) or isinstance(y, ir.Value):
-            return self.op(op_type, [x, y], "index", dtype=ir.DataType.INT64)
-        return np.asarray(np.frompyfunc(FUNCTIONS[op_type], 2, 1)(x, y), np.int64)
-
-    def reshape(self, x: ir.Value, sizes: Operand) -> ir.Value:
-        """`x` with these sizes, of which 0 is one; -1 is what is left."""
-        known = None if isinstance(sizes, ir.Value) else sizes
-        literal = {"allowzero": 1} if known is None or 0 in known else None
-        return self.op("Reshape", [x, sizes], attributes=literal)
-
-    def reshape_as(self, x: ir.Value, own: ir.Value, wanted: ir.Value) -> ir.Value:
-        """`x`, which has the shape of `own`, with the shape of `wanted`: values of the node.
-
-        `wanted` is only read where its sizes do not follow from those of `x`.
-        """
-        before, after = self.dims(own), self.dims(wanted)
-        if before == after and None not in after:
-            return x
-        target = [
-            size if isinstance(size, int) else 0 if size and size in before[i : i + 1] else -1
-            for i, size in enumerate(after)
-        ]
-        # What is left is only defined beside sizes that are not 0.
-        if 0 in after or (-1 in target and (target.count(-1) > 1 or 0 in target)):
-            return self.reshape(x, self.sizes(wanted))
-        return self.op("Reshape", [x, np.array(target, np.int64)])
-
-    def unsqueeze(self, x: ir.Value, axes: Sequence[int]) -> ir.Value:
-        """`x` with new axes of size 1 at the positions `axes` of the result."""
-        return self.op("Unsqueeze", [x, np.array(axes, np.int64)]) if axes else x
-
-    def squeeze(self, x: ir.Value, axes: Sequence[int]) -> ir.Value:
-        """`x` without `axes`, whose size is 1."""
-        return self.op("Squeeze", [x, np.array(axes, np.int64)]) if axes else x
-
-    def reversed(self, x: ir.Value, axes: Sequence[int]) -> ir.Value:
-        """`x` with the elements along `axes` in the opposite order."""
-        last = -np.ones(len(axes), np.int64)
-        before_first = np.full(len(axes), np.iinfo(np.int64).min)
-        places = np.array(axes, np.int64)
-        return self.op("Slice", [x, last, before_first, places, last], "reversed")
-
-    def transpose(self, x: ir.Value, perm: Sequence[int]) -> ir.Value:
-        """`x` with its axes in the order `perm`."""
-        if list(perm) == sorted(perm):
-            return x
-        return self.op("Transpose", [x], attributes={"perm": list(perm)})

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx_ir as ir
 
+from ostinato.autodiff.arithmetic import Arithmetic
 from ostinato.autodiff.contributions import Contribution, Dims, dims_of, total
+from ostinato.autodiff.unbroadcast import unbroadcast
 from ostinato.graph.loop_form import reads
 from ostinato.graph.writer import Operand, Writer
 from ostinato.model.names import Names
-
-if TYPE_CHECKING:
-    from ostinato.autodiff.context import Context
 
 
 def is_float(value: ir.Value) -> bool:
@@ -90,13 +88,22 @@ class Scope:
         self.add(value, product(writer, a, b))
 
     def add_broadcast(
-        self, value: ir.Value, gradient: ir.Value, large: Dims, context: Context
+        self, value: ir.Value, gradient: ir.Value, large: Dims, writer: Writer
     ) -> None:
         """Add to the gradient of `value`, which was broadcast to the sizes `large`.
 
-        gradient: of these sizes. context: writes the sum over what was repeated.
+        gradient: of these sizes. writer: writes the sum over what was repeated.
         """
-        self.add(value, context.unbroadcast(gradient, large, value))
+        self.add(value, self.unbroadcast(gradient, large, value, writer))
+
+    def unbroadcast(
+        self, gradient: ir.Value, large: Dims, narrow: ir.Value, writer: Writer
+    ) -> ir.Value:
+        """The sum over the axes along which `narrow` is repeated in a value of sizes `large`."""
+        small = dims_of(narrow)
+        assert small is not None
+        sizes = partial(self.sizes, narrow, writer)
+        return unbroadcast(Arithmetic(writer), gradient, large, small, sizes)
 
     def gradient(self, value: ir.Value) -> ir.Value | None:
         """The gradient of `value`, None without contributions. None may be added after that."""

@@ -154,6 +154,17 @@ class Writer:
             return self.op("Concat", parts, role, {"axis": axis}, dtype)
         return np.concatenate([np.asarray(part) for part in parts], axis)
 
+    def slice(
+        self, x: ir.Value, axis: int, start: int, end: int, role: str, step: int = 1
+    ) -> ir.Value:
+        """Every `step`-th element of `x` along `axis` from `start` on, before `end`; opset 10."""
+        bounds = [np.array([number], np.int64) for number in (start, end, axis, step)]
+        return self.op("Slice", [x, *bounds], role, dtype=x.dtype)
+
+    def copy(self, x: ir.Value) -> ir.Value:
+        """A value of its own with the contents of `x`."""
+        return self.op("Identity", [x], "copy", dtype=x.dtype)
+
     def squeeze(self, x: Operand, axis: int, role: str) -> Operand:
         """`x` without `axis`, which has size 1."""
         if isinstance(x, ir.Value):

@@ -24,7 +24,7 @@ def describe(node: ir.Node) -> str:
 
 
 class Attributes:
-    """The attributes of `node`, each to be read once by name with the type the operator documents.
+    """The attributes of `node`, to be read by name with the type the operator documents.
 
     A reader without `default` requires the attribute. Raises `UnsupportedError` when an attribute
     is missing or has another type, and from `finish` when one was left unread.
@@ -32,14 +32,16 @@ class Attributes:
 
     def __init__(self, node: ir.Node) -> None:
         self._node = node
-        self._left = dict(node.attributes)
+        self._given = dict(node.attributes)
+        self._unread = set(self._given)
 
     def refuse(self, reason: str) -> UnsupportedError:
         """The error to raise for this node, with its name and op filled in."""
         return UnsupportedError(describe(self._node), self._node.op_type, reason)
 
     def _read(self, name: str, reader: str, default: Any) -> Any:
-        attribute = self._left.pop(name, None)
+        attribute = self._given.get(name)
+        self._unread.discard(name)
         if attribute is None:
             if default is _REQUIRED:
                 raise self.refuse(f"attribute {name!r} is required")
@@ -75,7 +77,8 @@ class Attributes:
 
     def type(self, name: str) -> ir.TypeProtocol | None:
         """A type, None where it is left out."""
-        attribute = self._left.pop(name, None)
+        attribute = self._given.get(name)
+        self._unread.discard(name)
         return None if attribute is None else attribute.value.type
 
     def graph(self, name: str) -> Any:
@@ -83,11 +86,10 @@ class Attributes:
 
     def mark_read(self, names: Iterable[str]) -> None:
         """Take attributes as read that the caller has honoured in another way."""
-        for name in names:
-            self._left.pop(name, None)
+        self._unread.difference_update(names)
 
     def finish(self) -> None:
         """Raise `UnsupportedError` naming any attribute that was not read."""
-        if self._left:
-            names = ", ".join(repr(name) for name in sorted(self._left))
+        if self._unread:
+            names = ", ".join(repr(name) for name in sorted(self._unread))
             raise self.refuse(f"attribute {names} is not honoured by this compiler")

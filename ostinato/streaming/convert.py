@@ -46,6 +46,7 @@ from ostinato.streaming.fixed import contents_of
 from ostinato.streaming.registry import RULES, TAKE_FIRST_FRAMES, TAKE_LENGTHS, Rule
 from ostinato.streaming.rules.attention import table_rule
 from ostinato.streaming.rules.frames import each_frame, keeps_frames
+from ostinato.streaming.timing import delayed, settled
 
 Time: TypeAlias = "str | Mapping[str, int]"
 
@@ -242,7 +243,7 @@ def _rule(context: Context, blocked: OfLength | None) -> Rule:
         stream = context.stream(index)
         fill = None if stream is None else stream.fill
         if isinstance(fill, ir.Value) and node.op_type not in TAKE_FIRST_FRAMES:
-            context.settled(index)
+            settled(context, index)
     return each_frame if keeps_frames(context) else rule
 
 
@@ -300,7 +301,7 @@ def _settle_output(converter: Converter, index: int) -> OutputTiming:
         assert maker is not None
         context = Context(converter, maker)
         try:
-            value, fact = context.delayed(output, fact, -fact.delay)
+            value, fact = delayed(context, output, fact, -fact.delay)
         except UnsupportedError as error:
             converter.refusals.append(error)
             return OutputTiming(fact.axis, fact.rate, 0)

@@ -24,7 +24,7 @@ import ostinato
 from ostinato import OstinatoError
 from ostinato.cli.stream_check import Arrays, Difference, compare, runner, step_by_step
 from ostinato.streaming import Conversion, ConversionError, convert
-from ostinato.streaming.context import CUT_AND_PADDED
+from ostinato.streaming.timing import CUT_AND_PADDED
 from tests import witness
 from tools.fuzz.stream_models import random_model
 

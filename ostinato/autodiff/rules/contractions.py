@@ -27,16 +27,18 @@ def _matmul(context: Context) -> None:
     a, b = context.dims(context.given(0)), context.dims(context.given(1))
     given = context.gradient()
     if len(a) == 1:
-        given = context.unsqueeze(given, [-1 if len(b) == 1 else -2])
+        given = context.ops.unsqueeze(given, [-1 if len(b) == 1 else -2])
     if len(b) == 1:
-        given = context.unsqueeze(given, [-1])
+        given = context.ops.unsqueeze(given, [-1])
     outer = context.dims(context.node.outputs[0])[: max(len(a), len(b), 2) - 2]
     if context.wants(0):
         factor = context.input(1)
-        turned = context.unsqueeze(factor, [0]) if len(b) == 1 else _turned(context, factor, len(b))
-        product = context.op("MatMul", [given, turned])
+        turned = (
+            context.ops.unsqueeze(factor, [0]) if len(b) == 1 else _turned(context, factor, len(b))
+        )
+        product = context.ops.op("MatMul", [given, turned])
         large = (*outer, *(1, *a)[-2:])
-        context.give(0, context.unbroadcast(product, large, context.given(0)))
+        context.give(0, context.scope.unbroadcast(product, large, context.given(0), context.writer))
     if context.wants(1):
         _matmul_right(context, given, a, b, outer)
 
@@ -45,21 +47,24 @@ def _matmul_right(context: Context, given: ir.Value, a: Dims, b: Dims, outer: Di
     """Give the right operand its gradient: for a matrix, a product over all rows."""
     factor = context.input(0)
     if len(a) == 1:
-        factor = context.unsqueeze(factor, [0])
+        factor = context.ops.unsqueeze(factor, [0])
     if len(b) == 2:
         context.give_product(1, factor, given)
     elif len(b) == 1:
-        column = context.reshape(given, np.array([1, -1], np.int64))
-        product = context.op("MatMul", [column, as_rows(context.writer, factor)])
-        context.give(1, context.reshape(product, np.array([-1], np.int64)))
+        column = context.ops.reshape(given, np.array([1, -1], np.int64))
+        product = context.ops.op("MatMul", [column, as_rows(context.writer, factor)])
+        context.give(1, context.ops.reshape(product, np.array([-1], np.int64)))
     else:
-        product = context.op("MatMul", [_turned(context, factor, max(len(a), 2)), given])
-        context.give(1, context.unbroadcast(product, (*outer, *b[-2:]), context.given(1)))
+        product = context.ops.op("MatMul", [_turned(context, factor, max(len(a), 2)), given])
+        context.give(
+            1,
+            context.scope.unbroadcast(product, (*outer, *b[-2:]), context.given(1), context.writer),
+        )
 
 
 def _turned(context: Context, matrix: ir.Value, rank: int) -> ir.Value:
     """A value of this rank with its last two axes exchanged."""
-    return context.transpose(matrix, [*range(rank - 2), rank - 1, rank - 2])
+    return context.ops.transpose(matrix, [*range(rank - 2), rank - 1, rank - 2])
 
 
 @differentiates("Gemm")
@@ -69,7 +74,7 @@ def _gemm(context: Context) -> None:
     turned_a, turned_b = (bool(context.attributes.int(name, 0)) for name in ("transA", "transB"))
     given = context.gradient()
     if context.wants(2):
-        context.give_broadcast(2, given if beta == 1 else context.mul(given, beta))
+        context.give_broadcast(2, given if beta == 1 else context.ops.mul(given, beta))
     if context.wants(0):
         pair, turned = (context.input(1), given), (turned_b, True)
         if not turned_a:
@@ -84,7 +89,7 @@ def _gemm(context: Context) -> None:
             pair, turned = (given, rows), (True, True)
         context.give(1, _product(context, pair, turned, alpha))
         return
-    scaled = given if alpha == 1 else context.mul(given, alpha)
+    scaled = given if alpha == 1 else context.ops.mul(given, alpha)
     context.give_product(1, *((scaled, rows) if turned_b else (rows, scaled)))
 
 
@@ -92,7 +97,7 @@ def _product(
     context: Context, pair: tuple[ir.Value, ir.Value], turned: tuple[bool, bool], alpha: float
 ) -> ir.Value:
     attributes = {"transA": int(turned[0]), "transB": int(turned[1]), "alpha": alpha}
-    return context.op("Gemm", pair, "product", attributes)
+    return context.ops.op("Gemm", pair, "product", attributes)
 
 
 @differentiates("Einsum")
@@ -114,10 +119,10 @@ def _einsum(context: Context) -> None:
         gradient = _sum_of_products(context, factors + extra, wide, given)
         small = context.dims(given)
         large = [sizes[c] if few == 1 else few for c, few in zip(term, small, strict=True)]
-        gradient = context.unbroadcast(gradient, large, given)
+        gradient = context.scope.unbroadcast(gradient, large, given, context.writer)
         if any(_meets_another(context, terms, c, few) for c, few in zip(term, small, strict=True)):
             # Names differ: a run where one size is 1 and repeated ends here.
-            gradient = context.reshape(gradient, context.sizes(given))
+            gradient = context.ops.reshape(gradient, context.sizes(given))
         context.give(index, gradient)
 
 
@@ -157,11 +162,11 @@ def _sum_of_products(
     kept = "".join(letter for letter in term if any(letter in letters for letters in written))
     equation = f"{','.join(written)}->{kept}"
     operands = [value for _, value in factors]
-    product = context.op("Einsum", operands, attributes={"equation": equation})
+    product = context.ops.op("Einsum", operands, attributes={"equation": equation})
     missing = [axis for axis, letter in enumerate(term) if letter not in kept]
     if not missing:
         return product
-    return context.op("Expand", [context.unsqueeze(product, missing), context.sizes(given)])
+    return context.ops.op("Expand", [context.ops.unsqueeze(product, missing), context.sizes(given)])
 
 
 def _without_repeats(

@@ -16,7 +16,7 @@ def scatter(
 ) -> ir.Value:
     """`target` with updates at an index for each along `axis`, added to what is there or not."""
     attributes = {"axis": axis, "reduction": "add" if adds else "none"}
-    return context.op("ScatterElements", [target, indices, updates], attributes=attributes)
+    return context.ops.op("ScatterElements", [target, indices, updates], attributes=attributes)
 
 
 def zeros_like(context: Context, index: int) -> ir.Value:
@@ -46,9 +46,9 @@ def _gather(context: Context) -> None:
     shape = np.ones(context.rank(context.given(0)), np.int64)
     shape[axis] = -1
     dtype = context.given(1).dtype
-    column = context.op("Reshape", [places, shape], "places", dtype=dtype)
-    sizes = context.op("Shape", [given], dtype=ir.DataType.INT64)
-    every = context.op("Expand", [column, sizes], "places", dtype=dtype)
+    column = context.ops.op("Reshape", [places, shape], "places", dtype=dtype)
+    sizes = context.ops.op("Shape", [given], dtype=ir.DataType.INT64)
+    every = context.ops.op("Expand", [column, sizes], "places", dtype=dtype)
     context.give(0, scatter(context, zeros_like(context, 0), every, given, axis, adds=True))
 
 
@@ -57,16 +57,16 @@ def _with_one_axis(context: Context, axis: int) -> ir.Value:
     given, indices = context.gradient(), context.given(1)
     rank = context.rank(indices)
     if rank == 0:
-        return context.unsqueeze(given, [axis])
+        return context.ops.unsqueeze(given, [axis])
     if rank == 1:
         return given
     result = context.node.outputs[0]
     sizes = [context.size(result, i) for i in range(context.rank(result))]
     count = sizes[axis]
     for size in sizes[axis + 1 : axis + rank]:
-        count = context.integers("Mul", count, size)
+        count = context.ops.integers("Mul", count, size)
     merged = [*sizes[:axis], count, *sizes[axis + rank :]]
-    return context.reshape(given, context.writer.concat(merged, 0, "sizes"))
+    return context.ops.reshape(given, context.writer.concat(merged, 0, "sizes"))
 
 
 def _neighbours(places: Operand, extent: int | str | None) -> tuple[int, int] | None:
@@ -101,7 +101,7 @@ def _gather_nd(context: Context) -> None:
     if batch:
         places = _with_batch(context, places, batch)
     operands = [zeros_like(context, 0), places, context.gradient()]
-    context.give(0, context.op("ScatterND", operands, attributes={"reduction": "add"}))
+    context.give(0, context.ops.op("ScatterND", operands, attributes={"reduction": "add"}))
 
 
 def _with_batch(context: Context, places: Operand, batch: int) -> ir.Value:
@@ -115,9 +115,9 @@ def _with_batch(context: Context, places: Operand, batch: int) -> ir.Value:
         steps = writer.positions(context.input(1), axis)
         column = np.ones(rank, np.int64)
         column[axis] = -1
-        numbers = context.op("Reshape", [steps, column], "row", dtype=integer)
-        columns.append(context.op("Expand", [numbers, shape], "rows", dtype=integer))
-    return context.op("Concat", [*columns, places], "places", {"axis": -1}, integer)
+        numbers = context.ops.op("Reshape", [steps, column], "row", dtype=integer)
+        columns.append(context.ops.op("Expand", [numbers, shape], "rows", dtype=integer))
+    return context.ops.op("Concat", [*columns, places], "places", {"axis": -1}, integer)
 
 
 @differentiates("ScatterElements", "ScatterND")
@@ -137,6 +137,6 @@ def _scatter(context: Context) -> None:
         context.give(0, given)
     elif context.wants(0):
         operands = [given, places, zeros_like(context, 2)]
-        context.give(0, context.op(context.op_type, operands, attributes=named))
+        context.give(0, context.ops.op(context.op_type, operands, attributes=named))
     if context.wants(2):
-        context.give(2, context.op(taker, [given, places], attributes=named))
+        context.give(2, context.ops.op(taker, [given, places], attributes=named))

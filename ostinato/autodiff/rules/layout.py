@@ -9,6 +9,7 @@ import onnx_ir as ir
 
 from ostinato.autodiff.context import Context
 from ostinato.autodiff.registry import differentiates
+from ostinato.autodiff.unbroadcast import sum_repeats
 from ostinato.graph.writer import Array, Operand
 
 # Other axes
@@ -19,7 +20,25 @@ def _reshape(context: Context) -> None:
     """The gradient with the shape of the input."""
     context.attributes.int("allowzero" if context.op_type == "Reshape" else "axis", 0)
     own = context.node.outputs[0]
-    context.give(0, context.reshape_as(context.gradient(), own, context.given(0)))
+    context.give(0, _reshape_as(context, context.gradient(), own, context.given(0)))
+
+
+def _reshape_as(context: Context, x: ir.Value, own: ir.Value, wanted: ir.Value) -> ir.Value:
+    """`x`, which has the shape of `own`, with the shape of `wanted`: values of the node.
+
+    `wanted` is only read where its sizes do not follow from those of `x`.
+    """
+    before, after = context.dims(own), context.dims(wanted)
+    if before == after and None not in after:
+        return x
+    target = [
+        size if isinstance(size, int) else 0 if size and size in before[i : i + 1] else -1
+        for i, size in enumerate(after)
+    ]
+    # What is left is only defined beside sizes that are not 0.
+    if 0 in after or (-1 in target and (target.count(-1) > 1 or 0 in target)):
+        return context.ops.reshape(x, context.sizes(wanted))
+    return context.ops.op("Reshape", [x, np.array(target, np.int64)])
 
 
 @differentiates("Identity", "Squeeze", "Transpose", "Unsqueeze")
@@ -27,13 +46,13 @@ def _axes(context: Context) -> None:
     """The gradient with its axes put back."""
     row, given, own = context.row(), context.gradient(), context.node.outputs[0]
     if row is None:
-        context.give(0, context.reshape_as(given, own, context.given(0)))
+        context.give(0, _reshape_as(context, given, own, context.given(0)))
         return
     places = [place for place in row if isinstance(place, int)]
     new = set(range(context.rank(own))).difference(places)
     order = np.argsort(np.argsort(places)).tolist()
-    given = context.transpose(context.squeeze(given, sorted(new)), order)
-    context.give(0, context.unsqueeze(given, context.mixed()))
+    given = context.ops.transpose(context.ops.squeeze(given, sorted(new)), order)
+    context.give(0, context.ops.unsqueeze(given, context.mixed()))
 
 
 @differentiates("DepthToSpace", "SpaceToDepth")
@@ -45,15 +64,15 @@ def _blocks(context: Context) -> None:
     if context.op_type == "SpaceToDepth":
         inverse = "DepthToSpace"
         attributes = {"blocksize": block, "mode": mode}
-        context.give(0, context.op(inverse, [given], attributes=attributes))
+        context.give(0, context.ops.op(inverse, [given], attributes=attributes))
         return
-    image = context.op("SpaceToDepth", [given], attributes={"blocksize": block})
+    image = context.ops.op("SpaceToDepth", [given], attributes={"blocksize": block})
     if mode == "CRD":
         channels = context.dims(context.given(0))[1]
         if not isinstance(channels, int):
             raise context.refuse("has no gradient for channels of a run-time size")
         order = np.arange(channels).reshape(block * block, -1).T.reshape(-1)
-        image = context.op("Gather", [image, order], attributes={"axis": 1})
+        image = context.ops.op("Gather", [image, order], attributes={"axis": 1})
     context.give(0, image)
 
 
@@ -63,7 +82,9 @@ def _reverse_sequence(context: Context) -> None:
     defaults = {"batch_axis": 1, "time_axis": 0}
     axes = {name: context.attributes.int(name, default) for name, default in defaults.items()}
     lengths = context.input(1)
-    context.give(0, context.op("ReverseSequence", [context.gradient(), lengths], attributes=axes))
+    context.give(
+        0, context.ops.op("ReverseSequence", [context.gradient(), lengths], attributes=axes)
+    )
 
 
 @differentiates("Trilu")
@@ -71,7 +92,7 @@ def _trilu(context: Context) -> None:
     """The same triangle of the gradient."""
     upper = {"upper": context.attributes.int("upper", 1)}
     diagonal = [context.input(1)] if context.has(1) else []
-    context.give(0, context.op("Trilu", [context.gradient(), *diagonal], attributes=upper))
+    context.give(0, context.ops.op("Trilu", [context.gradient(), *diagonal], attributes=upper))
 
 
 @differentiates("EyeLike", "RandomNormalLike", "RandomUniformLike")
@@ -112,7 +133,7 @@ def _split(context: Context) -> None:
     whole = context.dims(context.given(0))[axis]
     if len(known) < len(outputs) or whole != sum(known):
         pieces = [context.gradient(i) for i in range(len(outputs))]
-        context.give(0, context.op("Concat", pieces, attributes={"axis": axis}))
+        context.give(0, context.ops.op("Concat", pieces, attributes={"axis": axis}))
         return
     starts = accumulate(known, initial=0)
     for index, (start, size) in enumerate(zip(starts, known, strict=False)):
@@ -130,8 +151,8 @@ def _slice(context: Context) -> None:
     result, given = context.node.outputs[0], context.given(0)
     counts, extents = _sizes_along(context, result, axes), _sizes_along(context, given, axes)
     low = _lowest(context, steps, counts, extents)
-    taken = context.integers("Mul", counts, abs(steps))
-    after = context.integers("Sub", context.integers("Sub", extents, low), taken)
+    taken = context.ops.integers("Mul", counts, abs(steps))
+    after = context.ops.integers("Sub", context.ops.integers("Sub", extents, low), taken)
     part = _spread(context, context.gradient(), axes, steps)
     if isinstance(low, ir.Value) or isinstance(after, ir.Value):
         context.give(0, padded(context, part, low, after, axes))
@@ -173,35 +194,35 @@ def _lowest(context: Context, steps: Array, counts: Operand, extents: Operand) -
     starts: Operand
     if known is None:
         index = ir.DataType.INT64
-        starts = context.op("Cast", [context.input(1)], attributes={"to": index}, dtype=index)
-        negative = context.compare("Less", starts, zero)
-        counted: Operand = context.op("Cast", [negative], attributes={"to": index}, dtype=index)
+        starts = context.ops.op("Cast", [context.input(1)], attributes={"to": index}, dtype=index)
+        negative = context.ops.compare("Less", starts, zero)
+        counted: Operand = context.ops.op("Cast", [negative], attributes={"to": index}, dtype=index)
     else:
         starts, counted = known.astype(np.int64), (known < 0).astype(np.int64)
     backward = (steps < 0).astype(np.int64)
-    first = context.integers("Add", starts, context.integers("Mul", counted, extents))
-    first = context.integers("Max", first, zero)
-    first = context.integers("Min", first, context.integers("Sub", extents, backward))
-    moves = context.integers("Max", context.integers("Sub", counts, one), zero)
-    back = context.integers("Mul", moves, backward * abs(steps))
-    return context.integers("Max", context.integers("Sub", first, back), zero)
+    first = context.ops.integers("Add", starts, context.ops.integers("Mul", counted, extents))
+    first = context.ops.integers("Max", first, zero)
+    first = context.ops.integers("Min", first, context.ops.integers("Sub", extents, backward))
+    moves = context.ops.integers("Max", context.ops.integers("Sub", counts, one), zero)
+    back = context.ops.integers("Mul", moves, backward * abs(steps))
+    return context.ops.integers("Max", context.ops.integers("Sub", first, back), zero)
 
 
 def _spread(context: Context, x: ir.Value, axes: Array, steps: Array) -> ir.Value:
     """Put the slice in the order of memory, with `step - 1` zeros behind each element."""
     back = axes[steps < 0]
     if back.size:
-        x = context.reversed(x, back.tolist())
+        x = context.ops.reversed(x, back.tolist())
     factors = np.ones(context.rank(context.node.outputs[0]), np.int64)
     factors[axes] = abs(steps)
     wide = np.flatnonzero(factors > 1)
     if not wide.size:
         return x
     new = wide + 1 + np.arange(wide.size)
-    x = context.unsqueeze(x, new.tolist())
+    x = context.ops.unsqueeze(x, new.tolist())
     x = padded(context, x, np.zeros(wide.size, np.int64), factors[wide] - 1, new)
-    return context.reshape(
-        x, context.integers("Mul", context.sizes(context.node.outputs[0]), factors)
+    return context.ops.reshape(
+        x, context.ops.integers("Mul", context.sizes(context.node.outputs[0]), factors)
     )
 
 
@@ -210,7 +231,7 @@ def padded(context: Context, x: ir.Value, before: Operand, after: Operand, axes:
     pads = context.writer.concat([before, after], 0, "pads")
     if not isinstance(pads, ir.Value) and not pads.any():
         return x
-    return context.op("Pad", [x, pads, 0.0, axes])
+    return context.ops.op("Pad", [x, pads, 0.0, axes])
 
 
 @differentiates("Pad")
@@ -236,18 +257,19 @@ def _pad(context: Context) -> None:
     context.give(0, kept)
     if context.wants(2):
         everything, own = (
-            context.op("ReduceSum", [x], "sum", {"keepdims": 0}) for x in (given, kept)
+            context.ops.op("ReduceSum", [x], "sum", {"keepdims": 0}) for x in (given, kept)
         )
         context.give(
-            2, context.reshape(context.sub(everything, own), context.sizes(context.given(2)))
+            2,
+            context.ops.reshape(context.ops.sub(everything, own), context.sizes(context.given(2))),
         )
 
 
 def _without_ends(context: Context, x: ir.Value, pads: Array | None, axes: Array) -> ir.Value:
     """`x` without what Pad added, and with zeros for what it removed."""
     if pads is None:
-        removed = context.op("Neg", [context.input(1)], dtype=ir.DataType.INT64)
-        return context.op("Pad", [x, removed, 0.0, axes])
+        removed = context.ops.op("Neg", [context.input(1)], dtype=ir.DataType.INT64)
+        return context.ops.op("Pad", [x, removed, 0.0, axes])
     before, after = pads.reshape(2, -1)
     if (pads < 0).any():
         return padded(context, x, -before, -after, axes)
@@ -255,7 +277,7 @@ def _without_ends(context: Context, x: ir.Value, pads: Array | None, axes: Array
     if not chosen.any():
         return x
     ends = np.where(after > 0, -after, np.iinfo(np.int64).max)
-    return context.op("Slice", [x, before[chosen], ends[chosen], axes[chosen]])
+    return context.ops.op("Slice", [x, before[chosen], ends[chosen], axes[chosen]])
 
 
 def _folded(
@@ -269,22 +291,22 @@ def _folded(
     total = _without_ends(context, x, np.array([before, after], np.int64), where)
 
     def piece(first: int, end: int) -> ir.Value:
-        return context.op("Slice", [x, *(np.array([n], np.int64) for n in (first, end)), where])
+        return context.ops.op("Slice", [x, *(np.array([n], np.int64) for n in (first, end)), where])
 
     for amount, is_first in ((before, True), (after, False)):
         if not amount:
             continue
         end = piece(0, amount) if is_first else piece(-amount, np.iinfo(np.int64).max)
         if mode == "edge":
-            end, amount = context.sum(end, [axis]), 1
+            end, amount = context.ops.sum(end, [axis]), 1
         elif mode == "reflect":
-            end = context.reversed(end, [axis])
+            end = context.ops.reversed(end, [axis])
         margin = np.array([1 if mode == "reflect" else 0], np.int64)
-        rest = _at_least_zero(context, context.integers("Sub", size, margin + amount))
+        rest = _at_least_zero(context, context.ops.integers("Sub", size, margin + amount))
         # What lies behind the last element in a wrapped value is its beginning.
         at_start = is_first != (mode == "wrap")
         lead, trail = (margin, rest) if at_start else (rest, margin)
-        total = context.add(total, padded(context, end, lead, trail, where))
+        total = context.ops.add(total, padded(context, end, lead, trail, where))
     return total
 
 
@@ -292,8 +314,8 @@ def _at_least_zero(context: Context, rest: Operand) -> Operand:
     """Count the elements left; a negative number is refused, here or by a run."""
     if isinstance(rest, ir.Value):
         # There is no value of a negative shape.
-        nothing = context.op("ConstantOfShape", [rest], "pads_repeat_elements_once")
-        return context.op("Shape", [nothing], dtype=ir.DataType.INT64)
+        nothing = context.ops.op("ConstantOfShape", [rest], "pads_repeat_elements_once")
+        return context.ops.op("Shape", [nothing], dtype=ir.DataType.INT64)
     if rest.min() < 0:
         raise context.refuse("has no gradient for pads that repeat elements more than once")
     return rest
@@ -308,7 +330,7 @@ def _center_crop_pad(context: Context) -> None:
         rank = context.rank(context.given(0))
         sizes = context.writer.take(sizes, [axis % rank for axis in axes], 0, "sizes")
         chosen = {"axes": list(axes)}
-    context.give(0, context.op("CenterCropPad", [context.gradient(), sizes], attributes=chosen))
+    context.give(0, context.ops.op("CenterCropPad", [context.gradient(), sizes], attributes=chosen))
 
 
 # Repeating
@@ -327,4 +349,4 @@ def _tile(context: Context) -> None:
     times = context.input(1) if repeats is None else repeats
     given = context.given(0)
     sizes, rank = context.sizes(given), context.rank(given)
-    context.give(0, context.sum_repeats(context.gradient(), rank, times, sizes))
+    context.give(0, sum_repeats(context.ops, context.gradient(), rank, times, sizes))

@@ -94,13 +94,13 @@ class BodyScope(NestedScope):
             self.products.append((value, a, b))
 
     def add_broadcast(
-        self, value: ir.Value, gradient: ir.Value, large: Dims, context: Context
+        self, value: ir.Value, gradient: ir.Value, large: Dims, writer: Writer
     ) -> None:
-        few = len(large) <= _KEPT_RANK and len(large) > context.rank(value)
+        few = len(large) <= _KEPT_RANK and len(large) > len(dims_of(value) or ())
         if few and not self.repeats_all and not self.is_own(value):
             self.sums.append((value, gradient, large))
         else:
-            super().add_broadcast(value, gradient, large, context)
+            super().add_broadcast(value, gradient, large, writer)
 
 
 class _Backward:
@@ -143,9 +143,8 @@ class _Backward:
             writer = self.outer.writer(value.dtype, f"grad/{value.name}")
             self.outer.add_product(value, a, b, writer)
         for value, gradient, large in sums:
-            context = Context(self.outer, self.context.node)
-            context.writer = self.outer.writer(value.dtype, f"grad/{value.name}")
-            self.outer.add_broadcast(value, gradient, large, context)
+            writer = self.outer.writer(value.dtype, f"grad/{value.name}")
+            self.outer.add_broadcast(value, gradient, large, writer)
 
     # States
 

@@ -21,15 +21,15 @@ Axes = tuple[int, ...]
 def _inverse_root(context: Context, x: ir.Value, axes: Axes) -> ir.Value:
     """1 / sqrt(mean(x ** 2) + epsilon) along the axes, which keep a size of 1."""
     variance = mean(context, square(context, x), axes)
-    root = context.op("Sqrt", [context.add(variance, context.float("epsilon"))])
-    return context.op("Reciprocal", [root])
+    root = context.ops.op("Sqrt", [context.ops.add(variance, context.float("epsilon"))])
+    return context.ops.op("Reciprocal", [root])
 
 
 def _normal(context: Context, x: ir.Value, axes: Axes) -> tuple[ir.Value, ir.Value]:
     """(x - mean) / deviation along the axes, and 1 / deviation."""
-    centred = context.sub(x, mean(context, x, axes))
+    centred = context.ops.sub(x, mean(context, x, axes))
     inverse = _inverse_root(context, centred, axes)
-    return context.mul(centred, inverse), inverse
+    return context.ops.mul(centred, inverse), inverse
 
 
 def _through(
@@ -39,13 +39,13 @@ def _through(
 
     https://arxiv.org/abs/1502.03167, section 3, with the terms gathered.
     """
-    rest = context.sub(given, mean(context, given, axes))
-    return context.mul(context.sub(rest, _along(context, given, normal, axes)), inverse)
+    rest = context.ops.sub(given, mean(context, given, axes))
+    return context.ops.mul(context.ops.sub(rest, _along(context, given, normal, axes)), inverse)
 
 
 def _along(context: Context, given: ir.Value, normal: ir.Value, axes: Axes) -> ir.Value:
     """The part of the gradient that changes the deviation, which the result does not show."""
-    return context.mul(normal, mean(context, context.mul(given, normal), axes))
+    return context.ops.mul(normal, mean(context, context.ops.mul(given, normal), axes))
 
 
 def _refuse_statistics(context: Context) -> None:
@@ -57,7 +57,7 @@ def _refuse_statistics(context: Context) -> None:
 def _give_scale_and_bias(context: Context, given: ir.Value, normal: ir.Value) -> None:
     """For a scale and a bias that were broadcast to the result."""
     if context.wants(1):
-        context.give_broadcast(1, context.mul(given, normal))
+        context.give_broadcast(1, context.ops.mul(given, normal))
     context.give_broadcast(2, given)
 
 
@@ -69,7 +69,7 @@ def _layer_normalization(context: Context) -> None:
     given, axes = context.gradient(), context.mixed()
     normal, inverse = _normal(context, context.input(0), axes)
     if context.wants(0):
-        scaled = context.mul(given, context.input(1))
+        scaled = context.ops.mul(given, context.input(1))
         context.give(0, _through(context, scaled, normal, inverse, axes))
     _give_scale_and_bias(context, given, normal)
 
@@ -80,22 +80,22 @@ def _rms_normalization(context: Context) -> None:
     context.attributes.int("stash_type", 1)
     given, axes, x = context.gradient(), context.mixed(), context.input(0)
     inverse = _inverse_root(context, x, axes)
-    normal = context.mul(x, inverse)
+    normal = context.ops.mul(x, inverse)
     if context.wants(0):
-        scaled = context.mul(given, context.input(1))
-        rest = context.sub(scaled, _along(context, scaled, normal, axes))
-        context.give(0, context.mul(rest, inverse))
+        scaled = context.ops.mul(given, context.input(1))
+        rest = context.ops.sub(scaled, _along(context, scaled, normal, axes))
+        context.give(0, context.ops.mul(rest, inverse))
     _give_scale_and_bias(context, given, normal)
 
 
 def _per_channel(context: Context, index: int, rank: int) -> ir.Value:
     """A vector over axis 1 of a value of `rank` axes, with axes of size 1 behind it."""
-    return context.unsqueeze(context.input(index), range(1, rank - 1))
+    return context.ops.unsqueeze(context.input(index), range(1, rank - 1))
 
 
 def _over_channels(context: Context, x: ir.Value, rank: int) -> ir.Value:
     """The sums over all axes but 1."""
-    return context.sum(x, [0, *range(2, rank)], keepdims=False)
+    return context.ops.sum(x, [0, *range(2, rank)], keepdims=False)
 
 
 def _instances(context: Context) -> int:
@@ -113,7 +113,7 @@ def _instance_normalization(context: Context) -> None:
     axes = context.mixed()
     normal, inverse = _normal(context, context.input(0), axes)
     if context.wants(0):
-        scaled = context.mul(given, _per_channel(context, 1, rank))
+        scaled = context.ops.mul(given, _per_channel(context, 1, rank))
         context.give(0, _through(context, scaled, normal, inverse, axes))
     _give_channels(context, given, normal, rank)
 
@@ -121,7 +121,7 @@ def _instance_normalization(context: Context) -> None:
 def _give_channels(context: Context, given: ir.Value, normal: ir.Value, rank: int) -> None:
     """For a scale and a bias of each channel."""
     if context.wants(1):
-        context.give(1, _over_channels(context, context.mul(given, normal), rank))
+        context.give(1, _over_channels(context, context.ops.mul(given, normal), rank))
     if context.wants(2):
         context.give(2, _over_channels(context, given, rank))
 
@@ -133,14 +133,14 @@ def _group_normalization(context: Context) -> None:
     rank, x = _instances(context), context.input(0)
     groups = np.array([0, context.attributes.int("num_groups"), -1], np.int64)
     sizes = context.sizes(context.given(0))
-    normal, inverse = _normal(context, context.op("Reshape", [x, groups]), (2,))
+    normal, inverse = _normal(context, context.ops.op("Reshape", [x, groups]), (2,))
     given = context.gradient()
     if context.wants(0):
-        scaled = context.mul(given, _per_channel(context, 1, rank))
-        grouped = context.op("Reshape", [scaled, groups])
+        scaled = context.ops.mul(given, _per_channel(context, 1, rank))
+        grouped = context.ops.op("Reshape", [scaled, groups])
         through = _through(context, grouped, normal, inverse, (2,))
-        context.give(0, context.reshape(through, sizes))
-    _give_channels(context, given, context.reshape(normal, sizes), rank)
+        context.give(0, context.ops.reshape(through, sizes))
+    _give_channels(context, given, context.ops.reshape(normal, sizes), rank)
 
 
 @differentiates("BatchNormalization")
@@ -154,23 +154,23 @@ def _batch_normalization(context: Context) -> None:
         axes = (0, *range(2, rank))
         normal, inverse = _normal(context, context.input(0), axes)
         if context.wants(0):
-            scaled = context.mul(given, scale)
+            scaled = context.ops.mul(given, scale)
             context.give(0, _through(context, scaled, normal, inverse, axes))
         _give_channels(context, given, normal, rank)
         return
-    variance = context.add(_per_channel(context, 4, rank), context.float("epsilon"))
-    inverse = context.op("Reciprocal", [context.op("Sqrt", [variance])])
-    scaled = context.mul(given, context.mul(scale, inverse))
+    variance = context.ops.add(_per_channel(context, 4, rank), context.float("epsilon"))
+    inverse = context.ops.op("Reciprocal", [context.ops.op("Sqrt", [variance])])
+    scaled = context.ops.mul(given, context.ops.mul(scale, inverse))
     context.give(0, scaled)
     if context.wants(2):
         context.give(2, _over_channels(context, given, rank))
     if context.wants(3):
-        context.give(3, context.neg(_over_channels(context, scaled, rank)))
+        context.give(3, context.ops.neg(_over_channels(context, scaled, rank)))
     if context.wants(1) or context.wants(4):
-        centred = context.sub(context.input(0), _per_channel(context, 3, rank))
-        slope = context.mul(context.mul(given, centred), inverse)
+        centred = context.ops.sub(context.input(0), _per_channel(context, 3, rank))
+        slope = context.ops.mul(context.ops.mul(given, centred), inverse)
         context.give(1, _over_channels(context, slope, rank))
-        slope = context.mul(context.mul(scaled, centred), context.div(-0.5, variance))
+        slope = context.ops.mul(context.ops.mul(scaled, centred), context.ops.div(-0.5, variance))
         context.give(4, _over_channels(context, slope, rank))
 
 
@@ -183,36 +183,36 @@ def _lp_normalization(context: Context) -> None:
     p, axes = context.attributes.int("p", 2), context.mixed()
     x, y, given = context.input(0), context.output(), context.gradient()
     if p == 1:
-        norm, slope = context.sum(context.op("Abs", [x]), axes), context.op("Sign", [x])
+        norm, slope = context.ops.sum(context.ops.op("Abs", [x]), axes), context.ops.op("Sign", [x])
     else:
-        norm, slope = context.op("Sqrt", [context.sum(square(context, x), axes)]), y
-    total = context.sum(context.mul(given, y), axes)
-    found = context.div(context.sub(given, context.mul(slope, total)), norm)
-    context.give(0, context.where(context.compare("Equal", norm, 0.0), 0.0, found))
+        norm, slope = context.ops.op("Sqrt", [context.ops.sum(square(context, x), axes)]), y
+    total = context.ops.sum(context.ops.mul(given, y), axes)
+    found = context.ops.div(context.ops.sub(given, context.ops.mul(slope, total)), norm)
+    context.give(0, context.ops.where(context.ops.compare("Equal", norm, 0.0), 0.0, found))
 
 
 @differentiates("GlobalLpPool")
 def _global_lp_pool(context: Context) -> None:
     """dX = dY sign(X) (|X| / Y)^(p - 1), 0 where Y is 0."""
     p, x, y = context.attributes.int("p", 2), context.input(0), context.output()
-    share = context.where(context.compare("Equal", y, 0.0), 0.0, context.div(x, y))
-    power = context.op("Pow", [context.op("Abs", [share]), context.writer.scalar(p - 1)])
-    slope = context.mul(context.op("Sign", [share]), power)
-    context.give(0, context.mul(slope, context.gradient()))
+    share = context.ops.where(context.ops.compare("Equal", y, 0.0), 0.0, context.ops.div(x, y))
+    power = context.ops.op("Pow", [context.ops.op("Abs", [share]), context.writer.scalar(p - 1)])
+    slope = context.ops.mul(context.ops.op("Sign", [share]), power)
+    context.give(0, context.ops.mul(slope, context.gradient()))
 
 
 @differentiates("MeanVarianceNormalization")
 def _mean_variance_normalization(context: Context) -> None:
     """Y = C / (D + e) with C = X - mean and D the deviation, where e keeps it from being 0."""
     axes, given, x = context.mixed(), context.gradient(), context.input(0)
-    centred = context.sub(x, mean(context, x, axes))
-    deviation = context.op("Sqrt", [mean(context, square(context, centred), axes)])
-    divisor = context.add(deviation, _LEAST_DEVIATION)
-    constant = context.compare("Equal", deviation, 0.0)
-    unit = context.where(constant, 0.0, context.div(centred, deviation))
-    changed = context.mul(unit, mean(context, context.mul(given, context.output()), axes))
-    rest = context.sub(given, mean(context, given, axes))
-    context.give(0, context.div(context.sub(rest, changed), divisor))
+    centred = context.ops.sub(x, mean(context, x, axes))
+    deviation = context.ops.op("Sqrt", [mean(context, square(context, centred), axes)])
+    divisor = context.ops.add(deviation, _LEAST_DEVIATION)
+    constant = context.ops.compare("Equal", deviation, 0.0)
+    unit = context.ops.where(constant, 0.0, context.ops.div(centred, deviation))
+    changed = context.ops.mul(unit, mean(context, context.ops.mul(given, context.output()), axes))
+    rest = context.ops.sub(given, mean(context, given, axes))
+    context.give(0, context.ops.div(context.ops.sub(rest, changed), divisor))
 
 
 @differentiates("LRN")
@@ -226,13 +226,13 @@ def _local_response(context: Context) -> None:
     before, after = (size - 1) // 2, size // 2
     given, x = context.gradient(), context.input(0)
     window = _window(context, square(context, x), size, (before, after), rank)
-    s = context.add(context.mul(window, alpha), bias)
-    power = context.op("Pow", [s, context.writer.scalar(-beta)])
-    direct = context.mul(given, power)
-    inner = context.div(context.mul(direct, x), s)
+    s = context.ops.add(context.ops.mul(window, alpha), bias)
+    power = context.ops.op("Pow", [s, context.writer.scalar(-beta)])
+    direct = context.ops.mul(given, power)
+    inner = context.ops.div(context.ops.mul(direct, x), s)
     neighbours = _window(context, inner, size, (after, before), rank)
-    indirect = context.mul(context.mul(x, 2 * alpha * beta), neighbours)
-    context.give(0, context.sub(direct, indirect))
+    indirect = context.ops.mul(context.ops.mul(x, 2 * alpha * beta), neighbours)
+    context.give(0, context.ops.sub(direct, indirect))
 
 
 def _window(context: Context, x: ir.Value, size: int, around: Sequence[int], rank: int) -> ir.Value:
@@ -243,5 +243,5 @@ def _window(context: Context, x: ir.Value, size: int, around: Sequence[int], ran
         "pads": [around[0], *zeros, around[1], *zeros],
         "count_include_pad": 1,
     }
-    pooled = context.op("AveragePool", [context.unsqueeze(x, [1])], attributes=attributes)
-    return context.squeeze(pooled, [1])
+    pooled = context.ops.op("AveragePool", [context.ops.unsqueeze(x, [1])], attributes=attributes)
+    return context.ops.squeeze(pooled, [1])

@@ -10,6 +10,7 @@ import onnx_ir as ir
 from ostinato.autodiff.context import Context
 from ostinato.autodiff.contributions import zeros
 from ostinato.autodiff.registry import differentiates
+from ostinato.autodiff.unbroadcast import sum_repeats
 from ostinato.graph.writer import Array, Operand
 
 _CENTRED = ("half_pixel", "half_pixel_symmetric", "pytorch_half_pixel")
@@ -34,7 +35,7 @@ def _resize(context: Context) -> None:
     if scales is not None and _repeats(how, scales):
         times[axes] = scales.astype(np.int64)
         sizes = context.sizes(context.given(0))
-        context.give(0, context.sum_repeats(context.gradient(), rank, times, sizes, each=True))
+        context.give(0, sum_repeats(context.ops, context.gradient(), rank, times, sizes, each=True))
         return
     given = context.gradient()
     for place, axis in enumerate(axes):
@@ -92,18 +93,18 @@ def _along(
     rank = context.rank(context.given(0))
     extent = context.size(context.given(0), axis)
     image = context.writer.concat([np.ones(2, np.int64), extent, extent], 0, "sizes")
-    units = context.op("Reshape", [_units(context, extent), image])
+    units = context.ops.op("Reshape", [_units(context, extent), image])
     nothing = np.zeros(0, np.float32)
     operands: list[Operand] = [units, nothing, target]
     if isinstance(target, ir.Value) or target.dtype == np.int64:
         sizes = context.writer.concat([np.ones(2, np.int64), extent, target], 0, "sizes")
         operands = [units, nothing, nothing, sizes]
-    resized = context.op("Resize", operands, attributes=how)
-    matrix = context.squeeze(context.transpose(resized, [0, 1, 3, 2]), [0, 1])
+    resized = context.ops.op("Resize", operands, attributes=how)
+    matrix = context.ops.squeeze(context.ops.transpose(resized, [0, 1, 3, 2]), [0, 1])
     last = [*range(rank)]
     last[axis], last[-1] = last[-1], last[axis]
-    product = context.op("MatMul", [context.transpose(given, last), matrix])
-    return context.transpose(product, last)
+    product = context.ops.op("MatMul", [context.ops.transpose(given, last), matrix])
+    return context.ops.transpose(product, last)
 
 
 def _units(context: Context, extent: Operand) -> Operand:
@@ -111,4 +112,4 @@ def _units(context: Context, extent: Operand) -> Operand:
     if not isinstance(extent, ir.Value):
         return np.eye(extent.item(), dtype=context.writer.dtype.numpy())
     square = context.writer.concat([extent, extent], 0, "sizes")
-    return context.op("EyeLike", [zeros(context.writer, square)])
+    return context.ops.op("EyeLike", [zeros(context.writer, square)])

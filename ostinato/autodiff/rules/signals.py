@@ -30,13 +30,13 @@ def _dft(context: Context) -> None:
         twice[:: max(n // 2, 1) if n % 2 == 0 else n] = 1
         shape = [-1] + [1] * (context.rank(context.given(0)) - 1 - axis)
         share = (twice / n).reshape(shape).astype(context.writer.dtype.numpy())
-        result, length = context.mul(result, share), n // 2 + 1
+        result, length = context.ops.mul(result, share), n // 2 + 1
     elif inverse:
-        result, length = context.div(_transformed(context, given, axis, n), float(n)), n
+        result, length = context.ops.div(_transformed(context, given, axis, n), float(n)), n
     else:
         result, length = _adjoint(context, given, axis, n, onesided), n
     extent = context.size(context.given(0), axis)
-    after = context.integers("Sub", extent, np.array([length]))
+    after = context.ops.integers("Sub", extent, np.array([length]))
     result = padded(context, result, np.zeros(1, np.int64), after, np.array([axis]))
     context.give(0, _real(context, result) if parts == 1 else result)
 
@@ -60,8 +60,8 @@ def _transformed(
     attributes = {"inverse": int(inverse), "onesided": int(onesided)}
     length = np.array(n, np.int64)
     if context.scope.opset >= 20:
-        return context.op("DFT", [x, length, np.array(axis, np.int64)], attributes=attributes)
-    return context.op("DFT", [x, length], attributes=attributes | {"axis": axis})
+        return context.ops.op("DFT", [x, length, np.array(axis, np.int64)], attributes=attributes)
+    return context.ops.op("DFT", [x, length], attributes=attributes | {"axis": axis})
 
 
 def _adjoint(context: Context, given: ir.Value, axis: int, n: int, onesided: bool) -> ir.Value:
@@ -69,13 +69,13 @@ def _adjoint(context: Context, given: ir.Value, axis: int, n: int, onesided: boo
     if onesided:
         none, missing = np.zeros(1, np.int64), np.array([n - n // 2 - 1])
         given = padded(context, given, none, missing, np.array([axis]))
-    return context.mul(_transformed(context, given, axis, n, inverse=True), float(n))
+    return context.ops.mul(_transformed(context, given, axis, n, inverse=True), float(n))
 
 
 def _real(context: Context, x: ir.Value) -> ir.Value:
     """The real part, which stays an axis of 1."""
     bounds = (np.array([number], np.int64) for number in (0, 1, -1))
-    return context.op("Slice", [x, *bounds], "real")
+    return context.ops.op("Slice", [x, *bounds], "real")
 
 
 @differentiates("STFT")
@@ -93,12 +93,12 @@ def _stft(context: Context) -> None:
     if parts == 1:
         frames = _real(context, frames)
     if context.has(2):
-        frames = context.mul(frames, context.unsqueeze(context.input(2), [1]))
+        frames = context.ops.mul(frames, context.ops.unsqueeze(context.input(2), [1]))
     signal = _overlapped(context, frames, n, hop)
     begun = context.size(context.node.outputs[0], 1)
-    made = context.integers("Add", begun, np.array([-(-n // hop) - 1]))
-    made = context.integers("Mul", made, np.array([hop]))
-    after = context.integers("Sub", context.size(context.given(0), 1), made)
+    made = context.ops.integers("Add", begun, np.array([-(-n // hop) - 1]))
+    made = context.ops.integers("Mul", made, np.array([hop]))
+    after = context.ops.integers("Sub", context.size(context.given(0), 1), made)
     context.give(0, padded(context, signal, np.zeros(1, np.int64), after, np.array([1])))
 
 
@@ -122,17 +122,17 @@ def _overlapped(context: Context, frames: ir.Value, n: int, hop: int) -> ir.Valu
     frames = padded(context, frames, none, np.array([pieces * hop - n]), np.array([2]))
     parts = context.dims(context.given(0))[-1]
     assert isinstance(parts, int)
-    split = context.op("Reshape", [frames, np.array([0, 0, pieces, hop, parts])])
+    split = context.ops.op("Reshape", [frames, np.array([0, 0, pieces, hop, parts])])
     total: ir.Value | None = None
     for piece in range(pieces):
-        chosen = context.op("Gather", [split, np.array(piece)], "piece", {"axis": 2})
+        chosen = context.ops.op("Gather", [split, np.array(piece)], "piece", {"axis": 2})
         before, after = np.array([piece]), np.array([pieces - 1 - piece])
         moved = padded(context, chosen, before, after, np.array([1]))
-        total = moved if total is None else context.add(total, moved)
+        total = moved if total is None else context.ops.add(total, moved)
     assert total is not None
     batch = context.size(context.given(0), 0)
     begun = context.size(context.node.outputs[0], 1)
-    steps = context.integers("Add", begun, np.array([pieces - 1]))
-    length = context.integers("Mul", steps, np.array([hop]))
+    steps = context.ops.integers("Add", begun, np.array([pieces - 1]))
+    length = context.ops.integers("Mul", steps, np.array([hop]))
     sizes = context.writer.concat([batch, length, np.array([parts])], 0, "sizes")
-    return context.reshape(total, sizes)
+    return context.ops.reshape(total, sizes)

@@ -116,7 +116,7 @@ def _conv(context: Context) -> None:
 
 
 def _give_bias(context: Context, given: ir.Value, rank: int) -> None:
-    context.give(2, context.sum(given, [0, *range(2, rank + 2)], keepdims=False))
+    context.give(2, context.ops.sum(given, [0, *range(2, rank + 2)], keepdims=False))
 
 
 def _transposed(
@@ -135,17 +135,17 @@ def _transposed(
     if len(known) == len(rests):
         attributes["pads"] = [*(w.before for w in windows), *(w.after for w in windows)]
         attributes["output_padding"] = known
-        return context.op("ConvTranspose", [maps, weight], attributes=attributes)
-    whole = context.op("ConvTranspose", [maps, weight], attributes=attributes)
+        return context.ops.op("ConvTranspose", [maps, weight], attributes=attributes)
+    whole = context.ops.op("ConvTranspose", [maps, weight], attributes=attributes)
     cut: list[Operand] = []
     for i, window in enumerate(windows, 2):
-        full = context.integers("Mul", context.size(result, i), np.array([window.stride]))
+        full = context.ops.integers("Mul", context.size(result, i), np.array([window.stride]))
         beyond = np.array([window.before + window.stride - window.span])
-        end = context.integers("Add", context.size(image, i), beyond)
-        cut.append(context.integers("Sub", end, full))
+        end = context.ops.integers("Add", context.size(image, i), beyond)
+        cut.append(context.ops.integers("Sub", end, full))
     lead = np.array([-window.before for window in windows])
     pads = context.writer.concat([lead, *cut], 0, "pads")
-    return context.op("Pad", [whole, pads, 0.0, np.arange(2, len(windows) + 2)])
+    return context.ops.op("Pad", [whole, pads, 0.0, np.arange(2, len(windows) + 2)])
 
 
 def _rest(window: Window, extent: int | str | None, outputs: int | str | None) -> int | None:
@@ -162,7 +162,7 @@ def _padded(context: Context, image: ir.Value, windows: Sequence[Window], fill: 
     pads = np.array([*(w.before for w in windows), *(w.after for w in windows)], np.int64)
     if not pads.any():
         return image
-    return context.op("Pad", [image, pads, fill, np.arange(2, len(windows) + 2)])
+    return context.ops.op("Pad", [image, pads, fill, np.arange(2, len(windows) + 2)])
 
 
 def _positions(context: Context, maps: ir.Value) -> list[Operand]:
@@ -183,7 +183,7 @@ def _below(
     """
     for i, (number, window) in enumerate(zip(positions, windows, strict=True)):
         places = _places(context, number, window)
-        image = context.op("Gather", [image, places], "below", {"axis": first + 2 * i})
+        image = context.ops.op("Gather", [image, places], "below", {"axis": first + 2 * i})
     return image
 
 
@@ -193,11 +193,13 @@ def _places(context: Context, number: Operand, window: Window) -> Operand:
     steps: Operand
     if isinstance(number, ir.Value):
         start, step = np.array(0, np.int64), np.array(1, np.int64)
-        limit = context.op("Squeeze", [number], dtype=ir.DataType.INT64)
-        steps = context.op("Range", [start, limit, step], dtype=ir.DataType.INT64)
+        limit = context.ops.op("Squeeze", [number], dtype=ir.DataType.INT64)
+        steps = context.ops.op("Range", [start, limit, step], dtype=ir.DataType.INT64)
     else:
         steps = np.arange(number.item())
-    return context.integers("Add", taps, context.integers("Mul", steps, np.array([window.stride])))
+    return context.ops.integers(
+        "Add", taps, context.ops.integers("Mul", steps, np.array([window.stride]))
+    )
 
 
 def _of_weights(
@@ -226,24 +228,24 @@ def _of_weights(
     image = _below(context, image, numbers, windows, first=3)
     equation = f"nym{positions},nyx{pairs}->ymx{taps}"
     product = _einsum(context, equation, values, image)
-    return context.reshape(product, np.array(weight, np.int64))
+    return context.ops.reshape(product, np.array(weight, np.int64))
 
 
 def _einsum(context: Context, equation: str, *operands: ir.Value) -> ir.Value:
     """The sum of products, in float32 for bfloat16, which Einsum does not have."""
     how, dtype = {"equation": equation}, context.writer.dtype
     if dtype != ir.DataType.BFLOAT16:
-        return context.op("Einsum", operands, attributes=how)
+        return context.ops.op("Einsum", operands, attributes=how)
     single = ir.DataType.FLOAT
-    wide = [context.op("Cast", [x], attributes={"to": single}, dtype=single) for x in operands]
-    product = context.op("Einsum", wide, attributes=how, dtype=single)
-    return context.op("Cast", [product], attributes={"to": dtype})
+    wide = [context.ops.op("Cast", [x], attributes={"to": single}, dtype=single) for x in operands]
+    product = context.ops.op("Einsum", wide, attributes=how, dtype=single)
+    return context.ops.op("Cast", [product], attributes={"to": dtype})
 
 
 def _in_groups(context: Context, x: ir.Value, channels: int, group: int) -> ir.Value:
     """`[N, channels, ..]` as `[N, group, channels / group, ..]`."""
     places = np.arange(channels).reshape(group, -1)
-    return context.op("Gather", [x, places], "groups", {"axis": 1})
+    return context.ops.op("Gather", [x, places], "groups", {"axis": 1})
 
 
 @differentiates("ConvTranspose")
@@ -262,12 +264,12 @@ def _conv_transpose(context: Context) -> None:
             "dilations": [window.dilation for window in windows],
             "group": group,
         }
-        product = context.op("Conv", [image, context.input(1)], attributes=attributes)
+        product = context.ops.op("Conv", [image, context.input(1)], attributes=attributes)
         # Elements that only output_padding reaches would make more positions.
         axes = np.arange(2, rank + 2)
         ends = context.writer.concat([context.size(source, i) for i in axes.tolist()], 0, "ends")
         first = np.zeros(rank, np.int64)
-        context.give(0, context.op("Slice", [product, first, ends, axes]))
+        context.give(0, context.ops.op("Slice", [product, first, ends, axes]))
     if context.wants(1):
         maps = context.input(0), source
         context.give(1, _of_weights(context, image, maps, windows, group))
@@ -315,8 +317,8 @@ def _col2im(context: Context) -> None:
     image = _padded(context, context.gradient(), windows, 0.0)
     below = _below(context, image, positions, windows)
     taps_first = [0, 1, *range(2, 2 * rank + 2, 2), *range(3, 2 * rank + 3, 2)]
-    columns = context.transpose(below, taps_first)
-    context.give(0, context.reshape(columns, context.sizes(context.given(0))))
+    columns = context.ops.transpose(below, taps_first)
+    context.give(0, context.ops.reshape(columns, context.sizes(context.given(0))))
 
 
 # Pooling
@@ -331,7 +333,7 @@ def _average_pool(context: Context) -> None:
     windows = _windows(context, kernel, ceil)
     given = context.gradient()
     for i, window in enumerate(windows):
-        given = context.div(given, _count(context, window, i, counts_pads, len(windows)))
+        given = context.ops.div(given, _count(context, window, i, counts_pads, len(windows)))
     context.give(0, _summed(context, given, windows))
 
 
@@ -356,10 +358,12 @@ def _lp_pool(context: Context) -> None:
     ceil = bool(context.attributes.int("ceil_mode", 0))
     power = float(context.attributes.int("p", 2) - 1)
     windows, x, norm = _windows(context, kernel, ceil), context.input(0), context.output()
-    share = context.div(context.gradient(), context.op("Pow", [norm, power]))
-    share = context.where(context.compare("Equal", norm, 0.0), 0.0, share)
-    slope = context.mul(context.op("Sign", [x]), context.op("Pow", [context.op("Abs", [x]), power]))
-    context.give(0, context.mul(slope, _summed(context, share, windows)))
+    share = context.ops.div(context.gradient(), context.ops.op("Pow", [norm, power]))
+    share = context.ops.where(context.ops.compare("Equal", norm, 0.0), 0.0, share)
+    slope = context.ops.mul(
+        context.ops.op("Sign", [x]), context.ops.op("Pow", [context.ops.op("Abs", [x]), power])
+    )
+    context.give(0, context.ops.mul(slope, _summed(context, share, windows)))
 
 
 def _count(
@@ -373,20 +377,23 @@ def _count(
     extent = context.size(context.given(0), i + 2)
     low, high = (
         np.array([window.before]),
-        context.integers("Add", extent, np.array([window.before])),
+        context.ops.integers("Add", extent, np.array([window.before])),
     )
     if counts_pads:
         low = np.array([0])
-        high = context.integers("Add", high, np.array([window.after - window.beyond]))
+        high = context.ops.integers("Add", high, np.array([window.after - window.beyond]))
     places = _places(context, number, window)
-    inside = context.op(
+    inside = context.ops.op(
         "And",
-        [context.compare("GreaterOrEqual", places, low), context.compare("Less", places, high)],
+        [
+            context.ops.compare("GreaterOrEqual", places, low),
+            context.ops.compare("Less", places, high),
+        ],
         dtype=ir.DataType.BOOL,
     )
-    ones = context.op("Cast", [inside], attributes={"to": context.writer.dtype})
-    return context.reshape(
-        context.sum(ones, [0], keepdims=False), np.array([-1] + [1] * (rank - 1 - i))
+    ones = context.ops.op("Cast", [inside], attributes={"to": context.writer.dtype})
+    return context.ops.reshape(
+        context.ops.sum(ones, [0], keepdims=False), np.array([-1] + [1] * (rank - 1 - i))
     )
 
 
@@ -401,14 +408,14 @@ def _max_pool(context: Context) -> None:
     image = _padded(context, context.input(0), windows, -np.inf)
     taps = list(range(2, 2 * rank + 2, 2))
     below = _below(context, image, _positions(context, result), windows)
-    share = _shares(context, below, context.unsqueeze(context.output(), taps), taps)
-    parts = context.mul(share, context.unsqueeze(context.gradient(), taps))
+    share = _shares(context, below, context.ops.unsqueeze(context.output(), taps), taps)
+    parts = context.ops.mul(share, context.ops.unsqueeze(context.gradient(), taps))
     # A channel for each tap, which the transposed convolution puts where the tap is.
-    parts = context.transpose(parts, [0, 1, *taps, *range(3, 2 * rank + 3, 2)])
+    parts = context.ops.transpose(parts, [0, 1, *taps, *range(3, 2 * rank + 3, 2)])
     count = int(np.prod(kernel))
     sizes = [context.size(result, i) for i in range(rank + 2)]
     sizes[1] = np.array([channels * count])
-    parts = context.reshape(parts, context.writer.concat(sizes, 0, "sizes"))
+    parts = context.ops.reshape(parts, context.writer.concat(sizes, 0, "sizes"))
     places = np.eye(count, dtype=context.writer.dtype.numpy()).reshape(count, 1, *kernel)
     weight = np.tile(places, (channels, *[1] * (rank + 1)))
     context.give(0, _transposed(context, parts, weight, windows, channels))
@@ -416,9 +423,9 @@ def _max_pool(context: Context) -> None:
 
 def _shares(context: Context, x: ir.Value, largest: ir.Value, axes: Sequence[int]) -> ir.Value:
     """1 where `x` is the largest element along these axes, 1 / n where n of them are, else 0."""
-    same = context.compare("Equal", x, largest)
-    ones = context.op("Cast", [same], attributes={"to": context.writer.dtype})
-    return context.div(ones, context.sum(ones, axes))
+    same = context.ops.compare("Equal", x, largest)
+    ones = context.ops.op("Cast", [same], attributes={"to": context.writer.dtype})
+    return context.ops.div(ones, context.ops.sum(ones, axes))
 
 
 @differentiates("GlobalAveragePool")
@@ -428,12 +435,14 @@ def _global_average_pool(context: Context) -> None:
     number = context.writer.take(sizes, list(range(2, context.rank(context.given(0)))), 0, "sizes")
     given = context.gradient()
     if isinstance(number, ir.Value):
-        count = context.op("ReduceProd", [number], attributes={"keepdims": 0}, dtype=number.dtype)
-        floats = context.op("Cast", [count], attributes={"to": context.writer.dtype})
-        share = context.div(given, floats)
+        count = context.ops.op(
+            "ReduceProd", [number], attributes={"keepdims": 0}, dtype=number.dtype
+        )
+        floats = context.ops.op("Cast", [count], attributes={"to": context.writer.dtype})
+        share = context.ops.div(given, floats)
     else:
-        share = context.div(given, float(number.prod()))
-    context.give(0, context.op("Expand", [share, sizes]))
+        share = context.ops.div(given, float(number.prod()))
+    context.give(0, context.ops.op("Expand", [share, sizes]))
 
 
 @differentiates("GlobalMaxPool")
@@ -441,4 +450,4 @@ def _global_max_pool(context: Context) -> None:
     """The gradient goes to the maximum, in equal parts to several."""
     axes = range(2, context.rank(context.given(0)))
     share = _shares(context, context.input(0), context.output(), list(axes))
-    context.give(0, context.mul(share, context.gradient()))
+    context.give(0, context.ops.mul(share, context.gradient()))

@@ -19,6 +19,7 @@ import onnx_ir as ir
 
 from ostinato.graph.facts import facts_of
 from ostinato.numerics import ROW_CHAINS
+from ostinato.streaming import timing
 from ostinato.streaming.context import Context
 from ostinato.streaming.facts import Fixed, Length, OfLength, Stream, Table
 from ostinato.streaming.masks import NEVER, reach_of
@@ -63,7 +64,7 @@ def _scores(context: Context) -> None:
         raise context.refuse(f"{_NO_MASK}; then say how far it can look back with context=")
     left, right = context.stream(0), context.stream(1)
     assert left is not None and right is not None
-    stream = context.align([0, 1])
+    stream = timing.align(context, [0, 1])
     keys = _kept(context, context.input(1), replace(right, delay=stream.delay, fill=None))
     context.operand(1, keys)
     context.set(Table(stream.rate, stream.delay, stream.extra))
@@ -194,9 +195,9 @@ def _weighted(context: Context) -> None:
         raise context.refuse("weighs something else than frames")
     if stream.rate != table.rate or stream.delay > table.delay or stream.steady:
         raise context.refuse("its weights and values are out of step")
-    value, stream = context.delayed(context.input(1), stream, table.delay - stream.delay)
+    value, stream = timing.delayed(context, context.input(1), stream, table.delay - stream.delay)
     # Frames that mean nothing have no weight, but may hold infinities.
-    context.operand(1, _kept(context, context.masked(value, stream, 0.0), stream))
+    context.operand(1, _kept(context, timing.masked(context, value, stream, 0.0), stream))
     rank = context.rank(context.node.outputs[0])
     context.set(Stream(rank - 2, table.rate, table.delay, extra=table.extra))
 
@@ -216,7 +217,7 @@ def _masked_or_scaled(context: Context, tables: list[int]) -> None:
     if context.op_type == "Where" and nowhere is not None and nowhere.form == "nowhere":
         weights = _table(context, 2)
         if weights is not None:
-            context.replace(context.copy(context.input(2)), weights)
+            context.replace(context.writer.copy(context.input(2)), weights)
             return
     for i in others:
         dims = context.dims(context.input(i))
@@ -249,7 +250,7 @@ def _where(context: Context) -> None:
             return
         empty = _computed(context, 0, table)
         if table.form == "weights" and empty is not None and (empty == (index == 1)).all():
-            context.replace(context.copy(context.input(index)), table)
+            context.replace(context.writer.copy(context.input(index)), table)
             return
     raise context.refuse("chooses among scores by a mask that is not understood")
 

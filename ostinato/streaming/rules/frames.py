@@ -9,6 +9,7 @@ import onnx_ir as ir
 
 from ostinato.graph.axis_maps import AxisMap, Form
 from ostinato.graph.facts import facts_of, sources
+from ostinato.streaming import timing
 from ostinato.streaming.context import Context
 from ostinato.streaming.facts import Sizes, Stream
 
@@ -54,7 +55,7 @@ def _axis_map(context: Context) -> AxisMap | None:
     if rule is None:
         return None
     dims = [None if value is None else context.dims(value) for value in context.node.inputs]
-    return rule(Form(context.node, dims, context.constant, context.opset))
+    return rule(Form(context.node, dims, context.constant, context.converter.opset))
 
 
 def _place(context: Context, axes: AxisMap, index: int, stream: Stream) -> int:
@@ -101,5 +102,5 @@ def _in_step(context: Context, streams: list[Stream]) -> Stream:
     are_alike = bool(moved) and all(fact == first for fact in [*streams, *moved])
     if are_alike and not facts.fills and not isinstance(first.fill, ir.Value):
         return first
-    aligned = context.align(range(len(context.node.inputs)))
+    aligned = timing.align(context, range(len(context.node.inputs)))
     return replace(aligned, steady=all(stream.steady for stream in streams), fill=None)

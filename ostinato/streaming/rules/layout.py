@@ -11,6 +11,7 @@ import onnx_ir as ir
 
 from ostinato.model.slices import slice_range
 from ostinato.sizes.dims import Size, exact_quotient, is_symbol, product, symbol
+from ostinato.streaming import timing
 from ostinato.streaming.context import END, UNBOUNDED, Context
 from ostinato.streaming.facts import Element, Fixed, Length, Sizes, Stream
 from ostinato.streaming.fixed import uniform
@@ -66,7 +67,7 @@ def reshape(context: Context) -> None:
         raise context.refuse("gives a value that is no stream the length of the sequence")
     stream = context.only_stream()
     target = list(context.elements(1))
-    if context.number("allowzero", 0) and 0 in target:
+    if context.attributes.int("allowzero", 0) and 0 in target:
         raise context.refuse("makes an empty value, as attribute 'allowzero' says")
     _regroup(context, stream, target)
 
@@ -166,11 +167,11 @@ def _write_reshape(context: Context, stream: Stream, axis: int, factor: Fraction
         raise context.refuse("makes a second axis that is as long as the sequence")
     if factor < 1:
         group = factor.denominator
-        _, stream = context.settled(0)
-        value, stream = context.delayed(context.input(0), stream, -stream.delay % group)
+        _, stream = timing.settled(context, 0)
+        value, stream = timing.delayed(context, context.input(0), stream, -stream.delay % group)
         context.operand(0, value)
     rate = stream.rate * factor
-    context.need_multiple(rate)
+    timing.need_multiple(context, rate)
     context.write_sizes(1, elements, axis, context.converter.frames(context.writer, rate))
     delay = int(stream.delay * factor)
     extra = (
@@ -193,7 +194,7 @@ def slice_(context: Context) -> None:
     stream = context.only_stream()
     starts, ends, axes, steps = _slice_operands(context, stream)
     if isinstance(stream.fill, ir.Value) and axes != [stream.axis]:
-        _, stream = context.settled(0)
+        _, stream = timing.settled(context, 0)
     if stream.axis not in axes:
         context.set(stream)
         return
@@ -230,7 +231,7 @@ def _slice_operands(context: Context, stream: Stream | None) -> list[list[int]]:
     stream: None for a slice of sizes.
     """
     found: list[list[Element]] = []
-    if context.opset < 10:
+    if context.converter.opset < 10:
         raise context.refuse("has an old form: raise the model to opset 13 or later")
     for index in (1, 2, 3, 4):
         if context.has(index):
@@ -278,10 +279,10 @@ def _write_operands(context: Context, operands: list[list[int]]) -> None:
 
 
 def _last_frames(context: Context, stream: Stream, count: int) -> None:
-    context.need_end(stream)
-    made = context.so_far(stream, last=count)
+    timing.need_end(context, stream)
+    made = timing.so_far(context, stream, last=count)
     value, earlier = context.input(0), max(count - 1, -stream.delay)
-    joined = context.history(value, stream, earlier, "last", f"the last {earlier} frames")
+    joined = timing.history(context, value, stream, earlier, "last", f"the last {earlier} frames")
     context.operand(0, joined)
     context.set(made)
 
@@ -297,8 +298,8 @@ def gather(context: Context) -> None:
     last = context.constant(1)
     if last is None or last.size != 1 or int(last.reshape(-1)[0]) != -1:
         raise context.refuse("picks frames of the sequence by number")
-    context.need_end(data)
-    context.set(context.so_far(data, last=1))
+    timing.need_end(context, data)
+    context.set(timing.so_far(context, data, last=1))
 
 
 def _gather_sizes(context: Context, fact: Sizes) -> None:
@@ -342,18 +343,21 @@ def _concat_in_time(context: Context, axis: int, found: list[Stream | None]) -> 
             raise context.refuse(f"input {i} belongs to the end of the sequence")
         fill = uniform(fact.contents)
         if stream.delay < 0 and (fill is None or stream.fill != fill):
-            value, stream = context.delayed(value, stream, -stream.delay)
+            value, stream = timing.delayed(context, value, stream, -stream.delay)
         if stream.delay > 0 and fill is None:
             raise context.refuse(f"input {i} comes in front of a stream that is late")
-        value = context.masked(value, stream, fill)
+        value = timing.masked(context, value, stream, fill)
         delay = stream.delay - frames
         known = context.input(i) if fill is None else fill
         extra = None if stream.extra is None else stream.extra + frames
         first = known if delay < 0 else None
         stream = replace(stream, delay=delay, fill=first, extra=extra, steady=False)
     for i in range(index + 1, len(found)):
-        behind, extra = context.dims(context.input(i))[axis], context.padded_behind(stream).extra
+        behind, extra = (
+            context.dims(context.input(i))[axis],
+            timing.padded_behind(context, stream).extra,
+        )
         if extra is not None:
             extra = extra + behind if isinstance(behind, int) else None
         stream = replace(stream, extra=extra)
-    context.replace(context.copy(value), stream)
+    context.replace(context.writer.copy(value), stream)

@@ -9,6 +9,7 @@ import onnx_ir as ir
 
 from ostinato.definitions.recurrent_node import Recurrent, read_recurrent
 from ostinato.graph.loop_form import read_loop
+from ostinato.streaming import timing
 from ostinato.streaming.context import END, Context
 from ostinato.streaming.facts import Stream
 from ostinato.streaming.registry import streams
@@ -17,22 +18,21 @@ from ostinato.streaming.registry import streams
 @streams("RNN", "GRU", "LSTM")
 def recurrent(context: Context) -> None:
     """Initial states come from the step before; the last ones go to the next."""
-    node = read_recurrent(context.node, context.opset)
+    node = read_recurrent(context.node, context.converter.opset)
     context.only_stream()
     stream = context.stream(0)
     assert stream is not None
     if stream.axis != node.time_axis:
         raise context.refuse(f"time is axis {stream.axis} of X, expected {node.time_axis}")
     if node.directions != ("forward",):
-        raise context.refuse(
-            f"direction {context.text('direction', 'forward')!r} starts at the last frame"
-        )
+        direction = context.attributes.string("direction", "forward")
+        raise context.refuse(f"direction {direction!r} starts at the last frame")
     if node.sequence_lens is not None:
         raise context.refuse("sequence_lens says where sequences end, which a stream does not know")
-    _, stream = context.settled(0)
+    _, stream = timing.settled(context, 0)
     finals = context.node.outputs[1:]
     if any(value.uses() or value.is_graph_output() for value in finals):
-        context.need_end(stream)
+        timing.need_end(context, stream)
     if stream.delay > 0:
         # Frames that mean nothing must not reach the state: a Scan can pass over them.
         context.converter.expand(context.node)
@@ -48,11 +48,11 @@ def _carry(context: Context, node: Recurrent, stream: Stream) -> None:
     for letter in node.kind.states:
         position = node.kind.inputs.index(f"initial_{letter}")
         initial = node.input(f"initial_{letter}") or zeros(context, 3, node.dtype)
-        old, give = context.seeded(initial, letter, dims, "state of the recurrence")
+        old, give = timing.seeded(context, initial, letter, dims, "state of the recurrence")
         context.operand(position, old)
         last = context.output(node.kind.outputs.index(f"Y_{letter}"), f"Y_{letter}", node.dtype)
         give(last)
-        context.converter.facts[last] = context.so_far(stream)
+        context.converter.facts[last] = timing.so_far(context, stream)
 
 
 def zeros(context: Context, rank: int, dtype: ir.DataType) -> ir.Value:
@@ -63,7 +63,7 @@ def zeros(context: Context, rank: int, dtype: ir.DataType) -> ir.Value:
 @streams("Scan")
 def scan(context: Context) -> None:
     """Along time, forward: what it carries becomes states."""
-    form = read_loop(context.node, context.opset)
+    form = read_loop(context.node, context.converter.opset)
     if form is None:
         raise context.refuse("has the form of opset 8")
     count = len(form.states)
@@ -79,17 +79,19 @@ def scan(context: Context) -> None:
             raise context.refuse(f"input {i} has values of its own for each frame of the sequence")
         if part.axis % context.rank(part.source) != fact.axis:
             raise context.refuse("runs over another axis than time")
-    stream = context.align(range(count, len(context.node.inputs)))
-    valid = context.valid(stream, 1) if stream.delay else None
+    stream = timing.align(context, range(count, len(context.node.inputs)))
+    valid = timing.valid(context, stream, 1) if stream.delay else None
     for i, state in enumerate(form.states):
         if state.final.uses() or state.final.is_graph_output():
-            context.need_end(stream)
+            timing.need_end(context, stream)
         assert state.initial.dtype is not None
         dims = context.dims(state.initial)
-        old, give = context.seeded(state.initial, f"carry_{i}", dims, "state of the recurrence")
+        old, give = timing.seeded(
+            context, state.initial, f"carry_{i}", dims, "state of the recurrence"
+        )
         context.operand(i, old)
         give(context.output(i, f"final_{i}", state.initial.dtype))
-        context.set(context.so_far(stream), i)
+        context.set(timing.so_far(context, stream), i)
     if valid is not None:
         context.operand(len(context.node.inputs), valid)
         _pass_over(context, form.body, count)
@@ -128,11 +130,11 @@ def running(context: Context) -> None:
     stream = context.only_stream()
     if context.constant(1) is None:
         raise context.refuse("its axis is not constant")
-    if context.number("reverse", 0):
+    if context.attributes.int("reverse", 0):
         raise context.refuse("adds up from the last frame on")
-    value, stream = context.settled(0)
+    value, stream = timing.settled(context, 0)
     neutral = 0 if context.op_type == "CumSum" else 1
-    value = context.masked(value, stream, neutral)
+    value = timing.masked(context, value, stream, neutral)
     dims = list(context.dims(value))
     dims[stream.axis] = 1
     assert value.dtype is not None
@@ -140,12 +142,12 @@ def running(context: Context) -> None:
         [size if isinstance(size, int) else 1 for size in dims], neutral, value.dtype.numpy()
     )
     old, give = context.converter.add_state(context, "sum", dims, initial, "running sum")
-    joined = context.concat([old, value], stream.axis, value.dtype, "joined")
+    joined = context.writer.op("Concat", [old, value], "joined", {"axis": stream.axis}, value.dtype)
     sums = context.writer.op(
         context.op_type, [joined, np.array(stream.axis, np.int64)], "sums", dtype=value.dtype
     )
-    give(context.slice(sums, stream.axis, -1, END, "last"))
-    exclusive = context.number("exclusive", 0)
+    give(context.writer.slice(sums, stream.axis, -1, END, "last"))
+    exclusive = context.attributes.int("exclusive", 0)
     first, end = (0, -1) if exclusive else (1, END)
-    result = context.slice(sums, stream.axis, first, end, "running")
+    result = context.writer.slice(sums, stream.axis, first, end, "running")
     context.replace(result, replace(stream, steady=False))

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import onnx_ir as ir
 
+from ostinato.streaming import timing
 from ostinato.streaming.context import Context
 from ostinato.streaming.facts import Element, Fixed, Length, Sizes, Stream
 from ostinato.streaming.fixed import contents_of
@@ -39,7 +40,7 @@ def _to_length(context: Context, elements: list[Element], grown: list[int], rank
     assert isinstance(length, Length)
     if length.scale is None or length.scale < 0:
         raise context.refuse("makes an axis of a length that is no multiple of the sequence's")
-    context.need_multiple(length.scale)
+    timing.need_multiple(context, length.scale)
     frames = context.converter.frames(context.writer, length.scale)
     target = 0 if context.op_type == "ConstantOfShape" else 1
     context.write_sizes(target, elements, grown[0], frames)
@@ -67,7 +68,7 @@ def shape(context: Context) -> None:
     elements: list[int | str | Length | None] = list(dims)
     if isinstance(fact, Stream):
         elements[fact.axis] = Length(fact.rate, fact.extra)
-    start, end = context.number("start", 0), context.number("end", len(dims))
+    start, end = context.attributes.int("start", 0), context.attributes.int("end", len(dims))
     context.set(Sizes(tuple(elements[start:end])))
 
 
@@ -79,7 +80,7 @@ def range_(context: Context) -> None:
         raise context.refuse("counts to something else than the length of the sequence")
     if not isinstance(start, int):
         raise context.refuse("does not count from a number")
-    context.need_multiple(limit.scale)
+    timing.need_multiple(context, limit.scale)
     positions = context.converter.positions(context.writer, limit.scale)
     offset, dtype = np.array(start, np.int64), context.node.outputs[0].dtype
     numbers = context.writer.op("Add", [positions, offset], "numbers", dtype=ir.DataType.INT64)

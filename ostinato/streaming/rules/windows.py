@@ -19,7 +19,9 @@ from dataclasses import replace
 import numpy as np
 import onnx_ir as ir
 
+from ostinato.streaming import timing
 from ostinato.streaming.context import END, Context
+from ostinato.streaming.dims import Dims
 from ostinato.streaming.facts import Stream
 from ostinato.streaming.registry import streams
 
@@ -50,8 +52,8 @@ def windowed(
     """
     rate, pads = stream.rate / stride, pad + behind
     if behind > 0:
-        stream = context.padded_behind(stream)
-    context.need_multiple(rate)
+        stream = timing.padded_behind(context, stream)
+    timing.need_multiple(context, rate)
     reach = stream.delay - pad + extent - stride
     delay = max(0, math.ceil(reach / stride))
     slack = delay * stride - reach
@@ -59,14 +61,14 @@ def windowed(
     masking = before if pad > 0 else None
     if earlier > 0:
         purpose = f"the last {earlier} frames, before the chunk"
-        value = context.history(value, stream, earlier, "past", purpose, masking)
+        value = timing.history(context, value, stream, earlier, "past", purpose, masking)
     else:
-        value = context.masked(value, stream, masking)
+        value = timing.masked(context, value, stream, masking)
     first, end = max(0, -earlier), END if slack == 0 else -slack
     if sampled:
-        value = context.slice(value, stream.axis, first, end, "sampled", stride)
+        value = context.writer.slice(value, stream.axis, first, end, "sampled", stride)
     elif first or end != END:
-        value = context.slice(value, stream.axis, first, end, "window")
+        value = context.writer.slice(value, stream.axis, first, end, "window")
     looks_ahead = delay * stride - stream.delay
     if looks_ahead > 0 and delay > 0:
         context.note(f"looks ahead: its result comes {delay} of its frames late")
@@ -75,16 +77,19 @@ def windowed(
 
 
 class Geometry:
-    """Kernel, strides, dilations and pads of a node, with an entry for each spatial axis."""
+    """Kernel, strides, dilations and pads of a node, with an entry for each spatial axis.
 
-    def __init__(self, context: Context, kernel: tuple[int | str | None, ...]) -> None:
-        count = len(kernel)
-        self.strides = list(context.numbers("strides", (1,) * count))
-        self.dilations = list(context.numbers("dilations", (1,) * count))
-        self.pads = list(context.numbers("pads", (0,) * 2 * count))
-        self.kernel = kernel
-        self.count = count
-        self.auto_pad = context.text("auto_pad", "NOTSET")
+    weights: the sizes of the weights, for nodes that say the kernel's in no attribute.
+    """
+
+    def __init__(self, context: Context, weights: Dims = ()) -> None:
+        read = context.attributes
+        self.kernel: Dims = read.ints("kernel_shape", None) or weights[2:]
+        self.count = count = len(self.kernel)
+        self.strides = list(read.ints("strides", (1,) * count))
+        self.dilations = list(read.ints("dilations", (1,) * count))
+        self.pads = list(read.ints("pads", (0,) * 2 * count))
+        self.auto_pad = read.string("auto_pad", "NOTSET")
 
     def extent(self, context: Context, axis: int) -> int:
         size = self.kernel[axis]
@@ -152,9 +157,7 @@ def convolution(context: Context) -> None:
     stream = context.only_stream()
     time = _spatial_axis(context, stream)
     weights, zero = _CONVOLUTIONS[context.op_type]
-    geometry = Geometry(
-        context, context.numbers("kernel_shape", context.dims(context.input(weights))[2:])
-    )
+    geometry = Geometry(context, context.dims(context.input(weights)))
     _explicit_pads(context, geometry, time)
     before = 0.0
     if zero is not None and context.has(zero):
@@ -173,7 +176,7 @@ def _window_node(
     value, result = windowed(
         context, context.input(0), stream, extent, stride, pad, before, behind=behind
     )
-    if context.number("ceil_mode", 0) or geometry.auto_pad not in ("NOTSET", "", "VALID"):
+    if context.attributes.int("ceil_mode", 0) or geometry.auto_pad not in ("NOTSET", "", "VALID"):
         # How many windows there are at the end depends on the length.
         result = replace(result, extra=result.extra if stride == 1 else None)
     context.operand(0, value)
@@ -187,10 +190,10 @@ def pooling(context: Context) -> None:
     time = _spatial_axis(context, stream)
     if context.op_type == "MaxPool" and len(context.node.outputs) > 1:
         raise context.refuse("its second output numbers the elements of the whole sequence")
-    geometry = Geometry(context, context.numbers("kernel_shape"))
+    geometry = Geometry(context)
     _explicit_pads(context, geometry, time)
     padded = geometry.pads[time] > 0 or stream.delay < 0
-    means = context.op_type == "AveragePool" and not context.number("count_include_pad", 0)
+    means = context.op_type == "AveragePool" and not context.attributes.int("count_include_pad", 0)
     if means and geometry.pads[time] > 0:
         raise context.refuse(
             "its first means are over fewer frames: set count_include_pad, or pad before it"
@@ -212,23 +215,23 @@ def transposed_convolution(context: Context) -> None:
     """
     stream = context.only_stream()
     time = _spatial_axis(context, stream)
-    weights = context.dims(context.input(1))
-    geometry = Geometry(context, context.numbers("kernel_shape", weights[2:]))
-    if geometry.auto_pad not in ("NOTSET", "", "VALID") or context.numbers("output_shape"):
+    weights, given = context.dims(context.input(1)), context.attributes.ints("output_shape", ())
+    geometry = Geometry(context, weights)
+    if geometry.auto_pad not in ("NOTSET", "", "VALID") or given:
         raise context.refuse("auto_pad and output_shape depend on the length: write the pads")
     extent, stride = geometry.extent(context, time), geometry.strides[time]
     before, behind = geometry.pads[time], geometry.pads[time + geometry.count]
-    value, stream = context.settled(0)
-    stream = context.padded_behind(stream)
+    value, stream = timing.settled(context, 0)
+    stream = timing.padded_behind(context, stream)
     earlier = max(0, math.ceil((extent - stride) / stride))
-    value = context.history(
-        value, stream, earlier, "past", f"the last {earlier} frames, which overlap", 0.0
+    value = timing.history(
+        context, value, stream, earlier, "past", f"the last {earlier} frames, which overlap", 0.0
     )
     context.operand(0, value)
     geometry.pads[time] = earlier * stride
     geometry.pads[time + geometry.count] = max(0, extent - stride)
     context.node.attributes["pads"] = ir.AttrInt64s("pads", geometry.pads)
-    padding = list(context.numbers("output_padding", (0,) * geometry.count))
+    padding = list(context.attributes.ints("output_padding", (0,) * geometry.count))
     more = extent - stride - before - behind + padding[time]
     padding[time] = max(0, stride - extent)
     context.node.attributes["output_padding"] = ir.AttrInt64s("output_padding", padding)
@@ -244,18 +247,18 @@ def pad(context: Context) -> None:
     """Padding before the first frame is what a state begins with; behind the last, nothing."""
     stream = context.only_stream()
     rank = context.rank(context.input(0))
-    if context.opset < 11:
+    if context.converter.opset < 11:
         raise context.refuse("has an old form: raise the model to opset 13 or later")
     pads, axes = context.constant(1), context.axes(3)
     if pads is None:
         raise context.refuse("its pads are not constant")
     chosen = [axis % rank for axis in axes] if axes is not None else list(range(rank))
     if stream.axis not in chosen:
-        context.set(context.settled(0)[1])
+        context.set(timing.settled(context, 0)[1])
         return
     at, widths = chosen.index(stream.axis), [int(width) for width in pads]
     extra = _padded(context, stream, widths[at], widths[at + len(chosen)])
-    count, mode = widths[at], context.text("mode", "constant")
+    count, mode = widths[at], context.attributes.string("mode", "constant")
     value = context.constant(2)
     if context.has(2) and (value is None or value.size != 1):
         raise context.refuse("its padding value is not constant")
@@ -263,12 +266,12 @@ def pad(context: Context) -> None:
         raise context.refuse(f"mode {mode!r} puts copies of frames before the first one")
     number = 0.0 if value is None else value.reshape(-1)[0].item()
     if stream.delay < 0 and (stream.fill != number or any(_others(widths, at, len(chosen)))):
-        _, stream = context.settled(0)
+        _, stream = timing.settled(context, 0)
     widths[at] = widths[at + len(chosen)] = 0
     context.operand(1, context.writer.value(np.array(widths, np.int64), "pads"))
     delay = stream.delay
     if delay > 0 and count > 0:
-        context.operand(0, context.masked(context.input(0), stream, number))
+        context.operand(0, timing.masked(context, context.input(0), stream, number))
     delay -= count
     fill = number if delay < 0 else None
     steady = stream.steady and count <= 0
@@ -281,7 +284,7 @@ def _padded(context: Context, stream: Stream, before: int, behind: int) -> int |
         extra = None if stream.extra is None else stream.extra + before
         stream = replace(stream, delay=stream.delay - before, extra=extra)
     if behind > 0:
-        stream = context.padded_behind(stream)
+        stream = timing.padded_behind(context, stream)
     return None if stream.extra is None else stream.extra + max(before, 0) + behind
 
 
@@ -310,22 +313,22 @@ def short_time_fourier_transform(context: Context) -> None:
 @streams("Resize", "Upsample")
 def resize(context: Context) -> None:
     """Repeats every frame a whole number of times."""
-    _, stream = context.settled(0)
+    _, stream = timing.settled(context, 0)
     context.only_stream()
     scales = context.constant(1 if context.op_type == "Upsample" else 2)
-    axes = context.numbers("axes", tuple(range(context.rank(context.input(0)))))
+    axes = context.attributes.ints("axes", tuple(range(context.rank(context.input(0)))))
     if scales is None or not scales.size:
         raise context.refuse("its scales are not constant, or it resizes to given sizes")
-    how = context.text("coordinate_transformation_mode", "half_pixel")
+    how = context.attributes.string("coordinate_transformation_mode", "half_pixel")
     if how == "tf_crop_and_resize":
         raise context.refuse("crops, maybe the sequence: let Slice do it")
     scale = dict(zip(axes, map(float, scales), strict=True)).get(stream.axis, 1.0)
     if scale == 1.0:
         context.set(stream)
         return
-    rounding = context.text("nearest_mode", "round_prefer_floor")
+    rounding = context.attributes.string("nearest_mode", "round_prefer_floor")
     repeats = (how, rounding) in (("half_pixel", "round_prefer_floor"), ("asymmetric", "floor"))
-    if context.text("mode", "nearest") != "nearest" or scale % 1 or scale < 1:
+    if context.attributes.string("mode", "nearest") != "nearest" or scale % 1 or scale < 1:
         raise context.refuse("interpolates in time, or drops frames")
     if not repeats and context.op_type == "Resize":
         raise context.refuse(f"{how} with {rounding} does not repeat every frame alike")

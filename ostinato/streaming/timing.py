@@ -1,0 +1,205 @@
+"""Frames of streams in time: delays that let streams meet, and frames kept from earlier steps."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+import onnx_ir as ir
+
+from ostinato.streaming.context import END, Context
+from ostinato.streaming.facts import Fixed, SoFar, Stream
+
+CUT_AND_PADDED = (
+    "the whole model cuts frames off the end, or may do so, and pads there: its last frames differ"
+)
+
+
+def need_end(context: Context, stream: Stream) -> None:
+    """Refuse what belongs to the last frame of a stream that is not the last one sent."""
+    if not stream.ends_with_step:
+        raise context.refuse(
+            "belongs to the last frame of the whole sequence, which is not the last one of a "
+            "step: padding, or what was cut off, lies between"
+        )
+
+
+def padded_behind(context: Context, stream: Stream) -> Stream:
+    """The fact of what is to be padded at its end.
+
+    Frames that the whole model has cut off there are sent all the same, in place of the
+    padding: then nothing is known of the last frames any more.
+    """
+    if stream.extra is not None and stream.extra + stream.delay >= 0:
+        return stream
+    context.note(CUT_AND_PADDED)
+    return replace(stream, extra=None)
+
+
+def so_far(context: Context, stream: Stream, last: int | None = None) -> SoFar:
+    """Describe the frames of `stream` that a result depends on: those so far, or the `last`.
+
+    The whole model has `rate * frames - delay` frames of it.
+    """
+    frames = math.ceil(((last or 1) + stream.delay) / stream.rate)
+    return SoFar(last is not None, max(frames, 1))
+
+
+def delayed(
+    context: Context, value: ir.Value, stream: Stream, frames: int
+) -> tuple[ir.Value, Stream]:
+    """`value`, `frames` frames later."""
+    result = replace(stream, delay=stream.delay + frames, fill=None)
+    if result.delay < 0:
+        result = replace(result, fill=stream.fill)
+    if frames == 0 or stream.steady:
+        return value, replace(result, delay=0) if stream.steady else result
+    joined = history(context, value, stream, frames, "delay", f"{frames} frames that wait")
+    late = context.writer.slice(joined, stream.axis, 0, -frames, "delayed")
+    context.know(late, result, context.converter.dims(value))
+    return late, result
+
+
+def settled(context: Context, index: int) -> tuple[ir.Value, Stream]:
+    """Input `index` with all its frames sent: its delay is not negative."""
+    stream = context.required_stream(index)
+    value, stream = delayed(context, context.input(index), stream, max(0, -stream.delay))
+    context.operand(index, value)
+    return value, stream
+
+
+def align(context: Context, indices: Sequence[int]) -> Stream:
+    """Delay the streams at the inputs `indices` until their frames meet; returns one of them.
+
+    The axis of the result is that of the first stream.
+    """
+    found = [stream for i in indices if (stream := context.stream(i)) is not None]
+    moving = [stream for stream in found if not stream.steady]
+    if not moving:
+        return found[0]
+    rates = {stream.rate for stream in found}
+    if len(rates) > 1:
+        rates_text = " and ".join(map(str, sorted(rates, reverse=True)))
+        raise context.refuse(f"its inputs have {rates_text} frames for each frame of the input")
+    target = max(0, *(stream.delay for stream in moving))
+    for i in indices:
+        stream = context.stream(i)
+        if stream is not None and not stream.steady and stream.delay < target:
+            value, _ = delayed(context, context.input(i), stream, target - stream.delay)
+            context.operand(i, value)
+            if stream.delay >= 0:
+                context.note(f"input {i} waits {target - stream.delay} frames for the other inputs")
+    extra = next((stream.extra for stream in moving if stream.extra is not None), None)
+    return replace(found[0], delay=target, fill=None, steady=False, extra=extra)
+
+
+def history(
+    context: Context,
+    value: ir.Value,
+    stream: Stream,
+    frames: int,
+    role: str,
+    purpose: str,
+    before: float | None = None,
+) -> ir.Value:
+    """The last `frames` frames of earlier steps, and behind them those of this one.
+
+    before: what is in place of the frames before the first, where that matters.
+    """
+    key = (value, frames, before)
+    if key in context.converter.histories:
+        return context.converter.histories[key]
+    value = masked(context, value, stream, before)
+    if frames == 0:
+        return value
+    dims = list(context.dims(value))
+    dims[stream.axis] = frames
+    if stream.delay < 0 and isinstance(stream.fill, ir.Value):
+        first = _first_frames(context, stream.fill, stream, frames, before or 0.0)
+        old, give = seeded(context, first, role, dims, purpose)
+    else:
+        representative = [size if isinstance(size, int) else 1 for size in dims]
+        assert value.dtype is not None
+        initial = np.full(representative, before or 0.0, value.dtype.numpy())
+        if stream.delay < 0:
+            known = [slice(None)] * len(dims)
+            known[stream.axis] = slice(max(0, frames + stream.delay), None)
+            initial[tuple(known)] = stream.fill
+        old, give = context.converter.add_state(context, role, dims, initial, purpose)
+    at = {"axis": stream.axis}
+    joined = context.writer.op("Concat", [old, value], f"{role}_joined", at, value.dtype)
+    give(context.writer.slice(joined, stream.axis, -frames, END, f"{role}_next"))
+    context.converter.histories[key] = joined
+    return joined
+
+
+def _first_frames(
+    context: Context, fill: ir.Value, stream: Stream, frames: int, before: float
+) -> ir.Value:
+    """Values in place of `frames` frames before the first that is sent."""
+    dims, known = context.dims(fill), min(frames, -stream.delay)
+    if dims[stream.axis] != known:
+        fill = context.writer.slice(fill, stream.axis, -known, END, "first")
+    if frames == known:
+        return fill
+    assert fill.dtype is not None
+    widths = np.zeros(2 * len(dims), np.int64)
+    widths[stream.axis] = frames - known
+    number = np.array(before, fill.dtype.numpy())
+    return context.writer.op("Pad", [fill, widths, number], "first", dtype=fill.dtype)
+
+
+def seeded(
+    context: Context, initial: ir.Value, role: str, dims: Sequence[int | str | None], purpose: str
+) -> tuple[ir.Value, Callable[[ir.Value], None]]:
+    """A state that starts as `initial`: a known value, or one that the first step computes."""
+    assert initial.dtype is not None
+    shape = [size if isinstance(size, int) else 1 for size in dims]
+    fact = context.fact(initial)
+    contents = fact.contents if isinstance(fact, Fixed) else None
+    if contents is not None:
+        # A known value has its own size along an axis of run-time size.
+        array = np.broadcast_to(contents, np.broadcast_shapes(contents.shape, shape))
+        return context.converter.add_state(context, role, dims, array, purpose)
+    zeros = np.zeros(shape, initial.dtype.numpy())
+    old, give = context.converter.add_state(context, role, dims, zeros, purpose)
+    before, boolean = context.converter.before(context.writer), ir.DataType.BOOL
+    first = context.writer.op("Equal", [before, np.zeros(1, np.int64)], "is_first", dtype=boolean)
+    context.note(f"the first step takes {initial.name!r} as its {role}")
+    start = context.writer.op("Where", [first, initial, old], f"{role}_start", dtype=initial.dtype)
+    return start, give
+
+
+def masked(context: Context, value: ir.Value, stream: Stream, before: float | None) -> ir.Value:
+    """`value` with the frames that mean nothing replaced by `before`."""
+    if before is None or stream.delay <= 0 or stream.steady:
+        return value
+    assert value.dtype is not None
+    mask, filler = (
+        valid(context, stream, context.rank(value)),
+        np.array(before, value.dtype.numpy()),
+    )
+    result = context.writer.op("Where", [mask, value, filler], "valid_frames", dtype=value.dtype)
+    context.know(result, stream, context.converter.dims(value))
+    return result
+
+
+def valid(context: Context, stream: Stream, rank: int) -> ir.Value:
+    """Mask of the valid frames of this step: bool, with the time axis of `stream`."""
+    writer, boolean = context.writer, ir.DataType.BOOL
+    positions = context.converter.positions(writer, stream.rate)
+    delay = np.array(stream.delay, np.int64)
+    late = writer.op("Less", [positions, delay], "is_early", dtype=boolean)
+    mask = writer.op("Not", [late], "is_valid", dtype=boolean)
+    axes = [axis for axis in range(rank) if axis != stream.axis]
+    shaped = writer.unsqueeze(mask, axes, "is_valid") if axes else mask
+    assert isinstance(shaped, ir.Value)
+    return shaped
+
+
+def need_multiple(context: Context, rate: Fraction) -> None:
+    """Let chunks hold a whole number of frames of this rate."""
+    context.converter.multiple = math.lcm(context.converter.multiple, rate.denominator)
