@@ -35,7 +35,7 @@ class Options:
     specialize: named dimensions to bake in, for instance `{"T": 100}`.
     cache_dir: folder of compiled models; None compiles afresh and writes nothing.
     cache_bytes: when compiled models take more, those not used for the longest time are removed.
-    flush_denormals: treat subnormal numbers as zero while running (x86-64 only).
+    flush_denormals: treat subnormal numbers as zero while running.
     seed: of random numbers, an integer of 64 bits. All runs draw the same ones; another seed gives
         others.
     """

@@ -6,7 +6,6 @@ out. `llvmlite` is imported on first use.
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import itertools
 from collections.abc import Iterable, Mapping
@@ -14,11 +13,10 @@ from typing import Any
 
 from ostinato.errors import RunError
 from ostinato.locks import new_lock
+from ostinato.system import address_of, system
 
 _LOCK = new_lock()
 _LIBRARY_NUMBERS = itertools.count()
-# What LLVM may call without being asked to, when it recognises a copy or a fill in a loop.
-_LIBC = ("memcpy", "memmove", "memset", "memcmp")
 
 
 class LoadedObject:
@@ -35,11 +33,15 @@ class LoadedObject:
 
 @functools.cache
 def host() -> tuple[str, str, str]:
-    """Triple, CPU name and feature string of this machine, as LLVM spells them."""
+    """Triple, CPU name and feature string of this machine, as LLVM spells them.
+
+    On Windows the triple asks for ELF objects, with the calling convention of Windows: there is one
+    way to join and link objects, and nothing unwinds compiled code.
+    """
     import llvmlite.binding as llvm
 
-    features = llvm.get_host_cpu_features().flatten()
-    return llvm.get_process_triple(), llvm.get_host_cpu_name(), features
+    triple, features = llvm.get_process_triple(), llvm.get_host_cpu_features().flatten()
+    return f"{triple}-elf" if "-windows" in triple else triple, llvm.get_host_cpu_name(), features
 
 
 @functools.cache
@@ -60,26 +62,21 @@ def _linker() -> Any:
     return llvm.create_lljit_compiler(use_jit_link=True, suppress_errors=True)
 
 
-def address_of(function: Any) -> int:
-    """Address of a ctypes foreign function."""
-    address = ctypes.cast(function, ctypes.c_void_p).value
-    assert address is not None
-    return address
-
-
 def load(
     object_code: bytes, names: Iterable[str], imports: Mapping[str, int] | None = None
 ) -> LoadedObject:
     """Link `object_code` and return the addresses of its exported `names`.
 
-    imports: addresses of the symbols the object does not define, besides memcpy and its siblings.
+    imports: addresses of the symbols the object does not define, besides those that LLVM calls
+    without being told to.
     Raises `RunError` when the object is malformed, lacks a name or needs another symbol.
     """
     import llvmlite.binding as llvm
 
     names = tuple(names)
-    libc = ctypes.CDLL(None)
-    addresses = {name: address_of(getattr(libc, name)) for name in _LIBC} | dict(imports or {})
+    here = system()
+    addresses = {name: address_of(here.function(name)) for name in here.called_unasked}
+    addresses |= dict(imports or {})
     with _LOCK:
         builder = llvm.JITLibraryBuilder().add_object_img(object_code)
         for name, address in addresses.items():

@@ -31,26 +31,18 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from ostinato.codegen.processor import processor
 from ostinato.codegen.safepoints import STOPPED, open_poll
 from ostinato.codegen.team.calls import CALLS
 from ostinato.codegen.team.meeting import MEETING
-from ostinato.codegen.team.state import AARCH64, GLOBALS, X86
+from ostinato.codegen.team.state import GLOBALS
+from ostinato.codegen.team.systems import system
 from ostinato.codegen.team.workers import WORKERS
 
 if TYPE_CHECKING:
     from ostinato.codegen.target import Target
 
 EXPORTS = ("team_open", "team_work", "team_lead", "team_jobs", "team_end")
-IMPORTS = (
-    "pthread_mutex_init",
-    "pthread_cond_init",
-    "pthread_mutex_lock",
-    "pthread_mutex_unlock",
-    "pthread_cond_wait",
-    "pthread_cond_broadcast",
-    "sched_yield",
-)
-
 # Figures of the machine and its system, found by `benchmarks.bench_threads` on machines that are
 # idle and on busy ones: results are right whatever they are.
 
@@ -79,7 +71,6 @@ MOST_ALONE = 255
 
 def assembly(target: Target) -> str:
     """The functions that a module needs whose function `share` runs on several threads."""
-    machine = AARCH64 if target.triple.startswith(("aarch64", "arm64")) else X86
     functions = MEETING + CALLS + WORKERS
     functions = functions.replace("JOIN_POLL\n", open_poll("%record", "@team_stop"))
     figures = {
@@ -95,4 +86,5 @@ def assembly(target: Target) -> str:
         "LOSSES": LOSSES,
     }
     functions = re.sub(rf"\b({'|'.join(figures)})\b", lambda m: str(figures[m[1]]), functions)
+    machine = processor(target.architecture).assembly + system(target.system).assembly
     return GLOBALS + machine + functions

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import ctypes
-import platform
 from typing import Any
 
 import numpy as np
 
-from ostinato.errors import OptionError, RunError
+from ostinato.errors import RunError
 
 METH_FASTCALL, METH_NOARGS = 0x0080, 0x0004
 _INTEGER_LETTERS = "bhilqBHILQ"
@@ -23,17 +22,6 @@ class MethodDef(ctypes.Structure):
         ("flags", ctypes.c_int),
         ("doc", ctypes.c_char_p),
     )
-
-
-def can_flush_denormals() -> bool:
-    """Whether this machine can treat subnormal numbers as zero around a call."""
-    return platform.machine().lower() in ("x86_64", "amd64")
-
-
-def require_denormal_control() -> None:
-    """Raise `OptionError` where `can_flush_denormals` is false."""
-    if not can_flush_denormals():
-        raise OptionError("flush_denormals=True: only x86-64 processors can do this")
 
 
 def dtype_numbers(dtype: np.dtype[Any]) -> tuple[int, int]:

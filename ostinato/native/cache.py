@@ -57,6 +57,8 @@ _STALE = 86400
 _ENTRY = re.compile(r"[0-9a-f]{64}")
 _UNFINISHED = re.compile(r"\.[0-9a-f]{16}-\w+")
 _warned: set[str] = set()
+# Seconds from one attempt to put a file to its place to the next.
+_DELAYS = (0.001, 0.01, 0.1)
 # Bytes that may still be written to a folder before it is looked at again, by folder and limit.
 _room: dict[tuple[str, int], int] = {}
 # So many processes may write at once before entries take more than their limit.
@@ -273,11 +275,28 @@ def _write(folder: Path, key: str, pieces: Sequence[bytes | memoryview]) -> None
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.writelines(pieces)
-        os.replace(name, folder / key)
+        _put(name, folder / key)
     except BaseException:
         with contextlib.suppress(OSError):
             os.unlink(name)
         raise
+
+
+def _put(name: str, path: Path) -> None:
+    """Move a file to its place.
+
+    Windows refuses that while somebody reads or maps what is there. Readers are soon done. A mapped
+    entry is a good one of the same key, and stays.
+    """
+    for delay in _DELAYS:
+        with contextlib.suppress(PermissionError):
+            os.replace(name, path)
+            return
+        time.sleep(delay)
+    if path.is_file():
+        os.unlink(name)
+    else:
+        os.replace(name, path)
 
 
 def _read(path: Path) -> Array | None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ostinato.errors import RunError
+from ostinato.system import system
 
 Array = np.ndarray[Any, Any]
 
@@ -40,32 +39,15 @@ def aligned(data: bytes | Array) -> Array:
     return copy
 
 
-def _first_number(path: str, after: str = "") -> int | None:
-    try:
-        text = Path(path).read_text()
-        return int(text[text.index(after) + len(after) :].split()[0])
-    except (OSError, ValueError, IndexError):
-        return None
-
-
 def available_memory() -> int | None:
     """Bytes that can be allocated without swapping or being killed; None where unknown."""
-    kibibytes = _first_number("/proc/meminfo", "MemAvailable:")
-    if kibibytes is not None:
-        free = kibibytes * 1024
-        limit = _first_number("/sys/fs/cgroup/memory.max")
-        used = _first_number("/sys/fs/cgroup/memory.current")
-        return free if limit is None or used is None else min(free, limit - used)
-    total = total_memory()
-    return total if total < _UNKNOWN else None
+    return system().available_memory()
 
 
 def total_memory() -> int:
     """Bytes of memory that the machine has; more than any address where unknown."""
-    try:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, OSError, ValueError):
-        return _UNKNOWN
+    total = system().total_memory()
+    return _UNKNOWN if total is None else total
 
 
 def spare_memory() -> int:

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import ctypes
 import os
-import signal
 import weakref
 
-from ostinato.codegen.objects import LoadedObject, address_of
-from ostinato.codegen.threads import EXPORTS, IMPORTS, MOST
+from ostinato.codegen.objects import LoadedObject
+from ostinato.codegen.target import host_target
+from ostinato.codegen.team import systems
+from ostinato.codegen.threads import EXPORTS, MOST
 from ostinato.errors import RunError
+from ostinato.system import address_of, system
 
 
 def exports(threads: int) -> tuple[str, ...]:
@@ -22,13 +24,14 @@ def exports(threads: int) -> tuple[str, ...]:
 
 
 def imports(threads: int) -> dict[str, int]:
-    """Addresses of the functions it needs. Raises `RunError` on systems without POSIX threads."""
+    """Addresses of the functions it needs. Raises `RunError` on systems that lack one."""
     if threads == 1:
         return {}
-    library = ctypes.CDLL(None)
-    if not hasattr(library, "pthread_create"):
-        raise RunError(f"threads={threads}: this system has no POSIX threads; use threads=1")
-    return {name: address_of(getattr(library, name)) for name in IMPORTS}
+    try:
+        names = systems.system(host_target().system).imports
+        return {name: address_of(system().function(name)) for name in names}
+    except AttributeError as error:
+        raise RunError(f"threads={threads}: {error}; use threads=1") from error
 
 
 def processors() -> int:
@@ -50,29 +53,21 @@ class Team:
 
     def __init__(self, code: LoadedObject, threads: int) -> None:
         self._code = code
-        self._library = ctypes.CDLL(None)
         ctypes.CFUNCTYPE(None)(code.address("team_open"))()
         workers = self._start(min(threads, processors(), MOST) - 1)
         self.threads = 1 + len(workers)
         end = ctypes.CFUNCTYPE(None)(code.address("team_end"))
-        self._finalizer = weakref.finalize(self, _end, code, end, self._library, workers)
+        self._finalizer = weakref.finalize(self, _end, code, end, workers)
         self.lead(self.threads)
         _TEAMS.add(self)
 
     def _start(self, count: int) -> list[ctypes.c_void_p]:
-        workers: list[ctypes.c_void_p] = []
-        work = ctypes.c_void_p(self._code.address("team_work"))
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-        try:
-            for number in range(1, 1 + count):
-                handle = ctypes.c_void_p()
-                if self._library.pthread_create(
-                    ctypes.byref(handle), None, work, ctypes.c_void_p(number)
-                ):
-                    break
-                workers.append(handle)
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        work, workers = self._code.address("team_work"), []
+        for number in range(1, 1 + count):
+            worker = system().start(work, number)
+            if worker is None:
+                break
+            workers.append(worker)
         return workers
 
     def lead(self, count: int) -> None:
@@ -91,13 +86,11 @@ class Team:
         self.lead(1)
 
 
-def _end(
-    code: LoadedObject, end: object, library: ctypes.CDLL, workers: list[ctypes.c_void_p]
-) -> None:
+def _end(code: LoadedObject, end: object, workers: list[ctypes.c_void_p]) -> None:
     """Workers return from compiled code before the code goes."""
     end()  # type: ignore[operator]
     for worker in workers:
-        library.pthread_join(worker, None)
+        system().join(worker)
     del code
 
 

@@ -21,6 +21,8 @@ from typing import Any
 import numpy as np
 
 from ostinato.codegen import objects
+from ostinato.codegen.processor import processor
+from ostinato.codegen.target import host_target
 from ostinato.errors import RunError
 from ostinato.locks import new_lock
 from ostinato.native import trampoline_ir
@@ -28,12 +30,12 @@ from ostinato.native.abi import (
     METH_FASTCALL,
     METH_NOARGS,
     MethodDef,
-    can_flush_denormals,
     dtype_numbers,
     require_array_layout,
 )
 from ostinato.native.cache import Cache, machine_key
 from ostinato.native.workspace import Workspace
+from ostinato.system import address_of
 
 Array = np.ndarray[Any, Any]
 Shape = tuple[int, ...]
@@ -53,6 +55,13 @@ _PYTHON_API = (
     "PyEval_RestoreThread",
     "PyErr_CheckSignals",
 )
+_NAMES = (
+    "ostinato_none",
+    "ostinato_call",
+    "ostinato_call_bound",
+    "ostinato_keep",
+    "ostinato_watch",
+)
 
 
 @dataclass(frozen=True)
@@ -62,7 +71,7 @@ class Callee:
     entry: address of the compiled function. symbols: its int64 table of run-time dimensions.
     constants, arena: uint8 arrays aligned to 64 bytes. code: keeps the function's code alive.
     workspace: shared by all callees that use the arena.
-    flush_denormals: treat subnormal numbers as zero during calls; see `require_denormal_control`.
+    flush_denormals: treat subnormal numbers as zero during calls.
     """
 
     entry: int
@@ -120,10 +129,10 @@ class Trampoline:
 
     def __init__(self, object_code: bytes) -> None:
         require_array_layout()
-        api = {name: objects.address_of(getattr(ctypes.pythonapi, name)) for name in _PYTHON_API}
-        names = ("ostinato_call", "ostinato_call_bound", "ostinato_keep", "ostinato_watch")
-        self._code = objects.load(object_code, names, api | {"_Py_NoneStruct": id(None)})
-        call, call_bound, self.keep, self._watch = (self._code.address(name) for name in names)
+        api = {name: address_of(getattr(ctypes.pythonapi, name)) for name in _PYTHON_API}
+        self._code = objects.load(object_code, _NAMES, api)
+        none, call, call_bound, self.keep, self._watch = map(self._code.address, _NAMES)
+        ctypes.c_void_p.from_address(none).value = id(None)
         self._call = MethodDef(b"call", call, METH_FASTCALL, b"call(*inputs, *outputs)")
         self._call_bound = MethodDef(b"call", call_bound, METH_NOARGS, b"call()")
         prototype = ctypes.PYFUNCTYPE(
@@ -188,16 +197,16 @@ class Trampoline:
 
 
 def _object_code(folder: str | os.PathLike[str] | None) -> bytes:
-    text = trampoline_ir.assembly(can_flush_denormals())
+    target = host_target()
+    text = trampoline_ir.assembly(processor(target.architecture))
     key = machine_key("trampoline", hashlib.sha256(text.encode()).digest())
     cache = Cache(folder)
     entry = cache.load(key)
     if entry is not None:
         return entry.blobs[0].tobytes()
     from ostinato.codegen.machine import emit_object
-    from ostinato.codegen.target import host_target
 
-    code = emit_object(text, host_target())
+    code = emit_object(text, target)
     cache.store(key, {}, [code])
     return code
 

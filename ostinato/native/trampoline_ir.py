@@ -30,6 +30,9 @@ Layouts: `%Array` is `PyArrayObject_fields`, `%Type` the beginning of `PyArray_D
 
 from __future__ import annotations
 
+import re
+
+from ostinato.codegen.processor import Processor
 from ostinato.codegen.safepoints import STOPPED
 
 CONTEXT_SLOTS = 9
@@ -42,9 +45,6 @@ STATE_SLOTS = 4
 _READ = 0x0001 | 0x0100
 _WRITE = _READ | 0x0400
 _FOREIGN = ord(">")
-
-# MXCSR bits: flush-to-zero (15) and denormals-are-zero (6).
-_FLUSH_BITS = 1 << 15 | 1 << 6
 
 _TYPES = """
 ; references, type, data, rank, dimensions, strides, base, dtype, flags
@@ -73,7 +73,8 @@ _TYPES = """
 ; its row is taken; number of values
 %Keep = type { ptr, [2 x ptr], i64, [0 x %Place] }
 
-@_Py_NoneStruct = external global i8
+; The loader writes `None` here: an object elsewhere may be too far away to be addressed.
+@ostinato_none = global ptr null
 declare ptr @PyTuple_GetItem(ptr, i64)
 declare ptr @PyByteArray_AsString(ptr)
 declare void @Py_IncRef(ptr)
@@ -84,50 +85,21 @@ declare i32 @PyErr_CheckSignals()
 """
 
 # Ticks from one look for signals to the next: of a call with the GIL, and of one that has to wait
-# for it. 4 to 8 and 33 to 67 ms on x86-64; 1 to 44 ms where the counter has 24 MHz to 1 GHz.
+# for it. 4 to 8 and 33 to 67 ms.
 _KEPT_TICKS, _RELEASED_TICKS = 1 << 24, 1 << 27
-_STEADY_TICKS = 1 << 20
 
-# Changes the rounding-free part of the floating point mode around the call, on x86-64 alone, which
-# also has a counter that can be read at any time.
-_ENTER_X86 = f"""
-declare void @llvm.x86.sse.stmxcsr(ptr)
-declare void @llvm.x86.sse.ldmxcsr(ptr)
-declare i64 @llvm.readcyclecounter()
-
-define internal i64 @moment() {{
-  %count = call i64 @llvm.readcyclecounter()
-  ret i64 %count
-}}
-
+_ENTER = """
 ; Python code runs with subnormal numbers.
-define internal i32 @handle_signals() {{
-  %saved = alloca i32
-  %changed = alloca i32
-  call void @llvm.x86.sse.stmxcsr(ptr %saved)
-  %mode = load i32, ptr %saved
-  %mode.plain = and i32 %mode, {~_FLUSH_BITS}
-  store i32 %mode.plain, ptr %changed
-  call void @llvm.x86.sse.ldmxcsr(ptr %changed)
+define internal i32 @handle_signals() {
+  %mode = call i64 @get_mode()
+  %plain = and i64 %mode, PLAIN_BITS
+  call void @set_mode(i64 %plain)
   %answer = call i32 @PyErr_CheckSignals()
-  call void @llvm.x86.sse.ldmxcsr(ptr %saved)
+  call void @set_mode(i64 %mode)
   ret i32 %answer
-}}
+}
 
-define internal i64 @ticks() {{
-  %count = call i64 @llvm.readcyclecounter()
-  ret i64 %count
-}}
-
-define internal i64 @ticks_since(i64 %start) {{
-  %now = call i64 @llvm.readcyclecounter()
-  %passed = sub i64 %now, %start
-  ret i64 %passed
-}}
-
-define internal i64 @enter(ptr %context, ptr %table) {{
-  %saved = alloca i32
-  %changed = alloca i32
+define internal i64 @enter(ptr %context, ptr %table) {
   %entry = load ptr, ptr %context
   %flush.at = getelementptr %Context, ptr %context, i64 0, i32 1
   %flush = load i64, ptr %flush.at
@@ -139,45 +111,12 @@ plain:
   %status.plain = call i64 %entry(ptr %table, ptr %symbols)
   ret i64 %status.plain
 flushing:
-  call void @llvm.x86.sse.stmxcsr(ptr %saved)
-  %mode = load i32, ptr %saved
-  %mode.flushing = or i32 %mode, {_FLUSH_BITS}
-  store i32 %mode.flushing, ptr %changed
-  call void @llvm.x86.sse.ldmxcsr(ptr %changed)
+  %mode = call i64 @get_mode()
+  %mode.flushing = or i64 %mode, FLUSH_BITS
+  call void @set_mode(i64 %mode.flushing)
   %status.flushing = call i64 %entry(ptr %table, ptr %symbols)
-  call void @llvm.x86.sse.ldmxcsr(ptr %saved)
+  call void @set_mode(i64 %mode)
   ret i64 %status.flushing
-}}
-"""
-
-# Without a counter every call after the first counts as long.
-_ENTER_PLAIN = """
-declare i64 @llvm.readsteadycounter()
-
-define internal i64 @moment() {
-  %count = call i64 @llvm.readsteadycounter()
-  ret i64 %count
-}
-
-define internal i32 @handle_signals() {
-  %answer = call i32 @PyErr_CheckSignals()
-  ret i32 %answer
-}
-
-define internal i64 @ticks() {
-  ret i64 0
-}
-
-define internal i64 @ticks_since(i64 %start) {
-  ret i64 -1
-}
-
-define internal i64 @enter(ptr %context, ptr %table) {
-  %entry = load ptr, ptr %context
-  %symbols.at = getelementptr %Context, ptr %context, i64 0, i32 2
-  %symbols = load ptr, ptr %symbols.at
-  %status = call i64 %entry(ptr %table, ptr %symbols)
-  ret i64 %status
 }
 """
 
@@ -266,9 +205,10 @@ release:
   store ptr %released, ptr %thread.at
   br label %run
 run:
-  %start = call i64 @ticks()
+  %start = call i64 @clock()
   %status.run = call i64 @enter(ptr %context, ptr %table)
-  %takes = call i64 @ticks_since(i64 %start)
+  %end.run = call i64 @clock()
+  %takes = sub i64 %end.run, %start
   store i64 %takes, ptr %took.at
   br label %finish
 finish:
@@ -301,7 +241,7 @@ entry:
   %is.held = icmp eq ptr %thread, null
   %since.at = getelementptr %Watch, ptr %watch, i64 0, i32 2
   %since = load i64, ptr %since.at
-  %now = call i64 @moment()
+  %now = call i64 @clock()
   %is.first = icmp eq i64 %since, 0
   br i1 %is.first, label %begin, label %measure
 begin:
@@ -329,7 +269,7 @@ raised:
 release:
   %released = call ptr @PyEval_SaveThread()
   store ptr %released, ptr %thread.at
-  %later = call i64 @moment()
+  %later = call i64 @clock()
   store i64 %later, ptr %since.at
   ret i64 0
 }
@@ -392,8 +332,9 @@ define internal ptr @answer(i64 %status) {
   %is.zero = icmp eq i64 %status, 0
   br i1 %is.zero, label %none, label %code
 none:
-  call void @Py_IncRef(ptr @_Py_NoneStruct)
-  ret ptr @_Py_NoneStruct
+  %nothing = load ptr, ptr @ostinato_none
+  call void @Py_IncRef(ptr %nothing)
+  ret ptr %nothing
 code:
   %is.raised = icmp eq i64 %status, STOPPED
   br i1 %is.raised, label %raised, label %report
@@ -499,7 +440,7 @@ yes:
 no:
   ret i1 false
 }
-""".replace("FOREIGN", str(_FOREIGN)).replace("STOPPED", str(STOPPED))
+"""
 
 _ENTRIES = f"""
 define ptr @ostinato_call_bound(ptr %self, ptr %unused) {{
@@ -587,11 +528,15 @@ run:
 """
 
 
-def assembly(flushing: bool) -> str:
-    """The module's text; `flushing` says whether the machine is an x86-64."""
-    enter = _ENTER_X86 if flushing else _ENTER_PLAIN
-    kept, released = _KEPT_TICKS, _RELEASED_TICKS
-    if not flushing:
-        kept = released = _STEADY_TICKS
-    watch = _WATCH.replace("KEPT", str(kept)).replace("RELEASED", str(released))
-    return _TYPES + enter + watch + _INVOKE + _KEEP + _HELPERS + _ENTRIES
+def assembly(processor: Processor) -> str:
+    """The module's text for a kind of processor."""
+    text = _TYPES + processor.assembly + _ENTER + _WATCH + _INVOKE + _KEEP + _HELPERS + _ENTRIES
+    numbers = {
+        "FLUSH_BITS": processor.flush_bits,
+        "PLAIN_BITS": ~processor.flush_bits,
+        "KEPT": _KEPT_TICKS,
+        "RELEASED": _RELEASED_TICKS,
+        "FOREIGN": _FOREIGN,
+        "STOPPED": STOPPED,
+    }
+    return re.sub(rf"\b({'|'.join(numbers)})\b", lambda m: str(numbers[m[1]]), text)

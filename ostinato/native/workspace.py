@@ -27,9 +27,9 @@ Array = np.ndarray[Any, Any]
 BUSY = -2
 """The status of a call that did not run because another one over its workspace is running."""
 
-# 16 to 33 us at the 2 to 4 GHz that such counters run at.
+# 16 to 33 us.
 LONG_CALL = 1 << 16
-"""Ticks of the processor's counter from which on a call is long enough to give the GIL up."""
+"""Ticks of `clock` from which on a call is long enough to give the GIL up."""
 
 _NEVER = -1  # the largest number, as it is read there
 

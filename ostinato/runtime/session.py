@@ -13,7 +13,6 @@ import numpy as np
 from ostinato.codegen.artifact import UNKNOWN_RANK, Argument
 from ostinato.codegen.target import require_runnable
 from ostinato.errors import InputError, OptionError, OstinatoError, RunError
-from ostinato.native.abi import require_denormal_control
 from ostinato.native.arguments import (
     as_buffer,
     as_input,
@@ -67,8 +66,6 @@ class InferenceSession:
     def __init__(self, model: Any, options: Options | None = None, **overrides: Any) -> None:
         self._options = _resolve(options, overrides)
         require_runnable(self._options.target)
-        if self._options.flush_denormals:
-            require_denormal_control()
         name = os.fspath(model) if isinstance(model, (str, os.PathLike)) else "the model"
         self._open(model, *load(model, self._options, Notice(name)))
 

@@ -7,6 +7,7 @@ import pytest
 
 from ostinato.codegen import objects
 from ostinato.errors import RunError
+from ostinato.system import address_of
 
 
 def _emit(assembly: str) -> bytes:
@@ -55,7 +56,7 @@ def test_memory_functions_are_provided() -> None:
 
 def test_imports_are_resolved_by_name() -> None:
     callback = _ANSWER(lambda: 5)
-    imports = {"other": objects.address_of(callback)}
+    imports = {"other": address_of(callback)}
     loaded = objects.load(_emit(IMPORTING), ["answer"], imports)
     assert _ANSWER(loaded.address("answer"))() == 5
 

@@ -8,10 +8,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ostinato.codegen import objects, threads
+from ostinato.codegen import objects
 from ostinato.codegen.machine import emit_object
 from ostinato.codegen.module import lay_out_constants, module_text
 from ostinato.codegen.target import host_target
+from ostinato.codegen.team import systems
 from ostinato.native import memory
 from ostinato.native import threads as workers
 from ostinato.program import interpreter
@@ -181,4 +182,4 @@ def test_a_module_of_one_thread_knows_no_others() -> None:
     text = module_text(source, plan(source), lay_out_constants(source), host_target())
     assert "team" not in text and "%share" not in text
     assert not workers.exports(1) and not workers.imports(1)
-    assert set(workers.imports(2)) == set(threads.IMPORTS)
+    assert set(workers.imports(2)) == set(systems.system(host_target().system).imports)

@@ -4,17 +4,8 @@ import ctypes
 
 import pytest
 
-from ostinato.errors import OptionError, RunError
+from ostinato.errors import RunError
 from ostinato.native import abi as module
-
-
-def test_flush_denormals_is_refused_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    for machine in ("x86_64", "AMD64"):
-        monkeypatch.setattr(module.platform, "machine", lambda machine=machine: machine)
-        module.require_denormal_control()
-    monkeypatch.setattr(module.platform, "machine", lambda: "aarch64")
-    with pytest.raises(OptionError, match="x86-64"):
-        module.require_denormal_control()
 
 
 def test_another_layout_of_arrays_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

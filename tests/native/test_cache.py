@@ -151,6 +151,49 @@ def test_a_full_disk_leaves_no_file(cache_dir: Path, monkeypatch: pytest.MonkeyP
     assert os.listdir(cache_dir) == []
 
 
+class Held:
+    """Windows lets nobody replace a file that is open or mapped, for so many attempts."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, attempts: int) -> None:
+        self.left, self._replace = attempts, os.replace
+        monkeypatch.setattr(module.os, "replace", self)
+        monkeypatch.setattr(module.time, "sleep", lambda _: None)
+
+    def __call__(self, source: str, target: Path) -> None:
+        self.left -= 1
+        if self.left >= 0:
+            raise PermissionError("it is being used by another process")
+        self._replace(source, target)
+
+
+def test_an_entry_that_is_being_read_is_replaced_soon(
+    cache_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _stored(cache_dir)
+    Held(monkeypatch, 2)
+    Cache(cache_dir).store(KEY, {"new": 1}, [b"new"])
+    assert _loaded(cache_dir).header == {"new": 1}
+
+
+def test_an_entry_that_is_mapped_stays(cache_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _stored(cache_dir)
+    Held(monkeypatch, 1000)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        Cache(cache_dir).store(KEY, {"new": 1}, [b"new"])
+    assert _loaded(cache_dir).header == HEADER
+    assert os.listdir(cache_dir) == [KEY]
+
+
+def test_a_folder_that_takes_no_file_is_warned_about(
+    cache_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Held(monkeypatch, 1000)
+    with pytest.warns(RuntimeWarning, match="another process"):
+        _stored(cache_dir)
+    assert os.listdir(cache_dir) == []
+
+
 def test_keys_depend_on_every_part_and_on_where_parts_end() -> None:
     keys = {
         machine_key(*parts)

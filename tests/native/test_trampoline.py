@@ -11,8 +11,7 @@ import pytest
 
 from ostinato.codegen import objects
 from ostinato.errors import RunError, StreamError
-from ostinato.native.abi import can_flush_denormals
-from ostinato.native.trampoline import MAX_ARGUMENTS, REFUSED, Callee, Trampoline, trampoline
+from ostinato.native.trampoline import MAX_ARGUMENTS, REFUSED, Callee, trampoline
 from ostinato.native.workspace import BUSY, LONG_CALL, State, Workspace
 
 F32 = np.dtype(np.float32)
@@ -205,7 +204,6 @@ def test_bound_call_returns_codes(artifacts: types.SimpleNamespace) -> None:
     assert call() == 2
 
 
-@pytest.mark.skipif(not can_flush_denormals(), reason="no MXCSR register on this processor")
 def test_flush_denormals_holds_during_the_call_alone(artifacts: types.SimpleNamespace) -> None:
     tiny = np.array([1e-40], "f")
     spec = (F32, (1,))
@@ -220,16 +218,6 @@ def test_flush_denormals_holds_during_the_call_alone(artifacts: types.SimpleName
         assert (tiny * np.float32(0.5))[0] > 0
     assert results[True] == 0
     assert results[False] > 0
-
-
-def test_plain_assembly_is_valid() -> None:
-    import llvmlite.binding as llvm
-
-    from ostinato.native.trampoline_ir import assembly
-
-    text = assembly(flushing=False)
-    assert "x86" not in text
-    llvm.parse_assembly(text).verify()
 
 
 def test_many_arguments_fit_and_more_are_refused(artifacts: types.SimpleNamespace) -> None:
@@ -298,20 +286,3 @@ def test_a_workspace_is_used_by_one_at_a_time(artifacts: types.SimpleNamespace) 
     with pytest.raises(StreamError):
         workspace.taken().__enter__()
     assert workspace.current(0).tolist() == [2, 3, 4]
-
-
-def test_without_a_counter_every_call_after_the_first_is_long(
-    artifacts: types.SimpleNamespace,
-) -> None:
-    from ostinato.codegen.machine import emit_object
-    from ostinato.codegen.target import host_target
-    from ostinato.native.trampoline_ir import assembly
-
-    plain = Trampoline(emit_object(assembly(flushing=False), host_target()))
-    callee, workspace = _swapping(artifacts, LONG_CALL)
-    bound = plain.bound(callee, [np.ones(3, "f")])
-    for step in range(1, 4):
-        assert bound() is None
-        assert workspace.current(0).tolist() == [1 + step, 2 + step, 3 + step]
-        # Unsigned, it is more ticks than any limit.
-        assert workspace.record[1] == -1

@@ -34,7 +34,7 @@ ask:
   %is.fine = icmp eq i64 %left, 0
   br i1 %is.fine, label %look, label %spare
 look:
-  %start = call i64 @team_clock()
+  %start = call i64 @clock()
   %resume = load i64, ptr @team_resume
   %is.early = icmp ult i64 %start, %resume
   br i1 %is.early, label %leave.alone, label %consider
@@ -81,20 +81,21 @@ rouse:
 by.itself:
   %code.itself = call i64 @share(
       ptr %buffers, ptr %symbols, i64 %call, ptr %round, i64 0, i64 1, ptr %record, ptr null)
-  %end.itself = call i64 @team_clock()
+  %end.itself = call i64 @clock()
   br label %leave
 together:
-  %symbols.at = getelementptr { ptr, ptr, i64, i64, i32, i32 }, ptr @team_job, i64 0, i32 1
-  %call.at = getelementptr { ptr, ptr, i64, i64, i32, i32 }, ptr @team_job, i64 0, i32 2
-  %number.at = getelementptr { ptr, ptr, i64, i64, i32, i32 }, ptr @team_job, i64 0, i32 3
-  %mode.at = getelementptr { ptr, ptr, i64, i64, i32, i32 }, ptr @team_job, i64 0, i32 4
+  %symbols.at = getelementptr { ptr, ptr, i64, i64, i64, i64 }, ptr @team_job, i64 0, i32 1
+  %call.at = getelementptr { ptr, ptr, i64, i64, i64, i64 }, ptr @team_job, i64 0, i32 2
+  %number.at = getelementptr { ptr, ptr, i64, i64, i64, i64 }, ptr @team_job, i64 0, i32 3
+  %mode.at = getelementptr { ptr, ptr, i64, i64, i64, i64 }, ptr @team_job, i64 0, i32 4
   %published = load atomic i64, ptr @team_published monotonic, align 8
   %number = add i64 %published, 1
   store ptr %buffers, ptr @team_job
   store ptr %symbols, ptr %symbols.at
   store i64 %call, ptr %call.at
   store i64 %number, ptr %number.at
-  call void @team_save_mode(ptr %mode.at)
+  %mode = call i64 @get_mode()
+  store i64 %mode, ptr %mode.at
   store i64 0, ptr @team_late
   store i64 0, ptr %round
   store atomic i64 0, ptr @team_arrived release, align 8
@@ -117,12 +118,12 @@ together:
   %is.unheard = and i1 %is.asleep, %is.one
   %woke.next = select i1 %is.unheard, i64 %start, i64 0
   store i64 %woke.next, ptr @team_woke
-  %begun = call i64 @team_clock()
+  %begun = call i64 @clock()
   %code.own = call i64 @share(
       ptr %buffers, ptr %symbols, i64 %call, ptr %round, i64 0, i64 %several,
       ptr %record, ptr @team_stop)
   %code = call i64 @team_join(i64 %code.own, i64 %others, ptr %record)
-  %end = call i64 @team_clock()
+  %end = call i64 @clock()
   %work = sub i64 %end, %begun
   %third = udiv i64 %work, 3
   %late = load i64, ptr @team_late

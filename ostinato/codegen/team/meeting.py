@@ -35,21 +35,21 @@ check:
   %is.long = icmp ugt i64 %n, SPINS
   br i1 %is.long, label %late, label %relax
 relax:
-  call void @team_pause()
+  call void @pause()
   br label %spin
 late:
-  %start = call i64 @team_clock()
+  %start = call i64 @clock()
   br label %yield
 yield:
   %asked = phi i64 [ %start, %late ], [ %asked, %again ], [ %now, %ask ]
-  %ignored = call i32 @sched_yield()
+  call void @team_yield()
   %arrived.late = load atomic i64, ptr %counter acquire, align 8
   %is.complete.late = icmp uge i64 %arrived.late, %goal
   br i1 %is.complete.late, label %account, label %again
 again:
   %told = load atomic i64, ptr @team_stop monotonic, align 8
   %is.told = icmp ne i64 %told, 0
-  %now = call i64 @team_clock()
+  %now = call i64 @clock()
   %since = sub i64 %now, %asked
   %is.due = icmp ugt i64 %since, ASK_TICKS
   %is.asking = and i1 %is.first, %is.due
@@ -63,7 +63,7 @@ stopped:
 account:
   br i1 %is.first, label %add, label %done
 add:
-  %end = call i64 @team_clock()
+  %end = call i64 @clock()
   %waited = sub i64 %end, %start
   %late.before = load i64, ptr @team_late
   %late.after = add i64 %late.before, %waited
@@ -88,7 +88,7 @@ wait:
   %is.complete = icmp uge i64 %left, %others
   br i1 %is.complete, label %stopped, label %yield
 yield:
-  %ignored = call i32 @sched_yield()
+  call void @team_yield()
   br label %wait
 stopped:
   ret i64 STOPPED
@@ -105,9 +105,9 @@ define internal void @team_publish(i1 %wakes) nounwind {
   %is.woken = and i1 %is.asleep, %wakes
   br i1 %is.woken, label %wake, label %done
 wake:
-  %locked = call i32 @pthread_mutex_lock(ptr @team_mutex)
-  %unlocked = call i32 @pthread_mutex_unlock(ptr @team_mutex)
-  %woken = call i32 @pthread_cond_broadcast(ptr @team_wake)
+  call void @team_lock()
+  call void @team_unlock()
+  call void @team_wake_all()
   br label %done
 done:
   ret void
@@ -130,10 +130,10 @@ again:
   %is.long = icmp ugt i64 %n, SPINS
   br i1 %is.long, label %yield, label %relax
 relax:
-  call void @team_pause()
+  call void @pause()
   br label %look
 yield:
-  %ignored = call i32 @sched_yield()
+  call void @team_yield()
   br label %look
 close:
   %those = atomicrmw or ptr @team_present, i64 1 acq_rel

@@ -8,11 +8,11 @@ entry:
   %own = ptrtoint ptr %number to i64
   %bit = shl i64 1, %own
   %lower = sub i64 %bit, 2
-  %symbols.at = getelementptr { ptr, ptr, i64, i64, i32, i32 }, ptr @team_job, i64 0, i32 1
-  %call.at = getelementptr { ptr, ptr, i64, i64, i32, i32 }, ptr @team_job, i64 0, i32 2
-  %number.at = getelementptr { ptr, ptr, i64, i64, i32, i32 }, ptr @team_job, i64 0, i32 3
-  %mode.at = getelementptr { ptr, ptr, i64, i64, i32, i32 }, ptr @team_job, i64 0, i32 4
-  %last.at = getelementptr { ptr, ptr, i64, i64, i32, i32 }, ptr @team_job, i64 0, i32 5
+  %symbols.at = getelementptr { ptr, ptr, i64, i64, i64, i64 }, ptr @team_job, i64 0, i32 1
+  %call.at = getelementptr { ptr, ptr, i64, i64, i64, i64 }, ptr @team_job, i64 0, i32 2
+  %number.at = getelementptr { ptr, ptr, i64, i64, i64, i64 }, ptr @team_job, i64 0, i32 3
+  %mode.at = getelementptr { ptr, ptr, i64, i64, i64, i64 }, ptr @team_job, i64 0, i32 4
+  %last.at = getelementptr { ptr, ptr, i64, i64, i64, i64 }, ptr @team_job, i64 0, i32 5
   br label %idle
 idle:
   %seen = phi i64 [ 0, %entry ], [ %job, %sign.in ], [ %done, %run ]
@@ -34,10 +34,10 @@ check:
   %is.long = or i1 %is.idle, %is.outside
   br i1 %is.long, label %lie.down, label %relax
 relax:
-  call void @team_pause()
+  call void @pause()
   br label %spin
 lie.down:
-  %locked = call i32 @pthread_mutex_lock(ptr @team_mutex)
+  call void @team_lock()
   %sleeping = atomicrmw add ptr @team_sleeping, i64 1 seq_cst
   br label %awake
 awake:
@@ -45,16 +45,16 @@ awake:
   %is.still = icmp eq i64 %job.slept, %seen
   br i1 %is.still, label %sleep, label %get.up
 sleep:
-  %woken = call i32 @pthread_cond_wait(ptr @team_wake, ptr @team_mutex)
+  call void @team_sleep()
   br label %awake
 get.up:
   %risen = atomicrmw sub ptr @team_sleeping, i64 1 seq_cst
-  %unlocked = call i32 @pthread_mutex_unlock(ptr @team_mutex)
+  call void @team_unlock()
   br label %look
 look:
   %job = phi i64 [ %job.spun, %spin ], [ %job.slept, %get.up ]
-  %last = load i32, ptr %last.at
-  %is.over = icmp ne i32 %last, 0
+  %last = load i64, ptr %last.at
+  %is.over = icmp ne i64 %last, 0
   br i1 %is.over, label %over, label %sign.in
 sign.in:
   ; Nothing changes any more once nobody can sign in.
@@ -78,10 +78,10 @@ await.check:
   %is.slow = icmp ugt i64 %k, SPINS
   br i1 %is.slow, label %await.yield, label %await.relax
 await.relax:
-  call void @team_pause()
+  call void @pause()
   br label %await
 await.yield:
-  %ignored = call i32 @sched_yield()
+  call void @team_yield()
   br label %await
 run:
   %before.me = and i64 %present, %lower
@@ -93,7 +93,8 @@ run:
   %buffers = load ptr, ptr @team_job
   %symbols = load ptr, ptr %symbols.at
   %call = load i64, ptr %call.at
-  call void @team_load_mode(ptr %mode.at)
+  %mode = load i64, ptr %mode.at
+  call void @set_mode(i64 %mode)
   store i64 0, ptr %round
   %code = call i64 @share(
       ptr %buffers, ptr %symbols, i64 %call, ptr %round, i64 %share, i64 %count,
@@ -105,8 +106,7 @@ over:
 }
 
 define void @team_open() nounwind {
-  %mutex = call i32 @pthread_mutex_init(ptr @team_mutex, ptr null)
-  %wake = call i32 @pthread_cond_init(ptr @team_wake, ptr null)
+  call void @team_prepare()
   ret void
 }
 
@@ -129,11 +129,11 @@ take:
   %is.taken = extractvalue { i64, i1 } %pair, 1
   br i1 %is.taken, label %tell, label %wait
 wait:
-  %ignored = call i32 @sched_yield()
+  call void @team_yield()
   br label %take
 tell:
-  %last.at = getelementptr { ptr, ptr, i64, i64, i32, i32 }, ptr @team_job, i64 0, i32 5
-  store i32 1, ptr %last.at
+  %last.at = getelementptr { ptr, ptr, i64, i64, i64, i64 }, ptr @team_job, i64 0, i32 5
+  store i64 1, ptr %last.at
   call void @team_publish(i1 1)
   ret void
 }
