@@ -57,7 +57,7 @@ DEFERRED = {
         "codegen.machine": "llvmlite.binding",
         "codegen.target": "llvmlite.binding",
         "codegen.objects": "llvmlite llvmlite.binding",
-        "native.trampoline": "codegen.machine codegen.target",
+        "native.trampoline": "codegen.machine",
         "runtime.build": "compiler onnx onnx_ir",
         "stages.fallback": "onnx.reference reference.kernels stages.one_node",
         "stages.specialized": "stages.one_node",

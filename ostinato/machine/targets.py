@@ -58,7 +58,7 @@ class Target:
         """The format of object files."""
         if self.architecture.startswith("wasm"):
             return "wasm"
-        if self.system == "windows":
+        if self.system == "windows" and not self.triple.endswith("-elf"):
             return "coff"
         return "mach-o" if self.system in ("macos", "ios") else "elf"
 

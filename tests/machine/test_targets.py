@@ -13,6 +13,7 @@ from ostinato.options import Options
         ("x86_64-unknown-linux-gnu", ("x86_64", "linux", "elf")),
         ("x86_64-w64-windows-gnu", ("x86_64", "windows", "coff")),
         ("x86_64-pc-windows-msvc", ("x86_64", "windows", "coff")),
+        ("x86_64-pc-windows-msvc-elf", ("x86_64", "windows", "elf")),
         ("aarch64-unknown-linux-android21", ("aarch64", "android", "elf")),
         ("arm64-apple-macosx11.0.0", ("aarch64", "macos", "mach-o")),
         ("aarch64-apple-darwin23", ("aarch64", "macos", "mach-o")),
