@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+import ctypes
+import time
+
+import pytest
+
+from ostinato.codegen import objects
+from ostinato.codegen.machine import emit_assembly, emit_object
+from ostinato.codegen.processor import AARCH64, X86_64, processor
+from ostinato.codegen.target import host_target
+from ostinato.errors import OptionError
+from ostinato.machine.targets import TARGETS, Target
+from ostinato.native import trampoline_ir
+
+# A function that another module can call for each that the assembly defines.
+EXPORTS = """
+define i64 @now() {
+  %now = call i64 @clock()
+  ret i64 %now
+}
+define i64 @mode() {
+  call void @pause()
+  %mode = call i64 @get_mode()
+  ret i64 %mode
+}
+define void @change(i64 %mode) {
+  call void @set_mode(i64 %mode)
+  ret void
+}
+"""
+
+
+def test_the_clock_of_this_machine_runs_at_2_to_4_ghz() -> None:
+    target = host_target()
+    text = processor(target.architecture).assembly + EXPORTS
+    code = objects.load(emit_object(text, target), ["now"])
+    now = ctypes.CFUNCTYPE(ctypes.c_uint64)(code.address("now"))
+    first, start = now(), time.perf_counter()
+    time.sleep(0.05)
+    second, end = now(), time.perf_counter()
+    assert 1 < (second - first) / (end - start) / 1e9 < 6
+
+
+@pytest.mark.parametrize("target", [TARGETS["cortex-a53"], TARGETS["apple-m1"]])
+def test_aarch64_reads_its_counter_and_how_fast_it_is(target: Target) -> None:
+    lines = emit_assembly(AARCH64.assembly + EXPORTS, target)
+    clock = lines[lines.index("clock:") : lines.index("pause:")]
+    assert "CNTVCT_EL0" in clock and "CNTFRQ_EL0" in clock
+    assert "FPCR" in lines and "yield" in lines
+
+
+def test_other_processors_are_refused_by_name() -> None:
+    assert processor("aarch64") is AARCH64 and processor("x86_64") is X86_64
+    with pytest.raises(OptionError, match="riscv64: .* x86-64 and AArch64"):
+        processor("riscv64")
+
+
+@pytest.mark.parametrize("name", ["cortex-a53", "apple-m1", "windows", "x86-64-v3"])
+def test_the_trampoline_compiles_for_every_host(name: str) -> None:
+    target = TARGETS[name]
+    text = trampoline_ir.assembly(processor(target.architecture))
+    assert ("x86" in text) == (target.architecture == "x86_64")
+    assert emit_object(text, target)
