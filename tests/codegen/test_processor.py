@@ -52,7 +52,7 @@ def test_aarch64_reads_its_counter_and_how_fast_it_is(target: Target) -> None:
 
 def test_other_processors_are_refused_by_name() -> None:
     assert processor("aarch64") is AARCH64 and processor("x86_64") is X86_64
-    with pytest.raises(OptionError, match="riscv64: .* x86-64 and AArch64"):
+    with pytest.raises(OptionError, match=r"riscv64: .* x86-64 and AArch64"):
         processor("riscv64")
 
 
