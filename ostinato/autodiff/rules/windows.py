@@ -7,85 +7,46 @@ evenly spaced, takes `[.., taps, positions, ..]` out of `[.., extent, ..]`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import onnx_ir as ir
 
 from ostinato.autodiff.context import Context
 from ostinato.autodiff.registry import differentiates
+from ostinato.graph.windows import Window, placed, read_moves, spread
 from ostinato.graph.writer import Operand
+from ostinato.sizes.dims import Dim, Size, symbol
 
 
-@dataclass(frozen=True)
-class Window:
-    """Size, stride, dilation and padding of a window along one spatial axis, in elements.
-
-    after: what the last position may reach, with `beyond` (of ceil_mode) behind the padding.
-    """
-
-    kernel: int
-    stride: int
-    dilation: int
-    before: int
-    after: int
-    beyond: int = 0
-
-    @property
-    def span(self) -> int:
-        return (self.kernel - 1) * self.dilation + 1
-
-
-@dataclass(frozen=True)
-class _Moves:
-    strides: tuple[int, ...]
-    dilations: tuple[int, ...]
-    automatic: str
-    pads: tuple[int, ...]
-
-
-def _read_moves(context: Context, rank: int) -> _Moves:
-    attributes = context.attributes
-    return _Moves(
-        attributes.ints("strides", (1,) * rank),
-        attributes.ints("dilations", (1,) * rank),
-        attributes.string("auto_pad", "NOTSET"),
-        attributes.ints("pads", (0,) * (2 * rank)),
-    )
-
-
-def _windows(context: Context, kernel: Sequence[int], ceil: bool = False) -> list[Window]:
+def _windows(context: Context, kernel: Sequence[int], ceil: bool = False) -> list[Window[int]]:
     """The windows over input 0."""
-    moves = _read_moves(context, len(kernel))
-    extents = context.dims(context.given(0))[2:]
+    moves = read_moves(context.attributes, len(kernel))
     found = []
-    for i, extent in enumerate(extents):
-        stride, before, after = moves.strides[i], moves.pads[i], moves.pads[i + len(kernel)]
-        span = (kernel[i] - 1) * moves.dilations[i] + 1
-        beyond = 0
-        if moves.automatic.startswith("SAME"):
-            total = _total_padding(context, extent, stride, span)
-            before = total // 2 if moves.automatic == "SAME_UPPER" else total - total // 2
-            after = total - before
-        elif ceil and stride > 1:
+    for i, extent in enumerate(_extents(context)):
+        strided = moves.strides[i] > 1
+        window = placed(moves, i, kernel[i], extent, ceil and strided)
+        if ceil and strided and not moves.automatic.startswith("SAME"):
             if not isinstance(extent, int):
                 raise context.refuse("with ceil_mode has no gradient for a run-time size")
-            room = extent + before + after
-            positions = min(-(-(room - span) // stride) + 1, -(-(extent + before) // stride))
-            if context.dims(context.node.outputs[0])[i + 2] != positions:
+            if context.dims(context.node.outputs[0])[i + 2] != window.outputs:
                 raise context.refuse("has no gradient where a window lies in the padding")
-            beyond = max((positions - 1) * stride + span - room, 0)
-        window = Window(kernel[i], stride, moves.dilations[i], before, after + beyond, beyond)
-        found.append(window)
+        found.append(_fixed(context, window, "auto_pad has no gradient for strides over"))
     return found
 
 
-def _total_padding(context: Context, extent: int | str | None, stride: int, span: int) -> int:
-    if stride == 1:
-        return span - 1
-    if not isinstance(extent, int):
-        raise context.refuse("with auto_pad has no gradient for strides over a run-time size")
-    return max((-(-extent // stride) - 1) * stride + span - extent, 0)
+def _extents(context: Context) -> list[Size]:
+    """The spatial sizes of input 0."""
+    dims = context.dims(context.given(0))[2:]
+    return [n if isinstance(n, int) else symbol(n or f"axis {i}") for i, n in enumerate(dims)]
+
+
+def _fixed(context: Context, window: Window[Size], what: str) -> Window[int]:
+    """The window, refused where its padding follows from a run-time size."""
+    before, after, beyond = window.before, window.after, window.beyond
+    if isinstance(before, Dim) or isinstance(after, Dim) or isinstance(beyond, Dim):
+        raise context.refuse(f"with {what} a run-time size")
+    outputs = -1 if isinstance(window.outputs, Dim) else window.outputs
+    return Window(window.kernel, window.stride, window.dilation, before, after, outputs, beyond)
 
 
 def _known(context: Context, value: ir.Value, what: str) -> list[int]:
@@ -120,7 +81,7 @@ def _give_bias(context: Context, given: ir.Value, rank: int) -> None:
 
 
 def _transposed(
-    context: Context, maps: ir.Value, weight: Operand, windows: Sequence[Window], group: int
+    context: Context, maps: ir.Value, weight: Operand, windows: Sequence[Window[int]], group: int
 ) -> ir.Value:
     """Each map element times the weights, added to the image of input 0 below its window."""
     image, result = context.given(0), context.node.outputs[0]
@@ -133,7 +94,7 @@ def _transposed(
     rests = [_rest(window, extent, outputs) for window, extent, outputs in extents]
     known = [rest for rest in rests if rest is not None]
     if len(known) == len(rests):
-        attributes["pads"] = [*(w.before for w in windows), *(w.after for w in windows)]
+        attributes["pads"] = [*(w.before for w in windows), *(w.after + w.beyond for w in windows)]
         attributes["output_padding"] = known
         return context.ops.op("ConvTranspose", [maps, weight], attributes=attributes)
     whole = context.ops.op("ConvTranspose", [maps, weight], attributes=attributes)
@@ -148,18 +109,22 @@ def _transposed(
     return context.ops.op("Pad", [whole, pads, 0.0, np.arange(2, len(windows) + 2)])
 
 
-def _rest(window: Window, extent: int | str | None, outputs: int | str | None) -> int | None:
+def _rest(window: Window[int], extent: int | str | None, outputs: int | str | None) -> int | None:
     """Count elements at the end of an axis that no window reaches; None if a run decides that."""
     if window.stride == 1:
         return 0
     if not isinstance(extent, int) or not isinstance(outputs, int):
         return None
     reached = (outputs - 1) * window.stride + window.span
-    return extent + window.before + window.after - reached
+    return extent + window.before + window.after + window.beyond - reached
 
 
-def _padded(context: Context, image: ir.Value, windows: Sequence[Window], fill: float) -> ir.Value:
-    pads = np.array([*(w.before for w in windows), *(w.after for w in windows)], np.int64)
+def _padded(
+    context: Context, image: ir.Value, windows: Sequence[Window[int]], fill: float
+) -> ir.Value:
+    pads = np.array(
+        [*(w.before for w in windows), *(w.after + w.beyond for w in windows)], np.int64
+    )
     if not pads.any():
         return image
     return context.ops.op("Pad", [image, pads, fill, np.arange(2, len(windows) + 2)])
@@ -174,7 +139,7 @@ def _below(
     context: Context,
     image: ir.Value,
     positions: Sequence[Operand],
-    windows: Sequence[Window],
+    windows: Sequence[Window[int]],
     first: int = 2,
 ) -> ir.Value:
     """Unfold windows: elements below each position, `[.., taps, positions, taps, positions, ..]`.
@@ -187,7 +152,7 @@ def _below(
     return image
 
 
-def _places(context: Context, number: Operand, window: Window) -> Operand:
+def _places(context: Context, number: Operand, window: Window[int]) -> Operand:
     """The place of each tap at each position: `[taps, positions]`."""
     taps = np.arange(window.kernel)[:, np.newaxis] * window.dilation
     steps: Operand
@@ -206,7 +171,7 @@ def _of_weights(
     context: Context,
     image: ir.Value,
     maps: tuple[ir.Value, ir.Value],
-    windows: Sequence[Window],
+    windows: Sequence[Window[int]],
     group: int,
 ) -> ir.Value:
     """The sum over rows and positions of each map times each tap of each image: as input 1.
@@ -277,26 +242,17 @@ def _conv_transpose(context: Context) -> None:
         _give_bias(context, given, rank)
 
 
-def _spread(context: Context, kernel: Sequence[int]) -> list[Window]:
+def _spread(context: Context, kernel: Sequence[int]) -> list[Window[int]]:
     """The windows over output 0 that a transposed convolution fills."""
     rank = len(kernel)
-    moves = _read_moves(context, rank)
+    moves = read_moves(context.attributes, rank)
     extra = context.attributes.ints("output_padding", (0,) * rank)
     asked = context.attributes.ints("output_shape", None)
-    extents = context.dims(context.given(0))[2:]
     found = []
-    for i, extent in enumerate(extents):
-        stride, dilation = moves.strides[i], moves.dilations[i]
-        before, after = moves.pads[i], moves.pads[i + rank]
-        if asked or moves.automatic.startswith("SAME"):
-            if not isinstance(extent, int):
-                raise context.refuse("with output_shape or auto_pad: a run-time size")
-            outputs = asked[i - rank] if asked else extent * stride
-            full = stride * (extent - 1) + extra[i] + (kernel[i] - 1) * dilation + 1
-            total = max(full - outputs, 0)
-            before = total // 2 if moves.automatic == "SAME_UPPER" else total - total // 2
-            after = total - before
-        found.append(Window(kernel[i], stride, dilation, before, after))
+    for i, extent in enumerate(_extents(context)):
+        outputs = asked[i - rank] if asked else None
+        window = spread(moves, i, kernel[i], extent, extra[i], outputs)
+        found.append(_fixed(context, window, "output_shape or auto_pad:"))
     return found
 
 
@@ -306,14 +262,12 @@ def _col2im(context: Context) -> None:
     kernel, extents = context.constant(2), context.constant(1)
     if kernel is None or extents is None:
         raise context.refuse("has no gradient for sizes that are known at run time only")
-    rank, moves = kernel.size, _read_moves(context, kernel.size)
+    rank, moves = kernel.size, read_moves(context.attributes, kernel.size)
     windows, positions = [], []
     for i, (taps, extent) in enumerate(zip(kernel.tolist(), extents.tolist(), strict=True)):
-        before, after = moves.pads[i], moves.pads[i + rank]
-        window = Window(taps, moves.strides[i], moves.dilations[i], before, after)
+        window = _fixed(context, placed(moves, i, taps, extent), "sizes of")
         windows.append(window)
-        room = extent + before + after - window.span
-        positions.append(np.array([room // window.stride + 1]))
+        positions.append(np.array([window.outputs]))
     image = _padded(context, context.gradient(), windows, 0.0)
     below = _below(context, image, positions, windows)
     taps_first = [0, 1, *range(2, 2 * rank + 2, 2), *range(3, 2 * rank + 3, 2)]
@@ -344,7 +298,7 @@ def _channels(context: Context) -> int:
     return channels
 
 
-def _summed(context: Context, shares: ir.Value, windows: Sequence[Window]) -> ir.Value:
+def _summed(context: Context, shares: ir.Value, windows: Sequence[Window[int]]) -> ir.Value:
     """For each element of the image the sum over the positions whose window it is below."""
     kernel = [window.kernel for window in windows]
     ones = np.ones((_channels(context), 1, *kernel), context.writer.dtype.numpy())
@@ -367,10 +321,10 @@ def _lp_pool(context: Context) -> None:
 
 
 def _count(
-    context: Context, window: Window, i: int, counts_pads: bool, rank: int
+    context: Context, window: Window[int], i: int, counts_pads: bool, rank: int
 ) -> ir.Value | float:
     """Count the elements along one axis below each position of a window."""
-    pads = window.before + window.after
+    pads = window.before + window.after + window.beyond
     if not pads or (counts_pads and not window.beyond):
         return float(window.kernel)
     number = context.size(context.node.outputs[0], i + 2)
@@ -381,7 +335,7 @@ def _count(
     )
     if counts_pads:
         low = np.array([0])
-        high = context.ops.integers("Add", high, np.array([window.after - window.beyond]))
+        high = context.ops.integers("Add", high, np.array([window.after]))
     places = _places(context, number, window)
     inside = context.ops.op(
         "And",

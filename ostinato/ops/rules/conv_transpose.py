@@ -13,30 +13,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
+from ostinato.graph.windows import Window, spread
 from ostinato.ops.core.registry import Context, lowers
 from ostinato.ops.core.tensor import Tensor, Value, advance
 from ostinato.ops.rules.padding import pad
-from ostinato.ops.rules.windows import given_kernel, read_moves, terms_of
+from ostinato.ops.rules.windows import checked_moves, given_kernel, terms_of
 from ostinato.program.expr import FLOATS, Access, Axis, Expr, Load, Reduced, constant, op
 from ostinato.program.nodes import Reduce, Store
-from ostinato.sizes.dims import Dim, Size, ceildiv, exact_quotient, floordiv, maximum
+from ostinato.sizes.dims import Dim, Size, ceildiv, exact_quotient, maximum
 from ostinato.sizes.strides import Shape
 
 # Every phase of a stride may become a kernel.
 MOST_PHASES = 2**10
 # Elements of larger strides lie further apart than anything is long.
 MOST_STRIDE = 2**20
-
-
-@dataclass(frozen=True)
-class Transposed:
-    """Geometry of ConvTranspose along one spatial axis: `before` output positions are cut off."""
-
-    kernel: int
-    stride: int
-    dilation: int
-    before: int
-    outputs: Size
 
 
 @dataclass(frozen=True)
@@ -101,10 +91,10 @@ def lower_conv_transpose(context: Context) -> Value:
     return target
 
 
-def _read(context: Context, spatial: Shape, kernel: Sequence[int]) -> list[Transposed]:
+def _read(context: Context, spatial: Shape, kernel: Sequence[int]) -> list[Window[Size]]:
     """The spread along each axis, from the attributes as their documents put it."""
     rank = len(spatial)
-    moves = read_moves(context, rank, kernel)
+    moves = checked_moves(context, rank, kernel)
     extra = context.attributes.ints("output_padding", (0,) * rank)
     asked = context.attributes.ints("output_shape", None)
     if asked is not None and len(asked) == rank + 2:
@@ -113,25 +103,16 @@ def _read(context: Context, spatial: Shape, kernel: Sequence[int]) -> list[Trans
         raise context.invalid("output_padding or output_shape does not fit the spatial axes")
     result = []
     for i, extent in enumerate(spatial):
-        stride, dilation = moves.strides[i], moves.dilations[i]
-        full = stride * (extent - 1) + extra[i] + (kernel[i] - 1) * dilation + 1
-        if asked or moves.automatic.startswith("SAME"):
-            outputs: Size = asked[i] if asked else extent * stride
-            total = maximum(full - outputs, 0)
-            half = floordiv(total, 2)
-            before = half if moves.automatic == "SAME_UPPER" else total - half
-        else:
-            before = moves.pads[i]
-            outputs = full - before - moves.pads[i + rank]
-        if isinstance(before, Dim):
+        window = spread(moves, i, kernel[i], extent, extra[i], asked[i] if asked else None)
+        if isinstance(window.before, Dim):
             raise context.refuse("an output_shape for inputs of a run-time size has no native form")
-        if stride > MOST_STRIDE:
+        if window.stride > MOST_STRIDE:
             raise context.invalid(f"strides {list(moves.strides)}: no image is spread so far")
-        result.append(Transposed(kernel[i], stride, dilation, before, outputs))
+        result.append(window)
     return result
 
 
-def _phases(axis: Transposed) -> list[Phases]:
+def _phases(axis: Window[Size]) -> list[Phases]:
     """All phases along an axis, joined where they follow each other evenly."""
     found: list[Phases] = []
     for first in range(axis.stride):
@@ -146,9 +127,10 @@ def _phases(axis: Transposed) -> list[Phases]:
     return found
 
 
-def _phase(axis: Transposed, first: int) -> Phases:
+def _phase(axis: Window[Size], first: int) -> Phases:
     common = math.gcd(axis.dilation, axis.stride)
     spacing = axis.stride // common
+    assert isinstance(axis.before, int)
     start = first + axis.before
     rows = _rows(axis.outputs - first, axis.stride)
     # The first tap with `start - tap * dilation` a multiple of the stride.

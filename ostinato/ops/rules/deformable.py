@@ -9,14 +9,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from ostinato.graph.windows import Window
 from ostinato.ops.core.literals import literal, sized
 from ostinato.ops.core.registry import Context, lowers
 from ostinato.ops.core.tensor import Tensor, Value, dense, slice_axis
 from ostinato.ops.rules.gather import without_axes
 from ostinato.ops.rules.sampling import MOST_TAPS, Sampling, interpolated, loads_at, taps_around
-from ostinato.ops.rules.windows import Window, biased, given_kernel, output_sizes, read_windows
+from ostinato.ops.rules.windows import biased, given_kernel, output_sizes, read_windows
 from ostinato.program.expr import Axis, Expr, Index, cast, constant, dtype_of, op
-from ostinato.sizes.dims import product
+from ostinato.sizes.dims import Size, product
 from ostinato.sizes.strides import Shape
 
 # Elements beyond an end count as zeros, and places are counted in elements.
@@ -87,7 +88,7 @@ def _moved(context: Context, position: int, shape: Shape, rank: int = 0) -> Tens
 
 
 def _places(
-    context: Context, offsets: Tensor, shape: Shape, windows: Sequence[Window], extents: Shape
+    context: Context, offsets: Tensor, shape: Shape, windows: Sequence[Window[Size]], extents: Shape
 ) -> list[Tensor]:
     """For each spatial axis the places of all taps, in elements."""
     builder, rank = context.builder, len(windows)
@@ -105,7 +106,7 @@ def _places(
     return places
 
 
-def _start(window: Window, tap: Axis | None, position: Axis | None) -> Expr:
+def _start(window: Window[Size], tap: Axis | None, position: Axis | None) -> Expr:
     """Compute the position of a tap of a window before its offset is added."""
     start: Expr = op("sub", constant(0, "int64"), sized(window.before))
     for axis, step in ((position, window.stride), (tap, window.dilation)):

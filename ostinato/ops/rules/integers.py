@@ -6,11 +6,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ostinato.graph.windows import Window
 from ostinato.ops.core.literals import literal
 from ostinato.ops.core.registry import Context
 from ostinato.ops.core.tensor import Tensor, Value, slice_axis
 from ostinato.ops.rules.padding import pad
-from ostinato.ops.rules.windows import Window, convolve, without_padding
+from ostinato.ops.rules.windows import convolve, without_padding
 from ostinato.program.expr import Axis, Expr, Extent, cast, constant, op
 from ostinato.sizes.dims import Size, ceildiv, product
 from ostinato.sizes.strides import Shape
@@ -66,7 +67,7 @@ def integer_convolve(
     weight: Value,
     source_zero: Value | None,
     weight_zero: Value | None,
-    windows: Sequence[Window],
+    windows: Sequence[Window[Size]],
     group: int,
 ) -> Tensor:
     """Convolution of `source - source_zero` with `weight - weight_zero` in int32; padding is 0.
@@ -107,7 +108,7 @@ def _convolved_words(
     weight: Value,
     source_zero: Value | None,
     weight_zero: Value | None,
-    windows: Sequence[Window],
+    windows: Sequence[Window[Size]],
 ) -> Tensor:
     builder = context.builder
     x, w = builder.strided(source), builder.strided(weight)
@@ -202,8 +203,8 @@ def _products(context: Context, a: Tensor, b: Tensor) -> Tensor:
 
 
 def _padded_words(
-    context: Context, x: Tensor, zero: Value | None, windows: Sequence[Window], flip: bool
-) -> tuple[Tensor, list[Window]]:
+    context: Context, x: Tensor, zero: Value | None, windows: Sequence[Window[Size]], flip: bool
+) -> tuple[Tensor, list[Window[Size]]]:
     """Words along the channels of the input, padded with its zero point; what is left to move."""
     builder = context.builder
     pads = any(window.before != 0 or window.after != 0 for window in windows)

@@ -5,16 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
+from ostinato.graph.windows import Window
 from ostinato.ops.core.known_sizes import known_sizes
 from ostinato.ops.core.literals import literal, sized
 from ostinato.ops.core.registry import Context, lowers
 from ostinato.ops.core.tensor import Tensor, Value, dense
 from ostinato.ops.rules.gather import require_all
 from ostinato.ops.rules.windows import (
-    Window,
+    checked_moves,
     inside_data,
     output_sizes,
-    read_moves,
     read_windows,
     window_load,
 )
@@ -53,7 +53,7 @@ def lower_max_pool(context: Context) -> Value | list[Value]:
 
 
 def _first_taps(
-    context: Context, x: Tensor, windows: Sequence[Window], largest: Value, lowest: Const
+    context: Context, x: Tensor, windows: Sequence[Window[Size]], largest: Value, lowest: Const
 ) -> Tensor:
     """The first tap of each window that has the largest element, or the number of taps."""
     builder = context.builder
@@ -79,7 +79,7 @@ def _first_taps(
 
 
 def _positions(
-    context: Context, x: Tensor, windows: Sequence[Window], first: Tensor, by_columns: bool
+    context: Context, x: Tensor, windows: Sequence[Window[Size]], first: Tensor, by_columns: bool
 ) -> Tensor:
     """int64: the place of a tap of each window in the whole of the value."""
     builder = context.builder
@@ -164,7 +164,7 @@ def _unpooled_shape(context: Context, shape: Shape) -> Shape:
     kernel = context.attributes.ints("kernel_shape")
     if rank < 1 or len(kernel) != rank:
         raise context.invalid(f"kernel_shape {list(kernel)} for an input of shape {shape}")
-    moves = read_moves(context, rank, kernel, dilated=False)
+    moves = checked_moves(context, rank, kernel, dilated=False)
     if context.optional(2) is not None:
         given = known_sizes(context, 2, "input 'output_shape'")
         if len(given) != len(shape):
@@ -176,8 +176,7 @@ def _unpooled_shape(context: Context, shape: Shape) -> Shape:
         return tuple(given)
     spatial: list[Size] = []
     for i, extent in enumerate(shape[2:]):
-        pads = moves.pads[i] + moves.pads[i + rank]
-        size = (extent - 1) * moves.strides[i] + kernel[i] - pads
+        size = (extent - 1) * moves.strides[i] + kernel[i] - sum(moves.padding(i))
         context.builder.require.nonnegative(size, f"spatial size {i} of the output")
         spatial.append(size)
     return (*shape[:2], *spatial)
@@ -195,7 +194,7 @@ def lower_average_pool(context: Context) -> Value:
     return _pool(context, x, windows, "sum", constant(0, x.dtype), mean, counts_pads)
 
 
-def _pooled(context: Context, dilated: bool) -> tuple[Tensor, list[Window]]:
+def _pooled(context: Context, dilated: bool) -> tuple[Tensor, list[Window[Size]]]:
     x = context.builder.strided(context.input(0))
     kernel = context.attributes.ints("kernel_shape")
     if len(x.shape) != len(kernel) + 2:
@@ -207,7 +206,7 @@ def _pooled(context: Context, dilated: bool) -> tuple[Tensor, list[Window]]:
 def _pool(
     context: Context,
     x: Tensor,
-    windows: Sequence[Window],
+    windows: Sequence[Window[Size]],
     combine: str,
     padding: Const,
     finish: Callable[[Expr, Expr], Expr],

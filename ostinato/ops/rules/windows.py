@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeAlias
 
+from ostinato.graph.windows import Moves, Window, placed, read_moves
 from ostinato.limits import MOST_WINDOW
 from ostinato.ops.core.registry import Context, lowers
 from ostinato.ops.core.tensor import Tensor, Value, advance, insert_ones
@@ -20,57 +21,30 @@ from ostinato.program.expr import (
     constant,
     op,
 )
-from ostinato.sizes.dims import Size, ceildiv, floordiv, maximum, minimum
+from ostinato.sizes.dims import Size
 from ostinato.sizes.strides import Shape
 
 # (shape, axes, inner axes, left element, right element) -> sums; see `Builder.contract`.
 Contract: TypeAlias = Callable[[Shape, Sequence["Axis | None"], Sequence[Axis], Expr, Expr], Tensor]
 
 
-@dataclass(frozen=True)
-class Window:
-    """Size, stride, dilation and padding of a window along one spatial axis, in elements.
-
-    outputs: the number of its positions. beyond: how far the last one may reach past the padding
-    (with ceil_mode).
-    """
-
-    kernel: int
-    stride: int
-    dilation: int
-    before: Size
-    after: Size
-    outputs: Size
-    beyond: Size = 0
-
-
-@dataclass(frozen=True)
-class Moves:
-    """Attributes of an op that moves a window, one number per spatial axis (two for `pads`)."""
-
-    strides: Sequence[int]
-    dilations: Sequence[int]
-    automatic: str
-    pads: Sequence[int]
-
-
-def read_moves(context: Context, rank: int, kernel: Sequence[int], dilated: bool = True) -> Moves:
+def checked_moves(
+    context: Context, rank: int, kernel: Sequence[int], dilated: bool = True
+) -> Moves:
     """strides, dilations, auto_pad and pads, checked."""
-    strides = context.attributes.ints("strides", (1,) * rank)
-    dilations = context.attributes.ints("dilations", (1,) * rank) if dilated else (1,) * rank
-    automatic = context.attributes.string("auto_pad", "NOTSET")
-    pads = context.attributes.ints("pads", (0,) * (2 * rank))
+    moves = read_moves(context.attributes, rank, dilated)
+    strides, dilations, pads = moves.strides, moves.dilations, moves.pads
     if not len(strides) == len(dilations) == len(kernel) == rank or len(pads) != 2 * rank:
         raise context.invalid("strides, dilations, pads and kernel_shape differ in length")
     if min((*strides, *dilations, *kernel), default=1) < 1 or min(pads, default=0) < 0:
         raise context.invalid("strides, dilations and kernel_shape must be positive, pads not less")
     if max(kernel, default=0) > MOST_WINDOW:
         raise context.invalid(f"kernel_shape {list(kernel)}: no window has so many elements")
-    if automatic not in ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"):
-        raise context.invalid(f"attribute 'auto_pad' is {automatic!r}")
-    if automatic != "NOTSET" and any(pads):
+    if moves.automatic not in ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"):
+        raise context.invalid(f"attribute 'auto_pad' is {moves.automatic!r}")
+    if moves.automatic != "NOTSET" and any(pads):
         raise context.invalid("attributes 'auto_pad' and 'pads' exclude each other")
-    return Moves(strides, dilations, automatic, pads)
+    return moves
 
 
 def given_kernel(context: Context, source: Value, weight: Value) -> list[int]:
@@ -92,50 +66,10 @@ def read_windows(
     kernel: Sequence[int],
     dilated: bool = True,
     ceil: bool = False,
-) -> list[Window]:
+) -> list[Window[Size]]:
     """The windows that strides, dilations, pads and auto_pad describe, one per spatial axis."""
-    rank = len(spatial)
-    moves = read_moves(context, rank, kernel, dilated)
-    return [
-        _window(
-            kernel[i],
-            moves.strides[i],
-            moves.dilations[i],
-            extent,
-            moves.automatic,
-            (moves.pads[i], moves.pads[i + rank]),
-            ceil,
-        )
-        for i, extent in enumerate(spatial)
-    ]
-
-
-def _window(
-    kernel: int,
-    stride: int,
-    dilation: int,
-    extent: Size,
-    automatic: str,
-    pads: tuple[Size, Size],
-    ceil: bool,
-) -> Window:
-    span = (kernel - 1) * dilation + 1
-    if automatic.startswith("SAME"):
-        outputs = ceildiv(extent, stride)
-        total = maximum((outputs - 1) * stride + span - extent, 0)
-        half = floordiv(total, 2)
-        before, after = (half, total - half) if automatic == "SAME_UPPER" else (total - half, half)
-        return Window(kernel, stride, dilation, before, after, outputs)
-    before, after = pads
-    room = extent + before + after - span
-    outputs = floordiv(room, stride) + 1
-    if not ceil:
-        return Window(kernel, stride, dilation, before, after, outputs)
-    outputs = ceildiv(room, stride) + 1
-    # A position that starts in the padding behind the data does not count.
-    outputs = minimum(outputs, ceildiv(extent + before, stride))
-    beyond = maximum((outputs - 1) * stride + span - (extent + before + after), 0)
-    return Window(kernel, stride, dilation, before, after, outputs, beyond)
+    moves = checked_moves(context, len(spatial), kernel, dilated)
+    return [placed(moves, i, kernel[i], extent, ceil) for i, extent in enumerate(spatial)]
 
 
 @lowers("Conv")
@@ -163,7 +97,7 @@ def convolve(
     context: Context,
     source: Value,
     weight: Value,
-    windows: Sequence[Window],
+    windows: Sequence[Window[Size]],
     group: int,
     contract: Contract | None = None,
 ) -> Tensor:
@@ -208,8 +142,8 @@ def convolve(
 
 
 def without_padding(
-    context: Context, x: Tensor, windows: Sequence[Window]
-) -> tuple[Tensor, list[Window]]:
+    context: Context, x: Tensor, windows: Sequence[Window[Size]]
+) -> tuple[Tensor, list[Window[Size]]]:
     """The input with its zeros in memory: copied once, instead of tested at every tap."""
     before = [window.before for window in windows]
     after = [window.after for window in windows]
@@ -218,7 +152,7 @@ def without_padding(
     return x, [replace(window, before=0, after=0) for window in windows]
 
 
-def output_sizes(context: Context, windows: Sequence[Window]) -> list[Size]:
+def output_sizes(context: Context, windows: Sequence[Window[Size]]) -> list[Size]:
     """The number of positions along each spatial axis."""
     for window in windows:
         context.builder.require.nonnegative(window.outputs, "spatial size of the output")
@@ -231,7 +165,7 @@ def window_load(
     channel: Sequence[tuple[Axis | None, Size]],
     positions: Sequence[Axis | None],
     taps: Sequence[Axis],
-    windows: Sequence[Window],
+    windows: Sequence[Window[Size]],
     padding: Const,
 ) -> Expr:
     """The input element below a tap of the window; `padding` where it lies outside the data."""
@@ -253,7 +187,7 @@ def inside_data(
     spatial: Shape,
     positions: Sequence[Axis | None],
     taps: Sequence[Axis],
-    windows: Sequence[Window],
+    windows: Sequence[Window[Size]],
     padded: bool = False,
 ) -> Expr | None:
     """Whether a tap lies on data, or with `padded` on data or padding; None if it always does."""
