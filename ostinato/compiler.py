@@ -151,6 +151,7 @@ def _assembled(parts: Partition, natives: Iterator[NativeStage]) -> CompiledMode
         parts.overridable,
         appended=parts.appended,
         kept=parts.kept,
+        grown=parts.grown,
     )
 
 

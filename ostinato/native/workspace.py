@@ -70,13 +70,14 @@ class Workspace:
         ]
         head = (0, 0, _NEVER if limit is None else limit, 0, 0, 0, len(rows))
         self.record = np.array([*head, *itertools.chain.from_iterable(rows)], np.int64)
+        self._firsts = [first for _, _, first, _ in rows]
         _WORKSPACES.add(self)
 
     def current(self, index: int) -> Array:
         """The buffer that the next call reads state `index` from."""
         first, second = self.states[index].buffers
         address = self.record[self._row(index) + 2]
-        return first if address == first.ctypes.data else second
+        return first if address == self._firsts[index] else second
 
     def following(self, index: int) -> Array:
         """The buffer that the next call writes state `index` to."""

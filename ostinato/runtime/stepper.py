@@ -214,9 +214,11 @@ class Stepper:
         if step is None or step.native.has_values:
             return None
         outputs = self._targets(step, given)
-        memory = [*inputs, *outputs]
-        call = step.native.bound_step(step.plan, self._arena, self.workspace, memory)
-        return step.native, call, outputs
+        return step.native, self.bound(step, [*inputs, *outputs]), outputs
+
+    def bound(self, step: Step, memory: Sequence[Array]) -> Callable[[], int | None]:
+        """A call of the step over the memory of checked inputs and outputs."""
+        return step.native.bound_step(step.plan, self._arena, self.workspace, memory)
 
     def _targets(self, step: Step, given: Mapping[str, Array]) -> list[Array]:
         """The outputs of a step: those of `given`, checked, and fresh ones."""

@@ -13,6 +13,7 @@ from ostinato.native.arguments import numpy_dtype
 from ostinato.stages.stage import (
     BranchStage,
     FallbackStage,
+    GrownInput,
     KeptState,
     ListStage,
     NativeStage,
@@ -34,7 +35,8 @@ class CompiledModel:
     report: JSON-able facts about the compilation ("passes", "ops"), part of
         `InferenceSession.report`.
     appended: inputs, and the outputs that are such an input with rows behind it.
-    kept: the growing states of the stream that it was compiled for.
+    kept, grown: the growing states of the stream that it was compiled for, and the inputs that are
+        as long as they are.
     """
 
     inputs: tuple[Argument, ...]
@@ -45,6 +47,7 @@ class CompiledModel:
     report: Mapping[str, Any] = field(default_factory=dict)
     appended: tuple[tuple[str, str], ...] = ()
     kept: tuple[KeptState, ...] = ()
+    grown: tuple[GrownInput, ...] = ()
 
     @property
     def has_guards(self) -> bool:
@@ -84,6 +87,7 @@ def unpack(header: Mapping[str, Any], blobs: Sequence[Array]) -> CompiledModel:
         report=header["report"],
         appended=tuple((past, present) for past, present in header["appended"]),
         kept=tuple(KeptState(**state) for state in header["kept"]),
+        grown=tuple(GrownInput(**each) for each in header["grown"]),
     )
 
 
@@ -97,6 +101,7 @@ def _pack_model(model: CompiledModel, blob: Any) -> dict[str, Any]:
         "report": dict(model.report),
         "appended": list(model.appended),
         "kept": [asdict(state) for state in model.kept],
+        "grown": [asdict(each) for each in model.grown],
     }
 
 

@@ -25,10 +25,10 @@ from ostinato.ops.lowering import Lowerer, Scope
 from ostinato.program.nodes import Program
 from ostinato.stages.apart import fallback_stage, joined_refusals
 from ostinato.stages.handover import Handover
-from ostinato.stages.kept import KeptStates, appended
+from ostinato.stages.kept import Hints, KeptStates, appended
 from ostinato.stages.one_node import graph_model
 from ostinato.stages.shape_operands import ShapeOperands
-from ostinato.stages.stage import FallbackStage, KeptState, ListStage
+from ostinato.stages.stage import FallbackStage, GrownInput, KeptState, ListStage
 from ostinato.stages.values import argument, dtype_of_value, plain_shape
 
 
@@ -62,6 +62,7 @@ class Partition:
     overridable: tuple[Argument, ...]
     appended: tuple[tuple[str, str], ...] = ()
     kept: tuple[KeptState, ...] = ()
+    grown: tuple[GrownInput, ...] = ()
     parts: list[Segment | FallbackStage | ListStage | Choice] = field(default_factory=list)
     constants: dict[str, np.ndarray] = field(default_factory=dict)
 
@@ -92,16 +93,23 @@ def partition(
     it, all is lowered anew with these elements as run-time sizes, until no node asks for more.
     """
     shape_operands: set[ir.Value] = set()
-    rows_last: frozenset[str] = frozenset()
+    hints = Hints()
     pairs = kept or {}
     while True:
         operands = frozenset(shape_operands)
-        attempt = _Partitioner(model, fallback, operands, guarded, seed, pairs, rows_last)
-        result = attempt.run()
-        if not attempt.requested and attempt.rows_last <= rows_last:
+        attempt = _Partitioner(model, fallback, operands, guarded, seed, pairs, hints)
+        try:
+            result = attempt.run()
+        except UnsupportedError:
+            if not hints.grown:
+                raise
+            # Sizes that the run computes may have no native form where those of inputs have one.
+            hints = hints.without_grown()
+            continue
+        if not attempt.requested and attempt.hints <= hints:
             return result
         shape_operands |= attempt.requested
-        rows_last |= attempt.rows_last
+        hints |= attempt.hints
 
 
 class _Partitioner:
@@ -113,9 +121,9 @@ class _Partitioner:
         guarded: bool,
         seed: int,
         kept: Mapping[str, str],
-        rows_last: frozenset[str],
+        hints: Hints,
     ) -> None:
-        self._pairs, self.rows_last = kept, rows_last
+        self._pairs, self.hints = kept, hints
         self._kept: KeptStates | None = None
         self._model = model
         self._guarded = guarded
@@ -151,10 +159,10 @@ class _Partitioner:
 
     def run(self) -> Partition:
         if self._pairs:
-            states = self._builder, self._scope, self._graph, self._pairs, self.rows_last
+            states = self._builder, self._scope, self._graph, self._pairs, self.hints
             self._kept = KeptStates(*states)
         for value in self._graph.inputs:
-            if self._kept is None or value not in self._kept:
+            if self._scope.get(value) is None:
                 self._handover.make_available(value)
         for node in self._graph:
             try:
@@ -238,15 +246,14 @@ class _Partitioner:
 
     def _describe_kept(self, kept: KeptStates) -> None:
         """Put the inputs and outputs of growing states in the place of the states."""
-        kept.finish()
-        self.rows_last = kept.layouts()
+        self.hints = kept.finish()
         sizes, states, lengths = kept.arguments()
         graph = self._graph
-        inputs = (argument(v) for v in graph.inputs if v not in kept)
+        inputs = (kept.grown_arguments.get(v) or argument(v) for v in graph.inputs if v not in kept)
         outputs = (argument(v) for v in graph.outputs if v not in kept)
         self._result.inputs = (*inputs, *sizes)
         self._result.outputs = (*states, *outputs, *lengths)
-        self._result.kept = kept.described()
+        self._result.kept, self._result.grown = kept.described(), tuple(kept.grown)
 
     def _output(self, value: ir.Value) -> None:
         """Hand a value on: an output of the program, or for a sequence one for each element."""

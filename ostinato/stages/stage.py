@@ -119,7 +119,8 @@ class KeptState:
     """A state of a stream that grows, in memory that the caller keeps for the model.
 
     input, output: the model's names. axis: along which it grows, whose name in the model is
-    `length`. is_last: whether that axis is the last one in memory.
+    `length`. is_last: whether that axis is the last one in memory. in_front: whether new rows come
+    before those that are there, so that these lie at the end of the memory.
     """
 
     input: str
@@ -127,3 +128,18 @@ class KeptState:
     axis: int
     length: str
     is_last: bool
+    in_front: bool
+
+
+@dataclass(frozen=True)
+class GrownInput:
+    """An input as long as a growing state is after the step, given in memory with room for more.
+
+    input: the model's name. axis: along which it grows with axis `length` of the states. extent:
+    the input of how long it is.
+    """
+
+    input: str
+    axis: int
+    length: str
+    extent: str

@@ -10,10 +10,11 @@ import onnx
 import pytest
 
 import ostinato
-from ostinato.errors import InputError, StreamError, UnsupportedError
+from ostinato.errors import InputError, RunError, StreamError, UnsupportedError
 from ostinato.runtime.growing import GrowingStream
 
 DECODER = Path(__file__).parents[1] / "models" / "cached_decoder.script.onnx"
+LLAMA = DECODER.parent / "generation" / "llama.onnx"
 STATES = {"keys": "next_keys", "values": "next_values"}
 RANDOM = np.random.default_rng(0)
 TOKENS = RANDOM.integers(0, 20, (2, 90))
@@ -63,6 +64,12 @@ def reference(chunks: list[np.ndarray]) -> tuple[list[np.ndarray], dict[str, np.
         caches = {"keys": keys, "values": values}
         logits.append(made)
     return logits, caches
+
+
+def places(stream: GrowingStream) -> list[int]:
+    """The addresses of the caches."""
+    assert stream._stepper is not None
+    return [array.ctypes.data for array in stream._stepper.caches.arrays]
 
 
 def cut(sizes: list[int], rows: int = 2) -> list[np.ndarray]:
@@ -124,13 +131,108 @@ def test_states_of_one_length_in_several_layouts(capacity: int | None) -> None:
     np.testing.assert_array_equal(stream.state["values"], caches["values"])
 
 
+AXES = {
+    "in front": """g (float[N, T, 8] x, float[N, P, 8] past)
+        => (float[N, T, 8] y, float[N, Q, 8] present) {
+        m = MatMul(x, W)  present = Concat<axis = 1>(m, past)
+        t = Transpose<perm = [0, 2, 1]>(present)
+        s = MatMul(x, t)  p = Softmax<axis = -1>(s)  y = MatMul(p, present) }""",
+    "in front, of a list": """g (float[N, T, 8] x, float[P, 8] past)
+        => (float[Q] y, float[Q, 8] present) {
+        m = MatMul(x, W)  r = ReduceMean<axes = [0], keepdims = 0>(m)
+        present = Concat<axis = 0>(r, past)  y = ReduceSum<keepdims = 0>(present, one) }""",
+    "of columns": """g (float[N, T, 8] x, float[N, 8, P] past)
+        => (float[N, T, Q] s, float[N, 8, Q] present) {
+        m = MatMul(x, W)  t = Transpose<perm = [0, 2, 1]>(m)
+        present = Concat<axis = -1>(past, t)  s = MatMul(x, present) }""",
+    "of two lengths": """g (float[N, T, 8] x, float[N, P, 8] past, float[S, 8] sums)
+        => (float[N, T, 8] y, float[N, Q, 8] present, float[R, 8] next_sums) {
+        m = MatMul(x, W)  present = Concat<axis = 1>(past, m, m)
+        u = ReduceSum<keepdims = 0>(m, one)
+        next_sums = Concat<axis = 0>(u, sums)  t = Transpose<perm = [0, 2, 1]>(present)
+        s = MatMul(x, t)  p = Softmax<axis = -1>(s)  v = MatMul(p, present)
+        c = ReduceMean<axes = [0], keepdims = 1>(next_sums)  y = Add(v, c) }""",
+    "with a mask": """g (float[N, T, 8] x, float[N, P, 8] past, bool[N, M] mask)
+        => (float[N, T, 8] y, float[N, T, Q] p, float[N, Q, 8] present) {
+        m = MatMul(x, W)  present = Concat<axis = 1>(past, m)
+        t = Transpose<perm = [0, 2, 1]>(present)
+        s = MatMul(x, t)  seen = Unsqueeze(mask, one)  w = Where(seen, s, low)
+        p = Softmax<axis = -1>(w)  y = MatMul(p, present) }""",
+}
+EMPTY = {"past": {"of columns": (2, 8, 0), "in front, of a list": (0, 8)}, "sums": {}}
+
+
+@cache
+def of_axis(name: str) -> ostinato.InferenceSession:
+    weights = {
+        "W": RANDOM.standard_normal((8, 8)).astype(np.float32) / 3,
+        "one": np.array([1], np.int64),
+        "low": np.float32(-1e9),
+    }
+    used = {n: w for n, w in weights.items() if f"{n})" in AXES[name] or f"{n}," in AXES[name]}
+    return ostinato.InferenceSession(text_model(AXES[name], **used))
+
+
+@pytest.mark.parametrize("capacity", [None, 150], ids=str)
+@pytest.mark.parametrize("name", AXES)
+def test_any_axis_either_end_and_several_lengths(name: str, capacity: int | None) -> None:
+    session = of_axis(name)
+    past = EMPTY["past"].get(name, (2, 0, 8))
+    caches = {"past": np.zeros(past, np.float32), "sums": np.zeros((0, 8), np.float32)}
+    states = {"past": "present", "sums": "next_sums"}
+    names = [node.name for node in session.get_inputs()]
+    states = {state: after for state, after in states.items() if state in names}
+    caches = {state: caches[state] for state in states}
+    stream = session.stream(states, caches, capacity=capacity)
+    outputs = [node.name for node in session.get_outputs()]
+    for count in [1, 1, 2, 57, 1, 1, 3, 1, 1, 1]:
+        feeds = {"x": RANDOM.standard_normal((2, count, 8)).astype(np.float32)}
+        if "mask" in names:
+            feeds["mask"] = RANDOM.random((2, caches["past"].shape[1] + count)) < 0.8
+        made = dict(zip(outputs, session.run(None, {**feeds, **caches}), strict=True))
+        caches = {state: made.pop(after) for state, after in states.items()}
+        for mine, expected in zip(stream.step(feeds), made.values(), strict=True):
+            np.testing.assert_array_equal(mine, expected)
+    for state, expected in caches.items():
+        np.testing.assert_array_equal(stream.state[state], expected)
+    stream.rewind(3)
+    np.testing.assert_array_equal(
+        stream.state["past"], dropped(caches["past"], name.startswith("in front"), name)
+    )
+
+
+def dropped(rows: np.ndarray, in_front: bool, name: str) -> np.ndarray:
+    """Without the three rows that came last."""
+    axis = {"of columns": 2, "in front, of a list": 0}.get(name, 1)
+    kept = slice(3, None) if in_front else slice(-3)
+    return rows[(slice(None),) * axis + (kept,)]
+
+
+def test_a_mask_that_grows_is_planned_once() -> None:
+    session = ostinato.InferenceSession(LLAMA)
+    names = ("keys_0", "values_0", "keys_1", "values_1")
+    stream = session.stream({name: f"next_{name}" for name in names}, capacity=64)
+    made, token = [], np.zeros((1, 1), np.int64)
+    for rows in range(40):
+        made += stream.step({"token": token, "mask": np.ones((1, rows + 1), np.int64)})
+    assert len(stream._stepper._stepper._steps) == 1
+    for mask in (np.ones((1, 40), np.int64), np.ones((1, 90), np.int64), np.ones((1, 1), np.int64)):
+        with pytest.raises(RunError, match="'mask': its axis 1 is not as long as the states"):
+            stream.step({"token": token, "mask": mask})
+    with pytest.raises(InputError, match="mask"):
+        stream.step({"token": token, "mask": np.ones((2, 41), np.int64)})
+    stream.rewind(1)
+    again = stream.step({"token": token, "mask": np.ones((1, 40), np.int64)})
+    np.testing.assert_array_equal(again[0], made[-1])
+
+
 def test_rows_stay_where_they_are() -> None:
     stream = decoder().stream(STATES, capacity=64)
     stream.step({"token": TOKENS[:1, :1]})
-    places = [memory.array.ctypes.data for memory in stream._memory.values()]
+    before = places(stream)
     for _ in range(60):
         stream.step({"token": TOKENS[:1, :1]})
-    assert places == [memory.array.ctypes.data for memory in stream._memory.values()]
+    assert before == places(stream)
 
 
 def test_forks_share_rows_until_one_appends() -> None:
@@ -138,7 +240,7 @@ def test_forks_share_rows_until_one_appends() -> None:
     for chunk in cut([1] * 10, 1):
         stream.step({"token": chunk})
     twin = stream.fork()
-    assert all(twin._memory[name] is stream._memory[name] for name in STATES)
+    assert places(twin) == places(stream)
     one, other = np.array([[3]]), np.array([[7]])
     expected = {}
     for token in (3, 7):
@@ -146,11 +248,13 @@ def test_forks_share_rows_until_one_appends() -> None:
         expected[token] = reference([*np.split(tokens, 12, axis=1)])[0][-1]
     stream.step({"token": one})
     twin.step({"token": other})
-    assert not any(twin._memory[name] is stream._memory[name] for name in STATES)
+    assert not set(places(twin)) & set(places(stream))
     np.testing.assert_array_equal(stream.step({"token": [[5]]})[0], expected[3])
     np.testing.assert_array_equal(twin.step({"token": [[5]]})[0], expected[7])
     # The last one to read the memory appends in place.
-    assert all(memory.users == 1 for memory in (*stream._memory.values(), *twin._memory.values()))
+    before = places(stream), places(twin)
+    stream.step({"token": one}), twin.step({"token": one})
+    assert before == (places(stream), places(twin))
 
 
 def test_rewinding_drops_the_last_rows() -> None:
@@ -217,11 +321,11 @@ def test_memory_stays_flat_with_rewinding() -> None:
     token = {"token": TOKENS[:1, :1]}
     for _ in range(40):
         stream.step(token)
-    size = sum(memory.array.nbytes for memory in stream._memory.values())
+    before = places(stream)
     for _ in range(200):
         stream.rewind(1)
         stream.step(token)
-    assert size == sum(memory.array.nbytes for memory in stream._memory.values())
+    assert before == places(stream)
 
 
 @pytest.mark.parametrize(
@@ -271,7 +375,8 @@ def test_a_closed_stream_is_closed() -> None:
 
 def test_threads_do_not_share_a_stream() -> None:
     stream = decoder().stream(STATES)
-    with stream._taken(), pytest.raises(StreamError, match="another thread"):
+    stream.step({"token": [[1]]})
+    with stream._stepper.taken(), pytest.raises(StreamError, match="another thread"):
         stream.step({"token": [[1]]})
     errors: list[Exception] = []
 

@@ -343,11 +343,11 @@ def test_a_state_that_decides_sizes() -> None:
     assert [len(stream.step({"x": x})[0]) for _ in range(4)] == [1, 2, 3, 4]
 
 
-def test_a_state_that_grows_in_front_is_refused() -> None:
+def test_a_state_that_grows_at_both_ends_is_refused() -> None:
     session = compiled("g (float[1] x, float[P] s) => (float[1] y, float[Q] t) "
-                       "{ t = Concat <axis = 0> (x, s)  y = Neg(x) }")  # fmt: skip
+                       "{ t = Concat <axis = 0> (x, s, x)  y = Neg(x) }")  # fmt: skip
     stream = session.stream({"s": "t"}, sizes={"P": 2})
-    with pytest.raises(InputError, match=r"state 's' is \[2\] and output 't' became \[3\]"):
+    with pytest.raises(InputError, match=r"state 's' is \[2\] and output 't' became \[4\]"):
         stream.step({"x": np.ones(1, F32)})
     assert stream.state["s"].tolist() == [0, 0]
 

@@ -100,6 +100,7 @@ class Broadcasting:
         return replace(tensor, strides=tuple(strides), progression=progression)
 
     def _agree(self, differ: Size, left: Size, right: Size, what: str) -> None:
+        self._require.compared.append((left, right))
         self._require.that(-differ, f"{what}: {left} and {right} differ")
 
     def _guard_equal(self, left: Size, right: Size, what: str) -> bool:

@@ -55,6 +55,8 @@ class Requirements:
     def __init__(self, draft: Draft, data_dependent: set[str]) -> None:
         self.data_dependent = data_dependent
         self.reached: set[str] = set()
+        # Sizes that had to agree, or to broadcast, and are other expressions.
+        self.compared: list[tuple[Size, Size]] = []
         self._draft = draft
         # The numbers of elements that are checked to fit into memory.
         self._limited: set[Size] = set()
@@ -89,6 +91,7 @@ class Requirements:
 
     def equal(self, left: Size, right: Size, what: str) -> None:
         """Both sizes must agree: an error now, or a check when the model runs."""
+        self.compared.append((left, right))
         for difference in (left - right, right - left):
             self.that(difference, f"{what}: {left} and {right} differ")
 
