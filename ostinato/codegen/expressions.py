@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from ostinato.codegen.primitives import MEMORY, Primitives, literal, suffix
 from ostinato.codegen.sizes import Sizes
-from ostinato.codegen.strided import CLOSE, load_close
+from ostinato.codegen.strided import CLOSE, load_close, load_masked
 from ostinato.codegen.writer import Value, Writer, integer, is_constant, vector
 from ostinato.program.expr import (
     FLOATS,
@@ -51,12 +51,13 @@ class Expressions:
         sizes: Sizes,
         pointers: Mapping[str, Value],
         buffers: Mapping[str, Buffer],
+        primitives: Primitives,
     ) -> None:
         self._w = writer
         self._sizes = sizes
         self._pointers = pointers
         self._buffers = buffers
-        self._primitives = Primitives(writer)
+        self._primitives = primitives
         self._scopes: list[dict[object, Value]] = [{}]
         # Whether an expression has values of its own for rows, and for lanes.
         self._varying: dict[Expr, tuple[bool, bool]] = {}
@@ -351,14 +352,12 @@ class Expressions:
             only_guard = self.masks is not None and mask is self.masks[number]
             if only_guard and load.dtype not in FLOATS and self.alive[number] is not None:
                 return self._load_lanes(address, type_, memory, self.alive[number] or 0)
-            name = f"llvm.masked.load.{suffix(memory, self.width)}.p0"
-            return self._w.call(type_, name, address, integer(item, "i32"), mask, other)
+            return load_masked(self._w, address, mask, other, memory, self.width, item)
         if mask is None and not varying and isinstance(stride, int) and stride in CLOSE:
             return load_close(self._w, address, stride, memory, self.width, item)
-        name = f"llvm.masked.gather.{suffix(memory, self.width)}.v{self.width}p0"
         every = mask or Value("splat (i1 true)", vector("i1", self.width))
         places = self.lane_addresses(address, stride, varying, memory, row, number)
-        return self._w.call(type_, name, places, integer(item, "i32"), every, other)
+        return load_masked(self._w, places, every, other, memory, self.width, item)
 
     # LLVM 22 turns a masked access with one lane known to be alive into a scalar access, of the
     # wrong width if the elements are narrower than the integers they are computed as. So where it

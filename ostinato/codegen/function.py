@@ -12,7 +12,7 @@ from ostinato.codegen.signature import is_long, signature
 from ostinato.codegen.sizes import Sizes
 from ostinato.codegen.stores import Stores
 from ostinato.codegen.writer import Value, Writer
-from ostinato.machine.record import ByteDots
+from ostinato.machine.record import Machine
 from ostinato.program.nodes import Buffer, Kernel, Tile
 from ostinato.schedule.times import kernel_time
 
@@ -29,7 +29,7 @@ class KernelFunction:
         buffers: Mapping[str, Buffer],
         symbols: Sequence[str],
         declarations: set[str],
-        byte_dots: ByteDots,
+        machine: Machine,
     ) -> None:
         self.kernel, self.signature = kernel, signature(kernel)
         time = kernel_time(kernel, safepoints.LIMIT)
@@ -37,9 +37,9 @@ class KernelFunction:
         self.w = Writer(declarations)
         self.loops = WatchedLoops(self.w, self.is_long, is_optional=not isinstance(time, int))
         self.sizes = Sizes(symbols, declarations)
-        self.primitives = Primitives(self.w, byte_dots)
+        self.primitives = Primitives(self.w, machine)
         pointers = {n: Value(f"%b{i}", "ptr") for i, n in enumerate(self.signature.buffers)}
-        self.x = Expressions(self.w, self.sizes, pointers, buffers)
+        self.x = Expressions(self.w, self.sizes, pointers, buffers, self.primitives)
         self.stores = Stores(self.w, self.x)
         tile = kernel.tile or Tile(None, 1)
         self.x.lane, self.x.width, self.x.row = tile.lane, tile.width, tile.row

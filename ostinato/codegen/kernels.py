@@ -12,7 +12,7 @@ from ostinato.codegen.function import KernelFunction
 from ostinato.codegen.points import Points
 from ostinato.codegen.reductions import LONG, Piece
 from ostinato.codegen.writer import LoopState, Value, integer, is_constant, vector
-from ostinato.machine.record import ByteDots
+from ostinato.machine.record import Machine
 from ostinato.program.expr import Axis
 from ostinato.program.nodes import Buffer, Kernel, Tile
 from ostinato.schedule.share import Part
@@ -33,11 +33,11 @@ class KernelEmitter:
         buffers: Mapping[str, Buffer],
         symbols: Sequence[str],
         declarations: set[str],
-        byte_dots: ByteDots,
+        machine: Machine,
         part: Part | None = None,
     ) -> None:
         self._part = part
-        self._function = KernelFunction(kernel, buffers, symbols, declarations, byte_dots)
+        self._function = KernelFunction(kernel, buffers, symbols, declarations, machine)
         self._w, self._x = self._function.w, self._function.x
         self._sizes, self._points = self._function.sizes, Points(self._function)
         self._point_time = point_time(kernel, safepoints.LIMIT)

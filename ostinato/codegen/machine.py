@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
+from ostinato.codegen import webassembly
 from ostinato.codegen.relocatable import NotRelocatable, join
 from ostinato.codegen.target import Target, llvm_machine
 from ostinato.codegen.units import divide
@@ -27,12 +28,16 @@ def _optimised(text: str, target: Target) -> tuple[Any, Any]:
     builder = llvm.create_pass_builder(machine, options)
     passes = llvm.create_new_module_pass_manager()
     # The code is vectorised and unrolled as it should be; what is left is addresses and duplicates.
+    if "alwaysinline" in text:
+        passes.add_always_inliner_pass()
     passes.add_instruction_combine_pass()
     passes.add_simplify_cfg_pass()
     passes.add_new_gvn_pass()
     passes.add_loop_strength_reduce_pass()
     passes.add_instruction_combine_pass()
     passes.run(module, builder)
+    if target.object_format == "wasm":
+        module = llvm.parse_assembly(webassembly.with_offsets(str(module)))
     return module, machine
 
 

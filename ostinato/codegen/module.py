@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ostinato.codegen import safepoints, threads
+from ostinato.codegen import runtime_functions, safepoints, threads
 from ostinato.codegen.alike import form
 from ostinato.codegen.expressions import NOWHERE
 from ostinato.codegen.kernels import KernelEmitter
@@ -85,7 +85,7 @@ def module_text(
         *functions,
         entry,
         layout,
-        *sorted(declarations),
+        *runtime_functions.complete(declarations, target.machine.pointer_bits),
         attributes,
     ]
     return "\n".join(texts) + "\n"
@@ -109,7 +109,7 @@ def _functions(
                 program.buffers,
                 program.symbols,
                 declarations,
-                target.machine.byte_dots,
+                target.machine,
                 parts.get(kernel.name),
             )
             texts.append(emitter.text())

@@ -9,15 +9,16 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from ostinato.codegen import webassembly
 from ostinato.codegen.writer import Value, Writer, float_literal, integer, vector
-from ostinato.machine.record import ByteDots
+from ostinato.machine.record import Machine
 from ostinato.program.expr import FLOATS, HALVES, ITEM_BYTES
 
-# bfloat16 is handled as its bits: not every target has the type.
+# 16-bit floats are handled as their bits: not every target has the types.
 ELEMENT = {
     "float32": "float",
     "float64": "double",
-    "float16": "half",
+    "float16": "i16",
     "bfloat16": "i16",
     "bool": "i1",
 }
@@ -25,7 +26,7 @@ for _name, _bytes in ITEM_BYTES.items():
     ELEMENT.setdefault(_name, f"i{8 * _bytes}")
 MEMORY = {**ELEMENT, "bool": "i8"}
 
-_SUFFIX = {"half": "f16", "float": "f32", "double": "f64"}
+_SUFFIX = {"float": "f32", "double": "f64"}
 _INTRINSIC_FLOAT = {
     "sqrt": "sqrt",
     "abs": "fabs",
@@ -52,7 +53,7 @@ def literal(value: float | int | bool, dtype: str) -> Value:
     if dtype in FLOATS:
         return float_literal(float(value), ELEMENT[dtype])
     if dtype == "float16":
-        return Value(f"0xH{int(np.float16(value).view(np.uint16)):04X}", "half")
+        return integer(int(np.float16(value).view(np.uint16)), "i16")
     if dtype == "bfloat16":
         bits = int(np.float32(value).view(np.uint32))
         return integer((bits + 0x7FFF + (bits >> 16 & 1)) >> 16, "i16")
@@ -64,12 +65,11 @@ def literal(value: float | int | bool, dtype: str) -> Value:
 class Primitives:
     """Emits primitives on scalars or on vectors of `lanes`.
 
-    byte_dots: as in `Machine`.
+    machine: whose instructions there are.
     """
 
-    def __init__(self, writer: Writer, byte_dots: ByteDots = "none") -> None:
-        self._w = writer
-        self._byte_dots = byte_dots
+    def __init__(self, writer: Writer, machine: Machine) -> None:
+        self._w, self._machine = writer, machine
 
     def emit(self, name: str, args: Sequence[Value], operand: str, dtype: str, lanes: int) -> Value:
         """`name` applied to values of dtype `operand`, giving `dtype`."""
@@ -98,7 +98,9 @@ class Primitives:
     def _dot(self, left: Value, right: Value, total: Value, lanes: int) -> Value:
         """The total and four products of bytes, unsigned ones of `left` and signed of `right`."""
         w = self._w
-        if self._byte_dots == "vnni" and lanes in (4, 8, 16):
+        if self._machine.byte_dots == "pairs":
+            return webassembly.dot(w, left, right, total, lanes)
+        if self._machine.byte_dots == "vnni" and lanes in (4, 8, 16):
             bytes_ = vector("i8", 4 * lanes)
             a, b = (w.emit(bytes_, f"bitcast {v.type} {v.text} to {bytes_}") for v in (left, right))
             return w.call(total.type, f"llvm.x86.avx512.vpdpbusd.{32 * lanes}", total, a, b)
@@ -120,6 +122,9 @@ class Primitives:
 
     def _float(self, name: str, args: Sequence[Value], operand: str, lanes: int) -> Value:
         type_ = args[0].type
+        if name == "fma" and self._machine.fused_multiply_add != "instruction":
+            how = self._machine.fused_multiply_add
+            return webassembly.multiply_add(self._w, args, ELEMENT[operand], lanes, how)
         if name in _INTRINSIC_FLOAT:
             function = f"llvm.{_INTRINSIC_FLOAT[name]}.{suffix(ELEMENT[operand], lanes)}"
             return self._w.call(type_, function, *args)
@@ -195,7 +200,11 @@ class Primitives:
         """A 16-bit float as float32: exact."""
         w, single = self._w, vector("float", lanes)
         if source == "float16":
-            return w.emit(single, f"fpext {value.type} {value.text} to {single}")
+            if not self._machine.converts_halves:
+                return webassembly.widen_half(w, value, lanes)
+            half = vector("half", lanes)
+            wide = w.emit(half, f"bitcast {value.type} {value.text} to {half}")
+            return w.emit(single, f"fpext {half} {wide.text} to {single}")
         bits = vector("i32", lanes)
         wide = w.emit(bits, f"zext {value.type} {value.text} to {bits}")
         moved = w.binary("shl", wide, self.splat_literal(16, "int32", lanes))
@@ -205,7 +214,11 @@ class Primitives:
         """float32 as a 16-bit float: to the nearest, ties to even; NaN stays NaN."""
         w, half = self._w, vector(ELEMENT[target], lanes)
         if target == "float16":
-            return w.emit(half, f"fptrunc {value.type} {value.text} to {half}")
+            if not self._machine.converts_halves:
+                return webassembly.narrow_half(w, value, lanes)
+            type_ = vector("half", lanes)
+            rounded = w.emit(type_, f"fptrunc {value.type} {value.text} to {type_}")
+            return w.emit(half, f"bitcast {type_} {rounded.text} to {half}")
         type_ = vector("i32", lanes)
         bits = w.emit(type_, f"bitcast {value.type} {value.text} to {type_}")
         sixteen = self.splat_literal(16, "int32", lanes)

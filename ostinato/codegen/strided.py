@@ -29,6 +29,40 @@ def load_close(w: Writer, address: Value, stride: int, memory: str, width: int, 
     return _shuffled(w, loaded[0], loaded[-1], picks[::-1] if stride < 0 else picks, memory)
 
 
+def load_masked(
+    w: Writer, address: Value, mask: Value, other: Value, memory: str, width: int, item: int
+) -> Value:
+    """Neighbours from an address on, or lanes at addresses of their own, and `other` elsewhere.
+
+    At most 16 at a time: LLVM 22 mistakes the tests of 32 lanes for WebAssembly.
+    """
+    is_apart = address.type != "ptr"
+    if width > 16:
+        half = width // 2
+        low, high = (
+            load_masked(
+                w,
+                _half(w, address, start, half, "ptr")
+                if is_apart
+                else w.pointer(address, integer(start), memory),
+                _half(w, mask, start, half, "i1"),
+                _half(w, other, start, half, memory),
+                memory,
+                half,
+                item,
+            )
+            for start in (0, half)
+        )
+        return _shuffled(w, low, high, list(range(width)), memory)
+    places = f"v{width}p0" if is_apart else "p0"
+    name = f"llvm.masked.{'gather' if is_apart else 'load'}.{suffix(memory, width)}.{places}"
+    return w.call(other.type, name, address, integer(item, "i32"), mask, other)
+
+
+def _half(w: Writer, value: Value, start: int, count: int, element: str) -> Value:
+    return _shuffled(w, value, value, list(range(start, start + count)), element)
+
+
 def store_close(
     w: Writer, value: Value, address: Value, stride: int, memory: str, width: int, item: int
 ) -> None:

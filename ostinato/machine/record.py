@@ -16,8 +16,9 @@ from typing import Literal, TypeAlias
 KIB = 1024
 
 # Which instruction adds four products of bytes to each 32-bit lane: those of unsigned and signed
-# bytes at once (VNNI, USDOT), or of signed ones only (SDOT).
-ByteDots: TypeAlias = Literal["none", "vnni", "usdot", "sdot"]
+# bytes at once (VNNI, USDOT), or of signed ones only (SDOT). In pairs: one that adds two products
+# of 16-bit integers.
+ByteDots: TypeAlias = Literal["none", "vnni", "usdot", "sdot", "pairs"]
 # Whether a vector multiply-add that rounds once is an instruction, one that the engine may round
 # twice (relaxed), or a call of a library function.
 FusedMultiplyAdd: TypeAlias = Literal["instruction", "relaxed", "function"]
@@ -30,6 +31,7 @@ class Machine:
     vector_bytes, vector_registers: bytes of a vector register, and how many there are.
     byte_dots, fused_multiply_add: see their types.
     pointer_bits: of an address.
+    converts_halves: whether there are instructions between float16 and float32.
     first_level_bytes, second_level_bytes: the caches of data that belong to a core.
 
     Cycles of a vector each, where nothing else is in the way:
@@ -48,6 +50,7 @@ class Machine:
     byte_dots: ByteDots = "none"
     fused_multiply_add: FusedMultiplyAdd = "instruction"
     pointer_bits: int = 64
+    converts_halves: bool = True
     first_level_bytes: int = 48 * KIB
     second_level_bytes: int = 2048 * KIB
     fma_cycles: float = 0.5
@@ -119,4 +122,11 @@ FIRESTORM = replace(
     load_cycles=1 / 3,
 )
 # WebAssembly's vectors, as an engine maps them to registers of x86-64 or AArch64.
-WASM = Machine(16, 16, fused_multiply_add="function", pointer_bits=32)
+WASM = Machine(
+    16,
+    16,
+    byte_dots="pairs",
+    fused_multiply_add="function",
+    pointer_bits=32,
+    converts_halves=False,
+)
