@@ -8,10 +8,11 @@ DTLN   ?= dtln
 # Timing is pinned to one core where the system can do that and has a second core for the rest.
 PIN    := $(shell command -v taskset >/dev/null 2>&1 && [ "$$(nproc)" -gt 1 ] && echo taskset -c 1)
 
-.PHONY: help demo test bench lint clean
+.PHONY: help demo test test-targets bench lint clean
 help:
 	@echo "make demo    denoise a noisy signal frame by frame; results in demo-output/"
 	@echo "make test    run the tests; make test FAST=1 covers every room in about 90 seconds"
+	@echo "make test-targets   run what needs emulators, wine or a browser; installs Debian's where it may"
 	@echo "make bench   measure against other runtimes"
 	@echo "make lint    style, types, layers"
 	@echo "make clean   remove $(VENV) and everything generated"
@@ -34,6 +35,11 @@ demo: $(VENV)/.ready
 
 test: $(VENV)/.ready
 	@$(BIN)/python -m pytest -q -n auto $(if $(FAST),--fast)
+
+# What cannot be installed is said, and the tests that need it are skipped.
+test-targets: $(VENV)/.ready
+	@$(BIN)/python -m tools.install_targets
+	@$(BIN)/python -m pytest -q -n 2 --dist loadfile -m targets tests/targets
 
 bench: $(VENV)/.bench-ready
 	@$(PIN) $(BIN)/python -m benchmarks.roofline

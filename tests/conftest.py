@@ -31,7 +31,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "slow: takes seconds; left out by --fast")
+    for marker in (
+        "slow: takes seconds; left out by --fast",
+        "host: depends on processor or system; `make test-targets` runs it on AArch64 as well",
+        "targets: needs an emulator, wine or a browser; only `make test-targets` runs it",
+    ):
+        config.addinivalue_line("markers", marker)
     if not hasattr(config, "workerinput"):
         folder = tempfile.TemporaryDirectory(prefix="ostinato-tests-")
         config.add_cleanup(folder.cleanup)

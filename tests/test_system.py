@@ -10,6 +10,8 @@ import pytest
 from ostinato import system as module
 from ostinato.system import Posix, Windows, address_of, system
 
+pytestmark = pytest.mark.host
+
 
 class Library:
     """A library of Windows that has these functions, and notes what they are called with."""

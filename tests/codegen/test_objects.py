@@ -9,6 +9,8 @@ from ostinato.codegen import objects
 from ostinato.errors import RunError
 from ostinato.system import address_of
 
+pytestmark = pytest.mark.host
+
 
 def _emit(assembly: str) -> bytes:
     import llvmlite.binding as llvm

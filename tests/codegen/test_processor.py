@@ -31,6 +31,7 @@ define void @change(i64 %mode) {
 """
 
 
+@pytest.mark.host
 def test_the_clock_of_this_machine_runs_at_2_to_4_ghz() -> None:
     target = host_target()
     text = processor(target.architecture).assembly + EXPORTS

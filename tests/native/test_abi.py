@@ -7,6 +7,8 @@ import pytest
 from ostinato.errors import RunError
 from ostinato.native import abi as module
 
+pytestmark = pytest.mark.host
+
 
 def test_another_layout_of_arrays_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     module.require_array_layout()

@@ -6,6 +6,8 @@ import pytest
 from ostinato.errors import RunError
 from ostinato.native import memory
 
+pytestmark = pytest.mark.host
+
 
 @pytest.mark.parametrize("size", [0, 1, 63, 64, 1000])
 def test_blocks_are_aligned_and_of_the_size_asked_for(size: int) -> None:

@@ -177,6 +177,7 @@ def test_many_calls_of_many_python_threads() -> None:
     assert teams(several)[0].jobs > 0
 
 
+@pytest.mark.host
 @pytest.mark.usefixtures("eager")
 def test_calls_far_apart_wake_sleeping_workers() -> None:
     one, several = session(gru(64)), session(gru(64), threads=2)
@@ -270,6 +271,7 @@ def test_bound_calls_keep_the_workers_of_a_dropped_session() -> None:
     assert _system_threads() == before
 
 
+@pytest.mark.host
 @pytest.mark.usefixtures("eager")
 def test_a_failing_check_stops_all_threads() -> None:
     source = """<ir_version: 10, opset_import: ["": 21]>
@@ -294,6 +296,7 @@ def test_a_failing_check_stops_all_threads() -> None:
     assert teams(several)[0].jobs > 20
 
 
+@pytest.mark.host
 @pytest.mark.usefixtures("eager")
 def test_workers_have_the_caller_s_floating_point_mode() -> None:
     source = """<ir_version: 10, opset_import: ["": 21]>
@@ -372,6 +375,7 @@ def test_other_numbers_of_threads_are_refused(wrong: Any) -> None:
         ostinato.Options(threads=wrong)
 
 
+@pytest.mark.host
 @pytest.mark.usefixtures("eager")
 def test_where_there_are_no_threads_calls_run_on_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workers.Team, "_start", lambda self, count: [])

@@ -14,6 +14,8 @@ from ostinato.errors import RunError, StreamError
 from ostinato.native.trampoline import MAX_ARGUMENTS, REFUSED, Callee, trampoline
 from ostinato.native.workspace import BUSY, LONG_CALL, State, Workspace
 
+pytestmark = pytest.mark.host
+
 F32 = np.dtype(np.float32)
 
 
