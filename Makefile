@@ -21,7 +21,7 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 	@echo "Setting up $(VENV) (a minute or two, once) ..."
 	@$(PYTHON) -m venv $(VENV)
 	@$(PIP) install -c constraints.txt setuptools
-	@$(PIP) install -c constraints.txt --no-build-isolation -e ".[demo,dev]"
+	@$(PIP) install -c constraints.txt --no-build-isolation -e ".[build,demo,dev]"
 	@touch $@
 
 $(VENV)/.bench-ready: $(VENV)/.ready

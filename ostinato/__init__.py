@@ -23,6 +23,7 @@ from ostinato.options import Options
 from ostinato.version import __version__
 
 if TYPE_CHECKING:
+    from ostinato.aot.build import build
     from ostinato.optimization import optimize
     from ostinato.runtime.call import BoundCall
     from ostinato.runtime.growing import GrowingStream
@@ -52,6 +53,7 @@ __all__ = [
     "Trainer",
     "UnsupportedError",
     "__version__",
+    "build",
     "optimize",
 ]
 
@@ -64,6 +66,7 @@ _MODULES = {
     "Report": "ostinato.stages.report",
     "Stream": "ostinato.runtime.stream",
     "Trainer": "ostinato.training",
+    "build": "ostinato.aot.build",
     "optimize": "ostinato.optimization",
 }
 

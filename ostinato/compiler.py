@@ -6,7 +6,7 @@ import dataclasses
 from collections import Counter
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import Any, TypeAlias
 
 import onnx
 import onnx_ir as ir
@@ -38,6 +38,9 @@ from ostinato.stages.partition import Choice, Partition, Segment, partition
 from ostinato.stages.report import NotNative, not_native
 from ostinato.stages.stage import BranchStage, FallbackStage, NativeStage, Stage
 
+# The text of a module, given it and what there is to know of its function but the object code.
+Surround: TypeAlias = Callable[[str, Artifact], str]
+
 
 def optional_passes() -> tuple[str, ...]:
     """Names of everything `Options.disable` may leave out."""
@@ -51,6 +54,7 @@ def compile_model(
     options: Options,
     guarded: bool = False,
     kept: Mapping[str, str] | None = None,
+    surround: Surround | None = None,
 ) -> CompiledModel:
     """Compile a model for `options.target`, this machine or another one.
 
@@ -64,10 +68,12 @@ def compile_model(
         "assumptions" of their reports.
     kept: states of a stream that grow, as the output by the input; the model is then one for steps
         of a stream that keeps them (`CompiledModel.kept`).
+    surround: adds to the LLVM assembly of each native stage; all of it becomes the object code.
+        Nobody is asked then whether to stop.
     Raises `ModelError` for an invalid model, `UnsupportedError` for what is refused, `OptionError`
     for a pass or a target that does not exist.
     """
-    driver = _drive(model, options, guarded, is_observed=False, kept=kept)
+    driver = _drive(model, options, guarded, is_observed=False, kept=kept, surround=surround)
     while True:
         try:
             next(driver)
@@ -91,6 +97,7 @@ def _drive(
     guarded: bool,
     is_observed: bool,
     kept: Mapping[str, str] | None = None,
+    surround: Surround | None = None,
 ) -> Generator[tuple[str, str], None, CompiledModel]:
     """Take a model down to machine code, floor by floor; yield the text of each to an observer."""
     _check_names(options.disable)
@@ -118,12 +125,12 @@ def _drive(
         target = find_target(options.target)
         scheduled = [_scheduled(program, target, options) for program in programs]
         yield from show("schedule", lambda: (program_text(s.program) for s in scheduled))
-        modules = [_module(program, target) for program in scheduled]
+        modules = [_module(program, target, surround is None) for program in scheduled]
         yield from show("llvm", lambda: (module.text for module in modules))
         yield from show("asm", lambda: (emit_assembly(module.text, target) for module in modules))
-        keep = kernel_store(options)
+        keep = kernel_store(options) if surround is None else None
         natives = (
-            NativeStage(_artifact(program, module, target, options.threads, keep))
+            NativeStage(_artifact(program, module, target, options.threads, keep, surround))
             for program, module in zip(programs, modules, strict=True)
         )
         compiled = _assembled(parts, natives)
@@ -215,11 +222,13 @@ class _Module:
     text: str
 
 
-def _module(scheduled: Scheduled, target: Target) -> _Module:
+def _module(scheduled: Scheduled, target: Target, is_watched: bool) -> _Module:
     program = scheduled.program
     with _in_code_of(program):
         constants = lay_out_constants(program)
-        text = module_text(program, scheduled.arena, constants, target, scheduled.shares)
+        text = module_text(
+            program, scheduled.arena, constants, target, scheduled.shares, is_watched
+        )
         return _Module(scheduled, constants, text)
 
 
@@ -231,7 +240,12 @@ def kernel_store(options: Options) -> Keep | None:
 
 
 def _artifact(
-    source: Program, module: _Module, target: Target, threads: int, keep: Keep | None
+    source: Program,
+    module: _Module,
+    target: Target,
+    threads: int,
+    keep: Keep | None,
+    surround: Surround | None,
 ) -> Artifact:
     """The object code of a module. source: the program before it was scheduled."""
     scheduled = module.scheduled
@@ -246,8 +260,8 @@ def _artifact(
             "constant_bytes": int(module.constants.data.nbytes),
             "arena_bytes": size if isinstance(size, int) else str(size),
         }
-        return Artifact(
-            emit_object(module.text, target, keep),
+        artifact = Artifact(
+            b"",
             _arguments(source.inputs),
             _arguments(source.outputs),
             scheduled.program.symbols,
@@ -256,6 +270,8 @@ def _artifact(
             tuple((i, one.values) for i, one in enumerate(source.inputs) if one.values),
             tuple(source.shapes.items()),
         )
+        text = module.text if surround is None else surround(module.text, artifact)
+        return dataclasses.replace(artifact, object_code=emit_object(text, target, keep))
 
 
 def _arguments(interfaces: tuple[Interface, ...]) -> tuple[Argument, ...]:

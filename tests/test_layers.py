@@ -42,6 +42,7 @@ RARE = "slow to load, and few models or sessions need it"
 DEFERRED = {
     HELP: {
         "cli": "cli.app",
+        "cli.build": "aot.build",
         "cli.cache": "native.cache",
         "cli.common": "numpy rich rich.console rich.progress rich.table",
         "cli.compare": "numpy",

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from ostinato.cli.bench import bench
+from ostinato.cli.build import build
 from ostinato.cli.cache import app as cache
 from ostinato.cli.compare import compare
 from ostinato.cli.demo import demo
@@ -23,7 +24,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
-for command in (run, bench, compare, inspect, stream, demo):
+for command in (run, bench, compare, inspect, stream, build, demo):
     app.command()(command)
 app.add_typer(cache, name="cache")
 

@@ -212,7 +212,7 @@ def make_feeds(
     for name in files:
         if name not in names:
             raise InputError(f"--input {name!r}: the model has no such input, it has {names}")
-    feeds = {name: _read_array(name, path) for name, path in files.items()}
+    feeds = {name: read_array(name, path) for name, path in files.items()}
     named = {dim for arg in arguments for dim in arg.shape or () if isinstance(dim, str)}
     for name in dims:
         if name not in named:
@@ -248,7 +248,8 @@ def _made_up(argument: NodeArg, sizes: Mapping[str, int], rng: np.random.Generat
     return np.asarray(values, dtype)
 
 
-def _read_array(name: str, path: str) -> np.ndarray:
+def read_array(name: str, path: str) -> np.ndarray:
+    """The array in a .npy file. Raises `InputError` that names the input."""
     import numpy as np
 
     try:

@@ -21,6 +21,7 @@ class KernelFunction:
     """A kernel, and writers of its instructions, sizes, expressions and loops.
 
     w, sizes, x, stores, primitives, loops: one writer for each.
+    is_watched: whether it may have safepoints.
     """
 
     def __init__(
@@ -30,10 +31,11 @@ class KernelFunction:
         symbols: Sequence[str],
         declarations: set[str],
         machine: Machine,
+        is_watched: bool = True,
     ) -> None:
         self.kernel, self.signature = kernel, signature(kernel)
         time = kernel_time(kernel, safepoints.LIMIT)
-        self.is_long = is_long(time)
+        self.is_long = is_watched and is_long(time)
         self.w = Writer(declarations)
         self.loops = WatchedLoops(self.w, self.is_long, is_optional=not isinstance(time, int))
         self.sizes = Sizes(symbols, declarations)

@@ -23,6 +23,7 @@ from ostinato.sizes.dims import Size, ceildiv, floordiv
 class KernelEmitter:
     """Writes the function of one kernel.
 
+    is_watched: whether it may have safepoints.
     part: how threads divide it. Its function then also takes a thread's number and how many there
         are, and computes that thread's share.
     """
@@ -35,9 +36,10 @@ class KernelEmitter:
         declarations: set[str],
         machine: Machine,
         part: Part | None = None,
+        is_watched: bool = True,
     ) -> None:
         self._part = part
-        self._function = KernelFunction(kernel, buffers, symbols, declarations, machine)
+        self._function = KernelFunction(kernel, buffers, symbols, declarations, machine, is_watched)
         self._w, self._x = self._function.w, self._function.x
         self._sizes, self._points = self._function.sizes, Points(self._function)
         self._point_time = point_time(kernel, safepoints.LIMIT)

@@ -67,12 +67,16 @@ def module_text(
     blob: ConstantBlob,
     target: Target,
     shares: Shares | None = None,
+    is_watched: bool = True,
 ) -> str:
-    """The module as LLVM assembly; with `shares` it also exports `threads.EXPORTS`."""
+    """The module as LLVM assembly; with `shares` it also exports `threads.EXPORTS`.
+
+    is_watched: whether code that may take long has safepoints.
+    """
     declarations: set[str] = set()
     parts = {} if shares is None else shares.parts
-    functions, shared = _functions(program, declarations, target, parts)
-    entry = _Entry(program, arena, blob, declarations, shared, shares).text()
+    functions, shared = _functions(program, declarations, target, parts, is_watched)
+    entry = _Entry(program, arena, blob, declarations, shared, shares, is_watched).text()
     layout = _layout(program, arena, declarations)
     attributes = f'attributes #0 = {{ noinline nounwind "target-cpu"="{target.cpu}" }}'
     nowhere = f"{NOWHERE} = internal constant [64 x i8] zeroinitializer"
@@ -80,7 +84,7 @@ def module_text(
         f'target datalayout = "{data_layout(target)}"',
         f'target triple = "{target.triple}"',
         nowhere,
-        safepoints.assembly(),
+        *([safepoints.assembly()] if is_watched else []),
         *([] if shares is None else [threads.assembly(target)]),
         *functions,
         entry,
@@ -92,7 +96,11 @@ def module_text(
 
 
 def _functions(
-    program: Program, declarations: set[str], target: Target, parts: Mapping[str, Part]
+    program: Program,
+    declarations: set[str],
+    target: Target,
+    parts: Mapping[str, Part],
+    is_watched: bool,
 ) -> tuple[list[str], dict[str, str]]:
     """The functions of all kernels, and the one that stands for each kernel, by name."""
     names: dict[Hashable, str] = {}
@@ -111,6 +119,7 @@ def _functions(
                 declarations,
                 target.machine,
                 parts.get(kernel.name),
+                is_watched,
             )
             texts.append(emitter.text())
     return texts, shared
@@ -148,7 +157,9 @@ class _Entry:
         declarations: set[str],
         shared: Mapping[str, str],
         shares: Shares | None,
+        is_watched: bool,
     ) -> None:
+        self._is_watched = is_watched
         self._program = program
         self._arena = arena
         self._shared = shared
@@ -170,7 +181,8 @@ class _Entry:
         # is being written is short together, nothing is counted.
         self._unasked: Size = 0
         self._kernels = 0
-        self._is_short = known_time(program.body, safepoints.LIMIT) < safepoints.LIMIT
+        time = known_time(program.body, safepoints.LIMIT)
+        self._is_short = not is_watched or time < safepoints.LIMIT
 
     def text(self) -> str:
         if self._shares is None:
@@ -338,7 +350,7 @@ class _Entry:
         if self._shares is not None and kernel.name in self._shares.parts:
             args += [f"i64 {_NUMBER.text}", f"i64 {self._count.text}"]
         name = f'@"{self._shared[called.name]}"'
-        if not is_long(time):
+        if not (self._is_watched and is_long(time)):
             self._w.line(f"call void {name}({', '.join(args)})")
             return
         args.append(f"ptr {self._poll_for(time).text}")

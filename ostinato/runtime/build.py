@@ -54,14 +54,18 @@ def build(
     return compiled, False
 
 
-def require_same(model: Any, compiled: CompiledModel) -> None:
-    """Raise `ModelError` unless `compiled` was made of the model as it is now."""
+def fingerprint(model: Any) -> str | None:
+    """Text that is another one for every model; None for what is none."""
     if isinstance(model, (bytearray, memoryview)):
         model = bytes(model)
     data = _serialised(model)
     folder = Path(os.fspath(model)).parent if isinstance(model, (str, os.PathLike)) else None
-    now = None if data is None else _fingerprint(data, _external_data(data, folder))
-    if now != compiled.report.get("fingerprint"):
+    return None if data is None else _fingerprint(data, _external_data(data, folder))
+
+
+def require_same(model: Any, compiled: CompiledModel) -> None:
+    """Raise `ModelError` unless `compiled` was made of the model as it is now."""
+    if fingerprint(model) != compiled.report.get("fingerprint"):
         raise ModelError("the model is not what it was when the session was made")
 
 

@@ -1,0 +1,1 @@
+"""C libraries of models, compiled ahead of time."""

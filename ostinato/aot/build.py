@@ -1,0 +1,129 @@
+"""`ostinato.build`: the files of a C library of a model."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import tempfile
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from ostinato.aot.identifiers import checked_identifier, model_identifier
+from ostinato.aot.library import Library, compile_library
+from ostinato.aot.shared import shared_library
+from ostinato.errors import OptionError
+from ostinato.options import Options
+from ostinato.runtime.states import Declaration
+from ostinato.streaming.conversion import Conversion
+
+WEIGHTS = ("inside", "file")
+
+
+def build(
+    model: Any,
+    folder: str | os.PathLike[str],
+    target: str = "host",
+    states: Declaration | None = None,
+    name: str | None = None,
+    *,
+    initial: Mapping[str, Any] | None = None,
+    weights: Literal["inside", "file"] = "inside",
+    shared: bool | None = None,
+    **options: Any,
+) -> list[Path]:
+    """Write a C library of a model, that needs neither Python nor any other library.
+
+    model: path, bytes, onnx.ModelProto or onnx_ir.Model; or a `streaming.Conversion`, whose states
+        and first values are taken from it.
+    folder: gets the files, and is made where there is none.
+    target: the machine that runs it (docs/targets.md).
+    states: the output of each state by its input, as `InferenceSession.stream` takes them, which
+        `NAME_step` keeps.
+    name: of the library and the prefix of its functions; by default that of the model's file.
+    initial: values before the first step, by input; zeros where there is none. Of axes that have a
+        named size they have one element.
+    weights: in the library, or in a file NAME.weights of their own.
+    shared: whether to link a shared library as well, which takes `pip install 'ostinato[build]'`.
+        None links one if it can, and warns where it cannot.
+    options: fields of `Options`, such as `specialize={"T": 1}`.
+
+    Returns the files: NAME.h, libNAME.a and, linked, libNAME.so, libNAME.dylib, or NAME.dll and
+    NAME.lib; for WebAssembly NAME.wasm, NAME.mjs and NAME.d.ts.
+
+    Raises `OptionError` for options that do not exist, `InputError` for states that do not fit,
+    `UnsupportedError` for a model that is not native code as a whole, and what compiling raises.
+    """
+    library = make_library(model, target, states, name, initial, weights, options)
+    files = static_files(library)
+    try:
+        if shared is not False:
+            files |= linked_files(library)
+    except OptionError as error:
+        if shared:
+            raise
+        warnings.warn(f"{library.name}: {error}", stacklevel=2)
+    return write_files(Path(folder), files)
+
+
+def make_library(
+    model: Any,
+    target: str,
+    states: Declaration | None,
+    name: str | None,
+    initial: Mapping[str, Any] | None,
+    weights: str,
+    options: Mapping[str, Any],
+) -> Library:
+    """Compile what `build` writes."""
+    if weights not in WEIGHTS:
+        raise OptionError(f"weights={weights!r}: expected one of {', '.join(WEIGHTS)}")
+    valid = [field.name for field in dataclasses.fields(Options)]
+    for option in options:
+        if option not in valid:
+            raise OptionError(f"unknown option {option!r}: the options are {', '.join(valid)}")
+    title = Path(os.fspath(model)).name if isinstance(model, (str, os.PathLike)) else "a model"
+    if name is None:
+        is_file = isinstance(model, (str, os.PathLike))
+        name = model_identifier(Path(os.fspath(model)).stem if is_file else "model")
+    checked_identifier(name)
+    if isinstance(model, Conversion):
+        states = model.states if states is None else states
+        initial = {**model.initial, **(initial or {})}
+        model = model.model
+    chosen = Options(**{**options, "target": target})
+    is_apart = weights == "file"
+    return compile_library(model, chosen, name, title, states, initial, is_apart)
+
+
+def static_files(library: Library) -> dict[str, bytes]:
+    """What needs no linker, by name."""
+    files = {f"{library.name}.h": library.header().encode()}
+    if library.weights is not None:
+        files[f"{library.name}.weights"] = library.weights
+    return files | {f"lib{library.name}.a": library.archive()}
+
+
+def linked_files(library: Library) -> dict[str, bytes]:
+    """What a linker makes, by name. Raises `OptionError` where there is none."""
+    return shared_library(library)
+
+
+def write_files(folder: Path, files: Mapping[str, bytes]) -> list[Path]:
+    """Write files so that whoever reads one meanwhile sees all of the old or all of the new."""
+    folder.mkdir(parents=True, exist_ok=True)
+    written = []
+    for name, contents in files.items():
+        place = folder / name
+        handle, draft = tempfile.mkstemp(prefix=f".{name}-", dir=folder)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(contents)
+            os.chmod(draft, 0o755 if place.suffix in (".so", ".dylib", ".dll") else 0o644)
+            os.replace(draft, place)
+        except BaseException:
+            os.unlink(draft)
+            raise
+        written.append(place)
+    return written

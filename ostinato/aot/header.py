@@ -1,0 +1,372 @@
+"""The header of the C interface: C99 and C++, no compiler extension, nothing to configure."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Sequence
+
+from ostinato.aot.interface import ERRORS, Interface, Size, Tensor, error
+from ostinato.aot.objects import ALIGNMENT, ObjectType, rounded
+from ostinato.version import __version__
+
+_WIDTH = 96
+
+
+def header(interface: Interface, target: str, arena_bytes: int | None, pointer_bytes: int) -> str:
+    """The text of NAME.h.
+
+    target: for people. arena_bytes: where sizes do not matter.
+    """
+    writer = _Header(interface, target, arena_bytes, pointer_bytes)
+    return "\n".join(writer.lines()) + "\n"
+
+
+def _comment(text: str) -> list[str]:
+    """A comment of one or more lines."""
+    lines = textwrap.wrap(text.replace("*/", "* /"), _WIDTH - 6)
+    if len(lines) == 1:
+        return [f"/* {lines[0]} */"]
+    return [f"/* {lines[0]}", *(f"   {line}" for line in lines[1:-1]), f"   {lines[-1]} */"]
+
+
+class _Header:
+    def __init__(
+        self, interface: Interface, target: str, arena_bytes: int | None, pointer_bytes: int
+    ) -> None:
+        self.interface, self.target, self.arena_bytes = interface, target, arena_bytes
+        self.name, self.prefix = interface.name, interface.prefix
+        self.type = ObjectType(interface, pointer_bytes)
+        self.pointer_bytes = pointer_bytes
+
+    def lines(self) -> Iterator[str]:
+        guard = f"{self.prefix}_H"
+        yield from self._introduction()
+        yield from (f"#ifndef {guard}", f"#define {guard}", "")
+        yield from ("#include <stddef.h>", "#include <stdint.h>", "")
+        yield from ("#ifdef __cplusplus", 'extern "C" {', "#endif", "")
+        yield from self._constants()
+        yield from self._errors()
+        yield from self._tensors()
+        yield from self._making()
+        yield from self._calls()
+        yield from self._states()
+        yield from ("#ifdef __cplusplus", "}", "#endif", "", f"#endif /* {guard} */")
+
+    # The introduction
+
+    def _introduction(self) -> Iterator[str]:
+        interface = self.interface
+        rows = [("input", t) for t in self._of(interface.inputs, interface.step_inputs)]
+        for state in interface.states:
+            rows.append(("state", interface.inputs[state.read]))
+        rows += [("output", t) for t in self._of(interface.outputs, interface.step_outputs)]
+        title = interface.title.replace("*/", "* /")
+        yield f"/* {title}, compiled by Ostinato {__version__} for {self.target}."
+        yield ""
+        widths = (
+            [
+                max([0, *(len(text) for text in column)])
+                for column in zip(*[(t.name, t.described) for _, t in rows], strict=True)
+            ]
+            if rows
+            else [0, 0]
+        )
+        following = {s.read: interface.outputs[s.written].name for s in interface.states}
+        for kind, tensor in rows:
+            more = ""
+            if kind == "state":
+                more = f"next: {following[interface.inputs.index(tensor)]}"
+            line = f"     {kind:<7} {tensor.name:<{widths[0]}}  {tensor.described:<{widths[1]}}  "
+            yield f"{line}{more}".rstrip().replace("*/", "* /")
+        yield ""
+        yield from (f"   {line}" for line in self._example())
+        yield ""
+        for i, paragraph in enumerate(self._rules()):
+            yield from [""] if i else []
+            yield from (f"   {line}" for line in textwrap.wrap(paragraph, _WIDTH - 3))
+        yield "*/"
+
+    @staticmethod
+    def _of(tensors: Sequence[Tensor], places: Sequence[int]) -> list[Tensor]:
+        return [tensors[place] for place in places]
+
+    def _example(self) -> list[str]:
+        """How a program uses it."""
+        interface, name = self.interface, self.name
+        sizes = [size.identifier for size in interface.sizes]
+        weights = ["weights", "weights_bytes"] if interface.weights_in_file else []
+        call = "step" if interface.states else "run"
+        given = interface.step_sizes if interface.states else interface.run_sizes
+        inputs, outputs = interface.places[call]
+        arguments = [
+            "object",
+            *(size.identifier for size in given),
+            *(t.identifier for t in self._of(interface.inputs, inputs)),
+            *(t.identifier for t in self._of(interface.outputs, outputs)),
+        ]
+        lines = [
+            f"    {name} *object = NULL;",
+            f"    int code = {name}_create({', '.join([*weights, *sizes, '&object'])});",
+            *_wrapped(f"    if (!code) code = {name}_{call}(", arguments, ");"),
+            f"    if (code) puts({name}_error_text(code));",
+            f"    {name}_destroy(object);",
+        ]
+        return lines
+
+    def _rules(self) -> Iterator[str]:
+        yield (
+            "Tensors lie in memory row by row, without gaps, aligned to an element. Outputs share "
+            "no memory with other arguments. An object is used by one thread at a time; different "
+            "objects share nothing that is written."
+        )
+        yield (
+            "Only create and destroy ask the system for memory; nothing else calls any function "
+            "outside of this library. A call that returns an error leaves the states as they were, "
+            "and the outputs too unless it is one of the model's own checks."
+        )
+
+    # Constants
+
+    def _constants(self) -> Iterator[str]:
+        interface, prefix = self.interface, self.prefix
+        yield from (
+            f"#define {prefix}_INPUTS {len(interface.inputs)}",
+            f"#define {prefix}_OUTPUTS {len(interface.outputs)}",
+            f"#define {prefix}_STATES {len(interface.states)}",
+            f"#define {prefix}_MAX_RANK {interface.max_rank}",
+            "",
+            *_comment("Elements of tensors."),
+        )
+        named = list(zip(_upper(interface), (*interface.inputs, *interface.outputs), strict=True))
+        for constant, tensor in named:
+            if None in tensor.dims:
+                continue
+            dims = list(dict.fromkeys(d for d in tensor.dims if isinstance(d, str)))
+            parameters = f"({', '.join(dims)})" if dims else ""
+            yield f"#define {prefix}_{constant}_ELEMENTS{parameters} {_product(tensor)}"
+        yield ""
+        yield from _comment("Of memory for an object, in bytes.")
+        yield f"#define {prefix}_ALIGNMENT {ALIGNMENT}"
+        fixed = self._fixed_bytes()
+        if fixed is not None:
+            yield f"#define {prefix}_MEMORY_BYTES {fixed}"
+        if interface.weights_in_file:
+            yield ""
+            yield from _comment(f"Of the file {self.name}.weights.")
+            yield f"#define {prefix}_WEIGHTS_BYTES {interface.constant_bytes + 64}"
+        yield ""
+
+    def _fixed_bytes(self) -> int | None:
+        """Of an object, where no size matters."""
+        if self.interface.sizes or self.arena_bytes is None:
+            return None
+        states = 0
+        for state in self.interface.states:
+            size = self.type.fixed_state_bytes(state)
+            assert size is not None
+            states += 2 * rounded(size)
+        return self.type.head_bytes + states + rounded(self.arena_bytes)
+
+    def _errors(self) -> Iterator[str]:
+        interface, prefix = self.interface, self.prefix
+        yield from _comment(
+            "What functions return: 0, a code from here, or one of the model's own checks, which "
+            "are positive."
+        )
+        width = max(map(len, ERRORS))
+        yield "enum {"
+        yield f"    {prefix}_OK = 0,"
+        for kind, text in ERRORS.items():
+            comma = "" if kind == list(ERRORS)[-1] else ","
+            code = f"{error(kind)}{comma}"
+            yield f"    {prefix}_ERROR_{kind:<{width}} = {code:<4} /* {text} */"
+        yield "};"
+        yield ""
+        yield from self._checks()
+        yield from _comment("What a code means, in English.")
+        yield f"const char *{self.name}_error_text(int code);"
+        yield ""
+        if interface.guards:
+            text = "Built for sizes that these checks let pass: " + "; ".join(interface.guards)
+            yield from (*_comment(text), "")
+
+    def _checks(self) -> Iterator[str]:
+        if not self.interface.checks:
+            return
+        yield "/* The model's own checks:"
+        for code, text in enumerate(self.interface.checks, 1):
+            lines = textwrap.wrap(text.replace("*/", "* /"), _WIDTH - 11) or [""]
+            yield f"   {code:>4}  {lines[0]}"
+            yield from (f"         {line}" for line in lines[1:])
+        yield "*/"
+
+    def _tensors(self) -> Iterator[str]:
+        name, prefix = self.name, self.prefix
+        yield from _comment("What there is to know of a tensor, for programs that ask.")
+        yield from (
+            f"typedef struct {name}_tensor {{",
+            "    const char *name;            /* as in the model */",
+            '    const char *type;            /* of an element: "float32", "int64", "bool", .. */',
+            "    const char *state;           /* of a state's input the output that is its next",
+            "                                    value, of that output the input; else NULL */",
+            "    int item_bytes;",
+            "    int rank;",
+            f"    int64_t sizes[{prefix}_MAX_RANK];    /* -1 where only a call tells */",
+            f"    const char *dims[{prefix}_MAX_RANK]; /* sizes as text, run-time ones by name */",
+            f"}} {name}_tensor;",
+            "",
+        )
+        yield from _comment("In the order of the model; NULL behind the last one.")
+        yield f"const {name}_tensor *{name}_input(int index);"
+        yield f"const {name}_tensor *{name}_output(int index);"
+        yield ""
+
+    # Functions
+
+    def _sizes(self, sizes: Sequence[Size]) -> list[str]:
+        return [f"{'int64_t' if s.kind == 'value' else 'size_t'} {s.identifier}" for s in sizes]
+
+    def _making(self) -> Iterator[str]:
+        interface, name = self.interface, self.name
+        sizes = self._sizes(interface.sizes)
+        weights = ["const void *weights", "size_t weights_bytes"]
+        weights = weights if interface.weights_in_file else []
+        yield from _comment(
+            f"An object: {'states and ' if interface.states else ''}memory for intermediate values."
+        )
+        yield f"typedef struct {name} {name};"
+        yield ""
+        yield from self._size_rules()
+        yield from _comment(
+            "Makes an object in memory of the system."
+            + (
+                f" weights: the contents of {name}.weights, at a multiple of {ALIGNMENT} bytes; "
+                "they are checked, and must stay until the object is gone."
+                if weights
+                else ""
+            )
+        )
+        yield from _prototype(f"int {name}_create", [*weights, *sizes, f"{name} **object"])
+        yield ""
+        yield from _comment("Gives the memory back. NULL is fine.")
+        yield from _prototype(f"void {name}_destroy", [f"{name} *object"])
+        yield ""
+        yield from _comment(
+            f"The same in memory of the caller's, aligned to {self.prefix}_ALIGNMENT: nothing is "
+            "to be destroyed then. memory_bytes is 0 for sizes that are refused."
+        )
+        yield from _prototype(f"size_t {name}_memory_bytes", sizes)
+        parameters = ["void *memory", "size_t bytes", *weights, *sizes, f"{name} **object"]
+        yield from _prototype(f"int {name}_create_in", parameters)
+        yield ""
+        if not interface.has_plain_outputs:
+            yield from _comment(
+                f"The sizes of all outputs, {self.prefix}_MAX_RANK numbers each, for calls of "
+                "these sizes; those that only a call tells are what they are at most."
+            )
+            yield from _prototype(f"int {name}_output_sizes", [*sizes, "int64_t *sizes"])
+            yield ""
+
+    def _size_rules(self) -> Iterator[str]:
+        kinds: dict[str, list[str]] = {}
+        for size in self.interface.sizes:
+            kinds.setdefault(size.kind, []).append(size.identifier)
+        texts = {
+            "state": "{}: the same in all steps of an object.",
+            "call": "{}: the largest of any call.",
+            "value": "{}: the largest of any call, of an input's element that decides sizes.",
+            "spare": "{}: memory for values whose size nobody knows beforehand.",
+        }
+        said = [texts[kind].format(", ".join(names)) for kind, names in kinds.items()]
+        if said:
+            yield from (*_comment("Sizes that an object is made for. " + " ".join(said)), "")
+
+    def _tensor_parameters(self, inputs: Sequence[int], outputs: Sequence[int]) -> list[str]:
+        interface = self.interface
+        found = [f"const {t.c_type} *{t.identifier}" for t in self._of(interface.inputs, inputs)]
+        return found + [f"{t.c_type} *{t.identifier}" for t in self._of(interface.outputs, outputs)]
+
+    def _calls(self) -> Iterator[str]:
+        interface, name = self.interface, self.name
+        given = {"run": interface.run_sizes, "step": interface.step_sizes}
+        kept = " on states of the caller's; those of the object stay" if interface.states else ""
+        said = {"run": f"A whole call{kept}.", "step": "One step on the states of the object."}
+        for call, places in reversed(interface.places.items()):
+            yield from _comment(said[call])
+            parameters = self._tensor_parameters(*places)
+            sizes = self._sizes(given[call])
+            yield from _prototype(f"int {name}_{call}", [f"{name} *object", *sizes, *parameters])
+            yield ""
+
+    def _states(self) -> Iterator[str]:
+        interface, name = self.interface, self.name
+        if not interface.states:
+            return
+        yield from _comment("Goes back to the states before the first step.")
+        yield from _prototype(f"int {name}_reset", [f"{name} *object"])
+        yield ""
+        yield from _comment(
+            "The states as bytes, which any build of this model reads, whatever its target. memory "
+            "is aligned to 8 bytes. A saved state that is damaged, or of another model or other "
+            "sizes, is refused and changes nothing."
+        )
+        yield from _prototype(f"size_t {name}_save_bytes", [f"const {name} *object"])
+        saved = [f"const {name} *object", "void *memory", "size_t bytes"]
+        yield from _prototype(f"int {name}_save", saved)
+        loaded = [f"{name} *object", "const void *memory", "size_t bytes"]
+        yield from _prototype(f"int {name}_load", loaded)
+        yield ""
+        yield from _comment("The value of a state, to read or to change until the next step.")
+        for state in interface.states:
+            tensor = interface.inputs[state.read]
+            call = f"{name}_state_{tensor.identifier}({name} *object);"
+            yield f"{tensor.c_type} *{call} /* {tensor.described} */".replace("*/ */", "*/")
+        yield ""
+
+
+def _upper(interface: Interface) -> list[str]:
+    """Names of constants, all different."""
+    used: set[str] = set()
+    result = []
+    for tensor in (*interface.inputs, *interface.outputs):
+        name = tensor.identifier.upper()
+        while name in used:
+            name += "_"
+        used.add(name)
+        result.append(name)
+    return result
+
+
+def _product(tensor: Tensor) -> str:
+    """The number of elements as an expression of C."""
+    if tensor.elements is not None:
+        return str(tensor.elements)
+    fixed = 1
+    factors = []
+    for dim in tensor.dims:
+        if isinstance(dim, int):
+            fixed *= dim
+        else:
+            factors.append(f"(size_t)({dim})")
+    if fixed != 1:
+        factors.append(str(fixed))
+    return f"({' * '.join(factors)})"
+
+
+def _wrapped(start: str, items: Sequence[str], end: str) -> list[str]:
+    """Items behind the start, on as many lines as they need."""
+    whole = f"{start}{', '.join(items)}{end}"
+    if len(whole) <= _WIDTH:
+        return [whole]
+    lines, line = [], start
+    for i, item in enumerate(items):
+        text = item + (end if i == len(items) - 1 else ", ")
+        if len(line) + len(text) > _WIDTH and line.strip():
+            lines.append(line.rstrip())
+            line = " " * (len(start) - len(start.lstrip()) + 4)
+        line += text
+    return [*lines, line]
+
+
+def _prototype(start: str, parameters: Sequence[str]) -> list[str]:
+    return _wrapped(f"{start}(", parameters or ["void"], ");")

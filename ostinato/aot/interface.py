@@ -1,0 +1,276 @@
+"""What the C interface of a compiled model consists of: tensors, states, sizes, messages.
+
+`declared` finds it from the compiled function; `header` prints it, `library_ir` makes its code.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from ostinato.aot.identifiers import unique
+from ostinato.codegen.artifact import Argument, Artifact
+from ostinato.native.arguments import numpy_dtype
+from ostinato.runtime.states import Pair
+from ostinato.sizes.dims import MEMORY, SPARE
+
+Array = np.ndarray[Any, Any]
+
+_C_TYPES = {"float32": "float", "float64": "double"}
+# Parameters of the functions beside sizes and tensors.
+_PARAMETERS = ("object", "memory", "bytes", "weights", "weights_bytes", "code", "index", "sizes")
+
+ERRORS = {
+    "NULL": "an argument is NULL",
+    "ALIGNMENT": "memory is not aligned as it must be",
+    "MEMORY": "the memory is too small for these sizes",
+    "SIZE": "a size is too large or contradicts another one",
+    "OVERLAP": "an output shares memory with another argument",
+    "OBJECT": "no object of this model, or one that was destroyed",
+    "SAVED": "no saved state of this model and these sizes, or a damaged one",
+    "WEIGHTS": "not the weights of this build, or damaged ones",
+    "HEAP": "the system has no memory left",
+}
+"""Errors of the interface itself; the code of the first is -1, of the next -2, and so on."""
+
+
+def error(kind: str) -> int:
+    """The code of an error of `ERRORS`."""
+    return -1 - list(ERRORS).index(kind)
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """An input or output.
+
+    name: as in the model. shape: sizes, names of run-time dimensions, or expressions of them.
+    c_type, item_bytes: of an element; types that C lacks are integers that hold their bits.
+    dims: the identifiers of run-time dimensions, numbers for others; None for expressions.
+    """
+
+    name: str
+    identifier: str
+    dtype: str
+    shape: tuple[int | str, ...]
+    c_type: str
+    item_bytes: int
+    dims: tuple[int | str | None, ...]
+
+    @property
+    def described(self) -> str:
+        """`float32[T, 1, 64]`."""
+        return f"{self.dtype}[{', '.join(map(str, self.shape))}]"
+
+    @property
+    def elements(self) -> int | None:
+        """How many there are, where that is known beforehand."""
+        count = 1
+        for size in self.shape:
+            if not isinstance(size, int):
+                return None
+            count *= size
+        return count
+
+
+@dataclass(frozen=True)
+class State:
+    """An input and an output, by position, that an object keeps for its steps.
+
+    initial: the value before the first step, None for zeros; an axis of size 1 stands for any size.
+    """
+
+    read: int
+    written: int
+    initial: Array | None
+
+
+@dataclass(frozen=True)
+class Size:
+    """A number that a call is planned for.
+
+    kind: "state": a dimension of a state, the same in all steps of an object; "call": another
+        dimension; "value": an element of an input; "spare": bytes for what nobody knows beforehand.
+    symbol: its place in the function's table, None where no code asks for it.
+    source: of a "value", the position of the input and of the element.
+    """
+
+    name: str
+    identifier: str
+    kind: Literal["state", "call", "value", "spare"]
+    symbol: int | None
+    source: tuple[int, int] = (0, 0)
+
+
+@dataclass(frozen=True)
+class Interface:
+    """The C interface of a model.
+
+    name: the prefix of all functions. title: of the model, for people.
+    sizes: in the order in which functions take them.
+    checks: the model's own; the code of the first is 1.
+    guards: those checks that exclude sizes this build was not made for.
+    own_memory: the symbol whose value is the memory of the machine, if any.
+    fingerprint: of the model and its states. constant_bytes: of the weights.
+    """
+
+    name: str
+    title: str
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+    states: tuple[State, ...]
+    sizes: tuple[Size, ...]
+    checks: tuple[str, ...]
+    guards: tuple[str, ...]
+    symbols: int
+    own_memory: int | None
+    weights_in_file: bool
+    constant_bytes: int
+    fingerprint: int
+
+    @property
+    def prefix(self) -> str:
+        """Of constants."""
+        return self.name.upper()
+
+    @property
+    def max_rank(self) -> int:
+        """Of all tensors, and at least 1."""
+        return max([1, *(len(t.shape) for t in (*self.inputs, *self.outputs))])
+
+    @property
+    def places(self) -> dict[str, tuple[tuple[int, ...], tuple[int, ...]]]:
+        """The inputs and outputs, by position, that `run` takes, and `step` where there is one."""
+        every = tuple(range(len(self.inputs))), tuple(range(len(self.outputs)))
+        if not self.states:
+            return {"run": every}
+        return {"run": every, "step": (self.step_inputs, self.step_outputs)}
+
+    @property
+    def step_inputs(self) -> tuple[int, ...]:
+        """Positions of the inputs that are no states."""
+        read = {state.read for state in self.states}
+        return tuple(i for i in range(len(self.inputs)) if i not in read)
+
+    @property
+    def step_outputs(self) -> tuple[int, ...]:
+        """Positions of the outputs that are no states."""
+        written = {state.written for state in self.states}
+        return tuple(i for i in range(len(self.outputs)) if i not in written)
+
+    @property
+    def run_sizes(self) -> tuple[Size, ...]:
+        """The sizes that `run` takes; it finds values in the inputs."""
+        return tuple(size for size in self.sizes if size.kind in ("state", "call"))
+
+    @property
+    def step_sizes(self) -> tuple[Size, ...]:
+        """The sizes that `step` takes."""
+        return tuple(size for size in self.sizes if size.kind == "call")
+
+    @property
+    def has_plain_outputs(self) -> bool:
+        """Whether the shape of every output is spelled out."""
+        return all(None not in tensor.dims for tensor in self.outputs)
+
+
+def declared(
+    name: str,
+    title: str,
+    artifact: Artifact,
+    pairs: Sequence[Pair],
+    initial: Mapping[str, Array],
+    weights_in_file: bool,
+    identity: str,
+) -> Interface:
+    """The interface of a compiled function.
+
+    pairs, initial: its states and their first values. identity: text that is another one for every
+    model, whatever the target.
+    """
+    arguments = (*artifact.inputs, *artifact.outputs)
+    sizes = _sizes(artifact, pairs)
+    taken = (*_PARAMETERS, name, *(size.identifier for size in sizes))
+    identifiers = unique([argument.name for argument in arguments], taken)
+    dims: dict[int | str, str] = {s.name: s.identifier for s in sizes if s.kind in _DIMENSIONS}
+    tensors = [_tensor(a, i, dims) for a, i in zip(arguments, identifiers, strict=True)]
+    count = len(artifact.inputs)
+    states = [State(p.read, p.written, _unless_zero(initial.get(p.name))) for p in pairs]
+    symbols, report = list(artifact.symbols), artifact.report
+    return Interface(
+        name=name,
+        title=title,
+        inputs=tuple(tensors[:count]),
+        outputs=tuple(tensors[count:]),
+        states=tuple(states),
+        sizes=sizes,
+        checks=tuple(report.get("checks", ())),
+        guards=tuple(report.get("assumptions", ())),
+        symbols=len(symbols),
+        own_memory=symbols.index(MEMORY) if MEMORY in symbols else None,
+        weights_in_file=weights_in_file,
+        constant_bytes=len(artifact.constants),
+        fingerprint=_fingerprint(artifact, states, identity),
+    )
+
+
+_DIMENSIONS = ("state", "call")
+
+
+def _sizes(artifact: Artifact, pairs: Sequence[Pair]) -> tuple[Size, ...]:
+    places = {name: place for place, name in enumerate(artifact.symbols)}
+    kept = {d for pair in pairs for d in pair.input.shape if isinstance(d, str)}
+    dims = dict.fromkeys(d for a in artifact.inputs for d in a.shape if isinstance(d, str))
+    values = [
+        (symbol, (position, i))
+        for position, names in artifact.values
+        for i, symbol in enumerate(names)
+    ]
+    spare = [SPARE] if SPARE in places else []
+    spelled = [*dims, *(_value_name(artifact.inputs[p], i) for _, (p, i) in values)]
+    identifiers = iter(unique([*spelled, *("spare_bytes" for _ in spare)], _PARAMETERS))
+    found = [
+        Size(dim, next(identifiers), "state" if dim in kept else "call", places.get(dim))
+        for dim in dims
+    ]
+    found += [Size(s, next(identifiers), "value", places[s], source) for s, source in values]
+    found += [Size(SPARE, next(identifiers), "spare", places[SPARE]) for _ in spare]
+    return tuple(found)
+
+
+def _value_name(argument: Argument, element: int) -> str:
+    return f"{argument.name}_{element}" if argument.shape else f"{argument.name}_value"
+
+
+def _tensor(argument: Argument, identifier: str, dims: Mapping[int | str, str]) -> Tensor:
+    dtype = numpy_dtype(argument.dtype)
+    return Tensor(
+        argument.name,
+        identifier,
+        argument.dtype,
+        argument.shape,
+        c_type(dtype),
+        dtype.itemsize,
+        tuple(d if isinstance(d, int) else dims.get(d) for d in argument.shape),
+    )
+
+
+def c_type(dtype: np.dtype[Any]) -> str:
+    """The type of C that holds an element."""
+    if dtype.kind in "iu" and dtype.isbuiltin == 1:
+        return f"{dtype.name}_t"
+    return _C_TYPES.get(dtype.name, f"uint{8 * dtype.itemsize}_t")
+
+
+def _unless_zero(value: Array | None) -> Array | None:
+    return None if value is None or not value.tobytes().strip(b"\0") else value
+
+
+def _fingerprint(artifact: Artifact, states: Sequence[State], identity: str) -> int:
+    """Of what decides whether a saved state means the same to another build, of any target."""
+    shapes = [(artifact.inputs[s.read], artifact.outputs[s.written].name) for s in states]
+    text = repr([artifact.inputs, artifact.outputs, shapes, identity])
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little") >> 1

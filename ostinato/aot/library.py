@@ -1,0 +1,279 @@
+"""A model compiled for a target together with its C interface, as objects to be linked."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from ostinato.aot.archive import Member, archive
+from ostinato.aot.checksum import checksum
+from ostinato.aot.header import header
+from ostinato.aot.interface import Interface, declared
+from ostinato.aot.library_ir import heap_text, library_text
+from ostinato.aot.making_ir import WEIGHTS_HEAD, WEIGHTS_MAGIC
+from ostinato.codegen.artifact import Artifact
+from ostinato.codegen.machine import emit_object
+from ostinato.codegen.target import Target, data_layout, find_target
+from ostinato.compiler import compile_model
+from ostinato.errors import InputError, OptionError, UnsupportedError
+from ostinato.model.declarations import overridable
+from ostinato.model.load import load_model, without_defaults
+from ostinato.options import Options
+from ostinato.runtime.build import fingerprint
+from ostinato.runtime.states import Declaration, checked_initial, declared_pairs, named_pairs
+from ostinato.stages.compiled import CompiledModel
+from ostinato.stages.stage import BranchStage, FallbackStage, ListStage, NativeStage
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Library:
+    """A model and its C interface.
+
+    object: all functions but `create` and `destroy`, which are in `heap` and call the allocator of
+    the system. weights: the file of weights, None where they are in the object.
+    """
+
+    interface: Interface
+    target: Target
+    object: bytes
+    heap: bytes
+    weights: bytes | None
+    arena_bytes: int | None
+
+    @property
+    def name(self) -> str:
+        """The prefix of all functions and files."""
+        return self.interface.name
+
+    @cached_property
+    def functions(self) -> tuple[str, ...]:
+        """The functions of `object`."""
+        return exported(self.interface)
+
+    @property
+    def code_bytes(self) -> int:
+        """Of both objects, without the weights."""
+        inside = 0 if self.weights is not None else self.interface.constant_bytes
+        return len(self.object) + len(self.heap) - inside
+
+    def header(self) -> str:
+        """The text of NAME.h."""
+        cpu = "" if self.target.cpu in ("", "generic") else f", CPU {self.target.cpu}"
+        title = f"{self.target.triple}{cpu}"
+        return header(self.interface, title, self.arena_bytes, pointer_bytes(self.target))
+
+    def archive(self) -> bytes:
+        """The static library."""
+        is_apple = self.target.object_format == "mach-o"
+        mark = "_" if is_apple else ""
+        heap = [f"{self.name}_create", f"{self.name}_destroy"]
+        parts = [(self.name, self.object, self.functions), (f"{self.name}_heap", self.heap, heap)]
+        members = [
+            Member(f"{name}.o", contents, [mark + function for function in functions])
+            for name, contents, functions in parts
+        ]
+        return archive(members, is_apple)
+
+
+def exported(interface: Interface) -> tuple[str, ...]:
+    """The functions of an interface, apart from `create` and `destroy`."""
+    found = ["memory_bytes", "create_in", "run", "error_text", "input", "output"]
+    if not interface.has_plain_outputs:
+        found.append("output_sizes")
+    if interface.states:
+        found += ["step", "reset", "save_bytes", "save", "load"]
+        read = [interface.inputs[state.read] for state in interface.states]
+        found += [f"state_{tensor.identifier}" for tensor in read]
+    return tuple(f"{interface.name}_{function}" for function in found)
+
+
+def pointer_bytes(target: Target) -> int:
+    """Of an address."""
+    found = re.search(r"(?:^|-)p:(\d+)", data_layout(target))
+    return 8 if found is None else int(found[1]) // 8
+
+
+def compile_library(
+    model: Any,
+    options: Options,
+    name: str,
+    title: str,
+    states: Declaration | None = None,
+    initial: Mapping[str, Any] | None = None,
+    weights_in_file: bool = False,
+) -> Library:
+    """Compile a model with its C interface for `options.target`.
+
+    name: an identifier. title: of the model, for people. states, initial: as
+    `InferenceSession.stream` takes them. weights_in_file: leave them out of the object.
+
+    Raises `InputError` for states that do not fit, `UnsupportedError` for what has no native code,
+    and what compiling raises.
+    """
+    if options.threads != 1:
+        raise OptionError(f"threads={options.threads}: a library runs calls on the caller's thread")
+    builder = _Builder(model, options, name, title, states, initial, weights_in_file)
+    return builder.build()
+
+
+class _Builder:
+    def __init__(
+        self,
+        model: Any,
+        options: Options,
+        name: str,
+        title: str,
+        states: Declaration | None,
+        initial: Mapping[str, Any] | None,
+        weights_in_file: bool,
+    ) -> None:
+        self._options = dataclasses.replace(options, cache_dir=None)
+        self._name, self._title = name, title
+        self._weights_in_file = weights_in_file
+        self._identity = fingerprint(model) or ""
+        self._rows = [] if states is None else named_pairs(states)
+        self._initial = dict(initial or {})
+        self._model = model
+        self._made: tuple[Interface, Artifact] | None = None
+        self._target = find_target(options.target)
+
+    def build(self) -> Library:
+        self._take_states_as_inputs()
+        compiled = self._compiled()
+        assert self._made is not None
+        interface, artifact = self._made
+        (stage,) = compiled.stages
+        assert isinstance(stage, NativeStage)
+        pointer = pointer_bytes(self._target)
+        head = (
+            f'target datalayout = "{data_layout(self._target)}"\n'
+            f'target triple = "{self._target.triple}"\n'
+        )
+        is_windows = self._target.system == "windows"
+        heap = emit_object(heap_text(interface, pointer, is_windows, head), self._target)
+        arena = artifact.report["arena_bytes"]
+        return Library(
+            interface,
+            self._target,
+            stage.artifact.object_code,
+            heap,
+            weights_file(interface, artifact) if self._weights_in_file else None,
+            arena if isinstance(arena, int) else None,
+        )
+
+    def _take_states_as_inputs(self) -> None:
+        """States that have a value in the model begin with it."""
+        known = {value.name for value in overridable(load_model(self._model))}
+        given = {name for name, _ in self._rows if name in known}
+        if given:
+            self._model, defaults = without_defaults(self._model, given)
+            self._initial = {**defaults, **self._initial}
+
+    def _compiled(self) -> CompiledModel:
+        """The general program, which takes all sizes; where it is not native, the likely one."""
+        strict = dataclasses.replace(self._options, fallback=False)
+        try:
+            return self._checked(compile_model(self._model, strict, surround=self._surround))
+        except UnsupportedError as error:
+            refusal = error
+        self._made = None
+        lenient = dataclasses.replace(self._options, fallback=True)
+        compiled = compile_model(self._model, lenient, guarded=True, surround=self._surround)
+        if any(isinstance(stage, FallbackStage) for stage in compiled.whole()):
+            raise refusal
+        return self._checked(compiled)
+
+    def _surround(self, module: str, artifact: Artifact) -> str:
+        if self._made is not None:
+            # Another part of a model that `_checked` refuses.
+            return module
+        pairs = []
+        if self._rows:
+            pairs = list(declared_pairs(self._rows, artifact.inputs, artifact.results))
+        initial = checked_initial(self._initial, pairs)
+        for pair in pairs:
+            _require_fit(pair.name, pair.input.shape, initial.get(pair.name))
+        interface = declared(
+            self._name,
+            self._title,
+            artifact,
+            pairs,
+            initial,
+            self._weights_in_file,
+            self._identity,
+        )
+        self._made = interface, artifact
+        data = np.asarray(artifact.constants).tobytes()
+        head = weights_head(interface, data)
+        return library_text(module, interface, data, head, pointer_bytes(self._target))
+
+    def _checked(self, compiled: CompiledModel) -> CompiledModel:
+        """Raise `UnsupportedError` unless one native function is all of the model."""
+        self._refuse_growing(compiled)
+        for stage in compiled.stages:
+            if isinstance(stage, ListStage):
+                reason = f"output {stage.output.name!r} is {stage.output.dtype}, expected tensors"
+                raise UnsupportedError(self._title, "build", reason)
+            if isinstance(stage, BranchStage):
+                reason = (
+                    f"the branches of node {stage.name!r} give other shapes: build a model of the "
+                    "branch that is meant"
+                )
+                raise UnsupportedError(self._title, "build", reason)
+        constant = [a.name for a in compiled.outputs if a.name in compiled.constants]
+        if constant:
+            reason = f"output {constant[0]!r} is a constant; take it out of the model"
+            raise UnsupportedError(self._title, "build", reason)
+        if len(compiled.stages) != 1:
+            first = compiled.stages[0]
+            names = ", ".join(repr(argument.name) for argument in first.outputs)
+            reason = (
+                f"it runs in {len(compiled.stages)} parts, since sizes follow from values of "
+                f"{names}: make these sizes inputs or constants of the model"
+            )
+            raise UnsupportedError(self._title, "build", reason)
+        return compiled
+
+    def _refuse_growing(self, compiled: CompiledModel) -> None:
+        grown = [pair for pair in compiled.appended if pair in self._rows]
+        if grown:
+            (read, written), *_ = grown
+            raise InputError(
+                f"state {read!r} grows: {written!r} is it with rows behind. A library keeps states "
+                "of one size; wrap the steps with `ostinato.decoding.loop`, or bound the state by "
+                "a window"
+            )
+
+
+def _require_fit(name: str, shape: tuple[int | str, ...], value: Array | None) -> None:
+    """Raise `InputError` unless a value has the sizes of a state, or 1 for run-time ones."""
+    if value is None:
+        return
+    for size, declared_size in zip(value.shape, shape, strict=True):
+        expected = 1 if isinstance(declared_size, str) else declared_size
+        if size != expected:
+            raise InputError(
+                f"initial: state {name!r} has shape {list(shape)}, got {list(value.shape)}; "
+                "expected 1 for sizes that an object is made with"
+            )
+
+
+def weights_head(interface: Interface, data: bytes) -> tuple[int, int, int]:
+    """The first words of a file of weights, which tell those of one build from all others."""
+    return WEIGHTS_MAGIC, interface.fingerprint, checksum(data)
+
+
+def weights_file(interface: Interface, artifact: Artifact) -> bytes:
+    """A file of weights: a head of 64 bytes, then the weights as this build reads them."""
+    data = np.asarray(artifact.constants).tobytes()
+    head = struct.pack("<QQQQ", *weights_head(interface, data), len(data))
+    return head + bytes(WEIGHTS_HEAD - len(head)) + data

@@ -1,0 +1,98 @@
+"""Shared libraries: linked by Zig, whose linkers of all systems come as one Python package."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from ostinato.aot.library import Library
+from ostinato.codegen.machine import emit_object
+from ostinato.codegen.target import Target, data_layout
+from ostinato.errors import OptionError, OstinatoError
+
+INSTALL = "pip install 'ostinato[build]'"
+
+# A library of Windows has an entry point, which the run-time library of C would have.
+_ENTRY = "define i32 @DllMainCRTStartup(ptr, i32, ptr) { ret i32 1 }"
+# Linking takes a fraction of a second, the first time for a system up to a minute.
+_PATIENCE = 600
+
+
+@dataclass(frozen=True)
+class _System:
+    """What linking for a system takes."""
+
+    zig: str
+    suffix: str
+    options: tuple[str, ...]
+
+
+_SYSTEMS = {
+    "linux": _System("linux-gnu", ".so", ("-nostdlib", "-Wl,-soname,lib{name}.so")),
+    "android": _System("linux-android", ".so", ("-nostdlib", "-Wl,-soname,lib{name}.so")),
+    "macos": _System("macos", ".dylib", ("-nostdlib", "-Wl,-install_name,@rpath/lib{name}.dylib")),
+    "windows": _System(
+        "windows-gnu", ".dll", ("-nostdlib", "-lkernel32", "-Wl,--out-implib,{name}.lib")
+    ),
+}
+
+
+def require_linker(target: Target) -> None:
+    """Raise `OptionError` where no shared library can be linked: it says what to install."""
+    if target.system not in _SYSTEMS:
+        known = ", ".join(_SYSTEMS)
+        raise OptionError(
+            f"no shared library can be linked for {target.triple}, only for {known}; programs link "
+            "the static library"
+        )
+    if importlib.util.find_spec("ziglang") is None:
+        raise OptionError(f"a shared library needs the linker of `ziglang`: {INSTALL}")
+
+
+def shared_library(library: Library) -> dict[str, bytes]:
+    """The files of a shared library, by name.
+
+    Raises `OptionError` without a linker, `OstinatoError` with what it says where it fails.
+    """
+    target = library.target
+    require_linker(target)
+    system = _SYSTEMS[target.system]
+    file = f"{'' if system.suffix == '.dll' else 'lib'}{library.name}{system.suffix}"
+    with tempfile.TemporaryDirectory(prefix="ostinato-") as folder:
+        place = Path(folder)
+        objects = {"code.o": library.object, "heap.o": library.heap}
+        if target.system == "windows":
+            objects["start.o"] = emit_object(_module(target), target)
+        for name, contents in objects.items():
+            (place / name).write_bytes(contents)
+        options = [option.format(name=library.name) for option in system.options]
+        triple = f"{target.architecture}-{system.zig}"
+        command = ["cc", "-target", triple, "-shared", "-s", *objects, *options, "-o", file]
+        _zig(command, place)
+        return {
+            found.name: found.read_bytes()
+            for found in sorted(place.iterdir())
+            if found.suffix in (".so", ".dylib", ".dll", ".lib")
+        }
+
+
+def _module(target: Target) -> str:
+    head = f'target datalayout = "{data_layout(target)}"\ntarget triple = "{target.triple}"\n'
+    return head + _ENTRY
+
+
+def _zig(arguments: list[str], folder: Path) -> None:
+    command = [sys.executable, "-m", "ziglang", *arguments]
+    try:
+        subprocess.run(
+            command, cwd=folder, capture_output=True, text=True, check=True, timeout=_PATIENCE
+        )
+    except subprocess.CalledProcessError as error:
+        said = (error.stderr or error.stdout).strip()
+        raise OstinatoError(f"zig {' '.join(arguments)}: {said}") from error
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise OstinatoError(f"zig {' '.join(arguments)}: {error}") from error
