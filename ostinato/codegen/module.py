@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import lru_cache
 
 import numpy as np
 
@@ -16,9 +17,11 @@ from ostinato.codegen.signature import is_long, signature
 from ostinato.codegen.sizes import CheckedSizes, Sizes
 from ostinato.codegen.target import Target, data_layout
 from ostinato.codegen.writer import Value, Writer, integer, is_constant
+from ostinato.machine.record import Machine
 from ostinato.program.nodes import (
     CALL,
     Branch,
+    Buffer,
     Check,
     Kernel,
     Loop,
@@ -95,6 +98,23 @@ def module_text(
     return "\n".join(texts) + "\n"
 
 
+@dataclass(frozen=True)
+class _Wanted:
+    """What the function of a kernel depends on, and the kernel, one of all that are alike.
+
+    divided: the position of the axis along which threads divide it, and the unit.
+    """
+
+    form: Hashable
+    symbols: tuple[str, ...]
+    machine: Machine
+    is_watched: bool
+    divided: tuple[int, int] | None
+    kernel: Kernel = field(compare=False)
+    buffers: Mapping[str, Buffer] = field(compare=False)
+    part: Part | None = field(compare=False)
+
+
 def _functions(
     program: Program,
     declarations: set[str],
@@ -103,26 +123,47 @@ def _functions(
     is_watched: bool,
 ) -> tuple[list[str], dict[str, str]]:
     """The functions of all kernels, and the one that stands for each kernel, by name."""
-    names: dict[Hashable, str] = {}
+    names: dict[_Wanted, str] = {}
     texts: list[str] = []
     shared: dict[str, str] = {}
     for kernel in program.kernels():
         if is_empty(kernel):
             continue
-        name = signature(kernel).name
-        shared[name] = names.setdefault(form(kernel, program.buffers), name)
+        name, part = signature(kernel).name, parts.get(kernel.name)
+        wanted = _Wanted(
+            form(kernel, program.buffers),
+            program.symbols,
+            target.machine,
+            is_watched,
+            None if part is None else (kernel.axes.index(part.axis), part.unit),
+            kernel,
+            program.buffers,
+            part,
+        )
+        shared[name] = names.setdefault(wanted, name)
         if shared[name] == name:
-            emitter = KernelEmitter(
-                kernel,
-                program.buffers,
-                program.symbols,
-                declarations,
-                target.machine,
-                parts.get(kernel.name),
-                is_watched,
-            )
-            texts.append(emitter.text())
+            linkage, function, declared = _written(wanted)
+            texts.append(f'{linkage}@"{name}"{function}')
+            declarations |= declared
     return texts, shared
+
+
+# A model that is compiled again for other sizes or options has most kernels in common.
+@lru_cache(maxsize=128)
+def _written(wanted: _Wanted) -> tuple[str, str, frozenset[str]]:
+    """The function's text before and behind its name, and what it declares."""
+    declarations: set[str] = set()
+    emitter = KernelEmitter(
+        wanted.kernel,
+        wanted.buffers,
+        wanted.symbols,
+        declarations,
+        wanted.machine,
+        wanted.part,
+        wanted.is_watched,
+    )
+    linkage, _, function = emitter.text().partition(f'@"{signature(wanted.kernel).name}"')
+    return linkage, function, frozenset(declarations)
 
 
 def is_empty(kernel: Kernel) -> bool:

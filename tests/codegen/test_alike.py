@@ -9,14 +9,20 @@ import pytest
 from onnx import helper, numpy_helper
 
 import ostinato
+import ostinato.codegen.module
 from ostinato.codegen.alike import form
+from ostinato.codegen.module import lay_out_constants, module_text
+from ostinato.codegen.target import host_target
 from ostinato.compiler import stages
 from ostinato.options import Options
 from ostinato.program.expr import Access, Axis, Const, Load, op
 from ostinato.program.nodes import Buffer, Kernel, Reduce, Store, Tile
+from ostinato.schedule.arena import plan
+from ostinato.sizes.dims import Size, symbol
+from tests.program.programs import program
 
 
-def kernel(tag: str, scale: float | bool = 1.0, extent: int = 8, stride: int = 1) -> Kernel:
+def kernel(tag: str, scale: float | bool = 1.0, extent: Size = 8, stride: int = 1) -> Kernel:
     axis, depth = Axis(f"i{tag}", extent), Axis(f"r{tag}", 4)
     x = Load(Access(f"x{tag}", 0, ((axis, stride), (depth, 8))), "float32")
     value = op("mul", x, Const(scale, "float32"))
@@ -92,3 +98,26 @@ def test_equal_layers_are_compiled_once_and_each_reads_its_own_weights() -> None
         expected = np.tanh(expected @ w)
     (result,) = ostinato.InferenceSession(model).run(None, {"x0": feed})
     np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_a_function_is_written_once_for_all_programs_that_have_its_kernel(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    target = host_target()
+
+    def text(tag: str, symbols: tuple[str, ...], extent: Size) -> str:
+        shapes = {f"x{tag}": (symbol("N"), symbol("M"))}, {f"y{tag}": (symbol("N"),)}
+        made = program(*shapes, (kernel(tag, extent=extent),), symbols=symbols)
+        return module_text(made, plan(made), lay_out_constants(made), target)
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("written again")
+
+    n = symbol("N")
+    first, other = text("a", ("N", "M"), 4 * n), text("a", ("M", "N"), 4 * n)
+    assert first != other, "the size has another place in the table"
+    with monkeypatch.context() as patch:
+        patch.setattr(ostinato.codegen.module, "KernelEmitter", refuse)
+        assert text("b", ("N", "M"), 4 * n) == first.replace("kernel.ka", "kernel.kb")
+        with pytest.raises(AssertionError, match="written again"):
+            text("c", ("N", "M"), 5 * n)
