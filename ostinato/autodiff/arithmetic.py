@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import onnx_ir as ir
 
-from ostinato.graph.size_arithmetic import FUNCTIONS
+from ostinato.graph.facts import facts_of
 from ostinato.graph.writer import Operand, Writer
 
 Term: TypeAlias = "Operand | float"
@@ -66,7 +66,9 @@ class Arithmetic:
         """Add, Sub, Mul, Div, Max or Min of int64: at once where both are arrays."""
         if isinstance(x, ir.Value) or isinstance(y, ir.Value):
             return self.op(op_type, [x, y], "index", dtype=ir.DataType.INT64)
-        return np.asarray(np.frompyfunc(FUNCTIONS[op_type], 2, 1)(x, y), np.int64)
+        function = facts_of(op_type).arithmetic
+        assert function is not None
+        return np.asarray(np.frompyfunc(function, 2, 1)(x, y), np.int64)
 
     def reshape(self, x: ir.Value, sizes: Operand) -> ir.Value:
         """`x` with these sizes, of which 0 is one; -1 is what is left."""

@@ -8,14 +8,18 @@ own. What a single rule or pass does with an operator is no fact: that stays wit
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
 import onnx_ir as ir
 
-from ostinato.graph import axis_maps
+from ostinato.graph import axis_maps, size_rules
 from ostinato.graph.axis_maps import along_axis, image
+from ostinato.graph.size_rules import kept, like, placed, reduced
+from ostinato.sizes.dims import choose, is_equal, is_less, maximum, minimum, truncdiv
 
 # As an operand's position: all from there on.
 REST = -1
@@ -48,7 +52,12 @@ class Facts:
     exact_integers, exact_floats: any correct implementation gives the same bits.
     random: two nodes, or two runs of one, may give different results.
     settings: operands that are statistics or settings rather than data or weights.
+    tests: results are booleans, whatever the operands are.
+    selects: each element of the result is one of the operands'.
     axes: which axes of the operands become which axes of the results, see `axis_maps`.
+    sizes: the sizes of the results, see `size_rules`; None where only a run tells the rank.
+    arithmetic: the function of elements that may be sizes, numbers or polynomials; of a reduction,
+        of two of them. A condition is 0 or 1.
     verb: what it does along the axes that do not become one.
     """
 
@@ -64,12 +73,21 @@ class Facts:
     exact_floats: bool = False
     random: bool = False
     settings: tuple[int, ...] = ()
+    tests: bool = False
+    selects: bool = False
     axes: axis_maps.Rule | None = None
+    sizes: size_rules.Rule | None = None
+    arithmetic: Callable[..., Any] | None = None
     verb: str = "combines elements"
 
     @property
     def moves(self) -> bool:
         return self.work is Work.MOVE
+
+    @property
+    def reads_shape(self) -> bool:
+        """Whether results are the sizes of a tensor."""
+        return self.work is Work.READ_SHAPE and self.total
 
     @property
     def computes(self) -> bool:
@@ -102,72 +120,113 @@ def _declare(names: str, base: Facts = _UNKNOWN, **more: Any) -> None:
 
 # Of each element alone
 
-_UNARY = Facts(elementwise=True, total=True, axes=axis_maps.same)
+_UNARY = Facts(elementwise=True, total=True, axes=axis_maps.same, sizes=kept)
 _declare(
-    "Acos Acosh Asin Asinh Atan Atanh Celu Cos Cosh Elu Erf Exp Gelu HardSigmoid HardSwish IsInf "
-    "IsNaN LeakyRelu Log Mish Reciprocal Round Selu Shrink Sigmoid Sin Sinh Softplus Softsign "
+    "Acos Acosh Asin Asinh Atan Atanh Celu Cos Cosh Elu Erf Exp Gelu HardSigmoid HardSwish "
+    "LeakyRelu Log Mish Reciprocal Round Selu Shrink Sigmoid Sin Sinh Softplus Softsign "
     "Swish Tan Tanh ThresholdedRelu",
     _UNARY,
 )
+_declare("IsInf IsNaN", _UNARY, tests=True)
 _declare("Sqrt", _UNARY, exact_floats=True)
 _declare("BitwiseNot", _UNARY, exact_integers=True)
 _declare("Relu", _UNARY, cheap=True)
 _declare("Ceil Floor", _UNARY, cheap=True, exact_floats=True)
-_declare("Not Sign", _UNARY, cheap=True, exact_integers=True)
-_declare("Abs Neg", _UNARY, cheap=True, exact_integers=True, exact_floats=True)
+_declare("Sign", _UNARY, cheap=True, exact_integers=True)
+_declare("Not", _UNARY, cheap=True, exact_integers=True, tests=True, arithmetic=lambda a: 1 - a)
+_EXACT_UNARY = replace(_UNARY, cheap=True, exact_integers=True, exact_floats=True)
+_declare("Abs", _EXACT_UNARY, arithmetic=lambda a: maximum(a, -a))
+_declare("Neg", _EXACT_UNARY, arithmetic=operator.neg)
 
-_BROADCASTING = Facts(elementwise=True, broadcasts=True, axes=axis_maps.broadcast)
+_BROADCASTING = Facts(
+    elementwise=True,
+    broadcasts=True,
+    axes=axis_maps.broadcast,
+    sizes=placed(axis_maps.broadcast),
+)
 _declare("BitShift PRelu Pow", _BROADCASTING)
 _declare("Mean", _BROADCASTING, total=True)
 _declare("Mod", _BROADCASTING, exact_integers=True)
 _declare("BitwiseAnd BitwiseOr BitwiseXor Sum", _BROADCASTING, total=True, exact_integers=True)
 _declare("Clip", _BROADCASTING, cheap=True, settings=(1, 2))
-_declare("Div", _BROADCASTING, cheap=True, exact_integers=True, exact_floats=True)
 _CHEAP = replace(_BROADCASTING, total=True, cheap=True)
-_declare("And Max Min Or Xor", _CHEAP, exact_integers=True)
+_LOGIC = replace(_CHEAP, exact_integers=True, tests=True)
+_declare("And", _LOGIC, arithmetic=operator.mul)
+_declare("Or", _LOGIC, arithmetic=maximum)
+_declare("Xor", _LOGIC)
+_declare("Max", _CHEAP, exact_integers=True, selects=True, arithmetic=maximum)
+_declare("Min", _CHEAP, exact_integers=True, selects=True, arithmetic=minimum)
 _EXACT = replace(_CHEAP, exact_integers=True, exact_floats=True)
-_declare("Add Equal Greater GreaterOrEqual Less LessOrEqual Mul Sub", _EXACT)
-_declare("Where", _CHEAP, work=Work.MOVE, sources=(1, 2))
+_declare("Add", _EXACT, arithmetic=operator.add)
+_declare("Div", _EXACT, total=False, arithmetic=truncdiv)
+_declare("Mul", _EXACT, arithmetic=operator.mul)
+_declare("Sub", _EXACT, arithmetic=operator.sub)
+_TEST = replace(_EXACT, tests=True)
+_declare("Equal", _TEST, arithmetic=is_equal)
+_declare("Greater", _TEST, arithmetic=lambda a, b: is_less(b, a))
+_declare("GreaterOrEqual", _TEST, arithmetic=lambda a, b: 1 - is_less(a, b))
+_declare("Less", _TEST, arithmetic=is_less)
+_declare("LessOrEqual", _TEST, arithmetic=lambda a, b: 1 - is_less(b, a))
+_declare("Where", _CHEAP, work=Work.MOVE, sources=(1, 2), selects=True, arithmetic=choose)
 
-_CONVERSION = Facts(Work.CONVERT, elementwise=True, axes=axis_maps.same)
-_declare("Cast", _CONVERSION, cheap=True)
-_declare("CastLike", _CONVERSION)
+_CONVERSION = Facts(Work.CONVERT, elementwise=True, axes=axis_maps.same, sizes=kept)
+_declare("Cast", _CONVERSION, cheap=True, arithmetic=lambda a: a)
+_declare("CastLike", _CONVERSION, arithmetic=lambda a: a)
 _declare("Bernoulli", _CONVERSION, random=True)
 _declare("BitCast", work=Work.CONVERT)
-_QUANTIZATION = Facts(Work.CONVERT, axes=axis_maps.quantization, verb="computes scales")
+_QUANTIZATION = Facts(Work.CONVERT, axes=axis_maps.quantization, sizes=kept, verb="computes scales")
 _declare("DequantizeLinear QuantizeLinear", _QUANTIZATION, settings=(1,))
 
 # Of places
 
 _MOVE = Facts(Work.MOVE, (0,))
 _CHEAP_MOVE = replace(_MOVE, cheap=True)
-_declare("Flatten", _MOVE, in_order=True, axes=axis_maps.flatten, verb="merges elements")
-_declare("Reshape", _CHEAP_MOVE, in_order=True)
-_declare("Squeeze", _CHEAP_MOVE, in_order=True, axes=axis_maps.squeeze, verb="drops its axis")
-_declare("Unsqueeze", _CHEAP_MOVE, in_order=True, axes=axis_maps.unsqueeze)
-_SAME_PLACE = replace(_MOVE, in_order=True, elementwise=True, axes=axis_maps.same)
+_VIEW = replace(_CHEAP_MOVE, in_order=True)
+_declare(
+    "Flatten",
+    _VIEW,
+    cheap=False,
+    axes=axis_maps.flatten,
+    sizes=size_rules.flattened,
+    verb="merges elements",
+)
+_declare("Reshape", _VIEW, sizes=size_rules.reshaped)
+_declare("Squeeze", _VIEW, axes=axis_maps.squeeze, sizes=size_rules.squeezed, verb="drops its axis")
+_declare("Unsqueeze", _VIEW, axes=axis_maps.unsqueeze, sizes=size_rules.unsqueezed)
+_SAME_PLACE = replace(_MOVE, in_order=True, elementwise=True, axes=axis_maps.same, sizes=kept)
 _declare("Identity", _SAME_PLACE, cheap=True)
 # In training it computes as well; only an operand may tell.
 _declare("Dropout", _SAME_PLACE, random=True, settings=(1,))
-_declare("Transpose", _CHEAP_MOVE, total=True, axes=axis_maps.transpose)
-_declare("Concat", _CHEAP_MOVE, sources=(0, REST), total=True, axes=axis_maps.concat, verb="joins")
-_declare("Split", _CHEAP_MOVE, axes=along_axis(0), verb="splits")
-_declare("Expand Slice", _CHEAP_MOVE)
-_declare("Gather", _CHEAP_MOVE, axes=axis_maps.gather, verb="picks elements")
-_declare("GatherElements", _MOVE, axes=axis_maps.gather_elements, verb="picks elements")
-_declare("GatherND", _MOVE, axes=axis_maps.gather_nd, verb="picks elements")
-_declare("Compress", _MOVE)
-_declare("DepthToSpace SpaceToDepth", _MOVE, axes=axis_maps.blocks, verb="mixes elements")
-_declare("ReverseSequence", _MOVE, axes=axis_maps.reverse_sequence, verb="turns back")
-_declare("Tile", _MOVE, axes=axis_maps.tile, verb="repeats")
-_declare("TensorScatter", _MOVE, sources=(0, 1))
-_declare("OneHot", _MOVE, sources=(2,), settings=(2,), axes=axis_maps.one_hot)
-_declare("CenterCropPad", _MOVE, fills=True)
-_declare("Trilu", _MOVE, fills=True, axes=axis_maps.last_axes, verb="cuts a triangle")
-_declare("Pad", _MOVE, sources=(0, 2), fills=True, settings=(2,))
-_declare("ConstantOfShape EyeLike", work=Work.MOVE, fills=True)
-_declare("RandomNormalLike RandomUniformLike", work=Work.MOVE, fills=True, random=True)
-_declare("Shape Size", work=Work.READ_SHAPE, total=True, cheap=True)
+_TRANSPOSE, _GATHER, _GATHER_ND = axis_maps.transpose, axis_maps.gather, axis_maps.gather_nd
+_declare("Transpose", _CHEAP_MOVE, total=True, axes=_TRANSPOSE, sizes=placed(_TRANSPOSE))
+_JOIN = replace(_CHEAP_MOVE, sources=(0, REST), total=True, verb="joins")
+_declare("Concat", _JOIN, axes=axis_maps.concat, sizes=size_rules.concatenated)
+_declare("Split", _CHEAP_MOVE, axes=along_axis(0), sizes=size_rules.split, verb="splits")
+_declare("Expand", _CHEAP_MOVE, sizes=size_rules.expanded)
+_declare("Slice", _CHEAP_MOVE, sizes=size_rules.sliced)
+_PICK = replace(_MOVE, verb="picks elements")
+_declare("Gather", _PICK, cheap=True, axes=_GATHER, sizes=placed(_GATHER))
+_declare("GatherElements", _PICK, axes=axis_maps.gather_elements, sizes=like(1))
+_declare("GatherND", _PICK, axes=_GATHER_ND, sizes=placed(_GATHER_ND))
+_declare("Compress", _MOVE, sizes=size_rules.compressed)
+_BLOCKS = replace(_MOVE, axes=axis_maps.blocks, sizes=size_rules.blocks, verb="mixes elements")
+_declare("DepthToSpace SpaceToDepth", _BLOCKS)
+_declare("ReverseSequence", _MOVE, axes=axis_maps.reverse_sequence, sizes=kept, verb="turns back")
+_declare("Tile", _MOVE, axes=axis_maps.tile, sizes=size_rules.tiled, verb="repeats")
+_declare("TensorScatter", _MOVE, sources=(0, 1), sizes=kept)
+_CHOICE = replace(_MOVE, sources=(2,), settings=(2,))
+_declare("OneHot", _CHOICE, axes=axis_maps.one_hot, sizes=size_rules.one_hot)
+_declare("CenterCropPad", _MOVE, fills=True, sizes=size_rules.cropped)
+_TRIANGLE = replace(_MOVE, axes=axis_maps.last_axes, sizes=kept, verb="cuts a triangle")
+_declare("Trilu", _TRIANGLE, fills=True)
+_declare("Pad", _MOVE, sources=(0, 2), fills=True, settings=(2,), sizes=size_rules.padded)
+_FILL = Facts(Work.MOVE, fills=True)
+_declare("ConstantOfShape", _FILL, sizes=size_rules.filled)
+_declare("EyeLike", _FILL, sizes=kept)
+_declare("RandomNormalLike RandomUniformLike", _FILL, random=True, sizes=kept)
+_SHAPE = Facts(Work.READ_SHAPE, total=True, cheap=True)
+_declare("Shape", _SHAPE, sizes=size_rules.shape)
+_declare("Size", _SHAPE, sizes=size_rules.scalar)
 
 # Sequences and optionals, whose elements are tensors
 
@@ -182,15 +241,20 @@ _declare("If Loop Scan", work=Work.RUN_BODY)
 
 # Along axes
 
-_REDUCTION = Facts(axes=axis_maps.reduction, verb="reduces")
-_declare("ReduceMax ReduceMin ReduceProd ReduceSum", _REDUCTION, exact_integers=True)
+_REDUCTION = Facts(axes=axis_maps.reduction, sizes=reduced(axis_maps.reduction), verb="reduces")
+_declare("ReduceMax", _REDUCTION, exact_integers=True, arithmetic=maximum)
+_declare("ReduceMin", _REDUCTION, exact_integers=True, arithmetic=minimum)
+_declare("ReduceProd", _REDUCTION, exact_integers=True, arithmetic=operator.mul)
+_declare("ReduceSum", _REDUCTION, exact_integers=True, arithmetic=operator.add)
 _declare("ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMean ReduceSumSquare", _REDUCTION)
-_declare("ArgMax ArgMin", axes=axis_maps.arg_reduction, verb="searches")
-_declare("CumProd", axes=axis_maps.cumulative, verb="multiplies")
-_declare("CumSum", exact_integers=True, axes=axis_maps.cumulative, verb="sums")
+_SEARCH = axis_maps.arg_reduction
+_declare("ArgMax ArgMin", axes=_SEARCH, sizes=reduced(_SEARCH), verb="searches")
+_CUMULATIVE = Facts(axes=axis_maps.cumulative, sizes=kept)
+_declare("CumProd", _CUMULATIVE, verb="multiplies")
+_declare("CumSum", _CUMULATIVE, exact_integers=True, verb="sums")
 _declare("TopK", axes=along_axis(-1), verb="sorts")
 _declare("TfIdfVectorizer", axes=along_axis(-1), verb="counts")
-_NORM = Facts(verb="normalises")
+_NORM = Facts(sizes=kept, verb="normalises")
 _declare("Hardmax LogSoftmax Softmax", _NORM, axes=axis_maps.softmax)
 _declare("LpNormalization", _NORM, axes=along_axis(-1))
 _declare("LayerNormalization RMSNormalization", _NORM, broadcasts=True, axes=axis_maps.from_axis)
@@ -200,31 +264,40 @@ _declare("LRN", _NORM, axes=image(1))
 _declare("MeanVarianceNormalization", _NORM, axes=axis_maps.mean_variance)
 _declare("BatchNormalization", _NORM, settings=(3, 4), axes=axis_maps.batch_norm)
 _PRODUCT = Facts(broadcasts=True, verb="sums")
-_declare("MatMul", _PRODUCT, total=True, axes=axis_maps.product)
-_declare("MatMulInteger", _PRODUCT, axes=axis_maps.product)
-_declare("Gemm", _PRODUCT, total=True, axes=axis_maps.matrix_product)
-_declare("Einsum", axes=axis_maps.einsum, verb="sums")
-_declare("LSTM", settings=(5, 6))
-_declare("GRU RNN", settings=(5,))
+_MATMUL = replace(_PRODUCT, axes=axis_maps.product, sizes=placed(axis_maps.product))
+_declare("MatMul", _MATMUL, total=True)
+_declare("MatMulInteger", _MATMUL)
+_GEMM, _EINSUM = axis_maps.matrix_product, axis_maps.einsum
+_declare("Gemm", _PRODUCT, total=True, axes=_GEMM, sizes=placed(_GEMM))
+_declare("Einsum", axes=_EINSUM, sizes=placed(_EINSUM), verb="sums")
+_declare("LSTM", settings=(5, 6), sizes=size_rules.recurrent(4))
+_declare("GRU", settings=(5,), sizes=size_rules.recurrent(3))
+_declare("RNN", settings=(5,), sizes=size_rules.recurrent(1))
 _declare("DFT", axes=axis_maps.transform, verb="transforms")
 _declare("DynamicQuantizeLinear", axes=axis_maps.whole, verb="computes its scale")
-_declare("Scatter ScatterElements", axes=axis_maps.concat, verb="writes elements")
+_declare("Scatter ScatterElements", axes=axis_maps.concat, sizes=kept, verb="writes elements")
+_declare("ScatterND", sizes=kept)
 
 # Of windows
 
-_declare("GlobalAveragePool GlobalLpPool GlobalMaxPool", axes=image(rest=True), verb="pools")
-_declare("AveragePool LpPool MaxPool", axes=axis_maps.windows)
-_declare("Conv ConvInteger ConvTranspose QLinearConv", axes=axis_maps.convolution, verb="sums")
+_IMAGE = image(rest=True)
+_POOL = Facts(axes=_IMAGE, sizes=reduced(_IMAGE), verb="pools")
+_declare("GlobalAveragePool GlobalLpPool GlobalMaxPool", _POOL)
+_declare("AveragePool LpPool MaxPool", axes=axis_maps.windows, sizes=size_rules.pooled)
+_WINDOWS = Facts(axes=axis_maps.convolution, verb="sums")
+_declare("Conv ConvInteger", _WINDOWS, sizes=size_rules.convolved(1))
+_declare("QLinearConv", _WINDOWS, sizes=size_rules.convolved(3))
+_declare("ConvTranspose", _WINDOWS, sizes=size_rules.transposed)
 _declare("Resize", settings=(1, 2))
 _declare("Upsample", settings=(1,))
-_declare("STFT", settings=(2,))
+_declare("STFT", settings=(2,), sizes=size_rules.frames)
 
 # Others, of which little or nothing holds
 
-_declare("Range", exact_integers=True, settings=(0, 1, 2))
+_declare("Range", exact_integers=True, settings=(0, 1, 2), sizes=size_rules.counted)
 _declare("Multinomial RandomNormal RandomUniform", random=True)
 _declare(
     "BlackmanWindow Col2Im DeformConv Det GridSample HammingWindow HannWindow "
     "MaxRoiPool MaxUnpool MelWeightMatrix NonMaxSuppression NonZero QLinearMatMul RoiAlign "
-    "ScatterND Unique"
+    "Unique"
 )

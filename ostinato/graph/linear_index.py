@@ -14,7 +14,7 @@ import onnx_ir as ir
 
 from ostinato.graph.facts import facts_of
 from ostinato.graph.inferred_sizes import Sizes
-from ostinato.graph.size_arithmetic import FUNCTIONS, rows
+from ostinato.graph.size_arithmetic import rows
 from ostinato.model.slices import slice_range
 from ostinato.model.values import constant_array
 from ostinato.sizes.dims import Size, symbol
@@ -124,7 +124,9 @@ def _combined(op: str, left: Size | None, right: Size | None) -> Size | None:
         return None
     if op == "Mul" and not isinstance(left, int) and not isinstance(right, int):
         return None
-    combined: Size = FUNCTIONS[op](left, right)
+    function = facts_of(op).arithmetic
+    assert function is not None
+    combined: Size = function(left, right)
     return combined
 
 

@@ -1,45 +1,21 @@
-"""Operators on integers as functions of sizes, and the folding of what they compute in a model."""
+"""Folding of what integer nodes compute from known sizes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import reduce
-from typing import Any, TypeAlias, TypeVar
+from functools import partial, reduce
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 import onnx
 from onnx import numpy_helper
 
 from ostinato.errors import ModelError
-from ostinato.sizes.dims import choose, is_equal, is_less, maximum, minimum, truncdiv
+from ostinato.graph.facts import Facts, facts_of
 
 Sizes: TypeAlias = "Mapping[str, Sequence[int | str | None]]"
 Values: TypeAlias = "dict[str, np.ndarray]"
 """Integers by name, as arrays of objects; a size that is no number is None."""
-
-
-FUNCTIONS: dict[str, Callable[..., Any]] = {
-    "Add": lambda a, b: a + b,
-    "Sub": lambda a, b: a - b,
-    "Mul": lambda a, b: a * b,
-    "Div": truncdiv,
-    "Neg": lambda a: -a,
-    "Abs": lambda a: maximum(a, -a),
-    "Max": maximum,
-    "Min": minimum,
-    "Equal": is_equal,
-    "Less": is_less,
-    "LessOrEqual": lambda a, b: 1 - is_less(b, a),
-    "Greater": lambda a, b: is_less(b, a),
-    "GreaterOrEqual": lambda a, b: 1 - is_less(a, b),
-    "And": lambda a, b: a * b,
-    "Or": maximum,
-    "Not": lambda a: 1 - a,
-    "Where": choose,
-    "Cast": lambda a: a,
-    "CastLike": lambda a: a,
-}
-"""Of elements: numbers, or sizes that only a run tells. A condition is 0 or 1."""
 
 
 E = TypeVar("E")
@@ -109,7 +85,11 @@ def _is_int64(value: np.ndarray) -> bool:
 def _value(
     node: onnx.NodeProto, known: Mapping[str, np.ndarray], sizes: Sizes
 ) -> np.ndarray | None:
-    rule = _RULES.get(node.op_type)
+    facts = facts_of(node.op_type)
+    rule = _VIEWS.get(node.op_type)
+    # What tests or converts has results of another type.
+    if facts.arithmetic is not None and facts.broadcasts and facts.computes and not facts.tests:
+        rule = partial(_of_numbers, facts)
     if node.op_type == "Shape" and node.input[0] in sizes:
         numbers = [size if isinstance(size, int) else None for size in sizes[node.input[0]]]
         bounds = {attribute.name: attribute.i for attribute in node.attribute}
@@ -132,22 +112,17 @@ def _squeeze(values: np.ndarray, axes: np.ndarray | None = None) -> np.ndarray:
     return np.squeeze(values, None if axes is None else tuple(map(int, axes)))
 
 
-def _of_numbers(op_type: str) -> Callable[..., np.ndarray]:
-    """The operator for operands that are all numbers; a quotient by 0 is none."""
-    combine = np.frompyfunc(FUNCTIONS[op_type], 2, 1)
-
-    def rule(*operands: np.ndarray) -> np.ndarray:
-        if any(size is None for operand in operands for size in operand.flat):
-            raise TypeError
-        if op_type == "Div" and not operands[1].all():
-            raise ZeroDivisionError
-        return np.asarray(reduce(combine, operands), object)
-
-    return rule
+def _of_numbers(facts: Facts, *operands: np.ndarray) -> np.ndarray:
+    """What arithmetic makes of operands that are all numbers; a quotient by 0 is none."""
+    assert facts.arithmetic is not None
+    if any(size is None for operand in operands for size in operand.flat):
+        raise TypeError
+    if not facts.total and not operands[1].all():
+        raise ZeroDivisionError
+    return np.asarray(reduce(np.frompyfunc(facts.arithmetic, 2, 1), operands), object)
 
 
-_RULES: dict[str, Callable[..., np.ndarray]] = {
-    **{op_type: _of_numbers(op_type) for op_type in ("Add", "Sub", "Mul", "Div", "Max", "Min")},
+_VIEWS: dict[str, Callable[..., np.ndarray]] = {
     "Gather": _gather,
     "Squeeze": _squeeze,
     "Unsqueeze": lambda values, axes: np.expand_dims(values, tuple(map(int, axes))),

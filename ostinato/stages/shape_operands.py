@@ -11,10 +11,10 @@ from collections.abc import Set
 import onnx_ir as ir
 
 from ostinato.errors import UnsupportedError
-from ostinato.graph.size_arithmetic import FUNCTIONS
+from ostinato.graph.facts import facts_of
 from ostinato.model.graphs import operands, upstream
 from ostinato.model.values import constant_array
-from ostinato.ops.core.known_sizes import LIMIT, REDUCTIONS
+from ostinato.ops.core.known_sizes import LIMIT
 from ostinato.ops.core.registry import UnknownOperandError
 from ostinato.ops.core.tensor import Joined, Tensor
 from ostinato.ops.lowering import Scope
@@ -26,15 +26,6 @@ from ostinato.stages.handover import Handover
 _SIZE_DTYPES = frozenset((*INTEGERS, "bool")) - {"uint64"}
 # Shapes are computed by fewer operators than this.
 _MOST_VALUES = 200
-# Operators whose results are sizes, and those that make sizes of sizes.
-_OF_SHAPES = frozenset(("Shape", "Size"))
-_ARITHMETIC = frozenset(
-    (
-        *FUNCTIONS,
-        *REDUCTIONS,
-        *"Identity Concat Squeeze Unsqueeze Reshape Flatten Slice Split Gather".split(),
-    )
-)
 
 
 class ShapeOperands:
@@ -72,8 +63,12 @@ class ShapeOperands:
 
         def below(made: ir.Value) -> list[ir.Value]:
             node = made.producer()
-            is_arithmetic = node is not None and node.op_type in _ARITHMETIC
-            if not is_arithmetic or self._is_known(made) or len(opened) >= _MOST_VALUES:
+            if (
+                node is None
+                or not _makes_sizes(node)
+                or self._is_known(made)
+                or len(opened) >= _MOST_VALUES
+            ):
                 return []
             opened.add(made)
             return operands(made)
@@ -92,7 +87,7 @@ class ShapeOperands:
         """Whether the elements are numbers, or sizes of shapes."""
         node, lowered = value.producer(), self._scope.get(value) or self._handover.known.get(value)
         has_known = isinstance(lowered, Tensor) and lowered.known is not None
-        is_shape = node is not None and node.op_type in _OF_SHAPES
+        is_shape = node is not None and facts_of(node.op_type).reads_shape
         return constant_array(value) is not None or has_known or is_shape
 
     def _can_be_sizes(self, value: ir.Value) -> bool:
@@ -107,3 +102,9 @@ class ShapeOperands:
         count = product(shape)
         is_small = isinstance(count, int) and count <= LIMIT
         return is_small and dtype in _SIZE_DTYPES and value.graph is self._graph
+
+
+def _makes_sizes(node: ir.Node) -> bool:
+    """Whether a node computes with sizes, or makes another view of them."""
+    facts = facts_of(node.op_type, node.domain)
+    return facts.arithmetic is not None or (facts.moves and (facts.cheap or facts.in_order))

@@ -47,6 +47,7 @@ def run(case: Any, inputs: Arrays) -> Arrays:
     return [np.asarray(result) for result in evaluator.run(None, feeds)]
 
 
+@cache
 def each_case(op_type: str) -> list[tuple[Any, Arrays, Arrays]]:
     """Cases, inputs and outputs; skips the test where the suite has none."""
     found = []

@@ -2,29 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from ostinato.graph.size_arithmetic import FUNCTIONS
+from ostinato.graph.facts import Work, facts_of
 from ostinato.ops.core.registry import Context
 from ostinato.ops.core.tensor import Tensor, Value
 from ostinato.program.expr import INTEGERS
-from ostinato.sizes.dims import (
-    Dim,
-    Size,
-    floordiv,
-    maximum,
-    minimum,
-)
+from ostinato.sizes.dims import Dim, Size, floordiv
 
 # Values of more elements than this are data, not shapes.
 LIMIT = 64
 # Numbers that take more terms to express are computed by kernels.
 MOST_TERMS = 16
-# Results of these fit into the type of their operands.
-_SELECTIONS = frozenset(("Max", "Min", "Where"))
 
 
 def fold_sizes(context: Context, operands: Sequence[Value], dtype: str) -> Tensor | None:
@@ -32,38 +24,37 @@ def fold_sizes(context: Context, operands: Sequence[Value], dtype: str) -> Tenso
 
     Raises `ShapeError` for shapes that cannot be broadcast and for a division by zero.
     """
+    facts = facts_of(context.node.op_type)
+    function = facts.arithmetic
     known = [value.known for value in operands if value.known is not None]
     small = all(array.size <= LIMIT for array in known)
-    if len(known) < len(operands) or not small or dtype not in (*INTEGERS, "bool"):
+    if (
+        function is None
+        or len(known) < len(operands)
+        or not small
+        or dtype not in (*INTEGERS, "bool")
+    ):
         return None
     if any(value.dtype not in ("int32", "int64", "bool") for value in operands):
         return None
     if context.node.op_type == "Div":
         for size in known[1].flat:
             context.builder.require.nonzero(size, "division by zero in the arithmetic of shapes")
-    function = FUNCTIONS[context.node.op_type]
     shape = context.builder.broadcasting.shape(*(value.shape for value in operands))
     result = np.empty(tuple(n for n in shape if isinstance(n, int)), object)
     result[...] = np.frompyfunc(function, len(known), 1)(*(k.astype(object) for k in known))
     if any(isinstance(n, Dim) and len(n.terms) > MOST_TERMS for n in result.flat):
         return None
-    fits = context.node.op_type in _SELECTIONS or {value.dtype for value in operands} == {dtype}
-    if not fits or context.node.op_type not in (*_SELECTIONS, "Cast", "CastLike"):
+    converts = facts.work is Work.CONVERT
+    fits = facts.selects or {value.dtype for value in operands} == {dtype}
+    if not fits or not (facts.selects or converts):
         result.flat[:] = object_array([wrapped(value, dtype) for value in result.flat])
     return context.builder.constants.known(dtype, result)
 
 
-REDUCTIONS: dict[str, Callable[[Size, Size], Size]] = {
-    "ReduceSum": lambda a, b: a + b,
-    "ReduceProd": lambda a, b: a * b,
-    "ReduceMax": maximum,
-    "ReduceMin": minimum,
-}
-
-
 def fold_reduction(context: Context, value: Value, axes: tuple[int, ...]) -> Tensor | None:
     """The node's result, with axes of extent 1, if it reduces a few sizes; else None."""
-    function, known = REDUCTIONS.get(context.node.op_type), value.known
+    function, known = facts_of(context.node.op_type).arithmetic, value.known
     if function is None or known is None or value.dtype != "int64":
         return None
     if not 0 < known.size <= MOST_TERMS:

@@ -8,7 +8,7 @@ from functools import partial, reduce
 
 import numpy as np
 
-from ostinato.graph.size_arithmetic import FUNCTIONS
+from ostinato.graph.facts import facts_of
 from ostinato.ops.core.known_sizes import fold_sizes
 from ostinato.ops.core.literals import literal
 from ostinato.ops.core.progressions import computed
@@ -169,7 +169,6 @@ BINARY: dict[str, Binary] = {
     "Greater": _binary("gt"),
     "GreaterOrEqual": _binary("ge"),
 }
-COMPARISONS = frozenset("Equal Less LessOrEqual Greater GreaterOrEqual".split())
 
 # Functions of one operand and of float attributes of these names.
 PARAMETRIC: dict[str, tuple[Callable[..., Expr], tuple[str, ...]]] = {
@@ -214,10 +213,9 @@ def aligned(context: Context, left: Value, right: Value) -> Value:
 def lower_unary(context: Context) -> Value:
     """Functions of one operand."""
     value, name = context.input(0), context.node.op_type
-    if name in FUNCTIONS:
-        folded = fold_sizes(context, [value], value.dtype)
-        if folded is not None:
-            return folded
+    folded = fold_sizes(context, [value], value.dtype)
+    if folded is not None:
+        return folded
     return computed(context, [value], context.builder.pointwise(UNARY[name], value))
 
 
@@ -227,11 +225,10 @@ def lower_binary(context: Context) -> Value:
     left = context.input(0)
     right = aligned(context, left, context.input(1))
     name = context.node.op_type
-    if name in FUNCTIONS:
-        dtype = "bool" if name in COMPARISONS else left.dtype
-        folded = fold_sizes(context, [left, right], dtype)
-        if folded is not None:
-            return folded
+    dtype = "bool" if facts_of(name).tests else left.dtype
+    folded = fold_sizes(context, [left, right], dtype)
+    if folded is not None:
+        return folded
     result = context.builder.pointwise(BINARY[name], left, right)
     return computed(context, [left, right], result)
 
@@ -262,7 +259,7 @@ def lower_mod(context: Context) -> Value:
 def lower_variadic(context: Context) -> Value:
     """Sum, maximum, minimum or mean of any number of operands, from left to right."""
     values, name = context.all_inputs(), context.node.op_type
-    if name in FUNCTIONS and len(values) == 2:
+    if len(values) == 2:
         folded = fold_sizes(context, values, values[0].dtype)
         if folded is not None:
             return folded

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
+import numpy as np
 import onnx
 import onnx_ir as ir
 
+from ostinato.graph.axis_maps import Form
+from ostinato.graph.facts import Facts, facts_of
 from ostinato.model import inference
 from ostinato.model.graphs import graphs
 from ostinato.model.order import attribute_graphs
+from ostinato.model.schema import opset_of
 from ostinato.model.types import holds_map
+from ostinato.model.values import constant_array
 from ostinato.model.write import to_model_proto
-
-# Operators with results like their first input, which the onnx package does not infer for all.
-_LIKE_INPUT = frozenset({"GroupNormalization", "MeanVarianceNormalization"})
+from ostinato.sizes.dims import Size, is_symbol
 
 
 def infer_shapes(model: ir.Model) -> int:
@@ -33,39 +37,57 @@ def infer_shapes(model: ir.Model) -> int:
     }
     if not bare:
         return 0
-    found = sum(_take_shape_of_input(value) or _count_axes(value) for value in bare.values())
-    inferred = inference.infer_shapes(to_model_proto(model))
-    for info in _infos(inferred.graph):
-        value = bare.get(info.name)
-        if value is None or holds_map(info.type):
-            continue
-        type_, shape = value.type, value.shape
-        ir.serde.deserialize_value_info_proto(info, value)
-        found += (type_, shape) != (value.type, value.shape)
-    return found
+    found, opset = 0, opset_of(model)
+    while True:
+        inferred = inference.infer_shapes(to_model_proto(model))
+        for info in _infos(inferred.graph):
+            value = bare.get(info.name)
+            if value is None or holds_map(info.type):
+                continue
+            type_, shape = value.type, value.shape
+            ir.serde.deserialize_value_info_proto(info, value)
+            value.shape = shape if value.shape is None else value.shape
+            found += (type_, shape) != (value.type, value.shape)
+        open_ = [value for value in bare.values() if value.shape is None]
+        followed = sum(_follow(value, opset) for value in open_)
+        found += followed
+        if not followed:
+            return found
 
 
-def _take_shape_of_input(value: ir.Value) -> bool:
+def _follow(value: ir.Value, opset: int) -> bool:
+    """Take what the size rule of an operator says, where the onnx package has no inference."""
     node = value.producer()
-    if node is None or node.op_type not in _LIKE_INPUT or node.domain:
+    facts = Facts() if node is None else facts_of(node.op_type, node.domain)
+    if node is None or facts.sizes is None:
         return False
-    source = node.inputs[0]
-    if source is None or source.shape is None or value.shape is not None:
+    form = Form(node, [_dims(operand) for operand in node.inputs], partial(_constant, node), opset)
+    try:
+        sizes = facts.sizes(form)
+    except (ArithmeticError, LookupError, TypeError, ValueError):  # attributes that do not fit
         return False
-    value.shape, value.type = source.shape, value.type or source.type
+    source, index = node.inputs[0], node.outputs.index(value)
+    if sizes is None or index >= len(sizes) or (found := sizes[index]) is None:
+        return False
+    if value.type is None:
+        value.type = None if source is None or facts.tests else source.type
+    value.shape = ir.Shape([n if isinstance(n, int) else _name(n) for n in found])
     return True
 
 
-def _count_axes(value: ir.Value) -> bool:
-    """Frames, bins and parts: of signals of a run-time size the onnx package tells no shape."""
-    node = value.producer()
-    if node is None or node.op_type != "STFT" or node.domain or value.shape is not None:
-        return False
-    source = node.inputs[0]
-    if source is None or source.shape is None:
-        return False
-    value.shape, value.type = ir.Shape([source.shape[0], None, None, 2]), source.type
-    return True
+def _dims(value: ir.Value | None) -> tuple[int | str | None, ...] | None:
+    if value is None or value.shape is None:
+        return None
+    return tuple(n if isinstance(n, int) else n.value for n in value.shape)
+
+
+def _constant(node: ir.Node, index: int) -> np.ndarray | None:
+    return constant_array(node.inputs[index]) if index < len(node.inputs) else None
+
+
+def _name(size: Size | None) -> str | None:
+    """The name of a size that is one symbol."""
+    return str(size) if size is not None and is_symbol(size) else None
 
 
 def _infos(graph: onnx.GraphProto) -> Iterator[onnx.ValueInfoProto]:

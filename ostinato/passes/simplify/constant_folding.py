@@ -12,6 +12,7 @@ import onnx_ir as ir
 from onnx.reference import ReferenceEvaluator
 from onnx.reference.ops._op_list import load_op
 
+from ostinato.graph.axis_maps import Form
 from ostinato.graph.edit import add_constant, discard, replace_value
 from ostinato.graph.facts import facts_of
 from ostinato.limits import MOST_KNOWN_BYTES
@@ -110,7 +111,7 @@ def _known_sizes(node: ir.Node) -> list[np.ndarray] | None:
         if sizes is None or indices is None or not np.all(np.abs(indices + 0.5) < len(sizes)):
             return None
         chosen = np.asarray(np.array(sizes, object)[indices], object)
-    elif node.op_type in ("Shape", "Size"):
+    elif facts_of(node.op_type).reads_shape:
         chosen = np.array(_sizes(node), object)
     else:
         return None
@@ -143,7 +144,7 @@ def _evaluate(node: ir.Node, opset: int, room: int) -> list[np.ndarray] | None:
         # An operand that is given twice is stored once.
         stored = sum({id(array): array.nbytes for array in given}.values())
         bytes_allowed = max(_SMALL_RESULT_BYTES, stored)
-        bytes_needed = _result_elements(node, given) * _widest(node, given)
+        bytes_needed = _result_elements(node, arrays, opset) * _widest(node, given)
         if bytes_needed > bytes_allowed or bytes_needed - _freed(node) > room:
             return None
         with np.errstate(all="ignore"):
@@ -173,9 +174,8 @@ def _is_exact(node: ir.Node, arrays: Sequence[np.ndarray]) -> bool:
         return facts.exact_floats
     if any(dtype.kind == "f" for dtype in types):
         return False
-    if node.op_type in ("Div", "Mod") and not arrays[1].all():
-        return False
-    return facts.exact_integers
+    divides = facts.broadcasts and not facts.total
+    return facts.exact_integers and not (divides and not arrays[1].all())
 
 
 def _is_exact_cast(node: ir.Node, array: np.ndarray) -> bool:
@@ -204,34 +204,15 @@ def _widest(node: ir.Node, arrays: Sequence[np.ndarray]) -> int:
     return max(array.itemsize for array in arrays)
 
 
-def _result_elements(node: ir.Node, arrays: Sequence[np.ndarray]) -> int:
-    """An upper bound on the number of elements of the result, known before it is computed."""
-    first = arrays[0]
-    match node.op_type:
-        case "ConstantOfShape":
-            return int(math.prod(first.tolist()))
-        case "Expand":
-            return math.prod(np.broadcast_shapes(first.shape, tuple(arrays[1].tolist())))
-        case "Tile":
-            return int(first.size * math.prod(arrays[1].tolist()))
-        case "Range":
-            return len(range(*(array.item() for array in arrays)))
-        case "Gather":
-            axis = node.attributes.get_int("axis", 0)
-            return int(arrays[1].size * (first.size // max(first.shape[axis], 1)))
-        case "GatherND":
-            batch = node.attributes.get_int("batch_dims", 0)
-            depth = batch + arrays[1].shape[-1]
-            tuples = arrays[1].size // max(arrays[1].shape[-1], 1)
-            return int(tuples * math.prod(first.shape[depth:]))
-        case "GatherElements":
-            return int(arrays[1].size)
-        case "CenterCropPad" | "OneHot" | "Pad":
-            return _UNBOUNDED
-        case op if facts_of(op).elementwise:
-            return math.prod(np.broadcast_shapes(*(array.shape for array in arrays)))
-        case _:
-            return sum(array.size for array in arrays)
+def _result_elements(node: ir.Node, arrays: Sequence[np.ndarray | None], opset: int) -> int:
+    """An upper bound on the number of elements of the results, known before they are computed."""
+    facts, dims = facts_of(node.op_type), [None if a is None else a.shape for a in arrays]
+    form = Form(node, dims, lambda i: arrays[i], opset)
+    found = [None] if facts.sizes is None else facts.sizes(form) or [None]
+    numbers = [[n for n in sizes or (None,) if isinstance(n, int)] for sizes in found]
+    if all(s is not None and len(n) == len(s) for n, s in zip(numbers, found, strict=True)):
+        return sum(map(math.prod, numbers))
+    return _UNBOUNDED if facts.fills else sum(a.size for a in arrays if a is not None)
 
 
 def _run(node: ir.Node, opset: int, arrays: list[np.ndarray | None]) -> list[np.ndarray]:

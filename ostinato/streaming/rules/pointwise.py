@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from ostinato.graph.size_arithmetic import FUNCTIONS, rows
+from ostinato.graph.facts import facts_of
+from ostinato.graph.size_arithmetic import rows
 from ostinato.streaming.context import UNBOUNDED, Context
 from ostinato.streaming.facts import Element, Fixed, Length, Sizes
 from ostinato.streaming.registry import streams
@@ -65,7 +66,8 @@ def _combine(op_type: str, row: tuple[Element, ...]) -> Element:
     if all(isinstance(element, int) for element in row) and len(row) == 2:
         a, b = row
         assert isinstance(a, int) and isinstance(b, int)
-        return int(FUNCTIONS[op_type](a, b)) if op_type in FUNCTIONS else None
+        function = facts_of(op_type).arithmetic
+        return None if function is None else int(function(a, b))
     if op_type == "Where" and isinstance(row[0], int):
         return row[1 if row[0] else 2]
     lengths = [element for element in row if isinstance(element, Length)]
