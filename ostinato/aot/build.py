@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import tempfile
@@ -13,12 +14,15 @@ from typing import Any, Literal
 from ostinato.aot.identifiers import checked_identifier, model_identifier
 from ostinato.aot.library import Library, compile_library
 from ostinato.aot.shared import shared_library
+from ostinato.aot.webassembly import web_files
 from ostinato.errors import OptionError
 from ostinato.options import Options
 from ostinato.runtime.states import Declaration
 from ostinato.streaming.conversion import Conversion
 
 WEIGHTS = ("inside", "file")
+# The target of engines that do not fuse multiply-adds.
+BASELINE = "wasm-baseline"
 
 
 def build(
@@ -92,9 +96,18 @@ def make_library(
         states = model.states if states is None else states
         initial = {**model.initial, **(initial or {})}
         model = model.model
-    chosen = Options(**{**options, "target": target})
     is_apart = weights == "file"
-    return compile_library(model, chosen, name, title, states, initial, is_apart)
+
+    def make(target: str) -> Library:
+        chosen = Options(**{**options, "target": target})
+        return compile_library(model, chosen, name, title, states, initial, is_apart)
+
+    library = make(target)
+    if library.target.machine.fused_multiply_add == "relaxed":
+        # What the slower code refuses is for engines that fuse alone.
+        with contextlib.suppress(OptionError):
+            library = dataclasses.replace(library, baseline=make(BASELINE))
+    return library
 
 
 def static_files(library: Library) -> dict[str, bytes]:
@@ -107,7 +120,7 @@ def static_files(library: Library) -> dict[str, bytes]:
 
 def linked_files(library: Library) -> dict[str, bytes]:
     """What a linker makes, by name. Raises `OptionError` where there is none."""
-    return shared_library(library)
+    return web_files(library) if library.target.object_format == "wasm" else shared_library(library)
 
 
 def write_files(folder: Path, files: Mapping[str, bytes]) -> list[Path]:

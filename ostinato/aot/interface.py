@@ -113,6 +113,7 @@ class Interface:
     sizes: in the order in which functions take them.
     checks: the model's own; the code of the first is 1.
     guards: those checks that exclude sizes this build was not made for.
+    shapes: as `Artifact` has them.
     own_memory: the symbol whose value is the memory of the machine, if any.
     fingerprint: of the model and its states. constant_bytes: of the weights.
     """
@@ -126,6 +127,7 @@ class Interface:
     checks: tuple[str, ...]
     guards: tuple[str, ...]
     symbols: int
+    shapes: tuple[tuple[int, int], ...]
     own_memory: int | None
     weights_in_file: bool
     constant_bytes: int
@@ -210,6 +212,7 @@ def declared(
         checks=tuple(report.get("checks", ())),
         guards=tuple(report.get("assumptions", ())),
         symbols=len(symbols),
+        shapes=artifact.shapes,
         own_memory=symbols.index(MEMORY) if MEMORY in symbols else None,
         weights_in_file=weights_in_file,
         constant_bytes=len(artifact.constants),

@@ -40,6 +40,7 @@ class Library:
 
     object: all functions but `create` and `destroy`, which are in `heap` and call the allocator of
     the system. weights: the file of weights, None where they are in the object.
+    baseline: of WebAssembly the same model for engines that do not fuse multiply-adds.
     """
 
     interface: Interface
@@ -48,6 +49,7 @@ class Library:
     heap: bytes
     weights: bytes | None
     arena_bytes: int | None
+    baseline: Library | None = None
 
     @property
     def name(self) -> str:

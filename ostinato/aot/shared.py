@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import importlib.util
-import subprocess
-import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
 from ostinato.aot.library import Library
+from ostinato.aot.zig import require_zig, zig
 from ostinato.codegen.machine import emit_object
 from ostinato.codegen.target import Target, data_layout
-from ostinato.errors import OptionError, OstinatoError
-
-INSTALL = "pip install 'ostinato[build]'"
+from ostinato.errors import OptionError
 
 # A library of Windows has an entry point, which the run-time library of C would have.
 _ENTRY = "define i32 @DllMainCRTStartup(ptr, i32, ptr) { ret i32 1 }"
-# Linking takes a fraction of a second, the first time for a system up to a minute.
-_PATIENCE = 600
 
 
 @dataclass(frozen=True)
@@ -49,8 +43,7 @@ def require_linker(target: Target) -> None:
             f"no shared library can be linked for {target.triple}, only for {known}; programs link "
             "the static library"
         )
-    if importlib.util.find_spec("ziglang") is None:
-        raise OptionError(f"a shared library needs the linker of `ziglang`: {INSTALL}")
+    require_zig("a shared library")
 
 
 def shared_library(library: Library) -> dict[str, bytes]:
@@ -72,7 +65,7 @@ def shared_library(library: Library) -> dict[str, bytes]:
         options = [option.format(name=library.name) for option in system.options]
         triple = f"{target.architecture}-{system.zig}"
         command = ["cc", "-target", triple, "-shared", "-s", *objects, *options, "-o", file]
-        _zig(command, place)
+        zig(command, place)
         return {
             found.name: found.read_bytes()
             for found in sorted(place.iterdir())
@@ -83,16 +76,3 @@ def shared_library(library: Library) -> dict[str, bytes]:
 def _module(target: Target) -> str:
     head = f'target datalayout = "{data_layout(target)}"\ntarget triple = "{target.triple}"\n'
     return head + _ENTRY
-
-
-def _zig(arguments: list[str], folder: Path) -> None:
-    command = [sys.executable, "-m", "ziglang", *arguments]
-    try:
-        subprocess.run(
-            command, cwd=folder, capture_output=True, text=True, check=True, timeout=_PATIENCE
-        )
-    except subprocess.CalledProcessError as error:
-        said = (error.stderr or error.stdout).strip()
-        raise OstinatoError(f"zig {' '.join(arguments)}: {said}") from error
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise OstinatoError(f"zig {' '.join(arguments)}: {error}") from error

@@ -74,7 +74,7 @@ class Primitives:
     def emit(self, name: str, args: Sequence[Value], operand: str, dtype: str, lanes: int) -> Value:
         """`name` applied to values of dtype `operand`, giving `dtype`."""
         special: dict[str, Callable[[], Value]] = {
-            "select": lambda: self._w.select(*args),
+            "select": lambda: self._select(args[0], args[1], args[2], dtype, lanes),
             "bitcast": lambda: self._bitcast(args[0], dtype, lanes),
             "larger": lambda: self._larger(args[0], args[1], operand, lanes),
             "dot": lambda: self._dot(args[0], args[1], args[2], lanes),
@@ -91,9 +91,15 @@ class Primitives:
         target = vector(ELEMENT[dtype], lanes)
         return self._w.emit(target, f"bitcast {value.type} {value.text} to {target}")
 
+    def _select(self, condition: Value, yes: Value, no: Value, dtype: str, lanes: int) -> Value:
+        if lanes > 1 and dtype in FLOATS and self._machine.fused_multiply_add == "relaxed":
+            return webassembly.select(self._w, condition, yes, no, ELEMENT[dtype], lanes)
+        return self._w.select(condition, yes, no)
+
     def _larger(self, left: Value, right: Value, operand: str, lanes: int) -> Value:
         """One instruction of x86, unlike a maximum that keeps NaN and tells zeros apart."""
-        return self._w.select(self._compare("gt", right, left, operand, lanes), right, left)
+        is_larger = self._compare("gt", right, left, operand, lanes)
+        return self._select(is_larger, right, left, operand, lanes)
 
     def _dot(self, left: Value, right: Value, total: Value, lanes: int) -> Value:
         """The total and four products of bytes, unsigned ones of `left` and signed of `right`."""

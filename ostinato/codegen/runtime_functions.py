@@ -35,7 +35,7 @@ define internal <4 x float> @multiply.add.v4f32(<4 x float> %a, <4 x float> %b, 
   %bits = and <4 x i32> %words, splat (i32 268435455)
   %all = call i32 @llvm.wasm.alltrue.v4i32(<4 x i32> %bits)
   %is.sure = icmp ne i32 %all, 0
-  br i1 %is.sure, label %once, label %again, !prof !0
+  br i1 %is.sure, label %once, label %again, !prof !1
 once:
   %low.result = fptrunc <2 x double> %low to <2 x float>
   %high.result = fptrunc <2 x double> %high to <2 x float>
@@ -79,6 +79,8 @@ define internal <2 x float> @multiply.add.odd(<2 x double> %a, <2 x double> %b)
   %result = fptrunc <2 x double> %odd to <2 x float>
   ret <2 x float> %result
 }
+
+!1 = !{!"branch_weights", i32 1048575, i32 1}
 """
 
 # The product of 128-bit integers modulo 2^128, by which LLVM watches 64-bit ones for overflow. The

@@ -68,6 +68,24 @@ def dot(w: Writer, left: Value, right: Value, total: Value, lanes: int) -> Value
     return _by_registers(w, [left, right, total], "i32", lanes, 4, register)
 
 
+def select(w: Writer, condition: Value, yes: Value, no: Value, element: str, lanes: int) -> Value:
+    """Lane-wise choice between vectors of floats, with relaxed instructions.
+
+    LLVM 22 makes a relaxed minimum or maximum, which may be anything for NaN, of the plain choice
+    of the smaller or larger one.
+    """
+    item = _ITEM[element]
+    word, per = f"i{8 * item}", 16 // item
+    type_ = vector(word, lanes)
+    mask = w.emit(type_, f"sext {condition.type} {condition.text} to {type_}")
+    bits = [w.emit(type_, f"bitcast {v.type} {v.text} to {type_}") for v in (yes, no)]
+    function = f"llvm.wasm.relaxed.laneselect.v{per}{word}"
+    made = _by_registers(
+        w, [*bits, mask], word, lanes, per, lambda a: w.call(vector(word, per), function, *a)
+    )
+    return w.emit(yes.type, f"bitcast {type_} {made.text} to {yes.type}")
+
+
 def _by_registers(
     w: Writer,
     args: Sequence[Value],

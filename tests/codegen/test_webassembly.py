@@ -15,8 +15,9 @@ from ostinato.codegen.runtime_functions import complete
 from ostinato.codegen.target import find_target, host_target
 from ostinato.codegen.writer import Value, Writer, vector
 from ostinato.errors import OptionError
+from ostinato.program.expr import constant, op
 from ostinato.schedule.pipeline import schedule
-from tests.program.programs import gru
+from tests.program.programs import gru, pointwise
 
 LANES = 8
 BITS = np.arange(1 << 16, dtype=np.uint16)
@@ -95,3 +96,12 @@ def test_only_functions_that_are_called_are_defined():
     assert complete(plain, 64) == sorted(plain)
     (declared, product) = complete(plain, 32)
     assert declared in plain and "@__multi3" in product
+
+
+def test_no_relaxed_minimum_decides_what_becomes_of_nan():
+    target, low = find_target("wasm"), constant(-1.0, "float32")
+    source = pointwise(lambda x: op("select", op("gt", x, low), x, low), 16)
+    scheduled = schedule(source, target.machine)
+    blob = lay_out_constants(scheduled.program)
+    text = emit_assembly(module_text(scheduled.program, scheduled.arena, blob, target), target)
+    assert "relaxed_laneselect" in text and "relaxed_max" not in text

@@ -1,0 +1,326 @@
+"""WebAssembly: a model as NAME.wasm, an ES module NAME.mjs that runs it, and its types NAME.d.ts.
+
+The code imports nothing. The module finds out which of two files an engine runs: one whose
+multiply-adds the engine fuses, or a slower one that needs no such instruction. Both have the same
+bits.
+"""
+
+from __future__ import annotations
+
+import json
+import keyword
+import re
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ostinato.aot.interface import ERRORS, Interface, Size, Tensor, error
+from ostinato.aot.library import Library
+from ostinato.aot.zig import require_zig, zig
+from ostinato.codegen.webassembly import LOWEST_ADDRESS
+from ostinato.errors import OptionError
+from ostinato.version import __version__
+
+# The module of `tests/aot/test_webassembly.py`, which says what they are, in base64.
+SIMD_PROBE = "AGFzbQEAAAABBAFgAAADAgEAChcBFQD9DAAAAAAAAAAAAAAAAAAAAAAaCw=="
+FUSES_PROBE = (
+    "AGFzbQEAAAABBQFgAAF/AwIBAAcJAQVmdXNlcwAACkcBRQBDAAiAP/0TQwAIgD/9E0MAEIC//RP9hQL9owFEAAAAAgAA"
+    "8D/9FEQAAAACAADwP/0URAAAAAQAAPC//RT9hwL9wwFxCw=="
+)
+
+_TEMPLATE = Path(__file__).with_name("module.mjs")
+
+
+def web_files(library: Library) -> dict[str, bytes]:
+    """The files of a model for the web, by name.
+
+    Engines that do not fuse are refused where the library has no `baseline`.
+    Raises `OptionError` without a linker, `OstinatoError` with what it says where it fails.
+    """
+    if library.weights is not None:
+        raise OptionError("weights='file': a WebAssembly module has its weights inside")
+    modules = {f"{library.name}.wasm": library}
+    if library.baseline is not None:
+        modules[f"{library.name}.baseline.wasm"] = library.baseline
+    linked = {file: link(one) for file, one in modules.items()}
+    rows = [
+        {
+            "file": file,
+            "bytes": len(contents),
+            "checksum": checksum(contents),
+            "needsFusing": modules[file].target.machine.fused_multiply_add == "relaxed",
+        }
+        for file, contents in linked.items()
+    ]
+    texts = {
+        f"{library.name}.mjs": module_text(library.interface, rows),
+        f"{library.name}.d.ts": declarations(library.interface),
+    }
+    return linked | {file: text.encode() for file, text in texts.items()}
+
+
+def link(library: Library) -> bytes:
+    """The code and the weights as a module without imports, which exports its memory."""
+    exports = [one for one in library.functions if not needless(library, one)]
+    return link_objects([library.object], exports)
+
+
+def needless(library: Library, function: str) -> bool:
+    """Whether the ES module does without a function: it holds the tables itself."""
+    return function.removeprefix(f"{library.name}_") in ("error_text", "input", "output")
+
+
+def link_objects(objects: Sequence[bytes], exports: Sequence[str]) -> bytes:
+    """Objects as one module.
+
+    Raises `OptionError` without a linker, `OstinatoError` with what it says where it fails.
+    """
+    require_zig("a WebAssembly module")
+    # The stack lies first, so that no address of a tensor is below `LOWEST_ADDRESS`.
+    options = ["--no-entry", "--strip-all", "--stack-first", "-z", f"stack-size={LOWEST_ADDRESS}"]
+    options += [f"--export={name}" for name in ("__heap_base", *exports)]
+    with tempfile.TemporaryDirectory(prefix="ostinato-") as folder:
+        place = Path(folder)
+        names = [f"{number}.o" for number in range(len(objects))]
+        for name, contents in zip(names, objects, strict=True):
+            (place / name).write_bytes(contents)
+        zig(["wasm-ld", *options, *names, "-o", "code.wasm"], place)
+        return (place / "code.wasm").read_bytes()
+
+
+def checksum(contents: bytes) -> int:
+    """FNV-1a over words of 32 bits, as `module.mjs` computes it."""
+    padded = contents + bytes(-len(contents) % 4)
+    total = 0x811C9DC5
+    for word in np.frombuffer(padded, "<u4").tolist():
+        total = (total ^ word) * 0x01000193 & 0xFFFFFFFF
+    return total
+
+
+# The module
+
+
+def module_text(interface: Interface, files: Sequence[dict[str, Any]]) -> str:
+    """The text of NAME.mjs."""
+    table = json.dumps(_described(interface, files), indent=1)
+    template = _TEMPLATE.read_text(encoding="utf-8")
+    body = template.replace("'SIMD_PROBE'", f"'{SIMD_PROBE}'")
+    body = body.replace("'FUSES_PROBE'", f"'{FUSES_PROBE}'")
+    return f"// {_title(interface)}\n\nconst MODEL = {table};\n\n{body}"
+
+
+def _title(interface: Interface) -> str:
+    title = " ".join(interface.title.split())
+    return f"{title}, compiled by Ostinato {__version__} for WebAssembly."
+
+
+def _described(interface: Interface, files: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    messages = {str(error(kind)): text for kind, text in ERRORS.items()}
+    messages |= {str(code): text for code, text in enumerate(interface.checks, 1)}
+    inputs, outputs = interface.step_inputs, interface.step_outputs
+    calls = {s.read: f"state_{interface.inputs[s.read].identifier}" for s in interface.states}
+    return {
+        "name": interface.name,
+        "inputs": [
+            _tensor(tensor) | ({"call": calls[i]} if i in calls else {})
+            for i, tensor in enumerate(interface.inputs)
+        ],
+        "outputs": [_tensor(tensor) for tensor in interface.outputs],
+        "states": [[state.read, state.written] for state in interface.states],
+        "step": {"inputs": inputs, "outputs": outputs},
+        "sizes": [
+            {"name": size_name(size), "kind": size.kind, "source": size.source}
+            for size in interface.sizes
+        ],
+        "maxRank": interface.max_rank,
+        "exact": interface.shapes,
+        "plainOutputs": interface.has_plain_outputs,
+        "errors": messages,
+        "files": files,
+    }
+
+
+def size_name(size: Size) -> str:
+    """The name of a size: of a dimension that of the model."""
+    return size.name if size.kind in ("state", "call") else size.identifier
+
+
+def _tensor(tensor: Tensor) -> dict[str, Any]:
+    return {
+        "name": tensor.name,
+        "type": tensor.dtype,
+        "array": _array(tensor),
+        "dims": list(tensor.shape),
+    }
+
+
+def _array(tensor: Tensor) -> str:
+    """The elements of the typed array; types that JavaScript lacks are integers of their bits."""
+    return {"float": "float32", "double": "float64"}.get(
+        tensor.c_type, tensor.c_type.removesuffix("_t")
+    )
+
+
+# The types
+
+_ARRAYS = {"int64": "BigInt64Array", "uint64": "BigUint64Array"}
+
+
+def _array_type(tensor: Tensor) -> str:
+    array = _array(tensor)
+    start = "Uint" if array.startswith("u") else array[0].upper()
+    return _ARRAYS.get(array, f"{start}{array.lstrip('u')[0 if start == 'Uint' else 1 :]}Array")
+
+
+def _key(name: str) -> str:
+    plain = re.fullmatch(r"[A-Za-z_$][\w$]*", name) and not keyword.iskeyword(name)
+    return name if plain else json.dumps(name)
+
+
+def declarations(interface: Interface) -> str:
+    """The text of NAME.d.ts."""
+    return "\n".join(_declarations(interface)) + "\n"
+
+
+def _declarations(interface: Interface) -> Iterator[str]:
+    step_inputs, step_outputs = interface.step_inputs, interface.step_outputs
+    reads = [state.read for state in interface.states]
+    yield f"// {_title(interface)}"
+    yield ""
+    yield "/** Numbers that only a call tells. Those left out are 1, or follow from arrays. */"
+    yield "export interface Sizes {"
+    for size in interface.sizes:
+        bound = {
+            "state": "The same in all steps of a stream.",
+            "call": "Of a stream the most that a step has.",
+            "value": "An element of an input, at most.",
+            "spare": "Bytes for values of which nobody knows beforehand how large they get.",
+        }[size.kind]
+        yield f"  /** {bound} */"
+        yield f"  {_key(size_name(size))}?: number;"
+    yield "}"
+    yield ""
+    every = range(len(interface.inputs)), range(len(interface.outputs))
+    yield from _record("Inputs", "What a whole call takes.", interface.inputs, every[0], reads)
+    yield from _record("Outputs", "What a whole call gives.", interface.outputs, every[1])
+    if interface.states:
+        yield from _record("StepInputs", "What a step takes.", interface.inputs, step_inputs)
+        yield from _record("StepOutputs", "What a step gives.", interface.outputs, step_outputs)
+        yield from _record("States", "What a stream keeps.", interface.inputs, reads)
+    given = ["StepInputs"]
+    if len(step_inputs) == 1:
+        given.append(f"{_array_type(interface.inputs[step_inputs[0]])} | readonly number[]")
+    text = _TYPES.replace("GIVEN", " | ".join(given))
+    if not interface.states:
+        text = re.sub(r"(?s)/\*\* A signal.*?\n}\n\n", "", text)
+        text = re.sub(r"(?s)\n  /\*\* The states of one signal.*?;\n", "\n", text)
+    yield text.strip()
+
+
+def _record(
+    name: str,
+    title: str,
+    tensors: Sequence[Tensor],
+    places: Sequence[int],
+    optional: Sequence[int] = (),
+) -> Iterator[str]:
+    takes = name.endswith("Inputs")
+    yield f"/** {title} */"
+    yield f"export interface {name} {{"
+    for place in places:
+        tensor = tensors[place]
+        type_ = _array_type(tensor)
+        if takes:
+            type_ = f"{type_} | TensorLike<{type_}>"
+        mark = "?" if place in optional and takes else ""
+        yield f"  /** {tensor.described.replace('*/', '* /')} */"
+        yield f"  {'' if takes else 'readonly '}{_key(tensor.name)}{mark}: {type_};"
+    yield "}"
+    yield ""
+
+
+_TYPES = """
+/** A tensor of another library: onnxruntime-web's for instance. */
+export interface TensorLike<A> {
+  data: A;
+  dims?: readonly number[];
+}
+
+export interface TensorInfo {
+  /** Of an element: "float32", "int64", "bool", .. */
+  readonly type: string;
+  /** The typed array of the elements; types that JavaScript lacks are integers of their bits. */
+  readonly Array: new (length: number) => ArrayBufferView;
+  /** Sizes, or names of run-time sizes. */
+  readonly dims: readonly (number | string)[];
+}
+
+/** Where the code comes from: a file, its bytes, or a module that is compiled already. */
+export type Source =
+  | string | URL | Response | ArrayBuffer | ArrayBufferView | WebAssembly.Module
+  | Promise<Response | ArrayBuffer>;
+
+/** Name of the model. */
+export const name: string;
+/** What a call takes, by name. */
+export const inputs: Readonly<Record<keyof Inputs, TensorInfo>>;
+/** What a call gives, by name. */
+export const outputs: Readonly<Record<keyof Outputs, TensorInfo>>;
+/** The output of each state, by its input. */
+export const states: Readonly<Record<string, keyof Outputs>>;
+/** Names of the run-time sizes. */
+export const sizes: readonly (keyof Sizes)[];
+
+/** Whether this engine rounds a multiply-add once, as the faster one of two builds demands. */
+export function fuses(): boolean;
+/** The name of the file that this engine runs; throws where there is none. */
+export function file(): string;
+/** Fetch and compile; the module may be posted to other threads, which `instantiate` it. */
+export function compile(source?: Source): Promise<WebAssembly.Module>;
+/** Fetch, compile and start the model: from the file beside this one, or from `source`. */
+export function load(source?: Source): Promise<Model>;
+/** Start a compiled module at once: in an `AudioWorkletProcessor`, which cannot wait. */
+export function instantiate(module: WebAssembly.Module): Model;
+export default load;
+
+export class Model {
+  private constructor();
+  /** The compiled module, which other threads can `instantiate`. */
+  readonly module: WebAssembly.Module;
+  /** Compute all outputs, as arrays of their own. States that are left out begin anew. */
+  run(inputs: Inputs, sizes?: Sizes): Outputs;
+  /** The states of one signal. */
+  stream(sizes?: Sizes): Stream;
+}
+
+/** A signal that is computed step by step, with states of its own. */
+export class Stream {
+  private constructor();
+  /** The sizes that it was made for. */
+  readonly sizes: Required<Sizes>;
+  /** Views to fill before `step()`; they end when the model's memory grows. */
+  readonly inputs: StepOutputsOf<StepInputs>;
+  /** Views of what the last step gave, until the next one. */
+  readonly outputs: StepOutputs;
+  /** Views of the states, to read or to change. */
+  readonly states: States;
+  /** One step, of what `inputs` hold where nothing is given. Returns views, until the next step. */
+  step(inputs?: GIVEN): StepOutputs;
+  /** Back to the states before the first step. */
+  reset(): void;
+  /** The states as bytes, which any build of this model loads, on any machine. */
+  save(): Uint8Array;
+  /** Take over states that were saved. */
+  load(bytes: Uint8Array): void;
+  /** Another stream that goes on from here. */
+  fork(): Stream;
+  /** Give the memory back; a stream that nobody refers to does so by itself. */
+  close(): void;
+}
+
+/** The arrays of a record of inputs. */
+type StepOutputsOf<T> = { readonly [K in keyof T]: Extract<T[K], ArrayBufferView> };
+"""

@@ -1,0 +1,275 @@
+"""Models as WebAssembly: the bits of the native code in wasmtime and in node, and the ES module.
+
+python -m tests.aot.test_webassembly        every case of the tests, in both engines
+
+"""
+
+from __future__ import annotations
+
+import base64
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+import wasmtime
+
+import ostinato
+from ostinato.aot import build, webassembly, zig
+from ostinato.aot.library import Library
+from ostinato.errors import OptionError, UnsupportedError
+from tests.aot.wasm_engines import NODE, Engine, compiled, linked, run_in_node
+from tests.cases.case import Case
+from tests.cases.table import CASES
+from tests.digests import RECORDED, digest
+
+DENOISER = Path(ostinato.__file__).parent / "demo" / "denoiser.onnx"
+# Of each kind of arithmetic and of sizes one or two.
+NAMES = (
+    "GRU-batch LSTM-peepholes RNN-lengths MatMul-float64 Softmax-last Conv-2d "
+    "QLinearMatMul QuantizeLinear-int8 DynamicQuantizeLinear RandomNormal TopK NonZero CumSum"
+).split()
+STEP = 60
+
+
+def sampled() -> list[Case]:
+    """Every sixtieth case, and those of some names."""
+    chosen = {case.name: case for case in CASES[::STEP]}
+    for name in NAMES:
+        found = next((case for case in CASES if case.name.startswith(name)), None)
+        chosen |= {} if found is None else {found.name: found}
+    return [case for name, case in chosen.items() if name in RECORDED]
+
+
+def libraries(cases: Sequence[Case], target: str) -> Iterator[tuple[Case, Library]]:
+    """The libraries of those cases that one native function computes."""
+    for number, case in enumerate(cases):
+        try:
+            yield case, compiled(case, number, target)
+        except UnsupportedError:
+            continue
+        except OptionError as refusal:
+            assert target == build.BASELINE and "float64" in str(refusal)
+
+
+def mistakes(cases: Sequence[Case], target: str, in_node: bool) -> list[str]:
+    """Names of the cases whose outputs have other bits than those that are recorded."""
+    pairs = list(libraries(cases, target))
+    code = linked([library for _, library in pairs])
+    engine, wrong, expected, feeds = Engine(code), [], [], []
+    for case, library in pairs:
+        given = [case.feeds(sizes) for sizes in case.sizes]
+        results = [engine.run(library, one) for one in given]
+        if digest(results) != RECORDED[case.name]:
+            wrong.append(case.name)
+        feeds.append(given)
+        expected.append([[array.tobytes() for array in one] for one in results])
+    if in_node:
+        found = run_in_node(code, [library for _, library in pairs], feeds)
+        for (case, library), left, right in zip(pairs, expected, found, strict=True):
+            count = len(library.interface.outputs) - len(library.interface.shapes)
+            if left != [outputs[:count] for outputs in right]:
+                wrong.append(f"{case.name} in node")
+    return wrong
+
+
+def test_cases_have_the_bits_of_native_code():
+    assert mistakes(sampled(), "wasm", in_node=True) == []
+
+
+def test_engines_that_do_not_fuse_compute_the_same_bits():
+    chosen = [case for case in sampled() if "float64" not in case.name][::4]
+    assert mistakes(chosen, build.BASELINE, in_node=False) == []
+
+
+# Files and module
+
+
+@pytest.fixture(scope="module")
+def denoiser(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the built denoiser."""
+    place = tmp_path_factory.mktemp("denoiser")
+    ostinato.build(DENOISER, place, "wasm", {"state": "state_out"})
+    return place
+
+
+def node(place: Path, script: str) -> str:
+    """What a script prints, which has the module of the denoiser as `library`."""
+    (place / "script.mjs").write_text(f"import * as library from './denoiser.mjs';\n{script}")
+    done = subprocess.run(
+        [NODE, place / "script.mjs"], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_code_is_small_beside_its_weights(denoiser):
+    weights = 4 * (161 * 64 + 64 + 64 * 288 + 96 * 288 + 2 * 288 + 96 * 161 + 161)
+    assert (denoiser / "denoiser.wasm").stat().st_size < weights + 60_000
+
+
+def test_a_stream_computes_what_the_session_does(denoiser):
+    frames = np.random.default_rng(0).random((5, 1, 161), np.float32)
+    session = ostinato.InferenceSession(DENOISER)
+    state = np.zeros((1, 1, 96), np.float32)
+    mask, last = session.run(None, {"magnitude": frames, "state": state})
+    (denoiser / "frames.bin").write_bytes(frames.tobytes())
+    node(
+        denoiser,
+        """
+        import { readFileSync, writeFileSync } from 'node:fs';
+        const bytes = readFileSync(new URL('frames.bin', import.meta.url));
+        const frames = new Float32Array(new Uint8Array(bytes).buffer);
+        const frame = (i) => frames.subarray(161 * i, 161 * i + 161);
+        const model = await library.load();
+        const stream = model.stream();
+        const masks = [];
+        for (let i = 0; i < 2; i++) masks.push(stream.step(frame(i)).mask.slice());
+        const twin = stream.fork();
+        stream.step(frame(0));
+        stream.reset();
+        stream.load(twin.save());
+        twin.close();
+        for (let i = 2; i < 4; i++) masks.push(stream.step({ magnitude: frame(i) }).mask.slice());
+        stream.inputs.magnitude.set(frame(4));
+        masks.push(stream.step().mask.slice(), stream.states.state.slice());
+        const whole = model.run({ magnitude: frames });
+        const long = model.stream({ time: 5 }).step(frames);
+        masks.push(whole.mask, whole.state_out, long.mask);
+        const bits = masks.map((one) => Buffer.from(one.slice().buffer));
+        writeFileSync(new URL('masks.bin', import.meta.url), Buffer.concat(bits));
+        """,
+    )
+    once = mask.tobytes() + last.tobytes()
+    assert (denoiser / "masks.bin").read_bytes() == once + once + mask.tobytes()
+
+
+def test_a_posted_module_starts_at_once_where_there_is_no_fetch(denoiser):
+    script = """
+        import { Worker } from 'node:worker_threads';
+        const posted = await library.compile();
+        const code = `
+          import { instantiate } from '${new URL('denoiser.mjs', import.meta.url)}';
+          import { workerData, parentPort } from 'node:worker_threads';
+          delete globalThis.fetch; delete globalThis.TextDecoder; delete globalThis.atob;
+          const { mask } = instantiate(workerData).stream().step(new Float32Array(161));
+          parentPort.postMessage(mask.length);
+        `;
+        const url = new URL('data:text/javascript,' + encodeURIComponent(code));
+        new Worker(url, { workerData: posted }).on('message', (length) => console.log(length));
+    """
+    assert node(denoiser, script) == "161"
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        ("stream.step(new Float32Array(322))", "time is 2, and this stream was made for 1"),
+        ("stream.step(new Float64Array(161))", "expected a Float32Array .* got Float64Array"),
+        ("stream.step({ mag: [] })", "there is no input mag; there are magnitude, state"),
+        ("stream.load(new Uint8Array(432))", "no saved state of this model"),
+        ("model.stream({ tim: 2 })", "there is no size tim; there are time, batch"),
+        ("model.run({ magnitude: new Float32Array(160) })", "expected 161 elements"),
+        ("model.run({})", "input magnitude is missing"),
+        ("(stream.close(), stream.step())", "this stream is closed"),
+        ("await library.load(new Uint8Array(9))", "these 9 bytes are not denoiser.wasm"),
+        ("await library.load(new URL('denoiser.h', import.meta.url))", "not denoiser.wasm"),
+        ("await library.load(5)", "expected a URL, bytes, a Response"),
+        ("library.instantiate(await WebAssembly.compile(empty))", "this module is another one"),
+    ],
+)
+def test_errors_say_what_is_wrong(denoiser, call, message):
+    script = f"""
+        const empty = new Uint8Array([0, 97, 115, 109, 1, 0, 0, 0]);
+        const model = await library.load();
+        const stream = model.stream();
+        try {{ {call}; }} catch (error) {{ console.log(`${{error.name}}: ${{error.message}}`); }}
+    """
+    import re
+
+    assert re.search(rf"Error: denoiser: .*{message}", node(denoiser, script))
+
+
+def test_a_damaged_file_is_refused(denoiser):
+    script = """
+        import { readFileSync } from 'node:fs';
+        const bytes = readFileSync(new URL('denoiser.wasm', import.meta.url));
+        bytes[bytes.length >> 1] ^= 1;
+        try { await library.load(bytes); } catch (error) { console.log(error.message); }
+    """
+    assert "of this build, or damaged" in node(denoiser, script)
+
+
+@pytest.mark.parametrize(
+    ("lacks", "expected"),
+    [
+        ("fused multiply-add", "denoiser.baseline.wasm true"),
+        ("vectors", "Error: denoiser: this engine has no WebAssembly with 128-bit vectors"),
+    ],
+)
+def test_engines_that_lack_something(denoiser, lacks, expected):
+    """What the probes find decides."""
+    least = 100 if lacks.startswith("fused") else 0
+    script = f"""
+        const validate = WebAssembly.validate;
+        WebAssembly.validate = (bytes) => bytes.length < {least} && validate(bytes);
+        try {{
+          const first = async ({{ load }}) =>
+            (await load()).stream().step(new Float32Array(161).fill(0.25)).mask.join();
+          const slow = await first(library);
+          WebAssembly.validate = validate;
+          console.log(library.file(), slow === await first(await import('./denoiser.mjs?again')));
+        }} catch (error) {{ console.log(`${{error.name}}: ${{error.message}}`); }}
+    """
+    assert node(denoiser, script).startswith(expected)
+
+
+def test_an_engine_that_does_not_fuse_is_refused_where_there_is_no_other_code(tmp_path):
+    library = build.make_library(DENOISER, "wasm", None, None, None, "inside", {})
+    row = {"file": "denoiser.wasm", "bytes": 0, "checksum": 0, "needsFusing": True}
+    (tmp_path / "denoiser.mjs").write_text(webassembly.module_text(library.interface, [row]))
+    script = """
+        const validate = WebAssembly.validate;
+        WebAssembly.validate = (bytes) => bytes.length < 100 && validate(bytes);
+        try { library.file(); } catch (error) { console.log(error.message); }
+    """
+    assert "build the model for the target wasm-baseline" in node(tmp_path, script)
+
+
+def test_the_probes_are_what_they_say():
+    simd = "(module (func (drop (v128.const i32x4 0 0 0 0))))"
+    fused = """(module (func (export "fuses") (result i32) (i32.and
+      (i32x4.all_true (f32x4.relaxed_madd (f32x4.splat (f32.const 0x1.001p0))
+        (f32x4.splat (f32.const 0x1.001p0)) (f32x4.splat (f32.const -0x1.002p0))))
+      (i64x2.all_true (f64x2.relaxed_madd (f64x2.splat (f64.const 0x1.0000002p0))
+        (f64x2.splat (f64.const 0x1.0000002p0)) (f64x2.splat (f64.const -0x1.0000004p0)))))))"""
+    for text, probe in ((simd, webassembly.SIMD_PROBE), (fused, webassembly.FUSES_PROBE)):
+        assert bytes(wasmtime.wat2wasm(text)) == base64.b64decode(probe)
+
+
+def test_types_name_every_tensor(denoiser):
+    text = (denoiser / "denoiser.d.ts").read_text()
+    assert "  magnitude: Float32Array | TensorLike<Float32Array>;" in text
+    assert "  state?: Float32Array | TensorLike<Float32Array>;" in text
+    assert "step(inputs?: StepInputs | Float32Array | readonly number[]): StepOutputs;" in text
+
+
+def test_without_a_linker_it_says_what_to_install(monkeypatch, tmp_path):
+    monkeypatch.setattr(zig.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(
+        OptionError, match=r"WebAssembly module needs .*pip install 'ostinato\[build\]'"
+    ):
+        ostinato.build(DENOISER, tmp_path, "wasm", shared=True)
+
+
+if __name__ == "__main__":
+    step = 100
+    found = []
+    for start in range(0, len(CASES), step):
+        part = [case for case in CASES[start : start + step] if case.name in RECORDED]
+        for target, in_node in (("wasm", True), (build.BASELINE, False)):
+            found += [f"{target}: {name}" for name in mistakes(part, target, in_node)]
+    print(*found, f"{len(found)} of {len(CASES)} cases have other bits", sep="\n")
+    sys.exit(1 if found else 0)
