@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from ostinato.errors import ModelError, ShapeError, UnsupportedError
 from ostinato.graph.facts import facts_of
@@ -17,8 +20,20 @@ from ostinato.model.values import constant_array
 from ostinato.ops import LOWERINGS
 from ostinato.ops.core.builder import Builder
 from ostinato.ops.core.halves import narrowed, widened
-from ostinato.ops.core.registry import NEWEST_OPSET, Context, UnknownStructureError
-from ostinato.ops.core.tensor import AnyValue, Joined, Tensor, TensorSequence, static_shape
+from ostinato.ops.core.registry import (
+    NEWEST_OPSET,
+    Context,
+    UnknownOperandError,
+    UnknownStructureError,
+)
+from ostinato.ops.core.tensor import (
+    AnyValue,
+    Joined,
+    Tensor,
+    TensorSequence,
+    slice_axis,
+    static_shape,
+)
 from ostinato.ops.rules.sequences import kind_of
 from ostinato.program.expr import BYTE_FLOATS, DTYPES
 
@@ -87,7 +102,11 @@ class Lowerer:
             _refuse_bytes(context)
         if facts.computes:
             context.inputs = widened(self.builder, operands)
-        result = LOWERINGS[node.op_type](context)
+        try:
+            result = LOWERINGS[node.op_type](context)
+        except UnknownOperandError as refusal:
+            refusal.lowered = refusal.lowered or scope.get
+            raise
         results: list[AnyValue] = list(result) if isinstance(result, Sequence) else [result]
         if facts.computes:
             results = narrowed(self.builder, context.schema, operands, results)
@@ -99,10 +118,30 @@ class Lowerer:
         for position, output in enumerate(node.outputs):
             if position < len(results):
                 self._require_possible(results[position])
-                scope[output] = results[position]
+                scope[output] = self._measured(output, results[position])
             elif output.name:
                 name = context.schema.outputs[position].name
                 raise context.refuse(f"output {name!r} has no native form")
+
+    def _measured(self, value: ir.Value, lowered: AnyValue) -> AnyValue:
+        """The value, its elements as sizes where those of a step have to be known as such."""
+        if value not in self.builder.measured or not isinstance(lowered, (Tensor, Joined)):
+            return lowered
+        tensor = self.builder.strided(lowered)
+        if tensor.known is not None:
+            return tensor
+        shape = static_shape(tensor.shape)
+        if shape is None:
+            # Known to be a few elements only as long as a state seemed to keep its shape.
+            return tensor
+        known = np.empty(shape, object)
+        for index in np.ndindex(shape):
+            element = tensor
+            for axis, place in enumerate(index):
+                element = slice_axis(element, axis, place, 1, 1)
+            element = replace(element, shape=(), strides=())
+            known[index] = self.builder.sizes.measured(self.builder.load(element, ()))
+        return replace(tensor, known=known)
 
     def _require_possible(self, value: AnyValue) -> None:
         """Refuse a value that no machine or no array holds, be it only a view."""
@@ -148,7 +187,7 @@ class Lowerer:
     def graph(self, graph: ir.Graph, inputs: Sequence[AnyValue], scope: Scope) -> list[AnyValue]:
         """Lower a body graph with these inputs; returns the values of its outputs."""
         for formal, actual in zip(graph.inputs, inputs, strict=True):
-            scope[formal] = actual
+            scope[formal] = self._measured(formal, actual)
         for node in graph:
             self.node(scope, node)
         return [self.value(scope, output) for output in graph.outputs]

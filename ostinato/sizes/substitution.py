@@ -52,7 +52,7 @@ def _applied(size: Size) -> list[Apply]:
 def upper(size: Size, bounds: Mapping[str, Size]) -> Size | None:
     """Bound `size` from above by symbols known before a run; None where that is unclear.
 
-    bounds: what each computed symbol is at most; all are at least 0.
+    bounds: what computed symbols are at most; those that are not signed are at least 0.
     """
     known: dict[tuple[Apply, bool], Size | None] = {}
     for atom in functions(size):
@@ -85,8 +85,11 @@ def _extreme(
         for atom in monomial:
             bound: Size | None = Dim((((atom,), 1),))
             if atom.computed_names:
-                least = bounds[atom.name] if isinstance(atom, Symbol) and is_largest else 0
-                bound = known[atom, is_largest] if isinstance(atom, Apply) else least
+                bound = (
+                    _extreme_symbol(atom, bounds, is_largest)
+                    if isinstance(atom, Symbol)
+                    else known[atom, is_largest]
+                )
             if bound is None or (len(monomial) > 1 and not atom.nonnegative):
                 return None
             if len(monomial) > 1 and not is_nonnegative(bound):
@@ -119,11 +122,19 @@ def _most(varying: Monomial, bounds: Mapping[str, Size], known: _Extremes) -> Si
     """Bound a product that the run computes from above; it is at least 0."""
     most: Size = 1
     for atom in varying:
-        bound = bounds[atom.name] if isinstance(atom, Symbol) else known[atom, True]
+        bound = (
+            _extreme_symbol(atom, bounds, True) if isinstance(atom, Symbol) else known[atom, True]
+        )
         if bound is None or not atom.nonnegative:
             return None
         most = most * (bound if is_nonnegative(bound) else maximum(bound, 0))
     return most
+
+
+def _extreme_symbol(atom: Symbol, bounds: Mapping[str, Size], is_largest: bool) -> Size | None:
+    if atom.signed:
+        return None
+    return bounds.get(atom.name) if is_largest else 0
 
 
 def _extreme_function(

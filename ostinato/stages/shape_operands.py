@@ -12,20 +12,12 @@ import onnx_ir as ir
 
 from ostinato.errors import UnsupportedError
 from ostinato.graph.facts import facts_of
-from ostinato.model.graphs import operands, upstream
 from ostinato.model.values import constant_array
-from ostinato.ops.core.known_sizes import LIMIT
 from ostinato.ops.core.registry import UnknownOperandError
+from ostinato.ops.core.size_sources import can_be_sizes, size_sources
 from ostinato.ops.core.tensor import Joined, Tensor
 from ostinato.ops.lowering import Scope
-from ostinato.program.expr import INTEGERS
-from ostinato.sizes.dims import product
 from ostinato.stages.handover import Handover
-
-# Elements of these types can be sizes, or conditions that sizes depend on.
-_SIZE_DTYPES = frozenset((*INTEGERS, "bool")) - {"uint64"}
-# Shapes are computed by fewer operators than this.
-_MOST_VALUES = 200
 
 
 class ShapeOperands:
@@ -57,31 +49,7 @@ class ShapeOperands:
         return new
 
     def _sources_of(self, value: ir.Value) -> set[ir.Value] | None:
-        """The small integer values from which this is computed as shapes are, or None."""
-        found: dict[ir.Value, set[ir.Value] | None] = {}
-        opened: set[ir.Value] = set()
-
-        def below(made: ir.Value) -> list[ir.Value]:
-            node = made.producer()
-            if (
-                node is None
-                or not _makes_sizes(node)
-                or self._is_known(made)
-                or len(opened) >= _MOST_VALUES
-            ):
-                return []
-            opened.add(made)
-            return operands(made)
-
-        for made in upstream([value], below):
-            found[made] = {made} if self._can_be_sizes(made) else None
-            if self._is_known(made):
-                found[made] = set()
-            elif made in opened:
-                parts = [found[operand] for operand in operands(made)]
-                if all(part is not None for part in parts):
-                    found[made] = {source for part in parts for source in part or ()}
-        return found[value]
+        return size_sources(value, self._is_known, self._can_be_sizes)
 
     def _is_known(self, value: ir.Value) -> bool:
         """Whether the elements are numbers, or sizes of shapes."""
@@ -99,12 +67,4 @@ class ShapeOperands:
             dtype, shape = self._handover.available[value]
         else:
             return False
-        count = product(shape)
-        is_small = isinstance(count, int) and count <= LIMIT
-        return is_small and dtype in _SIZE_DTYPES and value.graph is self._graph
-
-
-def _makes_sizes(node: ir.Node) -> bool:
-    """Whether a node computes with sizes, or makes another view of them."""
-    facts = facts_of(node.op_type, node.domain)
-    return facts.arithmetic is not None or (facts.moves and (facts.cheap or facts.in_order))
+        return can_be_sizes(dtype, shape) and value.graph is self._graph

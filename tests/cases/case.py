@@ -52,6 +52,7 @@ class Case:
     ulps: allowed error of an element, in units of its last place.
     length: number of terms that an element sums up; allows that many units of the largest element.
     native: whether all of it must compile; False lets nodes run on reference kernels.
+    at_once: whether nothing may be left to be compiled when called.
     witness: whether onnxruntime has kernels for it that agree with the operator documents.
     batch: a run over N rows must have the bits of N runs over one, along the dimension "N".
     states: inputs that take the place of outputs when the dimension "T" is cut into chunks.
@@ -65,6 +66,7 @@ class Case:
     ulps: float = 4
     length: float = 0
     native: bool = True
+    at_once: bool = False
     witness: bool = True
     batch: bool = False
     states: Mapping[str, str] | None = None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tests.cases.case import Case, In, Sizes, text
 
 COUNTS: tuple[Sizes, ...] = ({"K": 0, "L": 2}, {"K": 1, "L": 0}, {"K": 7, "L": 3})
@@ -61,7 +63,7 @@ def _loop(name: str, body: str, ends: str = "co = Identity(ci)", trips: str = "n
     )
 
 
-CASES = [
+_CASES = [
     _loop("behind", "so = Concat<axis = 1>(s, e)"),
     _loop("in-front", "so = Concat<axis = -1>(e, s)"),
     _loop("several", "so = Concat<axis = 1>(s, e, p)"),
@@ -202,3 +204,5 @@ CASES = [
         for name, body in COUNTED.items()
     ),
 ]
+
+CASES = [replace(case, at_once=True) for case in _CASES]

@@ -310,7 +310,7 @@ def test_an_input_that_tells_sizes_does_not_cut_the_model():
     assert (y.tolist(), z.tolist()) == ([2, 3], [5])
 
 
-def test_sizes_of_data_inside_a_body_run_on_the_reference_kernels():
+def test_sizes_of_data_inside_a_body_are_native():
     """The runtime sees no value between two steps."""
     model = parse("""
         g (int64[N] x, int64 n) => (int64[N] z) <int64 zero = {0}, int64 one = {1}> {
@@ -325,7 +325,7 @@ def test_sizes_of_data_inside_a_body_run_on_the_reference_kernels():
             >
         }
         """)
-    assert kinds(model) == ["Loop"]
+    assert kinds(model) == ["native"]
     assert run(model, x=np.array([1, 3]), n=np.int64(2))[0].tolist() == [19, 21]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -43,6 +44,9 @@ from ostinato.program.expr import (
 from ostinato.program.nodes import Interface, Reduce, Store, identity
 from ostinato.sizes.dims import Dim, Size, computed, is_nonnegative, product, symbol
 from ostinato.sizes.strides import Shape
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
 
 # Longer tables are computed when the model runs, not kept with it.
 LONGEST_TABLE = 2**20
@@ -99,6 +103,8 @@ class Builder:
         self.broadcasting = Broadcasting(self.require, self.sizes, guarded)
         # By the name of the value that they make.
         self.appending: dict[str, Appending] = {}
+        # Values in bodies of loops whose elements are sizes that each step tells.
+        self.measured: set[ir.Value] = set()
         # What attempts to lower a loop have found out of it, and how many there were in all.
         self.learned: dict[Hashable, object] = {}
         self.attempts = 0
@@ -160,8 +166,8 @@ class Builder:
 
     def empty(self, dtype: str, shape: Shape, what: str = "") -> Tensor:
         """A dense tensor in the arena, not yet written. what: as in `Requirements.memory`."""
-        self.require.memory(dtype, shape, what)
-        return dense(dtype, shape, self.draft.buffer(dtype, product(shape)))
+        room = self.require.memory(dtype, shape, what)
+        return dense(dtype, shape, self.draft.buffer(dtype, room))
 
     def strided(self, value: Value) -> Tensor:
         """The value as one strided tensor with memory: joined parts are copied together, once."""

@@ -17,7 +17,8 @@ class Draft:
     """Collects the parts of one program.
 
     node: the name of the model's node being lowered, which kernels remember. op: its operator.
-    body: the statements of the innermost block. definitions: sizes that are symbols of their own.
+    body: the statements of the innermost block. loops: how many loops it is in.
+    definitions: sizes that are symbols of their own.
     bounds: what the sizes that kernels compute are at most. of_machine: symbols that the runtime
     sets to what the machine has.
     """
@@ -36,6 +37,7 @@ class Draft:
         self.bounds: dict[str, Size] = {}
         self.of_machine: set[str] = set()
         self.body: list[Stmt] = []
+        self.loops = 0
         self._numbers = count()
 
     def number(self) -> int:

@@ -88,9 +88,11 @@ class Emitter:
     def step(self, number: Expr) -> Iterator[None]:
         """Put all that is built inside into this step of a loop."""
         self.steps.append(number)
+        self._draft.loops += 1
         try:
             yield
         finally:
+            self._draft.loops -= 1
             self.steps.pop()
 
     @contextmanager

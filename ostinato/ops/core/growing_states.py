@@ -30,6 +30,7 @@ from ostinato.sizes.dims import (
     maximum,
     minimum,
     product,
+    symbols,
 )
 from ostinato.sizes.strides import Shape
 
@@ -51,7 +52,8 @@ class Growth:
     """Growth of the extent of an axis of a state from step to step.
 
     rows: of kind "exact", every step adds so many; "total", there never are more; "most", a step
-        adds as many at most, or takes some away.
+        adds as many at most, or takes some away; "spare", there is room for no more, which is
+        checked in every step.
     raised: how often the total turned out to be too low.
     in_front: whether rows come before those that are there.
     is_last: whether rows are neighbours in memory, whatever other axes there are.
@@ -70,23 +72,32 @@ class Growth:
 
     def room(self, first: Size, steps: Size) -> Size:
         """The capacity in rows, of which `first` are there at the beginning."""
-        return self.rows if self.kind == "total" else first + self.rows * steps
+        return self.rows if self.kind in ("total", "spare") else first + self.rows * steps
 
-    def holds(self, builder: Builder, old: Size, new: Size) -> bool:
-        """Whether a step changes the extent as this says."""
+    def holds(self, builder: Builder, first: Size, old: Size, new: Size) -> bool:
+        """Whether a step changes the extent, `first` before all steps, as this says."""
         if self.kind == "exact":
             return old + self.rows == new
-        most = (
-            builder.require.upper(new)
-            if self.kind == "total"
-            else builder.sizes.most_added(new, old)
-        )
-        return is_nonnegative(self.rows - most)
+        if self.kind == "spare":
+            self.require_room(builder, new)
+            return True
+        if self.kind == "most":
+            return is_nonnegative(self.rows - builder.sizes.most_added(new, old))
+        fixed = builder.sizes.most_apart(new, old)
+        if fixed is not None and self.rows == maximum(builder.require.most(first), fixed):
+            return True
+        return is_nonnegative(self.rows - builder.require.most(new))
+
+    def require_room(self, builder: Builder, extent: Size) -> None:
+        """Check in a run that there is room for so many rows."""
+        if self.kind == "spare":
+            message = "a carried value needs more memory than there is to spare; bound its size"
+            builder.require.that(self.rows - extent, message)
 
 
 def row_bytes(growth: Growth, state: Value) -> Size:
     """Upper bound of the bytes that each step adds."""
-    if growth.kind == "total":
+    if growth.kind in ("total", "spare"):
         return 0
     shape = growth.with_rows(state.shape, growth.rows)
     return product(shape) * ITEM_BYTES[state.dtype]
@@ -106,19 +117,25 @@ def growth_of(state: State, old: Value, new: Value, joins_last: bool) -> Growth 
     if len(changed) != 1 or (before is not None and changed[0] != before.axis):
         return None
     axis = changed[0]
-    first, rows = state.initial.shape[axis], new.shape[axis] - old.shape[axis]
+    rows = new.shape[axis] - old.shape[axis]
     if before is None and is_nonnegative(rows) and not computed(rows):
         return Growth(axis, rows, in_front=joins_last)
+    require = builder.require
+    first, size = require.most(state.initial.shape[axis]), new.shape[axis]
     if before is None:
-        return Growth(axis, maximum(first, builder.require.upper(new.shape[axis])), "total")
+        return Growth(axis, maximum(first, require.most(size)), "total")
     if before.kind == "exact":
         return Growth(axis, first + before.rows, "total")
     if before.kind == "total" and before.raised < MOST_RAISED:
-        total = maximum(before.rows, builder.require.upper(new.shape[axis]))
+        fixed = builder.sizes.most_apart(size, old.shape[axis])
+        total = maximum(before.rows, require.most(size)) if fixed is None else maximum(first, fixed)
         return Growth(axis, total, "total", before.raised + 1)
-    if before.kind == "total":
-        return Growth(axis, builder.sizes.most_added(new.shape[axis], old.shape[axis]), "most")
-    return None
+    most = builder.sizes.most_added(size, old.shape[axis])
+    if before.kind == "total" and SPARE not in symbols(most):
+        return Growth(axis, most, "most")
+    one = product(before.with_rows(state.initial.shape, 1))
+    row = one * ITEM_BYTES[old.dtype]
+    return Growth(axis, floordiv(require.of_machine(SPARE), 2 * maximum(row, 1)), "spare")
 
 
 def steps_with_room(builder: Builder, steps: Size, bytes_per_step: Size) -> Size:
@@ -188,6 +205,7 @@ class State:
         if piece.shape != growth.with_rows(given.shape, rows) or piece.dtype != given.dtype:
             return None
         if growth.kind != "exact":
+            growth.require_room(self.builder, self.extent + rows)
             self.builder.copy(piece, self._view(self.extent, rows))
             return self._view(0, self.extent + rows)
         if rows != growth.rows:

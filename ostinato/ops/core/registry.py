@@ -33,6 +33,7 @@ class UnknownOperandError(UnsupportedError):
 
     operands: the values of the model in question.
     needs_constants: whether the elements have to be numbers: sizes would not do either.
+    lowered: tells what values have been lowered to, as the node that is refused sees them.
     """
 
     def __init__(
@@ -41,6 +42,7 @@ class UnknownOperandError(UnsupportedError):
         names = tuple(value.name or "" for value in operands)
         super().__init__(describe(node), node.op_type, reason, names)
         self.operands, self.needs_constants = tuple(operands), needs_constants
+        self.lowered: Callable[[ir.Value], AnyValue | None] | None = None
 
 
 class UnknownStructureError(UnsupportedError):

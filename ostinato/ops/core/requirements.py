@@ -14,11 +14,14 @@ from ostinato.program.nodes import Check, Kernel, Loop, Require, Store
 from ostinato.program.work import fixed_steps, steps
 from ostinato.sizes.dims import (
     MEMORY,
+    SPARE,
     Size,
     computed,
+    floordiv,
     is_equal,
     is_nonnegative,
     maximum,
+    minimum,
     product,
     symbol,
     symbols,
@@ -35,6 +38,8 @@ _PLAIN = 2**30
 GROWTH = 2**12
 # Memory for the most elements that a value can have, where no input of run-time size is as large.
 MOST_SPARE_BYTES = 2**24
+# The bytes to spare are enough for so many values whose sizes nothing bounds.
+SPARE_VALUES = 8
 
 
 Mark: TypeAlias = "tuple[int, frozenset[Size], frozenset[Size]]"
@@ -70,6 +75,30 @@ class Requirements:
             reason = f"the size {size}, which the run computes, has no bound that is known before"
             raise UnboundedError(self._draft.node, self._draft.op, reason)
         return bound
+
+    def most(self, size: Size) -> Size:
+        """An upper bound of a size that is known before the run; checked where there is none.
+
+        In a loop nothing can be run before the size has to be known. So there is room for a value
+        with as many elements of a byte as may be to spare, and the run ends where that is too few.
+        """
+        if not computed(size):
+            return size
+        try:
+            bound = self.upper(size)
+        except UnboundedError:
+            if not self._draft.loops:
+                raise
+        else:
+            if SPARE not in symbols(bound) or bound == self._room(1):
+                return bound
+        room = self._room(1)
+        self.that(room - size, "a size is larger than what there is memory for")
+        return room
+
+    def _room(self, item_bytes: int) -> Size:
+        """So many elements fit into what is kept for a value that nothing else bounds."""
+        return floordiv(self.of_machine(SPARE), SPARE_VALUES * item_bytes)
 
     def is_data_dependent(self, *sizes: Size) -> bool:
         """Whether one of the sizes may turn out to be 1 where the others are not."""
@@ -133,8 +162,10 @@ class Requirements:
 
     # Limits
 
-    def memory(self, dtype: str, shape: Shape, what: str = "") -> None:
+    def memory(self, dtype: str, shape: Shape, what: str = "") -> Size:
         """A value of this shape must be possible: an error now, or a check when the model runs.
+
+        Returns the number of elements that its memory has to have room for.
 
         what: what the error says of the value, by default its shape.
 
@@ -145,13 +176,17 @@ class Requirements:
         size = product(shape)
         text = what or f"a value of shape [{', '.join(map(str, shape))}]"
         message = f"node {self._draft.node!r}: not enough memory for {text}"
-        unknown, is_reached = computed(size), False
+        unknown, is_reached, elements = computed(size), False, size
         if unknown:
             is_reached = self.is_reached(size)
             shape = tuple(maximum(self.upper(extent), 0) for extent in shape)
             size = self.upper(size)
             most = MOST_SPARE_BYTES // ITEM_BYTES[dtype]
             is_small = size <= most if isinstance(size, int) else self._grows_as_inputs(size)
+            if not is_reached and not is_small and self._draft.loops:
+                room = self._room(ITEM_BYTES[dtype])
+                self.that(room - elements, f"not enough memory for {text}")
+                return room if SPARE in symbols(size) else minimum(size, room)
             if not is_reached and not is_small:
                 reason = (
                     f"the run computes a size, and memory for up to {size} elements is too much"
@@ -171,6 +206,7 @@ class Requirements:
             self._bounded.add(size)
             if not self._is_modest(size):
                 self._check(limits.MOST_BYTES - size * ITEM_BYTES[dtype], message)
+        return elements
 
     def of_machine(self, name: str) -> Size:
         """`MEMORY` or `SPARE`: a number of bytes that the runtime tells."""
@@ -188,6 +224,8 @@ class Requirements:
         node = self._draft.node
         most = f"a run may take {limits.MOST_STEPS:.2g}"
         count = self.upper(steps(statement))
+        if SPARE in symbols(count):
+            return
         if not isinstance(count, int):
             message = f"node {node!r}: it takes more steps than a run may: {most}"
             self._check(limits.MOST_STEPS - count, message)

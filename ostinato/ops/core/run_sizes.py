@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ostinato.ops.core.draft import Draft
 from ostinato.ops.core.emitter import Emitter
 from ostinato.ops.core.requirements import Requirements
-from ostinato.program.expr import Access, Axis, Expr, Extent, Index
+from ostinato.program.expr import Access, Axis, Expr, Extent, Index, cast
 from ostinato.program.nodes import Reduce, Stmt, Store
 from ostinato.sizes.dims import (
     Dim,
@@ -22,6 +22,10 @@ from ostinato.sizes.dims import (
     symbol,
     symbols,
 )
+from ostinato.sizes.substitution import upper
+
+# More than any number of elements, or of steps that ever run.
+FAR = 2**40
 
 
 class RunSizes:
@@ -115,6 +119,15 @@ class RunSizes:
         self._require.data_dependent.add(name)
         return symbol(name, computed=True)
 
+    def measured(self, value: Expr) -> Size:
+        """An integer that a step of a loop computes as a size, which may be negative."""
+        name = f"{self._draft.node}.value.{self._draft.number()}"
+        self._draft.size_buffer(name, FAR)
+        self._require.data_dependent.add(name)
+        size = symbol(name, signed=True, computed=True)
+        self.compute(size, cast(value, "int64"))
+        return size
+
     def compute(self, size: Size, value: Expr, reductions: Sequence[Reduce] = ()) -> None:
         """Give a declared size its value."""
         self._emit.kernel((), [Store(Access(str(size), 0, ()), value)], reductions)
@@ -125,8 +138,9 @@ class RunSizes:
         steps: so many run at most.
         """
         name = f"{self._draft.node}.step.{self._draft.number()}"
-        self._draft.size_buffer(name, maximum(steps - 1, 0))
-        self._require.reached.add(name)
+        self._draft.size_buffer(name, maximum(self._require.most(steps) - 1, 0))
+        if not isinstance(steps, int) or steps < FAR:
+            self._require.reached.add(name)
         size = symbol(name, computed=True)
         self.compute(size, Index(axis))
         return size
@@ -150,17 +164,27 @@ class RunSizes:
         if str(new) in self._either:
             left, right = (self.most_added(one, old) for one in self._either[str(new)])
             return maximum(left, right)
-        added = self._require.upper(new - old)
+        added = self._require.most(new - old)
         if str(new) not in self._most or not computed(new - old):
             return added
         return minimum(added, self.most_added(self._most[str(new)], old))
+
+    def most_apart(self, size: Size, other: Size) -> Size | None:
+        """What a size is at most whatever `other` is, which it is made of; None if unclear."""
+        while is_symbol(size) and str(size) in self._most:
+            size = self._most[str(size)]
+        apart = computed(other)
+        bounds = {name: most for name, most in self._draft.bounds.items() if name not in apart}
+        return upper(size, bounds)
 
     def _computed_anew(self, size: Size, bound: Size | None) -> Size:
         """A size made of computed ones as one of its own; once in a list of statements."""
         body, known = self._remade.get(size, (None, size))
         if body is not self._draft.body:
-            most = self._require.upper(size) if bound is None else bound
+            most = self._require.most(size) if bound is None else bound
             known = self.computed(Extent(size), most, "")
+            if bound is None:
+                self._most[str(known)] = size
             if self._require.is_reached(size):
                 self._require.reached.add(str(known))
             self._remade[size] = self._draft.body, known

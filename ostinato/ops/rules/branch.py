@@ -85,6 +85,7 @@ def _branch(
                 for own, size in zip(value.shape, target.shape, strict=True):
                     if own != size:
                         builder.sizes.compute(size, Extent(own))
+                builder.require.memory(target.dtype, target.shape)
                 assert target.base is not None
                 builder.copy(value, dense(value.dtype, value.shape, target.base.buffer))
     assert flag.base is not None
@@ -149,9 +150,11 @@ def _target(context: Context, pair: Sequence[Value], is_merged: bool) -> Tensor:
         sizes = list(yes.shape)
         for i, (left, right) in enumerate(zip(yes.shape, no.shape, strict=True)):
             if left != right:
-                bound = maximum(builder.require.upper(left), builder.require.upper(right))
+                bound = maximum(builder.require.most(left), builder.require.most(right))
                 sizes[i] = builder.sizes.either(left, right, bound, f"axis {i} of output")
-        return builder.empty(yes.dtype, tuple(sizes))
+        # The way that is taken checks that there is memory once it has computed the sizes.
+        with builder.emit.block([]):
+            return builder.empty(yes.dtype, tuple(sizes))
     if yes.dtype != no.dtype or yes.shape != no.shape:
         reason = (
             f"branches give {yes.dtype}[{', '.join(map(str, yes.shape))}] and "

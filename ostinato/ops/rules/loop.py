@@ -10,12 +10,13 @@ import numpy as np
 from ostinato.errors import UnsupportedError
 from ostinato.ops.core.registry import Context, UnknownOperandError, lowers
 from ostinato.ops.core.singles import known_element, single
+from ostinato.ops.core.size_sources import depends_on
 from ostinato.ops.core.tensor import AnyValue, Tensor, Value, insert_ones
 from ostinato.ops.rules.parts import concatenated
-from ostinato.ops.rules.rolled_loop import UNBOUNDED, ChangingError, RolledLoop, depends_on
+from ostinato.ops.rules.rolled_loop import UNBOUNDED, ChangingError, RolledLoop
 from ostinato.ops.rules.sequences import flattened
 from ostinato.program.expr import constant
-from ostinato.sizes.dims import Dim, Size, maximum
+from ostinato.sizes.dims import Dim, Size, computed, maximum
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -110,11 +111,12 @@ def _rolled(
         raise context.unknown("the number of steps is only known at run time", 0)
     count = known_element(trips)
     extent: Size = UNBOUNDED if count is None else maximum(count, 0)
-    if collects and count is not None:
-        if initial_condition is not None and initial_condition.known is not None:
-            begins = initial_condition.known.reshape(-1)[0]
-            extent = extent * (begins if isinstance(begins, Dim) else int(begins))
-            initial_condition = None
+    begins = initial_condition.known if initial_condition is not None else None
+    if collects and count is not None and begins is not None:
+        begin = begins.reshape(-1)[0]
+        extent = extent * (begin if isinstance(begin, Dim) else int(begin))
+        initial_condition = None
+    if computed(extent) or (collects and count is not None):
         extent = context.builder.sizes.defined(extent, "number of steps")
     return RolledLoop(context, body, initial, extent, trips if count is None else None).run(
         initial_condition

@@ -71,7 +71,7 @@ def lower_one_hot(context: Context) -> Value:
     axis = axis_of(context, context.attributes.int("axis", -1), rank + 1)
     if values.shape != (2,):
         raise context.invalid(f"input 'values' has the shape {values.shape}, expected (2,)")
-    builder.require.nonnegative(depth, "depth")
+    depth = builder.sizes.defined(depth, "depth")
     shape = (*indices.shape[:axis], depth, *indices.shape[axis:])
     outer = builder.axes(indices.shape)
     place = builder.axis(depth)

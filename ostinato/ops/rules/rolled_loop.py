@@ -10,8 +10,6 @@ import numpy as np
 
 from ostinato.errors import UnsupportedError
 from ostinato.model.attributes import describe
-from ostinato.model.graphs import operands, subgraphs, upstream
-from ostinato.ops.core.emitter import LoopFrame
 from ostinato.ops.core.growing_states import (
     Growth,
     State,
@@ -24,12 +22,21 @@ from ostinato.ops.core.growing_states import (
 )
 from ostinato.ops.core.registry import Context, UnknownOperandError
 from ostinato.ops.core.singles import known_element
-from ostinato.ops.core.tensor import AnyValue, Stack, Tensor, TensorSequence, Value, at, slice_axis
+from ostinato.ops.core.size_sources import made_in, measurable
+from ostinato.ops.core.tensor import (
+    AnyValue,
+    Stack,
+    Tensor,
+    TensorSequence,
+    Value,
+    slice_axis,
+)
+from ostinato.ops.rules.collected import collect, collect_alike, is_fixed
 from ostinato.ops.rules.scan import check_states
 from ostinato.ops.rules.sequences import as_stack, element_of, flattened, form, rebuilt
 from ostinato.program.expr import ITEM_BYTES, Axis, Expr, Extent, Index, cast, constant, op
 from ostinato.program.nodes import Carry, Require
-from ostinato.sizes.dims import SPARE, Size, computed, symbols
+from ostinato.sizes.dims import Size, computed
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -44,19 +51,6 @@ MOST_ATTEMPTS = 4096
 
 class ChangingError(UnsupportedError):
     """Values of one step and of the next differ in form, so that they cannot share memory."""
-
-
-def depends_on(refusal: UnknownOperandError, values: Sequence[ir.Value]) -> bool:
-    """Whether an operand that has to be known is computed from one of these values."""
-    sources = set(values)
-    return any(value in sources for value in upstream(refusal.operands, _read))
-
-
-def _read(value: ir.Value) -> list[ir.Value]:
-    """List the values that a value is computed from, bodies included."""
-    node = value.producer()
-    bodies = [] if node is None else subgraphs(node)
-    return [*operands(value), *(output for body in bodies for output in body.outputs)]
 
 
 @dataclass(frozen=True)
@@ -130,15 +124,12 @@ class RolledLoop:
             try:
                 return self._run(condition, flattened(self._initial), expected), expected
             except UnsupportedError as refusal:
-                if unknown is not None:
+                counts = self._told_by_steps(refusal, expected)
+                if counts is None:
                     # Few steps may still be repeated, each with its number.
-                    raise unknown from refusal
-                if not isinstance(refusal, UnknownOperandError):
-                    raise
-                if expected.counts or not depends_on(refusal, self._body.inputs[:1]):
-                    raise
-                self._require_trip_count()
-                unknown, expected = refusal, replace(expected, counts=True)
+                    raise unknown or refusal from refusal
+                assert isinstance(refusal, UnknownOperandError)
+                unknown, expected = unknown or refusal, replace(expected, counts=counts)
                 self._builder.rollback(mark)
             except _UnexpectedError as unexpected:
                 expected = unexpected.found
@@ -148,6 +139,31 @@ class RolledLoop:
                     mark = self._builder.checkpoint()
                     expected = self._expected()
         raise self._changing("what its steps carry takes no form that the next step keeps")
+
+    def _told_by_steps(self, refusal: UnsupportedError, expected: _Expected) -> bool | None:
+        """Let steps tell what has to be known to lower the body.
+
+        Returns whether sizes depend on the number of the step; None where that does not help.
+        """
+        if not isinstance(refusal, UnknownOperandError) or refusal.needs_constants:
+            return None
+        known = self._builder.measured
+        sources = measurable(refusal, known)
+        number = self._body.inputs[0]
+        outer = sources - set(made_in(self._body))
+        if outer:
+            # Known before this loop they are worth more, if that is possible.
+            told = UnknownOperandError(self._context.node, refusal.reason, [*outer], False)
+            told.lowered = refusal.lowered
+            raise told
+        counts = number in sources and self._extent != UNBOUNDED
+        if counts:
+            sources.discard(number)
+            self._require_trip_count()
+        if sources <= known and (not counts or expected.counts):
+            return None
+        known |= sources
+        return expected.counts or counts
 
     def _expected(self) -> _Expected:
         """The form of the loop in an earlier attempt to lower the one around it, if any.
@@ -210,6 +226,7 @@ class RolledLoop:
         if ends and expected.keeps:
             done = builder.sizes.declared(steps, "number of steps")
             builder.sizes.compute(done, constant(0, "int64"))
+        before = builder.draft.body
         with builder.emit.loop(self._extent) as loop:
             step = self._enter(loop.axis, steps, done, expected)
             given = [state.before(step) for state in states]
@@ -225,28 +242,30 @@ class RolledLoop:
             )
             count = len(self._initial)
             proceed, *elements = flattened([results[0], *results[count + 1 :]])
-            varying = computed(*(state.extent for state in states))
-            if any(
-                not loop.is_fixed(element.shape) or computed(*element.shape) & varying
-                for element in elements
-            ):
-                raise self._changing("each step computes the shape of what it gives")
             updated = flattened(results[1 : count + 1])
+            ends_early = self._ends_early(condition, proceed)
             found = self._found(
                 states,
                 given,
                 results[1 : count + 1],
-                elements,
-                self._ends_early(condition, proceed),
+                [element for element in elements if is_fixed(element, loop, states)],
+                ends_early or self._extent == UNBOUNDED,
             )
             found = replace(found, counts=expected.counts)
             if found != expected:
                 raise _UnexpectedError(found)
+            if not ends_early and self._extent == UNBOUNDED:
+                raise self._context.invalid("neither a trip count nor a condition ends this loop")
             if ends:
                 builder.copy(self._proceed(proceed, loop.axis), still_going)
                 loop.carries.append(_carry(going, still_going))
                 loop.condition = loop.carries[0].state
-            sequences = [self._collect(element, loop, steps) for element in elements]
+            sequences = [
+                collect(builder, element, loop, steps)
+                if is_fixed(element, loop, states)
+                else collect_alike(builder, element, loop, steps, before)
+                for element in elements
+            ]
             for state, value in zip(states, updated, strict=True):
                 state.store(value, step + 1, loop)
             keep_extents(states, updated)
@@ -308,7 +327,8 @@ class RolledLoop:
         if growth is not None:
             axis = growth.axis
             is_alike = growth.with_rows(old.shape, 0) == growth.with_rows(new.shape, 0)
-            if is_alike and growth.holds(builder, old.shape[axis], new.shape[axis]):
+            first = state.initial.shape[axis]
+            if is_alike and growth.holds(builder, first, old.shape[axis], new.shape[axis]):
                 return layout_of(state, builder.draft.body)
         elif old.shape == new.shape:
             check_states(self._context, [old], [new])
@@ -323,12 +343,6 @@ class RolledLoop:
         found = growth_of(state, old, new, joins_last)
         if found is None:
             raise self._changing(f"carried value {position} changes its shape")
-        if found.kind == "most" and SPARE in symbols(found.rows):
-            # Each step would need all the memory that is kept for all of them.
-            raise self._changing(
-                f"carried value {position} grows in a loop inside of this one, without a trip "
-                "count there that bounds it"
-            )
         self._require_trip_count()
         return found
 
@@ -371,18 +385,7 @@ class RolledLoop:
         """Whether anything but a known trip count can end the loop."""
         start = True if condition is None else known_element(condition)
         kept = known_element(proceed) is True
-        if self._limit is None and start is not None and bool(start) and kept:
-            if self._extent == UNBOUNDED:
-                raise self._context.invalid("neither a trip count nor a condition ends this loop")
-            return False
-        return True
-
-    def _collect(self, element: Value, loop: LoopFrame, steps: Size) -> Tensor:
-        """A scan output: one element for each step."""
-        builder = self._builder
-        sequence = builder.empty(element.dtype, (steps, *element.shape))
-        builder.copy(element, at(sequence, 0, loop.axis, 0, 1))
-        return sequence
+        return not (self._limit is None and start is not None and bool(start) and kept)
 
 
 def _can_be_rows(before: AnyValue, after: AnyValue) -> bool:

@@ -257,7 +257,7 @@ def _joined_rows(context: Context, sequence: Stack, place: int, is_new: bool) ->
 
 
 @lowers("SplitToSequence")
-def lower_split_to_sequence(context: Context) -> TensorSequence:
+def lower_split_to_sequence(context: Context) -> TensorSequence | Stack:
     """Pieces along an axis: of 1, of one size with a smaller last one, or of given sizes."""
     builder = context.builder
     value = builder.strided(context.input(0))
@@ -268,7 +268,13 @@ def lower_split_to_sequence(context: Context) -> TensorSequence:
     if split is not None and len(split.shape) == 1:
         lengths = _given_lengths(context, extent)
     else:
-        lengths = _even_lengths(context, split, extent)
+        size = 1 if split is None else _single(context, 1, "input 'split'")
+        if size == 1 and not (isinstance(extent, int) and extent <= LONGEST):
+            order = (axis, *(i for i in range(len(value.shape)) if i != axis))
+            rows = transpose(value, order)
+            keeps_axis = keeps or split is not None
+            return Stack(value.dtype, insert_ones(rows, (axis + 1,)) if keeps_axis else rows)
+        lengths = _even_lengths(context, size, extent)
     pieces: list[Value] = []
     start: Size = 0
     for length in lengths:
@@ -289,10 +295,7 @@ def _given_lengths(context: Context, extent: Size) -> list[Size]:
     return lengths
 
 
-def _even_lengths(context: Context, split: Value | None, extent: Size) -> list[Size]:
-    size = 1
-    if split is not None:
-        size = _single(context, 1, "input 'split'")
+def _even_lengths(context: Context, size: int, extent: Size) -> list[Size]:
     if size <= 0:
         raise context.invalid(f"input 'split' is {size}, expected a positive size")
     if not isinstance(extent, int):

@@ -137,6 +137,7 @@ def lower_top_k(context: Context) -> list[Value]:
     context.attributes.int("sorted", 1)
     builder.require.nonnegative(count, "k")
     builder.require.nonnegative(value.shape[axis] - count, f"elements of axis {axis} beyond k")
+    count = builder.sizes.defined(count, "k", bound=value.shape[axis])
     last = len(value.shape) - 1
     to_end = (*(i for i in range(last + 1) if i != axis), axis)
     rows = transpose(value, to_end)
