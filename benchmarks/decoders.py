@@ -113,19 +113,28 @@ LAYER = """
 """
 
 
-def large(folder: Path, layers: int = 6, width: int = 256, tokens: Sequence[int] = ()) -> Decoder:
-    """A decoder of so many layers with norms first and Swish, written to `folder`."""
+def large(
+    folder: Path,
+    layers: int = 6,
+    width: int = 256,
+    tokens: Sequence[int] = (),
+    rows: int | str = 1,
+) -> Decoder:
+    """A decoder of so many layers with norms first and Swish, written to `folder`.
+
+    rows: how many there are, or the name of the dimension.
+    """
     size = width // HEADS
-    cache = [1, HEADS, "P", size]
+    cache = [rows, HEADS, "P", size]
     states = {
         f"{kind}_{i}": f"next_{kind}_{i}" for i in range(layers) for kind in ("keys", "values")
     }
     body = "".join(LAYER.format(i=i, next=i + 1) for i in range(layers))
     model = onnx.parser.parse_model(
         f"""<ir_version: 8, opset_import: ["": 17]>
-        decoder (int64[1, 1] token) => (float[1, 1, {VOCABULARY}] logits) {{
-            heads = Constant<value_ints = [1, 1, {HEADS}, {size}]>()
-            flat = Constant<value_ints = [1, 1, {width}]>()
+        decoder (int64[{rows}, 1] token) => (float[{rows}, 1, {VOCABULARY}] logits) {{
+            heads = Constant<value_ints = [0, 0, {HEADS}, {size}]>()
+            flat = Constant<value_ints = [0, 0, {width}]>()
             scale = Constant<value = float {{{size**-0.5}}}>()
             x0 = Gather(Embed, token)
             {body}
@@ -136,7 +145,7 @@ def large(folder: Path, layers: int = 6, width: int = 256, tokens: Sequence[int]
     graph = model.graph
     for before, after in states.items():
         graph.input.append(helper.make_tensor_value_info(before, TensorProto.FLOAT, cache))
-        grown = [1, HEADS, "Q", size]
+        grown = [rows, HEADS, "Q", size]
         graph.output.append(helper.make_tensor_value_info(after, TensorProto.FLOAT, grown))
     random = np.random.default_rng(0)
     shapes = {"Embed": (VOCABULARY, width), "Classes": (width, VOCABULARY)}
@@ -150,7 +159,7 @@ def large(folder: Path, layers: int = 6, width: int = 256, tokens: Sequence[int]
     weights["Embed"] = random.standard_normal((VOCABULARY, width)).astype(np.float32)
     weights |= {"Scale": np.ones(width, np.float32), "Bias": np.zeros(width, np.float32)}
     graph.initializer.extend(numpy_helper.from_array(v, n) for n, v in weights.items())
-    path = folder / f"decoder_{layers}_{width}.onnx"
+    path = folder / f"decoder_{layers}_{width}_{rows}.onnx"
     onnx.save(model, str(path))
     read = sum(value.nbytes for name, value in weights.items() if name != "Embed")
     added = len(states) * width * np.dtype(np.float32).itemsize

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator
 from contextlib import AbstractContextManager
 from typing import Any, TypeAlias
 
@@ -36,7 +36,7 @@ from ostinato.schedule.report import report_kernels, report_unfused_pairs
 from ostinato.stages.compiled import CompiledModel
 from ostinato.stages.partition import Choice, Partition, Segment, partition
 from ostinato.stages.report import NotNative, not_native
-from ostinato.stages.stage import BranchStage, FallbackStage, NativeStage, Stage
+from ostinato.stages.stage import BranchStage, FallbackStage, Keeping, NativeStage, Stage
 
 # The text of a module, given it and what there is to know of its function but the object code.
 Surround: TypeAlias = Callable[[str, Artifact], str]
@@ -53,7 +53,7 @@ def compile_model(
     model: Any,
     options: Options,
     guarded: bool = False,
-    kept: Mapping[str, str] | None = None,
+    kept: Keeping | None = None,
     surround: Surround | None = None,
 ) -> CompiledModel:
     """Compile a model for `options.target`, this machine or another one.
@@ -66,8 +66,8 @@ def compile_model(
     model: path, bytes, onnx.ModelProto or onnx_ir.Model; it is not changed.
     guarded: native stages may be specialised for the likely sizes behind guards, which are the
         "assumptions" of their reports.
-    kept: states of a stream that grow, as the output by the input; the model is then one for steps
-        of a stream that keeps them (`CompiledModel.kept`).
+    kept: states of streams that grow; the model is then one for steps of streams that keep them
+        (`CompiledModel.kept`).
     surround: adds to the LLVM assembly of each native stage; all of it becomes the object code.
         Nobody is asked then whether to stop.
     Raises `ModelError` for an invalid model, `UnsupportedError` for what is refused, `OptionError`
@@ -96,7 +96,7 @@ def _drive(
     options: Options,
     guarded: bool,
     is_observed: bool,
-    kept: Mapping[str, str] | None = None,
+    kept: Keeping | None = None,
     surround: Surround | None = None,
 ) -> Generator[tuple[str, str], None, CompiledModel]:
     """Take a model down to machine code, floor by floor; yield the text of each to an observer."""

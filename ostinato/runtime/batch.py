@@ -8,10 +8,13 @@ from typing import Any
 import numpy as np
 
 from ostinato.codegen.artifact import Argument
-from ostinato.errors import InputError
+from ostinato.errors import InputError, RunError
 from ostinato.native.arguments import describe
 from ostinato.runtime.rows import Rows
-from ostinato.runtime.stepper import Quick, Stepper
+from ostinato.runtime.slots import Slots
+from ostinato.runtime.stepper import Quick, Step, Stepper
+from ostinato.stages.compiled import CompiledModel
+from ostinato.stages.stage import NO_ROOM
 
 Array = np.ndarray[Any, Any]
 
@@ -31,13 +34,13 @@ class Batch:
         self,
         stepper: Stepper,
         states: Sequence[Rows],
-        axes: Sequence[int],
+        axes: Mapping[str, int],
         shared: Mapping[str, Array],
     ) -> None:
         self._stepper, self._states, self._shared = stepper, states, shared
         self._names = [argument.name for argument in stepper.inputs]
-        outputs = zip(axes, stepper.outputs, strict=True)
-        self._cutters = [_cutter(axis, len(output.shape)) for axis, output in outputs]
+        outputs = [output for output in stepper.outputs if output.name in axes]
+        self._cutters = [_cutter(axes[output.name], len(output.shape)) for output in outputs]
         self.handles: list[int] = []
         self.rows = np.empty(0, np.intp)
         self.marks = b""
@@ -79,6 +82,89 @@ class Batch:
         outputs = self._stepper.run(inputs, shapes, {})
         step = self._stepper.repeated(inputs, shapes)
         self._quick = None if step is None else step.on_dicts(self._names)
+        return outputs
+
+
+class GrownBatch(Batch):
+    """A batch of streams some of whose states grow, each in its place of `slots`.
+
+    model: compiled for such pools.
+    """
+
+    def __init__(
+        self,
+        stepper: Stepper,
+        states: Sequence[Rows],
+        axes: Mapping[str, int],
+        shared: Mapping[str, Array],
+        slots: Slots,
+        model: CompiledModel,
+    ) -> None:
+        super().__init__(stepper, states, axes, shared)
+        self._slots = slots
+        self._presents = [state.output for state in model.kept]
+        self._following = {f"next length of {name}": name for name in slots.lengths}
+        made = enumerate(stepper.outputs)
+        self._outputs = [place for place, argument in made if argument.name in axes]
+        self._numbers = {
+            "number of streams": np.array(slots.streams),
+            "one stream": np.zeros(1, np.int64),
+        }
+        # The step of batches of a size, while memory stays where it is.
+        self._step: tuple[int, Step] | None = None
+
+    def run(self, frames: Mapping[str, Array], count: int) -> Iterable[list[Array]]:
+        """Step the `count` streams of the batch: the outputs of each that are no states."""
+        slots = self._slots
+        self._make_room(slots.added)
+        while True:
+            try:
+                outputs = self._outputs_of(self._fed(frames), count)
+                break
+            except RunError as error:
+                full = [name for name in slots.lengths if f"axis {name!r} {NO_ROOM}" in str(error)]
+                if not full:
+                    raise
+                self._make_room({name: slots.room[name] // 2 for name in full}, is_full=True)
+        made = dict(zip((a.name for a in self._stepper.outputs), outputs, strict=True))
+        for output, name in self._following.items():
+            slots.added[name] = int(made[output][0] - slots.lengths[name][self.rows[0]])
+            slots.lengths[name][self.rows] = made[output]
+        results = [outputs[place] for place in self._outputs]
+        parts = [cut(output) for cut, output in zip(self._cutters, results, strict=True)]
+        return map(list, zip(*parts, strict=True)) if parts else ([] for _ in range(count))
+
+    def _make_room(self, added: Mapping[str, int], is_full: bool = False) -> None:
+        """Have room for so many more rows of each stream."""
+        slots = self._slots
+        needed = {n: int(slots.lengths[n][self.rows].max()) + a for n, a in added.items()}
+        if is_full:
+            needed = {name: max(needed[name], slots.room[name] + 1) for name in added}
+        if slots.make_room(needed):
+            self._step = None
+
+    def _fed(self, frames: Mapping[str, Array]) -> list[Array]:
+        """What the compiled model is fed, in its order."""
+        slots, values = self._slots, {**self._shared, **frames, **self._numbers}
+        values["places of streams"] = self.rows.astype(np.int64)
+        for name, lengths in slots.lengths.items():
+            values[f"length of {name}"] = lengths[self.rows]
+            values[f"capacity of {name}"] = np.array(slots.room[name])
+            values[f"limit of {name}"] = np.array(slots.limit(name))
+        return [values[name] for name in self._names]
+
+    def _outputs_of(self, values: list[Array], count: int) -> list[Array]:
+        if self._step is not None and self._step[0] == count:
+            first, step = len(self._presents), self._step[1]
+            made = map(np.empty, step.shapes[first:], step.dtypes[first:])
+            outputs = [*self._slots.arrays, *made]
+            if step.call(*values, *outputs) is None:
+                return outputs
+        shapes = [rows.batch_shape(count) for rows in self._states]
+        given = dict(zip(self._presents, self._slots.arrays, strict=True))
+        outputs = self._stepper.run(values, shapes, given)
+        found = self._stepper.find(values, shapes)
+        self._step = None if found is None else (count, found)
         return outputs
 
 

@@ -16,13 +16,14 @@ from ostinato.lazy_sympy import import_onnx_ir
 from ostinato.native.cache import Cache, Entry, machine_key
 from ostinato.options import Options
 from ostinato.stages.compiled import CompiledModel, pack, unpack
+from ostinato.stages.stage import Keeping
 
 
 def build(
     model: Any,
     options: Options,
     guarded: bool = False,
-    kept: Mapping[str, str] | None = None,
+    kept: Keeping | None = None,
 ) -> tuple[CompiledModel, bool]:
     """The compiled model, and whether it came from the cache.
 
@@ -41,7 +42,10 @@ def build(
         compiled = _compile(model, options, guarded, kept)
         return _identified(compiled, data, _external_data(data, folder)), False
     cache = Cache(options.cache_dir, options.cache_bytes)
-    facts = _relevant(options) | {"guarded": guarded, "kept": dict(kept or {})}
+    facts = _relevant(options) | {
+        "guarded": guarded,
+        "kept": None if kept is None else dataclasses.asdict(kept),
+    }
     key = machine_key(data, json.dumps(facts, sort_keys=True))
     entry = cache.load(key)
     if entry is not None and _external_data_unchanged(entry, folder):
@@ -90,9 +94,7 @@ def _identified(
     return dataclasses.replace(compiled, report=report)
 
 
-def _compile(
-    model: Any, options: Options, guarded: bool, kept: Mapping[str, str] | None
-) -> CompiledModel:
+def _compile(model: Any, options: Options, guarded: bool, kept: Keeping | None) -> CompiledModel:
     import_onnx_ir()
     from ostinato.compiler import compile_model
 

@@ -31,7 +31,9 @@ from ostinato.runtime.grown_stepper import GrownStepper, QuickStep
 from ostinato.runtime.states import (
     Declaration,
     Pair,
+    checked_count,
     checked_initial,
+    checked_rows,
     checked_sizes,
     declared_pairs,
     table,
@@ -66,7 +68,7 @@ class GrowingStream:
         sizes: Mapping[str, int] | None = None,
         capacity: int | None = None,
     ) -> None:
-        self._session, self._model, self._limit = session, model, checked_capacity(capacity)
+        self._session, self._model, self._limit = session, model, checked_rows(capacity, "capacity")
         self._pairs = declared_pairs(states, model.inputs, model.outputs)
         self._kept = {state.input: state for state in session._flow.model.kept}
         self._initial = checked_initial(initial, self._pairs)
@@ -235,15 +237,14 @@ class GrowingStream:
         fixed = [pair.name for pair in self._pairs if pair.name not in self._kept]
         if fixed:
             raise StreamError(f"state {fixed[0]!r} does not grow, so that it cannot be rewound")
-        if isinstance(rows, bool) or not isinstance(rows, (int, np.integer)) or rows < 0:
-            raise InputError(f"rewind: {rows!r} rows, expected a number of rows")
+        count = checked_count(rows)
         now = {} if self._stepper is None else self._stepper.rows
         least = min(now.values(), default=0)
-        if rows > least:
-            raise InputError(f"rewind: {rows} rows, there are {least}")
+        if count > least:
+            raise InputError(f"rewind: {count} rows, there are {least}")
         if self._stepper is not None:
             with self._stepper.taken():
-                self._stepper.rows = {name: count - int(rows) for name, count in now.items()}
+                self._stepper.rows = {name: n - count for name, n in now.items()}
 
     def fork(self) -> GrowingStream:
         """Another stream that goes on from the states that this one has now.
@@ -329,12 +330,3 @@ def _known_size(pair: Pair, size: int | str, sizes: Mapping[str, int]) -> int:
             f"state {pair.name!r}: nothing tells the size of {size!r}; pass `sizes` or `initial`"
         )
     return sizes[size] if isinstance(size, str) else size
-
-
-def checked_capacity(capacity: object) -> int | None:
-    """A number of rows, or None. Raises `InputError`."""
-    if capacity is None:
-        return None
-    if isinstance(capacity, bool) or not isinstance(capacity, (int, np.integer)) or capacity < 1:
-        raise InputError(f"capacity is {capacity!r}, expected a number of rows")
-    return int(capacity)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ostinato.options import Options
@@ -12,13 +11,14 @@ from ostinato.stages.compiled import CompiledModel
 from ostinato.stages.flow import Flow
 from ostinato.stages.notice import Notice
 from ostinato.stages.report import always_interpreted
+from ostinato.stages.stage import Keeping
 
 if TYPE_CHECKING:
     import onnx
 
 
 def load(
-    model: Any, options: Options, notice: Notice, kept: Mapping[str, str] | None = None
+    model: Any, options: Options, notice: Notice, kept: Keeping | None = None
 ) -> tuple[Flow, bool]:
     """The flow of a model, and whether it came from the cache.
 

@@ -3,13 +3,15 @@
 Every stream of a pool is a row of the batch axis. Rows that have a frame are stepped by one call;
 the others are not touched. The states of the streams that were stepped last stay where the call
 left them: the next step of the same streams copies none. When other streams have frames, the rows
-are put back into a store with a row for every stream, and taken from there.
+are put back into a store with a row for every stream, and taken from there. States that grow are
+never moved: each stream has a place for its rows, which the call is told.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,24 +28,12 @@ from ostinato.native.arguments import (
     describe,
     describe_array,
     in_place,
-    numpy_dtype,
 )
-from ostinato.runtime.batch import Batch, batch_axis, batch_dimension
+from ostinato.runtime.batch import batch_axis, batch_dimension
 from ostinato.runtime.call import picker
 from ostinato.runtime.frames import Frames, Keeper
-from ostinato.runtime.rows import Rows
-from ostinato.runtime.states import (
-    Declaration,
-    checked_initial,
-    checked_sizes,
-    declared_pairs,
-    filled,
-    mismatch,
-    resolve,
-    table,
-    unresolved,
-)
-from ostinato.runtime.stepper import Stepper
+from ostinato.runtime.pool_states import PoolStates
+from ostinato.runtime.states import Declaration, checked_sizes, declared_pairs
 
 if TYPE_CHECKING:
     from ostinato.runtime.async_stream import AsyncStream, Driver
@@ -74,6 +64,7 @@ class Pool:
         initial: Mapping[str, Any] | None = None,
         sizes: Mapping[str, int] | None = None,
         shared: Mapping[str, Any] | None = None,
+        rows: int | None = None,
     ) -> None:
         if isinstance(capacity, bool) or not isinstance(capacity, int) or capacity < 1:
             raise InputError(f"capacity: expected a number of streams, got {capacity!r}")
@@ -87,25 +78,9 @@ class Pool:
         self._fed = {name: a for name, a in fed.items() if name not in self._shared}
         self.batch = batch_dimension(read, list(self._fed.values()), batch)
         self._sizes = checked_sizes(sizes, model.inputs) | {self.batch: 1}
-        initial = checked_initial(initial, self._pairs)
-        shapes = resolve(self._pairs, self._sizes, initial)
-        if shapes is None:
-            raise unresolved(self._pairs, self._sizes, initial)
-        self._states = [
-            Rows(
-                argument.name,
-                batch_axis(argument, self.batch),
-                shapes[argument.name],
-                numpy_dtype(argument.dtype),
-                capacity,
-            )
-            for argument in read
-        ]
-        self._first = [filled(pair, shapes[pair.name], initial) for pair in self._pairs]
-        elements = [capacity * rows.size for rows in self._states]
-        stepper = Stepper(session._flow, session._native, self._pairs, elements, capacity)
-        axes = [batch_axis(argument, self.batch) for argument in stepper.outputs]
-        self._batch = Batch(stepper, self._states, axes, self._shared)
+        of_all = self.batch, initial, self._sizes, self._shared, rows
+        self._states = PoolStates(session, self._pairs, capacity, *of_all)
+        self._batch = self._states.batch
         # The frames of all streams, made when the first one tells the sizes; and what keeps those
         # of a stream.
         self._frames: Frames | None = None
@@ -128,20 +103,44 @@ class Pool:
 
         Raises `StreamError` when the pool is full, `InputError` for states that are none of it.
         """
-        values = self._checked_state(state)
-        with self._seating:
-            self._require_open()
-            if not self._free:
-                raise StreamError(
-                    f"all {self.capacity} streams of this pool are open; close one, or make a "
-                    "larger pool"
-                )
-            slot = self._free.pop()
-            for rows, value in zip(self._states, values, strict=True):
-                rows.places[slot][...] = value
-            handle = next(self._handles)
-            self._slots[handle] = slot
-            self._owners[slot] = handle
+        values = self._states.checked(state)
+        # A step that appends needs the memory of all streams.
+        with self._stepping if self._states.grows else nullcontext(), self._seating:
+            self._states.put(self._next_free(), values)
+            return self._seated()
+
+    def fork(self, handle: int) -> int:
+        """The handle of a new stream that goes on from the states that this one has now."""
+        with self._stepping, self._seating:
+            slot = self._slot(handle)
+            self._batch.store(self._slots)
+            self._states.copy(slot, self._next_free())
+            return self._seated()
+
+    def rewind(self, handle: int, rows: int) -> None:
+        """Drop the last rows of all growing states of a stream; nothing is copied.
+
+        Raises `InputError` for more rows than there are, and `StreamError` where a state does not
+        grow: what it was is not known.
+        """
+        with self._stepping, self._seating:
+            self._states.rewind(self._slot(handle), rows)
+
+    def _next_free(self) -> int:
+        """The row of the stream that is opened next."""
+        self._require_open()
+        if not self._free:
+            raise StreamError(
+                f"all {self.capacity} streams of this pool are open; close one, or make a larger "
+                "pool"
+            )
+        return self._free[-1]
+
+    def _seated(self) -> int:
+        """The handle of a new stream, which has the next row."""
+        slot, handle = self._free.pop(), next(self._handles)
+        self._slots[handle] = slot
+        self._owners[slot] = handle
         return handle
 
     def close(self, handle: int | None = None) -> None:
@@ -195,27 +194,15 @@ class Pool:
         with self._stepping, self._seating:
             slot = self._slot(handle)
             self._batch.store(self._slots)
-            return {rows.name: rows.places[slot].copy() for rows in self._states}
+            return self._states.get(slot)
 
     def reset(self, handle: int, state: Mapping[str, Any] | None = None) -> None:
         """Put a stream back to its beginning, or to `state`."""
-        values = self._checked_state(state)
+        values = self._states.checked(state)
         with self._stepping, self._seating:
             slot = self._slot(handle)
             self._batch.store(self._slots)
-            for rows, value in zip(self._states, values, strict=True):
-                rows.places[slot][...] = value
-
-    def _checked_state(self, state: Mapping[str, Any] | None) -> list[Array]:
-        given = as_mapping("state", {} if state is None else state)
-        check_names("state", given, [rows.name for rows in self._states], complete=False)
-        values = list(self._first)
-        for place, (pair, rows) in enumerate(zip(self._pairs, self._states, strict=True)):
-            if pair.name in given:
-                values[place] = as_input(pair.input, given[pair.name])
-                if values[place].shape != rows.shape:
-                    raise mismatch(pair.input, values[place], rows.shape)
-        return values
+            self._states.put(slot, values)
 
     # Frames
 
@@ -236,7 +223,8 @@ class Pool:
     def _push_checked(self, handle: int, feeds: object) -> None:
         """`push` for whatever the caller passed: lists, foreign arrays, mistakes."""
         slot = self._slot(handle)
-        values = [in_place(value) for value in self.checked(feeds).values()]
+        padded = self._states.padding.of(self.checked(feeds))
+        values = [in_place(value) for value in padded.values()]
         values = [value.view(storage(value.dtype)) for value in values]
         assert self._frames is not None
         keep = self._keepers.get(handle) or self._frames.keeper(slot)
@@ -251,11 +239,15 @@ class Pool:
         feeds = as_mapping("frame", feeds)
         check_names("input", feeds, list(self._fed), complete=True)
         values = {name: as_input(argument, feeds[name]) for name, argument in self._fed.items()}
+        padding = self._states.padding
+        padding.require_room(values)
         if self._frames is None:
             with self._seating:
                 self._frames = self._frames or self._made_for(values)
         for rows in self._frames.rows:
-            if values[rows.name].shape != rows.shape:
+            if rows.name in values and not padding.fits(
+                rows.name, values[rows.name].shape, rows.shape
+            ):
                 expected = Argument(rows.name, self._fed[rows.name].dtype, rows.shape)
                 raise InputError(
                     f"input {rows.name!r}: expected {describe(expected)} as in all frames of this "
@@ -266,13 +258,14 @@ class Pool:
     def _made_for(self, values: Mapping[str, Array]) -> Frames:
         """Room for frames of the sizes of this one, which is the first."""
         arguments = [*(pair.input for pair in self._pairs), *self._fed.values()]
-        known = [rows.shape for rows in self._states]
+        known = [value.shape for value in self._states.first.values()]
         sizes = bind_shapes(arguments, [*known, *(value.shape for value in values.values())])
         for name, size in self._sizes.items():
             if sizes.get(name, size) != size:
                 raise InputError(f"frame: {name} is {sizes[name]}, `sizes` says {size}")
         axes = {name: batch_axis(argument, self.batch) for name, argument in self._fed.items()}
-        return Frames(values, axes, self.capacity)
+        padded = self._states.padding.of(values)
+        return Frames(padded, {name: axes.get(name, 0) for name in padded}, self.capacity)
 
     # Steps
 
@@ -366,11 +359,7 @@ class Pool:
 
     def describe(self) -> str:
         """The states as a table: input, output, shape of one stream, dtype."""
-        rows = [("state", "next state", "shape", "dtype")]
-        for pair, each in zip(self._pairs, self._states, strict=True):
-            listed = f"[{', '.join(map(str, each.shape))}]"
-            rows.append((pair.name, pair.output.name, listed, pair.input.dtype))
-        return table(rows)
+        return self._states.describe()
 
     def __repr__(self) -> str:
         pairs = ", ".join(f"{pair.name} <- {pair.output.name}" for pair in self._pairs)

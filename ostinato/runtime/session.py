@@ -37,6 +37,7 @@ from ostinato.runtime.stream import Stream
 from ostinato.stages.flow import Flow
 from ostinato.stages.notice import Notice
 from ostinato.stages.report import Report, always_reached
+from ostinato.stages.stage import Keeping
 
 Array = np.ndarray[Any, Any]
 
@@ -78,7 +79,7 @@ class InferenceSession:
         # That session, and the initializers' own values.
         self._overriding: tuple[InferenceSession, dict[str, Any]] | None = None
         # Those of streams that keep growing states, by the states.
-        self._keeping: dict[frozenset[tuple[str, str]], InferenceSession] = {}
+        self._keeping: dict[object, InferenceSession] = {}
         self._overridable = {argument.name: argument for argument in self._compiled.overridable}
         self._inputs = {argument.name: argument for argument in self._compiled.inputs}
         self._outputs = {argument.name: argument for argument in self._compiled.outputs}
@@ -239,15 +240,19 @@ class InferenceSession:
             raise InputError("capacity: no state of this stream grows")
         return Stream(session, pairs, initial, sizes)
 
-    def _growing(self, states: Declaration) -> InferenceSession | None:
-        """The session of the model for streams that keep its growing states, if there are any."""
+    def _growing(self, states: Declaration, batch: str | None = None) -> InferenceSession | None:
+        """The session of the model for streams that keep its growing states, if there are any.
+
+        batch: the dimension of a pool's streams.
+        """
         pairs = declared_pairs(states, self._compiled.inputs, self._compiled.outputs)
         named = {(pair.name, pair.output.name) for pair in pairs}
         kept = dict(pair for pair in self._compiled.appended if pair in named)
-        key = frozenset(kept.items())
+        key = frozenset(kept.items()), batch
         if kept and key not in self._keeping:
             require_same(self._model, self._compiled)
-            flow, from_cache = load(self._model, self._options, Notice("the stream's model"), kept)
+            notice = Notice("the stream's model")
+            flow, from_cache = load(self._model, self._options, notice, Keeping(kept, batch))
             session = object.__new__(InferenceSession)
             session._options = self._options
             session._open(self._model, flow, from_cache)
@@ -262,6 +267,7 @@ class InferenceSession:
         initial: Mapping[str, Any] | None = None,
         sizes: Mapping[str, int] | None = None,
         shared: Mapping[str, Any] | None = None,
+        rows: int | None = None,
     ) -> Pool:
         """A pool: up to `capacity` streams, stepped together as one batch.
 
@@ -269,11 +275,13 @@ class InferenceSession:
         batch: the run-time dimension that becomes the streams; needed when not exactly one is in
             all states and inputs.
         shared: inputs that are the same for all streams, which need no batch dimension.
+        rows: how many rows each stream has room for of a state that grows; without it there is room
+            for twice as many, for all streams, whenever one is full.
 
         Raises `InputError` naming the state, input or output that does not fit.
         """
         session, pairs, initial = self._with_states(states, initial)
-        return Pool(session, pairs, capacity, batch, initial, sizes, shared)
+        return Pool(session, pairs, capacity, batch, initial, sizes, shared, rows)
 
     def report(self) -> Report:
         """Report what the compiler did and what it could not do."""

@@ -155,6 +155,22 @@ def checked_initial(initial: object, pairs: Sequence[Pair]) -> dict[str, Array]:
     return arrays
 
 
+def checked_rows(rows: object, what: str = "rows") -> int | None:
+    """For how many rows of a growing state there is room, or None. Raises `InputError`."""
+    if rows is None:
+        return None
+    if isinstance(rows, bool) or not isinstance(rows, (int, np.integer)) or rows < 1:
+        raise InputError(f"{what} is {rows!r}, expected a number of rows")
+    return int(rows)
+
+
+def checked_count(rows: object) -> int:
+    """How many rows to rewind. Raises `InputError`."""
+    if isinstance(rows, bool) or not isinstance(rows, (int, np.integer)) or rows < 0:
+        raise InputError(f"rewind: {rows!r} rows, expected a number of rows")
+    return int(rows)
+
+
 def mismatch(argument: Argument, array: Array, shape: Shape | None = None) -> InputError:
     """The error for an `array` that is no value of a state, which has `shape` where it is known."""
     expected = argument if shape is None else Argument(argument.name, argument.dtype, shape)

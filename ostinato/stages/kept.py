@@ -7,6 +7,9 @@ there are is an input, so that a program serves all lengths; nothing of the past
 
 Inputs that are as long as the states after the step, such as a mask, are given in memory with room
 for more as well, and how long they are is an input.
+
+For a pool, memory has a place for each of its streams, and the streams of a batch have places and
+numbers of rows of their own (`ragged.py`).
 """
 
 from __future__ import annotations
@@ -23,10 +26,10 @@ from ostinato.ops.core.builder import Appending, Builder
 from ostinato.ops.core.growing_states import Growth, State, layout_of
 from ostinato.ops.core.tensor import Tensor, Value, dense, slice_axis, transpose
 from ostinato.ops.lowering import Scope
-from ostinato.program.expr import Expr, Extent, Load, cast, constant, op
+from ostinato.program.expr import Access, Axis, Expr, Extent, Load, cast, constant, op
 from ostinato.program.nodes import Check, Interface, Require
 from ostinato.sizes.dims import Size, computed, is_symbol, product, symbol, symbols
-from ostinato.stages.stage import NO_ROOM, GrownInput, KeptState
+from ostinato.stages.stage import NO_ROOM, GrownInput, Keeping, KeptState
 from ostinato.stages.values import dtype_of_value, shape_of
 
 
@@ -66,12 +69,14 @@ class Hints:
 class _Length:
     """Inputs that the states of one named axis share.
 
-    rows: how many there are. capacity: how many fit in. limit: how many there may be.
+    rows: how many there are; given: where that is read. capacity: how many fit in. limit: how many
+    there may be.
     """
 
     name: str
     rows: Size
     capacity: Size
+    given: Access
     limit: Expr
 
 
@@ -101,10 +106,26 @@ class _Kept:
         return slice_axis(self.state.whole, self.growth.axis, start, 1, added)
 
 
+@dataclass(frozen=True)
+class _Batch:
+    """Inputs of a program for pools.
+
+    size: the dimension of the streams of a batch. one: a dimension in its place, which is 1, so
+    that values of one stream tell their batch axis. streams: places in memory. place: that of the
+    stream at hand; places: of all of them.
+    """
+
+    size: Size
+    one: Size
+    streams: Size
+    place: Size
+    places: Tensor
+
+
 class KeptStates:
     """The growing states of one program being built.
 
-    pairs: the output by the input. hints: what an attempt before this one found out.
+    keeping: the states. hints: what an attempt before this one found out. batch: of a pool.
 
     grown: the inputs as long as states are after the step; grown_arguments: what they are given as.
     """
@@ -114,27 +135,79 @@ class KeptStates:
         builder: Builder,
         scope: Scope,
         graph: ir.Graph,
-        pairs: Mapping[str, str],
+        keeping: Keeping,
         hints: Hints,
     ) -> None:
+        pairs, batch = keeping.states, keeping.batch
         self._builder, self._scope, self._graph, self._hints = builder, scope, graph, hints
         self._lengths: dict[str, _Length] = {}
         self._states: list[_Kept] = []
         self.grown: list[GrownInput] = []
         self.grown_arguments: dict[ir.Value, Argument] = {}
+        self._whole: dict[ir.Value, tuple[Tensor, Tensor]] = {}
+        self._is_checked = False
         builder.draft.node = "length"
+        self.batch = None if batch is None else self._declared_batch(batch)
         for past, present in appended(graph):
             if pairs.get(past.name or "") == present.name:
                 self._declare(past, present)
         for value in graph.inputs:
             if value not in self:
                 self._declare_grown(value)
+        if batch is None:
+            self.begin(scope, None)
 
     def __contains__(self, value: ir.Value) -> bool:
         """Whether an input or output of the model is one of them."""
         return any(value is kept.past or value is kept.present for kept in self._states)
 
+    def is_given(self, value: ir.Value) -> bool:
+        """Whether an input of the model is given in another form than that of the model."""
+        return value in self or value in self._whole
+
+    def after(self, value: ir.Value) -> Tensor | None:
+        """A next state that is in memory already, if `value` is one."""
+        for kept in self._states:
+            if value is kept.present and self._hints.added.get(kept.length.name) is not None:
+                return kept.view(kept.length.rows + self._hints.added[kept.length.name])
+        return None
+
     # What the program is given
+
+    def begin(self, scope: Scope, axis: Axis | None) -> None:
+        """Compute how many rows there are, and let a scope know the states.
+
+        axis: of the streams of a batch, in whose loop this stands.
+        """
+        builder, batch = self._builder, self.batch
+        builder.draft.node = "length"
+        zero = constant(0, "int64")
+        if batch is not None:
+            assert batch.places.base is not None
+            place = Load(_at(batch.places.base, axis), "int64")
+            last = cast(Extent(batch.streams - 1), "int64")
+            builder.sizes.compute(batch.place, op("max", op("min", place, last), zero))
+        for length in self._lengths.values():
+            found = op("max", Load(_at(length.given, axis), "int64"), zero)
+            found = op("min", found, cast(Extent(length.capacity), "int64"))
+            builder.sizes.compute(length.rows, found)
+            if length.name in self._hints.added and not self._is_checked:
+                self._require_room(length, self._hints.added[length.name])
+        for kept in self._states:
+            scope[kept.past] = builder.appending[kept.present.name or ""].state
+        for value, (whole, extent) in self._whole.items():
+            self._begin_grown(scope, value, whole, extent, axis)
+        self._is_checked = True
+
+    def _declared_batch(self, name: str) -> _Batch:
+        builder, size, one = self._builder, symbol(name), symbol("one stream")
+        given = builder.input("number of streams", "int64", (), has_values=True)
+        assert given.known is not None
+        streams = builder.sizes.defined(given.known.item(), "number of streams")
+        builder.draft.checks.append(Check(streams - 1, "a pool has a stream"))
+        places = builder.input("places of streams", "int64", (size,))
+        builder.input("one stream", "int64", (one,))
+        return _Batch(size, one, streams, builder.sizes.varying(streams, "place"), places)
 
     def _declare(self, past: ir.Value, present: ir.Value) -> None:
         builder, axis = self._builder, _growing_axis(past, present)
@@ -142,10 +215,15 @@ class KeptStates:
         if shape is None or dtype is None or isinstance(shape[axis], int):
             raise _refused(past, present, "needs a native type, and a name for the axis that grows")
         length = self._length(str(shape[axis]))
-        others = tuple(i for i in range(len(shape)) if i != axis)
         is_last = past.name in self._hints.rows_last
-        order = (*others, axis) if is_last else tuple(range(len(shape)))
-        room = (*shape[:axis], length.capacity, *shape[axis + 1 :])
+        order = sorted(range(len(shape)), key=lambda i: is_last and i == axis)
+        room, streams = [*shape], self._streams_axis(past)
+        room[axis] = length.capacity
+        if self.batch is not None:
+            if streams is None:
+                raise _refused(past, present, "needs the batch as one of its dimensions")
+            room[streams] = self.batch.streams
+            order = sorted(order, key=lambda i: i != streams)
         sizes = tuple(room[i] for i in order)
         name = present.name or ""
         buffer = builder.draft.buffer(dtype, product(sizes), "output", f"out.{name}")
@@ -154,11 +232,13 @@ class KeptStates:
             dense(dtype, sizes, buffer), tuple(order.index(i) for i in range(len(shape)))
         )
         assert isinstance(whole, Tensor)
+        if self.batch is not None and streams is not None:
+            whole = slice_axis(whole, streams, self.batch.place, 1, self.batch.one)
         in_front = not _is_first(past, present)
         growth = Growth(axis, length.capacity, "most", in_front=in_front, is_last=is_last)
         state = State(builder, f"state {past.name!r}", whole, whole, growth, 0, length.rows)
         kept = _Kept(past, present, state, length)
-        view = self._scope[past] = kept.view(length.rows)
+        view = kept.view(length.rows)
 
         def append(piece: Value) -> Tensor | None:
             rows = piece.shape[axis]
@@ -172,29 +252,32 @@ class KeptStates:
         builder.appending[name] = Appending(view, in_front, append)
         self._states.append(kept)
 
+    def _streams_axis(self, past: ir.Value) -> int | None:
+        """The axis of a pool's streams."""
+        sizes = (
+            [] if self.batch is None else [size == self.batch.size for size in shape_of(past) or ()]
+        )
+        return sizes.index(True) if sizes.count(True) == 1 else None
+
     def _length(self, name: str) -> _Length:
         """The inputs for an axis of this name."""
         if name not in self._lengths:
             builder = self._builder
-            given = builder.input(f"capacity of {name}", "int64", (), has_values=True)
-            assert given.known is not None
-            capacity = builder.sizes.defined(given.known.item(), f"capacity of {name}")
-            found = op("max", self._given(f"length of {name}"), constant(0, "int64"))
-            found = op("min", found, cast(Extent(capacity), "int64"))
+            known = builder.input(f"capacity of {name}", "int64", (), has_values=True)
+            assert known.known is not None
+            capacity = builder.sizes.defined(known.known.item(), f"capacity of {name}")
+            given = self._each(f"length of {name}").base
             # There is memory for as many rows, so that there is for what is made of them.
-            size = builder.sizes.varying(capacity, name)
-            builder.sizes.compute(size, found)
-            limit = op("min", self._given(f"limit of {name}"), cast(Extent(capacity), "int64"))
-            length = self._lengths[name] = _Length(name, size, capacity, limit)
-            if name in self._hints.added:
-                self._require_room(length, self._hints.added[name])
+            rows = builder.sizes.varying(capacity, name)
+            most = builder.input(f"limit of {name}", "int64", ()).base
+            assert given is not None and most is not None
+            limit = op("min", Load(most, "int64"), cast(Extent(capacity), "int64"))
+            self._lengths[name] = _Length(name, rows, capacity, given, limit)
         return self._lengths[name]
 
-    def _given(self, name: str) -> Expr:
-        """The element of another input."""
-        given = self._builder.input(name, "int64", ())
-        assert given.base is not None
-        return Load(given.base, "int64")
+    def _each(self, name: str) -> Tensor:
+        """Another input: a number, or one for each stream of a batch."""
+        return self._builder.input(name, "int64", () if self.batch is None else (self.batch.size,))
 
     def _declare_grown(self, value: ir.Value) -> None:
         """Let the program read an input that grows as states do, where it is one."""
@@ -204,20 +287,35 @@ class KeptStates:
             return
         builder, (axis,) = self._builder, axes
         length = self._lengths[grown[str(shape[axis])]]
-        rows = length.rows + self._hints.added[length.name]
         name, extent = value.name or "", f"extent of {value.name}"
         room = symbol(f"room of {name}")
         sizes = (*shape[:axis], room, *shape[axis + 1 :])
         whole = builder.input(name, dtype, sizes)
         what = f"input {name!r}: there is less room than for the rows of axis {length.name!r}"
         builder.draft.checks.append(Check(room - length.capacity, what))
-        what = f"input {name!r}: its axis {axis} is not as long as the states are after the step"
-        self._require(op("eq", self._given(extent), cast(Extent(rows), "int64")), what)
-        self._scope[value] = slice_axis(whole, axis, 0, 1, rows)
+        self._whole[value] = whole, self._each(extent)
         self.grown.append(GrownInput(name, axis, length.name, extent))
         self.grown_arguments[value] = Argument(
             name, dtype, tuple(n if isinstance(n, int) else str(n) for n in sizes)
         )
+
+    def _begin_grown(
+        self, scope: Scope, value: ir.Value, whole: Tensor, extent: Tensor, axis: Axis | None
+    ) -> None:
+        """Let a scope know an input that grows, of one stream."""
+        (grown,) = (each for each in self.grown if each.input == value.name)
+        rows = self._lengths[grown.length].rows + self._hints.added[grown.length]
+        assert extent.base is not None
+        what = f"input {value.name!r}: its axis {grown.axis} is not as long as the states are after"
+        given = Load(_at(extent.base, axis), "int64")
+        if not self._is_checked:
+            self._require(op("eq", given, cast(Extent(rows), "int64")), f"{what} the step")
+        if axis is not None and self.batch is not None:
+            row = row_of(whole, self.batch.size, self.batch.one, axis)
+            if row is None:
+                raise InputError(f"input {value.name!r} needs the batch as one of its dimensions")
+            whole = row
+        scope[value] = slice_axis(whole, grown.axis, 0, 1, rows)
 
     def _require_room(self, length: _Length, rows: Size) -> None:
         """End a run before it writes where there is no room."""
@@ -237,10 +335,9 @@ class KeptStates:
         following: dict[str, Size] = {}
         for kept in self._states:
             past, present, length = kept.past, kept.present, kept.length
-            made, start = self._scope.get(present), kept.view(length.rows)
+            made = self._scope.get(present)
             rows = made.shape[kept.growth.axis] if isinstance(made, Tensor) else 0
             whole = kept.view(rows)
-            assert start.base is not None
             if not isinstance(made, Tensor) or (made.base, made.strides) != (
                 whole.base,
                 whole.strides,
@@ -248,12 +345,23 @@ class KeptStates:
                 raise _refused(past, present, "must be a Concat of the state and new rows")
             if following.setdefault(length.name, rows) != rows:
                 raise _refused(past, present, "grows by other rows than states of the same axis")
-        for name, rows in following.items():
-            value = builder.stored((), (), cast(Extent(rows), "int64"))
-            builder.output(f"next length of {name}", value)
         added = {name: rows - self._lengths[name].rows for name, rows in following.items()}
+        for name, rows in following.items():
+            builder.output(f"next length of {name}", self._following(name, rows, added[name]))
         added = {name: rows for name, rows in added.items() if not computed(rows)}
         return Hints(self._layouts(), added, self._found_grown(following, added))
+
+    def _following(self, name: str, rows: Size, added: Size) -> Tensor:
+        """How many rows there are after the step."""
+        if self.batch is None:
+            return self._builder.stored((), (), cast(Extent(rows), "int64"))
+        if computed(added):
+            raise InputError(f"a pool needs to know how many rows of axis {name!r} a step adds")
+        given, more = self._lengths[name].given, cast(Extent(added), "int64")
+        shape = (self.batch.size,)
+        return self._builder.compute(
+            shape, lambda axes: op("add", Load(_at(given, axes[0]), "int64"), more)
+        )
 
     def _layouts(self) -> frozenset[str]:
         """Names of the states whose rows are better neighbours in memory, by who reads them."""
@@ -298,24 +406,12 @@ class KeptStates:
             taken |= set(symbols(rows))
         return names - taken
 
-    def arguments(self) -> Iterator[tuple[Argument, ...]]:
-        """The inputs, the outputs of the states, and the outputs of lengths."""
-        yield (
-            *(
-                Argument(f"{what} of {name}", "int64", ())
-                for name in self._lengths
-                for what in ("capacity", "length", "limit")
-            ),
-            *(Argument(each.extent, "int64", ()) for each in self.grown),
-        )
+    def arguments(self) -> tuple[tuple[Argument, ...], tuple[Argument, ...]]:
+        """The inputs that the model does not have, and all outputs: states, others, lengths."""
         draft = self._builder.draft
-        names = [kept.present.name for kept in self._states]
-        yield tuple(
-            Argument(i.name, i.dtype, tuple(n if isinstance(n, int) else str(n) for n in i.shape))
-            for i in draft.outputs
-            if i.name in names
-        )
-        yield tuple(Argument(f"next length of {name}", "int64", ()) for name in self._lengths)
+        own = {value.name for value in self._graph.inputs}
+        added = tuple(_argument(given) for given in draft.inputs if given.name not in own)
+        return added, tuple(map(_argument, draft.outputs))
 
     def described(self) -> tuple[KeptState, ...]:
         """Records of the kept states for the runtime."""
@@ -327,6 +423,7 @@ class KeptStates:
                 kept.length.name,
                 kept.growth.is_last,
                 kept.growth.in_front,
+                self._streams_axis(kept.past),
             )
             for kept in self._states
         )
@@ -345,6 +442,30 @@ def appended(graph: ir.Graph) -> Iterator[tuple[ir.Value, ir.Value]]:
                 if axis < len(past.shape) and not isinstance(past.shape[axis], int):
                     yield past, present
                     break
+
+
+def row_of(tensor: Tensor, batch: Size, one: Size, axis: Axis) -> Tensor | None:
+    """The part of a batch that belongs to one stream: an extent of `one` takes the place of it.
+
+    None where the batch is not one of its dimensions.
+    """
+    places = [i for i, size in enumerate(tensor.shape) if size == batch]
+    if len(places) != 1 or tensor.base is None:
+        return None
+    (place,), base = places, tensor.base
+    moved = replace(base, terms=(*base.terms, (axis, tensor.strides[place])))
+    shape = (*tensor.shape[:place], one, *tensor.shape[place + 1 :])
+    return Tensor(tensor.dtype, shape, moved, tensor.strides)
+
+
+def _at(base: Access, axis: Axis | None) -> Access:
+    """The number of the stream at hand."""
+    return base if axis is None else replace(base, terms=((axis, 1),))
+
+
+def _argument(interface: Interface) -> Argument:
+    sizes = tuple(n if isinstance(n, int) else str(n) for n in interface.shape)
+    return Argument(interface.name, interface.dtype, sizes)
 
 
 def _is_first(past: ir.Value, present: ir.Value) -> bool:

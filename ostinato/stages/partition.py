@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterator, Set
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -27,8 +27,9 @@ from ostinato.stages.apart import fallback_stage, joined_refusals
 from ostinato.stages.handover import Handover
 from ostinato.stages.kept import Hints, KeptStates, appended
 from ostinato.stages.one_node import graph_model
+from ostinato.stages.ragged import Ragged
 from ostinato.stages.shape_operands import ShapeOperands
-from ostinato.stages.stage import FallbackStage, GrownInput, KeptState, ListStage
+from ostinato.stages.stage import FallbackStage, GrownInput, Keeping, KeptState, ListStage
 from ostinato.stages.values import argument, dtype_of_value, plain_shape
 
 
@@ -81,23 +82,22 @@ def partition(
     fallback: bool,
     guarded: bool = False,
     seed: int = 0,
-    kept: Mapping[str, str] | None = None,
+    kept: Keeping | None = None,
 ) -> Partition:
     """Lower what has a native form. With `fallback` false all nodes without one are refused.
 
     With `guarded`, programs may be specialised for the likely sizes behind guards. All random
-    numbers depend on `seed`. `kept` names states of a stream that grow, as the output by the input:
-    the caller keeps them (`KeptStates`), and nothing may be interpreted.
+    numbers depend on `seed`. `kept` names states of streams that grow: the caller keeps them
+    (`KeptStates`), and nothing may be interpreted.
 
     Where a node needs to know an operand, and the elements of some small integer values would tell
     it, all is lowered anew with these elements as run-time sizes, until no node asks for more.
     """
     shape_operands: set[ir.Value] = set()
     hints = Hints()
-    pairs = kept or {}
     while True:
         operands = frozenset(shape_operands)
-        attempt = _Partitioner(model, fallback, operands, guarded, seed, pairs, hints)
+        attempt = _Partitioner(model, fallback, operands, guarded, seed, kept, hints)
         try:
             result = attempt.run()
         except UnsupportedError:
@@ -120,11 +120,12 @@ class _Partitioner:
         shape_operands: Set[ir.Value],
         guarded: bool,
         seed: int,
-        kept: Mapping[str, str],
+        keeping: Keeping | None,
         hints: Hints,
     ) -> None:
-        self._pairs, self.hints = kept, hints
+        self._keeping, self.hints = keeping, hints
         self._kept: KeptStates | None = None
+        self._ragged: Ragged | None = None
         self._model = model
         self._guarded = guarded
         self._seed = seed
@@ -158,22 +159,29 @@ class _Partitioner:
         self._lists: list[ListStage] = []
 
     def run(self) -> Partition:
-        if self._pairs:
-            states = self._builder, self._scope, self._graph, self._pairs, self.hints
+        if self._keeping is not None:
+            states = self._builder, self._scope, self._graph, self._keeping, self.hints
             self._kept = KeptStates(*states)
+            if self._keeping.batch is not None:
+                self._ragged = Ragged(self._builder, self._lowerer, self._scope, self._kept)
         for value in self._graph.inputs:
-            if self._scope.get(value) is None:
+            if self._kept is None or not self._kept.is_given(value):
                 self._handover.make_available(value)
         for node in self._graph:
             try:
                 self._lower_here_or_next(node)
             except UnsupportedError as refusal:
                 self.requested |= self._finder().requested(refusal)
+                if self._kept is not None and not self.requested:
+                    raise
+                if self._kept is not None:
+                    return self._result
                 self._close(final=False)
                 self._run_apart(node, refusal)
             self._done.update(with_inner(node))
-        if self._kept is not None and (self._result.parts or self._refusals):
-            raise joined_refusals(self._refusals)
+        if self._kept is not None and self._result.parts:
+            reason = "needs a stage of its own, which states of streams that grow exclude"
+            raise UnsupportedError(self._graph.name or "", "graph", reason)
         self._close(final=True)
         # Once more shape operands are requested, another attempt shows what is refused in the end.
         if self._refusals and not self._fallback and not self.requested:
@@ -200,7 +208,10 @@ class _Partitioner:
             self._handover.declare(self._builder, self._scope, value)
         try:
             with translated(f"node {describe(node)!r} ({node.op_type})"):
-                self._lowerer.node(self._scope, node)
+                if self._ragged is None:
+                    self._lowerer.node(self._scope, node)
+                else:
+                    self._ragged.node(node)
         except UnsupportedError:
             self._builder.rollback(mark)
             raise
@@ -237,7 +248,11 @@ class _Partitioner:
         self._open()
 
     def _declare_outputs(self) -> None:
+        if self._ragged is not None:
+            self._ragged.close()
         for value in self._graph.outputs:
+            if self._ragged is not None:
+                self._ragged.require_shared(value)
             if self._kept is None or value not in self._kept:
                 self._scope[value] = self._lowerer.value(self._scope, value)
                 self._output(value)
@@ -247,12 +262,10 @@ class _Partitioner:
     def _describe_kept(self, kept: KeptStates) -> None:
         """Put the inputs and outputs of growing states in the place of the states."""
         self.hints = kept.finish()
-        sizes, states, lengths = kept.arguments()
+        sizes, outputs = kept.arguments()
         graph = self._graph
         inputs = (kept.grown_arguments.get(v) or argument(v) for v in graph.inputs if v not in kept)
-        outputs = (argument(v) for v in graph.outputs if v not in kept)
-        self._result.inputs = (*inputs, *sizes)
-        self._result.outputs = (*states, *outputs, *lengths)
+        self._result.inputs, self._result.outputs = (*inputs, *sizes), outputs
         self._result.kept, self._result.grown = kept.described(), tuple(kept.grown)
 
     def _output(self, value: ir.Value) -> None:

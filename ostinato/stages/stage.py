@@ -5,6 +5,7 @@ A stage is data: it can be stored and reloaded. `stages.flow` runs them.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -115,12 +116,24 @@ NO_ROOM = "exceed the capacity of a stream's state"
 
 
 @dataclass(frozen=True)
+class Keeping:
+    """States of streams that grow, which the caller of a compiled model keeps.
+
+    states: the output by the input. batch: the name of the dimension of a pool's streams.
+    """
+
+    states: Mapping[str, str]
+    batch: str | None = None
+
+
+@dataclass(frozen=True)
 class KeptState:
     """A state of a stream that grows, in memory that the caller keeps for the model.
 
     input, output: the model's names. axis: along which it grows, whose name in the model is
     `length`. is_last: whether that axis is the last one in memory. in_front: whether new rows come
-    before those that are there, so that these lie at the end of the memory.
+    before those that are there, so that these lie at the end of the memory. streams: the axis of a
+    pool's streams, the first one in memory.
     """
 
     input: str
@@ -129,6 +142,7 @@ class KeptState:
     length: str
     is_last: bool
     in_front: bool
+    streams: int | None = None
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,6 @@ from ostinato.errors import InputError, RunError, StreamError, UnsupportedError
 from ostinato.runtime.growing import GrowingStream
 
 DECODER = Path(__file__).parents[1] / "models" / "cached_decoder.script.onnx"
-LLAMA = DECODER.parent / "generation" / "llama.onnx"
 STATES = {"keys": "next_keys", "values": "next_values"}
 RANDOM = np.random.default_rng(0)
 TOKENS = RANDOM.integers(0, 20, (2, 90))
@@ -30,6 +29,11 @@ def text_model(source: str, **weights: np.ndarray) -> onnx.ModelProto:
 @cache
 def decoder() -> ostinato.InferenceSession:
     return ostinato.InferenceSession(DECODER)
+
+
+@cache
+def llama() -> ostinato.InferenceSession:
+    return ostinato.InferenceSession(DECODER.parent / "generation" / "llama.onnx")
 
 
 @cache
@@ -209,7 +213,7 @@ def dropped(rows: np.ndarray, in_front: bool, name: str) -> np.ndarray:
 
 
 def test_a_mask_that_grows_is_planned_once() -> None:
-    session = ostinato.InferenceSession(LLAMA)
+    session = llama()
     names = ("keys_0", "values_0", "keys_1", "values_1")
     stream = session.stream({name: f"next_{name}" for name in names}, capacity=64)
     made, token = [], np.zeros((1, 1), np.int64)

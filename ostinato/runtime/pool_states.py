@@ -1,0 +1,167 @@
+"""The states of all streams of a pool, and the batch of those that are stepped."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ostinato.errors import InputError, StreamError
+from ostinato.native.arguments import as_input, as_mapping, bind_shapes, check_names
+from ostinato.runtime.batch import Batch, GrownBatch, batch_axis
+from ostinato.runtime.padding import Padding, require_fixed_room
+from ostinato.runtime.rows import Rows
+from ostinato.runtime.slots import Slots
+from ostinato.runtime.states import (
+    Pair,
+    checked_count,
+    checked_initial,
+    checked_rows,
+    declared_pairs,
+    filled,
+    mismatch,
+    resolve,
+    table,
+    unresolved,
+)
+from ostinato.runtime.stepper import Stepper
+
+if TYPE_CHECKING:
+    from ostinato.runtime.session import InferenceSession
+
+Array = np.ndarray[Any, Any]
+
+
+class PoolStates:
+    """A row of each state for every stream, and for those that grow a place with room for more.
+
+    pairs: of the model of `session`. capacity: the number of streams, which are the dimension
+    called `batch`. sizes: of run-time dimensions. shared: inputs that all streams have in common.
+    rows: the limit of growing states.
+
+    first: the states of a stream before its first step. batch: of the streams that are stepped.
+    padding: of frames.
+    """
+
+    def __init__(
+        self,
+        session: InferenceSession,
+        pairs: Sequence[Pair],
+        capacity: int,
+        batch: str,
+        initial: Mapping[str, Any] | None,
+        sizes: Mapping[str, int],
+        shared: Mapping[str, Array],
+        rows: int | None,
+    ) -> None:
+        growing = session._growing([(pair.name, pair.output.name) for pair in pairs], batch)
+        stepped = session if growing is None else growing
+        flow, model = stepped._flow, stepped._flow.model
+        limit = checked_rows(rows)
+        if limit is not None and growing is None:
+            raise InputError("rows: no state of this pool grows")
+        require_fixed_room(model.grown, limit)
+        self._pairs = pairs
+        values = checked_initial(initial, pairs)
+        shapes = _shapes(pairs, values, sizes, [state.length for state in model.kept])
+        dtypes = {pair.name: pair.dtype for pair in pairs}
+        self.first = {pair.name: filled(pair, shapes[pair.name], values) for pair in pairs}
+        names = {state.input for state in model.kept}
+        fixed = [pair for pair in pairs if pair.name not in names]
+        self._fixed = [
+            Rows(p.name, batch_axis(p.input, batch), shapes[p.name], p.dtype, capacity)
+            for p in fixed
+        ]
+        declared = [(pair.name, pair.output.name) for pair in fixed]
+        own = declared_pairs(declared, model.inputs, model.outputs) if fixed else ()
+        elements = [capacity * each.size for each in self._fixed]
+        stepper = Stepper(flow, stepped._native, own, elements, capacity)
+        made = {pair.output.name for pair in pairs} | {
+            f"next length of {n.length}" for n in model.kept
+        }
+        axes = {a.name: batch_axis(a, batch) for a in model.outputs if a.name not in made}
+        self._grown: Slots | None = None
+        self.batch = Batch(stepper, self._fixed, axes, shared)
+        if growing is not None:
+            self._grown = Slots(model.kept, capacity, shapes, dtypes, limit)
+            self.batch = GrownBatch(stepper, self._fixed, axes, shared, self._grown, model)
+        self.padding = Padding(model.grown, self._grown)
+
+    @property
+    def grows(self) -> bool:
+        """Whether a step appends to memory of all streams."""
+        return self._grown is not None
+
+    def checked(self, state: Mapping[str, Any] | None) -> dict[str, Array]:
+        """Values of all states of one stream, those of `state` where given. Raises `InputError`."""
+        given = as_mapping("state", {} if state is None else state)
+        check_names("state", given, [pair.name for pair in self._pairs], complete=False)
+        values = dict(self.first)
+        for pair in self._pairs:
+            if pair.name not in given:
+                continue
+            value = values[pair.name] = as_input(pair.input, given[pair.name])
+            fixed = self.first[pair.name].shape
+            grows = self._grown is not None and self._grown.is_of(pair.name, value.shape)
+            if value.shape != fixed and not grows:
+                raise mismatch(pair.input, value, fixed)
+        if self._grown is not None:
+            shapes = [value.shape for value in values.values()]
+            bind_shapes([pair.input for pair in self._pairs], shapes)
+        return values
+
+    def put(self, slot: int, values: Mapping[str, Array]) -> None:
+        """Give a stream these states."""
+        if self._grown is not None:
+            self._grown.put(slot, values)
+        for rows in self._fixed:
+            rows.places[slot][...] = values[rows.name]
+
+    def get(self, slot: int) -> dict[str, Array]:
+        """Copies of the states of a stream."""
+        found = {rows.name: rows.places[slot].copy() for rows in self._fixed}
+        if self._grown is not None:
+            found |= self._grown.valid(slot)
+        return {pair.name: found[pair.name] for pair in self._pairs}
+
+    def copy(self, slot: int, other: int) -> None:
+        """Give another stream the states of one."""
+        for rows in self._fixed:
+            rows.places[other][...] = rows.places[slot]
+        if self._grown is not None:
+            self._grown.copy(slot, other)
+
+    def rewind(self, slot: int, rows: object) -> None:
+        """Drop the last rows of a stream; raises as `GrowingStream.rewind`."""
+        count = checked_count(rows)
+        if self._grown is None or self._fixed:
+            name = self._fixed[0].name
+            raise StreamError(f"state {name!r} does not grow, so that it cannot be rewound")
+        self._grown.rewind(slot, count)
+
+    def describe(self) -> str:
+        """A table: input, output, shape of one stream, dtype."""
+        rows = [("state", "next state", "shape", "dtype")]
+        for pair in self._pairs:
+            shape: Sequence[object] = self.first[pair.name].shape
+            if self._grown is not None and pair.name in self._grown.names:
+                shape = pair.input.shape
+            listed = f"[{', '.join(map(str, shape))}]"
+            rows.append((pair.name, pair.output.name, listed, pair.input.dtype))
+        return table(rows)
+
+
+def _shapes(
+    pairs: Sequence[Pair],
+    initial: Mapping[str, Array],
+    sizes: Mapping[str, int],
+    lengths: Sequence[str],
+) -> dict[str, tuple[int, ...]]:
+    """The shapes of the states of one stream; those that grow have no rows at first."""
+    known = {size for pair in pairs if pair.name in initial for size in pair.input.shape}
+    sizes = {name: 0 for name in lengths if name not in known} | dict(sizes)
+    shapes = resolve(pairs, sizes, initial)
+    if shapes is None:
+        raise unresolved(pairs, sizes, initial)
+    return shapes
