@@ -60,6 +60,7 @@ DEFERRED = {
         "codegen.objects": "llvmlite llvmlite.binding",
         "native.trampoline": "codegen.machine",
         "runtime.build": "compiler onnx onnx_ir",
+        "runtime.session": "runtime.growing runtime.pool runtime.states runtime.stream",
         "stages.fallback": "onnx.reference reference.kernels stages.one_node",
         "stages.specialized": "stages.one_node",
     },
@@ -291,4 +292,5 @@ def _loaded(code: str) -> set[str]:
 def test_help_and_sessions_load_what_they_need() -> None:
     assert not {"numpy", "onnx", "llvmlite"} & _loaded("import ostinato.cli.app")
     heavy = {"onnx", "onnx_ir", "asyncio", "ostinato.compiler", "ostinato.program.nodes"}
+    heavy |= {"ostinato.runtime.stream", "ostinato.runtime.growing", "ostinato.runtime.pool"}
     assert not heavy & _loaded("import ostinato.runtime.session")

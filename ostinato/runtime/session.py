@@ -6,7 +6,7 @@ import copy
 import dataclasses
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
@@ -29,15 +29,17 @@ from ostinato.native.memory import empty
 from ostinato.options import Options
 from ostinato.runtime.build import require_same, without_defaults
 from ostinato.runtime.call import BoundCall, deoptimising, picker
-from ostinato.runtime.growing import GrowingStream
 from ostinato.runtime.load import load
-from ostinato.runtime.pool import Pool
-from ostinato.runtime.states import Declaration, declared_pairs, named_pairs
-from ostinato.runtime.stream import Stream
 from ostinato.stages.flow import Flow
 from ostinato.stages.notice import Notice
 from ostinato.stages.report import Report, always_reached
 from ostinato.stages.stage import Keeping
+
+if TYPE_CHECKING:
+    from ostinato.runtime.growing import GrowingStream
+    from ostinato.runtime.pool import Pool
+    from ostinato.runtime.states import Declaration
+    from ostinato.runtime.stream import Stream
 
 Array = np.ndarray[Any, Any]
 
@@ -232,6 +234,9 @@ class InferenceSession:
         Raises `InputError` naming the pair that does not fit the model, `UnsupportedError` where
         states grow and a part of the model has no native form.
         """
+        from ostinato.runtime.growing import GrowingStream
+        from ostinato.runtime.stream import Stream
+
         session, pairs, initial = self._with_states(states, initial)
         growing = session._growing(pairs)
         if growing is not None:
@@ -245,6 +250,8 @@ class InferenceSession:
 
         batch: the dimension of a pool's streams.
         """
+        from ostinato.runtime.states import declared_pairs
+
         pairs = declared_pairs(states, self._compiled.inputs, self._compiled.outputs)
         named = {(pair.name, pair.output.name) for pair in pairs}
         kept = dict(pair for pair in self._compiled.appended if pair in named)
@@ -280,6 +287,8 @@ class InferenceSession:
 
         Raises `InputError` naming the state, input or output that does not fit.
         """
+        from ostinato.runtime.pool import Pool
+
         session, pairs, initial = self._with_states(states, initial)
         return Pool(session, pairs, capacity, batch, initial, sizes, shared, rows)
 
@@ -340,6 +349,8 @@ class InferenceSession:
         """The session that takes all states as inputs, the states, and their first values."""
         if not self._overridable:
             return self, states, initial
+        from ostinato.runtime.states import named_pairs
+
         pairs = named_pairs(states)
         given = self._overridable.keys() & {name for name, _ in pairs}
         if not given:
