@@ -26,7 +26,9 @@ from onnx.reference.ops._op_list import load_op
 from onnx.reference.ops.aionnx_preview_training._op_list import load_op as load_training_op
 from onnx.reference.ops.aionnxml._op_list import load_op as load_ml_op
 
+from ostinato.definitions.contributed.tables import TABLES
 from ostinato.errors import OstinatoError
+from ostinato.model.contributed import SCHEMAS
 from ostinato.model.load import load_model
 from ostinato.ops import LOWERINGS
 from ostinato.optimization import run_all_passes
@@ -68,7 +70,10 @@ def versions(domain: str) -> dict[str, list[int]]:
     found: dict[str, list[int]] = defaultdict(list)
     newest: dict[str, onnx.defs.OpSchema] = {}
     for schema in onnx.defs.get_all_schemas_with_history():
-        if schema.domain == domain:
+        is_contributed = schema.since_version == 1 and f"\n{schema.name} " in SCHEMAS.get(
+            domain, ""
+        )
+        if schema.domain == domain and not is_contributed:
             found[schema.name].append(schema.since_version)
             if schema.since_version == max(found[schema.name]):
                 newest[schema.name] = schema
@@ -179,6 +184,10 @@ def others() -> str:
                 kinds[REFUSED].append(name)
         for kind, names in sorted(kinds.items()):
             lines.append(f"* {domain}, {kind}: {', '.join(f'`{name}`' for name in names)}.")
+    for domain, definitions in TABLES.items():
+        names = ", ".join(f"`{name}`" for name in sorted(definitions))
+        where = domain or "ai.onnx, versions that only onnxruntime has"
+        lines.append(f"* {where}, other ops (`expand_contributed`): {names}.")
     return "\n".join(lines)
 
 

@@ -88,6 +88,15 @@ class Parameters:
             x = body.clip(x, self.clip, f"{role}_clipped")
         return self.activations[which].write(body, x, role)
 
+    def project(self, body: Writer, x: ir.Value, w: ir.Value, b: ir.Value | None) -> ir.Value:
+        """Write `x W + b`, the part that does not depend on the state."""
+        product = self.product(body, x, w, "xw")
+        return product if b is None else body.op("Add", [product, b], "xw_biased")
+
+    def product(self, body: Writer, x: ir.Value, weights: ir.Value, role: str) -> ir.Value:
+        """Write a product with weights that `matrix` has laid out."""
+        return body.op("MatMul", [x, weights], role)
+
 
 def rnn(parameters: Parameters) -> Step:
     """`H' = f(x W + b + H R)`."""
@@ -97,7 +106,9 @@ def rnn(parameters: Parameters) -> Step:
 
     def step(body: Writer, x: ir.Value, states: tuple[ir.Value, ...]) -> tuple[ir.Value, ...]:
         (h,) = states
-        total = body.op("Add", [_project(body, x, w, b), _product(body, h, r, "hr")], "gate")
+        total = body.op(
+            "Add", [parameters.project(body, x, w, b), parameters.product(body, h, r, "hr")], "gate"
+        )
         return (parameters.activate(body, 0, total, "h_new"),)
 
     return step
@@ -123,15 +134,15 @@ def gru(parameters: Parameters, linear_before_reset: bool) -> Step:
 
     def step(body: Writer, x: ir.Value, states: tuple[ir.Value, ...]) -> tuple[ir.Value, ...]:
         (h,) = states
-        x_z, x_r, x_n = body.split(_project(body, x, w, b), ("x_z", "x_r", "x_n"))
-        h_z, h_r, *h_n = body.split(_product(body, h, recurrent, "hr"), roles)
+        x_z, x_r, x_n = body.split(parameters.project(body, x, w, b), ("x_z", "x_r", "x_n"))
+        h_z, h_r, *h_n = body.split(parameters.product(body, h, recurrent, "hr"), roles)
         z = parameters.activate(body, 0, body.op("Add", [x_z, h_z], "z_gate"), "z")
         r = parameters.activate(body, 0, body.op("Add", [x_r, h_r], "r_gate"), "r")
         if linear_before_reset:
             product = h_n[0] if rb is None else body.op("Add", [h_n[0], rb], "h_n_biased")
             reset = body.op("Mul", [r, product], "h_n_reset")
         else:
-            reset = _product(body, body.op("Mul", [r, h], "h_reset"), candidate, "h_n")
+            reset = parameters.product(body, body.op("Mul", [r, h], "h_reset"), candidate, "h_n")
         n = parameters.activate(body, 1, body.op("Add", [x_n, reset], "n_gate"), "n")
         new = body.op("Mul", [body.op("Sub", [one, z], "z_complement"), n], "h_candidate")
         return (body.op("Add", [new, body.op("Mul", [z, h], "h_kept")], "h_new"),)
@@ -157,7 +168,11 @@ def lstm(parameters: Parameters, input_forget: bool) -> Step:
 
     def step(body: Writer, x: ir.Value, states: tuple[ir.Value, ...]) -> tuple[ir.Value, ...]:
         h, c = states
-        total = body.op("Add", [_project(body, x, w, b), _product(body, h, r, "hr")], "gates")
+        total = body.op(
+            "Add",
+            [parameters.project(body, x, w, b), parameters.product(body, h, r, "hr")],
+            "gates",
+        )
         parts = dict(zip(gates, body.split(total, [f"{g}_sum" for g in gates]), strict=True))
         i = gate(body, "i", parts["i"], c)
         f = body.op("Sub", [one, i], "f") if input_forget else gate(body, "f", parts["f"], c)
@@ -169,13 +184,3 @@ def lstm(parameters: Parameters, input_forget: bool) -> Step:
         return body.op("Mul", [o, seen], "h_new"), c_new
 
     return step
-
-
-def _project(body: Writer, x: ir.Value, w: ir.Value, b: ir.Value | None) -> ir.Value:
-    """`x W + b`, the part that does not depend on the state."""
-    product = _product(body, x, w, "xw")
-    return product if b is None else body.op("Add", [product, b], "xw_biased")
-
-
-def _product(body: Writer, x: ir.Value, weights: ir.Value, role: str) -> ir.Value:
-    return body.op("MatMul", [x, weights], role)

@@ -19,6 +19,7 @@ from ostinato.limits import MOST_AXES, MOST_BYTES
 from ostinato.model.attributes import describe
 from ostinato.model.blame import blamed
 from ostinato.model.check import check_structure
+from ostinato.model.contributed import register_contributed
 from ostinato.model.declarations import (
     completed,
     note_maps,
@@ -139,6 +140,7 @@ def _serialize(model: ir.Model) -> onnx.ModelProto:
 def _check_and_convert(proto: onnx.ModelProto, folder: Path | None) -> ir.Model:
     if not proto.HasField("graph"):
         raise ModelError("not an ONNX model: it has no graph")
+    register_contributed()
     try:
         overridable = normalize(proto, folder)
         check_structure(proto)

@@ -20,6 +20,7 @@ from ostinato.passes.loops.loop_to_scan import loop_to_scan
 from ostinato.passes.loops.sequence_to_scan_output import sequence_to_scan_output
 from ostinato.passes.loops.single_step_scan import single_step_scan
 from ostinato.passes.normalise.batched_scan import batched_scan
+from ostinato.passes.normalise.expand_contributed import expand_contributed
 from ostinato.passes.normalise.expand_functions import expand_functions
 from ostinato.passes.normalise.infer_shapes import infer_shapes
 from ostinato.passes.normalise.inline_functions import inline_functions
@@ -66,6 +67,13 @@ PASSES: tuple[Pass, ...] = (
         "lift_constants",
         lift_constants,
         "Constants of every spelling and scope become initializers of the main graph.",
+        repeat=False,
+        needed=True,
+    ),
+    Pass(
+        "expand_contributed",
+        expand_contributed,
+        "Operators that onnxruntime's tools write become those of the standard.",
         repeat=False,
         needed=True,
     ),

@@ -1,0 +1,115 @@
+"""LSTM with 8-bit weights, whose inputs and states are quantised over their range in every step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import onnx_ir as ir
+
+from ostinato.definitions.contributed.call import FLOAT, Call, Maybe
+from ostinato.definitions.contributed.products import dynamically_quantized, integer_product
+from ostinato.definitions.contributed.tables import microsoft
+from ostinato.definitions.recurrent_cells import Parameters, Step, lstm
+from ostinato.definitions.recurrent_node import Recurrent, read_recurrent
+from ostinato.definitions.recurrent_scan import direction_of, write_recurrent
+from ostinato.graph.writer import Array, Writer
+
+
+@dataclass(frozen=True)
+class _Bytes(Parameters):
+    """x_scale, x_point: of the whole input, which the steps read as whole numbers.
+
+    scales, points: of the weights that `x` and `h` are multiplied with.
+    """
+
+    x_scale: ir.Value
+    x_point: ir.Value
+    scales: dict[str, Array]
+    points: dict[str, Array]
+
+    def product(self, body: Writer, x: ir.Value, weights: ir.Value, role: str) -> ir.Value:
+        """Write a product of bytes; `x` is the quantised input, or the state."""
+        if role == "xw":
+            kind = ir.DataType.UINT8
+            data = body.op("Cast", [x], "x_bytes", {"to": int(kind)}, kind)
+            scale, point = self.x_scale, self.x_point
+        else:
+            data, scale, point = dynamically_quantized(body, x)
+        whole = body.op("Mul", [scale, self.scales[role]], f"{role}_scale")
+        return integer_product(body, data, weights, (point, self.points[role]), whole)
+
+
+@microsoft.register("DynamicQuantizeLSTM")
+def dynamic_quantize_lstm(call: Call) -> Sequence[Maybe]:
+    """LSTM whose weights `[directions, inputs, 4 * hidden]` have a scale each, or one a column."""
+    w, r = _constant(call, "W"), _constant(call, "R")
+    scales = {"xw": _constant(call, "W_scale"), "hr": _constant(call, "R_scale")}
+    points = {"xw": _constant(call, "W_zero_point"), "hr": _constant(call, "R_zero_point")}
+    call.refuse_unless("input_forget", 0)
+    data, x_scale, x_point = dynamically_quantized(call.writer, call["X"])
+    x = call.shaped(call.cast(data, FLOAT), *call.dims(call["X"]))
+    node = _plain(call, x, w, r)
+
+    def cell(recurrent: Recurrent, writer: Writer, d: int) -> Step:
+        rows, bias = 4 * recurrent.hidden_size, direction_of(recurrent, writer, "B", d)
+        wb = None if bias is None else writer.take(bias, range(rows), 0, "Wb")
+        rb = None if bias is None else writer.take(bias, range(rows, 2 * rows), 0, "Rb")
+        parameters = _Bytes(
+            writer,
+            recurrent.kind.gates,
+            recurrent.hidden_size,
+            np.ascontiguousarray(w[d].T),
+            np.ascontiguousarray(r[d].T),
+            wb,
+            rb,
+            direction_of(recurrent, writer, "P", d),
+            recurrent.activations[d],
+            recurrent.clip,
+            x_scale,
+            x_point,
+            {role: _of(array, d) for role, array in scales.items()},
+            {role: _of(array, d) for role, array in points.items()},
+        )
+        return lstm(parameters, input_forget=False)
+
+    recurrent = read_recurrent(node, call.writer.opset)
+    names = ("Y", "Y_h", "Y_c")
+    used = [name for i, name in enumerate(names) if call.wanted(i)]
+    made = dict(zip(used, write_recurrent(recurrent, call.writer, used, cell=cell), strict=True))
+    for position in range(len(node.inputs)):
+        node.replace_input_with(position, None)
+    return [made.get(name) for name in names]
+
+
+def _constant(call: Call, name: str) -> Array:
+    array = call.constant(name)
+    if array is None:
+        raise call.refuse(f"input {name!r} is no constant")
+    return array
+
+
+def _of(parameters: Array, d: int) -> Array:
+    """One for all columns of a direction, or one for each."""
+    row = parameters.reshape(-1) if parameters.ndim < 2 else parameters
+    chosen: Array = np.asarray(row[d if len(row) > 1 else 0])
+    return chosen.reshape(()) if chosen.size == 1 else chosen
+
+
+def _plain(call: Call, x: ir.Value, w: Array, r: Array) -> ir.Node:
+    """An LSTM of the standard with these attributes, for those who read and check such a node."""
+    inputs: list[Maybe] = [x]
+    for name, array in (("W", w), ("R", r)):
+        shape = np.swapaxes(array, 1, 2).shape
+        zeros = ir.tensor(np.broadcast_to(np.float32(0), shape))
+        value = ir.Value(name=name, shape=ir.Shape(shape), type=ir.TensorType(FLOAT))
+        value.const_value = zeros
+        inputs.append(value)
+    rest = ("B", "sequence_lens", "initial_h", "initial_c", "P")
+    inputs += [call.input(name) for name in rest]
+    attributes = list(call.node.attributes.values())
+    for name in ("activation_alpha", "activation_beta", "activations", "clip", "direction"):
+        call.attribute(name)
+    call.attribute("hidden_size")
+    return ir.Node("", "LSTM", inputs, attributes, num_outputs=3, name=call.label)

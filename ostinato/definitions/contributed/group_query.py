@@ -1,0 +1,139 @@
+"""Attention with a cache, as onnxruntime's tools for language models write it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import numpy as np
+import onnx_ir as ir
+
+from ostinato.definitions.contributed.attention import (
+    Heads,
+    attend,
+    hidden_bias,
+    new_axes,
+    positions,
+    rotate,
+    split_heads,
+)
+from ostinato.definitions.contributed.call import INT64, Call, Maybe
+from ostinato.definitions.contributed.tables import microsoft
+
+_ZERO, _ONE = np.array(0, np.int64), np.array(1, np.int64)
+
+
+@microsoft.register("GroupQueryAttention")
+def group_query_attention(call: Call) -> Sequence[Maybe]:
+    """Causal attention in which several heads of queries share one of keys and values.
+
+    The rows of a batch have as many keys as `seqlens_k` says, less one; new ones are stored behind
+    those, in a cache that is as long as the longer one of the past and of all keys.
+    """
+    call.refuse_input("head_sink", "k_scale", "v_scale", "q_norm_weight", "k_norm_weight")
+    for name, only in (("smooth_softmax", (-1, 0)), ("qk_output", (0,)), ("causal", (1,))):
+        call.refuse_unless(name, *only)
+    for name in ("k_quant_type", "v_quant_type"):
+        call.refuse_unless(name, "NONE")
+    call.refuse_unless("sliding_window_cache", 0)
+    for name in ("kv_cache_bit_width", "qk_norm_epsilon"):
+        call.attribute(name)  # of caches and operands that are refused above
+    if call.wanted(3):
+        raise call.refuse("output 'output_qk' is not supported")
+    many, few = call.attribute("num_heads"), call.attribute("kv_num_heads")
+    query, key, value = _grouped(call, many, few)
+    before = _keys_before(call, query)
+    if call.attribute("do_rotary"):
+        query, key = _turned(call, query, key, before)
+    else:
+        call.attribute("rotary_interleaved")
+    keys, values = (
+        _stored(call, new, name, before) for new, name in ((key, "key"), (value, "value"))
+    )
+    heads = Heads(query, keys, values, many // few)
+    bias = [_visible(call, heads, before)]
+    if (extra := call.input("attention_bias")) is not None:
+        bias.append(extra)
+    scale, softcap = call.attribute("scale") or None, call.attribute("softcap") or 0.0
+    return [attend(call, heads, bias, scale, softcap), keys, values]
+
+
+def _grouped(call: Call, many: int, few: int) -> tuple[ir.Value, ir.Value, ir.Value]:
+    query, key, value = call["query"], call.input("key"), call.input("value")
+    if key is None or value is None:
+        width = call.size(query, 2)
+        if width is None:
+            raise call.refuse("the width of the packed input 'query' is not known")
+        size = width // (many + 2 * few)
+        ends = np.cumsum([0, many * size, few * size, few * size]).tolist()
+        parts = [call.slice(query, a, b, 2) for a, b in pairwise(ends)]
+        query, key, value = parts
+    return (
+        split_heads(call, query, many),
+        split_heads(call, key, few),
+        split_heads(call, value, few),
+    )
+
+
+def _keys_before(call: Call, query: ir.Value) -> ir.Value:
+    """Keys of each row before the new ones: int64 `[batch, 1]`; none in the first call."""
+    rows = call.writer.size(query, 2)
+    lengths = call.reshape(call.cast(call["seqlens_k"], INT64), -1, 1)
+    before = call.op("Sub", call.op("Add", lengths, _ONE), rows)
+    total = call.reshape(call.cast(call["total_sequence_length"], INT64), 1)
+    first = call.op("Equal", total, rows, dtype=ir.DataType.BOOL)
+    return call.op("Where", first, _ZERO, before, dtype=INT64)
+
+
+def _places(call: Call, x: ir.Value, before: ir.Value) -> ir.Value:
+    """Where the new rows belong: `[batch, rows]`."""
+    batch, _, rows, _ = call.dims(x)
+    places = call.op("Add", before, call.writer.value(positions(call, x, 2), "rows"))
+    return call.shaped(places, batch, rows)
+
+
+def _turned(
+    call: Call, query: ir.Value, key: ir.Value, before: ir.Value
+) -> tuple[ir.Value, ir.Value]:
+    half = call.size(call["cos_cache"], 1)
+    if half is None:
+        raise call.refuse("the width of input 'cos_cache' is not known")
+    interleaved = bool(call.attribute("rotary_interleaved"))
+    places = call.input("position_ids")
+    if places is None:
+        places = _places(call, query, before)
+    return (
+        rotate(call, query, places, 2 * half, interleaved),
+        rotate(call, key, places, 2 * half, interleaved),
+    )
+
+
+def _stored(call: Call, new: ir.Value, name: str, before: ir.Value) -> ir.Value:
+    """The cache with the new rows in their places."""
+    past = call.input(f"past_{name}")
+    if past is None:
+        return new
+    length = call.writer.size(past, 2)
+    total = call.reshape(call.cast(call["total_sequence_length"], INT64), 1)
+    missing = call.op("Max", call.op("Sub", total, length), _ZERO)
+    none = np.zeros(1, np.int64)
+    pads = call.op("Concat", none, none, none, none, none, none, missing, none, axis=0, dtype=INT64)
+    cache = call.op("Pad", past, pads)
+    places = new_axes(call, _places(call, new, before), (1, 3))
+    index = call.op("Expand", places, call.op("Shape", new, dtype=INT64))
+    result = call.op("ScatterElements", cache, index, new, axis=2)
+    batch, heads, _, size = call.dims(new)
+    return call.shaped(result, batch, heads, None, size)
+
+
+def _visible(call: Call, heads: Heads, before: ir.Value) -> ir.Value:
+    """Hides keys behind a query, and those too far before it: `[batch, 1, rows, keys]`."""
+    places = new_axes(call, _places(call, heads.query, before), (1, 3))
+    columns = positions(call, heads.key, 2)
+    hidden = call.op("Less", places, columns, dtype=ir.DataType.BOOL)
+    window = call.attribute("local_window_size")
+    if window >= 0:
+        first = call.op("Sub", places, np.array(window, np.int64))
+        far = call.op("Not", call.op("Less", first, columns, dtype=ir.DataType.BOOL))
+        hidden = call.op("Or", hidden, far)
+    return hidden_bias(call, hidden, float("-inf"), heads.query)

@@ -1,0 +1,85 @@
+"""Operators that onnxruntime's tools write become those of the standard."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import onnx_ir as ir
+
+from ostinato.definitions import contributed
+from ostinato.definitions.contributed.call import Call
+from ostinato.definitions.contributed.tables import TABLES
+from ostinato.errors import UnsupportedError
+from ostinato.graph.edit import discard, replace_value
+from ostinato.graph.rules import load_rules
+from ostinato.graph.writer import Writer
+from ostinato.model.attributes import describe
+from ostinato.model.contributed import BLOCKED, MICROSOFT
+from ostinato.model.graphs import graphs
+from ostinato.model.names import Names
+from ostinato.model.schema import normal_domain, opset_of
+from ostinato.passes.normalise.infer_shapes import infer_shapes
+
+# The first operator set whose Clip and Pad have operands where older ones have attributes.
+_OLDEST = 11
+
+load_rules(contributed.__name__, contributed.__path__)
+
+
+def expand_contributed(model: ir.Model) -> int:
+    """Replace the operators of `com.microsoft` and its like, in place; returns their number.
+
+    Matches nodes of those domains, and of versions of standard operators that only onnxruntime
+    has, in any graph. Writes the definition of each in standard operators. Valid because that is
+    what onnxruntime documents the operators to compute.
+
+    Raises `UnsupportedError` for a node whose attributes or operands have no definition, and for a
+    model of an operator set older than 11.
+    """
+    nodes = [*_matches(model)]
+    if not nodes:
+        return 0
+    opset = opset_of(model)
+    if opset < _OLDEST:
+        reason = f"the model imports opset {opset}, expected {_OLDEST} or later: convert it first"
+        raise UnsupportedError(describe(nodes[0]), nodes[0].op_type, reason)
+    names = Names(model)
+    for node in nodes:
+        writer = Writer(model.graph, names, opset, ir.DataType.FLOAT, describe(node))
+        call = Call(node, writer, lambda: infer_shapes(model), _block(nodes))
+        results = TABLES[normal_domain(node.domain)][node.op_type](call)
+        call.finish()
+        assert node.graph is not None
+        node.graph.insert_before(node, writer.nodes)
+        for old, new in zip(node.outputs, results, strict=False):
+            if new is not None:
+                replace_value(old, new)
+            elif old.uses() or old.is_graph_output():
+                raise call.refuse(f"output {old.name!r} has no definition")
+        discard(node)
+    for domain in (MICROSOFT, BLOCKED):
+        model.opset_imports.pop(domain, None)
+    return len(nodes)
+
+
+def _matches(model: ir.Model) -> Iterator[ir.Node]:
+    for graph in graphs(model):
+        for node in graph:
+            if node.op_type in TABLES.get(normal_domain(node.domain), ()):
+                yield node
+
+
+def _block(nodes: list[ir.Node]) -> int:
+    """Channels in a block of the images of this file.
+
+    onnxruntime takes as many as a vector of its machine has numbers, and reads files as if they
+    had been written on the same kind of machine; so does this where sizes do not tell.
+    """
+    for node in nodes:
+        if node.domain == BLOCKED and node.op_type == "Conv":
+            weights = node.inputs[1]
+            if weights is not None and weights.shape is not None and weights.shape[0] % 16:
+                return 8
+    found = np.show_config("dicts")["SIMD Extensions"].get("found", [])
+    return 16 if any(name.startswith("AVX512") for name in found) else 8
