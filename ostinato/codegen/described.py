@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from ostinato.errors import OptionError
 from ostinato.machine.record import AVX2, AVX512, NEON, WASM
-from ostinato.machine.targets import TARGETS, Target, arm_machine, nearest, x86_machine
+from ostinato.machine.targets import NO_SVE, TARGETS, Target, arm_machine, nearest, x86_machine
 
 
 @functools.lru_cache(maxsize=16)
@@ -46,9 +46,11 @@ def _with_record(target: Target, name: str, assembly: str) -> Target:
     if target.architecture == "aarch64":
         if "fmla" not in assembly:
             raise OptionError(f"target={name!r}: compiled code needs NEON and its floats")
-        return replace(
-            target, machine=arm_machine(target.cpu, "sdot" in assembly, "usdot" in assembly)
-        )
+        features = target.features
+        if not {"+sve", "-sve"} & {*features.split(",")}:
+            features = f"{features}{NO_SVE}".lstrip(",")
+        machine = arm_machine(target.cpu, "sdot" in assembly, "usdot" in assembly)
+        return replace(target, features=features, machine=machine)
     if "vfmadd" not in assembly or not _AVX2_ADDITION.search(assembly):
         raise OptionError(
             f"target={name!r}: compiled code needs AVX2 and FMA; add +avx2,+fma or take x86-64-v3"

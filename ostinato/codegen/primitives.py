@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from ostinato.codegen import webassembly
+from ostinato.codegen import neon, webassembly
 from ostinato.codegen.writer import Value, Writer, float_literal, integer, vector
 from ostinato.machine.record import Machine
 from ostinato.program.expr import FLOATS, HALVES, ITEM_BYTES
@@ -103,13 +103,15 @@ class Primitives:
 
     def _dot(self, left: Value, right: Value, total: Value, lanes: int) -> Value:
         """The total and four products of bytes, unsigned ones of `left` and signed of `right`."""
-        w = self._w
-        if self._machine.byte_dots == "pairs":
+        w, kind = self._w, self._machine.byte_dots
+        if kind == "pairs":
             return webassembly.dot(w, left, right, total, lanes)
-        if self._machine.byte_dots == "vnni" and lanes in (4, 8, 16):
+        if kind == "vnni" and lanes in (4, 8, 16):
             bytes_ = vector("i8", 4 * lanes)
             a, b = (w.emit(bytes_, f"bitcast {v.type} {v.text} to {bytes_}") for v in (left, right))
             return w.call(total.type, f"llvm.x86.avx512.vpdpbusd.{32 * lanes}", total, a, b)
+        if kind in neon.DOTS and lanes == neon.LANES:
+            return neon.DOTS[kind](w, left, right, total)
         low, top = (self.splat_literal(n, "int32", lanes) for n in (255, 24))
         for shift in (0, 8, 16, 24):
             right_shift = self.splat_literal(shift, "int32", lanes)

@@ -6,7 +6,6 @@ Emitters ask the record, never a CPU name.
 from __future__ import annotations
 
 import functools
-from dataclasses import replace
 from typing import Any
 
 from ostinato.codegen.objects import host
@@ -14,6 +13,7 @@ from ostinato.errors import OptionError
 from ostinato.machine.record import AVX2, AVX512, NEON
 from ostinato.machine.targets import (
     HOST,
+    NO_SVE,
     TARGETS,
     Target,
     arm_machine,
@@ -47,7 +47,8 @@ def host_target() -> Target:
     found = Target(triple, cpu, features, NEON)
     enabled = found.enabled
     if found.architecture == "aarch64":
-        return replace(found, machine=arm_machine(cpu, "dotprod" in enabled, "i8mm" in enabled))
+        machine = arm_machine(cpu, "dotprod" in enabled, "i8mm" in enabled)
+        return Target(triple, cpu, features + NO_SVE, machine)
     if not {"avx2", "fma"} <= enabled:
         raise OptionError(f"this CPU ({cpu}) has no AVX2 and FMA, which compiled code needs")
     if "avx512f" in enabled and "avx512vl" in enabled and "avx512dq" in enabled:

@@ -17,8 +17,8 @@ KIB = 1024
 
 # Which instruction adds four products of bytes to each 32-bit lane: those of unsigned and signed
 # bytes at once (VNNI, USDOT), or of signed ones only (SDOT). In pairs: one that adds two products
-# of 16-bit integers.
-ByteDots: TypeAlias = Literal["none", "vnni", "usdot", "sdot", "pairs"]
+# of 16-bit integers. Widening: one that adds neighbours.
+ByteDots: TypeAlias = Literal["none", "vnni", "usdot", "sdot", "pairs", "widening"]
 # Whether a vector multiply-add that rounds once is an instruction, one that the engine may round
 # twice (relaxed), or a call of a library function.
 FusedMultiplyAdd: TypeAlias = Literal["instruction", "relaxed", "function"]
@@ -100,7 +100,7 @@ class Machine:
 AVX512 = Machine(64, 32)
 AVX2 = Machine(32, 16)
 # Any AArch64 core: the caches of a small one.
-NEON = Machine(16, 32, first_level_bytes=32 * KIB, second_level_bytes=512 * KIB)
+NEON = Machine(16, 32, "widening", first_level_bytes=32 * KIB, second_level_bytes=512 * KIB)
 CORTEX_A53 = replace(NEON, fma_cycles=1.0, load_cycles=1.0)
 CORTEX_A72 = replace(NEON, second_level_bytes=1024 * KIB)
 CORTEX_A76 = replace(NEON, byte_dots="sdot", first_level_bytes=64 * KIB)

@@ -82,7 +82,10 @@ _SYSTEMS = (
 _V3 = "+avx,+avx2,+bmi,+bmi2,+f16c,+fma,+lzcnt,+movbe,+popcnt"
 # Without the last one LLVM splits 64-byte vectors on some CPUs.
 _V4 = f"{_V3},+avx512f,+avx512bw,+avx512cd,+avx512dq,+avx512vl,-prefer-256-bit"
-_DOTPROD = "+neon,+dotprod"
+# Vectors have 16 bytes. Left to itself LLVM mixes in the scalable ones of a CPU that has them.
+NO_SVE = ",-sve"
+_NEON = f"+neon{NO_SVE}"
+_DOTPROD = f"{_NEON},+dotprod"
 _ARM_LINUX = "aarch64-unknown-linux-gnu"
 _SIMD128 = "+simd128,+bulk-memory,+sign-ext,+nontrapping-fptoint"
 
@@ -90,12 +93,12 @@ TARGETS: dict[str, Target] = {
     "x86-64-v3": Target("x86_64-unknown-linux-gnu", "x86-64-v3", _V3, AVX2),
     "x86-64-v4": Target("x86_64-unknown-linux-gnu", "x86-64-v4", _V4, AVX512),
     "windows": Target("x86_64-w64-windows-gnu", "x86-64-v3", _V3, AVX2),
-    "cortex-a53": Target(_ARM_LINUX, "cortex-a53", "+neon", CORTEX_A53),
-    "raspberry-pi-4": Target(_ARM_LINUX, "cortex-a72", "+neon", CORTEX_A72),
+    "cortex-a53": Target(_ARM_LINUX, "cortex-a53", _NEON, CORTEX_A53),
+    "raspberry-pi-4": Target(_ARM_LINUX, "cortex-a72", _NEON, CORTEX_A72),
     "raspberry-pi-5": Target(_ARM_LINUX, "cortex-a76", _DOTPROD, CORTEX_A76),
     "graviton3": Target(_ARM_LINUX, "neoverse-v1", f"{_DOTPROD},+i8mm", NEOVERSE_V1),
     "apple-m1": Target("arm64-apple-macosx11.0.0", "apple-m1", _DOTPROD, FIRESTORM),
-    "android-arm64": Target("aarch64-unknown-linux-android21", "generic", "+neon", NEON),
+    "android-arm64": Target("aarch64-unknown-linux-android21", "generic", _NEON, NEON),
     "wasm": Target(
         "wasm32-unknown-unknown",
         "generic",
@@ -116,7 +119,7 @@ def arm_machine(cpu: str, has_dotprod: bool, has_i8mm: bool) -> Machine:
     cores = {t.cpu: t.machine for t in TARGETS.values() if t.architecture == "aarch64"}
     return replace(
         cores.get(cpu, NEON),
-        byte_dots="usdot" if has_i8mm else "sdot" if has_dotprod else "none",
+        byte_dots="usdot" if has_i8mm else "sdot" if has_dotprod else "widening",
     )
 
 

@@ -74,7 +74,7 @@ def test_this_machine_is_looked_at_once():
     ("cpu", "features", "expected"),
     [
         ("cortex-a76", "+neon,+dotprod", TARGETS["raspberry-pi-5"].machine),
-        ("cortex-a76", "+neon", replace(TARGETS["raspberry-pi-5"].machine, byte_dots="none")),
+        ("cortex-a76", "+neon", replace(TARGETS["raspberry-pi-5"].machine, byte_dots="widening")),
         ("some-cpu", "+neon,+dotprod,+i8mm", replace(NEON, byte_dots="usdot")),
     ],
 )

@@ -1,0 +1,57 @@
+"""Sums of products of bytes by the instructions of AArch64, in vectors of four 32-bit lanes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from ostinato.codegen.writer import Value, Writer
+from ostinato.machine.record import ByteDots
+
+_BYTES, _WORDS = "<16 x i8>", "<4 x i32>"
+LANES = 4
+
+
+def _usdot(w: Writer, left: Value, right: Value, total: Value) -> Value:
+    return _dot("usdot", w, total, _bytes(w, left), _bytes(w, right))
+
+
+def _sdot(w: Writer, left: Value, right: Value, total: Value) -> Value:
+    """`u s = (u - 128) s + 128 s`, of which the last is the same for all that share `right`."""
+    flipped = w.binary("xor", left, Value(f"splat (i32 {0x80808080})", _WORDS))
+    signed, sixty_four = _bytes(w, right), Value("splat (i8 64)", _BYTES)
+    added = _dot("sdot", w, Value("zeroinitializer", _WORDS), signed, sixty_four)
+    added = _dot("sdot", w, added, signed, sixty_four)
+    return w.binary("add", _dot("sdot", w, total, _bytes(w, flipped), signed), added)
+
+
+def _widening(w: Writer, left: Value, right: Value, total: Value) -> Value:
+    """Products fit into 16 bits; they are added in pairs, and the sums in pairs again."""
+    wide, half = "<16 x i16>", "<8 x i16>"
+    a = w.emit(wide, f"zext {_BYTES} {_bytes(w, left).text} to {wide}")
+    b = w.emit(wide, f"sext {_BYTES} {_bytes(w, right).text} to {wide}")
+    products = w.binary("mul", a, b)
+    pairs = []
+    for start in (0, 8):
+        picks = ", ".join(f"i32 {n}" for n in range(start, start + 8))
+        part = w.emit(
+            half, f"shufflevector {wide} {products.text}, {wide} poison, <8 x i32> <{picks}>"
+        )
+        pairs.append(w.call(_WORDS, "llvm.aarch64.neon.saddlp.v4i32.v8i16", part))
+    return w.binary("add", total, w.call(_WORDS, "llvm.aarch64.neon.addp.v4i32", *pairs))
+
+
+def _bytes(w: Writer, value: Value) -> Value:
+    return w.emit(_BYTES, f"bitcast {value.type} {value.text} to {_BYTES}")
+
+
+def _dot(name: str, w: Writer, total: Value, left: Value, right: Value) -> Value:
+    return w.call(_WORDS, f"llvm.aarch64.neon.{name}.v4i32.v16i8", total, left, right)
+
+
+DOTS: Mapping[ByteDots, Callable[[Writer, Value, Value, Value], Value]] = {
+    "usdot": _usdot,
+    "sdot": _sdot,
+    "widening": _widening,
+}
+"""How to add four products of unsigned bytes of the first operand and signed ones of the second
+to each lane of the third, all `<4 x i32>`."""
