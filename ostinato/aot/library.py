@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import re
 import struct
@@ -20,6 +21,7 @@ from ostinato.aot.library_ir import heap_text, library_text
 from ostinato.aot.making_ir import WEIGHTS_HEAD, WEIGHTS_MAGIC
 from ostinato.codegen.artifact import Artifact
 from ostinato.codegen.machine import emit_object
+from ostinato.codegen.relocatable import NotRelocatable, without_labels
 from ostinato.codegen.target import Target, data_layout, find_target
 from ostinato.compiler import compile_model
 from ostinato.errors import InputError, OptionError, UnsupportedError
@@ -27,9 +29,10 @@ from ostinato.model.declarations import overridable
 from ostinato.model.load import load_model, without_defaults
 from ostinato.options import Options
 from ostinato.runtime.build import fingerprint
-from ostinato.runtime.states import Declaration, checked_initial, declared_pairs, named_pairs
+from ostinato.runtime.states import Declaration, Pair, checked_initial, declared_pairs, named_pairs
 from ostinato.stages.compiled import CompiledModel
 from ostinato.stages.stage import BranchStage, FallbackStage, ListStage, NativeStage
+from ostinato.stages.values import argument
 
 Array = np.ndarray[Any, Any]
 
@@ -145,11 +148,14 @@ class _Builder:
         self._rows = [] if states is None else named_pairs(states)
         self._initial = dict(initial or {})
         self._model = model
+        self._pairs: tuple[Pair, ...] = ()
+        self._first: Mapping[str, Array] = {}
+        self._names: list[str] = []
         self._made: tuple[Interface, Artifact] | None = None
         self._target = find_target(options.target)
 
     def build(self) -> Library:
-        self._take_states_as_inputs()
+        self._take_states()
         compiled = self._compiled()
         assert self._made is not None
         interface, artifact = self._made
@@ -166,19 +172,29 @@ class _Builder:
         return Library(
             interface,
             self._target,
-            stage.artifact.object_code,
-            heap,
+            _trimmed(stage.artifact.object_code, self._target),
+            _trimmed(heap, self._target),
             weights_file(interface, artifact) if self._weights_in_file else None,
             arena if isinstance(arena, int) else None,
         )
 
-    def _take_states_as_inputs(self) -> None:
-        """States that have a value in the model begin with it."""
-        known = {value.name for value in overridable(load_model(self._model))}
+    def _take_states(self) -> None:
+        """Check the states; those that have a value in the model begin with it."""
+        loaded = load_model(self._model)
+        known = {value.name for value in overridable(loaded)}
         given = {name for name, _ in self._rows if name in known}
         if given:
             self._model, defaults = without_defaults(self._model, given)
             self._initial = {**defaults, **self._initial}
+            loaded = load_model(self._model)
+        inputs = [argument(value) for value in loaded.graph.inputs]
+        self._names = [value.name for value in inputs]
+        if self._rows:
+            outputs = [argument(value) for value in loaded.graph.outputs]
+            self._pairs = declared_pairs(self._rows, inputs, outputs)
+        self._first = checked_initial(self._initial, self._pairs)
+        for pair in self._pairs:
+            _require_fit(pair.name, pair.input.shape, self._first.get(pair.name))
 
     def _compiled(self) -> CompiledModel:
         """The general program, which takes all sizes; where it is not native, the likely one."""
@@ -195,21 +211,15 @@ class _Builder:
         return self._checked(compiled)
 
     def _surround(self, module: str, artifact: Artifact) -> str:
-        if self._made is not None:
-            # Another part of a model that `_checked` refuses.
+        if [argument.name for argument in artifact.inputs] != self._names:
+            # A part of a model that `_checked` refuses.
             return module
-        pairs = []
-        if self._rows:
-            pairs = list(declared_pairs(self._rows, artifact.inputs, artifact.results))
-        initial = checked_initial(self._initial, pairs)
-        for pair in pairs:
-            _require_fit(pair.name, pair.input.shape, initial.get(pair.name))
         interface = declared(
             self._name,
             self._title,
             artifact,
-            pairs,
-            initial,
+            self._pairs,
+            self._first,
             self._weights_in_file,
             self._identity,
         )
@@ -254,6 +264,14 @@ class _Builder:
                 "of one size; wrap the steps with `ostinato.decoding.loop`, or bound the state by "
                 "a window"
             )
+
+
+def _trimmed(code: bytes, target: Target) -> bytes:
+    """The same object in fewer bytes, where its format is one that can be rewritten."""
+    if target.object_format == "elf":
+        with contextlib.suppress(NotRelocatable):
+            return without_labels(code)
+    return code
 
 
 def _require_fit(name: str, shape: tuple[int | str, ...], value: Array | None) -> None:

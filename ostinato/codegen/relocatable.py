@@ -1,4 +1,4 @@
-"""Join relocatable objects (ELF, 64 bits, little-endian) into one, as `ld -r` does.
+"""Join relocatable objects (ELF, 64 bits, little-endian) into one, as `ld -r` does, and trim them.
 
 Sections are kept apart, so no address inside of one changes: sections and symbols get new numbers,
 and a symbol that one object lacks and another one defines becomes the same. Format: System V ABI,
@@ -22,6 +22,10 @@ _KEPT = frozenset((_PROGBITS, _RELA, _NOBITS))
 _LLVM_ADDRSIG = 0x6FFF4C03
 _LEFT_OUT = frozenset((0, _SYMTAB, _STRTAB, _LLVM_ADDRSIG))
 _FILE_SYMBOL = 4
+_SECTION_SYMBOL = 3
+# Of no type, and objects: what is no function.
+_DATA_SYMBOLS = (0, 1)
+_MERGE, _STRINGS = 0x10, 0x20
 # Numbers from here on are no sections: absolute and common symbols.
 _RESERVED = 0xFF00
 _HEADER = b"\x7fELF\x02\x01\x01"
@@ -84,6 +88,50 @@ def join(objects: Sequence[bytes]) -> bytes:
         return _joined([_Object(data) for data in objects])
     except (struct.error, IndexError, ValueError) as error:
         raise NotRelocatable(str(error)) from error
+
+
+def without_labels(data: bytes) -> bytes:
+    """The object with its relocations relative to sections, not to labels of constants in them.
+
+    Each constant that vectors are filled with has a label otherwise, which is longer than it.
+    Raises `NotRelocatable` for bytes of another format.
+    """
+    try:
+        part = _Object(data)
+        _drop_labels(part)
+        return _joined([part])
+    except (struct.error, IndexError, ValueError) as error:
+        raise NotRelocatable(str(error)) from error
+
+
+def _drop_labels(part: _Object) -> None:
+    labels = {
+        number
+        for number, (_, info, _, section, *_) in enumerate(part.symbols[: part.locals])
+        if info & 15 in _DATA_SYMBOLS and 0 < section < _RESERVED
+    }
+    sections = sorted({part.symbols[number][3] for number in labels})
+    symbols = [part.symbols[0]]
+    symbols += [(0, _SECTION_SYMBOL, 0, section, 0, 0) for section in sections]
+    moved: dict[int, tuple[int, int]] = {0: (0, 0)}
+    for number, symbol in enumerate(part.symbols[1:], 1):
+        if number in labels:
+            moved[number] = 1 + sections.index(symbol[3]), symbol[4]
+        else:
+            moved[number] = len(symbols), 0
+            symbols.append(symbol)
+    part.symbols, part.locals = symbols, part.locals - len(labels) + len(sections)
+    for number, section in enumerate(part.sections):
+        if number in sections:
+            # Linkers may no longer move its parts one by one.
+            flags = section[2] & ~(_MERGE | _STRINGS)
+            part.sections[number] = (*section[:2], flags, *section[3:9], 0)
+        if section[1] == _RELA:
+            rows = []
+            for at, what, addend in _RELOCATION.iter_unpack(part.contents[number]):
+                target, more = moved[what >> 32]
+                rows.append(_RELOCATION.pack(at, target << 32 | what & 0xFFFFFFFF, addend + more))
+            part.contents[number] = b"".join(rows)
 
 
 def _joined(parts: Sequence[_Object]) -> bytes:

@@ -1,0 +1,130 @@
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+import ostinato
+from ostinato.aot.interface import error
+from ostinato.aot.library import compile_library
+from ostinato.options import Options
+from tests.aot import models
+from tests.aot.caller import Caller, linked, needs_compiler, pointer
+
+pytestmark = needs_compiler
+F32 = np.float32
+
+
+@pytest.fixture(scope="module")
+def gru(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Caller]:
+    library = models.gru_library()
+    caller = Caller(library, linked(library, tmp_path_factory.mktemp("gru")), {"T": 4, "N": 3})
+    yield caller
+    caller.close()
+
+
+def frames(seed: int) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal((4, 3, 5)).astype(F32)
+
+
+def save(caller: Caller) -> np.ndarray:
+    size = caller.call("save_bytes", caller.object)
+    data = np.zeros(size // 8, np.int64)
+    caller.check(caller.call("save", caller.object, pointer(data), ctypes.c_size_t(size)))
+    return data
+
+
+def load(caller: Caller, data: np.ndarray) -> int:
+    return caller.call("load", caller.object, pointer(data), ctypes.c_size_t(data.nbytes))
+
+
+def test_a_saved_state_goes_on_where_it_was(gru: Caller) -> None:
+    gru.step([frames(0)])
+    data = save(gru)
+    expected = gru.step([frames(1)])[0].tobytes()
+    assert gru.step([frames(1)])[0].tobytes() != expected
+    gru.check(load(gru, data))
+    assert gru.step([frames(1)])[0].tobytes() == expected
+
+
+def test_another_build_of_the_model_reads_it(gru: Caller, tmp_path: Path) -> None:
+    library = models.gru_library(name="other", target="x86-64-v3")
+    other = Caller(library, linked(library, tmp_path), {"T": 9, "N": 3})
+    gru.step([frames(2)])
+    other.check(load(other, save(gru)))
+    assert other.step([frames(3)])[0].tobytes() == gru.step([frames(3)])[0].tobytes()
+    other.close()
+
+
+def test_any_damage_is_an_error_and_changes_nothing(gru: Caller) -> None:
+    gru.step([frames(4)])
+    data = save(gru)
+    for word in range(len(data)):
+        for bit in (0, 31, 63):
+            damaged = data.view(np.uint64).copy()
+            damaged[word] ^= np.uint64(1 << bit)
+            assert load(gru, damaged) == error("SAVED")
+    assert load(gru, data[:-1]) == error("SAVED")
+    assert save(gru).tobytes() == data.tobytes()
+
+
+def test_states_of_others_are_refused(gru: Caller, tmp_path: Path) -> None:
+    library = models.gru_library()
+    narrow = Caller(library, linked(library, tmp_path), {"T": 4, "N": 2})
+    assert load(gru, save(narrow)) == error("SAVED")
+    assert load(narrow, save(gru)) == error("SAVED")
+    narrow.close()
+
+
+def test_memory_that_does_not_suffice_is_left_alone(gru: Caller) -> None:
+    size = gru.call("save_bytes", gru.object)
+    data = np.full(size, 9, np.uint8)
+    assert gru.call("save", gru.object, pointer(data), ctypes.c_size_t(size - 1)) == error("MEMORY")
+    place = ctypes.c_void_p(data.ctypes.data + 4)
+    assert gru.call("save", gru.object, place, ctypes.c_size_t(size)) == error("ALIGNMENT")
+    assert gru.call("save", gru.object, None, ctypes.c_size_t(size)) == error("NULL")
+    assert (data == 9).all()
+
+
+def state(caller: Caller, name: str) -> Any:
+    function = caller._linked[f"{caller.library.name}_state_{name}"]
+    function.restype = ctypes.c_void_p
+    return function(caller.object)
+
+
+def test_states_may_be_read_and_set(gru: Caller) -> None:
+    session = ostinato.InferenceSession(models.gru())
+    h = np.random.default_rng(5).standard_normal((1, 3, 8)).astype(F32)
+    ctypes.memmove(state(gru, "h_in"), h.ctypes.data, h.nbytes)
+    y, following = session.run(None, {"x": frames(6), "h_in": h})
+    assert gru.step([frames(6)])[0].tobytes() == y.tobytes()
+    assert ctypes.string_at(state(gru, "h_in"), h.nbytes) == following.tobytes()
+
+
+def test_states_begin_with_the_given_value_on_every_row(tmp_path: Path) -> None:
+    model = models.parsed("g (float[N, 3] x, float[N, 3] s) => (float[N, 3] y, float[N, 3] t) "
+                          "{ y = Add (x, s)  t = Add (s, x) }")  # fmt: skip
+    initial = {"s": np.array([[1, 2, 3]], F32)}
+    library = compile_library(model, Options(), "counter", "counter", {"s": "t"}, initial)
+    caller = Caller(library, linked(library, tmp_path), {"N": 2})
+    ones = np.ones((2, 3), F32)
+    steps = [caller.step([ones])[0] for _ in range(3)]
+    np.testing.assert_array_equal(steps[2], [[4, 5, 6]] * 2)
+    caller.check(caller.call("reset", caller.object))
+    np.testing.assert_array_equal(caller.step([ones])[0], [[2, 3, 4]] * 2)
+    caller.close()
+
+
+def test_states_that_have_a_value_in_the_model_begin_with_it(tmp_path: Path) -> None:
+    model = models.parsed("g (float[2] x, float[2] s) => (float[2] y, float[2] t) "
+                          "{ y = Add (x, s)  t = Add (s, x) }")  # fmt: skip
+    model.graph.initializer.append(onnx.numpy_helper.from_array(np.array([5, 6], F32), "s"))
+    library = compile_library(model, Options(), "counter", "counter", {"s": "t"})
+    caller = Caller(library, linked(library, tmp_path), {})
+    assert caller.step([np.ones(2, F32)])[0].tolist() == [6, 7]
+    caller.close()
