@@ -10,7 +10,7 @@ import onnx
 import pytest
 
 import ostinato
-from ostinato.aot import shared
+from ostinato.aot import zig
 from ostinato.aot.build import make_library, write_files
 from ostinato.aot.interface import error
 from ostinato.errors import OptionError
@@ -43,7 +43,7 @@ def test_the_files_are_returned(tmp_path: Path) -> None:
 def test_a_library_that_cannot_be_linked_is_static(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shared.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(zig.importlib.util, "find_spec", lambda name: None)
     with pytest.warns(UserWarning, match=r"pip install 'ostinato\[build\]'"):
         files = ostinato.build(models.gru(), tmp_path, name="gru")
     assert [file.name for file in files] == ["gru.h", "libgru.a"]

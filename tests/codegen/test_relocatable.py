@@ -10,7 +10,7 @@ from ostinato.codegen.relocatable import NotRelocatable, without_labels
 from ostinato.codegen.target import find_target, host_target
 
 TEXT = """
-define double @polynomial(double %x) {
+define double @polynomial(double %x) nounwind {
   %a = fmul double %x, 0x3FF3AE147AE147AE
   %b = fadd double %a, 0x40091EB851EB851F
   %c = fmul double %b, %x
@@ -18,7 +18,7 @@ define double @polynomial(double %x) {
   %e = call double @more(double %d)
   ret double %e
 }
-define internal double @more(double %x) noinline {
+define internal double @more(double %x) noinline nounwind {
   %y = fdiv double %x, 0x400599999999999A
   ret double %y
 }
