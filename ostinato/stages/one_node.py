@@ -9,6 +9,7 @@ import numpy as np
 import onnx
 
 from ostinato.codegen.artifact import UNKNOWN_RANK, Argument, element_dtype
+from ostinato.model.assemble import assemble
 from ostinato.native.arguments import numpy_dtype
 from ostinato.stages.stage import FallbackStage, tensors
 
@@ -39,8 +40,7 @@ def one_node_model(
     graph.node.add().ParseFromString(stage.node)
     graph.initializer.extend(onnx.numpy_helper.from_array(a, n) for n, a in constants.items())
     graph.output.extend(_value_info(argument) for argument in stage.outputs)
-    opsets = [onnx.helper.make_opsetid(domain, version) for domain, version in stage.opsets]
-    return onnx.helper.make_model(graph, opset_imports=opsets)
+    return assemble(graph, stage.opsets)
 
 
 def graph_model(
@@ -59,8 +59,7 @@ def graph_model(
             graph.node.add(op_type="Identity", input=[output.name], output=[name])
             output.name = name
         seen.add(output.name)
-    imports = [onnx.helper.make_opsetid(domain, version) for domain, version in opsets.items()]
-    return onnx.helper.make_model(graph, opset_imports=imports)
+    return assemble(graph, opsets.items())
 
 
 def _assembly(argument: Argument, value: Any, names: Sequence[str]) -> Iterable[onnx.NodeProto]:

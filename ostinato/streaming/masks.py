@@ -14,6 +14,7 @@ import onnx.helper
 import onnx.reference
 import onnx_ir as ir
 
+from ostinato.model.assemble import assemble
 from ostinato.model.graphs import subgraphs
 from ostinato.model.values import constant_array
 from ostinato.streaming.facts import Fact, Fixed, Kind, Stream, kind_of
@@ -65,8 +66,7 @@ class Lengths:
             return None
         output = onnx.helper.make_value_info(name, onnx.TypeProto())
         graph = onnx.helper.make_graph(nodes, "mask", [], [output], feeds)
-        opsets = [onnx.helper.make_opsetid(d, v) for d, v in self._model.opset_imports.items()]
-        model = onnx.helper.make_model(graph, opset_imports=opsets)
+        model = assemble(graph, self._model.opset_imports.items())
         try:
             (value,) = onnx.reference.ReferenceEvaluator(model).run(None, {})
         except Exception:  # whatever a reference kernel raises: the mask is not understood

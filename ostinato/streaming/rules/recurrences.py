@@ -105,15 +105,14 @@ def scan(context: Context) -> None:
 
 def _pass_over(context: Context, body: ir.Graph, count: int) -> None:
     """Let a new last scan input say of each step whether the states change."""
-    valid = ir.Value(
-        name=context.writer.name("valid"), shape=ir.Shape([]), type=ir.TensorType(ir.DataType.BOOL)
-    )
+    writer = context.writer.within("step")
+    valid = writer.declare("valid", [], ir.DataType.BOOL)
     body.inputs.append(valid)
     for i in range(count):
         new, old = body.outputs[i], body.inputs[i]
-        kept = ir.Value(name=context.writer.name("kept"), type=new.type, shape=new.shape)
-        body.append(ir.Node("", "Where", [valid, new, old], outputs=[kept], name=""))
-        body.outputs[i] = kept
+        body.outputs[i] = writer.op("Where", [valid, new, old], "kept", dtype=new.dtype)
+        body.outputs[i].shape = new.shape
+    body.extend(writer.nodes)
 
 
 def _count_input(context: Context, count: int) -> None:
