@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TypeAlias
 
-from ostinato.codegen.primitives import MEMORY, Primitives, literal, suffix
+from ostinato.codegen.loads import Loads
+from ostinato.codegen.primitives import MEMORY, Primitives, literal
 from ostinato.codegen.sizes import Sizes
-from ostinato.codegen.strided import CLOSE, load_close, load_masked
 from ostinato.codegen.writer import Value, Writer, integer, is_constant, vector
 from ostinato.program.expr import (
-    FLOATS,
-    ITEM_BYTES,
     PRIMITIVES,
     Access,
     Axis,
@@ -35,8 +33,30 @@ from ostinato.sizes.dims import Dim, Size
 # Computed positions of a load or store, each with its stride.
 Positions: TypeAlias = "tuple[tuple[Expr, Size], ...]"
 
-# Where a masked scalar load points when its mask is false.
-NOWHERE = "@nowhere"
+
+class _Memo:
+    """Values by key, for as long as the block that computed them is in scope."""
+
+    def __init__(self) -> None:
+        self._scopes: list[dict[object, Value]] = [{}]
+
+    @contextmanager
+    def scope(self) -> Iterator[None]:
+        """Forget at the end what was computed inside: its block does not dominate what follows."""
+        self._scopes.append({})
+        yield
+        self._scopes.pop()
+
+    def get(self, key: object) -> Value | None:
+        for scope in reversed(self._scopes):
+            found = scope.get(key)
+            if found is not None:
+                return found
+        return None
+
+    def set(self, key: object, value: Value) -> Value:
+        self._scopes[-1][key] = value
+        return value
 
 
 class Expressions:
@@ -58,7 +78,9 @@ class Expressions:
         self._pointers = pointers
         self._buffers = buffers
         self._primitives = primitives
-        self._scopes: list[dict[object, Value]] = [{}]
+        self._memo = _Memo()
+        self.scope = self._memo.scope
+        self.loads = Loads(self, writer, primitives, buffers)
         # Whether an expression has values of its own for rows, and for lanes.
         self._varying: dict[Expr, tuple[bool, bool]] = {}
         self._definitions: dict[Expr, Expr] = {}
@@ -71,26 +93,6 @@ class Expressions:
         # How many of them do, where that is known now.
         self.alive: list[int | None] = []
         self.reduced: dict[tuple[int, int, int], Value] = {}
-
-    @contextmanager
-    def scope(self) -> Iterator[None]:
-        """Forget at the end what was computed inside: its block does not dominate what follows."""
-        self._scopes.append({})
-        yield
-        self._scopes.pop()
-
-    def _recall(self, key: object) -> Value | None:
-        for scope in reversed(self._scopes):
-            found = scope.get(key)
-            if found is not None:
-                return found
-        return None
-
-    def _remember(self, key: object, make: Callable[[], Value]) -> Value:
-        value = self._recall(key)
-        if value is None:
-            self._scopes[-1][key] = value = make()
-        return value
 
     @contextmanager
     def lanes_along(self, axis: Axis, width: int) -> Iterator[None]:
@@ -137,10 +139,11 @@ class Expressions:
     def value(self, expr: Expr, row: int = 0, number: int = 0) -> Value:
         """The value in row `row` and vector `number`: a scalar if all lanes agree."""
         key = self._key(expr, row, number)
-        found = self._recall(key)
+        found = self._memo.get(key)
         if found is None:
             self._evaluate(expr, row, number)
-            found = self._scopes[-1][key]
+            found = self._memo.get(key)
+            assert found is not None
         return found
 
     def _evaluate(self, expr: Expr, row: int, number: int) -> None:
@@ -150,14 +153,14 @@ class Expressions:
         while stack:
             node, spread, ready = stack.pop()
             key = self._key(node, row, number)
-            if self._recall(key) is None:
+            if self._memo.get(key) is None:
                 parts = () if ready else self._parts(node)
                 if parts:
                     stack.append((node, spread, True))
                     vectors = self.by_lanes(node) and not isinstance(node, Load)
                     stack += [(part, vectors, False) for part in reversed(parts)]
                     continue
-                self._scopes[-1][key] = self._compute(*key)
+                self._memo.set(key, self._compute(*key))
             if spread:
                 self.lanes(node, row, number)
 
@@ -179,7 +182,8 @@ class Expressions:
         value = self.value(expr, row, number)
         if self.by_lanes(expr) or self.width == 1:
             return value
-        return self._remember(("lanes", value), lambda: self._splat(expr, value))
+        key = ("lanes", value)
+        return self._memo.get(key) or self._memo.set(key, self._splat(expr, value))
 
     def _splat(self, expr: Expr, value: Value) -> Value:
         if isinstance(expr, Const):
@@ -196,7 +200,7 @@ class Expressions:
         if isinstance(expr, Reduced):
             return self.reduced[expr.position, row, number]
         if isinstance(expr, Load):
-            return self._load(expr, row, number)
+            return self.loads.load(expr, row, number)
         wide = self.by_lanes(expr)
         count = self.width if wide else 1
         operand = self.lanes if wide else self.value
@@ -251,9 +255,8 @@ class Expressions:
                     terms.append((integer(plus), step))
         element = MEMORY[self._buffers[access.buffer].dtype]
         base = self._base(access.buffer, tuple(terms), element)
-        return self._remember(
-            ("at", base.text, fixed), lambda: self._w.pointer(base, integer(fixed), element)
-        )
+        key, memo = ("at", base.text, fixed), self._memo
+        return memo.get(key) or memo.set(key, self._w.pointer(base, integer(fixed), element))
 
     def _lane_start(self, number: int) -> tuple[Value, int]:
         assert self.lane is not None
@@ -272,106 +275,17 @@ class Expressions:
         if not terms:
             return self._pointers[buffer]
         key = ("base", buffer, terms)
-        value, stride = terms[-1]
-
-        def make() -> Value:
+        found = self._memo.get(key)
+        if found is None:
+            value, stride = terms[-1]
             before = self._base(buffer, terms[:-1], element)
-            return self._w.pointer(before, self._w.mul(value, stride), element)
-
-        return self._remember(key, make)
+            found = self._w.pointer(before, self._w.mul(value, stride), element)
+            self._memo.set(key, found)
+        return found
 
     def lane_stride(self, access: Access) -> Size:
         """The distance of neighbouring lanes in memory."""
         return 0 if self.lane is None else access.stride(self.lane)
-
-    def _mask(self, load: Load, row: int, number: int) -> Value | None:
-        """The lanes of a load that may touch memory; None for all."""
-        mask = None if load.mask is None else self.lanes(load.mask, row, number)
-        if self.masks is None or self._buffers[load.access.buffer].padded:
-            return mask
-        guard = self.masks[number]
-        return guard if mask is None else self._w.binary("and", mask, guard)
-
-    def _load(self, load: Load, row: int, number: int) -> Value:
-        memory = MEMORY[load.dtype]
-        if not self.by_lanes(load):
-            value = self._load_scalar(load, memory, row)
-        elif self.width == 1:
-            value = self._load_scalar(load, memory, row, number)
-        else:
-            value = self._load_vector(load, memory, row, number)
-        if load.dtype != "bool":
-            return value
-        lanes = self.width if self.by_lanes(load) else 1
-        zero = Value("zeroinitializer" if lanes > 1 else "0", value.type)
-        return self._w.compare("icmp", "ne", value, zero, lanes)
-
-    def _load_scalar(self, load: Load, memory: str, row: int, number: int = 0) -> Value:
-        address, _ = self.moved(load.access, load.index, memory, row, number)
-        mask = None if load.mask is None else self.value(load.mask, row, number)
-        if self.width == 1 and self.masks is not None and self.by_lanes(load):
-            mask = self._mask(load, row, number)
-        if mask is None:
-            return self._w.emit(memory, f"load {memory}, ptr {address.text}")
-        address = self._w.select(mask, address, Value(NOWHERE, "ptr"))
-        value = self._w.emit(memory, f"load {memory}, ptr {address.text}")
-        return value if load.other is None else self._w.select(mask, value, self._other(load, 1))
-
-    def _other(self, load: Load, lanes: int) -> Value:
-        fill = 0 if load.other is None else load.other.value
-        dtype = "uint8" if load.dtype == "bool" else load.dtype
-        return self._primitives.splat_literal(fill, dtype, lanes)
-
-    def load_where(self, mask: Value, access: Access, other: Value, row: int, number: int) -> Value:
-        """Neighbours in the lanes where a mask is true and that exist, and `other` elsewhere."""
-        guard = mask if self.masks is None else self._w.binary("and", mask, self.masks[number])
-        dtype = self._buffers[access.buffer].dtype
-        name = f"llvm.masked.load.{suffix(MEMORY[dtype], self.width)}.p0"
-        address = self.address(access, row, number)
-        align = integer(ITEM_BYTES[dtype], "i32")
-        return self._w.call(other.type, name, address, align, guard, other)
-
-    def _load_vector(self, load: Load, memory: str, row: int, number: int) -> Value:
-        type_ = vector(memory, self.width)
-        item = ITEM_BYTES[load.dtype]
-        mask = self._mask(load, row, number)
-        address, varying = self.moved(load.access, load.index, memory, row, number)
-        stride = self.lane_stride(load.access)
-        other = self._other(load, self.width)
-        if stride == 0 and not varying:
-            one = (
-                self._w.emit(memory, f"load {memory}, ptr {address.text}") if mask is None else None
-            )
-            if one is not None:
-                return self._w.splat(one, self.width)
-        if stride == 1 and not varying:
-            if mask is None:
-                padded = self._buffers[load.access.buffer].padded
-                align = item * self.width if padded else item
-                return self._w.emit(type_, f"load {type_}, ptr {address.text}, align {align}")
-            only_guard = self.masks is not None and mask is self.masks[number]
-            if only_guard and load.dtype not in FLOATS and self.alive[number] is not None:
-                return self._load_lanes(address, type_, memory, self.alive[number] or 0)
-            return load_masked(self._w, address, mask, other, memory, self.width, item)
-        if mask is None and not varying and isinstance(stride, int) and stride in CLOSE:
-            return load_close(self._w, address, stride, memory, self.width, item)
-        every = mask or Value("splat (i1 true)", vector("i1", self.width))
-        places = self.lane_addresses(address, stride, varying, memory, row, number)
-        return load_masked(self._w, places, every, other, memory, self.width, item)
-
-    # LLVM 22 turns a masked access with one lane known to be alive into a scalar access, of the
-    # wrong width if the elements are narrower than the integers they are computed as. So where it
-    # is known how many lanes are alive, integers are moved one by one (in `Stores`, too).
-
-    def _load_lanes(self, address: Value, type_: str, memory: str, alive: int) -> Value:
-        value = Value("zeroinitializer", type_)
-        for lane in range(alive):
-            place = self._w.pointer(address, integer(lane), memory)
-            one = self._w.emit(memory, f"load {memory}, ptr {place.text}")
-            value = self._w.emit(
-                type_, f"insertelement {type_} {value.text}, {memory} {one.text}, i64 {lane}"
-            )
-        return value
 
     def moved(
         self, access: Access, index: Positions, memory: str, row: int, number: int

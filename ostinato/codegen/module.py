@@ -10,8 +10,8 @@ import numpy as np
 
 from ostinato.codegen import runtime_functions, safepoints, threads
 from ostinato.codegen.alike import form
-from ostinato.codegen.expressions import NOWHERE
 from ostinato.codegen.kernels import KernelEmitter
+from ostinato.codegen.loads import NOWHERE
 from ostinato.codegen.safepoints import POLL, STOPPED, Safepoints, open_poll
 from ostinato.codegen.signature import is_long, signature
 from ostinato.codegen.sizes import CheckedSizes, Sizes

@@ -82,7 +82,7 @@ class Reductions:
         if self._piece is not None:
             accesses = [self._kernel.stores[n].access for n in self._tile.kept]
             initial = [
-                self._x.load_where(self._piece.follows, accesses[p], value, row, number)
+                self._x.loads.load_where(self._piece.follows, accesses[p], value, row, number)
                 for (p, row, number), value in zip(slots, initial, strict=True)
             ]
 

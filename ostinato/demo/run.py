@@ -87,16 +87,7 @@ def run_demo(
     """
     soundfile, figures = _require("soundfile"), _require("matplotlib.figure")
     folder = _folder(Path(output))
-    rng = np.random.default_rng([1, seed])
-    if noise not in NOISES:
-        raise InputError(f"noise {noise!r}: expected one of {', '.join(NOISES)}")
-    if not -60 <= snr <= 60:
-        raise InputError(f"snr={snr!r}: expected a ratio from -60 to 60 dB")
-    clean = speech(SECONDS, rng) / 20 if wav is None else _read(soundfile, Path(wav))
-    seconds = len(clean) / SAMPLE_RATE
-    noisy = mix(clean, NOISES[noise](seconds, rng), snr)
-    level = min(1.0, 0.99 / float(np.abs(noisy).max()))
-    clean, noisy = clean * level, noisy * level
+    clean, noisy = _signals(soundfile, wav, noise, snr, seed)
 
     sessions = {OWN: (session_factory or ostinato.InferenceSession)(MODEL)}
     if (peer_session := _peer_session(MODEL)) is not None:
@@ -109,7 +100,7 @@ def run_demo(
     result = DemoResult(
         source="synthetic speech" if wav is None else str(wav),
         noise=noise,
-        seconds=seconds,
+        seconds=len(clean) / SAMPLE_RATE,
         frames=len(spectra),
         snr_in_db=snr_db(clean, noisy),
         snr_out_db=snr_db(clean, cleaned),
@@ -129,6 +120,21 @@ def run_demo(
     }
     write_spectrograms(figures.Figure(), result.spectrogram_path, panels)
     return result
+
+
+def _signals(
+    soundfile: ModuleType, wav: str | Path | None, noise: str, snr: float, seed: int
+) -> tuple[FloatArray, FloatArray]:
+    """The signal to recover and the noisy one: float64, `[samples]`, below full scale."""
+    rng = np.random.default_rng([1, seed])
+    if noise not in NOISES:
+        raise InputError(f"noise {noise!r}: expected one of {', '.join(NOISES)}")
+    if not -60 <= snr <= 60:
+        raise InputError(f"snr={snr!r}: expected a ratio from -60 to 60 dB")
+    clean = speech(SECONDS, rng) / 20 if wav is None else _read(soundfile, Path(wav))
+    noisy = mix(clean, NOISES[noise](len(clean) / SAMPLE_RATE, rng), snr)
+    level = min(1.0, 0.99 / float(np.abs(noisy).max()))
+    return clean * level, noisy * level
 
 
 def _require(module: str) -> ModuleType:

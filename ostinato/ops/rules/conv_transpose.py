@@ -187,6 +187,24 @@ def _with_margins(context: Context, x: Tensor, phases: Sequence[Sequence[Phases]
     return Tensor(x.dtype, x.shape, advance(padded, start), padded.strides)
 
 
+class _Walk:
+    """Where a kernel reads or writes a tensor: a start, and a stride along each of its axes."""
+
+    def __init__(self, tensor: Tensor, *pairs: tuple[Axis | None, Size]) -> None:
+        self._tensor, self._pairs = tensor, [*pairs]
+        self._start: Size = 0
+
+    def along(self, start: Size, *pairs: tuple[Axis | None, Size]) -> None:
+        """Begin `start` elements later, and walk along more axes."""
+        self._start += start
+        self._pairs += pairs
+
+    def access(self) -> Access:
+        base = advance(self._tensor, self._start)
+        assert base is not None
+        return Access(base.buffer, base.offset, base.terms + terms_of(self._pairs))
+
+
 def _convolve(
     context: Context,
     x: Tensor,
@@ -205,37 +223,23 @@ def _convolve(
     channel = builder.axis(depth, "r")
     taps = [builder.axis(phase.taps, "r") for phase in phases]
 
-    left = [(row, x.strides[0]), (block, x.strides[1] * depth), (channel, x.strides[1])]
-    right = [(block, w.strides[0] * depth), (channel, w.strides[0]), (filter_, w.strides[1])]
-    out: list[tuple[Axis | None, Size]] = [
-        (row, target.strides[0]),
-        (block, target.strides[1] * per_group),
-        (filter_, target.strides[1]),
-    ]
-    starts: list[Size] = [0, 0, 0]
+    left = _Walk(x, (row, x.strides[0]), (block, x.strides[1] * depth), (channel, x.strides[1]))
+    right = _Walk(
+        w, (block, w.strides[0] * depth), (channel, w.strides[0]), (filter_, w.strides[1])
+    )
+    size, plane = target.strides[:2]
+    out = _Walk(target, (row, size), (block, plane * per_group), (filter_, plane))
     for i, (phase, (j, r), tap) in enumerate(zip(phases, places, taps, strict=True), 2):
-        left += [(j, x.strides[i]), (r, phase.shift_step * x.strides[i])]
-        left.append((tap, -phase.reach * x.strides[i]))
-        right += [(r, phase.tap_step * w.strides[i]), (tap, phase.spacing * w.strides[i])]
-        out += [(j, strides[i - 2] * target.strides[i]), (r, target.strides[i])]
-        steps = (
-            phase.shift * x.strides[i],
-            phase.tap * w.strides[i],
-            phase.first * target.strides[i],
-        )
-        starts = [start + step for start, step in zip(starts, steps, strict=True)]
-
-    def access(tensor: Tensor, start: Size, pairs: Sequence[tuple[Axis | None, Size]]) -> Access:
-        base = advance(tensor, start)
-        assert base is not None
-        return Access(base.buffer, base.offset, base.terms + terms_of(pairs))
+        x_step, w_step, step = x.strides[i], w.strides[i], target.strides[i]
+        reach = -phase.reach * x_step
+        left.along(phase.shift * x_step, (j, x_step), (r, phase.shift_step * x_step), (tap, reach))
+        right.along(phase.tap * w_step, (r, phase.tap_step * w_step), (tap, phase.spacing * w_step))
+        out.along(phase.first * step, (j, strides[i - 2] * step), (r, step))
 
     total: Expr = constant(0, x.dtype)
     reductions: list[Reduce] = []
     if all(phase.taps for phase in phases) and depth:
-        a, b = (
-            Load(access(*one), x.dtype) for one in ((x, starts[0], left), (w, starts[1], right))
-        )
+        a, b = Load(left.access(), x.dtype), Load(right.access(), x.dtype)
         inner = tuple(axis for axis in (channel, *taps) if axis.extent != 1) or (channel,)
         fused = x.dtype in FLOATS
         reductions = [
@@ -245,7 +249,7 @@ def _convolve(
     if bias is not None:
         vector = builder.strided(bias)
         step = vector.strides[0]
-        place = access(vector, 0, [(block, step * per_group), (filter_, step)])
-        total = op("add", total, Load(place, x.dtype))
+        place = _Walk(vector, (block, step * per_group), (filter_, step))
+        total = op("add", total, Load(place.access(), x.dtype))
     axes = [row, block, filter_, *(axis for pair in places for axis in pair)]
-    builder.emit.kernel(axes, [Store(access(target, starts[2], out), total)], reductions)
+    builder.emit.kernel(axes, [Store(out.access(), total)], reductions)

@@ -1,0 +1,124 @@
+"""Loads of one element, of neighbours, or of lanes that lie apart, with masks or without."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from ostinato.codegen.primitives import MEMORY, Primitives, suffix
+from ostinato.codegen.strided import CLOSE, load_close, load_masked
+from ostinato.codegen.writer import Value, Writer, integer, vector
+from ostinato.program.expr import FLOATS, ITEM_BYTES, Access, Load
+from ostinato.program.nodes import Buffer
+
+if TYPE_CHECKING:
+    from ostinato.codegen.expressions import Expressions
+
+# Where a masked scalar load points when its mask is false.
+NOWHERE = "@nowhere"
+
+
+class Loads:
+    """Writes loads at the points that `expressions` evaluates."""
+
+    def __init__(
+        self,
+        expressions: Expressions,
+        writer: Writer,
+        primitives: Primitives,
+        buffers: Mapping[str, Buffer],
+    ) -> None:
+        self._x, self._w = expressions, writer
+        self._primitives, self._buffers = primitives, buffers
+
+    def _mask(self, load: Load, row: int, number: int) -> Value | None:
+        """The lanes of a load that may touch memory; None for all."""
+        mask = None if load.mask is None else self._x.lanes(load.mask, row, number)
+        if self._x.masks is None or self._buffers[load.access.buffer].padded:
+            return mask
+        guard = self._x.masks[number]
+        return guard if mask is None else self._w.binary("and", mask, guard)
+
+    def load(self, load: Load, row: int, number: int) -> Value:
+        """The elements in row `row` and vector `number`: a scalar if all lanes agree."""
+        memory = MEMORY[load.dtype]
+        if not self._x.by_lanes(load):
+            value = self._scalar(load, memory, row)
+        elif self._x.width == 1:
+            value = self._scalar(load, memory, row, number)
+        else:
+            value = self._vector(load, memory, row, number)
+        if load.dtype != "bool":
+            return value
+        lanes = self._x.width if self._x.by_lanes(load) else 1
+        zero = Value("zeroinitializer" if lanes > 1 else "0", value.type)
+        return self._w.compare("icmp", "ne", value, zero, lanes)
+
+    def _scalar(self, load: Load, memory: str, row: int, number: int = 0) -> Value:
+        address, _ = self._x.moved(load.access, load.index, memory, row, number)
+        mask = None if load.mask is None else self._x.value(load.mask, row, number)
+        if self._x.width == 1 and self._x.masks is not None and self._x.by_lanes(load):
+            mask = self._mask(load, row, number)
+        if mask is None:
+            return self._w.emit(memory, f"load {memory}, ptr {address.text}")
+        address = self._w.select(mask, address, Value(NOWHERE, "ptr"))
+        value = self._w.emit(memory, f"load {memory}, ptr {address.text}")
+        return value if load.other is None else self._w.select(mask, value, self._other(load, 1))
+
+    def _other(self, load: Load, lanes: int) -> Value:
+        fill = 0 if load.other is None else load.other.value
+        dtype = "uint8" if load.dtype == "bool" else load.dtype
+        return self._primitives.splat_literal(fill, dtype, lanes)
+
+    def load_where(self, mask: Value, access: Access, other: Value, row: int, number: int) -> Value:
+        """Neighbours in the lanes where a mask is true and that exist, and `other` elsewhere."""
+        guard = (
+            mask if self._x.masks is None else self._w.binary("and", mask, self._x.masks[number])
+        )
+        dtype = self._buffers[access.buffer].dtype
+        name = f"llvm.masked.load.{suffix(MEMORY[dtype], self._x.width)}.p0"
+        address = self._x.address(access, row, number)
+        align = integer(ITEM_BYTES[dtype], "i32")
+        return self._w.call(other.type, name, address, align, guard, other)
+
+    def _vector(self, load: Load, memory: str, row: int, number: int) -> Value:
+        type_ = vector(memory, self._x.width)
+        item = ITEM_BYTES[load.dtype]
+        mask = self._mask(load, row, number)
+        address, varying = self._x.moved(load.access, load.index, memory, row, number)
+        stride = self._x.lane_stride(load.access)
+        other = self._other(load, self._x.width)
+        if stride == 0 and not varying:
+            one = (
+                self._w.emit(memory, f"load {memory}, ptr {address.text}") if mask is None else None
+            )
+            if one is not None:
+                return self._w.splat(one, self._x.width)
+        if stride == 1 and not varying:
+            if mask is None:
+                padded = self._buffers[load.access.buffer].padded
+                align = item * self._x.width if padded else item
+                return self._w.emit(type_, f"load {type_}, ptr {address.text}, align {align}")
+            only_guard = self._x.masks is not None and mask is self._x.masks[number]
+            if only_guard and load.dtype not in FLOATS and self._x.alive[number] is not None:
+                return self._lanes(address, type_, memory, self._x.alive[number] or 0)
+            return load_masked(self._w, address, mask, other, memory, self._x.width, item)
+        if mask is None and not varying and isinstance(stride, int) and stride in CLOSE:
+            return load_close(self._w, address, stride, memory, self._x.width, item)
+        every = mask or Value("splat (i1 true)", vector("i1", self._x.width))
+        places = self._x.lane_addresses(address, stride, varying, memory, row, number)
+        return load_masked(self._w, places, every, other, memory, self._x.width, item)
+
+    # LLVM 22 turns a masked access with one lane known to be alive into a scalar access, of the
+    # wrong width if the elements are narrower than the integers they are computed as. So where it
+    # is known how many lanes are alive, integers are moved one by one (in `Stores`, too).
+
+    def _lanes(self, address: Value, type_: str, memory: str, alive: int) -> Value:
+        value = Value("zeroinitializer", type_)
+        for lane in range(alive):
+            place = self._w.pointer(address, integer(lane), memory)
+            one = self._w.emit(memory, f"load {memory}, ptr {place.text}")
+            value = self._w.emit(
+                type_, f"insertelement {type_} {value.text}, {memory} {one.text}, i64 {lane}"
+            )
+        return value
