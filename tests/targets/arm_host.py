@@ -16,8 +16,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ostinato.codegen.objects import versions
+from tools.programs import ROOM, Unavailable
 
-ROOM = Path.home() / ".cache" / "ostinato-targets"
 REPOSITORY = Path(__file__).parents[2]
 EMULATOR = "qemu-aarch64-static"
 # Its Python is 3.11.
@@ -26,10 +26,6 @@ _RELEASE, _PYTHON = "bookworm", "3.11"
 _PLATFORMS = ("manylinux_2_28_aarch64", "manylinux_2_17_aarch64")
 _ALSO = ("pytest", "hypothesis", "mpmath")
 _PATIENCE = 600
-
-
-class Unavailable(Exception):
-    """It cannot be made here; the message says why."""
 
 
 def run(arguments: Sequence[str], cpu: str = "max", patience: int = _PATIENCE) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.targets import arm_host
+from tools.programs import Unavailable
 
 pytestmark = pytest.mark.targets
 
@@ -24,7 +25,7 @@ CASES += " Exp-corners counted-3 MatMulInteger-rows"
 def host(*arguments: str) -> str:
     try:
         return arm_host.run(arguments)
-    except arm_host.Unavailable as error:
+    except Unavailable as error:
         pytest.skip(str(error))
 
 
