@@ -203,7 +203,8 @@ class Built:
         outputs = [interface.outputs[i] for i in places]
         sizes = [self._size(size) for size in interface.sizes]
         of = {size.identifier: self._size(size) for size in interface.sizes}
-        lines = [_HEAD.replace("NAME", name)]
+        blocks = str(len(self._inputs) + len(outputs))
+        lines = [_HEAD.replace("NAME", name).replace("BLOCKS", blocks)]
         lines += [f"    int64_t sizes[{len(interface.outputs)}][{interface.prefix}_MAX_RANK];"]
         if interface.has_plain_outputs:
             lines += ["    (void)sizes;"]
@@ -244,7 +245,8 @@ class Built:
         lines += [f"        CHECK({name}_{call}({', '.join(arguments)}));"]
         lines += [f"        intact(out{i}, bytes{i});" for i in range(len(outputs))]
         lines += [f"        write_all(out{i}, write{i}[call], out);" for i in written]
-        lines += ["    }", f"    {name}_destroy(object);", "    return fclose(in) | fclose(out);"]
+        lines += ["    }", f"    {name}_destroy(object);"]
+        lines += ["    while (made) free(blocks[--made]);", "    return fclose(in) | fclose(out);"]
         return "\n".join([*lines, "}", ""])
 
 
@@ -274,9 +276,12 @@ static void check(int code, const char *call) {
     exit(1);
 }
 
+static void *blocks[BLOCKS];
+static int made;
+
 /* Memory at a multiple of 64 bytes with 64 marked ones behind it. */
 static void *block(size_t bytes) {
-    char *memory = malloc(bytes + 192);
+    char *memory = blocks[made++] = malloc(bytes + 192);
     if (!memory) exit(2);
     memory += 64 - (uintptr_t)memory % 64;
     memset(memory, 0xa5, bytes + 64);

@@ -22,6 +22,9 @@ from typing import Any
 import onnx
 import onnx.defs
 import onnx.helper
+
+# Makes a table of all schemas when it is loaded, and refuses names of two domains.
+import onnx.reference
 from onnx.defs import OpSchema
 
 MICROSOFT, BLOCKED = "com.microsoft", "com.microsoft.nchwc"

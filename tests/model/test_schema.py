@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
 from ostinato.errors import ModelError
@@ -27,3 +30,8 @@ def test_opset_of():
     assert opset_of(model) == opset_of(model, "ai.onnx") == 13
     with pytest.raises(ModelError, match=r"ai\.onnx\.ml"):
         opset_of(model, "ai.onnx.ml")
+
+
+def test_the_reference_kernels_load_behind_the_schemas_of_others() -> None:
+    code = "from ostinato.model.contributed import register_contributed as r; r()"
+    subprocess.run([sys.executable, "-c", f"{code}; import onnx.reference"], check=True)

@@ -44,7 +44,9 @@ def check(
         pytest.skip(str(error))
     for made, wanted in zip(found, expected, strict=True):
         for name in names:
-            same = np.array_equal(made[name], wanted[name], equal_nan=wanted[name].dtype.kind == "f")
+            same = np.array_equal(
+                made[name], wanted[name], equal_nan=wanted[name].dtype.kind == "f"
+            )
             assert same, name
 
 
