@@ -15,9 +15,12 @@ from ostinato.autodiff.checkpoints import in_segments
 from ostinato.autodiff.contributions import dims_of, zeros
 from ostinato.autodiff.scope import Scope, depends, is_float
 from ostinato.autodiff.sweep import sweep
+from ostinato.autodiff.unrolled import no_gradient, unroll
 from ostinato.errors import InputError, OptionError, UnsupportedError
 from ostinato.graph.inferred_sizes import infer_sizes
-from ostinato.model.graphs import graphs
+from ostinato.graph.loop_form import read_loop
+from ostinato.model.attributes import describe
+from ostinato.model.graphs import graphs, upstream
 from ostinato.model.load import ModelLike, load_model
 from ostinato.model.names import Names
 from ostinato.model.schema import opset_of
@@ -82,6 +85,8 @@ def prepare(
     lift_constants(model)
     expand_recurrent(model, clean_padding=True)
     run_passes(model, disable, passes=passes)
+    if unroll(model):
+        run_passes(model, disable, passes=passes)
     _infer(model)
     if checkpoint is not None and in_segments(model, checkpoint):
         _infer(model)
@@ -94,6 +99,21 @@ def _infer(model: ir.Model) -> None:
         for value in (*inner, *(value for node in graph for value in node.outputs)):
             if value.name in sizes:
                 value.shape = ir.Shape(sizes[value.name])
+
+
+def _refuse_loops(loss: ir.Value, scope: Scope) -> None:
+    """Refuse the first Loop on the way, before whoever reads a value of it that has no shape."""
+    for value in upstream([loss]):
+        node = value.producer()
+        if (
+            node is not None
+            and node.op_type == "Loop"
+            and not node.domain
+            and value in scope.wanted
+        ):
+            raise UnsupportedError(
+                describe(node), node.op_type, no_gradient(read_loop(node, scope.opset))
+            )
 
 
 def differentiate(model: ir.Model, loss: ir.Value, wrt: Sequence[ir.Value]) -> list[ir.Value]:
@@ -114,6 +134,7 @@ def differentiate(model: ir.Model, loss: ir.Value, wrt: Sequence[ir.Value]) -> l
     writer = scope.writer(loss.dtype, "grad/loss")
     one = writer.value(np.ones((1,) * len(dims), writer.dtype.numpy()), "one")
     if loss in scope.wanted:
+        _refuse_loops(loss, scope)
         scope.add(loss, one)
         sweep(scope)
     gradients = [scope.gradient(value) for value in wrt]

@@ -27,6 +27,7 @@ from ostinato.autodiff.nested import NestedScope
 from ostinato.autodiff.registry import differentiates
 from ostinato.autodiff.scope import Scope, depends, is_float
 from ostinato.autodiff.sweep import sweep
+from ostinato.autodiff.unrolled import no_gradient
 from ostinato.graph.loop_form import LoopForm, Scanned, Stacked, State, origin, read_loop, reads
 from ostinato.graph.writer import Operand, Writer
 
@@ -36,10 +37,9 @@ _KEPT_RANK = 2
 
 @differentiates("Loop")
 def _loop(context: Context) -> None:
-    """Refused: those that count are a Scan by now."""
+    """Refused: those that count are a Scan by now, or their steps."""
     raise context.refuse(
-        "has no gradient: how often it runs is data-dependent, or a value changes its shape. "
-        "Loops whose trip count is computed from sizes, and Scan, have one"
+        no_gradient(read_loop(context.node, context.scope.opset, context.attributes))
     )
 
 
