@@ -154,6 +154,45 @@ def _repeated(form: Form) -> Sequence[int] | None:
     return None if repeats is None else np.flatnonzero(np.ravel(repeats) != 1).tolist()
 
 
+def _sliced(form: Form) -> Sequence[int] | None:
+    """The axes that bounds name: without names, as many as there are bounds."""
+    axes = _named(form, 3)
+    if axes is not None or form.has(3):
+        return axes
+    starts = form.attribute("starts") if not form.has(1) else None
+    sizes = form.dims[1] if form.has(1) else None
+    count = len(starts) if starts is not None else sizes[0] if sizes else None
+    return range(count) if isinstance(count, int) else None
+
+
+def _padded(form: Form) -> Sequence[int] | None:
+    """Those that get more or fewer elements."""
+    pads = form.constant(1) if form.has(1) else form.attribute("pads", form.attribute("paddings"))
+    axes = _named(form, 3)
+    if pads is None or (axes is None and form.has(3)):
+        return None
+    named = range(form.rank()) if axes is None else axes
+    pairs = np.reshape(pads, (2, -1)).T.tolist()
+    return [axis for axis, pair in zip(named, pairs, strict=True) if any(pair)]
+
+
+def _named(form: Form, index: int) -> list[int] | None:
+    """Attribute `axes`, or the operand that it has become."""
+    found = form.constant(index) if form.has(index) else form.attribute("axes")
+    return None if found is None else [int(axis) for axis in np.ravel(found)]
+
+
+def _resized(form: Form) -> Sequence[int] | None:
+    """Those with another scale than 1; where a region or sizes decide, nothing is known."""
+    at = 2 if form.node.op_type == "Resize" and form.opset >= 11 else 1
+    scales = form.constant(at) if form.has(at) else form.attribute("scales")
+    how = form.attribute("coordinate_transformation_mode", "half_pixel")
+    if scales is None or not len(scales) or how == "tf_crop_and_resize":
+        return None
+    axes = form.attribute("axes", range(form.rank()))
+    return [axis for axis, scale in zip(axes, scales, strict=True) if scale != 1]
+
+
 same = mixing(lambda form: ())
 whole = mixing(lambda form: range(form.rank()))
 blocks = mixing(lambda form: range(1, form.rank()))
@@ -165,6 +204,8 @@ mean_variance = mixing(lambda form: form.attribute("axes", (0, 2, 3)))
 cumulative = mixing(_cumulative_axis)
 transform = mixing(_transform_axes)
 tile = mixing(_repeated)
+sliced, padded, resized = mixing(_sliced), mixing(_padded), mixing(_resized)
+determinant = mixing(lambda form: (-2, -1), lambda form: True)
 # Which axes are dropped where none are named is a matter of their sizes.
 squeeze = mixing(lambda form: form.axes(1) or None, lambda form: True)
 
@@ -335,3 +376,27 @@ def quantization(form: Form) -> AxisMap:
     whole = form.dims[1] in ((), (1,))
     scale = row if form.rank(1) == form.rank() > 1 else [Along.ALL if whole else axis]
     return form.only(row, *[scale[: form.rank(i)] for i in range(1, len(form.dims))])
+
+
+def signals(form: Form) -> AxisMap:
+    """Of STFT: rows of samples, below windows."""
+    row: Row = [0, Along.WINDOW, Along.ALL]
+    return form.only(row[: form.rank()])
+
+
+def sampled(form: Form) -> AxisMap:
+    """Of GridSample: an image of places."""
+    spatial = form.rank() - 2
+    places: Row = [0, *range(2, 2 + spatial), Along.ALL]
+    return form.only([0, 1, *[Along.ALL] * spatial], places)
+
+
+def recurrent(form: Form) -> AxisMap | None:
+    """The batch, where it is one axis of all results: states have no axis of time."""
+    outputs = [i for i, value in enumerate(form.node.outputs) if value.name]
+    batch_first, mixed = form.attribute("layout", 0), Along.ALL
+    if not batch_first and 0 in outputs and len(outputs) > 1:
+        return None
+    place = 0 if batch_first else 2 if 0 in outputs else 1
+    row: Row = [place, mixed, mixed] if batch_first else [mixed, place, mixed]
+    return form.only(row, [mixed] * 3, [mixed] * 3, [mixed] * 2, [place], row, row)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -18,11 +19,13 @@ ALL, WINDOW = Along.ALL, Along.WINDOW
 MAPPED = [name for name, facts in FACTS.items() if facts.axes and not facts.random]
 
 
-def map_of(model: onnx.ModelProto, inputs: Arrays, known: bool = True) -> AxisMap | None:
+def map_of(
+    model: onnx.ModelProto, inputs: Sequence[np.ndarray | None], known: bool = True
+) -> AxisMap | None:
     (node,) = ir.from_proto(model).graph
     form = Form(
         node,
-        [x.shape for x in inputs],
+        [None if x is None else x.shape for x in inputs],
         lambda i: inputs[i] if known else None,
         model.opset_import[0].version,
     )
@@ -114,11 +117,19 @@ EXAMPLES: dict[str, tuple[list[Any], AxisMap | None]] = {
     "Tile (x, y)": ([(3, 2), [1, 2]], ((0, ALL), None)),
     "LayerNormalization <axis=1> (x, y)": ([(2, 3, 4), (3, 4)], ((0, ALL, ALL), (ALL, ALL))),
     "QuantizeLinear <axis=0> (x, y)": ([(2, 3), (2,)], ((0, 1), (0,))),
+    "Slice (x, y, z)": ([(2, 3), [1], [2]], ((ALL, 1), None, None)),
+    "Slice (x, y, z, w)": ([(2, 3), [0], [2], [-1]], ((0, ALL), None, None, None)),
+    "Pad (x, y)": ([(2, 3, 4), [0, 1, 0, 0, 0, 0]], ((0, ALL, 2), None)),
+    "Resize (x, , y)": ([(2, 3), None, [1.0, 2.0]], ((0, ALL), None, None)),
+    "STFT (x, y)": ([(2, 9, 1), 4], ((0, WINDOW, ALL), None)),
+    "GRU (x, y, y)": ([(5, 2, 3), (1, 9, 3), (1, 9, 3)], ((ALL, 2, ALL), (ALL,) * 3, (ALL,) * 3)),
     "OneHot <axis=0> (x, y, z)": ([(2, 3), [4], [0, 1]], ((1, 2), None, None)),
 }
 
 
-def operand(given: Any) -> np.ndarray:
+def operand(given: Any) -> np.ndarray | None:
+    if given is None:
+        return None
     return np.ones(given, np.float32) if isinstance(given, tuple) else np.array(given)
 
 

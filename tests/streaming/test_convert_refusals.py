@@ -161,7 +161,6 @@ RECURRENT = {"W": (1, 15, 6), "R": (1, 15, 5), "n": np.array([3, 4], np.int32)}
     [
         ('GRU <hidden_size=5, direction="reverse"> (x, W, R)', "'reverse' starts at the last"),
         ("GRU <hidden_size=5> (x, W, R, , n)", "sequence_lens"),
-        ("GRU <hidden_size=5, layout=1> (x, W, R)", "time is axis 0 of X, expected 1"),
     ],
 )
 def test_recurrences_that_need_the_end_are_refused(node: str, message: str) -> None:

@@ -195,9 +195,6 @@ def slice_(context: Context) -> None:
     starts, ends, axes, steps = _slice_operands(context, stream)
     if isinstance(stream.fill, ir.Value) and axes != [stream.axis]:
         _, stream = timing.settled(context, 0)
-    if stream.axis not in axes:
-        context.set(stream)
-        return
     i = axes.index(stream.axis)
     start, end, step = starts[i], ends[i], steps[i]
     length = context.dims(context.input(0))[stream.axis]

@@ -253,9 +253,6 @@ def pad(context: Context) -> None:
     if pads is None:
         raise context.refuse("its pads are not constant")
     chosen = [axis % rank for axis in axes] if axes is not None else list(range(rank))
-    if stream.axis not in chosen:
-        context.set(timing.settled(context, 0)[1])
-        return
     at, widths = chosen.index(stream.axis), [int(width) for width in pads]
     extra = _padded(context, stream, widths[at], widths[at + len(chosen)])
     count, mode = widths[at], context.attributes.string("mode", "constant")
@@ -322,10 +319,7 @@ def resize(context: Context) -> None:
     how = context.attributes.string("coordinate_transformation_mode", "half_pixel")
     if how == "tf_crop_and_resize":
         raise context.refuse("crops, maybe the sequence: let Slice do it")
-    scale = dict(zip(axes, map(float, scales), strict=True)).get(stream.axis, 1.0)
-    if scale == 1.0:
-        context.set(stream)
-        return
+    scale = dict(zip(axes, map(float, scales), strict=True))[stream.axis]
     rounding = context.attributes.string("nearest_mode", "round_prefer_floor")
     repeats = (how, rounding) in (("half_pixel", "round_prefer_floor"), ("asymmetric", "floor"))
     if context.attributes.string("mode", "nearest") != "nearest" or scale % 1 or scale < 1:
