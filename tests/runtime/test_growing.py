@@ -80,6 +80,14 @@ def cut(sizes: list[int], rows: int = 2) -> list[np.ndarray]:
     return np.split(TOKENS[:rows, : sum(sizes)], np.cumsum(sizes)[:-1], axis=1)
 
 
+def test_steps_have_the_bits_of_one_step_over_the_whole_sequence() -> None:
+    """Causal attention: sums over rows have one order, whatever the room."""
+    (whole,) = decoder().stream(STATES).step({"token": TOKENS[:1]})
+    stream = decoder().stream(STATES)
+    each = [stream.step({"token": token})[0] for token in cut([1] * 90, 1)]
+    np.testing.assert_array_equal(whole, np.concatenate(each, 1))
+
+
 @pytest.mark.parametrize("capacity", [None, 90, 512])
 @pytest.mark.parametrize("sizes", [[1] * 90, [5, 1, 1, 60, 3], [90]], ids=lambda s: str(len(s)))
 def test_steps_have_the_bits_of_caches_that_are_copied(
