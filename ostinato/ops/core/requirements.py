@@ -176,7 +176,7 @@ class Requirements:
         size = product(shape)
         text = what or f"a value of shape [{', '.join(map(str, shape))}]"
         message = f"node {self._draft.node!r}: not enough memory for {text}"
-        unknown, is_reached, elements = computed(size), False, size
+        unknown, is_reached, elements, own = computed(size), False, size, shape
         if unknown:
             is_reached = self.is_reached(size)
             shape = tuple(maximum(self.upper(extent), 0) for extent in shape)
@@ -185,7 +185,12 @@ class Requirements:
             is_small = size <= most if isinstance(size, int) else self._grows_as_inputs(size)
             if not is_reached and not is_small and self._draft.loops:
                 room = self._room(ITEM_BYTES[dtype])
-                self.that(room - elements, f"not enough memory for {text}")
+                # One after the other: their product may leave 64 bits.
+                part = product([extent for extent in own if isinstance(extent, int)])
+                for extent in (n for n in own if not isinstance(n, int)):
+                    self.that(room - part, f"not enough memory for {text}")
+                    part = maximum(part, 1) * maximum(extent, 1)
+                self.that(room - part, f"not enough memory for {text}")
                 return room if SPARE in symbols(size) else minimum(size, room)
             if not is_reached and not is_small:
                 reason = (

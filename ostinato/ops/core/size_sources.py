@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterator, Sequence
 
 import onnx_ir as ir
 
+from ostinato.errors import UnsupportedError
 from ostinato.graph.facts import facts_of
 from ostinato.model.graphs import operands, subgraphs, upstream
 from ostinato.model.values import constant_array
 from ostinato.ops.core.known_sizes import LIMIT, MOST_TERMS
-from ostinato.ops.core.registry import UnknownOperandError
+from ostinato.ops.core.registry import Context, UnknownOperandError
 from ostinato.ops.core.tensor import Joined, Tensor
 from ostinato.program.expr import INTEGERS
 from ostinato.sizes.dims import product
@@ -88,6 +89,23 @@ def measurable(refusal: UnknownOperandError, measured: set[ir.Value]) -> set[ir.
         if found is None:
             return set()
         sources |= found
+    return sources
+
+
+def told_by_steps(context: Context, body: ir.Graph, refusal: UnsupportedError) -> set[ir.Value]:
+    """The values whose elements steps have to tell as sizes for a body not to be refused.
+
+    None of them where that would not do. Raises `UnknownOperandError` for values that are made
+    before the loop: known before it they are worth more, if that is possible.
+    """
+    if not isinstance(refusal, UnknownOperandError) or refusal.needs_constants:
+        return set()
+    sources = measurable(refusal, context.builder.measured)
+    outer = sources - set(made_in(body))
+    if outer:
+        told = UnknownOperandError(context.node, refusal.reason, [*outer], False)
+        told.lowered = refusal.lowered
+        raise told
     return sources
 
 

@@ -12,31 +12,50 @@ from ostinato.ops.core.tensor import Tensor, Value, at
 from ostinato.program.expr import Extent, Index, Load, constant, op
 from ostinato.program.nodes import Stmt
 from ostinato.sizes.dims import Size, computed
+from ostinato.sizes.strides import Shape
+
+
+def varying(states: Sequence[State]) -> frozenset[str]:
+    """The sizes that steps compute of their states for the next step."""
+    return computed(*(state.extent for state in states))
 
 
 def is_fixed(element: Value, loop: LoopFrame, states: Sequence[State]) -> bool:
     """Whether what a step gives has a shape that is known before the loop."""
-    varying = computed(*(state.extent for state in states))
-    return loop.is_fixed(element.shape) and not computed(*element.shape) & varying
+    return loop.is_fixed(element.shape) and not computed(*element.shape) & varying(states)
 
 
-def collect(builder: Builder, element: Value, loop: LoopFrame, steps: Size) -> Tensor:
-    """A scan output: one element for each step."""
-    sequence = builder.empty(element.dtype, (steps, *element.shape))
-    builder.copy(element, at(sequence, 0, loop.axis, 0, 1))
+def collect(
+    builder: Builder,
+    element: Value,
+    loop: LoopFrame,
+    steps: Size,
+    states: Sequence[State],
+    before: list[Stmt],
+) -> Tensor:
+    """A scan output: one element for each step. before: the statements before the loop."""
+    shape = told_shape(builder, element, loop, before, varying(states))
+    sequence = builder.empty(element.dtype, (steps, *shape))
+    place = at(sequence, 0, loop.axis, 0, 1)
+    builder.copy(element, replace(place, shape=element.shape))
     return sequence
 
 
-def collect_alike(
-    builder: Builder, element: Value, loop: LoopFrame, steps: Size, before: list[Stmt]
-) -> Tensor:
-    """A scan output whose shape each step computes; all have to be as that of the first step.
+def told_shape(
+    builder: Builder,
+    element: Value,
+    loop: LoopFrame,
+    before: list[Stmt],
+    also: frozenset[str] = frozenset(),
+) -> Shape:
+    """The shape of what steps give: where they compute it, that of the first one.
 
-    before: the statements before the loop.
+    Any other is an error. before: the statements before the loop. also: sizes from before the loop
+    that steps change.
     """
     sizes, step = list(element.shape), Index(loop.axis)
     for axis, own in enumerate(element.shape):
-        if not computed(own):
+        if loop.is_fixed((own,)) and not computed(own) & also:
             continue
         what = f"axis {axis} of what each step gives"
         size = builder.sizes.declared(builder.require.most(own), what)
@@ -49,7 +68,4 @@ def collect_alike(
         builder.sizes.compute(size, Load(chosen.base, "int64"))
         builder.require.equal(own, size, what)
         sizes[axis] = size
-    sequence = builder.empty(element.dtype, (steps, *sizes))
-    place = at(sequence, 0, loop.axis, 0, 1)
-    builder.copy(element, replace(place, shape=element.shape))
-    return sequence
+    return tuple(sizes)

@@ -22,7 +22,7 @@ from ostinato.ops.core.growing_states import (
 )
 from ostinato.ops.core.registry import Context, UnknownOperandError
 from ostinato.ops.core.singles import known_element
-from ostinato.ops.core.size_sources import made_in, measurable
+from ostinato.ops.core.size_sources import told_by_steps
 from ostinato.ops.core.tensor import (
     AnyValue,
     Stack,
@@ -31,7 +31,7 @@ from ostinato.ops.core.tensor import (
     Value,
     slice_axis,
 )
-from ostinato.ops.rules.collected import collect, collect_alike, is_fixed
+from ostinato.ops.rules.collected import collect, is_fixed
 from ostinato.ops.rules.scan import check_states
 from ostinato.ops.rules.sequences import as_stack, element_of, flattened, form, rebuilt
 from ostinato.program.expr import ITEM_BYTES, Axis, Expr, Extent, Index, cast, constant, op
@@ -98,6 +98,8 @@ class RolledLoop:
         self._extent = extent
         self._is_inner = self._builder.emit.is_inside
         self._limit = None if limit is None else self._builder.strided(limit)
+        # Whether nothing but a condition, or a number that a run computes, ends it.
+        self._is_open = known_element(context.optional(0)) is None
 
     def run(self, condition: Value | None) -> list[AnyValue]:
         """All that the loop makes. What its body makes of the states tells what kind it is."""
@@ -145,18 +147,9 @@ class RolledLoop:
 
         Returns whether sizes depend on the number of the step; None where that does not help.
         """
-        if not isinstance(refusal, UnknownOperandError) or refusal.needs_constants:
-            return None
-        known = self._builder.measured
-        sources = measurable(refusal, known)
-        number = self._body.inputs[0]
-        outer = sources - set(made_in(self._body))
-        if outer:
-            # Known before this loop they are worth more, if that is possible.
-            told = UnknownOperandError(self._context.node, refusal.reason, [*outer], False)
-            told.lowered = refusal.lowered
-            raise told
-        counts = number in sources and self._extent != UNBOUNDED
+        sources = told_by_steps(self._context, self._body, refusal)
+        known, number = self._builder.measured, self._body.inputs[0]
+        counts = number in sources and not self._is_open
         if counts:
             sources.discard(number)
             self._require_trip_count()
@@ -249,22 +242,19 @@ class RolledLoop:
                 given,
                 results[1 : count + 1],
                 [element for element in elements if is_fixed(element, loop, states)],
-                ends_early or self._extent == UNBOUNDED,
+                ends_early or self._is_open,
             )
             found = replace(found, counts=expected.counts)
             if found != expected:
                 raise _UnexpectedError(found)
-            if not ends_early and self._extent == UNBOUNDED:
+            if not ends_early and self._is_open:
                 raise self._context.invalid("neither a trip count nor a condition ends this loop")
             if ends:
                 builder.copy(self._proceed(proceed, loop.axis), still_going)
                 loop.carries.append(_carry(going, still_going))
                 loop.condition = loop.carries[0].state
             sequences = [
-                collect(builder, element, loop, steps)
-                if is_fixed(element, loop, states)
-                else collect_alike(builder, element, loop, steps, before)
-                for element in elements
+                collect(builder, element, loop, steps, states, before) for element in elements
             ]
             for state, value in zip(states, updated, strict=True):
                 state.store(value, step + 1, loop)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from ostinato.errors import UnsupportedError
 from ostinato.ops.core.registry import Context, lowers
+from ostinato.ops.core.size_sources import told_by_steps
 from ostinato.ops.core.tensor import Tensor, Value, at, drop_ones, insert_ones
+from ostinato.ops.rules.collected import told_shape
 from ostinato.ops.rules.views import axis_of
 from ostinato.program.expr import Axis, constant
 from ostinato.program.nodes import Carry
@@ -51,9 +54,19 @@ def lower_scan(context: Context) -> list[Value]:
     for axis, value in zip(axes, scanned, strict=True):
         context.builder.require.equal(value.shape[axis], trip, "lengths of the scan inputs")
     sequences = [context.builder.strided(value) for value in scanned]
-    if trip == 1:
-        return _single_step(context, body, initial, sequences, axes, attributes)
-    return _loop(context, body, initial, sequences, axes, attributes, trip)
+    builder = context.builder
+    mark = builder.checkpoint()
+    while True:
+        try:
+            if trip == 1:
+                return _single_step(context, body, initial, sequences, axes, attributes)
+            return _loop(context, body, initial, sequences, axes, attributes, trip)
+        except UnsupportedError as refusal:
+            sources = told_by_steps(context, body, refusal) - builder.measured
+            if not sources:
+                raise
+            builder.measured |= sources
+            builder.rollback(mark)
 
 
 def _read(context: Context, scans: int, outputs: int) -> ScanAttributes:
@@ -119,6 +132,7 @@ def _loop(
     for value, state in zip(initial, states, strict=True):
         builder.copy(value, state)
     outputs: list[Value] = []
+    before = builder.draft.body
     with builder.emit.loop(trip) as loop:
         step, carries = loop.axis, loop.carries
         slices = [
@@ -134,11 +148,10 @@ def _loop(
             elements, attributes.output_axes, attributes.output_directions, strict=True
         ):
             position = axis_of(context, axis, len(element.shape) + 1)
-            if not loop.is_fixed(element.shape):
-                raise context.refuse("each step computes the shape of what it gives")
-            shape = (*element.shape[:position], trip, *element.shape[position:])
-            sequence = builder.empty(element.dtype, shape)
-            builder.copy(element, _element(sequence, position, step, reverse, trip))
+            shape = told_shape(builder, element, loop, before)
+            sequence = builder.empty(element.dtype, (*shape[:position], trip, *shape[position:]))
+            place = _element(sequence, position, step, reverse, trip)
+            builder.copy(element, replace(place, shape=element.shape))
             outputs.append(sequence)
         for state, successor, value in zip(states, successors, updated, strict=True):
             builder.copy(value, successor)
