@@ -65,12 +65,14 @@ class Appending:
     """A Concat that stores what it adds beside a state of a loop, in place.
 
     state: as a step is given it. in_front: whether what is added comes first. append: stores it and
-    gives the whole, or None where that is not possible.
+    gives the whole, or None where that is not possible. memory: of the state, with room behind its
+    last row, if a loop inside may append to it as well.
     """
 
     state: Tensor
     in_front: bool
     append: Callable[[Value], Tensor | None]
+    memory: Tensor | None = None
 
 
 class Builder:

@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 LINE_BYTES = 64
 # Operators whose first operand, or last, may be a state that the others are stored beside.
 JOINS = frozenset(("Concat", "SequenceInsert"))
+# Operators with graphs in which one of them may be.
+CHOICES = frozenset(("If", "Loop"))
 # Fewer steps than this are not worth to reserve less memory for.
 FEW_STEPS = 2**16
 # A bound of the rows that steps compute is raised so often before it seems that there is none.
@@ -163,21 +165,27 @@ class State:
 
     @staticmethod
     def of(
-        builder: Builder, name: str, initial: Value, growth: Growth | None, steps: Size
+        builder: Builder,
+        name: str,
+        initial: Value,
+        growth: Growth | None,
+        steps: Size,
+        memory: Tensor | None = None,
     ) -> State:
-        """The state with memory of its own, which holds the initial value."""
+        """The state in memory that holds the initial value: its own, or that of a state around."""
         if growth is None:
             whole = builder.empty(initial.dtype, initial.shape)
             builder.copy(initial, whole)
             return State(builder, name, whole, initial, None, steps)
         first = initial.shape[growth.axis]
         room = growth.room(first, steps)
-        whole, extent = _memory(builder, name, initial, growth, room), first
+        whole, extent = memory or _memory(builder, name, initial, growth, room), first
         if growth.kind != "exact":
             extent = builder.sizes.varying(room, f"extent of axis {growth.axis}")
             builder.sizes.compute(extent, Extent(first))
         state = State(builder, name, whole, initial, growth, steps, extent)
-        builder.copy(initial, slice_axis(state.before(0), growth.axis, 0, 1, first))
+        if memory is None:
+            builder.copy(initial, slice_axis(state.before(0), growth.axis, 0, 1, first))
         return state
 
     def before(self, step: Size) -> Tensor:
@@ -220,12 +228,7 @@ class State:
     def store(self, value: Value, after: Size, loop: LoopFrame) -> None:
         """Keep the value for the next step; one that is where it belongs already stays there."""
         growth = self.growth
-        start = self.whole if growth is None else self.before(after)
-        is_there = isinstance(value, Tensor) and (value.base, value.strides) == (
-            start.base,
-            start.strides,
-        )
-        if growth is not None and is_there:
+        if self.holds(value, after):
             return
         builder, target = self.builder, self._twin()
         if growth is None:
@@ -236,6 +239,10 @@ class State:
             builder.copy(value, slice_axis(target, axis, first, 1, value.shape[axis]))
         assert self.whole.base is not None and target.base is not None
         loop.carries.append(Carry(self.whole.base.buffer, target.base.buffer))
+
+    def holds(self, value: Value, after: Size) -> bool:
+        """Whether the value lies where the next step looks for a state that grows."""
+        return self.growth is not None and share_memory(value, self.before(after))
 
     def _twin(self) -> Tensor:
         """A second memory of the same form."""
@@ -285,14 +292,25 @@ def announce(
     for position, (state, value) in enumerate(zip(states, given, strict=True)):
         made = body.outputs[position + 1]
         node, growth = made.producer(), state.growth
-        if growth is None or node is None or node.op_type not in JOINS or not made.name:
+        if growth is None or node is None or not made.name:
             continue
-        if node.inputs[-1 if growth.in_front else 0] is body.inputs[position + 2]:
+        joins = node.op_type in JOINS
+        if joins and node.inputs[-1 if growth.in_front else 0] is not body.inputs[position + 2]:
+            continue
+        if joins or (node.op_type in CHOICES and not growth.in_front):
 
             def append(piece: Value, state: State = state, value: Tensor = value) -> Tensor | None:
                 return state.appended(value, piece, step, after)
 
-            state.builder.appending[made.name] = Appending(value, growth.in_front, append)
+            appending = Appending(value, growth.in_front, append, state.whole)
+            state.builder.appending[made.name] = appending
+
+
+def share_memory(left: Value, right: Value) -> bool:
+    """Whether two values begin at one place and have the same strides."""
+    if not isinstance(left, Tensor) or not isinstance(right, Tensor) or left.base is None:
+        return False
+    return (left.base, left.strides, left.dtype) == (right.base, right.strides, right.dtype)
 
 
 def layout_of(state: State, body: Iterable[Stmt]) -> Growth | None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ostinato.ops.core.builder import Builder
+from ostinato.ops.core.growing_states import share_memory
 from ostinato.ops.core.registry import Context, UnknownOperandError, lowers
 from ostinato.ops.core.singles import known_element, single
 from ostinato.ops.core.tensor import AnyValue, Tensor, Value, dense
@@ -85,6 +86,8 @@ def _branch(
                 for own, size in zip(value.shape, target.shape, strict=True):
                     if own != size:
                         builder.sizes.compute(size, Extent(own))
+                if share_memory(value, target):
+                    continue
                 builder.require.memory(target.dtype, target.shape)
                 assert target.base is not None
                 builder.copy(value, dense(value.dtype, value.shape, target.base.buffer))
@@ -111,6 +114,12 @@ def _in_rows(
 
 
 def _way(context: Context, way: ir.Graph) -> list[AnyValue]:
+    appending = context.builder.appending
+    for made, value in zip(context.node.outputs, way.outputs, strict=True):
+        node = value.producer()
+        # What a loop carries on is appended to in place in the way that is taken, too.
+        if made.name in appending and value.name and node is not None and node.graph is way:
+            appending[value.name] = appending[made.name]
     try:
         return context.lower_body(way, [])
     except MissingElementError as error:
@@ -153,6 +162,9 @@ def _target(context: Context, pair: Sequence[Value], is_merged: bool) -> Tensor:
                 bound = maximum(builder.require.most(left), builder.require.most(right))
                 sizes[i] = builder.sizes.either(left, right, bound, f"axis {i} of output")
         # The way that is taken checks that there is memory once it has computed the sizes.
+        if share_memory(yes, no):
+            assert isinstance(yes, Tensor)
+            return replace(yes, shape=tuple(sizes), known=None, progression=None)
         with builder.emit.block([]):
             return builder.empty(yes.dtype, tuple(sizes))
     if yes.dtype != no.dtype or yes.shape != no.shape:

@@ -59,7 +59,8 @@ class _Expected:
 
     growths: of each carried tensor. ends_early: whether not all steps of its extent may run.
     keeps: whether something of every step is kept. row_bytes: how much memory that takes.
-    counts: whether sizes depend on the number of the step.
+    counts: whether sizes depend on the number of the step. moved: the carried tensors that steps
+    put elsewhere, so that they need memory of their own, whatever the loop around has for them.
     """
 
     growths: tuple[Growth | None, ...]
@@ -67,6 +68,7 @@ class _Expected:
     keeps: bool = False
     row_bytes: Size = 0
     counts: bool = False
+    moved: frozenset[int] = frozenset()
 
 
 class _UnexpectedError(Exception):
@@ -209,10 +211,11 @@ class RolledLoop:
         steps, ends = self._extent, expected.ends_early
         if ends and expected.keeps:
             steps = steps_with_room(builder, steps, expected.row_bytes)
-        states = [
-            State.of(builder, f"carried value {i}", value, growth, steps)
-            for i, (value, growth) in enumerate(zip(initial, expected.growths, strict=True))
-        ]
+        states, shared = [], set[int]()
+        for i, (value, growth) in enumerate(zip(initial, expected.growths, strict=True)):
+            memory = None if i in expected.moved else self._memory_around(i, value, growth)
+            states.append(State.of(builder, f"carried value {i}", value, growth, steps, memory))
+            shared |= {i} if memory is not None else set()
         going, still_going = builder.empty("bool", ()), builder.empty("bool", ())
         builder.copy(self._begin(condition), going)
         done = self._extent
@@ -244,7 +247,10 @@ class RolledLoop:
                 [element for element in elements if is_fixed(element, loop, states)],
                 ends_early or self._is_open,
             )
-            found = replace(found, counts=expected.counts)
+            moved = {
+                i for i in shared if found.growths[i] and not states[i].holds(updated[i], step + 1)
+            }
+            found = replace(found, counts=expected.counts, moved=expected.moved | moved)
             if found != expected:
                 raise _UnexpectedError(found)
             if not ends_early and self._is_open:
@@ -263,6 +269,14 @@ class RolledLoop:
             *rebuilt(self._initial, [state.before(done) for state in states]),
             *(slice_axis(sequence, 0, 0, 1, done) for sequence in sequences),
         ]
+
+    def _memory_around(self, position: int, value: Value, growth: Growth | None) -> Tensor | None:
+        """The memory of a state of the loop around, if this loop does nothing but append to it."""
+        name = self._context.node.outputs[position].name or ""
+        appending = self._builder.appending.get(name)
+        if growth is None or growth.in_front or appending is None or appending.state is not value:
+            return None
+        return None if len(self._initial) != len(flattened(self._initial)) else appending.memory
 
     def _enter(self, axis: Axis, steps: Size, done: Size, expected: _Expected) -> Size:
         """Values at the start of each step; its number as a size, if a state grows by it."""

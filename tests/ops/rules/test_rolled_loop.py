@@ -1,0 +1,81 @@
+"""Loops whose states grow: what is appended is stored once."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from onnx import parser
+
+from ostinato import InferenceSession, ShapeError
+from ostinato.model.load import load_model
+from ostinato.passes.pipeline import run_passes
+from ostinato.program.nodes import Loop, statements
+from ostinato.stages.partition import Segment, partition
+
+HEAD = '<ir_version: 9, opset_import: ["" : 18]>\n'
+
+# A list that a branch of an If extends, in a loop within a loop, as a greedy search of an RNN-T.
+SEARCH = """g (int64 n, float[1] x) => (float[K] y) {
+    go = Constant<value = bool {1}>()  three = Constant<value = int64 {3}>()
+    y = Loop<body = frame (int64 i, bool c, float[M] s) => (bool co, float[N] so) {
+        co = Identity(c)
+        so = Loop<body = token (int64 j, bool c2, float[M2] s2) => (bool co2, float[N2] so2) {
+            co2 = Identity(c2)  k = Add(i, j)  two = Constant<value = int64 {2}>()
+            rest = Mod(k, two)  zero = Constant<value = int64 {0}>()  even = Equal(rest, zero)
+            so2 = If(even)<
+                then_branch = yes () => (float[P] a) { kf = Cast<to = 1>(k)  e = Add(x, kf)
+                    a = Concat<axis = 0>(s2, APPENDED) },
+                else_branch = no () => (float[Q] d) { d = Identity(s2) }>
+        }>(three, c, s)
+    }>(n, go, x)
+}"""
+
+
+def model(appended: str) -> onnx.ModelProto:
+    return parser.parse_model(HEAD + SEARCH.replace("APPENDED", appended))
+
+
+def carried(proto: onnx.ModelProto) -> int:
+    """How many values the loops copy from step to step."""
+    loaded = load_model(proto)
+    run_passes(loaded)
+    (part,) = partition(loaded, fallback=False).parts
+    assert isinstance(part, Segment)
+    loops = [s for s in statements(part.program.body) if isinstance(s, Loop)]
+    assert len(loops) == 2
+    return sum(len(loop.carries) for loop in loops)
+
+
+def test_branches_and_inner_loops_append_to_the_memory_of_the_loop_around():
+    proto = model("e")
+    assert carried(proto) == 0
+    (y,) = InferenceSession(proto, cache_dir=None).run(
+        None, {"n": np.array(4), "x": np.array([0.5], "f")}
+    )
+    steps = [i + j for i in range(4) for j in range(3) if (i + j) % 2 == 0]
+    assert y.tolist() == [0.5, *(0.5 + k for k in steps)]
+
+
+def test_what_an_inner_loop_moves_has_memory_of_its_own():
+    proto = parser.parse_model(
+        HEAD + SEARCH.replace("s2, APPENDED", "e, s2").replace("Identity(s2)", "Neg(s2)")
+    )
+    assert carried(proto) > 0
+    (y,) = InferenceSession(proto, cache_dir=None).run(
+        None, {"n": np.array(2), "x": np.array([0.5], "f")}
+    )
+    rows = [0.5]
+    for k in [i + j for i in range(2) for j in range(3)]:
+        rows = [0.5 + k, *rows] if k % 2 == 0 else [-row for row in rows]
+    assert y.tolist() == rows
+
+
+def test_a_trip_count_without_end_is_an_error_of_the_state_that_grows():
+    endless = """g (float[4] x) => (float[K] y) {
+        go = Constant<value = bool {1}>()  n = Constant<value = int64 {4611686018427387904}>()
+        y = Loop<body = b (int64 i, bool c, float[M] s) => (bool co, float[N] so) {
+            co = Identity(c)  so = Concat<axis = 0>(s, x) }>(n, go, x)
+    }"""
+    with pytest.raises(ShapeError, match="carried value 0, which grows by 16 bytes a step"):
+        InferenceSession(parser.parse_model(HEAD + endless), cache_dir=None)
