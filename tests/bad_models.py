@@ -27,6 +27,8 @@ import onnx.parser
 from onnx import TensorProto, helper
 
 import ostinato
+import ostinato.compiler
+from tests import unoptimized
 from tests.cases.case import Array, In, element_type, ints, weights
 
 HUGE = 2**40
@@ -520,6 +522,8 @@ def _peak() -> int:
 def main(names: Iterable[str]) -> None:
     """Print what becomes of all variants of each model named, and an empty line behind them."""
     warnings.simplefilter("ignore")
+    # What is refused is so before LLVM optimizes anything.
+    ostinato.compiler.emit_object = unoptimized.emit_object
     report("add")
     print(flush=True)
     for name in names:

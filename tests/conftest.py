@@ -22,8 +22,9 @@ from tests import unoptimized
 
 # Of the tests of a file, `--fast` runs the first and every so manyth behind it.
 FAST_STEP = 12
-# Their tests are about operators and graphs, whatever code runs them.
-GRAPH_ROOMS = ("autodiff", "backend", "definitions", "graph", "passes", "streaming", "training")
+# Their tests are about the code that runs; all others about what it computes, which is the same
+# without LLVM's optimizations.
+CODE_ROOMS = ("codegen", "models", "native", "ops", "targets", "test_modes.py")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -73,13 +74,13 @@ def kernel_store(_: Options) -> KernelStore:
 def quickly_compiled(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[None]:
-    """Models of the rooms that do not generate code, apart from the others in the cache."""
+    """Models of the rooms that are not about code, apart from the others in the cache."""
     room = request.path.relative_to(Path(__file__).parent).parts[0]
-    if room in GRAPH_ROOMS:
-        folder = os.path.join(os.environ["XDG_CACHE_HOME"], "unoptimized")
-        monkeypatch.setenv("XDG_CACHE_HOME", folder)
-        monkeypatch.setattr(ostinato.compiler, "emit_object", unoptimized.emit_object)
+    if room not in CODE_ROOMS:
+        with unoptimized.code() as folder:
+            monkeypatch.setenv("XDG_CACHE_HOME", folder)
+            yield
     else:
         # Whoever wants no cache gets the kernels of the run all the same.
         monkeypatch.setattr(ostinato.compiler, "kernel_store", kernel_store)
-    yield
+        yield

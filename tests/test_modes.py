@@ -40,14 +40,16 @@ def session(case: Case, **options: Any) -> ostinato.InferenceSession:
 class Guards:
     """Memory with a margin of known bytes before and after it."""
 
-    MARGIN, BYTE = 256, 0xA5
+    MARGIN, BYTE, FILLED = 256, 0xA5, 1 << 20
 
     def __init__(self) -> None:
         self._blocks: list[Array] = []
 
     def allocate(self, size: int) -> Array:
         block = memory.aligned_empty(size + 2 * self.MARGIN)
-        block[:] = self.BYTE
+        # All of what is not large, so that nothing that was left there may be read. Growing states
+        # have gigabytes set aside for them that nobody touches.
+        block[: self.FILLED] = block[-self.MARGIN :] = self.BYTE
         self._blocks.append(block)
         return block[self.MARGIN : self.MARGIN + size]
 

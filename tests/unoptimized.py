@@ -6,14 +6,17 @@ not how code is generated, need not wait for them.
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache, lru_cache
 from typing import Any
 
 import llvmlite.binding as llvm
+import pytest
 
-from ostinato.codegen.relocatable import join
+import ostinato.compiler
 from ostinato.codegen.target import Target
-from ostinato.codegen.units import divide
 
 
 @cache
@@ -27,11 +30,18 @@ def _machine(target: Target) -> Any:
 
 def emit_object(text: str, target: Target, _: object = None) -> bytes:
     """What `ostinato.codegen.machine.emit_object` gives, but slower code."""
-    units = divide(text)
-    rest = bytes(_machine(target).emit_object(llvm.parse_assembly(units.rest)))
-    return join([rest, *(_kernel(kernel, target) for kernel in units.kernels)])
+    return _emitted(text, target)
 
 
-@lru_cache(maxsize=500)
-def _kernel(text: str, target: Target) -> bytes:
+# Modes of one case have whole modules in common.
+@lru_cache(maxsize=32)
+def _emitted(text: str, target: Target) -> bytes:
     return bytes(_machine(target).emit_object(llvm.parse_assembly(text)))
+
+
+@contextmanager
+def code() -> Iterator[str]:
+    """Compile without optimizations inside; gives the folder of the run's cache for such models."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ostinato.compiler, "emit_object", emit_object)
+        yield os.path.join(os.environ["XDG_CACHE_HOME"], "unoptimized")

@@ -38,24 +38,23 @@ class _Memo:
     """Values by key, for as long as the block that computed them is in scope."""
 
     def __init__(self) -> None:
-        self._scopes: list[dict[object, Value]] = [{}]
+        # All of them, and the keys of each block that is in scope.
+        self._values: dict[object, Value] = {}
+        self._scopes: list[list[object]] = [[]]
+        self.get = self._values.get
 
     @contextmanager
     def scope(self) -> Iterator[None]:
         """Forget at the end what was computed inside: its block does not dominate what follows."""
-        self._scopes.append({})
+        self._scopes.append([])
         yield
-        self._scopes.pop()
-
-    def get(self, key: object) -> Value | None:
-        for scope in reversed(self._scopes):
-            found = scope.get(key)
-            if found is not None:
-                return found
-        return None
+        for key in self._scopes.pop():
+            del self._values[key]
 
     def set(self, key: object, value: Value) -> Value:
-        self._scopes[-1][key] = value
+        """Keep a value, of a key that has none."""
+        self._values[key] = value
+        self._scopes[-1].append(key)
         return value
 
 
@@ -113,12 +112,12 @@ class Expressions:
         found = self._varying.get(expr)
         if found is None:
             for node in walk(expr, skip=self._varying):
-                found = self._varies_itself(node)
+                own = self._varies_itself(node)
                 for part in children(node):
                     below = self._varying[part]
-                    found = (found[0] or below[0], found[1] or below[1])
-                self._varying[node] = found
-            assert found is not None
+                    own = (own[0] or below[0], own[1] or below[1])
+                self._varying[node] = own
+            found = self._varying[expr]
         return found
 
     def _varies_itself(self, node: Expr) -> tuple[bool, bool]:
@@ -132,7 +131,7 @@ class Expressions:
 
     def by_lanes(self, expr: Expr) -> bool:
         """Whether lanes have values of their own."""
-        return self._varies(expr)[1]
+        return (self._varying.get(expr) or self._varies(expr))[1]
 
     # Evaluation
 
@@ -166,7 +165,7 @@ class Expressions:
 
     def _key(self, expr: Expr, row: int, number: int) -> tuple[Expr, int, int]:
         """The key of a value: with the row and the vector, where these make a difference."""
-        by_rows, by_lanes = self._varies(expr)
+        by_rows, by_lanes = self._varying.get(expr) or self._varies(expr)
         return expr, row if by_rows else 0, number if by_lanes else 0
 
     def _parts(self, node: Expr) -> tuple[Expr, ...]:

@@ -84,7 +84,8 @@ class Writer:
 
     def emit(self, type_: str, text: str) -> Value:
         """Write an instruction; returns its result."""
-        name = self.name()
+        self._count += 1
+        name = f"%v{self._count}"
         self._lines.append(f"  {name} = {text}")
         return Value(name, type_)
 

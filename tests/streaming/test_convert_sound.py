@@ -23,6 +23,8 @@ CASES_PER_OPERATOR = 4
 # Of these the reference kernel (onnx 1.23) goes by the batch where it should go by channels, and
 # pads integers with infinities.
 WRONG_REFERENCE = {"LRN", "MaxPool"}
+# These go through windows in Python.
+SLOW_REFERENCE = {"AveragePool", "LpPool"}
 
 
 @cache
@@ -36,8 +38,8 @@ def cases() -> dict[str, list[Any]]:
 
 
 def runner_of(model: onnx.ModelProto) -> Run:
-    """On reference kernels, which are there at once; where they are wrong, compiled."""
-    if WRONG_REFERENCE & {node.op_type for node in model.graph.node}:
+    """On reference kernels, which are there at once; where they are wrong or slow, compiled."""
+    if (WRONG_REFERENCE | SLOW_REFERENCE) & {node.op_type for node in model.graph.node}:
         return runner(ostinato.InferenceSession(model, cache_dir=None))
     evaluator = onnx.reference.ReferenceEvaluator(model)
     return lambda feeds: dict(zip(evaluator.output_names, evaluator.run(None, feeds), strict=True))
