@@ -34,10 +34,12 @@ class Options:
         that could be interpreted (`Report.fallback`), so that nothing ever is.
     specialize: named dimensions to bake in, for instance `{"T": 100}`.
     cache_dir: folder of compiled models; None compiles afresh and writes nothing.
-    cache_bytes: when compiled models take more, those not used for the longest time are removed.
+    cache_bytes: bytes that compiled models may take; those not used for the longest time go then.
     flush_denormals: treat subnormal numbers as zero while running.
     seed: of random numbers, an integer of 64 bits. All runs draw the same ones; another seed gives
         others.
+
+    Raises `OptionError` naming the field whose value is not one of these.
     """
 
     target: str = HOST

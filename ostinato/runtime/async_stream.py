@@ -82,14 +82,14 @@ class AsyncStream:
         return item
 
     def finish(self) -> None:
-        """No more frames come."""
+        """No more frames come: the iteration ends behind the outputs of those that were sent."""
         if not self._is_finished:
             self._is_finished = True
             if not self._under_way:
                 self._outputs.put_nowait(None)
 
     def close(self) -> None:
-        """Leave the pool; frames and outputs that nobody took are dropped."""
+        """Leave the pool; frames and outputs that nobody took are dropped. May be called twice."""
         if self._is_closed:
             return
         self._is_closed = self._is_finished = True

@@ -32,6 +32,7 @@ class BoundCall:
         self.inputs, self.outputs = inputs, outputs
 
     def __call__(self) -> None:
+        """Read the inputs and write the outputs; raises what the class says."""
         code = self._call()
         if code is not None:
             raise self._failure(code)

@@ -46,7 +46,11 @@ Array = np.ndarray[Any, Any]
 
 @dataclasses.dataclass(frozen=True)
 class NodeArg:
-    """A declared input or output. shape: sizes, names of run-time dimensions, None if unknown."""
+    """A declared input or output.
+
+    type: spelt like "tensor(float)", "seq(tensor(int64))" or "optional(tensor(float))".
+    shape: sizes, and names of run-time dimensions; None for an unknown rank, or for no tensor.
+    """
 
     name: str
     type: str
@@ -92,7 +96,7 @@ class InferenceSession:
         self._pick_outputs = picker(list(self._outputs))
 
     def get_inputs(self) -> list[NodeArg]:
-        """The model's inputs in order."""
+        """The model's inputs in order: what `run` needs, without overridable initializers."""
         return [_node_arg(argument) for argument in self._inputs.values()]
 
     def get_overridable_initializers(self) -> list[NodeArg]:
@@ -100,7 +104,7 @@ class InferenceSession:
         return [_node_arg(argument) for argument in self._overridable.values()]
 
     def get_outputs(self) -> list[NodeArg]:
-        """The model's outputs in order."""
+        """The model's outputs in order: what `run` computes when no name is given."""
         return [_node_arg(argument) for argument in self._outputs.values()]
 
     def run(
@@ -118,7 +122,8 @@ class InferenceSession:
         out: arrays to write outputs into, by name: of the exact dtype and shape, C-contiguous and
             writable. They may share memory with inputs, not with each other.
 
-        Returns C-contiguous arrays: those of `out`, and fresh ones that belong to the caller.
+        Returns C-contiguous arrays: those of `out`, and fresh ones that belong to the caller;
+        lists for sequences, None for an optional without a value.
         Raises `InputError` naming the input or output, `ShapeError` when run-time dimensions
         contradict each other, `RunError` when a node fails.
         """
@@ -175,7 +180,8 @@ class InferenceSession:
         Arrays must be C-contiguous and of the exact dtype; outputs writable and apart from all
         others. Outputs that are not given are allocated; a model with fallback nodes runs once to
         learn their shapes. Elements of inputs on which sizes depend must stay what they are now:
-        the call raises `InputError` otherwise. Raises `InputError` naming the array.
+        the call raises `InputError` otherwise. Raises `InputError` naming the array, and
+        `ShapeError` when run-time dimensions contradict each other.
         """
         overriding = self._with_overridden(inputs)
         if overriding is not None:
@@ -293,7 +299,10 @@ class InferenceSession:
         return Pool(session, pairs, capacity, batch, initial, sizes, shared, rows)
 
     def report(self) -> Report:
-        """Report what the compiler did and what it could not do."""
+        """Report what the compiler did and what it could not do; a copy, as of now.
+
+        See `Report`: sizes are in bytes, texts in English; all of it can be written as JSON.
+        """
         natives = list(self._flow.natives())
         facts = [native.artifact.report for native in natives]
         compiled = self._compiled.report

@@ -137,8 +137,9 @@ class Stream:
     ) -> BoundCall:
         """A step that reads and writes the memory of these arrays each time it is called.
 
-        It allocates nothing. Arrays are as in `InferenceSession.bind`. Bound steps, `step` and
-        other uses of the stream may take turns.
+        It allocates nothing. Arrays are as in `InferenceSession.bind`, for inputs and outputs that
+        are no states. Bound steps, `step` and other uses of the stream may take turns. Raises what
+        `InferenceSession.bind` raises, and `StreamError` for a stream that is closed.
         """
         inputs = self._checked_inputs(feeds, lambda a, value: as_buffer("input", a, value))
         given = as_outputs({} if outputs is None else outputs, self._outputs)
@@ -207,11 +208,14 @@ class Stream:
 
     @property
     def state(self) -> StreamState:
-        """The states by the name of their input; see `StreamState`."""
+        """The states by the name of their input, to be read and set; see `StreamState`."""
         return StreamState(self)
 
     def reset(self) -> None:
-        """Go back to the state before the first step."""
+        """Go back to the state before the first step: `initial`, and zeros.
+
+        Raises `StreamError` for a stream that is closed, or in a step.
+        """
         if self._is_closed:
             raise _closed()
         if self._stepper is not None:
@@ -220,7 +224,10 @@ class Stream:
                     self._stepper.state(index, shape)[...] = filled(pair, shape, self._initial)
 
     def fork(self) -> Stream:
-        """Another stream that goes on from the state that this one has now."""
+        """Another stream that goes on from a copy of the state that this one has now.
+
+        Raises `StreamError` for a stream that is closed, or in a step.
+        """
         if self._is_closed:
             raise _closed()
         twin = Stream(self._session, self._declared(), self._initial, self._sizes)
@@ -246,7 +253,8 @@ class Stream:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the state to an .npz file, with the fingerprint of the model.
 
-        Raises `StreamError` for a stream whose state has no size yet.
+        Raises `StreamError` for a stream whose state has no size yet, `OSError` where the file
+        cannot be written.
         """
         arrays = {_STATE + name: array for name, array in self.state.items()}
         write_arrays(path, self._fingerprint, arrays)

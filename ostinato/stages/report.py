@@ -56,8 +56,8 @@ class Report(Mapping[str, Any]):
     ops: number of nodes by operator, "before" and "after" the passes.
     passes: how many places each pass changed.
     threads: the most that a call uses.
-    constant_bytes: weights as they are laid out for the kernels.
-    arena_bytes: working memory of `run`; it grows with the run-time sizes that come.
+    constant_bytes: weights as they are laid out for the kernels, in bytes.
+    arena_bytes: working memory of `run`, in bytes; it grows with the run-time sizes that come.
     from_cache: whether the model was compiled before.
     fingerprint: tells models apart; None for one that cannot be serialised.
     """

@@ -81,7 +81,7 @@ class Conversion:
 
     @property
     def initial(self) -> dict[str, np.ndarray]:
-        """Initial value of every state by its input; run-time sizes are 1."""
+        """Initial value of every state by its input, of its dtype; run-time sizes are 1."""
         return {state.input: state.initial for state in self.state_list}
 
     def initial_values(self, sizes: Mapping[str, int] | None = None) -> dict[str, np.ndarray]:
@@ -100,7 +100,7 @@ class Conversion:
 
     @property
     def delay(self) -> dict[str, int]:
-        """Delay of every output, in its own frames."""
+        """Delay of every output by name, in its own frames, 0 or more."""
         return {name: timing.delay for name, timing in self.outputs.items()}
 
     @property
@@ -115,7 +115,8 @@ class Conversion:
 class ConversionError(UnsupportedError):
     """Nodes of a model that cannot work chunk by chunk, all of them.
 
-    refusals: one `UnsupportedError` for each node. `node`, `op` and `reason` are of the first.
+    refusals: one `UnsupportedError` for each node. `node`, `op` and `reason` are of the first; the
+    text of the error lists all.
     """
 
     def __init__(self, refusals: tuple[UnsupportedError, ...]) -> None:

@@ -111,7 +111,7 @@ class Trainer:
 
     @property
     def lr(self) -> float:
-        """The learning rate of the next step."""
+        """The learning rate of the next step, 0 or more. Setting another raises `OptionError`."""
         return float(self._rate)
 
     @lr.setter
@@ -127,6 +127,10 @@ class Trainer:
 
     def step(self, inputs: Feeds, targets: Feeds | None = None) -> float:
         """Train on one batch and return its loss, that of the parameters before the step.
+
+        inputs: an array per input of the model that is no state, by name, as
+            `InferenceSession.run` takes them. targets: an array per output that has a target, of
+            its element type and shape unless the trainer's `targets` say otherwise.
 
         Raises `InputError` and `ShapeError` for arrays that do not fit, `RunError` for a loss that
         is not finite, unless `non_finite` says otherwise.
@@ -152,7 +156,8 @@ class Trainer:
 
         batches: pairs `(inputs, targets)`, or inputs alone: a list, or a function that returns an
             iterable for each epoch. progress: show a bar, if standard error is a terminal.
-        States that are carried start as zeros in each epoch.
+        States that are carried start as zeros in each epoch. Raises what `step` raises, and
+        `InputError` where there are no batches.
         """
         if not isinstance(epochs, int) or epochs < 0:
             raise InputError(f"epochs={epochs!r}: expected how often to train on all batches")
@@ -175,6 +180,7 @@ class Trainer:
     def evaluate(self, batches: Iterable[Batch]) -> float:
         """The mean of the losses of all batches; nothing is trained.
 
+        batches: as those of `fit`. Raises what `step` raises, but for losses that are not finite.
         States that are carried pass from batch to batch, and start as zeros.
         """
         if self._forward is None:
@@ -218,7 +224,7 @@ class Trainer:
 
     @property
     def parameters(self) -> Parameters:
-        """The parameters by name; see `Parameters`."""
+        """The parameters by name, to be read and set; see `Parameters`."""
         return Parameters(self)
 
     @property
@@ -230,7 +236,7 @@ class Trainer:
         return to_model_proto(trained)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write `model` to a file."""
+        """Write `model` to a file. Raises `OSError` where that cannot be written."""
         onnx.save(self.model, path)
 
     # What is kept between steps
@@ -262,7 +268,8 @@ class Trainer:
     def checkpoint(self, path: str | os.PathLike[str]) -> None:
         """Write all that steps change to a file: parameters, what the optimizer keeps, states, lr.
 
-        What follows after `restore` has the same bits as without.
+        What follows after `restore` has the same bits as without. Raises `OSError` where the file
+        cannot be written.
         """
         values = self._kept() | self._carried()
         checkpoint.write(path, self._session.report()["fingerprint"], self.lr, values)
