@@ -61,6 +61,9 @@ def _follow(value: ir.Value, opset: int) -> bool:
     facts = Facts() if node is None else facts_of(node.op_type, node.domain)
     if node is None or facts.sizes is None:
         return False
+    # To a rule an operand without sizes is one that is left out.
+    if any(operand is not None and operand.shape is None for operand in node.inputs):
+        return False
     form = Form(node, [_dims(operand) for operand in node.inputs], partial(_constant, node), opset)
     try:
         sizes = facts.sizes(form)

@@ -80,3 +80,12 @@ def test_bins_that_onesided_leaves_out_have_no_shape():
     frames = next(node for node in model.graph if node.op_type == "STFT").outputs[0]
     assert frames.shape is not None
     assert frames.shape[2] == 5
+
+
+def test_the_rank_of_a_result_is_unknown_where_that_of_an_operand_is():
+    text = (
+        "g (float[N,4] x, int64[] i) => (float[] y, float[] z) { y = Gather(x, i)  z = Add(x, y) }"
+    )
+    model = load_model(parse(text))
+    infer_shapes(model)
+    assert [node.outputs[0].shape for node in model.graph] == [None, None]
