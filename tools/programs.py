@@ -123,9 +123,16 @@ class Built:
     calls: Sequence[Feeds]
 
     @classmethod
-    def of(cls, model: Any, target: str, states: Any, calls: Sequence[Feeds]) -> Built:
-        """Compile the library."""
-        return cls(make_library(model, target, states, "model", None, "inside", {}), calls)
+    def of(
+        cls,
+        model: Any,
+        target: str,
+        states: Any,
+        calls: Sequence[Feeds],
+        initial: Feeds | None = None,
+    ) -> Built:
+        """Compile the library; the arguments are those of `ostinato.build`."""
+        return cls(make_library(model, target, states, "model", initial, "inside", {}), calls)
 
     def results(
         self, shapes: Mapping[str, Sequence[tuple[int, ...]]], machine: Machine, compiler: str = ""
