@@ -1,0 +1,54 @@
+"""Analyses of loads: along lanes, along rows, beside each point."""
+
+from __future__ import annotations
+
+from ostinato.program.expr import Axis, Reduced
+from ostinato.program.nodes import Kernel, Reduce
+from ostinato.schedule.operands import (
+    DEPTH,
+    TYPICAL_EXTENT,
+    accesses,
+    loaded_by_lanes,
+    loads_of_a_row,
+    neighbour_axes,
+    partial_result_stores,
+    rows_overlap,
+    shared_axes,
+    typical,
+)
+from ostinato.sizes.dims import symbol
+from tests.program.programs import at, store
+
+ROW, LANE, DEEP = Axis("m", 6), Axis("n", 8), Axis("k", 2 * DEPTH)
+
+
+def product(row_stride: int = 2 * DEPTH) -> Kernel:
+    """y[m, n] = sum over k of x[m, k] w[k, n]."""
+    x, w = at("x", (ROW, row_stride), (DEEP, 1)), at("w", (DEEP, 8), (LANE, 1))
+    total = store("y", Reduced(0, "float32"), (ROW, 8), (LANE, 1))
+    return Kernel("k", (ROW, LANE), (Reduce((DEEP,), "sum", x, w),), (total,))
+
+
+def test_sizes_of_a_run_count_as_typical() -> None:
+    assert (typical(3), typical(symbol("T"))) == (3, TYPICAL_EXTENT)
+
+
+def test_weights_are_loaded_by_lanes_and_shared_by_rows() -> None:
+    assert [load.access.buffer for load in loaded_by_lanes(product(), LANE)] == ["w"]
+    assert shared_axes(product(), LANE) == (ROW,)
+    assert loads_of_a_row(product(), LANE, ROW) == 1
+
+
+def test_loads_of_a_sum_happen_for_each_of_its_terms() -> None:
+    counts = {access.buffer: count for access, count, _ in accesses(product())}
+    assert counts == {"x": 2 * DEPTH, "w": 2 * DEPTH, "y": 1}
+
+
+def test_rows_overlap_where_a_window_moves() -> None:
+    assert not rows_overlap(product(), ROW) and rows_overlap(product(2), ROW)
+    assert neighbour_axes(product(1), LANE) == {ROW}
+
+
+def test_partial_results_wait_in_the_place_of_the_result() -> None:
+    assert partial_result_stores(product(), LANE) == (0,)
+    assert partial_result_stores(product(), ROW) == ()
