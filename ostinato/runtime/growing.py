@@ -21,7 +21,6 @@ from ostinato.native.arguments import (
     as_outputs,
     bind_shapes,
     check_names,
-    describe_array,
     overlapping,
 )
 from ostinato.runtime.archive import Entry, Kind, read_arrays, write_arrays
@@ -36,7 +35,10 @@ from ostinato.runtime.states import (
     checked_rows,
     checked_sizes,
     declared_pairs,
+    filled,
+    resolve,
     table,
+    unresolved,
 )
 from ostinato.stages.compiled import CompiledModel
 
@@ -171,19 +173,14 @@ class GrowingStream:
 
     def _made(self, sizes: dict[str, int], initial: Mapping[str, Array]) -> GrownStepper:
         """The states before the first step. Raises `InputError` where a size is unknown."""
-        for pair in self._pairs:
-            if pair.name in initial:
-                sizes.update(bind_shapes([pair.input], [initial[pair.name].shape]))
-        rows = {state.length: sizes.setdefault(state.length, 0) for state in self._kept.values()}
-        values: dict[str, Array] = {}
-        for pair in self._pairs:
-            shape = tuple(_known_size(pair, size, sizes) for size in pair.input.shape)
-            first = values[pair.name] = initial.get(pair.name, np.zeros(shape, pair.dtype))
-            if first.shape != shape:
-                raise InputError(
-                    f"state {pair.name!r}: expected an initial value of shape {list(shape)}, got "
-                    f"{describe_array(first)}"
-                )
+        told = {n for pair in self._pairs if pair.name in initial for n in pair.input.shape}
+        lengths = {state.length for state in self._kept.values()}
+        sizes = {name: 0 for name in lengths - told} | sizes
+        shapes = resolve(self._pairs, sizes, initial)
+        if shapes is None:
+            raise unresolved(self._pairs, sizes, initial)
+        values = {pair.name: filled(pair, shapes[pair.name], initial) for pair in self._pairs}
+        rows = {s.length: shapes[s.input][s.axis] for s in self._kept.values()}
         return self._with(values, Caches([*self._kept.values()], self._limit, values), rows)
 
     def _with(
@@ -322,11 +319,3 @@ class GrowingStream:
     def __repr__(self) -> str:
         pairs = ", ".join(f"{pair.name} <- {pair.output.name}" for pair in self._pairs)
         return f"<GrowingStream {pairs}{', closed' if self._is_closed else ''}>"
-
-
-def _known_size(pair: Pair, size: int | str, sizes: Mapping[str, int]) -> int:
-    if isinstance(size, str) and size not in sizes:
-        raise InputError(
-            f"state {pair.name!r}: nothing tells the size of {size!r}; pass `sizes` or `initial`"
-        )
-    return sizes[size] if isinstance(size, str) else size

@@ -18,7 +18,8 @@ class State:
     """A value that a stream keeps from step to step.
 
     input, output: names in the converted model. shape: numbers, and names of run-time sizes.
-    initial: value before the first step; an axis of size 1 may stand for one of run-time size.
+    initial: value before the first step; an axis of size 1 may stand for one of run-time size. An
+        axis of size 0 grows.
     node, purpose: which node of the given model it belongs to, and what it is, in words.
     """
 
@@ -92,8 +93,8 @@ class Conversion:
         found = {}
         for state in self.state_list:
             shape = [
-                size if isinstance(size, int) else (sizes or {}).get(size or "", 1)
-                for size in state.shape
+                size if isinstance(size, int) else (sizes or {}).get(size or "", min(first, 1))
+                for size, first in zip(state.shape, state.initial.shape, strict=True)
             ]
             found[state.input] = np.broadcast_to(state.initial, shape).copy()
         return found

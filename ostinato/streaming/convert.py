@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from fractions import Fraction
 from functools import reduce
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 import onnx
 import onnx.checker
@@ -49,6 +49,7 @@ from ostinato.streaming.rules.frames import each_frame, keeps_frames
 from ostinato.streaming.timing import delayed, settled
 
 Time: TypeAlias = "str | Mapping[str, int]"
+Reach: TypeAlias = int | Literal["all"] | None
 
 # Operators of recurrences are kept: other runtimes run them faster than Scan.
 _KEEP = ("recurrent_to_scan",)
@@ -57,7 +58,7 @@ _OLDEST_OPSET = 10
 
 
 def convert(
-    model: ModelLike, time: Time, chunk: int | None = 1, *, context: int | None = None
+    model: ModelLike, time: Time, chunk: int | None = 1, *, context: Reach = None
 ) -> Conversion:
     """Convert a model of whole sequences into one that takes them `chunk` frames at a time.
 
@@ -66,7 +67,8 @@ def convert(
     not named are the same in all steps.
     chunk: frames of a step; None leaves it open, so that each step may have another number.
 
-    context: frames that causal attention can look back; models with attention need it.
+    context: frames that causal attention can look back, or "all" so far, with states that grow;
+    models with attention need it.
 
     The model that comes out takes states beside its inputs and returns them beside its outputs,
     uses standard operators only, and gives the bits of the whole model when both are compiled
@@ -77,7 +79,9 @@ def convert(
     that is not positive or no multiple of what the strides need; what `load_model` raises.
     """
     for name, number in (("chunk", chunk), ("context", context)):
-        if number is not None and number < 1:
+        if isinstance(number, str) and (name, number) != ("context", "all"):
+            raise OptionError(f"{name} is {number!r}, expected a number of frames")
+        if isinstance(number, int) and number < 1:
             raise OptionError(f"{name} is {number}, expected 1 frame or more, or None")
     expanded: set[str] = set()
     while True:
@@ -99,7 +103,7 @@ def convert(
 
 
 def _prepare(
-    model: ModelLike, time: Time, chunk: int | None, context: int | None, expanded: set[str]
+    model: ModelLike, time: Time, chunk: int | None, context: Reach, expanded: set[str]
 ) -> tuple[Converter, dict[str, int]]:
     loaded = load_model(model)
     if opset_of(loaded) < _OLDEST_OPSET:
@@ -274,7 +278,8 @@ def _finish(converter: Converter, axes: Mapping[str, int], chunk: int | None) ->
     _forget_shapes(converter, timing, name)
     run_all_passes(converter.model, _KEEP)
     for state, value in zip(states, graph.outputs[len(timing) :], strict=True):
-        value.shape = ir.Shape(state.shape)
+        sizes = zip(state.shape, state.initial.shape, strict=True)
+        value.shape = ir.Shape([size if first else None for size, first in sizes])
     proto = to_model_proto(converter.model)
     onnx.checker.check_model(proto)
     return Conversion(

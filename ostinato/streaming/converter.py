@@ -23,14 +23,18 @@ from ostinato.streaming.masks import Lengths
 
 if TYPE_CHECKING:
     from ostinato.streaming.context import Context
-    from ostinato.streaming.rules.attention import Ring
+    from ostinato.streaming.rules.attention import Everything, Ring
+
+# Masks of so many frames tell a band from all frames so far.
+LOOKED_AT = 1024
 
 
 class Converter:
     """A model that is being converted in place.
 
     axes: the time axis of each input that has one.
-    context: frames that attention looks back.
+    context: frames that attention looks back, or "all" so far. grows: whether that is so; masks are
+    then looked at as if it were `LOOKED_AT` frames.
     """
 
     def __init__(
@@ -38,9 +42,10 @@ class Converter:
         model: ir.Model,
         axes: Mapping[str, int],
         chunk: int | None,
-        context: int | None,
+        context: int | str | None,
     ) -> None:
-        self.model, self.chunk, self.context = model, chunk, context
+        self.model, self.chunk, self.grows = model, chunk, context == "all"
+        self.context = LOOKED_AT if isinstance(context, str) else context
         values = {str(value.name): value for value in model.graph.inputs}
         # The input from which the number of frames of a step is read, and its time axis.
         self.source = next((values[name], axis) for name, axis in axes.items())
@@ -57,8 +62,10 @@ class Converter:
         self.late_recurrences: list[str] = []
         self.histories: dict[tuple[ir.Value, int, float | None], ir.Value] = {}
         self.rings: dict[Fraction, Ring] = {}
+        self.everything: dict[Fraction, Everything] = {}
         self.lengths = Lengths(model.clone(), self.sizes)
         self._before: ir.Value | None = None
+        self._past: dict[Fraction, str] = {}
         self._positions: dict[Fraction, ir.Value] = {}
 
     def fact(self, value: ir.Value) -> Fact:
@@ -83,13 +90,16 @@ class Converter:
         dims: Sequence[int | str | None],
         initial: np.ndarray,
         purpose: str,
+        grows: int | None = None,
     ) -> tuple[ir.Value, Callable[[ir.Value], None]]:
         """A state input, and the function that is to be given its value for the next step.
+
+        grows: the axis along which steps add to it.
 
         Raises `UnsupportedError` where a size is neither a number nor one that an input names.
         """
         for axis, size in enumerate(dims):
-            if not isinstance(size, int) and size not in self._size_names:
+            if axis != grows and not isinstance(size, int) and size not in self._size_names:
                 raise context.refuse(
                     f"has to keep {purpose}, and the size of axis {axis} of these is not known: "
                     "give the sizes of the inputs as numbers, or fix the operand that decides it"
@@ -111,6 +121,12 @@ class Converter:
             self.states.append((state, before, after))
 
         return before, give
+
+    def past(self, rate: Fraction) -> str:
+        """The name of the number of frames of earlier steps at a rate."""
+        if rate not in self._past:
+            self._past[rate] = self.names.fresh("past_frames")
+        return self._past[rate]
 
     def frames(self, writer: Writer, rate: Fraction) -> Operand:
         """The number of frames of this step at `rate`: int64, shape `[1]`."""

@@ -11,6 +11,7 @@ import onnx
 import ostinato
 from ostinato.cli.stream_check import Arrays, Difference, compare, runner, step_by_step
 from ostinato.streaming import Conversion, convert
+from ostinato.streaming.convert import Reach
 from tests import witness
 
 CHUNKS = (1, 2, 3, 7, 160)
@@ -50,7 +51,7 @@ def assert_streams(
     time: Any = "T",
     chunks: tuple[int, ...] = CHUNKS,
     tolerance: float = 0.0,
-    context: int | None = None,
+    context: Reach = None,
     **sizes: int,
 ) -> Conversion:
     """The bits of the whole, for all `chunks`; onnxruntime to within 1e-4. Returns the result.

@@ -10,6 +10,7 @@ import pytest
 
 import ostinato
 from ostinato.cli.stream_check import runner, step_by_step
+from ostinato.errors import OptionError
 from ostinato.streaming import ConversionError, convert
 from tests.streaming.streams import assert_streams, feeds_of, model
 
@@ -110,12 +111,50 @@ def test_a_window_is_kept_whatever_the_context(window: int) -> None:
     )
 
 
+LONG_WINDOW = (
+    "r = Range (zero0, t0, one0)  c = Unsqueeze (r, zero)  d = Unsqueeze (r, one)"
+    "  a = LessOrEqual (c, d)  e = Sub (d, width)  f = Greater (c, e)  b = And (a, f)"
+    "  masked = Where (b, scores, never)"
+)
+
+
+@pytest.mark.parametrize("name", ["trilu of ones", "large constant, sliced", "a window"])
+def test_all_frames_so_far_are_states_that_grow(name: str) -> None:
+    nodes, weights = MASKS.get(name, (LONG_WINDOW, {"width": np.array(40)}))
+    proto = model(attention(nodes), PROJECTIONS | SIZES | weights)
+    conversion = assert_streams(proto, context="all", T=70, chunks=(1, 7))
+    session = ostinato.InferenceSession(conversion.model, fallback=False)
+    x = feeds_of(ostinato.InferenceSession(proto), T=70)["x"]
+    (whole,) = ostinato.InferenceSession(proto).run(None, {"x": x})
+    stream = session.stream(conversion.states, conversion.initial)
+    assert isinstance(stream, ostinato.GrowingStream)
+    each = [stream.step({"x": frames})[0] for frames in np.split(x, [1, 2, 35], axis=1)]
+    np.testing.assert_array_equal(np.concatenate(each, 1), whole)
+
+
+def test_a_conformer_that_sees_all_frames_so_far() -> None:
+    weights = {
+        "s0": (8,), "b0": (8,), "v0": np.full(8, 0.7), "half": SCALE,
+        "F0": (8, 16), "F1": (16, 8), "P": (8, 16), "C": (8, 1, 7),
+    }  # fmt: skip
+    proto = model(CONFORMER, PROJECTIONS | weights, 23)
+    assert_streams(proto, context="all", T=40, chunks=(1, 5))
+
+
+@pytest.mark.parametrize("context", ["everything", 0])
+def test_a_context_is_a_number_of_frames_or_all(context: Any) -> None:
+    nodes, weights = MASKS["trilu of ones"]
+    with pytest.raises(OptionError, match="context is"):
+        convert(model(attention(nodes), PROJECTIONS | SIZES | weights), "T", context=context)
+
+
 def test_the_operator_with_heads_side_by_side() -> None:
     text = """g (float[N, T, 8] x) => (float[N, T, 8] y) {
         q = MatMul (x, Wq)  k = MatMul (x, Wk)  v = MatMul (x, Wv)
         y = Attention <is_causal=1, q_num_heads=2, kv_num_heads=2> (q, k, v)
     }"""
     assert_streams(model(text, PROJECTIONS, 23), context=336, T=336)
+    assert_streams(model(text, PROJECTIONS, 23), context="all", T=40, chunks=(1, 5))
 
 
 def test_the_operator_with_shared_heads_and_a_cap() -> None:

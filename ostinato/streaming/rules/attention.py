@@ -7,6 +7,9 @@ a row sees the last `reach` frames. Scores of places it does not see are minus i
 Frame `n` is at place `n mod size`, and the size is a multiple of 32. So until the ring is full each
 weight is where it is in the whole model, and the sums over weights, which keep 32 partial results,
 have the same bits. After that the order in which they are added turns around the ring.
+
+Where rows may see all frames so far, there is no ring: keys and values are states that grow, by a
+Concat of what came before and the frames of this step. Their bits are those of the whole model.
 """
 
 from __future__ import annotations
@@ -46,6 +49,13 @@ class Ring:
     source: ir.Value
 
 
+@dataclass(frozen=True)
+class Everything:
+    """The frames so far at one rate, in order. numbers: of each of them, from 0 on: int64."""
+
+    numbers: ir.Value
+
+
 @streams("MatMul")
 def matmul(context: Context) -> None:
     """Frames by weights, or matrices in step; frames by frames are a table."""
@@ -61,7 +71,9 @@ def matmul(context: Context) -> None:
 def _scores(context: Context) -> None:
     """`Q K'`: rows of the first operand's frames, columns of the second one's."""
     if context.converter.context is None:
-        raise context.refuse(f"{_NO_MASK}; then say how far it can look back with context=")
+        raise context.refuse(
+            f"{_NO_MASK}; then say how far it can look back with context=, a number or 'all'"
+        )
     left, right = context.stream(0), context.stream(1)
     assert left is not None and right is not None
     stream = timing.align(context, [0, 1])
@@ -72,6 +84,8 @@ def _scores(context: Context) -> None:
 
 def _kept(context: Context, value: ir.Value, stream: Stream) -> ir.Value:
     """The frames of `value` in the ring, along its time axis, with those of this step."""
+    if context.converter.grows:
+        return _appended(context, value, stream)
     ring = ring_of(context, stream.rate)
     dims = list(context.dims(value))
     dims[stream.axis] = ring.size
@@ -87,6 +101,35 @@ def _kept(context: Context, value: ir.Value, stream: Stream) -> ir.Value:
     ring_next = context.writer.op("Where", [is_new, new, old], "ring", dtype=value.dtype)
     give(ring_next)
     return ring_next
+
+
+def _appended(context: Context, value: ir.Value, stream: Stream) -> ir.Value:
+    """The frames of `value` behind those of earlier steps, which are a state that grows."""
+    converter, writer = context.converter, context.writer
+    dims = list(context.dims(value))
+    dims[stream.axis] = past = converter.past(stream.rate)
+    assert value.dtype is not None
+    sizes = [0 if n == past else n if isinstance(n, int) else 1 for n in dims]
+    initial = np.zeros(sizes, value.dtype.numpy())
+    purpose = "all frames so far"
+    whole: ir.Value
+    old, give = converter.add_state(context, "past", dims, initial, purpose, stream.axis)
+    whole = writer.op("Concat", [old, value], "so_far", {"axis": stream.axis}, value.dtype)
+    give(whole)
+    if stream.rate not in converter.everything:
+        count = writer.squeeze(writer.size(whole, stream.axis), 0, "count")
+        bounds = [np.array(0, np.int64), count, np.array(1, np.int64)]
+        numbers = writer.op("Range", bounds, "numbers", dtype=ir.DataType.INT64)
+        converter.everything[stream.rate] = Everything(numbers)
+        context.note("sees all frames so far, in states that grow")
+    return whole
+
+
+def _places(context: Context, table: Table) -> ir.Value:
+    """The numbers of the frames that columns of a table are."""
+    if context.converter.grows:
+        return context.converter.everything[table.rate].numbers
+    return ring_of(context, table.rate).numbers
 
 
 def ring_of(context: Context, rate: Fraction) -> Ring:
@@ -181,7 +224,8 @@ def _reshape(context: Context) -> None:
     if growing != [len(elements) - 2, len(elements) - 1]:
         raise context.refuse("changes a table of frames by frames")
     frames = context.converter.frames(context.writer, table.rate)
-    places = ring_of(context, table.rate).size
+    # What is left is as many columns as there are frames.
+    places = -1 if context.converter.grows else ring_of(context, table.rate).size
     context.write_sizes(1, (*elements[:-1], places), growing[0], frames)
     context.set(table)
 
@@ -280,18 +324,20 @@ def _hide(context: Context, index: int, mask: int, *, turned: bool) -> None:
         why = f" ({fact.reason})" if isinstance(fact, OfLength) else ""
         raise context.refuse(f"its mask is not a causal one, or is not understood{why}")
     writer, boolean = context.writer, ir.DataType.BOOL
-    ring = ring_of(context, table.rate)
+    numbers = _places(context, table)
     positions = converter.positions(writer, table.rate)
     rows = writer.unsqueeze(positions, [1], "rows")
-    back = writer.op("Sub", [rows, ring.numbers], "back", dtype=ir.DataType.INT64)
-    first = np.array(table.delay, np.int64)
-    tests = [
-        writer.op("Less", [back, np.array(0, np.int64)], "is_ahead", dtype=boolean),
-        writer.op("Greater", [back, np.array(reach - 1, np.int64)], "is_past", dtype=boolean),
-        writer.op("Less", [ring.numbers, first], "is_empty", dtype=boolean),
-    ]
-    outside = writer.op("Or", tests[:2], "is_outside", dtype=boolean)
-    hidden = writer.op("Or", [outside, tests[2]], "is_hidden", dtype=boolean)
+    back = writer.op("Sub", [rows, numbers], "back", dtype=ir.DataType.INT64)
+    hidden = writer.op("Less", [back, np.array(0, np.int64)], "is_ahead", dtype=boolean)
+    tests = []
+    if not converter.grows or reach < converter.context:
+        most = np.array(reach - 1, np.int64)
+        tests.append(writer.op("Greater", [back, most], "is_past", dtype=boolean))
+    if not converter.grows or table.delay:
+        first = np.array(table.delay, np.int64)
+        tests.append(writer.op("Less", [numbers, first], "is_empty", dtype=boolean))
+    for test in tests:
+        hidden = writer.op("Or", [hidden, test], "is_hidden", dtype=boolean)
     scores_ = context.input(index)
     assert scores_.dtype is not None
     never = np.array(-np.inf, scores_.dtype.numpy())
