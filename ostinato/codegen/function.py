@@ -20,7 +20,7 @@ from ostinato.schedule.times import kernel_time
 class KernelFunction:
     """A kernel, and writers of its instructions, sizes, expressions and loops.
 
-    w, sizes, x, stores, primitives, loops: one writer for each.
+    w, sizes, x, stores, primitives, loops: one writer for each. machine: whom it is for.
     is_watched: whether it may have safepoints.
     """
 
@@ -39,7 +39,7 @@ class KernelFunction:
         self.w = Writer(declarations)
         self.loops = WatchedLoops(self.w, self.is_long, is_optional=not isinstance(time, int))
         self.sizes = Sizes(symbols, declarations)
-        self.primitives = Primitives(self.w, machine)
+        self.machine, self.primitives = machine, Primitives(self.w, machine)
         pointers = {n: Value(f"%b{i}", "ptr") for i, n in enumerate(self.signature.buffers)}
         self.x = Expressions(self.w, self.sizes, pointers, buffers, self.primitives)
         self.stores = Stores(self.w, self.x)

@@ -18,11 +18,10 @@ from ostinato.sizes.dims import Size, floordiv
 # So many steps of an empty loop take less than a millisecond.
 LONG = 1 << 20
 
-# An innermost loop is unrolled to at most this many multiply-adds, and this many copies: the loop's
-# own three instructions are then a fraction of it, and longer code only takes longer to compile
-# (`benchmarks.bench_micro` against `benchmarks.bench_compile`).
+# An innermost loop is unrolled to at most this many multiply-adds, and `Machine.unroll` copies: the
+# loop's own three instructions are then a fraction of it, and longer code only takes longer to
+# compile (`benchmarks.bench_micro` against `benchmarks.bench_compile`).
 UNROLL_OPERATIONS = 64
-UNROLL = 4
 
 
 @dataclass(frozen=True)
@@ -44,7 +43,7 @@ class Reductions:
     def __init__(self, function: KernelFunction) -> None:
         self._kernel, self._w, self._x = function.kernel, function.w, function.x
         self._sizes, self._primitives = function.sizes, function.primitives
-        self._loops = function.loops
+        self._loops, self._unroll = function.loops, function.machine.unroll
         self._tile = Tile(None, 1)
         self._piece: Piece | None = None
         # What a step of the reductions that are written now takes.
@@ -129,7 +128,7 @@ class Reductions:
         axis, rest = axes[0], axes[1:]
         extent = axis.extent
         start, stop = integer(0), self._stop(axis, rest)
-        most = max(1, min(UNROLL, UNROLL_OPERATIONS // len(accumulators)))
+        most = max(1, min(self._unroll, UNROLL_OPERATIONS // len(accumulators)))
         if self._piece is not None:
             start = self._piece.start
             if self._piece.terms is not None:

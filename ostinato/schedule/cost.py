@@ -200,6 +200,10 @@ class _Sums:
             sums = sums_at_once(self._sums, shape.block, shape.held)
             few = accumulators <= MOST_HELD * registers
             return few and sums < self._sums and sums * shape.block <= shape.held
+        if self._machine.loads_operands and self._sums * shape.block > 1:
+            # What lanes load stays in registers beside what is loaded last.
+            operands = 1 if rows == 1 else self._together * vectors
+            return accumulators + operands + 1 + self._addresses <= registers
         # Elements of rows that lie beside each other need no registers for their addresses.
         budget = registers - 4 if self._in_pieces else self._machine.accumulators
         if accumulators > max(budget, self._sums):

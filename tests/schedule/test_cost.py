@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from ostinato.machine.record import AVX2, AVX512, NEON, Machine
+from ostinato.machine.record import AVX2, AVX512, NEON, WASM, Machine
 from ostinato.program.expr import Axis, Cast
 from ostinato.program.nodes import Kernel
 from ostinato.schedule.cost import cheapest_shape, lane_width, sums_at_once
@@ -74,3 +74,8 @@ def test_panels_beyond_a_cache_are_narrower():
 def test_slow_loads_are_shared_by_more_rows():
     slow = replace(AVX512, packed_cycles=(8.0, 8.0, 8.0))
     assert shape_of(64, 64, 96, slow).rows > shape_of(64, 64, 96, AVX512).rows
+
+
+def test_engines_have_registers_for_operands_beside_accumulators():
+    shape = shape_of(64, 64, 96, WASM)
+    assert shape.block >= 8 and shape.block + shape.vectors + 1 <= WASM.vector_registers
