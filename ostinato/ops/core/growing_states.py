@@ -152,7 +152,8 @@ class State:
     """A carried value and its memory: `whole` has room for what it grows to in the end.
 
     name: what errors call it. steps: how many steps there is room for. extent: of the axis that
-    changes, where steps compute it for the next one.
+    changes, where steps compute it for the next one. is_shared: whether the memory is that of a state
+    of the loop around.
     """
 
     builder: Builder
@@ -162,6 +163,7 @@ class State:
     growth: Growth | None
     steps: Size
     extent: Size = 0
+    is_shared: bool = False
 
     @staticmethod
     def of(
@@ -183,7 +185,8 @@ class State:
         if growth.kind != "exact":
             extent = builder.sizes.varying(room, f"extent of axis {growth.axis}")
             builder.sizes.compute(extent, Extent(first))
-        state = State(builder, name, whole, initial, growth, steps, extent)
+        is_shared = memory is not None
+        state = State(builder, name, whole, initial, growth, steps, extent, is_shared)
         if memory is None:
             builder.copy(initial, slice_axis(state.before(0), growth.axis, 0, 1, first))
         return state
@@ -213,17 +216,26 @@ class State:
         if piece.shape != growth.with_rows(given.shape, rows) or piece.dtype != given.dtype:
             return None
         if growth.kind != "exact":
-            growth.require_room(self.builder, self.extent + rows)
+            self._require_room(self.extent + rows)
             self.builder.copy(piece, self._view(self.extent, rows))
             return self._view(0, self.extent + rows)
         if rows != growth.rows:
             return None
+        self._require_room(self.before(after).shape[axis])
         base, stride = self.whole.base, self.whole.strides[axis]
         start = (self.steps - 1) * rows if growth.in_front else self.initial.shape[axis]
         moves = (step, (-rows if growth.in_front else rows) * stride)
         place = Access(base.buffer, base.offset + start * stride, (*base.terms, moves))
         self.builder.copy(piece, replace(self.whole, shape=piece.shape, base=place))
         return self.before(after)
+
+    def _require_room(self, extent: Size) -> None:
+        """Check that so many rows fit where another loop has laid out the memory, or nothing has."""
+        growth = self.growth
+        assert growth is not None
+        if self.is_shared:
+            growth = replace(growth, kind="spare", rows=self.whole.shape[growth.axis])
+        growth.require_room(self.builder, extent)
 
     def store(self, value: Value, after: Size, loop: LoopFrame) -> None:
         """Keep the value for the next step; one that is where it belongs already stays there."""
