@@ -169,6 +169,22 @@ NETWORKS = [
         n=3,
     ),
     _network(
+        "mask-along-two-axes",
+        """agraph (int64 n, float[L, L] mask, float[L, 3] x) => (float[K, K2] m, float[K, 3] y) {
+            CONSTANTS
+            m, y = Loop<body = b (int64 i, bool c, float[M, M2] s, float[R, 3] rows) =>
+                (bool co, float[N, N2] so, float[R2, 3] ro) {
+                    co = Identity(c)  t = Transpose(rows)  l0 = MatMul(rows, t)  l = Add(l0, s)
+                    w = Softmax<axis = 1>(l)  a = MatMul(w, rows)
+                    back = Constant<value_ints = [-1]>()  last = Gather<axis = 0>(a, back)
+                    ro = Concat<axis = 0>(rows, last)  ends = Constant<value_ints = [0, 0, 1, 1]>()
+                    so = Pad(s, ends)
+            }>(n, go, mask, x)
+        }""",
+        n=5,
+        L=2,
+    ),
+    _network(
         "queue-of-a-search",
         """agraph (int64[N, N] links) => (int64[K] order) { CONSTANTS
             size = Shape<end = 1>(links)  unseen = ConstantOfShape<value = int64[1] {0}>(size)

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING
 
 from ostinato.ops.core.builder import Appending, Builder
 from ostinato.ops.core.emitter import LoopFrame
-from ostinato.ops.core.tensor import Tensor, Value, slice_axis, transpose
+from ostinato.ops.core.run_sizes import FAR
+from ostinato.ops.core.tensor import Tensor, Value, dense, slice_axis, transpose
 from ostinato.program.expr import ITEM_BYTES, Access, Axis, Extent, Load, cast, walk
 from ostinato.program.nodes import Carry, Kernel, Stmt, statements
 from ostinato.sizes.dims import (
@@ -56,6 +57,8 @@ class Growth:
     rows: of kind "exact", every step adds so many; "total", there never are more; "most", a step
         adds as many at most, or takes some away; "spare", there is room for no more, which is
         checked in every step.
+    others: further axes and what every step adds to them at most; then the elements of a step are
+        dense in memory.
     raised: how often the total turned out to be too low.
     in_front: whether rows come before those that are there.
     is_last: whether rows are neighbours in memory, whatever other axes there are.
@@ -67,6 +70,18 @@ class Growth:
     raised: int = 0
     in_front: bool = False
     is_last: bool = False
+    others: tuple[tuple[int, Size], ...] = ()
+
+    @property
+    def axes(self) -> tuple[int, ...]:
+        """All axes whose extents change."""
+        return (self.axis, *(axis for axis, _ in self.others))
+
+    def keeps(self, old: Shape, new: Shape) -> bool:
+        """Whether shapes before and after a step differ in these axes only."""
+        return all(
+            a == b for i, (a, b) in enumerate(zip(old, new, strict=True)) if i not in self.axes
+        )
 
     def with_rows(self, shape: Shape, rows: Size) -> Shape:
         """The shape with another number of rows."""
@@ -90,6 +105,13 @@ class Growth:
             return True
         return is_nonnegative(self.rows - builder.require.most(new))
 
+    def holds_all(self, builder: Builder, old: Shape, new: Shape) -> bool:
+        """As `holds`, of all axes."""
+        return all(
+            is_nonnegative(rows - builder.sizes.most_added(new[axis], old[axis]))
+            for axis, rows in ((self.axis, self.rows), *self.others)
+        )
+
     def require_room(self, builder: Builder, extent: Size) -> None:
         """Check in a run that there is room for so many rows."""
         if self.kind == "spare":
@@ -99,7 +121,7 @@ class Growth:
 
 def row_bytes(growth: Growth, state: Value) -> Size:
     """Upper bound of the bytes that each step adds."""
-    if growth.kind in ("total", "spare"):
+    if growth.kind in ("total", "spare") or growth.others:
         return 0
     shape = growth.with_rows(state.shape, growth.rows)
     return product(shape) * ITEM_BYTES[state.dtype]
@@ -116,13 +138,16 @@ def growth_of(state: State, old: Value, new: Value, joins_last: bool) -> Growth 
     pairs = enumerate(zip(old.shape, new.shape, strict=True))
     changed = [axis for axis, (a, b) in pairs if a != b]
     before, builder = state.growth, state.builder
-    if len(changed) != 1 or (before is not None and changed[0] != before.axis):
+    if before is not None:
+        changed = sorted({*changed, *before.axes})
+    if len(changed) > 1:
+        return _growth_of_axes(state, old.shape, new.shape, changed)
+    if not changed:
         return None
-    axis = changed[0]
+    axis, require = changed[0], builder.require
     rows = new.shape[axis] - old.shape[axis]
     if before is None and is_nonnegative(rows) and not computed(rows):
         return Growth(axis, rows, in_front=joins_last)
-    require = builder.require
     first, size = require.most(state.initial.shape[axis]), new.shape[axis]
     if before is None:
         return Growth(axis, maximum(first, require.most(size)), "total")
@@ -140,6 +165,20 @@ def growth_of(state: State, old: Value, new: Value, joins_last: bool) -> Growth 
     return Growth(axis, floordiv(require.of_machine(SPARE), 2 * maximum(row, 1)), "spare")
 
 
+def _growth_of_axes(state: State, old: Shape, new: Shape, axes: Sequence[int]) -> Growth | None:
+    """Find how a state changes the extents of several axes, if the number of steps is known."""
+    raised = 0 if state.growth is None else state.growth.raised + 1
+    is_open = state.steps >= FAR if isinstance(state.steps, int) else SPARE in symbols(state.steps)
+    if is_open or raised > MOST_RAISED:
+        return None
+    sizes = state.builder.sizes
+    added = [(axis, maximum(sizes.most_added(new[axis], old[axis]), 0)) for axis in axes]
+    if any(SPARE in symbols(rows) for _, rows in added):
+        return None
+    (axis, rows), *others = added
+    return Growth(axis, rows, "most", raised, others=tuple(others))
+
+
 def steps_with_room(builder: Builder, steps: Size, bytes_per_step: Size) -> Size:
     """For how many steps there is memory in a loop that a condition may end before `steps`."""
     if isinstance(steps, int) and steps <= FEW_STEPS:
@@ -152,8 +191,8 @@ class State:
     """A carried value and its memory: `whole` has room for what it grows to in the end.
 
     name: what errors call it. steps: how many steps there is room for. extent: of the axis that
-    changes, where steps compute it for the next one. is_shared: whether the memory is that of a state
-    of the loop around.
+    changes, where steps compute it for the next one. is_shared: whether the memory is that of a
+    state of the loop around. extents: of the further axes that change.
     """
 
     builder: Builder
@@ -164,6 +203,7 @@ class State:
     steps: Size
     extent: Size = 0
     is_shared: bool = False
+    extents: tuple[Size, ...] = ()
 
     @staticmethod
     def of(
@@ -179,11 +219,15 @@ class State:
             whole = builder.empty(initial.dtype, initial.shape)
             builder.copy(initial, whole)
             return State(builder, name, whole, initial, None, steps)
+        if growth.others:
+            return State._of_any_shape(builder, name, initial, growth, steps)
         first = initial.shape[growth.axis]
         room = growth.room(first, steps)
         whole, extent = memory or _memory(builder, name, initial, growth, room), first
         if growth.kind != "exact":
-            extent = builder.sizes.varying(room, f"extent of axis {growth.axis}")
+            # What is as large as there is room to spare is checked, not laid out for that.
+            declare = builder.sizes.declared if SPARE in symbols(room) else builder.sizes.varying
+            extent = declare(room, f"extent of axis {growth.axis}")
             builder.sizes.compute(extent, Extent(first))
         is_shared = memory is not None
         state = State(builder, name, whole, initial, growth, steps, extent, is_shared)
@@ -191,11 +235,36 @@ class State:
             builder.copy(initial, slice_axis(state.before(0), growth.axis, 0, 1, first))
         return state
 
+    @staticmethod
+    def _of_any_shape(
+        builder: Builder, name: str, initial: Value, growth: Growth, steps: Size
+    ) -> State:
+        shape, extents = list(initial.shape), list[Size]()
+        for axis, rows in ((growth.axis, growth.rows), *growth.others):
+            shape[axis] = builder.require.most(initial.shape[axis]) + rows * steps
+            extents.append(builder.sizes.varying(shape[axis], f"extent of axis {axis}"))
+            builder.sizes.compute(extents[-1], Extent(initial.shape[axis]))
+        whole = builder.empty(initial.dtype, tuple(shape), f"{name}, which changes its shape")
+        state = State(
+            builder, name, whole, initial, growth, steps, extents[0], False, tuple(extents[1:])
+        )
+        builder.copy(initial, state._dense(whole, initial.shape))
+        return state
+
+    def _dense(self, memory: Tensor, shape: Shape) -> Tensor:
+        assert memory.base is not None
+        return dense(memory.dtype, shape, memory.base.buffer)
+
     def before(self, step: Size) -> Tensor:
         """The value of the state at the start of a step."""
         growth = self.growth
         if growth is None:
             return self.whole
+        if growth.others:
+            shape = list(self.initial.shape)
+            for axis, extent in zip(growth.axes, (self.extent, *self.extents), strict=True):
+                shape[axis] = extent
+            return self._dense(self.whole, tuple(shape))
         if growth.kind != "exact":
             return self._view(0, self.extent)
         start = (self.steps - step) * growth.rows if growth.in_front else 0
@@ -230,7 +299,7 @@ class State:
         return self.before(after)
 
     def _require_room(self, extent: Size) -> None:
-        """Check that so many rows fit where another loop has laid out the memory, or nothing has."""
+        """Check that so many rows fit where nothing, or a loop around, says how many do."""
         growth = self.growth
         assert growth is not None
         if self.is_shared:
@@ -245,6 +314,8 @@ class State:
         builder, target = self.builder, self._twin()
         if growth is None:
             builder.copy(value, target)
+        elif growth.others:
+            builder.copy(value, self._dense(target, value.shape))
         else:
             axis = growth.axis
             first = (self.steps - after) * growth.rows if growth.in_front else 0
@@ -254,11 +325,13 @@ class State:
 
     def holds(self, value: Value, after: Size) -> bool:
         """Whether the value lies where the next step looks for a state that grows."""
-        return self.growth is not None and share_memory(value, self.before(after))
+        growth = self.growth
+        is_in_rows = growth is not None and not growth.others
+        return is_in_rows and share_memory(value, self.before(after))
 
     def _twin(self) -> Tensor:
         """A second memory of the same form."""
-        if self.growth is None:
+        if self.growth is None or self.growth.others:
             return self.builder.empty(self.whole.dtype, self.whole.shape)
         room = self.whole.shape[self.growth.axis]
         return _memory(self.builder, self.name, self.initial, self.growth, room)
@@ -287,8 +360,9 @@ def keep_extents(states: Sequence[State], updated: Sequence[Value]) -> None:
     following: list[tuple[Size, Tensor]] = []
     for state, value in zip(states, updated, strict=True):
         if state.growth is not None and state.growth.kind != "exact":
-            extent = cast(Extent(value.shape[state.growth.axis]), "int64")
-            following.append((state.extent, state.builder.stored((), (), extent)))
+            for axis, size in zip(state.growth.axes, (state.extent, *state.extents), strict=True):
+                extent = cast(Extent(value.shape[axis]), "int64")
+                following.append((size, state.builder.stored((), (), extent)))
     for size, value in following:
         assert value.base is not None
         states[0].builder.sizes.compute(size, Load(value.base, "int64"))
@@ -304,7 +378,7 @@ def announce(
     for position, (state, value) in enumerate(zip(states, given, strict=True)):
         made = body.outputs[position + 1]
         node, growth = made.producer(), state.growth
-        if growth is None or node is None or not made.name:
+        if growth is None or growth.others or node is None or not made.name:
             continue
         joins = node.op_type in JOINS
         if joins and node.inputs[-1 if growth.in_front else 0] is not body.inputs[position + 2]:
@@ -328,7 +402,12 @@ def share_memory(left: Value, right: Value) -> bool:
 def layout_of(state: State, body: Iterable[Stmt]) -> Growth | None:
     """The growth with rows as neighbours in memory if most sums of products would read it so."""
     growth, base = state.growth, state.whole.base
-    if growth is None or growth.is_last or growth.axis == len(state.whole.shape) - 1:
+    if (
+        growth is None
+        or growth.is_last
+        or growth.others
+        or growth.axis == len(state.whole.shape) - 1
+    ):
         return growth
     assert base is not None
     stride = state.whole.strides[growth.axis]

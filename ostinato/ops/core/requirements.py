@@ -185,12 +185,7 @@ class Requirements:
             is_small = size <= most if isinstance(size, int) else self._grows_as_inputs(size)
             if not is_reached and not is_small and self._draft.loops:
                 room = self._room(ITEM_BYTES[dtype])
-                # One after the other: their product may leave 64 bits.
-                part = product([extent for extent in own if isinstance(extent, int)])
-                for extent in (n for n in own if not isinstance(n, int)):
-                    self.that(room - part, f"not enough memory for {text}")
-                    part = maximum(part, 1) * maximum(extent, 1)
-                self.that(room - part, f"not enough memory for {text}")
+                self.fits(own, room, f"not enough memory for {text}")
                 return room if SPARE in symbols(size) else minimum(size, room)
             if not is_reached and not is_small:
                 reason = (
@@ -212,6 +207,15 @@ class Requirements:
             if not self._is_modest(size):
                 self._check(limits.MOST_BYTES - size * ITEM_BYTES[dtype], message)
         return elements
+
+    def fits(self, shape: Shape, room: Size, what: str) -> None:
+        """A value of this shape must have no more elements than there is room for."""
+        # One extent after the other: their product may leave 64 bits.
+        part = product([extent for extent in shape if isinstance(extent, int)])
+        for extent in (n for n in shape if not isinstance(n, int)):
+            self.that(room - part, what)
+            part = maximum(part, 1) * maximum(extent, 1)
+        self.that(room - part, what)
 
     def of_machine(self, name: str) -> Size:
         """`MEMORY` or `SPARE`: a number of bytes that the runtime tells."""

@@ -17,7 +17,7 @@ from ostinato.sizes.strides import Shape
 
 def varying(states: Sequence[State]) -> frozenset[str]:
     """The sizes that steps compute of their states for the next step."""
-    return computed(*(state.extent for state in states))
+    return computed(*(extent for state in states for extent in (state.extent, *state.extents)))
 
 
 def is_fixed(element: Value, loop: LoopFrame, states: Sequence[State]) -> bool:

@@ -330,9 +330,12 @@ class RolledLoop:
         growth, builder = state.growth, self._builder
         if growth is not None:
             axis = growth.axis
-            is_alike = growth.with_rows(old.shape, 0) == growth.with_rows(new.shape, 0)
             first = state.initial.shape[axis]
-            if is_alike and growth.holds(builder, first, old.shape[axis], new.shape[axis]):
+            before, after = old.shape[axis], new.shape[axis]
+            keeps = growth.keeps(old.shape, new.shape)
+            if growth.others and keeps and growth.holds_all(builder, old.shape, new.shape):
+                return growth
+            if keeps and not growth.others and growth.holds(builder, first, before, after):
                 return layout_of(state, builder.draft.body)
         elif old.shape == new.shape:
             check_states(self._context, [old], [new])
@@ -346,6 +349,8 @@ class RolledLoop:
         )
         found = growth_of(state, old, new, joins_last)
         if found is None:
+            # With a number of steps there may be a form.
+            self._require_trip_count()
             raise self._changing(f"carried value {position} changes its shape")
         self._require_trip_count()
         return found
