@@ -51,6 +51,33 @@ def test_aarch64_reads_its_counter_and_how_fast_it_is(target: Target) -> None:
     assert "FPCR" in lines and "yield" in lines
 
 
+def test_aarch64_flushes_subnormal_numbers_while_its_bits_are_set() -> None:
+    from tests.targets.aarch64 import EmulatedObject
+
+    text = """
+define i64 @half(i64 %bits, i64 %mode) {
+  call void @set_mode(i64 %mode)
+  %told = call i64 @get_mode()
+  %narrow = trunc i64 %bits to i32
+  %x = bitcast i32 %narrow to float
+  %y = fmul float %x, 0.5
+  call void @set_mode(i64 0)
+  %result = bitcast float %y to i32
+  %wide = zext i32 %result to i64
+  %shifted = shl i64 %told, 32
+  %both = or i64 %shifted, %wide
+  ret i64 %both
+}
+"""
+    code = EmulatedObject(emit_object(AARCH64.assembly + text, TARGETS["cortex-a53"]), ["half"])
+    half = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)(code.address("half"))
+    least, subnormal = 0x00800000, 0x00000100
+    flushing = AARCH64.flush_bits
+    assert half(least, 0) == 0x00400000 and half(subnormal, 0) == 0x80
+    for bits in (least, subnormal):
+        assert half(bits, flushing) == flushing << 32
+
+
 def test_other_processors_are_refused_by_name() -> None:
     assert processor("aarch64") is AARCH64 and processor("x86_64") is X86_64
     with pytest.raises(OptionError, match=r"riscv64: .* x86-64 and AArch64"):
