@@ -13,7 +13,7 @@ import ostinato
 import ostinato.compiler
 from ostinato.codegen.target import Target, host_target
 from ostinato.compiler import optional_passes
-from ostinato.machine.record import Machine
+from ostinato.machine.record import NEON, Machine
 from ostinato.native import function as native
 from ostinato.native import memory
 from ostinato.program import interpreter
@@ -111,7 +111,10 @@ def small_targets(sizes: Sequence[tuple[int, int]]) -> Iterator[Target]:
     for width, registers in sizes:
         if (width, registers) != (host.machine.vector_bytes, host.machine.vector_registers):
             machine = dataclasses.replace(
-                host.machine, vector_bytes=width, vector_registers=registers
+                host.machine,
+                vector_bytes=width,
+                vector_registers=registers,
+                lane_operands=width == NEON.vector_bytes,
             )
             yield dataclasses.replace(host, machine=machine)
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from ostinato.codegen.primitives import MEMORY, Primitives, suffix
 from ostinato.codegen.strided import CLOSE, load_close, load_masked
 from ostinato.codegen.writer import Value, Writer, integer, vector
-from ostinato.program.expr import FLOATS, ITEM_BYTES, Access, Load
+from ostinato.program.expr import FLOATS, ITEM_BYTES, Access, Axis, Load
 from ostinato.program.nodes import Buffer
 
 if TYPE_CHECKING:
@@ -30,6 +31,19 @@ class Loads:
     ) -> None:
         self._x, self._w = expressions, writer
         self._primitives, self._buffers = primitives, buffers
+        # An axis along which so many points are computed one after the other, and the registers
+        # that hold what they load.
+        self._together: tuple[Axis, int, dict[tuple[Access, int], Value]] | None = None
+
+    @contextmanager
+    def together(self, axis: Axis, count: int) -> Iterator[None]:
+        """So many points along an axis, all of which exist, are evaluated in one block.
+
+        Neighbours in memory that fill a register are then loaded at once.
+        """
+        saved, self._together = self._together, (axis, count, {})
+        yield
+        self._together = saved
 
     def _mask(self, load: Load, row: int, number: int) -> Value | None:
         """The lanes of a load that may touch memory; None for all."""
@@ -55,6 +69,9 @@ class Loads:
         return self._w.compare("icmp", "ne", value, zero, lanes)
 
     def _scalar(self, load: Load, memory: str, row: int, number: int = 0) -> Value:
+        shared = self._of_neighbours(load, memory, row)
+        if shared is not None:
+            return shared
         address, _ = self._x.moved(load.access, load.index, memory, row, number)
         mask = None if load.mask is None else self._x.value(load.mask, row, number)
         if self._x.width == 1 and self._x.masks is not None and self._x.by_lanes(load):
@@ -64,6 +81,27 @@ class Loads:
         address = self._w.select(mask, address, Value(NOWHERE, "ptr"))
         value = self._w.emit(memory, f"load {memory}, ptr {address.text}")
         return value if load.other is None else self._w.select(mask, value, self._other(load, 1))
+
+    def _of_neighbours(self, load: Load, memory: str, row: int) -> Value | None:
+        """The element in a register of those that neighbouring points load, if there is one."""
+        if self._together is None or load.mask is not None or load.index or self._x.by_lanes(load):
+            return None
+        axis, count, registers = self._together
+        fills = count * ITEM_BYTES[load.dtype] == self._primitives.machine.vector_bytes
+        if load.dtype not in FLOATS or not fills or load.access.stride(axis) != 1:
+            return None
+        place = self._x.place[axis]
+        type_ = vector(memory, count)
+        if (load.access, row) not in registers:
+            self._x.place[axis] = (place[0], 0)
+            address = self._x.address(load.access, row, 0)
+            self._x.place[axis] = place
+            align = ITEM_BYTES[load.dtype]
+            registers[load.access, row] = self._w.emit(
+                type_, f"load {type_}, ptr {address.text}, align {align}"
+            )
+        register = registers[load.access, row]
+        return self._w.emit(memory, f"extractelement {type_} {register.text}, i64 {place[1]}")
 
     def _other(self, load: Load, lanes: int) -> Value:
         fill = 0 if load.other is None else load.other.value

@@ -69,7 +69,7 @@ class Primitives:
     """
 
     def __init__(self, writer: Writer, machine: Machine) -> None:
-        self._w, self._machine = writer, machine
+        self._w, self.machine = writer, machine
 
     def emit(self, name: str, args: Sequence[Value], operand: str, dtype: str, lanes: int) -> Value:
         """`name` applied to values of dtype `operand`, giving `dtype`."""
@@ -92,7 +92,7 @@ class Primitives:
         return self._w.emit(target, f"bitcast {value.type} {value.text} to {target}")
 
     def _select(self, condition: Value, yes: Value, no: Value, dtype: str, lanes: int) -> Value:
-        if lanes > 1 and dtype in FLOATS and self._machine.fused_multiply_add == "relaxed":
+        if lanes > 1 and dtype in FLOATS and self.machine.fused_multiply_add == "relaxed":
             return webassembly.select(self._w, condition, yes, no, ELEMENT[dtype], lanes)
         return self._w.select(condition, yes, no)
 
@@ -103,7 +103,7 @@ class Primitives:
 
     def _dot(self, left: Value, right: Value, total: Value, lanes: int) -> Value:
         """The total and four products of bytes, unsigned ones of `left` and signed of `right`."""
-        w, kind = self._w, self._machine.byte_dots
+        w, kind = self._w, self.machine.byte_dots
         if kind == "pairs":
             return webassembly.dot(w, left, right, total, lanes)
         if kind == "vnni" and lanes in (4, 8, 16):
@@ -130,8 +130,8 @@ class Primitives:
 
     def _float(self, name: str, args: Sequence[Value], operand: str, lanes: int) -> Value:
         type_ = args[0].type
-        if name == "fma" and self._machine.fused_multiply_add != "instruction":
-            how = self._machine.fused_multiply_add
+        if name == "fma" and self.machine.fused_multiply_add != "instruction":
+            how = self.machine.fused_multiply_add
             return webassembly.multiply_add(self._w, args, ELEMENT[operand], lanes, how)
         if name in _INTRINSIC_FLOAT:
             function = f"llvm.{_INTRINSIC_FLOAT[name]}.{suffix(ELEMENT[operand], lanes)}"
@@ -208,7 +208,7 @@ class Primitives:
         """A 16-bit float as float32: exact."""
         w, single = self._w, vector("float", lanes)
         if source == "float16":
-            if not self._machine.converts_halves:
+            if not self.machine.converts_halves:
                 return webassembly.widen_half(w, value, lanes)
             half = vector("half", lanes)
             wide = w.emit(half, f"bitcast {value.type} {value.text} to {half}")
@@ -222,7 +222,7 @@ class Primitives:
         """float32 as a 16-bit float: to the nearest, ties to even; NaN stays NaN."""
         w, half = self._w, vector(ELEMENT[target], lanes)
         if target == "float16":
-            if not self._machine.converts_halves:
+            if not self.machine.converts_halves:
                 return webassembly.narrow_half(w, value, lanes)
             type_ = vector("half", lanes)
             rounded = w.emit(type_, f"fptrunc {value.type} {value.text} to {type_}")

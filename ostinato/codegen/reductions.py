@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 from ostinato.codegen import safepoints
@@ -22,6 +23,8 @@ LONG = 1 << 20
 # loop's own three instructions are then a fraction of it, and longer code only takes longer to
 # compile (`benchmarks.bench_micro` against `benchmarks.bench_compile`).
 UNROLL_OPERATIONS = 64
+# Where what the rows read is loaded by four terms at once, three copies would be worth less.
+UNROLL_OPERATIONS_IN_LANES = 96
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,8 @@ class Reductions:
         self._kernel, self._w, self._x = function.kernel, function.w, function.x
         self._sizes, self._primitives = function.sizes, function.primitives
         self._loops, self._unroll = function.loops, function.machine.unroll
+        self._in_lanes = function.machine.lane_operands
+        self._unrolled = UNROLL_OPERATIONS_IN_LANES if self._in_lanes else UNROLL_OPERATIONS
         self._tile = Tile(None, 1)
         self._piece: Piece | None = None
         # What a step of the reductions that are written now takes.
@@ -128,7 +133,7 @@ class Reductions:
         axis, rest = axes[0], axes[1:]
         extent = axis.extent
         start, stop = integer(0), self._stop(axis, rest)
-        most = max(1, min(self._unroll, UNROLL_OPERATIONS // len(accumulators)))
+        most = max(1, min(self._unroll, self._unrolled // len(accumulators)))
         if self._piece is not None:
             start = self._piece.start
             if self._piece.terms is not None:
@@ -172,10 +177,15 @@ class Reductions:
         time = self._time_inside(rest, factor)
         with self._loops.loop(start, stop, factor, time, accumulators) as loop, self._x.scope():
             values = loop.carried
-            for copy in range(factor):
-                self._x.place[axis] = (loop.index, copy)
-                with self._x.scope():
-                    values = self._reduce_nest(rest, values, step)
+            with (
+                self._x.loads.together(axis, factor)
+                if self._in_lanes and not rest
+                else nullcontext()
+            ):
+                for copy in range(factor):
+                    self._x.place[axis] = (loop.index, copy)
+                    with self._x.scope():
+                        values = self._reduce_nest(rest, values, step)
             loop.results = values
         return loop.carried
 

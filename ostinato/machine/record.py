@@ -30,6 +30,7 @@ class Machine:
 
     vector_bytes, vector_registers: bytes of a vector register, and how many there are.
     byte_dots, fused_multiply_add: see their types.
+    lane_operands: whether a multiply-add takes one lane of a register for every lane of an operand.
     pointer_bits: of an address.
     converts_halves: whether there are instructions between float16 and float32.
     unroll: how many copies of the innermost loop of a sum there are at most.
@@ -52,6 +53,7 @@ class Machine:
     vector_registers: int
     byte_dots: ByteDots = "none"
     fused_multiply_add: FusedMultiplyAdd = "instruction"
+    lane_operands: bool = False
     pointer_bits: int = 64
     converts_halves: bool = True
     unroll: int = 4
@@ -105,7 +107,14 @@ class Machine:
 AVX512 = Machine(64, 32)
 AVX2 = Machine(32, 16)
 # Any AArch64 core: the caches of a small one.
-NEON = Machine(16, 32, "widening", first_level_bytes=32 * KIB, second_level_bytes=512 * KIB)
+NEON = Machine(
+    16,
+    32,
+    byte_dots="widening",
+    lane_operands=True,
+    first_level_bytes=32 * KIB,
+    second_level_bytes=512 * KIB,
+)
 CORTEX_A53 = replace(NEON, fma_cycles=1.0, load_cycles=1.0)
 CORTEX_A72 = replace(NEON, second_level_bytes=1024 * KIB)
 CORTEX_A76 = replace(NEON, byte_dots="sdot", first_level_bytes=64 * KIB)

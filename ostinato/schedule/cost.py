@@ -212,9 +212,11 @@ class _Sums:
         operands = self._together * vectors + rows
         if self._sums > 1 and rows > 1 and accumulators + operands > registers:
             return False
-        # What neighbouring rows share stays in registers beside the accumulators.
+        # What neighbouring rows share stays in registers beside the accumulators, and so does what
+        # the terms to come of each row are multiplied by, if products take it from a lane.
         taken = shape.block + vectors + rows + self._addresses
-        return not self._overlaps or taken <= registers or shape.block == 1
+        stays = self._overlaps or (self._machine.lane_operands and rows > 1)
+        return not stays or taken <= registers or shape.block == 1
 
     def cost(self, shape: Shape) -> float:
         """Cycles of a step of the sums, for each vector of results."""

@@ -50,7 +50,10 @@ def targets() -> Iterator[Target]:
     for width, registers in ((32, 16), (16, 32)):
         if (width, registers) != (host.machine.vector_bytes, host.machine.vector_registers):
             machine = dataclasses.replace(
-                host.machine, vector_bytes=width, vector_registers=registers
+                host.machine,
+                vector_bytes=width,
+                vector_registers=registers,
+                lane_operands=width == NEON.vector_bytes,
             )
             yield dataclasses.replace(host, machine=machine)
 

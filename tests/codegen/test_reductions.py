@@ -41,6 +41,21 @@ def test_reductions(combine, dtype, target):
     check(source, {"x": x}, target=target)
 
 
+@pytest.mark.parametrize("depth", [3, 4, 8, 11])
+@pytest.mark.parametrize("target", [TARGETS[-1], TARGETS[0]], ids=[WIDTHS[-1], WIDTHS[0]])
+def test_what_rows_read_is_loaded_by_four_terms_at_once(depth, target):
+    """Where products take one lane of a register, and no further than the terms go."""
+    i, j, k = Axis("i", 6), Axis("j", 8), Axis("k", depth)
+    sums = Reduce((k,), "sum", at("x", (i, depth), (k, 1)), at("w", (k, 8), (j, 1)))
+    kernel = Kernel("k", (i, j), (sums,), (store("y", Reduced(0, "float32"), (i, 8), (j, 1)),))
+    shapes = {"x": ("float32", (6, depth)), "w": ("float32", (depth, 8))}
+    source = mixed(shapes, {"y": ("float32", (6, 8))}, (kernel,))
+    feeds = {name: random(*shape) for name, (_, shape) in shapes.items()}
+    native = check(source, feeds, target=target)
+    at_once = target.machine.lane_operands and depth >= 8
+    assert ("extractelement <4 x float>" in native.text) is at_once
+
+
 @pytest.mark.parametrize("chains", [1, 4, 32])
 @pytest.mark.parametrize("combine", ["sum", "prod", "min", "max", "larger"])
 def test_reductions_in_chains(combine, chains):

@@ -64,6 +64,13 @@ def test_many_rows_take_as_many_accumulators_as_fit(machine):
     assert machine.accumulators // 2 < found.block <= machine.accumulators
 
 
+def test_registers_of_rows_are_counted_where_products_take_a_lane_of_them():
+    found = shape_of(64, 64, 96, NEON)
+    assert found.block + found.rows + found.vectors <= NEON.vector_registers
+    without = shape_of(64, 64, 96, replace(NEON, lane_operands=False))
+    assert without.block > found.block
+
+
 def test_panels_beyond_a_cache_are_narrower():
     """What the tiles share is read from the cache that the record says holds it."""
     depth = 2000
