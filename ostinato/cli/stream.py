@@ -16,6 +16,7 @@ from ostinato.errors import OptionError
 if TYPE_CHECKING:
     from ostinato.runtime.session import InferenceSession
     from ostinato.streaming import Conversion, State
+    from ostinato.streaming.convert import Reach
 
 CHUNKS = (1, 2, 3, 7, 160)
 _FRAMES = 400
@@ -35,8 +36,8 @@ def stream(
         int, typer.Option("--chunk", help="Frames in a step; 0 leaves it open.", min=0)
     ] = 1,
     context: Annotated[
-        int | None,
-        typer.Option("--context", help="Frames that causal attention looks back.", min=1),
+        str | None,
+        typer.Option("--context", help="Frames that causal attention looks back, or `all`."),
     ] = None,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", metavar="OUT.onnx", help="Write the model.")
@@ -55,14 +56,15 @@ def stream(
         from ostinato.streaming import convert
 
         when = _time(axis, time)
-        result = convert(model, when, chunk or None, context=context)
+        reach = _reach(context)
+        result = convert(model, when, chunk or None, context=reach)
         if output is not None:
             onnx.save(result.model, str(output))
         differences = []
         if verify:
             sizes = common.parse_sizes("--dim", dim)
             with common.status(f"Comparing {model.name} with its steps"):
-                differences = _differences(model, when, result, context, sizes)
+                differences = _differences(model, when, result, reach, sizes)
     rows = [_state_row(state) for state in result.state_list]
     if json:
         common.print_json(_plain(model, result, rows, differences))
@@ -98,7 +100,7 @@ def _differences(
     model: Path,
     when: str | dict[str, int],
     result: Conversion,
-    context: int | None,
+    context: Reach,
     sizes: Mapping[str, int],
 ) -> list[Difference]:
     """Both models on random input: the converted one with open chunks, and with its own."""
@@ -121,14 +123,25 @@ def _differences(
     return found
 
 
+def _reach(text: str | None) -> Reach:
+    if text is None:
+        return None
+    if text == "all":
+        return "all"
+    if not text.isdecimal():
+        raise OptionError(f"--context is {text!r}, expected a number of frames or all")
+    return int(text)
+
+
 def _feeds(
-    session: InferenceSession, conversion: Conversion, sizes: Mapping[str, int], context: int | None
+    session: InferenceSession, conversion: Conversion, sizes: Mapping[str, int], context: Reach
 ) -> Arrays:
     """Random input of about 400 frames, a multiple of what a step needs.
 
     No more than attention can look back: the whole model sees all of them.
     """
-    frames, unit = min(_FRAMES, context or _FRAMES), conversion.multiple
+    most = context if isinstance(context, int) else _FRAMES
+    frames, unit = min(_FRAMES, most), conversion.multiple
     frames = max(frames // unit, 1) * unit
     known = dict(sizes)
     for argument in session.get_inputs():

@@ -64,6 +64,12 @@ def test_attention_is_verified_as_far_as_it_looks_back(invoke: Invoke, tmp_path:
     assert result.exit_code == 0, result.stderr
     assert "in a ring of 64" in result.stdout
     assert result.stdout.count("same bits") == 6
+    result = invoke("stream", path, "--time", "T", "--context", "all", "--verify")
+    assert result.exit_code == 0, result.stderr
+    assert "states that grow" in result.stdout
+    assert result.stdout.count("same bits") == 6
+    result = invoke("stream", path, "--time", "T", "--context", "most")
+    assert "a number of frames or all" in result.stderr
 
 
 def test_other_bits_are_exit_code_1(
