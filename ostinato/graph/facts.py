@@ -85,6 +85,11 @@ class Facts:
         return self.work is Work.MOVE
 
     @property
+    def casts(self) -> bool:
+        """Whether results are the same numbers in another type."""
+        return self.work is Work.CONVERT and self.arithmetic is not None
+
+    @property
     def reads_shape(self) -> bool:
         """Whether results are the sizes of a tensor."""
         return self.work is Work.READ_SHAPE and self.total

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ostinato.graph.facts import Work, facts_of
+from ostinato.graph.facts import facts_of
 from ostinato.ops.core.registry import Context
 from ostinato.ops.core.tensor import Tensor, Value
 from ostinato.program.expr import INTEGERS
@@ -45,9 +45,8 @@ def fold_sizes(context: Context, operands: Sequence[Value], dtype: str) -> Tenso
     result[...] = np.frompyfunc(function, len(known), 1)(*(k.astype(object) for k in known))
     if any(isinstance(n, Dim) and len(n.terms) > MOST_TERMS for n in result.flat):
         return None
-    converts = facts.work is Work.CONVERT
     fits = facts.selects or {value.dtype for value in operands} == {dtype}
-    if not fits or not (facts.selects or converts):
+    if not fits or not (facts.selects or facts.casts):
         result.flat[:] = object_array([wrapped(value, dtype) for value in result.flat])
     return context.builder.constants.known(dtype, result)
 

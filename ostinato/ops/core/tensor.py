@@ -153,6 +153,15 @@ def restepped(
     return replace(before, start=before.start + start(before.steps), steps=steps)
 
 
+def _view(
+    value: Tensor, shape: Shape, known: np.ndarray | None, change: Callable[[Steps], Steps]
+) -> Tensor:
+    """The same memory in another shape; change: its strides, from those of the value."""
+    strides = change(value.strides) if value.base else ()
+    progression = restepped(value, known, change)
+    return replace(value, shape=shape, strides=strides, known=known, progression=progression)
+
+
 def transpose(value: Value, order: tuple[int, ...]) -> Value:
     """Axis `i` of the result is axis `order[i]` of the value."""
     shape = tuple(value.shape[i] for i in order)
@@ -160,17 +169,8 @@ def transpose(value: Value, order: tuple[int, ...]) -> Value:
         parts = tuple(transpose(part, order) for part in value.parts)
         return Joined(value.dtype, shape, order.index(value.axis), parts)
 
-    def moved(strides: Steps) -> Steps:
-        return tuple(strides[i] for i in order)
-
     known = None if value.known is None else value.known.transpose(order)
-    return replace(
-        value,
-        shape=shape,
-        strides=moved(value.strides) if value.base else (),
-        known=known,
-        progression=restepped(value, known, moved),
-    )
+    return _view(value, shape, known, lambda strides: tuple(strides[i] for i in order))
 
 
 def owner(array: np.ndarray) -> np.ndarray:
@@ -242,17 +242,8 @@ def insert_ones(value: Value, axes: tuple[int, ...]) -> Value:
         parts = tuple(insert_ones(part, axes) for part in value.parts)
         return Joined(value.dtype, tuple(shape), kept[value.axis], parts)
 
-    def longer(strides: Steps) -> Steps:
-        return inserted(strides, axes)
-
     known = None if value.known is None else np.expand_dims(value.known, axes)
-    return replace(
-        value,
-        shape=tuple(shape),
-        strides=longer(value.strides) if value.base else (),
-        known=known,
-        progression=restepped(value, known, longer),
-    )
+    return _view(value, tuple(shape), known, lambda strides: inserted(strides, axes))
 
 
 def drop_ones(value: Value, axes: tuple[int, ...]) -> Value | None:
@@ -267,37 +258,18 @@ def drop_ones(value: Value, axes: tuple[int, ...]) -> Value | None:
             return None
         return Joined(value.dtype, shape, kept.index(value.axis), parts)
 
-    def shorter(strides: Steps) -> Steps:
-        return dropped(strides, axes)
-
     known = None if value.known is None else value.known.squeeze(axes)
-    return replace(
-        value,
-        shape=shape,
-        strides=shorter(value.strides) if value.base else (),
-        known=known,
-        progression=restepped(value, known, shorter),
-    )
+    return _view(value, shape, known, lambda strides: dropped(strides, axes))
 
 
 def expand(value: Tensor, shape: Shape) -> Tensor:
     """Broadcast to `shape`; the caller has checked that it is possible."""
-
-    def repeated(strides: Steps) -> Steps:
-        return expanded(value.shape, strides, shape)
-
     known = value.known
     if known is not None:
         static = static_shape(shape)
         is_known = static is not None and can_be_known(known.dtype, static, known)
         known = np.broadcast_to(known, static or ()) if is_known else None
-    return replace(
-        value,
-        shape=shape,
-        strides=repeated(value.strides) if value.base else (),
-        known=known,
-        progression=restepped(value, known, repeated),
-    )
+    return _view(value, shape, known, lambda strides: expanded(value.shape, strides, shape))
 
 
 def reshape_view(value: Tensor, shape: Shape) -> Tensor | None:

@@ -162,9 +162,9 @@ def _is_exact(node: ir.Node, arrays: Sequence[np.ndarray]) -> bool:
         return False
     if not all(isinstance(value.type, ir.TensorType) for value in node.outputs if value.name):
         return False
-    if node.op_type in ("Cast", "CastLike"):
-        return _is_exact_cast(node, arrays[0])
     facts = facts_of(node.op_type)
+    if facts.casts:
+        return _is_exact_cast(node, arrays[0])
     # Identity makes a constant an output of the model.
     if facts.random or node.op_type == "Identity":
         return False
@@ -199,7 +199,8 @@ def _is_exact_cast(node: ir.Node, array: np.ndarray) -> bool:
 
 def _widest(node: ir.Node, arrays: Sequence[np.ndarray]) -> int:
     """The most bytes that one element of the result can have."""
-    if node.op_type in ("Cast", "CastLike", "ConstantOfShape"):
+    facts = facts_of(node.op_type)
+    if facts.casts or (facts.fills and not facts.sources):
         return 8
     return max(array.itemsize for array in arrays)
 
