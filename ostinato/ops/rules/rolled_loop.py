@@ -272,11 +272,12 @@ class RolledLoop:
 
     def _memory_around(self, position: int, value: Value, growth: Growth | None) -> Tensor | None:
         """The memory of a state of the loop around, if this loop does nothing but append to it."""
+        # States that hold several tensors are no outputs of their own.
+        if growth is None or growth.in_front or len(self._initial) != len(flattened(self._initial)):
+            return None
         name = self._context.node.outputs[position].name or ""
         appending = self._builder.appending.get(name)
-        if growth is None or growth.in_front or appending is None or appending.state is not value:
-            return None
-        return None if len(self._initial) != len(flattened(self._initial)) else appending.memory
+        return None if appending is None or appending.state is not value else appending.memory
 
     def _enter(self, axis: Axis, steps: Size, done: Size, expected: _Expected) -> Size:
         """Values at the start of each step; its number as a size, if a state grows by it."""
