@@ -19,6 +19,7 @@ from ostinato.aot.header import header
 from ostinato.aot.interface import Interface, declared
 from ostinato.aot.library_ir import heap_text, library_text
 from ostinato.aot.making_ir import WEIGHTS_HEAD, WEIGHTS_MAGIC
+from ostinato.aot.windows import PROBE, probe_object
 from ostinato.codegen.artifact import Artifact
 from ostinato.codegen.machine import emit_object
 from ostinato.codegen.relocatable import NotRelocatable, without_labels
@@ -86,6 +87,8 @@ class Library:
             Member(f"{name}.o", contents, [mark + function for function in functions])
             for name, contents, functions in parts
         ]
+        if self.target.system == "windows":
+            members.append(Member(f"{self.name}_stack.o", probe_object(), [PROBE]))
         return archive(members, is_apple)
 
 

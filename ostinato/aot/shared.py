@@ -7,13 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ostinato.aot.library import Library
+from ostinato.aot.windows import probe_object, start_object
 from ostinato.aot.zig import require_zig, zig
-from ostinato.codegen.machine import emit_object
-from ostinato.codegen.target import Target, data_layout
+from ostinato.codegen.target import Target
 from ostinato.errors import OptionError
-
-# A library of Windows has an entry point, which the run-time library of C would have.
-_ENTRY = "define i32 @DllMainCRTStartup(ptr, i32, ptr) { ret i32 1 }"
 
 
 @dataclass(frozen=True)
@@ -59,7 +56,7 @@ def shared_library(library: Library) -> dict[str, bytes]:
         place = Path(folder)
         objects = {"code.o": library.object, "heap.o": library.heap}
         if target.system == "windows":
-            objects["start.o"] = emit_object(_module(target), target)
+            objects |= {"start.o": start_object(target), "stack.o": probe_object()}
         for name, contents in objects.items():
             (place / name).write_bytes(contents)
         options = [option.format(name=library.name) for option in system.options]
@@ -71,8 +68,3 @@ def shared_library(library: Library) -> dict[str, bytes]:
             for found in sorted(place.iterdir())
             if found.suffix in (".so", ".dylib", ".dll", ".lib")
         }
-
-
-def _module(target: Target) -> str:
-    head = f'target datalayout = "{data_layout(target)}"\ntarget triple = "{target.triple}"\n'
-    return head + _ENTRY
