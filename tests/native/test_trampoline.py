@@ -288,3 +288,18 @@ def test_a_workspace_is_used_by_one_at_a_time(artifacts: types.SimpleNamespace) 
     with pytest.raises(StreamError):
         workspace.taken().__enter__()
     assert workspace.current(0).tolist() == [2, 3, 4]
+
+
+def test_calls_note_how_long_they_took(artifacts: types.SimpleNamespace) -> None:
+    """Whether the next one gives up the GIL at once is decided by the ticks of the last."""
+    took = []
+    for size in (3, 1_000_000):
+        workspace = Workspace()
+        callee = dataclasses.replace(_callee(artifacts.add(), size), workspace=workspace)
+        bound = trampoline(None).bound(callee, [np.ones(size, "f") for _ in range(3)])
+        least = LONG_CALL << 10
+        for _ in range(5):
+            assert bound() is None
+            least = min(least, int(workspace.record[1]))
+        took.append(least)
+    assert 0 <= took[0] < LONG_CALL < took[1] < LONG_CALL << 10
