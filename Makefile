@@ -34,7 +34,7 @@ demo: $(VENV)/.ready
 	@$(BIN)/ostinato demo --output demo-output
 
 test: $(VENV)/.ready
-	@$(BIN)/python -m pytest -q -n auto $(if $(FAST),--fast)
+	@$(BIN)/python -m pytest -q -n auto --dist worksteal $(if $(FAST),--fast)
 
 # What cannot be installed is said, and the tests that need it are skipped.
 test-targets: $(VENV)/.ready

@@ -24,7 +24,15 @@ from tests import unoptimized
 FAST_STEP = 12
 # Their tests are about the code that runs; all others about what it computes, which is the same
 # without LLVM's optimizations.
-CODE_ROOMS = ("codegen", "models", "native", "ops", "targets", "test_modes.py")
+ABOUT_CODE = (
+    "aot",
+    "codegen",
+    "models",
+    "native",
+    "ops/test_values.py",
+    "targets",
+    "test_modes.py",
+)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -74,9 +82,9 @@ def kernel_store(_: Options) -> KernelStore:
 def quickly_compiled(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[None]:
-    """Models of the rooms that are not about code, apart from the others in the cache."""
-    room = request.path.relative_to(Path(__file__).parent).parts[0]
-    if room not in CODE_ROOMS:
+    """Models of the tests that are not about code, apart from the others in the cache."""
+    path = request.path.relative_to(Path(__file__).parent)
+    if not any(path.is_relative_to(place) for place in ABOUT_CODE):
         with unoptimized.code() as folder:
             monkeypatch.setenv("XDG_CACHE_HOME", folder)
             yield
