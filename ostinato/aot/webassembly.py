@@ -1,4 +1,4 @@
-"""WebAssembly: a model as NAME.wasm, an ES module NAME.mjs that runs it, and its types NAME.d.ts.
+"""WebAssembly: a model as NAME.wasm, an ES module NAME.mjs that runs it, and its types NAME.d.mts.
 
 The code imports nothing. The module finds out which of two files an engine runs: one whose
 multiply-adds the engine fuses, or a slower one that needs no such instruction. Both have the same
@@ -55,9 +55,12 @@ def web_files(library: Library) -> dict[str, bytes]:
         }
         for file, contents in linked.items()
     ]
+    types = declarations(library.interface)
     texts = {
         f"{library.name}.mjs": module_text(library.interface, rows),
-        f"{library.name}.d.ts": declarations(library.interface),
+        # TypeScript looks for the first one beside a .mjs, other tools for the second.
+        f"{library.name}.d.mts": types,
+        f"{library.name}.d.ts": types,
     }
     return linked | {file: text.encode() for file, text in texts.items()}
 
@@ -215,7 +218,7 @@ def _declarations(interface: Interface) -> Iterator[str]:
         given.append(f"{_array_type(interface.inputs[step_inputs[0]])} | readonly number[]")
     text = _TYPES.replace("GIVEN", " | ".join(given))
     if not interface.states:
-        text = re.sub(r"(?s)/\*\* A signal.*?\n}\n\n", "", text)
+        text = text[: text.index("/** A signal")]
         text = re.sub(r"(?s)\n  /\*\* The states of one signal.*?;\n", "\n", text)
     yield text.strip()
 

@@ -13,13 +13,15 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 import wasmtime
 
 import ostinato
 from ostinato.aot import build, webassembly, zig
-from ostinato.aot.library import Library
+from ostinato.aot.library import Library, compile_library
 from ostinato.errors import OptionError, UnsupportedError
+from ostinato.options import Options
 from tests.aot.wasm_engines import NODE, Engine, compiled, linked, run_in_node
 from tests.cases.case import Case
 from tests.cases.table import CASES
@@ -82,6 +84,29 @@ def test_cases_have_the_bits_of_native_code():
 def test_engines_that_do_not_fuse_compute_the_same_bits():
     chosen = [case for case in sampled() if "float64" not in case.name][::4]
     assert mistakes(chosen, build.BASELINE, in_node=False) == []
+
+
+def test_products_are_added_exactly_without_an_instruction_for_it():
+    """`a * b + c` for all a, b, c of some values, where rounding twice goes wrong and where not."""
+    mantissas = 1 + np.array([0, 2.0**-23, 2.0**-12, 3 * 2.0**-13, 1 - 2.0**-23, 1 / 3])
+    powers = 2.0 ** np.array([-149, -126, -75, -63, -60, -25, -24, -12, 0, 1, 24, 127])
+    values = np.outer(powers, mantissas).astype(np.float32).ravel()
+    values = np.concatenate([values, np.float32([0, np.inf, np.nan])])
+    values = np.unique(np.concatenate([values, -values]))
+    pairs = np.stack(np.meshgrid(values, values), -1).reshape(-1, 2)
+    text = f"""<ir_version: 9, opset_import: ["": 20]>
+      sums (float[{len(pairs)}, 2] x, float[2, {len(values)}] w) => (float[N, M] y) {{
+        y = MatMul (x, w) }}"""
+    model = onnx.parser.parse_model(text)
+    feeds = {"x": pairs, "w": np.stack([np.ones_like(values), values])}
+    with np.errstate(all="ignore"):
+        (expected,) = ostinato.InferenceSession(model).run(None, feeds)
+    library = compile_library(model, Options(target=build.BASELINE), "sums", "sums")
+    (found,) = Engine(linked([library])).run(library, feeds)
+    same = (found.view(np.uint32) == expected.view(np.uint32)) | np.isnan(found) & np.isnan(
+        expected
+    )
+    assert same.all()
 
 
 # Files and module
@@ -250,7 +275,8 @@ def test_the_probes_are_what_they_say():
 
 
 def test_types_name_every_tensor(denoiser):
-    text = (denoiser / "denoiser.d.ts").read_text()
+    text = (denoiser / "denoiser.d.mts").read_text()
+    assert text == (denoiser / "denoiser.d.ts").read_text()
     assert "  magnitude: Float32Array | TensorLike<Float32Array>;" in text
     assert "  state?: Float32Array | TensorLike<Float32Array>;" in text
     assert "step(inputs?: StepInputs | Float32Array | readonly number[]): StepOutputs;" in text
