@@ -165,7 +165,8 @@ def node(
         made = helper.make_node(op, names, results, name="n", **attributes)
         return model_of([made], inputs, results, constants, opset, ranks)
 
-    return Case(f"{op}-{name}", build, inputs, sizes, ulps, length, native, witness, batch)
+    demands = {"ulps": ulps, "length": length, "native": native, "witness": witness, "batch": batch}
+    return Case(f"{op}-{name}", build, inputs, sizes, **demands)
 
 
 def text(
