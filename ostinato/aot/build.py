@@ -54,7 +54,7 @@ def build(
     options: fields of `Options`, such as `specialize={"T": 1}`.
 
     Returns the files: NAME.h, libNAME.a and, linked, libNAME.so, libNAME.dylib, or NAME.dll and
-    NAME.lib; for WebAssembly NAME.wasm, NAME.mjs and NAME.d.ts.
+    NAME.lib; for WebAssembly NAME.wasm, NAME.mjs and NAME.d.mts.
 
     Raises `OptionError` for options that do not exist, `InputError` for states that do not fit,
     `UnsupportedError` for a model that is not native code as a whole, and what compiling raises.
