@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 import numpy as np
@@ -19,6 +19,9 @@ from ostinato.model.types import holds_map
 from ostinato.model.values import constant_array
 from ostinato.model.write import to_model_proto
 from ostinato.sizes.dims import Size, is_symbol
+
+# What is the same for operands of all these ranks does not depend on the rank: a sum of everything.
+_RANKS = (0, 1, 2, 9)
 
 
 def infer_shapes(model: ir.Model) -> int:
@@ -62,12 +65,10 @@ def _follow(value: ir.Value, opset: int) -> bool:
     if node is None or facts.sizes is None:
         return False
     # To a rule an operand without sizes is one that is left out.
-    if any(operand is not None and operand.shape is None for operand in node.inputs):
-        return False
-    form = Form(node, [_dims(operand) for operand in node.inputs], partial(_constant, node), opset)
-    try:
-        sizes = facts.sizes(form)
-    except (ArithmeticError, LookupError, TypeError, ValueError):  # attributes that do not fit
+    has_rank = all(operand is None or operand.shape is not None for operand in node.inputs)
+    results = [_sizes(node, facts, opset, rank) for rank in ((0,) if has_rank else _RANKS)]
+    sizes = results[0]
+    if any(other != sizes for other in results):
         return False
     source, index = node.inputs[0], node.outputs.index(value)
     if sizes is None or index >= len(sizes) or (found := sizes[index]) is None:
@@ -76,6 +77,22 @@ def _follow(value: ir.Value, opset: int) -> bool:
         value.type = None if source is None or facts.tests else source.type
     value.shape = ir.Shape([n if isinstance(n, int) else _name(n) for n in found])
     return True
+
+
+def _sizes(
+    node: ir.Node, facts: Facts, opset: int, rank: int
+) -> Sequence[Sequence[Size | None] | None] | None:
+    """What the size rule says if operands of unknown rank have this one."""
+    unknown = (None,) * rank
+    dims = [
+        unknown if value is not None and value.shape is None else _dims(value)
+        for value in node.inputs
+    ]
+    assert facts.sizes is not None
+    try:
+        return facts.sizes(Form(node, dims, partial(_constant, node), opset))
+    except (ArithmeticError, LookupError, TypeError, ValueError):  # attributes that do not fit
+        return None
 
 
 def _dims(value: ir.Value | None) -> tuple[int | str | None, ...] | None:
