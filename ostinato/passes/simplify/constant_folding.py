@@ -211,6 +211,8 @@ def _result_elements(node: ir.Node, arrays: Sequence[np.ndarray | None], opset: 
     form = Form(node, dims, lambda i: arrays[i], opset)
     found = [None] if facts.sizes is None else facts.sizes(form) or [None]
     numbers = [[n for n in sizes or (None,) if isinstance(n, int)] for sizes in found]
+    if any(n < 0 for sizes in numbers for n in sizes):
+        return _UNBOUNDED  # lowering says what is wrong with the operand
     if all(s is not None and len(n) == len(s) for n, s in zip(numbers, found, strict=True)):
         return sum(map(math.prod, numbers))
     return _UNBOUNDED if facts.fills else sum(a.size for a in arrays if a is not None)
