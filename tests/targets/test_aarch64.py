@@ -48,7 +48,7 @@ def check(case: Case, target: str) -> None:
     assert found == RECORDED[case.name]
 
 
-@pytest.mark.parametrize("case", sample(), ids=lambda case: case.name)
+@pytest.mark.parametrize("case", list(sample()), ids=lambda case: case.name)
 def test_small_cores_compute_the_same_bits(case):
     check(case, "cortex-a53")
 
