@@ -79,11 +79,6 @@ def new_axes(call: Call, x: Operand, axes: Sequence[int]) -> ir.Value:
     return call.writer.value(call.writer.unsqueeze(x, axes, "broadcast"), "broadcast")
 
 
-def positions(call: Call, x: ir.Value, axis: int) -> Operand:
-    """The positions along an axis of `x`."""
-    return call.writer.positions(x, axis)
-
-
 def hidden_bias(call: Call, where: ir.Value, number: float, like: ir.Value) -> ir.Value:
     """`number` where a key must not be seen, and 0 elsewhere."""
     return call.op(
@@ -114,7 +109,7 @@ def _beyond(call: Call, lengths: ir.Value, heads: Heads) -> ir.Value:
     Behind the lengths the first keys may follow, as many again.
     """
     batch, count = call.size(heads.query, 0), call.size(lengths, 0)
-    columns = positions(call, heads.key, 2)
+    columns = call.writer.positions(heads.key, 2)
     if batch is not None and count == 2 * batch:
         ends, starts = call.slice(lengths, 0, batch, 0), call.slice(lengths, batch, count, 0)
         before = _compared(call, "Less", columns, starts)
@@ -140,9 +135,14 @@ def causal_bias(call: Call, heads: Heads) -> ir.Value:
     """Hides the keys behind each query, the last of which is at the place of the last key."""
     keys, rows = call.writer.size(heads.key, 2), call.writer.size(heads.query, 2)
     offset = call.op("Sub", keys, rows)
-    places = call.op("Add", call.writer.value(positions(call, heads.query, 2), "rows"), offset)
+    places = call.op(
+        "Add", call.writer.value(call.writer.positions(heads.query, 2), "rows"), offset
+    )
     behind = call.op(
-        "Less", new_axes(call, places, (1,)), positions(call, heads.key, 2), dtype=ir.DataType.BOOL
+        "Less",
+        new_axes(call, places, (1,)),
+        call.writer.positions(heads.key, 2),
+        dtype=ir.DataType.BOOL,
     )
     assert heads.query.dtype is not None
     lowest = float(np.finfo(heads.query.dtype.numpy()).min)
@@ -288,7 +288,7 @@ def rotary_embedding(call: Call) -> Sequence[Maybe]:
         x = split_heads(call, x, count) if turned else _by_size(call, x, 2 * half)
     places = ids
     if call.rank(ids) == 1:
-        rows = call.writer.value(positions(call, x, 2), "rows")
+        rows = call.writer.value(call.writer.positions(x, 2), "rows")
         places = call.shaped(call.op("Add", rows, ids), call.dims(x)[2])
     result = rotate(call, x, places, 2 * half, bool(call.attribute("interleaved")))
     if is_packed:

@@ -10,7 +10,7 @@ import onnx.helper
 import onnx_ir as ir
 
 from ostinato.graph.writer import Array, Operand, Writer
-from ostinato.model.attributes import Attributes, describe
+from ostinato.model.attributes import Attributes
 from ostinato.model.schema import schema_of
 from ostinato.model.values import constant_array
 
@@ -167,11 +167,6 @@ class Call:
     def constant(self, name: str) -> Array | None:
         """The operand as an array, None where it is left out or no constant."""
         return constant_array(self.input(name))
-
-    @property
-    def label(self) -> str:
-        """The name of the node."""
-        return describe(self.node)
 
 
 def _value(attribute: Any) -> Any:

@@ -15,6 +15,7 @@ from ostinato.definitions.recurrent_cells import Parameters, Step, lstm
 from ostinato.definitions.recurrent_node import Recurrent, read_recurrent
 from ostinato.definitions.recurrent_scan import direction_of, write_recurrent
 from ostinato.graph.writer import Array, Writer
+from ostinato.model.attributes import describe
 
 
 @dataclass(frozen=True)
@@ -112,4 +113,4 @@ def _plain(call: Call, x: ir.Value, w: Array, r: Array) -> ir.Node:
     for name in ("activation_alpha", "activation_beta", "activations", "clip", "direction"):
         call.attribute(name)
     call.attribute("hidden_size")
-    return ir.Node("", "LSTM", inputs, attributes, num_outputs=3, name=call.label)
+    return ir.Node("", "LSTM", inputs, attributes, num_outputs=3, name=describe(call.node))

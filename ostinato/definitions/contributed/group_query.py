@@ -13,7 +13,6 @@ from ostinato.definitions.contributed.attention import (
     attend,
     hidden_bias,
     new_axes,
-    positions,
     rotate,
     split_heads,
 )
@@ -88,7 +87,7 @@ def _keys_before(call: Call, query: ir.Value) -> ir.Value:
 def _places(call: Call, x: ir.Value, before: ir.Value) -> ir.Value:
     """Where the new rows belong: `[batch, rows]`."""
     batch, _, rows, _ = call.dims(x)
-    places = call.op("Add", before, call.writer.value(positions(call, x, 2), "rows"))
+    places = call.op("Add", before, call.writer.value(call.writer.positions(x, 2), "rows"))
     return call.shaped(places, batch, rows)
 
 
@@ -129,7 +128,7 @@ def _stored(call: Call, new: ir.Value, name: str, before: ir.Value) -> ir.Value:
 def _visible(call: Call, heads: Heads, before: ir.Value) -> ir.Value:
     """Hides keys behind a query, and those too far before it: `[batch, 1, rows, keys]`."""
     places = new_axes(call, _places(call, heads.query, before), (1, 3))
-    columns = positions(call, heads.key, 2)
+    columns = call.writer.positions(heads.key, 2)
     hidden = call.op("Less", places, columns, dtype=ir.DataType.BOOL)
     window = call.attribute("local_window_size")
     if window >= 0:

@@ -119,7 +119,7 @@ def skip_layer_normalization(call: Call) -> Sequence[Maybe]:
 
 @microsoft.register("SkipSimplifiedLayerNormalization")
 def skip_simplified_layer_normalization(call: Call) -> Sequence[Maybe]:
-    """The sum of squares in place of the variance, and no mean is subtracted."""
+    """The mean of squares in place of the variance, and no mean is subtracted."""
     total = _added(call, call.op("Add", call["input"], call["skip"]), call.input("bias"))
     result, inverse = _rms_norm(call, total, call["gamma"], call.attribute("epsilon"), -1)
     return [result, None, inverse, total]
@@ -163,6 +163,7 @@ def embed_layer_normalization(call: Call) -> Sequence[Maybe]:
     The positions are 0, 1, ... where they are not given. The second output counts the ones in each
     row of the mask; it is zero without a mask.
     """
+    # Says which shape the second output has, which is that of the nodes written here anyway.
     call.attribute("mask_index_type")
     ids, positions = call["input_ids"], call.input("position_ids")
     total = call.op("Gather", call["word_embedding"], ids, dtype=call["word_embedding"].dtype)

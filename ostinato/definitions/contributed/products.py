@@ -41,10 +41,16 @@ def activate(call: Call, x: ir.Value, name: str, parameters: Sequence[float]) ->
     if name not in _ACTIVATIONS:
         known = ", ".join(filter(None, _ACTIVATIONS))
         raise call.refuse(f"attribute 'activation' is {name!r}, expected one of {known}")
+    names = _ACTIVATIONS[name]
+    if len(parameters) != len(names):
+        expected = f"{len(names)} ({', '.join(names)})" if names else "none"
+        raise call.refuse(
+            f"activation {name!r} has {len(parameters)} parameters, expected {expected}"
+        )
     if name == "Clip":
         bounds: list[Operand] = [call.number(p, x) for p in parameters]
         return call.op("Clip", x, *bounds)
-    given: dict[str, Any] = dict(zip(_ACTIVATIONS[name], parameters, strict=False))
+    given: dict[str, Any] = dict(zip(names, parameters, strict=True))
     return call.op(name, x, **given) if name else x
 
 
@@ -146,6 +152,7 @@ def mat_mul_n_bits(call: Call) -> Sequence[Maybe]:
     """
     k, n, block = (call.attribute(name) for name in ("K", "N", "block_size"))
     bits = call.attribute("bits")
+    # The least accuracy that is asked for: products here are f32, the highest level there is.
     call.attribute("accuracy_level")
     call.refuse_unless("weight_prepacked", 0)
     if bits not in (2, 4, 8) or block < 16 or block & (block - 1):

@@ -481,6 +481,11 @@ def test_every_schema_has_a_definition() -> None:
     ("node", "reason"),
     (
         ('FusedConv <activation = "Nothing"> (x, x)', "'activation' is 'Nothing'"),
+        (
+            'FusedConv <activation = "LeakyRelu", activation_params = [0.2, 1.0]> (x, x)',
+            r"'LeakyRelu' has 2 parameters, expected 1 \(alpha\)",
+        ),
+        ('FusedConv <activation = "Clip"> (x, x)', r"has 0 parameters, expected 2 \(min, max\)"),
         ("Attention <num_heads = 2, do_rotary = 1> (x, x)", "'do_rotary' is 1, expected 0"),
         ("MatMulNBits <K = 8, N = 8, block_size = 16> (x, x, x)", "'B' and 'scales' are no const"),
     ),
