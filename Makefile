@@ -8,11 +8,12 @@ DTLN   ?= dtln
 # Timing is pinned to one core where the system can do that and has a second core for the rest.
 PIN    := $(shell command -v taskset >/dev/null 2>&1 && [ "$$(nproc)" -gt 1 ] && echo taskset -c 1)
 
-.PHONY: help demo test test-targets bench lint clean
+.PHONY: help demo test test-targets test-extras bench lint clean
 help:
 	@echo "make demo    denoise a noisy signal frame by frame; results in demo-output/"
 	@echo "make test    run the tests; make test FAST=1 covers every room in about 90 seconds"
 	@echo "make test-targets   run what needs emulators, wine or a browser; installs Debian's where it may"
+	@echo "make test-extras    run what needs torch, Ray, a server or packages of others, in environments of their own"
 	@echo "make bench   measure against other runtimes"
 	@echo "make lint    style, types, layers"
 	@echo "make clean   remove $(VENV) and everything generated"
@@ -41,6 +42,11 @@ test-targets: $(VENV)/.ready
 	@$(BIN)/python -m tools.install_targets
 	@$(BIN)/python -m pytest -q -n 2 --dist loadfile -m targets tests/targets
 
+# What cannot be installed is said, and the tests that need it are skipped.
+test-extras:
+	@$(PYTHON) -m tools.install_extras
+	@.extras/main/bin/python -m pytest -q -n 2 --dist loadfile -m extras tests/extras
+
 bench: $(VENV)/.bench-ready
 	@$(PIN) $(BIN)/python -m benchmarks.roofline
 	@$(PIN) $(BIN)/python -m benchmarks.bench_calls
@@ -60,6 +66,6 @@ lint: $(VENV)/.ready
 	@echo "lint: all clean"
 
 clean:
-	@rm -rf $(VENV) build dist demo-output *.egg-info .pytest_cache .mypy_cache .ruff_cache \
+	@rm -rf $(VENV) .extras build dist demo-output *.egg-info .pytest_cache .mypy_cache .ruff_cache \
 	  .hypothesis .import_linter_cache
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

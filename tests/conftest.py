@@ -27,6 +27,7 @@ FAST_STEP = 12
 ABOUT_CODE = (
     "aot",
     "codegen",
+    "extras",
     "models",
     "native",
     "ops/test_values.py",
@@ -43,6 +44,7 @@ def pytest_configure(config: pytest.Config) -> None:
     for marker in (
         "slow: takes seconds; left out by --fast",
         "host: depends on processor or system; `make test-targets` runs it on AArch64 as well",
+        "extras: needs packages of an extra; only `make test-extras` runs it",
         "targets: needs an emulator, wine or a browser; only `make test-targets` runs it",
     ):
         config.addinivalue_line("markers", marker)
