@@ -49,6 +49,7 @@ DEFERRED = {
         "cli.demo": "demo",
         "cli.inspect": "compiler optimization schedule.pipeline",
         "cli.run": "numpy",
+        "cli.serve": "asyncio importlib.util native.threads serve.cluster serve.lanes serve.server",
         "cli.stream": "onnx streaming.convert",
         "cli.stream_check": "numpy",
         "cli.witness": "concurrent.futures concurrent.futures.process multiprocessing",

@@ -28,7 +28,10 @@ ENVIRONMENTS: dict[str, tuple[tuple[str, ...], ...]] = {
         (*OWN, "-e", ".[dev]"),
         (*OWN, "-e", ".[torch]"),
         (*OWN, "-e", ".[ray]"),
+        (*OWN, "-e", ".[serve]"),
     ),
+    # NVIDIA's client of the protocol that `ostinato serve` speaks; it wants a protobuf of its own.
+    "triton": ((*PINNED, "tritonclient[grpc,http]"),),
 }
 _PATIENCE = 900
 

@@ -14,6 +14,7 @@ from ostinato.cli.compare import compare
 from ostinato.cli.demo import demo
 from ostinato.cli.inspect import inspect
 from ostinato.cli.run import run
+from ostinato.cli.serve import serve
 from ostinato.cli.stream import stream
 from ostinato.version import __version__
 
@@ -24,7 +25,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
-for command in (run, bench, compare, inspect, stream, build, demo):
+for command in (run, bench, compare, inspect, stream, build, serve, demo):
     app.command()(command)
 app.add_typer(cache, name="cache")
 

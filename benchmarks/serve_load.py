@@ -1,0 +1,216 @@
+"""Clients of a server over gRPC, on this machine: streams in real time, and ones that come and go.
+
+Every run ends by itself: so many clients, so many seconds. Nothing but loopback is sent to.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import random
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import grpc
+import grpc.aio
+import numpy as np
+
+from ostinato.serve.messages import MESSAGES, SERVICE
+
+MODEL = "m"
+# Messages that take longer are lost.
+_PATIENCE = 30.0
+# Clients that share a connection, as they would behind a proxy.
+_SHARED = 25
+
+
+@dataclass
+class Result:
+    """What became of the messages. latencies: seconds. wrong: answers with other bits than alone.
+
+    lost: messages of sequences that a worker took with it. memory: bytes by seconds.
+    """
+
+    latencies: list[float] = field(default_factory=list)
+    sequences: int = 0
+    errors: int = 0
+    wrong: int = 0
+    lost: int = 0
+    late: int = 0
+    said: dict[str, int] = field(default_factory=dict)
+
+    def quantile(self, q: float) -> float:
+        """Seconds, NaN without messages."""
+        return float(np.quantile(self.latencies, q)) if self.latencies else float("nan")
+
+    def failed(self, error: grpc.aio.AioRpcError) -> None:
+        """Count an answer that is an error."""
+        text = f"{error.code().name}: {error.details()}"[:200]
+        self.said[text] = self.said.get(text, 0) + 1
+        if error.code() is grpc.StatusCode.UNAVAILABLE:
+            self.lost += 1
+        else:
+            self.errors += 1
+
+
+def request(name: str, x: np.ndarray, sequence: int | str, **flags: bool) -> bytes:
+    """A message, ready to be sent."""
+    message = MESSAGES["ModelInferRequest"](model_name=MODEL, raw_input_contents=[x.tobytes()])
+    message.inputs.add(name=name, datatype="FP32", shape=x.shape)
+    parameter = message.parameters["sequence_id"]
+    if isinstance(sequence, str):
+        parameter.string_param = sequence
+    else:
+        parameter.int64_param = sequence
+    for flag, value in flags.items():
+        message.parameters[f"sequence_{flag}"].bool_param = value
+    return bytes(message.SerializeToString())
+
+
+def output(answer: bytes) -> np.ndarray:
+    """The values of the only output."""
+    message = MESSAGES["ModelInferResponse"].FromString(answer)
+    return np.frombuffer(message.raw_output_contents[0], np.float32)
+
+
+class Channels:
+    """Connections to a server, shared by clients."""
+
+    def __init__(self, address: str, clients: int) -> None:
+        count = -(-clients // _SHARED)
+        # Each with a connection of its own: gRPC would let equal ones share.
+        self._channels = [
+            grpc.aio.insecure_channel(address, options=[("ostinato.number", number)])
+            for number in range(count)
+        ]
+        self._calls = [channel.unary_unary(f"/{SERVICE}/ModelInfer") for channel in self._channels]
+
+    async def ask(self, client: int, message: bytes) -> bytes:
+        """The answer to a message. Raises `grpc.aio.AioRpcError`."""
+        call = self._calls[client % len(self._calls)]
+        return bytes(await call(message, timeout=_PATIENCE))
+
+    async def __aenter__(self) -> Channels:
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        for channel in self._channels:
+            await channel.close()
+
+
+async def steady(address: str, name: str, x: np.ndarray, clients: int, seconds: float,
+                 period: float) -> Result:  # fmt: skip
+    """`clients` streams that each send the message `x` every `period` seconds, for `seconds`.
+
+    late: messages whose answer came after the next one was due.
+    """
+    result = Result(sequences=clients)
+
+    async def client(number: int, channels: Channels, start: float) -> None:
+        going = request(name, x, f"steady {number}")
+        message = request(name, x, f"steady {number}", start=True)
+        for turn in range(int(seconds / period)):
+            # Clients do not know of each other: their messages are spread over the period.
+            due = start + (turn + number / clients) * period
+            await asyncio.sleep(max(0.0, due - time.perf_counter()))
+            try:
+                await channels.ask(number, message)
+                taken = time.perf_counter() - due
+                result.latencies.append(taken)
+                result.late += taken > period
+            except grpc.aio.AioRpcError as error:
+                result.failed(error)
+            message = going
+
+    async with Channels(address, clients) as channels:
+        start = time.perf_counter() + 0.5
+        await asyncio.gather(*(client(number, channels, start) for number in range(clients)))
+    return result
+
+
+async def churn(
+    address: str, clients: int, seconds: float, seed: int = 0, pause: float = 0.05
+) -> Result:
+    """Clients of the denoiser that come and go at random; each answer is compared with a single's.
+
+    pause: mean seconds between the messages of a client.
+    """
+    import ostinato
+    from benchmarks.serve_models import denoiser
+
+    model = denoiser()
+    session = ostinato.InferenceSession(model.path)
+    # A few signals, each with the answer that a stream alone gives, in messages of several sizes.
+    signals = [model.frames(number, 40) for number in range(8)]
+    expected = [session.stream(model.states).step({model.input: x})[0] for x in signals]
+    result, until = Result(), time.perf_counter() + seconds
+
+    async def client(number: int, channels: Channels) -> None:
+        chance = random.Random(f"{seed} {number}")
+        while time.perf_counter() < until:
+            await sequence(number, channels, chance)
+            await asyncio.sleep(chance.expovariate(1 / pause))
+
+    async def sequence(number: int, channels: Channels, chance: random.Random) -> None:
+        which, at, first = chance.randrange(len(signals)), 0, True
+        identity = f"{number} {result.sequences}"
+        result.sequences += 1
+        length = chance.randint(1, len(signals[which]))
+        while at < length and time.perf_counter() < until:
+            count = min(chance.choice((1, 2, 5, 10)), length - at)
+            x = signals[which][at : at + count]
+            # Some leave without saying so.
+            is_end = at + count == length and chance.random() < 0.8
+            message = request(model.input, x, identity, start=first, end=is_end)
+            before = time.perf_counter()
+            try:
+                mask = output(await channels.ask(number, message))
+            except grpc.aio.AioRpcError as error:
+                result.failed(error)
+                return
+            result.latencies.append(time.perf_counter() - before)
+            result.wrong += not np.array_equal(mask, expected[which][at : at + count].ravel())
+            at, first = at + count, False
+            await asyncio.sleep(chance.expovariate(1 / pause))
+
+    async with Channels(address, clients) as channels:
+        await asyncio.gather(*(client(number, channels) for number in range(clients)))
+    return result
+
+
+def main() -> None:
+    """Run `steady` or `churn` in this process, and print what came of it as JSON."""
+    parser = argparse.ArgumentParser(description=main.__doc__)
+    parser.add_argument("address")
+    parser.add_argument("--clients", type=int, default=200)
+    parser.add_argument("--seconds", type=float, default=10.0)
+    parser.add_argument("--churn", action="store_true")
+    parser.add_argument("--pause", type=float, default=0.05)
+    parser.add_argument("--input")
+    parser.add_argument("--frames", type=Path, help=".npy file of the message")
+    parser.add_argument("--period", type=float)
+    given = parser.parse_args()
+    if given.churn:
+        coroutine = churn(given.address, given.clients, given.seconds, pause=given.pause)
+    else:
+        x = np.load(given.frames)
+        coroutine = steady(
+            given.address, given.input, x, given.clients, given.seconds, given.period
+        )
+    result = asyncio.run(coroutine)
+    facts: Mapping[str, Any] = asdict(result) | {
+        "latencies": len(result.latencies),
+        "p50": result.quantile(0.5),
+        "p99": result.quantile(0.99),
+        "most": result.quantile(1.0),
+    }
+    json.dump(facts, sys.stdout)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,177 @@
+"""`ostinato serve`: models behind HTTP and gRPC, many streams stepped together."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ostinato.cli import common
+from ostinato.errors import OptionError
+
+if TYPE_CHECKING:
+    from ostinato.serve.cluster import Cluster
+    from ostinato.serve.lanes import Served
+    from ostinato.serve.server import Addresses
+    from ostinato.serve.service import Interface
+
+
+def serve(
+    model: Annotated[
+        list[str],
+        typer.Argument(metavar="[NAME=]MODEL...", help="ONNX files (default name: the file's)."),
+    ],
+    state: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--state",
+            metavar="[NAME:]INPUT=OUTPUT",
+            help="A state that a sequence keeps; NAME says of which model.",
+        ),
+    ] = None,
+    batch: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--batch",
+            metavar="[NAME:]DIM",
+            help="The dimension that streams are put along (default: the only one there is).",
+        ),
+    ] = None,
+    host: Annotated[str, typer.Option("--host", help="Address to listen on.")] = "127.0.0.1",
+    http_port: Annotated[
+        int, typer.Option("--http-port", help="0: any that is free; -1: no HTTP.", min=-1)
+    ] = 8000,
+    grpc_port: Annotated[
+        int, typer.Option("--grpc-port", help="0: any that is free; -1: no gRPC.", min=-1)
+    ] = 8001,
+    workers: Annotated[
+        int | None, typer.Option("--workers", help="Processes (default: one per core).", min=1)
+    ] = None,
+    streams: Annotated[
+        int, typer.Option("--streams", help="Most open sequences of a model per worker.", min=1)
+    ] = 1024,
+    queue: Annotated[
+        int, typer.Option("--queue", help="Most messages that wait for a worker.", min=1)
+    ] = 4096,
+    idle: Annotated[
+        float, typer.Option("--idle", help="Seconds until a silent sequence ends.", min=0.1)
+    ] = 60.0,
+    drain: Annotated[
+        float, typer.Option("--drain", help="Seconds for sequences to end on SIGTERM.", min=0)
+    ] = 30.0,
+    max_message: Annotated[
+        float, typer.Option("--max-message", help="MiB of the longest message.", min=0.001)
+    ] = 16.0,
+    frame_ms: Annotated[
+        float | None,
+        typer.Option("--frame-ms", help="Signal in a frame, for the real-time factor.", min=0.001),
+    ] = None,
+    json: common.Json = False,
+    debug: common.Debug = False,
+) -> None:
+    """Serve models by the Open Inference Protocol (KServe v2), over HTTP and gRPC."""
+    with common.error_line(debug):
+        served = _served(model, state or [], batch or [], streams)
+        _require_extra()
+        import asyncio
+
+        from ostinato.native.threads import processors
+        from ostinato.serve import server
+        from ostinato.serve.cluster import Limits
+
+        settings = server.Settings(
+            host=host,
+            http=None if http_port < 0 else http_port,
+            grpc=None if grpc_port < 0 else grpc_port,
+            workers=workers or processors(),
+            drain=drain,
+            most=int(max_message * 2**20),
+            frame=None if frame_ms is None else frame_ms / 1000,
+            limits=Limits(queue, idle),
+        )
+        logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s")
+        with common.status(f"Compiling {', '.join(one.name for one in served)}"):
+            interfaces = server.look(served)
+
+        def started(addresses: Addresses, cluster: Cluster) -> None:
+            _print(interfaces, addresses, cluster, json)
+
+        asyncio.run(server.serve(served, interfaces, settings, started))
+
+
+def _require_extra() -> None:
+    from importlib.util import find_spec
+
+    missing = [n for n in ("grpc", "prometheus_client", "starlette", "uvicorn") if not find_spec(n)]
+    if missing:
+        raise OptionError(
+            f"`ostinato serve` needs {', '.join(missing)}: pip install 'ostinato[serve]'"
+        )
+
+
+def _served(models: list[str], states: list[str], batches: list[str], streams: int) -> list[Served]:
+    """The models with their states, after a check that the files are there."""
+    paths: dict[str, Path] = {}
+    for text in models:
+        name, equals, path = text.partition("=")
+        file = Path(path if equals else text)
+        if not file.is_file():
+            raise OptionError(f"no such file: {file}")
+        paths[name if equals else file.stem] = file
+    from ostinato.serve.lanes import Served
+
+    pairs = {name: common.parse_pairs("--state", texts) for name, texts in _by(paths, states)}
+    dims = {name: texts[-1] for name, texts in _by(paths, batches) if texts}
+    return [
+        Served(name, str(path), pairs[name], dims.get(name), streams)
+        for name, path in paths.items()
+    ]
+
+
+def _by(names: dict[str, Path], texts: list[str]) -> list[tuple[str, list[str]]]:
+    """The values of an option for each model: those that name it, and those that name none."""
+    found: dict[str, list[str]] = {name: [] for name in names}
+    for text in texts:
+        name, colon, rest = text.partition(":")
+        if colon and name in found:
+            found[name].append(rest)
+        else:
+            for values in found.values():
+                values.append(text)
+    return list(found.items())
+
+
+def _print(
+    interfaces: dict[str, Interface], addresses: Addresses, cluster: Cluster, json: bool
+) -> None:
+    """Say what is served, and where."""
+    where: dict[str, Any] = {"http": addresses.http, "grpc": addresses.grpc}
+    if json:
+        models = {name: _how(cluster, name, interfaces[name]) for name in interfaces}
+        common.print_json({**where, "workers": cluster.processes, "models": models})
+        return
+    rows = common.table("models", "name", "states", "sequences", "inputs", "outputs", left=5)
+    for name, found in interfaces.items():
+        rows.add_row(
+            name,
+            ", ".join(f"{i} <- {o}" for i, o in cluster.models[name].states.items()) or "none",
+            _how(cluster, name, found),
+            *(
+                ", ".join(f"{t.name} {t.datatype}{common.format_shape(t.shape)}" for t in tensors)
+                for tensors in (found.inputs, found.outputs)
+            ),
+        )
+    console = common.console()
+    console.print(rows)
+    for kind, address in where.items():
+        if address is not None:
+            console.print(f"{kind.upper()}: {address}")
+    console.print(f"{len(cluster.processes)} workers are ready; Ctrl-C stops")
+
+
+def _how(cluster: Cluster, name: str, found: Interface) -> str:
+    if not cluster.models[name].states:
+        return "no states: each request by itself"
+    return "stepped together" if found.batched else "one by one: the batch is fixed"

@@ -1,0 +1,199 @@
+"""The protocol over gRPC, with Triton's call of many requests in one stream.
+
+Source: https://github.com/kserve/open-inference-protocol (grpc_predict_v2.proto).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+import grpc
+import grpc.aio
+import numpy as np
+
+from ostinato.serve.messages import MESSAGES, SERVICE
+from ostinato.serve.protocol import (
+    VERSION,
+    Request,
+    ServeError,
+    Status,
+    array_of_bytes,
+    array_of_values,
+    datatype_of,
+    sequence_of,
+)
+from ostinato.serve.service import Service
+
+Array = np.ndarray[Any, Any]
+
+# The field of InferTensorContents that has the values of a datatype.
+_CONTENTS = {
+    "BOOL": "bool_contents",
+    **dict.fromkeys(("INT8", "INT16", "INT32"), "int_contents"),
+    "INT64": "int64_contents",
+    **dict.fromkeys(("UINT8", "UINT16", "UINT32"), "uint_contents"),
+    "UINT64": "uint64_contents",
+    "FP32": "fp32_contents",
+    "FP64": "fp64_contents",
+}
+# Requests of one stream that are under way; more wait in the connection.
+_UNDER_WAY = 64
+
+
+def server(service: Service, address: str, most: int) -> tuple[grpc.aio.Server, int]:
+    """A server that is not started, and its port. most: bytes of the longest message.
+
+    Raises `OSError` for an address that is taken.
+    """
+    limits = [
+        ("grpc.max_receive_message_length", most),
+        ("grpc.max_send_message_length", -1),
+        # Two servers on one port would share its clients, which have their states in one.
+        ("grpc.so_reuseport", 0),
+    ]
+    result = grpc.aio.server(options=limits)
+    result.add_generic_rpc_handlers((_handlers(service),))
+    try:
+        port = result.add_insecure_port(address)
+    except RuntimeError as error:
+        raise OSError(f"gRPC: {address} cannot be listened on: {error}") from error
+    return result, port
+
+
+def _handlers(service: Service) -> grpc.GenericRpcHandler:
+    calls = _Calls(service)
+    unary = {
+        name: grpc.unary_unary_rpc_method_handler(
+            getattr(calls, name), MESSAGES[f"{name}Request"].FromString, _serialized
+        )
+        for name in (
+            *("ServerLive", "ServerReady", "ModelReady", "ServerMetadata", "ModelMetadata"),
+            "ModelInfer",
+        )
+    }
+    stream = grpc.stream_stream_rpc_method_handler(
+        calls.ModelStreamInfer, MESSAGES["ModelInferRequest"].FromString, _serialized
+    )
+    return grpc.method_handlers_generic_handler(SERVICE, {**unary, "ModelStreamInfer": stream})
+
+
+def _serialized(message: Any) -> bytes:
+    return bytes(message.SerializeToString())
+
+
+class _Calls:
+    """The calls of the service, under their names in the protocol."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    async def ServerLive(self, request: Any, context: Any) -> Any:
+        return MESSAGES["ServerLiveResponse"](live=True)
+
+    async def ServerReady(self, request: Any, context: Any) -> Any:
+        return MESSAGES["ServerReadyResponse"](ready=self._service.is_ready)
+
+    async def ModelReady(self, request: Any, context: Any) -> Any:
+        try:
+            self._service.model(request.name, request.version)
+        except ServeError as error:
+            await _abort(context, error)
+        return MESSAGES["ModelReadyResponse"](ready=self._service.is_ready)
+
+    async def ServerMetadata(self, request: Any, context: Any) -> Any:
+        return MESSAGES["ServerMetadataResponse"](**self._service.metadata())
+
+    async def ModelMetadata(self, request: Any, context: Any) -> Any:
+        try:
+            metadata = self._service.model_metadata(request.name, request.version)
+        except ServeError as error:
+            await _abort(context, error)
+        return MESSAGES["ModelMetadataResponse"](**metadata)
+
+    async def ModelInfer(self, request: Any, context: Any) -> Any:
+        try:
+            return await self._infer(request)
+        except ServeError as error:
+            await _abort(context, error)
+
+    async def ModelStreamInfer(self, requests: AsyncIterator[Any], context: Any) -> Any:
+        """Answer requests in their order; errors are messages, and the stream goes on."""
+        answers: asyncio.Queue[asyncio.Task[Any] | None] = asyncio.Queue(_UNDER_WAY)
+
+        async def take() -> None:
+            try:
+                async for request in requests:
+                    await answers.put(asyncio.create_task(self._streamed(request)))
+            finally:
+                await answers.put(None)
+
+        reader = asyncio.create_task(take())
+        try:
+            while (answer := await answers.get()) is not None:
+                yield await answer
+        finally:
+            reader.cancel()
+
+    async def _streamed(self, request: Any) -> Any:
+        response = MESSAGES["ModelStreamInferResponse"]
+        try:
+            return response(infer_response=await self._infer(request))
+        except ServeError as error:
+            # The id says which request it was.
+            failed = MESSAGES["ModelInferResponse"](model_name=request.model_name, id=request.id)
+            return response(error_message=str(error), infer_response=failed)
+
+    async def _infer(self, message: Any) -> Any:
+        sequence, start, end = sequence_of(_parameters(message.parameters))
+        names = [output.name for output in message.outputs] or None
+        request = Request(message.model_name, _inputs(message), names, sequence, start, end)
+        results = await self._service.infer(request, message.model_version)
+        response = MESSAGES["ModelInferResponse"](
+            model_name=message.model_name, model_version=VERSION, id=message.id
+        )
+        for name, array in results.items():
+            response.outputs.add(name=name, datatype=datatype_of(array), shape=array.shape)
+            response.raw_output_contents.append(array.tobytes())
+        return response
+
+
+async def _abort(context: Any, error: ServeError) -> None:
+    await context.abort(grpc.StatusCode[error.status.grpc], str(error))
+
+
+def _parameters(given: Mapping[str, Any]) -> dict[str, Any]:
+    values = {}
+    for name, parameter in given.items():
+        choice = parameter.WhichOneof("parameter_choice")
+        values[name] = None if choice is None else getattr(parameter, choice)
+    return values
+
+
+def _inputs(message: Any) -> dict[str, Array]:
+    raw = list(message.raw_input_contents)
+    if raw and len(raw) != len(message.inputs):
+        raise ServeError(
+            Status.INVALID,
+            f"raw_input_contents: {len(raw)} for {len(message.inputs)} inputs",
+        )
+    inputs: dict[str, Array] = {}
+    for position, item in enumerate(message.inputs):
+        if item.name in inputs:
+            raise ServeError(Status.INVALID, f"input {item.name!r} is given twice")
+        if raw:
+            array = array_of_bytes(item.name, item.datatype, list(item.shape), raw[position])
+        else:
+            array = array_of_values(item.name, item.datatype, list(item.shape), _contents(item))
+        inputs[item.name] = array
+    return inputs
+
+
+def _contents(item: Any) -> list[Any]:
+    if item.datatype not in _CONTENTS:
+        raise ServeError(
+            Status.INVALID,
+            f"input {item.name!r}: datatype {item.datatype!r} goes in raw_input_contents alone",
+        )
+    return list(getattr(item.contents, _CONTENTS[item.datatype]))

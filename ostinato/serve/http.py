@@ -1,0 +1,235 @@
+"""The protocol over HTTP, with tensors as JSON or as bytes behind it; and a WebSocket.
+
+Source: https://github.com/kserve/open-inference-protocol (REST), and Triton's extension for binary
+tensor data.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from prometheus_client import CONTENT_TYPE_LATEST
+from starlette.applications import Starlette
+from starlette.requests import Request as HttpRequest
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route, WebSocketRoute
+
+from ostinato.serve.protocol import (
+    VERSION,
+    Request,
+    ServeError,
+    Status,
+    array_of_bytes,
+    array_of_values,
+    datatype_of,
+    sequence_of,
+)
+from ostinato.serve.service import Service
+from ostinato.serve.websocket import Frames
+
+Array = np.ndarray[Any, Any]
+Answer = Callable[[HttpRequest], Awaitable[Response]]
+
+# How long the JSON in front of the bytes of a body is.
+_HEADER = "inference-header-content-length"
+
+
+def application(service: Service, most: int) -> Starlette:
+    """The ASGI application. most: bytes of the longest message."""
+    rest = _Rest(service, most)
+    frames = Frames(service)
+    model = "/v2/models/{model}"
+    routes = []
+    for path in (model, model + "/versions/{version}"):
+        routes += [
+            Route(path, _safe(rest.model), methods=["GET"]),
+            Route(path + "/ready", _safe(rest.model_ready), methods=["GET"]),
+            Route(path + "/infer", _safe(rest.infer), methods=["POST"]),
+            WebSocketRoute(path + "/stream", frames.serve),
+        ]
+    routes += [
+        Route("/v2", _safe(rest.server), methods=["GET"]),
+        Route("/v2/health/live", _safe(rest.live), methods=["GET"]),
+        Route("/v2/health/ready", _safe(rest.ready), methods=["GET"]),
+        Route("/metrics", _safe(rest.metrics), methods=["GET"]),
+    ]
+    return Starlette(routes=routes)
+
+
+def _safe(answer: Answer) -> Answer:
+    """`answer`, with errors as the protocol wants them."""
+
+    async def guarded(http: HttpRequest) -> Response:
+        try:
+            return await answer(http)
+        except ServeError as error:
+            headers = {"Retry-After": "1"} if error.status in _LATER else None
+            return JSONResponse({"error": str(error)}, error.status.http, headers)
+
+    return guarded
+
+
+_LATER = (Status.FULL, Status.UNAVAILABLE)
+
+
+class _Rest:
+    """The handlers of the routes."""
+
+    def __init__(self, service: Service, most: int) -> None:
+        self._service, self._most = service, most
+
+    async def server(self, http: HttpRequest) -> Response:
+        return JSONResponse(self._service.metadata())
+
+    async def live(self, http: HttpRequest) -> Response:
+        return JSONResponse({"live": True})
+
+    async def ready(self, http: HttpRequest) -> Response:
+        ready = self._service.is_ready
+        return JSONResponse({"ready": ready}, 200 if ready else Status.UNAVAILABLE.http)
+
+    async def metrics(self, http: HttpRequest) -> Response:
+        return Response(self._service.metrics.text(), media_type=CONTENT_TYPE_LATEST)
+
+    async def model(self, http: HttpRequest) -> Response:
+        return JSONResponse(self._service.model_metadata(*_named(http)))
+
+    async def model_ready(self, http: HttpRequest) -> Response:
+        name, version = _named(http)
+        self._service.model(name, version)
+        ready = self._service.is_ready
+        return JSONResponse(
+            {"name": name, "ready": ready}, 200 if ready else Status.UNAVAILABLE.http
+        )
+
+    async def infer(self, http: HttpRequest) -> Response:
+        model, version = _named(http)
+        header, data = _split(http, await self._body(http))
+        sequence, start, end = sequence_of(_mapping("parameters", header.get("parameters", {})))
+        wanted = _objects("outputs", header["outputs"]) if "outputs" in header else None
+        names = None if wanted is None else [_text("outputs", output) for output in wanted]
+        inputs = _inputs(_objects("inputs", header.get("inputs")), data)
+        request = Request(model, inputs, names, sequence, start, end)
+        results = await self._service.infer(request, version)
+        of_all = bool(header.get("parameters", {}).get("binary_data_output", False))
+        binary = {
+            output["name"]: bool(output.get("parameters", {}).get("binary_data", of_all))
+            for output in wanted or ()
+        }
+        common = {"model_name": model, "model_version": VERSION}
+        if "id" in header:
+            common["id"] = str(header["id"])
+        return _response(common, results, {n: binary.get(n, of_all) for n in results})
+
+    async def _body(self, http: HttpRequest) -> bytes:
+        if http.headers.get("content-encoding", "identity") != "identity":
+            raise ServeError(Status.INVALID, "Content-Encoding: compressed bodies are not taken")
+        parts, size = [], 0
+        async for part in http.stream():
+            size += len(part)
+            if size > self._most:
+                raise ServeError(Status.TOO_LARGE, f"the message is longer than {self._most} bytes")
+            parts.append(part)
+        return b"".join(parts)
+
+
+def _named(http: HttpRequest) -> tuple[str, str]:
+    return http.path_params["model"], http.path_params.get("version", "")
+
+
+def _split(http: HttpRequest, body: bytes) -> tuple[dict[str, Any], memoryview]:
+    """The JSON of a body, and the bytes behind it."""
+    text = http.headers.get(_HEADER, str(len(body)))
+    if not text.isdecimal() or int(text) > len(body):
+        raise ServeError(
+            Status.INVALID, f"{_HEADER}: {text!r}, expected at most the {len(body)} of the body"
+        )
+    length = int(text)
+    try:
+        header = json.loads(body[:length])
+    except ValueError as error:
+        raise ServeError(Status.INVALID, f"the body is no JSON: {error}") from error
+    return _mapping("the body", header), memoryview(body)[length:]
+
+
+def _inputs(listed: Sequence[Mapping[str, Any]], data: memoryview) -> dict[str, Array]:
+    """The arrays of a request, out of its JSON or the bytes behind it."""
+    inputs: dict[str, Array] = {}
+    for item in listed:
+        name = _text("inputs", item)
+        datatype, shape = item.get("datatype"), item.get("shape")
+        if name in inputs:
+            raise ServeError(Status.INVALID, f"input {name!r} is given twice")
+        if not isinstance(datatype, str):
+            raise ServeError(Status.INVALID, f"input {name!r}: datatype {datatype!r}")
+        parameters = _mapping("parameters", item.get("parameters", {}))
+        size = parameters.get("binary_data_size")
+        if size is None:
+            values = item.get("data")
+            inputs[name] = array_of_values(name, datatype, _list(name, shape), values)
+            continue
+        if type(size) is not int or not 0 <= size <= len(data):
+            raise ServeError(
+                Status.INVALID,
+                f"input {name!r}: binary_data_size {size!r}, {len(data)} bytes are left",
+            )
+        inputs[name] = array_of_bytes(name, datatype, _list(name, shape), data[:size])
+        data = data[size:]
+    if len(data):
+        raise ServeError(Status.INVALID, f"{len(data)} bytes behind the last input")
+    return inputs
+
+
+def _list(name: str, shape: Any) -> list[Any]:
+    if not isinstance(shape, list):
+        raise ServeError(Status.INVALID, f"input {name!r}: shape {shape!r}, expected a list")
+    return shape
+
+
+def _mapping(what: str, value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise ServeError(Status.INVALID, f"{what}: expected an object, got {type(value).__name__}")
+    return value
+
+
+def _objects(what: str, value: Any) -> list[dict[str, Any]]:
+    if not isinstance(value, list):
+        raise ServeError(Status.INVALID, f"{what}: expected a list of objects")
+    return [_mapping(what, item) for item in value]
+
+
+def _text(what: str, item: Mapping[str, Any]) -> str:
+    if not isinstance(item.get("name"), str):
+        raise ServeError(Status.INVALID, f"{what}: one has no name")
+    return str(item["name"])
+
+
+def _response(
+    header: dict[str, Any], results: Mapping[str, Array], binary: Mapping[str, bool]
+) -> Response:
+    outputs: list[dict[str, Any]] = []
+    parts: list[bytes] = []
+    for name, array in results.items():
+        item: dict[str, Any] = {
+            "name": name,
+            "datatype": datatype_of(array),
+            "shape": list(array.shape),
+        }
+        if binary[name]:
+            data = np.ascontiguousarray(array).tobytes()
+            item["parameters"] = {"binary_data_size": len(data)}
+            parts.append(data)
+        else:
+            item["data"] = array.ravel().tolist()
+        outputs.append(item)
+    text = json.dumps({**header, "outputs": outputs}).encode()
+    if not parts:
+        return Response(text, media_type="application/json")
+    return Response(
+        b"".join([text, *parts]),
+        media_type="application/octet-stream",
+        headers={_HEADER: str(len(text))},
+    )

@@ -1,0 +1,182 @@
+"""Requests and responses of the Open Inference Protocol, whatever carries them.
+
+Source: https://github.com/kserve/open-inference-protocol, and for sequences the sequence extension
+of Triton: `sequence_id`, `sequence_start`, `sequence_end` among the parameters of a request.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ostinato.errors import OstinatoError
+
+Array = np.ndarray[Any, Any]
+
+VERSION = "1"
+"""The only version of every model."""
+
+DATATYPES = {
+    "BOOL": "bool",
+    "FP16": "float16",
+    "FP32": "float32",
+    "FP64": "float64",
+    **{
+        f"{kind.upper()}{bits}": f"{kind}{bits}"
+        for kind in ("int", "uint")
+        for bits in (8, 16, 32, 64)
+    },
+}
+"""NumPy's name of each datatype."""
+_NAMES = {np.dtype(name): datatype for datatype, name in DATATYPES.items()}
+
+
+class Status(enum.Enum):
+    """What became of a request: the status of HTTP, and the name of that of gRPC."""
+
+    INVALID = 400, "INVALID_ARGUMENT"
+    NOT_FOUND = 404, "NOT_FOUND"
+    EXISTS = 409, "ALREADY_EXISTS"
+    TOO_LARGE = 413, "RESOURCE_EXHAUSTED"
+    FULL = 429, "RESOURCE_EXHAUSTED"
+    FAILED = 500, "INTERNAL"
+    UNAVAILABLE = 503, "UNAVAILABLE"
+
+    @property
+    def http(self) -> int:
+        return self.value[0]
+
+    @property
+    def grpc(self) -> str:
+        return self.value[1]
+
+
+class ServeError(OstinatoError, RuntimeError):
+    """A request that was not done. status: why, for those who cannot read."""
+
+    def __init__(self, status: Status, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """An input or output of a model. shape: -1 for a size that only a run tells."""
+
+    name: str
+    datatype: str
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Request:
+    """inputs: by name. outputs: those to answer with, None for all of them.
+
+    sequence: whose state the request goes on from; None for models without states.
+    """
+
+    model: str
+    inputs: Mapping[str, Array]
+    outputs: Sequence[str] | None = None
+    sequence: int | str | None = None
+    start: bool = False
+    end: bool = False
+
+
+def datatype_of(array: Array) -> str:
+    """The datatype of an array. Raises `ServeError` for what the protocol has no name for."""
+    datatype = _NAMES.get(array.dtype)
+    if datatype is None:
+        raise ServeError(Status.FAILED, f"values of {array.dtype} have no datatype in the protocol")
+    return datatype
+
+
+def named(type_: str) -> str:
+    """The datatype of what ONNX calls `tensor(float)`. Raises `ServeError` for what has none."""
+    numpy_name = {"float": "float32", "double": "float64"}.get(
+        kind := type_.removeprefix("tensor(").removesuffix(")"), kind
+    )
+    for datatype, name in DATATYPES.items():
+        if name == numpy_name:
+            return datatype
+    raise ServeError(Status.INVALID, f"values of {type_} have no datatype in the protocol")
+
+
+def dtype_of(name: str, datatype: str) -> np.dtype[Any]:
+    """The element type of a datatype. Raises `ServeError`."""
+    if datatype not in DATATYPES:
+        raise ServeError(
+            Status.INVALID,
+            f"input {name!r}: datatype {datatype!r}, expected one of {', '.join(DATATYPES)}",
+        )
+    return np.dtype(DATATYPES[datatype])
+
+
+def array_of_bytes(
+    name: str, datatype: str, shape: Sequence[int], data: bytes | memoryview
+) -> Array:
+    """The array in `data`, row-major. Raises `ServeError` where the number of bytes is another."""
+    dtype, sizes = dtype_of(name, datatype), _checked_shape(name, shape)
+    expected = math.prod(sizes) * dtype.itemsize
+    if len(data) != expected:
+        raise ServeError(
+            Status.INVALID,
+            f"input {name!r}: {datatype} of shape {list(sizes)} has {expected} bytes, "
+            f"got {len(data)}",
+        )
+    return np.frombuffer(data, dtype).reshape(sizes)
+
+
+def array_of_values(name: str, datatype: str, shape: Sequence[int], values: Any) -> Array:
+    """The array of a list of numbers, flat or nested. Raises `ServeError` for anything else."""
+    dtype, sizes = dtype_of(name, datatype), _checked_shape(name, shape)
+    try:
+        array = np.array(values).ravel()
+    except ValueError as error:
+        raise ServeError(Status.INVALID, f"input {name!r}: data: {error}") from error
+    if array.dtype.kind not in "biuf":
+        raise ServeError(Status.INVALID, f"input {name!r}: data is no list of numbers")
+    with np.errstate(all="ignore"):
+        flat = array.astype(dtype)
+    if dtype.kind != "f" and not np.array_equal(flat, array):
+        raise ServeError(Status.INVALID, f"input {name!r}: data has values that no {datatype} has")
+    if flat.size != math.prod(sizes):
+        raise ServeError(
+            Status.INVALID,
+            f"input {name!r}: shape {list(sizes)} has {math.prod(sizes)} elements, got {flat.size}",
+        )
+    return flat.reshape(sizes)
+
+
+def _checked_shape(name: str, shape: Any) -> tuple[int, ...]:
+    plain = isinstance(shape, Sequence) or hasattr(shape, "__iter__")
+    sizes = tuple(shape) if plain and not isinstance(shape, str) else None
+    if sizes is None or not all(type(size) is int and size >= 0 for size in sizes):
+        raise ServeError(Status.INVALID, f"input {name!r}: shape {shape!r}, expected whole numbers")
+    return sizes
+
+
+def sequence_of(parameters: Mapping[str, Any]) -> tuple[int | str | None, bool, bool]:
+    """The id of a sequence, and whether it starts and ends here.
+
+    An id is a whole number other than 0 or a text that is not empty. Raises `ServeError`.
+    """
+    sequence = parameters.get("sequence_id")
+    if sequence in (0, ""):
+        sequence = None
+    if isinstance(sequence, bool) or not isinstance(sequence, (int, str, type(None))):
+        raise ServeError(Status.INVALID, f"sequence_id {sequence!r}: expected a number or a text")
+    flags = []
+    for name in ("sequence_start", "sequence_end"):
+        flag = parameters.get(name, False)
+        if not isinstance(flag, bool):
+            raise ServeError(Status.INVALID, f"{name} {flag!r}: expected true or false")
+        if flag and sequence is None:
+            raise ServeError(Status.INVALID, f"{name} without a sequence_id")
+        flags.append(flag)
+    return sequence, flags[0], flags[1]

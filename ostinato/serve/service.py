@@ -1,0 +1,133 @@
+"""What every transport asks: which models there are, and the outputs of a request."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ostinato.runtime.session import InferenceSession, NodeArg
+from ostinato.serve.cluster import Cluster
+from ostinato.serve.lanes import Served, has_streams
+from ostinato.serve.metrics import Metrics
+from ostinato.serve.protocol import VERSION, Request, ServeError, Status, Tensor, named
+from ostinato.version import __version__
+
+Array = np.ndarray[Any, Any]
+
+EXTENSIONS = ("binary_tensor_data", "sequence")
+PLATFORM = "onnx_ostinato"
+
+
+@dataclass(frozen=True)
+class Interface:
+    """What the clients of a model see: inputs and outputs that are no states.
+
+    batched: whether its sequences are stepped together. times: the axis of an input that counts
+    frames, for inputs that have one.
+    """
+
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+    batched: bool
+    times: Mapping[str, int]
+
+    def frames(self, inputs: Mapping[str, Array]) -> int:
+        """How many frames a request has."""
+        for name, axis in self.times.items():
+            if name in inputs and axis < inputs[name].ndim:
+                return int(inputs[name].shape[axis])
+        return 1
+
+
+def interface(served: Served) -> Interface:
+    """Compile a model and look at it. Raises what a session, a stream and a pool raise."""
+    session = InferenceSession(served.path, served.options)
+    batched = bool(served.states) and has_streams(session, served)
+    read, written = set(served.states), set(served.states.values())
+    fed = [argument for argument in session.get_inputs() if argument.name not in read]
+    given = [argument for argument in session.get_outputs() if argument.name not in written]
+    of_states = {
+        dim
+        for argument in session.get_inputs()
+        if argument.name in read
+        for dim in argument.shape or ()
+    }
+    times: dict[str, int] = {}
+    for argument in fed:
+        for axis, dim in enumerate(argument.shape or ()):
+            if not isinstance(dim, int) and dim not in of_states and dim != served.batch:
+                times.setdefault(argument.name, axis)
+    return Interface(tuple(map(_tensor, fed)), tuple(map(_tensor, given)), batched, times)
+
+
+def _tensor(argument: NodeArg) -> Tensor:
+    shape = tuple(dim if isinstance(dim, int) else -1 for dim in argument.shape or ())
+    return Tensor(argument.name, named(argument.type), shape)
+
+
+class Service:
+    """The models of a server, whose names are those of `interfaces`."""
+
+    def __init__(
+        self, interfaces: Mapping[str, Interface], cluster: Cluster, metrics: Metrics
+    ) -> None:
+        self.interfaces, self._cluster, self.metrics = interfaces, cluster, metrics
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether new sequences may start."""
+        return self._cluster.is_ready
+
+    def metadata(self) -> dict[str, Any]:
+        """Name, version and extensions of the server."""
+        return {"name": "ostinato", "version": __version__, "extensions": [*EXTENSIONS]}
+
+    def model_metadata(self, name: str, version: str) -> dict[str, Any]:
+        """Inputs and outputs of a model, without its states. Raises `ServeError`."""
+        found = self.model(name, version)
+        tensors = {
+            kind: [
+                {"name": t.name, "datatype": t.datatype, "shape": [*t.shape]}
+                for t in getattr(found, kind)
+            ]
+            for kind in ("inputs", "outputs")
+        }
+        return {"name": name, "versions": [VERSION], "platform": PLATFORM, **tensors}
+
+    def model(self, name: str, version: str) -> Interface:
+        """A model that clients may ask for. Raises `ServeError`."""
+        if name not in self.interfaces:
+            raise ServeError(
+                Status.NOT_FOUND,
+                f"no model {name!r}; this server has {', '.join(self.interfaces)}",
+            )
+        if version not in ("", VERSION):
+            raise ServeError(Status.NOT_FOUND, f"model {name!r} has version {VERSION} alone")
+        return self.interfaces[name]
+
+    def has_states(self, name: str) -> bool:
+        """Whether requests for a model belong to sequences."""
+        return bool(self._cluster.models[name].states)
+
+    def close(self, name: str, sequence: int | str) -> None:
+        """End a sequence, if it is open."""
+        self._cluster.close((name, sequence))
+
+    async def infer(self, request: Request, version: str = "") -> dict[str, Array]:
+        """The outputs that were asked for, in that order. Raises `ServeError`."""
+        label = request.model if request.model in self.interfaces else "unknown"
+        found = self.interfaces.get(label)
+        with self.metrics.request(label, found.frames(request.inputs) if found else 0):
+            found = self.model(request.model, version)
+            names = [output.name for output in found.outputs]
+            wanted = names if request.outputs is None else request.outputs
+            for name in wanted:
+                if name not in names:
+                    raise ServeError(
+                        Status.INVALID, f"output {name!r}: expected one of {', '.join(names)}"
+                    )
+            results = await self._cluster.infer(request)
+            return {name: results[name] for name in wanted}

@@ -1,0 +1,148 @@
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.extras.serve.servers import BINS, Server, alone, frames, serving
+
+pytestmark = pytest.mark.extras
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    with serving("--max-message", "1", "--idle", "1") as running:
+        yield running
+
+
+def post(server: Server, body: bytes, path: str = "/v2/models/m/infer", **headers: str) -> Any:
+    names = {name.replace("_", "-"): value for name, value in headers.items()}
+    request = urllib.request.Request(server.http + path, body, names)
+    with urllib.request.urlopen(request, timeout=30) as response:
+        return response.read()
+
+
+def message(x: np.ndarray, **parameters: Any) -> dict[str, Any]:
+    tensor = {"name": "magnitude", "datatype": "FP32", "shape": list(x.shape)}
+    return {"inputs": [{**tensor, "data": x.ravel().tolist()}], "parameters": parameters}
+
+
+def refused(server: Server, body: bytes, path: str = "/v2/models/m/infer", **headers: str) -> Any:
+    """Status and text of an error."""
+    with pytest.raises(urllib.error.HTTPError) as caught:
+        post(server, body, path, **headers)
+    return caught.value.code, json.loads(caught.value.read())["error"]
+
+
+def test_a_sequence_in_json_has_the_bits_of_a_stream(server: Server) -> None:
+    x = frames(1, 6)
+    parts = []
+    for i in range(3):
+        body = message(
+            x[2 * i : 2 * i + 2], sequence_id=1, sequence_start=i == 0, sequence_end=i == 2
+        )
+        answer = json.loads(post(server, json.dumps({**body, "id": "a"}).encode()))
+        assert answer["id"] == "a"
+        (output,) = answer["outputs"]
+        assert output["name"] == "mask"
+        parts.append(np.array(output["data"], np.float32).reshape(output["shape"]))
+    np.testing.assert_array_equal(np.concatenate(parts), alone(x))
+
+
+def test_health_and_metadata(server: Server) -> None:
+    assert server.get("/v2/health/live") == {"live": True}
+    assert server.get("/v2/health/ready") == {"ready": True}
+    assert server.get("/v2/models/m/versions/1/ready") == {"name": "m", "ready": True}
+    assert "sequence" in server.get("/v2")["extensions"]
+    assert server.get("/v2/models/m")["inputs"] == [
+        {"name": "magnitude", "datatype": "FP32", "shape": [-1, -1, BINS]}
+    ]
+
+
+@pytest.mark.parametrize(
+    ("body", "headers", "status", "text"),
+    [
+        (b"{", {}, 400, "no JSON"),
+        (b"[]", {}, 400, "expected an object"),
+        (b"{}", {}, 400, "expected a list of objects"),
+        (b'{"inputs": [{}]}', {}, 400, "has no name"),
+        (b"{}", {"Inference_Header_Content_Length": "99"}, 400, "expected at most the 2"),
+        (b"{}", {"Content_Encoding": "gzip"}, 400, "compressed bodies"),
+        (b" " * (2 << 20), {}, 413, "longer than 1048576 bytes"),
+    ],
+)
+def test_bodies_that_are_no_requests(
+    server: Server, body: bytes, headers: dict[str, str], status: int, text: str
+) -> None:
+    code, said = refused(server, body, **headers)
+    assert code == status
+    assert text in said
+
+
+def test_half_a_frame_leaves_the_sequence_as_it_was(server: Server) -> None:
+    x = frames(2, 2)
+    post(server, json.dumps(message(x[:1], sequence_id=2, sequence_start=True)).encode())
+    tensor = {"name": "magnitude", "datatype": "FP32", "shape": [1, 1, BINS]}
+    for size, shape in ((BINS * 2, [1, 1, BINS]), (BINS * 4 - 4, [1, 1, BINS - 1])):
+        header = json.dumps(
+            {
+                "inputs": [{**tensor, "shape": shape, "parameters": {"binary_data_size": size}}],
+                "parameters": {"sequence_id": 2},
+            }
+        ).encode()
+        code, _ = refused(
+            server, header + b"\0" * size, Inference_Header_Content_Length=str(len(header))
+        )
+        assert code == 400
+    last = message(x[1:], sequence_id=2, sequence_end=True)
+    answer = json.loads(post(server, json.dumps(last).encode()))
+    data = np.array(answer["outputs"][0]["data"], np.float32).reshape(1, 1, BINS)
+    np.testing.assert_array_equal(data, alone(x)[1:])
+
+
+def test_sequences_that_are_not_as_they_should_be(server: Server) -> None:
+    x = frames(3, 1)
+
+    def said(**parameters: Any) -> tuple[int, str]:
+        return refused(server, json.dumps(message(x, **parameters)).encode())
+
+    assert said(sequence_id=30)[0] == 404
+    assert "keeps states (state): send sequence_id" in said()[1]
+    post(server, json.dumps(message(x, sequence_id=31, sequence_start=True)).encode())
+    code, text = said(sequence_id=31, sequence_start=True)
+    assert code == 409
+    assert "sequence 31 is open" in text
+    post(server, json.dumps(message(x, sequence_id=31, sequence_end=True)).encode())
+    assert said(sequence_id=31)[0] == 404
+    body = json.dumps(message(x)).encode()
+    assert refused(server, body, "/v2/models/other/infer")[0] == 404
+    assert refused(server, body, "/v2/models/m/versions/2/infer")[0] == 404
+
+
+def test_a_silent_sequence_ends(server: Server) -> None:
+    import time
+
+    x = frames(4, 1)
+    post(server, json.dumps(message(x, sequence_id=4, sequence_start=True)).encode())
+    until = time.monotonic() + 20
+    while server.metric("ostinato_sequences ") and time.monotonic() < until:
+        time.sleep(0.1)
+    code, text = refused(server, json.dumps(message(x, sequence_id=4)).encode())
+    assert code == 404
+    assert "silent for more than 1 s" in text
+
+
+def test_metrics(server: Server) -> None:
+    x = frames(5, 10)
+    body = message(x, sequence_id=5, sequence_start=True, sequence_end=True)
+    before = server.metric("ostinato_signal_seconds_total")
+    post(server, json.dumps(body).encode())
+    assert server.metric("ostinato_signal_seconds_total") - before == pytest.approx(0.16)
+    assert 0 < server.metric('ostinato_real_time_factor{model="m"}') < 1
+    assert server.metric('ostinato_request_seconds_quantile{model="m",quantile="0.99"}') > 0
+    assert server.metric('ostinato_batch_size_count{model="m"}') > 0
