@@ -87,6 +87,7 @@ class Expressions:
         self.lane: Axis | None = None
         self.width = 1
         self.row: Axis | None = None
+        self._across: Axis | None = None
         # The lanes that exist, by vector number; None where all do.
         self.masks: list[Value] | None = None
         # How many of them do, where that is known now.
@@ -101,9 +102,9 @@ class Expressions:
         yield
         self.lane, self.width, self.masks, self._varying = saved
 
-    def rows_along(self, axis: Axis | None) -> None:
-        """From now on, rows are points of this axis."""
-        self.row, self._varying = axis, {}
+    def rows_along(self, axis: Axis | None, across: Axis | None = None) -> None:
+        """From now on, rows are points of this axis, or all points across for each of them."""
+        self.row, self._across, self._varying = axis, across, {}
 
     # What an expression depends on
 
@@ -127,7 +128,8 @@ class Expressions:
             axes = [axis for axis, _ in node.access.terms]
         else:
             axes = [node.axis] if isinstance(node, Index) else []
-        return self.row in axes, self.lane in axes
+        by_rows = self.row in axes or (self._across is not None and self._across in axes)
+        return by_rows, self.lane in axes
 
     def by_lanes(self, expr: Expr) -> bool:
         """Whether lanes have values of their own."""
@@ -225,6 +227,11 @@ class Expressions:
         return self._w.binary("add", self._w.splat(first, self.width), Value(f"<{steps}>", type_))
 
     def _position(self, axis: Axis, row: int) -> tuple[Value, int]:
+        if self._across is not None:
+            assert isinstance(self._across.extent, int)
+            row, column = divmod(row, self._across.extent)
+            if axis == self._across:
+                return integer(0), column
         value, plus = self.place[axis]
         return (value, plus + row) if axis == self.row else (value, plus)
 

@@ -157,8 +157,8 @@ class KernelEmitter:
 
     def _all(self, row: Axis | None) -> None:
         tile = self._tile = replace(self._tile, row=row, other=None)
-        self._x.rows_along(row)
-        special = {tile.lane, tile.block, row, *tile.inside}
+        self._x.rows_along(row, tile.across)
+        special = {tile.lane, tile.block, row, tile.across, *tile.inside}
         self._nest([a for a in self._kernel.axes if a not in special], self._pieces)
 
     def _nest(self, axes: Sequence[Axis], inside: Callable[[], None]) -> None:
@@ -265,7 +265,7 @@ class KernelEmitter:
         """All points of a group of lanes."""
         row = self._tile.row
         rows = (lambda: self._tiles(1)) if row is None else (lambda: self._rows(row.extent))
-        self._nest([a for a in self._tile.inside if a != row], rows)
+        self._nest([a for a in self._tile.inside if a not in (row, self._tile.across)], rows)
 
     def _rows(self, extent: Size) -> None:
         """Full tiles of so many rows, then smaller ones for what is left."""
@@ -295,4 +295,4 @@ class KernelEmitter:
 
     def _tiles(self, rows: int) -> None:
         """One tile of so many rows."""
-        self._points.write(self._tile, rows, self._piece)
+        self._points.write(self._tile, rows * self._tile.breadth, self._piece)

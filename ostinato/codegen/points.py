@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from ostinato.codegen.function import KernelFunction
 from ostinato.codegen.reductions import Piece, Reductions
-from ostinato.codegen.transposed_store import is_transposed, store_rows
+from ostinato.codegen.transposed_store import is_transposed, neighbouring_rows, store_rows
 from ostinato.codegen.writer import integer
 from ostinato.program.expr import Reduced
 from ostinato.program.nodes import Kernel, Store, Tile
@@ -36,7 +36,8 @@ class Points:
                 return
             by_point, by_row = list(self._kernel.stores), []
             if rows > 1 and self._x.masks is None and not self._kernel.ordered:
-                by_row = [s for s in by_point if is_transposed(s, tile.lane, tile.row, tile.width)]
+                beside = tile.across or tile.row
+                by_row = [s for s in by_point if is_transposed(s, tile.lane, beside, tile.width)]
                 by_point = [s for s in by_point if s not in by_row]
             groups = _neighbours(self._kernel, by_point)
             for row in range(rows):
@@ -50,7 +51,8 @@ class Points:
                         self._stores.store_together(stores, row, number)
             for store in by_row:
                 for number in range(tile.vectors):
-                    store_rows(self._w, self._x, self._stores, store, rows, number)
+                    for run in neighbouring_rows(store, tile, rows):
+                        store_rows(self._w, self._x, self._stores, store, run, number)
 
     def _keep(self, tile: Tile, rows: int) -> None:
         """Store partial results."""

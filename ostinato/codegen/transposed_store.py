@@ -13,7 +13,7 @@ from ostinato.codegen.primitives import MEMORY
 from ostinato.codegen.stores import Stores
 from ostinato.codegen.writer import Value, Writer, vector
 from ostinato.program.expr import FLOATS, ITEM_BYTES, Axis, dtype_of
-from ostinato.program.nodes import Store
+from ostinato.program.nodes import Store, Tile
 
 # As many rows as a store can write at once without spilling what is interleaved: the last height
 # in `Machine.transposed_cycles`.
@@ -30,18 +30,25 @@ def is_transposed(store: Store, lane: Axis | None, row: Axis | None, width: int)
     return stride not in (0, 1) and store.access.stride(row) == 1
 
 
+def neighbouring_rows(store: Store, tile: Tile, rows: int) -> list[range]:
+    """The rows of a tile in runs that are neighbours in memory."""
+    assert tile.row is not None
+    if tile.across is None or store.access.stride(tile.row) == tile.breadth:
+        return [range(rows)]
+    return [range(n, n + tile.breadth) for n in range(0, rows, tile.breadth)]
+
+
 def store_rows(
-    w: Writer, x: Expressions, stores: Stores, store: Store, rows: int, number: int
+    w: Writer, x: Expressions, stores: Stores, store: Store, rows: range, number: int
 ) -> None:
-    """Write vector `number` of rows 0 .. rows - 1, in groups of powers of two."""
-    done = 0
-    while done < rows:
-        count = min(MOST_ROWS, x.width, 1 << ((rows - done).bit_length() - 1))
+    """Write vector `number` of neighbouring rows, in groups of powers of two."""
+    while rows:
+        count = min(MOST_ROWS, x.width, 1 << (len(rows).bit_length() - 1))
         if count == 1:
-            stores.store(store, done, number)
+            stores.store(store, rows[0], number)
         else:
-            _store_group(w, x, store, range(done, done + count), number)
-        done += count
+            _store_group(w, x, store, rows[:count], number)
+        rows = rows[count:]
 
 
 def _store_group(w: Writer, x: Expressions, store: Store, rows: range, number: int) -> None:

@@ -133,6 +133,8 @@ class Tile:
     block: the parallel axis that counts groups of lanes, where an axis was split.
     limit: the extent of the axis before it was padded to whole groups; None if it was not padded.
     row, rows: a parallel axis, and how many of its points share what is loaded along the lanes.
+    across: a short axis of which a tile has all points for each of its rows, in the same way: the
+        pixels of a narrow image.
     other: an axis that takes the place of `row` in runs where it is longer.
     groups: how many groups of lanes are computed together in runs where `row` has a single point,
         which alone would keep too few multiply-adds going; with 1 such runs are as all others.
@@ -160,6 +162,20 @@ class Tile:
     kept: tuple[int, ...] = ()
     held: int | None = None
     groups: int = 1
+    across: Axis | None = None
+
+    @property
+    def breadth(self) -> int:
+        """Points of a row in a tile, beside those of the lanes."""
+        if self.across is None:
+            return 1
+        assert isinstance(self.across.extent, int)
+        return self.across.extent
+
+    @property
+    def height(self) -> int:
+        """Points of a full tile that share what is loaded along the lanes."""
+        return self.rows * self.breadth
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ostinato.machine.record import Machine
@@ -43,6 +43,10 @@ MORE_ROWS = (7, 10, 12, 14)
 # Several loops may compute this many times as many partial results as there are registers: what one
 # of them leaves goes to the stack until the stores read it.
 MOST_HELD = 2
+# Loads and stores whose lanes lie two apart, or backwards, in those whose lanes are neighbours: two
+# vectors and a shuffle.
+CLOSE = (-1, 2, -2)
+CLOSE_LOADS = 3
 # The share of the cycles of loads that is not hidden behind multiply-adds, what panels beyond the
 # first-level cache cost in each step of a loop, and the most of it. All three are fitted to
 # `benchmarks.bench_micro` and the rows of `benchmarks.bench_ops`.
@@ -52,8 +56,21 @@ MOST_EVICTED = 1.0
 
 
 @dataclass(frozen=True)
+class Rows:
+    """The axis of the rows of a tile, and one across; as `Tile` has them."""
+
+    row: Axis | None
+    across: Axis | None = None
+
+    @property
+    def breadth(self) -> int:
+        """Points of a row of the tile."""
+        return 1 if self.across is None else typical(self.across.extent)
+
+
+@dataclass(frozen=True)
 class Shape:
-    """Vectors along the lanes, rows, and `held`, of a tile of sums; as `Tile` has them."""
+    """Vectors along the lanes, height, and `held`, of a tile of sums; as `Tile` has them."""
 
     vectors: int = 1
     rows: int = 1
@@ -100,8 +117,11 @@ def lane_score(
     cost = 0.0
     for access, weight, load in accesses(kernel):
         packable = load is not None and is_packable(kernel, load, buffers)
-        neighbours = access.stride(axis) in (0, 1) or packable
-        cost += weight * (1 if neighbours else machine.gather_loads)
+        stride = access.stride(axis)
+        if stride in (0, 1) or packable:
+            cost += weight
+        else:
+            cost += weight * (CLOSE_LOADS if stride in CLOSE else machine.gather_loads)
     return used / max(cost, 1e-9), kernel.axes.index(axis)
 
 
@@ -117,18 +137,19 @@ def is_far(kernel: Kernel, lane: Axis, machine: Machine) -> bool:
 def cheapest_shape(
     kernel: Kernel,
     lane: Axis,
-    row: Axis | None,
+    choices: Sequence[Rows],
     width: int,
     machine: Machine,
     buffers: Mapping[str, Buffer],
-) -> Shape:
+) -> tuple[Rows, Shape]:
     """The tile of the kernel's sums that takes the fewest cycles for each vector of results."""
-    model = _Sums(kernel, lane, row, width, machine, buffers)
-    best, least = Shape(), float("inf")
-    for shape in model.shapes():
-        cost = model.cost(shape)
-        if cost < least - 1e-9:
-            best, least = shape, cost
+    best, least = (choices[0], Shape()), float("inf")
+    for rows in choices:
+        model = _Sums(kernel, lane, rows, width, machine, buffers)
+        for shape in model.shapes():
+            cost = model.cost(shape)
+            if cost < least - 1e-9:
+                best, least = (rows, shape), cost
     return best
 
 
@@ -153,30 +174,34 @@ class _Sums:
         self,
         kernel: Kernel,
         lane: Axis,
-        row: Axis | None,
+        choice: Rows,
         width: int,
         machine: Machine,
         buffers: Mapping[str, Buffer],
     ) -> None:
+        self._breadth, outer = choice.breadth, choice.row
+        row = choice.across or outer
         self._kernel, self._lane, self._row, self._machine = kernel, lane, row, machine
         groups = Counter(reduce.axes for reduce in kernel.reductions)
+        self._loops = len(groups)
         self._sums, self._together = len(kernel.reductions), max(groups.values())
         self._in_pieces = (
-            row is not None
+            choice.across is None
+            and row is not None
             and row in neighbour_axes(kernel, lane)
             and bool(partial_result_stores(kernel, lane))
         )
         depths = [typical(product([axis.extent for axis in axes])) for axes in groups]
         self._depth = DEPTH if self._in_pieces else max(depths)
         self._needed = -(-typical(lane.extent) // width)
-        self._rows = typical(row.extent) if row is not None else 1
-        self._is_known = row is not None and isinstance(row.extent, int)
+        self._rows = self._breadth * (1 if outer is None else typical(outer.extent))
+        self._is_known = outer is not None and isinstance(outer.extent, int)
         self._is_several = row is not None and self._sums > 1 and len(groups) == 1
         loads = loaded_by_lanes(kernel, lane)
         is_one_stream = all(is_packable(kernel, load, buffers) for load in loads)
         self._load_cycles = machine.packed_cycles if is_one_stream else machine.strided_cycles
         self._row_loads = 1 if row is None else loads_of_a_row(kernel, lane, row)
-        self._overlaps = row is not None and rows_overlap(kernel, row)
+        self._overlaps = any(rows_overlap(kernel, a) for a in (outer, choice.across) if a)
         # A scatter keeps its addresses in two vectors.
         scatters = row is not None and any(
             s.access.stride(lane) not in (0, 1) and s.access.stride(row) != 1 for s in kernel.stores
@@ -185,36 +210,45 @@ class _Sums:
 
     def shapes(self) -> Iterator[Shape]:
         """All shapes of which a loop's partial results stay in registers."""
-        more = MORE_ROWS if self._is_known and self._sums == 1 else ()
+        more = MORE_ROWS if self._is_known and self._together == 1 else ()
         widths = range(1, min(self._needed, self._machine.accumulators) + 1)
         helds = (None, self._machine.vector_registers // 2) if self._is_several else (None,)
-        for rows, vectors, held in itertools.product((*ROW_CHOICES, *more), widths, helds):
+        heights: Iterable[int] = (*ROW_CHOICES, *more)
+        if self._breadth > 1:
+            heights = range(self._breadth, self._machine.accumulators + 1, self._breadth)
+        for rows, vectors, held in itertools.product(heights, widths, helds):
             shape = Shape(vectors, rows, held)
             if rows <= self._rows and self._fits(shape):
                 yield shape
 
     def _fits(self, shape: Shape) -> bool:
         registers, rows, vectors = self._machine.vector_registers, shape.rows, shape.vectors
-        accumulators = self._sums * shape.block
+        # What a loop has summed up waits on the stack while the loops behind it run.
+        waits = self._loops > 1 and rows > 1
+        sums = self._together if waits else self._sums
+        accumulators = sums * shape.block
+        if waits and self._sums * shape.block > MOST_HELD * registers:
+            return False
         if shape.held is not None:
-            sums = sums_at_once(self._sums, shape.block, shape.held)
+            at_once = sums_at_once(sums, shape.block, shape.held)
             few = accumulators <= MOST_HELD * registers
-            return few and sums < self._sums and sums * shape.block <= shape.held
-        if self._machine.loads_operands and self._sums * shape.block > 1:
+            return few and at_once < sums and at_once * shape.block <= shape.held
+        if self._machine.loads_operands and accumulators > 1:
             # What lanes load stays in registers beside what is loaded last.
             operands = 1 if rows == 1 else self._together * vectors
             return accumulators + operands + 1 + self._addresses <= registers
         # Elements of rows that lie beside each other need no registers for their addresses.
         budget = registers - 4 if self._in_pieces else self._machine.accumulators
-        if accumulators > max(budget, self._sums):
+        if accumulators > max(budget, sums):
             return False
         # Several sums of a row read its elements several times: they stay in registers.
         operands = self._together * vectors + rows
-        if self._sums > 1 and rows > 1 and accumulators + operands > registers:
+        if sums > 1 and rows > 1 and accumulators + operands > registers:
             return False
         # What neighbouring rows share stays in registers beside the accumulators, and so does what
         # the terms to come of each row are multiplied by, if products take it from a lane.
-        taken = shape.block + vectors + rows + self._addresses
+        shared = rows if self._breadth == 1 else rows - rows // self._breadth
+        taken = shape.block + vectors + shared + self._addresses
         stays = self._overlaps or (self._machine.lane_operands and rows > 1)
         return not stays or taken <= registers or shape.block == 1
 

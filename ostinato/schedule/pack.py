@@ -129,7 +129,7 @@ def _can_move(
         return False
     if not set(axes) <= {*kernel.axes, *reduce.axes}:
         return False
-    if kernel.tile.row in around:
+    if {kernel.tile.row, kernel.tile.across} & {*around}:
         return False
     if buffer.kind != "constant":
         return True

@@ -75,7 +75,7 @@ def _record(
         "serpentine": tile is not None and tile.serpentine is not None,
         "bytes": _touched(program, kernel),
         "flops": _at_one(_flops(kernel)),
-        "tile": None if tile is None else f"{tile.rows} x {tile.vectors} x {tile.width}",
+        "tile": None if tile is None else f"{tile.height} x {tile.vectors} x {tile.width}",
     }
 
 

@@ -13,6 +13,7 @@ from ostinato.program.expr import FLOATS, Axis, Expr, Index, constant, dtype_of,
 from ostinato.program.nodes import Buffer, Kernel, Program, Tile, map_kernels
 from ostinato.schedule.cost import (
     ROW_CHOICES,
+    Rows,
     cheapest_shape,
     groups_of_one_row,
     is_far,
@@ -39,6 +40,8 @@ from ostinato.sizes.dims import ceildiv
 # A known axis of this many rows fills the rows of a tile: what is loaded by lanes is then shared
 # often enough that multiply-adds, not loads, take the time (two of each in a cycle).
 FILLING_ROWS = 4
+# Longer axes fill tiles on their own: half of the registers of the largest file.
+MOST_ACROSS = 16
 
 
 def tile(program: Program, machine: Machine) -> Program:
@@ -88,8 +91,13 @@ def _tile_of_sums(
 ) -> Tile:
     shared, beside = shared_axes(kernel, lane), neighbour_axes(kernel, lane)
     row, other = _row_axes(shared, beside)
-    shape = cheapest_shape(kernel, lane, row, width, machine, buffers)
-    tile = Tile(lane, width, shape.vectors, row=row, rows=shape.rows, other=other, held=shape.held)
+    choices = [Rows(row), *_across(row, shared)]
+    chosen, shape = cheapest_shape(kernel, lane, choices, width, machine, buffers)
+    row, across = chosen.row, chosen.across
+    tile = Tile(lane, width, shape.vectors, row=row, rows=shape.rows // chosen.breadth)
+    tile = replace(tile, other=other, held=shape.held, across=across)
+    if across is not None:
+        return tile
     if is_far(kernel, lane, machine):
         tile = replace(tile, inside=shared)
     elif row is not None and _may_be_single(kernel, lane, row, tile):
@@ -173,6 +181,15 @@ def _row_axes(shared: Sequence[Axis], beside: Set[Axis]) -> tuple[Axis | None, A
     if row is None or other is None or isinstance(row.extent, int) or isinstance(other.extent, int):
         return row, None
     return row, other
+
+
+def _across(row: Axis | None, shared: Sequence[Axis]) -> list[Rows]:
+    """Rows of which each has all points along a second axis, where that is short."""
+    if row is None or not isinstance(row.extent, int):
+        return []
+    others = [a for a in shared if a != row and isinstance(a.extent, int) and a.extent > 1]
+    pairs = [pair for other in others for pair in ((other, row), (row, other))]
+    return [Rows(a, across) for a, across in pairs if typical(across.extent) <= MOST_ACROSS]
 
 
 def _split(kernel: Kernel, lane: Axis, shape: Tile) -> Kernel:

@@ -39,7 +39,7 @@ def store_time(kernel: Kernel) -> int:
 
 def product_time(kernel: Kernel, reduce: Reduce, products: Size) -> int:
     """Time of a multiply-add; a single row reads a weight for each of `products`."""
-    if kernel.tile is not None and kernel.tile.rows > 1:
+    if kernel.tile is not None and kernel.tile.height > 1:
         time = SHARED_PRODUCT
     else:
         is_far = isinstance(products, int) and 4 * products * len(kernel.reductions) >= FAR_BYTES

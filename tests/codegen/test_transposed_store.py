@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ostinato.codegen.transposed_store import is_transposed
-from ostinato.program.expr import Axis, Reduced, op
+from ostinato.program.expr import Axis, Cast, Index, Reduced, constant, op
 from ostinato.program.nodes import Kernel, Program, Reduce, Store, Tile
 from ostinato.sizes.dims import symbol
 from tests.codegen.test_module import check
@@ -56,6 +56,34 @@ def test_distances_known_at_run_time(extents):
     source = program({"x": (m, n)}, {"y": (n, m)}, (kernel,), symbols=("M", "N"))
     x = np.random.default_rng(0).standard_normal(extents).astype(np.float32)
     check(source, {"x": x})
+
+
+@pytest.mark.parametrize(
+    ("height", "breadth", "rows"), [(7, 7, 2), (4, 4, 4), (5, 3, 3), (2, 2, 2)]
+)
+@pytest.mark.parametrize("gap", [0, 3])
+def test_all_points_across_for_each_row(height, breadth, rows, gap):
+    """Narrow images whose rows may lie apart in memory."""
+    y, x, j, k = Axis("y", height), Axis("x", breadth), Axis("j", 16), Axis("k", 3)
+    plane, pitch = height * breadth, breadth + gap
+    left = at("a", (k, plane), (y, breadth), (x, 1))
+    reduce = Reduce((k,), "sum", left, at("W", (k, 16), (j, 1)))
+    moved = op("mul", Reduced(0, "float32"), op("add", number(x), number(y)))
+    stored = store("z", moved, (j, height * pitch), (y, pitch), (x, 1))
+    tile = Tile(j, 16, row=y, rows=rows, across=x)
+    kernel = Kernel("k", (j, y, x), (reduce,), (stored,), tile=tile)
+    weights = np.arange(48).reshape(3, 16).astype(np.float32)
+    fill = Kernel("f", (Axis("n", 16 * height * pitch),), (), ())
+    fill = replace(fill, stores=(store("z", constant(0, "float32"), (fill.axes[0], 1)),))
+    inputs, outputs = {"a": (3, height, breadth)}, {"z": (16, height, pitch)}
+    source = program(inputs, outputs, (fill, kernel), {"W": weights})
+    a = np.random.default_rng(rows).standard_normal((3, height, breadth)).astype(np.float32)
+    check(source, {"a": a}, tiled=False)
+
+
+def number(axis: Axis) -> Cast:
+    """The index along an axis as a float."""
+    return Cast(Index(axis), "float32")
 
 
 def test_other_stores_are_left_alone():

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from ostinato.machine.record import AVX2, AVX512, NEON, WASM, Machine
-from ostinato.program.expr import Axis, Cast
-from ostinato.program.nodes import Kernel
-from ostinato.schedule.cost import cheapest_shape, lane_width, sums_at_once
+from ostinato.program.expr import Axis, Cast, Reduced, op
+from ostinato.program.nodes import Kernel, Reduce
+from ostinato.schedule.cost import Rows, cheapest_shape, lane_width, sums_at_once
 from ostinato.sizes.dims import symbol
-from tests.program.programs import at, store
+from tests.program.programs import at, program, store
 from tests.schedule.test_tile import matmul, only, points
 
 WIDE, NARROW = AVX512, NEON
@@ -55,7 +56,8 @@ def shape_of(rows, depth: int, columns: int, machine: Machine):
     kernel = only(source)
     row, lane = kernel.axes
     width = lane_width(kernel, lane.extent, machine)
-    return cheapest_shape(kernel, lane, row, width, machine, source.buffers)
+    _, shape = cheapest_shape(kernel, lane, [Rows(row)], width, machine, source.buffers)
+    return shape
 
 
 @pytest.mark.parametrize("machine", [AVX512, AVX2, NEON], ids=lambda m: f"{m.vector_bytes}-bytes")
@@ -86,3 +88,21 @@ def test_slow_loads_are_shared_by_more_rows():
 def test_engines_have_registers_for_operands_beside_accumulators():
     shape = shape_of(64, 64, 96, WASM)
     assert shape.block >= 8 and shape.block + shape.vectors + 1 <= WASM.vector_registers
+
+
+def test_sums_in_one_loop_wait_for_those_in_the_next():
+    """A tile is as high as if the sums of the loops were kernels of their own."""
+    i, j, k, m = Axis("i", 64), Axis("j", 64), Axis("k", 96), Axis("m", 48)
+    sums = [
+        Reduce((n,), "sum", at(x, (i, n.extent), (n, 1)), at(w, (n, 64), (j, 1)))
+        for n, x, w in ((k, "x", "W"), (m, "y", "V"))
+    ]
+    value = op("add", Reduced(0, "float32"), Reduced(1, "float32"))
+    kernel = Kernel("k", (i, j), tuple(sums), (store("z", value, (i, 64), (j, 1)),))
+    weights = {n: np.ones((e, 64), np.float32) for n, e in (("W", 96), ("V", 48))}
+    inputs = {"x": (64, 96), "y": (64, 48)}
+    source = program(inputs, {"z": (64, 64)}, (kernel,), weights)
+    _, both = cheapest_shape(kernel, j, [Rows(i)], 16, AVX512, source.buffers)
+    first = replace(kernel, reductions=kernel.reductions[:1])
+    _, alone = cheapest_shape(first, j, [Rows(i)], 16, AVX512, source.buffers)
+    assert both.block == alone.block

@@ -352,3 +352,42 @@ def test_batches_that_may_be_one_row_have_a_second_way(rows, count, hidden, grou
     source = program({"h": shape}, {"y": shape}, (kernel,), weights, symbols=symbols)
     found = only(tile(source, WIDE)).tile
     assert found is not None and found.groups == groups
+
+
+def image(height, breadth: int) -> Program:
+    """A convolution of an image of 32 channels with a window of 3 x 3."""
+    y, x, j = Axis("y", height), Axis("x", breadth), Axis("j", 32)
+    c, u, v = Axis("c", 32), Axis("u", 3), Axis("v", 3)
+    pitch = breadth + 2
+    left = at("a", (c, (height + 2) * pitch), (y, pitch), (u, pitch), (x, 1), (v, 1))
+    right = at("W", (j, 288), (c, 9), (u, 3), (v, 1))
+    reduce = Reduce((c, u, v), "sum", left, right)
+    stored = store("z", Reduced(0, "float32"), (j, height * breadth), (y, breadth), (x, 1))
+    return program(
+        {"a": (32, height + 2, pitch)},
+        {"z": (32, height, breadth)},
+        (Kernel("k", (j, y, x), (reduce,), (stored,)),),
+        {"W": np.ones((32, 32, 3, 3), np.float32)},
+    )
+
+
+@pytest.mark.parametrize(
+    ("height", "breadth", "narrow"), [(4, 4, True), (8, 2, True), (40, 40, False), (8, 24, False)]
+)
+def test_tiles_have_whole_rows_of_narrow_images(height, breadth, narrow):
+    kernel = only(tile(image(height, breadth), WIDE))
+    assert kernel.tile is not None and (kernel.tile.across is not None) == narrow
+    if narrow:
+        assert kernel.tile.across == Axis("x", breadth)
+        assert kernel.tile.height == kernel.tile.rows * breadth > breadth
+
+
+def test_lanes_two_apart_are_cheaper_than_a_gather():
+    """A window that moves by two, as in pooling: lanes run along it, not across the planes."""
+    c, x, k = Axis("c", 64), Axis("x", 32), Axis("k", 2)
+    reduce = Reduce((k,), "max", at("a", (c, 65), (x, 2), (k, 1)))
+    stored = store("z", Reduced(0, "float32"), (c, 32), (x, 1))
+    kernel = Kernel("k", (c, x), (reduce,), (stored,))
+    source = program({"a": (64, 65)}, {"z": (64, 32)}, (kernel,))
+    tiled = only(tile(source, WIDE)).tile
+    assert tiled is not None and tiled.lane == x
