@@ -70,7 +70,7 @@ _MODULES = {
     "optimize": "ostinato.optimization",
 }
 
-_ROOMS = ("autodiff", "backend", "decoding", "streaming", "training")
+_ROOMS = ("autodiff", "backend", "decoding", "onnxruntime", "streaming", "training")
 
 
 def __getattr__(name: str) -> Any:

@@ -60,6 +60,8 @@ DEFERRED = {
         "codegen.target": "llvmlite.binding",
         "codegen.objects": "llvmlite llvmlite.binding",
         "native.trampoline": "codegen.machine",
+        "onnxruntime.edited": "onnx onnx.external_data_helper",
+        "onnxruntime.session": "onnx",
         "runtime.build": "compiler onnx onnx_ir",
         "runtime.session": "runtime.growing runtime.pool runtime.states runtime.stream",
         "stages.fallback": "onnx.reference reference.kernels stages.one_node",

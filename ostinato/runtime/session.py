@@ -30,6 +30,7 @@ from ostinato.options import Options
 from ostinato.runtime.build import require_same, without_defaults
 from ostinato.runtime.call import BoundCall, deoptimising, picker
 from ostinato.runtime.load import load
+from ostinato.runtime.replaced import missing, not_options, without_providers
 from ostinato.stages.flow import Flow
 from ostinato.stages.notice import Notice
 from ostinato.stages.report import Report, always_reached
@@ -62,6 +63,7 @@ class InferenceSession:
 
     model: path, bytes, onnx.ModelProto or onnx_ir.Model.
     options: how to compile and run; `overrides` are fields of `Options` that replace its values.
+        `providers=` is taken as well, and changes nothing: there is one, the CPU.
 
     `run` is a pure function of its inputs, safe to call from several threads; it gives up the GIL
     when it has taken some milliseconds. An interrupt (Ctrl-C, or any handler of a signal that
@@ -75,6 +77,16 @@ class InferenceSession:
         require_runnable(self._options.target)
         name = os.fspath(model) if isinstance(model, (str, os.PathLike)) else "the model"
         self._open(model, *load(model, self._options, Notice(name)))
+
+    @classmethod
+    def _loaded(
+        cls, model: Any, options: Options, notice: Notice, kept: Keeping | None = None
+    ) -> InferenceSession:
+        """A session that tells `notice` which nodes are interpreted; `kept` as in `load`."""
+        session = object.__new__(cls)
+        session._options = options
+        session._open(model, *load(model, options, notice, kept))
+        return session
 
     def _open(self, model: Any, flow: Flow, from_cache: bool) -> None:
         self._flow, self._from_cache = flow, from_cache
@@ -265,11 +277,9 @@ class InferenceSession:
         if kept and key not in self._keeping:
             require_same(self._model, self._compiled)
             notice = Notice("the stream's model")
-            flow, from_cache = load(self._model, self._options, notice, Keeping(kept, batch))
-            session = object.__new__(InferenceSession)
-            session._options = self._options
-            session._open(self._model, flow, from_cache)
-            self._keeping[key] = session
+            self._keeping[key] = self._loaded(
+                self._model, self._options, notice, Keeping(kept, batch)
+            )
         return self._keeping.get(key)
 
     def pool(
@@ -329,6 +339,9 @@ class InferenceSession:
             for arguments in (self._inputs, self._outputs)
         )
         return f"<ostinato.InferenceSession ({inputs}) -> ({outputs}); {self.report().summary()}>"
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise missing(name)
 
     def __reduce__(self) -> NoReturn:
         raise RunError(
@@ -397,7 +410,8 @@ def _checking(flow: Flow) -> NativeFunction | None:
 
 def _resolve(options: Options | None, overrides: Mapping[str, Any]) -> Options:
     if options is not None and not isinstance(options, Options):
-        raise OptionError(f"options: expected an Options, got {type(options).__name__}")
+        raise not_options(options)
+    overrides = without_providers(overrides)
     valid = [field.name for field in dataclasses.fields(Options)]
     for name in overrides:
         if name not in valid:

@@ -1,0 +1,54 @@
+"""python -m ostinato.onnxruntime [-m MODULE | PROGRAM] ARGS: a program that gets this package."""
+
+from __future__ import annotations
+
+import os
+import runpy
+import shutil
+import sys
+from pathlib import Path
+
+from ostinato.onnxruntime.install import install
+
+USAGE = """\
+usage: python -m ostinato.onnxruntime PROGRAM [ARGS ...]
+       python -m ostinato.onnxruntime -m MODULE [ARGS ...]
+
+Runs a Python program whose `import onnxruntime` gets ostinato.onnxruntime: its models are compiled
+once, and run as native code. PROGRAM is a file, or the name of a command written in Python."""
+
+
+def main(arguments: list[str]) -> int:
+    """Run the program as its own interpreter would; 2 where there is none."""
+    if not arguments or arguments[0] in ("-h", "--help"):
+        print(USAGE)
+        return 0 if arguments else 2
+    if arguments[0] == "-m":
+        if len(arguments) < 2:
+            return _refuse("-m: expected the name of a module")
+        install()
+        sys.argv = arguments[1:]
+        # Where a program would find modules of its own, as `python -m` has it.
+        sys.path.insert(0, os.getcwd())
+        runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
+        return 0
+    program = arguments[0]
+    path = program if os.path.exists(program) else shutil.which(program)
+    if path is None:
+        return _refuse(f"{program}: there is no such file, and no such command")
+    if os.path.isfile(path) and Path(path).read_bytes()[:4] == b"\x7fELF":
+        return _refuse(f"{path} is no Python program")
+    install()
+    sys.argv = [path, *arguments[1:]]
+    sys.path.insert(0, os.path.dirname(os.path.abspath(path)))
+    runpy.run_path(path, run_name="__main__")
+    return 0
+
+
+def _refuse(text: str) -> int:
+    print(f"error: {text}", file=sys.stderr)
+    return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

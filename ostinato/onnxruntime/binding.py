@@ -1,0 +1,153 @@
+"""IOBinding: arrays that runs read and write in place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ostinato.errors import OstinatoError
+from ostinato.onnxruntime.values import OrtDevice, OrtValue, dtype_of, memory_at
+
+if TYPE_CHECKING:
+    from ostinato.onnxruntime.session import InferenceSession
+
+Array = np.ndarray[Any, Any]
+
+
+class IOBinding:
+    """The inputs and outputs of a session's runs.
+
+    Inputs share the memory of what is bound. An output is written into the memory that is bound
+    for it, and into a fresh array where none is. As long as nothing is bound anew and all memory is
+    given, a run is one bound call (`ostinato.InferenceSession.bind`).
+    """
+
+    def __init__(self, session: InferenceSession) -> None:
+        self._session = session
+        self._names = {argument.name for argument in session.get_inputs()}
+        self._names |= {argument.name for argument in session.get_overridable_initializers()}
+        self._inputs: dict[str, Any] = {}
+        self._outputs: dict[str, Array | None] = {}
+        self._results: dict[str, OrtValue] = {}
+        self._call: Callable[[], None] | None = None
+
+    def bind_cpu_input(self, name: str, arr_on_cpu: Array) -> None:
+        """Read an input from an array. Raises `RuntimeError` for a name that does not exist."""
+        self._bind_input(name, np.asarray(arr_on_cpu, order="C"))
+
+    def bind_input(
+        self,
+        name: str,
+        device_type: str,
+        device_id: int,
+        element_type: Any,
+        shape: Sequence[int],
+        buffer_ptr: int,
+    ) -> None:
+        """Read an input from memory at an address, which the caller keeps alive."""
+        OrtDevice(device_type, device_id).require_cpu()
+        self._bind_input(name, memory_at(buffer_ptr, shape, dtype_of(element_type)))
+
+    def bind_ortvalue_input(self, name: str, ortvalue: OrtValue) -> None:
+        """Read an input from an OrtValue."""
+        self._bind_input(name, ortvalue._value)
+
+    def _bind_input(self, name: str, value: Any) -> None:
+        if name not in self._names:
+            raise RuntimeError(f"Failed to find NodeArg with name: {name} in the def list")
+        self._inputs[name], self._call = value, None
+
+    def bind_output(
+        self,
+        name: str,
+        device_type: str = "cpu",
+        device_id: int = 0,
+        element_type: Any = None,
+        shape: Sequence[int] | None = None,
+        buffer_ptr: int | None = None,
+    ) -> None:
+        """Write an output into memory at an address, or into a fresh array for None."""
+        array = None
+        if buffer_ptr is not None:
+            if element_type is None or shape is None:
+                raise ValueError(
+                    "`element_type` and `shape` are to be provided if pre-allocated memory is "
+                    "provided"
+                )
+            array = memory_at(buffer_ptr, shape, dtype_of(element_type))
+        OrtDevice(device_type, device_id).require_cpu()
+        self._outputs[name], self._call = array, None
+
+    def bind_ortvalue_output(self, name: str, ortvalue: OrtValue) -> None:
+        """Write an output into an OrtValue."""
+        self._outputs[name], self._call = ortvalue.numpy(), None
+
+    def run(self) -> None:
+        """Run the session over what is bound; raises `RuntimeError`, as onnxruntime does here."""
+        if self._call is not None:
+            self._call()
+            return
+        if not self._outputs:
+            raise RuntimeError("Error in execution: At least one output should be requested.")
+        try:
+            self._call = self._bound()
+            if self._call is None:
+                self._run_fresh()
+            else:
+                self._call()
+        except (OstinatoError, ValueError) as error:
+            raise RuntimeError(f"Error in execution: {error}") from error
+
+    def _bound(self) -> Callable[[], None] | None:
+        """The call over arrays that stay, if there is one for each input and output."""
+        compiled = self._session._compiled
+        arrays = {n: a for n, a in self._outputs.items() if a is not None}
+        whole = len(arrays) == len(self._outputs) == len(self._session.get_outputs())
+        if compiled is None or not whole:
+            return None
+        try:
+            call = compiled.bind(self._inputs, arrays)
+        except OstinatoError:
+            return None  # a run says what is wrong, or goes another way
+        self._results = {name: OrtValue(array) for name, array in arrays.items()}
+        return call
+
+    def _run_fresh(self) -> None:
+        names = list(self._outputs)
+        results = self._session.run(names, self._inputs)
+        self._results = {}
+        for name, result in zip(names, results, strict=True):
+            target = self._outputs[name]
+            if target is None:
+                self._results[name] = OrtValue(result)
+                continue
+            if target.shape != result.shape or target.dtype != result.dtype:
+                raise ValueError(
+                    f"Got invalid dimensions for output: {name} Got: {list(target.shape)} "
+                    f"{target.dtype} Expected: {list(result.shape)} {result.dtype}"
+                )
+            target[...] = result
+            self._results[name] = OrtValue(target)
+
+    def get_outputs(self) -> list[OrtValue]:
+        """The outputs of the last run, in the order in which they were bound."""
+        return [self._results[name] for name in self._outputs if name in self._results]
+
+    def copy_outputs_to_cpu(self) -> list[Any]:
+        """The outputs of the last run as arrays of their own."""
+        values = [value._value for value in self.get_outputs()]
+        return [value.copy() if isinstance(value, np.ndarray) else value for value in values]
+
+    def clear_binding_inputs(self) -> None:
+        self._inputs, self._call = {}, None
+
+    def clear_binding_outputs(self) -> None:
+        self._outputs, self._results, self._call = {}, {}, None
+
+    def synchronize_inputs(self) -> None:
+        """Have no effect: memory of the CPU is always there."""
+
+    def synchronize_outputs(self) -> None:
+        """Have no effect: memory of the CPU is always there."""

@@ -1,0 +1,4 @@
+"""The name under which onnxruntime itself imports its compiled module."""
+
+from ostinato.onnxruntime.capi.onnxruntime_pybind11_state import *  # noqa: F403
+from ostinato.onnxruntime.capi.onnxruntime_pybind11_state import __all__  # noqa: F401

@@ -1,0 +1,57 @@
+"""Models as session options change them: sizes of free dimensions, values of initializers."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ostinato.onnxruntime.errors import InvalidArgument
+from ostinato.onnxruntime.options import SessionOptions
+from ostinato.onnxruntime.values import unwrapped
+
+if TYPE_CHECKING:
+    import onnx
+
+
+def edited(model: str | bytes, options: SessionOptions) -> Any:
+    """The model with what the options change; itself where they change nothing.
+
+    Raises `InvalidArgument` for an initializer that the model does not have.
+    """
+    named = dict(options.called("add_free_dimension_override_by_name"))
+    denoted = dict(options.called("add_free_dimension_override_by_denotation"))
+    values = dict(options.called("add_initializer"))
+    if not (named or denoted or values):
+        return model
+    from onnx import numpy_helper
+
+    proto = parsed(model, keep_external=not values)
+    for value in proto.graph.input:
+        for dim in value.type.tensor_type.shape.dim:
+            size = denoted.get(dim.denotation) if dim.denotation else None
+            size = named.get(dim.dim_param) if size is None and dim.dim_param else size
+            if size is not None:
+                dim.dim_value = size
+    tensors = {tensor.name: tensor for tensor in proto.graph.initializer}
+    for name, value in values.items():
+        if name not in tensors:
+            raise InvalidArgument.of(f"initializer {name!r}: the model has none of this name")
+        array = np.asarray(unwrapped(value))
+        tensors[name].CopyFrom(numpy_helper.from_array(array, name))
+    if values and isinstance(model, str):
+        from onnx.external_data_helper import load_external_data_for_model
+
+        load_external_data_for_model(proto, str(Path(model).parent))
+    return proto
+
+
+def parsed(model: str | bytes, keep_external: bool = False) -> onnx.ModelProto:
+    """The model's proto; weights in files beside it are read only if `keep_external`."""
+    import onnx
+
+    if isinstance(model, bytes):
+        return onnx.load_model_from_string(model)
+    return onnx.load(os.fspath(model), load_external_data=keep_external)

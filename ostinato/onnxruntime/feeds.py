@@ -1,0 +1,82 @@
+"""What is wrong with the inputs of a run, in onnxruntime's words; and inputs made to fit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ostinato.onnxruntime.errors import InvalidArgument
+from ostinato.onnxruntime.values import element_of, unwrapped
+from ostinato.runtime.session import NodeArg
+
+_ADVICE = "Please fix either the inputs/outputs or the model."
+
+
+def require_feed(feed: Mapping[str, Any], inputs: Sequence[NodeArg], known: set[str]) -> None:
+    """Raise what onnxruntime raises for inputs that are missing, unknown or do not fit.
+
+    known: names of the inputs and of initializers that may be overridden.
+    Raises `ValueError` for a missing input, `InvalidArgument` for all else.
+    """
+    given = list(feed)
+    missing = [
+        argument.name
+        for argument in inputs
+        if argument.name not in feed and not argument.type.startswith("optional")
+    ]
+    if missing:
+        raise ValueError(f"Required inputs ({missing}) are missing from input feed ({given}).")
+    for name in given:
+        if name not in known:
+            raise InvalidArgument.of(f"Invalid input name: {name}")
+    for argument in inputs:
+        value = feed.get(argument.name)
+        if isinstance(value, np.ndarray) and argument.type.startswith("tensor"):
+            _require_array(argument, value)
+
+
+def _require_array(argument: NodeArg, array: np.ndarray[Any, Any]) -> None:
+    actual = f"tensor({element_of(array.dtype)})"
+    if actual != argument.type and argument.type != "tensor(string)":
+        raise InvalidArgument.of(
+            f"Unexpected input data type. Actual: ({actual}) , expected: ({argument.type})"
+        )
+    shape = argument.shape
+    if shape is None:
+        return
+    if len(shape) != array.ndim:
+        raise InvalidArgument.of(
+            f"Invalid rank for input: {argument.name} Got: {array.ndim} "
+            f"Expected: {len(shape)} {_ADVICE}"
+        )
+    wrong = [
+        f" index: {axis} Got: {got} Expected: {expected}"
+        for axis, (got, expected) in enumerate(zip(array.shape, shape, strict=True))
+        if isinstance(expected, int) and got != expected
+    ]
+    if wrong:
+        raise InvalidArgument.of(
+            f"Got invalid dimensions for input: {argument.name} for the following indices\n"
+            + "\n".join(wrong)
+            + f"\n {_ADVICE}"
+        )
+
+
+def fitted(feed: Mapping[str, Any]) -> dict[str, Any]:
+    """The inputs in the forms that a compiled session takes: this byte order, texts as objects."""
+    return {name: _fitted(unwrapped(value)) for name, value in feed.items()}
+
+
+def _fitted(value: Any) -> Any:
+    if not isinstance(value, np.ndarray):
+        return value
+    if value.dtype.kind == "S":
+        return np.char.decode(value, "utf-8").astype(object)
+    if value.dtype.kind == "O":
+        texts = [v.decode() if isinstance(v, bytes) else str(v) for v in value.reshape(-1)]
+        result = np.empty(value.size, object)
+        result[:] = texts
+        return result.reshape(value.shape)
+    return value.astype(value.dtype.newbyteorder("="), copy=False)

@@ -1,0 +1,66 @@
+"""Lets `import onnxruntime` get this package in the rest of the process."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.abc
+import importlib.machinery
+import sys
+from collections.abc import Sequence
+from types import ModuleType
+
+from ostinato.onnxruntime import real
+
+_OURS = "ostinato.onnxruntime"
+# What stands for modules of onnxruntime. Others, such as its tools, are the real package's own.
+NAMES = ("", ".capi", ".capi._pybind_state", ".capi.onnxruntime_inference_collection",
+         ".capi.onnxruntime_pybind11_state")  # fmt: skip
+
+
+class _Loader(importlib.abc.Loader):
+    """Fills a module with the names of one of ours."""
+
+    def exec_module(self, module: ModuleType) -> None:
+        ours = importlib.import_module(_OURS + module.__name__.removeprefix(real.NAME))
+        names = {name: value for name, value in vars(ours).items() if not name.startswith("__")}
+        # A package's modules are those that stand for ours, under their own names.
+        kept = {name: v for name, v in names.items() if not isinstance(v, ModuleType)}
+        vars(module).update(kept, __doc__=ours.__doc__, IS_OSTINATO=True)
+        if hasattr(ours, "__version__"):
+            vars(module)["__version__"] = ours.__version__
+
+
+class Finder(importlib.abc.MetaPathFinder):
+    """Finds the modules of `NAMES` before the real ones are looked for."""
+
+    is_ostinato = True
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        inside = fullname.removeprefix(real.NAME)
+        if inside == fullname or inside not in NAMES:
+            return None
+        is_package = inside in ("", ".capi")
+        spec = importlib.machinery.ModuleSpec(
+            fullname, _Loader(), origin=_OURS + inside, is_package=is_package
+        )
+        if is_package:
+            below = inside.replace(".", "/")
+            spec.submodule_search_locations = [folder + below for folder in real.folders()]
+        return spec
+
+
+def install() -> None:
+    """Let `import onnxruntime` get this package from now on.
+
+    Modules that have imported the real one before keep it.
+    """
+    if any(isinstance(finder, Finder) for finder in sys.meta_path):
+        return
+    for name in [*sys.modules]:
+        if name == real.NAME or name.startswith(real.NAME + "."):
+            del sys.modules[name]
+    sys.meta_path.insert(0, Finder())
+    for inside in NAMES:
+        importlib.import_module(real.NAME + inside)

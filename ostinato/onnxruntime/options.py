@@ -1,0 +1,239 @@
+"""SessionOptions and RunOptions: what is honoured here, and why the rest is not needed."""
+
+from __future__ import annotations
+
+import enum
+import logging
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from ostinato.options import MOST_THREADS
+
+LOGGER = logging.getLogger("ostinato.onnxruntime")
+
+# Levels of logging by onnxruntime's severities: verbose, info, warning, error, fatal.
+_LEVELS = (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR, logging.CRITICAL)
+_FLUSH = "session.set_denormal_as_zero"
+
+
+class GraphOptimizationLevel(enum.IntEnum):
+    """How far onnxruntime rewrites a graph."""
+
+    ORT_DISABLE_ALL = 0
+    ORT_ENABLE_BASIC = 1
+    ORT_ENABLE_EXTENDED = 2
+    ORT_ENABLE_LAYOUT = 3
+    ORT_ENABLE_ALL = 99
+
+
+class ExecutionMode(enum.IntEnum):
+    """Whether onnxruntime runs branches of a graph side by side."""
+
+    ORT_SEQUENTIAL = 0
+    ORT_PARALLEL = 1
+
+
+class ExecutionOrder(enum.IntEnum):
+    """In which order onnxruntime runs nodes."""
+
+    DEFAULT = 0
+    PRIORITY_BASED = 1
+    MEMORY_EFFICIENT = 2
+
+
+IGNORED = {
+    "graph_optimization_level": "results have the same bits with and without optimisation",
+    "execution_mode": "threads divide the work of a kernel, not branches of the graph",
+    "inter_op_num_threads": "threads divide the work of a kernel, not branches of the graph",
+    "execution_order": "the compiler decides the order",
+    "enable_cpu_mem_arena": "working memory is planned while compiling",
+    "enable_mem_pattern": "working memory is planned while compiling",
+    "enable_mem_reuse": "working memory is planned while compiling",
+    "use_deterministic_compute": "results are the same in every run anyway",
+    "use_per_session_threads": "a session's threads are its own",
+    "log_verbosity_level": "there is one level of details",
+    "logid": "messages name the model",
+}
+"""Attributes of SessionOptions without effect, and why."""
+
+_DEFAULTS: dict[str, Any] = {
+    "enable_cpu_mem_arena": True,
+    "enable_mem_pattern": True,
+    "enable_mem_reuse": True,
+    "enable_profiling": False,
+    "execution_mode": ExecutionMode.ORT_SEQUENTIAL,
+    "execution_order": ExecutionOrder.DEFAULT,
+    "graph_optimization_level": GraphOptimizationLevel.ORT_ENABLE_ALL,
+    "inter_op_num_threads": 0,
+    "intra_op_num_threads": 0,
+    "log_severity_level": -1,
+    "log_verbosity_level": 0,
+    "logid": "",
+    "optimized_model_filepath": "",
+    "profile_file_prefix": "onnxruntime_profile_",
+    "use_deterministic_compute": False,
+    "use_per_session_threads": True,
+}
+
+
+class SessionOptions:
+    """Options of a session, under onnxruntime's names.
+
+    Honoured: `intra_op_num_threads` (0: one thread per core), `log_severity_level`,
+    `enable_profiling` with `profile_file_prefix`, `optimized_model_filepath`, free dimensions,
+    initializers, and the entry "session.set_denormal_as_zero". `IGNORED` says why others have no
+    effect. What is not known is taken and logged: a program does not end by it.
+    """
+
+    intra_op_num_threads: int
+    log_severity_level: int
+    enable_profiling: bool
+    profile_file_prefix: str
+    optimized_model_filepath: str
+    # Methods that were called, and their arguments.
+    _calls: list[tuple[str, tuple[Any, ...]]]
+    _config: dict[str, str]
+
+    def __init__(self) -> None:
+        vars(self).update(_DEFAULTS, _calls=[], _config={})
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in _DEFAULTS:
+            value = _checked(name, value)
+        else:
+            LOGGER.info("SessionOptions.%s is not known here: it has no effect", name)
+        vars(self)[name] = value
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        if name.startswith("_"):
+            raise AttributeError(name)
+
+        def ignore(*arguments: Any) -> None:
+            LOGGER.info("SessionOptions.%s is not known here: it has no effect", name)
+            self._calls.append((name, arguments))
+
+        return ignore
+
+    def add_free_dimension_override_by_name(self, dim_name: str, dim_value: int) -> None:
+        """Give a named dimension its size."""
+        self._calls.append(("add_free_dimension_override_by_name", (dim_name, int(dim_value))))
+
+    def add_free_dimension_override_by_denotation(self, denotation: str, dim_value: int) -> None:
+        """Give dimensions with this denotation their size."""
+        arguments = (denotation, int(dim_value))
+        self._calls.append(("add_free_dimension_override_by_denotation", arguments))
+
+    def add_initializer(self, name: str, ortvalue: Any) -> None:
+        """Let an initializer have this value."""
+        self._calls.append(("add_initializer", (name, ortvalue)))
+
+    def add_external_initializers(self, names: Sequence[str], ortvalues: Sequence[Any]) -> None:
+        """Let initializers, whose data is outside of the model, have these values."""
+        for name, value in zip(names, ortvalues, strict=True):
+            self.add_initializer(name, value)
+
+    def register_custom_ops_library(self, path: str) -> None:
+        """Have the model run by the real onnxruntime: a library of kernels is made for it."""
+        self._calls.append(("register_custom_ops_library", (path,)))
+
+    def add_session_config_entry(self, key: str, value: str) -> None:
+        """Set an entry by its key."""
+        self._config[str(key)] = str(value)
+        self._calls.append(("add_session_config_entry", (str(key), str(value))))
+
+    def get_session_config_entry(self, key: str) -> str:
+        """The value of an entry; raises `RuntimeError` for a key that was not set."""
+        if key not in self._config:
+            raise RuntimeError(f"SessionOptions does not have configuration with key: {key}")
+        return self._config[key]
+
+    def has_providers(self) -> bool:
+        return False
+
+    def called(self, method: str) -> list[tuple[Any, ...]]:
+        """The arguments of each call of a method that changes the model."""
+        return [arguments for name, arguments in self._calls if name == method]
+
+    def changed(self) -> dict[str, Any]:
+        """The attributes that are not what they are by default."""
+        return {n: vars(self)[n] for n, default in _DEFAULTS.items() if vars(self)[n] != default}
+
+    def threads(self) -> int:
+        """How many threads a session uses."""
+        return min(self.intra_op_num_threads or cores(), MOST_THREADS)
+
+    def flushes_denormals(self) -> bool:
+        return self._config.get(_FLUSH) == "1"
+
+    def level(self) -> int:
+        """The least level that the session logs."""
+        severity = self.log_severity_level
+        return _LEVELS[severity] if severity >= 0 else LOGGER.getEffectiveLevel()
+
+
+class RunOptions:
+    """Options of a run: `terminate` ends it before it begins, the rest has no effect."""
+
+    def __init__(self) -> None:
+        self.log_severity_level, self.log_verbosity_level, self.logid = -1, 0, ""
+        self.only_execute_path_to_fetches, self.terminate = False, False
+        self._config: dict[str, str] = {}
+
+    def add_run_config_entry(self, key: str, value: str) -> None:
+        self._config[str(key)] = str(value)
+
+    def get_run_config_entry(self, key: str) -> str:
+        if key not in self._config:
+            raise RuntimeError(f"RunOptions does not have configuration with key: {key}")
+        return self._config[key]
+
+    def add_active_adapter(self, adapter: Any) -> None:
+        raise NotImplementedError("adapters of weights: merge them into the model instead")
+
+
+def _checked(name: str, value: Any) -> Any:
+    """The value in the type that the attribute has; raises `TypeError` for another one."""
+    default = _DEFAULTS[name]
+    kind = type(default)
+    if isinstance(default, enum.Enum):
+        # An enumeration of the real onnxruntime has the same names.
+        found = getattr(kind, str(getattr(value, "name", "")), None)
+    elif kind is str:
+        found = os.fspath(value) if isinstance(value, (str, os.PathLike)) else None
+    else:
+        found = kind(value) if isinstance(value, (int, bool)) else None
+    if found is None:
+        raise TypeError(
+            f"SessionOptions.{name}: expected {kind.__name__}, got {type(value).__name__}"
+        )
+    return found
+
+
+def cores() -> int:
+    """Cores that this process may run on; processors that share one count once."""
+    count = os.cpu_count() or 1
+    numbers = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(count)
+    folder = Path("/sys/devices/system/cpu")
+    shared = set()
+    for number in numbers:
+        try:
+            siblings = (folder / f"cpu{number}/topology/thread_siblings_list").read_text()
+        except OSError:
+            siblings = str(number)
+        shared.add(siblings)
+    return max(len(shared), 1)
+
+
+def set_default_logger_severity(severity: int) -> None:
+    """Log what is at least so severe: 0 verbose, 1 info, 2 warning, 3 error, 4 fatal."""
+    if not 0 <= severity < len(_LEVELS):
+        raise RuntimeError(
+            "Invalid logging severity. 0:Verbose, 1:Info, 2:Warning, 3:Error, 4:Fatal"
+        )
+    LOGGER.setLevel(_LEVELS[severity])
+
+
+def set_default_logger_verbosity(verbosity: int) -> None:
+    """Have no effect: there is one level of details."""

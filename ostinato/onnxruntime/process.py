@@ -1,0 +1,83 @@
+"""Functions of onnxruntime that concern the whole process; most have nothing to do here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ostinato.onnxruntime.options import LOGGER
+from ostinato.version import __version__ as _own_version
+
+# The release whose interface this is: programs compare it.
+__version__ = "1.31.1"
+
+PROVIDERS = ["CPUExecutionProvider"]
+# The seed of sessions that are made from now on.
+seed = 0
+
+
+def get_available_providers() -> list[str]:
+    """The CPU, the one provider there is."""
+    return [*PROVIDERS]
+
+
+def get_all_providers() -> list[str]:
+    """The CPU, the one provider there is."""
+    return [*PROVIDERS]
+
+
+def get_device() -> str:
+    """The kind of device that sessions run on."""
+    return "CPU"
+
+
+def get_version_string() -> str:
+    """The release whose interface this is."""
+    return __version__
+
+
+def get_build_info() -> str:
+    """What this is, and whose interface it has."""
+    return f"Ostinato {_own_version}, with the interface of onnxruntime {__version__}"
+
+
+def set_seed(value: int) -> None:
+    """Let random numbers of the sessions that are made from now on depend on this seed."""
+    global seed
+    seed = int(value)
+
+
+def get_ep_devices() -> list[Any]:
+    """No execution provider is loaded from a library."""
+    return []
+
+
+def has_collective_ops() -> bool:
+    """Whether sessions of several machines work together."""
+    return False
+
+
+def enable_telemetry_events() -> None:
+    """Have no effect: nothing is sent anywhere."""
+
+
+def disable_telemetry_events() -> None:
+    """Have no effect: nothing is sent anywhere."""
+
+
+def create_and_register_allocator(*arguments: Any) -> None:
+    """Have no effect: a session plans its memory while it compiles."""
+    LOGGER.info("create_and_register_allocator has no effect: memory is planned while compiling")
+
+
+def set_global_thread_pool_sizes(*arguments: Any) -> None:
+    """Have no effect: a session's threads are its own."""
+    LOGGER.info("set_global_thread_pool_sizes has no effect: a session's threads are its own")
+
+
+def preload_dlls(*arguments: Any, **keywords: Any) -> None:
+    """Have no effect: there are no libraries of another vendor."""
+
+
+def print_debug_info() -> None:
+    """Print what this is."""
+    print(get_build_info())

@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnxruntime as theirs
+import pytest
+
+import ostinato.onnxruntime as ours
+from tests.onnxruntime.models import RELU, SUM
+
+X = np.ones((2, 4), np.float32)
+both = pytest.mark.parametrize("module", [ours, theirs])
+
+
+@both
+def test_memory_that_is_bound_is_read_and_written_in_every_run(module: Any) -> None:
+    session = module.InferenceSession(RELU)
+    x, y = X.copy(), np.zeros_like(X)
+    binding = session.io_binding()
+    binding.bind_input("x", "cpu", 0, np.float32, x.shape, x.ctypes.data)
+    binding.bind_output("y", "cpu", 0, np.float32, y.shape, y.ctypes.data)
+    for value in (3, 5):
+        x[...] = value
+        session.run_with_iobinding(binding)
+        assert (y == value).all()
+    assert binding.get_outputs()[0].data_ptr() == y.ctypes.data
+
+
+@both
+def test_outputs_without_memory_get_some(module: Any) -> None:
+    session = module.InferenceSession(SUM)
+    binding = session.io_binding()
+    binding.bind_cpu_input("x", X)
+    binding.bind_ortvalue_input("w", module.OrtValue.ortvalue_from_numpy(X))
+    binding.bind_output("s")
+    session.run_with_iobinding(binding)
+    (s,) = binding.copy_outputs_to_cpu()
+    assert s == 16
+    target = module.OrtValue.ortvalue_from_shape_and_type([2, 4], np.float32)
+    binding.bind_ortvalue_output("y", target)
+    session.run_with_iobinding(binding)
+    assert (target.numpy() == 2).all()
+    binding.clear_binding_outputs()
+    assert not len(binding.get_outputs())
+
+
+@both
+def test_mistakes_are_runtime_errors(module: Any) -> None:
+    theirs.set_default_logger_severity(4)
+    session = module.InferenceSession(RELU)
+    binding = session.io_binding()
+    with pytest.raises(RuntimeError, match="zz"):
+        binding.bind_cpu_input("zz", X)
+    binding.bind_cpu_input("x", X)
+    with pytest.raises(RuntimeError, match="At least one output"):
+        session.run_with_iobinding(binding)
+    wrong = np.zeros((3, 4), np.float32)
+    binding.bind_output("y", "cpu", 0, np.float32, wrong.shape, wrong.ctypes.data)
+    with pytest.raises(RuntimeError, match="output"):
+        session.run_with_iobinding(binding)
+    assert not wrong.any()
+    binding.bind_cpu_input("x", X[0])
+    with pytest.raises(RuntimeError, match="Invalid rank"):
+        session.run_with_iobinding(binding)

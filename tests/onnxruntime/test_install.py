@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ostinato.onnxruntime import real
+from ostinato.onnxruntime.install import NAMES
+from tests.onnxruntime.models import RELU, TEXTS
+
+PROGRAM = """
+import sys
+import numpy as np
+import onnxruntime
+import onnxruntime as ort
+from onnxruntime import InferenceSession, SessionOptions
+from onnxruntime.capi import _pybind_state as C
+from onnxruntime.capi.onnxruntime_pybind11_state import InvalidArgument, NoSuchFile
+import onnxruntime.capi.onnxruntime_inference_collection as collection
+session = InferenceSession(sys.argv[1], SessionOptions(), providers=C.get_available_providers())
+assert isinstance(session, collection.InferenceSession)
+feed = {"x": np.array(["a"], object) if "texts" in sys.argv[1] else np.ones((2, 4), np.float32)}
+print(onnxruntime.capi.onnxruntime_pybind11_state.InvalidArgument is InvalidArgument)
+try:
+    session.run(None, {"x": np.ones((2, 4))})
+except InvalidArgument as error:
+    print("caught")
+print(type(session).__module__, session.run(None, feed)[0].ravel()[0], sys.argv[1:], __name__)
+"""
+
+
+def ran(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, timeout=120)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "program.py").write_text(PROGRAM)
+    (tmp_path / "relu.onnx").write_bytes(RELU)
+    (tmp_path / "texts.onnx").write_bytes(TEXTS)
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", ["relu", "texts"])
+def test_a_program_that_imports_onnxruntime_gets_ours(folder: Path, name: str) -> None:
+    done = ran(
+        "-m", "ostinato.onnxruntime", f"{folder}/program.py", f"{folder}/{name}.onnx", "--more"
+    )
+    assert done.returncode == 0, done.stderr
+    *lines, last = done.stdout.splitlines()
+    assert lines == ["True", "caught"]
+    value = "a" if name == "texts" else "1.0"
+    path = f"{folder}/{name}.onnx"
+    assert last == f"ostinato.onnxruntime.session {value} ['{path}', '--more'] __main__"
+    assert ("runs in onnxruntime" in done.stderr) == (name == "texts")
+
+
+def test_a_module_and_a_missing_program() -> None:
+    done = ran("-m", "ostinato.onnxruntime", "-m", "json.tool", "--help")
+    assert done.returncode == 0 and "json" in done.stdout
+    done = ran("-m", "ostinato.onnxruntime", "nothing.py")
+    assert done.returncode == 2 and "nothing.py" in done.stderr
+    assert ran("-m", "ostinato.onnxruntime").returncode == 2
+
+
+def test_installing_replaces_what_is_imported_from_then_on() -> None:
+    code = (
+        "import onnxruntime as real; import ostinato.onnxruntime as ours; ours.install();"
+        "ours.install(); import onnxruntime as shim, importlib.util, onnxruntime.quantization;"
+        "assert importlib.util.find_spec('onnxruntime') is not None;"
+        "from ostinato.onnxruntime.real import module;"
+        "assert shim.InferenceSession is ours.InferenceSession;"
+        "assert onnxruntime.quantization.__name__ == 'onnxruntime.quantization';"
+        "assert module().InferenceSession is not shim.InferenceSession;"
+        "import onnxruntime; assert onnxruntime is shim and onnxruntime.__version__"
+    )
+    done = ran("-c", code)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_program_runs_where_onnxruntime_is_not_installed(folder: Path) -> None:
+    code = (
+        "import sys, importlib.machinery as m; find = m.PathFinder.find_spec;"
+        "m.PathFinder.find_spec = lambda name, *a: None if name == 'onnxruntime' else"
+        " find(name, *a);"
+        f"sys.argv = ['x', {f'{folder}/relu.onnx'!r}];"
+        "import ostinato.onnxruntime as o; o.install();"
+        f"exec(open({f'{folder}/program.py'!r}).read())"
+    )
+    done = ran("-c", code)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[:2] == ["True", "caught"]
+
+
+def test_every_name_stands_for_a_module_of_the_real_package() -> None:
+    (folder,) = real.folders()
+    for name in NAMES:
+        parts = name.strip(".").replace(".", "/")
+        found = [*Path(folder).glob(f"{parts}*")] if parts else [Path(folder)]
+        assert found, name

@@ -1,0 +1,129 @@
+from __future__ import annotations
+
+import copy
+import logging
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime as theirs
+import pytest
+from onnx import TensorProto, helper
+
+import ostinato.onnxruntime as ours
+from ostinato.onnxruntime.options import IGNORED, cores
+from tests.onnxruntime.models import RELU, model
+
+X = np.ones((2, 4), np.float32)
+
+
+def test_every_attribute_of_onnxruntimes_options_is_there_with_its_default() -> None:
+    mine, other = ours.SessionOptions(), theirs.SessionOptions()
+    for name in dir(other):
+        if name.startswith("_"):
+            continue
+        value = getattr(other, name)
+        if callable(value):
+            assert callable(getattr(mine, name))
+        elif hasattr(value, "name"):
+            assert getattr(mine, name).name == value.name
+        else:
+            assert getattr(mine, name) == value
+
+
+def test_every_attribute_of_onnxruntimes_run_options_is_there() -> None:
+    mine, other = ours.RunOptions(), theirs.RunOptions()
+    for name in dir(other):
+        if not name.startswith("_") and not callable(getattr(other, name)):
+            assert getattr(mine, name) == getattr(other, name)
+    mine.add_run_config_entry("a", "b")
+    assert mine.get_run_config_entry("a") == "b"
+    with pytest.raises(RuntimeError, match="configuration with key: c"):
+        mine.get_run_config_entry("c")
+
+
+def test_what_has_no_effect_is_logged_with_the_reason(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "ostinato.onnxruntime")
+    options = ours.SessionOptions()
+    options.graph_optimization_level = ours.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.something_new = 3
+    options.another_method(3)
+    ours.InferenceSession(RELU, options).run(None, {"x": X})
+    assert IGNORED["graph_optimization_level"] in caplog.text
+    assert "something_new" in caplog.text and "another_method" in caplog.text
+    copy.copy(options)
+
+
+def test_values_of_a_wrong_type_are_refused() -> None:
+    options = ours.SessionOptions()
+    with pytest.raises(TypeError, match="intra_op_num_threads"):
+        options.intra_op_num_threads = "a"  # type: ignore[assignment]
+    with pytest.raises(TypeError, match="execution_mode"):
+        options.execution_mode = ours.GraphOptimizationLevel.ORT_ENABLE_ALL
+    options.execution_mode = theirs.ExecutionMode.ORT_PARALLEL
+    assert options.execution_mode is ours.ExecutionMode.ORT_PARALLEL
+
+
+def test_threads_and_denormals_reach_the_compiler() -> None:
+    options = ours.SessionOptions()
+    assert options.threads() == cores() >= 1
+    options.intra_op_num_threads = 2
+    options.add_session_config_entry("session.set_denormal_as_zero", "1")
+    assert options.threads() == 2 and options.flushes_denormals()
+    small = np.full((1, 4), 1e-40, np.float32)
+    y = ours.InferenceSession(
+        model("g (float[N, 4] x) => (float[N, 4] y) { y = Add(x, x) }"), options
+    ).run(None, {"x": small})
+    assert not y[0].any()
+
+
+@pytest.mark.parametrize("how", ["name", "denotation"])
+def test_free_dimensions_get_their_size(how: str) -> None:
+    proto = onnx.load_model_from_string(RELU)
+    proto.graph.input[0].type.tensor_type.shape.dim[0].denotation = "DATA_BATCH"
+    options = ours.SessionOptions()
+    if how == "name":
+        options.add_free_dimension_override_by_name("N", 2)
+        options.add_free_dimension_override_by_name("M", 3)
+    else:
+        options.add_free_dimension_override_by_denotation("DATA_BATCH", 2)
+    session = ours.InferenceSession(proto.SerializeToString(), options)
+    assert session.get_inputs()[0].shape == [2, 4]
+    with pytest.raises(ours.capi.onnxruntime_pybind11_state.InvalidArgument, match="Got: 3"):
+        session.run(None, {"x": np.ones((3, 4), np.float32)})
+
+
+def test_initializers_get_other_values(tmp_path: Path) -> None:
+    weight = helper.make_tensor("w", TensorProto.FLOAT, [4], [1, 1, 1, 1])
+    proto = onnx.load_model_from_string(
+        model("g (float[N, 4] x) => (float[N, 4] y) <float[4] w = {1, 1, 1, 1}> { y = Mul(x, w) }")
+    )
+    proto.graph.initializer[0].CopyFrom(weight)
+    options = ours.SessionOptions()
+    value = ours.OrtValue.ortvalue_from_numpy(np.arange(4, dtype=np.float32))
+    options.add_initializer("w", value)
+    path = tmp_path / "m.onnx"
+    path.write_bytes(proto.SerializeToString())
+    for given in (path, path.read_bytes()):
+        (y,) = ours.InferenceSession(given, options).run(None, {"x": X})
+        np.testing.assert_array_equal(y[0], np.arange(4))
+    options.add_external_initializers(["v"], [value])
+    with pytest.raises(ours.capi.onnxruntime_pybind11_state.InvalidArgument, match="'v'"):
+        ours.InferenceSession(path, options)
+
+
+def test_severity_is_the_level_of_the_logger(caplog: pytest.LogCaptureFixture) -> None:
+    logger = logging.getLogger("ostinato.onnxruntime")
+    before = logger.level
+    try:
+        ours.set_default_logger_severity(1)
+        assert logger.level == logging.INFO
+        with pytest.raises(RuntimeError, match="severity"):
+            ours.set_default_logger_severity(9)
+        options = ours.SessionOptions()
+        options.log_severity_level, options.use_deterministic_compute = 3, True
+        caplog.clear()
+        ours.InferenceSession(RELU, options)
+        assert not caplog.records
+    finally:
+        logger.setLevel(before)

@@ -1,0 +1,247 @@
+"""The same call of both: equal results, or an error of the same name."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime as theirs
+import pytest
+
+import ostinato.onnxruntime as ours
+from ostinato.onnxruntime import real
+from tests.onnxruntime.models import GATHER, RELU, SUM, TEXTS, model
+
+X = np.ones((2, 4), np.float32)
+FEED = {"x": X, "w": X}
+
+theirs.set_default_logger_severity(4)
+
+
+def outcome(call: Callable[[], Any]) -> tuple[str, Any]:
+    """The arrays of a call, or its error: class and, where onnxruntime wrote it, text."""
+    try:
+        results = call()
+    except Exception as error:
+        return type(error).__name__, str(error) if "[ONNXRuntimeError]" in str(error) else ""
+    return "", results
+
+
+def assert_alike(make: Callable[[Any], Callable[[], Any]]) -> None:
+    """The call that `make` gives for either module ends alike."""
+    (error, expected), (got_error, got) = (outcome(make(module)) for module in (theirs, ours))
+    assert got_error == error, got
+    if error:
+        assert got == expected
+        return
+    for a, b in zip(got, expected, strict=True):
+        assert type(a) is type(b) and a.dtype == b.dtype
+        np.testing.assert_array_equal(a, b)
+
+
+FEEDS: dict[str, tuple[bytes, Any, Any]] = {
+    "as declared": (SUM, None, FEED),
+    "no names": (SUM, [], FEED),
+    "a tuple of names": (SUM, ("s",), FEED),
+    "the same output twice": (SUM, ["y", "y"], FEED),
+    "another dtype": (SUM, None, {"x": X.astype(float), "w": X}),
+    "another rank": (SUM, None, {"x": X[0], "w": X}),
+    "another size": (SUM, None, {"x": X, "w": np.ones((3, 5), np.float32)}),
+    "sizes that do not meet": (SUM, None, {"x": np.ones((3, 4), np.float32), "w": X}),
+    "a missing input": (SUM, None, {"x": X}),
+    "an unknown input": (SUM, None, {**FEED, "z": X}),
+    "an unknown output": (SUM, ["q"], FEED),
+    "one name that is no list": (SUM, "y", FEED),
+    "lists": (SUM, None, {"x": X.tolist(), "w": X}),
+    "None for an input": (SUM, None, {"x": None, "w": X}),
+    "a number for an input": (SUM, None, {"x": 1.0, "w": X}),
+    "strides": (SUM, None, {"x": np.asfortranarray(X), "w": X[::-1]}),
+    "empty": (RELU, None, {"x": np.ones((0, 4), np.float32)}),
+    "texts of NumPy": (TEXTS, None, {"x": np.array(["ab", "c"])}),
+    "texts as objects": (TEXTS, None, {"x": np.array(["ab", "c"], object)}),
+    "an index out of range": (GATHER, None, {"i": np.array([9]), "x": X[0]}),
+}
+
+
+@pytest.mark.parametrize("case", FEEDS)
+def test_a_run_ends_as_in_onnxruntime(case: str) -> None:
+    data, names, feed = FEEDS[case]
+    assert_alike(lambda m: lambda: m.InferenceSession(data).run(names, feed))
+
+
+def test_bytes_in_another_order_are_numbers_all_the_same() -> None:
+    # onnxruntime reads them as if they were in this machine's order.
+    (y,) = ours.InferenceSession(RELU).run(None, {"x": X.astype(">f4")})
+    np.testing.assert_array_equal(y, X)
+
+
+MODELS: dict[str, Any] = {
+    "a file that is not there": "nothing.onnx",
+    "a folder": ".",
+    "no protobuf": b"garbage",
+    "no bytes": b"",
+    "a number": 3,
+    "a bytearray": bytearray(RELU),
+    "an operator that does not exist": model("g (float[N] x) => (float[N] y) { y = Foo(x) }"),
+    "an operator of somebody": model("g (float[N] x) => (float[N] y) { y = my.Foo(x) }"),
+    "a value that nobody computes": model("g (float[N] x) => (float[N] y) { y = Relu(q) }"),
+    "an attribute that does not exist": model(
+        "g (float[N] x) => (float[N] y) { y = Relu<foo = 1>(x) }"
+    ),
+}
+
+
+@pytest.mark.parametrize("case", MODELS)
+def test_a_model_is_refused_as_by_onnxruntime(case: str) -> None:
+    assert_alike(lambda m: lambda: m.InferenceSession(MODELS[case]))
+
+
+@pytest.mark.parametrize("case", MODELS)
+def test_a_model_is_refused_where_onnxruntime_is_not_installed(
+    case: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(real, "folders", list)
+    monkeypatch.setattr("ostinato.onnxruntime.session.folders", list)
+    error, _ = outcome(lambda: ours.InferenceSession(MODELS[case]))
+    expected, _ = outcome(lambda: theirs.InferenceSession(MODELS[case]))
+    # What is wrong with a graph has several names in onnxruntime.
+    invalid = {"InvalidGraph", "NotImplemented", "Fail", "InvalidArgument"}
+    assert error == expected or {error, expected} <= invalid
+
+
+def test_errors_have_the_classes_that_programs_catch() -> None:
+    from ostinato.onnxruntime.capi import onnxruntime_pybind11_state as state
+
+    session = ours.InferenceSession(RELU)
+    with pytest.raises(state.InvalidArgument, match="Unexpected input data type"):
+        session.run(None, {"x": X.astype(float)})
+    with pytest.raises(state.NoSuchFile):
+        ours.InferenceSession("nothing.onnx")
+
+
+def test_inputs_outputs_and_metadata_are_told_as_in_onnxruntime() -> None:
+    proto = onnx.load_model_from_string(
+        model(
+            "g (float[?, 4] x, float16[a, ?] h, seq(float[?]) z, bool[3] b)"
+            " => (float[?, ?] y, float s, float[M] c)"
+            " { y = Relu(x) s = ReduceSum<keepdims=0>(y) f = Flatten<axis=0>(x)"
+            "   q = Squeeze(f) c = Relu(q) }"
+        )
+    )
+    proto.producer_name, proto.doc_string, proto.model_version = "me", "text", 7
+    proto.metadata_props.add(key="a", value="b")
+    sessions = [m.InferenceSession(proto.SerializeToString()) for m in (ours, theirs)]
+    mine, other = (
+        [(a.name, a.type, a.shape) for a in (*s.get_inputs(), *s.get_outputs())] for s in sessions
+    )
+    assert mine == other
+    for field in "producer_name graph_name domain description version".split():
+        assert getattr(sessions[0].get_modelmeta(), field) == getattr(
+            sessions[1].get_modelmeta(), field
+        )
+    assert sessions[0].get_modelmeta().custom_metadata_map == {"a": "b"}
+    assert sessions[0].get_providers() == ["CPUExecutionProvider"]
+    assert "CPUExecutionProvider" in sessions[0].get_provider_options()
+
+
+def test_what_cannot_be_native_runs_in_onnxruntime_and_is_said_once(
+    caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    path = tmp_path / "texts.onnx"
+    path.write_bytes(TEXTS)
+    session = ours.InferenceSession(path)
+    for _ in range(2):
+        (y,) = session.run(None, {"x": np.array(["a", "b"], object)})
+        assert y.tolist() == ["a", "b"]
+    (line,) = [r.getMessage() for r in caplog.records if r.levelno >= logging.WARNING]
+    assert "texts.onnx runs in onnxruntime" in line and "Identity" in line
+    assert session.get_inputs()[0].shape == ["N"]
+
+
+@pytest.mark.filterwarnings("ignore:.*not all native")
+def test_what_cannot_be_native_is_interpreted_where_onnxruntime_is_not_installed(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(real, "folders", list)
+    monkeypatch.setattr("ostinato.onnxruntime.session.folders", list)
+    (y,) = ours.InferenceSession(TEXTS).run(None, {"x": np.array(["a", "b"], object)})
+    assert y.tolist() == ["a", "b"]
+    assert "reference kernel" in caplog.text
+
+
+def test_a_run_that_ours_refuses_is_repeated_in_onnxruntime(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    # Both inputs are declared with the same size, which they need not have.
+    data = model(
+        "g (float[N] x, float[N] w) => (float s, float t)"
+        " { s = ReduceSum<keepdims=0>(x) t = ReduceSum<keepdims=0>(w) }"
+    )
+    session = ours.InferenceSession(data)
+    feed = {"x": np.ones(2, np.float32), "w": np.ones(3, np.float32)}
+    assert [float(v) for v in session.run(None, feed)] == [2, 3]
+    assert [float(v) for v in session.run(None, feed)] == [2, 3]
+    assert caplog.text.count("runs in onnxruntime") == 1
+
+
+def test_providers_are_checked_as_in_onnxruntime() -> None:
+    with pytest.warns(UserWarning, match="'CUDAExecutionProvider' is not in available"):
+        session = ours.InferenceSession(
+            RELU, providers=["CUDAExecutionProvider", ("CPUExecutionProvider", {"a": 1})]
+        )
+    with pytest.raises(ValueError, match="the same length"):
+        session.set_providers(["CPUExecutionProvider"], [{}, {}])
+    with pytest.warns(UserWarning, match="strings or"):
+        ours.InferenceSession(RELU, providers=[3])  # type: ignore[list-item]
+    ours.InferenceSession(path_or_bytes=RELU, providers="CPUExecutionProvider", unknown=1)
+
+
+def test_run_async_and_run_options() -> None:
+    session, done, said = ours.InferenceSession(RELU), threading.Event(), []
+
+    def callback(results: Any, user_data: Any, error: str) -> None:
+        said.append((results, user_data, error))
+        done.set()
+
+    session.run_async(None, {"x": X}, callback, 7, ours.RunOptions())
+    assert done.wait(60)
+    assert said[0][1:] == (7, "") and np.array_equal(said[0][0][0], X)
+    options = ours.RunOptions()
+    options.terminate = True
+    with pytest.raises(ours.capi.onnxruntime_pybind11_state.Fail, match="terminate"):
+        session.run(None, {"x": X}, options)
+    with pytest.raises(TypeError, match="RunOptions"):
+        session.run(None, {"x": X}, run_options=3)  # type: ignore[arg-type]
+
+
+def test_profiling_writes_a_trace_with_each_run(tmp_path: Path) -> None:
+    options = ours.SessionOptions()
+    options.enable_profiling = True
+    options.profile_file_prefix = str(tmp_path / "trace")
+    session = ours.InferenceSession(RELU, options)
+    session.run(None, {"x": X})
+    events = json.loads(Path(session.end_profiling()).read_text())
+    assert [event["name"] for event in events] == ["session_initialization", "model_run"]
+    assert ours.InferenceSession(RELU).end_profiling() == ""
+
+
+def test_the_optimized_model_is_written_and_computes_the_same(tmp_path: Path) -> None:
+    options = ours.SessionOptions()
+    options.optimized_model_filepath = str(tmp_path / "out.onnx")
+    expected = ours.InferenceSession(SUM, options).run(None, FEED)
+    got = theirs.InferenceSession(tmp_path / "out.onnx").run(None, FEED)
+    np.testing.assert_array_equal(got[0], expected[0])
+
+
+def test_ort_values_are_taken_and_given() -> None:
+    session = ours.InferenceSession(SUM)
+    values = {name: ours.OrtValue.ortvalue_from_numpy(a) for name, a in FEED.items()}
+    (y,) = session.run_with_ort_values(["y"], values)
+    np.testing.assert_array_equal(y.numpy(), X + X)
+    np.testing.assert_array_equal(session.run(["y"], values)[0], X + X)

@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import onnxruntime as theirs
+import pytest
+
+import ostinato.onnxruntime as ours
+
+X = np.arange(8, dtype=np.float32).reshape(2, 4)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int8", "uint64", "bool"])
+def test_a_value_tells_what_onnxruntimes_tells(dtype: str) -> None:
+    array = np.ones((2, 3), dtype)
+    mine, other = (m.OrtValue.ortvalue_from_numpy(array) for m in (ours, theirs))
+    for name in (
+        "shape data_type element_type device_name is_tensor is_sparse_tensor is_tensor_sequence"
+        " has_value tensor_size_in_bytes data_ptr"
+    ).split():
+        assert getattr(mine, name)() == getattr(other, name)(), name
+    np.testing.assert_array_equal(np.asarray(mine), array)
+    assert np.from_dlpack(mine).tolist() == array.tolist() or dtype == "bool"
+
+
+def test_values_share_memory_and_are_updated_in_place() -> None:
+    array = X.copy()
+    value = ours.OrtValue.ortvalue_from_numpy(array)
+    value.update_inplace(2 * X)
+    np.testing.assert_array_equal(array, 2 * X)
+    value.update_inplace(ours.OrtValue.ortvalue_from_numpy(X))
+    np.testing.assert_array_equal(array, X)
+    with pytest.raises(RuntimeError, match="does not match the size"):
+        value.update_inplace(np.ones(3, np.float32))
+    with pytest.raises(TypeError, match=r"numpy\.ndarray"):
+        value.update_inplace([1])  # type: ignore[arg-type]
+
+
+def test_values_of_types_that_numpy_lacks() -> None:
+    value = ours.OrtValue.ortvalue_from_shape_and_type([2, 3], 16)
+    assert value.data_type() == "tensor(bfloat16)" and value.shape() == [2, 3]
+    bits = ours.OrtValue.ortvalue_from_numpy_with_onnx_type(np.ones(2, np.uint16), 16)
+    assert bits.element_type() == 16 and bits.numpy().dtype == ml_dtypes.bfloat16
+    with pytest.raises(RuntimeError, match="another size"):
+        ours.OrtValue.ortvalue_from_numpy_with_onnx_type(np.ones(2, np.uint8), 16)
+
+
+def test_there_is_no_other_device() -> None:
+    with pytest.raises(RuntimeError, match="'cuda'"):
+        ours.OrtValue.ortvalue_from_numpy(X, "cuda", 0)
+    assert ours.OrtDevice.make("cpu", 0).device_type() == 0
+    assert ours.get_device() == "CPU" and ours.get_ep_devices() == []
+
+
+def test_a_sequence_is_no_tensor() -> None:
+    value = ours.OrtValue([X])
+    assert value.is_tensor_sequence() and value.data_type() == "seq(tensor(float))"
+    with pytest.raises(RuntimeError, match="Tensors"):
+        value.numpy()
