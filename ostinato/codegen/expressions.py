@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import TypeAlias
 
 from ostinato.codegen.loads import Loads
-from ostinato.codegen.primitives import MEMORY, Primitives, literal
+from ostinato.codegen.primitives import ELEMENT, MEMORY, Primitives, literal
 from ostinato.codegen.sizes import Sizes
 from ostinato.codegen.writer import Value, Writer, integer, is_constant, vector
+from ostinato.machine.record import Machine
 from ostinato.program.expr import (
     PRIMITIVES,
     Access,
@@ -26,7 +28,7 @@ from ostinato.program.expr import (
     dtype_of,
     walk,
 )
-from ostinato.program.functions import define
+from ostinato.program.functions import ARITY, define
 from ostinato.program.nodes import Buffer
 from ostinato.sizes.dims import Dim, Size
 
@@ -93,6 +95,8 @@ class Expressions:
         # How many of them do, where that is known now.
         self.alive: list[int | None] = []
         self.reduced: dict[tuple[int, int, int], Value] = {}
+        # Whether vectors call scalar functions, whose definitions otherwise take their place.
+        self.calls = False
 
     @contextmanager
     def lanes_along(self, axis: Axis, width: int) -> Iterator[None]:
@@ -172,7 +176,7 @@ class Expressions:
 
     def _parts(self, node: Expr) -> tuple[Expr, ...]:
         """The operands to compute before a node, or the definition of a function."""
-        if not isinstance(node, Op) or node.name in PRIMITIVES:
+        if not isinstance(node, Op) or node.name in PRIMITIVES or self._is_called(node):
             return children(node)
         if node not in self._definitions:
             self._definitions[node] = define(node.name, node.args, node.dtype)
@@ -209,10 +213,17 @@ class Expressions:
             inner = operand(expr.value, row, number)
             return self._primitives.cast(inner, dtype_of(expr.value), expr.dtype, count)
         assert isinstance(expr, Op)
-        if expr.name not in PRIMITIVES:
+        if expr.name not in PRIMITIVES and not self._is_called(expr):
             return self.value(self._definitions[expr], row, number)
         args = [operand(arg, row, number) for arg in expr.args]
+        if expr.name not in PRIMITIVES:
+            name, text, needed = _function(expr.name, expr.dtype, count, self._primitives.machine)
+            return self._w.call_defined(args[0].type, name, args, text, needed)
         return self._primitives.emit(expr.name, args, dtype_of(expr.args[0]), expr.dtype, count)
+
+    def _is_called(self, node: Op) -> bool:
+        """Whether a scalar function is called in place of being expanded."""
+        return self.calls and self.width > 1 and self.by_lanes(node)
 
     def _index(self, axis: Axis, row: int, number: int) -> Value:
         if axis != self.lane:
@@ -331,3 +342,26 @@ class Expressions:
                 f"getelementptr {memory}, {places.type} {places.text}, {moved.type} {moved.text}",
             )
         return places
+
+
+# Few models use more than these at once.
+@lru_cache(maxsize=64)
+def _function(
+    name: str, dtype: str, width: int, machine: Machine
+) -> tuple[str, str, frozenset[str]]:
+    """A scalar function on vectors as one of LLVM: its name, its text, what that declares."""
+    declarations: set[str] = set()
+    writer = Writer(declarations)
+    axis, type_ = Axis("lane", width), vector(ELEMENT[dtype], width)
+    x = Expressions(writer, Sizes((), declarations), {}, {}, Primitives(writer, machine))
+    x.lane, x.width = axis, width
+    args = tuple(Reduced(position, dtype) for position in range(ARITY[name]))
+    x.reduced = {(arg.position, 0, 0): Value(f"%x{arg.position}", type_) for arg in args}
+    result = x.lanes(define(name, args, dtype), 0, 0)
+    called = f"function.{name}.{dtype}.x{width}"
+    parameters = ", ".join(f"{type_} %x{arg.position}" for arg in args)
+    text = (
+        f"define internal {type_} @{called}({parameters}) #0 {{\n"
+        f"entry:\n{writer.text()}\n  ret {type_} {result.text}\n}}"
+    )
+    return called, text, frozenset(declarations)

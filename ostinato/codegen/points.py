@@ -13,6 +13,11 @@ from ostinato.program.expr import Reduced
 from ostinato.program.nodes import Kernel, Store, Tile
 from ostinato.schedule.times import store_time
 
+# Values of a tile up to which each has the definition of a scalar function to itself. More of them
+# call it: a call takes as long as a few of the 20 to 40 instructions, which LLVM takes 1 ms for
+# (`benchmarks.bench_compile`). A single row, as of streams, has no more.
+EXPANDED = 4
+
 
 class Points:
     """Writes what a kernel computes in one tile."""
@@ -26,6 +31,7 @@ class Points:
         """The reductions of a tile with so many rows, or a piece of them, and the stores."""
         with self._x.scope():
             self._x.reduced = {}
+            self._x.calls = False
             if self._loops.asks:
                 # The reductions take as long as a run says, or too long.
                 points = rows * tile.vectors * tile.width
@@ -34,6 +40,7 @@ class Points:
             if piece is not None and piece.terms is not None:
                 self._keep(tile, rows)
                 return
+            self._x.calls = rows * tile.vectors > EXPANDED
             by_point, by_row = list(self._kernel.stores), []
             if rows > 1 and self._x.masks is None and not self._kernel.ordered:
                 beside = tile.across or tile.row

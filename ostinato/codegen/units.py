@@ -16,7 +16,8 @@ SHORTEST = 40_000
 _KERNEL = re.compile(r'define internal (\w+) @("kernel\.[^"\n]*")')
 _CALLED = re.compile(r'@("kernel\.[^"\n]*")\(')
 _NAMES = re.compile(r"@[\w.]+")
-_SAFEPOINT = "define internal i1 @safepoint("
+# Functions that kernels of any unit may call.
+_COMMON = re.compile(r"define internal .*? (@(?:safepoint|function\.[\w.]+))\(")
 # What stands around functions, and belongs to each unit. Names of intrinsics are declared.
 _FRAME = ("target ", "@nowhere ", "%Poll ", "!0 ", "attributes #0 ")
 
@@ -36,7 +37,12 @@ def divide(text: str) -> Units:
     lines = [line for block in blocks for line in _outside(block).split("\n")]
     frame = [line for line in lines if line.startswith(_FRAME)]
     known = {_NAMES.findall(line)[0]: line for line in lines if line.startswith("declare ")}
-    known |= {"@nowhere": "", "@safepoint": _safepoint(blocks)}
+    functions = {
+        found[1]: block[found.start() :] + "\n}"
+        for block in blocks
+        for found in _COMMON.finditer(block)
+    }
+    known |= {"@nowhere": "", **functions}
     kernels: list[str] = []
     rest: list[str] = []
     names: dict[str, str] = {}
@@ -47,6 +53,7 @@ def divide(text: str) -> Units:
             rest.append(block + "\n}\n")
             continue
         function = f"define hidden {head[1]} @kernel{block[head.end() :]}"
+        used |= {name for called in used for name in _NAMES.findall(functions.get(called, ""))}
         needed = [known[name] for name in sorted(used) if known[name]]
         unit = "\n".join((*frame, *needed, function)) + "\n}\n"
         names[head[2]] = name = f'"kernel.{hashlib.sha256(unit.encode()).hexdigest()[:32]}"'
@@ -60,11 +67,3 @@ def divide(text: str) -> Units:
 def _outside(block: str) -> str:
     """The text before the function that ends a block."""
     return block.partition("define ")[0]
-
-
-def _safepoint(blocks: list[str]) -> str:
-    for block in blocks:
-        _, found, function = block.partition(_SAFEPOINT)
-        if found:
-            return found + function + "\n}"
-    return ""

@@ -7,7 +7,7 @@ otherwise go into building instruction objects only to print and parse them agai
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -93,6 +93,16 @@ class Writer:
         """Call a function, declaring it on first use."""
         types = ", ".join(a.type for a in args)
         self._declarations.add(f"declare {result} @{function}({types})")
+        return self._call(result, function, args)
+
+    def call_defined(
+        self, result: str, function: str, args: Sequence[Value], text: str, needed: Iterable[str]
+    ) -> Value:
+        """Call a function that the module defines: its text, and the declarations it needs."""
+        self._declarations |= {text, *needed}
+        return self._call(result, function, args)
+
+    def _call(self, result: str, function: str, args: Sequence[Value]) -> Value:
         operands = ", ".join(f"{a.type} {a.text}" for a in args)
         if result == "void":
             self.line(f"call void @{function}({operands})")
