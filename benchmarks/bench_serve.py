@@ -4,9 +4,9 @@
     python -m benchmarks.bench_serve --models DIR         also how many streams of DTLN
     python -m benchmarks.bench_serve --churn SECONDS      clients that come and go, a worker killed
 
-The clients are a process of their own on the same cores. A message has 10 frames; a server holds
-so many streams when the 99th percentile of its answers is below the length of a message, and all
-are answered. Needs `ostinato[serve]`, and onnxruntime for the comparison.
+The clients are a process of their own on the same cores. A server holds so many streams when the
+99th percentile of its answers is below the length of a message, and all are answered. Needs
+`ostinato[serve]`, and onnxruntime for the comparison.
 """
 
 from __future__ import annotations
@@ -29,7 +29,6 @@ import numpy as np
 
 from benchmarks.serve_models import Streamed, denoiser, dtln_blocks
 
-FRAMES = 10
 _PYTHON = [sys.executable, "-m"]
 
 
@@ -80,17 +79,17 @@ def steady(address: str, model: Streamed, clients: int, seconds: float) -> dict[
     """`clients` streams of a model in real time."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "frames.npy"
-        np.save(file, model.frames(0, FRAMES))
+        np.save(file, model.frames(0, model.message))
         return load(
             address, "--clients", str(clients), "--seconds", str(seconds), "--input", model.input,
-            "--frames", str(file), "--period", str(FRAMES * model.seconds),
+            "--frames", str(file), "--period", str(model.period),
         )  # fmt: skip
 
 
 def holds(facts: dict[str, Any], model: Streamed) -> bool:
     """Whether a server kept up."""
     answered = not facts["errors"] and not facts["lost"]
-    return answered and facts["p99"] < FRAMES * model.seconds
+    return answered and facts["p99"] < model.period
 
 
 def row(name: str, clients: int, facts: dict[str, Any]) -> None:

@@ -24,7 +24,8 @@ _OPSET = 20
 class Streamed:
     """A model with sequences.
 
-    input, width: what a frame is, `[frames, 1, width]`. seconds: of signal in a frame.
+    input, width: what a frame is, `[frames, 1, width]`. seconds: of signal in a frame. message:
+    frames in a message.
     """
 
     path: Path
@@ -33,6 +34,12 @@ class Streamed:
     output: str
     width: int
     seconds: float
+    message: int
+
+    @property
+    def period(self) -> float:
+        """Seconds of signal in a message."""
+        return self.message * self.seconds
 
     def frames(self, seed: int, count: int) -> np.ndarray:
         """Frames to send, `[count, 1, width]`."""
@@ -40,9 +47,9 @@ class Streamed:
 
 
 def denoiser() -> Streamed:
-    """The demo's denoiser: magnitudes in, a mask out, a frame every 16 ms."""
+    """The demo's denoiser: magnitudes in, a mask out, a frame every 10 ms, messages of 160 ms."""
     path = Path(__file__).parent.parent / "ostinato" / "demo" / "denoiser.onnx"
-    return Streamed(path, {"state": "state_out"}, "magnitude", "mask", 161, 0.016)
+    return Streamed(path, {"state": "state_out"}, "magnitude", "mask", 161, 0.01, 16)
 
 
 def dtln_blocks(folder: Path, given: Path, batch: bool) -> Streamed:
@@ -60,7 +67,7 @@ def dtln_blocks(folder: Path, given: Path, batch: bool) -> Streamed:
     path = folder / f"dtln_blocks{'_batch' * batch}.onnx"
     onnx.save(_scanned(parts, "N" if batch else 1), str(path))
     states = {"a_state": "a_next", "b_state": "b_next"}
-    return Streamed(path, states, "blocks", "cleaned", dtln.BLOCK, dtln.HOP / dtln.RATE)
+    return Streamed(path, states, "blocks", "cleaned", dtln.BLOCK, dtln.HOP / dtln.RATE, 10)
 
 
 def _scanned(parts: list[onnx.ModelProto], batch: str | int) -> onnx.ModelProto:

@@ -72,6 +72,8 @@ DEFERRED = {
         "native.arguments": "ml_dtypes",
         "optimization": "autodiff.nodes",
         "runtime.pool": "runtime.async_stream",
+        "ray": "ray.serving",
+        "ray.predictor": "filelock",
     },
 }
 """Imports inside of functions: reason, file and what it imports there."""

@@ -25,7 +25,7 @@ ENVIRONMENTS: dict[str, tuple[tuple[str, ...], ...]] = {
     # The tests themselves run in this one.
     "main": (
         (*PINNED, "setuptools"),
-        (*OWN, "-e", ".[dev]"),
+        (*OWN, "-e", ".[dev,demo]"),
         (*OWN, "-e", ".[torch]"),
         (*OWN, "-e", ".[ray]"),
         (*OWN, "-e", ".[serve]"),

@@ -19,7 +19,14 @@ import numpy as np
 
 from ostinato.serve.lanes import Failure, Job, Served, Step
 from ostinato.serve.metrics import Metrics
-from ostinato.serve.protocol import Request, ServeError, Status
+from ostinato.serve.protocol import (
+    Request,
+    ServeError,
+    Status,
+    is_not_open,
+    is_open,
+    require_sequence,
+)
 from ostinato.serve.worker import READY, Close, Inbox, encoded, main
 
 Array = np.ndarray[Any, Any]
@@ -246,16 +253,7 @@ class Cluster:
 
     async def infer(self, request: Request) -> dict[str, Array]:
         """The outputs of a request for one of the models. Raises `ServeError`."""
-        served = self.models[request.model]
-        if (request.sequence is None) != (not served.states):
-            kept = ", ".join(served.states)
-            raise ServeError(
-                Status.INVALID,
-                f"model {served.name!r} keeps states ({kept}): send sequence_id, and "
-                "sequence_start with the first message"
-                if served.states
-                else f"model {served.name!r} keeps no states: send no sequence_id",
-            )
+        require_sequence(request.model, self.models[request.model].states, request.sequence)
         outcome = await (
             self._plain(request) if request.sequence is None else self._of_sequence(request)
         )
@@ -300,10 +298,7 @@ class Cluster:
         if self.is_draining:
             raise ServeError(Status.UNAVAILABLE, "this server is about to stop: no new sequences")
         if key in self._sequences:
-            raise ServeError(
-                Status.EXISTS,
-                f"sequence {name!r} is open: end it with sequence_end, or use another id",
-            )
+            raise is_open(name)
         streams = self.models[model].streams
         room = [w for w in self._alive() if sum(k[0] == model for k in w.sequences) < streams]
         if not room:
@@ -324,11 +319,7 @@ class Cluster:
         if sequence is None:
             if key in self._lost:
                 raise ServeError(Status.UNAVAILABLE, self._lost[key])
-            raise ServeError(
-                Status.NOT_FOUND,
-                f"sequence {key[1]!r} is not open: it did not start, has ended, or was silent for "
-                f"more than {self._limits.idle:g} s; send sequence_start with its first message",
-            )
+            raise is_not_open(key[1], self._limits.idle)
         return sequence
 
     def _forget(self, key: Key, sequence: _Sequence) -> None:

@@ -161,6 +161,36 @@ def _checked_shape(name: str, shape: Any) -> tuple[int, ...]:
     return sizes
 
 
+def is_open(sequence: int | str) -> ServeError:
+    """The error of a second start."""
+    return ServeError(
+        Status.EXISTS,
+        f"sequence {sequence!r} is open: end it with sequence_end, or use another id",
+    )
+
+
+def is_not_open(sequence: int | str, idle: float) -> ServeError:
+    """The error of a message without a start."""
+    return ServeError(
+        Status.NOT_FOUND,
+        f"sequence {sequence!r} is not open: it did not start, has ended, or was silent for more "
+        f"than {idle:g} s; send sequence_start with its first message",
+    )
+
+
+def require_sequence(model: str, states: Mapping[str, str], sequence: int | str | None) -> None:
+    """Raise `ServeError` where a model keeps states and no sequence is named, or the reverse."""
+    if states and sequence is None:
+        kept = ", ".join(states)
+        raise ServeError(
+            Status.INVALID,
+            f"model {model!r} keeps states ({kept}): send sequence_id, and sequence_start with the "
+            "first message",
+        )
+    if not states and sequence is not None:
+        raise ServeError(Status.INVALID, f"model {model!r} keeps no states: send no sequence_id")
+
+
 def sequence_of(parameters: Mapping[str, Any]) -> tuple[int | str | None, bool, bool]:
     """The id of a sequence, and whether it starts and ends here.
 

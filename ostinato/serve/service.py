@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from ostinato.runtime.session import InferenceSession, NodeArg
-from ostinato.serve.cluster import Cluster
 from ostinato.serve.lanes import Served, has_streams
 from ostinato.serve.metrics import Metrics
 from ostinato.serve.protocol import VERSION, Request, ServeError, Status, Tensor, named
@@ -68,18 +67,34 @@ def _tensor(argument: NodeArg) -> Tensor:
     return Tensor(argument.name, named(argument.type), shape)
 
 
-class Service:
-    """The models of a server, whose names are those of `interfaces`."""
+class Engine(Protocol):
+    """Who answers requests: `Cluster` on one machine."""
 
-    def __init__(
-        self, interfaces: Mapping[str, Interface], cluster: Cluster, metrics: Metrics
-    ) -> None:
-        self.interfaces, self._cluster, self.metrics = interfaces, cluster, metrics
+    models: Mapping[str, Served]
 
     @property
     def is_ready(self) -> bool:
         """Whether new sequences may start."""
-        return self._cluster.is_ready
+
+    async def infer(self, request: Request) -> dict[str, Array]:
+        """The outputs of a request for one of the models. Raises `ServeError`."""
+
+    def close(self, key: tuple[str, int | str]) -> None:
+        """End a sequence of a model, if it is open."""
+
+
+class Service:
+    """The models of a server, whose names are those of `interfaces`."""
+
+    def __init__(
+        self, interfaces: Mapping[str, Interface], engine: Engine, metrics: Metrics
+    ) -> None:
+        self.interfaces, self._engine, self.metrics = interfaces, engine, metrics
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether new sequences may start."""
+        return self._engine.is_ready
 
     def metadata(self) -> dict[str, Any]:
         """Name, version and extensions of the server."""
@@ -110,11 +125,11 @@ class Service:
 
     def has_states(self, name: str) -> bool:
         """Whether requests for a model belong to sequences."""
-        return bool(self._cluster.models[name].states)
+        return bool(self._engine.models[name].states)
 
     def close(self, name: str, sequence: int | str) -> None:
         """End a sequence, if it is open."""
-        self._cluster.close((name, sequence))
+        self._engine.close((name, sequence))
 
     async def infer(self, request: Request, version: str = "") -> dict[str, Array]:
         """The outputs that were asked for, in that order. Raises `ServeError`."""
@@ -129,5 +144,5 @@ class Service:
                     raise ServeError(
                         Status.INVALID, f"output {name!r}: expected one of {', '.join(names)}"
                     )
-            results = await self._cluster.infer(request)
+            results = await self._engine.infer(request)
             return {name: results[name] for name in wanted}
