@@ -5,6 +5,9 @@
 
 The copy kernel disappears, and every access to `a` becomes one to `y`. So the steps of a loop write
 their part of an output directly, at whatever strides the output has.
+
+A copy with a constant around it, as convolutions read it, is a copy into the inside of a buffer.
+Its writer writes there, and what remains are kernels that fill the border.
 """
 
 from __future__ import annotations
@@ -19,11 +22,13 @@ from ostinato.program.nodes import (
     Loop,
     Program,
     Require,
+    Stmt,
     Store,
     map_kernels,
     map_loads,
     statements,
 )
+from ostinato.schedule.borders import padded_parts
 from ostinato.schedule.index_maps import solve, substitute_access
 from ostinato.sizes.dims import computed, product
 
@@ -34,11 +39,29 @@ def elide_copies(program: Program) -> Program:
         kernel = next(s for s in program.body if isinstance(s, Kernel) and s.name == name)
         source = _copied(program, kernel)
         if source is None:
+            program = _bordered(program, kernel) or program
             continue
         redirected = _redirect(program, kernel, source)
         if redirected is not None:
             program = redirected
     return program
+
+
+def _bordered(program: Program, kernel: Kernel) -> Program | None:
+    """The program with a padded copy written in place, border and inside; None if it is none."""
+    parts = padded_parts(kernel)
+    if parts is None:
+        return None
+    inside, border = parts
+    source = _copied(program, inside)
+    target = kernel.stores[0].access.buffer
+    alone = not any(target in k.writes() for k in program.kernels() if k is not kernel)
+    if source is None or not alone or program.buffers[target].kind != "arena":
+        return None
+    body: list[Stmt] = []
+    for statement in program.body:
+        body += (*border, inside) if statement is kernel else (statement,)
+    return _redirect(program.with_body(tuple(body)), inside, source, is_first=True)
 
 
 def _copied(program: Program, kernel: Kernel) -> Load | None:
@@ -63,13 +86,19 @@ def _fixed(program: Program) -> Iterator[str]:
             yield statement.condition
 
 
-def _redirect(program: Program, copy: Kernel, source: Load) -> Program | None:
+def _redirect(
+    program: Program, copy: Kernel, source: Load, is_first: bool = False
+) -> Program | None:
+    """The program without the copy; None where some access cannot be redirected.
+
+    is_first: nothing is in the copied part of the target before, so nobody reads it.
+    """
     name, target = source.access.buffer, copy.stores[0].access
     others = [k for k in program.kernels() if k is not copy]
     if {name, target.buffer} & set(_fixed(program)):
         return None
     # A reader before the copy may not see a target that others overwrite meanwhile.
-    if any(target.buffer in k.reads() for k in others):
+    if not is_first and any(target.buffer in k.reads() for k in others):
         return None
     same_places = replace(target, buffer=name) == source.access
     sizes = computed(target.offset, *(stride for _, stride in target.terms))

@@ -17,6 +17,7 @@ from ostinato.ops.rules.windows import (
     output_sizes,
     read_windows,
     window_load,
+    without_padding,
 )
 from ostinato.program.expr import (
     FLOATS,
@@ -214,20 +215,29 @@ def _pool(
 ) -> Value:
     builder = context.builder
     shape = (*x.shape[:2], *output_sizes(context, windows))
+    data, given = x.shape[2:], windows
+    if all(map(_is_narrow, windows)):
+        x, windows = without_padding(context, x, windows, padding.value)
     outer = builder.axes(shape)
     taps = [builder.axis(window.kernel, "r") for window in windows]
     inner = [tap for tap in taps if tap.extent != 1] or taps[:1]
     channel = [(outer[1], x.strides[1])]
     element = window_load(x, outer[0], channel, outer[2:], taps, windows, padding)
     total = builder.fold(shape, outer, inner, combine, element)
-    inside = inside_data(x.shape[2:], outer[2:], taps, windows, counts_pads)
     if combine == "max":
         return total
+    inside = inside_data(data, outer[2:], taps, given, counts_pads)
     if inside is None:
         size: Size = product([window.kernel for window in windows])
         return builder.pointwise(lambda t: finish(t, Extent(size)), total)
     count = builder.fold(shape, outer, inner, combine, cast(inside, "int64"))
     return builder.pointwise(finish, total, count)
+
+
+def _is_narrow(window: Window[Size]) -> bool:
+    """Whether the padding is narrower than the window: then it takes little memory."""
+    amounts = window.before, window.after + window.beyond
+    return all(isinstance(n, int) and n < window.span for n in amounts)
 
 
 @lowers("GlobalAveragePool", "GlobalMaxPool")

@@ -142,14 +142,14 @@ def convolve(
 
 
 def without_padding(
-    context: Context, x: Tensor, windows: Sequence[Window[Size]]
+    context: Context, x: Tensor, windows: Sequence[Window[Size]], fill: float = 0
 ) -> tuple[Tensor, list[Window[Size]]]:
-    """The input with its zeros in memory: copied once, instead of tested at every tap."""
+    """The input with its padding in memory: written once, instead of tested at every tap."""
     before = [window.before for window in windows]
-    after = [window.after for window in windows]
+    after = [window.after + window.beyond for window in windows]
     if any(n != 0 for n in (*before, *after)):
-        x = pad(context, x, [0, 0, *before], [0, 0, *after], 0)
-    return x, [replace(window, before=0, after=0) for window in windows]
+        x = pad(context, x, [0, 0, *before], [0, 0, *after], fill)
+    return x, [replace(window, before=0, after=0, beyond=0) for window in windows]
 
 
 def output_sizes(context: Context, windows: Sequence[Window[Size]]) -> list[Size]:

@@ -1,0 +1,86 @@
+"""A padded copy as a copy of what is inside, and kernels that fill the border.
+
+y[i] = x[i - 1] if 1 <= i < n + 1 else 0        y[0] = 0, y[n + 1] = 0
+                                          =>    y[i + 1] = x[i]
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ostinato.program.expr import Axis, Const, Expr, Extent, Index, Load, Op
+from ostinato.program.nodes import Kernel, Store
+from ostinato.schedule.index_maps import Affine, Map, substitute_access
+from ostinato.sizes.dims import Size, is_nonnegative
+
+# By axis the first index inside, and the first one behind it.
+Box = dict[Axis, tuple[Size, Size]]
+
+
+def padded_parts(kernel: Kernel) -> tuple[Kernel, tuple[Kernel, ...]] | None:
+    """The copy of the inside, and the kernels of the border; None for any other kernel."""
+    if kernel.reductions or kernel.ordered or kernel.guard is not None or len(kernel.stores) != 1:
+        return None
+    (store,) = kernel.stores
+    load = store.value
+    if store.partial or not isinstance(load, Load) or load.mask is None or load.index:
+        return None
+    box: Box = {axis: (0, axis.extent) for axis in kernel.axes}
+    if not _narrow(box, load.mask) or not isinstance(load.other, Const):
+        return None
+    for axis, (low, high) in box.items():
+        if not all(map(is_nonnegative, (low, high - low, axis.extent - high))):
+            return None
+    inner = {axis: _part(axis, low, high - low) for axis, (low, high) in box.items()}
+    plain = Load(substitute_access(load.access, inner), load.dtype)
+    inside = Store(substitute_access(store.access, inner), plain)
+    whole = replace(kernel, axes=_axes(kernel, inner), stores=(inside,))
+    return whole, tuple(_border(kernel, box, load.other))
+
+
+def _narrow(box: Box, mask: Expr) -> bool:
+    """Narrow the box to where the mask is true; False if that is no box."""
+    if isinstance(mask, Op) and mask.name == "and":
+        return all(_narrow(box, part) for part in mask.args)
+    if not isinstance(mask, Op) or mask.name not in ("ge", "lt"):
+        return False
+    index, bound = mask.args
+    if not isinstance(index, Index) or not isinstance(bound, Extent | Const):
+        return False
+    size: Size = bound.size if isinstance(bound, Extent) else int(bound.value)
+    low, high = box[index.axis]
+    box[index.axis] = (size, high) if mask.name == "ge" else (low, size)
+    return True
+
+
+def _border(kernel: Kernel, box: Box, fill: Const) -> list[Kernel]:
+    """Kernels that store the constant on both sides along each axis, inside along those before."""
+    (store,) = kernel.stores
+    found: list[Kernel] = []
+    images: dict[Axis, Affine] = {}
+    for number, (axis, (low, high)) in enumerate(box.items()):
+        thickness = low, axis.extent - high
+        before, after = _part(axis, 0, low), _part(axis, high, thickness[1])
+        sides = [s for s, extent in zip((before, after), thickness, strict=True) if extent != 0]
+        # Sides of one thickness are two stores of a point.
+        together = [sides] if before.terms == after.terms else [[side] for side in sides]
+        for part, group in enumerate(together if sides else ()):
+            maps: list[Map] = [{**images, axis: side} for side in group]
+            stores = [Store(substitute_access(store.access, m), fill) for m in maps]
+            name = f"{kernel.name}.border{number}.{part}"
+            axes = _axes(kernel, maps[0])
+            found.append(replace(kernel, name=name, axes=axes, stores=tuple(stores)))
+        images[axis] = _part(axis, low, high - low)
+    return found
+
+
+def _part(axis: Axis, start: Size, extent: Size) -> Affine:
+    """A part of an axis; a single index is no axis, as accesses have none."""
+    return Affine(start, () if extent == 1 else ((Axis(axis.name, extent), 1),))
+
+
+def _axes(kernel: Kernel, images: Map) -> tuple[Axis, ...]:
+    axes: list[Axis] = []
+    for axis in kernel.axes:
+        axes += [a for a, _ in images[axis].terms] if axis in images else [axis]
+    return tuple(axes)
