@@ -15,6 +15,8 @@ import ostinato
 from ostinato.cli.meter import Meter
 
 BLOCK, HOP, RATE = 512, 128, 16000
+if len(sys.argv) != 4:
+    sys.exit(__doc__)
 folder, noisy, clean = sys.argv[1:]
 samples, rate = soundfile.read(noisy, dtype="float32")
 assert rate == RATE and samples.ndim == 1, "16 kHz and one channel, please"

@@ -14,6 +14,8 @@ import ostinato
 from ostinato.cli.meter import Meter
 
 CHUNK, CONTEXT, RATE = 512, 64, 16000
+if len(sys.argv) != 3:
+    sys.exit(__doc__)
 model, recording = sys.argv[1:]
 samples, rate = soundfile.read(recording, dtype="float32")
 assert rate == RATE and samples.ndim == 1, "16 kHz and one channel, please"

@@ -19,6 +19,10 @@ class ModelError(OstinatoError, ValueError):
     """The file or proto is no valid ONNX model (unreadable, truncated, cyclic, missing values)."""
 
 
+class MissingModelError(ModelError, FileNotFoundError):
+    """No file exists at the path of a model."""
+
+
 class UnsupportedError(OstinatoError, NotImplementedError):
     """A valid model uses something this package refuses rather than get wrong.
 

@@ -6,6 +6,8 @@ import os
 import stat
 from io import BufferedReader
 
+from ostinato.errors import MissingModelError, ModelError
+
 
 def open_file(path: str | os.PathLike[str], follow: bool = True) -> BufferedReader:
     """Open a file for reading, and nothing that is none.
@@ -26,6 +28,90 @@ def open_file(path: str | os.PathLike[str], follow: bool = True) -> BufferedRead
     except BaseException:
         os.close(descriptor)
         raise
+
+
+def open_model(path: str | os.PathLike[str]) -> BufferedReader:
+    """Open a model's file.
+
+    Raises `MissingModelError` where there is none, `ModelError` for what cannot be read or is
+    empty.
+    """
+    try:
+        file = open_file(path)
+    except FileNotFoundError as error:
+        raise MissingModelError(f"{os.fspath(path)}: no such file") from error
+    except (OSError, ValueError) as error:
+        raise ModelError(f"cannot be read: {error}") from error
+    return file
+
+
+def no_onnx_file(beginning: bytes) -> ModelError:
+    """The error for a file that begins like this and is no ONNX file."""
+    is_text = beginning.isascii() and beginning.decode().isprintable()
+    kind = "a text file" if is_text else "truncated, or another format"
+    return ModelError(f"not an ONNX file ({kind})")
+
+
+def require_model(path: str | os.PathLike[str]) -> None:
+    """Raise `ModelError` for what cannot be a model, with nothing but the standard library.
+
+    It looks at the outermost fields of the protobuf message alone, so that a mistaken path is an
+    error at once, without the time that a compiler takes to load.
+    """
+    try:
+        with open_model(path) as file:
+            fields = _fields(file)
+        if fields is not None and _GRAPH not in fields:
+            raise ModelError("not an ONNX model: it has no graph")
+    except MissingModelError:
+        raise
+    except ModelError as error:
+        raise ModelError(f"{os.fspath(path)}: {error}") from error
+
+
+# Number and wire type of the field `graph` of ModelProto (onnx.proto).
+_GRAPH = (7, 2)
+
+
+def _fields(file: BufferedReader) -> set[tuple[int, int]] | None:
+    """Numbers and wire types of a message's fields, which are not looked into; None for groups.
+
+    The encoding is that of protobuf.dev/programming-guides/encoding.
+    """
+    size = os.fstat(file.fileno()).st_size
+    if not size:
+        raise ModelError("the file is empty")
+    beginning = file.read(64)
+    file.seek(0)
+    found = set()
+    while file.tell() < size:
+        tag = _varint(file)
+        number, wire = tag >> 3, tag & 7
+        if wire in (3, 4):
+            return None  # what holds other fields: the parser knows more about it
+        skipped = {0: 0, 1: 8, 2: -1, 5: 4}.get(wire)
+        if tag < 0 or not number or skipped is None:
+            raise no_onnx_file(beginning)
+        if wire in (0, 2):
+            length = _varint(file)
+            skipped = length if wire == 2 else min(length, 0)
+        if skipped < 0 or file.seek(skipped, os.SEEK_CUR) > size:
+            raise no_onnx_file(beginning)
+        found.add((number, wire))
+    return found
+
+
+def _varint(file: BufferedReader) -> int:
+    """The next number; -1 where there is none."""
+    value = 0
+    for place in range(10):
+        byte = file.read(1)
+        if not byte:
+            return -1
+        value |= (byte[0] & 0x7F) << 7 * place
+        if byte[0] < 0x80:
+            return value
+    return -1
 
 
 def _require_file(facts: os.stat_result) -> None:

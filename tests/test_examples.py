@@ -63,6 +63,17 @@ def test_it_runs(path: Path, tmp_path: Path) -> None:
     assert SHOWN[path.stem] in result.stdout
 
 
+@pytest.mark.parametrize("stem", ARGUMENTS)
+def test_without_its_files_it_says_how_to_call_it(stem: str) -> None:
+    path = REPOSITORY / "examples" / f"{stem}.py"
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+    result = subprocess.run(
+        [sys.executable, str(path)], capture_output=True, text=True, env=environment
+    )
+    assert result.returncode == 1
+    assert f"python examples/{stem}.py " in result.stderr and "Traceback" not in result.stderr
+
+
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_it_is_short_and_explained(path: Path) -> None:
     source = path.read_text()

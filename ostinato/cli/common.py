@@ -15,6 +15,7 @@ import typer
 
 import ostinato
 from ostinato.errors import InputError, OptionError, OstinatoError
+from ostinato.files import require_model
 from ostinato.machine.targets import HOST
 from ostinato.options import Options, default_cache_dir
 
@@ -26,7 +27,16 @@ if TYPE_CHECKING:
 
     from ostinato.runtime.session import InferenceSession, NodeArg
 
-ModelPath = Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX file.")]
+
+def checked(context: typer.Context, path: Path | None) -> Path | None:
+    """The path, once it leads to what may be a model: before anything heavy is imported."""
+    with error_line(context.params.get("debug", False)):
+        if path is not None:
+            require_model(path)
+    return path
+
+
+ModelPath = Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX file.", callback=checked)]
 Dim = Annotated[
     list[str] | None,
     typer.Option("--dim", metavar="NAME=SIZE", help="Size of a named dimension (default 1)."),
@@ -52,7 +62,10 @@ NoCache = Annotated[
     bool, typer.Option("--no-cache", help="Compile afresh and leave the cache alone.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout, nothing else.")]
-Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
+# Eager: errors of the arguments show it too.
+Debug = Annotated[
+    bool, typer.Option("--debug", help="Show the traceback of an error.", is_eager=True)
+]
 
 NUMPY_TYPES = {
     "tensor(float)": "float32",
@@ -91,7 +104,7 @@ def error_line(debug: bool) -> Iterator[None]:
     except (OstinatoError, OSError) as error:
         if debug:
             raise
-        error_console().print(f"error: {error}", style="red", soft_wrap=True)
+        typer.secho(f"error: {error}", fg="red", err=True)
         raise typer.Exit(2) from error
 
 

@@ -50,7 +50,10 @@ class Assertions:
 
 def inspect(
     model: Annotated[
-        Path | None, typer.Argument(metavar="MODEL", help="An ONNX file.", show_default=False)
+        Path | None,
+        typer.Argument(
+            metavar="MODEL", help="An ONNX file.", show_default=False, callback=common.checked
+        ),
     ] = None,
     stage: Annotated[Stage | None, typer.Option("--stage", help="Print this stage whole.")] = None,
     passes: Annotated[

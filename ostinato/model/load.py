@@ -13,8 +13,8 @@ import onnx.checker
 import onnx.numpy_helper
 import onnx_ir as ir
 
-from ostinato.errors import ModelError, OstinatoError
-from ostinato.files import open_file
+from ostinato.errors import MissingModelError, ModelError, OstinatoError
+from ostinato.files import no_onnx_file, open_model
 from ostinato.limits import MOST_AXES, MOST_BYTES
 from ostinato.model.attributes import describe
 from ostinato.model.blame import blamed
@@ -43,10 +43,6 @@ _LARGEST_MESSAGE = (1 << 31) - 1
 
 # For models that use no standard operator and so need not say which version they mean.
 _STANDARD_OPSET = 17
-
-
-class MissingModelError(ModelError, FileNotFoundError):
-    """No file exists at the path of a model."""
 
 
 def load_model(model: ModelLike) -> ir.Model:
@@ -105,13 +101,8 @@ def _read(model: ModelLike) -> onnx.ModelProto:
 
 
 def _read_file(path: str) -> bytes:
-    try:
-        with open_file(path) as file:
-            return file.read()
-    except FileNotFoundError as error:
-        raise MissingModelError(f"{path}: no such file") from error
-    except (OSError, ValueError) as error:
-        raise ModelError(f"cannot be read: {error}") from error
+    with open_model(path) as file:
+        return file.read()
 
 
 def _parse(data: bytes) -> onnx.ModelProto:
@@ -122,8 +113,7 @@ def _parse(data: bytes) -> onnx.ModelProto:
         proto.ParseFromString(data)
     except Exception as error:  # the DecodeError of whichever protobuf is installed
         check_nesting_of_file(data)
-        kind = "a text file" if data[:64].isascii() and data[:64].decode().isprintable() else None
-        raise ModelError(f"not an ONNX file ({kind or 'truncated, or another format'})") from error
+        raise no_onnx_file(data[:64]) from error
     check_nesting(proto)
     return proto
 

@@ -55,6 +55,8 @@ _MARKED_EVERY = 3600
 # A file that is not finished after so many seconds never will be.
 _STALE = 86400
 _ENTRY = re.compile(r"[0-9a-f]{64}")
+# The file that says how much entries may take.
+_LIMIT = "limit"
 _UNFINISHED = re.compile(r"\.[0-9a-f]{16}-\w+")
 _warned: set[str] = set()
 # Seconds from one attempt to put a file to its place to the next.
@@ -135,8 +137,41 @@ class Cache:
         except OSError as error:
             self._warn(f"{self._folder} is not writable ({error})")
             return
-        if self._limit is not None:
-            self._keep_within(self._limit, sum(map(len, pieces)), key)
+        limits = [limit for limit in (self._limit, self.folder_limit()) if limit is not None]
+        if limits:
+            self._keep_within(min(limits), sum(map(len, pieces)), key)
+
+    def folder_limit(self) -> int | None:
+        """The bytes that entries of the folder may take, whoever writes them; None if not said."""
+        if self._folder is None:
+            return None
+        try:
+            return max(0, int((self._folder / _LIMIT).read_text()))
+        except (OSError, ValueError):
+            return None
+
+    def set_limit(self, limit: int | None) -> None:
+        """Say how many bytes entries of the folder may take; None takes it back.
+
+        Raises `OSError` for a folder that cannot be written to.
+        """
+        if self._folder is None:
+            return
+        if limit is None:
+            (self._folder / _LIMIT).unlink(missing_ok=True)
+            return
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        (self._folder / _LIMIT).write_text(f"{limit}\n")
+
+    def header(self, path: Path) -> Mapping[str, Any] | None:
+        """The header of an entry, without a look at its blobs; None for what is no entry."""
+        try:
+            with open_file(path, follow=False) as file:
+                magic, head, _, _ = _PREFIX.unpack(file.read(_PREFIX.size))
+                record = json.loads(file.read(head)) if magic == _MAGIC else None
+        except (OSError, ValueError, struct.error):
+            return None
+        return record["header"] if isinstance(record, dict) else None
 
     def _keep_within(self, limit: int, written: int, key: str) -> None:
         """Trim when the entries may exceed the limit, for a folder may hold thousands."""

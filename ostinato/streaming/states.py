@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
+from ostinato.graph.facts import facts_of, sources
 from ostinato.model.graphs import subgraphs
 from ostinato.model.load import ModelLike, load_model
 
@@ -43,9 +44,14 @@ def find_states(model: ModelLike) -> list[Suggestion]:
     The dtype of a pair agrees, its shape may, and the output depends on the input. Then one of
     these must hold, and for no other output:
 
+    * A recurrent node, a Scan or a Loop carries one to the other: what moves elements alone may
+      stand before and behind it.
     * The names are the same up to words such as `in`, `next` or `n`.
     * The shapes are the same, size by size, and no other input has this one. The first input is
       left out, since it is the frame nearly always.
+    * As many inputs as outputs have the shape, and the graph puts them in order: the first output
+      depends on one of the inputs alone, the next one on this one and another, and so on, as the
+      caches of a network's layers do.
 
     Raises what reading a model raises (`ModelError`, `UnsupportedError`).
     """
@@ -56,8 +62,12 @@ def find_states(model: ModelLike) -> list[Suggestion]:
         for written in _dependent(graph, read)
         if read.dtype == written.dtype and _may_agree(read, written)
     }
-    named = _unique([(i, o) for (i, o), pair in pairs.items() if _same_stem(*pair)])
-    taken = {name for pair in named for name in pair}
+    carried = _unique([pair for pair in _carried(graph) if pair in pairs])
+    taken = {name for pair in carried for name in pair}
+    named = _unique(
+        [(i, o) for (i, o), pair in pairs.items() if _same_stem(*pair) and not {i, o} & taken]
+    )
+    taken |= {name for pair in named for name in pair}
     first = graph.inputs[0].name if graph.inputs else None
     shaped = _unique(
         [
@@ -66,7 +76,18 @@ def find_states(model: ModelLike) -> list[Suggestion]:
             if i != first and not {i, o} & taken and _sizes(read) == _sizes(written)
         ]
     )
-    reasons = {pair: _named_reason for pair in named} | {pair: _shaped_reason for pair in shaped}
+    taken |= {name for pair in shaped for name in pair}
+    ordered = _ordered(
+        [
+            (pair, _sizes(read))
+            for pair, (read, written) in pairs.items()
+            if pair[0] != first and not {*pair} & taken and _sizes(read) == _sizes(written)
+        ]
+    )
+    reasons = {pair: _carried_reason for pair in carried}
+    reasons |= {pair: _named_reason for pair in named}
+    reasons |= {pair: _shaped_reason for pair in shaped}
+    reasons |= {pair: _ordered_reason for pair in ordered}
     return [
         Suggestion(str(key[0]), str(key[1]), reasons[key](*pair))
         for key, pair in pairs.items()
@@ -83,6 +104,17 @@ def _unique(pairs: Sequence[tuple[_Name, _Name]]) -> list[tuple[_Name, _Name]]:
     return [(i, o) for i, o in pairs if reads[i] == writes[o] == 1]
 
 
+def _carried_reason(read: ir.Value, written: ir.Value) -> str:
+    return f"a recurrence carries one to the other, both are {_described(read)}"
+
+
+def _ordered_reason(read: ir.Value, written: ir.Value) -> str:
+    return (
+        f"both are {_described(read)}, and of the inputs of this shape the output depends on this "
+        "one and on those of the outputs before it; the names do not tell"
+    )
+
+
 def _named_reason(read: ir.Value, written: ir.Value) -> str:
     return (
         f"the names are the same but for before and after, both are {_described(read)}, and the "
@@ -95,6 +127,66 @@ def _shaped_reason(read: ir.Value, written: ir.Value) -> str:
         f"the only output that is {_described(read)} as well and depends on the input; the names "
         "do not tell"
     )
+
+
+def _carried(graph: ir.Graph) -> list[tuple[_Name, _Name]]:
+    """Inputs that reach a recurrence's state, and outputs that its last state reaches, unchanged.
+
+    Nothing but nodes that move elements may stand in between; an output that several inputs reach
+    in this way is in no pair.
+    """
+    moved: dict[_Name, frozenset[_Name]] = {v.name: frozenset([v.name]) for v in graph.inputs}
+    after: dict[_Name, frozenset[_Name]] = {}
+    nothing: frozenset[_Name] = frozenset()
+    for node in graph:
+        if facts_of(node.op_type, node.domain).moves:
+            names = [value.name for value in sources(node) if value is not None]
+            for known in (moved, after):
+                reached = nothing.union(*(known.get(name, nothing) for name in names))
+                known.update({value.name: reached for value in node.outputs})
+        for before, last in _states(node):
+            after[last.name] = moved.get(before.name, nothing)
+    return [
+        (next(iter(inputs)), value.name)
+        for value in graph.outputs
+        if len(inputs := after.get(value.name, nothing)) == 1
+    ]
+
+
+def _states(node: ir.Node) -> list[tuple[ir.Value, ir.Value]]:
+    """The states of a recurrent node, a Scan or a Loop: before its first step, after its last."""
+    inputs, outputs = list(node.inputs), list(node.outputs)
+    if node.op_type in ("RNN", "GRU", "LSTM"):
+        pairs = list(zip(inputs[5:7], outputs[1:], strict=False))
+    elif node.op_type == "Scan":
+        count = len(inputs) - node.attributes["num_scan_inputs"].as_int()
+        pairs = list(zip(inputs[:count], outputs, strict=False))
+    elif node.op_type == "Loop":
+        pairs = list(zip(inputs[2:], outputs, strict=False))
+    else:
+        return []
+    return [(before, last) for before, last in pairs if before is not None]
+
+
+def _ordered(
+    pairs: Sequence[tuple[tuple[_Name, _Name], object]],
+) -> list[tuple[_Name, _Name]]:
+    """Pairs of one shape, put in order by what depends on what; each pair comes with its shape."""
+    found = []
+    for shape in dict.fromkeys(shape for _, shape in pairs):
+        left = [pair for pair, other in pairs if other == shape]
+        inputs, outputs = {i for i, _ in left}, {o for _, o in left}
+        order = []
+        while len(inputs) == len(outputs) and left:
+            reads = Counter(o for _, o in left)
+            single = [pair for pair in left if reads[pair[1]] == 1]
+            if len(single) != 1:
+                break
+            order.append(single[0])
+            left = [pair for pair in left if not {*pair} & {*single[0]}]
+        if len(order) == len(inputs):
+            found += order
+    return found
 
 
 def _described(value: ir.Value) -> str:

@@ -39,9 +39,11 @@ def test_difference(ours: np.ndarray, expected: np.ndarray, largest: float, ok: 
     assert bool(row["reason"]) != ok
 
 
-def test_relative_error_is_taken_where_the_expected_value_is_not_zero() -> None:
-    row = difference(floats(0.5, 3), floats(0, 2), 1.0)
-    assert (row["max_abs"], row["max_rel"]) == (1.0, 0.5)
+def test_the_figure_that_is_shown_is_the_one_that_is_tested() -> None:
+    row = difference(floats(0.5, 3), floats(0, 2), 0.4)
+    assert (row["max_abs"], row["max_scaled"]) == (1.0, 0.5)
+    assert not row["ok"] and "is 0.5, tolerance 0.4" in row["reason"]
+    assert difference(floats(0.5, 3), floats(0, 2), 0.5)["ok"]
 
 
 @pytest.mark.parametrize(

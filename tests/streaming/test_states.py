@@ -138,3 +138,62 @@ def test_a_converted_model_streams_and_pools() -> None:
             pool.push(handle, {"x": frame[row : row + 1]})
         for row, (y,) in pool.step().items():
             np.testing.assert_array_equal(y[0], whole[row, :, t : t + 1])
+
+
+def test_a_recurrence_tells_whatever_the_names_are() -> None:
+    text = """g (float[1, 1, 3] x, float[2, 1, 4] hidden, float[2, 1, 4] cell)
+      => (float[1, 1, 4] "158", float[2, 1, 4] "160", float[2, 1, 4] "161") {
+      halves = Constant <value_ints = [1, 1]> ()
+      h0, h1 = Split <axis = 0> (hidden, halves)
+      c0, c1 = Split <axis = 0> (cell, halves)
+      a, ha, ca = LSTM <hidden_size = 4> (x, w, r, , , h0, c0)
+      one = Constant <value_ints = [1]> ()
+      below = Squeeze (a, one)
+      b, hb, cb = LSTM <hidden_size = 4> (below, v, r, , , h1, c1)
+      "158" = Squeeze (b, one)
+      "160" = Concat <axis = 0> (ha, hb)
+      "161" = Concat <axis = 0> (ca, cb)
+    }"""
+    text = text.replace('"158"', "o158").replace('"160"', "o160").replace('"161"', "o161")
+    proto = model(text)
+    for name, shape in {"w": (1, 16, 3), "v": (1, 16, 4), "r": (1, 16, 4)}.items():
+        tensor = onnx.numpy_helper.from_array(np.zeros(shape, np.float32), name)
+        proto.graph.initializer.append(tensor)
+    suggestions = find_states(proto)
+    assert [(s.input, s.output) for s in suggestions] == [("hidden", "o160"), ("cell", "o161")]
+    assert all("recurrence carries" in s.reason for s in suggestions)
+
+
+@pytest.mark.parametrize("loop", ["Scan", "Loop"])
+def test_a_loop_tells_whatever_the_names_are(loop: str) -> None:
+    body = "(float[2] s, float[2] t, float[2] u) => (float[2] t2, float[2] s2, float[2] y)"
+    call = "Scan <num_scan_inputs = 1, body = b " + body
+    if loop == "Loop":
+        call = (
+            "Loop <body = b (int64 i, bool go, float[2] s, float[2] t)"
+            " => (bool go2, float[2] t2, float[2] s2)"
+        )
+    go = "go2 = Identity(go) u = Identity(s)" if loop == "Loop" else "y = Neg(u)"
+    feeds = "n, , first, second" if loop == "Loop" else "first, second, x"
+    results = "q, p" if loop == "Loop" else "q, p, ys"
+    text = f"""g (float[5, 2] x, float[2] first, float[2] second)
+      => (float[2] p, float[2] q) {{
+      n = Constant <value_int = 3> ()
+      {results} = {call} {{ t2 = Add(t, u) s2 = Sub(s, u) {go} }}> ({feeds})
+    }}"""
+    assert found(text) == {"first": "q", "second": "p"}
+
+
+def test_caches_of_layers_are_put_in_order_by_what_depends_on_them() -> None:
+    text = """g (float[2] x, float[2] a, float[2] b, float[2] c)
+      => (float[9] y, float[2] o1, float[2] o2, float[2] o3) {
+      o2 = Add(x, b)
+      o1 = Add(o2, a)
+      o3 = Mul(o1, c)
+      shape = Constant <value_ints = [9]> ()
+      s = ReduceSum (o3)
+      y = Expand (s, shape)
+    }"""
+    assert found(text) == {"a": "o1", "b": "o2", "c": "o3"}
+    # Where an output less or more has the shape, nothing is said.
+    assert found(text.replace("float[9] y", "float[2] y").replace("[9]> ()", "[2]> ()")) == {}

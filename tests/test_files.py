@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ostinato.demo import MODEL
+from ostinato.errors import MissingModelError, ModelError
+from ostinato.files import require_model
+
+HEAVY = ("numpy", "onnx", "llvmlite", "rich.console")
+COMMANDS: dict[str, list[str]] = {
+    "run": [],
+    "bench": [],
+    "compare": [],
+    "inspect": [],
+    "stream": ["--time", "time", "-o", "out.onnx"],
+    "build": ["-o", "out"],
+}
+
+
+def test_models_are_let_through() -> None:
+    require_model(MODEL)
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (b"", "the file is empty"),
+        (b"not a model", "a text file"),
+        (b"\x08\x08\x12\x04ab", "truncated"),
+        (b"\x3a\xff\xff\xff\xff\x7f", "truncated"),
+        (b"\xff" * 20, "truncated, or another format"),
+        (b"\x08\x08\x38\x05", "no graph"),
+    ],
+)
+def test_what_cannot_be_a_model_is_refused(data: bytes, said: str, tmp_path: Path) -> None:
+    path = tmp_path / "m.onnx"
+    path.write_bytes(data)
+    with pytest.raises(ModelError, match=said) as caught:
+        require_model(path)
+    assert str(path) in str(caught.value)
+
+
+def test_a_model_cut_short_anywhere_is_refused_or_read_on(tmp_path: Path) -> None:
+    path, data = tmp_path / "m.onnx", Path(MODEL).read_bytes()
+    path.write_bytes(data[: len(data) // 2])
+    with pytest.raises(ModelError, match="truncated"):
+        require_model(path)
+    with pytest.raises(ModelError, match="a folder"):
+        require_model(tmp_path)
+    with pytest.raises(MissingModelError):
+        require_model(tmp_path / "none.onnx")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_command_refuses_a_mistaken_path_before_anything_heavy_is_imported(command: str) -> None:
+    code = (
+        "import sys\nfrom ostinato.cli import main\n"
+        f"sys.argv = ['ostinato', {command!r}, 'none.onnx', *{COMMANDS[command]!r}]\n"
+        f"try: main()\nexcept SystemExit as e: print(e.code, *({HEAVY!r} & sys.modules.keys()))"
+    ).replace(repr(HEAVY), f"set({HEAVY!r})")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout.split() == ["2"], done.stdout
+    assert done.stderr.strip() == "error: none.onnx: no such file"
