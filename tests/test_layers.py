@@ -69,8 +69,12 @@ DEFERRED = {
     },
     RARE: {
         "codegen.target": "codegen.described",
+        "model.contributed": "onnx.reference",
         "native.arguments": "ml_dtypes",
         "optimization": "autodiff.nodes",
+        "passes.simplify.constant_folding": (
+            "onnx.reference onnx.reference.ops._op_list reference.kernels"
+        ),
         "runtime.pool": "runtime.async_stream",
         "ray": "ray.serving",
         "ray.predictor": "filelock",

@@ -11,7 +11,7 @@ import typer
 
 from ostinato.cli import common
 from ostinato.errors import OptionError
-from ostinato.lazy_sympy import import_onnx_ir
+from ostinato.lazy_sympy import quick_imports
 from ostinato.machine.targets import HOST
 from ostinato.stages.report import always_reached, described
 
@@ -109,8 +109,8 @@ def inspect(
 
 
 def _stage_text(model: Path, options: Options, stage: Stage) -> str:
-    import_onnx_ir()
-    from ostinato.compiler import stages
+    with quick_imports():
+        from ostinato.compiler import stages
 
     with common.status(f"Compiling {model.name}"):
         # Stages come one by one, so that an early one prints even if a later one is refused.

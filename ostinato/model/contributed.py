@@ -22,9 +22,6 @@ from typing import Any
 import onnx
 import onnx.defs
 import onnx.helper
-
-# Makes a table of all schemas when it is loaded, and refuses names of two domains.
-import onnx.reference
 from onnx.defs import OpSchema
 
 MICROSOFT, BLOCKED = "com.microsoft", "com.microsoft.nchwc"
@@ -179,6 +176,9 @@ _KINDS: dict[str, Callable[[str], Any]] = {
 @cache
 def register_contributed() -> None:
     """Let the onnx package check nodes of these operators and infer their element types."""
+    # Makes a table of all schemas when it is loaded, and refuses names of two domains.
+    import onnx.reference
+
     for domain, text in SCHEMAS.items():
         for line in re.split(r"\n(?=\w)", text.strip()):
             schema = _schema(domain, " ".join(line.split()))

@@ -19,7 +19,7 @@ from ostinato.limits import MOST_AXES, MOST_BYTES
 from ostinato.model.attributes import describe
 from ostinato.model.blame import blamed
 from ostinato.model.check import check_structure
-from ostinato.model.contributed import register_contributed
+from ostinato.model.contributed import SCHEMAS, register_contributed
 from ostinato.model.declarations import (
     completed,
     note_maps,
@@ -130,7 +130,9 @@ def _serialize(model: ir.Model) -> onnx.ModelProto:
 def _check_and_convert(proto: onnx.ModelProto, folder: Path | None) -> ir.Model:
     if not proto.HasField("graph"):
         raise ModelError("not an ONNX model: it has no graph")
-    register_contributed()
+    users: list[onnx.ModelProto | onnx.FunctionProto] = [proto, *proto.functions]
+    if not SCHEMAS.keys().isdisjoint(o.domain for user in users for o in user.opset_import):
+        register_contributed()
     try:
         overridable = normalize(proto, folder)
         check_structure(proto)

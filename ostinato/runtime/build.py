@@ -12,7 +12,7 @@ from typing import Any
 
 from ostinato.errors import ModelError
 from ostinato.files import open_file
-from ostinato.lazy_sympy import import_onnx_ir
+from ostinato.lazy_sympy import quick_imports
 from ostinato.native.cache import Cache, Entry, machine_key
 from ostinato.options import Options
 from ostinato.stages.compiled import CompiledModel, pack, unpack
@@ -95,8 +95,8 @@ def _identified(
 
 
 def _compile(model: Any, options: Options, guarded: bool, kept: Keeping | None) -> CompiledModel:
-    import_onnx_ir()
-    from ostinato.compiler import compile_model
+    with quick_imports():
+        from ostinato.compiler import compile_model
 
     compiled: CompiledModel = compile_model(model, options, guarded, kept)
     return compiled

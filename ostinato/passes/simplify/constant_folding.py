@@ -9,8 +9,6 @@ from typing import Any
 
 import numpy as np
 import onnx_ir as ir
-from onnx.reference import ReferenceEvaluator
-from onnx.reference.ops._op_list import load_op
 
 from ostinato.graph.axis_maps import Form
 from ostinato.graph.edit import add_constant, discard, replace_value
@@ -20,7 +18,6 @@ from ostinato.model.graphs import graphs
 from ostinato.model.names import Names
 from ostinato.model.schema import opset_of
 from ostinato.model.values import constant_array, static_dims
-from ostinato.reference.kernels import KERNELS
 
 # A result this small is stored whatever it was made from.
 _SMALL_RESULT_BYTES = 64 * 1024
@@ -28,8 +25,6 @@ _SMALL_RESULT_BYTES = 64 * 1024
 _UNBOUNDED = 1 << 62
 
 _FLOAT_TYPES = frozenset({np.dtype(np.float32), np.dtype(np.float64)})
-
-_KERNELS = {kernel.__name__: kernel for kernel in KERNELS}
 
 # Where a model keeps how much its constants may still grow.
 _ROOM = "ostinato.room"
@@ -219,6 +214,12 @@ def _result_elements(node: ir.Node, arrays: Sequence[np.ndarray | None], opset: 
 
 
 def _run(node: ir.Node, opset: int, arrays: list[np.ndarray | None]) -> list[np.ndarray]:
+    # 230 modules: models without such nodes are compiled sooner without them.
+    from onnx.reference import ReferenceEvaluator
+    from onnx.reference.ops._op_list import load_op
+
+    from ostinato.reference.kernels import KERNELS
+
     parameters: dict[str, Any] = {
         "log": lambda *_: None,
         "opsets": {"": opset},
@@ -227,7 +228,8 @@ def _run(node: ir.Node, opset: int, arrays: list[np.ndarray | None]) -> list[np.
         "existing_functions": {},
         "evaluator_cls": ReferenceEvaluator,
     }
-    kernel = _KERNELS.get(node.op_type) or load_op("", node.op_type, opset)
+    kernels = {kernel.__name__: kernel for kernel in KERNELS}
+    kernel = kernels.get(node.op_type) or load_op("", node.op_type, opset)
     made = kernel(ir.to_proto(node), parameters)
     return [np.asarray(result) for result in made.run(*arrays)]
 
