@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from json import loads
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -29,6 +30,14 @@ def serve(
             "--state",
             metavar="[NAME:]INPUT=OUTPUT",
             help="A state that a sequence keeps; NAME says of which model.",
+        ),
+    ] = None,
+    shared: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--shared",
+            metavar="[NAME:]INPUT=VALUE",
+            help="An input that is the same in all messages: a number, or FILE.npy.",
         ),
     ] = None,
     batch: Annotated[
@@ -73,7 +82,7 @@ def serve(
 ) -> None:
     """Serve models by the Open Inference Protocol (KServe v2), over HTTP and gRPC."""
     with common.error_line(debug):
-        served = _served(model, state or [], batch or [], streams)
+        served = _served(model, state or [], batch or [], shared or [], streams)
         _require_extra()
         import asyncio
 
@@ -111,7 +120,9 @@ def _require_extra() -> None:
         )
 
 
-def _served(models: list[str], states: list[str], batches: list[str], streams: int) -> list[Served]:
+def _served(
+    models: list[str], states: list[str], batches: list[str], shared: list[str], streams: int
+) -> list[Served]:
     """The models with their states, after a check that the files are there."""
     paths: dict[str, Path] = {}
     for text in models:
@@ -124,10 +135,22 @@ def _served(models: list[str], states: list[str], batches: list[str], streams: i
 
     pairs = {name: common.parse_pairs("--state", texts) for name, texts in _by(paths, states)}
     dims = {name: texts[-1] for name, texts in _by(paths, batches) if texts}
+    values = {name: _values(texts) for name, texts in _by(paths, shared)}
     return [
-        Served(name, str(path), pairs[name], dims.get(name), streams)
+        Served(name, str(path), pairs[name], dims.get(name), streams, values[name])
         for name, path in paths.items()
     ]
+
+
+def _values(texts: list[str]) -> dict[str, Any]:
+    """Inputs that are numbers, or arrays in files."""
+    found: dict[str, Any] = {}
+    for name, text in common.parse_pairs("--shared", texts).items():
+        try:
+            found[name] = common.read_array(name, text) if text.endswith(".npy") else loads(text)
+        except ValueError:
+            raise OptionError(f"--shared {name}={text}: expected a number or FILE.npy") from None
+    return found
 
 
 def _by(names: dict[str, Path], texts: list[str]) -> list[tuple[str, list[str]]]:
@@ -174,4 +197,4 @@ def _print(
 def _how(cluster: Cluster, name: str, found: Interface) -> str:
     if not cluster.models[name].states:
         return "no states: each request by itself"
-    return "stepped together" if found.batched else "one by one: the batch is fixed"
+    return "stepped together" if found.apart is None else f"one by one: {found.apart}"

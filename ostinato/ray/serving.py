@@ -163,6 +163,7 @@ def application(
     shards: int = 1,
     batch: str | None = None,
     streams: int = 1024,
+    shared: Mapping[str, Any] | None = None,
     idle: float = 60.0,
     max_message: int = 16 << 20,
     frame: float | None = None,
@@ -175,7 +176,8 @@ def application(
         sequence keeps. name: of the model in addresses; default: the file's. batch: the dimension
         of streams; default: the only one that all inputs have.
     shards: replicas that keep states. A sequence belongs to one of them, by its id.
-    streams: the most sequences in a shard. idle: seconds after which a silent sequence may end.
+    streams: the most sequences in a shard. shared: inputs that are the same in all messages.
+    idle: seconds after which a silent sequence may end.
     max_message: bytes of the longest message. frame: seconds of signal in a frame, for metrics.
     actor: `ray_actor_options` of a shard; default: one CPU.
 
@@ -183,7 +185,13 @@ def application(
     """
     path = Path(model).resolve()
     served = Served(
-        name or path.stem, str(path), dict(states or {}), batch, streams, options or Options()
+        name or path.stem,
+        str(path),
+        dict(states or {}),
+        batch,
+        streams,
+        dict(shared or {}),
+        options or Options(),
     )
     found = interface(served)
     shard = serve.deployment(Shard)

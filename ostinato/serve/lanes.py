@@ -31,7 +31,7 @@ class Served:
     """A model to serve. states: of input names to output names, none for calls without a sequence.
 
     batch: the dimension of the streams, None for the only one there is. streams: the most
-    sequences in a worker.
+    sequences in a worker. shared: inputs that are the same in all messages, which do not send them.
     """
 
     name: str
@@ -39,6 +39,7 @@ class Served:
     states: Mapping[str, str] = field(default_factory=dict)
     batch: str | None = None
     streams: int = 1024
+    shared: Mapping[str, Any] = field(default_factory=dict)
     options: Options = field(default_factory=Options)
 
 
@@ -108,8 +109,9 @@ class Lane:
         names = [argument.name for argument in self._session.get_outputs()]
         self._outputs = [name for name in names if name not in written]
         self._singles: Singles | None = None
-        if served.states and not has_streams(self._session, served):
-            self._singles = Singles(self._session, served.states, served.streams)
+        if served.states and why_apart(self._session, served):
+            of_all = served.states, served.streams, served.shared
+            self._singles = Singles(self._session, *of_all)
         self._pools: dict[Key, Pool] = {}
         self._sequences: dict[int, _Sequence] = {}
         # Sequences with messages, and messages without a sequence.
@@ -195,7 +197,7 @@ class Lane:
                 f"messages of {MOST_SIZES} different sizes are on their way, and a worker takes no "
                 "more at a time: send messages of one size"
             )
-        return self._session.pool(self._served.states, self._served.streams, self._served.batch)
+        return pool_of(self._session, self._served, self._served.streams)
 
     def _answer(self, pool: Pool | Singles, jobs: Mapping[int, Job], step: Step) -> None:
         """Step a pool whose streams have these jobs, by handle."""
@@ -219,7 +221,7 @@ class Lane:
     def _answer_plain(self, job: Job, step: Step) -> None:
         before = time.perf_counter()
         try:
-            values = self._session.run(self._outputs, dict(job.inputs))
+            values = self._session.run(self._outputs, {**self._served.shared, **job.inputs})
         except OstinatoError as error:
             step.outcomes[job.number] = _failure(error)
             return
@@ -232,16 +234,21 @@ def _failure(error: OstinatoError) -> Failure:
     return Failure(status, str(error))
 
 
-def has_streams(session: InferenceSession, served: Served) -> bool:
-    """Whether a dimension of the model may count streams, so that they are stepped together.
+def pool_of(session: InferenceSession, served: Served, streams: int) -> Pool:
+    """A pool of the model. Raises what `InferenceSession.pool` raises."""
+    return session.pool(served.states, streams, served.batch, shared=served.shared or None)
+
+
+def why_apart(session: InferenceSession, served: Served) -> str | None:
+    """Why streams of the model cannot be stepped together, None where they can.
 
     Raises `InputError` for states and a batch dimension that are none of the model.
     """
     try:
-        session.pool(served.states, 1, served.batch).close()
-    except InputError:
+        pool_of(session, served, 1).close()
+    except InputError as error:
         if served.batch is not None:
             raise
         session.stream(served.states).close()
-        return False
-    return True
+        return str(error)
+    return None

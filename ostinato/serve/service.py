@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from ostinato.runtime.session import InferenceSession, NodeArg
-from ostinato.serve.lanes import Served, has_streams
+from ostinato.serve.lanes import Served, why_apart
 from ostinato.serve.metrics import Metrics
 from ostinato.serve.protocol import VERSION, Request, ServeError, Status, Tensor, named
 from ostinato.version import __version__
@@ -24,14 +24,15 @@ PLATFORM = "onnx_ostinato"
 class Interface:
     """What the clients of a model see: inputs and outputs that are no states.
 
-    batched: whether its sequences are stepped together. times: the axis of an input that counts
-    frames, for inputs that have one.
+    apart: why its sequences are stepped one by one, None where they are not. times: the axis of an input that counts
+    frames, for inputs that have one. unclear: inputs where that may be several axes.
     """
 
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
-    batched: bool
+    apart: str | None
     times: Mapping[str, int]
+    unclear: tuple[str, ...] = ()
 
     def frames(self, inputs: Mapping[str, Array]) -> int:
         """How many frames a request has."""
@@ -44,8 +45,8 @@ class Interface:
 def interface(served: Served) -> Interface:
     """Compile a model and look at it. Raises what a session, a stream and a pool raise."""
     session = InferenceSession(served.path, served.options)
-    batched = bool(served.states) and has_streams(session, served)
-    read, written = set(served.states), set(served.states.values())
+    apart = why_apart(session, served) if served.states else None
+    read, written = {*served.states, *served.shared}, set(served.states.values())
     fed = [argument for argument in session.get_inputs() if argument.name not in read]
     given = [argument for argument in session.get_outputs() if argument.name not in written]
     of_states = {
@@ -54,12 +55,18 @@ def interface(served: Served) -> Interface:
         if argument.name in read
         for dim in argument.shape or ()
     }
-    times: dict[str, int] = {}
-    for argument in fed:
-        for axis, dim in enumerate(argument.shape or ()):
-            if not isinstance(dim, int) and dim not in of_states and dim != served.batch:
-                times.setdefault(argument.name, axis)
-    return Interface(tuple(map(_tensor, fed)), tuple(map(_tensor, given)), batched, times)
+    open_axes = {
+        argument.name: [
+            axis
+            for axis, dim in enumerate(argument.shape or ())
+            if not isinstance(dim, int) and dim not in of_states and dim != served.batch
+        ]
+        for argument in fed
+    }
+    times = {name: axes[0] for name, axes in open_axes.items() if len(axes) == 1}
+    unclear = tuple(name for name, axes in open_axes.items() if len(axes) > 1)
+    tensors = tuple(map(_tensor, fed)), tuple(map(_tensor, given))
+    return Interface(*tensors, apart, times, unclear)
 
 
 def _tensor(argument: NodeArg) -> Tensor:

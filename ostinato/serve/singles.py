@@ -19,8 +19,15 @@ Array = np.ndarray[Any, Any]
 class Singles:
     """What a worker uses of `Pool`, for up to `capacity` streams; raises the same."""
 
-    def __init__(self, session: InferenceSession, states: Mapping[str, str], capacity: int) -> None:
+    def __init__(
+        self,
+        session: InferenceSession,
+        states: Mapping[str, str],
+        capacity: int,
+        shared: Mapping[str, Any],
+    ) -> None:
         self._session, self._states, self._capacity = session, states, capacity
+        self._shared = shared
         self._streams: dict[int, Stream | GrowingStream] = {}
         self._frames: dict[int, Mapping[str, Array]] = {}
         self._handles = itertools.count()
@@ -49,7 +56,7 @@ class Singles:
         errors: dict[int, OstinatoError] = {}
         for handle, feeds in frames.items():
             try:
-                results[handle] = self._streams[handle].step(feeds)
+                results[handle] = self._streams[handle].step({**self._shared, **feeds})
             except OstinatoError as error:
                 errors[handle] = error
         if errors:

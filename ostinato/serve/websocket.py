@@ -104,6 +104,12 @@ def _outputs(found: Interface, text: str | None) -> list[str]:
 
 def _arrays(found: Interface, data: bytes | None) -> dict[str, Array]:
     """The inputs in a message, whose length says how many frames it has; open sizes else are 1."""
+    if found.unclear:
+        raise ServeError(
+            Status.INVALID,
+            f"input {found.unclear[0]!r} has several open sizes, which bytes alone do not tell: "
+            "send messages over HTTP or gRPC",
+        )
     if data is None:
         raise ServeError(Status.INVALID, "expected a binary message with the values of the inputs")
     sizes = {tensor.name: _bytes(tensor) for tensor in found.inputs}

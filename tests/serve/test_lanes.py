@@ -138,6 +138,19 @@ def test_calls_without_a_sequence(tmp_path: Path) -> None:
     assert isinstance(outcomes[2], Failure)
 
 
+@pytest.mark.parametrize("batch", ["N", "1"])
+def test_inputs_that_are_the_same_in_all_messages(tmp_path: Path, batch: str) -> None:
+    text = f"""<ir_version: 8, opset_import: ["": 17]>
+        g (float[{batch}] x, float[{batch}] s, float r)
+        => (float[{batch}] y, float[{batch}] t) {{ y = Mul(s, r)  t = Add(s, x) }}"""
+    lane = Lane(served(tmp_path, text, states={"s": "t"}, shared={"r": 10}))
+    for number in range(3):
+        lane.accept(Job(number, "m", {"x": np.ones(1, np.float32)}, 1, start=not number))
+    outcomes = run(lane).outcomes
+    values = [o["y"].tolist() for o in outcomes.values() if isinstance(o, dict)]
+    assert values == [[0], [10], [20]]
+
+
 def test_states_that_the_model_does_not_have(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="'nothing'"):
         Lane(served(tmp_path, PLAIN, states={"nothing": "y"}))
