@@ -24,8 +24,8 @@ PLATFORM = "onnx_ostinato"
 class Interface:
     """What the clients of a model see: inputs and outputs that are no states.
 
-    apart: why its sequences are stepped one by one, None where they are not. times: the axis of an input that counts
-    frames, for inputs that have one. unclear: inputs where that may be several axes.
+    apart: why its sequences are stepped one by one, None where they are not. times: the axis of an
+    input that counts frames, for inputs that have one. unclear: those where it may be several.
     """
 
     inputs: tuple[Tensor, ...]
