@@ -6,8 +6,9 @@ Greedy decoding of one row from one token: the loop as one call, a stream that i
 onnxruntime's steps with IOBinding, where what a step gave is what the next one is given, without a
 copy. `onnxruntime's loop` is the same model as our loop. Then whole searches of tests/models:
 the greedy search of an RNN-T over 200 frames, which programs write as a loop over three sessions,
-and 100 steps of the decoder of Tacotron 2. All ways must give the same tokens. The bound is the
-time to read weights and caches once for each token, from the cache that holds them.
+100 steps of the decoder of Tacotron 2, and beam search over one row as one Loop. All ways must give
+the same tokens. The bound is the time to read weights and caches once for each token, from the
+cache that holds them.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from ostinato.cli.timing import Timing, interleave
 Call = Callable[[], Any]
 FRAMES, MOST = 200, 3
 STEPS = 100
+TOKENS, BEAMS = (64, 256, 1024), (4, 8)
 
 
 @dataclass(frozen=True)
@@ -174,6 +176,26 @@ def tacotron_calls(wanted: list[str]) -> dict[str, Call]:
     return calls
 
 
+def beam_calls(
+    decoder: Decoder, beams: int, count: int, folder: Path, wanted: list[str]
+) -> dict[str, Call]:
+    """A search with beams, whose caches change places when beams go on from others."""
+    model = ostinato.decoding.loop(
+        decoder.path, states=decoder.states, token="token", method="beam", beams=beams
+    )
+    feeds = {"prompt": np.ones((1, 1), np.int64), "max_tokens": np.array(count)}
+    path = folder / "beams.onnx"
+    onnx.save(model, str(path))
+    session = ostinato.InferenceSession(path, fallback=False)
+    calls: dict[str, Call] = {"one call": lambda: session.run(None, feeds)[0]}
+    if "onnxruntime" in wanted:
+        from ostinato.cli.witness import onnxruntime_session
+
+        theirs = onnxruntime_session(path)
+        calls["onnxruntime, one call"] = lambda: theirs.run(None, feeds)[0]
+    return calls
+
+
 def _milli(values: np.ndarray) -> np.ndarray:
     """Spectra that only differ in rounding are the same."""
     return np.round(values, 3) + 0.0
@@ -218,7 +240,7 @@ def main() -> None:
     figures: Rows = {}
     with tempfile.TemporaryDirectory() as folder:
         where = Path(folder)
-        counts = [count for count in (64, 256, 1024) if count <= arguments.tokens]
+        counts = [count for count in TOKENS if count <= arguments.tokens]
         large = decoders.large(where, tokens=counts)
         rows: Rows = {}
         for name, decoder in {"6 layers of 256": large, **decoders.small()}.items():
@@ -228,8 +250,16 @@ def main() -> None:
                     label = f"{name}, {count} tokens"
                     timings = compared(label, calls, arguments.seconds)
                     rows[label] = Row(count, timings, decoder.bound(count, limits))
+        searches: Rows = {}
+        for beams in BEAMS if arguments.only is None or "beams" in arguments.only else ():
+            rows_of_beams = decoders.large(where, rows="N")
+            for count in counts[1:2]:
+                calls = beam_calls(rows_of_beams, beams, count, where, wanted)
+                label = f"{beams} beams, {count} tokens"
+                searches[label] = Row(count, compared(label, calls, arguments.seconds))
     print_rows("Greedy decoding of one row", "tokens per second", rows)
-    figures |= rows
+    print_rows("6 layers of 256", "tokens per second, of each beam", searches)
+    figures |= {**rows, **searches}
     for name, unit, count, make in (
         ("RNN-T", "frames per second", FRAMES, transducer_calls),
         ("Tacotron", "steps per second", STEPS, tacotron_calls),

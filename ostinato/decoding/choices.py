@@ -29,6 +29,23 @@ PROCEED = """
     open = Not(done_next)  open_count = Cast<to = 7>(open)
     still = ReduceSum<keepdims = 0>(open_count)  proceed = Greater(still, zero)
 """
+_SLOTS = """
+    held = GatherElements<axis = 1>(slot, parent)
+    held_column = Unsqueeze(held, two)  held_row = Unsqueeze(held, axis)
+    alike = Equal(held_column, held_row)  alike_before = And(alike, is_before)
+    alike_number = Cast<to = 7>(alike_before)
+    before_number = ReduceSum<keepdims = 0>(alike_number, two)
+    copies = Greater(before_number, zero)
+    is_held = Equal(held_column, order)  held_number = Cast<to = 7>(is_held)
+    users = ReduceSum<keepdims = 0>(held_number, axis)  is_free = Equal(users, zero)
+    copies_number = Cast<to = 7>(copies)  copy_rank = CumSum<exclusive = 1>(copies_number, one)
+    free_number = Cast<to = 7>(is_free)  free_rank = CumSum<exclusive = 1>(free_number, one)
+    copy_column = Unsqueeze(copy_rank, two)  free_row = Unsqueeze(free_rank, axis)
+    is_turn = Equal(copy_column, free_row)  free_slots = Unsqueeze(is_free, axis)
+    is_given = And(is_turn, free_slots)  given_slots = Where(is_given, order, zero)
+    free_slot = ReduceSum<keepdims = 0>(given_slots, two)
+    slot_next = Where(copies, free_slot, held)
+"""
 _TOKENS = """
     far = Constant<value_ints = [9223372036854775807]>()
     begin = Unsqueeze(last, first)  made = Slice(all_token, begin, far, first)
@@ -185,6 +202,10 @@ class Beam(Choice):
 
     Each step gives the tokens of its beams and which beams they continue; the sequences are read
     off backwards after the loop, so that nothing is copied that grows but the states.
+
+    Of these, a beam keeps the row of the one that it continues, in whatever order they are; `slot`
+    says which row each has. Only where several continue one, all but the first get copies, in the
+    rows of those that nobody continues.
     """
 
     beams: int
@@ -208,8 +229,9 @@ class Beam(Choice):
 
     @property
     def carried(self) -> Declared:
-        """The sum of logarithms and the number of tokens of each sequence."""
+        """The sum of logarithms, the number of tokens and the row of each sequence."""
         return {
+            "slot": (TensorProto.INT64, [None, None]),
             "score": (TensorProto.FLOAT, [None, None]),
             "count": (TensorProto.INT64, [None, None]),
         }
@@ -234,7 +256,9 @@ class Beam(Choice):
             is_first = Equal(order, zero)  nothing = Constant<value = float {{0.0}}>()
             least = Constant<value = float {{-1e30}}>()
             first_scores = Where(is_first, nothing, least)  score_0 = Expand(first_scores, by_beam)
-            count_0 = Expand(zero, by_beam)
+            count_0 = Expand(zero, by_beam)  slot_0 = Expand(order, by_beam)
+            row_starts = Mul(origin, beams)  nowhere = Expand(zero, by_beam)
+            order_column = Unsqueeze(order, axis)  is_before = Less(order, order_column)
         """
 
     def choose(self, vocabulary: int | None, ends: bool) -> str:
@@ -267,7 +291,10 @@ class Beam(Choice):
             {size}
             log_rows = LogSoftmax<axis = 1>(scored)
             unknown = Constant<value_ints = [-1]>()  size_axis = Unsqueeze(tokens_in_all, first)
-            cube = Concat<axis = 0>(by_beam, size_axis)  by_beams = Reshape(log_rows, cube)
+            flat_rows = Constant<value_ints = [-1]>()
+            slots = Reshape(slot, flat_rows)  slot_rows = Add(row_starts, slots)
+            log_beams = Gather<axis = 0>(log_rows, slot_rows)
+            cube = Concat<axis = 0>(by_beam, size_axis)  by_beams = Reshape(log_beams, cube)
             two = Constant<value_ints = [2]>()  {frozen}
             score_column = Unsqueeze(score, two)  sums = Add(score_column, logs)
             flat_size = Concat<axis = 0>(given_rows, unknown)  flat = Reshape(sums, flat_size)
@@ -281,9 +308,11 @@ class Beam(Choice):
             {ended}
             count_parents = GatherElements<axis = 1>(count, parent)
             counted = Add(count_parents, more)  count_next = Where(choosing, counted, count)
-            flat_rows = Constant<value_ints = [-1]>()  chosen_next = Reshape(token, flat_rows)
-            parents = Reshape(parent, flat_rows)  row_starts = Mul(origin, beams)
-            going = Add(row_starts, parents)
+            {_SLOTS}
+            chosen_by_slot = ScatterElements<axis = 1>(nowhere, slot_next, token)
+            chosen_next = Reshape(chosen_by_slot, flat_rows)
+            held_by_slot = ScatterElements<axis = 1>(nowhere, slot_next, held)
+            held_rows = Reshape(held_by_slot, flat_rows)  going = Add(row_starts, held_rows)
         """
 
     def after(self) -> str:

@@ -48,6 +48,8 @@ from ostinato.sizes.strides import Shape
 if TYPE_CHECKING:
     import onnx_ir as ir
 
+    from ostinato.ops.core.moved_rows import Moving
+
 # Longer tables are computed when the model runs, not kept with it.
 LONGEST_TABLE = 2**20
 
@@ -103,8 +105,9 @@ class Builder:
         self.sizes = RunSizes(self.draft, self.require, self.emit)
         self.constants = Constants(self.draft, self.emit, Room() if room is None else room)
         self.broadcasting = Broadcasting(self.require, self.sizes, guarded)
-        # By the name of the value that they make.
+        # By the name of the value that they make: what works in the memory of a state of a loop.
         self.appending: dict[str, Appending] = {}
+        self.moving: dict[str, Moving] = {}
         # Values in bodies of loops whose elements are sizes that each step tells.
         self.measured: set[ir.Value] = set()
         # What attempts to lower a loop have found out of it, and how many there were in all.

@@ -18,7 +18,9 @@ from typing import TYPE_CHECKING
 
 from ostinato.ops.core.builder import Appending, Builder
 from ostinato.ops.core.emitter import LoopFrame
+from ostinato.ops.core.moved_rows import Moves, Moving
 from ostinato.ops.core.run_sizes import FAR
+from ostinato.ops.core.state_chains import JOINS, chain_of, places_to_move
 from ostinato.ops.core.tensor import Tensor, Value, dense, slice_axis, transpose
 from ostinato.program.expr import ITEM_BYTES, Access, Axis, Extent, Load, cast, walk
 from ostinato.program.nodes import Carry, Kernel, Stmt, statements
@@ -40,8 +42,6 @@ if TYPE_CHECKING:
 
 # Of a cache line, on all machines that there are programs for.
 LINE_BYTES = 64
-# Operators whose first operand, or last, may be a state that the others are stored beside.
-JOINS = frozenset(("Concat", "SequenceInsert"))
 # Operators with graphs in which one of them may be.
 CHOICES = frozenset(("If", "Loop"))
 # Fewer steps than this are not worth to reserve less memory for.
@@ -192,7 +192,8 @@ class State:
 
     name: what errors call it. steps: how many steps there is room for. extent: of the axis that
     changes, where steps compute it for the next one. is_shared: whether the memory is that of a
-    state of the loop around. extents: of the further axes that change.
+    state of the loop around. extents: of the further axes that change. moved: the axis along which
+    the body gives rows other places; `whole` then has a spare row behind the last.
     """
 
     builder: Builder
@@ -204,6 +205,7 @@ class State:
     extent: Size = 0
     is_shared: bool = False
     extents: tuple[Size, ...] = ()
+    moved: int | None = None
 
     @staticmethod
     def of(
@@ -213,24 +215,27 @@ class State:
         growth: Growth | None,
         steps: Size,
         memory: Tensor | None = None,
+        moved: int | None = None,
     ) -> State:
         """The state in memory that holds the initial value: its own, or that of a state around."""
+        if growth is not None and (memory is not None or moved in growth.axes or growth.others):
+            moved = None
         if growth is None:
-            whole = builder.empty(initial.dtype, initial.shape)
+            whole = _with_spare(builder, initial.dtype, initial.shape, moved)
             builder.copy(initial, whole)
-            return State(builder, name, whole, initial, None, steps)
+            return State(builder, name, whole, initial, None, steps, moved=moved)
         if growth.others:
             return State._of_any_shape(builder, name, initial, growth, steps)
         first = initial.shape[growth.axis]
         room = growth.room(first, steps)
-        whole, extent = memory or _memory(builder, name, initial, growth, room), first
+        whole, extent = memory or _memory(builder, name, initial, growth, room, moved), first
         if growth.kind != "exact":
             # What is as large as there is room to spare is checked, not laid out for that.
             declare = builder.sizes.declared if SPARE in symbols(room) else builder.sizes.varying
             extent = declare(room, f"extent of axis {growth.axis}")
             builder.sizes.compute(extent, Extent(first))
         is_shared = memory is not None
-        state = State(builder, name, whole, initial, growth, steps, extent, is_shared)
+        state = State(builder, name, whole, initial, growth, steps, extent, is_shared, moved=moved)
         if memory is None:
             builder.copy(initial, slice_axis(state.before(0), growth.axis, 0, 1, first))
         return state
@@ -324,20 +329,33 @@ class State:
         loop.carries.append(Carry(self.whole.base.buffer, target.base.buffer))
 
     def holds(self, value: Value, after: Size) -> bool:
-        """Whether the value lies where the next step looks for a state that grows."""
+        """Whether the value lies where the next step looks for a state that stays in place."""
         growth = self.growth
-        is_in_rows = growth is not None and not growth.others
-        return is_in_rows and share_memory(value, self.before(after))
+        stays = self.moved is not None if growth is None else not growth.others
+        return stays and share_memory(value, self.before(after))
 
     def _twin(self) -> Tensor:
         """A second memory of the same form."""
         if self.growth is None or self.growth.others:
-            return self.builder.empty(self.whole.dtype, self.whole.shape)
+            return _with_spare(self.builder, self.whole.dtype, self.whole.shape, self.moved)
         room = self.whole.shape[self.growth.axis]
-        return _memory(self.builder, self.name, self.initial, self.growth, room)
+        return _memory(self.builder, self.name, self.initial, self.growth, room, self.moved)
 
 
-def _memory(builder: Builder, name: str, initial: Value, growth: Growth, room: Size) -> Tensor:
+def _with_spare(
+    builder: Builder, dtype: str, shape: Shape, moved: int | None, what: str = ""
+) -> Tensor:
+    """Memory of a shape, with one more row along the axis whose rows change places."""
+    if moved is None:
+        return builder.empty(dtype, shape, what)
+    count = shape[moved]
+    larger = builder.empty(dtype, (*shape[:moved], count + 1, *shape[moved + 1 :]), what)
+    return slice_axis(larger, moved, 0, 1, count)
+
+
+def _memory(
+    builder: Builder, name: str, initial: Value, growth: Growth, room: Size, moved: int | None
+) -> Tensor:
     """Memory for so many rows; an error where there is none names the state."""
     axis, rank = growth.axis, len(initial.shape)
     others = tuple(i for i in range(rank) if i != axis)
@@ -349,7 +367,9 @@ def _memory(builder: Builder, name: str, initial: Value, growth: Growth, room: S
     sizes = growth.with_rows(initial.shape, padded)
     grows = f"grows by {row_bytes(growth, initial)} bytes a step, " * (growth.kind == "exact")
     what = f"{name}, which {grows or 'changes its size, '}of up to {room} rows"
-    memory = builder.empty(initial.dtype, tuple(sizes[i] for i in order), what)
+    place = None if moved is None else order.index(moved)
+    shape = tuple(sizes[i] for i in order)
+    memory = _with_spare(builder, initial.dtype, shape, place, what)
     view = transpose(memory, tuple(order.index(i) for i in range(rank)))
     assert isinstance(view, Tensor)
     return slice_axis(view, axis, 0, 1, room)
@@ -370,26 +390,36 @@ def keep_extents(states: Sequence[State], updated: Sequence[Value]) -> None:
 
 def announce(
     states: Sequence[State], given: Sequence[Tensor], body: ir.Graph, step: Axis, after: Size
-) -> None:
-    """Tell the builder which Concat of the body stores beside a state instead of copying it.
+) -> list[Moving]:
+    """Tell the builder what nodes of the body do to a state in place instead of copying it.
 
     states: the loop's, of which `given` is what a step is given; after: the next step's number.
+    Returns what is left to do behind all else that reads the states of the step.
     """
+    plans: dict[Value, Moves] = {}
+    moving: list[Moving] = []
     for position, (state, value) in enumerate(zip(states, given, strict=True)):
         made = body.outputs[position + 1]
         node, growth = made.producer(), state.growth
-        if growth is None or growth.others or node is None or not made.name:
+        in_front = growth is not None and growth.in_front
+        chain = chain_of(body, position, in_front)
+        if state.moved is not None:
+            for gather, at_once in places_to_move(body, position, chain):
+                one = Moving(state.whole, state.moved, plans, at_once)
+                state.builder.moving[gather.outputs[0].name or ""] = one
+                moving.append(one)
+        if growth is None or growth.others:
             continue
-        joins = node.op_type in JOINS
-        if joins and node.inputs[-1 if growth.in_front else 0] is not body.inputs[position + 2]:
-            continue
-        if joins or (node.op_type in CHOICES and not growth.in_front):
+        names = [each.outputs[0].name or "" for each in chain if each.op_type in JOINS]
+        if node is not None and node.op_type in CHOICES and not in_front:
+            names.append(made.name or "")
+        for name in filter(None, names):
 
             def append(piece: Value, state: State = state, value: Tensor = value) -> Tensor | None:
                 return state.appended(value, piece, step, after)
 
-            appending = Appending(value, growth.in_front, append, state.whole)
-            state.builder.appending[made.name] = appending
+            state.builder.appending[name] = Appending(value, in_front, append, state.whole)
+    return moving
 
 
 def share_memory(left: Value, right: Value) -> bool:

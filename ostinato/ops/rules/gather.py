@@ -9,6 +9,7 @@ from typing import TypeAlias
 import numpy as np
 
 from ostinato.ops.core.literals import literal, sized
+from ostinato.ops.core.moved_rows import moves
 from ostinato.ops.core.progressions import Picks, aligned, by_sign, line_along, view
 from ostinato.ops.core.registry import Context, lowers
 from ostinato.ops.core.tensor import Joined, Tensor, Value, can_be_known, drop_ones, slice_axis
@@ -119,6 +120,9 @@ def lower_gather(context: Context) -> Value:
         assert value.known is not None and numbers is not None
         known = np.asarray(value.known.take(numbers, axis), value.known.dtype)
         return builder.constants.known(value.dtype, known)
+    moved = _moved(context, value, indices, axis)
+    if moved is not None:
+        return moved
     data = builder.strided(value)
     line = line_along(indices, data.shape[axis])
     picked = None if line is None else _evenly_spaced(context, data, indices, line, axis)
@@ -129,6 +133,21 @@ def lower_gather(context: Context) -> Value:
     if picked is None and numbers is not None:
         picked = _in_pieces(context, data, indices, numbers, axis)
     return gather(context, data, indices, axis) if picked is None else picked
+
+
+def _moved(context: Context, value: Value, indices: Value, axis: int) -> Tensor | None:
+    """The rows of a state of a loop, moved within its memory, if this is what the node makes."""
+    builder = context.builder
+    moving = builder.moving.get(context.node.outputs[0].name or "")
+    if moving is None or moving.axis != axis or not moving.fits(value, indices):
+        return None
+    assert isinstance(value, Tensor)
+    extent = value.shape[axis]
+    if indices not in moving.plans:
+        require_in_range(context, indices, axis, extent)
+        rows = builder.pointwise(lambda i: normalized(i, extent)[0], indices)
+        moving.plans[indices] = moves(builder, rows)
+    return moving.move(builder, value, moving.plans[indices])
 
 
 def _is_known(data: Tensor, numbers: np.ndarray | None, axis: int) -> bool:

@@ -20,9 +20,11 @@ from ostinato.ops.core.growing_states import (
     row_bytes,
     steps_with_room,
 )
+from ostinato.ops.core.moved_rows import Moving
 from ostinato.ops.core.registry import Context, UnknownOperandError
 from ostinato.ops.core.singles import known_element
 from ostinato.ops.core.size_sources import told_by_steps
+from ostinato.ops.core.state_chains import chain_of, moved_axis
 from ostinato.ops.core.tensor import (
     AnyValue,
     Stack,
@@ -214,7 +216,9 @@ class RolledLoop:
         states, shared = [], set[int]()
         for i, (value, growth) in enumerate(zip(initial, expected.growths, strict=True)):
             memory = None if i in expected.moved else self._memory_around(i, value, growth)
-            states.append(State.of(builder, f"carried value {i}", value, growth, steps, memory))
+            axis = moved_axis(self._body, i, len(value.shape)) if self._is_plain else None
+            name = f"carried value {i}"
+            states.append(State.of(builder, name, value, growth, steps, memory, axis))
             shared |= {i} if memory is not None else set()
         going, still_going = builder.empty("bool", ()), builder.empty("bool", ())
         builder.copy(self._begin(condition), going)
@@ -226,8 +230,9 @@ class RolledLoop:
         with builder.emit.loop(self._extent) as loop:
             step = self._enter(loop.axis, steps, done, expected)
             given = [state.before(step) for state in states]
-            if len(given) == len(self._initial):
-                announce(states, given, self._body, loop.axis, step + 1)
+            moving = list[Moving]()
+            if self._is_plain:
+                moving = announce(states, given, self._body, loop.axis, step + 1)
             number = builder.compute((), lambda _: Index(loop.axis))
             if expected.counts:
                 number = replace(number, known=np.array(step, object))
@@ -264,16 +269,22 @@ class RolledLoop:
             ]
             for state, value in zip(states, updated, strict=True):
                 state.store(value, step + 1, loop)
+            for rows in moving:
+                rows.finish(builder)
             keep_extents(states, updated)
         return [
             *rebuilt(self._initial, [state.before(done) for state in states]),
             *(slice_axis(sequence, 0, 0, 1, done) for sequence in sequences),
         ]
 
+    @property
+    def _is_plain(self) -> bool:
+        """Whether each carried value is one tensor: an output of its own."""
+        return len(self._initial) == len(flattened(self._initial))
+
     def _memory_around(self, position: int, value: Value, growth: Growth | None) -> Tensor | None:
         """The memory of a state of the loop around, if this loop does nothing but append to it."""
-        # States that hold several tensors are no outputs of their own.
-        if growth is None or growth.in_front or len(self._initial) != len(flattened(self._initial)):
+        if growth is None or growth.in_front or not self._is_plain:
             return None
         name = self._context.node.outputs[position].name or ""
         appending = self._builder.appending.get(name)
@@ -341,13 +352,7 @@ class RolledLoop:
         elif old.shape == new.shape:
             check_states(self._context, [old], [new])
             return None
-        node = self._body.outputs[position + 1].producer()
-        joins_last = (
-            len(self._initial) == len(flattened(self._initial))
-            and node is not None
-            and node.op_type == "Concat"
-            and node.inputs[-1] is self._body.inputs[position + 2]
-        )
+        joins_last = self._is_plain and bool(chain_of(self._body, position, in_front=True))
         found = growth_of(state, old, new, joins_last)
         if found is None:
             # With a number of steps there may be a form.

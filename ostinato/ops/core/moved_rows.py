@@ -1,0 +1,227 @@
+"""Rows of a state that change places within its memory, as beams do that go on from others.
+
+`state' = Gather(state, indices)` gives every row what some row holds. A row that stays where it is
+costs nothing; all others are copied once, each before what it holds is needed no more, and a cycle
+of rows takes one more, behind the last:
+
+    indices = [0, 0, 1, 3]: row 1 to row 2, row 0 to row 1
+    indices = [1, 2, 0, 0]: row 0 to row 3, row 0 to the spare one, 1 to 0, 2 to 1, the spare to 2
+
+This is the parallel assignment of register allocators (Rideau, Serpette and Leroy, "Tilting at
+windmills with Coq", 2008). The order of the copies is found in a time that is linear in the rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ostinato.ops.core.builder import Builder
+from ostinato.ops.core.literals import sized
+from ostinato.ops.core.tensor import Tensor, Value
+from ostinato.program.expr import Access, Axis, Expr, Index, Load, constant, op
+from ostinato.program.nodes import Store
+from ostinato.sizes.dims import Size, floordiv
+
+# Places of the numbers that a step of the search for an order hands on.
+CURRENT, NEXT, FIRST, COUNT = range(4)
+NOBODY = -1
+
+
+@dataclass(frozen=True)
+class Moves:
+    """Copies of rows, one after the other: from which row to which, and how many there are."""
+
+    sources: Tensor
+    targets: Tensor
+    count: Size
+
+
+@dataclass
+class Moving:
+    """A Gather that gives rows of a state of a loop their places in the memory of the state.
+
+    memory: that of the state, with a spare row behind the last along `axis`. plans: the copies by
+    the indices that tell them, which states share. at_once: whether nobody needs the rows as they
+    were; otherwise `finish` moves them.
+    """
+
+    memory: Tensor
+    axis: int
+    plans: dict[Value, Moves]
+    at_once: bool
+    waiting: tuple[Tensor, Moves] | None = None
+
+    def fits(self, rows: Value, indices: Value) -> bool:
+        """Whether these are rows of the state, and there are as many indices."""
+        return (
+            isinstance(rows, Tensor)
+            and rows.base is not None
+            and self.memory.base is not None
+            and (rows.base.buffer, rows.strides) == (self.memory.base.buffer, self.memory.strides)
+            and indices.shape == (rows.shape[self.axis],)
+        )
+
+    def move(self, builder: Builder, rows: Tensor, planned: Moves) -> Tensor:
+        """Move the rows now or later; they are where the state is."""
+        if self.at_once:
+            _move(builder, rows, self.axis, planned)
+        else:
+            self.waiting = rows, planned
+        return rows
+
+    def finish(self, builder: Builder) -> None:
+        """Move the rows that had to wait for their last readers."""
+        if self.waiting is not None:
+            _move(builder, self.waiting[0], self.axis, self.waiting[1])
+
+
+def moves(builder: Builder, rows: Tensor) -> Moves:
+    """The copies after which each row holds what row `rows[i]` held; row `extent` is spare.
+
+    rows: int64[extent], all of them in range.
+    """
+    (extent,) = rows.shape
+    most = extent + floordiv(extent, 2)
+    search = _Search(builder, rows, extent, most)
+    search.open_chains()
+    search.cycles()
+    count = builder.sizes.computed(search.number(COUNT), most, "number of rows that move")
+    return Moves(search.sources, search.targets, count)
+
+
+def _move(builder: Builder, memory: Tensor, axis: int, planned: Moves) -> None:
+    """Copy rows along an axis of memory that has a spare row behind the last."""
+    assert memory.base is not None
+    kept = tuple(i for i in range(len(memory.shape)) if i != axis)
+    shape = tuple(memory.shape[i] for i in kept)
+    row = Tensor(memory.dtype, shape, memory.base, tuple(memory.strides[i] for i in kept))
+    number, axes = builder.axis(planned.count), builder.axes(shape)
+    source, target = (builder.load(t, [number]) for t in (planned.sources, planned.targets))
+    access, stride = builder.access(row, axes), memory.strides[axis]
+    value = Load(access, memory.dtype, index=((source, stride),))
+    store = Store(access, value, None, ((target, stride),))
+    builder.emit.kernel([number, *axes], [store], ordered=[number])
+
+
+class _Search:
+    """The search for an order of the copies: rows that nobody needs are overwritten first.
+
+    `rows` of a row that is done, or stays, is itself. `uses` counts the rows that still need one.
+    """
+
+    def __init__(self, builder: Builder, rows: Tensor, extent: Size, most: Size) -> None:
+        self._builder, self._extent = builder, extent
+        self._rows, self._uses = (builder.empty("int64", (extent,)) for _ in range(2))
+        self.sources, self.targets = (builder.empty("int64", (most,)) for _ in range(2))
+        self._numbers = builder.empty("int64", (4,))
+        builder.copy(rows, self._rows)
+        axis = builder.axis(extent)
+        none = Store(builder.access(self._uses, [axis]), constant(0, "int64"))
+        builder.emit.kernel([axis], [none])
+        builder.emit.kernel((), [self._keep(COUNT, constant(0, "int64"))])
+        step = builder.axis(extent)
+        row = builder.load(self._rows, [step])
+        moved = op("ne", row, Index(step))
+        more = op("add", self._at(self._uses, row), constant(1, "int64"))
+        self._run(step, [_store(self._uses, row, more, moved)])
+
+    def open_chains(self) -> None:
+        """Copy to rows that nobody needs, then to those that nobody needs any more.
+
+        Each point either follows such a chain or begins at the next row.
+        """
+        step = self._begin(2 * self._extent)
+        row, source = self._current()
+        free = op("eq", self._at(self._uses, row), constant(0, "int64"))
+        goes = op("and", op("ne", source, row), free)
+        fewer = op("sub", self._at(self._uses, source), constant(1, "int64"))
+        self._run(
+            step,
+            [
+                *self._copied(goes, source, row),
+                _store(self._uses, source, fewer, goes),
+                _store(self._rows, row, row, goes),
+                *self._following(goes, source),
+            ],
+        )
+
+    def cycles(self) -> None:
+        """Copy what is left: a row to the spare one, all others to where they belong, and back."""
+        step = self._begin(2 * self._extent + floordiv(self._extent, 2))
+        row, source = self._current()
+        first = self.number(FIRST)
+        is_open = op("ne", first, constant(NOBODY, "int64"))
+        begins = op("and", op("not", is_open), op("ne", source, row))
+        ends = op("and", is_open, op("eq", source, first))
+        spare = sized(self._extent)
+        self._run(
+            step,
+            [
+                *self._copied(
+                    op("or", begins, is_open),
+                    op("select", begins, row, op("select", ends, spare, source)),
+                    op("select", begins, spare, row),
+                ),
+                _store(self._rows, row, row, is_open),
+                *self._following(
+                    op("or", begins, is_open), op("select", op("or", begins, ends), row, source)
+                ),
+                self._keep(
+                    FIRST,
+                    op("select", begins, row, op("select", ends, constant(NOBODY, "int64"), first)),
+                ),
+            ],
+        )
+
+    def number(self, place: int) -> Expr:
+        """One of the numbers handed on."""
+        return self._at(self._numbers, constant(place, "int64"))
+
+    def _begin(self, steps: Size) -> Axis:
+        """An axis of so many steps, which begin at the first row."""
+        at_first = [(CURRENT, 0), (NEXT, 0), (FIRST, NOBODY)]
+        stores = [self._keep(place, constant(value, "int64")) for place, value in at_first]
+        self._builder.emit.kernel((), stores)
+        return self._builder.axis(steps)
+
+    def _current(self) -> tuple[Expr, Expr]:
+        """The row at hand, and which one it gets."""
+        row = self.number(CURRENT)
+        return row, self._at(self._rows, row)
+
+    def _copied(self, holds: Expr, source: Expr, target: Expr) -> list[Store]:
+        """One more copy, if the condition holds."""
+        count = self.number(COUNT)
+        more = op("select", holds, op("add", count, constant(1, "int64")), count)
+        return [
+            _store(self.sources, count, source, holds),
+            _store(self.targets, count, target, holds),
+            self._keep(COUNT, more),
+        ]
+
+    def _following(self, goes_on: Expr, row: Expr) -> list[Store]:
+        """The row of the next step: this one, or the next at which nothing has begun."""
+        following = op("add", self.number(NEXT), constant(1, "int64"))
+        inside = op("min", following, sized(self._extent - 1))
+        return [
+            self._keep(CURRENT, op("select", goes_on, row, inside)),
+            self._keep(NEXT, op("select", goes_on, self.number(NEXT), inside)),
+        ]
+
+    def _keep(self, place: int, value: Expr) -> Store:
+        assert self._numbers.base is not None
+        return Store(Access(self._numbers.base.buffer, place, ()), value)
+
+    def _at(self, numbers: Tensor, place: Expr) -> Load:
+        assert numbers.base is not None
+        return Load(numbers.base, "int64", index=((place, 1),))
+
+    def _run(self, step: Axis, stores: Sequence[Store]) -> None:
+        self._builder.emit.kernel([step], stores, ordered=[step])
+
+
+def _store(numbers: Tensor, place: Expr, value: Expr, holds: Expr) -> Store:
+    """A number at a computed place, if the condition holds."""
+    assert numbers.base is not None
+    return Store(numbers.base, value, holds, ((place, 1),))
