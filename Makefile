@@ -8,7 +8,7 @@ DTLN   ?= dtln
 # Timing is pinned to one core where the system can do that and has a second core for the rest.
 PIN    := $(shell command -v taskset >/dev/null 2>&1 && [ "$$(nproc)" -gt 1 ] && echo taskset -c 1)
 
-.PHONY: help demo test test-targets test-extras bench lint clean
+.PHONY: help demo test test-targets test-extras bench lint dist clean
 help:
 	@echo "make demo    denoise a noisy signal frame by frame; results in demo-output/"
 	@echo "make test    run the tests; make test FAST=1 covers every room in about 90 seconds"
@@ -16,6 +16,7 @@ help:
 	@echo "make test-extras    run what needs torch, Ray, a server or packages of others, in environments of their own"
 	@echo "make bench   measure against other runtimes"
 	@echo "make lint    style, types, layers"
+	@echo "make dist    a wheel and a source distribution in dist/"
 	@echo "make clean   remove $(VENV) and everything generated"
 
 $(VENV)/.ready: pyproject.toml constraints.txt
@@ -64,6 +65,13 @@ lint: $(VENV)/.ready
 	@$(BIN)/mypy --no-error-summary
 	@$(BIN)/lint-imports --no-logo
 	@echo "lint: all clean"
+
+# The wheel is made from the source distribution, so that both are whole.
+dist: $(VENV)/.ready
+	@$(PIP) install -c constraints.txt build
+	@rm -rf dist build
+	@$(BIN)/python -m build --no-isolation --outdir dist .
+	@rm -rf build
 
 clean:
 	@rm -rf $(VENV) .extras build dist demo-output *.egg-info .pytest_cache .mypy_cache .ruff_cache \

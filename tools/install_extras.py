@@ -24,7 +24,7 @@ OWN = (*PINNED, "--no-build-isolation")
 ENVIRONMENTS: dict[str, tuple[tuple[str, ...], ...]] = {
     # The tests themselves run in this one.
     "main": (
-        (*PINNED, "setuptools"),
+        (*PINNED, "setuptools", "build"),
         (*OWN, "-e", ".[dev,demo]"),
         (*OWN, "-e", ".[torch]"),
         (*OWN, "-e", ".[ray]"),
