@@ -18,12 +18,13 @@ import onnx
 import pytest
 import typer.main
 
+import ostinato
 from ostinato import InferenceSession
 from ostinato.cli.app import app
 from ostinato.cli.inspect import Stage
 from ostinato.compiler import optional_passes
 from ostinato.program.functions import UNARY
-from tools import walkthrough_models
+from tools import api_report, walkthrough_models
 from tools.walkthrough import BLOCK, MARKER, Excerpt, fill, runner
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -65,6 +66,19 @@ def commands(page: Path, program: str) -> list[list[str]]:
 def test_pages_are_found() -> None:
     names = {page.name for page in PAGES}
     assert {"README.md", "CHANGELOG.md", "design.md", "numerics.md", "walkthrough.md"} <= names
+
+
+def test_the_reference_is_what_docstrings_say() -> None:
+    written = (REPOSITORY / "docs" / "api.md").read_text()
+    assert written == api_report.document(), "run: python -m tools.api_report --write docs/api.md"
+
+
+def test_every_public_name_is_in_the_reference() -> None:
+    shown = (REPOSITORY / "docs" / "api.md").read_text()
+    for module in (ostinato, ostinato.streaming, ostinato.training, ostinato.onnxruntime):
+        for name in module.__all__:
+            value = getattr(module, name)
+            assert not callable(value) or f"\n### {name}\n" in shown, name
 
 
 # Links and files

@@ -1,0 +1,177 @@
+"""Writes docs/api.md: every public name with its signature and its docstring.
+
+python -m tools.api_report [--write docs/api.md]
+
+Reads the source alone, so that parts need not be installed that a name of an extra imports.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import copy
+import functools
+import inspect
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+# Modules whose `__all__` is public, in the order of the page.
+MODULES = (
+    "ostinato",
+    "ostinato.streaming",
+    "ostinato.decoding",
+    "ostinato.autodiff",
+    "ostinato.training",
+    "ostinato.onnxruntime",
+    "ostinato.torch",
+    "ostinato.ray",
+)
+# Names of onnxruntime's own interface, whose meaning its documentation tells.
+_SHORT = ("ostinato.onnxruntime",)
+HEADER = """\
+# API reference
+
+Every public name, from its docstring; `python -m tools.api_report --write docs/api.md` writes this page. Commands are in
+[command line](cli.md).
+"""
+Definition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def file_of(module: str) -> Path | None:
+    """The source of a module of the package; None for one that is not there."""
+    path = ROOT / module.replace(".", "/")
+    for found in (path / "__init__.py", path.with_suffix(".py")):
+        if found.exists():
+            return found
+    return None
+
+
+@functools.cache
+def tree_of(path: Path) -> ast.Module:
+    """The parsed file."""
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def public(module: str) -> list[str]:
+    """The names in `__all__`, or the public functions and classes that the module defines."""
+    path = file_of(module)
+    if path is None:
+        return []
+    for node in tree_of(path).body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
+            return [str(name) for name in ast.literal_eval(node.value)]
+    return [
+        node.name
+        for node in tree_of(path).body
+        if isinstance(node, Definition) and not node.name.startswith("_")
+    ]
+
+
+def definition(module: str, name: str) -> Definition | None:
+    """Where the name is defined, behind however many imports; None for what is no code of ours."""
+    path = file_of(module)
+    if path is None:
+        return None
+    for node in tree_of(path).body:
+        if isinstance(node, Definition) and node.name == name:
+            return node
+    for node in ast.walk(tree_of(path)):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            for alias in node.names:
+                # A function may have the name of the module that it stands in.
+                if (alias.asname or alias.name) == name and node.module != module:
+                    return definition(node.module, alias.name)
+    return None
+
+
+def signature(node: Definition) -> str:
+    """`name(arguments) -> result`; of a class what makes one."""
+    if isinstance(node, ast.ClassDef):
+        for inner in node.body:
+            if isinstance(inner, ast.FunctionDef) and inner.name == "__init__":
+                return f"class {node.name}({_arguments(inner)})"
+        fields = [
+            f"{ast.unparse(inner.target)}: {ast.unparse(inner.annotation)}"
+            + (f" = {_default(inner.value)}" if inner.value else "")
+            for inner in node.body
+            if isinstance(inner, ast.AnnAssign)
+        ]
+        is_record = any("dataclass" in ast.unparse(each) for each in node.decorator_list)
+        bases = ", ".join(ast.unparse(base) for base in node.bases)
+        inside = ", ".join(fields) if is_record else bases
+        return f"class {node.name}({inside})" if inside else f"class {node.name}"
+    result = f" -> {ast.unparse(node.returns)}" if node.returns else ""
+    return f"{node.name}({_arguments(node)}){result}"
+
+
+def _default(value: ast.expr) -> str:
+    return ast.unparse(value) if isinstance(value, ast.Constant | ast.Name) else "..."
+
+
+def _arguments(node: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
+    arguments = copy.deepcopy(node.args)
+    for place in (arguments.posonlyargs, arguments.args):
+        if place and place[0].arg in ("self", "cls"):
+            del place[0]
+    return ast.unparse(arguments)
+
+
+def methods(node: ast.ClassDef) -> Iterator[Definition]:
+    """The public methods and properties with a docstring or not, in order."""
+    for inner in node.body:
+        if isinstance(inner, ast.FunctionDef | ast.AsyncFunctionDef):
+            shown = inner.name in ("__call__", "__enter__") or not inner.name.startswith("_")
+            if shown and not any(".setter" in ast.unparse(d) for d in inner.decorator_list):
+                yield inner
+
+
+def described(node: Definition) -> list[str]:
+    """The docstring: its first paragraph as text, the rest as it stands."""
+    text = inspect.cleandoc(ast.get_docstring(node) or "")
+    first, _, rest = text.partition("\n\n")
+    lines = [" ".join(first.split()), ""] if first else []
+    return [*lines, "```text", rest, "```", ""] if rest else lines
+
+
+def entry(name: str, node: Definition, whole: bool) -> list[str]:
+    """What the page says of a name; of a class, its methods too if `whole`."""
+    lines = [f"### {name}", "", "```python", signature(node), "```", "", *described(node)]
+    if isinstance(node, ast.ClassDef) and whole:
+        for method in methods(node):
+            is_property = any("property" in ast.unparse(d) for d in method.decorator_list)
+            shown = method.name if is_property else signature(method)
+            lines += [f"#### {name}.{method.name}", "", "```python", shown, "```", ""]
+            lines += described(method)
+    return lines
+
+
+def document() -> str:
+    """The page."""
+    lines = [HEADER]
+    for module in MODULES:
+        path = file_of(module)
+        if path is None:
+            continue
+        first = (ast.get_docstring(tree_of(path)) or "").partition("\n\n")[0]
+        lines += [f"## {module}", "", " ".join(first.split()), ""]
+        for name in public(module):
+            node = definition(module, name)
+            if node is not None:
+                lines += entry(name, node, module not in _SHORT)
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def main() -> None:
+    """Print or write the page."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--write", type=Path, help="the file to write")
+    options = parser.parse_args()
+    if options.write is None:
+        print(document(), end="")
+    else:
+        options.write.write_text(document(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
