@@ -32,8 +32,8 @@ _SHORT = ("ostinato.onnxruntime",)
 HEADER = """\
 # API reference
 
-Every public name, from its docstring; `python -m tools.api_report --write docs/api.md` writes this page. Commands are in
-[command line](cli.md).
+Every public name, from its docstring; `python -m tools.api_report --write docs/api.md` writes this
+page. Commands are in [command line](cli.md).
 """
 Definition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
