@@ -33,7 +33,7 @@ class KernelFunction:
         machine: Machine,
         is_watched: bool = True,
     ) -> None:
-        self.kernel, self.signature = kernel, signature(kernel)
+        self.kernel, self.buffers, self.signature = kernel, buffers, signature(kernel)
         time = kernel_time(kernel, safepoints.LIMIT)
         self.is_long = is_watched and is_long(time)
         self.w = Writer(declarations)

@@ -7,6 +7,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 
 from ostinato.codegen import safepoints
+from ostinato.codegen.ahead import Ahead
 from ostinato.codegen.function import KernelFunction
 from ostinato.codegen.primitives import ELEMENT
 from ostinato.codegen.writer import Value, integer, is_constant, vector
@@ -51,7 +52,10 @@ class Reductions:
         self._unrolled = UNROLL_OPERATIONS_IN_LANES if self._in_lanes else UNROLL_OPERATIONS
         self._tile = Tile(None, 1)
         self._piece: Piece | None = None
-        # What a step of the reductions that are written now takes.
+        self._ahead = Ahead(function.w, function.x, function.kernel, function.buffers)
+        # Which reductions are written now, along which axes, and what a step of them takes.
+        self._positions: Sequence[int] = ()
+        self._axes: Sequence[Axis] = ()
         self._step_time = 0
 
     def write(self, tile: Tile, rows: int, piece: Piece | None) -> None:
@@ -96,6 +100,7 @@ class Reductions:
                 for (p, row, number), value in zip(slots, accumulators, strict=True)
             ]
 
+        self._positions, self._axes = positions, axes
         self._step_time = self._time_of_step(positions, rows * self._tile.vectors * width)
         final = self._reduce_nest(axes, initial, step)
         self._x.reduced.update(zip(slots, final, strict=True))
@@ -185,6 +190,8 @@ class Reductions:
                 for copy in range(factor):
                     self._x.place[axis] = (loop.index, copy)
                     with self._x.scope():
+                        if len(rest) == len(self._axes) - 1:
+                            self._ahead.write(self._tile, self._axes, self._positions)
                         values = self._reduce_nest(rest, values, step)
             loop.results = values
         return loop.carried

@@ -96,14 +96,12 @@ def _tile_of_sums(
     row, across = chosen.row, chosen.across
     tile = Tile(lane, width, shape.vectors, row=row, rows=shape.rows // chosen.breadth)
     tile = replace(tile, other=other, held=shape.held, across=across)
-    if across is not None:
-        return tile
-    if is_far(kernel, lane, machine):
+    if is_far(kernel, lane, shared, machine):
         tile = replace(tile, inside=shared)
     elif row is not None and _may_be_single(kernel, lane, row, tile):
         groups = groups_of_one_row(kernel, lane, shape, width, machine)
         tile = replace(tile, groups=groups)
-    if row in beside and shape.rows > 1 and width > 1:
+    if across is None and row in beside and shape.rows > 1 and width > 1:
         kept = partial_result_stores(kernel, lane)
         tile = replace(tile, depth=DEPTH, kept=kept) if kept else tile
     return tile

@@ -1,0 +1,118 @@
+"""Fetches the next panel of weights while the tiles of a group of lanes still read this one.
+
+Weights that are read from afar come at the pace of memory in the first tile of each group, and
+from a cache in all others. So each tile fetches its part of the next panel, spread over its sums:
+
+    panel of group b      | step 0 | step 1 | step 2 | ..      all of it read by every tile
+    panel of group b + 1  | 0 1 2  | 0 1 2  | 0 1 2  | ..      lines fetched by tiles 0, 1, 2
+
+Nothing is computed with what is fetched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from ostinato.codegen.expressions import Expressions
+from ostinato.codegen.writer import Value, Writer, integer
+from ostinato.program.expr import ITEM_BYTES, Access, Axis, Load, walk
+from ostinato.program.nodes import Buffer, Kernel, Tile
+
+LINE_BYTES = 64
+# Into the second-level cache: a panel may be larger than the first.
+LOCALITY = integer(2, "i32")
+_READ, _DATA = integer(0, "i32"), integer(1, "i32")
+
+
+@dataclass(frozen=True)
+class _Panel:
+    """Packed operands: what a step of the outermost axis of a sum reads, and all of it."""
+
+    access: Access
+    step_bytes: int
+    bytes: int
+
+
+class Ahead:
+    """Writes the fetches of one kernel."""
+
+    def __init__(
+        self, w: Writer, x: Expressions, kernel: Kernel, buffers: Mapping[str, Buffer]
+    ) -> None:
+        self._w, self._x, self._kernel, self._buffers = w, x, kernel, buffers
+
+    def write(self, tile: Tile, axes: Sequence[Axis], positions: Sequence[int]) -> None:
+        """Fetch a tile's part of what a step of `axes[0]` of these sums reads in the next group."""
+        tiles = _tiles(tile)
+        if tiles is None or tiles < 2:
+            return
+        saved = dict(self._x.place)
+        self._x.place.update({axis: (integer(0), 0) for axis in axes[1:]})
+        for panel in self._panels(tile, axes, positions):
+            lines = -(-panel.step_bytes // (LINE_BYTES * tiles))
+            address = self._x.address(panel.access, 0, 0)
+            first = self._w.mul(self._number(tile), integer(lines * LINE_BYTES))
+            next_ = self._next(tile, panel)
+            address = self._w.pointer(address, self._w.add(first, next_), "i8")
+            for line in range(lines):
+                place = self._w.pointer(address, integer(line * LINE_BYTES), "i8")
+                self._w.call("void", "llvm.prefetch.p0", place, _READ, LOCALITY, _DATA)
+        self._x.place.clear()
+        self._x.place.update(saved)
+
+    def _next(self, tile: Tile, panel: _Panel) -> Value:
+        """How far away the panel lies that is read next."""
+        if tile.serpentine is None:
+            return integer(panel.bytes)
+        place, _ = self._x.place[tile.serpentine]
+        is_odd = self._w.emit("i1", f"trunc i64 {place.text} to i1")
+        return self._w.select(is_odd, integer(-panel.bytes), integer(panel.bytes))
+
+    def _panels(
+        self, tile: Tile, axes: Sequence[Axis], positions: Sequence[int]
+    ) -> Iterator[_Panel]:
+        operands = [e for p in positions for e in self._kernel.reductions[p].operands]
+        seen: set[str] = set()
+        for load in walk(*operands):
+            if not isinstance(load, Load) or load.access.buffer in seen or tile.block is None:
+                continue
+            step, whole = load.access.stride(axes[0]), load.access.stride(tile.block)
+            packed = self._buffers[load.access.buffer].padded
+            if packed and isinstance(step, int) and isinstance(whole, int) and step and whole:
+                seen.add(load.access.buffer)
+                item = ITEM_BYTES[load.dtype]
+                yield _Panel(load.access, step * item, whole * item)
+
+    def _number(self, tile: Tile) -> Value:
+        """The number of this tile in its group of lanes."""
+        number = integer(0)
+        for axis in tile.inside:
+            if axis in (tile.row, tile.across):
+                continue
+            place, plus = self._x.place[axis]
+            number = self._w.mul(number, integer(_extent(axis)))
+            number = self._w.add(self._w.add(number, place), integer(plus))
+        if tile.row is None:
+            return number
+        place, _ = self._x.place[tile.row]
+        number = self._w.mul(number, integer(-(-_extent(tile.row) // tile.rows)))
+        return self._w.add(number, self._w.binary("udiv", place, integer(tile.rows)))
+
+
+def _extent(axis: Axis) -> int:
+    assert isinstance(axis.extent, int)
+    return axis.extent
+
+
+def _tiles(tile: Tile) -> int | None:
+    """How many tiles read a panel; None where only a run tells, or where panels are not far."""
+    if not tile.inside or not all(isinstance(axis.extent, int) for axis in tile.inside):
+        return None
+    count = 1
+    for axis in tile.inside:
+        if axis == tile.row:
+            count *= -(-_extent(axis) // tile.rows)
+        elif axis != tile.across:
+            count *= _extent(axis)
+    return count

@@ -1,0 +1,74 @@
+"""Fetching the next panel of weights: which lines each tile asks for, and that results stay."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from ostinato.codegen.kernels import KernelEmitter
+from ostinato.machine.record import AVX512
+from ostinato.program.expr import Axis, Reduced
+from ostinato.program.nodes import CALL, Buffer, Kernel, Program, Reduce, Tile
+from tests.codegen.test_module import check
+from tests.program.programs import at, program, store
+
+ROWS, DEPTH, BLOCKS, VECTORS = 10, 64, 3, 2
+
+
+def packed(rows: int, **tile) -> Program:
+    """`y[i, j] = sum_k x[i, k] W[j / 32, k, j % 32]`, the weights of a group of lanes together."""
+    i, o, j, k = Axis("i", ROWS), Axis("o", BLOCKS), Axis("j", 16 * VECTORS), Axis("k", DEPTH)
+    group = j.extent
+    right = at("W", (j, 1), (k, group), (o, group * DEPTH))
+    reduce = Reduce((k,), "sum", at("x", (i, DEPTH), (k, 1)), right)
+    stored = store("y", Reduced(0, "float32"), (i, BLOCKS * group), (o, group), (j, 1))
+    shape = Tile(j, 16, VECTORS, block=o, row=i, rows=rows, **{"inside": (i,), **tile})
+    kernel = Kernel("k", (i, o, j), (reduce,), (stored,), tile=shape)
+    weights = np.random.default_rng(0).standard_normal((BLOCKS, DEPTH, group)).astype(np.float32)
+    source = program({"x": (ROWS, DEPTH)}, {"y": (ROWS, BLOCKS * group)}, (kernel,), {"W": weights})
+    return replace(source, buffers={**source.buffers, "W": padded(source.buffers["W"])})
+
+
+def padded(buffer: Buffer) -> Buffer:
+    return replace(buffer, padded=True)
+
+
+def fetches(source: Program) -> int:
+    (kernel,) = source.kernels()
+    text = KernelEmitter(kernel, source.buffers, source.symbols, set(), AVX512).text()
+    return len(re.findall("call void @llvm.prefetch", text))
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 5, 10])
+def test_results_are_those_without(rows):
+    source = packed(rows)
+    x = np.random.default_rng(rows).standard_normal((ROWS, DEPTH)).astype(np.float32)
+    check(source, {"x": x}, tiled=False)
+
+
+def test_tiles_share_the_lines_of_a_step():
+    # A step reads two lines: one of two tiles each, and one for each of more tiles than lines.
+    assert fetches(packed(5)) == fetches(packed(1)) > 0
+
+
+@pytest.mark.parametrize("tile", [{"inside": ()}, {"block": None}])
+def test_panels_that_are_near_or_alone_are_not_fetched(tile):
+    source = packed(5)
+    (kernel,) = source.kernels()
+    changed = replace(kernel, tile=replace(kernel.tile, **tile))
+    assert fetches(replace(source, body=(changed,))) == 0
+
+
+def test_a_single_tile_has_nothing_to_spread():
+    assert fetches(packed(ROWS)) == 0
+
+
+def test_groups_that_run_backwards_fetch_the_one_before():
+    source = packed(5, serpentine=CALL)
+    (kernel,) = source.kernels()
+    text = KernelEmitter(kernel, source.buffers, source.symbols, set(), AVX512).text()
+    panel = 4 * 16 * VECTORS * DEPTH
+    assert f"i64 {-panel}, i64 {panel}" in text
