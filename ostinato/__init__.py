@@ -25,6 +25,7 @@ from ostinato.version import __version__
 if TYPE_CHECKING:
     from ostinato.aot.build import build
     from ostinato.optimization import optimize
+    from ostinato.quantization.quantize import quantize
     from ostinato.runtime.call import BoundCall
     from ostinato.runtime.growing import GrowingStream
     from ostinato.runtime.pool import Pool
@@ -55,6 +56,7 @@ __all__ = [
     "__version__",
     "build",
     "optimize",
+    "quantize",
 ]
 
 _MODULES = {
@@ -68,9 +70,18 @@ _MODULES = {
     "Trainer": "ostinato.training",
     "build": "ostinato.aot.build",
     "optimize": "ostinato.optimization",
+    "quantize": "ostinato.quantization.quantize",
 }
 
-_ROOMS = ("autodiff", "backend", "decoding", "onnxruntime", "streaming", "training")
+_ROOMS = (
+    "autodiff",
+    "backend",
+    "decoding",
+    "onnxruntime",
+    "quantization",
+    "streaming",
+    "training",
+)
 
 
 def __getattr__(name: str) -> Any:

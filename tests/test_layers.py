@@ -48,6 +48,7 @@ DEFERRED = {
         "cli.compare": "numpy",
         "cli.demo": "demo",
         "cli.inspect": "compiler optimization schedule.pipeline",
+        "cli.quantize": "onnx quantization quantization.samples",
         "cli.run": "numpy",
         "cli.serve": "asyncio importlib.util native.threads serve.cluster serve.lanes serve.server",
         "cli.stream": "onnx streaming.convert",

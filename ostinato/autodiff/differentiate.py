@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 import numpy as np
-import onnx
-import onnx.checker
-import onnx.version_converter
 import onnx_ir as ir
 
 from ostinato.autodiff import rules  # noqa: F401 (its import registers the rules)
@@ -19,12 +16,12 @@ from ostinato.autodiff.unrolled import no_gradient, unroll
 from ostinato.errors import InputError, OptionError, UnsupportedError
 from ostinato.graph.inferred_sizes import infer_sizes
 from ostinato.graph.loop_form import read_loop
+from ostinato.graph.raise_opset import converted
 from ostinato.model.attributes import describe
 from ostinato.model.graphs import graphs, upstream
 from ostinato.model.load import ModelLike, load_model
 from ostinato.model.names import Names
 from ostinato.model.schema import opset_of
-from ostinato.model.write import innermost, to_model_proto
 from ostinato.passes.normalise.inline_functions import inline_functions
 from ostinato.passes.normalise.lift_constants import lift_constants
 from ostinato.passes.normalise.recurrent_to_scan import expand_recurrent
@@ -43,18 +40,7 @@ def load_at_opset(model: ModelLike) -> ir.Model:
 
 def at_opset(model: ir.Model) -> ir.Model:
     """The same, of a model that was loaded."""
-    if opset_of(model) >= _OPSET:
-        return model
-    try:
-        converted = onnx.version_converter.convert_version(to_model_proto(model), _OPSET)
-    except Exception as error:  # whatever the converter makes of an operator it does not know
-        raise UnsupportedError(
-            str(model.graph.name),
-            "model",
-            f"has opset {opset_of(model)}, and cannot be converted to {_OPSET}: "
-            f"{innermost(error)}; export it again with a later opset",
-        ) from error
-    return load_model(converted)
+    return converted(model, _OPSET)
 
 
 def prepare(

@@ -1,14 +1,17 @@
-"""Raises a model to opset 9, the first one with the `Scan` that recurrences are expanded to."""
+"""Raises a model to a later opset: to 9, the first one with `Scan`, or to any other."""
 
 from __future__ import annotations
 
+import onnx.version_converter
 import onnx_ir as ir
 from onnx import defs
 
 from ostinato.errors import UnsupportedError
 from ostinato.graph.opset_changes import change_between
 from ostinato.model.attributes import describe
+from ostinato.model.load import load_model
 from ostinato.model.schema import opset_of
+from ostinato.model.write import innermost, to_model_proto
 
 SCAN_OPSET = 9
 SCAN_IR_VERSION = 4  # the first in which an initializer need not be a graph input as well
@@ -28,6 +31,25 @@ def raise_opset(model: ir.Model, except_for: frozenset[ir.Node]) -> int:
         model.opset_imports[""] = opset = SCAN_OPSET
     model.ir_version = max(model.ir_version, SCAN_IR_VERSION)
     return opset
+
+
+def converted(model: ir.Model, opset: int) -> ir.Model:
+    """The model in `opset`, itself where it is not older; loaded afresh otherwise.
+
+    Raises `UnsupportedError` for a model that the onnx package cannot convert.
+    """
+    if opset_of(model) >= opset:
+        return model
+    try:
+        proto = onnx.version_converter.convert_version(to_model_proto(model), opset)
+    except Exception as error:  # whatever the converter makes of an operator it does not know
+        raise UnsupportedError(
+            str(model.graph.name),
+            "model",
+            f"has opset {opset_of(model)}, and cannot be converted to {opset}: "
+            f"{innermost(error)}; export it again with a later opset",
+        ) from error
+    return load_model(proto)
 
 
 def _check_unchanged(node: ir.Node, opset: int) -> None:

@@ -1,0 +1,185 @@
+"""`ostinato quantize`: a model with fewer bytes, and what that costs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+import ostinato
+from ostinato.cli import common, timing
+from ostinato.errors import OptionError
+
+if TYPE_CHECKING:
+    import numpy as np
+    import onnx
+
+    from ostinato.quantization import Layer
+
+    Samples = list[dict[str, np.ndarray]]
+
+_SECONDS = 1.0
+
+
+def quantize(
+    model: common.ModelPath,
+    output: Annotated[
+        Path, typer.Option("-o", "--output", metavar="OUT.onnx", help="Where to write the model.")
+    ],
+    weights: Annotated[
+        str | None,
+        typer.Option(
+            "--weights", help="int8, int4, bf16, f16 (default int8; with --target-snr int4)."
+        ),
+    ] = None,
+    activations: Annotated[
+        str | None, typer.Option("--activations", help="int8-dynamic or int8-static.")
+    ] = None,
+    calibration: Annotated[
+        Path | None,
+        typer.Option("--calibration", metavar="FILE.npz", help="Inputs to calibrate and measure."),
+    ] = None,
+    exclude: Annotated[
+        list[str] | None,
+        typer.Option("--exclude", metavar="PATTERN", help="Nodes or weights to leave alone."),
+    ] = None,
+    block: Annotated[
+        int | None, typer.Option("--block", help="Terms of a sum that share a scale.")
+    ] = None,
+    target_snr: Annotated[
+        float | None,
+        typer.Option("--target-snr", metavar="DB", help="Choose types, layer by layer."),
+    ] = None,
+    state: Annotated[
+        list[str] | None,
+        typer.Option("--state", metavar="INPUT=OUTPUT", help="A state that samples pass on."),
+    ] = None,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Measure SNR of outputs, bytes and speed.")
+    ] = False,
+    dim: common.Dim = None,
+    json: common.Json = False,
+    debug: common.Debug = False,
+) -> None:
+    """Write a model with narrow weights; types by layer, and SNR per output with --verify."""
+    with common.error_line(debug):
+        import onnx
+
+        from ostinato.quantization import quantize_layers
+
+        states = common.parse_pairs("--state", state)
+        samples = None
+        if calibration is not None or verify or target_snr is not None:
+            samples = _samples(model, calibration, states, common.parse_sizes("--dim", dim))
+        elif dim:
+            raise OptionError("--dim: sizes are for random inputs, of --verify or --target-snr")
+        with common.status(f"Quantising {model.name}"):
+            result = quantize_layers(
+                model,
+                weights or ("int8" if target_snr is None else "int4"),
+                activations,
+                calibration=None if calibration is None else samples,
+                measure_on=samples,
+                exclude=exclude or (),
+                block=block,
+                target_snr=target_snr,
+                states=states,
+            )
+        onnx.save(result.model, str(output))
+        report: dict[str, Any] = {
+            "model": str(model),
+            "output": str(output),
+            "bytes": {"before": model.stat().st_size, "after": output.stat().st_size},
+            "layers": [vars(layer) for layer in result.layers],
+        }
+        if verify:
+            assert samples is not None
+            report |= _verified(model, result.model, samples, states)
+            report["data"] = "random" if calibration is None else str(calibration)
+    if json:
+        common.print_json(report)
+    else:
+        _print(model, output, result.layers, report)
+
+
+def _samples(
+    model: Path, calibration: Path | None, states: dict[str, str], sizes: dict[str, int]
+) -> Samples:
+    """The samples of the file, or one of random inputs with a fixed seed."""
+    from ostinato.quantization.samples import read_samples
+
+    session = common.open_session(model, common.make_options(None, False, True))
+    arguments = session.get_inputs()
+    if calibration is not None:
+        return read_samples(calibration, arguments, states)
+    return [common.make_feeds(arguments, {}, sizes)]
+
+
+def _verified(
+    model: Path, narrow: onnx.ModelProto, samples: Samples, states: dict[str, str]
+) -> dict[str, Any]:
+    """SNR of each output over the samples, and the median seconds of a call with the first one."""
+    from ostinato.quantization.samples import outputs_of, signal_to_noise, with_states
+
+    options = common.make_options(None, False, True)
+    sessions = {"before": common.open_session(model, options)}
+    with common.status("Compiling the quantised model"):
+        sessions["after"] = ostinato.InferenceSession(narrow, options)
+    with common.status(f"Running {len(samples)} samples"):
+        results = {
+            name: list(outputs_of(session, samples, states)) for name, session in sessions.items()
+        }
+    feeds = with_states(samples[0], sessions["before"], states)
+    calls = {name: (lambda run=session.run: run(None, feeds)) for name, session in sessions.items()}
+    with common.progress() as bar:
+        task = bar.add_task("Measuring", total=1.0)
+        times = timing.interleave(
+            calls, _SECONDS, on_round=lambda share: bar.update(task, completed=share)
+        )
+    return {
+        "snr": signal_to_noise(results["before"], results["after"]),
+        "seconds": {name: each.median for name, each in times.items()},
+    }
+
+
+def _print(model: Path, output: Path, layers: tuple[Layer, ...], report: dict[str, Any]) -> None:
+    console = common.console()
+    table = common.table(
+        f"{model.name} as {output.name}",
+        "node",
+        "weights",
+        "type",
+        "before",
+        "after",
+        "SNR alone",
+        left=3,
+    )
+    for layer in layers:
+        sizes = (common.format_bytes(size) for size in (layer.before, layer.after))
+        snr = "-" if layer.snr is None else f"{layer.snr:.1f} dB"
+        table.add_row(layer.name, layer.weights, layer.type, *sizes, snr)
+    console.print(table)
+    if "snr" in report:
+        outputs = common.table(
+            f"against float weights ({report['data']} inputs)", "output", "SNR, dB"
+        )
+        for name, value in report["snr"].items():
+            outputs.add_row(name, f"{value:.1f}")
+        console.print(outputs)
+    costs = common.table("cost", "", "before", "after", "ratio")
+    size = report["bytes"]
+    costs.add_row(
+        "file",
+        *(common.format_bytes(size[when]) for when in ("before", "after")),
+        f"{size['before'] / size['after']:.2f}",
+    )
+    if "seconds" in report:
+        seconds = report["seconds"]
+        costs.add_row(
+            "call",
+            *(common.format_seconds(seconds[when]) for when in ("before", "after")),
+            f"{seconds['before'] / seconds['after']:.2f}",
+        )
+    console.print(costs)
+    console.print(f"saved to {output}")

@@ -1,0 +1,7 @@
+"""Models with fewer bytes: narrow weights, integer products, as standard ONNX."""
+
+from __future__ import annotations
+
+from ostinato.quantization.quantize import Layer, Quantized, quantize, quantize_layers
+
+__all__ = ["Layer", "Quantized", "quantize", "quantize_layers"]

@@ -1,0 +1,218 @@
+"""What the weights of a model are multiplied with, over samples of its inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+import onnx_ir as ir
+
+from ostinato.definitions.recurrent_node import Recurrent, read_recurrent
+from ostinato.graph.edit import add_constant, append_copy
+from ostinato.graph.loop_form import read_loop
+from ostinato.graph.writer import Array
+from ostinato.model.graphs import subgraphs
+from ostinato.model.names import Names
+from ostinato.model.schema import opset_of
+from ostinato.model.values import constant_array
+from ostinato.model.write import to_model_proto
+from ostinato.quantization.samples import Sample, outputs_of
+from ostinato.quantization.sites import RECURRENT_WEIGHTS, Site, find_sites
+from ostinato.runtime.session import InferenceSession
+
+# Second moments of more terms than this take more time than rounding by nearest loses.
+MOST_TERMS = 4096
+# Elements of the kernels that show what a convolution reads.
+_MOST_TAPS = 1 << 24
+
+
+@dataclass
+class Seen:
+    """Statistics of one operand, or of one for each group of the weights.
+
+    low, high: the range of its elements. count: of vectors. total: their sum, `[groups, terms]`.
+    moments: the sum of their outer products, `[groups, terms, terms]`.
+    """
+
+    low: float = 0.0
+    high: float = 0.0
+    count: int = 0
+    total: Array | None = None
+    moments: Array | None = None
+
+    def mean(self, group: int) -> Array | None:
+        """The mean vector of a group of weights; groups may share it."""
+        if self.total is None or not self.count:
+            return None
+        mean: Array = self.total[group if len(self.total) > 1 else 0] / self.count
+        return mean
+
+    def moments_of(self, group: int) -> Array | None:
+        """The second moments for a group of weights, where a vector was seen."""
+        if self.moments is None or not self.count:
+            return None
+        moments: Array = self.moments[group if len(self.moments) > 1 else 0]
+        return moments
+
+    def add(self, vectors: Array) -> None:
+        """Count `[groups, vectors, terms]` in."""
+        if not vectors.size:
+            return
+        wide = vectors.astype(np.float64)
+        self.low, self.high = min(self.low, wide.min()), max(self.high, wide.max())
+        total, moments = wide.sum(axis=1), wide.swapaxes(1, 2) @ wide
+        self.total = total if self.total is None else self.total + total
+        self.moments = moments if self.moments is None else self.moments + moments
+        self.count += wide.shape[1]
+
+    def widen(self, values: Array) -> None:
+        """Count elements into the range alone."""
+        if values.size:
+            self.low = min(self.low, float(values.min()))
+            self.high = max(self.high, float(values.max()))
+
+
+Name: TypeAlias = "str | Array | None"
+
+
+@dataclass
+class _Probe:
+    """Names of the outputs that a site is seen by.
+
+    values: the other operand; for recurrent weights the sequence of states, then the first state.
+    """
+
+    site: Site
+    values: list[Name]
+
+
+def observe(model: ir.Model, samples: Sequence[Sample], states: Mapping[str, str]) -> list[Seen]:
+    """Run `model` on `samples` and give what each site of `find_sites` saw, in their order.
+
+    In a body of Scan or Loop every step counts. What the branches of an If see is not known: there
+    nothing is counted. The recurrent part of a GRU that resets before the product is counted as
+    the state, which is what it multiplies where the gate is open.
+    """
+    clone = model.clone()
+    exposed = _Exposed(clone)
+    probes = [_Probe(site, exposed.values(site)) for site in find_sites(clone)]
+    proto = to_model_proto(clone)
+    session = InferenceSession(proto, cache_dir=None)
+    seen = [Seen() for _ in probes]
+    for results in outputs_of(session, samples, states):
+        for probe, statistics in zip(probes, seen, strict=True):
+            arrays = [results[v] if isinstance(v, str) else v for v in probe.values]
+            if arrays:
+                _count(probe.site, exposed.opset, arrays, statistics)
+    return seen
+
+
+class _Exposed:
+    """Makes outputs of what sites of `model` read."""
+
+    def __init__(self, model: ir.Model) -> None:
+        self._model, self._names, self.opset = model, Names(model), opset_of(model)
+        self._owners = {body: node for node in model.graph.all_nodes() for body in subgraphs(node)}
+
+    def values(self, site: Site) -> list[Name]:
+        """The outputs that show what a site reads; none where it stands in a branch."""
+        if site.terms > MOST_TERMS:
+            return []
+        if site.is_recurrent and site.position == RECURRENT_WEIGHTS:
+            return self._states(site)
+        value = site.node.inputs[site.other]
+        assert value is not None
+        found = [self._patches(site)] if site.node.op_type == "Conv" else []
+        wanted = [item for item in found if item is not None]
+        results = [self._returned(item) for item in (*wanted, value)]
+        return [] if None in results else [*results]
+
+    def _states(self, site: Site) -> list[Name]:
+        recurrent = read_recurrent(site.node, self.opset)
+        sequence, first = site.node.outputs[0], recurrent.input("initial_h")
+        sequence.name = sequence.name or self._names.fresh("states")
+        sequence.type = sequence.type or ir.TensorType(recurrent.dtype)
+        shown = self._returned(sequence)
+        constant = constant_array(first)
+        if shown is None:
+            return []
+        if first is None or constant is not None:
+            return [shown, constant]
+        return [shown, self._returned(first)]
+
+    def _patches(self, site: Site) -> ir.Value | None:
+        """What each tap of a convolution reads: a convolution whose kernels are 1 at one tap."""
+        node, terms = site.node, site.terms
+        groups = node.attributes["group"].as_int() if "group" in node.attributes else 1
+        if terms * terms * groups > _MOST_TAPS or site.weight.dtype != ir.DataType.FLOAT:
+            return None
+        taps = np.eye(terms, dtype=np.float32).reshape(terms, *site.array.shape[1:])
+        constant = add_constant(
+            self._model, self._names.fresh("taps"), np.concatenate([taps] * groups)
+        )
+        result = ir.Value(name=self._names.fresh("patches"), type=ir.TensorType(ir.DataType.FLOAT))
+        operands = [node.inputs[0], constant]
+        attributes = list(node.attributes.values())
+        node.append(ir.Node("", "Conv", operands, attributes, outputs=[result], name=""))
+        return result
+
+    def _returned(self, value: ir.Value) -> str | None:
+        """Make an output of a value, of each step where it is one of a loop; return its name.
+
+        None where a branch would have to return it.
+        """
+        graph = value.graph
+        while graph is not self._model.graph:
+            owner = self._owners.get(graph) if isinstance(graph, ir.Graph) else None
+            loop = None if owner is None else read_loop(owner, self.opset)
+            if loop is None:
+                return None
+            loop.stack(value, self._names)
+            value, graph = loop.stacked[-1].result, loop.node.graph
+        name = self._names.fresh(f"seen/{value.name}")
+        self._model.graph.outputs.append(append_copy(self._model.graph, value, name))
+        return name
+
+
+def _count(site: Site, version: int, arrays: Sequence[Array | None], seen: Seen) -> None:
+    last = arrays[-1]
+    if site.is_recurrent:
+        recurrent = read_recurrent(site.node, version)
+        if site.position == RECURRENT_WEIGHTS:
+            assert arrays[0] is not None
+            seen.add(_states_before(recurrent, arrays[0], last))
+            return
+    assert last is not None
+    if site.is_convolution:
+        seen.widen(last)
+        if len(arrays) > 1 and arrays[0] is not None:
+            moved = np.moveaxis(arrays[0], 1, -1)
+            # Every group of a convolution counts, as all share a row of the weights' layout.
+            seen.add(moved.reshape(1, -1, site.terms))
+        return
+    if last.ndim < 2:
+        last = last[None, :] if site.other_axis == -1 else last[:, None]
+    moved = np.moveaxis(last, site.other_axis, -1)
+    seen.add(moved.reshape(1, -1, moved.shape[-1]))
+
+
+def _states_before(recurrent: Recurrent, y: Array, first: Array | None) -> Array:
+    """The state that each step reads: `[directions, steps and rows, H]`, from `Y` and initial_h."""
+    h, count = recurrent.hidden_size, len(recurrent.directions)
+    # In a loop every step of the loop has a sequence of its own.
+    many = y.reshape(-1, *y.shape[-4:])
+    if recurrent.layout:
+        many = many.transpose(0, 2, 3, 1, 4)  # [.., B, S, D, H] -> [.., S, D, B, H]
+    rows = many.shape[3]
+    start = np.zeros((len(many), count, rows, h), y.dtype)
+    if first is not None:
+        given = first.reshape(-1, *first.shape[-3:])
+        start[:] = given.swapaxes(1, 2) if recurrent.layout else given
+    parts = []
+    for d, direction in enumerate(recurrent.directions):
+        own = many[:, :, d]
+        later = own[:, 1:] if direction == "reverse" else own[:, :-1]
+        parts.append(np.concatenate([start[:, d].reshape(-1, h), later.reshape(-1, h)]))
+    return np.stack(parts)

@@ -1,0 +1,308 @@
+"""The driver: finds weights, chooses their types, rounds and writes them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+import numpy as np
+import onnx
+import onnx.checker
+import onnx_ir as ir
+
+from ostinato.errors import ModelError, OptionError
+from ostinato.graph.raise_opset import converted
+from ostinato.model.load import ModelLike, load_model
+from ostinato.model.names import Names
+from ostinato.model.write import to_model_proto
+from ostinato.passes.normalise.inline_functions import inline_functions
+from ostinato.passes.normalise.lift_constants import lift_constants
+from ostinato.passes.simplify.constant_folding import constant_folding
+from ostinato.passes.simplify.dead_code import dead_code
+from ostinato.quantization.bias import correct_bias
+from ostinato.quantization.calibration import Seen, observe
+from ostinato.quantization.formats import FORMATS, Format
+from ostinato.quantization.samples import Calibration, Sample, read_samples
+from ostinato.quantization.sensitivity import Trial, decibels, narrowest
+from ostinato.quantization.sites import Site, find_sites
+from ostinato.quantization.weights import (
+    Stored,
+    block_of,
+    drop_unread,
+    fits,
+    store,
+    write_weights,
+)
+from ostinato.runtime.session import InferenceSession
+
+# The first with blocks of scales and int4, and the IR version that goes with it.
+OPSET, IR_VERSION = 21, 10
+METADATA = "ostinato.quantized"
+ACTIVATIONS = ("int8-dynamic", "int8-static")
+
+
+@dataclass(frozen=True)
+class Layer:
+    """Weights of the result: bytes before and after, of elements and scales.
+
+    name: of their node. weights: of the initializer. type: what they are stored in. snr: in dB, of
+    the worst output where these weights alone are narrow; None where that was not measured.
+    """
+
+    name: str
+    weights: str
+    type: str
+    before: int
+    after: int
+    snr: float | None = None
+
+
+@dataclass(frozen=True)
+class Quantized:
+    """A quantised model, and what its weights are stored in."""
+
+    model: onnx.ModelProto
+    layers: tuple[Layer, ...]
+
+
+def quantize(
+    model: ModelLike,
+    weights: str = "int8",
+    activations: str | None = None,
+    *,
+    calibration: Calibration | None = None,
+    exclude: Sequence[str] = (),
+    block: int | None = None,
+    target_snr: float | None = None,
+    states: Mapping[str, str] | None = None,
+) -> onnx.ModelProto:
+    """Store the weights of every product and recurrence of a model in fewer bytes.
+
+    model: path, bytes, onnx.ModelProto or onnx_ir.Model; it is not changed.
+    weights: "int8" or "int4" with scales, "bf16" or "f16". A weight matrix becomes a constant
+        behind DequantizeLinear (or Cast), which every runtime reads.
+    activations: None to compute in floats; "int8-dynamic" for integer products with inputs whose
+        range is that of each run, or of each step in a recurrence; "int8-static" for the ranges of
+        the calibration data (QuantizeLinear and DequantizeLinear around products). Both need
+        weights="int8"; RNN, GRU and LSTM then come out as Scan.
+    calibration: arrays by the names of inputs, a list of such samples, or the path of an .npz file;
+        arrays with one axis more than their input hold a sample in each row. With it, rounding
+        takes second moments of inputs into account (GPTQ) and biases are corrected.
+    exclude: names or patterns (`"decoder*"`) of nodes or weights to leave as they are.
+    block: how many terms of a sum share a scale; by default all of them, and 32 for int4.
+    target_snr: in dB, for all outputs; each weight matrix then has the narrowest type, from
+        `weights` on, with which the model meets it on the calibration data.
+    states: the output of each state by its input: samples that do not give a state are run one
+        after the other, as by `InferenceSession.stream`.
+
+    Returns a model of standard operators with the same inputs and outputs, of opset 21 or later.
+
+    Raises `OptionError` for options that do not exist or fit, `InputError` for calibration data
+    that does not, `ModelError` for weights that are not finite and for a model with none, and what
+    `load_model` raises.
+    """
+    return quantize_layers(
+        model,
+        weights,
+        activations,
+        calibration=calibration,
+        exclude=exclude,
+        block=block,
+        target_snr=target_snr,
+        states=states,
+    ).model
+
+
+def quantize_layers(
+    model: ModelLike,
+    weights: str = "int8",
+    activations: str | None = None,
+    *,
+    calibration: Calibration | None = None,
+    exclude: Sequence[str] = (),
+    block: int | None = None,
+    target_snr: float | None = None,
+    states: Mapping[str, str] | None = None,
+    measure_on: Calibration | None = None,
+) -> Quantized:
+    """`quantize`, with what became of each layer.
+
+    measure_on: samples like those of `calibration`, on which layers are measured in its place.
+    """
+    form = _format(weights)
+    _check_options(form, activations, block, target_snr)
+    loaded = prepared(model)
+    sites = _chosen(find_sites(loaded), exclude)
+    for site in sites:
+        _check_finite(site)
+        block_of(site, form, block)
+    carried, seen, samples = dict(states or {}), {}, None
+    if calibration is not None or measure_on is not None:
+        arguments = InferenceSession(to_model_proto(loaded), cache_dir=None).get_inputs()
+    if calibration is not None:
+        samples = read_samples(calibration, arguments, carried)
+        places = [(site.node, site.position) for site in find_sites(loaded)]
+        seen = dict(zip(places, observe(loaded, samples, carried), strict=True))
+    if measure_on is not None:
+        samples = read_samples(measure_on, arguments, carried)
+    work = _Work(loaded, sites, block, seen, samples, carried)
+    stored = work.stored(form) if target_snr is None else work.narrowest(form, target_snr)
+    return work.written(stored, activations)
+
+
+def prepared(model: ModelLike) -> ir.Model:
+    """The model in opset 21 or later, with every weight an initializer of the main graph."""
+    loaded = converted(load_model(model), OPSET)
+    inline_functions(loaded)
+    lift_constants(loaded)
+    constant_folding(loaded)
+    dead_code(loaded)
+    loaded.ir_version = max(loaded.ir_version, IR_VERSION)
+    for node in loaded.graph.all_nodes():
+        if node.op_type == "Loop" and node.domain == "":
+            # onnxruntime asks for the rank of a step's number and condition.
+            for scalar in node.attributes["body"].as_graph().inputs[:2]:
+                scalar.shape = ir.Shape([])
+    return loaded
+
+
+def _format(name: str) -> Format:
+    if name not in list(FORMATS):
+        raise OptionError(f"weights={name!r}: expected one of {', '.join(FORMATS)}")
+    return FORMATS[name]
+
+
+def _check_options(
+    form: Format, activations: str | None, block: int | None, target_snr: float | None
+) -> None:
+    if activations is not None:
+        if activations not in ACTIVATIONS:
+            raise OptionError(
+                f"activations={activations!r}: expected None or one of {', '.join(ACTIVATIONS)}"
+            )
+        for name, given, wanted in (
+            ("weights", form.name, "int8"),
+            ("block", block, None),
+            ("target_snr", target_snr, None),
+        ):
+            if given != wanted:
+                raise OptionError(
+                    f"{name}={given!r}: integer products of activations={activations!r} have "
+                    f"{name}={wanted!r}"
+                )
+    is_whole = isinstance(block, int | np.integer) and not isinstance(block, bool)
+    if block is not None and not (is_whole and block > 0):
+        raise OptionError(f"block={block!r}: expected a number of terms, 1 or more")
+    if block is not None and not form.is_integer:
+        raise OptionError(f"block={block}: {form.name} has no scales")
+    if target_snr is not None:
+        is_number = isinstance(target_snr, int | float | np.number)
+        if not is_number or not np.isfinite(target_snr):
+            raise OptionError(f"target_snr={target_snr!r}: expected a number of dB")
+
+
+def _chosen(sites: Sequence[Site], exclude: Sequence[str]) -> list[Site]:
+    """The sites that no pattern excludes."""
+    if isinstance(exclude, str) or not isinstance(exclude, Iterable):
+        raise OptionError(f"exclude={exclude!r}: expected a list of names")
+    if not sites:
+        raise ModelError(
+            "there is nothing to quantise: no MatMul, Gemm, Conv, ConvTranspose, RNN, GRU or LSTM "
+            "has constant weights of type float32 or float16"
+        )
+    left_out: set[int] = set()
+    for pattern in exclude:
+        fitting = {
+            index
+            for index, site in enumerate(sites)
+            for name in (site.name, str(site.node.name), str(site.weight.name))
+            if name == pattern or fnmatchcase(name, str(pattern))
+        }
+        if not fitting:
+            raise OptionError(
+                f"exclude: no node or weight is called {pattern!r}; there are "
+                f"{[site.name for site in sites]}"
+            )
+        left_out |= fitting
+    chosen = [site for index, site in enumerate(sites) if index not in left_out]
+    if not chosen:
+        raise OptionError("exclude: nothing is left to quantise")
+    return chosen
+
+
+def _check_finite(site: Site) -> None:
+    if not np.isfinite(site.array).all():
+        count = int(np.count_nonzero(~np.isfinite(site.array)))
+        raise ModelError(
+            f"weights {site.weight.name!r} of node {site.name!r} have {count} elements that are "
+            "NaN or infinite; `exclude` the node"
+        )
+
+
+@dataclass(frozen=True)
+class _Work:
+    """What the steps of quantising share.
+
+    seen: statistics of operands, by node and position of the weights.
+    """
+
+    model: ir.Model
+    sites: Sequence[Site]
+    block: int | None
+    seen: Mapping[tuple[ir.Node, int], Seen]
+    samples: Sequence[Sample] | None
+    states: Mapping[str, str]
+
+    def _statistics(self, site: Site) -> Seen | None:
+        return self.seen.get((site.node, site.position))
+
+    def _store(self, site: Site, form: Format) -> Stored:
+        return store(site, form, self.block, self._statistics(site))
+
+    def stored(self, form: Format) -> list[Stored]:
+        """All weights in one type, with biases corrected where the inputs are known."""
+        stored = [self._store(site, form) for site in self.sites]
+        names = Names(self.model)
+        for item in stored:
+            statistics = self._statistics(item.site)
+            if statistics is not None:
+                correct_bias(self.model, names, item, statistics)
+        return stored
+
+    def narrowest(self, form: Format, target: float) -> list[Stored]:
+        """See `sensitivity.narrowest`. Biases stay: what was measured is what is written."""
+        if self.samples is None:
+            raise OptionError("target_snr: needs `calibration` data to measure on")
+
+        def fitting(site: Site, wider: Format) -> Stored | None:
+            is_narrower = wider.bits < 8 * site.array.itemsize
+            return self._store(site, wider) if is_narrower and fits(site, wider) else None
+
+        trial = Trial(self.model, self.sites, self.samples, self.states)
+        stored = narrowest(trial, self.sites, form, target, fitting)
+        if not stored:
+            raise OptionError(f"target_snr={target}: no weights can be narrower than they are")
+        return stored
+
+    def written(self, stored: Sequence[Stored], activations: str | None) -> Quantized:
+        """The model with these weights."""
+        layers = tuple(self._layers(stored))
+        write_weights(self.model, Names(self.model), stored)
+        drop_unread(self.model, [item.site.weight for item in stored])
+        self.model.metadata_props[METADATA] = json.dumps(
+            {"activations": activations, "weights": {layer.name: layer.type for layer in layers}}
+        )
+        proto = to_model_proto(self.model)
+        onnx.checker.check_model(proto)
+        return Quantized(proto, layers)
+
+    def _layers(self, stored: Sequence[Stored]) -> Iterator[Layer]:
+        trial = None
+        if self.samples is not None:
+            trial = Trial(self.model, self.sites, self.samples, self.states)
+        for item in stored:
+            snr = None if trial is None else decibels(trial.noise([item]))
+            weight, before = str(item.site.weight.name), item.site.array.nbytes
+            yield Layer(item.site.name, weight, item.form.name, before, item.nbytes, snr)

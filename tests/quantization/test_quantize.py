@@ -1,0 +1,168 @@
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import onnx
+import pytest
+from onnx import numpy_helper
+
+import ostinato
+from ostinato import InputError, ModelError, OptionError
+from ostinato.quantization import quantize, quantize_layers
+from ostinato.quantization.quantize import METADATA
+from ostinato.quantization.samples import signal_to_noise
+from tests import witness
+from tests.quantization.models import TEXTS, feeds_of, model_of, weights_of
+
+# Of one rounding: 6 dB for each bit, less what the largest weight of a row takes.
+LEAST = {"int4": 12.0, "int8": 35.0, "bf16": 45.0, "f16": 60.0}
+KINDS = {
+    "int8": onnx.TensorProto.INT8,
+    "bf16": onnx.TensorProto.BFLOAT16,
+    "f16": onnx.TensorProto.FLOAT16,
+}
+
+
+def outputs(model: onnx.ModelProto, feeds: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    session = ostinato.InferenceSession(model)
+    names = [output.name for output in session.get_outputs()]
+    return dict(zip(names, session.run(None, feeds), strict=True))
+
+
+def worst_of(
+    model: onnx.ModelProto, other: onnx.ModelProto, samples: list[dict[str, np.ndarray]]
+) -> float:
+    expected, found = ([outputs(m, feeds) for feeds in samples] for m in (model, other))
+    return min(signal_to_noise(expected, found).values())
+
+
+def worst(model: onnx.ModelProto, other: onnx.ModelProto, feeds: dict[str, np.ndarray]) -> float:
+    return min(signal_to_noise([outputs(model, feeds)], [outputs(other, feeds)]).values())
+
+
+@pytest.mark.parametrize(
+    ("name", "weights"), [*((name, "int8") for name in TEXTS), ("GRU", "bf16"), ("Gemm", "f16")]
+)
+def test_weights_of_every_kind(name: str, weights: str) -> None:
+    model = model_of(name)
+    feeds, narrow = feeds_of(model), quantize(model, weights)
+    assert worst(model, narrow, feeds) > LEAST[weights]
+    kept = {tensor.data_type for tensor in narrow.graph.initializer if len(tensor.dims) > 1}
+    assert KINDS[weights] in kept
+    expected = witness.run(narrow.SerializeToString(), feeds)
+    for ours, theirs in zip(outputs(narrow, feeds).values(), expected, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore:.*not all native")
+@pytest.mark.parametrize("name", ["GRU", "LSTM", "RNN", "Scan", "Gemm"])
+def test_calibration_makes_it_better(name: str) -> None:
+    model = model_of(name)
+    samples = [feeds_of(model, seed) for seed in range(16)]
+    better = quantize(model, "int4", calibration=samples[:12])
+    plain = quantize(model, "int4")
+    before, after = (worst_of(model, other, samples[12:]) for other in (plain, better))
+    assert after > before + 1
+
+
+@pytest.mark.filterwarnings("ignore:.*not all native")
+@pytest.mark.parametrize("name", ["MatMul", "GRU", "Conv", "Scan"])
+def test_int4_and_blocks(name: str) -> None:
+    model = model_of(name)
+    feeds, narrow = feeds_of(model), quantize(model, "int4", block=4 if name != "Conv" else None)
+    assert worst(model, narrow, feeds) > LEAST["int4"]
+    expected = witness.run(narrow.SerializeToString(), feeds)
+    for ours, theirs in zip(outputs(narrow, feeds).values(), expected, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
+
+
+def test_what_was_done_is_in_the_model() -> None:
+    result = quantize_layers(model_of("GRU"), "int8", exclude=["*/R"])
+    (layer,) = result.layers
+    assert (layer.weights, layer.type, layer.before) == ("w", "int8", 4 * 2 * 24 * 12)
+    assert layer.after == 2 * 24 * 12 + 4 * 2 * 24
+    (entry,) = [item for item in result.model.metadata_props if item.key == METADATA]
+    assert json.loads(entry.value)["weights"] == {layer.name: "int8"}
+    names = {tensor.name for tensor in result.model.graph.initializer}
+    assert {"w_int8", "w_scale", "r", "b"} <= names and "w" not in names
+
+
+def test_weights_that_two_nodes_read_are_stored_once() -> None:
+    model = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 17]> tied (float[N, 6] x) => (float[N, 6] y) '
+        "{ a = MatMul(x, w) y = MatMul(a, w) }"
+    )
+    model.graph.initializer.append(numpy_helper.from_array(np.eye(6, dtype=np.float32), "w"))
+    assert [t.name for t in quantize(model).graph.initializer] == ["w_int8", "w_scale"]
+
+
+@pytest.mark.filterwarnings("ignore:.*not all native")
+@pytest.mark.parametrize("weights", ["int8", "int4"])
+def test_channels_of_zeros_and_of_tiny_or_huge_weights(weights: str) -> None:
+    w = weights_of("MatMul")["w"]
+    w[:, 0], w[:, 1], w[:, 2] = 0, 1e-42, w[:, 2] * 1e37
+    model = model_of("MatMul", {"w": w, "b": np.zeros(5, np.float32)})
+    for calibration in (None, [feeds_of(model)]):
+        y = outputs(quantize(model, weights, calibration=calibration), feeds_of(model))["y"]
+        expected = outputs(model, feeds_of(model))["y"]
+        assert np.isfinite(y).all() and not y[:, 0].any()
+        np.testing.assert_allclose(y[:, 2], expected[:, 2], rtol=0.3, atol=1e36)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "words"),
+    [
+        ({"weights": "int5"}, OptionError, "weights='int5'.*int8"),
+        ({"activations": "int8"}, OptionError, "activations='int8'.*int8-dynamic"),
+        ({"weights": "int4", "activations": "int8-dynamic"}, OptionError, "weights='int4'"),
+        ({"block": 5}, OptionError, "block=5.*12 products"),
+        ({"block": 0}, OptionError, "block=0"),
+        ({"block": 4, "weights": "f16"}, OptionError, "f16 has no scales"),
+        ({"exclude": ["decoder"]}, OptionError, "'decoder'"),
+        ({"exclude": "p"}, OptionError, "list of names"),
+        ({"exclude": ["*"]}, OptionError, "nothing is left"),
+        ({"target_snr": "high"}, OptionError, "number of dB"),
+        ({"calibration": {"z": np.zeros(3)}}, InputError, "no input 'z'"),
+        ({"calibration": {}}, InputError, "'x' is missing"),
+        ({"calibration": []}, InputError, "no samples"),
+        ({"calibration": {"x": np.zeros((2, 7), "f")}}, InputError, r"\['N', 12\].*\[2, 7\]"),
+        ({"calibration": {"x": np.full((2, 12), np.nan, "f")}}, InputError, "not finite"),
+        ({"calibration": {"x": np.zeros((2, 12))}}, InputError, "float64"),
+        ({"calibration": 5}, InputError, "int"),
+    ],
+)
+def test_bad_options(options: dict[str, object], error: type[Exception], words: str) -> None:
+    with pytest.raises(error, match=words):
+        quantize(model_of("MatMul"), **options)
+
+
+def test_weights_that_are_not_finite() -> None:
+    w = weights_of("MatMul")
+    w["w"][1, 1] = np.nan
+    with pytest.raises(ModelError, match=r"'w'.*1 elements"):
+        quantize(model_of("MatMul", w))
+    w["w"][1, 1] = 1e9
+    with pytest.raises(OptionError, match="1e\\+09, beyond"):
+        quantize(model_of("MatMul", w), "f16")
+
+
+def test_nothing_to_quantise() -> None:
+    text = '<ir_version: 8, opset_import: ["": 17]> none (float[N] x) => (float[N] y) {y = Abs(x)}'
+    with pytest.raises(ModelError, match="nothing to quantise"):
+        quantize(onnx.parser.parse_model(text))
+
+
+def test_the_narrowest_types_that_meet_a_target() -> None:
+    model = model_of("LSTM")
+    samples = [feeds_of(model, seed) for seed in range(4)]
+    for target, allowed in ((12.0, {"int4", "int8"}), (45.0, {"int8", "bf16", "f16"})):
+        result = quantize_layers(model, "int4", target_snr=target, calibration=samples)
+        assert worst_of(model, result.model, samples) >= target
+        assert {layer.type for layer in result.layers} <= allowed
+        assert all(layer.snr is not None and layer.snr >= target for layer in result.layers)
+    assert "float32" not in str(result.layers)
+    with pytest.raises(OptionError, match="no weights can be narrower"):
+        quantize(model, "f16", target_snr=200, calibration=samples)
+    with pytest.raises(OptionError, match="needs `calibration`"):
+        quantize(model, target_snr=20)
