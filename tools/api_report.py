@@ -23,6 +23,7 @@ MODULES = (
     "ostinato.decoding",
     "ostinato.autodiff",
     "ostinato.training",
+    "ostinato.quantization",
     "ostinato.onnxruntime",
     "ostinato.torch",
     "ostinato.ray",
