@@ -302,14 +302,28 @@ class KeptStates:
     def _begin_grown(
         self, scope: Scope, value: ir.Value, whole: Tensor, extent: Tensor, axis: Axis | None
     ) -> None:
-        """Let a scope know an input that grows, of one stream."""
+        """Let a scope know an input that grows, of one stream.
+
+        It is as long as the states. Where it is not, the general program takes what broadcasts.
+        """
+        builder = self._builder
         (grown,) = (each for each in self.grown if each.input == value.name)
         rows = self._lengths[grown.length].rows + self._hints.added[grown.length]
         assert extent.base is not None
         what = f"input {value.name!r}: its axis {grown.axis} is not as long as the states are after"
         given = Load(_at(extent.base, axis), "int64")
-        if not self._is_checked:
-            self._require(op("eq", given, cast(Extent(rows), "int64")), f"{what} the step")
+        after = cast(Extent(rows), "int64")
+        matches = op("eq", given, after)
+        if not builder.guarded and axis is None:
+            one = constant(1, "int64")
+            single = op("or", op("eq", given, one), op("eq", after, one))
+            self._require(op("or", matches, single), f"{what} the step")
+            room = whole.shape[grown.axis]
+            rows = builder.sizes.varying(room, grown.extent)
+            least = op("max", given, constant(0, "int64"))
+            builder.sizes.compute(rows, op("min", least, cast(Extent(room), "int64")))
+        elif not self._is_checked:
+            self._require(matches, f"{what} the step", is_guard=axis is None)
         if axis is not None and self.batch is not None:
             row = row_of(whole, self.batch.size, self.batch.one, axis)
             if row is None:
@@ -322,10 +336,10 @@ class KeptStates:
         fits = op("le", cast(Extent(length.rows + rows), "int64"), length.limit)
         self._require(fits, f"the rows of axis {length.name!r} {NO_ROOM}")
 
-    def _require(self, condition: Expr, message: str) -> None:
+    def _require(self, condition: Expr, message: str, is_guard: bool = False) -> None:
         holds = self._builder.compute((), lambda _: condition)
         assert holds.base is not None
-        self._builder.draft.body.append(Require(holds.base.buffer, message))
+        self._builder.draft.body.append(Require(holds.base.buffer, message, is_guard))
 
     # What the model makes of it
 

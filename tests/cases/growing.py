@@ -136,6 +136,21 @@ _CASES = [
         sizes=COUNTS,
     ),
     text(
+        "growing-masked",
+        """agraph (int64 n, float[2, L] x, float[M] mask) => (float[2, B] y, float[T, 2] z) {
+            go = Constant<value = bool {1}>()
+            y, z = Loop<body = b (int64 i, bool ci, float[2, M] s) =>
+                (bool co, float[2, N] so, float[2] v) {
+                    co = Identity(ci)  axis = Constant<value_ints = [1]>()  f = Cast<to = 1>(i)
+                    r = ReduceSum(s, axis)  e = Add(r, f)  so = Concat<axis = 1>(s, e)
+                    seen = Mul(so, mask)  v = ReduceMax<keepdims = 0>(seen, axis)
+                }>(n, go, x)
+        }""",
+        inputs={"n": COUNT, "x": In((2, "L")), "mask": In(("M",))},
+        sizes=({"K": 3, "L": 2, "M": 1}, {"K": 1, "L": 2, "M": 3}, {"K": 4, "L": 0, "M": 1}),
+        length=64,
+    ),
+    text(
         "growing-sequence",
         """agraph (int64 n, float[2] x) => (float[T, 2] y, float[U] z, int64 count) {
             go = Constant<value = bool {1}>()  e = SequenceConstruct(x)

@@ -228,7 +228,7 @@ def test_a_mask_that_grows_is_planned_once() -> None:
     for rows in range(40):
         made += stream.step({"token": token, "mask": np.ones((1, rows + 1), np.int64)})
     assert len(stream._stepper._stepper._steps) == 1
-    for mask in (np.ones((1, 40), np.int64), np.ones((1, 90), np.int64), np.ones((1, 1), np.int64)):
+    for mask in (np.ones((1, 40), np.int64), np.ones((1, 90), np.int64)):
         with pytest.raises(RunError, match="'mask': its axis 1 is not as long as the states"):
             stream.step({"token": token, "mask": mask})
     with pytest.raises(InputError, match="mask"):
@@ -236,6 +236,26 @@ def test_a_mask_that_grows_is_planned_once() -> None:
     stream.rewind(1)
     again = stream.step({"token": token, "mask": np.ones((1, 40), np.int64)})
     np.testing.assert_array_equal(again[0], made[-1])
+
+
+def test_a_mask_of_one_element_is_repeated() -> None:
+    session = ostinato.InferenceSession(
+        text_model(
+            """g (float[T, 3] x, float[P, 3] past, float[M] mask)
+                => (float[3] y, float[Q, 3] present) {
+                present = Concat<axis = 0>(past, x)  t = Transpose(present)
+                w = Mul(t, mask)  y = ReduceMax<axes = [1], keepdims = 0>(w)
+            }"""
+        )
+    )
+    stream, past = session.stream({"past": "present"}), np.zeros((0, 3), np.float32)
+    for number, extent in enumerate((1, 1, 3, 1, 5)):
+        x, mask = RANDOM.random((1, 3), np.float32), RANDOM.random(extent, np.float32)
+        past = np.concatenate([past, x])
+        (y,) = stream.step({"x": x, "mask": mask})
+        np.testing.assert_array_equal(y, (past.T * mask).max(1), str(number))
+    with pytest.raises(RunError, match="'mask'"):
+        stream.step({"x": x, "mask": RANDOM.random(3, np.float32)})
 
 
 def test_rows_stay_where_they_are() -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from ostinato.ops.core.requirements import Requirements
 from ostinato.ops.core.run_sizes import RunSizes
 from ostinato.ops.core.tensor import Tensor
-from ostinato.sizes.dims import Dim, Size, choose, is_different, is_equal, maximum
+from ostinato.sizes.dims import Dim, Size, choose, computed, is_different, is_equal, maximum
 from ostinato.sizes.strides import Shape
 
 
@@ -17,7 +17,8 @@ class Broadcasting:
     Where two sizes that differ as expressions meet, one that is 1 is repeated. A specialised
     program has a guard that they are equal, which costs nothing while it runs. The general one
     chooses when a call is planned: the stride of what is repeated becomes 0. So does any program
-    where sizes depend on values, which are never likely.
+    where sizes depend on values, which are never likely. What meets a size that grows from step to
+    step can be as long in a single one only, so that it is likely to be 1.
 
     guarded: whether the program may be specialised for the likely sizes, behind guards.
     """
@@ -26,6 +27,8 @@ class Broadcasting:
         self._require, self._sizes, self._guarded = require, sizes, guarded
         # The sizes along which others, that may be 1, are repeated.
         self._wide = set[Size]()
+        # The sizes that guards say are 1.
+        self._ones = set[Size]()
         # Those of them that are a choice, and what they are chosen from.
         self._choices: dict[Size, set[Size]] = {}
 
@@ -48,6 +51,9 @@ class Broadcasting:
         if _is_never_one(left) and _is_never_one(right):
             self._require.equal(left, right, what)
             return left
+        grown = self._guard_one(left, right, what)
+        if grown is not None:
+            return grown
         is_one = is_different(left, 1) * is_different(right, 1)
         self._agree(is_one * is_different(left, right), left, right, what)
         # Whatever the order in which they meet, the result is the same expression.
@@ -83,6 +89,8 @@ class Broadcasting:
         if wide == 1 or _is_never_one(narrow):
             self._require.equal(narrow, wide, what)
             return
+        if not computed(narrow) and self._guard_one(narrow, wide, what) is not None:
+            return
         differ = is_different(narrow, 1) * is_different(narrow, wide)
         self._agree(differ, narrow, wide, what)
         if not self._guard_equal(narrow, wide, what):
@@ -92,7 +100,9 @@ class Broadcasting:
         """The tensor, made to stand still where an extent of 1 is repeated to have this shape."""
         strides, progression = list(tensor.strides), tensor.progression
         for i, (extent, wanted) in enumerate(zip(tensor.shape, shape, strict=True)):
-            if extent not in (1, wanted) and wanted in self._wide:
+            if extent in self._ones and extent != wanted:
+                strides[i], progression = 0, None
+            elif extent not in (1, wanted) and wanted in self._wide:
                 moves = self._sizes.named(is_different(extent, 1), bound=1)
                 strides[i] = strides[i] * moves
                 given = is_equal(extent, wanted)
@@ -103,8 +113,22 @@ class Broadcasting:
         self._require.compared.append((left, right))
         self._require.that(-differ, f"{what}: {left} and {right} differ")
 
+    def _guard_one(self, left: Size, right: Size, what: str) -> Size | None:
+        """The one of two sizes that grows from step to step, if the other may be taken for 1."""
+        fixed, grown = (right, left) if computed(left) else (left, right)
+        if computed(fixed) or not computed(grown):
+            return None
+        if not self._guarded or self._require.is_data_dependent(left, right):
+            return None
+        self._require.compared.append((left, right))
+        self._require.guard(is_equal(fixed, 1), f"{what}: {fixed} is not 1, nor always {grown}")
+        self._ones.add(fixed)
+        return grown
+
     def _guard_equal(self, left: Size, right: Size, what: str) -> bool:
         if not self._guarded or self._require.is_data_dependent(left, right):
+            return False
+        if computed(left, right):
             return False
         self._require.guard(is_equal(left, right), f"{what}: one of {left} and {right} is 1")
         return True
