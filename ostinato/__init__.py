@@ -80,6 +80,7 @@ _ROOMS = (
     "onnxruntime",
     "quantization",
     "streaming",
+    "torch",
     "training",
 )
 

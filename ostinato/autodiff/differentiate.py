@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 import onnx_ir as ir
@@ -17,6 +17,7 @@ from ostinato.errors import InputError, OptionError, UnsupportedError
 from ostinato.graph.inferred_sizes import infer_sizes
 from ostinato.graph.loop_form import read_loop
 from ostinato.graph.raise_opset import converted
+from ostinato.graph.writer import Writer
 from ostinato.model.attributes import describe
 from ostinato.model.graphs import graphs, upstream
 from ostinato.model.load import ModelLike, load_model
@@ -109,20 +110,34 @@ def differentiate(model: ir.Model, loss: ir.Value, wrt: Sequence[ir.Value]) -> l
     Raises `InputError` for a loss that is not one float element, `UnsupportedError` for a node
     without a gradient.
     """
-    graph = model.graph
     dims = dims_of(loss)
     if not is_float(loss) or dims is None or any(size != 1 for size in dims):
         raise InputError(
             f"the loss {loss.name!r} has type {loss.dtype} and shape {loss.shape}, expected one "
             "float element: reduce it with ReduceMean or ReduceSum"
         )
+    dtype = loss.dtype or ir.DataType.FLOAT
+    writer = Writer(model.graph, Names(model), opset_of(model), dtype, "grad/loss")
+    ones = writer.value(np.ones((1,) * len(dims), dtype.numpy()), "one")
+    return pull_back(model, {loss: ones}, wrt)
+
+
+def pull_back(
+    model: ir.Model, cotangents: Mapping[ir.Value, ir.Value], wrt: Sequence[ir.Value]
+) -> list[ir.Value]:
+    """Append nodes that compute the sum over `cotangents` of cotangent times Jacobian.
+
+    cotangents: by value of the main graph, of its type and shape. wrt: values of the main graph;
+    what comes back has their types and shapes, zeros where nothing depends on one.
+    `prepare` has run on `model`. Raises `UnsupportedError` for a node without a gradient.
+    """
+    graph = model.graph
     scope = Scope(graph, graph, Names(model), opset_of(model), depends(graph, wrt))
-    writer = scope.writer(loss.dtype, "grad/loss")
-    one = writer.value(np.ones((1,) * len(dims), writer.dtype.numpy()), "one")
-    if loss in scope.wanted:
-        _refuse_loops(loss, scope)
-        scope.add(loss, one)
-        sweep(scope)
+    for value, cotangent in cotangents.items():
+        if value in scope.wanted:
+            _refuse_loops(value, scope)
+            scope.add(value, cotangent)
+    sweep(scope)
     gradients = [scope.gradient(value) for value in wrt]
     results = []
     for value, found in zip(wrt, gradients, strict=True):

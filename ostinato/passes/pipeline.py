@@ -17,6 +17,7 @@ from ostinato.passes.loops.fold_loop import fold_loop
 from ostinato.passes.loops.indexed_scan_inputs import indexed_scan_inputs
 from ostinato.passes.loops.loop_invariants import loop_invariants
 from ostinato.passes.loops.loop_to_scan import loop_to_scan
+from ostinato.passes.loops.reroll import reroll
 from ostinato.passes.loops.sequence_to_scan_output import sequence_to_scan_output
 from ostinato.passes.loops.single_step_scan import single_step_scan
 from ostinato.passes.normalise.batched_scan import batched_scan
@@ -31,6 +32,7 @@ from ostinato.passes.simplify.constant_folding import constant_folding
 from ostinato.passes.simplify.dead_code import dead_code
 from ostinato.passes.simplify.eliminate_identity import eliminate_identity
 from ostinato.passes.simplify.merge_common_subexpressions import merge_common_subexpressions
+from ostinato.passes.simplify.split_to_slice import split_to_slice
 
 
 @dataclass(frozen=True)
@@ -95,6 +97,17 @@ PASSES: tuple[Pass, ...] = (
         "infer_shapes",
         infer_shapes,
         "Types and shapes that follow from the inputs are written beside the values.",
+    ),
+    Pass(
+        "split_to_slice",
+        split_to_slice,
+        "Pieces of a tensor that was split into a sequence are taken by a Slice.",
+    ),
+    Pass(
+        "reroll",
+        reroll,
+        "Steps that are written out one after another become a Scan.",
+        repeat=False,
     ),
     Pass(
         "expand_functions",

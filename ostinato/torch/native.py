@@ -1,0 +1,160 @@
+"""Calls of a compiled model with tensors, and their gradients for PyTorch's autograd."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+import torch
+from torch import Tensor, from_numpy
+from torch.nn import Parameter
+
+from ostinato.autodiff.partition import Partition, partition
+from ostinato.options import Options
+from ostinato.runtime.session import InferenceSession
+
+Array = np.ndarray[Any, Any]
+
+
+class Native:
+    """An ONNX model as a function of tensors.
+
+    model: its inputs are the tensors in order. Tensors are read where they are. Where gradients are
+    wanted, the model is compiled once more for each set of inputs that want one: forward with what
+    the backward call needs, and backward.
+
+    Raises `UnsupportedError` naming the node that has no native form.
+    """
+
+    def __init__(self, model: ir.Model, options: Options) -> None:
+        self._model, self._options = model, options
+        self._session = _Session(InferenceSession(model, options))
+        self._pairs: dict[tuple[bool, ...], _Pair] = {}
+        self._lock = threading.Lock()
+
+    @property
+    def session(self) -> InferenceSession:
+        """The session of the model without gradients."""
+        return self._session.session
+
+    def __call__(self, tensors: Sequence[Tensor]) -> Sequence[Tensor]:
+        """The outputs of the model."""
+        if torch.is_grad_enabled():
+            wanted = tuple(tensor.requires_grad for tensor in tensors)
+            if True in wanted:
+                results: Sequence[Tensor] = _Differentiable.apply(self.pair(wanted), *tensors)
+                return results
+        return self._session(tensors)
+
+    def pair(self, wanted: tuple[bool, ...]) -> _Pair:
+        """The forward and backward models for the inputs that want a gradient."""
+        found = self._pairs.get(wanted)
+        if found is None:
+            with self._lock:
+                found = self._pairs.get(wanted)
+                if found is None:
+                    found = self._pairs[wanted] = _Pair(self._model, wanted, self._options)
+        return found
+
+
+class _Session:
+    """A session called with arrays in the order of its inputs."""
+
+    def __init__(self, session: InferenceSession) -> None:
+        self.session, self._run = session, session.run
+        self.names = [argument.name for argument in session.get_inputs()]
+        # What a parameter was when its array was made, and the array: a parameter may get other
+        # memory, or be another one in the next call.
+        self._parameters: dict[str, tuple[Tensor, int, torch.Size, Array]] = {}
+
+    def __call__(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+        feed = {
+            name: self._parameter(name, tensor)
+            if tensor.__class__ is Parameter
+            else tensor.numpy(force=True)
+            for name, tensor in zip(self.names, tensors, strict=True)
+        }
+        return [*map(from_numpy, self._run(None, feed))]
+
+    def _parameter(self, name: str, tensor: Tensor) -> Array:
+        kept = self._parameters.get(name)
+        if (
+            kept is not None
+            and kept[0] is tensor
+            and kept[1] == tensor.data_ptr()
+            and kept[2] == tensor.shape
+            and tensor.is_contiguous()
+        ):
+            return kept[3]
+        array: Array = tensor.numpy(force=True)
+        if tensor.is_contiguous():
+            self._parameters[name] = tensor, tensor.data_ptr(), tensor.shape, array
+        return array
+
+
+class _Pair:
+    """A model compiled for a forward and a backward call.
+
+    saved: which inputs the backward call reads. floats: which outputs have a gradient.
+    """
+
+    def __init__(self, model: ir.Model, wanted: Sequence[bool], options: Options) -> None:
+        inputs = [str(value.name) for value in model.graph.inputs]
+        outputs = [str(value.name) for value in model.graph.outputs]
+        self.floats = [_is_float(value) for value in model.graph.outputs]
+        parts = partition(
+            model,
+            [name for name, want in zip(inputs, wanted, strict=True) if want],
+            [name for name, has in zip(outputs, self.floats, strict=True) if has],
+        )
+        self.count = len(outputs)
+        self.forward = _Session(InferenceSession(parts.forward, options))
+        self.backward = _Session(InferenceSession(parts.backward, options))
+        self.saved = [place for place, name in enumerate(inputs) if name in parts.reads]
+        made = [value.name for value in parts.forward.graph.output]
+        self._kept = [place for place, name in enumerate(made) if name in parts.reads]
+        self._order = self._places(parts, inputs, made)
+
+    def _places(self, parts: Partition, inputs: list[str], made: list[str]) -> list[int]:
+        """Where each array that the backward model reads is among saved, kept and cotangents."""
+        given = [inputs[place] for place in self.saved] + [made[place] for place in self._kept]
+        given += parts.cotangents.values()
+        return [given.index(name) for name in self.backward.names]
+
+    def kept(self, results: Sequence[Tensor]) -> list[Tensor]:
+        """What of the forward call's results the backward call reads."""
+        return [results[place] for place in self._kept]
+
+    def gradients(self, given: Sequence[Tensor]) -> list[Tensor]:
+        """given: saved inputs, kept results, gradients of the outputs of float type."""
+        return self.backward([given[place] for place in self._order])
+
+
+def _is_float(value: ir.Value) -> bool:
+    return value.dtype is not None and value.dtype.is_floating_point()
+
+
+class _Differentiable(torch.autograd.Function):
+    """The forward call of a pair, whose backward call is the other one."""
+
+    @staticmethod
+    def forward(ctx: Any, pair: _Pair, *tensors: Tensor) -> tuple[Tensor, ...]:
+        results = pair.forward(tensors)
+        ctx.pair = pair
+        ctx.save_for_backward(*(tensors[place] for place in pair.saved))
+        ctx.kept = pair.kept(results)
+        outputs = results[: pair.count]
+        if not all(pair.floats):
+            whole = [out for out, has in zip(outputs, pair.floats, strict=True) if not has]
+            ctx.mark_non_differentiable(*whole)
+        return tuple(outputs)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        pair: _Pair = ctx.pair
+        own = [g for g, has in zip(gradients, pair.floats, strict=True) if has]
+        found = iter(pair.gradients([*ctx.saved_tensors, *ctx.kept, *own]))
+        return tuple(next(found) if wanted else None for wanted in ctx.needs_input_grad)

@@ -1,0 +1,247 @@
+"""`ostinato.torch` beside PyTorch itself: values, gradients, training, what is refused and why."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+pytest.importorskip("onnxscript", reason="onnxscript is not installed")
+
+import ostinato.torch  # noqa: E402
+from ostinato.errors import InputError, UnsupportedError  # noqa: E402
+from ostinato.torch import dynamo  # noqa: E402
+
+pytestmark = pytest.mark.extras
+TOLERANCE = 1e-5
+
+
+class Network(torch.nn.Module):
+    """A recurrent layer between dense ones; `kind` names the layer in `torch.nn`."""
+
+    def __init__(self, kind: str, **settings: Any) -> None:
+        super().__init__()
+        self.layer = getattr(torch.nn, kind)(6, 8, **settings)
+        self.out = torch.nn.Linear(8 * (1 + settings.get("bidirectional", False)), 3)
+
+    def forward(self, x: Any) -> Any:
+        return torch.sigmoid(self.out(torch.relu(self.layer(x)[0])))
+
+
+class Loop(torch.nn.Module):
+    """A cell as a Python loop over time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.x, self.h = torch.nn.Linear(6, 8), torch.nn.Linear(8, 8, bias=False)
+
+    def forward(self, x: Any) -> Any:
+        h, steps = x.new_zeros(x.shape[1], 8), []
+        for t in range(x.shape[0]):
+            h = torch.tanh(self.x(x[t]) + self.h(h))
+            steps.append(h)
+        return torch.stack(steps)
+
+
+class While(Loop):
+    """The same over `torch.while_loop`."""
+
+    def forward(self, x: Any) -> Any:
+        def body(t: Any, h: Any) -> Any:
+            return t + 1, torch.tanh(self.x(x[0] * (t + 1)) + self.h(h))
+
+        start = torch.zeros((), dtype=torch.int64), x.new_zeros(x.shape[1], 8)
+        return torch._higher_order_ops.while_loop(lambda t, h: t < 5, body, start)[1]
+
+
+class Scan(Loop):
+    """The same over `scan`."""
+
+    def forward(self, x: Any) -> Any:
+        def step(h: Any, element: Any) -> Any:
+            h = torch.tanh(self.x(element) + self.h(h))
+            return h, h.clone()
+
+        from torch._higher_order_ops.scan import scan
+
+        return scan(step, x.new_zeros(x.shape[1], 8), x)[1]
+
+
+NETWORKS: dict[str, Callable[[], Any]] = {
+    "GRU": lambda: Network("GRU"),
+    "GRU two layers": lambda: Network("GRU", num_layers=2, batch_first=True),
+    "LSTM both ways": lambda: Network("LSTM", bidirectional=True),
+    "RNN": lambda: Network("RNN", nonlinearity="relu"),
+    "loop": Loop,
+    "scan": Scan,
+}
+
+
+def gradients(call: Any, x: Any, parameters: list[Any]) -> tuple[Any, list[Any]]:
+    x = x.clone().requires_grad_()
+    y = call(x)
+    return y.detach(), list(torch.autograd.grad((y * y.sin()).sum(), [x, *parameters]))
+
+
+def close(expected: Any, got: Any) -> None:
+    assert got.shape == expected.shape and got.dtype == expected.dtype
+    assert float((got - expected).abs().max()) <= TOLERANCE * float(expected.abs().max())
+
+
+@pytest.mark.parametrize("name", list(NETWORKS))
+@pytest.mark.parametrize("through", ["compile", "dynamo"])
+def test_values_and_gradients_are_those_of_torch(name: str, through: str) -> None:
+    torch.manual_seed(0)
+    torch._dynamo.reset()
+    module, x = NETWORKS[name](), torch.randn(7, 3, 6)
+    if through == "compile":
+        compiled = ostinato.torch.compile(module, x)
+    else:
+        compiled = torch.compile(module, backend=dynamo.backend, fullgraph=True)
+    expected = gradients(module, x, list(module.parameters()))
+    got = gradients(compiled, x, list(module.parameters()))
+    close(expected[0], got[0])
+    for a, b in zip(expected[1], got[1], strict=True):
+        close(a, b)
+
+
+def test_while_loop() -> None:
+    module, x = While().eval(), torch.randn(7, 3, 6)
+    with torch.no_grad():
+        close(module(x), ostinato.torch.compile(module, x)(x))
+
+
+def test_training_changes_the_parameters_of_the_module() -> None:
+    torch.manual_seed(0)
+    module = Network("GRU")
+    other = Network("GRU")
+    other.load_state_dict(module.state_dict())
+    x, target = torch.randn(9, 2, 6), torch.rand(9, 2, 3)
+    losses = []
+    for call, owner in (
+        (ostinato.torch.compile(module, x), module),
+        (other, other),
+    ):
+        optimizer = torch.optim.Adam(owner.parameters(), 1e-2)
+        found = []
+        for _ in range(10):
+            optimizer.zero_grad()
+            loss = torch.nn.functional.mse_loss(call(x), target)
+            loss.backward()
+            optimizer.step()
+            found.append(loss.item())
+        losses.append(found)
+    assert losses[0][-1] < losses[0][0]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-4)
+
+
+def test_parameters_that_get_other_memory_are_read_there() -> None:
+    module, x = torch.nn.Linear(4, 4, bias=False), torch.randn(2, 4)
+    compiled = ostinato.torch.compile(module, x)
+    with torch.no_grad():
+        close(module(x), compiled(x))
+        module.weight.data = module.weight.data.t()
+        close(module(x), compiled(x))
+        module.weight.data = torch.randn(4, 4)
+        close(module(x), compiled(x))
+        module.weight = torch.nn.Parameter(torch.randn(4, 4))
+        close(module(x), compiled(x))
+
+
+def test_any_length_and_batch() -> None:
+    module = Network("LSTM").eval()
+    compiled = ostinato.torch.compile(module, torch.randn(5, 3, 6), dynamic=True)
+    for length, batch in ((2, 2), (11, 4)):
+        x = torch.randn(length, batch, 6)
+        expected = gradients(module, x, list(module.parameters()))
+        got = gradients(compiled, x, list(module.parameters()))
+        close(expected[0], got[0])
+        for a, b in zip(expected[1], got[1], strict=True):
+            close(a, b)
+
+
+def test_dynamo_compiles_lengths_that_change_once(caplog: pytest.LogCaptureFixture) -> None:
+    torch._dynamo.reset()
+    module = Network("LSTM").eval()
+    seen: list[Any] = []
+
+    def backend(graph: Any, inputs: Any) -> Any:
+        seen.append(graph)
+        return dynamo.backend(graph, inputs)
+
+    compiled = torch.compile(module, backend=backend)
+    with torch.no_grad(), caplog.at_level(logging.WARNING, "ostinato"):
+        for length in (5, 6, 9, 12):
+            x = torch.randn(length, 3, 6)
+            close(module(x), compiled(x))
+    assert len(seen) == 2 and not caplog.messages
+
+
+class Branching(torch.nn.Module):
+    """Python decides by what is computed."""
+
+    def forward(self, x: Any) -> Any:
+        y = x * 2
+        if y.sum() > 0:
+            return y.relu()
+        return y - 1
+
+
+def test_control_flow_that_depends_on_data_is_refused_with_its_line() -> None:
+    with pytest.raises(UnsupportedError, match=r"test_torch.py:\d+, in forward: if y.sum\(\) > 0"):
+        ostinato.torch.compile(Branching(), torch.ones(3))
+
+
+def test_dynamo_breaks_the_graph_there_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    torch._dynamo.reset()
+    compiled = torch.compile(Branching(), backend=dynamo.backend)
+    with caplog.at_level(logging.WARNING, "ostinato"):
+        for x in (torch.ones(3), -torch.ones(3)):
+            close(Branching()(x), compiled(x))
+    assert any("breaks at" in text and "if y.sum() > 0" in text for text in caplog.messages)
+
+
+def test_a_graph_that_cannot_be_compiled_runs_in_torch(caplog: pytest.LogCaptureFixture) -> None:
+    torch._dynamo.reset()
+    module = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Dropout(0.5))
+    with caplog.at_level(logging.WARNING, "ostinato"):
+        torch.compile(module, backend=dynamo.backend)(torch.randn(2, 4))
+    assert any("runs in PyTorch" in text and "Dropout" in text for text in caplog.messages)
+    with pytest.raises(UnsupportedError, match="Dropout"):
+        ostinato.torch.compile(module, torch.randn(2, 4))
+    x = torch.randn(2, 4)
+    close(module.eval()(x), ostinato.torch.compile(module, x)(x))
+
+
+def test_what_a_call_may_not_be() -> None:
+    compiled = ostinato.torch.compile(torch.nn.Linear(4, 4), torch.randn(2, 4))
+    for wrong in (torch.randn(3, 4), torch.randn(2, 4, dtype=torch.float64)):
+        with pytest.raises(InputError, match="expected float32"):
+            compiled(wrong)
+    for arguments in ((), (torch.randn(2, 4), 1), ("x",)):
+        with pytest.raises(InputError):
+            compiled(*arguments)
+
+
+def test_a_module_that_writes_into_its_buffers_is_refused() -> None:
+    module = torch.nn.BatchNorm1d(4)
+    with pytest.raises(UnsupportedError, match="writes into"):
+        ostinato.torch.compile(module, torch.randn(3, 4))
+
+
+def test_arguments_and_results_may_be_nested() -> None:
+    class Nested(torch.nn.Module):
+        def forward(self, pair: Any, *, scale: float) -> Any:
+            return {"sum": pair[0] + pair[1], "scaled": [pair[0] * scale, None]}
+
+    pair = (torch.randn(3), torch.randn(3))
+    compiled = ostinato.torch.compile(Nested(), (pair,), example_kwargs={"scale": 2.0})
+    got = compiled(pair, scale=2.0)
+    close(pair[0] + pair[1], got["sum"])
+    close(pair[0] * 2, got["scaled"][0])
+    assert got["scaled"][1] is None
+    with pytest.raises(InputError, match=r"was 2\.0 when"):
+        compiled(pair, scale=3.0)
