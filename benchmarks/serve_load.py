@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import random
 import sys
 import time
@@ -112,9 +113,12 @@ async def steady(address: str, name: str, x: np.ndarray, clients: int, seconds: 
     result = Result(sequences=clients)
 
     async def client(number: int, channels: Channels, start: float) -> None:
-        going = request(name, x, f"steady {number}")
-        message = request(name, x, f"steady {number}", start=True)
-        for turn in range(int(seconds / period)):
+        # Runs follow each other, and a sequence that was not ended is still there.
+        identity = f"{os.getpid()} {number}"
+        going = request(name, x, identity)
+        message = request(name, x, identity, start=True)
+        turns = int(seconds / period)
+        for turn in range(turns):
             # Clients do not know of each other: their messages are spread over the period.
             due = start + (turn + number / clients) * period
             await asyncio.sleep(max(0.0, due - time.perf_counter()))
@@ -125,7 +129,7 @@ async def steady(address: str, name: str, x: np.ndarray, clients: int, seconds: 
                 result.late += taken > period
             except grpc.aio.AioRpcError as error:
                 result.failed(error)
-            message = going
+            message = going if turn < turns - 2 else request(name, x, identity, end=True)
 
     async with Channels(address, clients) as channels:
         start = time.perf_counter() + 0.5

@@ -39,6 +39,8 @@ _CHUNK = 1 << 20
 _LOST = 10_000
 # A worker that ends this often before it is ready is not started again.
 _STARTS = 3
+# What is sent to a worker at once, and is not answered.
+_UNDER_WAY = 2
 
 
 @dataclass(frozen=True)
@@ -70,10 +72,14 @@ class Worker:
         self.is_ready = False
         self.process: multiprocessing.process.BaseProcess | None = None
         self._writer: asyncio.StreamWriter | None = None
-        self._unsent: list[bytes] = []
+        self._unsent: list[Job | Close] = []
+        # The numbers of the jobs that are under way, by what was sent together.
+        self._parcels: list[set[int]] = []
 
     async def run(self, metrics: Metrics) -> bool:
         """Start the process and take its answers until it ends: whether it had become ready."""
+        self._unsent.clear()
+        self._parcels.clear()
         ours, theirs = socket.socketpair()
         context = multiprocessing.get_context("spawn")
         name = f"ostinato-serve-{self.index}"
@@ -100,6 +106,9 @@ class Worker:
     def _take(self, step: Step, metrics: Metrics) -> None:
         for call in step.calls:
             metrics.called(call)
+        left = (parcel.difference(step.outcomes) for parcel in self._parcels)
+        self._parcels = [parcel for parcel in left if parcel]
+        self._flush()
         for number, outcome in step.outcomes.items():
             answer = self.answers.pop(number)
             # One whose client has gone is cancelled.
@@ -107,20 +116,31 @@ class Worker:
                 answer.set_result(outcome)
 
     def send(self, message: Job | Close) -> None:
-        """Send a message, with all others of this turn of the loop: writes are what costs."""
+        """Send a message, with all others that come until the worker can take them.
+
+        It has one parcel to compute and one to go on with; what comes meanwhile is the next one. So
+        a busy worker gets many messages at once, which costs as much as one.
+        """
         if not self._unsent:
             asyncio.get_running_loop().call_soon(self._flush)
-        self._unsent.append(encoded(message))
+        self._unsent.append(message)
 
     def _flush(self) -> None:
+        if self._unsent and len(self._parcels) < _UNDER_WAY:
+            self._write()
+
+    def _write(self) -> None:
         assert self._writer is not None
-        self._writer.write(b"".join(self._unsent))
+        parcel = {message.number for message in self._unsent if isinstance(message, Job)}
+        if parcel:
+            self._parcels.append(parcel)
+        self._writer.write(b"".join(map(encoded, self._unsent)))
         self._unsent.clear()
 
     def close(self) -> None:
         """Let the process end, behind the messages that it has."""
         if self._writer is not None:
-            self._flush()
+            self._write()
             self._writer.close()
 
 
