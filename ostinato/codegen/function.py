@@ -21,7 +21,7 @@ class KernelFunction:
     """A kernel, and writers of its instructions, sizes, expressions and loops.
 
     w, sizes, x, stores, primitives, loops: one writer for each. machine: whom it is for.
-    is_watched: whether it may have safepoints.
+    is_watched: whether it may have safepoints. numbers: symbols that are parameters.
     """
 
     def __init__(
@@ -32,13 +32,16 @@ class KernelFunction:
         declarations: set[str],
         machine: Machine,
         is_watched: bool = True,
+        numbers: Sequence[str] = (),
     ) -> None:
+        self._numbers = [f"i64 %n{i}" for i in range(len(numbers))]
         self.kernel, self.buffers, self.signature = kernel, buffers, signature(kernel)
         time = kernel_time(kernel, safepoints.LIMIT)
         self.is_long = is_watched and is_long(time)
         self.w = Writer(declarations)
         self.loops = WatchedLoops(self.w, self.is_long, is_optional=not isinstance(time, int))
-        self.sizes = Sizes(symbols, declarations)
+        given = {name: Value(f"%n{i}", "i64") for i, name in enumerate(numbers)}
+        self.sizes = Sizes(symbols, declarations, given=given)
         self.machine, self.primitives = machine, Primitives(self.w, machine)
         pointers = {n: Value(f"%b{i}", "ptr") for i, n in enumerate(self.signature.buffers)}
         self.x = Expressions(self.w, self.sizes, pointers, buffers, self.primitives)
@@ -53,7 +56,7 @@ class KernelFunction:
         every = [f"ptr noalias %b{i}" for i in range(len(self.signature.buffers))]
         every += ["ptr noalias readonly %symbols"]
         every += [f"i64 %a{i}" for i in range(len(self.signature.outer))]
-        every += [*parameters, *(["ptr noalias %poll"] if self.is_long else [])]
+        every += [*self._numbers, *parameters, *(["ptr noalias %poll"] if self.is_long else [])]
         type_, result = ("i1", "i1 false") if self.is_long else ("void", "void")
         return (
             f'define internal {type_} @"{self.signature.name}"({", ".join(every)}) #0 {{\n'

@@ -23,7 +23,7 @@ from ostinato.sizes.dims import Size, ceildiv, floordiv
 class KernelEmitter:
     """Writes the function of one kernel.
 
-    is_watched: whether it may have safepoints.
+    is_watched: whether it may have safepoints. numbers: symbols that are parameters.
     part: how threads divide it. Its function then also takes a thread's number and how many there
         are, and computes that thread's share.
     """
@@ -37,9 +37,12 @@ class KernelEmitter:
         machine: Machine,
         part: Part | None = None,
         is_watched: bool = True,
+        numbers: Sequence[str] = (),
     ) -> None:
         self._part = part
-        self._function = KernelFunction(kernel, buffers, symbols, declarations, machine, is_watched)
+        self._function = KernelFunction(
+            kernel, buffers, symbols, declarations, machine, is_watched, numbers
+        )
         self._w, self._x = self._function.w, self._function.x
         self._sizes, self._points = self._function.sizes, Points(self._function)
         self._point_time = point_time(kernel, safepoints.LIMIT)

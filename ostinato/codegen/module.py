@@ -10,6 +10,7 @@ import numpy as np
 
 from ostinato.codegen import runtime_functions, safepoints, threads
 from ostinato.codegen.alike import form
+from ostinato.codegen.general import MANY, General, generalise
 from ostinato.codegen.kernels import KernelEmitter
 from ostinato.codegen.loads import NOWHERE
 from ostinato.codegen.safepoints import POLL, STOPPED, Safepoints, open_poll
@@ -102,11 +103,13 @@ def module_text(
 class _Wanted:
     """What the function of a kernel depends on, and the kernel, one of all that are alike.
 
-    divided: the position of the axis along which threads divide it, and the unit.
+    numbers: symbols that are parameters. divided: the position of the axis along which threads
+    divide it, and the unit.
     """
 
     form: Hashable
     symbols: tuple[str, ...]
+    numbers: tuple[str, ...]
     machine: Machine
     is_watched: bool
     divided: tuple[int, int] | None
@@ -115,24 +118,40 @@ class _Wanted:
     part: Part | None = field(compare=False)
 
 
+@dataclass(frozen=True)
+class _Function:
+    """What a kernel calls: a function, and its parameters beside buffers and indices.
+
+    is_long: as of `signature.is_long`.
+    """
+
+    name: str
+    numbers: tuple[int, ...]
+    is_long: bool
+
+
 def _functions(
     program: Program,
     declarations: set[str],
     target: Target,
     parts: Mapping[str, Part],
     is_watched: bool,
-) -> tuple[list[str], dict[str, str]]:
+) -> tuple[list[str], dict[str, _Function]]:
     """The functions of all kernels, and the one that stands for each kernel, by name."""
     names: dict[_Wanted, str] = {}
     texts: list[str] = []
-    shared: dict[str, str] = {}
-    for kernel in program.kernels():
-        if is_empty(kernel):
-            continue
-        name, part = signature(kernel).name, parts.get(kernel.name)
+    shared: dict[str, _Function] = {}
+    kernels = [kernel for kernel in program.kernels() if not is_empty(kernel)]
+    # A share of a thread is told by the sizes of its kernel.
+    may_be = len(kernels) >= MANY and not parts
+    general = generalise(kernels, program.buffers, program.symbols) if may_be else {}
+    for special in kernels:
+        found = general.get(special.name, General(special, (), ()))
+        kernel, name, part = found.kernel, signature(special).name, parts.get(special.name)
         wanted = _Wanted(
             form(kernel, program.buffers),
             program.symbols,
+            found.names,
             target.machine,
             is_watched,
             None if part is None else (kernel.axes.index(part.axis), part.unit),
@@ -140,8 +159,10 @@ def _functions(
             program.buffers,
             part,
         )
-        shared[name] = names.setdefault(wanted, name)
-        if shared[name] == name:
+        first = names.setdefault(wanted, name)
+        time = kernel_time(kernel, safepoints.LIMIT)
+        shared[name] = _Function(first, found.values, is_watched and is_long(time))
+        if first == name:
             linkage, function, declared = _written(wanted)
             texts.append(f'{linkage}@"{name}"{function}')
             declarations |= declared
@@ -161,6 +182,7 @@ def _written(wanted: _Wanted) -> tuple[str, str, frozenset[str]]:
         wanted.machine,
         wanted.part,
         wanted.is_watched,
+        wanted.numbers,
     )
     linkage, _, function = emitter.text().partition(f'@"{signature(wanted.kernel).name}"')
     return linkage, function, frozenset(declarations)
@@ -196,7 +218,7 @@ class _Entry:
         arena: Arena,
         blob: ConstantBlob,
         declarations: set[str],
-        shared: Mapping[str, str],
+        shared: Mapping[str, _Function],
         shares: Shares | None,
         is_watched: bool,
     ) -> None:
@@ -387,11 +409,13 @@ class _Entry:
     def _call(self, kernel: Kernel, time: Size) -> None:
         called = signature(kernel)
         args = [f"ptr {self._pointer(name).text}" for name in called.buffers]
+        function = self._shared[called.name]
         args += ["ptr %symbols", *(f"i64 {self._indices[axis].text}" for axis in called.outer)]
+        args += [f"i64 {number}" for number in function.numbers]
         if self._shares is not None and kernel.name in self._shares.parts:
             args += [f"i64 {_NUMBER.text}", f"i64 {self._count.text}"]
-        name = f'@"{self._shared[called.name]}"'
-        if not (self._is_watched and is_long(time)):
+        name = f'@"{function.name}"'
+        if not function.is_long:
             self._w.line(f"call void {name}({', '.join(args)})")
             return
         args.append(f"ptr {self._poll_for(time).text}")
@@ -400,7 +424,7 @@ class _Entry:
     def _poll_for(self, time: Size) -> Value:
         """Null where the sizes of this run make a kernel of that time a short one."""
         if isinstance(time, int):
-            return POLL
+            return POLL if time >= safepoints.LIMIT else Value("null", "ptr")
         reaches = self._w.compare("icmp", "sge", self._size(time), integer(safepoints.LIMIT), 1)
         return self._w.select(reaches, POLL, Value("null", "ptr"))
 

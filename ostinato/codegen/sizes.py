@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from ostinato.codegen.writer import Value, Writer, integer, is_constant
 from ostinato.sizes.dims import Apply, Dim, Size, Symbol
@@ -12,12 +13,17 @@ from ostinato.sizes.substitution import functions
 class Sizes:
     """Writes each size once, at the top of a function whose parameter `%symbols` is the table.
 
-    writer: writes the sizes where it is instead.
+    writer: writes the sizes where it is instead. given: symbols that are values already.
     """
 
     def __init__(
-        self, symbols: Sequence[str], declarations: set[str], writer: Writer | None = None
+        self,
+        symbols: Sequence[str],
+        declarations: set[str],
+        writer: Writer | None = None,
+        given: Mapping[str, Value] = MappingProxyType({}),
     ) -> None:
+        self._given = given
         self._is_apart = writer is None
         self.writer = Writer(declarations) if writer is None else writer
         self._positions = {name: i for i, name in enumerate(symbols)}
@@ -69,6 +75,8 @@ class Sizes:
         return self.writer.add(left, right)
 
     def _symbol(self, symbol: Symbol) -> Value:
+        if symbol.name in self._given:
+            return self._given[symbol.name]
         place = self.writer.pointer(
             Value("%symbols", "ptr"), integer(self._positions[symbol.name]), "i64"
         )

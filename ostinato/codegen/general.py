@@ -1,0 +1,155 @@
+"""One function for many kernels that differ in their sizes, which become its parameters.
+
+A network may have hundreds of layers of which no two have the same sizes. A function for each takes
+hundreds of times as long to compile, and is hardly faster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from ostinato.codegen.alike import form
+from ostinato.program.expr import Access, Axis, Const, Expr, Extent, Index, Load, rewrite
+from ostinato.program.nodes import Buffer, Kernel, Reduce, Store, Tile
+from ostinato.sizes.dims import Size, symbol
+
+# So many functions of one form take LLVM 0.3 s (`python -m benchmarks.bench_compile`). Of dense
+# layers the general one is as fast, of convolutions up to 2 % slower.
+MANY = 8
+# Smaller numbers decide what is unrolled, and how lanes are loaded.
+LEAST = 17
+
+
+@dataclass(frozen=True)
+class General:
+    """A kernel whose sizes are symbols, which the names tell, and their values for one kernel."""
+
+    kernel: Kernel
+    names: tuple[str, ...]
+    values: tuple[int, ...]
+
+
+def generalise(
+    kernels: Iterable[Kernel], buffers: Mapping[str, Buffer], symbols: Collection[str] = ()
+) -> dict[str, General]:
+    """The general kernels of those that are `MANY` and differ in nothing but sizes, by name.
+
+    symbols: the names that sizes of kernels have already.
+    """
+    prefix = "number"
+    while any(name.startswith(prefix) for name in symbols):
+        prefix += "'"
+    any_size = symbol(prefix)
+    groups: dict[Hashable, dict[str, list[int]]] = {}
+    firsts: dict[Hashable, Kernel] = {}
+    for kernel in kernels:
+        sizes = _Sizes(lambda _: any_size)
+        skeleton = form(sizes.of(kernel), buffers)
+        groups.setdefault(skeleton, {})[kernel.name] = sizes.found
+        firsts.setdefault(skeleton, kernel)
+    general: dict[str, General] = {}
+    for skeleton, members in groups.items():
+        rows = list(members.values())
+        if len({*map(tuple, rows)}) < MANY:
+            continue
+        columns = list(zip(*rows, strict=True))
+        # Numbers that are the same everywhere stay what they are; equal ones are one parameter.
+        varying = list(dict.fromkeys(c for c in columns if not _is_fixed(c)))
+        names = {column: f"{prefix}.{i}" for i, column in enumerate(varying)}
+        places = [symbol(names[c]) if c in names else c[0] for c in columns]
+        kernel = _Sizes(places.__getitem__).of(firsts[skeleton])
+        for name, *values in zip(members, *varying, strict=True):
+            general[name] = General(kernel, tuple(names.values()), tuple(values))
+    return general
+
+
+def _is_fixed(column: tuple[int, ...]) -> bool:
+    return len({*column}) == 1
+
+
+class _Sizes:
+    """Rebuilds a kernel with others in place of its larger sizes, which are numbered in order.
+
+    found: the sizes that were replaced.
+    """
+
+    def __init__(self, change: Callable[[int], Size]) -> None:
+        self._change = change
+        self.found: list[int] = []
+        self._axes: dict[Axis, Axis] = {}
+
+    def of(self, kernel: Kernel) -> Kernel:
+        """The rebuilt kernel."""
+        tile = kernel.tile
+        if tile is not None:
+            # Registers are counted by these.
+            self._axes |= {axis: axis for axis in (tile.lane, tile.across) if axis is not None}
+        return replace(
+            kernel,
+            axes=tuple(map(self._axis, kernel.axes)),
+            reductions=tuple(map(self._reduce, kernel.reductions)),
+            stores=tuple(map(self._store, kernel.stores)),
+            guard=None if kernel.guard is None else self._expr(kernel.guard),
+            tile=None if tile is None else self._tile(tile),
+            ordered=tuple(map(self._axis, kernel.ordered)),
+        )
+
+    def _size(self, size: Size) -> Size:
+        if not isinstance(size, int) or size < LEAST:
+            return size
+        self.found.append(size)
+        return self._change(len(self.found) - 1)
+
+    def _axis(self, axis: Axis) -> Axis:
+        if axis not in self._axes:
+            self._axes[axis] = Axis(axis.name, self._size(axis.extent))
+        return self._axes[axis]
+
+    def _some(self, axis: Axis | None) -> Axis | None:
+        return None if axis is None else self._axis(axis)
+
+    def _access(self, access: Access) -> Access:
+        terms = tuple((self._axis(axis), self._size(stride)) for axis, stride in access.terms)
+        return Access(access.buffer, self._size(access.offset), terms)
+
+    def _places(self, index: tuple[tuple[Expr, Size], ...]) -> tuple[tuple[Expr, Size], ...]:
+        return tuple((position, self._size(stride)) for position, stride in index)
+
+    def _expr(self, root: Expr) -> Expr:
+        return rewrite(root, self._leaf)
+
+    def _leaf(self, node: Expr) -> Expr | None:
+        if isinstance(node, Load):
+            access = self._access(node.access)
+            return Load(access, node.dtype, node.mask, node.other, self._places(node.index))
+        if isinstance(node, Index):
+            return Index(self._axis(node.axis), node.dtype)
+        if isinstance(node, Extent):
+            return Extent(self._size(node.size), node.dtype)
+        if isinstance(node, Const) and node.dtype == "int64":
+            assert isinstance(node.value, int)
+            size = self._size(node.value)
+            return None if isinstance(size, int) else Extent(size)
+        return None
+
+    def _reduce(self, reduce: Reduce) -> Reduce:
+        factor = None if reduce.factor is None else self._expr(reduce.factor)
+        axes = tuple(map(self._axis, reduce.axes))
+        return replace(reduce, axes=axes, expr=self._expr(reduce.expr), factor=factor)
+
+    def _store(self, store: Store) -> Store:
+        changed = store.map(self._expr)
+        access, index = self._access(store.access), self._places(changed.index)
+        return replace(changed, access=access, index=index)
+
+    def _tile(self, tile: Tile) -> Tile:
+        return replace(
+            tile,
+            block=self._some(tile.block),
+            limit=None if tile.limit is None else self._size(tile.limit),
+            row=self._some(tile.row),
+            other=self._some(tile.other),
+            serpentine=self._some(tile.serpentine),
+            inside=tuple(map(self._axis, tile.inside)),
+        )

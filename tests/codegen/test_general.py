@@ -1,0 +1,102 @@
+"""Kernels that differ in sizes alone are one function, which computes for each what it should."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from itertools import pairwise
+
+import numpy as np
+import onnx
+import pytest
+
+import ostinato
+from ostinato.codegen import general, module
+from ostinato.codegen.general import MANY
+from ostinato.compiler import stages
+from ostinato.options import Options
+
+
+def _layers(widths: Sequence[int]) -> onnx.ModelProto:
+    """Dense layers of these widths, one behind the other."""
+    rng = np.random.default_rng(0)
+    nodes, constants = [], []
+    for i, shape in enumerate(pairwise(widths)):
+        weights = (rng.standard_normal(shape) / np.sqrt(shape[0])).astype(np.float32)
+        constants.append(onnx.numpy_helper.from_array(weights, f"w{i}"))
+        nodes += [
+            onnx.helper.make_node("MatMul", [f"x{i}", f"w{i}"], [f"m{i}"]),
+            onnx.helper.make_node("Tanh", [f"m{i}"], [f"x{i + 1}"]),
+        ]
+    x = onnx.helper.make_tensor_value_info("x0", onnx.TensorProto.FLOAT, ["N", widths[0]])
+    last = f"x{len(widths) - 1}"
+    y = onnx.helper.make_tensor_value_info(last, onnx.TensorProto.FLOAT, ["N", widths[-1]])
+    graph = onnx.helper.make_graph(nodes, "layers", [x], [y], constants)
+    return onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)])
+
+
+def _functions(model: onnx.ModelProto) -> int:
+    text = next(text for floor, text in stages(model, Options()) if floor == "llvm")
+    return len(re.findall(r'define internal \w+ @"kernel', text))
+
+
+def _outputs(model: onnx.ModelProto, *feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
+    session = ostinato.InferenceSession(model, cache_dir=None)
+    return [session.run(None, feed)[0] for feed in feeds]
+
+
+@pytest.fixture
+def special(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every kernel has a function of its own."""
+    monkeypatch.setattr(module, "MANY", 1 << 30)
+
+
+def test_many_layers_share_few_functions() -> None:
+    model = _layers([20 + i * 5 % 61 for i in range(10 * MANY)])
+    assert _functions(model) <= 2 * 4
+    assert _functions(_layers([20 + i * 5 % 29 for i in range(MANY)])) == MANY - 1
+
+
+@pytest.mark.usefixtures("special")
+def test_they_compute_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = _layers([33 + i * 5 % 16 for i in range(2 * MANY)])
+    # A name that parameters would have.
+    model.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "number.0"
+    rng = np.random.default_rng(1)
+    feeds = [{"x0": rng.standard_normal((n, 33)).astype(np.float32)} for n in (1, 3, 9)]
+    expected = _outputs(model, *feeds)
+    monkeypatch.undo()
+    for one, other in zip(expected, _outputs(model, *feeds), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "y = Conv <kernel_shape = [3, 3], strides = [2, 1], pads = [1, 1, 1, 1]> (x, w)",
+        "y = Softmax (x)",
+        "t = Transpose <perm = [0, 2, 3, 1]> (x)  y = Tanh (t)",
+        "y = CumSum (x, axis)",
+        "y = Gather <axis = 3> (x, places)",
+        "t = ReduceMean (x)  y = Sub (x, t)",
+        "y = MaxPool <kernel_shape = [3, 3]> (x)",
+    ],
+)
+def test_any_kernel_may_be_general(body: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = onnx.parser.parse_model(
+        f"""<ir_version: 8, opset_import: ["": 17]>
+        g (float[N, 19, 21, 37] x, float[18, 19, 3, 3] w, int64[5] places) => (y)
+        <int64 axis = {{1}}> {{ {body} }}"""
+    )
+    rng = np.random.default_rng(2)
+    feed = {
+        "x": rng.standard_normal((2, 19, 21, 37)).astype(np.float32),
+        "w": rng.standard_normal((18, 19, 3, 3)).astype(np.float32),
+        "places": np.array([36, 0, -1, 17, 5]),
+    }
+    expected = _outputs(model, feed)[0]
+    for name in ("MANY", "LEAST"):
+        monkeypatch.setattr(general, name, 1)
+    monkeypatch.setattr(module, "MANY", 1)
+    monkeypatch.setattr(general, "_is_fixed", lambda column: False)
+    np.testing.assert_array_equal(_outputs(model, feed)[0], expected)
