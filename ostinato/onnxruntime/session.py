@@ -36,8 +36,10 @@ from ostinato.runtime.session import NodeArg
 from ostinato.stages.notice import Notice
 from ostinato.stages.report import NotNative, described
 
-# A name that nobody gave: that of an axis of an input, or one of shape inference.
-_INVENTED = re.compile(r".*\.\d+|unk__\d+")
+# A name that shape inference gives a dimension.
+_INFERRED = re.compile(r"unk__\d+")
+# What stands in a dimension that is computed from others, which onnxruntime does not print.
+_ARITHMETIC = re.compile(r"[()+*/<>]")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -126,7 +128,8 @@ class InferenceSession:
         self._compiled: ostinato.InferenceSession | None = session
         self._run: Callable[[Any, Any], list[Any]] = session.run
         self._inputs = [_as_declared(argument) for argument in session.get_inputs()]
-        self._outputs = [_as_declared(argument) for argument in session.get_outputs()]
+        named = {dim for a in self._inputs for dim in a.shape or () if isinstance(dim, str)}
+        self._outputs = [_as_computed(argument, named) for argument in session.get_outputs()]
         self._initializers = session.get_overridable_initializers()
         if self._sess_options.optimized_model_filepath:
             _write_optimized(model, self._sess_options.optimized_model_filepath)
@@ -376,16 +379,26 @@ def _is_protobuf(model: str | bytes) -> bool:
 
 def _as_declared(argument: NodeArg) -> NodeArg:
     """The argument with None for dimensions that have no name, [] for no shape."""
+    # Such a dimension has the name of its value and the number of the axis.
     shape = [
-        None if isinstance(dim, str) and (_INVENTED.fullmatch(dim) or not _is_name(dim)) else dim
-        for dim in argument.shape or ()
+        None if dim == f"{argument.name}.{axis}" else dim
+        for axis, dim in enumerate(argument.shape or ())
     ]
     return NodeArg(argument.name, argument.type, shape)  # type: ignore[arg-type]
 
 
-def _is_name(dim: str) -> bool:
-    """Whether a dimension is no arithmetic on others, which onnxruntime does not print."""
-    return re.fullmatch(r"[^()+*/<>]*", dim) is not None
+def _as_computed(argument: NodeArg, named: set[str]) -> NodeArg:
+    """An output with None for dimensions that only this package has a name for.
+
+    named: the names that the inputs' dimensions have.
+    """
+
+    def is_own(dim: int | str | None) -> bool:
+        name = dim if isinstance(dim, str) and dim not in named else ""
+        return bool(_INFERRED.fullmatch(name) or _ARITHMETIC.search(name))
+
+    shape = [None if is_own(dim) else dim for dim in _as_declared(argument).shape or ()]
+    return NodeArg(argument.name, argument.type, shape)  # type: ignore[arg-type]
 
 
 def _require_going_on(run_options: RunOptions) -> None:
