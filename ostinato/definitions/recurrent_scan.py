@@ -45,7 +45,11 @@ def write_recurrent(
 
 
 def _cell(recurrent: Recurrent, writer: Writer, d: int) -> Step:
-    """Lay out the weights of direction `d` and return the step that uses them."""
+    return step_of(recurrent, parameters_of(recurrent, writer, d))
+
+
+def parameters_of(recurrent: Recurrent, writer: Writer, d: int) -> Parameters:
+    """The parameters of direction `d`."""
     kind, h = recurrent.kind, recurrent.hidden_size
     w, r = direction_of(recurrent, writer, "W", d), direction_of(recurrent, writer, "R", d)
     assert w is not None and r is not None
@@ -56,9 +60,13 @@ def _cell(recurrent: Recurrent, writer: Writer, d: int) -> Step:
         wb = writer.take(b, range(rows), 0, "Wb")
         rb = writer.take(b, range(rows, 2 * rows), 0, "Rb")
     p = direction_of(recurrent, writer, "P", d)
-    parameters = Parameters(
+    return Parameters(
         writer, kind.gates, h, w, r, wb, rb, p, recurrent.activations[d], recurrent.clip
     )
+
+
+def step_of(recurrent: Recurrent, parameters: Parameters) -> Step:
+    """Lay out the weights of a direction and return the step that uses them."""
     if recurrent.node.op_type == "RNN":
         return rnn(parameters)
     if recurrent.node.op_type == "GRU":

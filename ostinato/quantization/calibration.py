@@ -42,6 +42,11 @@ class Seen:
     total: Array | None = None
     moments: Array | None = None
 
+    @property
+    def is_known(self) -> bool:
+        """Whether any element but 0 was seen."""
+        return self.low < self.high
+
     def mean(self, group: int) -> Array | None:
         """The mean vector of a group of weights; groups may share it."""
         if self.total is None or not self.count:
@@ -60,8 +65,10 @@ class Seen:
         """Count `[groups, vectors, terms]` in."""
         if not vectors.size:
             return
+        self.widen(vectors)
+        if vectors.shape[2] > MOST_TERMS:
+            return
         wide = vectors.astype(np.float64)
-        self.low, self.high = min(self.low, wide.min()), max(self.high, wide.max())
         total, moments = wide.sum(axis=1), wide.swapaxes(1, 2) @ wide
         self.total = total if self.total is None else self.total + total
         self.moments = moments if self.moments is None else self.moments + moments
@@ -118,8 +125,6 @@ class _Exposed:
 
     def values(self, site: Site) -> list[Name]:
         """The outputs that show what a site reads; none where it stands in a branch."""
-        if site.terms > MOST_TERMS:
-            return []
         if site.is_recurrent and site.position == RECURRENT_WEIGHTS:
             return self._states(site)
         value = site.node.inputs[site.other]

@@ -21,6 +21,7 @@ from ostinato.passes.normalise.inline_functions import inline_functions
 from ostinato.passes.normalise.lift_constants import lift_constants
 from ostinato.passes.simplify.constant_folding import constant_folding
 from ostinato.passes.simplify.dead_code import dead_code
+from ostinato.quantization.activations import write_activations
 from ostinato.quantization.bias import correct_bias
 from ostinato.quantization.calibration import Seen, observe
 from ostinato.quantization.formats import FORMATS, Format
@@ -129,7 +130,8 @@ def quantize_layers(
 ) -> Quantized:
     """`quantize`, with what became of each layer.
 
-    measure_on: samples like those of `calibration`, on which layers are measured in its place.
+    measure_on: samples like those of `calibration`, on which each layer is measured alone; with
+        `target_snr` those of `calibration` by default.
     """
     form = _format(weights)
     _check_options(form, activations, block, target_snr)
@@ -147,7 +149,8 @@ def quantize_layers(
         seen = dict(zip(places, observe(loaded, samples, carried), strict=True))
     if measure_on is not None:
         samples = read_samples(measure_on, arguments, carried)
-    work = _Work(loaded, sites, block, seen, samples, carried)
+    measures = measure_on is not None or target_snr is not None
+    work = _Work(loaded, sites, block, seen, samples, carried, measures)
     stored = work.stored(form) if target_snr is None else work.narrowest(form, target_snr)
     return work.written(stored, activations)
 
@@ -245,7 +248,8 @@ def _check_finite(site: Site) -> None:
 class _Work:
     """What the steps of quantising share.
 
-    seen: statistics of operands, by node and position of the weights.
+    seen: statistics of operands, by node and position of the weights. measures: whether layers are
+    measured alone.
     """
 
     model: ir.Model
@@ -254,6 +258,7 @@ class _Work:
     seen: Mapping[tuple[ir.Node, int], Seen]
     samples: Sequence[Sample] | None
     states: Mapping[str, str]
+    measures: bool
 
     def _statistics(self, site: Site) -> Seen | None:
         return self.seen.get((site.node, site.position))
@@ -286,10 +291,20 @@ class _Work:
             raise OptionError(f"target_snr={target}: no weights can be narrower than they are")
         return stored
 
+    def _ranges(self, activations: str) -> Mapping[tuple[ir.Node, int], Seen] | None:
+        if activations == "int8-dynamic":
+            return None
+        if not self.seen:
+            raise OptionError("activations='int8-static': needs `calibration` data for the ranges")
+        return self.seen
+
     def written(self, stored: Sequence[Stored], activations: str | None) -> Quantized:
         """The model with these weights."""
         layers = tuple(self._layers(stored))
-        write_weights(self.model, Names(self.model), stored)
+        left = stored
+        if activations is not None:
+            left = write_activations(self.model, stored, self._ranges(activations))
+        write_weights(self.model, Names(self.model), left)
         drop_unread(self.model, [item.site.weight for item in stored])
         self.model.metadata_props[METADATA] = json.dumps(
             {"activations": activations, "weights": {layer.name: layer.type for layer in layers}}
@@ -300,7 +315,7 @@ class _Work:
 
     def _layers(self, stored: Sequence[Stored]) -> Iterator[Layer]:
         trial = None
-        if self.samples is not None:
+        if self.measures and self.samples is not None:
             trial = Trial(self.model, self.sites, self.samples, self.states)
         for item in stored:
             snr = None if trial is None else decibels(trial.noise([item]))

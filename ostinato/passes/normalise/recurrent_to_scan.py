@@ -16,7 +16,7 @@ from ostinato.definitions.recurrent_node import (
     is_recurrent,
     read_recurrent,
 )
-from ostinato.definitions.recurrent_scan import write_recurrent
+from ostinato.definitions.recurrent_scan import Cell, write_recurrent
 from ostinato.errors import UnsupportedError
 from ostinato.graph.raise_opset import raise_opset
 from ostinato.graph.writer import Writer
@@ -26,7 +26,10 @@ from ostinato.model.schema import opset_of
 
 
 def expand_recurrent(
-    model: ir.Model, only: Collection[ir.Node] | None = None, clean_padding: bool = False
+    model: ir.Model,
+    only: Collection[ir.Node] | None = None,
+    clean_padding: bool = False,
+    cell: Cell | None = None,
 ) -> int:
     """Replace every RNN, GRU and LSTM node of `model`, in place, and return their number.
 
@@ -35,9 +38,10 @@ def expand_recurrent(
     computes a step with plain operators in the order of the documented formulas; constant weights
     are sliced and transposed into new initializers. Valid because a recurrent operator is defined
     as that recurrence. With `clean_padding`, steps beyond the length of a row see zeros: nothing
-    depends on their results, but whoever multiplies these by zero wants them to be numbers. A
-    model older than opset 9 is raised to opset 9. Raises `UnsupportedError` or `ShapeError` for a
-    node that cannot be honoured, and leaves the model unchanged then.
+    depends on their results, but whoever multiplies these by zero wants them to be numbers. `cell`
+    writes the steps in place of the operator's own. A model older than opset 9 is raised to opset
+    9. Raises `UnsupportedError` or `ShapeError` for a node that cannot be honoured, and leaves the
+    model unchanged then.
     """
     for function in model.functions.values():
         for node in function.all_nodes():
@@ -60,15 +64,16 @@ def expand_recurrent(
     for node in nodes:
         recurrent = read_recurrent(node, version)
         writer = Writer(model.graph, names, opset, recurrent.dtype, describe(node))
-        _replace(recurrent, writer, clean_padding)
+        _replace(recurrent, writer, clean_padding, cell)
     return len(nodes)
 
 
-def _replace(recurrent: Recurrent, writer: Writer, clean_padding: bool) -> None:
+def _replace(recurrent: Recurrent, writer: Writer, clean_padding: bool, cell: Cell | None) -> None:
     """Put what `writer` writes for a node in its place, under the names of its outputs."""
     node, outputs = recurrent.node, recurrent.used_outputs()
     inputs = {value for value in node.inputs if value is not None}
-    new = write_recurrent(recurrent, writer, tuple(outputs), clean_padding) if outputs else []
+    used = tuple(outputs)
+    new = write_recurrent(recurrent, writer, used, clean_padding, cell) if outputs else []
     graph = node.graph
     assert graph is not None
     ir.convenience.replace_nodes_and_values(

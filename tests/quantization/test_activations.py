@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import onnx
+import pytest
+
+from ostinato import OptionError
+from ostinato.quantization import quantize
+from tests import witness
+from tests.quantization.models import TEXTS, feeds_of, model_of
+from tests.quantization.test_quantize import outputs, worst_of
+
+LEAST = 28.0
+"""dB: two roundings to 8 bits, of operands of a dozen elements."""
+
+
+def operators(model: onnx.ModelProto) -> Counter[str]:
+    found: Counter[str] = Counter()
+    graphs = [model.graph]
+    for graph in graphs:
+        for node in graph.node:
+            found[node.op_type] += 1
+            graphs += [item.g for item in node.attribute if item.type == item.GRAPH]
+    return found
+
+
+@pytest.mark.parametrize("kind", ["int8-dynamic", "int8-static"])
+@pytest.mark.parametrize("name", list(TEXTS))
+def test_products_of_bytes(name: str, kind: str) -> None:
+    model = model_of(name)
+    samples = [feeds_of(model, seed) for seed in range(6)]
+    narrow = quantize(model, activations=kind, calibration=samples)
+    assert worst_of(model, narrow, samples) > LEAST
+    found = operators(narrow)
+    if kind == "int8-dynamic" and name not in ("ConvTranspose", "MatMul of a batch"):
+        left = name.endswith("on the left")
+        assert left or found["MatMulInteger"] + found["ConvInteger"] >= 1
+        assert left == (found["DequantizeLinear"] > 0)
+    if kind == "int8-static":
+        assert found["QuantizeLinear"] >= 1 and found["DequantizeLinear"] >= 2
+    assert not {"GRU", "LSTM", "RNN"} & set(found)
+    expected = witness.run(narrow.SerializeToString(), samples[0])
+    for ours, theirs in zip(outputs(narrow, samples[0]).values(), expected, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
+
+
+def test_ranges_need_data() -> None:
+    with pytest.raises(OptionError, match=r"int8-static.*calibration"):
+        quantize(model_of("GRU"), activations="int8-static")
