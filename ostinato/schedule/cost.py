@@ -22,6 +22,7 @@ from ostinato.schedule.operands import (
     neighbour_axes,
     partial_result_stores,
     rows_overlap,
+    sum_loads,
     typical,
 )
 from ostinato.sizes.dims import Size, product
@@ -139,6 +140,15 @@ def is_far(kernel: Kernel, lane: Axis, shared: Sequence[Axis], machine: Machine)
     return isinstance(size, int) and size > most
 
 
+@dataclass(frozen=True)
+class Choice:
+    """A tile of sums, and the cycles of a step of the sums for each vector of results."""
+
+    rows: Rows
+    shape: Shape
+    cycles: float
+
+
 def cheapest_shape(
     kernel: Kernel,
     lane: Axis,
@@ -146,15 +156,15 @@ def cheapest_shape(
     width: int,
     machine: Machine,
     buffers: Mapping[str, Buffer],
-) -> tuple[Rows, Shape]:
+) -> Choice:
     """The tile of the kernel's sums that takes the fewest cycles for each vector of results."""
-    best, least = (choices[0], Shape()), float("inf")
+    best = Choice(choices[0], Shape(), float("inf"))
     for rows in choices:
         model = _Sums(kernel, lane, rows, width, machine, buffers)
         for shape in model.shapes():
             cost = model.cost(shape)
-            if cost < least - 1e-9:
-                best, least = (rows, shape), cost
+            if cost < best.cycles - 1e-9:
+                best = Choice(rows, shape, cost)
     return best
 
 
@@ -212,6 +222,9 @@ class _Sums:
             s.access.stride(lane) not in (0, 1) and s.access.stride(row) != 1 for s in kernel.stores
         )
         self._addresses = 2 if scatters else 0
+        summed = set(sum_loads(kernel))
+        outside = [load.access.stride(lane) for load in kernel.loads() if load not in summed]
+        self._gathers = sum(stride not in (0, 1) for stride in outside)
 
     def shapes(self) -> Iterator[Shape]:
         """All shapes of which a loop's partial results stay in registers."""
@@ -293,9 +306,9 @@ class _Sums:
         return loops * (longest + LOADS_IN_THE_WAY * loads) + stores / max(self._depth, 1)
 
     def _store_cycles(self, rows: int) -> float:
-        """Cycles beyond one store each, for one vector of every row."""
+        """Cycles beyond one store, and one load beside the sums, for one vector of every row."""
         cycles = dict(self._machine.transposed_cycles)
-        total = 0.0
+        total = self._gathers * rows * cycles[1]
         for store in self._kernel.stores:
             if store.access.stride(self._lane) in (0, 1):
                 continue

@@ -13,6 +13,7 @@ from ostinato.program.expr import FLOATS, Axis, Expr, Index, constant, dtype_of,
 from ostinato.program.nodes import Buffer, Kernel, Program, Tile, map_kernels
 from ostinato.schedule.cost import (
     ROW_CHOICES,
+    Choice,
     Rows,
     cheapest_shape,
     groups_of_one_row,
@@ -30,9 +31,11 @@ from ostinato.schedule.index_maps import (
 from ostinato.schedule.operands import (
     DEPTH,
     accesses,
+    is_packable,
     neighbour_axes,
     partial_result_stores,
     shared_axes,
+    sum_loads,
     typical,
 )
 from ostinato.sizes.dims import ceildiv
@@ -78,23 +81,65 @@ def tile_kernel(kernel: Kernel, machine: Machine, buffers: Mapping[str, Buffer])
     lane = max(candidates, key=lambda axis: lane_score(kernel, axis, machine, buffers))
     if _scattered(kernel, lane):
         return replace(kernel, tile=Tile(None, 1, row=lane, rows=max(ROW_CHOICES)))
-    width = lane_width(kernel, lane.extent, machine)
     if kernel.reductions:
-        return _split(kernel, lane, _tile_of_sums(kernel, lane, width, machine, buffers))
+        lane, choice = _cheapest_lane(kernel, lane, candidates, machine, buffers)
+        return _split(kernel, lane, _tile_of_sums(kernel, lane, choice, machine))
+    width = lane_width(kernel, lane.extent, machine)
     extent = lane.extent
     vectors = 2 if not isinstance(extent, int) or extent % (2 * width) == 0 else 1
     return _split(kernel, lane, Tile(lane, width, vectors))
 
 
-def _tile_of_sums(
-    kernel: Kernel, lane: Axis, width: int, machine: Machine, buffers: Mapping[str, Buffer]
-) -> Tile:
+def _cheapest_lane(
+    kernel: Kernel,
+    lane: Axis,
+    candidates: Sequence[Axis],
+    machine: Machine,
+    buffers: Mapping[str, Buffer],
+) -> tuple[Axis, Choice]:
+    """The axis whose tiles take the fewest cycles, of those along which sums find neighbours.
+
+    `lane` itself where it is none of these, or where only a run tells the extents.
+    """
+    best, least = (lane, _choice(kernel, lane, machine, buffers)), float("inf")
+    for axis in _even_axes(kernel, lane, candidates, buffers):
+        choice = best[1] if axis == lane else _choice(kernel, axis, machine, buffers)
+        width, extent = lane_width(kernel, axis.extent, machine), typical(axis.extent)
+        cycles = choice.cycles * -(-extent // width) / extent
+        if cycles < least:
+            best, least = (axis, choice), cycles
+    return best
+
+
+def _even_axes(
+    kernel: Kernel, lane: Axis, candidates: Sequence[Axis], buffers: Mapping[str, Buffer]
+) -> list[Axis]:
+    """`lane` and other axes, if sums find neighbours along each and their costs compare."""
+    if not all(isinstance(axis.extent, int) for axis in kernel.axes):
+        return []
+    loads = [load for load in sum_loads(kernel) if not is_packable(kernel, load, buffers)]
+    even = [
+        axis
+        for axis in candidates
+        if shared_axes(kernel, axis) and all(load.access.stride(axis) in (0, 1) for load in loads)
+    ]
+    return [lane, *(axis for axis in even if axis != lane)] if lane in even else []
+
+
+def _choice(kernel: Kernel, lane: Axis, machine: Machine, buffers: Mapping[str, Buffer]) -> Choice:
+    """The cheapest tile of sums with these lanes."""
+    shared = shared_axes(kernel, lane)
+    row, _ = _row_axes(shared, neighbour_axes(kernel, lane))
+    choices, width = [Rows(row), *_across(row, shared)], lane_width(kernel, lane.extent, machine)
+    return cheapest_shape(kernel, lane, choices, width, machine, buffers)
+
+
+def _tile_of_sums(kernel: Kernel, lane: Axis, choice: Choice, machine: Machine) -> Tile:
     shared, beside = shared_axes(kernel, lane), neighbour_axes(kernel, lane)
-    row, other = _row_axes(shared, beside)
-    choices = [Rows(row), *_across(row, shared)]
-    chosen, shape = cheapest_shape(kernel, lane, choices, width, machine, buffers)
-    row, across = chosen.row, chosen.across
-    tile = Tile(lane, width, shape.vectors, row=row, rows=shape.rows // chosen.breadth)
+    width, (_, other) = lane_width(kernel, lane.extent, machine), _row_axes(shared, beside)
+    row, across, shape = choice.rows.row, choice.rows.across, choice.shape
+    rows = shape.rows // choice.rows.breadth
+    tile = Tile(lane, width, shape.vectors, row=row, rows=rows)
     tile = replace(tile, other=other, held=shape.held, across=across)
     if is_far(kernel, lane, shared, machine):
         tile = replace(tile, inside=shared)

@@ -391,3 +391,23 @@ def test_lanes_two_apart_are_cheaper_than_a_gather():
     source = program({"a": (64, 65)}, {"z": (64, 32)}, (kernel,))
     tiled = only(tile(source, WIDE)).tile
     assert tiled is not None and tiled.lane == x
+
+
+@pytest.mark.parametrize(("channels", "breadth"), [(256, 16), (24, 64)])
+def test_lanes_run_along_what_takes_the_fewest_cycles(channels, breadth):
+    """Filters or positions: neither needs a gather, and stores of long sums hardly count."""
+    y, x, j, c = Axis("y", breadth), Axis("x", breadth), Axis("j", channels), Axis("c", 64)
+    plane = breadth * breadth
+    left = at("a", (c, plane), (y, breadth), (x, 1))
+    reduce = Reduce((c,), "sum", left, at("W", (j, 64), (c, 1)))
+    stored = store("z", Reduced(0, "float32"), (j, plane), (y, breadth), (x, 1))
+    source = program(
+        {"a": (64, plane)},
+        {"z": (channels, plane)},
+        (Kernel("k", (j, y, x), (reduce,), (stored,)),),
+        {"W": np.ones((channels, 64), np.float32)},
+    )
+    tiled = only(tile(source, WIDE)).tile
+    assert tiled is not None and tiled.lane is not None
+    wanted = "x" if channels % 16 else "j"
+    assert tiled.lane.name.startswith(wanted)
