@@ -5,6 +5,8 @@ A module defines those that it declares, so that nothing is linked to it.
 
 from __future__ import annotations
 
+import re
+
 # A float32 product is exact in float64. The sum of it and the addend is rounded there, and again
 # as float32: that is wrong only where the first result lies halfway between two float32. The low
 # 28 bits of the first result are then zero, as in few others, where `multiply.add.again` looks
@@ -153,7 +155,8 @@ define weak hidden void @__multi3(ptr sret({ i64, i64 }) %result, i64 %a, i64 %a
 
 def complete(declarations: set[str], pointer_bits: int) -> list[str]:
     """Declarations of what LLVM knows, and the text of each function above that is needed."""
-    lacking = {line for line in declarations if "@multiply.add." in line}
+    # Definitions of functions may stand among them, which call these.
+    lacking = {text for text in declarations if re.match(r"declare [^@]*@multiply\.add\.", text)}
     known = declarations - lacking
     texts = [_MULTIPLY_128] if pointer_bits == 32 else []
     if lacking:
