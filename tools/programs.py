@@ -33,6 +33,8 @@ Feeds = Mapping[str, Array]
 ROOM = Path.home() / ".cache" / "ostinato-targets"
 """The folder of what is made once for all runs: emulated systems, what Zig compiled."""
 
+# Rows of growing states that a program has room for.
+_CAPACITY = 64
 _PATIENCE = 600
 # How Zig names the systems; programs for Linux are static.
 _TRIPLES = {
@@ -190,6 +192,8 @@ class Built:
         feeds = self.calls[0]
         if size.kind == "spare":
             return 1 << 22
+        if size.kind == "capacity":
+            return _CAPACITY
         if size.kind == "value":
             position, element = size.source
             name = self._interface.inputs[position].name

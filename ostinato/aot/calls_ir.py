@@ -22,9 +22,9 @@ from ostinato.codegen.writer import Value, Writer, integer
 
 def functions(e: Emitter) -> Iterator[str]:
     """All calls."""
-    yield _call(e, "run", e.interface.run_sizes)
-    if e.interface.states:
-        yield _call(e, "step", e.interface.step_sizes)
+    given = {"run": e.interface.run_sizes, "step": e.interface.step_sizes}
+    for name in e.interface.places:
+        yield _call(e, name, given[name])
 
 
 def _call(e: Emitter, name: str, given: Sequence[Size]) -> str:
@@ -51,6 +51,12 @@ def _call(e: Emitter, name: str, given: Sequence[Size]) -> str:
         type_.store(w, "%object", "buffers", now, state.read)
         type_.store(w, "%object", "buffers", following, count + state.written)
         halves.append((now, following))
+    for i, grown in enumerate(interface.growing):
+        memory = type_.load(w, "%object", "growing", i)
+        type_.store(w, "%object", "buffers", memory, count + grown.written)
+    for place, number in interface.own_sizes:
+        own = type_.at(w, "%object", "own_sizes", number)
+        type_.store(w, "%object", "buffers", own, place)
     buffers = type_.at(w, "%object", "buffers")
     symbols = type_.at(w, "%object", "symbols")
     code = w.emit("i64", f"call i64 @entry(ptr {buffers.text}, ptr {symbols.text})")

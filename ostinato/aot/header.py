@@ -59,6 +59,7 @@ class _Header:
         rows = [("input", t) for t in self._of(interface.inputs, interface.step_inputs)]
         for state in interface.states:
             rows.append(("state", interface.inputs[state.read]))
+        rows += [("rows", interface.outputs[state.written]) for state in interface.growing]
         rows += [("output", t) for t in self._of(interface.outputs, interface.step_outputs)]
         title = interface.title.replace("*/", "* /")
         yield f"/* {title}, compiled by Ostinato {__version__} for {self.target}."
@@ -72,10 +73,13 @@ class _Header:
             else [0, 0]
         )
         following = {s.read: interface.outputs[s.written].name for s in interface.states}
+        names = {s.written: s.name for s in interface.growing}
         for kind, tensor in rows:
             more = ""
             if kind == "state":
                 more = f"next: {following[interface.inputs.index(tensor)]}"
+            elif kind == "rows":
+                more = f"memory of the growing state {names[interface.outputs.index(tensor)]}"
             line = f"     {kind:<7} {tensor.name:<{widths[0]}}  {tensor.described:<{widths[1]}}  "
             yield f"{line}{more}".rstrip().replace("*/", "* /")
         yield ""
@@ -130,16 +134,17 @@ class _Header:
     def _constants(self) -> Iterator[str]:
         interface, prefix = self.interface, self.prefix
         yield from (
-            f"#define {prefix}_INPUTS {len(interface.inputs)}",
+            f"#define {prefix}_INPUTS {len(interface.told_inputs)}",
             f"#define {prefix}_OUTPUTS {len(interface.outputs)}",
-            f"#define {prefix}_STATES {len(interface.states)}",
+            f"#define {prefix}_STATES {len(interface.states) + len(interface.growing)}",
             f"#define {prefix}_MAX_RANK {interface.max_rank}",
             "",
             *_comment("Elements of tensors."),
         )
+        own = [interface.inputs[place] for place, _ in interface.own_sizes]
         named = list(zip(_upper(interface), (*interface.inputs, *interface.outputs), strict=True))
         for constant, tensor in named:
-            if None in tensor.dims:
+            if None in tensor.dims or tensor in own:
                 continue
             dims = list(dict.fromkeys(d for d in tensor.dims if isinstance(d, str)))
             parameters = f"({', '.join(dims)})" if dims else ""
@@ -181,6 +186,8 @@ class _Header:
             code = f"{error(kind)}{comma}"
             yield f"    {prefix}_ERROR_{kind:<{width}} = {code:<4} /* {text} */"
         yield "};"
+        for name, check in interface.full.items():
+            yield f"#define {name} {check} /* a step adds more rows than there is room for */"
         yield ""
         yield from self._checks()
         yield from _comment("What a code means, in English.")
@@ -198,7 +205,7 @@ class _Header:
             lines = textwrap.wrap(text.replace("*/", "* /"), _WIDTH - 11) or [""]
             yield f"   {code:>4}  {lines[0]}"
             yield from (f"         {line}" for line in lines[1:])
-        yield "*/"
+        yield from ("*/", "")
 
     def _tensors(self) -> Iterator[str]:
         name, prefix = self.name, self.prefix
@@ -271,13 +278,16 @@ class _Header:
         kinds: dict[str, list[str]] = {}
         for size in self.interface.sizes:
             kinds.setdefault(size.kind, []).append(size.identifier)
+        full = " or ".join(self.interface.full)
         texts = {
             "state": "{}: the same in all steps of an object.",
+            "capacity": "{}: rows of growing states that there is room for; a step that adds more "
+            "fails with {full}, and the states stay as they were.",
             "call": "{}: the largest of any call.",
             "value": "{}: the largest of any call, of an input's element that decides sizes.",
             "spare": "{}: memory for values whose size nobody knows beforehand.",
         }
-        said = [texts[kind].format(", ".join(names)) for kind, names in kinds.items()]
+        said = [texts[kind].format(", ".join(names), full=full) for kind, names in kinds.items()]
         if said:
             yield from (*_comment("Sizes that an object is made for. " + " ".join(said)), "")
 
@@ -316,7 +326,10 @@ class _Header:
         loaded = [f"{name} *object", "const void *memory", "size_t bytes"]
         yield from _prototype(f"int {name}_load", loaded)
         yield ""
-        yield from _comment("The value of a state, to read or to change until the next step.")
+        rows = " A smaller number of rows takes the last ones back." if interface.growing else ""
+        yield from _comment(
+            f"The value of a state, to read or to change until the next step.{rows}"
+        )
         for state in interface.states:
             tensor = interface.inputs[state.read]
             call = f"{name}_state_{tensor.identifier}({name} *object);"

@@ -6,23 +6,29 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 
-from ostinato.aot.identifiers import unique
+from ostinato.aot.identifiers import plain, unique
 from ostinato.codegen.artifact import Argument, Artifact
 from ostinato.native.arguments import numpy_dtype
 from ostinato.runtime.states import Pair
 from ostinato.sizes.dims import MEMORY, SPARE
+from ostinato.stages.stage import NO_ROOM
 
 Array = np.ndarray[Any, Any]
 
 _C_TYPES = {"float32": "float", "float64": "double"}
 # Parameters of the functions beside sizes and tensors.
 _PARAMETERS = ("object", "memory", "bytes", "weights", "weights_bytes", "code", "index", "sizes")
+
+# Inputs of a program for growing states, by the name of the axis: how many rows fit in, how many
+# there may be, and, a state itself, how many there are.
+CAPACITY, LIMIT, LENGTH = "capacity of ", "limit of ", "length of "
 
 ERRORS = {
     "NULL": "an argument is NULL",
@@ -89,18 +95,30 @@ class State:
 
 
 @dataclass(frozen=True)
+class GrowingState:
+    """Memory of an object for the rows of a state that steps only append to.
+
+    name: of the state. written: the position of the output that is this memory.
+    """
+
+    name: str
+    written: int
+
+
+@dataclass(frozen=True)
 class Size:
     """A number that a call is planned for.
 
-    kind: "state": a dimension of a state, the same in all steps of an object; "call": another
-        dimension; "value": an element of an input; "spare": bytes for what nobody knows beforehand.
+    kind: "state": a dimension of a state, the same in all steps of an object; "capacity": how many
+        rows of growing states an object has room for; "call": another dimension; "value": an
+        element of an input; "spare": bytes for what nobody knows beforehand.
     symbol: its place in the function's table, None where no code asks for it.
     source: of a "value", the position of the input and of the element.
     """
 
     name: str
     identifier: str
-    kind: Literal["state", "call", "value", "spare"]
+    kind: Literal["state", "capacity", "call", "value", "spare"]
     symbol: int | None
     source: tuple[int, int] = (0, 0)
 
@@ -110,7 +128,9 @@ class Interface:
     """The C interface of a model.
 
     name: the prefix of all functions. title: of the model, for people.
+    growing: states that steps append to; a library that has some has no `run`.
     sizes: in the order in which functions take them.
+    own_sizes: positions of the inputs that are sizes of the object, and the places of these.
     checks: the model's own; the code of the first is 1.
     guards: those checks that exclude sizes this build was not made for.
     shapes: as `Artifact` has them.
@@ -123,7 +143,9 @@ class Interface:
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
     states: tuple[State, ...]
+    growing: tuple[GrowingState, ...]
     sizes: tuple[Size, ...]
+    own_sizes: tuple[tuple[int, int], ...]
     checks: tuple[str, ...]
     guards: tuple[str, ...]
     symbols: int
@@ -139,6 +161,18 @@ class Interface:
         return self.name.upper()
 
     @property
+    def full(self) -> dict[str, int]:
+        """The checks that fail where a step adds more rows than fit in, by a constant's name."""
+        codes = {text: code for code, text in enumerate(self.checks, 1)}
+        found = {}
+        for size in self.sizes:
+            if size.kind == "capacity":
+                axis = size.name.removeprefix(CAPACITY)
+                name = f"{self.prefix}_FULL{size.identifier.removeprefix(plain(CAPACITY))}"
+                found[name] = codes[f"the rows of axis {axis!r} {NO_ROOM}"]
+        return found
+
+    @property
     def max_rank(self) -> int:
         """Of all tensors, and at least 1."""
         return max([1, *(len(t.shape) for t in (*self.inputs, *self.outputs))])
@@ -147,20 +181,28 @@ class Interface:
     def places(self) -> dict[str, tuple[tuple[int, ...], tuple[int, ...]]]:
         """The inputs and outputs, by position, that `run` takes, and `step` where there is one."""
         every = tuple(range(len(self.inputs))), tuple(range(len(self.outputs)))
+        step = self.step_inputs, self.step_outputs
         if not self.states:
             return {"run": every}
-        return {"run": every, "step": (self.step_inputs, self.step_outputs)}
+        return {"step": step} if self.growing else {"run": every, "step": step}
+
+    @property
+    def told_inputs(self) -> tuple[int, ...]:
+        """Positions of the inputs that a program knows: all that are no sizes of the object."""
+        own = {place for place, _ in self.own_sizes}
+        return tuple(i for i in range(len(self.inputs)) if i not in own)
 
     @property
     def step_inputs(self) -> tuple[int, ...]:
-        """Positions of the inputs that are no states."""
+        """Positions of the inputs that are neither states nor sizes of the object."""
         read = {state.read for state in self.states}
-        return tuple(i for i in range(len(self.inputs)) if i not in read)
+        return tuple(i for i in self.told_inputs if i not in read)
 
     @property
     def step_outputs(self) -> tuple[int, ...]:
         """Positions of the outputs that are no states."""
         written = {state.written for state in self.states}
+        written |= {state.written for state in self.growing}
         return tuple(i for i in range(len(self.outputs)) if i not in written)
 
     @property
@@ -187,20 +229,23 @@ def declared(
     initial: Mapping[str, Array],
     weights_in_file: bool,
     identity: str,
+    kept: Sequence[Pair] = (),
 ) -> Interface:
     """The interface of a compiled function.
 
-    pairs, initial: its states and their first values. identity: text that is another one for every
-    model, whatever the target.
+    pairs, initial: its states and their first values. kept: those that grow, for which it was
+    compiled. identity: text that is another one for every model, whatever the target.
     """
+    artifact = _with_capacities(artifact, kept)
     arguments = (*artifact.inputs, *artifact.outputs)
-    sizes = _sizes(artifact, pairs)
+    sizes = _sizes(artifact, pairs, kept)
     taken = (*_PARAMETERS, name, *(size.identifier for size in sizes))
     identifiers = unique([argument.name for argument in arguments], taken)
-    dims: dict[int | str, str] = {s.name: s.identifier for s in sizes if s.kind in _DIMENSIONS}
+    dims: dict[int | str, str] = {s.name: s.identifier for s in sizes if s.kind in DIMENSIONS}
     tensors = [_tensor(a, i, dims) for a, i in zip(arguments, identifiers, strict=True)]
     count = len(artifact.inputs)
     states = [State(p.read, p.written, _unless_zero(initial.get(p.name))) for p in pairs]
+    written = [argument.name for argument in artifact.outputs]
     symbols, report = list(artifact.symbols), artifact.report
     return Interface(
         name=name,
@@ -208,7 +253,9 @@ def declared(
         inputs=tuple(tensors[:count]),
         outputs=tuple(tensors[count:]),
         states=tuple(states),
+        growing=tuple(GrowingState(p.name, written.index(p.output.name)) for p in kept),
         sizes=sizes,
+        own_sizes=tuple(_own_sizes(artifact, sizes)),
         checks=tuple(report.get("checks", ())),
         guards=tuple(report.get("assumptions", ())),
         symbols=len(symbols),
@@ -220,28 +267,62 @@ def declared(
     )
 
 
-_DIMENSIONS = ("state", "call")
+DIMENSIONS = ("state", "capacity", "call")
+"""Kinds of sizes that are dimensions, which go by the model's name."""
 
 
-def _sizes(artifact: Artifact, pairs: Sequence[Pair]) -> tuple[Size, ...]:
+def _with_capacities(artifact: Artifact, kept: Sequence[Pair]) -> Artifact:
+    """The same with memory of growing states as long as "capacity of N" rows of their axis N."""
+    capacities = {name for name in (a.name for a in artifact.inputs) if name.startswith(CAPACITY)}
+    pairs = {pair.output.name: pair.input.shape for pair in kept}
+
+    def named(argument: Argument) -> Argument:
+        declared_shape = pairs.get(argument.name)
+        if declared_shape is None:
+            return argument
+        rows = [n for n in declared_shape if n not in argument.shape]
+        (name,) = (CAPACITY + str(n) for n in rows if CAPACITY + str(n) in capacities)
+        shape = tuple(n if n in declared_shape else name for n in argument.shape)
+        return replace(argument, shape=shape)
+
+    return replace(artifact, outputs=tuple(map(named, artifact.outputs)))
+
+
+def _sizes(artifact: Artifact, pairs: Sequence[Pair], kept: Sequence[Pair]) -> tuple[Size, ...]:
     places = {name: place for place, name in enumerate(artifact.symbols)}
-    kept = {d for pair in pairs for d in pair.input.shape if isinstance(d, str)}
+    grown = {pair.output.name for pair in kept}
+    memory = [argument for argument in artifact.outputs if argument.name in grown]
+    states = [*(pair.input for pair in pairs), *memory]
+    own = {d for argument in states for d in argument.shape if isinstance(d, str)}
     dims = dict.fromkeys(d for a in artifact.inputs for d in a.shape if isinstance(d, str))
-    values = [
-        (symbol, (position, i))
-        for position, names in artifact.values
-        for i, symbol in enumerate(names)
-    ]
+    rows, values = [], []
+    for position, names in artifact.values:
+        name = artifact.inputs[position].name
+        if kept and name.startswith(CAPACITY):
+            rows.append((name, names[0]))
+        else:
+            values += [(symbol, (position, i)) for i, symbol in enumerate(names)]
     spare = [SPARE] if SPARE in places else []
-    spelled = [*dims, *(_value_name(artifact.inputs[p], i) for _, (p, i) in values)]
+    named = [*dims, *(name for name, _ in rows)]
+    spelled = [*named, *(_value_name(artifact.inputs[p], i) for _, (p, i) in values)]
     identifiers = iter(unique([*spelled, *("spare_bytes" for _ in spare)], _PARAMETERS))
     found = [
-        Size(dim, next(identifiers), "state" if dim in kept else "call", places.get(dim))
+        Size(dim, next(identifiers), "state" if dim in own else "call", places.get(dim))
         for dim in dims
     ]
+    found += [Size(name, next(identifiers), "capacity", places[symbol]) for name, symbol in rows]
     found += [Size(s, next(identifiers), "value", places[s], source) for s, source in values]
     found += [Size(SPARE, next(identifiers), "spare", places[SPARE]) for _ in spare]
     return tuple(found)
+
+
+def _own_sizes(artifact: Artifact, sizes: Sequence[Size]) -> Iterator[tuple[int, int]]:
+    """The inputs that say how many rows there is room for, and how many there may be: as many."""
+    places = {size.name: i for i, size in enumerate(sizes) if size.kind == "capacity"}
+    for position, argument in enumerate(artifact.inputs):
+        name = re.sub(f"^{LIMIT}", CAPACITY, argument.name)
+        if name in places:
+            yield position, places[name]
 
 
 def _value_name(argument: Argument, element: int) -> str:

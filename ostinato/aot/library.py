@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import re
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -16,7 +16,7 @@ import numpy as np
 from ostinato.aot.archive import Member, archive
 from ostinato.aot.checksum import checksum
 from ostinato.aot.header import header
-from ostinato.aot.interface import Interface, declared
+from ostinato.aot.interface import CAPACITY, LENGTH, LIMIT, Interface, declared
 from ostinato.aot.library_ir import heap_text, library_text
 from ostinato.aot.making_ir import WEIGHTS_HEAD, WEIGHTS_MAGIC
 from ostinato.aot.windows import PROBE, probe_object
@@ -32,7 +32,7 @@ from ostinato.options import Options
 from ostinato.runtime.build import fingerprint
 from ostinato.runtime.states import Declaration, Pair, checked_initial, declared_pairs, named_pairs
 from ostinato.stages.compiled import CompiledModel
-from ostinato.stages.stage import BranchStage, FallbackStage, ListStage, NativeStage
+from ostinato.stages.stage import BranchStage, FallbackStage, Keeping, ListStage, NativeStage
 from ostinato.stages.values import argument
 
 Array = np.ndarray[Any, Any]
@@ -94,13 +94,14 @@ class Library:
 
 def exported(interface: Interface) -> tuple[str, ...]:
     """The functions of an interface, apart from `create` and `destroy`."""
-    found = ["memory_bytes", "create_in", "run", "error_text", "input", "output"]
+    found = ["memory_bytes", "create_in", "error_text", "input", "output"]
     if not interface.has_plain_outputs:
         found.append("output_sizes")
     if interface.states:
-        found += ["step", "reset", "save_bytes", "save", "load"]
+        found += ["reset", "save_bytes", "save", "load"]
         read = [interface.inputs[state.read] for state in interface.states]
         found += [f"state_{tensor.identifier}" for tensor in read]
+    found += interface.places
     return tuple(f"{interface.name}_{function}" for function in found)
 
 
@@ -153,7 +154,8 @@ class _Builder:
         self._model = model
         self._pairs: tuple[Pair, ...] = ()
         self._first: Mapping[str, Array] = {}
-        self._names: list[str] = []
+        self._names: set[str] = set()
+        self._kept: dict[str, str] = {}
         self._made: tuple[Interface, Artifact] | None = None
         self._target = find_target(options.target)
 
@@ -191,49 +193,77 @@ class _Builder:
             self._initial = {**defaults, **self._initial}
             loaded = load_model(self._model)
         inputs = [argument(value) for value in loaded.graph.inputs]
-        self._names = [value.name for value in inputs]
+        self._names = {value.name for value in inputs}
         if self._rows:
             outputs = [argument(value) for value in loaded.graph.outputs]
             self._pairs = declared_pairs(self._rows, inputs, outputs)
         self._first = checked_initial(self._initial, self._pairs)
-        for pair in self._pairs:
-            _require_fit(pair.name, pair.input.shape, self._first.get(pair.name))
 
     def _compiled(self) -> CompiledModel:
         """The general program, which takes all sizes; where it is not native, the likely one."""
         strict = dataclasses.replace(self._options, fallback=False)
         try:
-            return self._checked(compile_model(self._model, strict, surround=self._surround))
+            return self._checked(self._compile(strict, guarded=False))
         except UnsupportedError as error:
             refusal = error
         self._made = None
         lenient = dataclasses.replace(self._options, fallback=True)
-        compiled = compile_model(self._model, lenient, guarded=True, surround=self._surround)
+        compiled = self._compile(lenient, guarded=True)
         if any(isinstance(stage, FallbackStage) for stage in compiled.whole()):
             raise refusal
         return self._checked(compiled)
 
+    def _compile(self, options: Options, guarded: bool) -> CompiledModel:
+        """Compile the model; where states of it grow, for steps that keep them in place."""
+        kept = Keeping(self._kept) if self._kept else None
+        compiled = compile_model(self._model, options, guarded, kept, self._surround)
+        grown = {pair[0]: pair[1] for pair in compiled.appended if pair in self._rows}
+        if kept is not None:
+            return compiled
+        for pair in self._pairs:
+            value = self._first.get(pair.name)
+            if pair.name not in grown:
+                _require_fit(pair.name, pair.input.shape, value)
+            elif value is not None and value.size:
+                raise InputError(f"initial: state {pair.name!r} grows, and begins without rows")
+        if not grown:
+            return compiled
+        self._kept, self._made = grown, None
+        return self._compile(options, guarded)
+
     def _surround(self, module: str, artifact: Artifact) -> str:
-        if [argument.name for argument in artifact.inputs] != self._names:
+        names = {argument.name for argument in artifact.inputs}
+        if self._kept:
+            names = {name for name in names if not name.startswith((CAPACITY, LIMIT, LENGTH))}
+        if names != self._names - set(self._kept):
             # A part of a model that `_checked` refuses.
             return module
         interface = declared(
             self._name,
             self._title,
             artifact,
-            self._pairs,
+            self._fixed_pairs(artifact),
             self._first,
             self._weights_in_file,
             self._identity,
+            [pair for pair in self._pairs if pair.name in self._kept],
         )
         self._made = interface, artifact
         data = np.asarray(artifact.constants).tobytes()
         head = weights_head(interface, data)
         return library_text(module, interface, data, head, pointer_bytes(self._target))
 
+    def _fixed_pairs(self, artifact: Artifact) -> Sequence[Pair]:
+        """The states that keep their shape, numbers of rows of the others among them."""
+        if not self._kept:
+            return self._pairs
+        rows = {pair.name: pair.output.name for pair in self._pairs if pair.name not in self._kept}
+        lengths = [a.name for a in artifact.inputs if a.name.startswith(LENGTH)]
+        rows |= {name: f"next {name}" for name in lengths}
+        return declared_pairs(rows, artifact.inputs, artifact.outputs)
+
     def _checked(self, compiled: CompiledModel) -> CompiledModel:
         """Raise `UnsupportedError` unless one native function is all of the model."""
-        self._refuse_growing(compiled)
         for stage in compiled.stages:
             if isinstance(stage, ListStage):
                 reason = f"output {stage.output.name!r} is {stage.output.dtype}, expected tensors"
@@ -257,16 +287,6 @@ class _Builder:
             )
             raise UnsupportedError(self._title, "build", reason)
         return compiled
-
-    def _refuse_growing(self, compiled: CompiledModel) -> None:
-        grown = [pair for pair in compiled.appended if pair in self._rows]
-        if grown:
-            (read, written), *_ = grown
-            raise InputError(
-                f"state {read!r} grows: {written!r} is it with rows behind. A library keeps states "
-                "of one size; wrap the steps with `ostinato.decoding.loop`, or bound the state by "
-                "a window"
-            )
 
 
 def _trimmed(code: bytes, target: Target) -> bytes:

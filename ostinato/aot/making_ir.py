@@ -97,6 +97,10 @@ def _fill(e: Emitter, w: Writer, weights: Value, given: Value, sizes: Sequence[V
         for half in (0, 1):
             type_.store(w, "%memory", "states", place, 2 * i + half)
             place = w.pointer(place, size, "i8")
+    for i, grown in enumerate(e.interface.growing):
+        type_.store(w, "%memory", "growing", place, i)
+        tensor = e.interface.outputs[grown.written]
+        place = w.pointer(place, rounded_value(w, e.bytes_of(w, tensor, sizes)), "i8")
     type_.store(w, "%memory", "magic", e.magic)
     if e.interface.states:
         w.emit("i32", f"call i32 @{e.interface.name}_reset(ptr %memory)")

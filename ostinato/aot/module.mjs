@@ -16,9 +16,9 @@ const described = (tensors) =>
 /** Name of the model. */
 export const name = MODEL.name;
 /** What a call takes, by name: type and typed array of elements, sizes or names of run-time sizes. */
-export const inputs = described(MODEL.inputs);
+export const inputs = described(MODEL.called.inputs.map((i) => MODEL.inputs[i]));
 /** What a call gives, by name. */
-export const outputs = described(MODEL.outputs);
+export const outputs = described(MODEL.called.outputs.map((i) => MODEL.outputs[i]));
 /** The output of each state, by its input. */
 export const states = Object.freeze(Object.fromEntries(
   MODEL.states.map(([read, written]) => [MODEL.inputs[read].name, MODEL.outputs[written].name])));
@@ -246,8 +246,13 @@ class Room {
     this.object = new Uint32Array(model.heap.buffer, place, 1)[0];
     this.shapes = this.#shapes(all, known);
     const count = (tensor, dims) => product(dims) * ARRAYS[tensor.array].BYTES_PER_ELEMENT;
-    this.inputs = MODEL.inputs.map((tensor) => this.take(count(tensor, shaped(tensor, known))));
-    this.outputs = MODEL.outputs.map((tensor, i) => this.take(count(tensor, this.shapes[i])));
+    const take = (places, tensors, dims) => {
+      const starts = new Array(tensors.length);
+      for (const i of places) starts[i] = this.take(count(tensors[i], dims(i)));
+      return starts;
+    };
+    this.inputs = take(MODEL.called.inputs, MODEL.inputs, (i) => shaped(MODEL.inputs[i], known));
+    this.outputs = take(MODEL.called.outputs, MODEL.outputs, (i) => this.shapes[i]);
   }
 
   #shapes(all, known) {
@@ -289,7 +294,7 @@ export class Model {
   /** Use `load` or `instantiate`. */
   constructor(instance, module) {
     this.#exports = instance.exports;
-    if (!this.#exports[`${MODEL.name}_run`]) throw new Error(`${name}: this module is another one`);
+    if (!this.#exports[`${MODEL.name}_create_in`]) throw new Error(`${name}: this module is another one`);
     /** The compiled module, which other threads can `instantiate`. */
     this.module = module;
     this.heap = new Heap(instance.exports);
@@ -319,8 +324,9 @@ export class Model {
    * do not.
    */
   run(given, sizes = {}) {
+    if (!MODEL.runs) throw new Error(`${name}: states of this model grow, so it has no run(): take stream()`);
     given = only(given);
-    const places = MODEL.inputs.map((_, i) => i);
+    const places = MODEL.called.inputs;
     const known = inferred(places, given, { ...sizes });
     for (const size of MODEL.sizes) {
       if (size.kind === 'value') {
@@ -377,7 +383,7 @@ export class Model {
 /** Refuse names that are no inputs. */
 function only(given) {
   if (given === null || typeof given !== 'object') throw new TypeError(`${name}: expected inputs by name`);
-  const known = MODEL.inputs.map((tensor) => tensor.name);
+  const known = MODEL.called.inputs.map((i) => MODEL.inputs[i].name);
   for (const key of Object.keys(given)) {
     if (!known.includes(key)) throw new TypeError(`${name}: there is no input ${key}; there are ${known.join(', ')}`);
   }
@@ -394,7 +400,12 @@ function complete(known) {
       throw new RangeError(`${name}: size ${key}: expected a whole number, got ${known[key]}`);
     }
   }
-  for (const size of MODEL.sizes) known[size.name] ??= size.kind === 'spare' ? 1 << 26 : 1;
+  for (const size of MODEL.sizes) {
+    if (size.kind === 'capacity' && known[size.name] === undefined) {
+      throw new RangeError(`${name}: how many rows may states have? stream({ '${size.name}': .. })`);
+    }
+    known[size.name] ??= size.kind === 'spare' ? 1 << 26 : 1;
+  }
   return known;
 }
 

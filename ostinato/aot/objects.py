@@ -2,6 +2,7 @@
 
     %Object     whom it belongs to, what it is planned for, the tables that compiled code reads
     states      two buffers each: a step reads one and writes the other
+    growing     of states that grow one buffer each, with room for all rows
     arena       intermediate values
 
 Every part begins at a multiple of 64 bytes.
@@ -48,6 +49,8 @@ class ObjectType:
             Field("buffers", "ptr", len(tensors) + 3),
             # Of each state the buffer that the next step reads, and the one that it writes.
             Field("states", "ptr", 2 * len(interface.states)),
+            # Memory of each growing state.
+            Field("growing", "ptr", len(interface.growing)),
             # What `destroy` frees.
             Field("block", "ptr", 1),
         )

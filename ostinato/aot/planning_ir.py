@@ -49,26 +49,27 @@ def _plan(e: Emitter) -> str:
 
 
 def _state_bytes(e: Emitter) -> str:
-    """`state_bytes(sizes)`: of the two buffers of all states; -1 where they are too many."""
+    """`state_bytes(sizes)`: of all buffers of states; -1 where they are too many."""
     w = Writer(e.declarations)
     parameters = e.parameters(e.interface.sizes, "i64")
     sizes = e.wide(w, parameters)
     total = integer(0)
-    for state in e.interface.states:
-        tensor = e.interface.inputs[state.read]
-        if e.type.fixed_state_bytes(state) is None:
-            about = float_literal(float(2 * tensor.item_bytes), "double")
+    buffers = [(e.interface.inputs[state.read], 2) for state in e.interface.states]
+    buffers += [(e.interface.outputs[state.written], 1) for state in e.interface.growing]
+    for tensor, count in buffers:
+        if tensor.elements is None:
+            about = float_literal(float(count * tensor.item_bytes), "double")
             named = dict(zip((s.identifier for s in e.interface.sizes), sizes, strict=True))
             for dim in tensor.dims:
                 assert dim is not None
                 value = named[dim] if isinstance(dim, str) else integer(dim)
                 factor = w.emit("double", f"uitofp i64 {value.text} to double")
                 about = w.binary("fmul", about, factor)
-            most = float_literal(_MOST / len(e.interface.states), "double")
+            most = float_literal(_MOST / len(buffers), "double")
             with e.leaving(w, w.compare("fcmp", "ogt", about, most, 1), "i64 -1"):
                 pass
         size = rounded_value(w, e.bytes_of(w, tensor, sizes))
-        total = w.add(total, w.mul(size, integer(2)))
+        total = w.add(total, w.mul(size, integer(count)))
     return e.function("state_bytes", parameters, w, total, "internal ")
 
 

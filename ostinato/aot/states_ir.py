@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ostinato.aot.emitter import Emitter, Parameter
-from ostinato.aot.interface import State
+from ostinato.aot.interface import State, Tensor
 from ostinato.aot.objects import rounded_value
 from ostinato.codegen.writer import Value, Writer, integer
 
@@ -86,9 +86,18 @@ def _state(e: Emitter, index: int, state: State) -> str:
 
 def _saved_bytes(e: Emitter, w: Writer) -> Value:
     """Head, sizes, and one buffer of each state."""
-    size = e.type.load(w, "%object", "state_bytes")
-    head = 8 * (_SAVED_HEAD + len(e.interface.sizes))
-    return w.add(w.binary("lshr", size, integer(1)), integer(head))
+    total, sizes = integer(8 * (_SAVED_HEAD + len(e.interface.sizes))), e.own_sizes(w)
+    for tensor, _ in _buffers(e):
+        total = w.add(total, rounded_value(w, e.bytes_of(w, tensor, sizes)))
+    return total
+
+
+def _buffers(e: Emitter) -> Iterator[tuple[Tensor, tuple[str, int]]]:
+    """What a saved state has of each state, and where an object points to it."""
+    for i, state in enumerate(e.interface.states):
+        yield e.interface.inputs[state.read], ("states", 2 * i)
+    for i, grown in enumerate(e.interface.growing):
+        yield e.interface.outputs[grown.written], ("growing", i)
 
 
 def _save_bytes(e: Emitter) -> str:
@@ -109,10 +118,9 @@ def _parts(e: Emitter, w: Writer, start: Value) -> Iterator[tuple[Value, Value, 
     """Of each state its memory, its place in a saved one, and its bytes."""
     place = w.pointer(start, integer(len(e.interface.sizes)), "i64")
     sizes = e.own_sizes(w)
-    for i, state in enumerate(e.interface.states):
-        tensor = e.interface.inputs[state.read]
+    for tensor, (field, index) in _buffers(e):
         size = rounded_value(w, e.bytes_of(w, tensor, sizes))
-        yield e.type.load(w, "%object", "states", 2 * i), place, size
+        yield e.type.load(w, "%object", field, index), place, size
         place = w.pointer(place, size, "i8")
 
 
@@ -158,7 +166,7 @@ def _load(e: Emitter) -> str:
         given = w.emit("i64", f"load i64, ptr {at.text}")
         e.leave(w, w.compare("icmp", "ne", given, value, 1), "SAVED")
     for i, (size_, value) in enumerate(zip(e.interface.sizes, e.own_sizes(w), strict=True)):
-        if size_.kind == "state":
+        if size_.kind in ("state", "capacity"):
             at = w.pointer(start, integer(i), "i64")
             given = w.emit("i64", f"load i64, ptr {at.text}")
             e.leave(w, w.compare("icmp", "ne", given, value, 1), "SAVED")

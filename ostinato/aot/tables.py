@@ -60,14 +60,16 @@ def _tensors(interface: Interface, strings: _Strings) -> Iterator[str]:
     states = {state.read: state.written for state in interface.states}
     following = {
         "inputs": {read: interface.outputs[written].name for read, written in states.items()},
-        "outputs": {written: interface.inputs[read].name for read, written in states.items()},
+        "outputs": {written: interface.inputs[read].name for read, written in states.items()}
+        | {state.written: state.name for state in interface.growing},
     }
-    kinds = {"inputs": interface.inputs, "outputs": interface.outputs}
-    for kind, tensors in kinds.items():
-        rows = []
-        for i, tensor in enumerate(tensors):
-            partner = following[kind].get(i)
-            rows.append(_row(tensor, partner, rank, strings))
+    every = range(len(interface.outputs))
+    kinds = {
+        "inputs": (interface.inputs, interface.told_inputs),
+        "outputs": (interface.outputs, every),
+    }
+    for kind, (tensors, places) in kinds.items():
+        rows = [_row(tensors[i], following[kind].get(i), rank, strings) for i in places]
         body = _array("%Tensor", rows) if rows else "zeroinitializer"
         yield f"@{kind} = internal constant [{len(rows)} x %Tensor] {body}"
         yield _element(f"{interface.name}_{kind[:-1]}", kind, len(rows))

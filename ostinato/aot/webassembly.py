@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from ostinato.aot.interface import ERRORS, Interface, Size, Tensor, error
+from ostinato.aot.interface import DIMENSIONS, ERRORS, Interface, Size, Tensor, error
 from ostinato.aot.library import Library
 from ostinato.aot.zig import require_zig, zig
 from ostinato.codegen.webassembly import LOWEST_ADDRESS
@@ -124,6 +124,7 @@ def _described(interface: Interface, files: Sequence[dict[str, Any]]) -> dict[st
     messages = {str(error(kind)): text for kind, text in ERRORS.items()}
     messages |= {str(code): text for code, text in enumerate(interface.checks, 1)}
     inputs, outputs = interface.step_inputs, interface.step_outputs
+    called = next(iter(interface.places.values()))
     calls = {s.read: f"state_{interface.inputs[s.read].identifier}" for s in interface.states}
     return {
         "name": interface.name,
@@ -134,6 +135,8 @@ def _described(interface: Interface, files: Sequence[dict[str, Any]]) -> dict[st
         "outputs": [_tensor(tensor) for tensor in interface.outputs],
         "states": [[state.read, state.written] for state in interface.states],
         "step": {"inputs": inputs, "outputs": outputs},
+        "called": dict(zip(("inputs", "outputs"), called, strict=True)),
+        "runs": "run" in interface.places,
         "sizes": [
             {"name": size_name(size), "kind": size.kind, "source": size.source}
             for size in interface.sizes
@@ -148,7 +151,7 @@ def _described(interface: Interface, files: Sequence[dict[str, Any]]) -> dict[st
 
 def size_name(size: Size) -> str:
     """The name of a size: of a dimension that of the model."""
-    return size.name if size.kind in ("state", "call") else size.identifier
+    return size.name if size.kind in DIMENSIONS else size.identifier
 
 
 def _tensor(tensor: Tensor) -> dict[str, Any]:
@@ -198,6 +201,7 @@ def _declarations(interface: Interface) -> Iterator[str]:
     for size in interface.sizes:
         bound = {
             "state": "The same in all steps of a stream.",
+            "capacity": "Rows of growing states that a stream has room for; to be given.",
             "call": "Of a stream the most that a step has.",
             "value": "An element of an input, at most.",
             "spare": "Bytes for values of which nobody knows beforehand how large they get.",
@@ -206,7 +210,7 @@ def _declarations(interface: Interface) -> Iterator[str]:
         yield f"  {_key(size_name(size))}?: number;"
     yield "}"
     yield ""
-    every = range(len(interface.inputs)), range(len(interface.outputs))
+    every = next(iter(interface.places.values()))
     yield from _record("Inputs", "What a whole call takes.", interface.inputs, every[0], reads)
     yield from _record("Outputs", "What a whole call gives.", interface.outputs, every[1])
     if interface.states:
@@ -217,6 +221,8 @@ def _declarations(interface: Interface) -> Iterator[str]:
     if len(step_inputs) == 1:
         given.append(f"{_array_type(interface.inputs[step_inputs[0]])} | readonly number[]")
     text = _TYPES.replace("GIVEN", " | ".join(given))
+    if "run" not in interface.places:
+        text = re.sub(r"\n  /\*\* Compute all outputs.*?;\n", "\n", text, flags=re.DOTALL)
     if not interface.states:
         text = text[: text.index("/** A signal")]
         text = re.sub(r"(?s)\n  /\*\* The states of one signal.*?;\n", "\n", text)

@@ -15,6 +15,7 @@ from ostinato.options import Options
 HIDDEN, WIDTH = 8, 5
 DENOISER = Path(__file__).parents[2] / "ostinato" / "demo" / "denoiser.onnx"
 DECODER = Path(__file__).parents[1] / "models" / "cached_decoder.script.onnx"
+DECODER_STATES = {"keys": "next_keys", "values": "next_values"}
 GRU_STATES = {"h_in": "h_out"}
 
 GRU = f"""<ir_version: 8, opset_import: ["": 17]>
@@ -73,7 +74,13 @@ def quantized() -> onnx.ModelProto:
 
 def greedy() -> onnx.ModelProto:
     """A decoder's step in a loop, which generates up to `max_tokens` tokens."""
-    return decoding.loop(DECODER, states={"keys": "next_keys", "values": "next_values"})
+    return decoding.loop(DECODER, states=DECODER_STATES)
+
+
+@cache
+def decoder_library(target: str = "host") -> Library:
+    """A decoder's step, whose keys and values grow."""
+    return compile_library(DECODER, Options(target=target), "decoder", "decoder", DECODER_STATES)
 
 
 # Names that C and C++ have other uses for, and two that become one.

@@ -128,3 +128,64 @@ def test_states_that_have_a_value_in_the_model_begin_with_it(tmp_path: Path) -> 
     caller = Caller(library, linked(library, tmp_path), {})
     assert caller.step([np.ones(2, F32)])[0].tolist() == [6, 7]
     caller.close()
+
+
+@pytest.fixture
+def decoder(tmp_path: Path) -> Iterator[Caller]:
+    library = models.decoder_library()
+    sizes = {"N": 2, "T": 3, "capacity of P": 6}
+    caller = Caller(library, linked(library, tmp_path), sizes)
+    yield caller
+    caller.close()
+
+
+def tokens(count: int) -> np.ndarray:
+    return np.random.default_rng(count).integers(0, 20, (2, count))
+
+
+def rows(caller: Caller) -> Any:
+    return ctypes.c_int64.from_address(state(caller, "length_of_P"))
+
+
+def test_rows_are_added_until_there_is_no_room(decoder: Caller) -> None:
+    stream = ostinato.InferenceSession(models.DECODER).stream(models.DECODER_STATES)
+    for count in (1, 3, 1):
+        (expected,) = stream.step({"token": tokens(count)})
+        assert decoder.step([tokens(count)])[0].tobytes() == expected.tobytes()
+    before, logits = save(decoder), np.full((2, 2, 20), 7, F32)
+    given = decoder.object, ctypes.c_size_t(2), pointer(tokens(2)), pointer(logits)
+    code = decoder.call("step", *given)
+    assert {"DECODER_FULL_P": code} == decoder.interface.full
+    assert "rows of axis 'P' exceed" in decoder.text(code)
+    assert (logits == 7).all() and save(decoder).tobytes() == before.tobytes()
+    (expected,) = stream.step({"token": tokens(1)})
+    assert decoder.step([tokens(1)])[0].tobytes() == expected.tobytes()
+
+
+def test_rows_are_taken_back_and_saved(decoder: Caller) -> None:
+    expected = [decoder.step([tokens(count)])[0].tobytes() for count in (1, 2)]
+    assert rows(decoder).value == 3
+    rows(decoder).value = 1
+    assert decoder.step([tokens(2)])[0].tobytes() == expected[1]
+    data = save(decoder)
+    following = decoder.step([tokens(3)])[0].tobytes()
+    decoder.check(decoder.call("reset", decoder.object))
+    assert rows(decoder).value == 0
+    assert decoder.step([tokens(1)])[0].tobytes() == expected[0]
+    decoder.check(load(decoder, data))
+    assert decoder.step([tokens(3)])[0].tobytes() == following
+
+
+def test_a_number_of_rows_out_of_range_reads_and_writes_what_is_there(decoder: Caller) -> None:
+    for value in (-1, 7, 2**62, -(2**63)):
+        rows(decoder).value = value
+        given = decoder.object, ctypes.c_size_t(1), pointer(tokens(1))
+        code = decoder.call("step", *given, pointer(np.empty((2, 1, 20), F32)))
+        assert code == (0 if value < 0 else decoder.interface.full["DECODER_FULL_P"])
+
+
+def test_a_capacity_that_no_memory_has_is_refused(decoder: Caller) -> None:
+    for capacity in (2**62, 2**64 - 1, 2**40):
+        sizes = [ctypes.c_size_t(n) for n in (2, 3, capacity)]
+        made = ctypes.c_void_p()
+        assert decoder.call("create", *sizes, ctypes.byref(made)) != 0 and not made

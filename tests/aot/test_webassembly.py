@@ -22,6 +22,7 @@ from ostinato.aot import build, webassembly, zig
 from ostinato.aot.library import Library, compile_library
 from ostinato.errors import OptionError, UnsupportedError
 from ostinato.options import Options
+from tests.aot import models
 from tests.aot.wasm_engines import NODE, Engine, compiled, linked, run_in_node
 from tests.cases.case import Case
 from tests.cases.table import CASES
@@ -169,6 +170,28 @@ def test_a_stream_computes_what_the_session_does(denoiser):
     )
     once = mask.tobytes() + last.tobytes()
     assert (denoiser / "masks.bin").read_bytes() == once + once + mask.tobytes()
+
+
+def test_states_grow_up_to_the_capacity(tmp_path):
+    states = models.DECODER_STATES
+    build.build(models.DECODER, tmp_path, "wasm", states, "denoiser")
+    script = """
+        const stream = (await library.load()).stream({ 'capacity of P': 3 });
+        const step = (token) => stream.step([BigInt(token)]).logits.slice();
+        const first = [1, 2, 3].map(step);
+        let message;
+        try { step(4); } catch (error) { message = error.message; }
+        stream.states['length of P'][0] = 2n;
+        const again = step(3);
+        const bits = [...first, again].map((one) => Buffer.from(one.buffer).toString('hex'));
+        console.log(bits.join(' ') + '|' + message + '|' + Object.keys(library.inputs));
+    """
+    bits, message, names = node(tmp_path, script).split("|")
+    stream = ostinato.InferenceSession(models.DECODER).stream(states)
+    expected = [stream.step({"token": np.array([[n]])})[0].tobytes().hex() for n in (1, 2, 3)]
+    assert bits.split() == [*expected, expected[-1]]
+    assert "the rows of axis 'P' exceed" in message and names == "token"
+    assert "run(" not in (tmp_path / "denoiser.d.ts").read_text()
 
 
 def test_a_posted_module_starts_at_once_where_there_is_no_fetch(denoiser):

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import ostinato
+from tests.aot import models
 from tests.cases.table import CASES
 from tools.programs import Built, Machine, Unavailable
 from tools.target_models import denoiser
@@ -59,6 +60,11 @@ def test_models_have_the_same_bits_on_every_target() -> None:
 @pytest.mark.parametrize("case", SELECTED, ids=[case.name for case in SELECTED])
 def test_programs_are_clean(case: Any) -> None:
     check(case.model, None, [dict(case.feeds(case.sizes[0]))])
+
+
+def test_states_that_grow_are_clean() -> None:
+    tokens = np.random.default_rng(0).integers(0, 20, (9, 2, 1))
+    check(models.DECODER, models.DECODER_STATES, [{"token": token} for token in tokens])
 
 
 def test_a_stream_is_clean() -> None:
