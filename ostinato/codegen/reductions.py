@@ -11,7 +11,7 @@ from ostinato.codegen.ahead import Ahead
 from ostinato.codegen.function import KernelFunction
 from ostinato.codegen.primitives import ELEMENT
 from ostinato.codegen.writer import Value, integer, is_constant, vector
-from ostinato.program.expr import Axis
+from ostinato.program.expr import Axis, Expr, Load, walk
 from ostinato.program.nodes import Reduce, Tile, identity
 from ostinato.schedule.cost import sums_at_once
 from ostinato.schedule.times import bounded_product, term_time
@@ -56,6 +56,10 @@ class Reductions:
         # Which reductions are written now, along which axes, and what a step of them takes.
         self._positions: Sequence[int] = ()
         self._axes: Sequence[Axis] = ()
+        # The partial results of the loops that are written now, and by loop and reduction what is
+        # loaded before it.
+        self._slots: list[tuple[int, int, int]] = []
+        self._before: dict[Axis, dict[int, list[Expr]]] = {}
         self._step_time = 0
 
     def write(self, tile: Tile, rows: int, piece: Piece | None) -> None:
@@ -102,8 +106,36 @@ class Reductions:
 
         self._positions, self._axes = positions, axes
         self._step_time = self._time_of_step(positions, rows * self._tile.vectors * width)
+        self._before = {
+            axis: self._known_outside(positions, axes[number:]) for number, axis in enumerate(axes)
+        }
+        self._slots = slots
         final = self._reduce_nest(axes, initial, step)
         self._x.reduced.update(zip(slots, final, strict=True))
+
+    def _known_outside(
+        self, positions: Sequence[int], axes: Sequence[Axis]
+    ) -> dict[int, list[Expr]]:
+        """By reduction, what lanes load and a loop over axes does not change, as scales."""
+        found: dict[int, list[Expr]] = {}
+        for position in positions:
+            operands = self._kernel.reductions[position].operands
+            loads = [node for node in walk(*operands) if isinstance(node, Load)]
+            found[position] = [
+                load
+                for load in loads
+                if self._x.by_lanes(load)
+                and load.mask is None
+                and not load.index
+                and not any(load.access.stride(axis) != 0 for axis in axes)
+            ]
+        return found
+
+    def _load_before(self, axis: Axis) -> None:
+        """Load before a loop what its steps share; values stay for as long as it is in scope."""
+        for position, row, number in self._slots:
+            for load in self._before[axis][position]:
+                self._x.lanes(load, row, number)
 
     def _time_of_step(self, positions: Sequence[int], lanes: int) -> int:
         """Time of a term of these reductions for all lanes."""
@@ -136,6 +168,7 @@ class Reductions:
         if not axes:
             return step(accumulators)
         axis, rest = axes[0], axes[1:]
+        self._load_before(axis)
         extent = axis.extent
         start, stop = integer(0), self._stop(axis, rest)
         most = max(1, min(self._unroll, self._unrolled // len(accumulators)))

@@ -24,6 +24,7 @@ from ostinato.schedule.operands import (
     rows_overlap,
     sum_loads,
     typical,
+    widening_by_lanes,
 )
 from ostinato.sizes.dims import Size, product
 
@@ -212,6 +213,7 @@ class _Sums:
         self._rows = self._breadth * (1 if outer is None else typical(outer.extent))
         self._is_known = outer is not None and isinstance(outer.extent, int)
         self._is_several = row is not None and self._sums > 1 and len(groups) == 1
+        self._scales, self._widening = widening_by_lanes(kernel, lane)
         loads = loaded_by_lanes(kernel, lane)
         is_one_stream = all(is_packable(kernel, load, buffers) for load in loads)
         self._load_cycles = machine.packed_cycles if is_one_stream else machine.strided_cycles
@@ -244,7 +246,8 @@ class _Sums:
         # What a loop has summed up waits on the stack while the loops behind it run.
         waits = self._loops > 1 and rows > 1
         sums = self._together if waits else self._sums
-        accumulators = sums * shape.block
+        # Scales of weights, which do not change with the terms, stay in registers.
+        accumulators = sums * shape.block + self._scales * vectors
         if waits and self._sums * shape.block > MOST_HELD * registers:
             return False
         if shape.held is not None:
@@ -300,7 +303,8 @@ class _Sums:
         loops = -(-self._together // sums)
         row_loads = shape.rows * -(-self._row_loads // loops)
         loads = sums * shape.vectors * load + row_loads * machine.load_cycles
-        products = sums * shape.block * machine.fma_cycles
+        widening = shape.vectors * self._widening / max(loops, 1)
+        products = (sums * shape.block + widening) * machine.fma_cycles
         stores = shape.vectors * self._store_cycles(shape.rows)
         longest = max(products, loads, machine.fma_latency)
         return loops * (longest + LOADS_IN_THE_WAY * loads) + stores / max(self._depth, 1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from ostinato.program.expr import FLOATS, Access, Axis, Load, dtype_of, walk
+from ostinato.program.expr import FLOATS, Access, Axis, Expr, Load, children, dtype_of, walk
 from ostinato.program.nodes import Buffer, Kernel
 from ostinato.sizes.dims import Size, exact_quotient
 
@@ -59,6 +59,25 @@ def accesses(kernel: Kernel) -> Iterator[tuple[Access, float, Load | None]]:
 def loaded_by_lanes(kernel: Kernel, lane: Axis) -> list[Load]:
     """The loads of the sums that differ by lane: weights, mostly."""
     return [load for load in sum_loads(kernel) if load.access.stride(lane) != 0]
+
+
+def widening_by_lanes(kernel: Kernel, lane: Axis) -> tuple[int, int]:
+    """Scales that the terms of all sums share, and operations on what lanes load for a term."""
+    scales: set[Load] = set()
+    steps: set[Expr] = set()
+    for reduce in kernel.reductions:
+        varying: set[Expr] = set()
+        for node in walk(*reduce.operands):
+            if isinstance(node, Load):
+                own = node.access.stride(lane) != 0
+                if own and reduce.axes and node.access.stride(reduce.axes[-1]) == 0:
+                    scales.add(node)
+                elif own:
+                    varying.add(node)
+            elif any(part in varying for part in children(node)):
+                varying.add(node)
+                steps.add(node)
+    return len(scales), len(steps)
 
 
 def shared_axes(kernel: Kernel, lane: Axis) -> tuple[Axis, ...]:

@@ -38,7 +38,10 @@ from ostinato.sizes.dims import Size, floordiv, is_nonnegative, product
 
 @dataclass(frozen=True)
 class Panel:
-    """Operands that are read together: same axes around them, same element type."""
+    """Operands that are read together: same axes around them, same element type.
+
+    inner: the axes of their sums along which they differ; scales of weights do not.
+    """
 
     outer: tuple[Axis, ...]
     block: Axis | None
@@ -108,7 +111,7 @@ def panels(kernel: Kernel, buffers: Mapping[str, Buffer]) -> list[Panel]:
                 if axis not in (tile.lane, tile.block) and node.access.stride(axis) != 0
             )
             if _can_move(node, reduce, kernel, around, buffer):
-                key = around, reduce.axes, node.dtype, buffer.kind
+                key = around, _inner(node, reduce), node.dtype, buffer.kind
                 found = by_loop.setdefault(key, [])
                 if node not in found:
                     found.append(node)
@@ -116,6 +119,10 @@ def panels(kernel: Kernel, buffers: Mapping[str, Buffer]) -> list[Panel]:
         Panel(around, tile.block, tile.lane, inner, tuple(loads))
         for (around, inner, *_), loads in by_loop.items()
     ]
+
+
+def _inner(load: Load, reduce: Reduce) -> tuple[Axis, ...]:
+    return tuple(axis for axis in reduce.axes if load.access.stride(axis) != 0)
 
 
 def _can_move(
@@ -136,7 +143,7 @@ def _can_move(
     if not all(isinstance(extent, int) for extent in extents):
         return False
     # Windows over a constant overlap: laying them all out would take more memory than they have.
-    own = [a.extent for a in (*around, *reduce.axes)]
+    own = [a.extent for a in (*around, *_inner(load, reduce))]
     limit = kernel.tile.limit
     lanes = kernel.tile.lane.extent * (kernel.tile.block.extent if kernel.tile.block else 1)
     points = product([*own, lanes if limit is None else limit])
@@ -200,7 +207,7 @@ def _reading(kernel: Kernel, panel: Panel, name: str) -> Kernel:
         return packed.get(node) if isinstance(node, Load) else None
 
     def reduce(r: Reduce) -> Reduce:
-        if r.axes != panel.inner:
+        if not set(panel.inner) <= set(r.axes):
             return r
         factor = None if r.factor is None else rewrite(r.factor, leaf)
         return replace(r, expr=rewrite(r.expr, leaf), factor=factor)

@@ -23,6 +23,7 @@ from ostinato.schedule.share import Shares, share
 from ostinato.schedule.sink import sink
 from ostinato.schedule.tile import tile, tile_readers
 from ostinato.schedule.unfused_pairs import UnfusedPair, unfused_pairs
+from ostinato.schedule.widen_late import widen_late
 
 
 @dataclass(frozen=True)
@@ -91,6 +92,11 @@ def _share(s: Scheduled) -> Scheduled:
 SCHEDULE_PASSES: tuple[SchedulePass, ...] = (
     SchedulePass(
         "drop_dead", "Results that nothing depends on are not computed.", _rewrites(drop_dead)
+    ),
+    SchedulePass(
+        "widen_late",
+        "Constants of narrow types are widened where they are read.",
+        _rewrites(widen_late),
     ),
     SchedulePass(
         "hoist", "Work that does not depend on a loop's state leaves the loop.", _rewrites(hoist)

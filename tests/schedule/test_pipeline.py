@@ -11,7 +11,7 @@ import pytest
 
 from ostinato.machine.record import Machine
 from ostinato.program import interpreter
-from ostinato.program.expr import Axis, Reduced, op
+from ostinato.program.expr import Axis, Reduced, cast, op
 from ostinato.program.nodes import Carry, Kernel, Loop, Program, Reduce
 from ostinato.program.printer import text
 from ostinato.program.verify import verify
@@ -129,6 +129,8 @@ def chores() -> Program:
     source = cell()
     a, b, d, e, f = (Axis(name, n) for name, n in zip("abdef", (5, 5, 2, 3, 15), strict=True))
     r, s, p, q = Axis("r", 3), Axis("s", 5), Axis("p", 5), Axis("q", 5)
+    v, c, g, w = Axis("v", 15), Axis("c", 5), Axis("g", 2), Axis("w", 3)
+    weight = cast(at("narrow", (v, 1), dtype="int8"), "float32")
     double = op("add", at("h", (s, 1)), at("h", (s, 1)))
     rows = Kernel(
         "rows", (s,), (), (store("g", double, (s, 1)), store("rows", double, (r, 5), (s, 1)))
@@ -141,13 +143,22 @@ def chores() -> Program:
         product("squares", at("h0", (p, 1)), at("h0", (q, 1)), "p", p, q),
         product("sums", at("p", (p, 1)), at("h0", (q, 1)), "q", p, q),
         pointwise("matrix", op("neg", at("m", (d, 3), (e, 1))), "n", d, e),
+        pointwise("widen", op("mul", weight, weight), "wide", v),
+        product("narrow", at("h0", (c, 1)), at("wide", (c, 3), (w, 1)), "few", c, g, w),
     )
     more = program(
         {"x": source.inputs[0].shape, "h0": (5,), "m": (2, 3)},
-        {"y": source.outputs[0].shape, "last": (5,), "kept": (3, 5), "n": (2, 3), "q": (5,)},
+        {
+            "y": source.outputs[0].shape,
+            "last": (5,),
+            "kept": (3, 5),
+            "n": (2, 3),
+            "q": (5,),
+            "few": (2, 3),
+        },
         (*source.body, *extra),
-        dict(source.constants),
-        {"dead": 5, "rows": 15, "p": 5},
+        {**source.constants, "narrow": np.arange(-7, 8, dtype=np.int8)},
+        {"dead": 5, "rows": 15, "p": 5, "wide": 15},
         source.symbols,
     )
     return replace(more, buffers={**source.buffers, **more.buffers})

@@ -1,0 +1,160 @@
+"""Constants of narrow types are widened where they are read.
+
+    w[k, j] = float32(q[k, j]) * scale[j]
+    y[j] = sum_k x[k] * w[k, j]             =>   y[j] = sum_k x[k] * (float32(q[k, j]) * scale[j])
+
+A kernel that only widens constants, 8-bit weights with their scales or 16-bit floats, disappears:
+its readers, in loops and branches too, load the constants in the type in which they are stored, and
+widen them in registers. Each value is computed by the same operations as before, so results keep
+their bits. A product of one row is as fast as its weights are read, so it is faster by as much as
+they are narrower.
+
+Scales of blocks are constant within a block: where a sum runs over several of them, its axis is cut
+into an axis of blocks and one inside of a block. The order of its terms stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from ostinato.program.expr import COMPARISONS, ITEM_BYTES, Access, Axis, Expr, Load, Op, walk
+from ostinato.program.nodes import (
+    Buffer,
+    Kernel,
+    Program,
+    Reduce,
+    Stmt,
+    bodies,
+    map_kernels,
+    statements,
+    with_bodies,
+)
+from ostinato.schedule.index_maps import Affine, solve, substitute
+from ostinato.schedule.joining import inlined, points_read
+
+# Operations of one instruction: readers of several rows compute them again for each few of these.
+CHEAP = COMPARISONS | set("add sub mul and or xor shl shr select bitcast".split())
+
+
+def widen_late(program: Program) -> Program:
+    """Let the readers of widened constants widen them."""
+    writers: dict[str, list[Stmt]] = {}
+    readers: dict[str, list[Stmt]] = {}
+    for statement in statements(program.body):
+        if bodies(statement):
+            continue
+        for name in statement.writes():
+            writers.setdefault(name, []).append(statement)
+        for name in statement.reads():
+            readers.setdefault(name, []).append(statement)
+    kept = {i.buffer for i in program.outputs} | _named(program.body)
+    current = {kernel: kernel for kernel in program.kernels()}
+    gone: set[Kernel] = set()
+    for kernel in program.kernels():
+        writer = current[kernel]
+        if not _only_widens(writer, program) or writer.writes() & kept:
+            continue
+        (name,) = writer.writes()
+        using = readers.get(name, [])
+        if len(writers[name]) != 1 or not all(isinstance(r, Kernel) for r in using):
+            continue
+        cut = [_cut_for(writer, current[r]) for r in using if isinstance(r, Kernel)]
+        if using and not any(isinstance(points_read(writer, r), str) for r in cut):
+            own = (r for r in using if isinstance(r, Kernel))
+            current.update((o, inlined(writer, r)) for o, r in zip(own, cut, strict=True))
+            gone.add(kernel)
+    if not gone:
+        return program
+    body = map_kernels(_without(program.body, gone), lambda kernel: current[kernel])
+    return program.with_body(body)
+
+
+def _named(body: tuple[Stmt, ...]) -> set[str]:
+    """Buffers that loops, branches and requirements name themselves."""
+    found: set[str] = set()
+    for statement in statements(body):
+        if isinstance(statement, Kernel):
+            continue
+        inner = [name for part in bodies(statement) for s in part for name in s.reads()]
+        found |= (statement.reads() - set(inner)) | _carried(statement)
+    return found
+
+
+def _carried(statement: Stmt) -> set[str]:
+    carries = getattr(statement, "carries", ())
+    return {name for carry in carries for name in (carry.state, carry.next)}
+
+
+def _without(body: tuple[Stmt, ...], gone: set[Kernel]) -> tuple[Stmt, ...]:
+    kept = (s for s in body if not (isinstance(s, Kernel) and s in gone))
+    return tuple(with_bodies(s, lambda inner: _without(inner, gone)) for s in kept)
+
+
+def _only_widens(kernel: Kernel, program: Program) -> bool:
+    """Whether a kernel does nothing but to compute wider elements of constants."""
+    if kernel.reductions or kernel.ordered or len(kernel.stores) != 1:
+        return False
+    (store,) = kernel.stores
+    written, loads = program.buffers[store.access.buffer], list(kernel.loads())
+    constants = [program.buffers[load.access.buffer] for load in loads]
+    if written.kind != "arena" or store.partial or not constants:
+        return False
+    if any(b.kind != "constant" for b in constants) or any(x.mask or x.index for x in loads):
+        return False
+    operations = {node.name for node in walk(store.value) if isinstance(node, Op)}
+    is_narrow = any(ITEM_BYTES[b.dtype] < ITEM_BYTES[written.dtype] for b in constants)
+    return is_narrow and operations <= CHEAP and _bytes(constants) * 2 <= _bytes([written])
+
+
+def _bytes(buffers: Iterable[Buffer]) -> int:
+    sizes = [(b.size, ITEM_BYTES[b.dtype]) for b in {b.name: b for b in buffers}.values()]
+    return sum(size * item for size, item in sizes if isinstance(size, int))
+
+
+def _cut_for(producer: Kernel, reader: Kernel) -> Kernel:
+    """The reader with the axes of its sums cut where those of the producer are."""
+    (store,) = producer.stores
+    own = store.access.terms
+    for reduce in reader.reductions:
+        for load in walk(*reduce.operands):
+            if not isinstance(load, Load) or load.access.buffer != store.access.buffer:
+                continue
+            if solve(store.access, producer.axes, load.access) is not None:
+                continue
+            for axis in reduce.axes:
+                reader = _cut(reader, axis, load.access, [stride for _, stride in own])
+    return reader
+
+
+def _cut(kernel: Kernel, axis: Axis, access: Access, strides: Sequence[object]) -> Kernel:
+    """The kernel with an axis of its sums cut at the least of the strides above its own."""
+    step, extent = access.stride(axis), axis.extent
+    if not isinstance(step, int) or not isinstance(extent, int) or step < 1:
+        return kernel
+    lengths = [s // step for s in strides if isinstance(s, int) and s > step and s % step == 0]
+    length = min((n for n in lengths if n < extent and extent % n == 0), default=None)
+    if length is None or any(
+        length % r.chains or axis != r.axes[-1] for r in kernel.reductions if axis in r.axes
+    ):
+        return kernel
+    return split_sum(kernel, axis, length)
+
+
+def split_sum(kernel: Kernel, axis: Axis, length: int) -> Kernel:
+    """The kernel with an axis of its sums cut into pieces of `length`, which divides its extent."""
+    assert isinstance(axis.extent, int) and axis.extent % length == 0
+    outer, inner = Axis(f"{axis.name}o", axis.extent // length), Axis(f"{axis.name}i", length)
+    image = {axis: Affine(0, ((outer, length), (inner, 1)))}
+
+    def expression(expr: Expr) -> Expr:
+        return substitute(expr, image)
+
+    def reduction(reduce: Reduce) -> Reduce:
+        if axis not in reduce.axes:
+            return reduce
+        axes = tuple(a for old in reduce.axes for a in ((outer, inner) if old == axis else (old,)))
+        factor = None if reduce.factor is None else expression(reduce.factor)
+        return replace(reduce, axes=axes, expr=expression(reduce.expr), factor=factor)
+
+    return replace(kernel, reductions=tuple(reduction(r) for r in kernel.reductions))
