@@ -21,14 +21,15 @@ class Context:
     """A node whose outputs have gradients; a rule gives its inputs theirs.
 
     attributes: to be read like in all other rooms; what a rule leaves unread is refused.
-    writer: writes nodes of the element type of the node's first float output.
+    writer: writes nodes of the element type of the node's first float output, else first input.
     ops: writes formulas with it.
     """
 
     def __init__(self, scope: Scope, node: ir.Node) -> None:
         self.scope, self.node = scope, node
         self.attributes = Attributes(node)
-        types = [value.dtype for value in node.outputs if is_float(value)]
+        values = (*node.outputs, *(value for value in node.inputs if value is not None))
+        types = [value.dtype for value in values if is_float(value)]
         name = describe(node).strip("/").replace("/", "_")
         self.writer: Writer = scope.writer(types[0] if types else None, f"grad/{name}")
         self.ops = Arithmetic(self.writer)

@@ -22,11 +22,15 @@ def is_float(value: ir.Value) -> bool:
 
 
 def depends(graph: ir.Graph, sources: Iterable[ir.Value]) -> set[ir.Value]:
-    """The sources, and the float values that nodes of `graph` make from them."""
+    """The sources, and the values that nodes of `graph` make from them which have a gradient.
+
+    These are floats, and whole numbers that floats were rounded to.
+    """
     found = set(sources)
     for node in graph:
         if any(value in found for value in reads(node)):
-            found.update(value for value in node.outputs if is_float(value))
+            is_rounded = node.op_type == "QuantizeLinear" and node.domain == ""
+            found.update(value for value in node.outputs if is_rounded or is_float(value))
     return found
 
 

@@ -156,7 +156,8 @@ def _dequantized(model: ir.Model, names: Names, item: Stored) -> ir.Value:
     else:
         whole = ir.tensor(item.whole.astype(dtype.numpy()))
         data = add_constant(model, names.fresh(f"{prefix}_{item.form.name}"), whole)
-        scale, attributes = _granularity(item)
+        scale, layout = granularity(item)
+        attributes = [ir.AttrInt64(name, number) for name, number in layout.items()]
         scales = add_constant(model, names.fresh(f"{prefix}_scale"), scale)
         operands = [data, scales]
         node = ir.Node(
@@ -170,11 +171,9 @@ def _dequantized(model: ir.Model, names: Names, item: Stored) -> ir.Value:
     return result
 
 
-def _granularity(item: Stored) -> tuple[Array, list[ir.Attr]]:
+def granularity(item: Stored) -> tuple[Array, dict[str, int]]:
     """Scales as DequantizeLinear takes them: along one axis where that says it all, or blocked."""
     site, channels = item.site, item.site.channel_axis
     if item.block is None and channels is not None:
-        return item.scales.reshape(-1), [ir.AttrInt64("axis", channels)]
-    scale = site.restored(item.scales)
-    block = item.block or site.terms
-    return scale, [ir.AttrInt64("axis", site.axis), ir.AttrInt64("block_size", block)]
+        return item.scales.reshape(-1), {"axis": channels}
+    return site.restored(item.scales), {"axis": site.axis, "block_size": item.block or site.terms}

@@ -22,6 +22,8 @@ from ostinato.model.schema import opset_of
 from ostinato.model.values import constant_array
 from ostinato.model.write import to_model_proto
 from ostinato.passes.normalise.infer_shapes import infer_shapes
+from ostinato.quantization.formats import Format
+from ostinato.quantization.training import round_in_training
 from ostinato.training.losses import LOSSES, Loss, LossFunction
 from ostinato.training.operators import Operators
 from ostinato.training.optimizers import DOMAIN, Optimizer, Update
@@ -33,7 +35,10 @@ Sizes: TypeAlias = "tuple[int | str | None, ...]"
 
 @dataclass(frozen=True)
 class Recipe:
-    """Settings of a training step; `Trainer` describes the fields."""
+    """Settings of a training step; `Trainer` describes the fields.
+
+    rounded: the storage type of weights, of a model that `quantize.prepared` has made.
+    """
 
     loss: str | LossFunction
     optimizer: Optimizer
@@ -44,6 +49,7 @@ class Recipe:
     clip_norm: float | None = None
     carried: Mapping[str, str] = field(default_factory=dict)
     is_guarded: bool = True
+    rounded: Format | None = None
 
 
 @dataclass(frozen=True)
@@ -77,6 +83,8 @@ def training_step(model: ModelLike, recipe: Recipe) -> TrainingStep:
     """
     loaded = load_at_opset(model)
     _check_form(loaded)
+    if recipe.rounded is not None:
+        round_in_training(loaded, recipe.rounded)
     _infer(loaded)
     _check_carried(loaded, recipe.carried)
     outputs = _compared(loaded, recipe)

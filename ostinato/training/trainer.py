@@ -15,6 +15,8 @@ from ostinato.errors import InputError, OptionError, RunError, StreamError
 from ostinato.model.load import ModelLike, load_model
 from ostinato.model.write import to_model_proto
 from ostinato.options import Options
+from ostinato.quantization.quantize import prepared
+from ostinato.quantization.training import trained_format, write_trained
 from ostinato.runtime.session import InferenceSession
 from ostinato.runtime.stream import Stream
 from ostinato.training import checkpoint
@@ -53,6 +55,8 @@ class Trainer:
         zeros and pass from step to step as data: truncated backpropagation through time.
     non_finite: what to do about a loss that is NaN or infinite: "raise" a `RunError` or "skip" it,
         both with parameters and states as they were, or "ignore" it, which then enters them.
+    quantize: "int8" or "int4" to round weights in each step as `ostinato.quantize` stores them,
+        with scales that stay what they are; `quantized` is the model with the weights stored so.
     options, overrides: as those of `InferenceSession`.
 
     Operators are trained as they are for inference: BatchNormalization with its statistics fixed,
@@ -77,6 +81,7 @@ class Trainer:
         clip_norm: float | None = None,
         states: Mapping[str, str] | None = None,
         non_finite: str = "raise",
+        quantize: str | None = None,
         options: Options | None = None,
         **overrides: Any,
     ) -> None:
@@ -86,7 +91,8 @@ class Trainer:
             raise OptionError(f"clip_norm={clip_norm!r}: expected a positive number")
         if not isinstance(states, Mapping | None):
             raise InputError(f"states={states!r}: expected the output of each state by its input")
-        self._source = load_model(model)
+        self._rounded = None if quantize is None else trained_format(quantize)
+        self._source = load_model(model) if quantize is None else prepared(model)
         self._non_finite = non_finite
         self._options, self._overrides = options, overrides
         recipe = Recipe(
@@ -99,6 +105,7 @@ class Trainer:
             clip_norm=clip_norm,
             carried=dict(states or {}),
             is_guarded=non_finite != "ignore",
+            rounded=self._rounded,
         )
         self._made = training_step(self._source, recipe)
         self._rate = np.zeros(())
@@ -233,6 +240,18 @@ class Trainer:
         trained = self._source.clone()
         for name, array in self.parameters.items():
             trained.graph.initializers[name].const_value = ir.tensor(array, name=name)
+        return to_model_proto(trained)
+
+    @property
+    def quantized(self) -> onnx.ModelProto:
+        """`model` with narrow weights: what steps compute with, bit for bit.
+
+        Raises `OptionError` for a trainer without `quantize`.
+        """
+        if self._rounded is None:
+            raise OptionError("quantized: the trainer was made without `quantize`")
+        trained = self._source.clone()
+        write_trained(trained, self._rounded, dict(self.parameters))
         return to_model_proto(trained)
 
     def save(self, path: str | os.PathLike[str]) -> None:
