@@ -20,6 +20,7 @@ SHOWN = {
     "denoise_dtln": "of 8 ms, ",
     "detect_speech": "speech from ",
     "finetune_gru": "fine-tuned: ",
+    "first_look": "12.5 dB after",
     "generate": "beam (2, 4, 12) first row: ",
     "read_report": "every step of the loop reads",
     "run_time_lengths": "same bits for every length",
@@ -50,6 +51,7 @@ def test_it_runs(path: Path, tmp_path: Path) -> None:
         **os.environ,
         "PYTHONPATH": str(REPOSITORY),
         "XDG_CACHE_HOME": str(tmp_path / "cache"),
+        "MPLBACKEND": "Agg",
     }
     result = subprocess.run(
         [sys.executable, str(path), *map(str, arguments)],
@@ -77,5 +79,6 @@ def test_without_its_files_it_says_how_to_call_it(stem: str) -> None:
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_it_is_short_and_explained(path: Path) -> None:
     source = path.read_text()
-    assert len(source.splitlines()) < 40
+    # The cells of a notebook are read one by one.
+    assert len(source.splitlines()) < (60 if "# %%" in source else 40)
     assert len(ast.get_docstring(ast.parse(source)) or "") > 80

@@ -125,6 +125,9 @@ class InferenceSession:
         except OstinatoError as error:
             self._use(self._replacement(error), error)
             return
+        seconds = (time.perf_counter_ns() - self._start) / 1e9
+        if not session.report().from_cache:
+            self._log(logging.INFO, "%s: compiled in %.1f s, once", self._name, seconds)
         self._compiled: ostinato.InferenceSession | None = session
         self._run: Callable[[Any, Any], list[Any]] = session.run
         self._inputs = [_as_declared(argument) for argument in session.get_inputs()]
