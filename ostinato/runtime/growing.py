@@ -57,8 +57,13 @@ class GrowingStream:
     Made by `InferenceSession.stream`. States that grow begin without rows, or with those of
     `initial`; all others are as in a `Stream`. Used by one thread at a time.
 
-    session: of the model compiled for such steps. model: as the caller knows it. capacity: how many
-    rows there is room for; without it the room doubles when it is full, which copies the rows once.
+    session: of the model compiled for such steps. model: as the caller knows it. states: the output
+    of each state by its input. initial: first values of states, of their dtypes; of those that grow
+    any number of rows. sizes: of run-time dimensions by name, where neither `initial` nor the first
+    step tells them. capacity: how many rows there is room for; without it the room doubles when it
+    is full, which copies the rows once.
+
+    Raises `InputError` for pairs, first values and sizes that do not fit the model.
     """
 
     def __init__(
@@ -119,7 +124,12 @@ class GrowingStream:
     def bind(
         self, feeds: Mapping[str, Array], outputs: Mapping[str, Array] | None = None
     ) -> BoundCall:
-        """A step that reads and writes the memory of these arrays each time it is called."""
+        """A step that reads and writes the memory of these arrays each time it is called.
+
+        feeds, outputs: C-contiguous arrays of exactly the model's dtypes, which are kept; outputs
+            left out are made by a first step of a fork. Raises `InputError` for any other, and for
+            an output that overlaps an input; calling it raises what `step` does.
+        """
         inputs = self._checked(feeds, lambda argument, value: as_buffer("input", argument, value))
         given = as_outputs({} if outputs is None else outputs, self._outputs)
         for name, array in given.items():
@@ -204,7 +214,7 @@ class GrowingStream:
     def state(self) -> Mapping[str, Array]:
         """Copies of the states by the name of their input: of those that grow, the rows so far.
 
-        Empty before a first step has told the sizes.
+        Each has the model's dtype and shape. Empty before a first step has told the sizes.
         """
         self._require_open()
         if self._stepper is None:
@@ -225,7 +235,7 @@ class GrowingStream:
         self._stepper, self._quick = stepper, None
 
     def rewind(self, rows: int) -> None:
-        """Drop the last rows of all states that grow; nothing is copied.
+        """Drop the last `rows` rows of all states that grow; nothing is copied.
 
         Raises `InputError` for more rows than there are, and `StreamError` where a state does not
         grow: what it was is not known.
@@ -246,7 +256,8 @@ class GrowingStream:
     def fork(self) -> GrowingStream:
         """Another stream that goes on from the states that this one has now.
 
-        Both read the same rows until one of them appends: that one copies them first.
+        Both read the same rows until one of them appends: that one copies them first, and raises
+        `RunError` where there is no memory for that.
         """
         self._require_open()
         declared = [(pair.name, pair.output.name) for pair in self._pairs]

@@ -9,7 +9,6 @@ never moved: each stream has a place for its rows, which the call is told.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
@@ -33,6 +32,7 @@ from ostinato.runtime.batch import batch_axis, batch_dimension
 from ostinato.runtime.call import picker
 from ostinato.runtime.frames import Frames, Keeper
 from ostinato.runtime.pool_states import PoolStates
+from ostinato.runtime.seats import Seats
 from ostinato.runtime.states import Declaration, checked_sizes, declared_pairs
 
 if TYPE_CHECKING:
@@ -51,8 +51,14 @@ class Pool:
     Several threads may `push`, `open` and `close` while one is in `step`; a single stream is used
     by one thread at a time.
 
+    states, initial, sizes: as `InferenceSession.stream` takes them; initial values for a batch of
+        1. capacity: how many streams may be open at a time. batch: the name of the dimension of the
+        streams, which may be left out where there is one only. shared: inputs that are the same for
+        all streams, whole arrays of the model's shapes and dtypes. rows: how many rows each stream
+        has room for, of states that grow; without it the room of all doubles when one is full.
+
     Raises `InputError` for pairs, a batch dimension, initial values and sizes that do not fit the
-    model.
+    model, and `UnsupportedError` where states grow and the model is not all native.
     """
 
     def __init__(
@@ -86,62 +92,47 @@ class Pool:
         self._frames: Frames | None = None
         self._pick = picker(list(self._fed))
         self._keepers: dict[int, Keeper] = {}
-        self._handles = itertools.count()
-        # Open streams and their rows, and the streams by row.
-        self._slots: dict[int, int] = {}
-        self._owners = [-1] * capacity
-        self._free = list(range(capacity))[::-1]
+        self._seats = Seats(capacity)
         # One step at a time; and one thread at a time that changes who has which row.
         self._stepping, self._seating = new_lock(), new_lock()
         self._driver: Driver | None = None
-        self._is_closed = False
 
     # Streams
 
     def open(self, state: Mapping[str, Any] | None = None) -> int:
-        """The handle of a new stream. state: where it goes on, such as `Stream.state`.
+        """The handle of a new stream.
 
-        Raises `StreamError` when the pool is full, `InputError` for states that are none of it.
+        state: where it goes on, as `Stream.state` gives it: an array for each state, of its dtype,
+            for a batch of 1; the first values without it.
+        Raises `StreamError` when the pool is full or closed, `InputError` for states that are none
+        of it, and `RunError` where there is no memory for rows that grow.
         """
         values = self._states.checked(state)
         # A step that appends needs the memory of all streams.
         with self._stepping if self._states.grows else nullcontext(), self._seating:
-            self._states.put(self._next_free(), values)
-            return self._seated()
+            self._states.put(self._seats.next_free(), values)
+            return self._seats.take()
 
     def fork(self, handle: int) -> int:
-        """The handle of a new stream that goes on from the states that this one has now."""
+        """The handle of a new stream that goes on from the states that this one has now.
+
+        Copies them: each stream of a pool has a place in memory of its own. Raises `StreamError`
+        for a stream that is not open, and when the pool is full.
+        """
         with self._stepping, self._seating:
-            slot = self._slot(handle)
-            self._batch.store(self._slots)
-            self._states.copy(slot, self._next_free())
-            return self._seated()
+            slot = self._seats.slot(handle)
+            self._batch.store(self._seats.slots)
+            self._states.copy(slot, self._seats.next_free())
+            return self._seats.take()
 
     def rewind(self, handle: int, rows: int) -> None:
-        """Drop the last rows of all growing states of a stream; nothing is copied.
+        """Drop the last `rows` rows of all growing states of a stream; nothing is copied.
 
         Raises `InputError` for more rows than there are, and `StreamError` where a state does not
         grow: what it was is not known.
         """
         with self._stepping, self._seating:
-            self._states.rewind(self._slot(handle), rows)
-
-    def _next_free(self) -> int:
-        """The row of the stream that is opened next."""
-        self._require_open()
-        if not self._free:
-            raise StreamError(
-                f"all {self.capacity} streams of this pool are open; close one, or make a larger "
-                "pool"
-            )
-        return self._free[-1]
-
-    def _seated(self) -> int:
-        """The handle of a new stream, which has the next row."""
-        slot, handle = self._free.pop(), next(self._handles)
-        self._slots[handle] = slot
-        self._owners[slot] = handle
-        return handle
+            self._states.rewind(self._seats.slot(handle), rows)
 
     def close(self, handle: int | None = None) -> None:
         """Close a stream, and drop its frame; without handle close the pool with all its streams.
@@ -150,27 +141,24 @@ class Pool:
         """
         if handle is not None:
             with self._seating:
-                slot = self._slot(handle)
-                self._free.append(slot)
-                del self._slots[handle]
+                slot = self._seats.leave(handle)
                 if self._keepers.pop(handle, None) and self._frames:
                     self._frames.drop(slot)
                 self._batch.marks = b""
             return
         with self._stepping, self._seating:
-            self._is_closed = True
-            self._slots.clear()
+            self._seats.close()
             self._keepers.clear()
             self._batch.handles.clear()
 
     @property
     def handles(self) -> list[int]:
         """The streams that are open."""
-        return list(self._slots)
+        return list(self._seats.slots)
 
     def __len__(self) -> int:
         """The number of open streams."""
-        return len(self._slots)
+        return len(self._seats.slots)
 
     def __enter__(self) -> Pool:
         return self
@@ -178,30 +166,25 @@ class Pool:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
-    def _require_open(self) -> None:
-        if self._is_closed:
-            raise StreamError("this pool is closed; make another one with `session.pool`")
-
-    def _slot(self, handle: int) -> int:
-        try:
-            return self._slots[handle]
-        except (KeyError, TypeError):
-            self._require_open()
-            raise StreamError(f"stream {handle!r} is closed, or none of this pool") from None
-
     def state(self, handle: int) -> dict[str, Array]:
-        """Copies of the states of a stream, as `Stream.state` has them for a batch of 1."""
+        """Copies of the states of a stream by the names of their inputs, for a batch of 1.
+
+        Those that grow have the rows so far. Raises `StreamError` for a stream that is not open.
+        """
         with self._stepping, self._seating:
-            slot = self._slot(handle)
-            self._batch.store(self._slots)
+            slot = self._seats.slot(handle)
+            self._batch.store(self._seats.slots)
             return self._states.get(slot)
 
     def reset(self, handle: int, state: Mapping[str, Any] | None = None) -> None:
-        """Put a stream back to its beginning, or to `state`."""
+        """Put a stream back to its beginning, or to `state`, which is as in `open`.
+
+        Raises `StreamError` for a stream that is not open, `InputError` for states that do not fit.
+        """
         values = self._states.checked(state)
         with self._stepping, self._seating:
-            slot = self._slot(handle)
-            self._batch.store(self._slots)
+            slot = self._seats.slot(handle)
+            self._batch.store(self._seats.slots)
             self._states.put(slot, values)
 
     # Frames
@@ -222,20 +205,23 @@ class Pool:
 
     def _push_checked(self, handle: int, feeds: object) -> None:
         """`push` for whatever the caller passed: lists, foreign arrays, mistakes."""
-        slot = self._slot(handle)
+        slot = self._seats.slot(handle)
         padded = self._states.padding.of(self.checked(feeds))
         values = [in_place(value) for value in padded.values()]
         values = [value.view(storage(value.dtype)) for value in values]
         assert self._frames is not None
         keep = self._keepers.get(handle) or self._frames.keeper(slot)
         with self._seating:
-            self._slot(handle)
+            self._seats.slot(handle)
             self._keepers[handle] = keep
             if keep(*values) is not None:
                 raise StreamError(f"stream {handle} has a frame that no step has taken yet")
 
     def checked(self, feeds: object) -> dict[str, Array]:
-        """A frame as arrays that fit the pool. Raises `InputError`."""
+        """A frame as arrays of the model's dtypes and the pool's shapes, by input.
+
+        Raises `InputError` for names, dtypes and shapes that do not fit.
+        """
         feeds = as_mapping("frame", feeds)
         check_names("input", feeds, list(self._fed), complete=True)
         values = {name: as_input(argument, feeds[name]) for name, argument in self._fed.items()}
@@ -287,7 +273,7 @@ class Pool:
             raise StreamError("another thread is in a step of this pool")
         try:
             with self._seating:
-                self._require_open()
+                self._seats.require_open()
                 frames = self._gathered()
                 handles = self._batch.handles
             if frames is None:
@@ -308,7 +294,7 @@ class Pool:
     def _give_back(self, handles: Sequence[int]) -> None:
         """Let streams that are still open have the frames that a step took."""
         with self._seating:
-            open_ = [self._slots[handle] for handle in handles if handle in self._slots]
+            open_ = [self._seats.slots[handle] for handle in handles if handle in self._seats]
             self._frames.give_back(open_)  # type: ignore[union-attr]
 
     def _gathered(self) -> dict[str, Array] | None:
@@ -319,8 +305,8 @@ class Pool:
         if 1 not in marks:
             return None
         if marks != self._batch.marks:
-            handles = [self._owners[slot] for slot, mark in enumerate(marks) if mark]
-            self._batch.load(handles, self._slots)
+            handles = [self._seats.owner(slot) for slot, mark in enumerate(marks) if mark]
+            self._batch.load(handles, self._seats.slots)
             self._frames.choose(self._batch.rows)
             self._batch.marks = marks
         return self._frames.batch(turn)
@@ -329,7 +315,7 @@ class Pool:
         """The rows of the streams that were not closed meanwhile."""
         results = dict(zip(handles, rows, strict=True))
         if not self._batch.marks:
-            results = {handle: row for handle, row in results.items() if handle in self._slots}
+            results = {handle: row for handle, row in results.items() if handle in self._seats}
         return results
 
     def _one_by_one(
@@ -344,9 +330,9 @@ class Pool:
                 for rows in self._frames.rows  # type: ignore[union-attr]
             }
             with self._seating:
-                if handle not in self._slots:
+                if handle not in self._seats:
                     continue
-                self._batch.load([handle], self._slots)
+                self._batch.load([handle], self._seats.slots)
             try:
                 results |= self._of_open([handle], self._batch.run(single, 1))
             except OstinatoError as failure:
@@ -363,7 +349,7 @@ class Pool:
 
     def __repr__(self) -> str:
         pairs = ", ".join(f"{pair.name} <- {pair.output.name}" for pair in self._pairs)
-        closed = ", closed" if self._is_closed else ""
+        closed = ", closed" if self._seats.is_closed else ""
         return f"<Pool {pairs}, {len(self)} of {self.capacity} streams{closed}>"
 
     # Streams of an event loop
