@@ -34,6 +34,7 @@ from ostinato.model.normal_form import normalize, store_data
 from ostinato.model.schema import schema_of
 from ostinato.model.signature import type_error
 from ostinato.model.types import type_text
+from ostinato.model.weights import put_back, set_aside
 from ostinato.model.write import innermost, to_model_proto
 
 ModelLike = str | os.PathLike[str] | bytes | onnx.ModelProto | ir.Model
@@ -58,8 +59,7 @@ def load_model(model: ModelLike) -> ir.Model:
     source = os.fspath(model) if isinstance(model, str | os.PathLike) else "the model"
     folder = Path(source).parent if isinstance(model, str | os.PathLike) else None
     try:
-        proto = _read(model)
-        return _check_and_convert(proto, folder)
+        return _check_and_convert(_read(model), folder)
     except MissingModelError:
         raise
     except ModelError as error:
@@ -137,6 +137,8 @@ def _check_and_convert(proto: onnx.ModelProto, folder: Path | None) -> ir.Model:
         overridable = normalize(proto, folder)
         check_structure(proto)
         _import_standard_operators(proto)
+        order = [tensor.name for tensor in proto.graph.initializer]
+        aside = set_aside(proto.graph)
         with completed(proto.graph) as is_completed:
             message = _message(proto)
             onnx.checker.check_model(message)
@@ -144,6 +146,7 @@ def _check_and_convert(proto: onnx.ModelProto, folder: Path | None) -> ir.Model:
         take_inferred_types(inferred.graph)
         maps = take_off_maps(inferred.graph)
         model = ir.from_proto(inferred)
+        put_back(model.graph, aside, order)
         note_maps(model.graph, maps)
         note_overridable(model, overridable)
     except OstinatoError:

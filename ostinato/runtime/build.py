@@ -38,21 +38,24 @@ def build(
     if data is None:
         return _compile(model, options, guarded, kept), False
     folder = Path(os.fspath(model)).parent if isinstance(model, (str, os.PathLike)) else None
+    digest = hashlib.sha256(data)
+    # Not in memory beside what is compiled or loaded, except where it is asked for files.
+    data = data if _may_have_files(data, folder) else b""
     if options.cache_dir is None:
         compiled = _compile(model, options, guarded, kept)
-        return _identified(compiled, data, _external_data(data, folder)), False
+        return _identified(compiled, digest, _external_data(data, folder)), False
     cache = Cache(options.cache_dir, options.cache_bytes)
     facts = _relevant(options) | {
         "guarded": guarded,
         "kept": None if kept is None else dataclasses.asdict(kept),
     }
-    key = machine_key(data, json.dumps(facts, sort_keys=True))
+    key = machine_key(digest.digest(), json.dumps(facts, sort_keys=True))
     entry = cache.load(key)
     if entry is not None and _external_data_unchanged(entry, folder):
         return unpack(entry.header["model"], entry.blobs), True
     compiled = _compile(model, options, guarded, kept)
     external = _external_data(data, folder)
-    compiled = _identified(compiled, data, external)
+    compiled = _identified(compiled, digest, external)
     header, blobs = pack(compiled)
     cache.store(key, {"model": header, "external_data": external}, blobs)
     return compiled, False
@@ -64,7 +67,9 @@ def fingerprint(model: Any) -> str | None:
         model = bytes(model)
     data = _serialised(model)
     folder = Path(os.fspath(model)).parent if isinstance(model, (str, os.PathLike)) else None
-    return None if data is None else _fingerprint(data, _external_data(data, folder))
+    if data is None:
+        return None
+    return _fingerprint(hashlib.sha256(data), _external_data(data, folder))
 
 
 def require_same(model: Any, compiled: CompiledModel) -> None:
@@ -81,16 +86,16 @@ def without_defaults(model: Any, names: Collection[str]) -> tuple[Any, dict[str,
     return changed
 
 
-def _fingerprint(data: bytes, external: Mapping[str, str | None]) -> str:
-    digest = hashlib.sha256(data)
+def _fingerprint(digest: hashlib._Hash, external: Mapping[str, str | None]) -> str:
+    digest = digest.copy()
     digest.update(json.dumps(external, sort_keys=True).encode())
     return digest.hexdigest()
 
 
 def _identified(
-    compiled: CompiledModel, data: bytes, external: Mapping[str, str | None]
+    compiled: CompiledModel, digest: hashlib._Hash, external: Mapping[str, str | None]
 ) -> CompiledModel:
-    report = {**compiled.report, "fingerprint": _fingerprint(data, external)}
+    report = {**compiled.report, "fingerprint": _fingerprint(digest, external)}
     return dataclasses.replace(compiled, report=report)
 
 
@@ -146,14 +151,18 @@ def _external_data_unchanged(entry: Entry, folder: Path | None) -> bool:
     return folder is not None and all(_digest(folder / f) == d for f, d in files.items())
 
 
+def _may_have_files(data: bytes, folder: Path | None) -> bool:
+    """Whether tensors may lie in files: every reference to one contains this key."""
+    return folder is not None and b"location" in data
+
+
 def _external_data(data: bytes, folder: Path | None) -> dict[str, str | None]:
     """Digests of the files in `folder` that hold the model's weights, by relative path.
 
     Only what compiling reads is looked at: training information is left out, and so is what a
     tensor with data of its own says of files.
     """
-    # Every reference to such a file contains this key; most models have none and skip parsing.
-    if folder is None or b"location" not in data:
+    if folder is None or not _may_have_files(data, folder):
         return {}
     import onnx
 
