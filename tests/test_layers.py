@@ -47,7 +47,7 @@ DEFERRED = {
         "cli.common": "numpy rich rich.console rich.progress rich.table",
         "cli.compare": "numpy",
         "cli.demo": "demo",
-        "cli.inspect": "compiler optimization schedule.pipeline",
+        "cli.inspect": "compiler optimization runtime.build schedule.pipeline",
         "cli.quantize": "onnx quantization quantization.samples",
         "cli.run": "numpy",
         "cli.serve": "asyncio importlib.util native.threads serve.cluster serve.lanes serve.server",

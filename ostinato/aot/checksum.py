@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from ostinato.aot.words import loop
+
 FACTOR = 0x9E3779B97F4A7C15
 JOINT = 0xD6E8FEB86659FD93
 _MASK = 2**64 - 1
@@ -32,17 +34,10 @@ def checksum(data: bytes | np.ndarray[Any, Any]) -> int:
     return (even * JOINT + odd) & _MASK
 
 
-ASSEMBLY = f"""
-define internal i64 @checksum(ptr readonly %data, i64 %bytes) nounwind {{
-entry:
-  %end = lshr i64 %bytes, 3
-  %is.empty = icmp eq i64 %end, 0
-  br i1 %is.empty, label %done, label %loop
-loop:
-  %i = phi i64 [ 0, %entry ], [ %next, %loop ]
-  %even = phi i64 [ 0, %entry ], [ %even.next, %loop ]
-  %odd = phi i64 [ 0, %entry ], [ %odd.next, %loop ]
-  %at = getelementptr i64, ptr %data, i64 %i
+ASSEMBLY = loop(
+    "checksum",
+    "ptr readonly %data, i64 %bytes",
+    f"""  %at = getelementptr i64, ptr %data, i64 %i
   %word = load i64, ptr %at, align 1
   %low = and i64 %word, {2**32 - 1}
   %high = lshr i64 %word, 32
@@ -50,14 +45,10 @@ loop:
   %odd.more = mul i64 %odd, {FACTOR}
   %even.next = add i64 %even.more, %low
   %odd.next = add i64 %odd.more, %high
-  %next = add i64 %i, 1
-  %again = icmp ult i64 %next, %end
-  br i1 %again, label %loop, label %done
-done:
-  %evens = phi i64 [ 0, %entry ], [ %even.next, %loop ]
-  %odds = phi i64 [ 0, %entry ], [ %odd.next, %loop ]
-  %joint = mul i64 %evens, {JOINT}
-  %result = add i64 %joint, %odds
-  ret i64 %result
-}}
-"""
+""",
+    ("even", "odd"),
+    "i64",
+    f"""  %joint = mul i64 %even.last, {JOINT}
+  %result = add i64 %joint, %odd.last
+""",
+)

@@ -8,47 +8,31 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ostinato.aot import calls_ir, checksum, making_ir, planning_ir, states_ir
+from ostinato.aot import calls_ir, checksum, making_ir, planning_ir, states_ir, words
 from ostinato.aot.emitter import Emitter
 from ostinato.aot.interface import Interface
 from ostinato.aot.objects import ALIGNMENT
 from ostinato.aot.tables import tables
 
-_HELPERS = """
-define internal void @copy(ptr %to, ptr %from, i64 %bytes) nounwind {
-entry:
-  %words = lshr i64 %bytes, 3
-  %is.empty = icmp eq i64 %words, 0
-  br i1 %is.empty, label %done, label %loop
-loop:
-  %i = phi i64 [ 0, %entry ], [ %next, %loop ]
-  %source = getelementptr i64, ptr %from, i64 %i
+_COPY = words.loop(
+    "copy",
+    "ptr %to, ptr %from, i64 %bytes",
+    """  %source = getelementptr i64, ptr %from, i64 %i
   %target = getelementptr i64, ptr %to, i64 %i
   %word = load i64, ptr %source, align 1
   store i64 %word, ptr %target, align 1
-  %next = add i64 %i, 1
-  %again = icmp ult i64 %next, %words
-  br i1 %again, label %loop, label %done
-done:
-  ret void
-}
+""",
+)
 
-define internal void @clear(ptr %to, i64 %bytes) nounwind {
-entry:
-  %words = lshr i64 %bytes, 3
-  %is.empty = icmp eq i64 %words, 0
-  br i1 %is.empty, label %done, label %loop
-loop:
-  %i = phi i64 [ 0, %entry ], [ %next, %loop ]
-  %target = getelementptr i64, ptr %to, i64 %i
+_CLEAR = words.loop(
+    "clear",
+    "ptr %to, i64 %bytes",
+    """  %target = getelementptr i64, ptr %to, i64 %i
   store i64 0, ptr %target, align 1
-  %next = add i64 %i, 1
-  %again = icmp ult i64 %next, %words
-  br i1 %again, label %loop, label %done
-done:
-  ret void
-}
+""",
+)
 
+_OVERLAP = """
 ; Whether a tensor of the first `outputs` in the list shares a byte with another one of the list.
 define internal i1 @overlap(ptr %buffers, ptr %lengths, ptr %list, i64 %outputs,
     i64 %count) nounwind {
@@ -118,7 +102,9 @@ def library_text(
         [
             module,
             e.type.text(),
-            _HELPERS,
+            _COPY,
+            _CLEAR,
+            _OVERLAP,
             checksum.ASSEMBLY,
             tables(interface),
             _weights_head(head) if interface.weights_in_file else _weights(constants),

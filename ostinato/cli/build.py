@@ -62,20 +62,25 @@ def build(
         first = {input_: common.read_array(input_, path) for input_, path in values.items()}
         with common.status(f"Compiling {model.name}"):
             library = aot.make_library(model, target, states, name, first, weights, options)
-            files = aot.static_files(library)
-        missing = None
-        if shared is not False:
-            try:
-                with common.status(f"Linking {library.name}"):
-                    files |= aot.linked_files(library)
-            except OptionError as error:
-                missing = error
-        written = aot.write_files(output, files)
-        _print(library, written, json)
-        if missing is not None:
-            if shared:
-                raise missing
-            common.error_console().print(f"not linked: {missing}", style="yellow", soft_wrap=True)
+        _write(library, output, shared, json)
+
+
+def _write(library: Library, output: Path, shared: bool | None, json: bool) -> None:
+    """Write the files. Without a linker what needs one is left out, an error where it is asked."""
+    from ostinato.aot import build as aot
+
+    files, missing = aot.static_files(library), None
+    if shared is not False:
+        try:
+            with common.status(f"Linking {library.name}"):
+                files |= aot.linked_files(library)
+        except OptionError as error:
+            missing = error
+    _print(library, aot.write_files(output, files), json)
+    if missing is not None:
+        if shared:
+            raise missing
+        common.error_console().print(f"not linked: {missing}", style="yellow", soft_wrap=True)
 
 
 def _print(library: Library, written: list[Path], json: bool) -> None:

@@ -92,7 +92,7 @@ def inspect(
         options = common.make_options(disable, no_fallback, no_cache, target)
         report = None
         if assertions or not stage:
-            report = common.open_session(model, options).report()
+            report = _report(model, options)
         if stage:
             text = _stage_text(model, options, stage)
             if json:
@@ -106,6 +106,15 @@ def inspect(
     violations = [] if report is None else assertions.violations(report)
     if violations:
         common.fail(violations)
+
+
+def _report(model: Path, options: Options) -> Report:
+    if options.target == HOST:
+        return common.open_session(model, options).report()
+    from ostinato.runtime.build import report
+
+    with common.status(f"Compiling {model.name}"):
+        return report(model, options)
 
 
 def _stage_text(model: Path, options: Options, stage: Stage) -> str:

@@ -16,7 +16,8 @@ from ostinato.lazy_sympy import quick_imports
 from ostinato.native.cache import Cache, Entry, machine_key
 from ostinato.options import Options
 from ostinato.stages.compiled import CompiledModel, pack, unpack
-from ostinato.stages.stage import Keeping
+from ostinato.stages.report import Report, not_native, report_of
+from ostinato.stages.stage import FallbackStage, Keeping, NativeStage
 
 
 def build(
@@ -59,6 +60,21 @@ def build(
     header, blobs = pack(compiled)
     cache.store(key, {"model": header, "external_data": external}, blobs)
     return compiled, False
+
+
+def report(model: Any, options: Options) -> Report:
+    """What a session of the model would report, of code that may be another machine's.
+
+    Arenas whose size follows from run-time sizes count as 0. Raises what the compiler raises.
+    """
+    compiled, from_cache = build(model, options, guarded=True)
+    stages = [*compiled.whole()]
+    fallback = [not_native(stage) for stage in stages if isinstance(stage, FallbackStage)]
+    fallback += compiled.report.get("other_sizes", ())
+    artifacts = [stage.artifact for stage in stages if isinstance(stage, NativeStage)]
+    arenas = [artifact.report["arena_bytes"] for artifact in artifacts]
+    arena_bytes = sum(size for size in arenas if isinstance(size, int))
+    return report_of(compiled, artifacts, fallback, arena_bytes, from_cache)
 
 
 def fingerprint(model: Any) -> str | None:

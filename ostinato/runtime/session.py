@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -33,7 +32,7 @@ from ostinato.runtime.load import load
 from ostinato.runtime.replaced import missing, not_options, without_providers
 from ostinato.stages.flow import Flow
 from ostinato.stages.notice import Notice
-from ostinato.stages.report import Report, always_reached
+from ostinato.stages.report import Report, report_of
 from ostinato.stages.stage import Keeping
 
 if TYPE_CHECKING:
@@ -314,24 +313,11 @@ class InferenceSession:
         See `Report`: sizes are in bytes, texts in English; all of it can be written as JSON.
         """
         natives = list(self._flow.natives())
-        facts = [native.artifact.report for native in natives]
-        compiled = self._compiled.report
-        fallback = self._flow.not_native()
-        report = Report(
-            native=not always_reached(fallback),
-            fallback=fallback,
-            assumptions=[text for fact in facts for text in fact.get("assumptions", ())],
-            kernels=[kernel for fact in facts for kernel in fact.get("kernels", ())],
-            refusals=[pair for fact in facts for pair in fact.get("refusals", ())],
-            ops=compiled.get("ops", {"before": {}, "after": {}}),
-            passes=compiled.get("passes", {}),
-            threads=max((int(fact.get("threads", 1)) for fact in facts), default=1),
-            constant_bytes=sum(len(native.artifact.constants) for native in natives),
-            arena_bytes=sum(native.arena_bytes for native in natives),
-            from_cache=self._from_cache,
-            fingerprint=compiled.get("fingerprint"),
+        artifacts = [native.artifact for native in natives]
+        arena_bytes = sum(native.arena_bytes for native in natives)
+        return report_of(
+            self._compiled, artifacts, self._flow.not_native(), arena_bytes, self._from_cache
         )
-        return copy.deepcopy(report)
 
     def __repr__(self) -> str:
         inputs, outputs = (

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 if TYPE_CHECKING:
+    from ostinato.codegen.artifact import Artifact
+    from ostinato.stages.compiled import CompiledModel
     from ostinato.stages.stage import FallbackStage
 
 Status = Literal["reference kernel", "compiled when called"]
@@ -124,6 +127,32 @@ class Report(Mapping[str, Any]):
 
 
 _KEYS = tuple(field.name for field in dataclasses.fields(Report))
+
+
+def report_of(
+    model: CompiledModel,
+    artifacts: Sequence[Artifact],
+    fallback: list[NotNative],
+    arena_bytes: int,
+    from_cache: bool,
+) -> Report:
+    """The report of a model whose native functions are `artifacts`; it shares nothing with them."""
+    facts, compiled = [artifact.report for artifact in artifacts], model.report
+    report = Report(
+        native=not always_reached(fallback),
+        fallback=fallback,
+        assumptions=[text for fact in facts for text in fact.get("assumptions", ())],
+        kernels=[kernel for fact in facts for kernel in fact.get("kernels", ())],
+        refusals=[pair for fact in facts for pair in fact.get("refusals", ())],
+        ops=compiled.get("ops", {"before": {}, "after": {}}),
+        passes=compiled.get("passes", {}),
+        threads=max((int(fact.get("threads", 1)) for fact in facts), default=1),
+        constant_bytes=sum(len(artifact.constants) for artifact in artifacts),
+        arena_bytes=arena_bytes,
+        from_cache=from_cache,
+        fingerprint=compiled.get("fingerprint"),
+    )
+    return copy.deepcopy(report)
 
 
 def not_native(stage: FallbackStage, taken_over: Iterable[str] = ()) -> NotNative:

@@ -53,6 +53,17 @@ def test_passes_are_listed(invoke: Invoke) -> None:
     assert all(name in table for name in optional_passes())
 
 
+@pytest.mark.parametrize("target", ["cortex-a53", "wasm", "windows"])
+def test_what_became_of_a_model_for_another_machine(invoke: Invoke, gru: Path, target: str) -> None:
+    here = json.loads(invoke("inspect", gru, "--json").stdout)
+    there = invoke("inspect", gru, "--target", target, "--assert-native", "--json")
+    assert there.exit_code == 0, there.stderr
+    report = json.loads(there.stdout)
+    assert report["ops"] == here["ops"] and report.keys() == here.keys()
+    assert len(report["kernels"]) == len(here["kernels"]) and report["constant_bytes"] > 0
+    assert "kernels: " in invoke("inspect", gru, "--target", target, "--why").stdout
+
+
 def test_code_of_another_machine_is_shown(invoke: Invoke, gru: Path) -> None:
     assembly = invoke("inspect", gru, "--stage", "asm", "--target", "cortex-a53").stdout
     assert "fmla" in assembly
