@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -111,6 +111,7 @@ _Wire = _Inner | _Carried | _Shared | _Listed | _Picked
 
 def _find(model: ir.Model) -> tuple[_Steps, dict[str, Sizes]] | None:
     nodes = list(model.graph)
+    made = {value: (i, k) for i, node in enumerate(nodes) for k, value in enumerate(node.outputs)}
     numbers = _numbers(nodes)
     sizes: dict[str, Sizes] | None = None
     # A chain of element-wise functions is one kernel as it is.
@@ -124,7 +125,9 @@ def _find(model: ir.Model) -> tuple[_Steps, dict[str, Sizes]] | None:
                 break
             first = begin + phase
             steps = _Steps(nodes[first : first + count * period], period, count)
-            if _connect(steps) and (best is None or len(steps.states) < len(best.states)):
+            if _connect(steps, _Places(made, first, period, count)) and (
+                best is None or len(steps.states) < len(best.states)
+            ):
                 best = steps
         if best is not None and _recurs(best):
             sizes = infer_sizes(model) if sizes is None else sizes
@@ -160,13 +163,29 @@ def _runs(numbers: np.ndarray) -> list[tuple[int, int, int]]:
     return sorted(found, key=lambda run: (-(run[1] // run[2] * run[2]), run[2]))
 
 
-def _connect(steps: _Steps) -> bool:
+class _Places:
+    """In which step, and where in it, the values of steps are made.
+
+    made: the number of the node and of its output, of all values of the graph. The steps are the
+    nodes from `first` on.
+    """
+
+    def __init__(
+        self, made: Mapping[ir.Value, _Place], first: int, period: int, count: int
+    ) -> None:
+        self._made, self._first, self._period, self._count = made, first, period, count
+
+    def get(self, value: ir.Value | None) -> tuple[int, _Place] | None:
+        """Step and place of a value, None for one from outside."""
+        found = None if value is None else self._made.get(value)
+        if found is None:
+            return None
+        step, position = divmod(found[0] - self._first, self._period)
+        return (step, (position, found[1])) if 0 <= step < self._count else None
+
+
+def _connect(steps: _Steps, places: _Places) -> bool:
     """Fill in `wires` and `states`; returns whether all steps are connected alike."""
-    places = {
-        value: (i // steps.period, (i % steps.period, k))
-        for i, node in enumerate(steps.nodes)
-        for k, value in enumerate(node.outputs)
-    }
     for position in range(steps.period):
         copies = steps.nodes[position :: steps.period]
         for slot in range(len(copies[0].inputs)):
@@ -179,23 +198,21 @@ def _connect(steps: _Steps) -> bool:
     return bool(steps.states)
 
 
-def _wire(
-    values: Sequence[ir.Value | None], places: dict[ir.Value, tuple[int, _Place]]
-) -> _Wire | None:
-    second = values[1]
-    if second is not None and second in places:
-        source, place = places[second]
+def _wire(values: Sequence[ir.Value | None], places: _Places) -> _Wire | None:
+    second = places.get(values[1])
+    if second is not None:
+        source, place = second
         if source > 1:
             return None
         expected = [(step - 1 + source, place) for step in range(1, len(values))]
-        found = [None if value is None else places.get(value) for value in values]
+        found = [places.get(value) for value in values]
         if found[1:] != expected:
             return None
         if source == 1:
             return _Inner(place) if found[0] == (0, place) else None
         first = values[0]
         return None if first is None or found[0] is not None else _Carried(place, first)
-    if any(value is not None and value in places for value in values):
+    if any(places.get(value) is not None for value in values):
         return None
     return _outside(values, _DEEPEST_PICK)
 
