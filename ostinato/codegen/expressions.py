@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import TypeAlias
 
 from ostinato.codegen.loads import Loads
+from ostinato.codegen.lookup import looked_up
 from ostinato.codegen.primitives import ELEMENT, MEMORY, Primitives, literal
 from ostinato.codegen.sizes import Sizes
 from ostinato.codegen.writer import Value, Writer, integer, is_constant, vector
@@ -210,6 +211,9 @@ class Expressions:
         count = self.width if wide else 1
         operand = self.lanes if wide else self.value
         if isinstance(expr, Cast):
+            found = looked_up(expr) if wide else None
+            if found is not None and self._primitives.looks_up(count):
+                return self._primitives.look_up(self.lanes(found.place, row, number), found.values)
             inner = operand(expr.value, row, number)
             return self._primitives.cast(inner, dtype_of(expr.value), expr.dtype, count)
         assert isinstance(expr, Op)

@@ -101,6 +101,17 @@ class Primitives:
         is_larger = self._compare("gt", right, left, operand, lanes)
         return self._select(is_larger, right, left, operand, lanes)
 
+    def looks_up(self, lanes: int) -> bool:
+        """Whether there is an instruction that picks elements of a register for so many lanes."""
+        return lanes == 16 and self.machine.vector_bytes == 64
+
+    def look_up(self, places: Value, values: Sequence[float]) -> Value:
+        """The floats that the lowest four bits of each lane count: one instruction of AVX-512."""
+        type_ = vector("float", len(values))
+        table = ", ".join(f"float {float_literal(v, 'float').text}" for v in values)
+        name = "llvm.x86.avx512.permvar.sf.512"
+        return self._w.call(type_, name, Value(f"<{table}>", type_), places)
+
     def _dot(self, left: Value, right: Value, total: Value, lanes: int) -> Value:
         """The total and four products of bytes, unsigned ones of `left` and signed of `right`."""
         w, kind = self._w, self.machine.byte_dots

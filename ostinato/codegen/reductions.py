@@ -11,7 +11,7 @@ from ostinato.codegen.ahead import Ahead
 from ostinato.codegen.function import KernelFunction
 from ostinato.codegen.primitives import ELEMENT
 from ostinato.codegen.writer import Value, integer, is_constant, vector
-from ostinato.program.expr import Axis, Expr, Load, walk
+from ostinato.program.expr import Axis, Expr, Index, Load, walk
 from ostinato.program.nodes import Reduce, Tile, identity
 from ostinato.schedule.cost import sums_at_once
 from ostinato.schedule.times import bounded_product, term_time
@@ -26,6 +26,10 @@ LONG = 1 << 20
 UNROLL_OPERATIONS = 64
 # Where what the rows read is loaded by four terms at once, three copies would be worth less.
 UNROLL_OPERATIONS_IN_LANES = 96
+
+
+# Fields of a word, at most: two bits each.
+MOST_FIELDS = 16
 
 
 @dataclass(frozen=True)
@@ -113,6 +117,11 @@ class Reductions:
         final = self._reduce_nest(axes, initial, step)
         self._x.reduced.update(zip(slots, final, strict=True))
 
+    def _is_named(self, axis: Axis) -> bool:
+        """Whether operands depend on which point along the axis of their sum it is."""
+        operands = [e for p in self._positions for e in self._kernel.reductions[p].operands]
+        return Index(axis) in set(walk(*operands))
+
     def _known_outside(
         self, positions: Sequence[int], axes: Sequence[Axis]
     ) -> dict[int, list[Expr]]:
@@ -180,6 +189,9 @@ class Reductions:
         if rest or self._piece is not None or not isinstance(extent, int):
             return self._counted(axis, start, stop, 1, accumulators, rest, step)
         factor = min(most, max(1, extent))
+        if extent <= MOST_FIELDS and self._is_named(axis):
+            # Each field of a word has a place of its own in it, known now.
+            factor = max(1, extent)
         # A loop that would run once is none.
         whole = extent - extent % factor if extent >= 2 * factor else 0
         accumulators = self._counted(axis, start, integer(whole), factor, accumulators, rest, step)

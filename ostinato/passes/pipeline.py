@@ -21,6 +21,7 @@ from ostinato.passes.loops.reroll import reroll
 from ostinato.passes.loops.sequence_to_scan_output import sequence_to_scan_output
 from ostinato.passes.loops.single_step_scan import single_step_scan
 from ostinato.passes.normalise.batched_scan import batched_scan
+from ostinato.passes.normalise.byte_constants import byte_constants
 from ostinato.passes.normalise.expand_contributed import expand_contributed
 from ostinato.passes.normalise.expand_functions import expand_functions
 from ostinato.passes.normalise.infer_shapes import infer_shapes
@@ -71,6 +72,12 @@ PASSES: tuple[Pass, ...] = (
         "Constants of every spelling and scope become initializers of the main graph.",
         repeat=False,
         needed=True,
+    ),
+    Pass(
+        "byte_constants",
+        byte_constants,
+        "Constant integers of less than eight bits that are dequantised become bytes.",
+        repeat=False,
     ),
     Pass(
         "expand_contributed",

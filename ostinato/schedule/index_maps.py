@@ -116,6 +116,21 @@ def split_axis(kernel: Kernel, axis: Axis, block: Axis, lane: Axis, guard: Expr 
     )
 
 
+def split_sum(kernel: Kernel, axis: Axis, length: int) -> Kernel:
+    """The kernel with an axis of its sums cut into pieces of `length`, which divides its extent."""
+    assert isinstance(axis.extent, int) and axis.extent % length == 0
+    outer, inner = Axis(f"{axis.name}o", axis.extent // length), Axis(f"{axis.name}i", length)
+    image = {axis: Affine(0, ((outer, length), (inner, 1)))}
+
+    def reduction(reduce: Reduce) -> Reduce:
+        if axis not in reduce.axes:
+            return reduce
+        axes = tuple(a for old in reduce.axes for a in ((outer, inner) if old == axis else (old,)))
+        return replace(substitute_reduce(reduce, image), axes=axes)
+
+    return replace(kernel, reductions=tuple(reduction(r) for r in kernel.reductions))
+
+
 def solve(written: Access, axes: tuple[Axis, ...], read: Access) -> dict[Axis, Affine] | None:
     """The point of a kernel's `axes` at which `written` is the address `read`, as index maps.
 

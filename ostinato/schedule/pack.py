@@ -9,6 +9,8 @@ so the whole operand is one stream, and pieces that are needed at the same time 
 Other axes of the operand, groups of channels for instance, are the outermost. Lanes beyond the end
 of the axis are filled with zeros.
 
+Bytes that fit into four or two bits are packed into words along the sum (`schedule.fields`).
+
 Constants are laid out once, while compiling. So are the copies that `relayout` makes of what a
 run computes or is given: their writer writes this order then.
 """
@@ -20,7 +22,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ostinato.program.expr import Access, Axis, Expr, Load, constant, rewrite, walk
+from ostinato.program.expr import Access, Axis, Expr, Load, cast, constant, rewrite, walk
 from ostinato.program.nodes import (
     Buffer,
     Kernel,
@@ -32,6 +34,7 @@ from ostinato.program.nodes import (
     map_kernels,
     with_bodies,
 )
+from ostinato.schedule.fields import Field, cut_for_fields
 from ostinato.schedule.index_maps import Affine, Map, substitute, substitute_store
 from ostinato.sizes.dims import Size, floordiv, is_nonnegative, product
 
@@ -58,10 +61,24 @@ def pack(program: Program) -> Program:
     writers: dict[str, tuple[Kernel, ...]] = {}
 
     def change(kernel: Kernel) -> Kernel:
+        kernel, fields = cut_for_fields(kernel, panels(kernel, buffers), constants)
         for number, panel in enumerate(panels(kernel, buffers)):
             name = f"packed.{kernel.name}.{number}"
             names = [load.access.buffer for load in panel.loads]
             sources = tuple(dict.fromkeys(s for n in names for s in buffers[n].sources))
+            field = fields.get(panel.inner[-1]) if panel.inner else None
+            if field is not None and field.holds(panel.loads, constants):
+                values = _packed(panel, kernel, constants)
+                panel = replace(panel, inner=panel.inner[:-1])
+                words = field.packed(
+                    values, len(panel.outer) + (panel.block is not None) + len(panel.inner)
+                )
+                constants[name] = words.reshape(-1)
+                buffers[name] = Buffer(
+                    name, field.word, words.size, "constant", True, False, sources
+                )
+                kernel = _reading(kernel, panel, name, field)
+                continue
             dtype, size = panel.loads[0].dtype, product(_extents(panel)) * len(panel.loads)
             kind: Kind = "constant"
             if names[0] in copies:
@@ -196,15 +213,20 @@ def _access(panel: Panel, name: str, number: int) -> Access:
     return Access(name, group * number, tuple(terms))
 
 
-def _reading(kernel: Kernel, panel: Panel, name: str) -> Kernel:
-    """The kernel reading the packed operands."""
-    packed = {
-        load: Load(_access(panel, name, number), load.dtype)
-        for number, load in enumerate(panel.loads)
-    }
+def _reading(kernel: Kernel, panel: Panel, name: str, field: Field | None = None) -> Kernel:
+    """The kernel reading the packed operands, which may be fields of words."""
+    packed: dict[Expr, Expr] = {}
+    for number, load in enumerate(panel.loads):
+        access = _access(panel, name, number)
+        if field is None:
+            packed[load] = Load(access, load.dtype)
+            continue
+        value = field.value(Load(access, field.word))
+        packed[load] = cast(value, load.dtype)
+        # What fits into the narrow type is the same without it.
+        packed[cast(packed[load], "int32")] = value
 
-    def leaf(node: Expr) -> Expr | None:
-        return packed.get(node) if isinstance(node, Load) else None
+    leaf = packed.get
 
     def reduce(r: Reduce) -> Reduce:
         if not set(panel.inner) <= set(r.axes):

@@ -16,21 +16,19 @@ into an axis of blocks and one inside of a block. The order of its terms stays.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 
-from ostinato.program.expr import COMPARISONS, ITEM_BYTES, Access, Axis, Expr, Load, Op, walk
+from ostinato.program.expr import COMPARISONS, ITEM_BYTES, Access, Axis, Load, Op, walk
 from ostinato.program.nodes import (
     Buffer,
     Kernel,
     Program,
-    Reduce,
     Stmt,
     bodies,
     map_kernels,
     statements,
     with_bodies,
 )
-from ostinato.schedule.index_maps import Affine, solve, substitute
+from ostinato.schedule.index_maps import solve, split_sum
 from ostinato.schedule.joining import inlined, points_read
 
 # Operations of one instruction: readers of several rows compute them again for each few of these.
@@ -139,22 +137,3 @@ def _cut(kernel: Kernel, axis: Axis, access: Access, strides: Sequence[object]) 
     ):
         return kernel
     return split_sum(kernel, axis, length)
-
-
-def split_sum(kernel: Kernel, axis: Axis, length: int) -> Kernel:
-    """The kernel with an axis of its sums cut into pieces of `length`, which divides its extent."""
-    assert isinstance(axis.extent, int) and axis.extent % length == 0
-    outer, inner = Axis(f"{axis.name}o", axis.extent // length), Axis(f"{axis.name}i", length)
-    image = {axis: Affine(0, ((outer, length), (inner, 1)))}
-
-    def expression(expr: Expr) -> Expr:
-        return substitute(expr, image)
-
-    def reduction(reduce: Reduce) -> Reduce:
-        if axis not in reduce.axes:
-            return reduce
-        axes = tuple(a for old in reduce.axes for a in ((outer, inner) if old == axis else (old,)))
-        factor = None if reduce.factor is None else expression(reduce.factor)
-        return replace(reduce, axes=axes, expr=expression(reduce.expr), factor=factor)
-
-    return replace(kernel, reductions=tuple(reduction(r) for r in kernel.reductions))

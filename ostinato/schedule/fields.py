@@ -1,0 +1,107 @@
+"""Bytes that fit into fewer bits become fields of words.
+
+    w[k]    k = 0, 1, .., 7: eight numbers of four bits are one int32, the first one lowest
+
+Constants of bytes tell by their values how many bits they need. Words lie along a sum, whose axis
+is cut into one of words and one of fields; so each lane loads a word, and takes its fields out one
+after the other. The order of the terms stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ostinato.program.expr import Axis, Expr, Index, Load, cast, constant, op
+from ostinato.program.nodes import Kernel
+from ostinato.schedule.index_maps import split_sum
+
+if TYPE_CHECKING:
+    from ostinato.schedule.pack import Panel
+
+# Bits of a field, the fewest first. Eight fields of four bits are 32.
+BITS = (2, 4)
+# Words by the number of fields and their bits.
+WORDS = {32: "int32", 16: "int16", 8: "uint8"}
+
+
+@dataclass(frozen=True)
+class Field:
+    """Fields of words along an axis, which counts those of a word.
+
+    low: the least value of a field; it is stored as 0.
+    """
+
+    axis: Axis
+    bits: int
+    low: int
+
+    @property
+    def word(self) -> str:
+        """The type of a word."""
+        assert isinstance(self.axis.extent, int)
+        return WORDS[self.axis.extent * self.bits]
+
+    def holds(self, loads: Iterable[Load], constants: Mapping[str, np.ndarray]) -> bool:
+        """Whether these loads are of constants that have fields of this kind."""
+        return _needed(loads, constants) == (self.bits, self.low)
+
+    def packed(self, values: np.ndarray, axis: int) -> np.ndarray:
+        """The words of values that `axis` counts in a word."""
+        moved = np.moveaxis(values, axis, 0).astype(np.int64) - self.low
+        words = np.zeros(moved.shape[1:], np.uint32)
+        for number, part in enumerate(moved):
+            words |= part.clip(0).astype(np.uint32) << np.uint32(self.bits * number)
+        return words.astype(f"u{np.dtype(self.word).itemsize}").view(self.word)
+
+    def value(self, word: Load) -> Expr:
+        """The field of a word that belongs to the point along the axis, as int32."""
+        place = op("mul", cast(Index(self.axis), "int32"), constant(self.bits, "int32"))
+        moved = op("shr", cast(word, "int32"), place)
+        field = op("and", moved, constant((1 << self.bits) - 1, "int32"))
+        return field if not self.low else op("add", field, constant(self.low, "int32"))
+
+
+def _needed(loads: Iterable[Load], constants: Mapping[str, np.ndarray]) -> tuple[int, int] | None:
+    """How many bits hold the constants that are loaded, and from which value on; None for eight."""
+    names = {load.access.buffer for load in loads}
+    arrays = [constants[name] for name in names if name in constants]
+    if len(arrays) < len(names) or any(a.dtype not in (np.int8, np.uint8) for a in arrays):
+        return None
+    least = min(int(a.min(initial=0)) for a in arrays)
+    most = max(int(a.max(initial=0)) for a in arrays)
+    for bits in BITS:
+        for low in (0, -(1 << bits - 1)):
+            if low <= least and most < low + (1 << bits):
+                return bits, low
+    return None
+
+
+def cut_for_fields(
+    kernel: Kernel, panels: Sequence[Panel], constants: Mapping[str, np.ndarray]
+) -> tuple[Kernel, dict[Axis, Field]]:
+    """The kernel with the sums over narrow constants cut, and the fields by their new axis."""
+    fields: dict[Axis, Field] = {}
+    done: set[Axis] = set()
+    for panel in panels:
+        needed = _needed(panel.loads, constants)
+        if needed is None or not panel.inner or panel.inner[-1] in done:
+            continue
+        axis = panel.inner[-1]
+        sums = [r for r in kernel.reductions if axis in r.axes]
+        plain = all(r.axes[-1] == axis and r.chains == 1 for r in sums)
+        count = next((n // needed[0] for n in WORDS if _divides(n // needed[0], axis)), 1)
+        if not plain or count == 1 or kernel.tile is None or kernel.tile.depth is not None:
+            continue
+        done.add(axis)
+        kernel = split_sum(kernel, axis, count)
+        inner = Axis(f"{axis.name}i", count)
+        fields[inner] = Field(inner, *needed)
+    return kernel, fields
+
+
+def _divides(count: int, axis: Axis) -> bool:
+    return isinstance(axis.extent, int) and axis.extent % count == 0
