@@ -29,6 +29,7 @@ from ostinato.quantization.samples import Calibration, Sample, read_samples
 from ostinato.quantization.sensitivity import Trial, decibels, narrowest
 from ostinato.quantization.sites import Site, find_sites
 from ostinato.quantization.weights import (
+    WHOLE,
     Stored,
     block_of,
     drop_unread,
@@ -92,7 +93,8 @@ def quantize(
         arrays with one axis more than their input hold a sample in each row. With it, rounding
         takes second moments of inputs into account (GPTQ) and biases are corrected.
     exclude: names or patterns (`"decoder*"`) of nodes or weights to leave as they are.
-    block: how many terms of a sum share a scale; by default all of them, and 32 for int4.
+    block: how many terms of a sum share a scale, -1 for all of them; by default all, and 32 for
+        int4.
     target_snr: in dB, for all outputs; each weight matrix then has the narrowest type, from
         `weights` on, with which the model meets it on the calibration data.
     states: the output of each state by its input: samples that do not give a state are run one
@@ -195,15 +197,20 @@ def _check_options(
                     f"{name}={given!r}: integer products of activations={activations!r} have "
                     f"{name}={wanted!r}"
                 )
-    is_whole = isinstance(block, int | np.integer) and not isinstance(block, bool)
-    if block is not None and not (is_whole and block > 0):
-        raise OptionError(f"block={block!r}: expected a number of terms, 1 or more")
-    if block is not None and not form.is_integer:
-        raise OptionError(f"block={block}: {form.name} has no scales")
+    check_block(form, block)
     if target_snr is not None:
         is_number = isinstance(target_snr, int | float | np.number)
         if not is_number or not np.isfinite(target_snr):
             raise OptionError(f"target_snr={target_snr!r}: expected a number of dB")
+
+
+def check_block(form: Format, block: int | None) -> None:
+    """Raise `OptionError` for what no number of terms can be."""
+    is_whole = isinstance(block, int | np.integer) and not isinstance(block, bool)
+    if block is not None and not (is_whole and (block > 0 or block == WHOLE)):
+        raise OptionError(f"block={block!r}: expected a number of terms, or {WHOLE} for all")
+    if block is not None and not form.is_integer:
+        raise OptionError(f"block={block}: {form.name} has no scales")
 
 
 def _chosen(sites: Sequence[Site], exclude: Sequence[str]) -> list[Site]:

@@ -24,22 +24,22 @@ def trained_format(name: str) -> Format:
     return FORMATS[name]
 
 
-def _stored(model: ir.Model, form: Format) -> list[Stored]:
+def _stored(model: ir.Model, form: Format, block: int | None) -> list[Stored]:
     """The weights with the scales that training keeps: the best for what they are at first."""
     return [
-        store(site, form, None, None)
+        store(site, form, block, None)
         for site in find_sites(model)
         if site.weight.dtype == ir.DataType.FLOAT
     ]
 
 
-def round_in_training(model: ir.Model, form: Format) -> None:
+def round_in_training(model: ir.Model, form: Format, block: int | None) -> None:
     """Let each product of `model`, of opset 21, read its weights rounded to `form`, as floats.
 
     Scales stay what they are. The initializers remain, to be trained, as do their names.
     """
     names = Names(model)
-    for item in _stored(model, form):
+    for item in _stored(model, form, block):
         site, weight = item.site, item.site.weight
         writer = Writer(
             model.graph, names, opset_of(model), ir.DataType.FLOAT, f"{weight.name}_rounded"
@@ -63,12 +63,14 @@ def round_in_training(model: ir.Model, form: Format) -> None:
         site.node.replace_input_with(site.position, rounded)
 
 
-def write_trained(model: ir.Model, form: Format, trained: dict[str, Array]) -> None:
+def write_trained(
+    model: ir.Model, form: Format, block: int | None, trained: dict[str, Array]
+) -> None:
     """Store what training has made of the weights of `model`, with the scales that they began with.
 
     These are the values that `round_in_training` computes with, bit for bit.
     """
-    stored = [_again(item, trained) for item in _stored(model, form)]
+    stored = [_again(item, trained) for item in _stored(model, form, block)]
     for name, array in trained.items():
         model.graph.initializers[name].const_value = ir.tensor(array, name=name)
     write_weights(model, Names(model), stored)

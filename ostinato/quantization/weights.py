@@ -19,6 +19,7 @@ from ostinato.quantization.sites import Site
 
 # Terms that share a scale where a type has so few levels that rows need several.
 _BLOCK_OF_INT4 = 32
+WHOLE = -1
 
 
 @dataclass(frozen=True)
@@ -62,10 +63,10 @@ class Stored:
 def block_of(site: Site, form: Format, block: int | None) -> int | None:
     """How many terms of a sum share a scale: `block` where given, else what the type needs.
 
-    A convolution has one scale for each output channel. Raises `OptionError` for a block that
-    does not divide the sums.
+    None, and a `block` of `WHOLE`, are all of a sum. A convolution has one scale for each output
+    channel. Raises `OptionError` for a block that does not divide the sums.
     """
-    if not form.is_integer or site.is_convolution:
+    if not form.is_integer or site.is_convolution or block == WHOLE:
         return None
     if block is None:
         return _BLOCK_OF_INT4 if form.name == "int4" and site.terms > _BLOCK_OF_INT4 else None

@@ -37,7 +37,8 @@ Sizes: TypeAlias = "tuple[int | str | None, ...]"
 class Recipe:
     """Settings of a training step; `Trainer` describes the fields.
 
-    rounded: the storage type of weights, of a model that `quantize.prepared` has made.
+    rounded: the storage type of weights, of a model that `quantize.prepared` has made. block: see
+    `quantize`.
     """
 
     loss: str | LossFunction
@@ -50,6 +51,7 @@ class Recipe:
     carried: Mapping[str, str] = field(default_factory=dict)
     is_guarded: bool = True
     rounded: Format | None = None
+    block: int | None = None
 
 
 @dataclass(frozen=True)
@@ -84,7 +86,7 @@ def training_step(model: ModelLike, recipe: Recipe) -> TrainingStep:
     loaded = load_at_opset(model)
     _check_form(loaded)
     if recipe.rounded is not None:
-        round_in_training(loaded, recipe.rounded)
+        round_in_training(loaded, recipe.rounded, recipe.block)
     _infer(loaded)
     _check_carried(loaded, recipe.carried)
     outputs = _compared(loaded, recipe)

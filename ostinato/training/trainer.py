@@ -15,7 +15,7 @@ from ostinato.errors import InputError, OptionError, RunError, StreamError
 from ostinato.model.load import ModelLike, load_model
 from ostinato.model.write import to_model_proto
 from ostinato.options import Options
-from ostinato.quantization.quantize import prepared
+from ostinato.quantization.quantize import check_block, prepared
 from ostinato.quantization.training import trained_format, write_trained
 from ostinato.runtime.session import InferenceSession
 from ostinato.runtime.stream import Stream
@@ -57,6 +57,7 @@ class Trainer:
         both with parameters and states as they were, or "ignore" it, which then enters them.
     quantize: "int8" or "int4" to round weights in each step as `ostinato.quantize` stores them,
         with scales that stay what they are; `quantized` is the model with the weights stored so.
+        block: how many terms of a sum share a scale, as that of `ostinato.quantize`.
     options, overrides: as those of `InferenceSession`.
 
     Operators are trained as they are for inference: BatchNormalization with its statistics fixed,
@@ -82,6 +83,7 @@ class Trainer:
         states: Mapping[str, str] | None = None,
         non_finite: str = "raise",
         quantize: str | None = None,
+        block: int | None = None,
         options: Options | None = None,
         **overrides: Any,
     ) -> None:
@@ -92,6 +94,11 @@ class Trainer:
         if not isinstance(states, Mapping | None):
             raise InputError(f"states={states!r}: expected the output of each state by its input")
         self._rounded = None if quantize is None else trained_format(quantize)
+        self._block = block
+        if self._rounded is not None:
+            check_block(self._rounded, block)
+        elif block is not None:
+            raise OptionError(f"block={block!r}: without `quantize` there are no scales")
         self._source = load_model(model) if quantize is None else prepared(model)
         self._non_finite = non_finite
         self._options, self._overrides = options, overrides
@@ -106,6 +113,7 @@ class Trainer:
             carried=dict(states or {}),
             is_guarded=non_finite != "ignore",
             rounded=self._rounded,
+            block=block,
         )
         self._made = training_step(self._source, recipe)
         self._rate = np.zeros(())
@@ -251,7 +259,7 @@ class Trainer:
         if self._rounded is None:
             raise OptionError("quantized: the trainer was made without `quantize`")
         trained = self._source.clone()
-        write_trained(trained, self._rounded, dict(self.parameters))
+        write_trained(trained, self._rounded, self._block, dict(self.parameters))
         return to_model_proto(trained)
 
     def save(self, path: str | os.PathLike[str]) -> None:

@@ -77,6 +77,16 @@ def test_int4_and_blocks(name: str) -> None:
         np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
 
 
+def test_rows_of_any_length_have_one_scale() -> None:
+    model = model_of("MatMul", {"w": np.ones((48, 5), "f"), "b": np.zeros(5, "f")})
+    model.graph.input[0].type.tensor_type.shape.dim[1].dim_value = 48
+    shapes = {}
+    for block in (None, 16, -1):
+        narrow = quantize(model, "int4", block=block)
+        shapes[block] = {t.name: list(t.dims) for t in narrow.graph.initializer}["w_scale"]
+    assert shapes == {None: [2, 5], 16: [3, 5], -1: [5]}
+
+
 def test_what_was_done_is_in_the_model() -> None:
     result = quantize_layers(model_of("GRU"), "int8", exclude=["*/R"])
     (layer,) = result.layers
@@ -117,6 +127,7 @@ def test_channels_of_zeros_and_of_tiny_or_huge_weights(weights: str) -> None:
         ({"activations": "int8"}, OptionError, "activations='int8'.*int8-dynamic"),
         ({"weights": "int4", "activations": "int8-dynamic"}, OptionError, "weights='int4'"),
         ({"block": 5}, OptionError, "block=5.*12 products"),
+        ({"block": -2}, OptionError, "block=-2"),
         ({"block": 0}, OptionError, "block=0"),
         ({"block": 4, "weights": "f16"}, OptionError, "f16 has no scales"),
         ({"exclude": ["decoder"]}, OptionError, "'decoder'"),

@@ -35,5 +35,9 @@ def test_what_is_trained_is_what_is_exported(name: str, quantize: str) -> None:
 def test_mistakes() -> None:
     with pytest.raises(OptionError, match=r"quantize='bf16'.*int8"):
         ostinato.Trainer(model_of("Gemm"), quantize="bf16")
+    with pytest.raises(OptionError, match=r"block=5.*12 products"):
+        ostinato.Trainer(model_of("Gemm"), quantize="int4", block=5)
+    with pytest.raises(OptionError, match="block=4: without `quantize`"):
+        ostinato.Trainer(model_of("Gemm"), block=4)
     with pytest.raises(OptionError, match="without `quantize`"):
         _ = ostinato.Trainer(model_of("Gemm")).quantized
