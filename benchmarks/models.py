@@ -58,7 +58,10 @@ class Model:
 
 
 def feeds(proto: onnx.ModelProto, seed: int = 0) -> dict[str, np.ndarray]:
-    """Inputs with a fixed seed: `x` normal, everything else (states) a tenth of that; f32 only."""
+    """Inputs with a fixed seed: `x` normal, everything else (states) a tenth of that.
+
+    f32, or int64: tokens below 100.
+    """
     rng = np.random.default_rng(seed)
     given = {tensor.name for tensor in proto.graph.initializer}
     result = {}
@@ -66,6 +69,9 @@ def feeds(proto: onnx.ModelProto, seed: int = 0) -> dict[str, np.ndarray]:
         if value.name in given:
             continue
         shape = [dim.dim_value or 1 for dim in value.type.tensor_type.shape.dim]
+        if value.type.tensor_type.elem_type == TensorProto.INT64:
+            result[value.name] = rng.integers(0, 100, shape)
+            continue
         scale = 1.0 if value.name == "x" else 0.1
         result[value.name] = (scale * rng.standard_normal(shape)).astype(np.float32)
     return result

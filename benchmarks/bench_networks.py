@@ -1,0 +1,89 @@
+"""Whole networks beside other runtimes, and what share of this core's FMA peak they reach.
+
+    taskset -c 1 python -m benchmarks.bench_networks FILE [FILE ...] [--peers A,B] [--json FILE]
+
+Files of fixed sizes, such as those of `tools.torch_networks`. One thread, buffers bound once. The
+bound counts the multiply-adds of convolutions, products and recurrent nodes, two operations each,
+and the weights, which are read once: what takes longer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import prod
+from pathlib import Path
+
+import onnx
+
+from benchmarks import harness, models
+
+
+def _shapes(proto: onnx.ModelProto) -> dict[str, tuple[int, ...]]:
+    """The shape of every value whose sizes are all known."""
+    graph = onnx.shape_inference.infer_shapes(proto, data_prop=True).graph
+    found = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}
+    for value in (*graph.input, *graph.value_info, *graph.output):
+        dims = value.type.tensor_type.shape.dim
+        if all(dim.HasField("dim_value") for dim in dims):
+            found[value.name] = tuple(dim.dim_value for dim in dims)
+    return found
+
+
+def _products(node: onnx.NodeProto, shapes: Mapping[str, tuple[int, ...]]) -> int:
+    """The multiply-adds of a node; 0 where it has none, or where its sizes are unknown."""
+    given = [shapes.get(name) for name in node.input]
+    result = shapes.get(node.output[0])
+    if len(given) < 2 or given[0] is None or given[1] is None:
+        return 0
+    x, w = given[0], given[1]
+    if node.op_type == "ConvTranspose":
+        return prod(x) * prod(w[1:])
+    if node.op_type in ("RNN", "GRU", "LSTM"):
+        recurrent = given[2] or ()
+        return x[0] * x[1] * (prod(w) + prod(recurrent))
+    if result is None:
+        return 0
+    if node.op_type == "Conv":
+        return prod(result) * prod(w[1:])
+    if node.op_type == "MatMul":
+        return prod(result) * x[-1]
+    if node.op_type == "Gemm":
+        across = any(a.name == "transA" and a.i for a in node.attribute)
+        return prod(result) * x[0 if across else 1]
+    return 0
+
+
+def work(proto: onnx.ModelProto) -> models.Work:
+    """What a network of fixed sizes has to do."""
+    shapes = _shapes(proto)
+    flops = 2.0 * sum(_products(node, shapes) for node in proto.graph.node)
+    weights = 4.0 * sum(prod(tensor.dims) for tensor in proto.graph.initializer)
+    return models.Work(flops, projection=weights)
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = harness.parser("networks, side by side", seconds=2.0)
+    parser.add_argument("files", nargs="+", type=Path, metavar="FILE")
+    harness.add_limits(parser)
+    parser.set_defaults(peers=["ostinato", "onnxruntime"])
+    arguments = parser.parse_args()
+    wanted = harness.start(arguments)
+    limits = harness.limits(arguments.limits)
+    files = {path.stem: path for path in arguments.files}
+
+    def one(name: str) -> harness.Figures:
+        proto = onnx.load(str(files[name]))
+        bound = work(proto).bound(limits) or None
+        feeds = models.feeds(proto)
+        return harness.measure(name, files[name], feeds, wanted, arguments.seconds, bound)
+
+    rows = harness.each("Networks", list(files), one)
+    title = "Networks (bound: FMA peak, or reading the weights)"
+    harness.console.print(harness.peer_table(title, rows, wanted))
+    harness.notes(rows)
+    harness.save(arguments.json, {"rows": harness.rows_as_json(rows)})
+
+
+if __name__ == "__main__":
+    main()
