@@ -4,8 +4,10 @@
 
 Every figure of the first table is the median over fresh processes. Imports are timed apart: what a
 session imports on first use is imported before its construction is timed, so that both add up to
-the whole. The second table shows how the time grows with the graph: stacks of dense layers, all
-alike or each of another width, in one process.
+the whole. The second table has the CPU seconds of whole processes: with an empty cache, with one
+that has the model but for one weight, and with one that has the model. The third one shows how the
+time grows with the graph: stacks of dense layers, all alike or each of another width, in one
+process.
 """
 
 from __future__ import annotations
@@ -20,11 +22,12 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from benchmarks import dtln, fresh, harness
+from benchmarks import dtln, fresh, harness, models
 
 SILERO = "silero_vad.onnx"
 NODES = (250, 500, 1000, 2000)
 WIDTH = 32
+LAYERS = 2000
 
 
 def _median(kind: str, model: Path, rounds: int) -> tuple[float, float]:
@@ -45,14 +48,17 @@ def main() -> None:
     parser = harness.parser("time until a model can run")
     dtln.add_argument(parser)
     parser.add_argument("--rounds", type=int, default=5, help="fresh processes for each figure")
+    parser.add_argument(
+        "--also", type=Path, nargs="*", default=[], help="further models for the CPU seconds"
+    )
     parser.set_defaults(peers=["ostinato", "onnxruntime"])
     arguments = parser.parse_args()
-    models = list(dtln.paths(arguments.models))
-    models += [p for p in [arguments.models / SILERO] if p.exists()]
+    paths = list(dtln.paths(arguments.models))
+    paths += [p for p in [arguments.models / SILERO] if p.exists()]
     wanted = harness.start(arguments)
     owners = {kind: kind if kind == "onnxruntime" else "ostinato" for kind in fresh.IMPORTS}
     kinds = [kind for kind, owner in owners.items() if owner in wanted]
-    cases = {f"{model.name}, {kind}": (kind, model) for model in models for kind in kinds}
+    cases = {f"{model.name}, {kind}": (kind, model) for model in paths for kind in kinds}
     figures = harness.each(
         "Starting", list(cases), lambda name: _median(*cases[name], arguments.rounds)
     )
@@ -64,8 +70,55 @@ def main() -> None:
         {"case": name, "imports": imports, "session": session}
         for name, (imports, session) in zip(cases, figures, strict=True)
     ]
+    cpu = _cpu([*paths, *arguments.also], arguments.rounds)
     growth = _growth()
-    harness.save(arguments.json, {"seconds": rows, "growth": growth})
+    harness.save(arguments.json, {"seconds": rows, "cpu": cpu, "growth": growth})
+
+
+def _cpu(paths: Sequence[Path], rounds: int) -> list[dict[str, float | str]]:
+    """CPU seconds of fresh processes; returns rows of the table printed."""
+    kinds = ("empty cache", "one weight changed", "cached")
+    table = harness.table("CPU seconds of a process", "model", kinds)
+    with tempfile.TemporaryDirectory() as folder:
+        made = {
+            "GRU 256": models.recurrent_op("gru", "GRU", 256, 100).proto,
+            f"{LAYERS:,} layers of different widths": stack(3 * LAYERS, alike=False),
+        }
+        cases = {path.name: path for path in paths}
+        for name, model in made.items():
+            cases[name] = Path(folder) / f"{len(cases)}.onnx"
+            onnx.save(model, cases[name])
+        figures = harness.each(
+            "Loading", list(cases), lambda name: _cpu_seconds(cases[name], rounds)
+        )
+    for name, seconds in zip(cases, figures, strict=True):
+        table.add_row(name, *(f"{second:.2f}" for second in seconds))
+    harness.console.print(table)
+    return [
+        {"model": name, **dict(zip(kinds, seconds, strict=True))}
+        for name, seconds in zip(cases, figures, strict=True)
+    ]
+
+
+def _cpu_seconds(path: Path, rounds: int) -> list[float]:
+    """Medians: with an empty cache, after a change of one weight, from the cache."""
+    samples = []
+    for _ in range(rounds):
+        with tempfile.TemporaryDirectory() as folder:
+            edited, cache = Path(folder) / "edited.onnx", Path(folder) / "cache"
+            onnx.save(_edited(onnx.load(path)), edited)
+            samples.append([fresh.run("cpu", model, cache) for model in (path, edited, path)])
+    return [statistics.median(column) for column in zip(*samples, strict=True)]
+
+
+def _edited(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model with another value for the first element of its largest weight."""
+    constants = [a.t for node in model.graph.node for a in node.attribute if a.name == "value"]
+    tensor = max([*model.graph.initializer, *constants], key=lambda t: t.ByteSize())
+    values = numpy_helper.to_array(tensor).copy()
+    values.flat[0] += 1
+    tensor.CopyFrom(numpy_helper.from_array(values, tensor.name))
+    return model
 
 
 def _growth() -> list[dict[str, float | str]]:
