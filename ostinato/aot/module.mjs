@@ -108,16 +108,33 @@ export async function compile(source) {
   return WebAssembly.compile(bytes);
 }
 
-/** Fetch, compile and start the model: from the file beside this one, or from `source`. */
-export async function load(source) {
-  const module = await compile(source);
-  return new Model(await WebAssembly.instantiate(module, {}), module);
+/**
+ * Fetch the weights of a build that has them in a file of their own, which `instantiate` takes;
+ * nothing of other builds.
+ */
+export async function weights(source) {
+  const wanted = MODEL.files.find((one) => one.file === file()).weights;
+  if (!wanted) return undefined;
+  const bytes = await read(await (source ?? new URL(wanted.file, import.meta.url)));
+  if (bytes.byteLength !== wanted.bytes || checksum(bytes) !== wanted.checksum) {
+    throw new Error(`${name}: these ${bytes.byteLength} bytes are not ${wanted.file} of this build, or damaged`);
+  }
+  return bytes;
+}
+
+/**
+ * Fetch, compile and start the model: from the files beside this one, or from `source` and, of
+ * weights in a file of their own, `from`.
+ */
+export async function load(source, from) {
+  const [module, bytes] = await Promise.all([compile(source), weights(from)]);
+  return new Model(await WebAssembly.instantiate(module, {}), module, bytes);
 }
 
 /** Start a model that `compile` gave, at once: in an `AudioWorkletProcessor`, which cannot wait. */
-export function instantiate(module) {
+export function instantiate(module, bytes) {
   file();
-  return new Model(new WebAssembly.Instance(module, {}), module);
+  return new Model(new WebAssembly.Instance(module, {}), module, bytes);
 }
 
 export default load;
@@ -242,7 +259,7 @@ class Room {
     if (!bytes) throw new RangeError(`${name}: the sizes ${JSON.stringify(known)} are too large, or do not fit each other`);
     this.memory = this.take(bytes);
     const place = this.take(8);
-    check(model.call('create_in', this.memory, bytes, ...all, place));
+    check(model.call('create_in', this.memory, bytes, ...model.weights, ...all, place));
     this.object = new Uint32Array(model.heap.buffer, place, 1)[0];
     this.shapes = this.#shapes(all, known);
     const count = (tensor, dims) => product(dims) * ARRAYS[tensor.array].BYTES_PER_ELEMENT;
@@ -292,12 +309,20 @@ export class Model {
   #forgotten;
 
   /** Use `load` or `instantiate`. */
-  constructor(instance, module) {
+  constructor(instance, module, bytes) {
     this.#exports = instance.exports;
     if (!this.#exports[`${MODEL.name}_create_in`]) throw new Error(`${name}: this module is another one`);
     /** The compiled module, which other threads can `instantiate`. */
     this.module = module;
     this.heap = new Heap(instance.exports);
+    /** @internal What an object takes for weights that are no part of the code. */
+    this.weights = [];
+    if (MODEL.files[0].weights) {
+      if (!(bytes instanceof Uint8Array)) throw new TypeError(`${name}: the weights are missing: instantiate(module, await weights())`);
+      const start = this.heap.take(bytes.byteLength);
+      new Uint8Array(this.heap.buffer, start, bytes.byteLength).set(bytes);
+      this.weights = [start, bytes.byteLength];
+    }
     if (typeof FinalizationRegistry === 'function') {
       this.#forgotten = new FinalizationRegistry((room) => room.close());
     }

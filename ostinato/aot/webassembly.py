@@ -21,7 +21,6 @@ from ostinato.aot.interface import DIMENSIONS, ERRORS, Interface, Size, Tensor, 
 from ostinato.aot.library import Library
 from ostinato.aot.zig import require_zig, zig
 from ostinato.codegen.webassembly import LOWEST_ADDRESS
-from ostinato.errors import OptionError
 from ostinato.version import __version__
 
 # The module of `tests/aot/test_webassembly.py`, which says what they are, in base64.
@@ -40,21 +39,18 @@ def web_files(library: Library) -> dict[str, bytes]:
     Engines that do not fuse are refused where the library has no `baseline`.
     Raises `OptionError` without a linker, `OstinatoError` with what it says where it fails.
     """
-    if library.weights is not None:
-        raise OptionError("weights='file': a WebAssembly module has its weights inside")
-    modules = {f"{library.name}.wasm": library}
+    modules = {library.name: library}
     if library.baseline is not None:
-        modules[f"{library.name}.baseline.wasm"] = library.baseline
-    linked = {file: link(one) for file, one in modules.items()}
-    rows = [
-        {
-            "file": file,
-            "bytes": len(contents),
-            "checksum": checksum(contents),
-            "needsFusing": modules[file].target.machine.fused_multiply_add == "relaxed",
-        }
-        for file, contents in linked.items()
-    ]
+        modules[f"{library.name}.baseline"] = library.baseline
+    linked, rows = {}, []
+    for stem, one in modules.items():
+        linked[f"{stem}.wasm"] = link(one)
+        row = _identified(f"{stem}.wasm", linked[f"{stem}.wasm"])
+        row["needsFusing"] = one.target.machine.fused_multiply_add == "relaxed"
+        if one.weights is not None:
+            linked[f"{stem}.weights"] = one.weights
+            row["weights"] = _identified(f"{stem}.weights", one.weights)
+        rows.append(row)
     types = declarations(library.interface)
     texts = {
         f"{library.name}.mjs": module_text(library.interface, rows),
@@ -63,6 +59,10 @@ def web_files(library: Library) -> dict[str, bytes]:
         f"{library.name}.d.ts": types,
     }
     return linked | {file: text.encode() for file, text in texts.items()}
+
+
+def _identified(file: str, contents: bytes) -> dict[str, Any]:
+    return {"file": file, "bytes": len(contents), "checksum": checksum(contents)}
 
 
 def link(library: Library) -> bytes:
@@ -223,6 +223,9 @@ def _declarations(interface: Interface) -> Iterator[str]:
     text = _TYPES.replace("GIVEN", " | ".join(given))
     if "run" not in interface.places:
         text = re.sub(r"\n  /\*\* Compute all outputs.*?;\n", "\n", text, flags=re.DOTALL)
+    if not interface.weights_in_file:
+        text = re.sub(r"\n/\*\* Fetch the weights.*?;(?=\n)", "", text, flags=re.DOTALL)
+        text = text.replace(", weights?: Source", "").replace(", weights: Uint8Array", "")
     if not interface.states:
         text = text[: text.index("/** A signal")]
         text = re.sub(r"(?s)\n  /\*\* The states of one signal.*?;\n", "\n", text)
@@ -289,10 +292,12 @@ export function fuses(): boolean;
 export function file(): string;
 /** Fetch and compile; the module may be posted to other threads, which `instantiate` it. */
 export function compile(source?: Source): Promise<WebAssembly.Module>;
+/** Fetch the weights: from the file beside this one, or from `source`. */
+export function weights(source?: Source): Promise<Uint8Array>;
 /** Fetch, compile and start the model: from the file beside this one, or from `source`. */
-export function load(source?: Source): Promise<Model>;
+export function load(source?: Source, weights?: Source): Promise<Model>;
 /** Start a compiled module at once: in an `AudioWorkletProcessor`, which cannot wait. */
-export function instantiate(module: WebAssembly.Module): Model;
+export function instantiate(module: WebAssembly.Module, weights: Uint8Array): Model;
 export default load;
 
 export class Model {

@@ -172,6 +172,40 @@ def test_a_stream_computes_what_the_session_does(denoiser):
     assert (denoiser / "masks.bin").read_bytes() == once + once + mask.tobytes()
 
 
+def test_weights_may_be_a_file(tmp_path):
+    gru = models.gru(), tmp_path, "wasm", models.GRU_STATES, "denoiser"
+    files = build.build(*gru, weights="file")
+    named = {file.name: file.stat().st_size for file in files}
+    assert named["denoiser.weights"] > 0 and named["denoiser.baseline.weights"] > 0
+    script = """
+        import { readFileSync } from 'node:fs';
+        const x = new Float32Array([1, 2, 3, 4, 5]);
+        const bytes = readFileSync(new URL('denoiser.weights', import.meta.url));
+        const module = await library.compile();
+        const models = [await library.load(), await library.load(undefined, bytes)];
+        models.push(library.instantiate(module, await library.weights()));
+        const bits = models.map((one) => Buffer.from(one.stream().step(x).y.slice().buffer));
+        console.log(bits.map((one) => one.toString('hex')).join(' '));
+        const damaged = bytes.slice();
+        damaged[100] ^= 1;
+        const mistakes = [
+          () => library.load(undefined, damaged),
+          () => library.load(undefined, bytes.subarray(64)),
+          async () => library.instantiate(module),
+          async () => library.instantiate(module, damaged).stream(),
+        ];
+        const said = (error) => console.log(error.message);
+        for (const mistake of mistakes) await mistake().catch(said);
+    """
+    found, damaged, short, missing, refused = node(tmp_path, script).splitlines()
+    stream = ostinato.InferenceSession(models.gru()).stream(models.GRU_STATES)
+    x = np.arange(1, 6, dtype=np.float32).reshape(1, 1, 5)
+    assert found.split() == 3 * [stream.step({"x": x})[0].tobytes().hex()]
+    assert "are not denoiser.weights of this build" in damaged and "bytes are not" in short
+    assert "the weights are missing" in missing and "not the weights of this build" in refused
+    assert "export function weights" in (tmp_path / "denoiser.d.ts").read_text()
+
+
 def test_states_grow_up_to_the_capacity(tmp_path):
     states = models.DECODER_STATES
     build.build(models.DECODER, tmp_path, "wasm", states, "denoiser")
