@@ -16,6 +16,9 @@ ROWS = {"n": COUNT, "x": In((2, "L")), "p": In((2, 1))}
 COUNTED = {
     "range": "v = Range(zero, j, one)  h = Cast<to = 1>(v)",
     "slice": "h = Slice(x, ax, k)",
+    "slice-in-steps": "h = Slice(x, ax, far, ax, k)",
+    "slice-in-steps-back": "m = Neg(k)  h = Slice(x, far, ax, ax, m)",
+    "float-range": "f = Cast<to = 1>(j)  h = Range(half, f, half)",
     "slice-behind": "h = Slice(x, k, far, ax)",
     "expand": "m = Concat<axis = 0>(k, four)  h = Expand(a, m)",
     "filled": "h = ConstantOfShape<value = float[1] {2.0}>(k)",

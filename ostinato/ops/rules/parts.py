@@ -19,8 +19,10 @@ from ostinato.program.nodes import Require
 from ostinato.sizes.dims import (
     Size,
     ceildiv,
+    choose,
     exact_quotient,
     floordiv,
+    is_less,
     is_nonnegative,
     maximum,
     minimum,
@@ -150,15 +152,18 @@ def lower_slice(context: Context) -> Value:
     axes_of(context, axes, len(value.shape))
     result = context.builder.strided(value) if isinstance(value, Joined) else value
     for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
-        if step == 0:
-            raise context.invalid("a step is 0")
-        step = max(-FAR, min(step, FAR))
-        position = axis_of(context, axis, len(value.shape))
-        first, count = slice_bounds(start, end, step, result.shape[position])
-        first = context.builder.sizes.defined(
-            first, "first element", signed=not is_nonnegative(first)
-        )
-        count = context.builder.sizes.defined(count, "number of elements")
+        sizes, position = context.builder.sizes, axis_of(context, axis, len(value.shape))
+        extent = result.shape[position]
+        context.builder.require.nonzero(step, "a step is 0")
+        step = maximum(minimum(step, FAR), -FAR)
+        if isinstance(step, int):
+            first, count = slice_bounds(start, end, step, extent)
+        else:
+            step = sizes.defined(step, "step", signed=True)
+            first, count = _bounds_by_steps(start, end, step, extent)
+        first = sizes.defined(first, "first element", signed=not is_nonnegative(first))
+        bound = None if isinstance(step, int) else extent
+        count = sizes.defined(count, "number of elements", bound=bound)
         if not isinstance(first, int) or not isinstance(count, int):
             result = context.builder.constants.placed(result)
         result = slice_axis(result, position, first, step, count)
@@ -213,20 +218,24 @@ def _element(context: Context, value: Value) -> Value:
     return gather(context, tensor, builder.reshaped(start, (1,)), position)
 
 
-def _slice_operands(context: Context) -> tuple[list[Size], list[Size], list[int], list[int]]:
+def _slice_operands(context: Context) -> tuple[list[Size], list[Size], list[int], list[Size]]:
     if context.since < 10:
         starts: list[Size] = list(context.attributes.ints("starts"))
         ends: list[Size] = list(context.attributes.ints("ends"))
         axes = list(context.attributes.ints("axes", tuple(range(len(starts)))))
-        return starts, ends, axes, [1] * len(axes)
+        ones: list[Size] = [1] * len(axes)
+        return starts, ends, axes, ones
     starts = known_sizes(context, 1, "input 'starts'")
     ends = known_sizes(context, 2, "input 'ends'")
-    axes, steps = list(range(len(starts))), [1] * len(starts)
-    require_numbers(context, 3, 4, what="which axes or steps are meant")
+    axes = list(range(len(starts)))
+    steps: list[Size] = [1] * len(starts)
+    # Outside of loops a program for the steps of a call finds neighbours, where they are 1.
+    in_loop = context.builder.emit.is_inside
+    require_numbers(context, 3, *(() if in_loop else (4,)), what="which axes or steps are meant")
     if context.optional(3) is not None:
         axes = known_ints(context, 3, "input 'axes'")
     if context.optional(4) is not None:
-        steps = known_ints(context, 4, "input 'steps'")
+        steps = known_sizes(context, 4, "input 'steps'")
     return starts, ends, axes, steps
 
 
@@ -246,6 +255,17 @@ def slice_bounds(start: Size, end: Size, step: int, extent: Size) -> tuple[Size,
     first = _clamped(start, extent, low if is_within else minimum(0, high), high)
     span = last - first if step > 0 else first - last
     return first, maximum(ceildiv(span, abs(step)), 0)
+
+
+def _bounds_by_steps(start: Size, end: Size, step: Size, extent: Size) -> tuple[Size, Size]:
+    """As `slice_bounds`, where a run tells the step and its sign."""
+    forward = is_less(0, step)
+    low, high = forward - 1, extent - 1 + forward
+    last = _clamped(end, extent, low, high)
+    first = _clamped(start, extent, minimum(0, high), high)
+    span = choose(forward, last - first, first - last)
+    apart = maximum(maximum(step, -step), 1)
+    return first, maximum(floordiv(span + apart - 1, apart), 0)
 
 
 def _clamped(bound: Size, extent: Size, low: Size, high: Size) -> Size:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -16,9 +17,22 @@ from ostinato.ops.core.known_sizes import (
     require_numbers,
     wrapped,
 )
+from ostinato.ops.core.ordered_kernels import accumulate
 from ostinato.ops.core.registry import Context, lowers
+from ostinato.ops.core.run_sizes import FAR
 from ostinato.ops.core.tensor import Value, static_shape
-from ostinato.program.expr import BYTE_FLOATS, DTYPES, INTEGERS, Extent, Index, cast, constant, op
+from ostinato.program.expr import (
+    BYTE_FLOATS,
+    DTYPES,
+    FLOATS,
+    INTEGERS,
+    Extent,
+    Index,
+    cast,
+    constant,
+    op,
+)
+from ostinato.program.nodes import Require
 from ostinato.sizes.dims import Size, ceildiv, floordiv, maximum
 from ostinato.sizes.progressions import Progression
 
@@ -88,15 +102,19 @@ def lower_range(context: Context) -> Value:
 
 
 def _float_range(context: Context) -> Value:
-    """Floats known while compiling.
+    """Floats known while compiling, or computed by a step of a loop.
 
     The function body of the documents adds `delta` to the last element again and again, so rounding
     errors add up, and counts `ceil((limit - start) / delta)` in the type itself.
     """
     # 16-bit types are computed in float32, which is the only precision there is to choose.
     context.attributes.int("stash_type", 1)
+    values = [context.input(i) for i in range(3)]
+    in_step = bool(context.builder.draft.loops) and values[0].dtype in FLOATS
+    if in_step and any(value.known is None for value in values):
+        return _range_of_step(context, values)
     require_numbers(context, 0, 1, 2, what="the number of elements")
-    operands = [context.input(i).known for i in range(3)]
+    operands = [value.known for value in values]
     if any(known is None or known.size != 1 for known in operands):
         raise context.invalid("'start', 'limit' and 'delta' must have one element each")
     start, limit, delta = (known.reshape(-1)[0] for known in operands if known is not None)
@@ -109,6 +127,30 @@ def _float_range(context: Context) -> Value:
     elements = np.full(max(int(count), 0), delta, context.input(0).dtype)
     elements[:1] = start
     return context.builder.constant(np.add.accumulate(elements))
+
+
+def _range_of_step(context: Context, values: Sequence[Value]) -> Value:
+    """As `_float_range`, whose number of elements is a size that the step computes."""
+    builder, dtype = context.builder, values[0].dtype
+    if any(value.size != 1 for value in values):
+        raise context.invalid("'start', 'limit' and 'delta' must have one element each")
+    start, limit, delta = (builder.load(builder.reshaped(value, ()), ()) for value in values)
+    moves = builder.compute((), lambda _: op("ne", delta, constant(0, dtype)))
+    assert moves.base is not None
+    message = f"node {builder.draft.node!r} ({context.node.op_type}): input 'delta' is 0"
+    builder.emit.append(Require(moves.base.buffer, message))
+    exact = op("ceil", op("div", op("sub", limit, start), delta))
+    # What is no number is more than there is memory for.
+    most = constant(FAR, dtype)
+    counted = op("select", op("lt", exact, most), op("max", exact, constant(0, dtype)), most)
+    number = builder.sizes.measured(counted)
+    count = builder.sizes.defined(maximum(number, 0), "number of elements")
+    axis = builder.axis(count)
+    is_first = op("eq", Index(axis), constant(0, "int64"))
+    terms = builder.stored((count,), [axis], op("select", is_first, start, delta))
+    elements = builder.empty(dtype, (count,))
+    accumulate(builder, terms, elements, 0, "add", exclusive=False, reverse=False)
+    return elements
 
 
 def _steps(context: Context, start: Size, limit: Size, delta: Size) -> Size:
