@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 import onnx
 import onnx_ir as ir
 
+from ostinato.codegen import clocks
 from ostinato.codegen.artifact import Argument, Artifact
 from ostinato.codegen.machine import Keep, emit_assembly, emit_object
 from ostinato.codegen.module import (
@@ -55,6 +56,7 @@ def compile_model(
     guarded: bool = False,
     kept: Keeping | None = None,
     surround: Surround | None = None,
+    clocked: list[Scheduled] | None = None,
 ) -> CompiledModel:
     """Compile a model for `options.target`, this machine or another one.
 
@@ -70,10 +72,12 @@ def compile_model(
         (`CompiledModel.kept`).
     surround: adds to the LLVM assembly of each native stage; all of it becomes the object code.
         Nobody is asked then whether to stop.
+    clocked: a list that gets the scheduled programs, in the order of the native stages; their code
+        reads the clock behind every kernel.
     Raises `ModelError` for an invalid model, `UnsupportedError` for what is refused, `OptionError`
     for a pass or a target that does not exist.
     """
-    driver = _drive(model, options, guarded, is_observed=False, kept=kept, surround=surround)
+    driver = _drive(model, options, guarded, False, kept, surround, clocked)
     while True:
         try:
             next(driver)
@@ -98,6 +102,7 @@ def _drive(
     is_observed: bool,
     kept: Keeping | None = None,
     surround: Surround | None = None,
+    clocked: list[Scheduled] | None = None,
 ) -> Generator[tuple[str, str], None, CompiledModel]:
     """Take a model down to machine code, floor by floor; yield the text of each to an observer."""
     _check_names(options.disable)
@@ -125,7 +130,10 @@ def _drive(
         target = find_target(options.target)
         scheduled = [_scheduled(program, target, options) for program in programs]
         yield from show("schedule", lambda: (program_text(s.program) for s in scheduled))
-        modules = [_module(program, target, surround is None) for program in scheduled]
+        if clocked is not None:
+            clocked.extend(scheduled)
+        watched, timed = surround is None, clocked is not None
+        modules = [_module(program, target, watched, timed) for program in scheduled]
         yield from show("llvm", lambda: (module.text for module in modules))
         yield from show("asm", lambda: (emit_assembly(module.text, target) for module in modules))
         keep = kernel_store(options) if surround is None else None
@@ -220,16 +228,23 @@ class _Module:
     scheduled: Scheduled
     constants: ConstantBlob
     text: str
+    exports: tuple[str, ...]
 
 
-def _module(scheduled: Scheduled, target: Target, is_watched: bool) -> _Module:
+def _module(scheduled: Scheduled, target: Target, is_watched: bool, is_clocked: bool) -> _Module:
     program = scheduled.program
     with _in_code_of(program):
         constants = lay_out_constants(program)
         text = module_text(
-            program, scheduled.arena, constants, target, scheduled.shares, is_watched
+            program,
+            scheduled.arena,
+            constants,
+            target,
+            scheduled.shares,
+            is_watched,
+            is_clocked,
         )
-        return _Module(scheduled, constants, text)
+        return _Module(scheduled, constants, text, (clocks.TABLE,) if is_clocked else ())
 
 
 def kernel_store(options: Options) -> Keep | None:
@@ -259,6 +274,7 @@ def _artifact(
             "refusals": report_unfused_pairs(scheduled.unfused_pairs),
             "constant_bytes": int(module.constants.data.nbytes),
             "arena_bytes": size if isinstance(size, int) else str(size),
+            "exports": list(module.exports),
         }
         artifact = Artifact(
             b"",

@@ -13,6 +13,7 @@ from ostinato.cli.cache import app as cache
 from ostinato.cli.compare import compare
 from ostinato.cli.demo import demo
 from ostinato.cli.inspect import inspect
+from ostinato.cli.profile import profile
 from ostinato.cli.quantize import quantize
 from ostinato.cli.run import run
 from ostinato.cli.serve import serve
@@ -26,7 +27,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
-for command in (run, bench, compare, inspect, stream, quantize, build, serve, demo):
+for command in (run, bench, compare, inspect, profile, stream, quantize, build, serve, demo):
     app.command()(command)
 app.add_typer(cache, name="cache")
 

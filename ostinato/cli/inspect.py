@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -73,6 +74,10 @@ def inspect(
     assert_kernels: Annotated[
         int | None, typer.Option("--assert-kernels", metavar="N", min=0, help="Number of kernels.")
     ] = None,
+    dim: Annotated[
+        list[str] | None,
+        typer.Option("--dim", metavar="NAME=SIZE", help="Compile for this size of a dimension."),
+    ] = None,
     disable: common.Disable = None,
     no_fallback: common.NoFallback = False,
     no_cache: common.NoCache = False,
@@ -90,6 +95,7 @@ def inspect(
         ops = common.parse_sizes("--assert-op-count", assert_op_count)
         assertions = Assertions(ops, assert_native, assert_kernels)
         options = common.make_options(disable, no_fallback, no_cache, target)
+        options = dataclasses.replace(options, specialize=common.parse_sizes("--dim", dim))
         report = None
         if assertions or not stage:
             report = _report(model, options)
@@ -171,12 +177,13 @@ def _ops(report: Report) -> Any:
 
 
 def _kernels(report: Report) -> Any:
-    columns = ("kernel", "loop", "tile", "bytes", "weights", "flop", "flop/byte")
-    table = common.table("Kernels, figures of one execution", *columns)
+    columns = ("kernel", "node", "loop", "tile", "bytes", "weights", "flop", "flop/byte")
+    table = common.table("Kernels, figures of one execution", *columns, left=2)
     for kernel in report.kernels:
         size, flops = kernel.get("bytes"), kernel.get("flops")
         table.add_row(
             str(kernel.get("name", "")),
+            _title(kernel.get("fused", ())),
             _trips(kernel),
             str(kernel.get("tile") or ""),
             *(_size(kernel.get(key)) for key in ("bytes", "weight_bytes")),
@@ -255,11 +262,14 @@ def _apart(report: Report) -> Any:
 
 
 def _kernel(name: str, nodes: Sequence[str]) -> str:
-    """A kernel's name with the last of its nodes, which makes the value, and how many more."""
-    if not nodes:
-        return name
+    """A kernel's name with that of its nodes."""
+    return f"{name}: {_title(nodes)}" if nodes else name
+
+
+def _title(nodes: Sequence[str]) -> str:
+    """The last node of a kernel, which makes its value, and how many more it computes."""
     more = len(nodes) - 1
-    return f"{name}: {nodes[-1]}" + (f" and {more} more" if more else "")
+    return "".join(nodes[-1:]) + (f" and {more} more" if more > 0 else "")
 
 
 def _hoisted(report: Report) -> Any:

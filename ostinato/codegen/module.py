@@ -8,7 +8,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from ostinato.codegen import runtime_functions, safepoints, threads
+from ostinato.codegen import clocks, runtime_functions, safepoints, threads
 from ostinato.codegen.alike import form
 from ostinato.codegen.general import MANY, General, generalise
 from ostinato.codegen.kernels import KernelEmitter
@@ -72,15 +72,20 @@ def module_text(
     target: Target,
     shares: Shares | None = None,
     is_watched: bool = True,
+    is_clocked: bool = False,
 ) -> str:
     """The module as LLVM assembly; with `shares` it also exports `threads.EXPORTS`.
 
-    is_watched: whether code that may take long has safepoints.
+    is_watched: whether code that may take long has safepoints. is_clocked: whether the clock is
+    read behind every kernel (`ostinato.codegen.clocks`), for one thread.
     """
     declarations: set[str] = set()
     parts = {} if shares is None else shares.parts
     functions, shared = _functions(program, declarations, target, parts, is_watched)
-    entry = _Entry(program, arena, blob, declarations, shared, shares, is_watched).text()
+    assert shares is None or not is_clocked
+    entry = _Entry(
+        program, arena, blob, declarations, shared, shares, is_watched, is_clocked
+    ).text()
     layout = _layout(program, arena, declarations)
     attributes = f'attributes #0 = {{ noinline nounwind "target-cpu"="{target.cpu}" }}'
     nowhere = f"{NOWHERE} = internal constant [64 x i8] zeroinitializer"
@@ -90,6 +95,7 @@ def module_text(
         nowhere,
         *([safepoints.assembly()] if is_watched else []),
         *([] if shares is None else [threads.assembly(target)]),
+        *([clocks.assembly(program, target)] if is_clocked else []),
         *functions,
         entry,
         layout,
@@ -221,8 +227,10 @@ class _Entry:
         shared: Mapping[str, _Function],
         shares: Shares | None,
         is_watched: bool,
+        is_clocked: bool,
     ) -> None:
         self._is_watched = is_watched
+        self._clocked = clocks.numbers(program) if is_clocked else {}
         self._program = program
         self._arena = arena
         self._shared = shared
@@ -252,6 +260,8 @@ class _Entry:
             if counts_calls(self._program):
                 self._indices[CALL] = self._count_call(self._w)
             self._find_buffers()
+            if self._clocked:
+                self._w.line(clocks.BEGIN)
             self._steps(undivided(self._program.body))
             poll = self._load_record() + open_poll("%record", "null")
             ending = self._safepoints.ending(f"i64 {STOPPED}")
@@ -402,6 +412,8 @@ class _Entry:
     def _kernel(self, kernel: Kernel, time: Size) -> None:
         if self._shares is None or kernel.name in self._shares.parts or is_constant(self._count):
             self._call(kernel, time)
+            if kernel.name in self._clocked:
+                self._w.line(clocks.read(self._clocked[kernel.name]))
             return
         with self._w.when(self._w.compare("icmp", "eq", _NUMBER, integer(0), 1)):
             self._call(kernel, time)

@@ -90,7 +90,8 @@ class NativeFunction:
         self._shapes = dict(artifact.shapes)
         self.has_direct_dtypes = all(storage(d) == d for d in self._inputs + self._outputs)
         threads = int(artifact.report.get("threads", 1))
-        names = ("entry", "layout", *workers.exports(threads))
+        more = artifact.report.get("exports", ())
+        names = ("entry", "layout", *more, *workers.exports(threads))
         self._code = objects.load(artifact.object_code, names, workers.imports(threads))
         self.team = workers.Team(self._code, threads) if threads > 1 else None
         self._layout = _LAYOUT(self._code.address("layout"))
@@ -114,6 +115,10 @@ class NativeFunction:
         """Sizes that its guards exclude, for which it reports `GuardError`."""
         found: Sequence[str] = self.artifact.report.get("assumptions", ())
         return found
+
+    def address(self, name: str) -> int:
+        """Where a symbol lies that the artifact's report has among its "exports"."""
+        return self._code.address(name)
 
     @property
     def arena_bytes(self) -> int:

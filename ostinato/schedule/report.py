@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from ostinato.program.expr import ITEM_BYTES, Op, walk
@@ -73,7 +73,7 @@ def _record(
         "weight_bytes": int(weights),
         "packed": list(_packed(program, kernel)),
         "serpentine": tile is not None and tile.serpentine is not None,
-        "bytes": _touched(program, kernel),
+        "bytes": _touched(program, kernel, _at_one),
         "flops": _at_one(_flops(kernel)),
         "tile": None if tile is None else f"{tile.height} x {tile.vectors} x {tile.width}",
     }
@@ -96,17 +96,26 @@ def _at_one(size: Size) -> int:
     return evaluate(size, dict.fromkeys(symbols(size), 1))
 
 
-def _touched(program: Program, kernel: Kernel) -> int:
+def work(program: Program, kernel: Kernel, sizes: Mapping[str, int]) -> tuple[int, int]:
+    """Bytes that one execution touches, and its operations. sizes: of run-time dimensions."""
+
+    def value(size: Size) -> int:
+        return evaluate(size, sizes)
+
+    return _touched(program, kernel, value), value(_flops(kernel))
+
+
+def _touched(program: Program, kernel: Kernel, value: Callable[[Size], int]) -> int:
     """Bytes that one execution touches, of each buffer at most the whole one."""
     own = {*kernel.axes, *(axis for reduce in kernel.reductions for axis in reduce.axes)}
     touched = dict.fromkeys(kernel.reads() | kernel.writes(), 0)
     for access in {load.access for load in kernel.loads()} | {s.access for s in kernel.stores}:
         extents = [axis.extent for axis, stride in access.terms if axis in own and stride != 0]
-        touched[access.buffer] += _at_one(product(extents))
+        touched[access.buffer] += value(product(extents))
     total = 0
     for name, elements in touched.items():
         buffer = program.buffers[name]
-        total += min(elements, max(_at_one(buffer.size), 1)) * ITEM_BYTES[buffer.dtype]
+        total += min(elements, max(value(buffer.size), 1)) * ITEM_BYTES[buffer.dtype]
     return total
 
 

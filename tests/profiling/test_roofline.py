@@ -1,6 +1,6 @@
 import pytest
 
-from benchmarks.roofline import Roofline, measure
+from ostinato.profiling.roofline import Roofline, measure
 
 LIMITS = Roofline(
     cpu="made up",

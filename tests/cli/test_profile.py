@@ -1,0 +1,61 @@
+"""`ostinato profile`: figures that add up, a page that needs nothing else, a trace."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Invoke
+
+
+def test_figures_add_up(invoke: Invoke, gru: Path) -> None:
+    result = invoke("profile", gru, "--dim", "T=50", "--seconds", "0.05", "--json")
+    assert result.exit_code == 0, result.stderr
+    record = json.loads(result.stdout)
+    kernels = record["kernels"]
+    assert record["inputs"] == {"x": [50, 1, 4]}
+    total = sum(kernel["seconds"] for kernel in kernels)
+    assert total == pytest.approx(record["kernel_seconds"])
+    # What is left is the call itself, some hundred nanoseconds.
+    assert 0 < total <= record["call_seconds"] * 1.001
+    stepwise = [kernel for kernel in kernels if kernel["loop"] is not None]
+    assert stepwise and all(kernel["runs"] == 50 for kernel in stepwise)
+    assert all(kernel["nodes"] and kernel["title"] == kernel["nodes"][-1] for kernel in stepwise)
+    # Run-time sizes are those of the call: 50 rows of 4 by 12 products.
+    assert max(kernel["flops"] for kernel in kernels) >= 2 * 50 * 4 * 12
+
+
+def test_page_and_trace(invoke: Invoke, gru: Path, tmp_path: Path) -> None:
+    page, trace = tmp_path / "page.html", tmp_path / "trace.json"
+    result = invoke(
+        "profile", gru, "--dim", "T=9", "--seconds", "0.02", "--html", page, "--trace", trace
+    )
+    assert result.exit_code == 0, result.stderr
+    assert "of roofline" in result.stdout and "outside of kernels" in result.stdout
+    text = page.read_text()
+    assert len(text) < 1_000_000
+    assert not re.search(r"""(src|href)=|@import|url\(|https?://(?!www\.w3\.org/2000/svg)""", text)
+    data = json.loads(text.split("const data = ")[1].split(";\n")[0])
+    assert data["pieces"] and data["memory"] and data["edges"]
+    events = json.loads(trace.read_text())["traceEvents"]
+    runs = [event for event in events if event["ph"] == "X"]
+    assert sum(kernel["runs"] for kernel in data["kernels"]) == len(runs)
+    ends = [event["ts"] + event["dur"] for event in runs]
+    assert all(b["ts"] == pytest.approx(a, abs=1e-6) for a, b in zip(ends, runs[1:], strict=False))
+
+
+def test_names_cannot_end_the_script(invoke: Invoke, gru: Path, tmp_path: Path) -> None:
+    evil, page = tmp_path / "<script>x.onnx", tmp_path / "page.html"
+    evil.write_bytes(gru.read_bytes())
+    result = invoke("profile", evil, "--dim", "T=2", "--seconds", "0.02", "--html", page)
+    assert result.exit_code == 0, result.stderr
+    assert page.read_text().count("<script>") == 1
+
+
+def test_a_folder_that_is_not_there_is_said_before_measuring(invoke: Invoke, gru: Path) -> None:
+    result = invoke("profile", gru, "--html", "/nowhere/page.html")
+    assert result.exit_code == 2
+    assert "/nowhere" in result.stderr
