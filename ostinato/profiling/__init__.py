@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from ostinato.profiling.measure import KernelTime, Profile, measure
+from ostinato.profiling.measuring import KernelTime, Profile, measure
 
 __all__ = ["KernelTime", "Profile", "measure"]

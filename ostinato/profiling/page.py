@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from ostinato.profiling.measure import KernelTime, Profile
+from ostinato.profiling.measuring import KernelTime, Profile
 
 # Parts of a page that grow with the model are cut here, so that it stays below a megabyte.
 _MOST_KERNELS = 600

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from ostinato.profiling.measure import Profile
+from ostinato.profiling.measuring import Profile
 
 # Process and thread in the trace.
 _PLACE = {"pid": 1, "tid": 1}
