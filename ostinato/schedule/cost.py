@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from ostinato.machine.record import Machine
 from ostinato.program.expr import ITEM_BYTES, Axis, Index, dtype_of
-from ostinato.program.nodes import Buffer, Kernel
+from ostinato.program.nodes import Buffer, Kernel, Store
 from ostinato.schedule.operands import (
     DEPTH,
     accesses,
@@ -198,6 +198,7 @@ class _Sums:
         self._breadth, outer = choice.breadth, choice.row
         row = choice.across or outer
         self._kernel, self._lane, self._row, self._machine = kernel, lane, row, machine
+        self._outer = outer
         groups = Counter(reduce.axes for reduce in kernel.reductions)
         self._loops = len(groups)
         self._sums, self._together = len(kernel.reductions), max(groups.values())
@@ -316,13 +317,20 @@ class _Sums:
         for store in self._kernel.stores:
             if store.access.stride(self._lane) in (0, 1):
                 continue
-            left = rows
-            while left:
-                count = min(self._machine.transposed_rows, 1 << (left.bit_length() - 1))
-                beside = self._row is not None and store.access.stride(self._row) == 1
-                total += count * cycles[count if beside else 1]
-                left -= count
+            beside = self._row is not None and store.access.stride(self._row) == 1
+            run = 1 if not beside else rows if self._is_one_run(store) else self._breadth
+            for left in (run,) * (rows // run):
+                while left:
+                    count = min(self._machine.transposed_rows, 1 << (left.bit_length() - 1))
+                    total += count * cycles[count]
+                    left -= count
         return total
+
+    def _is_one_run(self, store: Store) -> bool:
+        """Whether all rows of a tile are neighbours in memory."""
+        if self._breadth == 1 or self._outer is None:
+            return True
+        return store.access.stride(self._outer) == self._breadth
 
 
 def _row_tiles(extent: int, rows: int, known: bool) -> list[tuple[int, int]]:

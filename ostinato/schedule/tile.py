@@ -102,7 +102,8 @@ def _cheapest_lane(
     `lane` itself where it is none of these, or where only a run tells the extents.
     """
     best, least = (lane, _choice(kernel, lane, machine, buffers)), float("inf")
-    for axis in _even_axes(kernel, lane, candidates, buffers):
+    long = [axis for axis in candidates if typical(axis.extent) * 8 >= machine.vector_bytes]
+    for axis in _even_axes(kernel, lane, long, buffers):
         choice = best[1] if axis == lane else _choice(kernel, axis, machine, buffers)
         width, extent = lane_width(kernel, axis.extent, machine), typical(axis.extent)
         cycles = choice.cycles * -(-extent // width) / extent
