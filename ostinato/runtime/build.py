@@ -5,9 +5,11 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import logging
 import os
 from collections.abc import Collection, Mapping, MutableSequence
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 from ostinato.errors import ModelError
@@ -18,6 +20,8 @@ from ostinato.options import Options
 from ostinato.stages.compiled import CompiledModel, pack, unpack
 from ostinato.stages.report import Report, not_native, report_of
 from ostinato.stages.stage import FallbackStage, Keeping, NativeStage
+
+_LOGGER = logging.getLogger("ostinato")
 
 
 def build(
@@ -119,7 +123,11 @@ def _compile(model: Any, options: Options, guarded: bool, kept: Keeping | None) 
     with quick_imports():
         from ostinato.compiler import compile_model
 
+    name = os.fspath(model) if isinstance(model, (str, os.PathLike)) else "a model"
+    _LOGGER.info("compiling %s", name)
+    begun = perf_counter()
     compiled: CompiledModel = compile_model(model, options, guarded, kept)
+    _LOGGER.info("compiled %s in %.1f s", name, perf_counter() - begun)
     return compiled
 
 

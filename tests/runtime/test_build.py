@@ -41,6 +41,18 @@ def test_a_second_session_does_not_compile(half: Any, cache_dir: Path) -> None:
     assert ostinato.InferenceSession(b"model", cache_dir=cache_dir).report()["from_cache"] is True
 
 
+@pytest.mark.usefixtures("half")
+def test_the_logger_says_what_is_compiled(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "half.onnx"
+    path.write_bytes(b"half")
+    caplog.set_level("INFO", logger="ostinato")
+    for _ in range(2):
+        ostinato.InferenceSession(path, cache_dir=tmp_path / "cache")
+    first, second = [record.getMessage() for record in caplog.records]
+    assert first == f"compiling {path}"
+    assert second.startswith(f"compiled {path} in ")
+
+
 def test_without_cache_dir_every_session_compiles(half: Any, tmp_path: Path) -> None:
     for _ in range(2):
         assert _run(b"model", None) == 3.0
