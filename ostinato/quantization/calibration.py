@@ -98,9 +98,9 @@ class _Probe:
 def observe(model: ir.Model, samples: Sequence[Sample], states: Mapping[str, str]) -> list[Seen]:
     """Run `model` on `samples` and give what each site of `find_sites` saw, in their order.
 
-    In a body of Scan or Loop every step counts. What the branches of an If see is not known: there
-    nothing is counted. The recurrent part of a GRU that resets before the product is counted as
-    the state, which is what it multiplies where the gate is open.
+    In a body of Scan or Loop every step counts, in an If the samples for which the branch runs;
+    what a branch in a loop sees is not known. The recurrent part of a GRU that resets before the
+    product is counted as the state, which is what it multiplies where the gate is open.
     """
     clone = model.clone()
     exposed = _Exposed(clone)
@@ -124,7 +124,7 @@ class _Exposed:
         self._owners = {body: node for node in model.graph.all_nodes() for body in subgraphs(node)}
 
     def values(self, site: Site) -> list[Name]:
-        """The outputs that show what a site reads; none where it stands in a branch."""
+        """The outputs that show what a site reads; none where that is not known."""
         if site.is_recurrent and site.position == RECURRENT_WEIGHTS:
             return self._states(site)
         value = site.node.inputs[site.other]
@@ -163,19 +163,45 @@ class _Exposed:
         node.append(ir.Node("", "Conv", operands, attributes, outputs=[result], name=""))
         return result
 
+    def _from_branch(
+        self, owner: ir.Node, branch: ir.Graph | ir.Function | None, value: ir.Value
+    ) -> ir.Value:
+        """A new output of an If: a value of one branch, and nothing in the other."""
+        dtype, rank = value.dtype or ir.DataType.FLOAT, len(value.shape or (0,))
+        for body in subgraphs(owner):
+            if body is branch:
+                body.outputs.append(append_copy(body, value, self._names.fresh("taken")))
+                continue
+            empty = ir.tensor(np.zeros((0,) * rank, dtype.numpy()))
+            node = ir.Node("", "Constant", [], [ir.AttrTensor("value", empty)], name="")
+            node.outputs[0].name, node.outputs[0].type = self._names.fresh("none"), value.type
+            body.append(node)
+            body.outputs.append(node.outputs[0])
+        owner.resize_outputs(len(owner.outputs) + 1)
+        result = owner.outputs[-1]
+        result.name, result.type = self._names.fresh(f"{value.name}_taken"), ir.TensorType(dtype)
+        return result
+
     def _returned(self, value: ir.Value) -> str | None:
         """Make an output of a value, of each step where it is one of a loop; return its name.
 
-        None where a branch would have to return it.
+        An output of a branch is empty where the other one runs. None for a branch in a loop, whose
+        steps would differ in size.
         """
-        graph = value.graph
+        graph, is_chosen = value.graph, False
         while graph is not self._model.graph:
             owner = self._owners.get(graph) if isinstance(graph, ir.Graph) else None
-            loop = None if owner is None else read_loop(owner, self.opset)
-            if loop is None:
+            if owner is None:
                 return None
-            loop.stack(value, self._names)
-            value, graph = loop.stacked[-1].result, loop.node.graph
+            if owner.op_type == "If":
+                value, is_chosen = self._from_branch(owner, graph, value), True
+            else:
+                loop = None if is_chosen else read_loop(owner, self.opset)
+                if loop is None:
+                    return None
+                loop.stack(value, self._names)
+                value = loop.stacked[-1].result
+            graph = owner.graph
         name = self._names.fresh(f"seen/{value.name}")
         self._model.graph.outputs.append(append_copy(self._model.graph, value, name))
         return name
@@ -183,6 +209,8 @@ class _Exposed:
 
 def _count(site: Site, version: int, arrays: Sequence[Array | None], seen: Seen) -> None:
     last = arrays[-1]
+    if any(array is not None and not array.size for array in arrays):
+        return
     if site.is_recurrent:
         recurrent = read_recurrent(site.node, version)
         if site.position == RECURRENT_WEIGHTS:

@@ -12,10 +12,11 @@ import onnx
 import onnx.checker
 import onnx_ir as ir
 
-from ostinato.errors import ModelError, OptionError
+from ostinato.errors import InputError, ModelError, OptionError
 from ostinato.graph.raise_opset import converted
 from ostinato.model.load import ModelLike, load_model
 from ostinato.model.names import Names
+from ostinato.model.types import type_text
 from ostinato.model.write import to_model_proto
 from ostinato.passes.normalise.inline_functions import inline_functions
 from ostinato.passes.normalise.lift_constants import lift_constants
@@ -37,7 +38,7 @@ from ostinato.quantization.weights import (
     store,
     write_weights,
 )
-from ostinato.runtime.session import InferenceSession
+from ostinato.runtime.session import NodeArg
 
 # The first with blocks of scales and int4, and the IR version that goes with it.
 OPSET, IR_VERSION = 21, 10
@@ -142,9 +143,11 @@ def quantize_layers(
     for site in sites:
         _check_finite(site)
         block_of(site, form, block)
-    carried, seen, samples = dict(states or {}), {}, None
+    _check_states(loaded, states)
+    seen: dict[tuple[ir.Node, int], Seen] = {}
+    samples, carried = None, dict(states or {})
     if calibration is not None or measure_on is not None:
-        arguments = InferenceSession(to_model_proto(loaded), cache_dir=None).get_inputs()
+        arguments = _arguments(loaded)
     if calibration is not None:
         samples = read_samples(calibration, arguments, carried)
         places = [(site.node, site.position) for site in find_sites(loaded)]
@@ -155,6 +158,31 @@ def quantize_layers(
     work = _Work(loaded, sites, block, seen, samples, carried, measures)
     stored = work.stored(form) if target_snr is None else work.narrowest(form, target_snr)
     return work.written(stored, activations)
+
+
+def _arguments(model: ir.Model) -> list[NodeArg]:
+    """The inputs as a session lists them, of which none need be compiled."""
+    found = []
+    for value in model.graph.inputs:
+        shape = None
+        if value.shape is not None:
+            shape = [n if isinstance(n, int) else n.value or "?" for n in value.shape]
+        found.append(NodeArg(str(value.name), type_text(value.type), shape))
+    return found
+
+
+def _check_states(model: ir.Model, states: Mapping[str, str] | None) -> None:
+    if not isinstance(states, Mapping | None):
+        raise OptionError(f"states={states!r}: expected the output of each state by its input")
+    inputs, outputs = (
+        [value.name for value in values] for values in (model.graph.inputs, model.graph.outputs)
+    )
+    for name, output in (states or {}).items():
+        if name not in inputs or output not in outputs:
+            raise InputError(
+                f"states: {name!r} and {output!r} are no input and output of the model, it has "
+                f"{inputs} and {outputs}"
+            )
 
 
 def prepared(model: ModelLike) -> ir.Model:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -51,10 +52,11 @@ def _read_file(path: str | os.PathLike[str]) -> dict[str, Array]:
                     "an array for each input"
                 )
             return {name: file[name] for name in file.files}
-    except (ValueError, EOFError, OSError) as error:
-        if isinstance(error, FileNotFoundError | InputError):
-            raise
-        raise InputError(f"calibration: {os.fspath(path)} is no .npz file of numbers") from error
+    except InputError:
+        raise
+    except (ValueError, EOFError, OSError, zipfile.BadZipFile) as error:
+        what = "no such file" if isinstance(error, FileNotFoundError) else "no .npz file of numbers"
+        raise InputError(f"calibration: {os.fspath(path)}: {what}") from error
 
 
 def _split(
@@ -132,21 +134,15 @@ def with_states(
 ) -> dict[str, Array]:
     """The feeds, with zeros for the states that they leave out, in the sizes that others say.
 
-    Raises `InputError` for states and outputs that the session does not have.
+    Raises `InputError` for one that is no float.
     """
     arguments = {argument.name: argument for argument in session.get_inputs()}
-    outputs = {output.name for output in session.get_outputs()}
     sizes: dict[int | str | None, int] = {}
     for name, array in feeds.items():
         shape = arguments[name].shape if name in arguments else None
         sizes.update(zip(shape or (), array.shape, strict=False))
     complete = dict(feeds)
-    for name, output in states.items():
-        if name not in arguments or output not in outputs:
-            raise InputError(
-                f"states: {name!r} and {output!r} are no input and output of the model, it has "
-                f"{list(arguments)} and {sorted(outputs)}"
-            )
+    for name in states:
         if name not in complete:
             sized: list[int] = [
                 n if isinstance(n, int) else sizes.get(n, 1) for n in arguments[name].shape or ()

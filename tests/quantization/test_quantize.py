@@ -56,7 +56,7 @@ def test_weights_of_every_kind(name: str, weights: str) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*not all native")
-@pytest.mark.parametrize("name", ["GRU", "LSTM", "RNN", "Scan", "Gemm"])
+@pytest.mark.parametrize("name", ["GRU", "LSTM", "RNN", "Scan", "Gemm", "If"])
 def test_calibration_makes_it_better(name: str) -> None:
     model = model_of(name)
     samples = [feeds_of(model, seed) for seed in range(16)]
@@ -141,6 +141,10 @@ def test_channels_of_zeros_and_of_tiny_or_huge_weights(weights: str) -> None:
         ({"calibration": {"x": np.full((2, 12), np.nan, "f")}}, InputError, "not finite"),
         ({"calibration": {"x": np.zeros((2, 12))}}, InputError, "float64"),
         ({"calibration": 5}, InputError, "int"),
+        ({"calibration": "none.npz"}, InputError, "no such file"),
+        ({"calibration": __file__}, InputError, r"no \.npz file"),
+        ({"states": 5}, OptionError, "states=5"),
+        ({"states": {"x": "z"}}, InputError, r"'z'.*\['y'\]"),
     ],
 )
 def test_bad_options(options: dict[str, object], error: type[Exception], words: str) -> None:
