@@ -7,27 +7,39 @@ Lanes along `j` would gather each element of `b` once for each `i`. The copy gat
 only a run tells how many `i` there are, it decides by their number. What the steps of a loop do not
 change is copied once before it. Nothing but its kernel reads such a copy, so `pack` can give it any
 layout: that is what makes a copy pay where lanes find neighbours already, but every row would read
-them from places far apart.
+them from places far apart. Constants of narrow types that many rows would widen again are widened
+in such a copy.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 from ostinato.machine.record import Machine
-from ostinato.program.expr import ITEM_BYTES, Access, Axis, Expr, Load, constant, op
+from ostinato.program.expr import (
+    ITEM_BYTES,
+    Access,
+    Axis,
+    Expr,
+    Load,
+    constant,
+    dtype_of,
+    op,
+    rewrite,
+    walk,
+)
 from ostinato.program.nodes import (
     Branch,
     Buffer,
     Kernel,
     Loop,
     Program,
+    Reduce,
     Stmt,
     Store,
     bodies,
     map_kernels,
-    map_loads,
     with_bodies,
 )
 from ostinato.schedule.index_maps import size_expr
@@ -41,6 +53,9 @@ LEAST_LANES = 8
 # of `benchmarks.bench_micro` with weights that are inputs, made longer and shorter, say so.
 LEAST_USES = 4
 LEAST_SHARED_USES = 64
+# A copy of widened weights is written to memory, and pays if so many rows save the widening:
+# `benchmarks.bench_narrow` is faster without one for 100 rows, and with one for 512.
+LEAST_WIDENED_USES = 256
 # How far apart rows of an operand may lie that a sum reads one after the other: those that lanes
 # run along, and others. `DEPTH` rows of this length still leave room for each other in a
 # second-level cache of 16 ways; fitted to the gradients of weights in `benchmarks.bench_training`.
@@ -50,13 +65,13 @@ ROWS_APART_BYTES = 2 * 1024
 
 @dataclass(frozen=True)
 class _Operands:
-    """Loads of sums to be copied for lanes along an axis.
+    """Operands of sums to be copied for lanes along an axis: loads, or constants widened.
 
     uses: how often each element is read at least; `least`: how often it must be.
     """
 
     lane: Axis
-    loads: tuple[Load, ...]
+    values: tuple[Expr, ...]
     uses: Size
     least: int
 
@@ -89,7 +104,7 @@ class _Relayout:
 
     def _alone(self, kernel: Kernel) -> list[Stmt]:
         """The copies for a kernel outside of loops, and the kernel; the run may decide."""
-        found = self._operands(kernel)
+        found = self._operands(kernel) or self._widened(kernel)
         if found is None:
             return [kernel]
         copies, reader = _copied(kernel, found, self._buffers)
@@ -170,6 +185,27 @@ class _Relayout:
         few = isinstance(uses, int) and uses < LEAST_USES
         return None if few else _Operands(*crosswise, uses, LEAST_USES)
 
+    def _widened(self, kernel: Kernel) -> _Operands | None:
+        """Constants that the rows of a sum would widen often, one operand of each product."""
+        if kernel.ordered or kernel.guard is not None:
+            return None
+        own = {*kernel.axes, *(axis for r in kernel.reductions for axis in r.axes)}
+        found: list[Expr] = []
+        for value in dict.fromkeys(e for r in kernel.reductions for e in r.operands):
+            loads = [node for node in walk(value) if isinstance(node, Load)]
+            constants = [self._buffers[load.access.buffer].kind == "constant" for load in loads]
+            plain = all(load.mask is None and not load.index for load in loads)
+            widens = any(ITEM_BYTES[x.dtype] < ITEM_BYTES[dtype_of(value)] for x in loads)
+            if loads and all(constants) and plain and widens and own.issuperset(_axes(value)):
+                found.append(value)
+        lanes = [axis for axis in kernel.axes if any(axis in _axes(value) for value in found)]
+        if not found or not lanes or any(r.chains > 1 for r in kernel.reductions):
+            return None
+        uses = _uses(kernel, found)
+        few = isinstance(uses, int) and uses < LEAST_WIDENED_USES
+        lane = max(lanes, key=lambda axis: typical(axis.extent))
+        return None if few else _Operands(lane, tuple(found), uses, LEAST_WIDENED_USES)
+
     def _shared(
         self, kernel: Kernel, lane: Axis, loads: Sequence[Load], trips: Size
     ) -> _Operands | None:
@@ -216,11 +252,17 @@ def _reads_rows(kernel: Kernel, lane: Axis, loads: Sequence[Load]) -> bool:
     return True
 
 
-def _uses(kernel: Kernel, loads: Sequence[Load]) -> Size:
+def _axes(value: Expr) -> tuple[Axis, ...]:
+    """The axes along which a value changes, outermost first."""
+    loads = [node for node in walk(value) if isinstance(node, Load)]
+    return tuple(dict.fromkeys(axis for load in loads for axis, _ in load.access.terms))
+
+
+def _uses(kernel: Kernel, values: Sequence[Expr]) -> Size:
     """The least number of times that an element is read."""
     least: Size | None = None
-    for load in loads:
-        around = product([a.extent for a in kernel.axes if load.access.stride(a) == 0])
+    for value in values:
+        around = product([a.extent for a in kernel.axes if a not in _axes(value)])
         least = around if least is None else minimum(least, around)
     assert least is not None
     return least
@@ -256,22 +298,35 @@ def _copied(
     Of operands without lanes the axes of the sum are innermost.
     """
     copies: list[Kernel] = []
-    moved: dict[Load, Expr] = {}
-    for number, load in enumerate(found.loads):
-        axes = [a for a in kernel.axes if a != found.lane and load.access.stride(a) != 0]
-        axes += [a for a, _ in load.access.terms if a not in kernel.axes]
-        axes += [found.lane] if load.access.stride(found.lane) != 0 else []
-        name = f"copy.{kernel.name}.{number}"
+    moved: dict[Expr, Expr] = {}
+    for number, value in enumerate(found.values):
+        varied = _axes(value)
+        axes = [a for a in kernel.axes if a != found.lane and a in varied]
+        axes += [a for a in varied if a not in kernel.axes]
+        axes += [found.lane] if found.lane in varied else []
+        name, dtype = f"copy.{kernel.name}.{number}", dtype_of(value)
         size: Size = 1
         terms: list[tuple[Axis, Size]] = []
         for axis in reversed(axes):
             terms.insert(0, (axis, size))
             size = size * axis.extent
-        buffers[name] = Buffer(name, load.dtype, size, "arena", is_copy=True)
+        buffers[name] = Buffer(name, dtype, size, "arena", is_copy=True)
         access = Access(name, 0, tuple(terms))
-        copies.append(Kernel(name, tuple(axes), (), (Store(access, load),), sources=kernel.sources))
-        moved[load] = Load(access, load.dtype)
-    return copies, map_loads(kernel, moved.get)
+        store = Store(access, value)
+        copies.append(Kernel(name, tuple(axes), (), (store,), sources=kernel.sources))
+        moved[value] = Load(access, dtype)
+    return copies, _map_operands(kernel, moved)
+
+
+def _map_operands(kernel: Kernel, moved: Mapping[Expr, Expr]) -> Kernel:
+    """The kernel with other expressions in place of some; loads are replaced everywhere."""
+
+    def reduce(r: Reduce) -> Reduce:
+        factor = None if r.factor is None else rewrite(r.factor, moved.get)
+        return replace(r, expr=rewrite(r.expr, moved.get), factor=factor)
+
+    stores = tuple(s.map(lambda e: rewrite(e, moved.get)) for s in kernel.stores)
+    return replace(kernel, reductions=tuple(reduce(r) for r in kernel.reductions), stores=stores)
 
 
 def _decision(kernel: Kernel, found: _Operands, buffers: dict[str, Buffer]) -> Kernel:

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from ostinato.machine.record import Machine
-from ostinato.program.expr import Axis, Reduced
+from ostinato.program.expr import Axis, Reduced, cast
 from ostinato.program.nodes import Branch, Buffer, Interface, Kernel, Loop, Program, Reduce
-from ostinato.schedule.relayout import LEAST_SHARED_USES, LEAST_USES
+from ostinato.schedule.relayout import LEAST_SHARED_USES, LEAST_USES, LEAST_WIDENED_USES
 from ostinato.schedule.relayout import relayout as relayout_for
 from ostinato.schedule.tile import tile
 from ostinato.sizes.dims import symbol
@@ -202,3 +202,37 @@ def test_long_sums_over_short_rows_read_them_where_they_are():
     check_unchanged(relayout, gradient(300, 128, 256))
     assert len(relayout(gradient(300, 1024, 256)).body) == 3
     assert len(relayout(gradient(300, 128, 1024)).body) == 3
+
+
+def narrow(rows) -> Program:
+    """`y[i, j] = sum_k q[i, k] float32(w[k, j])` with weights of bytes."""
+    i, j, k = Axis("i", rows), Axis("j", COLUMNS), Axis("k", DEPTH)
+    weight = cast(at("w", (k, COLUMNS), (j, 1), dtype="int8"), "float32")
+    total = Reduce((k,), "sum", at("q", (i, DEPTH), (k, 1)), weight)
+    y = store("y", Reduced(0, "float32"), (i, COLUMNS), (j, 1))
+    return program(
+        {"q": (rows, DEPTH)},
+        {"y": (rows, COLUMNS)},
+        (Kernel("product", (i, j), (total,), (y,)),),
+        {"w": np.arange(DEPTH * COLUMNS, dtype=np.int8)},
+        symbols=() if isinstance(rows, int) else (str(rows),),
+    )
+
+
+def test_narrow_weights_are_widened_once_for_many_rows():
+    source = narrow(LEAST_WIDENED_USES)
+    changed = relayout(source)
+    copy, reader = changed.body
+    assert isinstance(copy, Kernel) and isinstance(reader, Kernel)
+    assert copy.reads() == {"w"} and {load.dtype for load in reader.loads()} == {"float32"}
+    assert changed.buffers[copy.stores[0].access.buffer].is_copy
+    assert_same_results(source, changed)
+    check_unchanged(relayout, narrow(LEAST_WIDENED_USES - 1))
+
+
+def test_the_run_decides_whether_narrow_weights_are_widened_once():
+    source = narrow(symbol("N"))
+    decision, branch = relayout(source).body
+    assert isinstance(decision, Kernel) and isinstance(branch, Branch)
+    assert (len(branch.then), len(branch.orelse)) == (2, 1)
+    assert_same_results(source, relayout(source))
