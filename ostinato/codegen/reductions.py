@@ -53,6 +53,7 @@ class Reductions:
         self._sizes, self._primitives = function.sizes, function.primitives
         self._loops, self._unroll = function.loops, function.machine.unroll
         self._in_lanes = function.machine.lane_operands
+        self._fetches = function.machine.fetches
         self._unrolled = UNROLL_OPERATIONS_IN_LANES if self._in_lanes else UNROLL_OPERATIONS
         self._tile = Tile(None, 1)
         self._piece: Piece | None = None
@@ -235,7 +236,7 @@ class Reductions:
                 for copy in range(factor):
                     self._x.place[axis] = (loop.index, copy)
                     with self._x.scope():
-                        if len(rest) == len(self._axes) - 1:
+                        if self._fetches and len(rest) == len(self._axes) - 1:
                             self._ahead.write(self._tile, self._axes, self._positions)
                         values = self._reduce_nest(rest, values, step)
             loop.results = values

@@ -32,6 +32,7 @@ class Machine:
     byte_dots, fused_multiply_add: see their types.
     lane_operands: whether a multiply-add takes one lane of a register for every lane of an operand.
     pointer_bits: of an address.
+    fetches: whether there is an instruction that fetches a line of memory into a cache.
     converts_halves: whether there are instructions between float16 and float32.
     unroll: how many copies of the innermost loop of a sum there are at most.
     loads_operands: whether every operand of a multiply-add takes a register: the compilers of
@@ -55,6 +56,7 @@ class Machine:
     fused_multiply_add: FusedMultiplyAdd = "instruction"
     lane_operands: bool = False
     pointer_bits: int = 64
+    fetches: bool = True
     converts_halves: bool = True
     unroll: int = 4
     loads_operands: bool = False
@@ -142,6 +144,7 @@ WASM = Machine(
     byte_dots="pairs",
     fused_multiply_add="function",
     pointer_bits=32,
+    fetches=False,
     converts_halves=False,
     # By `benchmarks.bench_wasm`: V8 copies loops itself and is fastest with 1, Cranelift with 4.
     unroll=2,

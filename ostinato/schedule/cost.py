@@ -130,10 +130,11 @@ def lane_score(
 def is_far(kernel: Kernel, lane: Axis, shared: Sequence[Axis], machine: Machine) -> bool:
     """Whether the weights are too many to stay in a cache until points along `shared` read them.
 
-    Where it is known how many tiles read them, they are fetched ahead, which pays for fewer.
+    Where it is known how many tiles read them, they are fetched ahead if the machine can, which
+    pays for fewer.
     """
     is_known = bool(shared) and all(isinstance(axis.extent, int) for axis in shared)
-    most = machine.panel_bytes if is_known else machine.far_bytes
+    most = machine.panel_bytes if is_known and machine.fetches else machine.far_bytes
     size: Size = 0
     for load in loaded_by_lanes(kernel, lane):
         extents = [axis.extent for axis, _ in load.access.terms]

@@ -455,7 +455,6 @@ def appended(graph: ir.Graph) -> Iterator[tuple[ir.Value, ir.Value]]:
                 axis = _growing_axis(past, present)
                 if axis < len(past.shape) and not isinstance(past.shape[axis], int):
                     yield past, present
-                    break
 
 
 def row_of(tensor: Tensor, batch: Size, one: Size, axis: Axis) -> Tensor | None:

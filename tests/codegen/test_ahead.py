@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ostinato.codegen.kernels import KernelEmitter
-from ostinato.machine.record import AVX512
+from ostinato.machine.record import AVX512, Machine
 from ostinato.program.expr import Axis, Reduced
 from ostinato.program.nodes import CALL, Buffer, Kernel, Program, Reduce, Tile
 from tests.codegen.test_module import check
@@ -36,9 +36,9 @@ def padded(buffer: Buffer) -> Buffer:
     return replace(buffer, padded=True)
 
 
-def fetches(source: Program) -> int:
+def fetches(source: Program, machine: Machine = AVX512) -> int:
     (kernel,) = source.kernels()
-    text = KernelEmitter(kernel, source.buffers, source.symbols, set(), AVX512).text()
+    text = KernelEmitter(kernel, source.buffers, source.symbols, set(), machine).text()
     return len(re.findall("call void @llvm.prefetch", text))
 
 
@@ -64,6 +64,10 @@ def test_panels_that_are_near_or_alone_are_not_fetched(tile):
 
 def test_a_single_tile_has_nothing_to_spread():
     assert fetches(packed(ROWS)) == 0
+
+
+def test_a_machine_without_such_an_instruction_fetches_nothing():
+    assert fetches(packed(5), replace(AVX512, fetches=False)) == 0
 
 
 def test_groups_that_run_backwards_fetch_the_one_before():
