@@ -27,8 +27,9 @@ _C_TYPES = {"float32": "float", "float64": "double"}
 _PARAMETERS = ("object", "memory", "bytes", "weights", "weights_bytes", "code", "index", "sizes")
 
 # Inputs of a program for growing states, by the name of the axis: how many rows fit in, how many
-# there may be, and, a state itself, how many there are.
-CAPACITY, LIMIT, LENGTH = "capacity of ", "limit of ", "length of "
+# there may be, and, a state itself, how many there are; of an input as long as states are after the
+# step how long it is.
+CAPACITY, LIMIT, LENGTH, EXTENT = "capacity of ", "limit of ", "length of ", "extent of "
 
 ERRORS = {
     "NULL": "an argument is NULL",

@@ -16,7 +16,7 @@ import numpy as np
 from ostinato.aot.archive import Member, archive
 from ostinato.aot.checksum import checksum
 from ostinato.aot.header import header
-from ostinato.aot.interface import CAPACITY, LENGTH, LIMIT, Interface, declared
+from ostinato.aot.interface import CAPACITY, EXTENT, LENGTH, LIMIT, Interface, declared
 from ostinato.aot.library_ir import heap_text, library_text
 from ostinato.aot.making_ir import WEIGHTS_HEAD, WEIGHTS_MAGIC
 from ostinato.aot.windows import PROBE, probe_object
@@ -234,7 +234,9 @@ class _Builder:
     def _surround(self, module: str, artifact: Artifact) -> str:
         names = {argument.name for argument in artifact.inputs}
         if self._kept:
-            names = {name for name in names if not name.startswith((CAPACITY, LIMIT, LENGTH))}
+            names = {
+                name for name in names if not name.startswith((CAPACITY, LIMIT, LENGTH, EXTENT))
+            }
         if names != self._names - set(self._kept):
             # A part of a model that `_checked` refuses.
             return module

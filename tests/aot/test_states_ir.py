@@ -189,3 +189,29 @@ def test_a_capacity_that_no_memory_has_is_refused(decoder: Caller) -> None:
         sizes = [ctypes.c_size_t(n) for n in (2, 3, capacity)]
         made = ctypes.c_void_p()
         assert decoder.call("create", *sizes, ctypes.byref(made)) != 0 and not made
+
+
+FRONT = """front (float[1, T, 4] x, float[1, N, 4] past, float[1, 1, M] mask)
+    => (float[1, T, 4] y, float[1, M, 4] present) {
+    present = Concat <axis = 1> (x, past)
+    keys = Transpose <perm = [0, 2, 1]> (present)
+    scores = MatMul (x, keys)
+    masked = Add (scores, mask)
+    y = MatMul (masked, present) }"""
+
+
+def test_rows_in_front_and_a_mask_as_long_as_they_are(tmp_path: Path) -> None:
+    model, states = models.parsed(FRONT), {"past": "present"}
+    empty = {"past": np.zeros((1, 0, 4), F32)}
+    library = compile_library(model, Options(), "front", "front", states, empty)
+    sizes = {"T": 3, "capacity of N": 8, "room of mask": 8}
+    caller = Caller(library, linked(library, tmp_path), sizes)
+    stream, total = ostinato.InferenceSession(model).stream(states), 0
+    rng = np.random.default_rng(8)
+    for count in (1, 3, 2):
+        total += count
+        x, mask = (rng.standard_normal((1, n, m)).astype(F32) for n, m in ((count, 4), (1, 8)))
+        (y,) = caller.step([x, mask, np.array(total)])
+        (expected,) = stream.step({"x": x, "mask": np.array(mask[..., :total])})
+        assert y.tobytes() == expected.tobytes()
+    caller.close()
