@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -12,7 +13,7 @@ import torch._dynamo
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.fx.experimental.symbolic_shapes import optimization_hint
 
-from ostinato.errors import OstinatoError, UnsupportedError
+from ostinato.errors import OptionError, OstinatoError, UnsupportedError
 from ostinato.options import Options
 from ostinato.torch.export import export, last_line
 from ostinato.torch.module import Call
@@ -34,8 +35,12 @@ def backend(
 ) -> Callable[..., Any]:
     """Compile one graph of Dynamo; one that cannot be compiled runs in PyTorch, with a warning.
 
-    options: fields of `Options`.
+    options: fields of `Options`. Raises `OptionError` for one that does not exist.
     """
+    known = [field.name for field in dataclasses.fields(Options)]
+    unknown = sorted(set(options or ()) - set(known))
+    if unknown:
+        raise OptionError(f"options: there is no {unknown[0]!r}, there are {', '.join(known)}")
     settings = Options(**{"fallback": False, **(options or {})})
     _tell_break(module)
     graph = _Graph(module, settings)

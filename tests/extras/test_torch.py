@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import logging
 from collections.abc import Callable
 from typing import Any
@@ -12,7 +13,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 pytest.importorskip("onnxscript", reason="onnxscript is not installed")
 
 import ostinato.torch  # noqa: E402
-from ostinato.errors import InputError, UnsupportedError  # noqa: E402
+from ostinato.errors import InputError, OptionError, UnsupportedError  # noqa: E402
 from ostinato.torch import dynamo  # noqa: E402
 
 pytestmark = pytest.mark.extras
@@ -178,6 +179,22 @@ def test_dynamo_compiles_lengths_that_change_once(caplog: pytest.LogCaptureFixtu
             x = torch.randn(length, 3, 6)
             close(module(x), compiled(x))
     assert len(seen) == 2 and not caplog.messages
+
+
+def test_torch_finds_the_backend_by_its_name() -> None:
+    names = importlib.metadata.entry_points(group="torch_dynamo_backends").names
+    if "ostinato" not in names:
+        pytest.skip("the package is not installed here, only found by its path")
+    torch._dynamo.reset()
+    module, x = Network("GRU").eval(), torch.randn(5, 2, 6)
+    with torch.no_grad():
+        close(module(x), torch.compile(module, backend="ostinato", options={"threads": 1})(x))
+
+
+def test_an_option_that_does_not_exist_is_an_error() -> None:
+    graph = torch.fx.symbolic_trace(torch.nn.ReLU())
+    with pytest.raises(OptionError, match="no 'nothing'"):
+        dynamo.backend(graph, [torch.ones(2)], options={"nothing": 1})
 
 
 class Branching(torch.nn.Module):
