@@ -26,10 +26,12 @@ def correct_bias(model: ir.Model, names: Names, item: Stored, seen: Seen) -> Non
     gives.
     """
     site = item.site
-    shift = _mean_error(item, seen)
-    if shift is None or site.is_left:
-        return
     kind = site.node.op_type
+    # What the groups of a convolution read is counted together.
+    is_grouped = "group" in site.node.attributes and site.node.attributes["group"].as_int() != 1
+    shift = None if site.is_left or is_grouped else _mean_error(item, seen)
+    if shift is None:
+        return
     if site.is_recurrent:
         _correct_recurrent(model, names, site, shift)
     elif kind == "MatMul" and len(shift) == 1:

@@ -162,7 +162,8 @@ _STATES = {"tensor(float)": np.float32, "tensor(double)": np.float64, "tensor(fl
 def signal_to_noise(expected: Sequence[Sample], found: Sequence[Sample]) -> dict[str, float]:
     """How much louder each float output is than its error over all samples, in dB.
 
-    Infinite where all bits are the same; NaN where one holds elements that are not finite.
+    Infinite where they are equal, minus infinity where only the error is not finite, NaN where the
+    output itself is not.
     """
     result = {}
     for name, first in expected[0].items():
@@ -173,7 +174,9 @@ def signal_to_noise(expected: Sequence[Sample], found: Sequence[Sample]) -> dict
             a, b = (np.asarray(x[name], np.float64) for x in (reference, other))
             signal += float(np.sum(a * a))
             noise += float(np.sum((a - b) ** 2)) if a.shape == b.shape else math.inf
-        if noise == 0:
+        if not math.isfinite(signal):
+            result[name] = math.nan
+        elif noise == 0:
             result[name] = math.inf
         elif signal == 0:
             result[name] = -math.inf

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
+from ostinato.errors import InputError
 from ostinato.graph.writer import Array
 from ostinato.model.write import to_model_proto
 from ostinato.quantization.formats import FORMATS, Format
@@ -18,7 +19,10 @@ from ostinato.runtime.session import InferenceSession
 
 
 class Trial:
-    """A model whose weights are inputs: one compilation for any choice of storage types."""
+    """A model whose weights are inputs: one compilation for any choice of storage types.
+
+    Raises `InputError` for samples of which the model makes what is not finite.
+    """
 
     def __init__(
         self,
@@ -36,6 +40,13 @@ class Trial:
             clone.graph.inputs.append(value)
         self._session = InferenceSession(to_model_proto(clone), cache_dir=None)
         self._expected = self._run({})
+        ratios = signal_to_noise(self._expected, self._expected)
+        for name, ratio in ratios.items():
+            if np.isnan(ratio):
+                raise InputError(
+                    f"calibration: output {name!r} of the model as it is has elements that are not "
+                    "finite: give samples of what the model is made for"
+                )
 
     def _run(self, weights: Mapping[str, Array]) -> list[dict[str, Array]]:
         constants = self._weights | dict(weights)

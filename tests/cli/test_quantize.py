@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from ostinato.cli import quantize as command
 from ostinato.cli.app import app
+from ostinato.demo.run import MODEL as DENOISER
 from tests.quantization.models import feeds_of, model_of
 
 
@@ -32,6 +33,11 @@ def test_tables(model: Path) -> None:
     for words in ("int8", "SNR alone", "random inputs", "call", "saved to out.onnx"):
         assert words in text
     assert "gru.onnx as out.onnx" in text and "/R" not in text
+
+
+def test_random_inputs_of_a_log_are_positive(model: Path) -> None:
+    code, text = call(DENOISER, "-o", "out.onnx", "--verify", "--json", "--dim", "time=20")
+    assert code == 0 and json.loads(text)["snr"]["mask"] > 30
 
 
 def test_figures(model: Path) -> None:

@@ -15,6 +15,7 @@ from ostinato.quantization.samples import signal_to_noise
 from tests import witness
 from tests.quantization.models import TEXTS, feeds_of, model_of, weights_of
 
+WIDE = (0.3 * np.random.default_rng(8).standard_normal((6, 4, 3))).astype(np.float32)
 # Of one rounding: 6 dB for each bit, less what the largest weight of a row takes.
 LEAST = {"int4": 12.0, "int8": 35.0, "bf16": 45.0, "f16": 60.0}
 KINDS = {
@@ -75,6 +76,21 @@ def test_int4_and_blocks(name: str) -> None:
     expected = witness.run(narrow.SerializeToString(), feeds)
     for ours, theirs in zip(outputs(narrow, feeds).values(), expected, strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("group", [1, 2])
+def test_convolutions_of_inputs_with_a_mean(group: int) -> None:
+    model = model_of("Conv", {"w": weights_of("Conv")["w"]} if group == 2 else {"w": WIDE})
+    model.graph.node[0].attribute[0].i = group
+    samples = [feeds_of(model, seed) for seed in range(4)]
+    for sample in samples:
+        sample["x"][:, :2] += 5
+    plain, better = (
+        quantize(model, block=b, calibration=c) for b, c in ((-1, None), (-1, samples))
+    )
+    gain = worst_of(model, better, samples) - worst_of(model, plain, samples)
+    assert gain > (3 if group == 1 else -1)
+    assert len(better.graph.node[1].input) == (3 if group == 1 else 2)
 
 
 def test_rows_of_any_length_have_one_scale() -> None:
@@ -160,6 +176,17 @@ def test_weights_that_are_not_finite() -> None:
     w["w"][1, 1] = 1e9
     with pytest.raises(OptionError, match="1e\\+09, beyond"):
         quantize(model_of("MatMul", w), "f16")
+
+
+def test_samples_of_which_nothing_finite_comes() -> None:
+    text = (
+        '<ir_version: 8, opset_import: ["": 17]> log (float[N, 12] x) => (float[N, 5] y) '
+        "{ a = Log(x) y = MatMul(a, w) }"
+    )
+    model = onnx.parser.parse_model(text)
+    model.graph.initializer.append(numpy_helper.from_array(weights_of("MatMul")["w"], "w"))
+    with pytest.raises(InputError, match=r"output 'y'.*not finite"):
+        quantize(model, target_snr=30, calibration={"x": -np.ones((2, 12), np.float32)})
 
 
 def test_nothing_to_quantise() -> None:
