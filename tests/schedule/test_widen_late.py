@@ -1,12 +1,21 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
+import pytest
 
 from ostinato.program.expr import Axis, cast, op
 from ostinato.program.nodes import Carry, Kernel, Loop, Program
 from ostinato.schedule.widen_late import widen_late
 from tests.program.programs import at, program, store
-from tests.schedule.test_pipeline import check, check_unchanged, pointwise, product
+from tests.schedule.test_pipeline import (
+    assert_same_results,
+    check,
+    check_unchanged,
+    pointwise,
+    product,
+)
 
 i, j, k = Axis("i", 4), Axis("j", 2), Axis("k", 4)
 b, s, w = Axis("b", 2), Axis("s", 2), Axis("w", 2)
@@ -121,6 +130,15 @@ def test_a_sum_over_blocks_with_a_scale_each_is_cut_at_their_ends():
           y[out] = r0
         """,  # noqa: E501
     )
+
+
+@pytest.mark.parametrize("value", [0, -1, np.nan, np.inf, 1e-45])
+def test_scales_may_be_any_number(value):
+    source = blocked(4)
+    scales = source.constants["scale"].copy()
+    scales[1] = value
+    source = replace(source, constants={**source.constants, "scale": scales})
+    assert_same_results(source, widen_late(source))
 
 
 def test_what_has_other_readers_than_kernels_or_is_no_narrower_stays():
