@@ -283,7 +283,9 @@ def _with_capacities(artifact: Artifact, kept: Sequence[Pair]) -> Artifact:
             return argument
         rows = [n for n in declared_shape if n not in argument.shape]
         (name,) = (CAPACITY + str(n) for n in rows if CAPACITY + str(n) in capacities)
-        shape = tuple(n if n in declared_shape else name for n in argument.shape)
+        shape = tuple(
+            n if isinstance(n, int) or n in declared_shape else name for n in argument.shape
+        )
         return replace(argument, shape=shape)
 
     return replace(artifact, outputs=tuple(map(named, artifact.outputs)))

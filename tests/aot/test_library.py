@@ -165,6 +165,12 @@ def test_states_that_do_not_fit_are_refused() -> None:
         compile_library(models.gru(), Options(), "m", "m", models.GRU_STATES, initial)
 
 
+def test_memory_of_states_that_grow_has_the_sizes_of_the_build() -> None:
+    options = Options(specialize={"N": 1, "T": 1})
+    library = compile_library(models.DECODER, options, "m", "m", models.DECODER_STATES)
+    assert "M_NEXT_KEYS_ELEMENTS(capacity_of_P) ((size_t)(capacity_of_P) * 16)" in library.header()
+
+
 def test_states_that_grow_begin_without_rows() -> None:
     initial = {"keys": np.ones((1, 2, 3, 8), np.float32)}
     with pytest.raises(InputError, match="initial: state 'keys' grows, and begins without rows"):
