@@ -2,9 +2,9 @@
 
     taskset -c 1 python -m benchmarks.bench_networks FILE [FILE ...] [--peers A,B] [--json FILE]
 
-Files of fixed sizes, such as those of `tools.torch_networks`. One thread, buffers bound once. The
-bound counts the multiply-adds of convolutions, products and recurrent nodes, two operations each,
-and the weights, which are read once: what takes longer.
+Files of fixed sizes, such as those of `tools.torch_networks`. One thread, its CPU time, buffers
+bound once. The bound counts the multiply-adds of convolutions, products and recurrent nodes, two
+operations each, and the weights, which are read once: what takes longer.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import prod
 from pathlib import Path
+from time import thread_time
 
 import onnx
 
@@ -76,7 +77,9 @@ def main() -> None:
         proto = onnx.load(str(files[name]))
         bound = work(proto).bound(limits) or None
         feeds = models.feeds(proto)
-        return harness.measure(name, files[name], feeds, wanted, arguments.seconds, bound)
+        return harness.measure(
+            name, files[name], feeds, wanted, arguments.seconds, bound, thread_time
+        )
 
     rows = harness.each("Networks", list(files), one)
     title = "Networks (bound: FMA peak, or reading the weights)"

@@ -6,6 +6,7 @@ import argparse
 import json
 import platform
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -118,6 +119,7 @@ def measure(
     wanted: Sequence[str],
     seconds: float,
     bound: float | None = None,
+    clock: Callable[[], float] = time.perf_counter,
 ) -> Figures:
     """Load `model` in every peer, compare their outputs, and time bare calls side by side.
 
@@ -140,7 +142,7 @@ def measure(
             reference = outputs
         else:
             entry.difference = difference(outputs, reference)
-    timings = interleave({peer: each.step for peer, each in loaded.items()}, seconds)
+    timings = interleave({peer: each.step for peer, each in loaded.items()}, seconds, clock=clock)
     for peer, timing in timings.items():
         figures.peers[peer].timing = timing
     figures.peers = {peer: figures.peers[peer] for peer in wanted}

@@ -39,6 +39,7 @@ class _Series:
     batch: int
     per_slice: int
     samples: list[float]
+    clock: Callable[[], float]
 
     def slice(self) -> None:
         """One turn: a tenth of it unmeasured, to bring this call's data back into the caches."""
@@ -46,13 +47,15 @@ class _Series:
         for _ in range(max(1, self.batch * self.per_slice // 10)):
             call()
         for _ in range(self.per_slice):
-            start = perf_counter()
+            start = self.clock()
             for _ in batch:
                 call()
-            self.samples.append((perf_counter() - start) / self.batch)
+            self.samples.append((self.clock() - start) / self.batch)
 
 
-def _series(call: Callable[[], object], slice_seconds: float) -> _Series:
+def _series(
+    call: Callable[[], object], slice_seconds: float, clock: Callable[[], float]
+) -> _Series:
     duration = math.inf
     for _ in range(5):
         start = perf_counter()
@@ -60,7 +63,7 @@ def _series(call: Callable[[], object], slice_seconds: float) -> _Series:
         duration = min(duration, perf_counter() - start)
     duration = max(duration, 20e-9)
     batch = max(1, math.ceil(CLOCK_FLOOR / duration))
-    return _Series(call, batch, max(1, int(slice_seconds / (duration * batch))), [])
+    return _Series(call, batch, max(1, int(slice_seconds / (duration * batch))), [], clock)
 
 
 def interleave(
@@ -68,12 +71,14 @@ def interleave(
     seconds: float = 1.0,
     slice_seconds: float = 0.01,
     on_round: Callable[[float], None] = lambda share: None,
+    clock: Callable[[], float] = perf_counter,
 ) -> dict[str, Timing]:
     """Time `calls` in turns of `slice_seconds` until each had about `seconds`, at least 5 turns.
 
-    `on_round` is told the share done, 0 to 1. The garbage collector is off meanwhile.
+    `on_round` is told the share done, 0 to 1; `time.thread_time` as `clock` leaves out what others
+    do on the machine meanwhile, if calls take one thread. The garbage collector is off meanwhile.
     """
-    series = {name: _series(call, slice_seconds) for name, call in calls.items()}
+    series = {name: _series(call, slice_seconds, clock) for name, call in calls.items()}
     rounds = max(5, round(seconds / slice_seconds))
     collecting = gc.isenabled()
     gc.disable()
