@@ -31,7 +31,7 @@ ENVIRONMENTS: dict[str, tuple[tuple[str, ...], ...]] = {
         (*OWN, "-e", ".[serve]"),
     ),
     # NVIDIA's client of the protocol that `ostinato serve` speaks; it wants a protobuf of its own.
-    "triton": ((*PINNED, "tritonclient[grpc,http]"),),
+    "triton": (("tritonclient[grpc,http]==2.73.0",),),
     # What `python -m benchmarks.bench_packages` runs.
     "packages": (
         (*PINNED, "setuptools"),
