@@ -25,6 +25,8 @@ Sizes: TypeAlias = "tuple[int | str | None, ...]"
 _SHAPE_ELEMENTS = 64
 # Vectors of more integers are data, not shapes.
 _LONGEST_VECTOR = 2**12
+# Of types that no size has, symbols are written all the same, to no use: 100 bytes for each.
+_LONGEST_OF_OTHERS = 2**16
 
 _logger = logging.getLogger(__name__)
 
@@ -104,7 +106,7 @@ def _infer(model: ir.Model, claims: Iterable[onnx.ValueInfoProto]) -> dict[str, 
     proto = _outline(model, {claim.name: claim for claim in claims})
     while True:
         try:
-            # Data propagation writes a symbol for every element of a vector of integers.
+            # Data propagation writes a symbol for every element of a vector.
             follows = not any(map(_is_long, _infos(inference.infer_shapes(proto).graph)))
             inferred = inference.infer_shapes(proto, data_prop=follows)
         except Exception as error:  # whatever inference raises: nothing is known then
@@ -122,9 +124,9 @@ def _infer(model: ir.Model, claims: Iterable[onnx.ValueInfoProto]) -> dict[str, 
 
 def _is_long(info: onnx.ValueInfoProto) -> bool:
     kind = info.type.tensor_type
-    if kind.elem_type not in (onnx.TensorProto.INT32, onnx.TensorProto.INT64):
-        return False
-    return any(dim.dim_value > _LONGEST_VECTOR for dim in kind.shape.dim)
+    if kind.elem_type in (onnx.TensorProto.INT32, onnx.TensorProto.INT64):
+        return any(dim.dim_value > _LONGEST_VECTOR for dim in kind.shape.dim)
+    return len(kind.shape.dim) == 1 and kind.shape.dim[0].dim_value > _LONGEST_OF_OTHERS
 
 
 def _size(dim: onnx.TensorShapeProto.Dimension) -> int | str | None:

@@ -24,7 +24,9 @@ STATES = {"state": "state_out"}
 
 
 def block(language: str) -> str:
-    (found,) = re.findall(rf"^```{language}\n(.*?)^```$", PAGE, re.M | re.S)
+    """The program in this language; parts of programs have no `main`."""
+    blocks = re.findall(rf"^```{language}\n(.*?)^```$", PAGE, re.M | re.S)
+    (found,) = [text for text in blocks if language == "python" or " main(" in text]
     return str(found)
 
 

@@ -54,9 +54,12 @@ def test_every_pair_has_a_reason(case: Case) -> None:
         # The copies that `relayout` makes are meant to stay apart.
         scheduled = schedule(source, host_target().machine, ("relayout",))
         reasons = {(p.producer.name, p.consumer.name): p.reason for p in scheduled.unfused_pairs}
-        for writer, reader in in_order(scheduled.program.body):
-            assert reasons[writer.name, reader.name] != IN_PARTS
         kernels = list(scheduled.program.kernels())
+        for writer, reader in in_order(scheduled.program.body):
+            passed = writer.writes() & reader.reads()
+            # Rows of a state may change places behind their last reader.
+            if not any(kernel.writes() & passed for kernel in kernels if kernel is not writer):
+                assert reasons[writer.name, reader.name] != IN_PARTS
         names = {kernel.name for kernel in kernels}
         for pair in scheduled.unfused_pairs:
             assert {pair.producer.name, pair.consumer.name} <= names
