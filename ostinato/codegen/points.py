@@ -15,7 +15,7 @@ from ostinato.schedule.times import store_time
 
 # Values of a tile up to which each has the definition of a scalar function to itself. More of them
 # call it: a call takes as long as a few of the 20 to 40 instructions, which LLVM takes 1 ms for
-# (`benchmarks.bench_compile`). A single row, as of streams, has no more.
+# (`benchmarks.bench_compile`). Tiles of a single row, as of streams, never call: nothing hides it.
 EXPANDED = 4
 
 
@@ -40,7 +40,7 @@ class Points:
             if piece is not None and piece.terms is not None:
                 self._keep(tile, rows)
                 return
-            self._x.calls = rows * tile.vectors > EXPANDED
+            self._x.calls = rows > 1 and rows * tile.vectors > EXPANDED
             by_point, by_row = list(self._kernel.stores), []
             if rows > 1 and self._x.masks is None and not self._kernel.ordered:
                 beside = tile.across or tile.row

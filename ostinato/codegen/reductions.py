@@ -57,7 +57,8 @@ class Reductions:
         self._unrolled = UNROLL_OPERATIONS_IN_LANES if self._in_lanes else UNROLL_OPERATIONS
         self._tile = Tile(None, 1)
         self._piece: Piece | None = None
-        self._ahead = Ahead(function.w, function.x, function.kernel, function.buffers)
+        far = function.machine.far_bytes
+        self._ahead = Ahead(function.w, function.x, function.kernel, function.buffers, far)
         # Which reductions are written now, along which axes, and what a step of them takes.
         self._positions: Sequence[int] = ()
         self._axes: Sequence[Axis] = ()
