@@ -39,6 +39,8 @@ def ours(model: Streamed, workers: int) -> Iterator[tuple[str, list[int], Any]]:
     command = [
         *(*_PYTHON, "ostinato", "serve", f"m={model.path}", "--json", "--http-port", "-1"),
         *("--grpc-port", "0", "--workers", str(workers), *states),
+        # Clients that leave without a word keep their places for a minute.
+        *("--streams", "8192"),
     ]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
@@ -160,6 +162,8 @@ def churn(seconds: float, clients: int) -> None:
             f"{facts['latencies']} messages, p99 {1e3 * facts['p99']:.1f} ms, "
             f"{facts['wrong']} with other bits, {facts['errors'] + facts['lost']} errors"
         )
+        for text, count in facts["said"].items():
+            print(f"    {count} x {text}")
         print("MiB: " + ", ".join(f"{at:.0f} s {size / 2**20:.0f}" for at, size in sizes))
     with ours(model, 2) as (address, processes, _):
         killer = threading.Timer(5, os.kill, (processes[1], signal.SIGKILL))
