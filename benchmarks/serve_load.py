@@ -34,7 +34,7 @@ _SHARED = 25
 class Result:
     """What became of the messages. latencies: seconds. wrong: answers with other bits than alone.
 
-    lost: messages of sequences that a worker took with it. memory: bytes by seconds.
+    lost: messages of sequences that a worker took with it. said: how often each error came.
     """
 
     latencies: list[float] = field(default_factory=list)

@@ -116,7 +116,9 @@ class _Rest:
         results = await self._service.infer(request, version)
         of_all = bool(header.get("parameters", {}).get("binary_data_output", False))
         binary = {
-            output["name"]: bool(output.get("parameters", {}).get("binary_data", of_all))
+            output["name"]: bool(
+                _mapping("parameters", output.get("parameters", {})).get("binary_data", of_all)
+            )
             for output in wanted or ()
         }
         common = {"model_name": model, "model_version": VERSION}
