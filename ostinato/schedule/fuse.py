@@ -18,7 +18,7 @@ Each pair that could not be joined is reported with the reason.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from ostinato.program.nodes import (
@@ -43,6 +43,7 @@ class Refusal:
     reason: str
 
 
+CHANGES = "a size that the writer depends on changes before the reader runs"
 IN_BETWEEN = "another reader of the value must run between writer and reader"
 
 
@@ -159,13 +160,24 @@ class _Fuser:
     def _place(self, producer: int, consumer: int) -> int | None:
         """The place of a merged kernel: the reader's, else the producer's; None without one."""
         p, c = self._statements[producer], self._statements[consumer]
+        assert isinstance(p, Kernel)
         others = {r for name in p.writes() for r in self._readers.get(name, set())} - {consumer}
-        if all(r > consumer for r in others):
+        if all(r > consumer for r in others) and not self._changes(p, producer, consumer):
             return consumer
         needed = {w for name in c.reads() for w in self._writers.get(name, set())} - {producer}
         if all(w < producer for w in needed) and not self._is_guarded(producer, consumer):
-            return producer
+            used = {r for name in self._sizes(c.writes()) for r in self._readers.get(name, set())}
+            return None if any(producer < r < consumer for r in used) else producer
         return None
+
+    def _sizes(self, names: Iterable[str]) -> list[str]:
+        """Those of the buffers that hold sizes, which loops write anew behind their readers."""
+        return [name for name in names if self._program.buffers[name].kind == "size"]
+
+    def _changes(self, kernel: Kernel, start: int, end: int) -> bool:
+        """Whether a size that the kernel reads changes between two places."""
+        writers = {w for name in kernel.sizes for w in self._writers.get(name, set())}
+        return any(start < w < end for w in writers)
 
     def _is_guarded(self, producer: int, consumer: int) -> bool:
         """Whether a condition in between may be that of the reader's computed sizes."""
@@ -203,11 +215,13 @@ class _Fuser:
             return "the value is also an output, or needed outside of this loop or branch"
         if len(self._writers[name]) != 1:
             return IN_PARTS
-        readers = [self._statements[key] for key in self._readers.get(name, set())]
         total: Size = 0
-        for reader in readers:
+        for key in self._readers.get(name, set()):
+            reader = self._statements[key]
             if not isinstance(reader, Kernel):
                 return "a loop or a branch reads the value too"
+            if self._changes(p, producer, key):
+                return CHANGES
             points = points_read(p, reader)
             if isinstance(points, str):
                 return points

@@ -186,6 +186,59 @@ _CASES = [
         sizes=({"M": 2, "K": 3}, {"M": 0, "K": 3}),
     ),
     text(
+        "growing-swapped",
+        """agraph (int64 n, float[L] x, float[3] w) => (float[A] y, float[B] z) {
+            go = Constant<value = bool {1}>()
+            y, z = Loop<body = b (int64 i, bool c, float[M] s, float[N] r) =>
+                (bool co, float[P] so, float[Q] ro) {
+                    co = Identity(c)  m = ReduceSum<keepdims = 1>(s)  e = Sin(m)
+                    so = Identity(r)  ro = Concat<axis = 0>(s, e)
+                }>(n, go, x, w)
+        }""",
+        inputs={"n": COUNT, "x": In(("L",)), "w": In((3,))},
+        sizes=COUNTS,
+        length=64,
+    ),
+    text(
+        "growing-in-front-of-an-inner-loop",
+        """agraph (int64 n, float[L] x) => (float[A] y, float[B] z) {
+            go = Constant<value = bool {1}>()
+            y, z = Loop<body = outer (int64 i, bool c, float[M] s, float[N] r) =>
+                (bool co, float[P] so, float[Q] ro) {
+                    co = Identity(c)
+                    s1 = Loop<body = inner (int64 j, bool c2, float[U] u) =>
+                        (bool c3, float[V] v) {
+                            c3 = Identity(c2)  m = ReduceSum<keepdims = 1>(u)  f = Cast<to = 1>(j)
+                            e = Add(m, f)  t = Sin(e)  v = Concat<axis = 0>(t, u)
+                        }>(i, c, s)
+                    half = Constant<value_floats = [0.5]>()
+                    so = Concat<axis = 0>(s1, half)  ro = Concat<axis = 0>(r, s1)
+                }>(n, go, x, x)
+        }""",
+        inputs={"n": COUNT, "x": In(("L",))},
+        sizes=COUNTS,
+        length=64,
+    ),
+    text(
+        "growing-or-shrinking",
+        """agraph (int64 n, float[L, 2] x) => (float[A, 2] y) {
+            go = Constant<value = bool {1}>()
+            y = Loop<body = b (int64 i, bool c, float[M, 2] s) => (bool co, float[N, 2] so) {
+                co = Identity(c)  three = Constant<value = int64 {3}>()  m = Mod(i, three)
+                one = Constant<value_ints = [1]>()  axis = Constant<value_ints = [0]>()
+                back = Constant<value_ints = [-1]>()  far = Constant<value_ints = [99]>()
+                two = Constant<value = int64 {2}>()  last = Equal(m, two)
+                so = If(last)<
+                    then_branch = yes () => (float[P, 2] v) { v = Slice(s, one, far, axis) },
+                    else_branch = no () => (float[Q, 2] w) {
+                        l = Slice(s, back, far, axis)  t = Tanh(l)  w = Concat<axis = 0>(s, t) }>
+            }>(n, go, x)
+        }""",
+        inputs={"n": COUNT, "x": In(("L", 2))},
+        sizes=COUNTS,
+        length=64,
+    ),
+    text(
         "growing-and-given-as-it-is",
         """agraph (float[3, M, 3] x) => (float[3, N, 3] y, float[T, 3, N, 3] rows) {
             go = Constant<value = bool {1}>()

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from ostinato.ops.core.builder import Appending, Builder
 from ostinato.ops.core.emitter import LoopFrame
 from ostinato.ops.core.moved_rows import Moves, Moving
+from ostinato.ops.core.requirements import SPARE_VALUES
 from ostinato.ops.core.run_sizes import FAR
 from ostinato.ops.core.state_chains import JOINS, chain_of, places_to_move
 from ostinato.ops.core.tensor import Tensor, Value, dense, slice_axis, transpose
@@ -179,11 +180,19 @@ def _growth_of_axes(state: State, old: Shape, new: Shape, axes: Sequence[int]) -
     return Growth(axis, rows, "most", raised, others=tuple(others))
 
 
-def steps_with_room(builder: Builder, steps: Size, bytes_per_step: Size) -> Size:
-    """For how many steps there is memory in a loop that a condition may end before `steps`."""
+def steps_with_room(
+    builder: Builder, steps: Size, bytes_per_step: Size, is_part: bool = False
+) -> Size:
+    """For how many steps there is memory in a loop that a condition may end before `steps`.
+
+    is_part: whether the memory is that of one value whose size nothing bounds, half of which is
+        for what is there before the first step.
+    """
     if isinstance(steps, int) and steps <= FEW_STEPS:
         return steps
-    return minimum(steps, floordiv(builder.require.of_machine(SPARE), maximum(bytes_per_step, 1)))
+    shares = 2 * SPARE_VALUES if is_part else 1
+    room = floordiv(builder.require.of_machine(SPARE), shares * maximum(bytes_per_step, 1))
+    return minimum(steps, room)
 
 
 @dataclass(frozen=True)

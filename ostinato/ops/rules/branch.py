@@ -21,7 +21,7 @@ from ostinato.ops.rules.sequences import (
 )
 from ostinato.program.expr import Extent
 from ostinato.program.nodes import Branch, Stmt
-from ostinato.sizes.dims import Dim, computed, maximum
+from ostinato.sizes.dims import Dim, Size, computed, maximum
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -79,7 +79,7 @@ def _branch(
         reason = "branches give sequences of different lengths, or optionals of which one is empty"
         raise _DifferentFormError(context.node, reason, _operands(context, 0), True)
     results = [flattened(values) for values in forms]
-    targets = [_target(context, pair, is_merged) for pair in zip(*results, strict=True)]
+    targets = [_target(context, pair, blocks, is_merged) for pair in zip(*results, strict=True)]
     for statements, values in zip(blocks, results, strict=True):
         with builder.emit.block(statements):
             for value, target in zip(values, targets, strict=True):
@@ -150,8 +150,10 @@ def _required(builder: Builder, start: int) -> list[Stmt]:
     return statements
 
 
-def _target(context: Context, pair: Sequence[Value], is_merged: bool) -> Tensor:
-    """Memory for either value; sizes that differ are declared."""
+def _target(
+    context: Context, pair: Sequence[Value], blocks: Sequence[list[Stmt]], is_merged: bool
+) -> Tensor:
+    """Memory for either value; sizes that differ are declared, and each way checks its own."""
     yes, no = pair
     builder = context.builder
     is_alike = yes.dtype == no.dtype and len(yes.shape) == len(no.shape)
@@ -159,8 +161,11 @@ def _target(context: Context, pair: Sequence[Value], is_merged: bool) -> Tensor:
         sizes = list(yes.shape)
         for i, (left, right) in enumerate(zip(yes.shape, no.shape, strict=True)):
             if left != right:
-                bound = maximum(builder.require.most(left), builder.require.most(right))
-                sizes[i] = builder.sizes.either(left, right, bound, f"axis {i} of output")
+                most: list[Size] = []
+                for statements, size in zip(blocks, (left, right), strict=True):
+                    with builder.emit.block(statements):
+                        most.append(builder.require.most(size))
+                sizes[i] = builder.sizes.either(left, right, maximum(*most), f"axis {i} of output")
         # The way that is taken checks that there is memory once it has computed the sizes.
         if share_memory(yes, no):
             assert isinstance(yes, Tensor)

@@ -211,11 +211,17 @@ class RolledLoop:
         # An earlier attempt has left the name of a node of the body.
         builder.draft.node = describe(self._context.node)
         steps, ends = self._extent, expected.ends_early
+        around = [
+            None if i in expected.moved else self._memory_around(i, value, growth)
+            for i, (value, growth) in enumerate(zip(initial, expected.growths, strict=True))
+        ]
         if ends and expected.keeps:
-            steps = steps_with_room(builder, steps, expected.row_bytes)
+            grown = zip(initial, expected.growths, around, strict=True)
+            is_part = any(g and m is None and computed(value.size) for value, g, m in grown)
+            steps = steps_with_room(builder, steps, expected.row_bytes, is_part)
         states, shared = [], set[int]()
         for i, (value, growth) in enumerate(zip(initial, expected.growths, strict=True)):
-            memory = None if i in expected.moved else self._memory_around(i, value, growth)
+            memory = around[i]
             axis = moved_axis(self._body, i, len(value.shape)) if self._is_plain else None
             name = f"carried value {i}"
             states.append(State.of(builder, name, value, growth, steps, memory, axis))
