@@ -223,18 +223,23 @@ def _scheduled(program: Program, target: Target, options: Options) -> Scheduled:
 
 @dataclasses.dataclass(frozen=True)
 class _Module:
-    """A scheduled program as LLVM text, and the constants it reads."""
+    """A scheduled program as LLVM text, and the constants it reads.
+
+    functions: the name of the function of each kernel.
+    """
 
     scheduled: Scheduled
     constants: ConstantBlob
     text: str
     exports: tuple[str, ...]
+    functions: dict[str, str]
 
 
 def _module(scheduled: Scheduled, target: Target, is_watched: bool, is_clocked: bool) -> _Module:
     program = scheduled.program
     with _in_code_of(program):
         constants = lay_out_constants(program)
+        functions: dict[str, str] = {}
         text = module_text(
             program,
             scheduled.arena,
@@ -243,8 +248,10 @@ def _module(scheduled: Scheduled, target: Target, is_watched: bool, is_clocked: 
             scheduled.shares,
             is_watched,
             is_clocked,
+            functions,
         )
-        return _Module(scheduled, constants, text, (clocks.TABLE,) if is_clocked else ())
+        exports = (clocks.TABLE,) if is_clocked else ()
+        return _Module(scheduled, constants, text, exports, functions)
 
 
 def kernel_store(options: Options) -> Keep | None:
@@ -270,7 +277,10 @@ def _artifact(
             "checks": messages(scheduled.program),
             "assumptions": guards(scheduled.program),
             "threads": 1 if scheduled.shares is None else threads,
-            "kernels": report_kernels(source, scheduled.program),
+            "kernels": [
+                record | {"function": module.functions.get(f"kernel.{record['name']}")}
+                for record in report_kernels(source, scheduled.program)
+            ],
             "refusals": report_unfused_pairs(scheduled.unfused_pairs),
             "constant_bytes": int(module.constants.data.nbytes),
             "arena_bytes": size if isinstance(size, int) else str(size),

@@ -70,6 +70,7 @@ DEFERRED = {
         "stages.specialized": "stages.one_node",
     },
     RARE: {
+        "codegen.objects": "codegen.perf",
         "codegen.target": "codegen.described",
         "model.contributed": "onnx.reference",
         "native.arguments": "ml_dtypes",

@@ -14,6 +14,7 @@ from ostinato.cli import common
 from ostinato.errors import OptionError
 from ostinato.lazy_sympy import quick_imports
 from ostinato.machine.targets import HOST
+from ostinato.program.title import title
 from ostinato.stages.report import always_reached, described
 
 if TYPE_CHECKING:
@@ -183,7 +184,7 @@ def _kernels(report: Report) -> Any:
         size, flops = kernel.get("bytes"), kernel.get("flops")
         table.add_row(
             str(kernel.get("name", "")),
-            _title(kernel.get("fused", ())),
+            title(kernel.get("fused", ())),
             _trips(kernel),
             str(kernel.get("tile") or ""),
             *(_size(kernel.get(key)) for key in ("bytes", "weight_bytes")),
@@ -263,13 +264,7 @@ def _apart(report: Report) -> Any:
 
 def _kernel(name: str, nodes: Sequence[str]) -> str:
     """A kernel's name with that of its nodes."""
-    return f"{name}: {_title(nodes)}" if nodes else name
-
-
-def _title(nodes: Sequence[str]) -> str:
-    """The last node of a kernel, which makes its value, and how many more it computes."""
-    more = len(nodes) - 1
-    return "".join(nodes[-1:]) + (f" and {more} more" if more > 0 else "")
+    return f"{name}: {title(nodes)}" if nodes else name
 
 
 def _hoisted(report: Report) -> Any:

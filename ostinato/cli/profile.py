@@ -73,7 +73,7 @@ def _show(found: Profile, rows: int) -> None:
     table = common.table(f"{found.model}: {shapes}", *columns, left=2)
     ranked = sorted(found.kernels, key=lambda kernel: -kernel.seconds)
     for kernel in ranked[:rows]:
-        table.add_row(kernel.name, _title(kernel), *_figures(kernel, found))
+        table.add_row(kernel.name, kernel.title, *_figures(kernel, found))
     if len(ranked) > rows:
         rest = sum(kernel.seconds for kernel in ranked[rows:])
         share = f"{rest / found.call:.1%}"
@@ -89,11 +89,6 @@ def _show(found: Profile, rows: int) -> None:
     )
     if found.fallback:
         console.print(f"not native, in 'outside of kernels': {', '.join(found.fallback)}")
-
-
-def _title(kernel: KernelTime) -> str:
-    more = len(kernel.nodes) - 1
-    return kernel.title + (f" and {more} more" if more > 0 else "")
 
 
 def _figures(kernel: KernelTime, found: Profile) -> list[Any]:

@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from ostinato.program.title import title
+
 # Element types whose ONNX name is not their NumPy name.
 _ONNX_NAMES = {
     "float32": "float",
@@ -104,3 +106,15 @@ class Artifact:
     def results(self) -> tuple[Argument, ...]:
         """The outputs without those that have the shape of others."""
         return self.outputs[: len(self.outputs) - len(self.shapes)]
+
+    @property
+    def titles(self) -> dict[str, str]:
+        """What each function of a kernel computes, by its name in the object code."""
+        served: dict[str, list[str]] = {}
+        for record in self.report.get("kernels", ()):
+            served.setdefault(record.get("function"), []).append(title(record["fused"]))
+        return {
+            function: f"{first}, {len(others)} alike" if others else first
+            for function, (first, *others) in served.items()
+            if function
+        }

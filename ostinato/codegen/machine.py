@@ -54,7 +54,7 @@ def emit_object(text: str, target: Target, keep: Keep | None = None) -> bytes:
     if keep is not None and target.object_format == "elf" and (units := divide(text)).kernels:
         kernels = [keep(kernel, target, _object) for kernel in units.kernels]
         with contextlib.suppress(NotRelocatable):
-            return join([_object(units.rest, target), *kernels])
+            return join([_object(units.rest, target), *kernels], dict(units.names))
     return _object(text, target)
 
 

@@ -73,16 +73,20 @@ def module_text(
     shares: Shares | None = None,
     is_watched: bool = True,
     is_clocked: bool = False,
+    names: dict[str, str] | None = None,
 ) -> str:
     """The module as LLVM assembly; with `shares` it also exports `threads.EXPORTS`.
 
     is_watched: whether code that may take long has safepoints. is_clocked: whether the clock is
-    read behind every kernel (`ostinato.codegen.clocks`), for one thread.
+    read behind every kernel (`ostinato.codegen.clocks`), for one thread. names: a table that gets
+    the function of each kernel; kernels that are alike share one.
     """
     declarations: set[str] = set()
     parts = {} if shares is None else shares.parts
     functions, shared = _functions(program, declarations, target, parts, is_watched)
     assert shares is None or not is_clocked
+    if names is not None:
+        names.update((kernel, function.name) for kernel, function in shared.items())
     entry = _Entry(
         program, arena, blob, declarations, shared, shares, is_watched, is_clocked
     ).text()

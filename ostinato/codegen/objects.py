@@ -1,16 +1,18 @@
 """Links relocatable objects into this process with LLVM's JIT linker.
 
 One path serves the freshly compiled, the cached and the ahead-of-time object: bytes in, addresses
-out. `llvmlite` is imported on first use.
+out. `llvmlite` is imported on first use, what tells perf of functions (`OSTINATO_PERF`) if asked.
 """
 
 from __future__ import annotations
 
 import functools
 import itertools
+import os
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from ostinato.codegen.artifact import Artifact
 from ostinato.errors import RunError
 from ostinato.locks import new_lock
 from ostinato.system import address_of, system
@@ -63,7 +65,10 @@ def _linker() -> Any:
 
 
 def load(
-    object_code: bytes, names: Iterable[str], imports: Mapping[str, int] | None = None
+    object_code: bytes,
+    names: Iterable[str],
+    imports: Mapping[str, int] | None = None,
+    artifact: Artifact | None = None,
 ) -> LoadedObject:
     """Link `object_code` and return the addresses of its exported `names`.
 
@@ -87,4 +92,11 @@ def load(
             tracker = builder.link(_linker(), f"ostinato{next(_LIBRARY_NUMBERS)}")
         except RuntimeError as error:
             raise RunError(f"compiled code cannot be linked: {error}") from error
-    return LoadedObject(tracker, names)
+    loaded = LoadedObject(tracker, names)
+    if kind := os.environ.get("OSTINATO_PERF"):
+        from ostinato.codegen import perf
+
+        titles = {} if artifact is None else artifact.titles
+        addresses = {name: loaded.address(name) for name in names}
+        perf.announce(kind, object_code, addresses, titles)
+    return loaded

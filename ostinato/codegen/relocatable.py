@@ -8,19 +8,19 @@ chapter 4.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-_FILE = struct.Struct("<16sHHIQQQIHHHHHH")
-_SECTION = struct.Struct("<IIQQQQIIQQ")
-_SYMBOL = struct.Struct("<IBBHQQ")
+FILE = struct.Struct("<16sHHIQQQIHHHHHH")
+SECTION = struct.Struct("<IIQQQQIIQQ")
+SYMBOL = struct.Struct("<IBBHQQ")
 _RELOCATION = struct.Struct("<QQq")
 
-_PROGBITS, _SYMTAB, _STRTAB, _RELA, _NOBITS = 1, 2, 3, 4, 8
-_KEPT = frozenset((_PROGBITS, _RELA, _NOBITS))
+PROGBITS, SYMTAB, _STRTAB, _RELA, _NOBITS = 1, 2, 3, 4, 8
+_KEPT = frozenset((PROGBITS, _RELA, _NOBITS))
 # Which symbols are referred to: of use to some linkers only.
 _LLVM_ADDRSIG = 0x6FFF4C03
-_LEFT_OUT = frozenset((0, _SYMTAB, _STRTAB, _LLVM_ADDRSIG))
+_LEFT_OUT = frozenset((0, SYMTAB, _STRTAB, _LLVM_ADDRSIG))
 _FILE_SYMBOL = 4
 _SECTION_SYMBOL = 3
 # Of no type, and objects: what is no function.
@@ -57,21 +57,21 @@ class _Object:
     """The parts of one object."""
 
     def __init__(self, data: bytes) -> None:
-        self.header = _FILE.unpack_from(data)
+        self.header = FILE.unpack_from(data)
         if not data.startswith(_HEADER) or self.header[1] != 1:
             raise NotRelocatable("no relocatable object of ELF, 64 bits, little-endian")
         start, count, names = self.header[6], self.header[12], self.header[13]
-        self.sections = [_SECTION.unpack_from(data, start + i * 64) for i in range(count)]
+        self.sections = [SECTION.unpack_from(data, start + i * 64) for i in range(count)]
         self.contents = [
             b"" if s[1] == _NOBITS else data[s[4] : s[4] + s[5]] for s in self.sections
         ]
         self.names = [_text(self.contents[names], s[0]) for s in self.sections]
         unknown = {s[1] for s in self.sections} - _KEPT - _LEFT_OUT
-        tables = [i for i, s in enumerate(self.sections) if s[1] == _SYMTAB]
+        tables = [i for i, s in enumerate(self.sections) if s[1] == SYMTAB]
         # Tables for unwinding would have to be one; functions that nothing unwinds have none.
         if unknown or len(tables) != 1 or b".eh_frame" in self.names:
             raise NotRelocatable(f"sections {b' '.join(self.names).decode()}")
-        self.symbols = list(_SYMBOL.iter_unpack(self.contents[tables[0]]))
+        self.symbols = list(SYMBOL.iter_unpack(self.contents[tables[0]]))
         self.strings = self.contents[self.sections[tables[0]][6]]
         self.locals = self.sections[tables[0]][7]
 
@@ -79,13 +79,14 @@ class _Object:
         return (i for i, section in enumerate(self.sections) if section[1] in _KEPT)
 
 
-def join(objects: Sequence[bytes]) -> bytes:
+def join(objects: Sequence[bytes], names: Mapping[str, str] | None = None) -> bytes:
     """One object with the sections and symbols of all.
 
+    names: of symbols, other ones that they get.
     Raises `NotRelocatable` for bytes of another format.
     """
     try:
-        return _joined([_Object(data) for data in objects])
+        return _joined([_Object(data) for data in objects], names or {})
     except (struct.error, IndexError, ValueError) as error:
         raise NotRelocatable(str(error)) from error
 
@@ -99,7 +100,7 @@ def without_labels(data: bytes) -> bytes:
     try:
         part = _Object(data)
         _drop_labels(part)
-        return _joined([part])
+        return _joined([part], {})
     except (struct.error, IndexError, ValueError) as error:
         raise NotRelocatable(str(error)) from error
 
@@ -134,14 +135,14 @@ def _drop_labels(part: _Object) -> None:
             part.contents[number] = b"".join(rows)
 
 
-def _joined(parts: Sequence[_Object]) -> bytes:
+def _joined(parts: Sequence[_Object], renamed: Mapping[str, str]) -> bytes:
     numbers: list[dict[int, int]] = []
     count = 1
     for part in parts:
         numbers.append({old: count + new for new, old in enumerate(part.kept())})
         count += len(numbers[-1])
     strings = _Strings()
-    symbols, found, own = _symbols(parts, numbers, strings)
+    symbols, found, own = _symbols(parts, numbers, strings, renamed)
     names = _Strings()
     sections: list[tuple[tuple[int, ...], bytes]] = [((0,) * 10, b"")]
     for part, places, numbered in zip(parts, numbers, found, strict=True):
@@ -159,10 +160,10 @@ def _joined(parts: Sequence[_Object]) -> bytes:
             name = names.place(part.names[old])
             fields = (name, kind, flags, address, 0, size, link, info, align, entry)
             sections.append((fields, contents))
-    table = b"".join(_SYMBOL.pack(*symbol) for symbol in symbols)
+    table = b"".join(SYMBOL.pack(*symbol) for symbol in symbols)
     last = [names.place(name) for name in (b".symtab", b".strtab", b".shstrtab")]
     sections += [
-        ((last[0], _SYMTAB, 0, 0, 0, len(table), count + 1, own, 8, _SYMBOL.size), table),
+        ((last[0], SYMTAB, 0, 0, 0, len(table), count + 1, own, 8, SYMBOL.size), table),
         ((last[1], _STRTAB, 0, 0, 0, len(strings.data), 0, 0, 1, 0), bytes(strings.data)),
         ((last[2], _STRTAB, 0, 0, 0, len(names.data), 0, 0, 1, 0), bytes(names.data)),
     ]
@@ -170,17 +171,22 @@ def _joined(parts: Sequence[_Object]) -> bytes:
 
 
 def _symbols(
-    parts: Sequence[_Object], numbers: Sequence[dict[int, int]], strings: _Strings
+    parts: Sequence[_Object],
+    numbers: Sequence[dict[int, int]],
+    strings: _Strings,
+    renamed: Mapping[str, str],
 ) -> tuple[list[tuple[int, ...]], list[dict[int, int]], int]:
     """All symbols, their new numbers for each object, and how many of them are local."""
     symbols: list[tuple[int, ...]] = [(0,) * 6]
     found: list[dict[int, int]] = [{0: 0} for _ in parts]
+    others = {old.encode(): new.encode() for old, new in renamed.items()}
 
     def moved(part: _Object, places: dict[int, int], symbol: tuple[int, ...]) -> tuple[int, ...]:
         name, info, other, section, value, size = symbol
         if 0 < section < _RESERVED:
             section = places[section]
-        return strings.place(_text(part.strings, name)), info, other, section, value, size
+        text = _text(part.strings, name)
+        return strings.place(others.get(text, text)), info, other, section, value, size
 
     for part, places, numbered in zip(parts, numbers, found, strict=True):
         for old, symbol in enumerate(part.symbols[1 : part.locals], 1):
@@ -203,13 +209,13 @@ def _symbols(
 
 def _file(header: tuple[int, ...], sections: Sequence[tuple[tuple[int, ...], bytes]]) -> bytes:
     """The file of these sections, the last of which holds their names."""
-    data = bytearray(_FILE.size)
+    data = bytearray(FILE.size)
     table = bytearray()
     for fields, contents in sections:
         data += bytes(-len(data) % max(fields[8], 1))
-        table += _SECTION.pack(*fields[:4], len(data), *fields[5:])
+        table += SECTION.pack(*fields[:4], len(data), *fields[5:])
         data += contents
     data += bytes(-len(data) % 8)
     count = len(sections)
-    data[: _FILE.size] = _FILE.pack(*header[:6], len(data), *header[7:12], count, count - 1)
+    data[: FILE.size] = FILE.pack(*header[:6], len(data), *header[7:12], count, count - 1)
     return bytes(data + table)

@@ -23,10 +23,14 @@ _FRAME = ("target ", "@nowhere ", "%Poll ", "!0 ", "attributes #0 ")
 
 
 class Units(NamedTuple):
-    """Modules as LLVM assembly; `rest` calls the kernels."""
+    """Modules as LLVM assembly; `rest` calls the kernels.
+
+    names: of the kernels, what the module called them.
+    """
 
     rest: str
     kernels: tuple[str, ...]
+    names: tuple[tuple[str, str], ...] = ()
 
 
 def divide(text: str) -> Units:
@@ -60,8 +64,9 @@ def divide(text: str) -> Units:
         kernels.append(unit.replace("@kernel(", f"@{name}(", 1))
         parameters = block[head.end() : block.index(" #0 {", head.end())]
         rest.append(f"{block[: head.start()]}declare hidden {head[1]} @{name}{parameters}\n")
+    called = tuple((unit.strip('"'), name.strip('"')) for name, unit in names.items())
     calls = "".join(rest).removesuffix("\n}\n")
-    return Units(_CALLED.sub(lambda m: f"@{names.get(m[1], m[1])}(", calls), tuple(kernels))
+    return Units(_CALLED.sub(lambda m: f"@{names.get(m[1], m[1])}(", calls), tuple(kernels), called)
 
 
 def _outside(block: str) -> str:

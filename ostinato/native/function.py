@@ -92,7 +92,8 @@ class NativeFunction:
         threads = int(artifact.report.get("threads", 1))
         more = artifact.report.get("exports", ())
         names = ("entry", "layout", *more, *workers.exports(threads))
-        self._code = objects.load(artifact.object_code, names, workers.imports(threads))
+        imports = workers.imports(threads)
+        self._code = objects.load(artifact.object_code, names, imports, artifact)
         self.team = workers.Team(self._code, threads) if threads > 1 else None
         self._layout = _LAYOUT(self._code.address("layout"))
         self._constants = aligned(artifact.constants)

@@ -18,6 +18,7 @@ from ostinato.options import Options
 from ostinato.profiling.roofline import Roofline
 from ostinato.program.expr import ITEM_BYTES
 from ostinato.program.nodes import Buffer, Kernel, Loop, Program, Stmt, statements
+from ostinato.program.title import title
 from ostinato.runtime.load import load
 from ostinato.schedule.pipeline import Scheduled
 from ostinato.schedule.report import report_kernels, report_unfused_pairs, work
@@ -41,7 +42,7 @@ _MOST_CALLS = 10_000
 class KernelTime:
     """A kernel in one call of the model.
 
-    name: of the kernel; title: of the node that makes its result. nodes: all that it computes.
+    name: of the kernel; title: of its nodes in short. nodes: all that it computes.
     runs: how often it ran. seconds: all runs together, means over the calls. bytes, flops: of one
     run. bound: the least seconds that the machine takes for them. loop: the steps of the loop
     around it; reads, writes: buffers.
@@ -281,7 +282,7 @@ class _Clocked:
             sources = tuple(kernel.sources)
             yield KernelTime(
                 kernel.name,
-                sources[-1] if sources else kernel.name,
+                title(sources) or kernel.name,
                 sources,
                 records[kernel.name]["in_loop"],
                 runs / calls,

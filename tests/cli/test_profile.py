@@ -23,7 +23,9 @@ def test_figures_add_up(invoke: Invoke, gru: Path) -> None:
     assert 0 < total <= record["call_seconds"] * 1.001
     stepwise = [kernel for kernel in kernels if kernel["loop"] is not None]
     assert stepwise and all(kernel["runs"] == 50 for kernel in stepwise)
-    assert all(kernel["nodes"] and kernel["title"] == kernel["nodes"][-1] for kernel in stepwise)
+    assert all(
+        kernel["nodes"] and kernel["title"].startswith(kernel["nodes"][-1]) for kernel in stepwise
+    )
     # Run-time sizes are those of the call: 50 rows of 4 by 12 products.
     assert max(kernel["flops"] for kernel in kernels) >= 2 * 50 * 4 * 12
 

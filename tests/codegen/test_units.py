@@ -63,7 +63,7 @@ def test_kernels_are_units_that_do_not_depend_on_the_model(texts: list[str]) -> 
 def test_short_modules_are_whole(texts: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(units, "SHORTEST", 10**6)
     run("Sigmoid", cache_dir=None)
-    assert units.divide(texts[0]) == (texts[0], ())
+    assert units.divide(texts[0]) == units.Units(texts[0], ())
 
 
 @pytest.mark.parametrize("threads", [1, 2])
