@@ -147,7 +147,12 @@ def _corrected(
 
     sums: of the other operand's elements, for each zero point; None where it is 0.
     """
-    factors = [v for pair in zip(zeros, sums, strict=True) if pair[1] is not None for v in pair]
+    builder = context.builder
+    pairs = [(zero, other) for zero, other in zip(zeros, sums, strict=True) if other is not None]
+    if len(pairs) == 1:
+        term = _term(context, *pairs[0])
+        return builder.pointwise(lambda total, term: op("sub", total, term), total, term)
+    factors = [value for pair in pairs for value in pair]
     if not factors:
         return total
     count = cast(Extent(depth), "int32")
@@ -155,11 +160,18 @@ def _corrected(
     def element(total: Expr, *factors: Expr) -> Expr:
         for zero, other in zip(factors[::2], factors[1::2], strict=True):
             total = op("sub", total, op("mul", zero, other))
-        if len(factors) == 4:
-            total = op("add", total, op("mul", count, op("mul", factors[0], factors[2])))
-        return total
+        return op("add", total, op("mul", count, op("mul", factors[0], factors[2])))
 
-    return context.builder.pointwise(element, total, *(v for v in factors if v is not None))
+    return builder.pointwise(element, total, *factors)
+
+
+def _term(context: Context, zero: Value, other: Value) -> Tensor:
+    """Zero point times sum, in int32, which wraps; a constant where both are."""
+    builder, known = context.builder, [known_numbers(value) for value in (zero, other)]
+    left, right = known
+    if left is not None and right is not None:
+        return builder.constant(np.multiply(left, right, dtype=np.int32))
+    return builder.pointwise(lambda zero, other: op("mul", zero, other), zero, other)
 
 
 def _moved(context: Context, zero: Value | None, by: int) -> Value:

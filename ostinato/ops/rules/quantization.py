@@ -6,11 +6,12 @@ import numpy as np
 
 from ostinato.numerics import ROW_CHAINS
 from ostinato.ops.core.byte_floats import bits, narrowed_to_bytes, widened_bytes
+from ostinato.ops.core.quantized import dequantized, quantized, quantized_by
 from ostinato.ops.core.registry import Context, lowers
 from ostinato.ops.core.tensor import Tensor, Value, insert_ones, slice_axis
 from ostinato.ops.rules.contractions import as_matrices, without_added
 from ostinato.ops.rules.gather import require_all
-from ostinato.ops.rules.integers import integer_convolve, integer_matmul, is_zero
+from ostinato.ops.rules.integers import integer_convolve, integer_matmul, is_zero, known_numbers
 from ostinato.ops.rules.views import axis_of
 from ostinato.ops.rules.windows import given_kernel, read_windows
 from ostinato.program.expr import (
@@ -31,28 +32,6 @@ from ostinato.sizes.strides import Shape
 # Types that quantised values have; int32 holds sums of products.
 QUANTIZED = ("int8", "uint8", "int16", "uint16")
 QUANTIZED_BYTES = ("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz")
-
-
-def quantized(quotient: Expr, zero: Expr | None, dtype: str) -> Expr:
-    """round(quotient) + zero, to the nearest and ties to even, kept within the integer type.
-
-    NaN becomes the least value, as in onnxruntime; the documents say nothing of it.
-    """
-    limits = np.iinfo(dtype)
-    shifted = op("rint", quotient)
-    if zero is not None:
-        shifted = op("add", shifted, cast(zero, dtype_of(quotient)))
-    low, high = (constant(n, dtype_of(quotient)) for n in (limits.min, limits.max))
-    above = op("select", op("gt", shifted, low), shifted, low)
-    return cast(cast(op("select", op("lt", above, high), above, high), "int32"), dtype)
-
-
-def dequantized(x: Expr, zero: Expr | None, scale: Expr) -> Expr:
-    """(x - zero) * scale in the type of the scale; the difference is exact."""
-    wide = cast(x, "int32")
-    if zero is not None:
-        wide = op("sub", wide, cast(zero, "int32"))
-    return op("mul", cast(wide, dtype_of(scale)), scale)
 
 
 class Granularity:
@@ -152,6 +131,8 @@ def lower_quantize_linear(context: Context) -> Value:
         return cast(cast(value, precision), wide)
 
     def element(x: Expr, scale: Expr, zero: Expr | None = None) -> Expr:
+        if precision == "float32" and dtype not in BYTE_FLOATS:
+            return quantized_by(cast(x, precision), cast(scale, precision), zero, dtype)
         quotient = rounded(op("div", rounded(x), rounded(scale)))
         if dtype in BYTE_FLOATS:
             return narrowed_to_bytes(cast(quotient, "float32"), dtype, saturate)
@@ -258,13 +239,25 @@ def requantized(
     zero: Value,
 ) -> Tensor:
     """Sums of products as quantised values: total * (left_scale * right_scale / scale) + zero."""
+    builder, dtype = context.builder, zero.dtype
+    scales = left_scale, right_scale, scale
+    known = [number for number in map(known_numbers, scales) if number is not None]
+    if len(known) == len(scales) and sum(number.size > 1 for number in known) <= 1:
+        left, right, divisor = (number.astype(np.float32) for number in known)
+        with np.errstate(all="ignore"):
+            factor = builder.constant(left * right / divisor)
+    else:
+        factor = builder.pointwise(_factor, *scales)
 
-    def element(total: Expr, left: Expr, right: Expr, scale: Expr, zero: Expr) -> Expr:
-        factor = op("div", op("mul", left, right), scale)
-        return quantized(op("mul", cast(total, "float32"), factor), zero, zero_dtype)
+    def element(total: Expr, factor: Expr, zero: Expr) -> Expr:
+        return quantized(op("mul", cast(total, "float32"), factor), zero, dtype)
 
-    zero_dtype = zero.dtype
-    return context.builder.pointwise(element, total, left_scale, right_scale, scale, zero)
+    return builder.pointwise(element, total, factor, zero)
+
+
+def _factor(left: Expr, right: Expr, scale: Expr) -> Expr:
+    left, right, scale = (cast(one, "float32") for one in (left, right, scale))
+    return op("div", op("mul", left, right), scale)
 
 
 @lowers("ConvInteger")

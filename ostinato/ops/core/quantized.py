@@ -1,0 +1,90 @@
+"""Elements of linear quantisation: integers that stand for `(q - zero point) * scale`."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ostinato.ops.core.literals import literal
+from ostinato.program.expr import Const, Expr, cast, constant, dtype_of, op
+
+# 1.5 * 2^23, beside which floats lie 1 apart, and its bits: a sum with a number up to 2^22 is
+# rounded to a whole one, ties to even, which its lowest bits count.
+WHOLE, WHOLE_BITS = 12582912.0, 0x4B400000
+# Scales between these have reciprocals, and residuals of quotients from 1/4 on are not subnormal.
+LEAST_SCALE, GREATEST_SCALE = 2.0**-100, 2.0**100
+
+
+def quantized(quotient: Expr, zero: Expr | None, dtype: str) -> Expr:
+    """round(quotient) + zero, to the nearest and ties to even, kept within the integer type.
+
+    NaN becomes the least value, as in onnxruntime; the documents say nothing of it.
+    """
+    kind, limits = dtype_of(quotient), np.iinfo(dtype)
+    if kind != "float32":
+        shifted = op("rint", quotient)
+        if zero is not None:
+            shifted = op("add", shifted, cast(zero, kind))
+        bounds = (constant(n, kind) for n in (limits.min, limits.max))
+        return cast(cast(_within(shifted, *bounds), "int32"), dtype)
+    # Bounds are whole numbers, so that rounding may as well come behind them.
+    low, high = (_less(limit, zero) for limit in (limits.min, limits.max))
+    return _rounded(_within(quotient, low, high), zero, dtype)
+
+
+def quantized_by(x: Expr, scale: Expr, zero: Expr | None, dtype: str) -> Expr:
+    """round(x / scale) + zero, as `quantized`, of float32.
+
+    Where scale and zero point are known, x is multiplied by the reciprocal of the scale. Two
+    corrections make that the quotient, correctly rounded: the first one leaves an error below one
+    unit in the last place, and then the second one is exact (P. Markstein, "Computation of
+    elementary functions on the IBM RISC System/6000 processor", 1990, theorem 7). Quotients below
+    1/4, whose residual may be subnormal, round to 0.
+    """
+    if zero is None:
+        zero = constant(0, dtype)
+    if not (isinstance(scale, Const) and isinstance(zero, Const)):
+        return quantized(op("div", x, scale), zero, dtype)
+    single, limits = np.float32(scale.value), np.iinfo(dtype)
+    if not LEAST_SCALE <= single <= GREATEST_SCALE:
+        return quantized(op("div", x, scale), zero, dtype)
+    # Products of bounds and scale are rounded by less than what rounds to another whole number.
+    low, high = (
+        literal(float(np.float32(n - int(zero.value)) * single), x)
+        for n in (int(limits.min), int(limits.max))
+    )
+    x = _within(x, low, high)
+    minus, reciprocal = literal(-float(single), x), literal(float(np.float32(1) / single), x)
+    quotient = op("mul", x, reciprocal)
+    for _ in range(2):
+        quotient = op("fma", op("fma", quotient, minus, x), reciprocal, quotient)
+    return _rounded(quotient, zero, dtype)
+
+
+def dequantized(x: Expr, zero: Expr | None, scale: Expr) -> Expr:
+    """(x - zero) * scale in the type of the scale; the difference is exact."""
+    wide = cast(x, "int32")
+    if zero is not None:
+        wide = op("sub", wide, cast(zero, "int32"))
+    return op("mul", cast(wide, dtype_of(scale)), scale)
+
+
+def _within(x: Expr, low: Expr, high: Expr) -> Expr:
+    """x between bounds; NaN is the low one."""
+    above = op("select", op("gt", x, low), x, low)
+    return op("select", op("lt", above, high), above, high)
+
+
+def _less(limit: int, zero: Expr | None) -> Expr:
+    """A limit less the zero point, as float32."""
+    if zero is None:
+        return constant(limit, "float32")
+    return cast(op("sub", constant(limit, "int32"), cast(zero, "int32")), "float32")
+
+
+def _rounded(quotient: Expr, zero: Expr | None, dtype: str) -> Expr:
+    """round(quotient) + zero, for float32 quotients of which that is within the type."""
+    bits = op("bitcast", op("add", quotient, constant(WHOLE, "float32")), dtype="int32")
+    base: Expr = constant(WHOLE_BITS, "int32")
+    if zero is not None:
+        base = op("sub", base, cast(zero, "int32"))
+    return cast(op("sub", bits, base), dtype)
