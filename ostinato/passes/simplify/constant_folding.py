@@ -13,6 +13,7 @@ import onnx_ir as ir
 from ostinato.graph.axis_maps import Form
 from ostinato.graph.edit import add_constant, discard, replace_value
 from ostinato.graph.facts import facts_of
+from ostinato.graph.ruled_sizes import refine_shapes
 from ostinato.limits import MOST_KNOWN_BYTES
 from ostinato.model.graphs import graphs
 from ostinato.model.names import Names
@@ -36,8 +37,9 @@ def constant_folding(model: ir.Model) -> int:
     """Evaluate nodes whose inputs are constants and store the results; returns the number of nodes.
 
     Matches, in every graph, nodes of exact operators whose inputs are initializers, and
-    Shape and Size of a value whose sizes are fixed. Makes an initializer for each output, computed
-    with the kernels of `onnx.reference` for the model's operator set.
+    Shape and Size of a value whose sizes are fixed, or become so as operands do. Makes an
+    initializer for each output, computed with the kernels of `onnx.reference` for the model's
+    operator set.
 
     Valid because a result computed here has the bits that it would have at run time: integers,
     booleans, moved elements, and float operations that IEEE 754 rounds correctly. Everything else
@@ -53,6 +55,7 @@ def constant_folding(model: ir.Model) -> int:
         for node in graph:
             if node.domain != "":
                 continue
+            refine_shapes(node, opset)
             results = _known_sizes(node) or _evaluate(node, opset, room)
             if results is None:
                 continue
