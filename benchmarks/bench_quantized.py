@@ -10,6 +10,7 @@ Milliseconds are those of both models alone for one second of audio, in turns.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +21,26 @@ import ostinato
 from benchmarks import dtln, harness
 from ostinato.cli.timing import interleave
 
-FORMS: dict[str, tuple[dict[str, Any], bool]] = {
-    "f16": ({"weights": "f16"}, False),
-    "bf16": ({"weights": "bf16"}, False),
-    "int8": ({"weights": "int8"}, False),
-    "int8, calibrated": ({"weights": "int8"}, True),
-    "int8-dynamic": ({"activations": "int8-dynamic"}, False),
-    "int8-dynamic, calibrated": ({"activations": "int8-dynamic"}, True),
-    "int8-static, calibrated": ({"activations": "int8-static"}, True),
+
+@dataclass(frozen=True)
+class Form:
+    """Arguments of `ostinato.quantize`, whether it is given samples, and options of sessions."""
+
+    arguments: dict[str, Any]
+    calibrated: bool = False
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+STATIC = {"activations": "int8-static"}
+FORMS = {
+    "f16": Form({"weights": "f16"}),
+    "bf16": Form({"weights": "bf16"}),
+    "int8": Form({"weights": "int8"}),
+    "int8, calibrated": Form({"weights": "int8"}, True),
+    "int8-dynamic": Form({"activations": "int8-dynamic"}),
+    "int8-dynamic, calibrated": Form({"activations": "int8-dynamic"}, True),
+    "int8-static, calibrated": Form(STATIC, True),
+    "int8-static, integer_products": Form(STATIC, True, {"integer_products": True}),
 }
 Samples = list[dict[str, np.ndarray]]
 
@@ -77,10 +90,12 @@ def narrowed(
     """Both models in every form."""
     return {
         name: [
-            ostinato.quantize(model, calibration=own[::4] if calibrated else None, **options)
+            ostinato.quantize(
+                model, calibration=own[::4] if form.calibrated else None, **form.arguments
+            )
             for model, own in zip(models, samples, strict=True)
         ]
-        for name, (options, calibrated) in FORMS.items()
+        for name, form in FORMS.items()
     }
 
 
@@ -97,7 +112,8 @@ def main() -> None:
     cleaned(plain, sound[:half], samples)
     made = narrowed(list(models), samples)
     sessions = {"float32": plain} | {
-        name: [ostinato.InferenceSession(model) for model in pair] for name, pair in made.items()
+        name: [ostinato.InferenceSession(model, **FORMS[name].options) for model in pair]
+        for name, pair in made.items()
     }
     sizes = {name: sum(model.ByteSize() for model in pair) for name, pair in made.items()}
     sizes["float32"] = sum(model.stat().st_size for model in models)

@@ -106,6 +106,7 @@ def calls(proto: onnx.ModelProto, per_channel: bool) -> Mapping[str, Callable[[]
     """What is measured of a model, by the title of its column."""
     forms = written(proto, per_channel)
     found = {"f32": ours(proto)} | {name: ours(form) for name, form in forms.items()}
+    found["qdq, integers"] = ours(forms["qdq"], integer_products=True)
     found |= {f"ort {name}": theirs(forms[name]) for name in ("qdq", "qop")}
     return found | {"ort f32": theirs(proto)}
 

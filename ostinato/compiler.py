@@ -121,7 +121,8 @@ def _drive(
         def observe(name: str, changed: ir.Model) -> None:
             steps.append(f"// after {name}\n{_onnx_text(changed)}")
 
-        changes = run_all_passes(loaded, options.disable, observe if is_observed else None)
+        observer = observe if is_observed else None
+        changes = run_all_passes(loaded, options.disable, observer, options.integer_products)
         facts = {"passes": changes, "ops": {"before": before, "after": _op_counts(loaded)}}
         yield from show("passes", lambda: steps)
         parts = partition(loaded, options.fallback, guarded, options.seed, kept)

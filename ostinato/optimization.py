@@ -10,7 +10,12 @@ import onnx_ir as ir
 from ostinato.errors import OptionError
 from ostinato.model.load import ModelLike, load_model
 from ostinato.model.write import to_model_proto
-from ostinato.passes.pipeline import Observer, run_passes, with_gradient_nodes
+from ostinato.passes.pipeline import (
+    Observer,
+    run_passes,
+    with_gradient_nodes,
+    with_integer_products,
+)
 
 
 def _expand_gradients(model: ir.Model) -> int:
@@ -26,10 +31,14 @@ ALL_PASSES = with_gradient_nodes(_expand_gradients)
 
 
 def run_all_passes(
-    model: ir.Model, disable: Collection[str] = (), observer: Observer | None = None
+    model: ir.Model,
+    disable: Collection[str] = (),
+    observer: Observer | None = None,
+    integer_products: bool = False,
 ) -> dict[str, int]:
-    """`passes.run_passes` with `ALL_PASSES`."""
-    return run_passes(model, disable, observer, ALL_PASSES)
+    """`passes.run_passes` with `ALL_PASSES`, and with `integer_products` where that is wanted."""
+    passes = with_integer_products(ALL_PASSES) if integer_products else ALL_PASSES
+    return run_passes(model, disable, observer, passes)
 
 
 def optimize(model: ModelLike, disable: Collection[str] = ()) -> onnx.ModelProto:

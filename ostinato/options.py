@@ -36,6 +36,9 @@ class Options:
     cache_dir: folder of compiled models; None compiles afresh and writes nothing.
     cache_bytes: bytes that compiled models may take; those not used for the longest time go then.
     flush_denormals: treat subnormal numbers as zero while running.
+    integer_products: multiply the bytes in place of the floats that DequantizeLinear makes of them,
+        in MatMul, Gemm and Conv. Faster, and rounded in another way than the operators'
+        documents say (docs/quantization.md).
     seed: of random numbers, an integer of 64 bits. All runs draw the same ones; another seed gives
         others.
 
@@ -52,6 +55,7 @@ class Options:
     flush_denormals: bool = False
     seed: int = 0
     cache_bytes: int = 4 << 30
+    integer_products: bool = False
 
     def __post_init__(self) -> None:
         check_target_name(self.target)

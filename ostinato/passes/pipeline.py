@@ -26,6 +26,7 @@ from ostinato.passes.normalise.expand_contributed import expand_contributed
 from ostinato.passes.normalise.expand_functions import expand_functions
 from ostinato.passes.normalise.infer_shapes import infer_shapes
 from ostinato.passes.normalise.inline_functions import inline_functions
+from ostinato.passes.normalise.integer_products import integer_products
 from ostinato.passes.normalise.lift_constants import lift_constants
 from ostinato.passes.normalise.number_random import number_random
 from ostinato.passes.normalise.recurrent_to_scan import expand_recurrent
@@ -194,6 +195,14 @@ def with_gradient_nodes(expand: Callable[[ir.Model], int]) -> tuple[Pass, ...]:
     """
     sentence = "Gradient nodes become the nodes that compute the gradient."
     return Pass("gradient_nodes", expand, sentence, repeat=False, needed=True), *PASSES
+
+
+def with_integer_products(passes: Sequence[Pass]) -> tuple[Pass, ...]:
+    """The passes, and `integer_products` behind those that only bring a model into normal form."""
+    sentence = "Products of dequantised values become sums of integers, scaled afterwards."
+    own = Pass("integer_products", integer_products, sentence)
+    first = next(i for i, item in enumerate(passes) if item.name == "infer_shapes")
+    return (*passes[: first + 1], own, *passes[first + 1 :])
 
 
 def run_passes(

@@ -243,9 +243,9 @@ def _words(context: Context, b: Tensor, axis: int, flip: bool) -> Tensor:
         return context.builder.pointwise(lambda *bytes_: _word(bytes_, flip), *parts)
     last = np.moveaxis(numbers, axis, -1)
     *others, depth = last.shape
-    data = np.zeros((*others, -(-depth // BYTES), BYTES), np.uint8)
-    data.reshape(*others, -1)[..., :depth] = last.view(np.uint8) ^ (0x80 if flip else 0)
-    words = data.view("<i4")[..., 0]
+    data = np.zeros((*others, -(-depth // BYTES) * BYTES), np.uint8)
+    data[..., :depth] = last.view(np.uint8) ^ (0x80 if flip else 0)
+    words = data.view("<i4")
     return context.builder.constant(np.ascontiguousarray(np.moveaxis(words, -1, axis)))
 
 

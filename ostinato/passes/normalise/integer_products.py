@@ -1,0 +1,177 @@
+"""Products of dequantised values become sums of integers, which are scaled afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import onnx_ir as ir
+
+from ostinato.graph.edit import discard, replace_value
+from ostinato.graph.writer import Array, Operand, Writer
+from ostinato.model.graphs import graphs
+from ostinato.model.names import Names
+from ostinato.model.schema import opset_of
+from ostinato.model.values import constant_array, static_dims
+
+BYTES = (ir.DataType.INT8, ir.DataType.UINT8)
+# MatMulInteger and ConvInteger; the attribute `axis` of DequantizeLinear.
+OLDEST, OLDEST_AXIS = 10, 13
+# So many products of two differences of bytes stay within 32 bits.
+MOST_TERMS = (2**31 - 1) // 255**2
+
+
+@dataclass(frozen=True)
+class Quantised:
+    """What a DequantizeLinear reads: bytes, and scales and zero points along an axis, or one."""
+
+    value: ir.Value
+    scale: Array
+    zero: Array
+    axis: int
+
+    @property
+    def is_single(self) -> bool:
+        """Whether there is one scale for all elements."""
+        return self.scale.ndim == 0
+
+
+def integer_products(model: ir.Model) -> int:
+    """Multiply the bytes in place of the floats that stand for them; returns the number of nodes.
+
+    Matches MatMul, Gemm and Conv of results of DequantizeLinear: bytes with one constant scale on
+    the left, and on the right with one or one for each column or filter. Writes MatMulInteger or
+    ConvInteger, exact in int32, times the product of both scales. That rounds once where the
+    document rounds each operand and each sum, so results differ in the last places: it is done only
+    where `Options.integer_products` asks for it. Not where sums might leave 32 bits.
+    """
+    opset = opset_of(model)
+    if opset < OLDEST:
+        return 0
+    names, changed = Names(model), 0
+    for graph in graphs(model):
+        for node in list(graph):
+            rule = _RULES.get(node.op_type)
+            if rule is None or node.domain != "":
+                continue
+            left, right = (_quantised(value) for value in node.inputs[:2])
+            if left is None or right is None or not left.is_single:
+                continue
+            writer = Writer(model.graph, names, opset, ir.DataType.FLOAT, node.name or "product")
+            result = rule(writer, node, left, right)
+            if result is None:
+                continue
+            graph.insert_before(node, writer.nodes)
+            replace_value(node.outputs[0], result)
+            discard(node)
+            changed += 1
+    return changed
+
+
+def _quantised(value: ir.Value | None) -> Quantised | None:
+    """What a value stands for, if DequantizeLinear makes it of bytes, not in blocks."""
+    node = None if value is None else value.producer()
+    if node is None or node.op_type != "DequantizeLinear" or node.domain != "":
+        return None
+    source, scale = node.inputs[0], constant_array(node.inputs[1])
+    if source is None or source.dtype not in BYTES or scale is None:
+        return None
+    if scale.dtype != np.float32 or node.attributes.get_int("block_size", 0) != 0:
+        return None
+    if node.attributes.get_int("output_dtype", 0) not in (0, ir.DataType.FLOAT):
+        return None
+    point = node.inputs[2] if len(node.inputs) > 2 else None
+    zero = np.zeros(scale.shape, source.dtype.numpy()) if point is None else constant_array(point)
+    if zero is None or zero.shape != scale.shape or not np.isfinite(scale).all():
+        return None
+    if scale.shape == (1,):
+        scale, zero = scale.reshape(()), zero.reshape(())
+    return Quantised(source, scale, zero, node.attributes.get_int("axis", 1))
+
+
+def _stays_in_range(value: ir.Value, axes: Sequence[int]) -> bool:
+    """Whether sums over these axes of an operand have few terms."""
+    dims = static_dims(value)
+    if dims is None or not all(-len(dims) <= axis < len(dims) for axis in axes):
+        return False
+    sizes = [dims[axis] for axis in axes]
+    known = [size for size in sizes if size is not None]
+    return len(known) == len(sizes) and int(np.prod(known)) <= MOST_TERMS
+
+
+def _is_along(right: Quantised, axis: int) -> bool:
+    """Whether there is one scale, or one for each place along an axis of a known rank."""
+    dims = static_dims(right.value)
+    return right.is_single or (dims is not None and right.axis % len(dims) == axis % len(dims))
+
+
+def _scaled(writer: Writer, total: ir.Value, factor: Array) -> ir.Value:
+    wide = writer.op("Cast", [total], "wide", {"to": ir.DataType.FLOAT})
+    return writer.op("Mul", [wide, factor], "scaled")
+
+
+def _product(writer: Writer, left: Quantised, right: Quantised, alpha: float = 1.0) -> ir.Value:
+    operands: list[Operand] = [left.value, right.value, left.zero, right.zero]
+    total = writer.op("MatMulInteger", operands, "sums", dtype=ir.DataType.INT32)
+    return _scaled(writer, total, np.float32(alpha) * (left.scale * right.scale))
+
+
+def _matmul(writer: Writer, node: ir.Node, left: Quantised, right: Quantised) -> ir.Value | None:
+    dims = static_dims(right.value)
+    if dims is None or len(dims) < 2 or not _stays_in_range(right.value, [-2]):
+        return None
+    # Zero points of columns are those of a matrix.
+    if not _is_along(right, -1) or not (right.is_single or len(dims) == 2):
+        return None
+    return _product(writer, left, right)
+
+
+def _gemm(writer: Writer, node: ir.Node, left: Quantised, right: Quantised) -> ir.Value | None:
+    flips = [node.attributes.get_int(name, 0) != 0 for name in ("transA", "transB")]
+    columns = 0 if flips[1] else 1
+    if not _stays_in_range(right.value, [1 - columns]) or not _is_along(right, columns):
+        return None
+    alpha, beta = (node.attributes.get_float(name, 1.0) for name in ("alpha", "beta"))
+    sides = [
+        Quantised(_flipped(writer, side.value), side.scale, side.zero, 1) if flip else side
+        for side, flip in zip((left, right), flips, strict=True)
+    ]
+    result = _product(writer, sides[0], sides[1], alpha)
+    bias: Operand | None = node.inputs[2] if len(node.inputs) > 2 else None
+    if bias is None or beta == 0.0:
+        return result
+    if beta != 1.0:
+        bias = writer.op("Mul", [bias, writer.scalar(beta)], "biases")
+    return writer.op("Add", [result, bias], "biased")
+
+
+def _flipped(writer: Writer, value: ir.Value) -> ir.Value:
+    return writer.op("Transpose", [value], "transposed", {"perm": [1, 0]}, value.dtype)
+
+
+def _conv(writer: Writer, node: ir.Node, left: Quantised, right: Quantised) -> ir.Value | None:
+    dims = static_dims(right.value)
+    if dims is None or len(dims) < 3 or not _is_along(right, 0):
+        return None
+    if not _stays_in_range(right.value, range(1, len(dims))):
+        return None
+    total = writer.declare("sums", None, ir.DataType.INT32)
+    operands: list[Operand] = [left.value, right.value, left.zero, right.zero]
+    given = [ir.Attr(a.name, a.type, a.value) for a in node.attributes.values()]
+    writer.node("ConvInteger", operands, [total], given)
+    spatial = (1,) * (len(dims) - 2)
+    factor = left.scale * right.scale
+    result = _scaled(writer, total, factor if right.is_single else factor.reshape(-1, *spatial))
+    bias = node.inputs[2] if len(node.inputs) > 2 else None
+    if bias is None:
+        return result
+    shape = np.array([-1, *spatial], np.int64)
+    return writer.op("Add", [result, writer.op("Reshape", [bias, shape], "biases")], "biased")
+
+
+_RULES: dict[str, Callable[[Writer, ir.Node, Quantised, Quantised], ir.Value | None]] = {
+    "MatMul": _matmul,
+    "Gemm": _gemm,
+    "Conv": _conv,
+}
