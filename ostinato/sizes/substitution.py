@@ -11,6 +11,7 @@ from collections.abc import Callable, Container, Iterator, Mapping
 from typing import TypeAlias
 
 from ostinato.sizes.dims import (
+    SPARE,
     Apply,
     Dim,
     Monomial,
@@ -21,6 +22,8 @@ from ostinato.sizes.dims import (
     is_nonnegative,
     maximum,
     minimum,
+    symbol,
+    symbols,
     terms_of,
 )
 
@@ -59,6 +62,31 @@ def upper(size: Size, bounds: Mapping[str, Size]) -> Size | None:
         for is_largest in (True, False):
             known[atom, is_largest] = _extreme_function(atom, bounds, known, is_largest)
     return _extreme(size, bounds, known, is_upper=True)
+
+
+def largest(size: Size) -> int | None:
+    """What `size` is at most, whatever its symbols are; None where nothing bounds it."""
+    parts = [size, *(arg for function in functions(size) for arg in function.args)]
+    atoms = {a for part in parts for m, _ in terms_of(part) for a in m if isinstance(a, Symbol)}
+    free = {atom.name: symbol(atom.name, atom.signed, computed=True) for atom in atoms}
+    bound = upper(substitute(size, free), {})
+    return bound if isinstance(bound, int) else None
+
+
+def one_of(size: Size, names: frozenset[str]) -> tuple[str, tuple[Size, Size]] | None:
+    """A size that is the "max" or the "min" of two others: which of these, and the two.
+
+    names: of symbols, one of which takes part in the choice. None for any other size.
+    """
+    for monomial, coefficient in terms_of(size):
+        atom = monomial[0] if len(monomial) == 1 and coefficient == 1 else None
+        if not isinstance(atom, Apply):
+            continue
+        if atom.function in ("max", "min") and not names.isdisjoint(atom.computed_names):
+            rest = size - Dim((((atom,), 1),))
+            left, right = atom.args
+            return atom.function, (rest + left, rest + right)
+    return None
 
 
 _Extremes: TypeAlias = "Mapping[tuple[Apply, bool], Size | None]"
@@ -147,10 +175,12 @@ def _extreme_function(
         return floordiv(bound, denominator) if bound is not None and is_positive else None
     left, right = (_extreme(arg, bounds, known, is_largest) for arg in atom.args)
     choose_one = minimum if atom.function == "min" else maximum
-    if left is not None and right is not None:
-        return choose_one(left, right)
-    # One operand of a minimum bounds it from above, one of a maximum from below.
+    # One operand of a minimum bounds it from above, one of a maximum from below: rather one that
+    # does not depend on how much memory there is.
     suffices = is_largest == (atom.function == "min")
+    if left is not None and right is not None:
+        plain = [bound for bound in (left, right) if SPARE not in symbols(bound)]
+        return plain[0] if suffices and len(plain) == 1 else choose_one(left, right)
     return (left if right is None else right) if suffices else None
 
 

@@ -239,6 +239,37 @@ _CASES = [
         length=64,
     ),
     text(
+        "growing-seen-through-a-window",
+        """agraph (int64 n, float[2, L] x) => (float[2, A] y, float[T, 2, 2] w) {
+            go = Constant<value = bool {1}>()  back = Constant<value_ints = [-1]>()
+            back2 = Constant<value_ints = [-2]>()  axis = Constant<value_ints = [1]>()
+            far = Constant<value_ints = [99]>()
+            y, w = Loop<body = b (int64 i, bool c, float[2, M] s) =>
+                (bool co, float[2, N] so, float[2, K] window) {
+                    co = Identity(c)  l = Slice(s, back, far, axis)  e = Sin(l)
+                    so = Concat<axis = 1>(s, e)  window = Slice(so, back2, far, axis)
+                }>(n, go, x)
+        }""",
+        inputs={"n": COUNT, "x": In((2, "L"))},
+        sizes=({"K": 5, "L": 1}, {"K": 1, "L": 3}),
+        length=64,
+    ),
+    text(
+        "growing-by-one-or-two",
+        """agraph (int64 n, float[L] x) => (float[A] y) {
+            go = Constant<value = bool {1}>()  two = Constant<value_ints = [2]>()
+            y = Loop<body = b (int64 i, bool c, float[M] s) => (bool co, float[N] so) {
+                co = Identity(c)  one = Constant<value_ints = [1]>()
+                m = ReduceSum<keepdims = 1>(s)  half = Constant<value_floats = [0.5]>()
+                g = Greater(m, half)  k = Where(g, two, one)  t = Cos(m)  e = Expand(t, k)
+                so = Concat<axis = 0>(s, e)
+            }>(n, go, x)
+        }""",
+        inputs={"n": COUNT, "x": In(("L",))},
+        sizes=COUNTS,
+        length=64,
+    ),
+    text(
         "growing-and-given-as-it-is",
         """agraph (float[3, M, 3] x) => (float[3, N, 3] y, float[T, 3, N, 3] rows) {
             go = Constant<value = bool {1}>()

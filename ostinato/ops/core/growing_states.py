@@ -37,6 +37,7 @@ from ostinato.sizes.dims import (
     symbols,
 )
 from ostinato.sizes.strides import Shape
+from ostinato.sizes.substitution import largest
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -100,7 +101,7 @@ class Growth:
             self.require_room(builder, new)
             return True
         if self.kind == "most":
-            return is_nonnegative(self.rows - builder.sizes.most_added(new, old))
+            return is_at_most(builder.sizes.most_added(new, old), self.rows)
         fixed = builder.sizes.most_apart(new, old)
         if fixed is not None and self.rows == maximum(builder.require.most(first), fixed):
             return True
@@ -118,6 +119,14 @@ class Growth:
         if self.kind == "spare":
             message = "a carried value needs more memory than there is to spare; bound its size"
             builder.require.that(self.rows - extent, message)
+
+
+def is_at_most(size: Size, bound: Size) -> bool:
+    """Whether a size cannot be larger than another, as far as is easily seen."""
+    if isinstance(bound, int) and not isinstance(size, int):
+        most = largest(size)
+        return most is not None and most <= bound
+    return is_nonnegative(bound - size)
 
 
 def row_bytes(growth: Growth, state: Value) -> Size:
@@ -154,11 +163,13 @@ def growth_of(state: State, old: Value, new: Value, joins_last: bool) -> Growth 
         return Growth(axis, maximum(first, require.most(size)), "total")
     if before.kind == "exact":
         return Growth(axis, first + before.rows, "total")
+    most = builder.sizes.most_added(size, old.shape[axis])
     if before.kind == "total" and before.raised < MOST_RAISED:
-        fixed = builder.sizes.most_apart(size, old.shape[axis])
+        fixed, added = builder.sizes.most_apart(size, old.shape[axis]), largest(most)
+        if fixed is None and added is not None:
+            return Growth(axis, max(added, 0), "most")
         total = maximum(before.rows, require.most(size)) if fixed is None else maximum(first, fixed)
         return Growth(axis, total, "total", before.raised + 1)
-    most = builder.sizes.most_added(size, old.shape[axis])
     if before.kind == "total" and SPARE not in symbols(most):
         return Growth(axis, most, "most")
     one = product(before.with_rows(state.initial.shape, 1))

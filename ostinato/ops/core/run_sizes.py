@@ -22,10 +22,12 @@ from ostinato.sizes.dims import (
     symbol,
     symbols,
 )
-from ostinato.sizes.substitution import upper
+from ostinato.sizes.substitution import one_of, upper
 
 # More than any number of elements, or of steps that ever run.
 FAR = 2**40
+# Each doubles the work.
+MOST_CHOICES = 4
 
 
 class RunSizes:
@@ -159,15 +161,25 @@ class RunSizes:
             self._require.reached.add(str(size))
         return size
 
-    def most_added(self, new: Size, old: Size) -> Size:
-        """By how much one size exceeds another at most."""
+    def most_added(self, new: Size, old: Size, depth: int = MOST_CHOICES) -> Size:
+        """By how much one size exceeds another at most.
+
+        depth: how many choices inside of each other are taken apart.
+        """
         if str(new) in self._either:
-            left, right = (self.most_added(one, old) for one in self._either[str(new)])
+            left, right = (self.most_added(one, old, depth) for one in self._either[str(new)])
             return maximum(left, right)
         added = self._require.most(new - old)
-        if str(new) not in self._most or not computed(new - old):
+        if not computed(new - old):
             return added
-        return minimum(added, self.most_added(self._most[str(new)], old))
+        if str(new) in self._most:
+            return minimum(added, self.most_added(self._most[str(new)], old, depth))
+        ways = one_of(new, computed(old)) if depth else None
+        if ways is None:
+            return added
+        # What both have in common goes away in each way for itself.
+        left, right = (self.most_added(way, old, depth - 1) for way in ways[1])
+        return minimum(added, (maximum if ways[0] == "max" else minimum)(left, right))
 
     def most_apart(self, size: Size, other: Size) -> Size | None:
         """What a size is at most whatever `other` is, which it is made of; None if unclear."""

@@ -23,7 +23,7 @@ from ostinato.ops.core.growing_states import (
 from ostinato.ops.core.moved_rows import Moving
 from ostinato.ops.core.registry import Context, UnknownOperandError
 from ostinato.ops.core.singles import known_element
-from ostinato.ops.core.size_sources import told_by_steps
+from ostinato.ops.core.size_sources import made_in, told_by_steps
 from ostinato.ops.core.state_chains import chain_of, moved_axis
 from ostinato.ops.core.tensor import (
     AnyValue,
@@ -133,7 +133,7 @@ class RolledLoop:
                 counts = self._told_by_steps(refusal, expected)
                 if counts is None:
                     # Few steps may still be repeated, each with its number.
-                    raise unknown or refusal from refusal
+                    raise (unknown if self._is_inside(refusal) else None) or refusal from refusal
                 assert isinstance(refusal, UnknownOperandError)
                 unknown, expected = unknown or refusal, replace(expected, counts=counts)
                 self._builder.rollback(mark)
@@ -161,6 +161,11 @@ class RolledLoop:
             return None
         known |= sources
         return expected.counts or counts
+
+    def _is_inside(self, refusal: UnsupportedError) -> bool:
+        """Whether what has to be known is made by the steps, not before them."""
+        asked = refusal.operands if isinstance(refusal, UnknownOperandError) else ()
+        return not asked or not set(made_in(self._body)).isdisjoint(asked)
 
     def _expected(self) -> _Expected:
         """The form of the loop in an earlier attempt to lower the one around it, if any.

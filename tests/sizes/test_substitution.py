@@ -1,0 +1,40 @@
+from __future__ import annotations
+
+import pytest
+
+from ostinato.sizes.dims import SPARE, Size, floordiv, maximum, minimum, symbol
+from ostinato.sizes.substitution import largest, one_of, upper
+
+N, M = symbol("n"), symbol("m", computed=True)
+SIGNED = symbol("s", signed=True)
+
+
+@pytest.mark.parametrize(
+    ("size", "most"),
+    [
+        (7, 7),
+        (N, None),
+        (minimum(N, 3), 3),
+        (minimum(N, 3) + 2 * minimum(M, 4), 11),
+        (5 - N, 5),
+        (5 - SIGNED, None),
+        (maximum(minimum(N, 3), minimum(M + 1, 4)), 4),
+        (maximum(N, 3), None),
+        (floordiv(minimum(N, 9), 2), 4),
+    ],
+)
+def test_largest_holds_whatever_the_symbols_are(size: Size, most: int | None):
+    assert largest(size) == most
+
+
+def test_an_upper_bound_does_not_depend_on_the_memory_to_spare_where_it_need_not():
+    spare = symbol(SPARE)
+    assert upper(minimum(M, 3), {"m": spare}) == 3
+    assert upper(maximum(M, 3), {"m": spare}) == maximum(spare, 3)
+
+
+def test_a_choice_is_taken_apart_with_what_is_added_to_it():
+    function, (left, right) = one_of(maximum(M - N, 0) + 2, frozenset(["m"])) or ("", (0, 0))
+    assert (function, left, right) == ("max", M - N + 2, 2)
+    assert one_of(2 * maximum(M - N, 0), frozenset(["m"])) is None
+    assert one_of(maximum(N - 1, 0), frozenset(["m"])) is None
