@@ -15,14 +15,16 @@ from ostinato.definitions.contributed.products import (
     channels_second,
 )
 from ostinato.definitions.contributed.tables import microsoft
-from ostinato.graph.writer import Operand
+from ostinato.graph.writer import Array, Operand
 
 _BYTES = (ir.DataType.INT8, ir.DataType.UINT8)
+# Sums of so many bytes are float32.
+_MOST_SUMMED = 2**24 // 255
 
 
-def _number(call: Call, name: str) -> ir.Value:
-    """An operand such as "A" with its scale and zero point, as float32."""
-    operands = [call[name], call[_like(call, name, "scale")]]
+def _number(call: Call, name: str, scale: Array | None = None) -> ir.Value:
+    """An operand such as "A" with its zero point and its scale, or another one, as float32."""
+    operands = [call[name], call[_like(call, name, "scale")] if scale is None else scale]
     point = call.input(_like(call, name, "zero_point"))
     return call.op("DequantizeLinear", *operands, *([] if point is None else [point]), dtype=FLOAT)
 
@@ -33,22 +35,43 @@ def _like(call: Call, name: str, suffix: str) -> str:
     return next((n for n in call.names if n.lower() == wanted.lower()), wanted)
 
 
-def _stored(call: Call, result: ir.Value, name: str, kind: ir.DataType | None) -> list[Maybe]:
-    """`result`, quantised with the scale and zero point of the operands called `name`."""
+def _stored(
+    call: Call,
+    result: ir.Value,
+    name: str,
+    kind: ir.DataType | None,
+    scale: Operand | None = None,
+) -> list[Maybe]:
+    """`result`, quantised with the zero point and scale of the operands called `name`.
+
+    scale: another one in its place.
+    """
     point: Operand | None = call.input(_like(call, name, "zero_point"))
     if point is None:
         assert kind is not None
         point = np.zeros((), kind.numpy())
-    scale = call[_like(call, name, "scale")]
+    scale = call[_like(call, name, "scale")] if scale is None else scale
     return [call.op("QuantizeLinear", result, scale, point, dtype=kind)]
 
 
 @microsoft.register("QLinearAdd", "QLinearMul")
 def q_linear_pair(call: Call) -> Sequence[Maybe]:
-    """A sum or a product."""
+    """A sum or a product.
+
+    Where scales are known, operands are taken in steps of the result, as onnxruntime does: there is
+    nothing to divide then.
+    """
     op_type = call.node.op_type.removeprefix("QLinear")
-    result = call.op(op_type, _number(call, "A"), _number(call, "B"))
-    return _stored(call, result, "C", call["A"].dtype)
+    scales = [call.constant(f"{name}_scale") for name in "ABC"]
+    known = [scale for scale in scales if scale is not None and scale.size == 1]
+    if len(known) < len(scales):
+        result = call.op(op_type, _number(call, "A"), _number(call, "B"))
+        return _stored(call, result, "C", call["A"].dtype)
+    left, right, divisor = known
+    with np.errstate(all="ignore"):
+        left, right = left / divisor, right if op_type == "Mul" else right / divisor
+    result = call.op(op_type, _number(call, "A", left), _number(call, "B", right))
+    return _stored(call, result, "C", call["A"].dtype, np.ones((), np.float32))
 
 
 def _of_one(call: Call, function: Callable[[ir.Value], ir.Value]) -> list[Maybe]:
@@ -90,13 +113,26 @@ def q_linear_softmax(call: Call) -> Sequence[Maybe]:
 @microsoft.register("QLinearGlobalAveragePool")
 def q_linear_global_average_pool(call: Call) -> Sequence[Maybe]:
     """The mean of each channel."""
-    is_last = call.attribute("channels_last")
-
-    def pool(x: ir.Value) -> ir.Value:
-        axes = [*range(1, call.rank(call["X"]) - 1)]
-        return call.reduce("ReduceMean", x, axes if is_last else [a + 1 for a in axes], True)
-
-    return _of_one(call, pool)
+    first = 1 if call.attribute("channels_last") else 2
+    axes = [*range(first, call.rank(call["X"]) - 2 + first)]
+    sizes = [call.size(call["X"], axis) for axis in axes]
+    known = [size for size in sizes if size is not None]
+    count = int(np.prod(known))
+    if len(known) < len(sizes) or not 0 < count <= _MOST_SUMMED:
+        return _of_one(call, lambda x: call.reduce("ReduceMean", x, axes, True))
+    x, summed = call["X"], axes
+    if first == 2 and len(axes) > 1:
+        # The elements of a channel lie beside each other: one axis.
+        x, summed = call.reshape(x, 0, 0, -1), [2]
+    total = call.cast(call.reduce("ReduceSum", call.cast(x, INT32), summed, True), FLOAT)
+    if summed != axes:
+        total = call.reshape(total, 0, 0, *[1] * len(axes))
+    point, elements = call.input(_like(call, "X", "zero_point")), np.array(count, np.float32)
+    if point is not None:
+        share = call.op("Mul", call.cast(point, FLOAT), elements)
+        total = call.op("Sub", total, share)
+    scale = call.op("Div", call[_like(call, "X", "scale")], elements)
+    return _stored(call, call.op("Mul", total, scale), "Y", call["X"].dtype)
 
 
 @microsoft.register("QLinearAveragePool")

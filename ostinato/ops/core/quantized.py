@@ -44,6 +44,8 @@ def quantized_by(x: Expr, scale: Expr, zero: Expr | None, dtype: str) -> Expr:
         zero = constant(0, dtype)
     if not (isinstance(scale, Const) and isinstance(zero, Const)):
         return quantized(op("div", x, scale), zero, dtype)
+    if scale.value == 1:
+        return quantized(x, zero, dtype)
     single, limits = np.float32(scale.value), np.iinfo(dtype)
     if not LEAST_SCALE <= single <= GREATEST_SCALE:
         return quantized(op("div", x, scale), zero, dtype)

@@ -19,6 +19,8 @@ from ostinato.sizes.strides import Shape
 # The bytes of a word, and what makes signed ones of unsigned ones and back: x +- 128.
 BYTES = 4
 FLIP = -0x7F7F7F80
+# Every sum of so many products of two differences of bytes is a float32.
+MOST_TERMS = 2**24 // 255**2
 
 
 def is_zero(value: Value | None) -> bool:
@@ -74,31 +76,39 @@ def integer_convolve(
 
     source `[n, c, ..]`, weight `[m, c / group, ..]`, of int8 or uint8; the zero points are a scalar
     and a scalar or `[m, 1, ..]`. Channels are taken four at a time, as in `integer_matmul`, unless
-    there are so few that most of a word would be empty.
+    there are so few that most of a word would be empty. Sums of so few terms that float32 holds
+    them are those of floats then, which machines multiply and add at once.
     """
     channels = weight.shape[1]
     if group == 1 and isinstance(channels, int) and channels * 2 > BYTES:
         return _convolved_words(context, source, weight, source_zero, weight_zero, windows)
-    builder = context.builder
+    terms, builder = product(weight.shape[1:]), context.builder
+    if isinstance(terms, int) and terms <= MOST_TERMS:
+        x = _centered(context, source, source_zero, "float32")
+        w = _centered(context, weight, weight_zero, "float32")
+        total = convolve(context, x, w, windows, group)
+        return builder.pointwise(lambda sum_: cast(sum_, "int32"), total)
 
     def contract(
         shape: Shape, axes: Sequence[Axis | None], inner: Sequence[Axis], left: Expr, right: Expr
     ) -> Tensor:
         return builder.contract(shape, axes, inner, cast(left, "int32"), cast(right, "int32"))
 
-    x, w = _centered(context, source, source_zero), _centered(context, weight, weight_zero)
+    x = _centered(context, source, source_zero, "int16")
+    w = _centered(context, weight, weight_zero, "int16")
     return convolve(context, x, w, windows, group, contract)
 
 
-def _centered(context: Context, value: Value, zero: Value | None) -> Value:
-    """A value less its zero point in int16, or as it is where that is 0."""
-    if zero is None or is_zero(zero):
-        return value
-    numbers, zeros = known_numbers(value), known_numbers(zero)
+def _centered(context: Context, value: Value, zero: Value | None, dtype: str) -> Value:
+    """A value less its zero point."""
+    numbers = known_numbers(value)
+    zeros = np.zeros((), np.int16) if zero is None else known_numbers(zero)
     if numbers is not None and zeros is not None:
-        return context.builder.constant(numbers.astype(np.int16) - zeros.astype(np.int16))
+        return context.builder.constant((numbers.astype(np.int16) - zeros).astype(dtype))
+    if zero is None or is_zero(zero):
+        return context.builder.pointwise(lambda x: cast(x, dtype), value)
     return context.builder.pointwise(
-        lambda x, z: op("sub", cast(x, "int16"), cast(z, "int16")), value, zero
+        lambda x, z: cast(op("sub", cast(x, "int16"), cast(z, "int16")), dtype), value, zero
     )
 
 

@@ -135,6 +135,11 @@ CASES = {
         "QLinearGlobalAveragePool <channels_last = 1> (x, xs, xz, ys, yz)",
         1,
     ),
+    "QLinearGlobalAveragePool first": (
+        _QUANTIZED,
+        "QLinearGlobalAveragePool (x, xs, xz, ys, yz)",
+        1,
+    ),
     "QLinearAveragePool": (
         _QUANTIZED,
         "QLinearAveragePool <kernel_shape = [2,2], channels_last = 1> (x, xs, xz, ys, yz)",
@@ -321,6 +326,19 @@ def _agrees(model: onnx.ModelProto, feeds: dict[str, np.ndarray]) -> None:
         else:
             scale = max(1.0, float(np.abs(want).max()))
             np.testing.assert_allclose(got, want, rtol=0, atol=1e-5 * scale)
+
+
+@pytest.mark.parametrize("name", ["QLinearAdd", "QLinearMul", "QGemm", "MatMulIntegerToFloat"])
+def test_known_scales_and_points(name: str) -> None:
+    """As quantisers write them; what stands for the operands may be computed in other steps."""
+    operands, node, outputs = CASES[name]
+    feeds, model = _feeds(operands), _model(operands, node, outputs)
+    for value in list(model.graph.input):
+        if value.name not in ("x", "y", "a"):
+            model.graph.input.remove(value)
+            tensor = numpy_helper.from_array(feeds.pop(value.name), value.name)
+            model.graph.initializer.append(tensor)
+    _agrees(model, feeds)
 
 
 @pytest.mark.parametrize("name", CASES)
