@@ -12,6 +12,7 @@ from onnx import numpy_helper
 
 from ostinato.errors import ModelError
 from ostinato.graph.facts import Facts, facts_of
+from ostinato.model.slices import slice_range
 
 Sizes: TypeAlias = "Mapping[str, Sequence[int | str | None]]"
 Values: TypeAlias = "dict[str, np.ndarray]"
@@ -112,6 +113,32 @@ def _squeeze(values: np.ndarray, axes: np.ndarray | None = None) -> np.ndarray:
     return np.squeeze(values, None if axes is None else tuple(map(int, axes)))
 
 
+def _slice(
+    values: np.ndarray,
+    starts: np.ndarray,
+    ends: np.ndarray,
+    axes: np.ndarray | None = None,
+    steps: np.ndarray | None = None,
+) -> np.ndarray:
+    if values.ndim != 1 or (axes is not None and axes.item() not in (0, -1)):
+        raise ValueError("only a vector has no other axes")
+    step = 1 if steps is None else steps.item()
+    positions = slice_range(starts.item(), ends.item(), step, values.size)
+    return np.asarray(values[[*positions]], object)
+
+
+def _concat(*vectors: np.ndarray) -> np.ndarray:
+    if any(vector.ndim != 1 for vector in vectors):
+        raise ValueError("the axis is a matter of an attribute")
+    return np.concatenate(vectors)
+
+
+def _reshape(values: np.ndarray, target: np.ndarray) -> np.ndarray:
+    if not target.all():
+        raise ValueError("what 0 means is a matter of an attribute")
+    return values.reshape(tuple(map(int, target)))
+
+
 def _of_numbers(facts: Facts, *operands: np.ndarray) -> np.ndarray:
     """What arithmetic makes of operands that are all numbers; a quotient by 0 is none."""
     assert facts.arithmetic is not None
@@ -123,7 +150,10 @@ def _of_numbers(facts: Facts, *operands: np.ndarray) -> np.ndarray:
 
 
 _VIEWS: dict[str, Callable[..., np.ndarray]] = {
+    "Concat": _concat,
     "Gather": _gather,
+    "Reshape": _reshape,
+    "Slice": _slice,
     "Squeeze": _squeeze,
     "Unsqueeze": lambda values, axes: np.expand_dims(values, tuple(map(int, axes))),
 }

@@ -38,6 +38,23 @@ def test_the_lesser_of_a_size_and_a_bound():
     assert folded(nodes, constants) == {"n": [18], "l": 18, "m": [20], "o": [7]}
 
 
+def test_the_last_axes_are_made_one():
+    # As the exporter over torch.export writes `flatten` behind a recurrence of two directions.
+    constants = "int64[1] one = {1}, int64[1] most = {9}, int64[1] rest = {-1}, int64[1] zero = {0}"
+    nodes = """
+        s = Shape(deep)  front = Slice(s, zero, one)  behind = Slice(s, one, most)
+        t = Shape(x)  n = Slice(t, one, most, zero, one)  m = Mul(n, front)
+        r = Reshape(m, rest)  c = Concat <axis = 0> (front, r)  d = Concat <axis = 0> (behind, r)
+        """
+    assert folded(nodes, constants) == {
+        "front": [2],
+        "n": [18],
+        "m": [36],
+        "r": [36],
+        "c": [2, 36],
+    }
+
+
 def test_division_rounds_to_zero():
     constants = "int64[4] a = {7, -7, 7, -7}, int64[4] b = {2, 2, -2, -2}, int64[1] zero = {0}"
     assert folded("q = Div(a, b)", constants) == {"q": [3, -3, -3, 3]}
@@ -55,6 +72,11 @@ def test_a_size_with_a_name_is_no_number():
         ("int64[1] a = {9223372036854775807}", "n = Add(a, a)"),
         ("int64[2, 2] a = {1, 2, 3, 4}", "n = Gather <axis = 1> (a, zero)"),
         ("int64[1] a = {5}", "n = Gather(zero, a)"),
+        ("int64[2, 2] a = {1, 2, 3, 4}", "n = Concat <axis = 1> (a, a)"),
+        ("int64[2, 2] a = {1, 2, 3, 4}, int64[1] one = {1}", "n = Slice(a, zero, one, one)"),
+        ("int64[2] a = {1, 2}, int64[2] to = {0, 1}", "n = Reshape(a, to)"),
+        ("int64[2] a = {1, 2}, int64[1] to = {3}", "n = Reshape(a, to)"),
+        ("int64[2] a = {1, 2}, int64[1] two = {2}", "n = Slice(a, zero, two, zero, zero)"),
         ("int32[1] a = {5}", "n = Add(a, a)"),
         ("int64[1] a = {5}", "n = other.Add(a, a)"),
         ("int64[1] a = {5}", "n = Shape <end = 1> (x)  m = Max(n, a)"),
