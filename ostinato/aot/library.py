@@ -219,6 +219,12 @@ class _Builder:
         compiled = compile_model(self._model, options, guarded, kept, self._surround)
         grown = {pair[0]: pair[1] for pair in compiled.appended if pair in self._rows}
         if kept is not None:
+            moved = [state.input for state in compiled.kept if state.moved is not None]
+            if moved:
+                raise InputError(
+                    f"state {moved[0]!r}: a library cannot give rows of a state other places; "
+                    "carry it yourself"
+                )
             return compiled
         for pair in self._pairs:
             value = self._first.get(pair.name)

@@ -151,8 +151,11 @@ def view(state: KeptState, array: Array, rows: int) -> Array:
     """The rows that are there, as the model sees them."""
     seen = np.moveaxis(array, -1, state.axis) if state.is_last else array
     end = seen.shape[state.axis]
-    chosen = slice(end - rows, end) if state.in_front else slice(rows)
-    return seen[(slice(None),) * state.axis + (chosen,)]
+    chosen = [slice(None)] * seen.ndim
+    chosen[state.axis] = slice(end - rows, end) if state.in_front else slice(rows)
+    if state.moved is not None:
+        chosen[state.moved] = slice(-1)
+    return seen[tuple(chosen)]
 
 
 def _place(state: KeptState) -> int:
@@ -169,9 +172,12 @@ def padded(room: int) -> int:
 def _enlarged(state: KeptState, rows: Array, room: int) -> Array:
     """Memory that holds these rows. Raises `RunError` where there is none."""
     room = padded(room)
-    shape = (*rows.shape[: state.axis], room, *rows.shape[state.axis + 1 :])
+    shape = [*rows.shape]
+    shape[state.axis] = room
+    if state.moved is not None:
+        shape[state.moved] += 1
     if state.is_last:
-        shape = (*shape[: state.axis], *shape[state.axis + 1 :], room)
+        shape.append(shape.pop(state.axis))
     count = int(np.prod(shape))
     require_memory(count * rows.itemsize, f"state {state.input!r} of {room} rows")
     array = aligned_empty(count * rows.itemsize).view(rows.dtype).reshape(shape)

@@ -94,9 +94,10 @@ class GrowingStream:
     def step(self, feeds: Mapping[str, Any], out: Mapping[str, Array] | None = None) -> list[Any]:
         """Compute the outputs that are no states, in the model's order, and advance the states.
 
-        feeds, out: as in `Stream.step`. A step that raises leaves the states as they were. Raises
-        what `InferenceSession.run` raises, and `StreamError` for a stream that is closed, in use by
-        another thread, or full (`capacity`).
+        feeds, out: as in `Stream.step`. A step that raises leaves the states as they were; where it
+        gives rows of them other places (`Gather(past, indices)`), it may lose them. Raises what
+        `InferenceSession.run` raises, and `StreamError` for a stream that is closed, in use by
+        another thread, full (`capacity`), or has lost its states.
         """
         quick = self._quick
         if quick is not None and type(feeds) is dict and len(feeds) == len(self._inputs):

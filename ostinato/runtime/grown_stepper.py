@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ostinato.errors import RunError
+from ostinato.errors import InputError, RunError, ShapeError, StreamError
 from ostinato.native.function import NativeFunction
 from ostinato.runtime.caches import Caches, GrownBuffer
 from ostinato.runtime.call import picker
@@ -59,6 +59,8 @@ class GrownStepper:
             self._stepper.state(place, array.shape)[...] = array
         self.rows = dict(rows)
         self._presents = [state.output for state in model.kept]
+        self._moved = next((state.input for state in model.kept if state.moved is not None), None)
+        self._is_lost = False
         self._grown = {each.input: each for each in model.grown}
         self._buffers: dict[str, GrownBuffer] = {}
         # What a step of inputs of certain shapes adds.
@@ -92,6 +94,11 @@ class GrownStepper:
     @property
     def caches(self) -> Caches:
         """The memory of the states that grow."""
+        if self._is_lost:
+            raise StreamError(
+                f"state {self._moved!r} is lost: a step failed when its rows had changed places; "
+                "reset or load the stream"
+            )
         return self._caches
 
     def fixed(self, name: str) -> Array:
@@ -102,7 +109,7 @@ class GrownStepper:
     def share(self) -> Caches:
         """The growing states for another stream: the next step copies them if it is the first."""
         self.changes += 1
-        return self._caches.shared()
+        return self.caches.shared()
 
     def retire(self) -> None:
         """Let no call made so far step these states any more."""
@@ -119,7 +126,8 @@ class GrownStepper:
     def run(self, inputs: Mapping[str, Array], given: Mapping[str, Array]) -> list[Any]:
         """One step: the outputs that are no states, those of `given` in its arrays.
 
-        inputs: checked, sharing no memory with `given`. A step that raises leaves the states.
+        inputs: checked, sharing no memory with `given`. A step that raises leaves the states, but
+        for rows that have changed places by then.
         """
         key = tuple(value.shape for value in inputs.values())
         before = self.rows
@@ -132,15 +140,37 @@ class GrownStepper:
                 values = self._values(inputs)
                 results = self._stepper.run(values, self._shapes, targets)
                 break
-            except RunError as error:
+            except (InputError, ShapeError):
+                raise
+            except BaseException as error:
                 full = [n for n in self._lengths if f"axis {n!r} {NO_ROOM}" in str(error)]
-                if not full:
+                if not full or not isinstance(error, RunError):
+                    self._is_lost = self._moved is not None
                     raise
                 with self.taken():
                     self._make_room({name: self._caches.capacity(name) + 1 for name in full})
         self._added[key] = {name: count - before[name] for name, count in self.rows.items()}
         made = dict(zip((a.name for a in self._stepper.outputs), results, strict=True))
         return [made[name] for name in self._outputs]
+
+    def _watched(self, call: Callable[..., int | None]) -> Callable[..., int | None]:
+        """The call; if it is interrupted, rows may have changed places."""
+        if self._moved is None:
+            return call
+
+        def watched(*arrays: Any) -> int | None:
+            if self._is_lost:
+                return 0
+            try:
+                return call(*arrays)
+            except (TypeError, ValueError, BufferError):
+                # Arrays that do not fit are refused before anything runs.
+                raise
+            except BaseException:
+                self._is_lost = True
+                raise
+
+        return watched
 
     def _values(self, inputs: Mapping[str, Array]) -> list[Array]:
         """What the compiled model is fed, in its order."""
@@ -177,7 +207,8 @@ class GrownStepper:
         step = self._step(inputs)
         if step is None:
             return None
-        call, pick, pick_outputs = step.call, picker(self._inputs), picker(self._outputs)
+        call = self._watched(step.call)
+        pick, pick_outputs = picker(self._inputs), picker(self._outputs)
         numbers = [self._numbers[a.name] for a in self._stepper.inputs[len(self._inputs) :]]
         fixed = (*numbers, *self._caches.arrays)
         first = len(self._presents)
@@ -209,4 +240,4 @@ class GrownStepper:
         if step is None:
             return None
         memory = [*self._values(inputs), *self._caches.arrays, *outputs.values()]
-        return self._stepper.bound(step, memory)
+        return self._watched(self._stepper.bound(step, memory))

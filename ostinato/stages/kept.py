@@ -5,6 +5,9 @@ with room for more rows, which the model reads as `past` and stores its new rows
 there are is an input, so that a program serves all lengths; nothing of the past is copied. For
 `present = Concat(new, past)` the rows lie at the end of the memory.
 
+Where `present = Concat(Gather(past, indices), new)`, as in the step of a beam search, rows of the
+state change places in its memory first, which has one more of them for that.
+
 Inputs that are as long as the states after the step, such as a mask, are given in memory with room
 for more as well, and how long they are is an input.
 
@@ -24,10 +27,11 @@ from ostinato.errors import InputError
 from ostinato.model.attributes import describe
 from ostinato.ops.core.builder import Appending, Builder
 from ostinato.ops.core.growing_states import Growth, State, layout_of
+from ostinato.ops.core.moved_rows import Moves, Moving
 from ostinato.ops.core.tensor import Tensor, Value, dense, slice_axis, transpose
 from ostinato.ops.lowering import Scope
 from ostinato.program.expr import Access, Axis, Expr, Extent, Load, cast, constant, op
-from ostinato.program.nodes import Check, Interface, Require
+from ostinato.program.nodes import Check, Interface, Require, statements
 from ostinato.sizes.dims import Size, computed, is_symbol, product, symbol, symbols
 from ostinato.stages.stage import NO_ROOM, GrownInput, Keeping, KeptState
 from ostinato.stages.values import dtype_of_value, shape_of
@@ -82,12 +86,16 @@ class _Length:
 
 @dataclass(frozen=True)
 class _Kept:
-    """One growing state: the model's input and output, its memory, and the length it shares."""
+    """One growing state: the model's input and output, its memory, and the length it shares.
+
+    moved: the axis along which rows change places before a step.
+    """
 
     past: ir.Value
     present: ir.Value
     state: State
     length: _Length
+    moved: int | None
 
     @property
     def growth(self) -> Growth:
@@ -145,6 +153,8 @@ class KeptStates:
         self.grown: list[GrownInput] = []
         self.grown_arguments: dict[ir.Value, Argument] = {}
         self._whole: dict[ir.Value, tuple[Tensor, Tensor]] = {}
+        # The order in which rows change places, by the indices, which states may share.
+        self._plans: dict[Value, Moves] = {}
         self._is_checked = False
         builder.draft.node = "length"
         self.batch = None if batch is None else self._declared_batch(batch)
@@ -219,7 +229,12 @@ class KeptStates:
         order = sorted(range(len(shape)), key=lambda i: is_last and i == axis)
         room, streams = [*shape], self._streams_axis(past)
         room[axis] = length.capacity
+        moved, gather = _moved_axis(past, present), _gather_of(past, present)
+        if moved is not None:
+            room[moved] = room[moved] + 1
         if self.batch is not None:
+            if moved is not None:
+                raise _refused(past, present, "changes the places of rows, which no pool does")
             if streams is None:
                 raise _refused(past, present, "needs the batch as one of its dimensions")
             room[streams] = self.batch.streams
@@ -232,12 +247,16 @@ class KeptStates:
             dense(dtype, sizes, buffer), tuple(order.index(i) for i in range(len(shape)))
         )
         assert isinstance(whole, Tensor)
+        if moved is not None and gather is not None:
+            whole = slice_axis(whole, moved, 0, 1, shape[moved])
+            moving = Moving(whole, moved, self._plans, at_once=True)
+            builder.moving[gather.outputs[0].name or ""] = moving
         if self.batch is not None and streams is not None:
             whole = slice_axis(whole, streams, self.batch.place, 1, self.batch.one)
         in_front = not _is_first(past, present)
         growth = Growth(axis, length.capacity, "most", in_front=in_front, is_last=is_last)
         state = State(builder, f"state {past.name!r}", whole, whole, growth, 0, length.rows)
-        kept = _Kept(past, present, state, length)
+        kept = _Kept(past, present, state, length, moved)
         view = kept.view(length.rows)
 
         def append(piece: Value) -> Tensor | None:
@@ -357,13 +376,28 @@ class KeptStates:
                 whole.strides,
             ):
                 raise _refused(past, present, "must be a Concat of the state and new rows")
+            if kept.moved is not None and computed(rows - length.rows):
+                # Whether there is room has to be known before any row changes its place.
+                raise _refused(past, present, "gets rows whose number only the step tells")
             if following.setdefault(length.name, rows) != rows:
                 raise _refused(past, present, "grows by other rows than states of the same axis")
+        self._require_no_guards()
         added = {name: rows - self._lengths[name].rows for name, rows in following.items()}
         for name, rows in following.items():
             builder.output(f"next length of {name}", self._following(name, rows, added[name]))
         added = {name: rows for name, rows in added.items() if not computed(rows)}
         return Hints(self._layouts(), added, self._found_grown(following, added))
+
+    def _require_no_guards(self) -> None:
+        """Where rows have changed places, no other program can take the step over."""
+        body = [*statements(tuple(self._builder.draft.body))]
+        for kept in (kept for kept in self._states if kept.moved is not None):
+            assert kept.state.whole.base is not None
+            buffer = kept.state.whole.base.buffer
+            first = next((i for i, each in enumerate(body) if buffer in each.writes()), 0)
+            if any(isinstance(each, Require) and each.is_guard for each in body[first:]):
+                reason = "has rows that change places before the model looks at sizes in the data"
+                raise _refused(kept.past, kept.present, reason)
 
     def _following(self, name: str, rows: Size, added: Size) -> Tensor:
         """How many rows there are after the step."""
@@ -438,6 +472,7 @@ class KeptStates:
                 kept.growth.is_last,
                 kept.growth.in_front,
                 self._streams_axis(kept.past),
+                kept.moved,
             )
             for kept in self._states
         )
@@ -450,11 +485,38 @@ def appended(graph: ir.Graph) -> Iterator[tuple[ir.Value, ir.Value]]:
         node = present.producer()
         if node is None or node.op_type != "Concat" or node.domain or len(node.inputs) < 2:
             continue
-        for past in (node.inputs[0], node.inputs[-1]):
+        for operand in (node.inputs[0], node.inputs[-1]):
+            past = _before_moving(operand)
             if past is not None and past in inputs and past.shape is not None:
                 axis = _growing_axis(past, present)
-                if axis < len(past.shape) and not isinstance(past.shape[axis], int):
+                is_named = axis < len(past.shape) and not isinstance(past.shape[axis], int)
+                if is_named and _moved_axis(past, present) != axis:
                     yield past, present
+
+
+def _before_moving(value: ir.Value | None) -> ir.Value | None:
+    """The state whose rows a value has in other places, if nobody else reads it; or the value."""
+    node = None if value is None else value.producer()
+    if node is None or node.op_type != "Gather" or node.domain:
+        return value
+    (past, _) = node.inputs
+    return past if past is not None and len(past.uses()) == 1 else None
+
+
+def _gather_of(past: ir.Value, present: ir.Value) -> ir.Node | None:
+    """The node that gives the rows of a state other places, if there is one."""
+    node = present.producer()
+    assert node is not None
+    operands = [node.inputs[0], node.inputs[-1]]
+    return None if past in operands else next(use.node for use in past.uses())
+
+
+def _moved_axis(past: ir.Value, present: ir.Value) -> int | None:
+    """The axis along which the rows of a state change places, if they do."""
+    node = _gather_of(past, present)
+    if node is None or past.shape is None:
+        return None
+    return node.attributes.get_int("axis", 0) % max(len(past.shape), 1)
 
 
 def row_of(tensor: Tensor, batch: Size, one: Size, axis: Axis) -> Tensor | None:
@@ -484,7 +546,7 @@ def _argument(interface: Interface) -> Argument:
 def _is_first(past: ir.Value, present: ir.Value) -> bool:
     """Whether new rows come behind those of the state."""
     node = present.producer()
-    return node is not None and node.inputs[0] is past
+    return node is not None and _before_moving(node.inputs[0]) is past
 
 
 def _growing_axis(past: ir.Value, present: ir.Value) -> int:

@@ -133,7 +133,8 @@ class KeptState:
     input, output: the model's names. axis: along which it grows, whose name in the model is
     `length`. is_last: whether that axis is the last one in memory. in_front: whether new rows come
     before those that are there, so that these lie at the end of the memory. streams: the axis of a
-    pool's streams, the first one in memory.
+    pool's streams, the first one in memory. moved: the axis along which rows change places before
+    a step, with one more of them in memory.
     """
 
     input: str
@@ -143,6 +144,7 @@ class KeptState:
     is_last: bool
     in_front: bool
     streams: int | None = None
+    moved: int | None = None
 
 
 @dataclass(frozen=True)

@@ -457,3 +457,70 @@ def test_the_table_tells_the_room() -> None:
     stream.step({"token": [[1]]})
     assert "[1, 2, 1, 8]" in stream.describe()
     assert repr(stream) == "<GrowingStream keys <- next_keys, values <- next_values>"
+
+
+@cache
+def beams() -> ostinato.InferenceSession:
+    """A step whose rows go on from other rows; it fails where a token is no row of the table."""
+    return ostinato.InferenceSession(
+        text_model(
+            """g (int64[B] token, int64[B] order, float[B, 2, P, 8] keys, float[2, B, R] marks)
+                => (float[B, 2, 1, 8] y, float[B, 2, Q, 8] next_keys, float[2, B, S] next_marks) {
+                kept = Gather<axis = 0>(keys, order)  x = Gather(W, token)
+                shape = Constant<value_ints = [0, 2, 1, 8]>()  q = Reshape(x, shape)
+                next_keys = Concat<axis = 2>(kept, q)
+                t = Transpose<perm = [0, 1, 3, 2]>(next_keys)  s = MatMul(q, t)
+                p = Softmax<axis = -1>(s)  y = MatMul(p, next_keys)
+                moved = Gather<axis = 1>(marks, order)
+                m = ReduceSum<keepdims = 0>(q, axes)  h = Transpose(m)
+                h3 = Unsqueeze(h, last)  next_marks = Concat<axis = -1>(h3, moved)
+            }""",
+            W=RANDOM.standard_normal((20, 16)).astype(np.float32),
+            axes=np.array([2, 3]),
+            last=np.array([2]),
+        )
+    )
+
+
+BEAMS = {"keys": "next_keys", "marks": "next_marks"}
+
+
+@pytest.mark.parametrize("capacity", [None, 90])
+def test_rows_that_change_places_do_so_in_memory(capacity: int | None) -> None:
+    stream = beams().stream(BEAMS, capacity=capacity)
+    keys, marks = np.zeros((3, 2, 0, 8), np.float32), np.zeros((2, 3, 0), np.float32)
+    orders = RANDOM.integers(-3, 3, (80, 3))
+    for number, order in enumerate(orders):
+        feeds = {"token": RANDOM.integers(0, 20, 3), "order": order}
+        (y,) = stream.step(feeds)
+        expected, keys, marks = beams().run(None, {**feeds, "keys": keys, "marks": marks})
+        np.testing.assert_array_equal(y, expected)
+        if number == 40:
+            stream, old = stream.fork(), stream
+            old.step(feeds)
+            stream.rewind(2)
+            keys, marks = keys[:, :, :-2], marks[:, :, 2:]
+    np.testing.assert_array_equal(stream.state["keys"], keys)
+    np.testing.assert_array_equal(stream.state["marks"], marks)
+
+
+def test_rows_that_have_changed_places_in_a_step_that_fails_are_lost() -> None:
+    stream = beams().stream(BEAMS)
+    good = {"token": np.array([1, 2, 3]), "order": np.array([1, 2, 0])}
+    stream.step(good)
+    with pytest.raises(RunError, match="out of range"):
+        stream.step({**good, "order": np.array([0, 1, 3])})
+    stream.reset()
+    stream.step(good)
+    with pytest.raises(RunError, match="out of range"):
+        stream.step({**good, "token": np.array([1, 2, 20])})
+    for use in (lambda: stream.step(good), lambda: stream.state, stream.fork):
+        with pytest.raises(StreamError, match="is lost"):
+            use()
+    stream.reset()
+    assert stream.step(good)[0].shape == (3, 2, 1, 8)
+
+
+def test_pools_keep_rows_in_their_places() -> None:
+    with pytest.raises(InputError, match="no pool"):
+        beams().pool(BEAMS, capacity=4, batch="B")
