@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -33,6 +34,9 @@ def profile(
     rows: Annotated[
         int, typer.Option("--rows", min=1, help="Kernels in the table, the longest first.")
     ] = 20,
+    threads: Annotated[
+        int, typer.Option("--threads", min=1, help="Most threads of a call; their times apart.")
+    ] = 1,
     disable: common.Disable = None,
     no_fallback: common.NoFallback = False,
     json: common.Json = False,
@@ -45,7 +49,9 @@ def profile(
         for path in (html, trace):
             if path is not None and not path.absolute().parent.is_dir():
                 raise OptionError(f"{path}: there is no folder {path.parent}")
-        options = common.make_options(disable, no_fallback, no_cache=True)
+        options = dataclasses.replace(
+            common.make_options(disable, no_fallback, no_cache=True), threads=threads
+        )
         session = common.open_session(model, options)
         feeds = common.make_feeds(common.feedable(session, files), files, dims)
         with common.status(f"Measuring {model.name}"), quick_imports():
@@ -69,26 +75,48 @@ def profile(
 def _show(found: Profile, rows: int) -> None:
     console = common.console()
     shapes = ", ".join(f"{name}{common.format_shape(s)}" for name, s in found.inputs.items())
-    columns = ("kernel", "node", "time", "share", "runs", "bytes", "flop", "flop/s", "of roofline")
+    count = len(found.waiting)
+    columns = ["kernel", "node", "time", "share", "runs"]
+    if count > 1:
+        columns += [*(f"thread {number}" for number in range(1, count)), "imbalance"]
+    columns += ["bytes", "flop", "flop/s", "of roofline"]
     table = common.table(f"{found.model}: {shapes}", *columns, left=2)
+
+    def rest(what: str, *seconds: float) -> None:
+        texts = [common.format_seconds(each) for each in seconds]
+        share = f"{seconds[0] / found.call:.1%}"
+        table.add_row(what, "", texts[0], share, "", *texts[1:])
+
     ranked = sorted(found.kernels, key=lambda kernel: -kernel.seconds)
     for kernel in ranked[:rows]:
         table.add_row(kernel.name, kernel.title, *_figures(kernel, found))
     if len(ranked) > rows:
-        rest = sum(kernel.seconds for kernel in ranked[rows:])
-        share = f"{rest / found.call:.1%}"
-        table.add_row(f"{len(ranked) - rows} more", "", common.format_seconds(rest), share)
-    other = max(found.call - found.measured, 0.0)
-    share = f"{other / found.call:.1%}"
-    table.add_row("outside of kernels", "", common.format_seconds(other), share)
+        others = [kernel.threads for kernel in ranked[rows:]]
+        rest(f"{len(others)} more", *map(sum, zip(*others, strict=True)))
+    if count > 1:
+        rest("waiting for threads", *found.waiting)
+    rest("outside of kernels", found.outside)
     console.print(table)
     console.print(
         f"a call: {common.format_seconds(found.call)}, mean of {found.calls}; "
         f"working memory: {common.format_bytes(found.arena)}; "
-        f"this machine: {found.roofline.peak / 1e9:.0f} Gflop/s"
+        f"this machine: {found.roofline.peak / 1e9:.0f} Gflop/s a core"
     )
+    console.print(f"outside of kernels: {found.overhead}")
+    if count > 1:
+        console.print(
+            f"{found.shared:.0%} of the calls ran on several threads: short ones, and those for "
+            "which other threads come too late, run on one"
+        )
     if found.fallback:
-        console.print(f"not native, in 'outside of kernels': {', '.join(found.fallback)}")
+        console.print(f"not native: {', '.join(found.fallback)}")
+
+
+def _threads(kernel: KernelTime) -> list[str]:
+    """The seconds of the threads beside the caller's, and how unequal they are."""
+    if len(kernel.threads) == 1:
+        return []
+    return [*map(common.format_seconds, kernel.threads[1:]), f"{kernel.imbalance:.2f}"]
 
 
 def _figures(kernel: KernelTime, found: Profile) -> list[Any]:
@@ -97,6 +125,7 @@ def _figures(kernel: KernelTime, found: Profile) -> list[Any]:
         common.format_seconds(kernel.seconds),
         f"{kernel.seconds / found.call:.1%}",
         f"{kernel.runs:g}",
+        *_threads(kernel),
         common.format_bytes(kernel.bytes),
         f"{kernel.flops:,}",
         f"{rate / 1e9:.2f} G",

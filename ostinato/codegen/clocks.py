@@ -2,38 +2,42 @@
 
 The clock is read behind every kernel, and what has passed since it was read before belongs to that
 kernel: the loop around it and whatever else lies between the two counts as its time, so that all
-times together are the time of the call. The record `TABLE` begins with `HEAD` words: the clock at
-the last reading, how many events were written, how many there is room for, and their address; then
-come two words for each kernel, ticks and calls. An event is the clock and the number of a kernel.
+times together are the time of the call. Each thread has a record of its own in `TABLE`, of `words`
+words, and reads behind every wait for other threads as well. It begins with `HEAD` words: the clock
+at the last reading, how many events were written, how many there is room for, and their address;
+then come two words for each kernel, ticks and calls, and two for waiting. An event is the clock and
+the number of a kernel, or, for waiting, the number behind the last one.
 """
 
 from __future__ import annotations
 
+from ostinato.codegen.processor import processor
 from ostinato.codegen.target import Target
 from ostinato.program.nodes import Program
 
 TABLE = "clocked"
 HEAD = 4
-BEGIN = "call void @clock.begin()"
+# So many words are a line of the cache, which threads had better not share.
+_LINE = 8
+FIRST = "@clocked"
 
 _ASSEMBLY = """
-@clocked = global [WORDS x i64] zeroinitializer
-declare i64 @CLOCK()
+@clocked = global [WORDS x i64] zeroinitializer, align 64
 
-define internal void @clock.begin() nounwind noinline {
-  %now = call i64 @CLOCK()
-  store i64 %now, ptr @clocked
+define internal void @clock.begin(ptr %clocked) nounwind noinline {
+  %now = call i64 @clock()
+  store i64 %now, ptr %clocked
   ret void
 }
 
-define internal void @clock.read(i64 %kernel) nounwind noinline {
-  %now = call i64 @CLOCK()
-  %before = load i64, ptr @clocked
-  store i64 %now, ptr @clocked
+define internal void @clock.read(ptr %clocked, i64 %kernel) nounwind noinline {
+  %now = call i64 @clock()
+  %before = load i64, ptr %clocked
+  store i64 %now, ptr %clocked
   %passed = sub i64 %now, %before
   %twice = mul i64 %kernel, 2
   %place = add i64 %twice, 4
-  %ticks.at = getelementptr i64, ptr @clocked, i64 %place
+  %ticks.at = getelementptr i64, ptr %clocked, i64 %place
   %ticks = load i64, ptr %ticks.at
   %ticks.more = add i64 %ticks, %passed
   store i64 %ticks.more, ptr %ticks.at
@@ -41,14 +45,14 @@ define internal void @clock.read(i64 %kernel) nounwind noinline {
   %calls = load i64, ptr %calls.at
   %calls.more = add i64 %calls, 1
   store i64 %calls.more, ptr %calls.at
-  %written.at = getelementptr i64, ptr @clocked, i64 1
+  %written.at = getelementptr i64, ptr %clocked, i64 1
   %written = load i64, ptr %written.at
-  %room.at = getelementptr i64, ptr @clocked, i64 2
+  %room.at = getelementptr i64, ptr %clocked, i64 2
   %room = load i64, ptr %room.at
   %fits = icmp slt i64 %written, %room
   br i1 %fits, label %write, label %done
 write:
-  %events.at = getelementptr i64, ptr @clocked, i64 3
+  %events.at = getelementptr i64, ptr %clocked, i64 3
   %events = load ptr, ptr %events.at
   %first = mul i64 %written, 2
   %event.at = getelementptr i64, ptr %events, i64 %first
@@ -69,17 +73,31 @@ def numbers(program: Program) -> dict[str, int]:
     return {kernel.name: number for number, kernel in enumerate(program.kernels())}
 
 
-def assembly(program: Program, target: Target) -> str:
-    """The record and the functions that a module with clocks needs."""
-    words = HEAD + 2 * len(numbers(program))
-    # On AArch64 the counter of cycles is the kernel's alone.
-    clock = "llvm.readcyclecounter" if target.triple.startswith("x86") else _STEADY
-    return _ASSEMBLY.replace("WORDS", str(words)).replace("CLOCK", clock)
+def words(kernels: int) -> int:
+    """Words of the record of a thread."""
+    return -(-(HEAD + 2 * (kernels + 1)) // _LINE) * _LINE
 
 
-def read(number: int) -> str:
-    """The instruction behind a kernel."""
-    return f"call void @clock.read(i64 {number})"
+def assembly(program: Program, target: Target, threads: int) -> str:
+    """The records and the functions that a module with clocks needs, for so many threads at most.
+
+    With more than one the module has the functions of the processor already.
+    """
+    count = threads * words(len(numbers(program)))
+    clock = processor(target.architecture).assembly if threads == 1 else ""
+    return clock + _ASSEMBLY.replace("WORDS", str(count))
 
 
-_STEADY = "llvm.readsteadycounter"
+def record(kernels: int, thread: str) -> str:
+    """The address of the record of a thread, as an instruction without its name."""
+    return f"getelementptr [{words(kernels)} x i64], ptr {FIRST}, i64 {thread}"
+
+
+def begin(record: str = FIRST) -> str:
+    """The instruction with which the time of a thread begins."""
+    return f"call void @clock.begin(ptr {record})"
+
+
+def read(number: int, record: str = FIRST) -> str:
+    """The instruction behind a kernel or, with their number, behind waiting."""
+    return f"call void @clock.read(ptr {record}, i64 {number})"

@@ -78,13 +78,12 @@ def module_text(
     """The module as LLVM assembly; with `shares` it also exports `threads.EXPORTS`.
 
     is_watched: whether code that may take long has safepoints. is_clocked: whether the clock is
-    read behind every kernel (`ostinato.codegen.clocks`), for one thread. names: a table that gets
+    read behind every kernel (`ostinato.codegen.clocks`). names: a table that gets
     the function of each kernel; kernels that are alike share one.
     """
     declarations: set[str] = set()
     parts = {} if shares is None else shares.parts
     functions, shared = _functions(program, declarations, target, parts, is_watched)
-    assert shares is None or not is_clocked
     if names is not None:
         names.update((kernel, function.name) for kernel, function in shared.items())
     entry = _Entry(
@@ -92,6 +91,7 @@ def module_text(
     ).text()
     layout = _layout(program, arena, declarations)
     attributes = f'attributes #0 = {{ noinline nounwind "target-cpu"="{target.cpu}" }}'
+    count = 1 if shares is None else threads.MOST
     nowhere = f"{NOWHERE} = internal constant [64 x i8] zeroinitializer"
     texts = [
         f'target datalayout = "{data_layout(target)}"',
@@ -99,7 +99,7 @@ def module_text(
         nowhere,
         *([safepoints.assembly()] if is_watched else []),
         *([] if shares is None else [threads.assembly(target)]),
-        *([clocks.assembly(program, target)] if is_clocked else []),
+        *([clocks.assembly(program, target, count)] if is_clocked else []),
         *functions,
         entry,
         layout,
@@ -235,6 +235,7 @@ class _Entry:
     ) -> None:
         self._is_watched = is_watched
         self._clocked = clocks.numbers(program) if is_clocked else {}
+        self._clock = clocks.FIRST
         self._program = program
         self._arena = arena
         self._shared = shared
@@ -265,7 +266,7 @@ class _Entry:
                 self._indices[CALL] = self._count_call(self._w)
             self._find_buffers()
             if self._clocked:
-                self._w.line(clocks.BEGIN)
+                self._w.line(clocks.begin())
             self._steps(undivided(self._program.body))
             poll = self._load_record() + open_poll("%record", "null")
             ending = self._safepoints.ending(f"i64 {STOPPED}")
@@ -273,6 +274,8 @@ class _Entry:
             return self._function("entry", "", self._sizes, self._w, poll=poll, ending=ending)
         self._indices[CALL] = Value("%call", "i64")
         self._find_buffers()
+        if self._clocked:
+            self._begin_share()
         self._steps(self._shares.steps)
         more = ", i64 %call, ptr %round, i64 %share, i64 %shares, ptr %record, ptr %stop"
         poll, ending = open_poll("%record", "%stop"), self._safepoints.ending(f"i64 {STOPPED}")
@@ -281,12 +284,27 @@ class _Entry:
         )
         return share + self._team_entry(self._shares.gain, self._shares.ample)
 
+    def _begin_share(self) -> None:
+        """Thread 0 has begun in `entry`, and waited for the others."""
+        place = clocks.record(len(self._clocked), _NUMBER.text)
+        self._clock = self._w.emit("ptr", place).text
+        is_first = self._w.compare("icmp", "eq", _NUMBER, integer(0), 1)
+        with self._w.when(is_first):
+            self._read_clock(len(self._clocked))
+        with self._w.when(self._w.binary("xor", is_first, Value("true", "i1"))):
+            self._w.line(clocks.begin(self._clock))
+
+    def _read_clock(self, number: int) -> None:
+        self._w.line(clocks.read(number, self._clock))
+
     def _team_entry(self, gain: Size, ample: Size) -> str:
         """Calls the team if that is worth it for the sizes of this call.
 
         gain, ample: as `Shares` has them.
         """
         sizes, w = Sizes(self._program.symbols, self._declarations), Writer(self._declarations)
+        if self._clocked:
+            w.line(clocks.begin())
         call = self._count_call(w) if counts_calls(self._program) else integer(0)
         arguments = f"ptr %buffers, ptr %symbols, i64 {call.text}"
         if not isinstance(gain, int):
@@ -302,6 +320,8 @@ class _Entry:
         else:
             patient = w.compare("icmp", "sgt", sizes.value(ample), integer(0), 1).text
         code = w.emit("i64", f"call i64 @team_call({arguments}, ptr %record, i1 {patient})")
+        if self._clocked:
+            w.line(clocks.read(len(self._clocked)))
         return self._function("entry", "", sizes, w, result=code, poll=self._load_record())
 
     def _size(self, size: Size) -> Value:
@@ -400,6 +420,8 @@ class _Entry:
         arguments = f"ptr %round, i64 %share, i64 {self._count.text}, ptr {POLL.text}"
         stops = self._w.emit("i1", f"call i1 @team_wait({arguments})")
         self._safepoints.leave_if(stops)
+        if self._clocked:
+            self._read_clock(len(self._clocked))
 
     def _count_down(self, time: Size) -> None:
         """Now and then a safepoint behind kernels that have none, or did not use theirs."""
@@ -416,8 +438,6 @@ class _Entry:
     def _kernel(self, kernel: Kernel, time: Size) -> None:
         if self._shares is None or kernel.name in self._shares.parts or is_constant(self._count):
             self._call(kernel, time)
-            if kernel.name in self._clocked:
-                self._w.line(clocks.read(self._clocked[kernel.name]))
             return
         with self._w.when(self._w.compare("icmp", "eq", _NUMBER, integer(0), 1)):
             self._call(kernel, time)
@@ -431,11 +451,13 @@ class _Entry:
         if self._shares is not None and kernel.name in self._shares.parts:
             args += [f"i64 {_NUMBER.text}", f"i64 {self._count.text}"]
         name = f'@"{function.name}"'
-        if not function.is_long:
+        if function.is_long:
+            args.append(f"ptr {self._poll_for(time).text}")
+            self._safepoints.leave_if(self._w.emit("i1", f"call i1 {name}({', '.join(args)})"))
+        else:
             self._w.line(f"call void {name}({', '.join(args)})")
-            return
-        args.append(f"ptr {self._poll_for(time).text}")
-        self._safepoints.leave_if(self._w.emit("i1", f"call i1 {name}({', '.join(args)})"))
+        if self._clocked:
+            self._read_clock(self._clocked[kernel.name])
 
     def _poll_for(self, time: Size) -> Value:
         """Null where the sizes of this run make a kernel of that time a short one."""

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import ctypes
 import dataclasses
+import itertools
+import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from ostinato.codegen.clocks import HEAD, TABLE
+from ostinato.codegen import threads
+from ostinato.codegen.clocks import HEAD, TABLE, words
 from ostinato.compiler import compile_model
 from ostinato.native.function import GuardError, NativeFunction
 from ostinato.options import Options
@@ -27,8 +30,8 @@ from ostinato.stages.flow import Flow
 from ostinato.stages.notice import Notice
 
 Array = np.ndarray[Any, Any]
-# The number of a kernel, when it began and when it ended, in seconds.
-Event = tuple[int, float, float]
+# The number of a kernel, when it began and when it ended, in seconds; and of a thread.
+Event = tuple[int, float, float, int]
 
 # Of one call; what comes behind is in the sums, not in the trace.
 MOST_EVENTS = 200_000
@@ -36,6 +39,8 @@ _WARM_CALLS = 3
 # The fastest batch counts: whatever else the machine does can only slow one down.
 _BATCHES = 100
 _MOST_CALLS = 10_000
+# To record a call on several threads.
+_MOST_ATTEMPTS = 50
 
 
 @dataclass(frozen=True)
@@ -43,9 +48,9 @@ class KernelTime:
     """A kernel in one call of the model.
 
     name: of the kernel; title: of its nodes in short. nodes: all that it computes.
-    runs: how often it ran. seconds: all runs together, means over the calls. bytes, flops: of one
-    run. bound: the least seconds that the machine takes for them. loop: the steps of the loop
-    around it; reads, writes: buffers.
+    runs: how often it ran. threads: seconds of each thread, all runs together, means over the
+    calls; the first one is the caller's. bytes, flops: of one run. bound: the least seconds that a
+    core takes for them. loop: the steps of the loop around it; reads, writes: buffers.
     """
 
     name: str
@@ -53,7 +58,7 @@ class KernelTime:
     nodes: tuple[str, ...]
     loop: str | None
     runs: float
-    seconds: float
+    threads: tuple[float, ...]
     bytes: int
     flops: int
     bound: float
@@ -61,9 +66,21 @@ class KernelTime:
     writes: tuple[str, ...]
 
     @property
+    def seconds(self) -> float:
+        """Of the caller's thread, whose times make up the call."""
+        return self.threads[0]
+
+    @property
     def of_roofline(self) -> float:
-        """The share of the machine's rate that it reaches, where bytes stay in their cache."""
-        return self.bound * self.runs / self.seconds if self.seconds else 0.0
+        """The share of its cores' rate that it reaches, where bytes stay in their cache."""
+        spent = sum(self.threads)
+        return self.bound * self.runs / spent if spent else 0.0
+
+    @property
+    def imbalance(self) -> float:
+        """The time of its slowest thread over the mean of those that ran it; 1 is none."""
+        spent = [seconds for seconds in self.threads if seconds]
+        return max(spent) * len(spent) / sum(spent) if spent else 1.0
 
 
 @dataclass(frozen=True)
@@ -71,9 +88,12 @@ class Profile:
     """A profile of a model.
 
     calls, call: of how many calls the figures are means, and the seconds of one, by the clock of
-    the caller. kernels: in the order of the program.
-    events: of one call, the number of a kernel, its begin and end in seconds. memory: bytes of
-    working memory that are alive, from a time in seconds on. refusals: as in `Report`.
+    the caller. kernels: in the order of the program. waiting: seconds in which each thread of a
+    call waits for others.
+    events: of one call, the number of a kernel, its begin and end in seconds, and the thread.
+    memory: bytes of working memory that are alive, from a time in seconds on. shared: which part of
+    the calls that were measured ran on several threads. overhead: what the seconds outside of
+    kernels are. refusals: as in `Report`.
     """
 
     model: str
@@ -81,9 +101,12 @@ class Profile:
     calls: int
     call: float
     kernels: tuple[KernelTime, ...]
+    waiting: tuple[float, ...]
     events: tuple[Event, ...]
     memory: tuple[tuple[float, int], ...]
     arena: int
+    shared: float
+    overhead: str
     refusals: tuple[dict[str, Any], ...]
     fallback: tuple[str, ...]
     roofline: Roofline
@@ -92,6 +115,11 @@ class Profile:
     def measured(self) -> float:
         """Seconds of a call in kernels."""
         return sum(kernel.seconds for kernel in self.kernels)
+
+    @property
+    def outside(self) -> float:
+        """Seconds of a call in no kernel, nor waiting for threads of one."""
+        return max(self.call - self.measured - self.waiting[0], 0.0)
 
 
 def measure(
@@ -102,15 +130,35 @@ def measure(
     seconds: float = 1.0,
     name: str = "the model",
 ) -> Profile:
-    """Profile calls of the model with these inputs, on one thread.
+    """Profile calls of the model with these inputs, on as many threads as the options say.
 
     Raises what compiling and running the model raise.
     """
-    options = dataclasses.replace(options, threads=1, cache_dir=None)
+    options = dataclasses.replace(options, cache_dir=None)
     try:
         return _Measured(model, feeds, options, True, name).profile(seconds, roofline)
     except GuardError:
         return _Measured(model, feeds, options, False, name).profile(seconds, roofline)
+
+
+class _Batch(NamedTuple):
+    """Some calls: their seconds, how many ran on several threads, the tables of their clocks.
+
+    end: when the last one ended, by the clock of Python; tick: by that of the kernels.
+    """
+
+    seconds: float
+    shared: int
+    tables: list[Array]
+    end: float
+    tick: int
+
+
+def _rate(batches: Sequence[_Batch]) -> float:
+    """Seconds of a tick: the median, as something else may run between the two readings."""
+    pairs = zip(batches, batches[len(batches) // 2 :], strict=False)
+    rates = [(b.end - a.end) / (b.tick - a.tick) for a, b in pairs if b.tick > a.tick]
+    return statistics.median(rates) if rates else 0.0
 
 
 class _Measured:
@@ -140,13 +188,11 @@ class _Measured:
         plan = native.plan([array.shape for array in arrays], native.values(arrays))
         outputs = [np.empty(s, d) for s, d in zip(plan.shapes, plan.dtypes, strict=True)]
         bound = native.bind(arrays, outputs)
-
-        def call() -> None:
-            code = bound()
-            if code is not None:
-                raise native.failure(code)
-
-        return call
+        # Once is enough: the same inputs fail always or never.
+        code = bound()
+        if code is not None:
+            raise native.failure(code)
+        return bound
 
     def profile(self, seconds: float, roofline: Roofline) -> Profile:
         for _ in range(_WARM_CALLS):
@@ -155,55 +201,69 @@ class _Measured:
         self._call()
         whole = max(time.perf_counter() - start, 1e-7)
         count = max(1, min(_MOST_CALLS, int(seconds / whole / _BATCHES)))
-        first = [part.now() for part in self._parts]
-        begin = time.perf_counter()
-        least, tables = self._batch(count)
-        for _ in range(_BATCHES - 1):
-            spent, others = self._batch(count)
-            if spent < least:
-                least, tables = spent, others
-        passed = time.perf_counter() - begin
-        # The clocks of the last readings, just before the calls and at their end.
-        pairs = zip(self._parts, first, strict=True)
-        ticks = max((part.now() - before for part, before in pairs), default=0)
-        rate = passed / ticks if ticks > 0 else 0.0
+        batches = [self._batch(count) for _ in range(_BATCHES)]
+        # Of calls that other threads took part in, if there are any: that is what is asked for.
+        is_team = any(batch.shared > count / 2 for batch in batches)
+        wanted = [batch for batch in batches if not is_team or batch.shared > count / 2]
+        fastest = min(wanted, key=lambda batch: batch.seconds)
+        tables, rate = fastest.tables, _rate(batches)
         kernels = [
             kernel
             for part, table in zip(self._parts, tables, strict=True)
             for kernel in part.kernels(table, count, rate, roofline)
         ]
-        events, memory = self._traced(rate)
+        waits = [p.waiting(t, count, rate) for p, t in zip(self._parts, tables, strict=True)]
+        events, memory = self._traced(rate, is_team)
         return Profile(
             self._name,
             {name: list(array.shape) for name, array in self._feeds.items()},
             count,
-            least / count,
+            fastest.seconds / count,
             tuple(kernels),
+            tuple(sum(each) for each in itertools.zip_longest(*waits, fillvalue=0.0)) or (0.0,),
             tuple(events),
             tuple(memory),
             sum(part.native.arena_bytes for part in self._parts),
+            sum(batch.shared for batch in batches) / (count * _BATCHES),
+            self._overhead(),
             tuple(r for part in self._parts for r in part.refusals()),
             tuple(f"{entry['node']} ({entry['op']})" for entry in self._flow.not_native()),
             roofline,
         )
 
-    def _batch(self, count: int) -> tuple[float, list[Array]]:
-        """Seconds of so many calls, and the tables of their clocks."""
+    def _overhead(self) -> str:
+        if self._flow.direct() is not None:
+            return "from Python into compiled code and back"
+        nodes = len(self._flow.not_native())
+        parts = f"Python between {len(self._parts)} compiled parts"
+        return parts + (f", and {nodes} nodes that are not native" if nodes else "")
+
+    def _batch(self, count: int) -> _Batch:
         for part in self._parts:
             part.reset()
+        jobs, call = self._jobs(), self._call
         begin = time.perf_counter()
-        for _ in range(count):
-            self._call()
-        return time.perf_counter() - begin, [part.table() for part in self._parts]
+        for _ in itertools.repeat(None, count):
+            call()
+        end = time.perf_counter()
+        tick = max((part.now() for part in self._parts), default=0)
+        tables = [part.table() for part in self._parts]
+        return _Batch(end - begin, self._jobs() - jobs, tables, end, tick)
 
-    def _traced(self, rate: float) -> tuple[list[Event], list[tuple[float, int]]]:
-        """One call more, with all its events."""
-        # The first calls bring the memory of the events into the caches.
-        for _ in range(_WARM_CALLS):
+    def _jobs(self) -> int:
+        return max((part.jobs for part in self._parts), default=0)
+
+    def _traced(self, rate: float, is_team: bool) -> tuple[list[Event], list[tuple[float, int]]]:
+        """One call more, with all its events. is_team: on several threads, if they come."""
+        for attempt in range(_MOST_ATTEMPTS):
             for part in self._parts:
                 part.reset()
                 part.record()
+            jobs = self._jobs()
             self._call()
+            # The first calls bring the memory of the events into the caches.
+            if attempt >= _WARM_CALLS and (not is_team or self._jobs() > jobs):
+                break
         origins = [part.first_tick() for part in self._parts]
         origin = min((tick for tick in origins if tick is not None), default=0)
         events: list[Event] = []
@@ -211,11 +271,11 @@ class _Measured:
         offset = 0
         for part in self._parts:
             found = [
-                (number, (begin - origin) * rate, (end - origin) * rate)
-                for number, begin, end in part.events()
+                (number, (begin - origin) * rate, (end - origin) * rate, thread)
+                for number, begin, end, thread in part.events()
             ]
-            memory += part.memory(found)
-            events += [(number + offset, begin, end) for number, begin, end in found]
+            memory += part.memory([event for event in found if event[3] == 0])
+            events += [(k + offset, begin, end, thread) for k, begin, end, thread in found]
             offset += len(part.program_kernels)
         return events, memory
 
@@ -227,39 +287,52 @@ class _Clocked:
         self.native, self._scheduled = native, scheduled
         self._program: Program = scheduled.program
         self.program_kernels: list[Kernel] = list(self._program.kernels())
-        words = HEAD + 2 * len(self.program_kernels)
+        # One row for each thread that may take part.
+        team = native.team
+        self.threads = 1 if team is None else team.threads
+        shape = (threads.MOST if team else 1), words(len(self.program_kernels))
         address = native.address(TABLE)
-        self._table = np.ctypeslib.as_array((ctypes.c_int64 * words).from_address(address))
-        self._events = np.zeros((0, 2), np.int64)
+        table = (ctypes.c_int64 * (shape[0] * shape[1])).from_address(address)
+        self._table = np.ctypeslib.as_array(table).reshape(shape)[: self.threads]
+        self._events = np.zeros((0, 0, 2), np.int64)
 
     def reset(self) -> None:
-        self._table[1:] = 0
+        self._table[:, 1:] = 0
+
+    @property
+    def jobs(self) -> int:
+        """The number of calls that ran on several threads so far."""
+        return 0 if self.native.team is None else self.native.team.jobs
 
     def now(self) -> int:
-        """The clock at the last reading, or at the begin of the last call."""
-        return int(self._table[0])
+        """The clock of the caller's thread at the last reading, or at the begin of the call."""
+        return int(self._table[0, 0])
 
     def record(self) -> None:
         """Let the next call write events."""
         if not len(self._events):
-            self._events = np.zeros((MOST_EVENTS, 2), np.int64)
-        self._table[2], self._table[3] = MOST_EVENTS, self._events.ctypes.data
+            self._events = np.zeros((self.threads, MOST_EVENTS // self.threads, 2), np.int64)
+        for row, events in zip(self._table, self._events, strict=True):
+            row[2], row[3] = len(events), events.ctypes.data
+
+    def _first_tick(self, thread: int) -> int | None:
+        """When the time of a thread in the recorded call began."""
+        row = self._table[thread]
+        return int(row[0] - row[HEAD::2].sum()) if row[1] else None
 
     def first_tick(self) -> int | None:
-        """When the first kernel of the recorded call began."""
-        count = int(self._table[1])
-        if not count:
-            return None
-        whole = int(self._table[HEAD::2].sum())
-        # The last reading is that of the last event, if all of them fit.
-        return int(self._table[0]) - whole
+        """When the recorded call began."""
+        return self._first_tick(0)
 
-    def events(self) -> Iterator[tuple[int, int, int]]:
-        before = self.first_tick()
-        for end, number in self._events[: int(self._table[1])].tolist():
-            assert before is not None
-            yield number, before, end
-            before = end
+    def events(self) -> Iterator[tuple[int, int, int, int]]:
+        """Number of a kernel, begin, end and thread; waiting is no event."""
+        for thread, events in enumerate(self._events):
+            before = self._first_tick(thread)
+            for end, number in events[: int(self._table[thread, 1])].tolist():
+                assert before is not None
+                if number < len(self.program_kernels):
+                    yield number, before, end, thread
+                before = end
 
     def _sizes(self) -> dict[str, int]:
         last = self.native.last
@@ -268,8 +341,14 @@ class _Clocked:
         return dict(zip(self.native.artifact.symbols, last.symbols.tolist(), strict=False))
 
     def table(self) -> Array:
-        """A copy of ticks and runs of each kernel since `reset`."""
-        return self._table[HEAD:].reshape(-1, 2).copy()
+        """Ticks and runs of each kernel, and of waiting, since `reset`, by thread: a copy."""
+        count = len(self.program_kernels) + 1
+        used = self._table[:, HEAD : HEAD + 2 * count]
+        return used.reshape(self.threads, count, 2).copy()
+
+    def waiting(self, table: Array, calls: int, rate: float) -> list[float]:
+        """Seconds of a call in which each thread waits."""
+        return [ticks * rate / calls for ticks in table[:, -1, 0].tolist()]
 
     def kernels(
         self, table: Array, calls: int, rate: float, roofline: Roofline
@@ -277,7 +356,7 @@ class _Clocked:
         sizes = self._sizes()
         records = {r["name"]: r for r in report_kernels(self._program, self._program)}
         for number, kernel in enumerate(self.program_kernels):
-            ticks, runs = table[number].tolist()
+            runs = int(table[0, number, 1])
             size, flops = work(self._program, kernel, sizes)
             sources = tuple(kernel.sources)
             yield KernelTime(
@@ -286,10 +365,10 @@ class _Clocked:
                 sources,
                 records[kernel.name]["in_loop"],
                 runs / calls,
-                ticks * rate / calls,
+                tuple(ticks * rate / calls for ticks in table[:, number, 0].tolist()),
                 size,
                 flops,
-                max(flops / roofline.peak, size / roofline.bandwidth(size)),
+                max(flops / roofline.peak, size / roofline.bandwidth(size / self.threads)),
                 tuple(sorted(kernel.reads())),
                 tuple(sorted(kernel.writes())),
             )
@@ -317,7 +396,7 @@ class _Clocked:
                 for place in range(places[0], places[-1] + 1):
                     alive[place] += _bytes(buffer, sizes)
         last = None
-        for number, begin, _ in events:
+        for number, begin, _, _ in events:
             place = owner[self.program_kernels[number].name]
             if place != last:
                 yield begin, alive[place]

@@ -25,13 +25,23 @@ def record(profile: Profile) -> dict[str, Any]:
         "calls": profile.calls,
         "call_seconds": profile.call,
         "kernel_seconds": profile.measured,
+        "waiting_seconds": list(profile.waiting),
+        "outside_seconds": profile.outside,
+        "overhead": profile.overhead,
+        "shared": profile.shared,
         "arena_bytes": profile.arena,
         "peak_flops": profile.roofline.peak,
         "working_sets": list(profile.roofline.working_sets),
         "bandwidth": list(profile.roofline.read),
         "fallback": list(profile.fallback),
         "kernels": [
-            asdict(kernel) | {"of_roofline": kernel.of_roofline} for kernel in profile.kernels
+            asdict(kernel)
+            | {
+                "seconds": kernel.seconds,
+                "of_roofline": kernel.of_roofline,
+                "imbalance": kernel.imbalance,
+            }
+            for kernel in profile.kernels
         ],
         "memory": [list(point) for point in profile.memory],
         "refusals": list(profile.refusals),
@@ -69,6 +79,8 @@ def _kernel(kernel: KernelTime) -> dict[str, Any]:
         "loop": kernel.loop,
         "runs": kernel.runs,
         "us": kernel.seconds * 1e6,
+        "threads": [seconds * 1e6 for seconds in kernel.threads],
+        "imbalance": kernel.imbalance,
         "bytes": kernel.bytes,
         "flops": kernel.flops,
         "roof": kernel.of_roofline,
@@ -92,23 +104,20 @@ def _edges(kernels: list[KernelTime]) -> list[list[int]]:
 
 
 def _pieces(profile: Profile, numbers: dict[int, int]) -> list[list[float]]:
-    """The bar of the call: kernel, begin and length in microseconds; a loop's steps are joined."""
-    events = profile.events
-    if len(events) > _MOST_PIECES:
+    """The bars of the call: kernel, begin and length in microseconds, thread; steps are joined."""
+    pieces: list[list[float]] = []
+    for thread in range(len(profile.waiting)):
+        events = [event for event in profile.events if event[3] == thread]
         # Of steps that are all alike one sees the first ones, then sums by kernel.
-        joined: list[list[float]] = []
-        group = math.ceil(len(events) / _MOST_PIECES)
+        group = math.ceil(len(events) * len(profile.waiting) / _MOST_PIECES) or 1
         for start in range(0, len(events), group):
             some = events[start : start + group]
-            longest = max(some, key=lambda event: event[2] - event[1])
-            joined.append([longest[0], some[0][1], some[-1][2]])
-    else:
-        joined = [list(event) for event in events]
-    return [
-        [numbers[int(k)], round(b * 1e6, 3), round((e - b) * 1e6, 3)]
-        for k, b, e in joined
-        if int(k) in numbers
-    ]
+            longest = max(some, key=lambda event: event[2] - event[1])[0]
+            if longest in numbers:
+                begin, end = some[0][1] * 1e6, some[-1][2] * 1e6
+                piece = [numbers[longest], round(begin, 3), round(end - begin, 3)]
+                pieces.append([*piece, thread] if thread else piece)
+    return pieces
 
 
 def _thinned(points: list[list[float]], most: int) -> list[list[float]]:

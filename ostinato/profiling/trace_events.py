@@ -7,24 +7,27 @@ from typing import Any
 
 from ostinato.profiling.measuring import Profile
 
-# Process and thread in the trace.
-_PLACE = {"pid": 1, "tid": 1}
+_PROCESS = {"pid": 1}
 
 
 def text(profile: Profile) -> str:
     """The trace as JSON: a slice for each run of a kernel, a counter of working memory."""
     events: list[dict[str, Any]] = [
-        {"ph": "M", "name": "process_name", **_PLACE, "args": {"name": profile.model}},
-        {"ph": "M", "name": "thread_name", **_PLACE, "args": {"name": "one call"}},
+        {"ph": "M", "name": "process_name", **_PROCESS, "args": {"name": profile.model}},
     ]
-    for number, begin, end in profile.events:
+    for thread in range(len(profile.waiting)):
+        name = f"one call, thread {thread}" if thread else "one call"
+        place = {**_PROCESS, "tid": 1 + thread}
+        events.append({"ph": "M", "name": "thread_name", **place, "args": {"name": name}})
+    for number, begin, end, thread in profile.events:
         kernel = profile.kernels[number]
         events.append(
             {
                 "ph": "X",
                 "name": kernel.title,
                 "cat": "kernel",
-                **_PLACE,
+                **_PROCESS,
+                "tid": 1 + thread,
                 "ts": begin * 1e6,
                 "dur": (end - begin) * 1e6,
                 "args": {"kernel": kernel.name, "bytes": kernel.bytes, "flop": kernel.flops},
@@ -32,6 +35,6 @@ def text(profile: Profile) -> str:
         )
     for begin, size in profile.memory:
         events.append(
-            {"ph": "C", "name": "memory", **_PLACE, "ts": begin * 1e6, "args": {"bytes": size}}
+            {"ph": "C", "name": "memory", **_PROCESS, "ts": begin * 1e6, "args": {"bytes": size}}
         )
     return json.dumps({"traceEvents": events, "displayTimeUnit": "ns"})

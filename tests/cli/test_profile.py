@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from ostinato.native.threads import processors
 from tests.cli.conftest import Invoke
+from tests.golden import parse
 
 
 def test_figures_add_up(invoke: Invoke, gru: Path) -> None:
@@ -21,6 +23,9 @@ def test_figures_add_up(invoke: Invoke, gru: Path) -> None:
     assert total == pytest.approx(record["kernel_seconds"])
     # What is left is the call itself, some hundred nanoseconds.
     assert 0 < total <= record["call_seconds"] * 1.001
+    assert total + record["outside_seconds"] == pytest.approx(record["call_seconds"], rel=1e-3)
+    assert record["overhead"] == "from Python into compiled code and back"
+    assert record["waiting_seconds"] == [0.0]
     stepwise = [kernel for kernel in kernels if kernel["loop"] is not None]
     assert stepwise and all(kernel["runs"] == 50 for kernel in stepwise)
     assert all(
@@ -61,3 +66,27 @@ def test_a_folder_that_is_not_there_is_said_before_measuring(invoke: Invoke, gru
     result = invoke("profile", gru, "--html", "/nowhere/page.html")
     assert result.exit_code == 2
     assert "/nowhere" in result.stderr
+
+
+def test_threads_are_shown_apart(invoke: Invoke, tmp_path: Path) -> None:
+    model, trace = tmp_path / "model.onnx", tmp_path / "trace.json"
+    text = """g (float[256, 512] x, float[512, 512] w) => (float[256, 512] y)
+        { a = MatMul(x, w) y = Tanh(a) }"""
+    model.write_bytes(parse(text).SerializeToString())
+    command = ["profile", model, "--threads", "2", "--seconds", "0.05", "--trace", trace]
+    result = invoke(*command)
+    assert result.exit_code == 0, result.stderr
+    if processors() > 1:
+        assert "thread 1" in result.stdout and "imbalance" in result.stdout
+        assert "waiting for threads" in result.stdout
+    record = json.loads(invoke(*command, "--json").stdout)
+    kernel = max(record["kernels"], key=lambda kernel: kernel["flops"])
+    assert all(each["seconds"] == each["threads"][0] for each in record["kernels"])
+    assert len(kernel["threads"]) == len(record["waiting_seconds"]) == min(2, processors())
+    parts = (record["kernel_seconds"], record["waiting_seconds"][0], record["outside_seconds"])
+    assert sum(parts) == pytest.approx(record["call_seconds"], rel=1e-3)
+    assert kernel["imbalance"] >= 1 and 0 <= record["shared"] <= 1
+    # Only where other threads took part was anything measured of them.
+    assert (kernel["threads"][-1] > 0) >= (record["shared"] == 1)
+    rows = [event["args"]["name"] for event in json.loads(trace.read_text())["traceEvents"][1:3]]
+    assert rows[0] == "one call"

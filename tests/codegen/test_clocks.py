@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
+
 import numpy as np
 import onnx.parser
 
+from ostinato.codegen.clocks import HEAD, TABLE, words
 from ostinato.compiler import compile_model, stages
 from ostinato.native.function import NativeFunction
 from ostinato.options import Options
@@ -35,3 +38,23 @@ def test_clocks_change_no_bit() -> None:
         results.append(NativeFunction(stage.artifact).run(feed, {})["y"])
     np.testing.assert_array_equal(*results)
     assert len(scheduled) == 1
+
+
+def test_clocks_of_several_threads_change_no_bit() -> None:
+    text = """<ir_version: 9, opset_import: ["": 20]>
+    g (float[512, 512] x) => (float[512, 512] y) { a = MatMul(x, x) y = Tanh(a) }"""
+    model, x = onnx.parser.parse_model(text), np.eye(512, dtype=np.float32)
+    scheduled: list[Scheduled] = []
+    results = []
+    for clocked in (None, scheduled):
+        options = Options(cache_dir=None, threads=2)
+        (stage,) = compile_model(model, options, clocked=clocked).stages
+        assert isinstance(stage, NativeStage)
+        function = NativeFunction(stage.artifact)
+        assert function.team is not None
+        results.append(function.run({"x": x}, {})["y"])
+    np.testing.assert_array_equal(*results)
+    kernels = len(list(scheduled[0].program.kernels()))
+    row = (ctypes.c_int64 * words(kernels)).from_address(function.address(TABLE))
+    assert all(ticks > 0 for ticks in row[HEAD : HEAD + 2 * kernels : 2])
+    assert row[HEAD + 1 : HEAD + 2 * kernels : 2] == [1] * kernels
