@@ -6,7 +6,7 @@ Source: https://github.com/kserve/open-inference-protocol (grpc_predict_v2.proto
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Collection
 from typing import Any
 
 import grpc
@@ -15,12 +15,14 @@ import numpy as np
 
 from ostinato.serve.messages import MESSAGES, SERVICE
 from ostinato.serve.protocol import (
+    SEQUENCE_PARAMETERS,
     VERSION,
     Request,
     ServeError,
     Status,
     array_of_bytes,
     array_of_values,
+    check_parameters,
     datatype_of,
     sequence_of,
 )
@@ -146,7 +148,10 @@ class _Calls:
             return response(error_message=str(error), infer_response=failed)
 
     async def _infer(self, message: Any) -> Any:
-        sequence, start, end = sequence_of(_parameters(message.parameters))
+        parameters = _parameters("the request", message, SEQUENCE_PARAMETERS)
+        sequence, start, end = sequence_of(parameters)
+        for output in message.outputs:
+            _parameters(f"output {output.name!r}", output)
         names = [output.name for output in message.outputs] or None
         request = Request(message.model_name, _inputs(message), names, sequence, start, end)
         results = await self._service.infer(request, message.model_version)
@@ -163,11 +168,12 @@ async def _abort(context: Any, error: ServeError) -> None:
     await context.abort(grpc.StatusCode[error.status.grpc], str(error))
 
 
-def _parameters(given: Mapping[str, Any]) -> dict[str, Any]:
+def _parameters(where: str, item: Any, known: Collection[str] = ()) -> dict[str, Any]:
     values = {}
-    for name, parameter in given.items():
+    for name, parameter in item.parameters.items():
         choice = parameter.WhichOneof("parameter_choice")
         values[name] = None if choice is None else getattr(parameter, choice)
+    check_parameters(where, values, known)
     return values
 
 
@@ -182,6 +188,11 @@ def _inputs(message: Any) -> dict[str, Array]:
     for position, item in enumerate(message.inputs):
         if item.name in inputs:
             raise ServeError(Status.INVALID, f"input {item.name!r} is given twice")
+        _parameters(f"input {item.name!r}", item)
+        if raw and item.HasField("contents"):
+            raise ServeError(
+                Status.INVALID, f"input {item.name!r}: contents, and raw_input_contents as well"
+            )
         if raw:
             array = array_of_bytes(item.name, item.datatype, list(item.shape), raw[position])
         else:

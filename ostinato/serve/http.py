@@ -7,24 +7,29 @@ tensor data.
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route, WebSocketRoute
 
 from ostinato.serve.protocol import (
+    SEQUENCE_PARAMETERS,
     VERSION,
     Request,
     ServeError,
     Status,
     array_of_bytes,
     array_of_values,
+    check_parameters,
     datatype_of,
+    flag_of,
     sequence_of,
 )
 from ostinato.serve.service import Service
@@ -35,6 +40,10 @@ Answer = Callable[[HttpRequest], Awaitable[Response]]
 
 # How long the JSON in front of the bytes of a body is.
 _HEADER = "inference-header-content-length"
+# Of a number of bytes in 64 bits.
+_MOST_DIGITS = 20
+_BINARY, _BINARY_SIZE, _BINARY_OUTPUT = "binary_data", "binary_data_size", "binary_data_output"
+_OF_REQUEST = SEQUENCE_PARAMETERS | {_BINARY_OUTPUT}
 
 
 def application(service: Service, most: int) -> Starlette:
@@ -56,7 +65,9 @@ def application(service: Service, most: int) -> Starlette:
         Route("/v2/health/ready", _safe(rest.ready), methods=["GET"]),
         Route("/metrics", _safe(rest.metrics), methods=["GET"]),
     ]
-    return Starlette(routes=routes)
+    return Starlette(
+        routes=routes, exception_handlers={HTTPException: _no_route, Exception: _unexpected}
+    )
 
 
 def _safe(answer: Answer) -> Answer:
@@ -68,8 +79,22 @@ def _safe(answer: Answer) -> Answer:
         except ServeError as error:
             headers = {"Retry-After": "1"} if error.status in _LATER else None
             return JSONResponse({"error": str(error)}, error.status.http, headers)
+        except ClientDisconnect:
+            # Nobody reads this one.
+            return Response(status_code=Status.INVALID.http)
 
     return guarded
+
+
+async def _no_route(http: HttpRequest, error: Exception) -> Response:
+    """The error of a path or a method that is none of the server's."""
+    assert isinstance(error, HTTPException)
+    text = f"{http.method} {http.url.path}: {error.detail}; docs/serving.md lists what there is"
+    return JSONResponse({"error": text}, error.status_code, error.headers)
+
+
+async def _unexpected(http: HttpRequest, error: Exception) -> Response:
+    return JSONResponse({"error": f"{type(error).__name__}: {error}"}, Status.FAILED.http)
 
 
 _LATER = (Status.FULL, Status.UNAVAILABLE)
@@ -108,22 +133,21 @@ class _Rest:
     async def infer(self, http: HttpRequest) -> Response:
         model, version = _named(http)
         header, data = _split(http, await self._body(http))
-        sequence, start, end = sequence_of(_mapping("parameters", header.get("parameters", {})))
+        _check_keys("the request", header, ("id", "parameters", "inputs", "outputs"))
+        parameters = _parameters("the request", header, _OF_REQUEST)
+        sequence, start, end = sequence_of(parameters)
+        of_all = flag_of("the request", parameters, _BINARY_OUTPUT)
         wanted = _objects("outputs", header["outputs"]) if "outputs" in header else None
-        names = None if wanted is None else [_text("outputs", output) for output in wanted]
+        binary = dict(_asked(output, of_all) for output in wanted or ())
         inputs = _inputs(_objects("inputs", header.get("inputs")), data)
+        names = [*binary] or None
         request = Request(model, inputs, names, sequence, start, end)
-        results = await self._service.infer(request, version)
-        of_all = bool(header.get("parameters", {}).get("binary_data_output", False))
-        binary = {
-            output["name"]: bool(
-                _mapping("parameters", output.get("parameters", {})).get("binary_data", of_all)
-            )
-            for output in wanted or ()
-        }
         common = {"model_name": model, "model_version": VERSION}
         if "id" in header:
-            common["id"] = str(header["id"])
+            if not isinstance(header["id"], str):
+                raise ServeError(Status.INVALID, f"id {header['id']!r}: expected a text")
+            common["id"] = header["id"]
+        results = await self._service.infer(request, version)
         return _response(common, results, {n: binary.get(n, of_all) for n in results})
 
     async def _body(self, http: HttpRequest) -> bytes:
@@ -145,16 +169,38 @@ def _named(http: HttpRequest) -> tuple[str, str]:
 def _split(http: HttpRequest, body: bytes) -> tuple[dict[str, Any], memoryview]:
     """The JSON of a body, and the bytes behind it."""
     text = http.headers.get(_HEADER, str(len(body)))
-    if not text.isdecimal() or int(text) > len(body):
+    if not text.isdecimal() or len(text) > _MOST_DIGITS or int(text) > len(body):
         raise ServeError(
-            Status.INVALID, f"{_HEADER}: {text!r}, expected at most the {len(body)} of the body"
+            Status.INVALID,
+            f"{_HEADER}: {text[:99]!r}, expected at most the {len(body)} of the body",
         )
     length = int(text)
     try:
         header = json.loads(body[:length])
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ServeError(Status.INVALID, f"the body is no JSON: {error}") from error
     return _mapping("the body", header), memoryview(body)[length:]
+
+
+def _asked(output: Mapping[str, Any], of_all: bool) -> tuple[str, bool]:
+    """The name of an output that is asked for, and whether it is answered as bytes."""
+    name = _text("outputs", output)
+    _check_keys(f"output {name!r}", output, ("name", "parameters"))
+    parameters = _parameters(f"output {name!r}", output, (_BINARY,))
+    return name, flag_of(f"output {name!r}", parameters, _BINARY, of_all)
+
+
+def _parameters(where: str, item: Mapping[str, Any], known: Collection[str]) -> Mapping[str, Any]:
+    found = _mapping(f"{where}: parameters", item.get("parameters", {}))
+    check_parameters(where, found, known)
+    return found
+
+
+def _check_keys(where: str, item: Mapping[str, Any], known: Sequence[str]) -> None:
+    for key in item:
+        if key not in known:
+            expected = ", ".join(known)
+            raise ServeError(Status.INVALID, f"{where}: {key!r}, expected some of {expected}")
 
 
 def _inputs(listed: Sequence[Mapping[str, Any]], data: memoryview) -> dict[str, Array]:
@@ -167,8 +213,10 @@ def _inputs(listed: Sequence[Mapping[str, Any]], data: memoryview) -> dict[str, 
             raise ServeError(Status.INVALID, f"input {name!r} is given twice")
         if not isinstance(datatype, str):
             raise ServeError(Status.INVALID, f"input {name!r}: datatype {datatype!r}")
-        parameters = _mapping("parameters", item.get("parameters", {}))
-        size = parameters.get("binary_data_size")
+        _check_keys(f"input {name!r}", item, ("name", "datatype", "shape", "parameters", "data"))
+        size = _parameters(f"input {name!r}", item, (_BINARY_SIZE,)).get(_BINARY_SIZE)
+        if size is not None and "data" in item:
+            raise ServeError(Status.INVALID, f"input {name!r}: data, and binary_data_size as well")
         if size is None:
             values = item.get("data")
             inputs[name] = array_of_values(name, datatype, _list(name, shape), values)
@@ -222,7 +270,7 @@ def _response(
         }
         if binary[name]:
             data = np.ascontiguousarray(array).tobytes()
-            item["parameters"] = {"binary_data_size": len(data)}
+            item["parameters"] = {_BINARY_SIZE: len(data)}
             parts.append(data)
         else:
             item["data"] = array.ravel().tolist()

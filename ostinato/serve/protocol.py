@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -143,7 +143,8 @@ def array_of_values(name: str, datatype: str, shape: Sequence[int], values: Any)
         raise ServeError(Status.INVALID, f"input {name!r}: data is no list of numbers")
     with np.errstate(all="ignore"):
         flat = array.astype(dtype)
-    if dtype.kind != "f" and not np.array_equal(flat, array):
+    is_whole = np.isfinite(flat) | ~np.isfinite(array) if dtype.kind == "f" else flat == array
+    if not np.all(is_whole):
         raise ServeError(Status.INVALID, f"input {name!r}: data has values that no {datatype} has")
     if flat.size != math.prod(sizes):
         raise ServeError(
@@ -191,21 +192,62 @@ def require_sequence(model: str, states: Mapping[str, str], sequence: int | str 
         raise ServeError(Status.INVALID, f"model {model!r} keeps no states: send no sequence_id")
 
 
+# As in Triton.
+_LONGEST_ID = 128
+_SHARED_MEMORY = "tensors come in the message, not in shared memory"
+_REFUSED = {
+    "classification": "results are tensors: take the largest elements of one by yourself",
+    "priority": "messages of all clients are alike",
+    "timeout": "a message that was taken is answered; give the client a time-out",
+    "shared_memory_region": _SHARED_MEMORY,
+    "shared_memory_offset": _SHARED_MEMORY,
+    "shared_memory_byte_size": _SHARED_MEMORY,
+    "triton_enable_empty_final_response": "each message has one answer",
+}
+"""Parameters of Triton's extensions that are not served, with the reason; 0 asks for nothing."""
+SEQUENCE_PARAMETERS = frozenset(("sequence_id", "sequence_start", "sequence_end"))
+
+
+def check_parameters(where: str, given: Mapping[str, Any], known: Collection[str]) -> None:
+    """Raise `ServeError` for a parameter that nobody reads. where: what it is a parameter of."""
+    for name, value in given.items():
+        if name in known or (name in _REFUSED and value in (0, "", None)):
+            continue
+        why = _REFUSED.get(name, f"expected {' or '.join(sorted(known)) or 'none'}")
+        raise ServeError(Status.INVALID, f"{where}: parameter {name!r} is not served: {why}")
+
+
+def flag_of(where: str, given: Mapping[str, Any], name: str, default: bool = False) -> bool:
+    """A parameter that is true or false. Raises `ServeError` for anything else."""
+    flag = given.get(name, default)
+    if not isinstance(flag, bool):
+        raise ServeError(Status.INVALID, f"{where}: {name} {flag!r}: expected true or false")
+    return flag
+
+
 def sequence_of(parameters: Mapping[str, Any]) -> tuple[int | str | None, bool, bool]:
     """The id of a sequence, and whether it starts and ends here.
 
-    An id is a whole number other than 0 or a text that is not empty. Raises `ServeError`.
+    An id is a whole number of 64 bits other than 0, or a text that is neither empty nor longer than
+    `_LONGEST_ID`. Raises `ServeError`.
     """
     sequence = parameters.get("sequence_id")
     if sequence in (0, ""):
         sequence = None
-    if isinstance(sequence, bool) or not isinstance(sequence, (int, str, type(None))):
-        raise ServeError(Status.INVALID, f"sequence_id {sequence!r}: expected a number or a text")
+    fits = sequence is None
+    if isinstance(sequence, str):
+        fits = len(sequence) <= _LONGEST_ID
+    elif isinstance(sequence, int) and not isinstance(sequence, bool):
+        fits = -(2**63) <= sequence < 2**64
+    if not fits:
+        raise ServeError(
+            Status.INVALID,
+            f"sequence_id {str(sequence)[:_LONGEST_ID]!r}: expected a number of 64 bits or a text "
+            f"of up to {_LONGEST_ID} characters",
+        )
     flags = []
     for name in ("sequence_start", "sequence_end"):
-        flag = parameters.get(name, False)
-        if not isinstance(flag, bool):
-            raise ServeError(Status.INVALID, f"{name} {flag!r}: expected true or false")
+        flag = flag_of("the request", parameters, name)
         if flag and sequence is None:
             raise ServeError(Status.INVALID, f"{name} without a sequence_id")
         flags.append(flag)

@@ -17,6 +17,7 @@ from ostinato.serve import grpc
 from ostinato.serve.cluster import Cluster, Limits
 from ostinato.serve.http import application
 from ostinato.serve.lanes import Served
+from ostinato.serve.limited import LimitedProtocol
 from ostinato.serve.metrics import Metrics
 from ostinato.serve.service import Interface, Service, interface
 
@@ -119,6 +120,7 @@ async def _listen_http(
 ) -> int:
     config = uvicorn.Config(
         application(service, settings.most),
+        http=LimitedProtocol,
         log_level="warning",
         lifespan="off",
         ws_max_size=settings.most,

@@ -32,6 +32,7 @@ Array = np.ndarray[Any, Any]
 
 # The status that closes a connection which asks for what does not exist (RFC 6455, 7.4.1: policy).
 _REFUSED = 1008
+_LOST = (Status.UNAVAILABLE, Status.NOT_FOUND)
 
 
 class Frames:
@@ -77,8 +78,8 @@ class Frames:
                     request = Request(model, inputs, wanted, sequence, start=not started)
                     results = await self._service.infer(request)
                 except ServeError as error:
-                    # What was lost with a worker begins anew.
-                    started = started and error.status is not Status.UNAVAILABLE
+                    # What was lost with a worker, or was silent for too long, begins anew.
+                    started = started and error.status not in _LOST
                     await socket.send_text(json.dumps({"error": str(error)}))
                     continue
                 started = True

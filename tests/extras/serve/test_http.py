@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import contextlib
 import json
+import socket
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -146,3 +148,56 @@ def test_metrics(server: Server) -> None:
     assert 0 < server.metric('ostinato_real_time_factor{model="m"}') < 1
     assert server.metric('ostinato_request_seconds_quantile{model="m",quantile="0.99"}') > 0
     assert server.metric('ostinato_batch_size_count{model="m"}') > 0
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"outptus": []}, "the request: 'outptus', expected some of id, parameters"),
+        ({"id": 5}, "id 5: expected a text"),
+        ({"parameters": {"sequence_id": 9, "priority": 1}}, "'priority' is not served"),
+        ({"parameters": {"sequence_id": 9, "timeout": 100}}, "'timeout' is not served"),
+        ({"parameters": {"sequence_id": 9, "mine": 1}}, "'mine' is not served: expected binary_da"),
+        ({"parameters": {"binary_data_output": 1}}, "binary_data_output 1: expected true or false"),
+        ({"parameters": {"sequence_id": "a" * 129}}, "a text of up to 128 characters"),
+        ({"parameters": {"sequence_id": 2**64}}, "a number of 64 bits"),
+        *(
+            ({"outputs": [{"name": "mask", "parameters": {name: 2}}]}, f"{name!r} is not served")
+            for name in ("classification", "shared_memory_region", "content_type")
+        ),
+    ],
+)
+def test_what_nobody_reads_is_refused_by_name(
+    server: Server, change: dict[str, Any], text: str
+) -> None:
+    body = {**message(frames(2, 1), sequence_id=9, sequence_start=True), **change}
+    status, error = refused(server, json.dumps(body).encode())
+    assert status == 400 and text in error
+
+
+def test_zeros_of_what_is_not_served_ask_for_nothing(server: Server) -> None:
+    of_request = {"sequence_id": 9, "sequence_start": True, "sequence_end": True, "priority": 0}
+    body = message(frames(2, 1), **of_request, timeout=0)
+    body["outputs"] = [{"name": "mask", "parameters": {"classification": 0}}]
+    assert post(server, json.dumps(body).encode())
+
+
+def test_json_as_deep_as_the_stack_and_paths_that_are_none(server: Server) -> None:
+    assert "no JSON" in refused(server, b"[" * 100_000)[1]
+    long = {"Inference_Header_Content_Length": "9" * 5000}
+    assert "expected at most" in refused(server, b"{}", **long)[1]
+    assert refused(server, b"", "/v2/nothing")[0] == 404
+    assert refused(server, b"", "/v2/models/m/ready")[0] == 405
+    body = message(np.full((1, 1, BINS), 1e300), sequence_id=3, sequence_start=True)
+    assert "values that no FP32 has" in refused(server, json.dumps(body).encode())[1]
+
+
+def test_header_fields_have_an_end(server: Server) -> None:
+    host, port = server.http.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), timeout=30) as connection:
+        connection.sendall(b"GET /v2 HTTP/1.1\r\nHost: a\r\n")
+        with contextlib.suppress(ConnectionError):
+            for _ in range(100):
+                connection.sendall(b"X-More: " + b"a" * 10_000 + b"\r\n")
+            assert connection.recv(12) == b"HTTP/1.1 400"
+    assert server.get("/v2/health/live") == {"live": True}

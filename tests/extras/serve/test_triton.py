@@ -41,6 +41,24 @@ try:
 except grpc.InferenceServerException as error:
     assert "is not open" in str(error), error
 
+frame = grpc.InferInput("magnitude", [10, 1, 161], "FP32")
+frame.set_data_from_numpy(x[:10])
+labels = grpc.InferRequestedOutput("mask", class_count=3)
+shared = grpc.InferRequestedOutput("mask")
+shared.set_shared_memory("region", 1000)
+for options, name in (
+    (dict(outputs=[labels]), "classification"),
+    (dict(outputs=[shared]), "shared_memory_region"),
+    (dict(priority=1), "priority"),
+    (dict(timeout=1000), "timeout"),
+    (dict(parameters={"mine": 1}), "mine"),
+):
+    try:
+        over_grpc.infer("m", [frame], sequence_id=98, sequence_start=True, **options)
+        raise SystemExit(f"{name} was taken and ignored")
+    except grpc.InferenceServerException as error:
+        assert f"parameter {name!r} is not served" in str(error), error
+
 answers = []
 over_grpc.start_stream(lambda result, error: answers.append((result, error)))
 for k in range(3):

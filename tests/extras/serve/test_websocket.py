@@ -4,6 +4,7 @@ import json
 import shutil
 import subprocess
 import threading
+import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from queue import Queue
@@ -46,6 +47,26 @@ def test_raw_frames_in_and_out() -> None:
         with connect(address.replace("/m/", "/other/")) as socket:
             assert "no model 'other'" in json.loads(socket.recv())["error"]
         assert server.metric("ostinato_sequences ") == 0
+
+
+def test_a_connection_that_was_silent_for_too_long_begins_anew() -> None:
+    from websockets.sync.client import connect
+
+    x = frames(1, 2)
+    with (
+        serving("--idle", "0.5") as server,
+        connect(server.http.replace("http", "ws") + "/v2/models/m/stream") as socket,
+    ):
+        socket.recv()
+        socket.send(x[:1].tobytes())
+        first = socket.recv()
+        until = time.monotonic() + 30
+        while server.metric("ostinato_sequences ") and time.monotonic() < until:
+            time.sleep(0.1)
+        socket.send(x[1:].tobytes())
+        assert "silent" in json.loads(socket.recv())["error"]
+        socket.send(x[:1].tobytes())
+        assert socket.recv() == first
 
 
 PAGE = """<!doctype html><script>
