@@ -1,18 +1,22 @@
-"""One function for many kernels that differ in their sizes, which become its parameters.
+"""One function for kernels that differ in their sizes, which become its parameters.
 
-A network may have hundreds of layers of which no two have the same sizes. A function for each takes
-hundreds of times as long to compile, and is hardly faster.
+Sizes that only a run tells are parameters in any case: two networks in one model, for chunks of
+other lengths, have the same functions. A network may also have hundreds of layers of which no two
+have the same sizes. A function for each takes hundreds of times as long to compile, and is hardly
+faster.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import TypeGuard
 
 from ostinato.codegen.alike import form
 from ostinato.program.expr import Access, Axis, Const, Expr, Extent, Index, Load, rewrite
 from ostinato.program.nodes import Buffer, Kernel, Reduce, Store, Tile
-from ostinato.sizes.dims import Size, symbol
+from ostinato.sizes.dims import Atom, Dim, Size, symbol
+from ostinato.sizes.substitution import renamed
 
 # So many functions of one form take LLVM 0.3 s (`python -m benchmarks.bench_compile`). Of dense
 # layers the general one is as fast, of convolutions up to 2 % slower.
@@ -23,33 +27,36 @@ LEAST = 17
 
 @dataclass(frozen=True)
 class General:
-    """A kernel whose sizes are symbols, which the names tell, and their values for one kernel."""
+    """A kernel with parameters in its sizes, which the names tell, and their values for it."""
 
     kernel: Kernel
     names: tuple[str, ...]
-    values: tuple[int, ...]
+    values: tuple[Size, ...]
 
 
 def generalise(
     kernels: Iterable[Kernel], buffers: Mapping[str, Buffer], symbols: Collection[str] = ()
 ) -> dict[str, General]:
-    """The general kernels of those that are `MANY` and differ in nothing but sizes, by name.
+    """The general forms of kernels by name: alike ones are those that have equal forms.
+
+    What only a run tells is a parameter: a dimension, and each function of dimensions that is no
+    polynomial. Of kernels that are `MANY` and differ in nothing but numbers, so are the numbers.
 
     symbols: the names that sizes of kernels have already.
     """
     prefix = "number"
     while any(name.startswith(prefix) for name in symbols):
         prefix += "'"
-    any_size = symbol(prefix)
+    general = {kernel.name: _for_any_run(kernel, f"{prefix}.run") for kernel in kernels}
+    if len(general) < MANY:
+        return general
     groups: dict[Hashable, dict[str, list[int]]] = {}
-    firsts: dict[Hashable, Kernel] = {}
-    for kernel in kernels:
-        sizes = _Sizes(lambda _: any_size)
-        skeleton = form(sizes.of(kernel), buffers)
-        groups.setdefault(skeleton, {})[kernel.name] = sizes.found
-        firsts.setdefault(skeleton, kernel)
-    general: dict[str, General] = {}
-    for skeleton, members in groups.items():
+    any_size = symbol(prefix)
+    for name, one in general.items():
+        found: list[int] = []
+        skeleton = form(_Sizes(_note(found, any_size)).of(one.kernel), buffers)
+        groups.setdefault(skeleton, {})[name] = found
+    for members in groups.values():
         rows = list(members.values())
         if len({*map(tuple, rows)}) < MANY:
             continue
@@ -58,9 +65,11 @@ def generalise(
         varying = list(dict.fromkeys(c for c in columns if not _is_fixed(c)))
         names = {column: f"{prefix}.{i}" for i, column in enumerate(varying)}
         places = [symbol(names[c]) if c in names else c[0] for c in columns]
-        kernel = _Sizes(places.__getitem__).of(firsts[skeleton])
+        first = general[next(iter(members))]
+        kernel = _Sizes(_put(iter(places))).of(first.kernel)
         for name, *values in zip(members, *varying, strict=True):
-            general[name] = General(kernel, tuple(names.values()), tuple(values))
+            run = general[name]
+            general[name] = General(kernel, (*run.names, *names.values()), (*run.values, *values))
     return general
 
 
@@ -68,15 +77,49 @@ def _is_fixed(column: tuple[int, ...]) -> bool:
     return len({*column}) == 1
 
 
+def _is_large(size: Size) -> TypeGuard[int]:
+    return isinstance(size, int) and size >= LEAST
+
+
+def _note(found: list[int], instead: Size) -> Callable[[Size], Size]:
+    """Collect large numbers, for which there is something else."""
+
+    def change(size: Size) -> Size:
+        if not _is_large(size):
+            return size
+        found.append(size)
+        return instead
+
+    return change
+
+
+def _put(places: Iterator[Size]) -> Callable[[Size], Size]:
+    """Others in the place of large numbers, in the order in which `_note` finds them."""
+    return lambda size: next(places) if _is_large(size) else size
+
+
+def _for_any_run(kernel: Kernel, prefix: str) -> General:
+    """The kernel with parameters for what only a run tells, numbered as they are met."""
+    parameters: dict[Atom, Dim] = {}
+
+    def parameter(atom: Atom) -> Size:
+        if atom not in parameters:
+            is_signed = not atom.nonnegative
+            parameters[atom] = symbol(f"{prefix}{len(parameters)}", is_signed)
+        return parameters[atom]
+
+    changed = _Sizes(lambda size: renamed(size, parameter)).of(kernel)
+    if not parameters:
+        return General(kernel, (), ())
+    values = tuple(Dim((((atom,), 1),)) for atom in parameters)
+    return General(changed, tuple(map(str, parameters.values())), values)
+
+
 class _Sizes:
-    """Rebuilds a kernel with others in place of its larger sizes, which are numbered in order.
+    """Rebuilds a kernel with others in place of its sizes, each of which is asked for in order."""
 
-    found: the sizes that were replaced.
-    """
-
-    def __init__(self, change: Callable[[int], Size]) -> None:
-        self._change = change
-        self.found: list[int] = []
+    def __init__(self, change: Callable[[Size], Size]) -> None:
+        self._size = change
         self._axes: dict[Axis, Axis] = {}
 
     def of(self, kernel: Kernel) -> Kernel:
@@ -94,12 +137,6 @@ class _Sizes:
             tile=None if tile is None else self._tile(tile),
             ordered=tuple(map(self._axis, kernel.ordered)),
         )
-
-    def _size(self, size: Size) -> Size:
-        if not isinstance(size, int) or size < LEAST:
-            return size
-        self.found.append(size)
-        return self._change(len(self.found) - 1)
 
     def _axis(self, axis: Axis) -> Axis:
         if axis not in self._axes:

@@ -10,7 +10,7 @@ import numpy as np
 
 from ostinato.codegen import clocks, runtime_functions, safepoints, threads
 from ostinato.codegen.alike import form
-from ostinato.codegen.general import MANY, General, generalise
+from ostinato.codegen.general import General, generalise
 from ostinato.codegen.kernels import KernelEmitter
 from ostinato.codegen.loads import NOWHERE
 from ostinato.codegen.safepoints import POLL, STOPPED, Safepoints, open_poll
@@ -136,7 +136,7 @@ class _Function:
     """
 
     name: str
-    numbers: tuple[int, ...]
+    numbers: tuple[Size, ...]
     is_long: bool
 
 
@@ -153,8 +153,8 @@ def _functions(
     shared: dict[str, _Function] = {}
     kernels = [kernel for kernel in program.kernels() if not is_empty(kernel)]
     # A share of a thread is told by the sizes of its kernel.
-    may_be = len(kernels) >= MANY and not parts
-    general = generalise(kernels, program.buffers, program.symbols) if may_be else {}
+    whole = [kernel for kernel in kernels if kernel.name not in parts]
+    general = generalise(whole, program.buffers, program.symbols)
     for special in kernels:
         found = general.get(special.name, General(special, (), ()))
         kernel, name, part = found.kernel, signature(special).name, parts.get(special.name)
@@ -447,7 +447,7 @@ class _Entry:
         args = [f"ptr {self._pointer(name).text}" for name in called.buffers]
         function = self._shared[called.name]
         args += ["ptr %symbols", *(f"i64 {self._indices[axis].text}" for axis in called.outer)]
-        args += [f"i64 {number}" for number in function.numbers]
+        args += [f"i64 {self._size(number).text}" for number in function.numbers]
         if self._shares is not None and kernel.name in self._shares.parts:
             args += [f"i64 {_NUMBER.text}", f"i64 {self._count.text}"]
         name = f'@"{function.name}"'
@@ -570,6 +570,8 @@ def _layout(program: Program, arena: Arena, declarations: set[str]) -> str:
         w.line(f"store i64 {sizes.value(size).text}, ptr {place.text}")
     leave_if(sizes.overflow, -1 - len(program.symbols))
     return (
-        "define i64 @layout(ptr noalias %symbols, ptr noalias %out) nounwind {\n"
+        # It runs once for new sizes, and LLVM takes longer for such chains of sums and bounds than
+        # for a kernel.
+        "define i64 @layout(ptr noalias %symbols, ptr noalias %out) nounwind noinline optnone {\n"
         f"start:\n{sizes.text()}\n  br label %entry\nentry:\n{w.text()}\n  ret i64 0\n}}\n"
     )

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from ostinato.codegen.writer import Value, Writer, integer, is_constant
-from ostinato.sizes.dims import Apply, Dim, Size, Symbol
+from ostinato.sizes.dims import Apply, Dim, Monomial, Size, Symbol
 from ostinato.sizes.substitution import functions
 
 
@@ -27,7 +27,7 @@ class Sizes:
         self._is_apart = writer is None
         self.writer = Writer(declarations) if writer is None else writer
         self._positions = {name: i for i, name in enumerate(symbols)}
-        self._known: dict[Size | Symbol | Apply, Value] = {}
+        self._known: dict[Size | Symbol | Apply | tuple[Monomial, int], Value] = {}
 
     def text(self) -> str:
         """The instructions that compute all sizes asked for."""
@@ -55,15 +55,22 @@ class Sizes:
             return self._integer(size)
         if size not in self._known:
             total = integer(0)
-            for monomial, coefficient in size.terms:
-                term = self._integer(coefficient)
-                for atom in monomial:
-                    if isinstance(atom, Symbol) and atom not in self._known:
-                        self._known[atom] = self._symbol(atom)
-                    term = self._mul(term, self._known[atom])
-                total = self._add(total, term)
+            for term in size.terms:
+                total = self._add(total, self._term(term))
             self._known[size] = total
         return self._known[size]
+
+    def _term(self, term: tuple[Monomial, int]) -> Value:
+        """A product; sizes have many in common."""
+        if term not in self._known:
+            monomial, coefficient = term
+            product = self._integer(coefficient)
+            for atom in monomial:
+                if isinstance(atom, Symbol) and atom not in self._known:
+                    self._known[atom] = self._symbol(atom)
+                product = self._mul(product, self._known[atom])
+            self._known[term] = product
+        return self._known[term]
 
     def _integer(self, number: int) -> Value:
         return integer(number)
@@ -91,9 +98,12 @@ class Sizes:
         w, zero = self.writer, integer(0)
         divisor = right
         if is_constant(right):
+            number = int(right.text)
             # What is too large for 64 bits counts as 0, and is reported.
-            if right.text in ("0", "-1"):
-                return zero if right.text == "0" else w.binary("sub", zero, left)
+            if number in (0, -1):
+                return zero if number == 0 else w.binary("sub", zero, left)
+            if number > 0:
+                return self._floordiv_by(left, number)
         else:
             # 0 counts as 1; the smallest integer divided by -1 would end the process.
             small = w.compare("icmp", "ult", w.add(right, integer(1)), integer(2), 1)
@@ -106,6 +116,15 @@ class Sizes:
         crossed = w.compare("icmp", "slt", w.binary("xor", rest, divisor), zero, 1)
         down = w.binary("and", inexact, crossed)
         return w.select(down, w.binary("sub", quotient, integer(1)), quotient)
+
+    def _floordiv_by(self, left: Value, number: int) -> Value:
+        """Rounded down by a positive number; LLVM takes a while to find that from the above."""
+        w = self.writer
+        if number & (number - 1) == 0:
+            return w.binary("ashr", left, integer(number.bit_length() - 1))
+        quotient = w.binary("sdiv", left, integer(number))
+        rest = w.binary("srem", left, integer(number))
+        return w.add(quotient, w.binary("ashr", rest, integer(63)))
 
 
 class CheckedSizes(Sizes):

@@ -13,6 +13,7 @@ from typing import TypeAlias
 from ostinato.sizes.dims import (
     SPARE,
     Apply,
+    Atom,
     Dim,
     Monomial,
     Size,
@@ -248,3 +249,16 @@ def substitute(size: Size, values: Mapping[str, Size]) -> Size:
     for atom in functions(size):
         known[atom] = made[atom.function](*map(polynomial, atom.args))
     return polynomial(size)
+
+
+def renamed(size: Size, change: Callable[[Atom], Size]) -> Size:
+    """`size` with others in place of its symbols and functions; nothing looks into functions."""
+    if not isinstance(size, Dim):
+        return size
+    total: Size = 0
+    for monomial, coefficient in size.terms:
+        term: Size = coefficient
+        for atom in monomial:
+            term = term * change(atom)
+        total = total + term
+    return total

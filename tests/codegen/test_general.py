@@ -11,7 +11,7 @@ import onnx
 import pytest
 
 import ostinato
-from ostinato.codegen import general, module
+from ostinato.codegen import general
 from ostinato.codegen.general import MANY
 from ostinato.compiler import stages
 from ostinato.options import Options
@@ -48,7 +48,7 @@ def _outputs(model: onnx.ModelProto, *feeds: dict[str, np.ndarray]) -> list[np.n
 @pytest.fixture
 def special(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every kernel has a function of its own."""
-    monkeypatch.setattr(module, "MANY", 1 << 30)
+    monkeypatch.setattr(general, "MANY", 1 << 30)
 
 
 def test_many_layers_share_few_functions() -> None:
@@ -97,6 +97,26 @@ def test_any_kernel_may_be_general(body: str, monkeypatch: pytest.MonkeyPatch) -
     expected = _outputs(model, feed)[0]
     for name in ("MANY", "LEAST"):
         monkeypatch.setattr(general, name, 1)
-    monkeypatch.setattr(module, "MANY", 1)
     monkeypatch.setattr(general, "_is_fixed", lambda column: False)
     np.testing.assert_array_equal(_outputs(model, feed)[0], expected)
+
+
+def test_sizes_that_a_run_tells_are_parameters() -> None:
+    """Two convolutions whose lengths are other functions of one dimension have one function."""
+    convolution = "Conv <kernel_shape = [3]>"
+    model = onnx.parser.parse_model(
+        f"""<ir_version: 8, opset_import: ["": 17]>
+        g (float[1, 1, N] x, float[32, 1, 8] v, float[40, 32, 3] w) => (y, z)
+        {{ a = Conv <strides = [4]> (x, v)  b = Conv <strides = [2]> (x, v)
+           y = {convolution} (a, w)  z = {convolution} (b, w) }}"""
+    )
+    text = next(text for floor, text in stages(model, Options()) if floor == "llvm")
+    called = re.findall(r'call \w+ @("kernel\.\w+")\(.*"?', text)
+    assert len(set(called)) < len(called)
+    x = np.random.default_rng(3).standard_normal((1, 1, 60)).astype(np.float32)
+    v, w = np.ones((32, 1, 8), np.float32), np.ones((40, 32, 3), np.float32)
+    y, z = ostinato.InferenceSession(model, cache_dir=None).run(None, {"x": x, "v": v, "w": w})
+    windows = [np.lib.stride_tricks.sliding_window_view(x[0, 0], 8)[::n].sum(1) for n in (4, 2)]
+    for result, rows in zip((y, z), windows, strict=True):
+        expected = 32 * np.lib.stride_tricks.sliding_window_view(rows, 3).sum(1)
+        np.testing.assert_allclose(result[0], np.tile(expected, (40, 1)), rtol=1e-4, atol=1e-3)

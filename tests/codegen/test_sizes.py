@@ -16,7 +16,7 @@ N, T = symbol("N"), symbol("T")
 SIZES = [
     0, 7, -3, N, T, N * T, N + T, N - 2 * T, 3 * N * N - T + 5, floordiv(N - 7, 3), floordiv(N, T),
     floordiv(5 - N, T - 4), ceildiv(N * T, 16), maximum(N - 3, T), minimum(N * T, 10),
-    floordiv(maximum(N, T) * 5 + 1, 2) * N,
+    floordiv(maximum(N, T) * 5 + 1, 2) * N, floordiv(T - N, 8) + 3 * N, floordiv(2 * T - 5 * N, 6),
 ]  # fmt: skip
 
 

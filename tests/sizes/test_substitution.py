@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from ostinato.sizes.dims import SPARE, Size, floordiv, maximum, minimum, symbol
-from ostinato.sizes.substitution import largest, one_of, upper
+from ostinato.sizes.dims import SPARE, Atom, Dim, Size, floordiv, maximum, minimum, symbol
+from ostinato.sizes.substitution import largest, one_of, renamed, upper
 
 N, M = symbol("n"), symbol("m", computed=True)
 SIGNED = symbol("s", signed=True)
@@ -38,3 +38,12 @@ def test_a_choice_is_taken_apart_with_what_is_added_to_it():
     assert (function, left, right) == ("max", M - N + 2, 2)
     assert one_of(2 * maximum(M - N, 0), frozenset(["m"])) is None
     assert one_of(maximum(N - 1, 0), frozenset(["m"])) is None
+
+
+def test_symbols_and_functions_get_other_names() -> None:
+    size = 3 * M * floordiv(N - 7, 3) - floordiv(N - 7, 3) + 2
+    found: dict[Atom, Dim] = {}
+    changed = renamed(size, lambda atom: found.setdefault(atom, symbol(f"p{len(found)}")))
+    assert len(found) == 2
+    assert str(changed) in ("3*p0*p1 - p0 + 2", "3*p0*p1 - p1 + 2")
+    assert renamed(5, lambda atom: 1 // 0) == 5
