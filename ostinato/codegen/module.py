@@ -563,7 +563,7 @@ def _layout(program: Program, arena: Arena, declarations: set[str]) -> str:
         bad = w.compare("icmp", "slt", sizes.value(check.size), integer(0), 1)
         overflow = sizes.overflow
         leave_if(bad if overflow is None else w.binary("or", bad, overflow), number + 1)
-    outputs = [program.upper(n) for output in program.outputs for n in output.shape]
+    outputs = [n for output in program.outputs for n in program.room(output)]
     values: Sequence[Size] = (arena.size, *outputs)
     for position, size in enumerate(values):
         place = w.pointer(Value("%out", "ptr"), integer(position), "i64")

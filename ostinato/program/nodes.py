@@ -28,7 +28,7 @@ from ostinato.program.expr import (
 )
 from ostinato.program.functions import operations
 from ostinato.sizes import dims
-from ostinato.sizes.dims import Size
+from ostinato.sizes.dims import Size, product
 from ostinato.sizes.substitution import upper
 
 Kind: TypeAlias = Literal["input", "output", "constant", "arena", "size"]
@@ -403,6 +403,13 @@ class Program:
     def bounds(self) -> dict[str, Size]:
         """Upper bounds of the computed sizes."""
         return {name: b.bound for name, b in self.buffers.items() if b.kind == "size"}
+
+    def room(self, output: Interface) -> tuple[Size, ...]:
+        """The shape of the array that a run is given for an output, which may turn out smaller."""
+        size, shape = self.buffers[output.buffer].size, output.shape
+        if size == product(shape):
+            return tuple(map(self.upper, shape))
+        return (self.upper(size), *(1 for _ in shape[1:]))
 
     def upper(self, size: Size) -> Size:
         """An upper bound of a size that is known before the run."""

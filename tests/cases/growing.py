@@ -270,6 +270,23 @@ _CASES = [
         length=64,
     ),
     text(
+        "growing-along-two-axes-until-a-condition-ends-it",
+        """agraph (float[L, M] x, int64 n) => (float[A, B] y, float[T] r) {
+            go = Constant<value = bool {1}>()
+            y, r = Loop<body = b (int64 i, bool c, float[P, Q] s) =>
+                (bool co, float[U, V] so, float q) {
+                    co = Less(i, n)  last = Constant<value_ints = [1]>()
+                    first = Constant<value_ints = [0]>()
+                    m = ReduceSum(s, last)  t = Sin(m)  u = Concat<axis = 1>(s, t)
+                    top = ReduceMax(u, first)  so = Concat<axis = 0>(top, u)
+                    q = ReduceSum<keepdims = 0>(so)
+                }>("", go, x)
+        }""",
+        inputs={"n": COUNT, "x": In(("L", "M"))},
+        sizes=({"K": 4, "L": 2, "M": 3}, {"K": 0, "L": 1, "M": 1}),
+        length=64,
+    ),
+    text(
         "growing-and-given-as-it-is",
         """agraph (float[3, M, 3] x) => (float[3, N, 3] y, float[T, 3, N, 3] rows) {
             go = Constant<value = bool {1}>()

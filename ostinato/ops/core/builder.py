@@ -131,7 +131,8 @@ class Builder:
     def output(self, name: str, value: Value) -> None:
         """Declare an output of the program and copy `value` to it."""
         draft = self.draft
-        buffer = draft.buffer(value.dtype, value.size, "output", f"out.{name}")
+        room = self.require.room_for(value.dtype, value.shape)
+        buffer = draft.buffer(value.dtype, room, "output", f"out.{name}")
         if computed(*value.shape):
             self._output_shape(name, value.shape)
         draft.outputs.append(Interface(name, buffer, value.dtype, value.shape))

@@ -48,6 +48,7 @@ LINE_BYTES = 64
 CHOICES = frozenset(("If", "Loop"))
 # Fewer steps than this are not worth to reserve less memory for.
 FEW_STEPS = 2**16
+NO_SPARE = "a carried value needs more memory than there is to spare; bound its size"
 # A bound of the rows that steps compute is raised so often before it seems that there is none.
 MOST_RAISED = 4
 
@@ -60,7 +61,7 @@ class Growth:
         adds as many at most, or takes some away; "spare", there is room for no more, which is
         checked in every step.
     others: further axes and what every step adds to them at most; then the elements of a step are
-        dense in memory.
+        dense in memory, and rows of kind "spare" are elements.
     raised: how often the total turned out to be too low.
     in_front: whether rows come before those that are there.
     is_last: whether rows are neighbours in memory, whatever other axes there are.
@@ -109,6 +110,9 @@ class Growth:
 
     def holds_all(self, builder: Builder, old: Shape, new: Shape) -> bool:
         """As `holds`, of all axes."""
+        if self.kind == "spare":
+            builder.require.fits(new, self.rows, NO_SPARE)
+            return True
         return all(
             is_nonnegative(rows - builder.sizes.most_added(new[axis], old[axis]))
             for axis, rows in ((self.axis, self.rows), *self.others)
@@ -117,8 +121,7 @@ class Growth:
     def require_room(self, builder: Builder, extent: Size) -> None:
         """Check in a run that there is room for so many rows."""
         if self.kind == "spare":
-            message = "a carried value needs more memory than there is to spare; bound its size"
-            builder.require.that(self.rows - extent, message)
+            builder.require.that(self.rows - extent, NO_SPARE)
 
 
 def is_at_most(size: Size, bound: Size) -> bool:
@@ -177,16 +180,18 @@ def growth_of(state: State, old: Value, new: Value, joins_last: bool) -> Growth 
     return Growth(axis, floordiv(require.of_machine(SPARE), 2 * maximum(row, 1)), "spare")
 
 
-def _growth_of_axes(state: State, old: Shape, new: Shape, axes: Sequence[int]) -> Growth | None:
-    """Find how a state changes the extents of several axes, if the number of steps is known."""
+def _growth_of_axes(state: State, old: Shape, new: Shape, axes: Sequence[int]) -> Growth:
+    """Find how a state changes the extents of several axes.
+
+    Where nothing tells how many steps there are, or how much they add, all has what is to spare.
+    """
     raised = 0 if state.growth is None else state.growth.raised + 1
     is_open = state.steps >= FAR if isinstance(state.steps, int) else SPARE in symbols(state.steps)
-    if is_open or raised > MOST_RAISED:
-        return None
-    sizes = state.builder.sizes
+    sizes, require = state.builder.sizes, state.builder.require
     added = [(axis, maximum(sizes.most_added(new[axis], old[axis]), 0)) for axis in axes]
-    if any(SPARE in symbols(rows) for _, rows in added):
-        return None
+    if is_open or raised > MOST_RAISED or any(SPARE in symbols(rows) for _, rows in added):
+        elements = floordiv(require.of_machine(SPARE), 2 * ITEM_BYTES[state.whole.dtype])
+        return Growth(axes[0], elements, "spare", others=tuple((axis, 0) for axis in axes[1:]))
     (axis, rows), *others = added
     return Growth(axis, rows, "most", raised, others=tuple(others))
 
@@ -265,10 +270,16 @@ class State:
         builder: Builder, name: str, initial: Value, growth: Growth, steps: Size
     ) -> State:
         shape, extents = list(initial.shape), list[Size]()
+        is_spare = growth.kind == "spare"
         for axis, rows in ((growth.axis, growth.rows), *growth.others):
-            shape[axis] = builder.require.most(initial.shape[axis]) + rows * steps
-            extents.append(builder.sizes.varying(shape[axis], f"extent of axis {axis}"))
-            builder.sizes.compute(extents[-1], Extent(initial.shape[axis]))
+            first, what = initial.shape[axis], f"extent of axis {axis}"
+            shape[axis] = growth.rows if is_spare else builder.require.most(first) + rows * steps
+            declare = builder.sizes.declared if is_spare else builder.sizes.varying
+            extents.append(declare(shape[axis], what))
+            builder.sizes.compute(extents[-1], Extent(first))
+        if is_spare:
+            builder.require.fits(initial.shape, growth.rows, NO_SPARE)
+            shape = [growth.rows]
         whole = builder.empty(initial.dtype, tuple(shape), f"{name}, which changes its shape")
         state = State(
             builder, name, whole, initial, growth, steps, extents[0], False, tuple(extents[1:])

@@ -208,6 +208,18 @@ class Requirements:
                 self._check(limits.MOST_BYTES - size * ITEM_BYTES[dtype], message)
         return elements
 
+    def room_for(self, dtype: str, shape: Shape) -> Size:
+        """The number of elements that memory for an output has to have room for.
+
+        Where nothing bounds several extents, their product is checked when the run has computed it.
+        """
+        bounds = [self.upper(extent) for extent in shape if computed(extent)]
+        if sum(SPARE in symbols(bound) for bound in bounds) < 2:
+            return product(shape)
+        room, text = self._room(ITEM_BYTES[dtype]), ", ".join(map(str, shape))
+        self.fits(shape, room, f"not enough memory for a value of shape [{text}]")
+        return room
+
     def fits(self, shape: Shape, room: Size, what: str) -> None:
         """A value of this shape must have no more elements than there is room for."""
         # One extent after the other: their product may leave 64 bits.
