@@ -69,6 +69,8 @@ class _Fuser:
         self._kept = outside | {i.buffer for i in program.outputs}
         self._writers: dict[str, set[int]] = {}
         self._readers: dict[str, set[int]] = {}
+        # A value with many readers is asked for by each: most pairs are as they were before.
+        self._counted: dict[tuple[int, int], tuple[Kernel, Kernel, Size | str]] = {}
         for key, statement in self._statements.items():
             self._index(key, statement)
 
@@ -222,13 +224,19 @@ class _Fuser:
                 return "a loop or a branch reads the value too"
             if self._changes(p, producer, key):
                 return CHANGES
-            points = points_read(p, reader)
+            points = self._points_read(producer, key, p, reader)
             if isinstance(points, str):
                 return points
             total = total + points
         if not is_free(p) and not is_nonnegative(product([a.extent for a in p.axes]) - total):
             return "readers would compute values more than once"
         return None
+
+    def _points_read(self, producer: int, key: int, p: Kernel, reader: Kernel) -> Size | str:
+        counted = self._counted.get((producer, key))
+        if counted is None or counted[0] is not p or counted[1] is not reader:
+            counted = self._counted[producer, key] = p, reader, points_read(p, reader)
+        return counted[2]
 
     def _report(self) -> None:
         for key in sorted(self._statements):
