@@ -129,6 +129,10 @@ def _drive(
         programs = [part.program for part in parts.whole() if isinstance(part, Segment)]
         yield from show("program", lambda: map(program_text, programs))
         target = find_target(options.target)
+        if surround is not None:
+            # Who calls such code has not asked the system for registers of tiles.
+            machine = dataclasses.replace(target.machine, byte_tiles=False)
+            target = dataclasses.replace(target, machine=machine)
         scheduled = [_scheduled(program, target, options) for program in programs]
         yield from show("schedule", lambda: (program_text(s.program) for s in scheduled))
         if clocked is not None:

@@ -33,6 +33,11 @@ def address_of(function: Any) -> int:
     return address
 
 
+# arch_prctl with ARCH_REQ_XCOMP_PERM and XFEATURE_XTILEDATA, as asm/prctl.h and the kernel's
+# Documentation/arch/x86/xstate.rst number them on x86-64.
+_USE_TILES = 158, 0x1023, 18
+
+
 class Posix:
     """Linux, macOS and their like: what the process has loaded, POSIX threads."""
 
@@ -56,6 +61,12 @@ class Posix:
 
     def join(self, thread: ctypes.c_void_p) -> None:
         self._library.pthread_join(thread, None)
+
+    def allows_tiles(self) -> bool:
+        """Whether this process may use AMX, for which it has to ask Linux (arch_prctl(2))."""
+        if sys.platform != "linux" or os.uname().machine != "x86_64":
+            return False
+        return not self._library.syscall(*(ctypes.c_long(n) for n in _USE_TILES))
 
     def total_memory(self) -> int | None:
         try:
@@ -131,6 +142,9 @@ class Windows:
     def available_memory(self) -> int | None:
         status = self._memory_status()
         return None if status is None else int(status.available)
+
+    def allows_tiles(self) -> bool:
+        return False
 
     def _memory_status(self) -> _MemoryStatus | None:
         status = _MemoryStatus(length=ctypes.sizeof(_MemoryStatus))

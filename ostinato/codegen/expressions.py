@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
 from typing import TypeAlias
@@ -96,6 +96,8 @@ class Expressions:
         # How many of them do, where that is known now.
         self.alive: list[int | None] = []
         self.reduced: dict[tuple[int, int, int], Value] = {}
+        # Those that are loaded where they are needed.
+        self.later: dict[tuple[int, int, int], Callable[[], Value]] = {}
         # Whether vectors call scalar functions, whose definitions otherwise take their place.
         self.calls = False
 
@@ -204,7 +206,8 @@ class Expressions:
         if isinstance(expr, Index):
             return self._index(expr.axis, row, number)
         if isinstance(expr, Reduced):
-            return self.reduced[expr.position, row, number]
+            place = expr.position, row, number
+            return self.later[place]() if place in self.later else self.reduced[place]
         if isinstance(expr, Load):
             return self.loads.load(expr, row, number)
         wide = self.by_lanes(expr)

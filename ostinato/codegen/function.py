@@ -34,6 +34,7 @@ class KernelFunction:
         is_watched: bool = True,
         numbers: Sequence[str] = (),
     ) -> None:
+        self._scratch: list[str] = []
         self._numbers = [f"i64 %n{i}" for i in range(len(numbers))]
         self.kernel, self.buffers, self.signature = kernel, buffers, signature(kernel)
         time = kernel_time(kernel, safepoints.LIMIT)
@@ -51,6 +52,12 @@ class KernelFunction:
         for i, axis in enumerate(self.signature.outer):
             self.x.place[axis] = (Value(f"%a{i}", "i64"), 0)
 
+    def scratch(self, size: int) -> Value:
+        """So many bytes of the stack, on a cache line of their own."""
+        value = Value(f"%scratch{len(self._scratch)}", "ptr")
+        self._scratch.append(f"  {value.text} = alloca [{size} x i8], align 64\n")
+        return value
+
     def text(self, parameters: Sequence[str]) -> str:
         """All of it; `parameters` follow those that every kernel's function has."""
         every = [f"ptr noalias %b{i}" for i in range(len(self.signature.buffers))]
@@ -58,8 +65,9 @@ class KernelFunction:
         every += [f"i64 %a{i}" for i in range(len(self.signature.outer))]
         every += [*self._numbers, *parameters, *(["ptr noalias %poll"] if self.is_long else [])]
         type_, result = ("i1", "i1 false") if self.is_long else ("void", "void")
+        start = "".join(self._scratch) + self.sizes.text()
         return (
             f'define internal {type_} @"{self.signature.name}"({", ".join(every)}) #0 {{\n'
-            f"start:\n{self.sizes.text()}\n  br label %entry\nentry:\n{self.w.text()}\n"
+            f"start:\n{start}\n  br label %entry\nentry:\n{self.w.text()}\n"
             f"  ret {result}\n{self.loops.safepoints.ending('i1 true')}}}\n"
         )

@@ -57,7 +57,9 @@ class KernelEmitter:
                 stack.enter_context(self._w.when(some))
             if self._part is not None:
                 self._find_share(self._part)
+            self._points.matrices.begin()
             self._either_row()
+            self._points.matrices.end()
         return self._function.text([] if self._part is None else ["i64 %share", "i64 %shares"])
 
     def _has_points(self) -> Value | None:

@@ -38,11 +38,15 @@ def host() -> tuple[str, str, str]:
     """Triple, CPU name and feature string of this machine, as LLVM spells them.
 
     On Windows the triple asks for ELF objects, with the calling convention of Windows: there is one
-    way to join and link objects, and nothing unwinds compiled code.
+    way to join and link objects, and nothing unwinds compiled code. Registers for tiles (AMX) are
+    there once the system has been asked for them, as happens here: code is compiled, and looked for
+    in a cache, behind this.
     """
     import llvmlite.binding as llvm
 
     triple, features = llvm.get_process_triple(), llvm.get_host_cpu_features().flatten()
+    if "+amx-int8" in features and not system().allows_tiles():
+        features = features.replace("+amx-int8", "-amx-int8")
     return f"{triple}-elf" if "-windows" in triple else triple, llvm.get_host_cpu_name(), features
 
 

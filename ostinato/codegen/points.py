@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ostinato.codegen.function import KernelFunction
+from ostinato.codegen.matrices import MatrixSums
 from ostinato.codegen.reductions import Piece, Reductions
 from ostinato.codegen.transposed_store import is_transposed, neighbouring_rows, store_rows
 from ostinato.codegen.writer import integer
@@ -26,17 +27,21 @@ class Points:
         self._kernel, self._w, self._x = function.kernel, function.w, function.x
         self._stores = function.stores
         self._loops, self._reductions = function.loops, Reductions(function)
+        self.matrices = MatrixSums(function)
 
     def write(self, tile: Tile, rows: int, piece: Piece | None) -> None:
         """The reductions of a tile with so many rows, or a piece of them, and the stores."""
         with self._x.scope():
-            self._x.reduced = {}
+            self._x.reduced, self._x.later = {}, {}
             self._x.calls = False
             if self._loops.asks:
                 # The reductions take as long as a run says, or too long.
                 points = rows * tile.vectors * tile.width
                 self._loops.safepoints.write(integer(points * store_time(self._kernel)))
-            self._reductions.write(tile, rows, piece)
+            if self.matrices.operands is None:
+                self._reductions.write(tile, rows, piece)
+            else:
+                self.matrices.write(rows)
             if piece is not None and piece.terms is not None:
                 self._keep(tile, rows)
                 return

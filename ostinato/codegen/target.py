@@ -6,6 +6,7 @@ Emitters ask the record, never a CPU name.
 from __future__ import annotations
 
 import functools
+from dataclasses import replace
 from typing import Any
 
 from ostinato.codegen.objects import host
@@ -54,7 +55,8 @@ def host_target() -> Target:
     if "avx512f" in enabled and "avx512vl" in enabled and "avx512dq" in enabled:
         # Without this LLVM splits 64-byte vectors on some CPUs.
         wide = f"{features},-prefer-256-bit"
-        return Target(triple, cpu, wide, x86_machine(AVX512, "avx512vnni" in enabled))
+        machine = x86_machine(AVX512, "avx512vnni" in enabled)
+        return Target(triple, cpu, wide, replace(machine, byte_tiles="amx-int8" in enabled))
     return Target(triple, cpu, features, x86_machine(AVX2, "avxvnni" in enabled))
 
 

@@ -33,6 +33,8 @@ class Machine:
     lane_operands: whether a multiply-add takes one lane of a register for every lane of an operand.
     pointer_bits: of an address.
     fetches: whether there is an instruction that fetches a line of memory into a cache.
+    byte_tiles: whether there are registers for 16 by 16 sums of products of bytes (AMX), which the
+        system lets this process use.
     converts_halves: whether there are instructions between float16 and float32.
     unroll: how many copies of the innermost loop of a sum there are at most.
     loads_operands: whether every operand of a multiply-add takes a register: the compilers of
@@ -57,6 +59,7 @@ class Machine:
     lane_operands: bool = False
     pointer_bits: int = 64
     fetches: bool = True
+    byte_tiles: bool = False
     converts_halves: bool = True
     unroll: int = 4
     loads_operands: bool = False

@@ -28,6 +28,7 @@ from ostinato.schedule.index_maps import (
     substitute_reduce,
     substitute_store,
 )
+from ostinato.schedule.matrices import matrix_tile
 from ostinato.schedule.operands import (
     DEPTH,
     accesses,
@@ -82,6 +83,9 @@ def tile_kernel(kernel: Kernel, machine: Machine, buffers: Mapping[str, Buffer])
     if _scattered(kernel, lane):
         return replace(kernel, tile=Tile(None, 1, row=lane, rows=max(ROW_CHOICES)))
     if kernel.reductions:
+        matrix = matrix_tile(kernel, lane, machine, buffers)
+        if matrix is not None:
+            return _split(kernel, lane, matrix)
         lane, choice = _cheapest_lane(kernel, lane, candidates, machine, buffers)
         return _split(kernel, lane, _tile_of_sums(kernel, lane, choice, machine))
     width = lane_width(kernel, lane.extent, machine)

@@ -13,11 +13,11 @@ from ostinato.ops.core.tensor import Tensor, Value, slice_axis
 from ostinato.ops.rules.padding import pad
 from ostinato.ops.rules.windows import convolve, without_padding
 from ostinato.program.expr import Axis, Expr, Extent, cast, constant, op
+from ostinato.program.words import BYTES, word
 from ostinato.sizes.dims import Size, ceildiv, product
 from ostinato.sizes.strides import Shape
 
-# The bytes of a word, and what makes signed ones of unsigned ones and back: x +- 128.
-BYTES = 4
+# What makes signed bytes of unsigned ones and back: x +- 128.
 FLIP = -0x7F7F7F80
 # Every sum of so many products of two differences of bytes is a float32.
 MOST_TERMS = 2**24 // 255**2
@@ -270,9 +270,6 @@ def _parts(context: Context, value: Tensor, axis: int, fill: int) -> list[Tensor
 
 
 def _word(bytes_: Sequence[Expr], flip: bool) -> Expr:
-    """Four elements as the bytes of an int32, the first one lowest."""
-    unsigned = [cast(cast(byte, "uint8"), "int32") for byte in bytes_]
-    word = unsigned[0]
-    for number, byte in enumerate(unsigned[1:], 1):
-        word = op("or", word, op("shl", byte, literal(8 * number, byte)))
-    return op("xor", word, literal(FLIP, word)) if flip else word
+    """Four elements as the bytes of an int32, moved by 128 if they flip."""
+    whole = word(bytes_)
+    return op("xor", whole, literal(FLIP, whole)) if flip else whole

@@ -1,0 +1,128 @@
+"""Products of bytes in registers of tiles (AMX): 16 rows of 16 words each, 16 columns of words.
+
+    sums[row][column] += products of the 4 bytes of left[row][word] and of right[word][column]
+
+for 16 words at a time. Results go to the stack, from where the stores of a tile read them. Intel 64
+and IA-32 Architectures Software Developer's Manual, volume 1, chapter 18.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+
+from ostinato.codegen.function import KernelFunction
+from ostinato.codegen.writer import Value, integer, vector
+from ostinato.schedule.matrices import SIDE, SUMS, Matrices, matrices
+from ostinato.schedule.times import term_time
+
+ROW_BYTES = 4 * SIDE
+# Registers: sums come first, then the operands, then those of what is left of 16 words.
+LEFT, RIGHT, LEFT_REST, RIGHT_REST = SUMS, SUMS + 1, SUMS + 2, SUMS + 3
+
+
+class MatrixSums:
+    """Writes the sums of a kernel's tiles; `operands` is None where they are no such product."""
+
+    def __init__(self, function: KernelFunction) -> None:
+        self._function, self._w, self._x = function, function.w, function.x
+        tile = function.kernel.tile
+        self.operands: Matrices | None = None
+        if tile is None or tile.lane is None or not function.machine.byte_tiles:
+            return
+        if (tile.rows, tile.width) != (SIDE, SIDE) or tile.vectors > SUMS or tile.row is None:
+            return
+        found = matrices(function.kernel, tile.lane)
+        if found is None or not isinstance(found.left.access.stride(tile.row), int):
+            return
+        if tile.limit is None or function.buffers[found.right.access.buffer].padded:
+            self.operands = found
+            self._tile, self._row = tile, tile.row
+            self._results = function.scratch(SIDE * ROW_BYTES * SUMS)
+            self._shapes = function.scratch(64)
+
+    def begin(self) -> None:
+        """Set the registers to tiles of 16 rows."""
+        if self.operands is not None:
+            self._configure(SIDE)
+
+    def end(self) -> None:
+        """Leave the registers as they were found."""
+        if self.operands is not None:
+            self._w.call("void", "llvm.x86.tilerelease")
+
+    def write(self, rows: int) -> None:
+        """All sums of a tile of so many rows; `Expressions.reduced` then has them."""
+        if rows != SIDE:
+            self._configure(rows)
+        vectors = range(self._tile.vectors)
+        for number in vectors:
+            self._w.call("void", "llvm.x86.tilezero", integer(number, "i8"))
+        assert self.operands is not None
+        extent = self.operands.axis.extent
+        assert isinstance(extent, int)
+        whole = extent // SIDE * SIDE
+        # Where nothing is left of 16 words, its registers take turns with the others.
+        rights = (RIGHT, LEFT_REST, RIGHT_REST) if extent == whole else (RIGHT,)
+        with (
+            self._function.loops.loop(integer(0), integer(whole), SIDE, self._time(rows)) as loop,
+            self._x.scope(),
+        ):
+            self._step(loop.index, LEFT, rights)
+        if extent != whole:
+            with self._x.scope():
+                self._step(integer(whole), LEFT_REST, (RIGHT_REST,))
+        pitch = integer(ROW_BYTES * SUMS)
+        for number in vectors:
+            place = self._w.pointer(self._results, integer(ROW_BYTES * number), "i8")
+            tile = integer(number, "i8")
+            self._w.call("void", "llvm.x86.tilestored64", tile, place, pitch)
+            for row in range(rows):
+                self._x.later[0, row, number] = partial(self._result, row, number)
+        if rows != SIDE:
+            self._configure(SIDE)
+
+    def _time(self, rows: int) -> int:
+        """Time of 16 words of a tile of so many rows."""
+        kernel = self._function.kernel
+        lanes = rows * self._tile.vectors * SIDE
+        return SIDE * lanes * term_time(kernel, kernel.reductions[0])
+
+    def _result(self, row: int, number: int) -> Value:
+        offset = ROW_BYTES * (SUMS * row + number)
+        place, type_ = self._w.pointer(self._results, integer(offset), "i8"), vector("i32", SIDE)
+        return self._w.emit(type_, f"load {type_}, ptr {place.text}, align 64")
+
+    def _step(self, start: Value, left: int, rights: tuple[int, ...]) -> None:
+        """Add the products of the words from `start` on."""
+        assert self.operands is not None
+        found, w = self.operands, self._w
+        self._x.place[found.axis] = (start, 0)
+        address = self._x.address(found.left.access, 0, 0)
+        pitch = self._function.sizes.value(found.left.access.stride(self._row))
+        w.call("void", "llvm.x86.tileloadd64", integer(left, "i8"), address, pitch)
+        pitch = self._function.sizes.value(found.right.access.stride(found.axis) * 4)
+        for number in range(self._tile.vectors):
+            right = integer(rights[number % len(rights)], "i8")
+            address = self._x.address(found.right.access, 0, number)
+            w.call("void", "llvm.x86.tileloadd64", right, address, pitch)
+            operands = integer(number, "i8"), integer(left, "i8"), right
+            w.call("void", "llvm.x86.tdpbusd", *operands)
+
+    def _configure(self, rows: int) -> None:
+        """Set the sizes of the registers: palette 1, bytes of a row, rows."""
+        assert self.operands is not None
+        extent = self.operands.axis.extent
+        assert isinstance(extent, int)
+        rest = extent % SIDE
+        sizes = [(rows, ROW_BYTES)] * (SUMS + 1) + [(SIDE, ROW_BYTES)]
+        sizes += [(rows, 4 * rest), (rest, ROW_BYTES)] if rest else [(SIDE, ROW_BYTES)] * 2
+        table = np.zeros(64, np.uint8)
+        table[0] = 1
+        table[16:32] = np.array([width for _, width in sizes], "<u2").view(np.uint8)
+        table[48:56] = [height for height, _ in sizes]
+        for number, word in enumerate(table.view("<i8")):
+            place = self._w.pointer(self._shapes, integer(8 * number), "i8")
+            self._w.line(f"store i64 {word}, ptr {place.text}")
+        self._w.call("void", "llvm.x86.ldtilecfg", self._shapes)

@@ -1,0 +1,89 @@
+"""Products of bytes in registers of tiles: the sums of any other way to compute them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from ostinato import InferenceSession, Options
+from ostinato.codegen.target import host_target
+from ostinato.compiler import stages
+
+has_tiles = pytest.mark.skipif(
+    not host_target().machine.byte_tiles, reason="this machine has no registers of tiles"
+)
+
+
+def product(rows: int | str, words: np.ndarray, zero: int, batch: tuple[int, ...] = ()) -> object:
+    nodes = [helper.make_node("MatMulInteger", ["x", "w", "z"], ["y"])]
+    inputs = [helper.make_tensor_value_info("x", TensorProto.UINT8, [*batch, rows, len(words)])]
+    outputs = [helper.make_tensor_value_info("y", TensorProto.INT32, None)]
+    constants = [
+        numpy_helper.from_array(words, "w"),
+        numpy_helper.from_array(np.uint8(zero), "z"),
+    ]
+    graph = helper.make_graph(nodes, "g", inputs, outputs, constants)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+# Rows, terms and columns that fill registers and that do not; each also with nothing left of them.
+SHAPES = [
+    (16, 64, 16),
+    (33, 128, 64),
+    (47, 132, 80),
+    (17, 124, 130),
+    (31, 190, 17),
+    (16, 65, 48),
+    (100, 512, 33),
+]
+
+
+@pytest.mark.parametrize(("rows", "terms", "columns"), SHAPES)
+def test_sums(rows, terms, columns):
+    rng = np.random.default_rng(rows)
+    x = rng.integers(0, 256, (rows, terms)).astype(np.uint8)
+    w = rng.integers(-128, 128, (terms, columns)).astype(np.int8)
+    session = InferenceSession(product(rows, w, 77), cache_dir=None)
+    expected = (x.astype(np.int64) - 77) @ w.astype(np.int64)
+    np.testing.assert_array_equal(session.run(None, {"x": x})[0], expected)
+
+
+def test_batches_and_threads():
+    rng = np.random.default_rng(0)
+    x = rng.integers(0, 256, (3, 40, 256)).astype(np.uint8)
+    w = rng.integers(-128, 128, (256, 96)).astype(np.int8)
+    expected = (x.astype(np.int64) - 9) @ w.astype(np.int64)
+    for threads in (1, 2):
+        session = InferenceSession(product(40, w, 9, (3,)), cache_dir=None, threads=threads)
+        np.testing.assert_array_equal(session.run(None, {"x": x})[0], expected)
+
+
+@has_tiles
+def test_only_where_the_system_was_asked():
+    model = product(64, np.ones((64, 64), np.int8), 1)
+    here = dict(stages(model, Options(cache_dir=None)))
+    assert "tdpbusd" in here["asm"]
+    other = dict(stages(model, Options(cache_dir=None, target="x86-64-v4")))
+    assert "tdpbusd" not in other["asm"]
+    wide = np.ones((64, 64), np.int8)
+    few = dict(stages(product(8, wide, 1), Options(cache_dir=None)))
+    assert "tdpbusd" not in few["asm"]
+
+
+@has_tiles
+def test_a_program_starts_anew(tmp_path):
+    """Code from the cache runs in a process that has compiled nothing."""
+    text = f"""
+import numpy as np, onnx, ostinato
+from tests.codegen.test_matrices import product
+session = ostinato.InferenceSession(
+    product(64, np.ones((64, 64), np.int8), 1), cache_dir={str(tmp_path)!r})
+print(session.run(None, {{"x": np.full((64, 64), 3, np.uint8)}})[0].sum())
+"""
+    for _ in range(2):
+        run = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True)
+        assert run.stdout.strip() == str(2 * 64**3), run.stderr
