@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ostinato.ops.core.builder import Appending, Builder
+from ostinato.ops.core.common_rows import CommonRows
 from ostinato.ops.core.emitter import LoopFrame
 from ostinato.ops.core.moved_rows import Moves, Moving
 from ostinato.ops.core.requirements import SPARE_VALUES
@@ -420,11 +421,17 @@ def keep_extents(states: Sequence[State], updated: Sequence[Value]) -> None:
 
 
 def announce(
-    states: Sequence[State], given: Sequence[Tensor], body: ir.Graph, step: Axis, after: Size
+    states: Sequence[State],
+    given: Sequence[Tensor],
+    body: ir.Graph,
+    step: Axis,
+    after: Size,
+    common: CommonRows,
 ) -> list[Moving]:
     """Tell the builder what nodes of the body do to a state in place instead of copying it.
 
     states: the loop's, of which `given` is what a step is given; after: the next step's number.
+    common: what rows have in common.
     Returns what is left to do behind all else that reads the states of the step.
     """
     plans: dict[Value, Moves] = {}
@@ -435,8 +442,11 @@ def announce(
         in_front = growth is not None and growth.in_front
         chain = chain_of(body, position, in_front)
         if state.moved is not None:
+            # A table that one of two moves writes would not know of the other.
+            alone = sum(each.op_type == "Gather" for each in chain) == 1
+            grown = growth.axis if growth is not None and alone else None
             for gather, at_once in places_to_move(body, position, chain):
-                one = Moving(state.whole, state.moved, plans, at_once)
+                one = Moving(state.whole, state.moved, plans, at_once, grown, in_front, common.of)
                 state.builder.moving[gather.outputs[0].name or ""] = one
                 moving.append(one)
         if growth is None or growth.others:

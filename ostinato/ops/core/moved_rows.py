@@ -13,12 +13,13 @@ windmills with Coq", 2008). The order of the copies is found in a time that is l
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from ostinato.ops.core.builder import Builder
 from ostinato.ops.core.literals import sized
-from ostinato.ops.core.tensor import Tensor, Value
+from ostinato.ops.core.tensor import Tensor, Value, slice_axis
 from ostinato.program.expr import Access, Axis, Expr, Index, Load, constant, op
 from ostinato.program.nodes import Store
 from ostinato.sizes.dims import Size, floordiv
@@ -30,8 +31,12 @@ NOBODY = -1
 
 @dataclass(frozen=True)
 class Moves:
-    """Copies of rows, one after the other: from which row to which, and how many there are."""
+    """Copies of rows, one after the other: from which row to which, and how many there are.
 
+    rows: which row each of them goes on from.
+    """
+
+    rows: Tensor
     sources: Tensor
     targets: Tensor
     count: Size
@@ -44,13 +49,19 @@ class Moving:
     memory: that of the state, with a spare row behind the last along `axis`. plans: the copies by
     the indices that tell them, which states share. at_once: whether nobody needs the rows as they
     were; otherwise `finish` moves them.
+
+    grown: the axis along which the state grows, in front or behind, if `starts` tells how much of
+    that each copy finds in place already, by the indices, the copies and the extent.
     """
 
     memory: Tensor
     axis: int
     plans: dict[Value, Moves]
     at_once: bool
-    waiting: tuple[Tensor, Moves] | None = None
+    grown: int | None = None
+    in_front: bool = False
+    starts: Callable[[Value, Moves, Size], Tensor] | None = None
+    waiting: Callable[[], None] | None = None
 
     def fits(self, rows: Value, indices: Value) -> bool:
         """Whether these are rows of the state, and there are as many indices."""
@@ -62,18 +73,25 @@ class Moving:
             and indices.shape == (rows.shape[self.axis],)
         )
 
-    def move(self, builder: Builder, rows: Tensor, planned: Moves) -> Tensor:
-        """Move the rows now or later; they are where the state is."""
-        if self.at_once:
-            _move(builder, rows, self.axis, planned)
+    def move(self, builder: Builder, rows: Tensor, indices: Value) -> Tensor:
+        """Move the rows now or later, by a plan that there is; they are where the state is."""
+        planned = self.plans[indices]
+        if self.grown is None or self.starts is None:
+            moved = partial(_move, builder, rows, self.axis, planned)
         else:
-            self.waiting = rows, planned
+            starts = self.starts(indices, planned, rows.shape[self.grown])
+            place = self.grown, self.in_front
+            moved = partial(_move_ends, builder, rows, self.axis, planned, starts, *place)
+        if self.at_once:
+            moved()
+        else:
+            self.waiting = moved
         return rows
 
-    def finish(self, builder: Builder) -> None:
+    def finish(self) -> None:
         """Move the rows that had to wait for their last readers."""
         if self.waiting is not None:
-            _move(builder, self.waiting[0], self.axis, self.waiting[1])
+            self.waiting()
 
 
 def moves(builder: Builder, rows: Tensor) -> Moves:
@@ -87,7 +105,7 @@ def moves(builder: Builder, rows: Tensor) -> Moves:
     search.open_chains()
     search.cycles()
     count = builder.sizes.computed(search.number(COUNT), most, "number of rows that move")
-    return Moves(search.sources, search.targets, count)
+    return Moves(rows, search.sources, search.targets, count)
 
 
 def _move(builder: Builder, memory: Tensor, axis: int, planned: Moves) -> None:
@@ -102,6 +120,30 @@ def _move(builder: Builder, memory: Tensor, axis: int, planned: Moves) -> None:
     value = Load(access, memory.dtype, index=((source, stride),))
     store = Store(access, value, None, ((target, stride),))
     builder.emit.kernel([number, *axes], [store], ordered=[number])
+
+
+def _move_ends(
+    builder: Builder,
+    memory: Tensor,
+    axis: int,
+    planned: Moves,
+    starts: Tensor,
+    grown: int,
+    in_front: bool,
+) -> None:
+    """As `_move`, without what rows have in common along the axis that grows."""
+    count, extent = memory.shape[axis], memory.shape[grown]
+    with builder.emit.loop(planned.count) as loop:
+        number, sizes = [loop.axis], builder.sizes
+        source, target = (
+            sizes.computed(builder.load(each, number), count, "row that moves")
+            for each in (planned.sources, planned.targets)
+        )
+        rest = op("sub", sized(extent), builder.load(starts, number))
+        left = sizes.computed(op("max", rest, constant(0, "int64")), extent, "rows to copy")
+        end = slice_axis(memory, grown, 0 if in_front else extent - left, 1, left)
+        row, place = (slice_axis(end, axis, each, 1, 1) for each in (source, target))
+        builder.copy(row, place)
 
 
 class _Search:
@@ -124,7 +166,7 @@ class _Search:
         row = builder.load(self._rows, [step])
         moved = op("ne", row, Index(step))
         more = op("add", self._at(self._uses, row), constant(1, "int64"))
-        self._run(step, [_store(self._uses, row, more, moved)])
+        self._run(step, [store_at(self._uses, row, more, moved)])
 
     def open_chains(self) -> None:
         """Copy to rows that nobody needs, then to those that nobody needs any more.
@@ -140,8 +182,8 @@ class _Search:
             step,
             [
                 *self._copied(goes, source, row),
-                _store(self._uses, source, fewer, goes),
-                _store(self._rows, row, row, goes),
+                store_at(self._uses, source, fewer, goes),
+                store_at(self._rows, row, row, goes),
                 *self._following(goes, source),
             ],
         )
@@ -163,7 +205,7 @@ class _Search:
                     op("select", begins, row, op("select", ends, spare, source)),
                     op("select", begins, spare, row),
                 ),
-                _store(self._rows, row, row, is_open),
+                store_at(self._rows, row, row, is_open),
                 *self._following(
                     op("or", begins, is_open), op("select", op("or", begins, ends), row, source)
                 ),
@@ -195,8 +237,8 @@ class _Search:
         count = self.number(COUNT)
         more = op("select", holds, op("add", count, constant(1, "int64")), count)
         return [
-            _store(self.sources, count, source, holds),
-            _store(self.targets, count, target, holds),
+            store_at(self.sources, count, source, holds),
+            store_at(self.targets, count, target, holds),
             self._keep(COUNT, more),
         ]
 
@@ -221,7 +263,7 @@ class _Search:
         self._builder.emit.kernel([step], stores, ordered=[step])
 
 
-def _store(numbers: Tensor, place: Expr, value: Expr, holds: Expr) -> Store:
+def store_at(numbers: Tensor, place: Expr, value: Expr, holds: Expr) -> Store:
     """A number at a computed place, if the condition holds."""
     assert numbers.base is not None
     return Store(numbers.base, value, holds, ((place, 1),))

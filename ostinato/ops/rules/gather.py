@@ -147,7 +147,7 @@ def _moved(context: Context, value: Value, indices: Value, axis: int) -> Tensor 
         require_in_range(context, indices, axis, extent)
         rows = builder.pointwise(lambda i: normalized(i, extent)[0], indices)
         moving.plans[indices] = moves(builder, rows)
-    return moving.move(builder, value, moving.plans[indices])
+    return moving.move(builder, value, indices)
 
 
 def _is_known(data: Tensor, numbers: np.ndarray | None, axis: int) -> bool:

@@ -10,6 +10,7 @@ import numpy as np
 
 from ostinato.errors import UnsupportedError
 from ostinato.model.attributes import describe
+from ostinato.ops.core.common_rows import CommonRows
 from ostinato.ops.core.growing_states import (
     Growth,
     State,
@@ -241,9 +242,9 @@ class RolledLoop:
         with builder.emit.loop(self._extent) as loop:
             step = self._enter(loop.axis, steps, done, expected)
             given = [state.before(step) for state in states]
-            moving = list[Moving]()
+            moving, common = list[Moving](), CommonRows(builder, before)
             if self._is_plain:
-                moving = announce(states, given, self._body, loop.axis, step + 1)
+                moving = announce(states, given, self._body, loop.axis, step + 1, common)
             number = builder.compute((), lambda _: Index(loop.axis))
             if expected.counts:
                 number = replace(number, known=np.array(step, object))
@@ -281,7 +282,8 @@ class RolledLoop:
             for state, value in zip(states, updated, strict=True):
                 state.store(value, step + 1, loop)
             for rows in moving:
-                rows.finish(builder)
+                rows.finish()
+            loop.carries += common.carries
             keep_extents(states, updated)
         return [
             *rebuilt(self._initial, [state.before(done) for state in states]),

@@ -70,5 +70,7 @@ def test_rows_change_places(body: str, read: str, stays: bool) -> None:
     run_passes(loaded)
     (part,) = partition(loaded, fallback=False).parts
     assert isinstance(part, Segment)
-    (loop,) = (s for s in statements(part.program.body) if isinstance(s, Loop))
-    assert (not loop.carries) == stays
+    loop, *_ = (s for s in statements(part.program.body) if isinstance(s, Loop))
+    # What rows have in common is carried, and small.
+    carried = [part.program.buffers[carry.state].dtype for carry in loop.carries]
+    assert ("float32" not in carried) == stays

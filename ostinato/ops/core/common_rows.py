@@ -1,0 +1,110 @@
+"""What rows of a state that grows have in common, so that only the rest is copied.
+
+Beams that go on from one beam have its past in common. A table says of each two rows how far: up to
+there they are equal, and a row that takes the place of the other copies what comes behind.
+
+    common[i, j]                     of the rows before the step
+    common'[i, j] = extent           if both go on from one row
+                    common[rows[i], rows[j]]    otherwise
+
+Before the first step nothing is known to be equal.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ostinato.ops.core.builder import Builder
+from ostinato.ops.core.literals import sized
+from ostinato.ops.core.moved_rows import Moves, store_at
+from ostinato.ops.core.tensor import Tensor, Value
+from ostinato.program.expr import Access, Axis, Expr, Index, Load, constant, op
+from ostinato.program.nodes import Carry, Stmt, Store
+from ostinato.sizes.dims import Size
+
+# Places of what a step of the pass over the copies hands on: the row in the spare place, and the
+# number of the copy that put it there.
+SAVED_ROW, SAVED_BY = range(2)
+
+
+@dataclass
+class CommonRows:
+    """The tables of a loop: one for all states whose rows change places alike.
+
+    before: the statements before the loop. carries: the tables, of this step and of the next one.
+    """
+
+    builder: Builder
+    before: list[Stmt]
+    carries: list[Carry] = field(default_factory=list)
+    starts: dict[tuple[Value, Size], Tensor] = field(default_factory=dict)
+
+    def of(self, indices: Value, planned: Moves, extent: Size) -> Tensor:
+        """From where on each of the copies has to be made: int64[..], one for each of `planned`.
+
+        indices: what tells the copies. extent: how long the rows are.
+        """
+        key = indices, extent
+        if key not in self.starts:
+            count = planned.rows.shape[0]
+            builder = self.builder
+            table, following = (builder.empty("int64", (count, count)) for _ in range(2))
+            with builder.emit.block([]) as statements:
+                axes = builder.axes(table.shape)
+                nothing = Store(builder.access(table, axes), constant(0, "int64"))
+                builder.emit.kernel(axes, [nothing])
+            self.before += statements
+            self.starts[key] = starts_of(builder, planned, table, extent)
+            builder.copy(common_after(builder, planned.rows, table, extent), following)
+            assert table.base is not None and following.base is not None
+            self.carries.append(Carry(table.base.buffer, following.base.buffer))
+        return self.starts[key]
+
+
+def starts_of(builder: Builder, planned: Moves, table: Tensor, extent: Size) -> Tensor:
+    """What the copies find in place already, by what rows have in common.
+
+    What the spare place gets is what is read from there.
+    """
+    (count,), (most,) = planned.rows.shape, planned.sources.shape
+    starts, saved = builder.empty("int64", (most,)), builder.empty("int64", (2,))
+    assert saved.base is not None and table.base is not None
+    buffer = saved.base.buffer
+
+    def kept(place: int, value: Expr) -> Store:
+        return Store(Access(buffer, place, ()), value)
+
+    def known(place: int) -> Load:
+        return Load(Access(buffer, place, ()), "int64")
+
+    none = constant(0, "int64")
+    builder.emit.kernel((), [kept(SAVED_ROW, none), kept(SAVED_BY, none)])
+    step = builder.axis(planned.count)
+    source, target = (builder.load(t, [step]) for t in (planned.sources, planned.targets))
+    saves, restores = (op("eq", place, sized(count)) for place in (target, source))
+    row = op("select", restores, known(SAVED_ROW), source)
+    other = op("min", target, sized(count - 1))
+    common = Load(table.base, "int64", index=((row, count), (other, 1)))
+    start = op("min", common, sized(extent))
+    stores = [
+        store_at(starts, Index(step), start, op("not", saves)),
+        store_at(starts, known(SAVED_BY), start, restores),
+        kept(SAVED_ROW, op("select", saves, source, known(SAVED_ROW))),
+        kept(SAVED_BY, op("select", saves, Index(step), known(SAVED_BY))),
+    ]
+    builder.emit.kernel([step], stores, ordered=[step])
+    return starts
+
+
+def common_after(builder: Builder, rows: Tensor, table: Tensor, extent: Size) -> Tensor:
+    """The table when each row holds what row `rows[i]` held, which are `extent` long."""
+    assert table.base is not None
+    base, (count,) = table.base, rows.shape
+
+    def common(axes: tuple[Axis | None, ...]) -> Expr:
+        left, right = (builder.load(rows, [axis]) for axis in axes)
+        before = Load(base, "int64", index=((left, count), (right, 1)))
+        whole = sized(extent)
+        return op("select", op("eq", left, right), whole, op("min", before, whole))
+
+    return builder.compute(table.shape, common)
