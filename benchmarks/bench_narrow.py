@@ -39,7 +39,7 @@ def cases() -> dict[str, Callable[[], models.Model]]:
                 found[name] = _later(models.recurrent_op, name, kind, hidden, steps)
             name = f"scan_h{hidden}_t{steps}"
             found[name] = _later(models.coupled_gate_lstm, name, "scan", hidden, steps)
-    for rows in (1, 16, 512):
+    for rows in (1, 16, 64, 512):
         name = f"matmul_{rows}x512x512"
         found[name] = _later(models.matmul, name, rows, 512, 512)
     found["conv2d_64to64_k3x3_32x32"] = _later(

@@ -53,9 +53,11 @@ LEAST_LANES = 8
 # of `benchmarks.bench_micro` with weights that are inputs, made longer and shorter, say so.
 LEAST_USES = 4
 LEAST_SHARED_USES = 64
-# A copy of widened weights is written to memory, and pays if so many rows save the widening:
-# `benchmarks.bench_narrow` is faster without one for 100 rows, and with one for 512.
-LEAST_WIDENED_USES = 256
+# A copy of widened weights is written to memory, and pays if so many rows save the widening: one
+# that stays in the cache from 64 rows on (the products `matmul_*` of `benchmarks.bench_narrow` run
+# 1.1 to 1.2 times as fast), a larger one, which drives out what a loop behind it reads, later
+# (its `gru_h512_t100` is faster without, for 100 rows).
+LEAST_WIDENED_USES, LEAST_LARGE_WIDENED_USES = 64, 256
 # How far apart rows of an operand may lie that a sum reads one after the other: those that lanes
 # run along, and others. `DEPTH` rows of this length still leave room for each other in a
 # second-level cache of 16 ways; fitted to the gradients of weights in `benchmarks.bench_training`.
@@ -201,10 +203,13 @@ class _Relayout:
         lanes = [axis for axis in kernel.axes if any(axis in _axes(value) for value in found)]
         if not found or not lanes or any(r.chains > 1 for r in kernel.reductions):
             return None
+        sizes = [product([a.extent for a in _axes(v)]) * ITEM_BYTES[dtype_of(v)] for v in found]
+        near = is_nonnegative(self._machine.far_bytes - sum(sizes, start=0))
+        least = LEAST_WIDENED_USES if near else LEAST_LARGE_WIDENED_USES
         uses = _uses(kernel, found)
-        few = isinstance(uses, int) and uses < LEAST_WIDENED_USES
         lane = max(lanes, key=lambda axis: typical(axis.extent))
-        return None if few else _Operands(lane, tuple(found), uses, LEAST_WIDENED_USES)
+        few = isinstance(uses, int) and uses < least
+        return None if few else _Operands(lane, tuple(found), uses, least)
 
     def _shared(
         self, kernel: Kernel, lane: Axis, loads: Sequence[Load], trips: Size
