@@ -49,9 +49,17 @@ class GrownStepper:
         self._caches, self._inputs, self._outputs = caches, list(inputs), list(outputs)
         self._lengths = list(rows)
         kept = {f"length of {name}": f"next length of {name}" for name in rows}
+        # Of rows that may be anything nothing is known to be equal.
+        tables = {
+            state.common: np.zeros((caches.valid(i, 0).shape[state.moved],) * 2, np.int64)
+            for i, state in enumerate(model.kept)
+            if state.common is not None and state.moved is not None
+        }
+        kept |= {name: f"next {name}" for name in tables}
         states = {pair.name: pair.output.name for pair in fixed} | kept
         pairs = declared_pairs(states, model.inputs, model.outputs)
-        arrays = [values.get(pair.name, np.zeros((), np.int64)) for pair in pairs]
+        known = {**values, **tables}
+        arrays = [known.get(pair.name, np.zeros((), np.int64)) for pair in pairs]
         self._places = {pair.name: place for place, pair in enumerate(pairs)}
         self._shapes = tuple(array.shape for array in arrays)
         self._stepper = Stepper(flow, native, pairs, [array.size for array in arrays])

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import onnx_ir as ir
 
@@ -26,6 +27,7 @@ from ostinato.codegen.artifact import Argument
 from ostinato.errors import InputError
 from ostinato.model.attributes import describe
 from ostinato.ops.core.builder import Appending, Builder
+from ostinato.ops.core.common_rows import common_after, starts_of
 from ostinato.ops.core.growing_states import Growth, State, layout_of
 from ostinato.ops.core.moved_rows import Moves, Moving
 from ostinato.ops.core.tensor import Tensor, Value, dense, slice_axis, transpose
@@ -35,6 +37,9 @@ from ostinato.program.nodes import Check, Interface, Require, statements
 from ostinato.sizes.dims import Size, computed, is_symbol, product, symbol, symbols
 from ostinato.stages.stage import NO_ROOM, GrownInput, Keeping, KeptState
 from ostinato.stages.values import dtype_of_value, shape_of
+
+# A table of what rows have in common, as an input.
+COMMON = "common rows "
 
 
 @dataclass(frozen=True)
@@ -155,6 +160,11 @@ class KeptStates:
         self._whole: dict[ir.Value, tuple[Tensor, Tensor]] = {}
         # The order in which rows change places, by the indices, which states may share.
         self._plans: dict[Value, Moves] = {}
+        # What their rows have in common: from where on copies are made, and the tables, which are
+        # states of the stream as well, before and after the step.
+        self._starts: dict[tuple[Value, Size], Tensor] = {}
+        self._tables: dict[str, Tensor] = {}
+        self._tables_of: dict[str, str] = {}
         self._is_checked = False
         builder.draft.node = "length"
         self.batch = None if batch is None else self._declared_batch(batch)
@@ -249,7 +259,9 @@ class KeptStates:
         assert isinstance(whole, Tensor)
         if moved is not None and gather is not None:
             whole = slice_axis(whole, moved, 0, 1, shape[moved])
-            moving = Moving(whole, moved, self._plans, at_once=True)
+            starts = partial(self._copied_from, past.name or "")
+            in_front = not _is_first(past, present)
+            moving = Moving(whole, moved, self._plans, True, axis, in_front, starts)
             builder.moving[gather.outputs[0].name or ""] = moving
         if self.batch is not None and streams is not None:
             whole = slice_axis(whole, streams, self.batch.place, 1, self.batch.one)
@@ -270,6 +282,18 @@ class KeptStates:
 
         builder.appending[name] = Appending(view, in_front, append)
         self._states.append(kept)
+
+    def _copied_from(self, state: str, indices: Value, planned: Moves, extent: Size) -> Tensor:
+        """From where on each copy has to be made; states whose rows move alike share a table."""
+        key, builder = (indices, extent), self._builder
+        if key not in self._starts:
+            name = f"{COMMON}{len(self._tables)}"
+            (count,) = planned.rows.shape
+            table = builder.input(name, "int64", (count, count))
+            self._starts[key] = starts_of(builder, planned, table, extent)
+            self._tables[name] = common_after(builder, planned.rows, table, extent)
+        self._tables_of[state] = f"{COMMON}{[*self._starts].index(key)}"
+        return self._starts[key]
 
     def _streams_axis(self, past: ir.Value) -> int | None:
         """The axis of a pool's streams."""
@@ -383,6 +407,8 @@ class KeptStates:
                 raise _refused(past, present, "grows by other rows than states of the same axis")
         self._require_no_guards()
         added = {name: rows - self._lengths[name].rows for name, rows in following.items()}
+        for name, table in self._tables.items():
+            builder.output(f"next {name}", table)
         for name, rows in following.items():
             builder.output(f"next length of {name}", self._following(name, rows, added[name]))
         added = {name: rows for name, rows in added.items() if not computed(rows)}
@@ -473,6 +499,7 @@ class KeptStates:
                 kept.growth.in_front,
                 self._streams_axis(kept.past),
                 kept.moved,
+                self._tables_of.get(kept.past.name or ""),
             )
             for kept in self._states
         )

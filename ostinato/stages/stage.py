@@ -134,7 +134,8 @@ class KeptState:
     `length`. is_last: whether that axis is the last one in memory. in_front: whether new rows come
     before those that are there, so that these lie at the end of the memory. streams: the axis of a
     pool's streams, the first one in memory. moved: the axis along which rows change places before
-    a step, with one more of them in memory.
+    a step, with one more of them in memory. common: the input that says what rows have in common;
+    "next" before its name is that of the output.
     """
 
     input: str
@@ -145,6 +146,7 @@ class KeptState:
     in_front: bool
     streams: int | None = None
     moved: int | None = None
+    common: str | None = None
 
 
 @dataclass(frozen=True)
