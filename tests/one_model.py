@@ -16,6 +16,7 @@ from ostinato.machine.record import Machine
 from ostinato.model.load import load_model
 from ostinato.optimization import run_all_passes
 from ostinato.program.nodes import Program
+from ostinato.program.verify import verify
 from ostinato.schedule.pipeline import SCHEDULE_PASSES, Scheduled
 from ostinato.stages.partition import Partition, Segment, partition
 
@@ -30,6 +31,7 @@ class OneModel:
         self._model = load_model(model)
         run_all_passes(self._model)
         self._partitions: dict[Any, Partition] = {}
+        self._verified: list[Program] = []
         # By what they were made of, and where they were made, all that passes gave.
         self._made: dict[Any, Scheduled] = {}
         self._known: defaultdict[str, list[Scheduled]] = defaultdict(list)
@@ -43,6 +45,12 @@ class OneModel:
         if key not in self._partitions:
             self._partitions[key] = partition(self._model, *key)
         return self._partitions[key]
+
+    def _verify(self, program: Program) -> None:
+        """What `verify` does, once for each program."""
+        if not any(program is other for other in self._verified):
+            verify(program)
+            self._verified.append(program)
 
     def schedule(
         self, program: Program, machine: Machine, disable: Collection[str] = (), threads: int = 1
@@ -83,6 +91,7 @@ class OneModel:
             patch.setattr(ostinato.compiler, "run_all_passes", lambda *_: {})
             patch.setattr(ostinato.compiler, "partition", self.partition)
             patch.setattr(ostinato.compiler, "schedule", self.schedule)
+            patch.setattr(ostinato.compiler, "verify", self._verify)
             yield
 
 

@@ -7,7 +7,7 @@ specified). There is no promotion: every operation is done in the dtype of its n
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import ml_dtypes
@@ -40,26 +40,36 @@ def evaluate(root: Expr, leaf: Callable[..., Array]) -> Array:
     the order of `children`. Arrays broadcast against each other. Raises OstinatoError for an
     unknown operation.
     """
-    memo: dict[Expr, Array] = {}
+    values: list[Array] = []
     with np.errstate(all="ignore"):
-        for node in walk(expanded := expand(root)):
-            memo[node] = _node(node, memo, leaf)
-    return memo[expanded]
+        for compute, operands in _steps(root):
+            values.append(compute(leaf, *[values[position] for position in operands]))
+    return values[-1]
 
 
-def _node(node: Expr, memo: dict[Expr, Array], leaf: Callable[..., Array]) -> Array:
+# The same expressions come in every step of a loop.
+@lru_cache(maxsize=256)
+def _steps(root: Expr) -> tuple[tuple[Callable[..., Array], tuple[int, ...]], ...]:
+    """What computes each node, given `leaf` and its operands, and which steps these are."""
+    nodes = list(walk(expand(root)))
+    positions = {node: position for position, node in enumerate(nodes)}
+    return tuple((_step(node), tuple(positions[part] for part in children(node))) for node in nodes)
+
+
+def _step(node: Expr) -> Callable[..., Array]:
     if isinstance(node, Const):
-        return np.asarray(node.value, node.dtype)
+        value = np.asarray(node.value, node.dtype)
+        return lambda leaf: value
     if isinstance(node, Cast):
-        return convert(memo[node.value], node.dtype)
+        return lambda leaf, operand: convert(operand, node.dtype)
     if not isinstance(node, Op):
-        return np.asarray(leaf(node, *(memo[part] for part in children(node))), dtype_of(node))
-    args = [memo[arg] for arg in node.args]
+        return lambda leaf, *operands: np.asarray(leaf(node, *operands), dtype_of(node))
     if node.name == "bitcast":
-        return args[0].view(node.dtype)
+        return lambda leaf, operand: operand.view(node.dtype)
     if node.name not in OPERATIONS:
-        raise OstinatoError(f"unknown operation {node.name!r} of {len(args)} arguments")
-    return np.asarray(OPERATIONS[node.name](*args), node.dtype)
+        raise OstinatoError(f"unknown operation {node.name!r} of {len(node.args)} arguments")
+    operation, dtype = OPERATIONS[node.name], np.dtype(node.dtype)
+    return lambda leaf, *operands: np.asarray(operation(*operands), dtype)
 
 
 def numpy_dtype(name: str) -> np.dtype[Any]:

@@ -36,9 +36,8 @@ def _to_odd(total: Array, error: Array) -> Array:
     """`total + error` rounded to odd, where `total` is that sum rounded to nearest."""
     total = np.asarray(total)
     even = (total.view(np.int64) & 1) == 0
-    target = np.where(error > 0, np.inf, -np.inf)
     move = even & (error != 0) & np.isfinite(total)
-    return np.where(move, np.nextafter(total, target), total)
+    return np.where(move, np.nextafter(total, np.copysign(np.inf, error)), total)
 
 
 def _fma32(a: Array, b: Array, c: Array) -> Array:

@@ -6,7 +6,7 @@ point of a kernel may touch what another point of that kernel writes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product as cartesian
 from typing import Any
@@ -119,6 +119,8 @@ class _Memory:
 
     def size(self, size: Size) -> int:
         """A size as a number."""
+        if isinstance(size, int):
+            return size
         return substitution.evaluate(size, self.symbols)
 
     def read_sizes(self, written: set[str]) -> None:
@@ -317,18 +319,19 @@ class _Points:
         """Reduces in the order that `Reduce` documents."""
         start = np.full((self.count, 1), identity(reduce).value, reduce.dtype)
         chains = [start] * reduce.chains
+        following = _accumulated(reduce, 1 + len(reduce.operands))
         for last in self._elements(reduce.axes):
             width = int(np.size(last))
             operands = [self._value(e, (self.count, width)) for e in reduce.operands]
             for column, element in enumerate(np.ravel(last)):
                 chain = int(element) % reduce.chains
                 values = [operand[:, column : column + 1] for operand in operands]
-                chains[chain] = _accumulate(reduce, chains[chain], *values)
-        count = reduce.chains
+                chains[chain] = following(chains[chain], *values)
+        joined, count = _accumulated(reduce, 2), reduce.chains
         while count > 1:
             count //= 2
             pairs = zip(chains[:count], chains[count:], strict=True)
-            chains = [_accumulate(reduce, *pair) for pair in pairs]
+            chains = [joined(*pair) for pair in pairs]
         return chains[0]
 
     def _elements(self, axes: tuple[Axis, ...]) -> Iterator[Array]:
@@ -344,8 +347,8 @@ class _Points:
                 yield block
 
 
-def _accumulate(reduce: Reduce, *values: Array) -> Array:
-    """The next accumulator; values are the last one, the expression and the factor, if any."""
-    leaves: list[Expr] = [Reduced(i, reduce.dtype) for i in range(len(values))]
-    total = combine(reduce, leaves[0], leaves[1], leaves[2] if len(leaves) > 2 else None)
-    return evaluate(total, lambda leaf: values[leaves.index(leaf)])
+def _accumulated(reduce: Reduce, count: int) -> Callable[..., Array]:
+    """What makes the next accumulator of `count` values: the last, the expression, any factor."""
+    leaves = [Reduced(i, reduce.dtype) for i in range(count)]
+    total = combine(reduce, leaves[0], leaves[1], leaves[2] if count > 2 else None)
+    return lambda *values: evaluate(total, lambda leaf: values[leaf.position])
