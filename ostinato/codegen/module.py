@@ -58,10 +58,15 @@ def lay_out_constants(program: Program) -> ConstantBlob:
     for name, array in program.constants.items():
         offsets[name] = end
         end += -(-array.nbytes // ALIGNMENT) * ALIGNMENT
-    blob = np.zeros(end, np.uint8)
+    # Aligned already, so that nobody copies them once more.
+    block = np.empty(end + ALIGNMENT, np.uint8)
+    first = -block.ctypes.data % ALIGNMENT
+    blob = block[first : first + end]
     for name, array in program.constants.items():
         start = offsets[name]
-        blob[start : start + array.nbytes] = np.ascontiguousarray(array).view(np.uint8)
+        stop = start + array.nbytes
+        blob[start:stop].view(array.dtype).reshape(array.shape)[...] = array
+        blob[stop : stop + -stop % ALIGNMENT] = 0
     return ConstantBlob(blob, offsets)
 
 

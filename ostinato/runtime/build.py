@@ -22,6 +22,11 @@ from ostinato.stages.report import Report, not_native, report_of
 from ostinato.stages.stage import FallbackStage, Keeping, NativeStage
 
 _LOGGER = logging.getLogger("ostinato")
+# A tensor that lies in a file says so under this key.
+_LOCATION = b"location"
+_KEY = len(_LOCATION) - 1
+# Bytes of a file that are in memory at once.
+_PIECE = 1 << 20
 
 
 def build(
@@ -39,16 +44,13 @@ def build(
     """
     if isinstance(model, (bytearray, memoryview)):
         model = bytes(model)
-    data = _serialised(model)
-    if data is None:
+    identity = _identity(model)
+    if identity is None:
         return _compile(model, options, guarded, kept), False
-    folder = Path(os.fspath(model)).parent if isinstance(model, (str, os.PathLike)) else None
-    digest = hashlib.sha256(data)
-    # Not in memory beside what is compiled or loaded, except where it is asked for files.
-    data = data if _may_have_files(data, folder) else b""
+    digest, folder = identity
     if options.cache_dir is None:
         compiled = _compile(model, options, guarded, kept)
-        return _identified(compiled, digest, _external_data(data, folder)), False
+        return _identified(compiled, digest, _external_data(model, folder)), False
     cache = Cache(options.cache_dir, options.cache_bytes)
     facts = _relevant(options) | {
         "guarded": guarded,
@@ -59,7 +61,7 @@ def build(
     if entry is not None and _external_data_unchanged(entry, folder):
         return unpack(entry.header["model"], entry.blobs), True
     compiled = _compile(model, options, guarded, kept)
-    external = _external_data(data, folder)
+    external = _external_data(model, folder)
     compiled = _identified(compiled, digest, external)
     header, blobs = pack(compiled)
     cache.store(key, {"model": header, "external_data": external}, blobs)
@@ -85,11 +87,11 @@ def fingerprint(model: Any) -> str | None:
     """Text that is another one for every model; None for what is none."""
     if isinstance(model, (bytearray, memoryview)):
         model = bytes(model)
-    data = _serialised(model)
-    folder = Path(os.fspath(model)).parent if isinstance(model, (str, os.PathLike)) else None
-    if data is None:
+    identity = _identity(model)
+    if identity is None:
         return None
-    return _fingerprint(hashlib.sha256(data), _external_data(data, folder))
+    digest, folder = identity
+    return _fingerprint(digest, _external_data(model, folder))
 
 
 def require_same(model: Any, compiled: CompiledModel) -> None:
@@ -137,14 +139,33 @@ def _relevant(options: Options) -> dict[str, Any]:
     return facts | {"specialize": dict(options.specialize)}
 
 
-def _serialised(model: Any) -> bytes | None:
-    """The bytes that identify the model; None if it has none, so that the compiler says why."""
-    if isinstance(model, (str, os.PathLike)):
-        try:
-            with open_file(model) as file:
-                return file.read()
-        except (OSError, ValueError):
+def _identity(model: Any) -> tuple[hashlib._Hash, Path | None] | None:
+    """What tells the model from others, and the folder of files that its tensors may lie in.
+
+    None if it cannot be read, so that the compiler says why. A file is never in memory as a whole.
+    """
+    digest = hashlib.sha256()
+    if not isinstance(model, (str, os.PathLike)):
+        data = _serialised(model)
+        if data is None:
             return None
+        digest.update(data)
+        return digest, None
+    has_files, before = False, b""
+    try:
+        with open_file(model) as file:
+            while piece := file.read(_PIECE):
+                digest.update(piece)
+                # The key may lie across two pieces.
+                has_files = has_files or _LOCATION in piece or _LOCATION in before + piece[:_KEY]
+                before = piece[-_KEY:]
+    except (OSError, ValueError):
+        return None
+    return digest, Path(os.fspath(model)).parent if has_files else None
+
+
+def _serialised(model: Any) -> bytes | None:
+    """The bytes of a model in memory; None if it has none."""
     if isinstance(model, bytes):
         return model
     try:
@@ -175,24 +196,20 @@ def _external_data_unchanged(entry: Entry, folder: Path | None) -> bool:
     return folder is not None and all(_digest(folder / f) == d for f, d in files.items())
 
 
-def _may_have_files(data: bytes, folder: Path | None) -> bool:
-    """Whether tensors may lie in files: every reference to one contains this key."""
-    return folder is not None and b"location" in data
-
-
-def _external_data(data: bytes, folder: Path | None) -> dict[str, str | None]:
+def _external_data(model: Any, folder: Path | None) -> dict[str, str | None]:
     """Digests of the files in `folder` that hold the model's weights, by relative path.
 
     Only what compiling reads is looked at: training information is left out, and so is what a
     tensor with data of its own says of files.
     """
-    if folder is None or not _may_have_files(data, folder):
+    if folder is None:
         return {}
     import onnx
 
-    model = onnx.ModelProto.FromString(data)
+    with open_file(model) as file:
+        proto = onnx.ModelProto.FromString(file.read())
     locations: set[str] = set()
-    for part in (model.graph, *model.functions):
+    for part in (proto.graph, *proto.functions):
         _collect_locations(part, locations)
     return {location: _digest(folder / location) for location in sorted(locations)}
 

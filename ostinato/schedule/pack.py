@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -175,29 +176,29 @@ def _extents(panel: Panel) -> tuple[Size, ...]:
 def _packed(panel: Panel, kernel: Kernel, constants: dict[str, np.ndarray]) -> np.ndarray:
     """The operands as `[outer.., block, inner.., load, lane]`."""
     assert kernel.tile is not None
-    extents = _extents(panel)
-    shape = (*extents[:-1], len(panel.loads), extents[-1])
-    result = np.zeros(shape, panel.loads[0].dtype)  # type: ignore[type-var]
-    group = extents[-1]
+    *outer, group = _extents(panel)
+    shape: Any = (*outer, len(panel.loads), group)
     blocks = panel.block.extent if panel.block else 1
     points = blocks * group if kernel.tile.limit is None else kernel.tile.limit
     assert isinstance(points, int) and isinstance(blocks, int) and isinstance(group, int)
+    full, rest = divmod(points, group)
+    make = np.empty if full == blocks else np.zeros
+    result = make(shape, panel.loads[0].dtype)
     others = (*panel.outer, *panel.inner)
-    count = len(panel.outer)
     for number, load in enumerate(panel.loads):
-        source = constants[load.access.buffer]
-        strides = [load.access.stride(axis) for axis in (panel.lane, *others)]
+        source = constants[load.access.buffer][load.access.offset :]
+        lane, *strides = [load.access.stride(a) * source.itemsize for a in (panel.lane, *others)]
+        # [block, outer.., inner.., lane] becomes [outer.., block, inner.., lane].
+        place = result[..., number, :]
+        place = np.moveaxis(place, len(panel.outer), 0) if panel.block else place[None]
         view = np.lib.stride_tricks.as_strided(
-            source[load.access.offset :],
-            (points, *(axis.extent for axis in others)),  # type: ignore[arg-type]
-            [s * source.itemsize for s in strides],  # type: ignore[misc]
+            source,
+            (blocks, *(axis.extent for axis in others), group),  # type: ignore[arg-type]
+            (lane * group, *strides, lane),  # type: ignore[arg-type]
         )
-        padded = np.zeros((blocks * group, *view.shape[1:]), load.dtype)
-        padded[:points] = view
-        # [block, lane, outer.., inner..] becomes [outer.., block, inner.., lane].
-        split = padded.reshape(blocks, group, *view.shape[1:])
-        moved = np.moveaxis(np.moveaxis(split, 1, -1), 0, count)
-        result[..., number, :] = moved if panel.block else moved.squeeze(count)
+        place[:full] = view[:full]
+        if rest:
+            place[full, ..., :rest] = view[full, ..., :rest]
     return result
 
 

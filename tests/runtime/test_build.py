@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 import ostinato
 from ostinato.native.cache import Cache
+from ostinato.runtime import build
 
 CONFTEST = Path(__file__).with_name("conftest.py")
 
@@ -238,3 +239,19 @@ def test_constants_are_pages_of_the_entry(compiler: Any, artifacts: Any, cache_d
     assert not constants.flags.owndata and not constants.flags.writeable
     assert constants.ctypes.data % 64 == 0
     assert Cache(cache_dir)._folder == cache_dir
+
+
+@pytest.mark.parametrize("piece", [8, 9, 11, 1 << 20])
+def test_files_of_weights_are_part_of_the_fingerprint(
+    piece: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    weights = numpy_helper.from_array(np.ones((64, 64), np.float32), "w")
+    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, [1, 64]) for n in ("x", "y"))
+    node = helper.make_node("MatMul", ["x", "w"], ["y"])
+    model = helper.make_model(helper.make_graph([node], "g", [x], [y], [weights]))
+    path = tmp_path / "m.onnx"
+    onnx.save(model, path, save_as_external_data=True, location="w.bin", size_threshold=0)
+    monkeypatch.setattr(build, "_PIECE", piece)
+    before = build.fingerprint(path)
+    (tmp_path / "w.bin").write_bytes(bytes(4 * 64 * 64))
+    assert build.fingerprint(path) != before
