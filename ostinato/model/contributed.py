@@ -174,6 +174,18 @@ _KINDS: dict[str, Callable[[str], Any]] = {
 
 
 @cache
+def _in_standard_domain() -> frozenset[str]:
+    return frozenset(re.findall(r"^(\w+)", SCHEMAS[""], re.MULTILINE))
+
+
+def is_contributed(node: onnx.NodeProto) -> bool:
+    """Whether the node may be one of these operators, which then have to be registered."""
+    if node.domain:
+        return node.domain in SCHEMAS
+    return node.op_type in _in_standard_domain()
+
+
+@cache
 def register_contributed() -> None:
     """Let the onnx package check nodes of these operators and infer their element types."""
     # Makes a table of all schemas when it is loaded, and refuses names of two domains.
