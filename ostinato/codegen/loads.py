@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from ostinato.codegen.primitives import MEMORY, Primitives, suffix
-from ostinato.codegen.strided import CLOSE, load_close, load_masked
+from ostinato.codegen.strided import CLOSE, load_close, load_first, load_masked
 from ostinato.codegen.writer import Value, Writer, integer, vector
 from ostinato.program.expr import FLOATS, ITEM_BYTES, Access, Axis, Load
 from ostinato.program.nodes import Buffer
@@ -52,6 +52,10 @@ class Loads:
             return mask
         guard = self._x.masks[number]
         return guard if mask is None else self._w.binary("and", mask, guard)
+
+    def _is_guard(self, mask: Value | None, number: int) -> bool:
+        """Whether all that a mask leaves out are lanes that do not exist."""
+        return self._x.masks is not None and mask is self._x.masks[number]
 
     def load(self, load: Load, row: int, number: int) -> Value:
         """The elements in row `row` and vector `number`: a scalar if all lanes agree."""
@@ -137,26 +141,20 @@ class Loads:
                 padded = self._buffers[load.access.buffer].padded
                 align = item * self._x.width if padded else item
                 return self._w.emit(type_, f"load {type_}, ptr {address.text}, align {align}")
-            only_guard = self._x.masks is not None and mask is self._x.masks[number]
-            if only_guard and load.dtype not in FLOATS and self._x.alive[number] is not None:
-                return self._lanes(address, type_, memory, self._x.alive[number] or 0)
+            if (
+                self._is_guard(mask, number)
+                and load.dtype not in FLOATS
+                and self._x.alive[number] is not None
+            ):
+                alive = self._x.alive[number] or 0
+                return load_first(self._w, address, 1, memory, self._x.width, item, alive)
             return load_masked(self._w, address, mask, other, memory, self._x.width, item)
         if mask is None and not varying and isinstance(stride, int) and stride in CLOSE:
             return load_close(self._w, address, stride, memory, self._x.width, item)
+        if self._is_guard(mask, number) and not varying and stride in CLOSE:
+            alive = self._x.alive[number] or 0
+            if isinstance(stride, int) and alive > 0:
+                return load_first(self._w, address, stride, memory, self._x.width, item, alive)
         every = mask or Value("splat (i1 true)", vector("i1", self._x.width))
         places = self._x.lane_addresses(address, stride, varying, memory, row, number)
         return load_masked(self._w, places, every, other, memory, self._x.width, item)
-
-    # LLVM 22 turns a masked access with one lane known to be alive into a scalar access, of the
-    # wrong width if the elements are narrower than the integers they are computed as. So where it
-    # is known how many lanes are alive, integers are moved one by one (in `Stores`, too).
-
-    def _lanes(self, address: Value, type_: str, memory: str, alive: int) -> Value:
-        value = Value("zeroinitializer", type_)
-        for lane in range(alive):
-            place = self._w.pointer(address, integer(lane), memory)
-            one = self._w.emit(memory, f"load {memory}, ptr {place.text}")
-            value = self._w.emit(
-                type_, f"insertelement {type_} {value.text}, {memory} {one.text}, i64 {lane}"
-            )
-        return value

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ostinato.codegen.expressions import Expressions
 from ostinato.codegen.primitives import MEMORY, suffix
-from ostinato.codegen.strided import CLOSE, interleaved, store_close
+from ostinato.codegen.strided import CLOSE, interleaved, store_close, store_first
 from ostinato.codegen.writer import Value, Writer, integer, vector
 from ostinato.program.expr import FLOATS, ITEM_BYTES, dtype_of
 from ostinato.program.nodes import Store
@@ -66,7 +66,7 @@ class Stores:
             return
         alive = None if store.mask is not None or self._x.masks is None else self._x.alive[number]
         if neighbours and dtype not in FLOATS and alive is not None:
-            self._store_lanes(value, address, memory, alive)
+            store_first(self._w, value, address, memory, item, alive)
             return
         every = guard or Value("splat (i1 true)", vector("i1", self._x.width))
         align = integer(item, "i32")
@@ -80,9 +80,3 @@ class Stores:
         name = f"llvm.masked.scatter.{suffix(memory, self._x.width)}.v{self._x.width}p0"
         places = self._x.lane_addresses(address, stride, varying, memory, row, number)
         self._w.call("void", name, value, places, align, every)
-
-    def _store_lanes(self, value: Value, address: Value, memory: str, alive: int) -> None:
-        for lane in range(alive):
-            place = self._w.pointer(address, integer(lane), memory)
-            one = self._w.emit(memory, f"extractelement {value.type} {value.text}, i64 {lane}")
-            self._w.line(f"store {memory} {one.text}, ptr {place.text}")

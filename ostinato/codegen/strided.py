@@ -29,6 +29,54 @@ def load_close(w: Writer, address: Value, stride: int, memory: str, width: int, 
     return _shuffled(w, loaded[0], loaded[-1], picks[::-1] if stride < 0 else picks, memory)
 
 
+def load_first(
+    w: Writer, address: Value, stride: int, memory: str, width: int, item: int, alive: int
+) -> Value:
+    """The first `alive` lanes, as `load_close` does, and 0 behind them.
+
+    They are moved in parts of 2^n lanes, as `store_first` does. LLVM 22 turns a masked access with
+    one lane known to be alive into a scalar access, of the wrong width if the elements are narrower
+    than the integers they are computed as.
+    """
+    type_, start = vector(memory, width), 0
+    result = Value("zeroinitializer", type_)
+    for count in _parts(alive):
+        place = w.pointer(address, integer(start * stride), memory)
+        if count == 1:
+            one = w.emit(memory, f"load {memory}, ptr {place.text}, align {item}")
+            return w.emit(
+                type_, f"insertelement {type_} {result.text}, {memory} {one.text}, i64 {start}"
+            )
+        part = load_close(w, place, stride, memory, count, item)
+        wide = _shuffled(w, part, part, [min(n, count - 1) for n in range(width)], memory)
+        own = range(start, start + count)
+        picks = [width + n - start if n in own else n for n in range(width)]
+        result = _shuffled(w, result, wide, picks, memory)
+        start += count
+    return result
+
+
+def store_first(
+    w: Writer, value: Value, address: Value, memory: str, item: int, alive: int
+) -> None:
+    """Store the first `alive` lanes, which are neighbours in memory."""
+    start = 0
+    for count in _parts(alive):
+        place = w.pointer(address, integer(start), memory)
+        if count == 1:
+            one = w.emit(memory, f"extractelement {value.type} {value.text}, i64 {start}")
+            w.line(f"store {memory} {one.text}, ptr {place.text}, align {item}")
+            return
+        part = _shuffled(w, value, value, list(range(start, start + count)), memory)
+        w.line(f"store {part.type} {part.text}, ptr {place.text}, align {item}")
+        start += count
+
+
+def _parts(count: int) -> list[int]:
+    """The powers of two whose sum is a count, the largest first."""
+    return [1 << bit for bit in reversed(range(count.bit_length())) if count >> bit & 1]
+
+
 def load_masked(
     w: Writer, address: Value, mask: Value, other: Value, memory: str, width: int, item: int
 ) -> Value:

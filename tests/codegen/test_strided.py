@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import onnx
 import pytest
-from onnx import helper
+from onnx import helper, numpy_helper
 
 import ostinato
 from ostinato.compiler import stages
@@ -37,6 +37,29 @@ def test_loads(stride: int, dtype: str) -> None:
         x = np.arange(length).astype(dtype)
         (y,) = session.run(None, {"x": x})
         np.testing.assert_array_equal(y, x[::stride])
+
+
+@pytest.mark.parametrize("stride", [1, 2, -1, -2])
+def test_bytes_of_an_axis_that_fills_no_register(stride: int) -> None:
+    """A pool reads and writes them in parts; it touches nothing behind the last one."""
+    step, reverse = abs(stride), stride < 0
+    for length in (2, 13, 31, 56, 63):
+        nodes = [helper.make_node("MaxPool", ["x"], ["p"], kernel_shape=[2], strides=[step])]
+        ends = [np.array([n]) for n in ((-1, -1000, 2, -1) if reverse else (0, 1000, 2, 1))]
+        constants = [numpy_helper.from_array(n, name) for n, name in zip(ends, "seat", strict=True)]
+        nodes.append(helper.make_node("Slice", ["p", *"seat"], ["y"]))
+        size = 2 + (length - 1) * step
+        shapes = {"x": [1, 3, size], "y": [1, 3, length]}
+        x_info, y_info = (
+            helper.make_tensor_value_info(name, onnx.TensorProto.UINT8, shape)
+            for name, shape in shapes.items()
+        )
+        graph = helper.make_graph(nodes, "g", [x_info], [y_info], constants)
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+        x = np.random.default_rng(length).integers(0, 256, (1, 3, size)).astype(np.uint8)
+        pairs = np.maximum(x[..., :-1], x[..., 1:])[..., ::step]
+        (y,) = ostinato.InferenceSession(model, cache_dir=None).run(None, {"x": x})
+        np.testing.assert_array_equal(y, pairs[..., ::-1] if reverse else pairs)
 
 
 @pytest.mark.parametrize("stride", [-1, 2])
