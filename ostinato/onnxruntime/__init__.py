@@ -7,77 +7,29 @@
 What is honoured, what is ignored and why: docs/coming_from_onnxruntime.md.
 """
 
-from ostinato.onnxruntime import capi
+from ostinato.onnxruntime import capi, shared
+from ostinato.onnxruntime.absent import found as __getattr__  # noqa: F401
 from ostinato.onnxruntime.binding import IOBinding
 from ostinato.onnxruntime.install import install
-from ostinato.onnxruntime.options import (
-    ExecutionMode,
-    ExecutionOrder,
-    GraphOptimizationLevel,
-    RunOptions,
-    SessionOptions,
-    set_default_logger_severity,
-    set_default_logger_verbosity,
-)
 from ostinato.onnxruntime.process import (
     __version__,
-    create_and_register_allocator,
-    disable_telemetry_events,
-    enable_telemetry_events,
-    get_all_providers,
-    get_available_providers,
-    get_build_info,
-    get_device,
-    get_ep_devices,
-    get_version_string,
-    has_collective_ops,
+    cuda_version,
+    package_name,
     preload_dlls,
     print_debug_info,
-    set_global_thread_pool_sizes,
-    set_seed,
+    version,
 )
-from ostinato.onnxruntime.session import InferenceSession, ModelMetadata
-from ostinato.onnxruntime.values import (
-    OrtAllocatorType,
-    OrtDevice,
-    OrtMemoryInfo,
-    OrtMemType,
-    OrtValue,
-)
-from ostinato.runtime.session import NodeArg
+from ostinato.onnxruntime.shared import *  # noqa: F403
 
 __all__ = [
-    "ExecutionMode",
-    "ExecutionOrder",
-    "GraphOptimizationLevel",
     "IOBinding",
-    "InferenceSession",
-    "ModelMetadata",
-    "NodeArg",
-    "OrtAllocatorType",
-    "OrtDevice",
-    "OrtMemType",
-    "OrtMemoryInfo",
-    "OrtValue",
-    "RunOptions",
-    "SessionOptions",
     "__version__",
     "capi",
-    "create_and_register_allocator",
-    "disable_telemetry_events",
-    "enable_telemetry_events",
-    "get_all_providers",
-    "get_available_providers",
-    "get_build_info",
-    "get_device",
-    "get_ep_devices",
-    "get_version_string",
-    "has_collective_ops",
+    "cuda_version",
     "install",
+    "package_name",
     "preload_dlls",
     "print_debug_info",
-    "set_default_logger_severity",
-    "set_default_logger_verbosity",
-    "set_global_thread_pool_sizes",
-    "set_seed",
+    "version",
 ]
+__all__ += shared.__all__

@@ -131,6 +131,9 @@ class IOBinding:
             target[...] = result
             self._results[name] = OrtValue(target)
 
+    def get_outputs_as_ortvaluevector(self) -> list[OrtValue]:
+        return self.get_outputs()
+
     def get_outputs(self) -> list[OrtValue]:
         """The outputs of the last run, in the order in which they were bound."""
         return [self._results[name] for name in self._outputs if name in self._results]

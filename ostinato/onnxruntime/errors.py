@@ -13,6 +13,23 @@ from ostinato.errors import (
     UnsupportedError,
 )
 
+__all__ = [
+    "EPFail",
+    "EngineError",
+    "Fail",
+    "InvalidArgument",
+    "InvalidGraph",
+    "InvalidProtobuf",
+    "ModelLoadCanceled",
+    "ModelLoaded",
+    "ModelRequiresCompilation",
+    "NoModel",
+    "NoSuchFile",
+    "NotFound",
+    "NotImplemented",
+    "RuntimeException",
+]
+
 
 class OnnxruntimeError(OstinatoError):
     """Base class; the message begins with onnxruntime's code and name of the status."""

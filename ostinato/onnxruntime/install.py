@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.abc
 import importlib.machinery
+import os
 import sys
 from collections.abc import Sequence
 from types import ModuleType
@@ -25,9 +26,21 @@ class _Loader(importlib.abc.Loader):
         names = {name: value for name, value in vars(ours).items() if not name.startswith("__")}
         # A package's modules are those that stand for ours, under their own names.
         kept = {name: v for name, v in names.items() if not isinstance(v, ModuleType)}
-        vars(module).update(kept, __doc__=ours.__doc__, IS_OSTINATO=True)
-        if hasattr(ours, "__version__"):
-            vars(module)["__version__"] = ours.__version__
+        vars(module).update(
+            kept, __doc__=ours.__doc__, __file__=_file(module, ours), IS_OSTINATO=True
+        )
+        for name in ("__version__", "__getattr__"):
+            if hasattr(ours, name):
+                vars(module)[name] = getattr(ours, name)
+
+
+def _file(module: ModuleType, ours: ModuleType) -> str | None:
+    """The file in the real package, beside which programs look for others; ours without one."""
+    for folder in getattr(module, "__path__", ()):
+        path = os.path.join(folder, "__init__.py")
+        if os.path.exists(path):
+            return path
+    return ours.__file__
 
 
 class Finder(importlib.abc.MetaPathFinder):

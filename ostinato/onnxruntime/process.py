@@ -10,6 +10,8 @@ from ostinato.version import __version__ as _own_version
 # The release whose interface this is: programs compare it.
 __version__ = "1.31.1"
 
+version, package_name, cuda_version = __version__, "onnxruntime", ""
+
 PROVIDERS = ["CPUExecutionProvider"]
 # The seed of sessions that are made from now on.
 seed = 0

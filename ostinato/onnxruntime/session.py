@@ -19,6 +19,7 @@ import ostinato
 from ostinato.errors import OstinatoError, UnsupportedError
 from ostinato.onnxruntime import process
 from ostinato.onnxruntime.binding import IOBinding
+from ostinato.onnxruntime.devices import OfDevices
 from ostinato.onnxruntime.edited import edited, parsed
 from ostinato.onnxruntime.errors import (
     Fail,
@@ -65,7 +66,7 @@ class _Refusal(Notice):
             raise UnsupportedError(first["node"], first["op"], first["reason"], others=said)
 
 
-class InferenceSession:
+class InferenceSession(OfDevices):
     """A session with onnxruntime's interface.
 
     path_or_bytes: a model's path, or its bytes.
@@ -90,6 +91,9 @@ class InferenceSession:
             got = type(sess_options).__name__
             raise TypeError(f"sess_options: expected SessionOptions, got {got}")
         self._sess_options = sess_options or SessionOptions()
+        # Programs read these from onnxruntime's session.
+        self._model_path = self._model if isinstance(self._model, str) else None
+        self._model_bytes = None if isinstance(self._model, str) else self._model
         self._name = self._model if isinstance(self._model, str) else "the model"
         try:
             self._providers = checked_providers(providers, provider_options)

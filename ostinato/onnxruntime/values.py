@@ -11,6 +11,7 @@ import numpy as np
 
 from ostinato.codegen.artifact import element_dtype
 from ostinato.native.arguments import numpy_dtype
+from ostinato.onnxruntime import absent
 
 Array = np.ndarray[Any, Any]
 
@@ -97,6 +98,12 @@ class OrtMemoryInfo:
     ) -> None:
         self.name, self.allocator_type = name, allocator_type
         self.device_id, self.mem_type = device_id, mem_type
+        self.device_mem_type, self.device_vendor_id = 0, 0
+
+    @classmethod
+    def create_v2(cls, name: str, *_: Any) -> OrtMemoryInfo:
+        """The memory of the CPU under this name."""
+        return cls(name, OrtAllocatorType.ORT_DEVICE_ALLOCATOR, 0, OrtMemType.DEFAULT)
 
 
 class OrtValue:
@@ -177,6 +184,14 @@ class OrtValue:
 
     def is_sparse_tensor(self) -> bool:
         return False
+
+    def as_sparse_tensor(self) -> Any:
+        raise RuntimeError("Only OrtValues that are SparseTensors are currently supported")
+
+    @staticmethod
+    def ort_value_from_sparse_tensor(sparse_tensor: Any) -> OrtValue:
+        """Raise `NotImplemented`: there are no sparse tensors."""
+        absent.refuse("ort_value_from_sparse_tensor", absent.REASONS["SparseTensor"])
 
     def is_tensor_sequence(self) -> bool:
         return isinstance(self._value, list)

@@ -12,7 +12,7 @@ import time
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from ray import serve
@@ -21,7 +21,7 @@ from ray.exceptions import RayError
 from ostinato.options import Options
 from ostinato.ray.predictor import first_on_this_node
 from ostinato.serve.http import application as asgi
-from ostinato.serve.lanes import Failure, Job, Lane, Served
+from ostinato.serve.lanes import Call, Failure, Job, Lane, Served
 from ostinato.serve.metrics import Metrics
 from ostinato.serve.protocol import (
     Request,
@@ -37,6 +37,17 @@ Array = np.ndarray[Any, Any]
 Outcome = dict[str, Array] | Failure
 
 
+class Answer(NamedTuple):
+    """What a shard answers to a message.
+
+    calls: of native code, each told of once; open: how many sequences of the shard are.
+    """
+
+    outcome: Outcome
+    calls: list[Call]
+    open: int
+
+
 class Shard:
     """The states of some sequences of a model, and the code that steps them together."""
 
@@ -49,12 +60,19 @@ class Shard:
         self._open: dict[int | str, tuple[int, float]] = {}
         self._arrived: list[Job] = []
         self._answers: dict[int, asyncio.Future[Outcome]] = {}
+        # Those that no ingress was told of: they count them, beside their requests.
+        self._calls: list[Call] = []
         self._closing: list[int] = []
         self._swept = time.monotonic()
         self._stepping: asyncio.Task[None] | None = None
 
-    async def infer(self, request: Request) -> Outcome:
+    async def infer(self, request: Request) -> Answer:
         """The outputs of a message, or what went wrong."""
+        outcome = await self._outcome(request)
+        calls, self._calls = self._calls, []
+        return Answer(outcome, calls, len(self._open))
+
+    async def _outcome(self, request: Request) -> Outcome:
         try:
             number = self._number(request)
         except ServeError as error:
@@ -108,6 +126,7 @@ class Shard:
             for number in self._closing:
                 self._lane.close(number)
             self._closing.clear()
+            self._calls += step.calls
             for number, outcome in step.outcomes.items():
                 answer = self._answers.pop(number)
                 if not answer.done():
@@ -117,8 +136,12 @@ class Shard:
 class Shards:
     """What `Service` asks: the shard of a sequence, or the next one in turn."""
 
-    def __init__(self, models: Mapping[str, Served], shards: list[Any]) -> None:
-        self.models, self._shards = models, shards
+    def __init__(self, models: Mapping[str, Served], shards: list[Any], metrics: Metrics) -> None:
+        self.models, self._shards, self._metrics = models, shards, metrics
+        # Of each shard, as it said last; and messages that wait for one of them.
+        self._sequences = [0] * len(shards)
+        self._waiting = 0
+        metrics.watch(lambda: sum(self._sequences), lambda: self._waiting)
         self._turns = itertools.count()
         self._tasks: set[asyncio.Task[Any]] = set()
 
@@ -126,27 +149,34 @@ class Shards:
     def is_ready(self) -> bool:
         return True
 
-    def _shard(self, sequence: int | str | None) -> Any:
+    def _shard(self, sequence: int | str | None) -> int:
         number = next(self._turns) if sequence is None else zlib.crc32(repr(sequence).encode())
-        return self._shards[number % len(self._shards)]
+        return number % len(self._shards)
 
     async def infer(self, request: Request) -> dict[str, Array]:
         """The outputs of a request. Raises `ServeError`, `UNAVAILABLE` where a replica died."""
         require_sequence(request.model, self.models[request.model].states, request.sequence)
+        shard = self._shard(request.sequence)
+        self._waiting += 1
         try:
-            outcome = await self._shard(request.sequence).infer.remote(request)
+            answer: Answer = await self._shards[shard].infer.remote(request)
         except RayError as error:
+            self._sequences[shard] = 0
             raise ServeError(
                 Status.UNAVAILABLE, f"the replica of this sequence is gone: start it again: {error}"
             ) from error
+        finally:
+            self._waiting -= 1
+        outcome, calls, self._sequences[shard] = answer
+        for call in calls:
+            self._metrics.called(call)
         if isinstance(outcome, Failure):
             raise ServeError(outcome.status, outcome.message)
-        results: dict[str, Array] = outcome
-        return results
+        return outcome
 
     def close(self, key: tuple[str, int | str]) -> None:
         """End a sequence, if it is open."""
-        call = self._shard(key[1]).close.remote(key[1])
+        call = self._shards[self._shard(key[1])].close.remote(key[1])
         task = asyncio.ensure_future(_awaited(call))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -207,8 +237,9 @@ def application(
 
     def ingress() -> Any:
         handles = [serve.get_deployment_handle(one.name) for one in shards_]
-        engine = Shards({served.name: served}, handles)
-        return asgi(Service({served.name: found}, engine, Metrics(frame)), max_message)
+        metrics = Metrics(frame)
+        engine = Shards({served.name: served}, handles, metrics)
+        return asgi(Service({served.name: found}, engine, metrics), max_message)
 
     front = serve.deployment(serve.ingress(ingress)())
     return front.options(name=served.name, max_ongoing_requests=streams * shards).bind(

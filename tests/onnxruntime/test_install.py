@@ -23,6 +23,7 @@ session = InferenceSession(sys.argv[1], SessionOptions(), providers=C.get_availa
 assert isinstance(session, collection.InferenceSession)
 feed = {"x": np.array(["a"], object) if "texts" in sys.argv[1] else np.ones((2, 4), np.float32)}
 print(onnxruntime.capi.onnxruntime_pybind11_state.InvalidArgument is InvalidArgument)
+assert onnxruntime.__file__.endswith("__init__.py") and onnxruntime.LoraAdapter
 try:
     session.run(None, {"x": np.ones((2, 4))})
 except InvalidArgument as error:

@@ -1,5 +1,6 @@
 """The names of onnxruntime's module of sessions."""
 
+from ostinato.onnxruntime.absent import found as __getattr__  # noqa: F401
 from ostinato.onnxruntime.binding import IOBinding
 from ostinato.onnxruntime.session import InferenceSession
 from ostinato.onnxruntime.session import InferenceSession as Session

@@ -91,6 +91,16 @@ def test_sequences_stay_with_their_state(cluster: Any) -> None:
         with pytest.raises(urllib.error.HTTPError) as caught:
             post(x, sequence_id=1)
         assert caught.value.code == 404
+        post(x, sequence_id=9, sequence_start=True)
+        with urllib.request.urlopen("http://127.0.0.1:8000/metrics", timeout=60) as response:
+            lines = dict(
+                line.rsplit(" ", 1) for line in response.read().decode().splitlines()[::-1]
+            )
+        # What shards count comes with their answers.
+        assert float(lines['ostinato_batch_size_count{model="denoiser"}']) == 13
+        assert float(lines['ostinato_busy_seconds_total{model="denoiser"}']) > 0
+        assert float(lines["ostinato_sequences"]) == 1
+        assert float(lines["ostinato_queue_messages"]) == 0
     finally:
         serve.shutdown()
 
