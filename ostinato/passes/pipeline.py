@@ -9,6 +9,7 @@ import onnx_ir as ir
 
 from ostinato.errors import translated
 from ostinato.passes.indices.gather_to_slice import gather_to_slice
+from ostinato.passes.indices.rows_to_gather import rows_to_gather
 from ostinato.passes.indices.slice_to_gather import slice_to_gather
 from ostinato.passes.loops.bounded_loop import bounded_loop
 from ostinato.passes.loops.dead_loop_values import dead_loop_values
@@ -127,6 +128,11 @@ PASSES: tuple[Pass, ...] = (
         "constant_folding",
         constant_folding,
         "Nodes that move or compute constants exactly become constants.",
+    ),
+    Pass(
+        "rows_to_gather",
+        rows_to_gather,
+        "GatherND and GatherElements that take whole rows become a Gather.",
     ),
     Pass(
         "gather_to_slice",
