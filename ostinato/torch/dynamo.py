@@ -11,7 +11,7 @@ from typing import Any
 import torch
 import torch._dynamo
 from torch._subclasses.fake_tensor import unset_fake_temporarily
-from torch.fx.experimental.symbolic_shapes import optimization_hint
+from torch.fx.experimental.symbolic_shapes import free_symbols, optimization_hint
 
 from ostinato.errors import OptionError, OstinatoError, UnsupportedError
 from ostinato.options import Options
@@ -90,10 +90,12 @@ class _Graph:
         return None
 
     def __call__(self, *args: Any) -> Any:
-        if not self.settings:
-            return self._calls[()](*args)
-        values = tuple(_number(args[place]) for place in self.settings)
-        return (self._calls.get(values) or self.compile(values))(*args)
+        values = tuple([_number(args[place]) for place in self.settings])
+        try:
+            return (self._calls.get(values) or self.compile(values))(*args)
+        except UnsupportedError as error:
+            # The gradient, which is compiled when one is wanted.
+            return self._give_up(values, error)(*args)
 
     def compile(self, values: tuple[Any, ...]) -> Callable[..., Any]:
         """Compile for these values of the settings."""
@@ -105,9 +107,14 @@ class _Graph:
             with unset_fake_temporarily():
                 found = self._compiled(values)
         except OstinatoError as error:
-            count = len(self._module.graph.nodes)
-            _logger.warning("a graph of %d nodes runs in PyTorch: %s", count, error)
-            found = self._module.forward
+            found = self._give_up(values, error)
+        self._calls[values] = found
+        return found
+
+    def _give_up(self, values: tuple[Any, ...], error: OstinatoError) -> Callable[..., Any]:
+        count = len(self._module.graph.nodes)
+        _logger.warning("a graph of %d nodes runs in PyTorch: %s", count, error)
+        found: Callable[..., Any] = self._module.forward
         self._calls[values] = found
         return found
 
@@ -124,7 +131,7 @@ class _Graph:
                     raise UnsupportedError(
                         str(value.name), "input", f"its axis {axis} has to have a fixed size"
                     )
-        call = Call(whole, exported, self._options)
+        call = Call(whole, exported, self._options, (tensors, {}))
         if len(tensors) == len(self._given):
             return lambda *args: call(args, {})
         return lambda *args: call(tuple(args[place] for place in self._tensors), {})
@@ -177,7 +184,7 @@ def _with_numbers(module: torch.fx.GraphModule, known: Mapping[int, Any]) -> tor
 
 
 def _open_axes(tensor: torch.Tensor) -> list[int]:
-    return [axis for axis, size in enumerate(tensor.shape) if not isinstance(size, int)]
+    return [axis for axis, size in enumerate(tensor.shape) if free_symbols(size)]
 
 
 def _example(tensor: torch.Tensor) -> torch.Tensor:

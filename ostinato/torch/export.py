@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import logging
 import os
@@ -9,20 +10,37 @@ import traceback
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import onnx_ir as ir
 import torch
-from torch.export.graph_signature import ConstantArgument, InputKind, TensorArgument
+from torch.export.graph_signature import ConstantArgument, InputKind
+from torch.nn.utils.rnn import PackedSequence
 from torch.utils import _pytree as pytree
 
 from ostinato.autodiff.gradient import expose
-from ostinato.errors import OstinatoError, UnsupportedError
+from ostinato.errors import InputError, OstinatoError, UnsupportedError
 from ostinato.graph.random import may_draw
 from ostinato.model.attributes import describe
+from ostinato.torch.formulas import Formulas, translations
 
 _ROOT = os.path.dirname(torch.__file__)
+# What stands before names of parameters, since the exported module is the attribute of another.
+_PREFIX = "module."
+_DTYPES = {int: torch.int64, float: torch.float64, bool: torch.bool}
+
+
+@dataclass(frozen=True)
+class Result:
+    """A leaf of what a module returns.
+
+    place: of the model's output, None for a constant. value: the constant; of an output that Python
+    has as a number, the type of the number.
+    """
+
+    place: int | None
+    value: Any = None
 
 
 @dataclass(frozen=True)
@@ -30,18 +48,35 @@ class Exported:
     """A module as ONNX.
 
     model: its inputs are the tensors among the arguments, then parameters and buffers.
-    arguments: for each leaf of the arguments, None if it is a tensor, else the value that is part
-        of the model. names: of parameters and buffers, in the order of the inputs.
-    results: for each leaf of the results, the output of the model, or None and the constant.
-    in_spec, out_spec: how arguments and results are nested.
+    arguments: for each leaf of the arguments, whether it is a tensor; if not, the value that is
+        part of the model. names: of parameters and buffers, in the order of the inputs.
+    results: for each leaf of the results.
+    in_spec, out_spec: how arguments, as `bound` has them, and results are nested.
+    guards: conditions on sizes without which the program may do something else; see `_guards`.
     """
 
     model: ir.Model
     arguments: tuple[tuple[bool, Any], ...]
     names: tuple[str, ...]
-    results: tuple[tuple[int | None, Any], ...]
+    results: tuple[Result, ...]
     in_spec: Any
     out_spec: Any
+    guards: tuple[str, ...] = ()
+
+
+def bound(
+    signature: inspect.Signature, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments of a call as they are compiled: defaults included, by place where they can be.
+
+    Raises `InputError` for what the signature does not take.
+    """
+    try:
+        found = signature.bind(*args, **kwargs)
+    except TypeError as error:
+        raise InputError(f"{error}; the module takes {signature}") from None
+    found.apply_defaults()
+    return found.args, dict(sorted(found.kwargs.items()))
 
 
 def export(
@@ -56,28 +91,32 @@ def export(
         what `torch.export.export` takes as `dynamic_shapes`.
 
     Raises `UnsupportedError`, with the line of the program where there is one, for what has no form
-    as one graph of ONNX.
+    as one graph of ONNX, `InputError` for arguments that the module does not take.
     """
     what = type(module).__name__
-    shapes = _any_sizes(module, args, kwargs) if dynamic is True else dynamic or None
-    with _quiet(), _explained(what):
+    signature = inspect.signature(module.forward)
+    args, kwargs = bound(signature, args, kwargs)
+    _refuse_arguments(what, module, (args, kwargs))
+    leaves = _Leaves(module)
+    # Neither a fused operator nor a view of a tensor without versions, as these modes give.
+    with torch.inference_mode(False), torch.enable_grad(), _quiet(), _explained(what):
         program = torch.export.export(
-            module, tuple(args), dict(kwargs), dynamic_shapes=shapes, strict=False
+            leaves, args, kwargs, dynamic_shapes=_shapes(signature, args, kwargs, dynamic)
         )
-    return from_program(program, what)
-
-
-def from_program(program: Any, what: str) -> Exported:
-    """The same, of an exported program. what: the name of the module for messages."""
-    with _quiet(), _explained(what):
-        converted = torch.onnx.export(program, dynamo=True, optimize=False, verbose=False)
+        converted = torch.onnx.export(
+            program,
+            dynamo=True,
+            optimize=False,
+            verbose=False,
+            custom_translation_table=translations(),
+        )
     # Decomposition gives values other names.
-    signature = converted.exported_program.graph_signature
-    written = {**signature.buffers_to_mutate, **signature.user_inputs_to_mutate}
+    done = converted.exported_program.graph_signature
+    written = [*done.buffers_to_mutate.values(), *done.user_inputs_to_mutate.values()]
+    written = [name.removeprefix(_PREFIX) for name in written] + leaves.returned.assigned
     if written:
-        name = sorted(map(str, written.values()))[0]
         raise UnsupportedError(
-            what, "module", f"writes into {name!r} when it is called; return the value instead"
+            what, "module", f"writes into {min(written)!r} when it is called; return the value"
         )
     model: ir.Model = converted.model
     drawing = next((node for node in model.graph if may_draw(node)), None)
@@ -88,7 +127,7 @@ def from_program(program: Any, what: str) -> Exported:
             "draws random numbers, which would be the same in every call: call eval() before",
         )
     arguments, names = [], []
-    for spec in signature.input_specs:
+    for spec in done.input_specs:
         if spec.kind == InputKind.USER_INPUT:
             constant = isinstance(spec.arg, ConstantArgument)
             arguments.append((not constant, spec.arg.value if constant else None))
@@ -97,40 +136,142 @@ def from_program(program: Any, what: str) -> Exported:
             if value is not None and value.dtype is not None and value.dtype.is_floating_point():
                 names.append(spec.target)
     expose(model, names)
-    places: dict[str, int] = {}
-    for place, value in enumerate(model.graph.outputs):
-        places.setdefault(str(value.name), place)
+    for value in model.graph.inputs:
+        value.name = str(value.name).removeprefix(_PREFIX)
+        _settle(value)
     return Exported(
         model,
         tuple(arguments),
-        tuple(names),
-        tuple(_result(spec.arg, places, what) for spec in _results(signature)),
+        tuple(name.removeprefix(_PREFIX) for name in names),
+        tuple(leaves.returned.results),
         program.call_spec.in_spec,
-        program.call_spec.out_spec,
+        leaves.returned.spec,
+        _guards(program, dynamic),
     )
 
 
-def _results(signature: Any) -> list[Any]:
-    return [spec for spec in signature.output_specs if spec.kind.name == "USER_OUTPUT"]
+@dataclass
+class _Returned:
+    """What a call has returned: each leaf, and how they are nested.
+
+    assigned: attributes of modules that the call has put other tensors in.
+    """
+
+    results: list[Result] = field(default_factory=list)
+    spec: Any = None
+    assigned: list[str] = field(default_factory=list)
 
 
-def _result(argument: Any, places: Mapping[str, int], what: str) -> tuple[int | None, Any]:
-    if isinstance(argument, ConstantArgument):
-        return None, argument.value
-    if not isinstance(argument, TensorArgument) or argument.name not in places:
+class _Leaves(torch.nn.Module):
+    """A module as a function to the tensors among its results, each once."""
+
+    def __init__(self, module: torch.nn.Module) -> None:
+        super().__init__()
+        self.module = module
+        self.train(module.training)
+        # The exporter sets attributes back to what they were.
+        self.returned = returned = _Returned()
+
+        @functools.wraps(module.forward)
+        def forward(*args: Any, **kwargs: Any) -> tuple[torch.Tensor, ...]:
+            before = _attributes(module)
+            with Formulas():
+                found = module(*args, **kwargs)
+            after = _attributes(module)
+            returned.assigned = [name for name in after if after[name] is not before.get(name)]
+            leaves, returned.spec = pytree.tree_flatten(found)
+            tensors: dict[int, torch.Tensor] = {}
+            returned.results = [_result(leaf, tensors) for leaf in leaves]
+            return tuple(tensors.values())
+
+        # The names of its arguments become those of the inputs.
+        self.forward = forward
+
+
+def _attributes(module: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """Tensors that are attributes of modules, neither parameters nor buffers."""
+    return {
+        f"{path}.{key}".lstrip("."): value
+        for path, part in module.named_modules()
+        for key, value in vars(part).items()
+        if isinstance(value, torch.Tensor)
+    }
+
+
+def _result(leaf: Any, tensors: dict[int, torch.Tensor]) -> Result:
+    """Note a leaf of the results; `tensors` are those that were before, by identity."""
+    kinds = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}
+    kind = kinds.get(type(leaf))
+    if kind is None and not isinstance(leaf, torch.Tensor):
+        return Result(None, leaf)
+    tensor = leaf if kind is None else torch.scalar_tensor(leaf, dtype=_DTYPES[kind])
+    tensors.setdefault(id(tensor), tensor)
+    return Result(list(tensors).index(id(tensor)), kind)
+
+
+def _settle(value: ir.Value) -> None:
+    """Make a number of a size that the exporter has as the name of one."""
+    if value.shape is not None:
+        known = [str(getattr(size, "value", size)) for size in value.shape]
+        sizes = [int(k) if k.isdecimal() else s for k, s in zip(known, value.shape, strict=True)]
+        value.shape = ir.Shape(sizes)
+
+
+def _guards(program: Any, dynamic: Any) -> tuple[str, ...]:
+    """Conditions on sizes, as Python with the arguments in `L`, by which the program went this way.
+
+    Without those that sizes differ: PyTorch assumes that of all sizes that are not 1.
+    """
+    found = getattr(program, "_guards_code", ()) if dynamic else ()
+    return tuple(guard for guard in found if "!=" not in guard)
+
+
+def _refuse_arguments(what: str, module: torch.nn.Module, arguments: Any) -> None:
+    """Raise `UnsupportedError` for arguments and parameters that no input of a model can be."""
+    packed = pytree.tree_leaves(arguments, is_leaf=lambda x: isinstance(x, PackedSequence))
+    if any(isinstance(leaf, PackedSequence) for leaf in packed):
         raise UnsupportedError(
-            what, "module", f"returns {argument}; it may return tensors and constants"
+            what,
+            "module",
+            "takes a packed sequence, whose sizes are data; pass a padded tensor and the lengths, "
+            "and choose the steps that count by torch.where",
         )
-    return places[argument.name], None
+    named = dict(enumerate(pytree.tree_leaves(arguments)))
+    for name, leaf in [*named.items(), *module.named_parameters(), *module.named_buffers()]:
+        role = f"argument {name}" if isinstance(name, int) else f"parameter {name!r}"
+        if not isinstance(leaf, torch.Tensor):
+            continue
+        reason = None
+        if leaf.is_complex():
+            reason = f"is {leaf.dtype}; use torch.view_as_real and two real numbers for each"
+        elif leaf.layout != torch.strided or leaf.is_quantized or leaf.is_nested:
+            reason = "is no dense tensor; make it one, by to_dense for instance"
+        elif leaf.is_meta and not isinstance(name, int):
+            reason = "is on the device 'meta', which has no data; load the parameters before"
+        if reason is not None:
+            raise UnsupportedError(what, "module", f"{role} {reason}")
 
 
-def _any_sizes(
-    module: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]
-) -> dict[str, Any]:
-    """A `dynamic_shapes` that leaves every size of every tensor open."""
-    bound = inspect.signature(module.forward).bind(*args, **kwargs).arguments
-    shapes: dict[str, Any] = pytree.tree_map(_open_sizes, dict(bound))
-    return shapes
+def _shapes(
+    signature: inspect.Signature, args: Sequence[Any], kwargs: Mapping[str, Any], dynamic: Any
+) -> Any:
+    """What `torch.export.export` takes as `dynamic_shapes`, for all arguments by their names."""
+    given = signature.bind(*args, **kwargs).arguments
+    if dynamic is True:
+        return pytree.tree_map(_open_sizes, dict(given))
+    if not dynamic:
+        return None
+    if not isinstance(dynamic, Mapping):
+        dynamic = dict(zip(given, dynamic, strict=False))
+    unknown = sorted(set(dynamic) - set(given))
+    if unknown:
+        raise InputError(
+            f"dynamic: there is no argument {unknown[0]!r}, there are {', '.join(given)}"
+        )
+    return {
+        name: dynamic[name] if name in dynamic else pytree.tree_map(lambda leaf: None, value)
+        for name, value in given.items()
+    }
 
 
 def _open_sizes(leaf: Any) -> Any:

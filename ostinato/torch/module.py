@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import builtins
+import inspect
+import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
+from types import CodeType
 from typing import Any
 
 import torch
@@ -12,8 +16,11 @@ from torch.utils import _pytree as pytree
 from ostinato.errors import InputError
 from ostinato.options import Options
 from ostinato.runtime.session import InferenceSession
-from ostinato.torch.export import Exported, export
+from ostinato.torch.export import Exported, Result, bound, export
 from ostinato.torch.native import Native
+
+# What PyTorch's conditions on sizes call.
+_GUARD_NAMES = {"__builtins__": {"max": max, "min": min, "abs": abs, "int": int}, "math": math}
 
 
 def compile(
@@ -45,7 +52,8 @@ def compile(
 class CompiledModule(torch.nn.Module):
     """What `compile` makes: `module` with a compiled forward call.
 
-    The mode counts: after `train()` or `eval()` the module is compiled for the other one, once.
+    The mode counts: after `train()` or `eval()`, of all or of a part, the module is compiled for
+    the other one, once. Copies, and what is read from a pickle, compile again when they are called.
     """
 
     def __init__(
@@ -61,8 +69,32 @@ class CompiledModule(torch.nn.Module):
         self.train(module.training)
         self._example = args, kwargs, dynamic
         self._options = options or Options(fallback=False)
-        self._calls: dict[bool, Call] = {}
+        self._prepare()
         self._call()
+
+    def _prepare(self) -> None:
+        self._parts = list(self.module.modules())
+        self._calls: dict[tuple[bool, ...], Call] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Everything but the compiled code."""
+        state = {**super().__getstate__()}
+        del state["_calls"], state["_parts"]
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Take what `__getstate__` gave."""
+        super().__setstate__(state)
+        self._prepare()
+
+    def __getattr__(self, name: str) -> Any:
+        """Attributes of `module`, where there is none of its own."""
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            if name == "module":
+                raise
+            return getattr(self.module, name)
 
     @property
     def session(self) -> InferenceSession:
@@ -70,67 +102,91 @@ class CompiledModule(torch.nn.Module):
         return self._call().native.session
 
     def _call(self) -> Call:
-        found = self._calls.get(self.training)
+        mode = tuple([part.training for part in self._parts])
+        found = self._calls.get(mode)
         if found is None:
             args, kwargs, dynamic = self._example
             exported = export(self.module, args, kwargs, dynamic)
-            found = self._calls[self.training] = Call(self.module, exported, self._options)
+            call = Call(self.module, exported, self._options, (args, kwargs))
+            found = self._calls[mode] = call
         return found
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Call the compiled code."""
-        call = self._calls.get(self.training) or self._call()
+        call = self._calls.get(tuple([part.training for part in self._parts])) or self._call()
         return call(args, kwargs)
 
 
 class Call:
-    """A compiled module: arguments as Python has them to tensors, and back."""
+    """A compiled module: arguments as Python has them to tensors, and back.
 
-    def __init__(self, module: torch.nn.Module, exported: Exported, options: Options) -> None:
+    example: arguments and keyword arguments for which it was exported.
+    """
+
+    def __init__(
+        self, module: torch.nn.Module, exported: Exported, options: Options, example: Any
+    ) -> None:
         self.native = Native(exported.model, options)
         self._exported = exported
         self._owners = [_owner(module, name) for name in exported.names]
-        constant = any(not is_tensor for is_tensor, _ in exported.arguments)
-        count = len(exported.arguments)
-        plain = pytree.tree_structure(((torch.empty(0),) * count, {}))
-        # Nothing to take apart: a call with that many tensors.
-        self._plain = count if not constant and exported.in_spec == plain else -1
+        self._signature = inspect.signature(module.forward)
+        # By what sizes the program decided, compiled, and the sizes for which that was asked.
+        self._guards = [(guard, _builtin_compile(guard)) for guard in exported.guards]
+        self._passed: set[tuple[torch.Size, ...]] = set()
+        # Nothing to take apart: a call with that many tensors, all others have their defaults.
+        args, kwargs = example
+        given = [*args, *kwargs.values()]
+        tensors = sum(is_tensor for is_tensor, _ in exported.arguments)
+        plain = all(isinstance(a, torch.Tensor) for a in given) and len(args) == tensors
+        self._plain = len(args) if plain else -1
         # The same of results: one tensor, or a tuple of all in order.
         self._form: Callable[[Sequence[torch.Tensor]], Any] | None = None
-        if [place for place, _ in exported.results] == list(
-            range(len(exported.model.graph.outputs))
-        ):
+        whole = [Result(place) for place in range(len(exported.model.graph.outputs))]
+        if [*exported.results] == whole:
             if exported.out_spec == pytree.tree_structure(torch.empty(0)):
                 self._form = operator.itemgetter(0)
-            elif exported.out_spec == pytree.tree_structure(
-                (torch.empty(0),) * len(exported.results)
-            ):
+            elif exported.out_spec == pytree.tree_structure((torch.empty(0),) * len(whole)):
                 self._form = tuple
 
     def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if self._guards:
+            self._check(args, kwargs)
         if kwargs or len(args) != self._plain:
             args = self._tensors(args, kwargs)
         try:
             results = self.native((*args, *[table[name] for table, name in self._owners]))
-        except AttributeError:
+        except (AttributeError, TypeError, NotImplementedError):
             # Something that is no tensor, most likely: then this says which.
             self._tensors(args, kwargs)
             raise
         if self._form is not None:
             return self._form(results)
-        leaves = [
-            constant if place is None else results[place]
-            for place, constant in self._exported.results
-        ]
+        leaves = [_leaf(result, results) for result in self._exported.results]
         return pytree.tree_unflatten(leaves, self._exported.out_spec)
 
+    def _check(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Raise `InputError` for sizes of which the program may do something else."""
+        tensors = self._tensors(args, kwargs)
+        sizes = tuple(tensor.shape for tensor in tensors)
+        if sizes in self._passed:
+            return
+        named = {"L": self._signature.bind(*args, **kwargs).arguments}
+        for text, guard in self._guards:
+            if not eval(guard, dict(_GUARD_NAMES), named):
+                raise InputError(
+                    f"sizes are {[*map(list, sizes)]}, but when the module was compiled it went "
+                    f"the way of {text.replace('L[', '[')}; compile it again for this call"
+                )
+        self._passed.add(sizes)
+
     def _tensors(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+        args, kwargs = bound(self._signature, args, kwargs)
         leaves, spec = pytree.tree_flatten((args, kwargs))
         exported = self._exported
         if spec != exported.in_spec:
             raise InputError(
-                f"arguments are nested as {spec}, but were {exported.in_spec} when the module was "
-                "compiled; compile it again for this call"
+                f"arguments are nested as {_nesting(spec)}, but were {_nesting(exported.in_spec)} "
+                "when the module was compiled; compile it again for this call"
             )
         tensors = []
         for place, (leaf, (is_tensor, constant)) in enumerate(
@@ -139,13 +195,46 @@ class Call:
             if is_tensor:
                 if not isinstance(leaf, torch.Tensor):
                     raise InputError(f"argument {place} is {leaf!r}, expected a tensor")
+                if leaf.layout != torch.strided or leaf.is_meta:
+                    raise InputError(
+                        f"argument {place} is a tensor of layout {leaf.layout} on the device "
+                        f"{leaf.device}, expected a dense one on the CPU"
+                    )
                 tensors.append(leaf)
-            elif leaf != constant:
+            elif isinstance(leaf, torch.Tensor) or leaf != constant:
                 raise InputError(
-                    f"argument {place} is {leaf!r}, but was {constant!r} when the module was "
+                    f"argument {place} is {_told(leaf)}, but was {constant!r} when the module was "
                     "compiled; compile it again for this value"
                 )
         return tuple(tensors)
+
+
+def _builtin_compile(guard: str) -> CodeType:
+    return builtins.compile(guard, "<guard>", "eval")
+
+
+def _told(leaf: Any) -> str:
+    return "a tensor" if isinstance(leaf, torch.Tensor) else repr(leaf)
+
+
+def _nesting(spec: Any) -> str:
+    """Arguments with `*` for each leaf, such as `((*, (*, *)), {'scale': *})`."""
+    return str(pytree.tree_unflatten([_STAR] * spec.num_leaves, spec))
+
+
+class _Star:
+    def __repr__(self) -> str:
+        return "*"
+
+
+_STAR = _Star()
+
+
+def _leaf(result: Result, tensors: Sequence[torch.Tensor]) -> Any:
+    if result.place is None:
+        return result.value
+    tensor = tensors[result.place]
+    return tensor if result.value is None else result.value(tensor.item())
 
 
 def _owner(module: torch.nn.Module, name: str) -> tuple[dict[str, Any], str]:

@@ -16,6 +16,8 @@ from ostinato.autodiff.partition import Partition, partition
 from ostinato.options import Options
 from ostinato.runtime.session import InferenceSession
 
+_ONCE = b"a gradient of a gradient is not compiled; call the module itself, compiled.module, for it"
+
 Array = np.ndarray[Any, Any]
 
 
@@ -144,8 +146,8 @@ class _Differentiable(torch.autograd.Function):
     def forward(ctx: Any, pair: _Pair, *tensors: Tensor) -> tuple[Tensor, ...]:
         results = pair.forward(tensors)
         ctx.pair = pair
-        ctx.save_for_backward(*(tensors[place] for place in pair.saved))
-        ctx.kept = pair.kept(results)
+        # Outputs among them, so that one who writes into these is told before the backward call.
+        ctx.save_for_backward(*[tensors[place] for place in pair.saved], *pair.kept(results))
         outputs = results[: pair.count]
         if not all(pair.floats):
             whole = [out for out, has in zip(outputs, pair.floats, strict=True) if not has]
@@ -156,5 +158,10 @@ class _Differentiable(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         pair: _Pair = ctx.pair
         own = [g for g, has in zip(gradients, pair.floats, strict=True) if has]
-        found = iter(pair.gradients([*ctx.saved_tensors, *ctx.kept, *own]))
+        results = pair.gradients([*ctx.saved_tensors, *own])
+        if torch.is_grad_enabled():
+            # Who asks for the graph of this may differentiate it, which then is an error.
+            refuse = torch._C._functions.DelayedError(_ONCE, len(results))
+            results = [*refuse(*(result.requires_grad_() for result in results))]
+        found = iter(results)
         return tuple(next(found) if wanted else None for wanted in ctx.needs_input_grad)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import importlib.metadata
 import logging
+import pickle
 from collections.abc import Callable
 from typing import Any
 
@@ -25,7 +27,8 @@ class Network(torch.nn.Module):
 
     def __init__(self, kind: str, **settings: Any) -> None:
         super().__init__()
-        self.layer = getattr(torch.nn, kind)(6, 8, **settings)
+        hidden = 10 if "proj_size" in settings else 8
+        self.layer = getattr(torch.nn, kind)(6, hidden, **settings)
         self.out = torch.nn.Linear(8 * (1 + settings.get("bidirectional", False)), 3)
 
     def forward(self, x: Any) -> Any:
@@ -78,6 +81,7 @@ NETWORKS: dict[str, Callable[[], Any]] = {
     "RNN": lambda: Network("RNN", nonlinearity="relu"),
     "loop": Loop,
     "scan": Scan,
+    "LSTM with projection": lambda: Network("LSTM", proj_size=8, bidirectional=True),
 }
 
 
@@ -110,9 +114,13 @@ def test_values_and_gradients_are_those_of_torch(name: str, through: str) -> Non
 
 
 def test_while_loop() -> None:
-    module, x = While().eval(), torch.randn(7, 3, 6)
-    with torch.no_grad():
-        close(module(x), ostinato.torch.compile(module, x)(x))
+    module, x = While(), torch.randn(7, 3, 6)
+    parameters = [*module.parameters()]
+    expected = gradients(module, x, parameters)
+    got = gradients(ostinato.torch.compile(module, x), x, parameters)
+    close(expected[0], got[0])
+    for a, b in zip(expected[1], got[1], strict=True):
+        close(a, b)
 
 
 def test_training_changes_the_parameters_of_the_module() -> None:
@@ -152,8 +160,9 @@ def test_parameters_that_get_other_memory_are_read_there() -> None:
         close(module(x), compiled(x))
 
 
-def test_any_length_and_batch() -> None:
-    module = Network("LSTM").eval()
+@pytest.mark.parametrize("name", ["GRU", "LSTM both ways", "RNN", "LSTM with projection"])
+def test_any_length_and_batch(name: str) -> None:
+    module = NETWORKS[name]().eval()
     compiled = ostinato.torch.compile(module, torch.randn(5, 3, 6), dynamic=True)
     for length, batch in ((2, 2), (11, 4)):
         x = torch.randn(length, batch, 6)
@@ -221,6 +230,21 @@ def test_dynamo_breaks_the_graph_there_and_says_so(caplog: pytest.LogCaptureFixt
     assert any("breaks at" in text and "if y.sum() > 0" in text for text in caplog.messages)
 
 
+def test_a_graph_without_gradient_runs_in_torch(caplog: pytest.LogCaptureFixture) -> None:
+    class Until(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            return torch.while_loop(lambda x: x.sum() < 9, lambda x: (x * 2,), (x,))[0]
+
+    torch._dynamo.reset()
+    compiled = torch.compile(Until(), backend=dynamo.backend)
+    with caplog.at_level(logging.WARNING, "ostinato"):
+        expected = gradients(Until(), torch.ones(3), [])
+        got = gradients(compiled, torch.ones(3), [])
+    close(expected[0], got[0])
+    close(expected[1][0], got[1][0])
+    assert any("runs in PyTorch" in text and "no gradient" in text for text in caplog.messages)
+
+
 def test_a_graph_that_cannot_be_compiled_runs_in_torch(caplog: pytest.LogCaptureFixture) -> None:
     torch._dynamo.reset()
     module = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Dropout(0.5))
@@ -238,27 +262,103 @@ def test_what_a_call_may_not_be() -> None:
     for wrong in (torch.randn(3, 4), torch.randn(2, 4, dtype=torch.float64)):
         with pytest.raises(InputError, match="expected float32"):
             compiled(wrong)
-    for arguments in ((), (torch.randn(2, 4), 1), ("x",)):
+    for arguments in ((), (torch.randn(2, 4), 1), ("x",), (torch.randn(2, 4).to_sparse(),)):
         with pytest.raises(InputError):
             compiled(*arguments)
 
 
-def test_a_module_that_writes_into_its_buffers_is_refused() -> None:
-    module = torch.nn.BatchNorm1d(4)
+class Remembering(torch.nn.Module):
+    """A state that is an attribute."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.state = torch.zeros(4)
+
+    def forward(self, x: Any) -> Any:
+        self.state = self.state * 0.5 + x
+        return self.state
+
+
+@pytest.mark.parametrize("make", [lambda: torch.nn.BatchNorm1d(4), Remembering])
+def test_a_module_that_writes_into_itself_is_refused(make: Any) -> None:
     with pytest.raises(UnsupportedError, match="writes into"):
-        ostinato.torch.compile(module, torch.randn(3, 4))
+        ostinato.torch.compile(make(), torch.randn(3, 4))
+
+
+def test_what_no_input_of_a_model_can_be_is_refused() -> None:
+    packed = torch.nn.utils.rnn.pack_padded_sequence(torch.randn(5, 2, 6), [5, 3])
+    with pytest.raises(UnsupportedError, match="packed sequence"):
+        ostinato.torch.compile(torch.nn.GRU(6, 8), (packed,))
+    with pytest.raises(UnsupportedError, match=r"parameter 'weight' is torch.complex64"):
+        ostinato.torch.compile(torch.nn.Linear(2, 2, dtype=torch.complex64), torch.ones(2))
+
+
+def test_copies_and_pickles_compile_again() -> None:
+    module, x = torch.nn.Linear(4, 4), torch.randn(2, 4)
+    compiled = ostinato.torch.compile(module, x)
+    for other in (copy.deepcopy(compiled), pickle.loads(pickle.dumps(compiled))):
+        with torch.no_grad():
+            other.module.bias.add_(1)
+        close(other.module(x), other(x))
+    close(module(x), compiled(x))
+    assert compiled.in_features == 4
+
+
+def test_the_mode_of_a_part_counts() -> None:
+    module = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Dropout(0.5)).eval()
+    compiled = ostinato.torch.compile(module, torch.randn(2, 4))
+    module[1].train()
+    with pytest.raises(UnsupportedError, match="Dropout"):
+        compiled(torch.randn(2, 4))
+
+
+def test_sizes_that_the_program_goes_another_way_for_are_refused() -> None:
+    class Choosing(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            return (x * 2, x.shape[0]) if x.shape[0] > 5 else (x - 1, 0)
+
+    compiled = ostinato.torch.compile(Choosing(), torch.randn(8, 3), dynamic=True)
+    y, size = compiled(torch.ones(7, 3))
+    close(torch.full((7, 3), 2.0), y)
+    assert size == 7
+    with pytest.raises(InputError, match=r"\['x'\].size\(\)\[0\] > 5"):
+        compiled(torch.ones(3, 3))
+    unrolled = ostinato.torch.compile(Loop(), torch.randn(9, 2, 6), dynamic=True)
+    with pytest.raises(InputError, match=r"expected float32\[9, "):
+        unrolled(torch.randn(10, 2, 6))
+
+
+def test_a_gradient_of_a_gradient_is_refused() -> None:
+    compiled = ostinato.torch.compile(torch.nn.Linear(4, 4), torch.randn(2, 4))
+    x = torch.randn(2, 4, requires_grad=True)
+    loss = compiled(x).sum()
+    (gradient,) = torch.autograd.grad(loss, x, create_graph=True)
+    with pytest.raises(RuntimeError, match="gradient of a gradient"):
+        (loss + (gradient**2).sum()).backward()
+
+
+def test_the_fused_encoder_of_torch_has_a_formula(caplog: pytest.LogCaptureFixture) -> None:
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    module = torch.nn.TransformerEncoderLayer(8, 2, 12, batch_first=True).eval()
+    x, mask = torch.randn(2, 5, 8), torch.tensor([[False] * 5, [False] * 3 + [True] * 2])
+    with torch.no_grad(), caplog.at_level(logging.WARNING, "ostinato"):
+        compiled = torch.compile(module, backend=dynamo.backend)
+        for settings in ({}, {"src_key_padding_mask": mask}):
+            close(module(x, **settings), compiled(x, **settings))
+    assert not caplog.messages
 
 
 def test_arguments_and_results_may_be_nested() -> None:
     class Nested(torch.nn.Module):
         def forward(self, pair: Any, *, scale: float) -> Any:
-            return {"sum": pair[0] + pair[1], "scaled": [pair[0] * scale, None]}
+            return {"sum": pair[0] + pair[1], "scaled": [pair[0] * scale, None, len(pair)]}
 
     pair = (torch.randn(3), torch.randn(3))
     compiled = ostinato.torch.compile(Nested(), (pair,), example_kwargs={"scale": 2.0})
     got = compiled(pair, scale=2.0)
     close(pair[0] + pair[1], got["sum"])
     close(pair[0] * 2, got["scaled"][0])
-    assert got["scaled"][1] is None
+    assert got["scaled"][1:] == [None, 2]
     with pytest.raises(InputError, match=r"was 2\.0 when"):
         compiled(pair, scale=3.0)

@@ -23,6 +23,7 @@ def bounded_loop(model: ir.Model) -> int:
     that begins with a constant and becomes `count + 1`; the limit is a constant. Then
     `max(limit - start, 1)` steps run at most: the first one is not asked. `torch.jit.script` writes
     a `for` with a `break` like this. How much memory grows in the loop is known by its trip count.
+    Where there is no other condition, the body returns the one that it is given, which stays true.
     """
     opset, names, bounded = opset_of(model), Names(model), 0
     for graph in graphs(model):
@@ -32,11 +33,21 @@ def bounded_loop(model: ir.Model) -> int:
                 continue
             trips, bound = form.head.trips, _most_steps(form, form.head.proceed)
             known = constant_scalar(trips)
-            if bound is None or (trips is not None and (known is None or known <= bound)):
+            if bound is None or (trips is not None and known is None):
+                continue
+            maker = form.head.proceed.producer()
+            counts_alone = maker is not None and maker.op_type in ("Less", "Greater")
+            lower = known is None or known > bound
+            bounded += counts_alone or lower
+            if counts_alone:
+                # No other condition: the count of steps says the same.
+                stays = ir.Value(name=names.fresh("stays"), type=ir.TensorType(ir.DataType.BOOL))
+                form.body.append(ir.Node("", "Identity", [form.head.going], outputs=[stays]))
+                form.body.outputs[0] = stays
+            if not lower:
                 continue
             name = names.fresh(f"{node.outputs[0].name}_trips")
             node.replace_input_with(0, add_constant(model, name, np.array(bound, np.int64)))
-            bounded += 1
     return bounded
 
 
