@@ -106,10 +106,10 @@ def _cut(
     reads = [*taken, *residuals]
     # In the order of the outputs, whatever the passes did.
     last = [next(v for v in graph.inputs if v.name == name) for name in cotangents.values()]
-    proto = to_model_proto(model)
+    proto, names = to_model_proto(model), Names(model)
     return Partition(
-        _part(proto, graph, given, forward_ends),
-        _part(proto, graph, [*reads, *last], ends),
+        _part(proto, graph, given, forward_ends, names),
+        _part(proto, graph, [*reads, *last], ends, names),
         tuple(str(value.name) for value in reads),
         cotangents,
     )
@@ -181,15 +181,22 @@ def _part(
     graph: ir.Graph,
     inputs: Sequence[ir.Value],
     outputs: Sequence[ir.Value],
+    names: Names,
 ) -> onnx.ModelProto:
-    """The model of the nodes between these values. proto: all of `graph`, node by node."""
+    """The model of the nodes between these values. proto: all of `graph`, node by node.
+
+    A node of which one result is an input, and another one is asked for its shape, stays for that.
+    """
+    given = {value.name for value in inputs}
     found = set(upstream(outputs, _operands, set(inputs)))
     part = onnx.ModelProto(ir_version=proto.ir_version)
     part.opset_import.extend(proto.opset_import)
     part.graph.name = proto.graph.name
     for node, written in zip(graph, proto.graph.node, strict=True):
         if found.intersection(node.outputs):
-            part.graph.node.append(written)
+            copied = part.graph.node.add()
+            copied.CopyFrom(written)
+            copied.output[:] = [names.fresh(n) if n in given else n for n in written.output]
     read = {value.name for value in found}
     part.graph.initializer.extend(t for t in proto.graph.initializer if t.name in read)
     part.graph.input.extend(map(_declared, inputs))

@@ -189,11 +189,11 @@ class _Leaves(torch.nn.Module):
 
 
 def _attributes(module: torch.nn.Module) -> dict[str, torch.Tensor]:
-    """Tensors that are attributes of modules, neither parameters nor buffers."""
+    """Tensors that are attributes of modules, and buffers."""
     return {
         f"{path}.{key}".lstrip("."): value
         for path, part in module.named_modules()
-        for key, value in vars(part).items()
+        for key, value in (*vars(part).items(), *part._buffers.items())
         if isinstance(value, torch.Tensor)
     }
 
@@ -244,6 +244,8 @@ def _refuse_arguments(what: str, module: torch.nn.Module, arguments: Any) -> Non
         reason = None
         if leaf.is_complex():
             reason = f"is {leaf.dtype}; use torch.view_as_real and two real numbers for each"
+        elif leaf.dtype == torch.bfloat16:
+            reason = "is torch.bfloat16, which NumPy has not; call float() or half() of the module"
         elif leaf.layout != torch.strided or leaf.is_quantized or leaf.is_nested:
             reason = "is no dense tensor; make it one, by to_dense for instance"
         elif leaf.is_meta and not isinstance(name, int):

@@ -53,3 +53,18 @@ def test_gradients_are_those_of_the_whole() -> None:
 def test_an_output_without_gradients_is_refused() -> None:
     with pytest.raises(InputError, match="shape"):
         partition(onnx.parser.parse_model(TEXT), ["x"], ["shape"])
+
+
+def test_a_loop_that_is_asked_for_a_shape_and_for_what_it_kept() -> None:
+    text = """<ir_version: 9, opset_import: ["": 20]>
+    g (float[T, 2, 3] x, float[1, 9, 3] w, float[1, 9, 3] r) => (float y) {
+      all, last = GRU<hidden_size=3, linear_before_reset=1>(x, w, r)
+      from = Constant <value: tensor = int64[1] {1}> ()
+      to = Constant <value: tensor = int64[1] {3}> ()
+      axes = Constant <value: tensor = int64[1] {0}> ()
+      rows = Slice(all, from, to, axes)
+      y = ReduceSum<keepdims=0>(rows)
+    }"""
+    parts = partition(onnx.parser.parse_model(text), ["x", "w", "r"], ["y"])
+    for part in (parts.forward, parts.backward):
+        onnx.checker.check_model(part)

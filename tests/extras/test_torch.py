@@ -270,27 +270,31 @@ def test_what_a_call_may_not_be() -> None:
 class Remembering(torch.nn.Module):
     """A state that is an attribute."""
 
-    def __init__(self) -> None:
+    def __init__(self, is_buffer: bool) -> None:
         super().__init__()
-        self.state = torch.zeros(4)
+        if is_buffer:
+            self.register_buffer("state", torch.zeros(4))
+        else:
+            self.state = torch.zeros(4)
 
     def forward(self, x: Any) -> Any:
         self.state = self.state * 0.5 + x
         return self.state
 
 
-@pytest.mark.parametrize("make", [lambda: torch.nn.BatchNorm1d(4), Remembering])
-def test_a_module_that_writes_into_itself_is_refused(make: Any) -> None:
+@pytest.mark.parametrize("module", [torch.nn.BatchNorm1d(4), Remembering(True), Remembering(False)])
+def test_a_module_that_writes_into_itself_is_refused(module: Any) -> None:
     with pytest.raises(UnsupportedError, match="writes into"):
-        ostinato.torch.compile(make(), torch.randn(3, 4))
+        ostinato.torch.compile(module, torch.randn(3, 4))
 
 
 def test_what_no_input_of_a_model_can_be_is_refused() -> None:
     packed = torch.nn.utils.rnn.pack_padded_sequence(torch.randn(5, 2, 6), [5, 3])
     with pytest.raises(UnsupportedError, match="packed sequence"):
         ostinato.torch.compile(torch.nn.GRU(6, 8), (packed,))
-    with pytest.raises(UnsupportedError, match=r"parameter 'weight' is torch.complex64"):
-        ostinato.torch.compile(torch.nn.Linear(2, 2, dtype=torch.complex64), torch.ones(2))
+    for dtype in (torch.complex64, torch.bfloat16):
+        with pytest.raises(UnsupportedError, match=f"parameter 'weight' is {dtype}"):
+            ostinato.torch.compile(torch.nn.Linear(2, 2, dtype=dtype), torch.ones(2))
 
 
 def test_copies_and_pickles_compile_again() -> None:
@@ -324,7 +328,7 @@ def test_sizes_that_the_program_goes_another_way_for_are_refused() -> None:
     with pytest.raises(InputError, match=r"\['x'\].size\(\)\[0\] > 5"):
         compiled(torch.ones(3, 3))
     unrolled = ostinato.torch.compile(Loop(), torch.randn(9, 2, 6), dynamic=True)
-    with pytest.raises(InputError, match=r"expected float32\[9, "):
+    with pytest.raises(InputError, match=r"size\(\)\[0\] == 9"):
         unrolled(torch.randn(10, 2, 6))
 
 
