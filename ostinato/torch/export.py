@@ -168,7 +168,7 @@ class _Leaves(torch.nn.Module):
     def __init__(self, module: torch.nn.Module) -> None:
         super().__init__()
         self.module = module
-        self.train(module.training)
+        self.training = module.training
         # The exporter sets attributes back to what they were.
         self.returned = returned = _Returned()
 

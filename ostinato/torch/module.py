@@ -66,7 +66,7 @@ class CompiledModule(torch.nn.Module):
     ) -> None:
         super().__init__()
         self.module = module
-        self.train(module.training)
+        self.training = module.training
         self._example = args, kwargs, dynamic
         self._options = options or Options(fallback=False)
         self._prepare()
