@@ -6,6 +6,7 @@ point of a kernel may touch what another point of that kernel writes.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product as cartesian
@@ -170,9 +171,11 @@ def _kernel(kernel: Kernel, memory: _Memory, loops: Mapping[str, Array]) -> None
     axes = tuple(axis for axis in kernel.axes if axis not in kernel.ordered)
     rest = replace(kernel, axes=axes, ordered=())
     owners: dict[str, Array] = {}
+    extents = [memory.size(axis.extent) for axis in axes]
+    grid = np.indices(extents, dtype=np.int64).reshape(len(extents), math.prod(extents), 1)
     for step in np.ndindex(*(memory.size(axis.extent) for axis in kernel.ordered)):
         here = {axis.name: np.array(i) for axis, i in zip(kernel.ordered, step, strict=True)}
-        _Points(rest, memory, {**loops, **here}, owners).run()
+        _Points(rest, memory, grid, {**loops, **here}, owners).run()
     memory.read_sizes(kernel.writes())
 
 
@@ -190,6 +193,8 @@ def _loop(loop: Loop, memory: _Memory, loops: Mapping[str, Array]) -> None:
 class _Points:
     """One run of independent points.
 
+    grid: the index of each axis at each point, of shape (axes, points, 1).
+
     Values have shape (points, 1), or (points, elements) in a reduction. `owners` says for buffers
     that the kernel writes which point has written an element, or -1.
     """
@@ -198,14 +203,13 @@ class _Points:
         self,
         kernel: Kernel,
         memory: _Memory,
+        grid: Array,
         loops: Mapping[str, Array],
         owners: dict[str, Array],
     ) -> None:
         self.kernel = kernel
         self.memory = memory
-        extents = [memory.size(axis.extent) for axis in kernel.axes]
-        self.count = int(np.prod(extents, dtype=np.int64))
-        grid = np.indices(extents, dtype=np.int64).reshape(len(extents), self.count, 1)
+        self.count = grid.shape[1]
         self.indices: dict[str, Array] = dict(loops)
         self.indices |= {axis.name: index for axis, index in zip(kernel.axes, grid, strict=True)}
         self.reduced: list[Array] = []
@@ -243,13 +247,15 @@ class _Points:
     def _written(self, store: Store) -> tuple[Array, Array, Array]:
         """The elements that a store writes, their values, and the points that write them."""
         index = [(evaluate(value, self._leaf), stride) for value, stride in store.index]
-        offsets = np.broadcast_to(self._offsets(store.access, index), (self.count, 1))
+        offsets = _spread(self._offsets(store.access, index), (self.count, 1))
         value = self._value(store.value, (self.count, 1))
-        mask = np.ones((self.count, 1), bool)
-        if store.mask is not None:
+        if store.mask is None:
+            offsets, value, points = offsets[:, 0], value[:, 0], self.points[:, 0]
+        else:
             mask = self._value(store.mask, (self.count, 1))
-        self._within(store.access, offsets[mask])
-        return offsets[mask], value[mask], self.points[mask]
+            offsets, value, points = offsets[mask], value[mask], self.points[mask]
+        self._within(store.access, offsets)
+        return offsets, value, points
 
     def _claim(self, access: Access, target: Array, points: Array) -> None:
         size = len(self.memory.data[access.buffer])
@@ -260,7 +266,7 @@ class _Points:
         owner[target] = points
 
     def _value(self, expr: Expr, shape: tuple[int, int]) -> Array:
-        return np.broadcast_to(evaluate(expr, self._leaf), shape)
+        return _spread(evaluate(expr, self._leaf), shape)
 
     def _leaf(self, expr: Expr, *operands: Array) -> Array:
         if isinstance(expr, Index):
@@ -280,7 +286,9 @@ class _Points:
         offsets = self._offsets(load.access, index)
         if load.mask is None or load.other is None:
             return data[self._checked(load.access, offsets, self.points)]
-        mask, offsets, points = np.broadcast_arrays(operands[0], offsets, self.points)
+        shape = np.broadcast_shapes(operands[0].shape, offsets.shape, self.points.shape)
+        mask, offsets = _spread(operands[0], shape), _spread(offsets, shape)
+        points = _spread(self.points, shape)
         result = np.full(mask.shape, load.other.value, numpy_dtype(load.dtype))
         result[mask] = data[self._checked(load.access, offsets[mask], points[mask])]
         return result
@@ -345,6 +353,10 @@ class _Points:
                 block = np.arange(begin, min(begin + width, extent)).reshape(1, -1)
                 self.indices[last.name] = block
                 yield block
+
+
+def _spread(array: Array, shape: tuple[int, ...]) -> Array:
+    return array if array.shape == shape else np.broadcast_to(array, shape)
 
 
 def _accumulated(reduce: Reduce, count: int) -> Callable[..., Array]:
