@@ -134,6 +134,12 @@ def dynamic() -> list[Case]:
     ]
 
 
+def tiles() -> list[Case]:
+    """Products with rows, terms and columns that registers of tiles do not divide."""
+    x, w = any_of((35, 70), "uint8"), numbers((70, 33), "int8")
+    return [node("tiles", "MatMulInteger", x, w, np.uint8(99), numbers((33,), "int8"), opset=10)]
+
+
 PAIRS = (("uint8", "int8"), ("uint8", "uint8"), ("int8", "int8"), ("int8", "uint8"))
 
 
@@ -259,6 +265,57 @@ def convolutions() -> list[Case]:
     return cases
 
 
+NARROW = {
+    "int8": (
+        "w = DequantizeLinear<axis = 1> (q, s)",
+        {"q": numbers((8, 8), "int8"), "s": positive(8) / 64},
+    ),
+    "int4": (
+        "w = DequantizeLinear<axis = 0, block_size = 4> (q, s)",
+        {"q": (numbers((8, 8), "int8") % 8 - 4).astype(np.int8), "s": positive(2, 8) / 4},
+    ),
+    "bf16": (
+        "w = Cast<to = 1> (q)",
+        {"q": np.random.default_rng(1).uniform(-0.4, 0.4, (8, 8)).astype(ml_dtypes.bfloat16)},
+    ),
+}
+STEP = """
+    p = MatMul (before, w)
+    sum = Add (p, xt)
+    after = Tanh (sum)
+    out = Identity (after)
+"""
+
+
+def narrow_weights_in_loops() -> list[Case]:
+    """One recurrence as a Scan, and what a Loop differs from it: nothing."""
+    return [
+        text(
+            f"{name}-weights-in-loops",
+            f"""agraph (float[N, 8] h, float[S, N, 8] x)
+                => (float[N, 8] last, float[S, N, 8] all, float[S, N, 8] nothing) {{
+                {widened}
+                last, all = Scan<num_scan_inputs = 1, body = step
+                    (float[N, 8] before, float[N, 8] xt) => (float[N, 8] after, float[N, 8] out)
+                    {{ {STEP} }}> (h, x)
+                shape = Shape<end = 1> (x)
+                count = Squeeze (shape)
+                unused, looped = Loop<body = step
+                    (int64 t, bool more, float[N, 8] before)
+                    => (bool on, float[N, 8] after, float[N, 8] out)
+                    {{ on = Identity (more)  xt = Gather (x, t) {STEP} }}> (count, , h)
+                nothing = Sub (all, looped)
+            }}""",
+            ({"S": 4, "N": 2}, {"S": 1, "N": 1}, {"S": 23, "N": 3}),
+            constants=constants,
+            batch=True,
+            states={"h": "last"},
+            length=64,
+        )
+        for name, (widened, constants) in NARROW.items()
+    ]
+
+
 def byte_floats() -> list[Case]:
     """Floats of 8 bits; the way back, since NumPy cannot compare all of them."""
     body = """
@@ -283,10 +340,12 @@ def byte_floats() -> list[Case]:
 
 CASES = [
     *byte_floats(),
+    *narrow_weights_in_loops(),
     *quantize(),
     *dequantize(),
     *dynamic(),
     *products(),
+    *tiles(),
     *scaled_products(),
     *convolutions(),
 ]

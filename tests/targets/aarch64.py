@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import struct
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
@@ -156,7 +156,7 @@ class EmulatedObject:
 def emulated() -> Iterator[None]:
     """Sessions run objects for AArch64 while this is open."""
 
-    def load(code: bytes, names: Iterable[str], imports: Mapping[str, int] | None = None) -> Any:
+    def load(code: bytes, names: Iterable[str], *_: object) -> Any:
         return EmulatedObject(bytes(code), names)
 
     with pytest.MonkeyPatch.context() as patch:
