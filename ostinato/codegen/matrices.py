@@ -14,7 +14,7 @@ import numpy as np
 
 from ostinato.codegen.function import KernelFunction
 from ostinato.codegen.writer import Value, integer, vector
-from ostinato.schedule.matrices import SIDE, SUMS, Matrices, matrices
+from ostinato.schedule.matrices import SIDE, SUMS, Matrices, matrices, takes_tiles
 from ostinato.schedule.times import term_time
 
 ROW_BYTES = 4 * SIDE
@@ -29,13 +29,11 @@ class MatrixSums:
         self._function, self._w, self._x = function, function.w, function.x
         tile = function.kernel.tile
         self.operands: Matrices | None = None
-        if tile is None or tile.lane is None or not function.machine.byte_tiles:
+        if not function.machine.byte_tiles or not takes_tiles(function.kernel):
             return
-        if (tile.rows, tile.width) != (SIDE, SIDE) or tile.vectors > SUMS or tile.row is None:
-            return
+        assert tile is not None and tile.lane is not None and tile.row is not None
         found = matrices(function.kernel, tile.lane)
-        if found is None or not isinstance(found.left.access.stride(tile.row), int):
-            return
+        assert found is not None
         if tile.limit is None or function.buffers[found.right.access.buffer].padded:
             self.operands = found
             self._tile, self._row = tile, tile.row

@@ -31,6 +31,7 @@ from ostinato.program.nodes import (
     statements,
 )
 from ostinato.schedule.arena import ALIGNMENT, Arena, counts_calls
+from ostinato.schedule.matrices import takes_tiles
 from ostinato.schedule.share import Part, Shares, Step, undivided
 from ostinato.schedule.times import STATEMENT, kernel_time, known_time
 from ostinato.sizes.dims import Size, computed
@@ -157,8 +158,8 @@ def _functions(
     texts: list[str] = []
     shared: dict[str, _Function] = {}
     kernels = [kernel for kernel in program.kernels() if not is_empty(kernel)]
-    # A share of a thread is told by the sizes of its kernel.
-    whole = [kernel for kernel in kernels if kernel.name not in parts]
+    # A share of a thread is told by the sizes of its kernel, and so are registers of tiles.
+    whole = [k for k in kernels if k.name not in parts and not takes_tiles(k)]
     general = generalise(whole, program.buffers, program.symbols)
     for special in kernels:
         found = general.get(special.name, General(special, (), ()))

@@ -75,3 +75,11 @@ def matrix_tile(
     return Tile(
         lane, SIDE, vectors, row=max(rows, key=lambda axis: typical(axis.extent)), rows=SIDE
     )
+
+
+def takes_tiles(kernel: Kernel) -> bool:
+    """Whether a kernel has the tile of `matrix_tile`."""
+    tile = kernel.tile
+    if tile is None or tile.lane is None or (tile.rows, tile.width) != (SIDE, SIDE):
+        return False
+    return matrices(kernel, tile.lane) is not None

@@ -75,6 +75,22 @@ def test_only_where_the_system_was_asked():
 
 
 @has_tiles
+def test_many_products_of_other_sizes():
+    """Their sizes do not become parameters of one function."""
+    nodes, inputs, outputs, constants = [], [], [], []
+    for i in range(9):
+        depth = 96 + 16 * i
+        constants.append(numpy_helper.from_array(np.ones((depth, 64), np.int8), f"w{i}"))
+        nodes.append(helper.make_node("MatMulInteger", [f"x{i}", f"w{i}"], [f"y{i}"]))
+        inputs.append(helper.make_tensor_value_info(f"x{i}", TensorProto.UINT8, [64, depth]))
+        outputs.append(helper.make_tensor_value_info(f"y{i}", TensorProto.INT32, None))
+    graph = helper.make_graph(nodes, "g", inputs, outputs, constants)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    code = dict(stages(model, Options(cache_dir=None)))["asm"]
+    assert "tdpbusd" in code and "vpdpbusd" not in code
+
+
+@has_tiles
 def test_a_program_starts_anew(tmp_path):
     """Code from the cache runs in a process that has compiled nothing, and so asked for nothing."""
     x, ones = np.full((64, 64), 3, np.uint8), np.ones((64, 64), np.int8)
