@@ -125,7 +125,8 @@ def _drive(
         changes = run_all_passes(loaded, options.disable, observer, options.integer_products)
         facts = {"passes": changes, "ops": {"before": before, "after": _op_counts(loaded)}}
         yield from show("passes", lambda: steps)
-        parts = partition(loaded, options.fallback, guarded, options.seed, kept)
+        as_one = surround is not None
+        parts = partition(loaded, options.fallback, guarded, options.seed, kept, as_one)
         programs = [part.program for part in parts.whole() if isinstance(part, Segment)]
         yield from show("program", lambda: map(program_text, programs))
         target = find_target(options.target)

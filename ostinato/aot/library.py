@@ -164,8 +164,7 @@ class _Builder:
         compiled = self._compiled()
         assert self._made is not None
         interface, artifact = self._made
-        (stage,) = compiled.stages
-        assert isinstance(stage, NativeStage)
+        (stage,) = (stage for stage in compiled.stages if isinstance(stage, NativeStage))
         pointer = pointer_bytes(self._target)
         head = (
             f'target datalayout = "{data_layout(self._target)}"\n'
@@ -193,6 +192,13 @@ class _Builder:
             self._initial = {**defaults, **self._initial}
             loaded = load_model(self._model)
         inputs = [argument(value) for value in loaded.graph.inputs]
+        for value in inputs:
+            if not value.is_tensor or value.dtype == "string":
+                reason = (
+                    f"input {value.name!r} is {value.dtype}, expected tensors of numbers or bools: "
+                    "make what the model takes from it inputs of their own"
+                )
+                raise UnsupportedError(self._title, "build", reason)
         self._names = {value.name for value in inputs}
         if self._rows:
             outputs = [argument(value) for value in loaded.graph.outputs]
@@ -271,10 +277,13 @@ class _Builder:
         return declared_pairs(rows, artifact.inputs, artifact.outputs)
 
     def _checked(self, compiled: CompiledModel) -> CompiledModel:
-        """Raise `UnsupportedError` unless one native function is all of the model."""
+        """Raise `UnsupportedError` unless one native function is all of the model.
+
+        Sequences of tensors among the outputs are the tensors, which the function makes.
+        """
         for stage in compiled.stages:
-            if isinstance(stage, ListStage):
-                reason = f"output {stage.output.name!r} is {stage.output.dtype}, expected tensors"
+            if isinstance(stage, ListStage) and stage.elements is None:
+                reason = f"output {stage.output.name!r} may be nothing, expected tensors"
                 raise UnsupportedError(self._title, "build", reason)
             if isinstance(stage, BranchStage):
                 reason = (
@@ -286,13 +295,9 @@ class _Builder:
         if constant:
             reason = f"output {constant[0]!r} is a constant; take it out of the model"
             raise UnsupportedError(self._title, "build", reason)
-        if len(compiled.stages) != 1:
-            first = compiled.stages[0]
-            names = ", ".join(repr(argument.name) for argument in first.outputs)
-            reason = (
-                f"it runs in {len(compiled.stages)} parts, since sizes follow from values of "
-                f"{names}: make these sizes inputs or constants of the model"
-            )
+        natives = [stage for stage in compiled.stages if isinstance(stage, NativeStage)]
+        if len(natives) != 1:
+            reason = f"it is {len(natives)} native functions, expected one"
             raise UnsupportedError(self._title, "build", reason)
         return compiled
 

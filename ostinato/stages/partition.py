@@ -83,12 +83,14 @@ def partition(
     guarded: bool = False,
     seed: int = 0,
     kept: Keeping | None = None,
+    as_one: bool = False,
 ) -> Partition:
     """Lower what has a native form. With `fallback` false all nodes without one are refused.
 
     With `guarded`, programs may be specialised for the likely sizes behind guards. All random
     numbers depend on `seed`. `kept` names states of streams that grow: the caller keeps them
-    (`KeptStates`), and nothing may be interpreted.
+    (`KeptStates`), and nothing may be interpreted. With `as_one` the model is not cut where sizes
+    follow from values that it computes: kernels tell them in the midst of a run.
 
     Where a node needs to know an operand, and the elements of some small integer values would tell
     it, all is lowered anew with these elements as run-time sizes, until no node asks for more.
@@ -97,7 +99,7 @@ def partition(
     hints = Hints()
     while True:
         operands = frozenset(shape_operands)
-        attempt = _Partitioner(model, fallback, operands, guarded, seed, kept, hints)
+        attempt = _Partitioner(model, fallback, operands, guarded, seed, kept, hints, as_one)
         try:
             result = attempt.run()
         except UnsupportedError:
@@ -122,7 +124,9 @@ class _Partitioner:
         seed: int,
         keeping: Keeping | None,
         hints: Hints,
+        as_one: bool,
     ) -> None:
+        self._as_one = as_one
         self._keeping, self.hints = keeping, hints
         self._kept: KeptStates | None = None
         self._ragged: Ragged | None = None
@@ -151,7 +155,12 @@ class _Partitioner:
 
     def _open(self) -> None:
         self._builder = Builder(
-            self._handover.data_dependent, self._guarded, self._seed, self._room
+            self._handover.data_dependent,
+            self._guarded,
+            self._seed,
+            self._room,
+            self._shape_operands if self._as_one else (),
+            self._as_one,
         )
         self._lowerer = Lowerer(self._builder, self._opsets)
         self._scope = Scope()
@@ -196,6 +205,8 @@ class _Partitioner:
         try:
             self._lower(node)
         except UnboundedError:
+            if self._as_one:
+                raise
             self._close(final=False)
             self._lower(node)
 

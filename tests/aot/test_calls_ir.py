@@ -13,6 +13,7 @@ import ostinato
 from ostinato.aot.interface import error
 from ostinato.aot.library import compile_library
 from ostinato.options import Options
+from ostinato.sizes.dims import SPARE
 from tests.aot import models
 from tests.aot.caller import Caller, linked, needs_compiler, pointer, sizes_of, values_of
 
@@ -88,6 +89,55 @@ def test_a_shape_that_only_the_run_tells_is_an_output(tmp_path: Path) -> None:
     (expected,) = ostinato.InferenceSession(models.parsed(POSITIONS)).run(None, {"x": x})
     assert y.shape == (2, 20) and shape.tolist() == list(expected.shape)
     np.testing.assert_array_equal(y.reshape(-1)[: expected.size], expected.reshape(-1))
+    caller.close()
+
+
+# Sizes from computed values that an input bounds, and that nothing bounds; lengths below 0.
+COMPUTED = """g (float[N, 3] x, int64[N] lengths) => (float[M, 3] last, float[R] range) {
+    most = ReduceMax <keepdims = 1> (lengths)
+    start = Neg (most)
+    end = Constant <value = int64[1] {9999}> ()
+    axis = Constant <value = int64[1] {0}> ()
+    last = Slice (x, start, end, axis)
+    limit = Squeeze (most, axis)
+    zero = Constant <value = int64 {0}> ()
+    one = Constant <value = int64 {1}> ()
+    counted = Range (zero, limit, one)
+    range = Cast <to = 1> (counted) }"""
+
+
+def test_sizes_follow_from_computed_values(tmp_path: Path) -> None:
+    model = models.parsed(COMPUTED)
+    library = compile_library(model, Options(), "m", "computed")
+    caller = Caller(library, linked(library, tmp_path), {"N": 5, SPARE: 4096})
+    session = ostinato.InferenceSession(model)
+    for lengths in ([1, 3, 2, 0, 1], [9, 0, 0, 0, 0], [-1, -2, -1, -1, -1]):
+        feeds = {"x": random(5, 3), "lengths": np.array(lengths)}
+        last, range_, *shapes = caller.run([feeds["x"], feeds["lengths"]])
+        for got, shape, expected in zip(
+            (last, range_), shapes, session.run(None, feeds), strict=True
+        ):
+            assert shape.tolist() == list(expected.shape)
+            assert got.reshape(-1)[: expected.size].tobytes() == expected.tobytes()
+    x, far = random(5, 3), np.array([10_000] * 5)
+    made = [np.zeros(10_000, F32) for _ in range(4)]
+    places = map(pointer, (x, far, *made))
+    code = caller.call("run", caller.object, ctypes.c_size_t(5), *places)
+    assert code > 0 and "memory" in caller.text(code)
+    caller.close()
+
+
+def test_a_sequence_is_its_tensors(tmp_path: Path) -> None:
+    model = models.parsed("""g (float[5, 2] x) => (float[5, 2] y, seq(float[A, 2]) pieces) {
+        y = Neg (x)
+        two = Constant <value = int64 {2}> ()
+        pieces = SplitToSequence <axis = 0> (x, two) }""")
+    library = compile_library(model, Options(), "m", "pieces")
+    names = [tensor.name for tensor in library.interface.outputs]
+    assert names == ["y", "pieces[0]", "pieces[1]", "pieces[2]"]
+    caller = Caller(library, linked(library, tmp_path), {})
+    y, pieces = ostinato.InferenceSession(model).run(None, {"x": random(5, 2)})
+    assert_same_bits(caller.run([random(5, 2)]), [y, *pieces])
     caller.close()
 
 

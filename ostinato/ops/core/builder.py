@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -88,6 +88,8 @@ class Builder:
         and then broadcast; those defined here join it.
     seed: of all random numbers.
     room: the memory of constants, of this program and those that share it.
+    measured: values whose elements the run tells as sizes, where it makes them.
+    is_last: see `Draft`.
     """
 
     def __init__(
@@ -96,10 +98,12 @@ class Builder:
         guarded: bool = False,
         seed: int = 0,
         room: Room | None = None,
+        measured: Iterable[ir.Value] = (),
+        is_last: bool = False,
     ) -> None:
         self.guarded = guarded
         self.seed = seed
-        self.draft = Draft()
+        self.draft = Draft(is_last)
         self.require = Requirements(self.draft, set() if data_dependent is None else data_dependent)
         self.emit = Emitter(self.draft, self.require)
         self.sizes = RunSizes(self.draft, self.require, self.emit)
@@ -108,8 +112,8 @@ class Builder:
         # By the name of the value that they make: what works in the memory of a state of a loop.
         self.appending: dict[str, Appending] = {}
         self.moving: dict[str, Moving] = {}
-        # Values in bodies of loops whose elements are sizes that each step tells.
-        self.measured: set[ir.Value] = set()
+        # Bodies of loops add those whose elements each step tells.
+        self.measured = set(measured)
         # What attempts to lower a loop have found out of it, and how many there were in all.
         self.learned: dict[Hashable, object] = {}
         self.attempts = 0

@@ -21,9 +21,12 @@ class Draft:
     definitions: sizes that are symbols of their own.
     bounds: what the sizes that kernels compute are at most. of_machine: symbols that the runtime
     sets to what the machine has.
+
+    is_last: whether no other program can follow that would be told the sizes which this computes.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, is_last: bool = False) -> None:
+        self.is_last = is_last
         self.node = ""
         self.op = ""
         self.buffers: dict[str, Buffer] = {}
@@ -39,6 +42,11 @@ class Draft:
         self.body: list[Stmt] = []
         self.loops = 0
         self._numbers = count()
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether what reads a size that is computed here belongs to this program."""
+        return self.is_last or self.loops > 0
 
     def number(self) -> int:
         """A number that nothing else in the program has."""

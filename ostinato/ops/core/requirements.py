@@ -79,7 +79,8 @@ class Requirements:
     def most(self, size: Size) -> Size:
         """An upper bound of a size that is known before the run; checked where there is none.
 
-        In a loop nothing can be run before the size has to be known. So there is room for a value
+        In a loop, and in the last program of a model, nothing can be run before the size has to be
+        known. So there is room for a value
         with as many elements of a byte as may be to spare, and the run ends where that is too few.
         """
         if not computed(size):
@@ -87,7 +88,7 @@ class Requirements:
         try:
             bound = self.upper(size)
         except UnboundedError:
-            if not self._draft.loops:
+            if not self._draft.goes_on:
                 raise
         else:
             if SPARE not in symbols(bound) or bound == self._room(1):
@@ -183,7 +184,7 @@ class Requirements:
             size = self.upper(size)
             most = MOST_SPARE_BYTES // ITEM_BYTES[dtype]
             is_small = size <= most if isinstance(size, int) else self._grows_as_inputs(size)
-            if not is_reached and not is_small and self._draft.loops:
+            if not is_reached and not is_small and self._draft.goes_on:
                 room = self._room(ITEM_BYTES[dtype])
                 self.fits(own, room, f"not enough memory for {text}")
                 return room if SPARE in symbols(size) else minimum(size, room)
