@@ -49,7 +49,7 @@ DEFERRED = {
         "cli.demo": "demo",
         "cli.inspect": "compiler optimization runtime.build schedule.pipeline",
         "cli.profile": ("profiling profiling.page profiling.roofline profiling.trace_events"),
-        "cli.quantize": "numpy onnx quantization quantization.samples",
+        "cli.quantize": "onnx quantization quantization.samples",
         "cli.run": "numpy",
         "cli.serve": "asyncio importlib.util native.threads serve.cluster serve.lanes serve.server",
         "cli.stream": "onnx streaming.convert",

@@ -38,7 +38,7 @@ def bench(
         files = common.parse_pairs("--input", input)
         dims = common.parse_sizes("--dim", dim)
         session = common.open_session(model, common.make_options(disable, no_fallback, no_cache))
-        feeds = common.make_feeds(common.feedable(session, files), files, dims)
+        feeds = common.feeds_of(session, files, dims)
         calls: dict[str, Callable[[], object]] = {
             "ostinato bound": session.bind(feeds),
             "ostinato run": lambda: session.run(None, feeds),

@@ -207,6 +207,25 @@ def feedable(session: InferenceSession, files: Mapping[str, str]) -> list[NodeAr
     return [*session.get_inputs(), *(value for value in defaults if value.name in files)]
 
 
+def feeds_of(
+    session: InferenceSession, files: Mapping[str, str], dims: Mapping[str, int]
+) -> dict[str, np.ndarray]:
+    """An array for every input, as of `make_feeds`, of which the model makes finite numbers.
+
+    Those that are made up are made positive where it does not, as a Log needs.
+    """
+    import numpy as np
+
+    feeds = make_feeds(feedable(session, files), files, dims)
+    made_up = {name: array for name, array in feeds.items() if name not in files}
+    if not any(array.dtype.kind == "f" for array in made_up.values()):
+        return feeds
+    results = [array for array in session.run(None, feeds) if isinstance(array, np.ndarray)]
+    if all(np.isfinite(array).all() for array in results if array.dtype.kind == "f"):
+        return feeds
+    return {**feeds, **{name: np.abs(array) for name, array in made_up.items()}}
+
+
 def make_feeds(
     arguments: Sequence[NodeArg], files: Mapping[str, str], dims: Mapping[str, int]
 ) -> dict[str, np.ndarray]:

@@ -35,7 +35,7 @@ def compare(
         files = common.parse_pairs("--input", input)
         dims = common.parse_sizes("--dim", dim)
         session = common.open_session(model, common.make_options(disable, no_fallback, no_cache))
-        feeds = common.make_feeds(common.feedable(session, files), files, dims)
+        feeds = common.feeds_of(session, files, dims)
         with common.status(f"Running {model.name} here and on {vs}"):
             expected = outputs_of(vs, model, feeds)
             ours = session.run(None, feeds)

@@ -53,7 +53,7 @@ def profile(
             common.make_options(disable, no_fallback, no_cache=True), threads=threads
         )
         session = common.open_session(model, options)
-        feeds = common.make_feeds(common.feedable(session, files), files, dims)
+        feeds = common.feeds_of(session, files, dims)
         with common.status(f"Measuring {model.name}"), quick_imports():
             from ostinato.profiling import measure, page, roofline, trace_events
 

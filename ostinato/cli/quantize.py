@@ -106,23 +106,13 @@ def quantize(
 def _samples(
     model: Path, calibration: Path | None, states: dict[str, str], sizes: dict[str, int]
 ) -> Samples:
-    """The samples of the file, or one of random inputs with a fixed seed.
-
-    These are made positive where the model makes of them what is not finite, as a Log does.
-    """
+    """The samples of the file, or one of random inputs with a fixed seed."""
     from ostinato.quantization.samples import read_samples
 
     session = common.open_session(model, common.make_options(None, False, True))
-    arguments = session.get_inputs()
     if calibration is not None:
-        return read_samples(calibration, arguments, states)
-    import numpy as np
-
-    feeds = common.make_feeds(arguments, {}, sizes)
-    results = session.run(None, feeds)
-    if all(np.isfinite(each).all() for each in results if each.dtype.kind == "f"):
-        return [feeds]
-    return [{name: np.abs(array) for name, array in feeds.items()}]
+        return read_samples(calibration, session.get_inputs(), states)
+    return [common.feeds_of(session, {}, sizes)]
 
 
 def _verified(

@@ -33,7 +33,7 @@ def run(
         files = common.parse_pairs("--input", input)
         dims = common.parse_sizes("--dim", dim)
         session = common.open_session(model, common.make_options(disable, no_fallback, no_cache))
-        feeds = common.make_feeds(common.feedable(session, files), files, dims)
+        feeds = common.feeds_of(session, files, dims)
         with common.status(f"Running {model.name}"):
             values = session.run(None, feeds)
         outputs = dict(zip((o.name for o in session.get_outputs()), values, strict=True))

@@ -39,7 +39,7 @@ _CHUNK = 1 << 20
 _LOST = 10_000
 # A worker that ends this often before it is ready is not started again.
 _STARTS = 3
-# What is sent to a worker at once, and is not answered.
+# Parcels that a worker has not answered: one that it computes, and one to go on with.
 _UNDER_WAY = 2
 
 

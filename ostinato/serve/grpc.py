@@ -40,7 +40,9 @@ _CONTENTS = {
     "FP32": "fp32_contents",
     "FP64": "fp64_contents",
 }
-# Requests of one stream that are under way; more wait in the connection.
+# Requests of one stream that are under way; more wait in the connection. For 4,000 messages of 200
+# sequences of the denoiser in one stream this process takes 1.7 s with 1, 1.5 with 8, 1.3 with 64,
+# 1.5 with 512.
 _UNDER_WAY = 64
 
 

@@ -4,9 +4,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import ostinato
 from ostinato.cli import common
 from ostinato.errors import InputError, OptionError
 from ostinato.runtime.session import NodeArg
+from tests.golden import parse
 
 X = NodeArg("x", "tensor(float)", ["T", 2])
 COUNT = NodeArg("count", "tensor(int64)", ["T"])
@@ -101,3 +103,15 @@ def test_durations(seconds: float, text: str) -> None:
 )
 def test_sizes(count: int, text: str) -> None:
     assert common.format_bytes(count) == text
+
+
+def test_made_up_inputs_are_positive_where_a_model_needs_that(tmp_path: Path) -> None:
+    text = "g (float[N] x, float[N] b) => (float[N] y) { a = Log(x) y = Add(a, b) }"
+    session = ostinato.InferenceSession(parse(text), cache_dir=None)
+    feeds = common.feeds_of(session, {}, {"N": 20})
+    assert (feeds["x"] > 0).all() and (feeds["b"] > 0).all()
+    given = {"b": str(tmp_path / "b.npy")}
+    np.save(given["b"], -np.ones(20, np.float32))
+    assert (common.feeds_of(session, given, {})["b"] == -1).all()
+    plain = ostinato.InferenceSession(parse(text.replace("Log", "Tanh")), cache_dir=None)
+    assert (common.feeds_of(plain, {}, {"N": 20})["x"] < 0).any()
