@@ -22,8 +22,8 @@ Feeds = Mapping[str, Array]
 Key = tuple[tuple[str, tuple[int, ...]], ...]
 
 # Messages of one model that have different sizes are stepped by different pools. Clients of one
-# application have a few; more at a time are refused, as each has memory for all streams: 570 MiB for
-# 1,024 streams of the denoiser in each of 16 pools, whose messages have 1 to 16 frames.
+# application have a few; more at a time are refused, as each has memory for all streams: 570 MiB
+# for 1,024 streams of the denoiser in each of 16 pools, whose messages have 1 to 16 frames.
 MOST_SIZES = 16
 
 
