@@ -576,8 +576,6 @@ def _layout(program: Program, arena: Arena, declarations: set[str]) -> str:
         w.line(f"store i64 {sizes.value(size).text}, ptr {place.text}")
     leave_if(sizes.overflow, -1 - len(program.symbols))
     return (
-        # It runs once for new sizes, and LLVM takes longer for such chains of sums and bounds than
-        # for a kernel.
-        "define i64 @layout(ptr noalias %symbols, ptr noalias %out) nounwind noinline optnone {\n"
+        "define i64 @layout(ptr noalias %symbols, ptr noalias %out) nounwind {\n"
         f"start:\n{sizes.text()}\n  br label %entry\nentry:\n{w.text()}\n  ret i64 0\n}}\n"
     )
