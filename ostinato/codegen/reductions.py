@@ -186,8 +186,11 @@ class Reductions:
         if self._piece is not None:
             start = self._piece.start
             if self._piece.terms is not None:
-                stop = self._w.add(start, integer(self._piece.terms))
-                return self._counted(axis, start, stop, most, accumulators, rest, step)
+                terms = self._piece.terms
+                stop = self._w.add(start, integer(terms))
+                # Copies of the loop's body have no rest here.
+                factor = next(n for n in range(most, 0, -1) if terms % n == 0)
+                return self._counted(axis, start, stop, factor, accumulators, rest, step)
         if rest or self._piece is not None or not isinstance(extent, int):
             return self._counted(axis, start, stop, 1, accumulators, rest, step)
         factor = min(most, max(1, extent))

@@ -8,6 +8,7 @@ import pytest
 from ostinato.program import interpreter
 from ostinato.program.expr import INTEGERS, Axis, Reduced, op
 from ostinato.program.nodes import Kernel, Reduce
+from ostinato.schedule.operands import DEPTH
 from ostinato.sizes.dims import symbol
 from tests.codegen.test_kernels import random
 from tests.codegen.test_module import (
@@ -54,6 +55,17 @@ def test_what_rows_read_is_loaded_by_four_terms_at_once(depth, target):
     native = check(source, feeds, target=target)
     at_once = target.machine.lane_operands and depth >= 8
     assert ("extractelement <4 x float>" in native.text) is at_once
+
+
+@pytest.mark.parametrize("rows", [4, 7])
+def test_pieces_of_long_sums_have_their_terms_whatever_the_tile_unrolls(rows):
+    """Seven rows of three vectors leave room for three copies of a step; a piece has 128 terms."""
+    i, j, k = Axis("i", rows), Axis("j", 48), Axis("k", 2 * DEPTH)
+    sums = Reduce((k,), "sum", at("x", (k, rows), (i, 1)), at("w", (k, 48), (j, 1)))
+    kernel = Kernel("k", (i, j), (sums,), (store("y", Reduced(0, "float32"), (i, 48), (j, 1)),))
+    shapes = {"x": ("float32", (2 * DEPTH, rows)), "w": ("float32", (2 * DEPTH, 48))}
+    source = mixed(shapes, {"y": ("float32", (rows, 48))}, (kernel,))
+    check(source, {name: random(*shape) for name, (_, shape) in shapes.items()}, target=TARGETS[0])
 
 
 @pytest.mark.parametrize("chains", [1, 4, 32])
