@@ -1,4 +1,4 @@
-"""Networks of published shapes with seeded weights: vision, and speech with a vision front end.
+"""Networks of published shapes with seeded weights: vision, speech, language, series.
 
     python -m tools.torch_networks FOLDER [NAME ...]
 
@@ -15,6 +15,9 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+
+from tools import torch_speech as speech
+from tools import torch_transformers as transformers
 
 OPSET = 17
 
@@ -165,54 +168,6 @@ class DeepSpeech2(nn.Module):
         return self.head(self.recurrent(self.features(x).flatten(1, 2).permute(2, 0, 1))[0])
 
 
-class Encoder(nn.Module):
-    """A transformer encoder. x [N, T, width] -> y [N, T, width]."""
-
-    def __init__(self, width: int, layers: int, heads: int) -> None:
-        super().__init__()
-        self.heads, self.layers = heads, nn.ModuleList()
-        for _ in range(layers):
-            within = nn.Sequential(
-                nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width)
-            )
-            parts = nn.LayerNorm(width), nn.Linear(width, 3 * width), nn.Linear(width, width)
-            self.layers.append(nn.ModuleList([*parts, nn.LayerNorm(width), within]))
-
-    def forward(self, x: Tensor) -> Tensor:
-        batch, length, width = x.shape
-        for before, project, out, behind, within in self.layers:
-            parts = project(before(x)).reshape(batch, length, 3, self.heads, width // self.heads)
-            query, key, value = parts.permute(2, 0, 3, 1, 4)
-            scores = query @ key.transpose(-1, -2) / (width // self.heads) ** 0.5
-            seen = (torch.softmax(scores, -1) @ value).transpose(1, 2)
-            x = x + out(seen.reshape(batch, length, width))
-            x = x + within(behind(x))
-        return x
-
-
-class Bert(nn.Module):
-    """Tokens [N, T] -> states [N, T, 384]: four layers of six heads."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.embedding, self.encoder = nn.Embedding(1000, 384), Encoder(384, 4, 6)
-
-    def forward(self, tokens: Tensor) -> Tensor:
-        return self.encoder(self.embedding(tokens))
-
-
-class ViT(nn.Module):
-    """x [N, 3, 224, 224] -> y [N, 1000]: patches of 16 x 16, six layers of three heads."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.patches, self.encoder = nn.Conv2d(3, 192, 16, 16), Encoder(192, 6, 3)
-        self.head = nn.Linear(192, 1000)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.head(self.encoder(self.patches(x).flatten(2).transpose(1, 2)).mean(1))
-
-
 NETWORKS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "resnet18": (ResNet18, (1, 3, 224, 224)),
     "resnet18_64": (ResNet18, (1, 3, 64, 64)),
@@ -220,9 +175,22 @@ NETWORKS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "unet": (UNet, (1, 3, 128, 128)),
     "crnn": (CRNN, (1, 1, 32, 128)),
     "deepspeech2": (DeepSpeech2, (1, 1, 161, 200)),
-    "vit": (ViT, (1, 3, 224, 224)),
-    "bert": (Bert, (1, 128)),
+    "vit": (transformers.ViT, (1, 3, 224, 224)),
+    "bert": (transformers.Bert, (1, 128)),
+    "gpt2": (transformers.GPT2, (1, 128)),
+    "t5": (transformers.T5, (1, 64)),
+    "wav2vec2": (transformers.Wav2Vec2, (1, 16000)),
+    "whisper_encoder": (transformers.WhisperEncoder, (1, 80, 400)),
+    "dccrn": (speech.DCCRN, (1, 2, 256, 100)),
+    "conv_tasnet": (speech.ConvTasNet, (1, 8000)),
+    "tcn": (speech.TCN, (1, 8, 256)),
+    "demucs": (speech.Demucs, (1, 1, 8532)),
+    "conformer": (speech.Conformer, (1, 200, 144)),
+    "deepar": (speech.DeepAR, (1, 168, 10)),
+    "tft": (speech.TFT, (1, 168, 8)),
 }
+# Those whose inputs are tokens.
+TOKENS = ("bert", "gpt2", "t5")
 
 
 def write(folder: Path, name: str) -> None:
@@ -231,7 +199,7 @@ def write(folder: Path, name: str) -> None:
     torch.manual_seed(1)
     network = make().eval()
     for module in network.modules():
-        if isinstance(module, nn.BatchNorm2d):
+        if isinstance(module, nn.BatchNorm1d | nn.BatchNorm2d):
             # As after training: neither statistics nor scales are those of the first step.
             for values, low, high in (
                 (module.running_mean, -0.1, 0.1),
@@ -239,7 +207,7 @@ def write(folder: Path, name: str) -> None:
                 (module.weight.data, 0.5, 1.5),
             ):
                 values.uniform_(low, high)
-    given = torch.randint(0, 1000, shape) if name == "bert" else torch.randn(shape)
+    given = torch.randint(0, 1000, shape) if name in TOKENS else torch.randn(shape)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         path = folder / f"{name}.onnx"
