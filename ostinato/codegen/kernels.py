@@ -49,6 +49,7 @@ class KernelEmitter:
         self._kernel = kernel
         self._tile = kernel.tile or Tile(None, 1)
         self._piece: Piece | None = None
+        self._chunk: tuple[Axis, Value, Value] | None = None
 
     def text(self) -> str:
         """The whole function."""
@@ -92,9 +93,13 @@ class KernelEmitter:
 
     def _shared(self, axis: Axis, start: Value, stop: Value) -> tuple[Value, Value]:
         """The part of a range along an axis that is this thread's; it may end before it starts."""
-        if self._part is None or axis != self._part.axis:
-            return start, stop
-        first, last = self._own
+        if self._chunk is not None and axis == self._chunk[0]:
+            start, stop = self._within(start, stop, *self._chunk[1:])
+        if self._part is not None and axis == self._part.axis:
+            start, stop = self._within(start, stop, *self._own)
+        return start, stop
+
+    def _within(self, start: Value, stop: Value, first: Value, last: Value) -> tuple[Value, Value]:
         start = first if start.text == "0" else self._w.call("i64", "llvm.smax.i64", start, first)
         return start, self._w.call("i64", "llvm.smin.i64", stop, last)
 
@@ -179,7 +184,7 @@ class KernelEmitter:
         """All terms of the sums, or one piece of them after the other, each for all points."""
         depth = self._tile.depth
         if depth is None:
-            self._blocks()
+            self._chunks()
             return
         extent = self._kernel.reductions[0].axes[0].extent
         before = self._sizes.value(ceildiv(extent, depth) * depth - depth)
@@ -194,6 +199,23 @@ class KernelEmitter:
     def _piece_from(self, start: Value, terms: int | None) -> Piece:
         some = self._w.compare("icmp", "sgt", start, integer(0), 1)
         return Piece(start, terms, self._w.splat(some, self._tile.width))
+
+    def _chunks(self) -> None:
+        """All groups of lanes for some points, then for the next ones."""
+        length, axis = self._tile.chunk, self._inside_axis()
+        if length is None or axis is None:
+            self._blocks()
+            return
+        with self._w.loop(integer(0), self._sizes.value(axis.extent), length) as loop:
+            self._chunk = axis, loop.index, self._w.add(loop.index, integer(length))
+            self._blocks()
+            self._chunk = None
+
+    def _inside_axis(self) -> Axis | None:
+        """The outermost axis that passes before the next group of lanes begins."""
+        tile = self._tile
+        axes = [axis for axis in tile.inside if axis not in (tile.row, tile.across)]
+        return axes[0] if axes else tile.row
 
     def _blocks(self) -> None:
         """Full groups of lanes, then the group that the axis does not fill."""

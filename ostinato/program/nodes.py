@@ -139,6 +139,8 @@ class Tile:
     groups: how many groups of lanes are computed together in runs where `row` has a single point,
         which alone would keep too few multiply-adds going; with 1 such runs are as all others.
     inside: axes that pass before the next group of lanes begins; all others run around the groups.
+    chunk: how many points of the outermost of `inside`, or of `row`, pass before the next group of
+        lanes begins, so that what all groups read stays in a cache; None for all.
     depth: how many terms of long sums all tiles add before any goes on with the next ones, so that
         what tiles share stays in a cache; None for all.
     kept: by sum, the store in whose place its partial results wait for the next terms.
@@ -158,6 +160,7 @@ class Tile:
     serpentine: Axis | None = None
     other: Axis | None = None
     inside: tuple[Axis, ...] = ()
+    chunk: int | None = None
     depth: int | None = None
     kept: tuple[int, ...] = ()
     held: int | None = None

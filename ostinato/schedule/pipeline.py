@@ -9,6 +9,7 @@ from typing import TypeAlias
 from ostinato.machine.record import Machine
 from ostinato.program.nodes import Program
 from ostinato.schedule.arena import Arena, plan
+from ostinato.schedule.chunk import chunk
 from ostinato.schedule.collapse import collapse
 from ostinato.schedule.dead import drop_dead
 from ostinato.schedule.elide import elide_copies
@@ -145,6 +146,11 @@ SCHEDULE_PASSES: tuple[SchedulePass, ...] = (
     ),
     SchedulePass("reuse_copies", "Equal copies are made once.", _rewrites(reuse_copies)),
     SchedulePass("tile_copies", "Copies are cut into registers.", _for_machine(tile), needed=True),
+    SchedulePass(
+        "chunk",
+        "What all groups of lanes read passes in pieces that stay in the cache.",
+        _for_machine(chunk),
+    ),
     SchedulePass(
         "serpentine",
         "Loops read weights that exceed the cache back and forth, not in a circle.",

@@ -118,6 +118,18 @@ def test_groups_of_lanes_of_a_single_row(columns: int, which: str) -> None:
             divided.check(random(rows, 5), shares, rows)
 
 
+@pytest.mark.parametrize("which", ["block", "row"])
+def test_chunks_of_rows(which: str) -> None:
+    source = in_groups(40, 1)
+    (kernel,) = source.kernels()
+    assert kernel.tile is not None
+    kernel = replace(kernel, tile=replace(kernel.tile, chunk=2 * kernel.tile.rows))
+    divided = InShares(source.with_body((kernel,)), part_along(kernel, which))
+    for rows in (1, 7, 40):
+        for shares in (1, 2, 3, 5):
+            divided.check(random(rows, 5), shares, rows)
+
+
 @pytest.mark.parametrize("rows", range(1, 9))
 @pytest.mark.parametrize("run_time", [False, True])
 def test_rows_in_tiles(rows: int, run_time: bool) -> None:

@@ -1,0 +1,66 @@
+"""What all groups of lanes read is read in chunks that stay in the cache.
+
+    for group:  for row:  y[row, group] = sum_k x[row, k] * W[k, group]
+
+reads all of `x` again for every group. Where `x` exceeds the second-level cache and `W` does not,
+
+    for chunk:  for group:  for row in chunk:  ...
+
+reads it once from further away. Points are independent, so their order does not change results.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ostinato.machine.record import Machine
+from ostinato.program.expr import ITEM_BYTES, Load
+from ostinato.program.nodes import Kernel, Program, map_kernels
+from ostinato.sizes.dims import product
+
+
+def chunk(program: Program, machine: Machine) -> Program:
+    """Let kernels whose groups of lanes share more than the cache holds pass in chunks."""
+    return program.with_body(
+        map_kernels(program.body, lambda kernel: _in_chunks(kernel, program, machine))
+    )
+
+
+def _in_chunks(kernel: Kernel, program: Program, machine: Machine) -> Kernel:
+    tile = kernel.tile
+    if tile is None or tile.block is None or tile.row is None or not kernel.reductions:
+        return kernel
+    if tile.depth is not None or tile.other is not None or tile.groups > 1:
+        return kernel
+    axes = [axis for axis in tile.inside if axis not in (tile.row, tile.across)]
+    passing = axes[0] if axes else tile.row
+    groups = {tile.lane, tile.block}
+    bytes_shared: dict[str, int] = {}
+    bytes_owned: dict[str, int] = {}
+    for load in kernel.loads():
+        size = _bytes(load, program)
+        if size is None:
+            return kernel
+        read = {axis for axis, _ in load.access.terms}
+        if not groups & read or passing not in read:
+            found = bytes_owned if groups & read else bytes_shared
+            found[load.access.buffer] = max(found.get(load.access.buffer, 0), size)
+    shared, own = sum(bytes_shared.values()), sum(bytes_owned.values())
+    extent, blocks = passing.extent, tile.block.extent
+    if not isinstance(extent, int) or not isinstance(blocks, int) or blocks == 1:
+        return kernel
+    if shared + own <= machine.second_level_bytes or own > machine.far_bytes:
+        return kernel
+    # Whole tiles of rows: a chunk that ends within one would leave rows to smaller tiles.
+    unit = tile.rows if passing == tile.row else 1
+    length = max(extent * machine.panel_bytes // shared // unit, 1) * unit
+    return kernel if length >= extent else replace(kernel, tile=replace(tile, chunk=length))
+
+
+def _bytes(load: Load, program: Program) -> int | None:
+    """Of all elements that are read, as far as their number is known."""
+    read = product([axis.extent for axis, _ in load.access.terms])
+    whole = program.buffers[load.access.buffer].size
+    if not isinstance(read, int) or not isinstance(whole, int):
+        return None
+    return min(read, whole) * ITEM_BYTES[load.dtype]

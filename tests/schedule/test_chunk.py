@@ -1,0 +1,45 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from ostinato.machine.record import Machine
+from ostinato.program.nodes import Program
+from ostinato.schedule.chunk import chunk
+from ostinato.schedule.tile import tile
+from tests.schedule.test_tile import matmul
+
+MACHINE = replace(Machine(16, 16), second_level_bytes=32 * 1024)
+
+
+def product(rows: int, depth: int, columns: int) -> Program:
+    return tile(matmul(rows, depth, columns), MACHINE)
+
+
+def chunk_of(source: Program) -> int | None:
+    (kernel,) = chunk(source, MACHINE).kernels()
+    assert kernel.tile is not None
+    return kernel.tile.chunk
+
+
+def test_rows_that_exceed_the_cache_pass_in_whole_tiles():
+    source = product(500, 32, 64)
+    (kernel,) = source.kernels()
+    found = chunk_of(source)
+    assert kernel.tile is not None and found is not None
+    assert found % kernel.tile.rows == 0
+    # An eighth of the cache, in rows of 128 bytes.
+    assert found * 128 <= MACHINE.panel_bytes
+
+
+@pytest.mark.parametrize(
+    ("rows", "depth", "columns"),
+    [
+        pytest.param(64, 32, 64, id="all of it stays in the cache"),
+        pytest.param(500, 128, 64, id="the weights leave the cache"),
+        pytest.param(500, 32, 4, id="a single group"),
+    ],
+)
+def test_others_pass_as_a_whole(rows: int, depth: int, columns: int):
+    assert chunk_of(product(rows, depth, columns)) is None
