@@ -286,6 +286,8 @@ def read_array(name: str, path: str) -> np.ndarray:
 
     try:
         array = np.load(path, allow_pickle=False)
+    except OSError as error:
+        raise InputError(f"input {name!r}: cannot read {path}: {error.strerror}") from error
     except (ValueError, EOFError) as error:
         raise InputError(f"input {name!r}: {path} is not a .npy file of numbers") from error
     if not isinstance(array, np.ndarray):

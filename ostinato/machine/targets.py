@@ -136,4 +136,4 @@ def check_target_name(name: object) -> None:
         raise OptionError(f"target={name!r}: expected a name, or 'triple:cpu:features'")
     if ":" not in name and name not in TARGETS and name != HOST:
         hint = nearest(name, [*TARGETS, HOST])
-        raise OptionError(f"target={name!r}: no such target; {hint}; or give 'triple:cpu:features'")
+        raise OptionError(f"target={name!r}: no such target, and no 'triple:cpu:features'; {hint}")

@@ -74,6 +74,8 @@ def test_what_cannot_be_fed_is_named(
 @pytest.mark.parametrize("content", [b"", b"text", b"\x93NUMPY\x01\x00"])
 def test_a_file_that_is_no_array_is_named(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "x.npy"
+    with pytest.raises(InputError, match=r"input 'x': cannot read .*x\.npy: No such file"):
+        common.read_array("x", str(path))
     path.write_bytes(content)
     with pytest.raises(InputError, match=r"input 'x'.*x\.npy"):
         common.make_feeds([X], {"x": str(path)}, {})
