@@ -76,7 +76,7 @@ def _copied(program: Program, kernel: Kernel) -> Load | None:
     return load if buffer.kind == "arena" and whole else None
 
 
-def _fixed(program: Program) -> Iterator[str]:
+def whole_buffers(program: Program) -> Iterator[str]:
     """Buffers that statements other than kernels use, by name and as a whole."""
     for statement in statements(program.body):
         if isinstance(statement, Loop):
@@ -95,7 +95,7 @@ def _redirect(
     """
     name, target = source.access.buffer, copy.stores[0].access
     others = [k for k in program.kernels() if k is not copy]
-    if {name, target.buffer} & set(_fixed(program)):
+    if {name, target.buffer} & set(whole_buffers(program)):
         return None
     # A reader before the copy may not see a target that others overwrite meanwhile.
     if not is_first and any(target.buffer in k.reads() for k in others):

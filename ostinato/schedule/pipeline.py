@@ -15,6 +15,7 @@ from ostinato.schedule.dead import drop_dead
 from ostinato.schedule.elide import elide_copies
 from ostinato.schedule.fuse import Refusal, fuse
 from ostinato.schedule.hoist import hoist
+from ostinato.schedule.layout import layout
 from ostinato.schedule.pack import pack
 from ostinato.schedule.relayout import relayout
 from ostinato.schedule.reuse_copies import reuse_copies
@@ -112,6 +113,12 @@ SCHEDULE_PASSES: tuple[SchedulePass, ...] = (
         "elide_copies",
         "A value that is only copied elsewhere is written there directly.",
         _rewrites(elide_copies),
+    ),
+    # Before axes collapse: one along elements of several places could not be told apart.
+    SchedulePass(
+        "layout",
+        "Values that only kernels see are laid out as their readers and writers meet them.",
+        _for_machine(layout),
     ),
     SchedulePass(
         "collapse",

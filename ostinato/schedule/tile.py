@@ -39,7 +39,7 @@ from ostinato.schedule.operands import (
     sum_loads,
     typical,
 )
-from ostinato.sizes.dims import ceildiv
+from ostinato.sizes.dims import ceildiv, product
 
 # A known axis of this many rows fills the rows of a tile: what is loaded by lanes is then shared
 # often enough that multiply-adds, not loads, take the time (two of each in a cycle).
@@ -70,28 +70,68 @@ def tile_readers(program: Program, machine: Machine) -> Program:
 
 def tile_kernel(kernel: Kernel, machine: Machine, buffers: Mapping[str, Buffer]) -> Kernel:
     """The kernel with its `Tile`."""
-    chained = any(r.chains > 1 for r in kernel.reductions)
-    candidates = _lane_axes(kernel)
-    if chained or not candidates:
+    lane, stored = _lanes(kernel, machine, buffers)
+    if lane is None:
         return replace(kernel, tile=Tile(None, 1))
-    transposition = _transposition(kernel, machine)
-    if transposition is not None:
-        lane, stored = transposition
+    if stored is not None:
         width = lane_width(kernel, lane.extent, machine)
         return _split(kernel, lane, Tile(lane, width, row=stored, rows=machine.transposed_rows))
-    lane = max(candidates, key=lambda axis: lane_score(kernel, axis, machine, buffers))
     if _scattered(kernel, lane):
         return replace(kernel, tile=Tile(None, 1, row=lane, rows=max(ROW_CHOICES)))
     if kernel.reductions:
         matrix = matrix_tile(kernel, lane, machine, buffers)
         if matrix is not None:
             return _split(kernel, lane, matrix)
-        lane, choice = _cheapest_lane(kernel, lane, candidates, machine, buffers)
+        lane, choice = _cheapest_lane(kernel, lane, _lane_axes(kernel), machine, buffers)
         return _split(kernel, lane, _tile_of_sums(kernel, lane, choice, machine))
     width = lane_width(kernel, lane.extent, machine)
     extent = lane.extent
     vectors = 2 if not isinstance(extent, int) or extent % (2 * width) == 0 else 1
     return _split(kernel, lane, Tile(lane, width, vectors))
+
+
+def _lanes(
+    kernel: Kernel, machine: Machine, buffers: Mapping[str, Buffer]
+) -> tuple[Axis | None, Axis | None]:
+    """The axis of the lanes before tiles of sums are compared, and rows where it is transposed."""
+    candidates = _lane_axes(kernel)
+    if any(r.chains > 1 for r in kernel.reductions) or not candidates:
+        return None, None
+    transposition = _transposition(kernel, machine)
+    if transposition is not None:
+        return transposition
+    return max(candidates, key=lambda axis: lane_score(kernel, axis, machine, buffers)), None
+
+
+def lane_of(kernel: Kernel, machine: Machine, buffers: Mapping[str, Buffer]) -> Axis | None:
+    """The axis that lanes of the kernel's tiles will run along; None for scalars."""
+    lane, _ = _lanes(kernel, machine, buffers)
+    if lane is None or not kernel.reductions or _scattered(kernel, lane):
+        return lane
+    return _cheapest_lane(kernel, lane, _lane_axes(kernel), machine, buffers)[0]
+
+
+def estimated_cycles(kernel: Kernel, machine: Machine, buffers: Mapping[str, Buffer]) -> float:
+    """Cycles of loads, stores and multiply-adds of a kernel with the tile that it would have."""
+    points = float(typical(product([axis.extent for axis in kernel.axes])))
+    full = machine.vector_bytes // 4
+    lane, stored = _lanes(kernel, machine, buffers)
+    if lane is None:
+        return points * machine.load_cycles * sum(weight for _, weight, _ in accesses(kernel))
+    if stored is not None:
+        return points / full * dict(machine.transposed_cycles)[machine.transposed_rows]
+    if kernel.reductions and not _scattered(kernel, lane):
+        lane, choice = _cheapest_lane(kernel, lane, _lane_axes(kernel), machine, buffers)
+        if shared_axes(kernel, lane):
+            extent, width = typical(lane.extent), lane_width(kernel, lane.extent, machine)
+            return points / extent * -(-extent // width) * choice.cycles * _terms(kernel)
+    return points / full * machine.load_cycles / lane_score(kernel, lane, machine, buffers)[0]
+
+
+def _terms(kernel: Kernel) -> int:
+    """Steps of the loops of all sums."""
+    loops = {reduce.axes for reduce in kernel.reductions}
+    return sum(typical(product([axis.extent for axis in axes])) for axes in loops)
 
 
 def _cheapest_lane(

@@ -1,0 +1,214 @@
+"""Buffers that only kernels see are laid out as the tiles of their kernels meet them.
+
+    b[c, p] at P * c + p        =>        at C * p + c
+
+Lanes of a sum run along the axis whose weights they share loading, such as output channels, while
+neighbours in memory are positions. What is stored, added to it or pooled behind it is then
+scattered and gathered. An address is cut at a radix `P`, and both parts change places, if no access
+carries from one part into the other; whatever is a multiple of `Q` beyond, such as a batch, stays
+outside.
+
+All buffers are decided upon by one sum of cycles: chains and residual joins change together, since
+descent starts from both ends, everything as it is and everything changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from ostinato.machine.record import Machine
+from ostinato.program.expr import FLOATS, ITEM_BYTES, Access, Expr, Load
+from ostinato.program.nodes import Buffer, Kernel, Program, Store, map_kernels, map_loads
+from ostinato.schedule.elide import whole_buffers
+from ostinato.schedule.tile import estimated_cycles, lane_of
+
+# Strides of lines that fall into an eighth of the sets of a first-level cache, or less, evict each
+# other within the window of a convolution: one line of padding spreads them.
+CROWDED_BYTES = 512
+LINE_BYTES = 64
+# Sweeps over all buffers until nothing is gained any more; the second one hardly changes a thing.
+MOST_SWEEPS = 3
+
+
+@dataclass(frozen=True)
+class Layout:
+    """`inner` places of `count` elements become `count` elements for each place.
+
+    Each element of the first place is followed by the same one of the next, `step` apart.
+    """
+
+    inner: int
+    count: int
+    step: int
+
+    @property
+    def block(self) -> int:
+        """The elements that change places among themselves, before."""
+        return self.inner * self.count
+
+    def size(self, size: int) -> int:
+        """Of a buffer of `size` elements."""
+        return size // self.block * self.inner * self.step
+
+    def access(self, access: Access) -> Access:
+        """The same element in this layout."""
+        terms = tuple((axis, self._place(stride)) for axis, stride in access.terms)
+        return Access(access.buffer, self._place(access.offset), terms)
+
+    def _place(self, address: object) -> int:
+        assert isinstance(address, int)
+        outer, rest = divmod(address, self.block)
+        element, place = divmod(rest, self.inner)
+        return (outer * self.inner + place) * self.step + element
+
+
+# By buffer, what is not as the program has it.
+Layouts = Mapping[str, Layout]
+
+
+def layout(program: Program, machine: Machine) -> Program:
+    """Lay buffers of the arena out so that all kernels together take the fewest cycles."""
+    found = _candidates(program, machine)
+    if not found:
+        return program
+    costs = _Costs(program, machine)
+    chosen = costs.best({name: choices for name, choices in found.items() if choices})
+    if not chosen:
+        return program
+    buffers = dict(program.buffers)
+    for name, change in chosen.items():
+        size = buffers[name].size
+        assert isinstance(size, int)
+        buffers[name] = replace(buffers[name], size=change.size(size))
+    body = map_kernels(program.body, lambda kernel: _changed(kernel, chosen))
+    return replace(program, buffers=buffers).with_body(body)
+
+
+def _candidates(program: Program, machine: Machine) -> dict[str, tuple[Layout, ...]]:
+    """By buffer, the layouts that all of its accesses allow; empty if no lanes lie apart."""
+    accesses: dict[str, list[Access]] = {}
+    refused = set(whole_buffers(program))
+    apart = False
+    for kernel in program.kernels():
+        lane = lane_of(kernel, machine, program.buffers)
+        for place in _places(kernel):
+            access, plain = place.access, not place.index and place.mask is None
+            accesses.setdefault(access.buffer, []).append(access)
+            if not plain or kernel.ordered or kernel.guard is not None:
+                refused.add(access.buffer)
+            is_arena = program.buffers[access.buffer].kind == "arena"
+            apart = apart or (lane is not None and is_arena and access.stride(lane) not in (0, 1))
+    if not apart:
+        return {}
+    lanes = machine.vector_bytes // 4
+    return {
+        name: _layouts(program.buffers[name], found, lanes)
+        for name, found in accesses.items()
+        if name not in refused and program.buffers[name].kind == "arena"
+    }
+
+
+def _places(kernel: Kernel) -> Iterator[Load | Store]:
+    yield from kernel.loads()
+    yield from kernel.stores
+
+
+def _layouts(buffer: Buffer, accesses: list[Access], lanes: int) -> tuple[Layout, ...]:
+    terms = [term for access in accesses for term in access.terms]
+    numbers = [buffer.size, *(a.offset for a in accesses), *(stride for _, stride in terms)]
+    if buffer.dtype not in FLOATS or buffer.is_copy or buffer.padded:
+        return ()
+    if not all(isinstance(n, int) and n >= 0 for n in (*numbers, *(a.extent for a, _ in terms))):
+        return ()
+    assert isinstance(buffer.size, int)
+    strides = sorted({stride for _, stride in terms if isinstance(stride, int) and stride > 1})
+    radices = [n for n in strides if buffer.size % n == 0 and _is_radix(n, accesses)]
+    found: list[Layout] = []
+    for inner in radices:
+        block = next((n for n in radices if n % inner == 0 and n >= lanes * inner), buffer.size)
+        count = block // inner
+        if count < lanes:
+            continue
+        item = ITEM_BYTES[buffer.dtype]
+        crowded = count * item % CROWDED_BYTES == 0
+        found.append(Layout(inner, count, count + crowded * LINE_BYTES // item))
+    return tuple(found)
+
+
+def _is_radix(radix: int, accesses: list[Access]) -> bool:
+    """Whether no access carries from below a multiple of `radix` beyond it."""
+    for access in accesses:
+        last = access.offset % radix  # type: ignore[operator]
+        for axis, stride in access.terms:
+            if stride % radix:  # type: ignore[operator]
+                last += (axis.extent - 1) * stride
+        if last >= radix:
+            return False
+    return True
+
+
+def _changed(kernel: Kernel, layouts: Layouts) -> Kernel:
+    """The kernel on buffers in other layouts."""
+
+    def moved(access: Access) -> Access:
+        change = layouts.get(access.buffer)
+        return access if change is None else change.access(access)
+
+    def load(node: Load) -> Expr | None:
+        return replace(node, access=moved(node.access)) if node.access.buffer in layouts else None
+
+    changed = map_loads(kernel, load)
+    stores = tuple(replace(s, access=moved(s.access)) for s in changed.stores)
+    return replace(changed, stores=stores)
+
+
+class _Costs:
+    """Cycles of kernels by the layouts of what they read and write."""
+
+    def __init__(self, program: Program, machine: Machine) -> None:
+        self._machine, self._buffers = machine, program.buffers
+        self._kernels = list(program.kernels())
+        self._names = [tuple(sorted({*k.reads(), *k.writes()})) for k in self._kernels]
+        self._users: dict[str, list[int]] = {}
+        for number, names in enumerate(self._names):
+            for name in names:
+                self._users.setdefault(name, []).append(number)
+        self._known: dict[tuple[int, tuple[Layout | None, ...]], float] = {}
+
+    def best(self, candidates: Mapping[str, tuple[Layout, ...]]) -> dict[str, Layout]:
+        """The cheapest of what descent finds from no layout changed, and from all."""
+        everything = {name: choices[-1] for name, choices in candidates.items()}
+        ends = [self._descent(start, candidates) for start in ({}, everything)]
+        return min(ends, key=self._total)
+
+    def _descent(
+        self, start: Layouts, candidates: Mapping[str, tuple[Layout, ...]]
+    ) -> dict[str, Layout]:
+        """Change one buffer after the other while that saves cycles."""
+        chosen = dict(start)
+        for _ in range(MOST_SWEEPS):
+            before = dict(chosen)
+            for name, choices in candidates.items():
+                ways = [
+                    {k: v for k, v in {**chosen, name: choice}.items() if v is not None}
+                    for choice in (None, *choices)
+                ]
+                users = self._users[name]
+                chosen = min(ways, key=lambda way: self._sum(users, way))
+            if chosen == before:
+                break
+        return chosen
+
+    def _total(self, layouts: Layouts) -> float:
+        return self._sum(range(len(self._kernels)), layouts)
+
+    def _sum(self, numbers: list[int] | range, layouts: Layouts) -> float:
+        return sum(self._cycles(number, layouts) for number in numbers)
+
+    def _cycles(self, number: int, layouts: Layouts) -> float:
+        key = number, tuple(layouts.get(name) for name in self._names[number])
+        if key not in self._known:
+            kernel = _changed(self._kernels[number], layouts)
+            self._known[key] = estimated_cycles(kernel, self._machine, self._buffers)
+        return self._known[key]
