@@ -6,22 +6,28 @@ from a cache in all others. So each tile fetches its part of the next panel, spr
     panel of group b      | step 0 | step 1 | step 2 | ..      all of it read by every tile
     panel of group b + 1  | 0 1 2  | 0 1 2  | 0 1 2  | ..      lines fetched by tiles 0, 1, 2
 
+Rows of an image whose channels are neighbours lie a line or more apart. Each tile fetches what the
+rows of the next one read: caches do not foresee such a pattern on their own.
+
 Nothing is computed with what is fetched.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ostinato.codegen.expressions import Expressions
 from ostinato.codegen.writer import Value, Writer, integer
+from ostinato.machine.record import Machine
 from ostinato.program.expr import ITEM_BYTES, Access, Axis, Load, walk
 from ostinato.program.nodes import Buffer, Kernel, Tile
 
 LINE_BYTES = 64
 # Into the second-level cache: a panel may be larger than the first.
 LOCALITY = integer(2, "i32")
+FIRST = integer(3, "i32")
 _READ, _DATA = integer(0, "i32"), integer(1, "i32")
 
 
@@ -37,15 +43,20 @@ class _Panel:
 class Ahead:
     """Writes the fetches of one kernel.
 
-    far: bytes from which weights are not in the second-level cache any more. Fetching those that
+    Weights are fetched if they are not in the second-level cache any more. Fetching those that
     are costs a recurrent layer of 256 over 100 steps 5 % (`python -m benchmarks.versions`).
     """
 
     def __init__(
-        self, w: Writer, x: Expressions, kernel: Kernel, buffers: Mapping[str, Buffer], far: int
+        self,
+        w: Writer,
+        x: Expressions,
+        kernel: Kernel,
+        buffers: Mapping[str, Buffer],
+        machine: Machine,
     ) -> None:
         self._w, self._x, self._kernel, self._buffers = w, x, kernel, buffers
-        self._far = far
+        self._far, self._near = machine.far_bytes, machine.first_level_bytes
 
     def write(self, tile: Tile, axes: Sequence[Axis], positions: Sequence[int]) -> None:
         """Fetch a tile's part of what a step of `axes[0]` of these sums reads in the next group."""
@@ -63,6 +74,47 @@ class Ahead:
             for line in range(lines):
                 place = self._w.pointer(address, integer(line * LINE_BYTES), "i8")
                 self._w.call("void", "llvm.prefetch.p0", place, _READ, LOCALITY, _DATA)
+        self._x.place.clear()
+        self._x.place.update(saved)
+
+    def write_rows(
+        self, tile: Tile, rows: int, axes: Sequence[Axis], positions: Sequence[int]
+    ) -> None:
+        """Fetch what the rows of the next tile read, where each row has lines of its own.
+
+        Steps of `axes[0]` read neighbours then: of those that share a line, each fetches a row's.
+        """
+        if tile.row is None or tile.across is not None or rows < 2:
+            return
+        operands = [e for p in positions for e in self._kernel.reductions[p].operands]
+        for load in dict.fromkeys(node for node in walk(*operands) if isinstance(node, Load)):
+            if self._has_lines_of_rows(load, tile.row, axes):
+                self._write_row(load, tile.row, rows, axes)
+
+    def _has_lines_of_rows(self, load: Load, row: Axis, axes: Sequence[Axis]) -> bool:
+        """Whether rows of a load, which leaves the first-level cache, lie a line apart or more."""
+        stride, item = load.access.stride(row), ITEM_BYTES[load.dtype]
+        plain = load.mask is None and not load.index and not self._x.by_lanes(load)
+        apart = isinstance(stride, int) and stride * item >= LINE_BYTES
+        size = self._buffers[load.access.buffer].size
+        leaves = isinstance(size, int) and size * item > self._near
+        known = all(isinstance(axis.extent, int) for axis in axes)
+        window = len(axes) > 1 and load.access.stride(axes[0]) == 1
+        return plain and apart and leaves and known and window
+
+    def _write_row(self, load: Load, row: Axis, rows: int, axes: Sequence[Axis]) -> None:
+        saved = dict(self._x.place)
+        (start, _), (step, plus) = saved[row], saved[axes[0]]
+        elements = LINE_BYTES // ITEM_BYTES[load.dtype]
+        number = self._w.binary("and", self._w.add(step, integer(plus)), integer(elements - 1))
+        self._x.place.update({axis: (integer(0), 0) for axis in axes[1:]})
+        self._x.place[row] = (self._w.add(start, self._w.add(number, integer(rows))), 0)
+        around = [axis for axis in axes[1:-1] if load.access.stride(axis) != 0]
+        for point in itertools.product(*(range(_extent(axis)) for axis in around)):
+            numbers = zip(around, point, strict=True)
+            self._x.place.update({axis: (integer(0), number) for axis, number in numbers})
+            place = self._x.address(load.access, 0, 0)
+            self._w.call("void", "llvm.prefetch.p0", place, _READ, FIRST, _DATA)
         self._x.place.clear()
         self._x.place.update(saved)
 

@@ -57,8 +57,8 @@ class Reductions:
         self._unrolled = UNROLL_OPERATIONS_IN_LANES if self._in_lanes else UNROLL_OPERATIONS
         self._tile = Tile(None, 1)
         self._piece: Piece | None = None
-        far = function.machine.far_bytes
-        self._ahead = Ahead(function.w, function.x, function.kernel, function.buffers, far)
+        buffers, machine = function.buffers, function.machine
+        self._ahead = Ahead(function.w, function.x, function.kernel, buffers, machine)
         # Which reductions are written now, along which axes, and what a step of them takes.
         self._positions: Sequence[int] = ()
         self._axes: Sequence[Axis] = ()
@@ -67,6 +67,7 @@ class Reductions:
         self._slots: list[tuple[int, int, int]] = []
         self._before: dict[Axis, dict[int, list[Expr]]] = {}
         self._step_time = 0
+        self._rows = 1
 
     def write(self, tile: Tile, rows: int, piece: Piece | None) -> None:
         """All reductions of one tile with so many rows, or a piece of them."""
@@ -115,7 +116,7 @@ class Reductions:
         self._before = {
             axis: self._known_outside(positions, axes[number:]) for number, axis in enumerate(axes)
         }
-        self._slots = slots
+        self._slots, self._rows = slots, rows
         final = self._reduce_nest(axes, initial, step)
         self._x.reduced.update(zip(slots, final, strict=True))
 
@@ -241,7 +242,9 @@ class Reductions:
                     self._x.place[axis] = (loop.index, copy)
                     with self._x.scope():
                         if self._fetches and len(rest) == len(self._axes) - 1:
-                            self._ahead.write(self._tile, self._axes, self._positions)
+                            sums = self._axes, self._positions
+                            self._ahead.write(self._tile, *sums)
+                            self._ahead.write_rows(self._tile, self._rows, *sums)
                         values = self._reduce_nest(rest, values, step)
             loop.results = values
         return loop.carried

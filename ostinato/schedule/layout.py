@@ -139,9 +139,11 @@ def _layouts(buffer: Buffer, accesses: list[Access], lanes: int) -> tuple[Layout
 def _is_radix(radix: int, accesses: list[Access]) -> bool:
     """Whether no access carries from below a multiple of `radix` beyond it."""
     for access in accesses:
-        last = access.offset % radix  # type: ignore[operator]
+        assert isinstance(access.offset, int)
+        last = access.offset % radix
         for axis, stride in access.terms:
-            if stride % radix:  # type: ignore[operator]
+            assert isinstance(stride, int) and isinstance(axis.extent, int)
+            if stride % radix:
                 last += (axis.extent - 1) * stride
         if last >= radix:
             return False

@@ -12,6 +12,8 @@ from ostinato.machine.record import Machine
 from ostinato.program.expr import FLOATS, Axis, Expr, Index, constant, dtype_of, op
 from ostinato.program.nodes import Buffer, Kernel, Program, Tile, map_kernels
 from ostinato.schedule.cost import (
+    CLOSE,
+    CLOSE_LOADS,
     ROW_CHOICES,
     Choice,
     Rows,
@@ -114,18 +116,27 @@ def lane_of(kernel: Kernel, machine: Machine, buffers: Mapping[str, Buffer]) -> 
 def estimated_cycles(kernel: Kernel, machine: Machine, buffers: Mapping[str, Buffer]) -> float:
     """Cycles of loads, stores and multiply-adds of a kernel with the tile that it would have."""
     points = float(typical(product([axis.extent for axis in kernel.axes])))
-    full = machine.vector_bytes // 4
     lane, stored = _lanes(kernel, machine, buffers)
     if lane is None:
         return points * machine.load_cycles * sum(weight for _, weight, _ in accesses(kernel))
-    if stored is not None:
-        return points / full * dict(machine.transposed_cycles)[machine.transposed_rows]
+    extent, width = typical(lane.extent), lane_width(kernel, lane.extent, machine)
     if kernel.reductions and not _scattered(kernel, lane):
         lane, choice = _cheapest_lane(kernel, lane, _lane_axes(kernel), machine, buffers)
+        extent, width = typical(lane.extent), lane_width(kernel, lane.extent, machine)
         if shared_axes(kernel, lane):
-            extent, width = typical(lane.extent), lane_width(kernel, lane.extent, machine)
             return points / extent * -(-extent // width) * choice.cycles * _terms(kernel)
-    return points / full * machine.load_cycles / lane_score(kernel, lane, machine, buffers)[0]
+    vectors = points / max(extent, 1) * -(-extent // width)
+    if stored is not None:
+        return vectors * dict(machine.transposed_cycles)[machine.transposed_rows]
+    apart = dict(machine.transposed_cycles)[1]
+    cycles = 0.0
+    for access, weight, load in accesses(kernel):
+        stride = access.stride(lane)
+        if stride in (0, 1) or (load is not None and is_packable(kernel, load, buffers)):
+            cycles += weight * machine.load_cycles
+        else:
+            cycles += weight * (CLOSE_LOADS * machine.load_cycles if stride in CLOSE else apart)
+    return vectors * cycles
 
 
 def _terms(kernel: Kernel) -> int:

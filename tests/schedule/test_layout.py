@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from ostinato.machine.record import Machine
+from ostinato.program.expr import Access, Axis, Reduced, op
+from ostinato.program.nodes import Kernel, Program, Reduce
+from ostinato.schedule.layout import Layout, layout
+from tests.program.programs import at, program, store
+from tests.schedule.test_pipeline import assert_same_results, check, check_unchanged
+
+MACHINE = Machine(64, 32)
+# Channels in and out, places of an image.
+IN, OUT, P = 8, 32, 6
+
+
+def convolution(residual: bool = False, pooled: bool = False, whole: bool = False) -> Program:
+    """Two convolutions of one place, with something between them.
+
+    residual: the second one adds what the first one gave. pooled: each two places become one.
+    whole: a kernel reads the values of the first one without telling channels from places.
+    """
+    c, k, p, r = Axis("c", OUT), Axis("k", IN), Axis("p", P), Axis("r", OUT)
+    o, q = Axis("o", OUT), Axis("q", P // 2 if pooled else P)
+    e, f = Axis("e", OUT), Axis("f", OUT * P)
+    w, v = at("W", (k, OUT), (c, 1)), at("V", (r, OUT), (o, 1))
+    first = Reduce((k,), "sum", at("x", (k, P), (p, 1)), w)
+    one = Kernel("one", (c, p), (first,), (store("a", Reduced(0, "float32"), (c, P), (p, 1)),))
+    places = q.extent
+    largest = op("max", at("a", (e, P), (q, 2)), at("a", (e, P), (q, 2), offset=1))
+    pool = Kernel("pool", (e, q), (), (store("b", largest, (e, places), (q, 1)),))
+    read = "b" if pooled else "a"
+    second = Reduce((r,), "sum", at(read, (r, places), (q, 1)), v)
+    value = Reduced(0, "float32")
+    if residual:
+        value = op("add", value, at("a", (o, P), (q, 1)))
+    two = Kernel("two", (o, q), (second,), (store("y", value, (o, places), (q, 1)),))
+    flat = Kernel("flat", (f,), (), (store("z", at("a", (f, 1)), (f, 1)),))
+    random = np.random.default_rng(0)
+    shapes = {"W": (IN, OUT), "V": (OUT, OUT)}
+    return program(
+        {"x": (IN, P)},
+        {"y": (OUT, places), **({"z": (OUT * P,)} if whole else {})},
+        (one, *((pool,) if pooled else ()), two, *((flat,) if whole else ())),
+        {name: random.standard_normal(shape).astype("f") for name, shape in shapes.items()},
+        {"a": OUT * P, **({"b": OUT * places} if pooled else {})},
+    )
+
+
+def laid_out(source: Program) -> Program:
+    return layout(source, MACHINE)
+
+
+def test_channels_become_neighbours_where_lanes_run_along_them():
+    check(
+        laid_out,
+        convolution(),
+        """
+        constant W: float32[256]
+        constant V: float32[1024]
+        arena a: float32[192]
+        kernel one [c < 32, p < 6]
+          r0 = sum k < 8: fma(x[6*k + p], W[32*k + c])
+          a[6*c + p] = r0
+        kernel two [o < 32, q < 6]
+          r0 = sum r < 32: fma(a[6*r + q], V[32*r + o])
+          y[6*o + q] = r0
+        """,
+        """
+        constant W: float32[256]
+        constant V: float32[1024]
+        arena a: float32[192]
+        kernel one [c < 32, p < 6]
+          r0 = sum k < 8: fma(x[6*k + p], W[32*k + c])
+          a[c + 32*p] = r0
+        kernel two [o < 32, q < 6]
+          r0 = sum r < 32: fma(a[r + 32*q], V[32*r + o])
+          y[6*o + q] = r0
+        """,
+    )
+
+
+@pytest.mark.parametrize("change", [{"residual": True}, {"pooled": True}])
+def test_what_reads_a_buffer_follows_its_layout(change):
+    source = convolution(**change)
+    changed = laid_out(source)
+    places = [p for k in changed.kernels() for p in (*k.loads(), *k.stores)]
+    inside = [p.access for p in places if changed.buffers[p.access.buffer].kind == "arena"]
+    assert inside
+    for access in inside:
+        assert {stride for axis, stride in access.terms if axis.extent == OUT} == {1}
+    assert_same_results(source, changed)
+
+
+def test_a_reader_that_cannot_tell_channels_from_places_keeps_the_layout():
+    check_unchanged(laid_out, convolution(whole=True))
+
+
+def test_copies_are_left_to_their_reader():
+    source = convolution()
+    buffers = {**source.buffers, "a": replace(source.buffers["a"], is_copy=True)}
+    check_unchanged(laid_out, replace(source, buffers=buffers))
+
+
+def test_a_batch_stays_outside_and_padding_keeps_lines_apart():
+    n, c, p = Axis("n", 2), Axis("c", 4), Axis("p", 6)
+    moved = Layout(inner=6, count=4, step=5).access(Access("a", 24 + 7, ((n, 24), (c, 6), (p, 1))))
+    assert moved == Access("a", 30 + 5 + 1, ((n, 30), (c, 1), (p, 5)))
+    assert Layout(inner=6, count=4, step=5).size(48) == 60
