@@ -22,6 +22,7 @@ from ostinato.program.expr import FLOATS, ITEM_BYTES, Access, Expr, Load
 from ostinato.program.nodes import Buffer, Kernel, Program, Store, map_kernels, map_loads
 from ostinato.schedule.elide import whole_buffers
 from ostinato.schedule.tile import estimated_cycles, lane_of
+from ostinato.sizes.dims import Size
 
 # Strides of lines that fall into an eighth of the sets of a first-level cache, or less, evict each
 # other within the window of a convolution: one line of padding spreads them.
@@ -86,27 +87,57 @@ def layout(program: Program, machine: Machine) -> Program:
 
 
 def _candidates(program: Program, machine: Machine) -> dict[str, tuple[Layout, ...]]:
-    """By buffer, the layouts that all of its accesses allow; empty if no lanes lie apart."""
+    """By buffer, the layouts that all of its accesses allow and that bring lanes together."""
     accesses: dict[str, list[Access]] = {}
     refused = set(whole_buffers(program))
-    apart = False
-    for kernel in program.kernels():
-        lane = lane_of(kernel, machine, program.buffers)
+    kernels = list(program.kernels())
+    for kernel in kernels:
         for place in _places(kernel):
-            access, plain = place.access, not place.index and place.mask is None
-            accesses.setdefault(access.buffer, []).append(access)
+            accesses.setdefault(place.access.buffer, []).append(place.access)
+            plain = not place.index and place.mask is None
             if not plain or kernel.ordered or kernel.guard is not None:
-                refused.add(access.buffer)
-            is_arena = program.buffers[access.buffer].kind == "arena"
-            apart = apart or (lane is not None and is_arena and access.stride(lane) not in (0, 1))
-    if not apart:
-        return {}
+                refused.add(place.access.buffer)
+    radices = _radices(kernels, program.buffers, machine)
     lanes = machine.vector_bytes // 4
     return {
-        name: _layouts(program.buffers[name], found, lanes)
-        for name, found in accesses.items()
-        if name not in refused and program.buffers[name].kind == "arena"
+        name: _layouts(program.buffers[name], accesses[name], found, lanes)
+        for name, found in radices.items()
+        if name not in refused
     }
+
+
+def _radices(
+    kernels: list[Kernel], buffers: Mapping[str, Buffer], machine: Machine
+) -> dict[str, set[Size]]:
+    """By buffer of the arena, how far lanes that sums share loading lie apart when they store.
+
+    What another kernel reads or writes along the same axis follows.
+    """
+    found: dict[str, set[Size]] = {}
+    for kernel in kernels:
+        lane = lane_of(kernel, machine, buffers) if kernel.reductions else None
+        for store in kernel.stores if lane is not None else ():
+            stride = store.access.stride(lane)
+            if stride not in (0, 1) and buffers[store.access.buffer].kind == "arena":
+                found.setdefault(store.access.buffer, set()).add(stride)
+    grows = bool(found)
+    while grows:
+        grows = False
+        for kernel in kernels:
+            places = [place.access for place in _places(kernel)]
+            shared = [
+                axis
+                for axis in kernel.axes
+                if any(a.stride(axis) in found.get(a.buffer, ()) for a in places)
+            ]
+            for access in places:
+                strides = {access.stride(axis) for axis in shared} - {0, 1}
+                if buffers[access.buffer].kind != "arena":
+                    continue
+                known = found.setdefault(access.buffer, set())
+                grows = grows or not strides <= known
+                known |= strides
+    return found
 
 
 def _places(kernel: Kernel) -> Iterator[Load | Store]:
@@ -114,7 +145,9 @@ def _places(kernel: Kernel) -> Iterator[Load | Store]:
     yield from kernel.stores
 
 
-def _layouts(buffer: Buffer, accesses: list[Access], lanes: int) -> tuple[Layout, ...]:
+def _layouts(
+    buffer: Buffer, accesses: list[Access], inner: set[Size], lanes: int
+) -> tuple[Layout, ...]:
     terms = [term for access in accesses for term in access.terms]
     numbers = [buffer.size, *(a.offset for a in accesses), *(stride for _, stride in terms)]
     if buffer.dtype not in FLOATS or buffer.is_copy or buffer.padded:
@@ -125,14 +158,16 @@ def _layouts(buffer: Buffer, accesses: list[Access], lanes: int) -> tuple[Layout
     strides = sorted({stride for _, stride in terms if isinstance(stride, int) and stride > 1})
     radices = [n for n in strides if buffer.size % n == 0 and _is_radix(n, accesses)]
     found: list[Layout] = []
-    for inner in radices:
-        block = next((n for n in radices if n % inner == 0 and n >= lanes * inner), buffer.size)
-        count = block // inner
+    for radix in radices:
+        if radix not in inner:
+            continue
+        block = next((n for n in radices if n % radix == 0 and n >= lanes * radix), buffer.size)
+        count = block // radix
         if count < lanes:
             continue
         item = ITEM_BYTES[buffer.dtype]
         crowded = count * item % CROWDED_BYTES == 0
-        found.append(Layout(inner, count, count + crowded * LINE_BYTES // item))
+        found.append(Layout(radix, count, count + crowded * LINE_BYTES // item))
     return tuple(found)
 
 
