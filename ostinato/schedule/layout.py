@@ -116,7 +116,9 @@ def _radices(
     found: dict[str, set[Size]] = {}
     for kernel in kernels:
         lane = lane_of(kernel, machine, buffers) if kernel.reductions else None
-        for store in kernel.stores if lane is not None else ():
+        if lane is None:
+            continue
+        for store in kernel.stores:
             stride = store.access.stride(lane)
             if stride not in (0, 1) and buffers[store.access.buffer].kind == "arena":
                 found.setdefault(store.access.buffer, set()).add(stride)
