@@ -174,14 +174,22 @@ class Cache:
         return record["header"] if isinstance(record, dict) else None
 
     def _keep_within(self, limit: int, written: int, key: str) -> None:
-        """Trim when the entries may exceed the limit, for a folder may hold thousands."""
+        """Trim when the entries may exceed the limit, for a folder may hold thousands.
+
+        An eighth of it becomes free then, or every entry that follows would look at all others.
+        """
         place = str(self._folder), limit
         left = _room.get(place, 0) - written
         if left < 0:
-            self.trim(limit, keep=key)
-            used = sum(facts.st_size for _, facts in self._files())
+            used = self._used()
+            if used > limit:
+                self.trim(limit - limit // 8, keep=key)
+                used = self._used()
             left = max(0, limit - used) // _WRITERS
         _room[place] = left
+
+    def _used(self) -> int:
+        return sum(facts.st_size for _, facts in self._files())
 
     def entries(self) -> list[tuple[Path, os.stat_result]]:
         """The files of all entries, the one that was used last first."""
