@@ -60,10 +60,14 @@ def divide(text: str) -> Units:
         used |= {name for called in used for name in _NAMES.findall(functions.get(called, ""))}
         needed = [known[name] for name in sorted(used) if known[name]]
         unit = "\n".join((*frame, *needed, function)) + "\n}\n"
-        names[head[2]] = name = f'"kernel.{hashlib.sha256(unit.encode()).hexdigest()[:32]}"'
-        kernels.append(unit.replace("@kernel(", f"@{name}(", 1))
-        parameters = block[head.end() : block.index(" #0 {", head.end())]
-        rest.append(f"{block[: head.start()]}declare hidden {head[1]} @{name}{parameters}\n")
+        name = f'"kernel.{hashlib.sha256(unit.encode()).hexdigest()[:32]}"'
+        rest.append(block[: head.start()])
+        # Kernels that differ in their names alone are one function.
+        if name not in names.values():
+            kernels.append(unit.replace("@kernel(", f"@{name}(", 1))
+            parameters = block[head.end() : block.index(" #0 {", head.end())]
+            rest.append(f"declare hidden {head[1]} @{name}{parameters}\n")
+        names[head[2]] = name
     called = tuple((unit.strip('"'), name.strip('"')) for name, unit in names.items())
     calls = "".join(rest).removesuffix("\n}\n")
     return Units(_CALLED.sub(lambda m: f"@{names.get(m[1], m[1])}(", calls), tuple(kernels), called)

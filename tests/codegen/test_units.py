@@ -60,6 +60,20 @@ def test_kernels_are_units_that_do_not_depend_on_the_model(texts: list[str]) -> 
                 assert re.search(f'{use} (void|i1) @"{name}"', one.rest)
 
 
+def test_kernels_that_differ_in_their_names_alone_are_one_unit(texts: list[str]) -> None:
+    run("Sigmoid", cache_dir=None)
+    whole = units.divide(texts[0])
+    unit, name = whole.names[0]
+    (block,) = (b for b in texts[0].split("\n}\n") if re.search(f'define internal .*@"{name}"', b))
+    block += "\n}\n"
+    function = block[block.index("define internal") :]
+    again = function.replace(f'@"{name}"', f'@"{name}.again"')
+    divided = units.divide(texts[0].replace(block, block + again))
+    assert divided.kernels == whole.kernels
+    assert {(unit, name), (unit, f"{name}.again")} <= {*divided.names}
+    assert emit_object(divided.rest, host_target())
+
+
 def test_short_modules_are_whole(texts: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(units, "SHORTEST", 10**6)
     run("Sigmoid", cache_dir=None)
