@@ -96,7 +96,10 @@ class _Loaded:
 
 
 def _load(
-    object_code: bytes, names: Iterable[str], imports: Mapping[str, int] | None = None
+    object_code: bytes,
+    names: Iterable[str],
+    imports: Mapping[str, int] | None = None,
+    *_: object,
 ) -> _Loaded:
     names, imports = tuple(names), dict(imports or {})
     python = {name: at for name, at in imports.items() if name not in WINDOWS.imports}

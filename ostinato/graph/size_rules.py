@@ -105,6 +105,8 @@ def unsqueezed(form: Form) -> list[Sizes | None] | None:
         return None
     rank, left = len(sizes) + len(axes), iter(sizes)
     new = {axis % rank for axis in axes}
+    if len(new) < len(axes):
+        return None  # lowering says what is wrong with them
     return [tuple(1 if i in new else next(left) for i in range(rank))]
 
 
