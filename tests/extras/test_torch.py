@@ -50,12 +50,25 @@ class Loop(torch.nn.Module):
         return torch.stack(steps)
 
 
-class While(Loop):
+class Counted(Loop):
+    """Five steps over the first element alone, as Python counts."""
+
+    def step(self, x: Any, t: Any, h: Any) -> Any:
+        return torch.tanh(self.x(x[0] * (t + 1)) + self.h(h))
+
+    def forward(self, x: Any) -> Any:
+        h = x.new_zeros(x.shape[1], 8)
+        for t in range(5):
+            h = self.step(x, t, h)
+        return h
+
+
+class While(Counted):
     """The same over `torch.while_loop`."""
 
     def forward(self, x: Any) -> Any:
         def body(t: Any, h: Any) -> Any:
-            return t + 1, torch.tanh(self.x(x[0] * (t + 1)) + self.h(h))
+            return t + 1, self.step(x, t, h)
 
         start = torch.zeros((), dtype=torch.int64), x.new_zeros(x.shape[1], 8)
         return torch._higher_order_ops.while_loop(lambda t, h: t < 5, body, start)[1]
@@ -114,10 +127,11 @@ def test_values_and_gradients_are_those_of_torch(name: str, through: str) -> Non
 
 
 def test_while_loop() -> None:
-    module, x = While(), torch.randn(7, 3, 6)
-    parameters = [*module.parameters()]
-    expected = gradients(module, x, parameters)
-    got = gradients(ostinato.torch.compile(module, x), x, parameters)
+    module, counted, x = While(), Counted(), torch.randn(7, 3, 6)
+    counted.load_state_dict(module.state_dict())
+    # The gradient of torch's own while_loop is not that of the same loop in Python (torch 2.13).
+    expected = gradients(counted, x, [*counted.parameters()])
+    got = gradients(ostinato.torch.compile(module, x), x, [*module.parameters()])
     close(expected[0], got[0])
     for a, b in zip(expected[1], got[1], strict=True):
         close(a, b)
