@@ -123,7 +123,7 @@ class GPT2(nn.Module):
         x, bias = self.tokens(tokens) + self.places.weight[:length], later(length)
         for layer in self.layers:
             x = layer(x, bias)
-        return self.norm(x) @ self.tokens.weight.T
+        return self.norm(x) @ self.tokens.weight.T / 384**0.5
 
 
 class T5(nn.Module):
