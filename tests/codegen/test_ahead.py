@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from ostinato.codegen.ahead import STREAM_BYTES
 from ostinato.codegen.kernels import KernelEmitter
 from ostinato.machine.record import AVX512, Machine
 from ostinato.program.expr import Axis, Reduced
@@ -64,8 +65,13 @@ def test_panels_that_are_near_or_alone_are_not_fetched(tile):
     assert fetches(replace(source, body=(changed,))) == 0
 
 
-def test_a_single_tile_has_nothing_to_spread():
-    assert fetches(packed(ROWS)) == 0
+def test_a_single_tile_fetches_its_own_stream():
+    source = packed(ROWS)
+    (kernel,) = source.kernels()
+    text = KernelEmitter(kernel, source.buffers, source.symbols, set(), SMALL).text()
+    # A step of 32 weights is two lines.
+    ahead = re.findall(rf"getelementptr i8, ptr %[^,]+, i64 {STREAM_BYTES}\b", text)
+    assert ahead and fetches(source) == 2 * len(ahead)
 
 
 def test_weights_that_stay_in_a_cache_are_not_fetched():
