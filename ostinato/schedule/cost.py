@@ -21,6 +21,7 @@ from ostinato.schedule.operands import (
     loads_of_a_row,
     neighbour_axes,
     partial_result_stores,
+    row_axes_of_windows,
     rows_overlap,
     sum_loads,
     typical,
@@ -184,6 +185,45 @@ def groups_of_one_row(
     return MOST_GROUPS if hidden and fits else 1
 
 
+@dataclass(frozen=True)
+class _WindowLoads:
+    """What a step of all sums loads where rows share a part of it only.
+
+    shared: vectors that the rows of a tile share. own_cycles: of the loads for each row and vector.
+    scalars: elements of each row.
+    """
+
+    shared: int
+    own_cycles: float
+    scalars: int
+
+
+def _window_loads(
+    kernel: Kernel,
+    lane: Axis,
+    rows: Sequence[Axis],
+    machine: Machine,
+    buffers: Mapping[str, Buffer],
+) -> _WindowLoads | None:
+    """The loads of a kernel that has `row_axes_of_windows`, in tiles of these rows."""
+    if not row_axes_of_windows(kernel, lane):
+        return None
+    own_cycles, shared, scalars = 0.0, 0, 0
+    for load in dict.fromkeys(sum_loads(kernel)):
+        stride = load.access.stride(lane)
+        moves = any(load.access.stride(axis) != 0 for axis in rows)
+        if stride == 0:
+            scalars += moves
+        elif not moves and is_packable(kernel, load, buffers):
+            shared += 1
+        elif stride == 1:
+            own_cycles += machine.load_cycles
+        else:
+            close = CLOSE_LOADS * machine.load_cycles
+            own_cycles += close if stride in CLOSE else dict(machine.transposed_cycles)[1]
+    return _WindowLoads(shared, own_cycles, scalars)
+
+
 class _Sums:
     """The sums of a kernel with lanes, and rows that share what lanes load, along two axes."""
 
@@ -219,6 +259,8 @@ class _Sums:
         loads = loaded_by_lanes(kernel, lane)
         is_one_stream = all(is_packable(kernel, load, buffers) for load in loads)
         self._load_cycles = machine.packed_cycles if is_one_stream else machine.strided_cycles
+        rows_of = [axis for axis in (outer, choice.across) if axis is not None]
+        self._window = _window_loads(kernel, lane, rows_of, machine, buffers)
         self._row_loads = 1 if row is None else loads_of_a_row(kernel, lane, row)
         self._overlaps = any(rows_overlap(kernel, a) for a in (outer, choice.across) if a)
         # A scatter keeps its addresses in two vectors.
@@ -293,7 +335,8 @@ class _Sums:
 
     def _panel_bytes(self, shape: Shape) -> int:
         """Bytes that lanes load for a tile, shared by all its rows."""
-        return self._together * shape.vectors * self._machine.vector_bytes * self._depth
+        count = self._together if self._window is None else self._window.shared
+        return count * shape.vectors * self._machine.vector_bytes * self._depth
 
     def _step(self, shape: Shape) -> float:
         """Cycles of a step of the sums of one tile, with its share of the stores."""
@@ -305,6 +348,10 @@ class _Sums:
         loops = -(-self._together // sums)
         row_loads = shape.rows * -(-self._row_loads // loops)
         loads = sums * shape.vectors * load + row_loads * machine.load_cycles
+        if self._window is not None:
+            loads = self._window.shared * shape.vectors * load
+            loads += shape.block * self._window.own_cycles
+            loads += shape.rows * self._window.scalars * machine.load_cycles
         widening = shape.vectors * self._widening / max(loops, 1)
         products = (sums * shape.block + widening) * machine.fma_cycles
         stores = shape.vectors * self._store_cycles(shape.rows)

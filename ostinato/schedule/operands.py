@@ -90,6 +90,26 @@ def shared_axes(kernel: Kernel, lane: Axis) -> tuple[Axis, ...]:
     )
 
 
+def row_axes_of_windows(kernel: Kernel, lane: Axis) -> tuple[Axis, ...]:
+    """The axes whose points gain from being rows of a tile, where `shared_axes` has none.
+
+    They share a part of what they load, as the weights of a depthwise convolution; or their windows
+    overlap, as those of a pool; or they are neighbours where the kernel stores, and lanes are not.
+    """
+    if kernel.ordered or not kernel.reductions or shared_axes(kernel, lane):
+        return ()
+    loads = sum_loads(kernel)
+
+    def gains(axis: Axis) -> bool:
+        shares = any(load.access.stride(axis) == 0 for load in loads)
+        stores = [s for s in kernel.stores if s.access.stride(lane) not in (0, 1)]
+        beside = any(store.access.stride(axis) == 1 for store in stores)
+        return shares or beside or rows_overlap(kernel, axis)
+
+    known = [a for a in kernel.axes if a != lane and isinstance(a.extent, int) and a.extent > 1]
+    return tuple(axis for axis in known if gains(axis))
+
+
 def neighbour_axes(kernel: Kernel, lane: Axis) -> set[Axis]:
     """The axes whose points read neighbours in the sums, that of the lanes aside."""
     loads = sum_loads(kernel)

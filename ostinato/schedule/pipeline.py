@@ -106,6 +106,10 @@ SCHEDULE_PASSES: tuple[SchedulePass, ...] = (
     SchedulePass(
         "sink", "Products that only read what steps computed run after the loop.", _rewrites(sink)
     ),
+    # Before what is copied moves into the kernel that computes it, once for each copy.
+    SchedulePass(
+        "reuse_padded", "Padded copies of one value are made once.", _rewrites(reuse_copies)
+    ),
     SchedulePass(
         "fuse", "Kernels join their readers; intermediate values stay in registers.", _fuse
     ),

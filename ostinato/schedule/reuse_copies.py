@@ -1,8 +1,9 @@
 """Equal copies are made once.
 
-Gradients of several weights read the same matrix along the same sum, each in a copy of it. Where
-two copies hold the same in the same order, and nothing changes what they are copied from in
-between, the second one is not made, and its readers read the first one.
+Gradients of several weights read the same matrix along the same sum, each in a copy of it; several
+convolutions of one image each in a padded copy. Where two copies hold the same in the same order,
+and nothing changes what they are copied from in between, the second one is not made, and its
+readers read the first one.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from ostinato.program.nodes import (
     map_loads,
     with_bodies,
 )
+from ostinato.schedule.elide import whole_buffers
 from ostinato.schedule.index_maps import Affine, Map, substitute_store
 
 # What is copied and how, with the buffers that hold the copy and what was copied.
@@ -32,8 +34,18 @@ _Made: TypeAlias = "dict[Hashable, tuple[str, Set[str]]]"
 def reuse_copies(program: Program) -> Program:
     """Drop copies that hold what an earlier one still holds."""
     writers = Counter(name for kernel in program.kernels() for name in kernel.writes())
-    whole = {n for n, count in writers.items() if count == 1 and program.buffers[n].is_copy}
+    named = set(whole_buffers(program))
+    own = {n for n, b in program.buffers.items() if b.kind == "arena" and n not in named}
+    copies = {n for k in program.kernels() if _is_padded(k) for n in k.writes()}
+    copies |= {name for name, buffer in program.buffers.items() if buffer.is_copy}
+    whole = {name for name in own & copies if writers[name] == 1}
     return program.with_body(_reused(program.body, whole, {}))
+
+
+def _is_padded(kernel: Kernel) -> bool:
+    """Whether a kernel copies a value with a constant around it."""
+    values = [store.value for store in kernel.stores]
+    return all(isinstance(value, Load) and value.mask is not None for value in values)
 
 
 def _reused(body: tuple[Stmt, ...], whole: Set[str], made: _Made) -> tuple[Stmt, ...]:
@@ -67,6 +79,8 @@ def _contents(statement: Stmt, whole: Set[str]) -> Hashable:
     if not isinstance(statement, Kernel) or not statement.writes() <= whole:
         return None
     if len(statement.writes()) != 1 or statement.reductions or statement.guard is not None:
+        return None
+    if statement.ordered or any(store.partial for store in statement.stores):
         return None
     images: Map = {
         axis: Affine(0, ((Axis(str(number), axis.extent), 1),))

@@ -35,8 +35,10 @@ from ostinato.schedule.operands import (
     DEPTH,
     accesses,
     is_packable,
+    loaded_by_lanes,
     neighbour_axes,
     partial_result_stores,
+    row_axes_of_windows,
     shared_axes,
     sum_loads,
     typical,
@@ -123,7 +125,7 @@ def estimated_cycles(kernel: Kernel, machine: Machine, buffers: Mapping[str, Buf
     if kernel.reductions and not _scattered(kernel, lane):
         lane, choice = _cheapest_lane(kernel, lane, _lane_axes(kernel), machine, buffers)
         extent, width = typical(lane.extent), lane_width(kernel, lane.extent, machine)
-        if shared_axes(kernel, lane):
+        if shared_axes(kernel, lane) or row_axes_of_windows(kernel, lane):
             return points / extent * -(-extent // width) * choice.cycles * _terms(kernel)
     vectors = points / max(extent, 1) * -(-extent // width)
     if stored is not None:
@@ -173,6 +175,9 @@ def _even_axes(
     """`lane` and other axes, if sums find neighbours along each and their costs compare."""
     if not all(isinstance(axis.extent, int) for axis in kernel.axes):
         return []
+    if row_axes_of_windows(kernel, lane):
+        windows = [axis for axis in candidates if row_axes_of_windows(kernel, axis)]
+        return [lane, *(axis for axis in windows if axis != lane)]
     loads = [load for load in sum_loads(kernel) if not is_packable(kernel, load, buffers)]
     even = [
         axis
@@ -186,7 +191,9 @@ def _choice(kernel: Kernel, lane: Axis, machine: Machine, buffers: Mapping[str, 
     """The cheapest tile of sums with these lanes."""
     shared = shared_axes(kernel, lane)
     row, _ = _row_axes(shared, neighbour_axes(kernel, lane))
-    choices, width = [Rows(row), *_across(row, shared)], lane_width(kernel, lane.extent, machine)
+    width = lane_width(kernel, lane.extent, machine)
+    choices = [Rows(row), *_across(row, shared)]
+    choices += [Rows(axis) for axis in reversed(row_axes_of_windows(kernel, lane))]
     return cheapest_shape(kernel, lane, choices, width, machine, buffers)
 
 
@@ -197,7 +204,12 @@ def _tile_of_sums(kernel: Kernel, lane: Axis, choice: Choice, machine: Machine) 
     rows = shape.rows // choice.rows.breadth
     tile = Tile(lane, width, shape.vectors, row=row, rows=rows)
     tile = replace(tile, other=other, held=shape.held, across=across)
-    if is_far(kernel, lane, shared, machine):
+    if row is not None and not shared:
+        # What windows have in common stays in the first-level cache until the next group of lanes.
+        loads = loaded_by_lanes(kernel, lane)
+        near = [a for a in kernel.axes if any(load.access.stride(a) == 0 for load in loads)]
+        tile = replace(tile, inside=tuple(near))
+    elif is_far(kernel, lane, shared, machine):
         tile = replace(tile, inside=shared)
     elif row is not None and _may_be_single(kernel, lane, row, tile):
         groups = groups_of_one_row(kernel, lane, shape, width, machine)

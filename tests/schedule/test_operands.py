@@ -12,6 +12,7 @@ from ostinato.schedule.operands import (
     loads_of_a_row,
     neighbour_axes,
     partial_result_stores,
+    row_axes_of_windows,
     rows_overlap,
     shared_axes,
     typical,
@@ -47,6 +48,19 @@ def test_loads_of_a_sum_happen_for_each_of_its_terms() -> None:
 def test_rows_overlap_where_a_window_moves() -> None:
     assert not rows_overlap(product(), ROW) and rows_overlap(product(2), ROW)
     assert neighbour_axes(product(1), LANE) == {ROW}
+
+
+def test_rows_of_windows_share_weights_or_overlap() -> None:
+    c, x, k = Axis("c", 8), Axis("x", 8), Axis("k", 3)
+    image, weights = at("a", (c, 10), (x, 1), (k, 1)), at("w", (c, 3), (k, 1))
+    stored = store("y", Reduced(0, "float32"), (c, 8), (x, 1))
+    for operands in ((image, weights), (image,)):
+        kernel = Kernel("k", (c, x), (Reduce((k,), "sum", *operands),), (stored,))
+        assert row_axes_of_windows(kernel, c) == (x,)
+    # Nothing is gained where windows do not touch, nor where all rows share all weights.
+    apart = Reduce((k,), "max", at("a", (c, 24), (x, 3), (k, 1)))
+    assert row_axes_of_windows(Kernel("k", (c, x), (apart,), (stored,)), x) == ()
+    assert row_axes_of_windows(product(), LANE) == ()
 
 
 def test_partial_results_wait_in_the_place_of_the_result() -> None:

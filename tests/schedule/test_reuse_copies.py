@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ostinato.program.expr import Axis, Load, constant, op
+from ostinato.program.expr import Axis, Index, Load, constant, op
 from ostinato.program.nodes import Branch, Kernel, Loop, Program, Stmt
 from ostinato.schedule.reuse_copies import reuse_copies
 from tests.program.programs import at, program, store
@@ -19,6 +19,14 @@ def copy(number: int, source: str = "x", stride: int = 1) -> Kernel:
     value = at(source, (i, COLUMNS * stride), (j, 1))
     name = f"copy.{number}"
     return Kernel(name, (j, i), (), (store(name, value, (j, ROWS), (i, 1)),))
+
+
+def padded(number: int) -> Kernel:
+    """`copy.<number>[n] = x[n]` beside zeros in front."""
+    n = Axis(f"n{number}", ROWS * COLUMNS)
+    inside = op("ge", Index(n), constant(2, "int64"))
+    value = replace(at("x", (n, 1)), mask=inside, other=constant(0.0, "float32"))
+    return pointwise(f"copy.{number}", value, f"copy.{number}", n)
 
 
 def user(number: int, target: str | None = None) -> Kernel:
@@ -49,6 +57,18 @@ def test_the_second_of_two_equal_copies_is_not_made():
     assert [k.name for k in changed.kernels()] == ["copy.0", "use0", "use1"]
     assert "copy.1" not in changed.buffers
     assert_same_results(source, changed)
+
+
+def test_values_that_are_padded_alike_are_padded_once():
+    source = source_of(padded(0), user(0), padded(1), user(1))
+    plain = {n: replace(b, is_copy=False) for n, b in source.buffers.items()}
+    source = replace(source, buffers=plain)
+    changed = reuse_copies(source)
+    assert [k.name for k in changed.kernels()] == ["copy.0", "use0", "use1"]
+    assert_same_results(source, changed)
+    # What is no copy, a kernel may compute for its reader.
+    other = source_of(copy(0), user(0), copy(1), user(1))
+    check_unchanged(reuse_copies, replace(other, buffers=plain))
 
 
 def test_copies_of_something_else_are_made():

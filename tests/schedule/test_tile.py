@@ -393,6 +393,36 @@ def test_lanes_two_apart_are_cheaper_than_a_gather():
     assert tiled is not None and tiled.lane == x
 
 
+def depthwise(stride: int, channels_last: bool) -> Program:
+    """A convolution of 40 channels, each with a window of 3 x 3 of its own."""
+    c, y, x, u, v = Axis("c", 40), Axis("y", 12), Axis("x", 20), Axis("u", 3), Axis("v", 3)
+    height, breadth = 12 * stride + 2, 20 * stride + 2
+    plane, pixel = (1, 40) if channels_last else (height * breadth, 1)
+    line = breadth * pixel
+    rows, columns = ((y, line * stride), (u, line)), ((x, pixel * stride), (v, pixel))
+    reduce = Reduce((u, v), "sum", at("a", (c, plane), *rows, *columns), weights_of(c, u, v))
+    places = [(c, 1), (y, 800), (x, 40)] if channels_last else [(c, 240), (y, 20), (x, 1)]
+    kernel = Kernel("k", (c, y, x), (reduce,), (store("z", Reduced(0, "float32"), *places),))
+    weights = np.random.default_rng(0).standard_normal((40, 3, 3)).astype(np.float32)
+    return program({"a": (40, height, breadth)}, {"z": (40, 12, 20)}, (kernel,), {"W": weights})
+
+
+def weights_of(c: Axis, u: Axis, v: Axis) -> Load:
+    return at("W", (c, 9), (u, 3), (v, 1))
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize(("channels_last", "lane"), [(True, "c"), (False, "x")])
+def test_windows_that_share_only_weights_have_rows(stride, channels_last, lane):
+    source = depthwise(stride, channels_last)
+    tiled = tile(source, WIDE)
+    chosen = only(tiled).tile
+    assert chosen is not None and chosen.lane is not None and chosen.row is not None
+    # A multiply-add takes four cycles: fewer sums than these would wait for each other.
+    assert chosen.lane.name.rstrip("v") == lane and chosen.rows * chosen.vectors >= 4
+    assert_same_results(source, tiled)
+
+
 @pytest.mark.parametrize(("channels", "breadth"), [(256, 16), (24, 64)])
 def test_lanes_run_along_what_takes_the_fewest_cycles(channels, breadth):
     """Filters or positions: neither needs a gather, and stores of long sums hardly count."""
