@@ -9,6 +9,7 @@ from typing import TypeAlias
 from ostinato.machine.record import Machine
 from ostinato.program.nodes import Program
 from ostinato.schedule.arena import Arena, plan
+from ostinato.schedule.blocks import by_blocks
 from ostinato.schedule.chunk import chunk
 from ostinato.schedule.collapse import collapse
 from ostinato.schedule.dead import drop_dead
@@ -135,6 +136,11 @@ SCHEDULE_PASSES: tuple[SchedulePass, ...] = (
         "Kernels that still hand values to each other through memory are reported with the reason.",
         _unfused_pairs,
         needed=True,
+    ),
+    SchedulePass(
+        "by_blocks",
+        "Kernels that pass large matrices to each other run for a block of rows at a time.",
+        _for_machine(by_blocks),
     ),
     SchedulePass(
         "by_rows", "Kernels that pass rows to each other run row by row.", _for_machine(by_rows)

@@ -23,9 +23,7 @@ from ostinato.program.expr import (
     Axis,
     Expr,
     Load,
-    constant,
     dtype_of,
-    op,
     rewrite,
     walk,
 )
@@ -42,7 +40,7 @@ from ostinato.program.nodes import (
     map_kernels,
     with_bodies,
 )
-from ostinato.schedule.index_maps import size_expr
+from ostinato.schedule.decisions import decision
 from ostinato.schedule.operands import DEPTH, is_packable, sum_loads, typical
 from ostinato.sizes.dims import Size, is_nonnegative, minimum, product
 
@@ -112,18 +110,21 @@ class _Relayout:
         copies, reader = _copied(kernel, found, self._buffers)
         if is_nonnegative(found.uses - found.least):
             return [*copies, reader]
-        decision = _decision(kernel, found, self._buffers)
+        pays = f"{kernel.name}.pays"
+        decided = decision(pays, kernel.sources, found.uses, found.least, self._buffers)
         plain = replace(kernel, name=f"{kernel.name}.few")
-        pays = decision.stores[0].access.buffer
-        return [decision, Branch(pays, (*copies, reader), (plain,))]
+        return [decided, Branch(pays, (*copies, reader), (plain,))]
 
-    def _steps(self, loop: Loop) -> list[Stmt]:
-        """The copies of what no step changes, and the loop, which reads them."""
+    def _steps(self, loop: Loop, around: tuple[Axis, ...] = ()) -> list[Stmt]:
+        """The copies of what no step changes, and the loop, which reads them.
+
+        around: the axes of the loops around it, which have one point each.
+        """
         before: list[Stmt] = []
         changing = loop.writes()
 
         def change(kernel: Kernel) -> Kernel:
-            found = self._operands(kernel, changing, loop.axis.extent)
+            found = self._operands(kernel, changing, loop.axis.extent, around)
             if found is None:
                 return kernel
             copies, reader = _copied(kernel, found, self._buffers)
@@ -134,7 +135,7 @@ class _Relayout:
             result: list[Stmt] = []
             for statement in body:
                 if isinstance(statement, Loop):
-                    result += self._steps(statement)
+                    result += self._steps(statement, (*around, loop.axis))
                 else:
                     result.append(
                         with_bodies(statement, inside) if bodies(statement) else statement
@@ -149,10 +150,12 @@ class _Relayout:
         kernel: Kernel,
         changing: Set[str] | None = None,
         trips: Size = 1,
+        around: tuple[Axis, ...] = (),
     ) -> _Operands | None:
         """Choose what to copy for a kernel; None where nothing pays.
 
         changing, trips: of a kernel in a loop, what the steps change, and how many there are.
+        around: the axes of the loops around that one.
         """
         if (
             kernel.ordered
@@ -171,11 +174,15 @@ class _Relayout:
             across = tuple(load for load in inner if load.access.stride(lane) not in (0, 1))
             stored = all(store.access.stride(lane) in (0, 1) for store in kernel.stores)
             if across:
-                if stored and all(_is_movable(kernel, x, self._buffers, changing) for x in across):
+                if stored and all(
+                    _is_movable(kernel, x, self._buffers, changing, around) for x in across
+                ):
                     crosswise = lane, across
                 continue
             movable = [
-                x for x in inner if stored and _is_movable(kernel, x, self._buffers, changing)
+                x
+                for x in inner
+                if stored and _is_movable(kernel, x, self._buffers, changing, around)
             ]
             found = self._shared(kernel, lane, movable, trips)
             if found is not None:
@@ -191,7 +198,7 @@ class _Relayout:
         """Constants that the rows of a sum would widen often, one operand of each product."""
         if kernel.ordered or kernel.guard is not None:
             return None
-        own = {*kernel.axes, *(axis for r in kernel.reductions for axis in r.axes)}
+        own = _own_axes(kernel)
         found: list[Expr] = []
         for value in dict.fromkeys(e for r in kernel.reductions for e in r.operands):
             loads = [node for node in walk(value) if isinstance(node, Load)]
@@ -220,10 +227,12 @@ class _Relayout:
         along the sum: then the sum runs along neighbours in the copy.
         """
         found: list[Load] = []
+        own = _own_axes(kernel)
         if _reads_rows(kernel, lane, loads):
             return None
         for load in loads:
-            size = product([axis.extent for axis, _ in load.access.terms]) * ITEM_BYTES[load.dtype]
+            read = [axis for axis, _ in load.access.terms if axis in own]
+            size = product([axis.extent for axis in read]) * ITEM_BYTES[load.dtype]
             varied = [axis for axis in kernel.axes if load.access.stride(axis) != 0]
             panel = varied == [lane]
             row = len(varied) == 1 and not panel and load.access.stride(varied[0]) == 1
@@ -257,6 +266,11 @@ def _reads_rows(kernel: Kernel, lane: Axis, loads: Sequence[Load]) -> bool:
     return True
 
 
+def _own_axes(kernel: Kernel) -> set[Axis]:
+    """The axes of its points and sums, not those of loops around it."""
+    return {*kernel.axes, *(axis for r in kernel.reductions for axis in r.axes)}
+
+
 def _axes(value: Expr) -> tuple[Axis, ...]:
     """The axes along which a value changes, outermost first."""
     loads = [node for node in walk(value) if isinstance(node, Load)]
@@ -274,10 +288,14 @@ def _uses(kernel: Kernel, values: Sequence[Expr]) -> Size:
 
 
 def _is_movable(
-    kernel: Kernel, load: Load, buffers: dict[str, Buffer], changing: Set[str] | None
+    kernel: Kernel,
+    load: Load,
+    buffers: dict[str, Buffer],
+    changing: Set[str] | None,
+    around: tuple[Axis, ...],
 ) -> bool:
     """Whether a copy, in a loop one made before it, holds the same and needs no more space."""
-    own = {*kernel.axes, *(axis for r in kernel.reductions for axis in r.axes)}
+    own = {*_own_axes(kernel), *around}
     access = load.access
     axes = [axis for axis, _ in access.terms]
     if load.mask is not None or load.index or not own.issuperset(axes):
@@ -305,7 +323,7 @@ def _copied(
     copies: list[Kernel] = []
     moved: dict[Expr, Expr] = {}
     for number, value in enumerate(found.values):
-        varied = _axes(value)
+        varied = [axis for axis in _axes(value) if axis in _own_axes(kernel)]
         axes = [a for a in kernel.axes if a != found.lane and a in varied]
         axes += [a for a in varied if a not in kernel.axes]
         axes += [found.lane] if found.lane in varied else []
@@ -332,11 +350,3 @@ def _map_operands(kernel: Kernel, moved: Mapping[Expr, Expr]) -> Kernel:
 
     stores = tuple(s.map(lambda e: rewrite(e, moved.get)) for s in kernel.stores)
     return replace(kernel, reductions=tuple(reduce(r) for r in kernel.reductions), stores=stores)
-
-
-def _decision(kernel: Kernel, found: _Operands, buffers: dict[str, Buffer]) -> Kernel:
-    """Computes whether the copies pay."""
-    name = f"{kernel.name}.pays"
-    buffers[name] = Buffer(name, "bool", 1, "arena")
-    pays = op("ge", size_expr(found.uses), constant(found.least, "int64"))
-    return Kernel(name, (), (), (Store(Access(name, 0, ()), pays),), sources=kernel.sources)

@@ -17,7 +17,17 @@ from dataclasses import replace
 
 from ostinato.machine.record import Machine
 from ostinato.program.expr import ITEM_BYTES, Access, Axis
-from ostinato.program.nodes import Buffer, Kernel, Loop, Program, Stmt, map_loads
+from ostinato.program.nodes import (
+    Buffer,
+    Kernel,
+    Loop,
+    Program,
+    Stmt,
+    bodies,
+    map_loads,
+    statements,
+    with_bodies,
+)
 from ostinato.schedule.index_maps import Affine, Map, substitute_reduce, substitute_store
 from ostinato.sizes.dims import Size, is_nonnegative
 
@@ -29,17 +39,27 @@ LEAST_ROW_BYTES = 1024
 def by_rows(program: Program, machine: Machine) -> Program:
     """Turn runs of kernels over the same rows into loops over rows."""
     buffers = dict(program.buffers)
-    uses = Counter(n for s in program.body for n in s.reads() | s.writes())
-    body: list[Stmt] = []
-    run = _Run()
-    for statement in (*program.body, None):
-        if isinstance(statement, Kernel) and run.join(statement):
-            continue
-        body += _looped(run, buffers, uses, machine)
+    single = (s for s in statements(program.body) if not isinstance(s, Loop))
+    uses = Counter(name for s in single for name in s.reads() | s.writes())
+
+    def change(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+        result: list[Stmt] = []
         run = _Run()
-        if statement is not None and not (isinstance(statement, Kernel) and run.join(statement)):
-            body.append(statement)
-    return replace(program, buffers=buffers).with_body(tuple(body))
+        for statement in (*body, None):
+            if isinstance(statement, Kernel) and run.join(statement):
+                continue
+            result += _looped(run, buffers, uses, machine)
+            run = _Run()
+            is_repeated = isinstance(statement, Loop) and bool(statement.carries)
+            if statement is not None and bodies(statement) and not is_repeated:
+                result.append(with_bodies(statement, change))
+            elif statement is not None and not (
+                isinstance(statement, Kernel) and run.join(statement)
+            ):
+                result.append(statement)
+        return tuple(result)
+
+    return replace(program, buffers=buffers).with_body(change(program.body))
 
 
 class _Run:
@@ -126,7 +146,7 @@ def _looped(
 ) -> list[Stmt]:
     """The kernels of a run in a loop over rows, or as they are where that gains nothing.
 
-    uses: how many statements of the program use each buffer.
+    uses: how many statements of the program use each buffer, loops aside.
     """
     kernels = run.kernels
     if not run.between or not any(k.reductions for k in kernels):

@@ -386,6 +386,26 @@ def epilogues() -> list[Case]:
             constants={"four": np.float32(4)},
             length=100,
         ),
+        # What the heads hand from product to product exceeds the second-level cache.
+        text(
+            "attention-in-blocks",
+            """agraph (float[3, T, 4] q, float[3, S, 4] k, float[3, S, 4] v) => (float[3, T, 4] y) {
+                kt = Transpose<perm = [0, 2, 1]>(k)  s = MatMul(q, kt)
+                p = Softmax<axis = -1>(s)  y = MatMul(p, v)
+            }""",
+            ({"T": 311, "S": 300}, {"T": 24, "S": 3}, {"T": 0, "S": 2}),
+            length=310,
+        ),
+        text(
+            "attention-in-blocks-of-known-size",
+            """agraph (float[3, 311, 4] q, float[3, 300, 4] k, float[3, 300, 4] v)
+                => (float[3, 311, 4] y) {
+                kt = Transpose<perm = [0, 2, 1]>(k)  s = MatMul(q, kt)
+                p = Softmax<axis = -1>(s)  y = MatMul(p, v)
+            }""",
+            ({},),
+            length=310,
+        ),
         text(
             "product-plus-product",
             """agraph (float[N, 6] x) => (float[N, 18] y) {

@@ -1,0 +1,386 @@
+"""Kernels that pass a matrix to each other compute it a block of rows at a time.
+
+    for h, i, j: s[h, i, j] = sum_k q[h, i, k] c[h, k, j]         for h, block:
+    for h, i, j: p[h, i, j] = f(s[h, i, j])                 =>        for i, j: s[i, j] = ...
+    for h, i, d: y[h, i, d] = sum_j p[h, i, j] v[h, j, d]             for i, j: p[i, j] = ...
+                                                                      for i, d: y[h, .., d] = ...
+
+The scores of attention are such a matrix. It exceeds the caches where sequences are long; a block
+of it does not, and what its rows share, `c[h]` and `v[h]`, is read again from the second-level
+cache. What is computed for each element stays the same.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, replace
+
+from ostinato.machine.record import Machine
+from ostinato.program.expr import ITEM_BYTES, Access, Axis
+from ostinato.program.nodes import (
+    Branch,
+    Buffer,
+    Kernel,
+    Loop,
+    Program,
+    Stmt,
+    map_loads,
+    statements,
+)
+from ostinato.schedule.decisions import decision
+from ostinato.schedule.index_maps import Affine, substitute_reduce, substitute_store
+from ostinato.sizes.dims import (
+    Size,
+    exact_quotient,
+    floordiv,
+    is_nonnegative,
+    minimum,
+    product,
+)
+
+# Fewer rows would read what they share too often: attention over 1,000 to 6,000 positions takes as
+# long with 16 as with 64 rows, and longer with 8 (`attention` rows of `benchmarks.bench_micro`).
+LEAST_ROWS = 24
+
+Groups = dict[Axis, tuple[Axis, ...]]
+
+
+def by_blocks(program: Program, machine: Machine) -> Program:
+    """Turn runs of kernels that pass large matrices to each other into loops over blocks.
+
+    Where only the run tells how large they are, it decides.
+    """
+    buffers = dict(program.buffers)
+    single = (s for s in statements(program.body) if not isinstance(s, Loop))
+    uses = Counter(name for s in single for name in s.reads() | s.writes())
+    left = list(program.body)
+    body: list[Stmt] = []
+    while left:
+        run = _run_from(left, buffers, uses, machine)
+        if run is None:
+            body.append(left.pop(0))
+            continue
+        body += [*run.before, *_written(run, buffers, machine)]
+        del left[: len(run.before) + len(run.kernels)]
+    return replace(program, buffers=buffers).with_body(tuple(body))
+
+
+@dataclass(frozen=True)
+class _Run:
+    """Kernels that run for each block together, and statements between them that run before.
+
+    rows: axes of the matrices' rows, those of a block along the last. before: what stands between
+    the kernels and does not depend on them. between: what the kernels hand to each other. local:
+    what of it nothing else touches. block: the number of rows.
+    """
+
+    rows: tuple[Axis, ...]
+    kernels: tuple[Kernel, ...]
+    before: tuple[Stmt, ...] = ()
+    between: frozenset[str] = frozenset()
+    local: frozenset[str] = frozenset()
+    block: int = 0
+
+    def width(self, buffer: Buffer) -> Size | None:
+        """The elements of a row."""
+        return exact_quotient(buffer.size, product([axis.extent for axis in self.rows]))
+
+    def with_kernel(
+        self, kernel: Kernel, shared: Set[str], buffers: Mapping[str, Buffer]
+    ) -> _Run | None:
+        """The run with one more kernel; None where rows need others than their own."""
+        run = replace(self, kernels=(*self.kernels, kernel), between=self.between | shared)
+        return run if all(run.groups(k, buffers) is not None for k in run.kernels) else None
+
+    def groups(self, kernel: Kernel, buffers: Mapping[str, Buffer]) -> Groups | None:
+        """The axes of rows that axes of a kernel stand for, several where they are merged.
+
+        None where some element that it hands on is not in the row of the point.
+        """
+        found: Groups | None = None
+        accesses = [(load.access, bool(load.index)) for load in kernel.loads()]
+        accesses += [(store.access, False) for store in kernel.stores]
+        for access, is_computed in accesses:
+            if access.buffer in self.between:
+                groups = None if is_computed else self._groups_of(access, buffers[access.buffer])
+                if groups is None or found not in (None, groups):
+                    return None
+                found = groups
+        return found if found is not None and found.keys() <= set(kernel.axes) else None
+
+    def _groups_of(self, access: Access, buffer: Buffer) -> Groups | None:
+        width = self.width(buffer)
+        if width is None:
+            return None
+        left, terms = [*self.rows], [*access.terms]
+        found: Groups = {}
+        while left:
+            match = next(
+                (
+                    (axis, stride, end)
+                    for end in range(1, len(left) + 1)
+                    for axis, stride in terms
+                    if stride == product([a.extent for a in left[end:]]) * width
+                    and axis.extent == product([a.extent for a in left[:end]])
+                ),
+                None,
+            )
+            if match is None:
+                return None
+            axis, stride, end = match
+            found[axis] = tuple(left[:end])
+            terms.remove((axis, stride))
+            del left[:end]
+        last = access.offset
+        for axis, stride in terms:
+            last = last + stride * (axis.extent - 1)
+        inside = (access.offset, width - 1 - last, *(stride for _, stride in terms))
+        return found if all(is_nonnegative(size) for size in inside) else None
+
+    def row_bytes(self, buffers: Mapping[str, Buffer]) -> Size:
+        """Of a row of all that nothing else touches."""
+        total: Size = 0
+        for buffer in (buffers[name] for name in sorted(self.local)):
+            width = self.width(buffer)
+            assert width is not None
+            total = total + width * ITEM_BYTES[buffer.dtype]
+        return total
+
+    def shared_bytes(self, buffers: Mapping[str, Buffer]) -> Size:
+        """Of what the rows of a block share, which every block reads again."""
+        found: dict[Access, Size] = {}
+        for kernel in self.kernels:
+            groups = self.groups(kernel, buffers)
+            assert groups is not None
+            for load in kernel.loads():
+                axes = [axis for axis, _ in load.access.terms]
+                blocked = any(self.rows[-1] in groups.get(axis, ()) for axis in axes)
+                if load.access.buffer not in self.between and not blocked:
+                    extents = [axis.extent for axis in axes if axis not in groups]
+                    found[load.access] = product(extents) * ITEM_BYTES[load.dtype]
+        return sum(found.values(), start=0)
+
+
+def _run_from(
+    body: Sequence[Stmt], buffers: Mapping[str, Buffer], uses: Mapping[str, int], machine: Machine
+) -> _Run | None:
+    """The run that the first statement begins; None where blocks gain nothing."""
+    first = body[0]
+    if not isinstance(first, Kernel) or not _is_plain(first):
+        return None
+    if all(reduce.factor is None for reduce in first.reductions):
+        return None
+    for rows in _possible_rows(first, buffers, uses, machine):
+        run = _joined(_Run(rows, (first,)), body, buffers)
+        used = Counter(name for k in run.kernels for name in k.reads() | k.writes())
+        local = {n for n in run.between if used[n] == uses[n] and buffers[n].kind == "arena"}
+        run = _with_block(replace(run, local=frozenset(local)), buffers, machine)
+        if run.block and _may_pay(run, buffers, machine):
+            return run
+    return None
+
+
+def _is_plain(kernel: Kernel) -> bool:
+    partial = any(store.partial for store in kernel.stores)
+    return not kernel.ordered and kernel.guard is None and not partial and not kernel.sizes
+
+
+def _possible_rows(
+    kernel: Kernel, buffers: Mapping[str, Buffer], uses: Mapping[str, int], machine: Machine
+) -> Iterator[tuple[Axis, ...]]:
+    """Axes of the rows of what the kernel hands on, if that may exceed the cache."""
+    for store in kernel.stores:
+        buffer = buffers[store.access.buffer]
+        size = buffer.size * ITEM_BYTES[buffer.dtype]
+        if buffer.kind != "arena" or uses[buffer.name] < 2:
+            continue
+        if isinstance(size, int) and size < machine.far_bytes:
+            continue
+        axes = _in_order(store.access)
+        for end in range(len(axes) - 1, 0, -1):
+            yield axes[:end]
+
+
+def _in_order(access: Access) -> tuple[Axis, ...]:
+    """The axes of an access, outermost first, that takes all elements in order; else none."""
+    terms, axes = [*access.terms], list[Axis]()
+    expected: Size = 1
+    while terms:
+        found = next((term for term in terms if term[1] == expected), None)
+        if found is None:
+            return ()
+        terms.remove(found)
+        axes.insert(0, found[0])
+        expected = expected * found[0].extent
+    return tuple(axes) if access.offset == 0 else ()
+
+
+def _joined(run: _Run, body: Sequence[Stmt], buffers: Mapping[str, Buffer]) -> _Run:
+    """The longest run that begins so; what does not depend on it can run before."""
+    read, written = run.kernels[0].reads(), run.kernels[0].writes()
+    passed: list[Stmt] = []
+    for statement in body[1:]:
+        shared = (statement.reads() & written) | (statement.writes() & (read | written))
+        if not shared:
+            passed.append(statement)
+            continue
+        if not isinstance(statement, Kernel) or not _is_plain(statement):
+            break
+        longer = run.with_kernel(statement, shared, buffers)
+        if longer is None:
+            break
+        run = replace(longer, before=tuple(passed))
+        read |= statement.reads()
+        written |= statement.writes()
+    return run
+
+
+def _with_block(run: _Run, buffers: Mapping[str, Buffer], machine: Machine) -> _Run:
+    """The run with the rows of a block: what is local to it stays in the cache."""
+    row, extent = run.row_bytes(buffers), run.rows[-1].extent
+    if row == 0:
+        return run
+    most = max(machine.panel_bytes // row, LEAST_ROWS) if isinstance(row, int) else LEAST_ROWS
+    if not isinstance(extent, int):
+        return replace(run, block=most)
+    if most >= extent:
+        return replace(run, block=extent if len(run.rows) > 1 else 0)
+    even = max(n for n in range(1, most + 1) if extent % n == 0)
+    return replace(run, block=even if 2 * even > most else most)
+
+
+def _may_pay(run: _Run, buffers: Mapping[str, Buffer], machine: Machine) -> bool:
+    """Whether it saves more to hand on less than it costs to read again what rows share.
+
+    What is handed on is written to and read from memory otherwise. Where only the run could tell,
+    kernels are compiled twice, which nothing but products of several matrices are worth.
+    """
+    row = run.row_bytes(buffers)
+    if isinstance(row, int) and run.block * row > machine.second_level_bytes:
+        return False
+    excesses = _excesses(run, buffers, machine)
+    if not all(map(is_nonnegative, excesses)):
+        known = any(isinstance(excess, int) and excess < 0 for excess in excesses)
+        if known or len(run.rows) == 1:
+            return False
+    _, second, memory = machine.packed_cycles
+    saved = 2 * run.block * row * round(memory / second)
+    return is_nonnegative(saved - run.shared_bytes(buffers))
+
+
+def _excesses(run: _Run, buffers: Mapping[str, Buffer], machine: Machine) -> tuple[Size, Size]:
+    """What must not be negative for blocks to pay.
+
+    All that is handed on exceeds the cache, and either what rows share does not, or all the more
+    is saved.
+    """
+    row, cache = run.row_bytes(buffers), machine.second_level_bytes
+    total = row * product([axis.extent for axis in run.rows])
+    return total - cache, cache + 2 * run.block * row - run.shared_bytes(buffers)
+
+
+def _written(run: _Run, buffers: dict[str, Buffer], machine: Machine) -> tuple[Stmt, ...]:
+    """The loops of a run; the kernels as they are if a run of the program says so."""
+    loops = _looped(run, buffers)
+    excess = minimum(*_excesses(run, buffers, machine))
+    if is_nonnegative(excess):
+        return loops
+    sources = run.kernels[0].sources
+    decided = decision(f"{run.kernels[0].name}.blocks", sources, excess, 0, buffers)
+    return decided, Branch(decided.name, loops, run.kernels)
+
+
+def _looped(run: _Run, buffers: dict[str, Buffer]) -> tuple[Stmt, ...]:
+    """The loops over the rows of a run; `buffers` gets those of one block."""
+    *around, blocked = run.rows
+    loops = [Axis(f"{axis.name}block", axis.extent) for axis in around]
+    images = {a: Affine(0, ((loop, 1),)) for a, loop in zip(around, loops, strict=True)}
+    count = floordiv(blocked.extent, run.block)
+    rest = blocked.extent - count * run.block
+    over, inner = Axis(f"{blocked.name}block", count), Axis(blocked.name, run.block)
+    body: list[Stmt] = [_piece(run, images, over, inner, 0, buffers)]
+    if rest != 0:
+        over, inner = Axis(f"{blocked.name}rest", 1), Axis(blocked.name, rest)
+        body.append(_piece(run, images, over, inner, count * run.block, buffers))
+    for name in run.local:
+        width = run.width(buffers[name])
+        assert width is not None
+        local = _local(name)
+        buffers[local] = replace(buffers[name], name=local, size=width * run.block)
+    for loop in reversed(loops):
+        body = [Loop(loop, (), tuple(body))]
+    return tuple(body)
+
+
+def _local(buffer: str) -> str:
+    return f"{buffer}.block"
+
+
+def _piece(
+    run: _Run,
+    around: Mapping[Axis, Affine],
+    over: Axis,
+    inner: Axis,
+    start: Size,
+    buffers: Mapping[str, Buffer],
+) -> Loop:
+    """The loop over blocks of equal size from one row on.
+
+    around: what stands for the outer axes of rows. over, inner: the loop, and the rows of a block.
+    """
+    images = {**around, run.rows[-1]: Affine(start, ((over, inner.extent), (inner, 1)))}
+    kernels: list[Kernel] = []
+    for kernel in run.kernels:
+        groups = run.groups(kernel, buffers)
+        assert groups is not None
+        places = {axis: _place(group, images) for axis, group in groups.items()}
+        moved = replace(
+            kernel,
+            name=f"{kernel.name}.{'block' if start == 0 else 'rest'}",
+            axes=_inner_axes(kernel, groups, run.rows[-1], inner),
+            reductions=tuple(substitute_reduce(r, places) for r in kernel.reductions),
+            stores=tuple(substitute_store(s, places) for s in kernel.stores),
+        )
+        kernels.append(_within_block(moved, run, start, buffers))
+    return Loop(over, (), tuple(kernels))
+
+
+def _place(group: Sequence[Axis], images: Mapping[Axis, Affine]) -> Affine:
+    """The index of axes that are merged."""
+    offset: Size = 0
+    terms: list[tuple[Axis, Size]] = []
+    stride: Size = 1
+    for axis in reversed(group):
+        offset = offset + images[axis].offset * stride
+        terms += [(a, factor * stride) for a, factor in images[axis].terms]
+        stride = stride * axis.extent
+    return Affine(offset, tuple(terms))
+
+
+def _inner_axes(kernel: Kernel, groups: Groups, blocked: Axis, inner: Axis) -> tuple[Axis, ...]:
+    """The axes of a kernel, of which those of rows have a single block."""
+    axes: list[Axis] = []
+    for axis in kernel.axes:
+        if axis not in groups:
+            axes.append(axis)
+        elif blocked in groups[axis]:
+            axes.append(inner)
+    return tuple(axes)
+
+
+def _within_block(kernel: Kernel, run: _Run, start: Size, buffers: Mapping[str, Buffer]) -> Kernel:
+    """The kernel, for which local buffers begin with the block."""
+    own = {*kernel.axes, *(axis for r in kernel.reductions for axis in r.axes)}
+
+    def inside(access: Access) -> Access:
+        if access.buffer not in run.local:
+            return access
+        width = run.width(buffers[access.buffer])
+        assert width is not None
+        terms = tuple((axis, stride) for axis, stride in access.terms if axis in own)
+        return Access(_local(access.buffer), access.offset - width * start, terms)
+
+    changed = map_loads(kernel, lambda load: replace(load, access=inside(load.access)))
+    stores = tuple(replace(s, access=inside(s.access)) for s in changed.stores)
+    return replace(changed, stores=stores)

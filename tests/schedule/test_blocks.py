@@ -1,0 +1,159 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+import pytest
+
+from ostinato.machine.record import Machine
+from ostinato.program.expr import Axis, Reduced, op
+from ostinato.program.nodes import Branch, Kernel, Loop, Program, Reduce, statements
+from ostinato.program.verify import verify
+from ostinato.schedule.blocks import by_blocks as by_blocks_for
+from ostinato.sizes.dims import symbol
+from tests.program.programs import at, program, store
+from tests.schedule.test_pipeline import assert_same_results, check_unchanged, pointwise, product
+
+# A second-level cache that has room for little more than the fewest rows of a block.
+by_blocks = partial(by_blocks_for, machine=Machine(64, 32, second_level_bytes=4096))
+N = symbol("N")
+
+
+def attention(rows, columns, heads=2, merged=False) -> Program:
+    """Scores, their exponentials and row sums, and products of their quotients.
+
+    merged: whether the middle kernels know heads and rows as one axis.
+    """
+    depth = 2
+    h, i, j, k = Axis("h", heads), Axis("i", rows), Axis("j", columns), Axis("k", depth)
+    a, b, c = Axis("a", heads * rows), Axis("b", columns), Axis("c", columns)
+    o, p, q, d = Axis("o", heads), Axis("p", rows), Axis("q", columns), Axis("d", depth)
+    at_q = at("q", (h, depth * rows), (i, depth), (k, 1))
+    at_k = at("k", (h, depth * columns), (j, depth), (k, 1))
+    powers = op("exp", at("s", (a, columns), (b, 1)))
+    total = Reduce((c,), "sum", at("e", (a, columns), (c, 1)), None, 4)
+    weight = op(
+        "div", at("e", (o, rows * columns), (p, columns), (q, 1)), at("t", (o, rows), (p, 1))
+    )
+    kernels = (
+        product("scores", at_q, at_k, "s", k, h, i, j),
+        Kernel("powers", (a, b), (), (store("e", powers, (a, columns), (b, 1)),)),
+        Kernel("total", (a,), (total,), (store("t", Reduced(0, "float32"), (a, 1)),)),
+        product("mix", weight, at("v", (o, depth * columns), (q, depth), (d, 1)), "y", q, o, p, d),
+    )
+    return program(
+        {
+            "q": (heads, rows, depth),
+            "k": (heads, columns, depth),
+            "v": (heads, columns, depth),
+        },
+        {"y": (heads, rows, depth)},
+        kernels,
+        arena={"s": heads * rows * columns, "e": heads * rows * columns, "t": heads * rows},
+        symbols=tuple(str(n) for n in (rows,) if not isinstance(n, int)),
+    )
+
+
+@pytest.mark.parametrize(
+    ("rows", "pieces"), [(48, [(2, 24)]), (40, [(2, 20)]), (53, [(2, 24), (1, 5)]), (20, [(1, 20)])]
+)
+def test_heads_run_one_after_the_other_a_block_of_rows_at_a_time(rows, pieces):
+    source = attention(rows, 16)
+    changed = by_blocks(source)
+    (heads,) = changed.body
+    assert isinstance(heads, Loop) and heads.axis.extent == 2
+    loops = [loop for loop in heads.body if isinstance(loop, Loop)]
+    extents = [(loop.axis.extent, loop.body[0].axes[0].extent) for loop in loops]
+    assert extents == pieces
+    block = max(n for _, n in pieces)
+    assert {n: changed.buffers[f"{n}.block"].size for n in "set"} == {
+        "s": 16 * block,
+        "e": 16 * block,
+        "t": block,
+    }
+    assert not {"s", "e", "t"} & changed.buffers.keys()
+    assert_same_results(source, changed)
+
+
+def test_the_run_decides_where_only_it_knows_the_sizes():
+    source = attention(N, 16)
+    changed = by_blocks(source)
+    decision, branch = changed.body
+    assert isinstance(decision, Kernel) and isinstance(branch, Branch)
+    assert branch.orelse == source.body
+    (heads,) = branch.then
+    full, rest = (loop for loop in heads.body if isinstance(loop, Loop))
+    assert full.body[0].axes[0].extent == 24
+    assert str(full.axis.extent) == "(N // 24)" and rest.axis.extent == 1
+    assert_same_results(source, changed)
+
+
+def test_what_does_not_depend_on_a_block_runs_before():
+    source = attention(48, 16)
+    first, *others = source.body
+    z = Axis("z", 2 * 16 * 2)
+    double = pointwise("double", op("add", at("v", (z, 1)), at("v", (z, 1))), "w", z)
+    mix = others[-1]
+    assert isinstance(mix, Kernel)
+    (reduce,) = mix.reductions
+    o, q, d = mix.axes[0], reduce.axes[0], mix.axes[2]
+    factor = at("w", (o, 32), (q, 2), (d, 1))
+    mix = replace(mix, reductions=(replace(reduce, factor=factor),))
+    arena = {"s": 2 * 48 * 16, "e": 2 * 48 * 16, "t": 2 * 48, "w": 64}
+    source = program(
+        {i.name: i.shape for i in source.inputs},
+        {i.name: i.shape for i in source.outputs},
+        (first, *others[:-1], double, mix),
+        arena=arena,
+    )
+    changed = by_blocks(source)
+    assert changed.body[0] == double and isinstance(changed.body[1], Loop)
+    assert_same_results(source, changed)
+
+
+def other_rows() -> Program:
+    """Each row of the last kernel reads the sum of the row behind it."""
+    source = attention(48, 16)
+    mix = source.body[-1]
+    assert isinstance(mix, Kernel)
+    (reduce,) = mix.reductions
+    o, p, _ = mix.axes
+    weight = op("div", reduce.expr.args[0], at("t", (o, 48), (p, -1), offset=47))
+    mix = replace(mix, reductions=(replace(reduce, expr=weight),))
+    return source.with_body((*source.body[:-1], mix))
+
+
+def test_rows_that_need_others_wait_for_them():
+    source = other_rows()
+    changed = by_blocks(source)
+    verify(changed)
+    kernels = [s.name for s in statements(changed.body) if isinstance(s, Kernel)]
+    assert "mix" in kernels and "mix.block" not in kernels
+    assert_same_results(source, changed)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [attention(12, 10), attention(48, 16, heads=1).with_body(attention(48, 16, heads=1).body[:1])],
+    ids=["small", "nobody reads it"],
+)
+def test_what_gains_nothing_stays(source):
+    check_unchanged(by_blocks, source)
+
+
+def test_weights_that_exceed_what_is_saved_are_read_once():
+    """Two products with weights: every block would read both again."""
+    n, width, hidden = 96, 64, 16
+    i, j, k = Axis("i", n), Axis("j", hidden), Axis("k", width)
+    p, q, d = Axis("p", n), Axis("q", hidden), Axis("d", width)
+    kernels = (
+        product("up", at("x", (i, width), (k, 1)), at("u", (k, hidden), (j, 1)), "a", k, i, j),
+        product("down", at("a", (p, hidden), (q, 1)), at("w", (q, width), (d, 1)), "y", q, p, d),
+    )
+    source = program(
+        {"x": (n, width), "u": (width, hidden), "w": (hidden, width)},
+        {"y": (n, width)},
+        kernels,
+        arena={"a": n * hidden},
+    )
+    check_unchanged(by_blocks, source)
