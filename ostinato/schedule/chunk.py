@@ -7,15 +7,21 @@ reads all of `x` again for every group. Where `x` exceeds the second-level cache
     for chunk:  for group:  for row in chunk:  ...
 
 reads it once from further away. Points are independent, so their order does not change results.
+
+Windows of which each group of lanes reads its own part, as channels of an image whose pixels lie
+together, pass in chunks as well: lines are then read beside each other, and still are in a cache
+when the next row of windows needs them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Set
 from dataclasses import replace
 
 from ostinato.machine.record import Machine
-from ostinato.program.expr import ITEM_BYTES, Load
+from ostinato.program.expr import ITEM_BYTES, Axis, Load
 from ostinato.program.nodes import Kernel, Program, map_kernels
+from ostinato.schedule.operands import sum_loads
 from ostinato.sizes.dims import product
 
 
@@ -49,12 +55,34 @@ def _in_chunks(kernel: Kernel, program: Program, machine: Machine) -> Kernel:
     extent, blocks = passing.extent, tile.block.extent
     if not isinstance(extent, int) or not isinstance(blocks, int) or blocks == 1:
         return kernel
+    windows = _bytes_of_windows(kernel, passing, groups, program)
+    if windows > machine.panel_bytes:
+        length = max(extent * machine.panel_bytes // windows, 1)
+        return replace(kernel, tile=replace(tile, chunk=length))
     if shared + own <= machine.second_level_bytes or own > machine.far_bytes:
         return kernel
     # Whole tiles of rows: a chunk that ends within one would leave rows to smaller tiles.
     unit = tile.rows if passing == tile.row else 1
     length = max(extent * machine.panel_bytes // shared // unit, 1) * unit
     return kernel if length >= extent else replace(kernel, tile=replace(tile, chunk=length))
+
+
+def _bytes_of_windows(
+    kernel: Kernel, passing: Axis, groups: Set[Axis | None], program: Program
+) -> int:
+    """What sums load that both passes and differs by group, for one point of all other axes."""
+    assert kernel.tile is not None
+    if passing not in kernel.tile.inside:
+        return 0
+    inside = {*groups, *kernel.tile.inside, kernel.tile.row, kernel.tile.across}
+    around = product([axis.extent for axis in kernel.axes if axis not in inside])
+    found = [0]
+    for load in sum_loads(kernel):
+        read = {axis for axis, _ in load.access.terms}
+        size = _bytes(load, program)
+        if size is not None and passing in read and groups & read and isinstance(around, int):
+            found.append(size // around)
+    return max(found)
 
 
 def _bytes(load: Load, program: Program) -> int | None:

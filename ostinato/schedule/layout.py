@@ -18,9 +18,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from ostinato.machine.record import Machine
-from ostinato.program.expr import FLOATS, ITEM_BYTES, Access, Expr, Load
+from ostinato.program.expr import FLOATS, ITEM_BYTES, Access, Axis, Expr, Load
 from ostinato.program.nodes import Buffer, Kernel, Program, Store, map_kernels, map_loads
 from ostinato.schedule.elide import whole_buffers
+from ostinato.schedule.operands import moves_windows, row_axes_of_windows
 from ostinato.schedule.tile import estimated_cycles, lane_of
 from ostinato.sizes.dims import Size
 
@@ -111,17 +112,20 @@ def _radices(
 ) -> dict[str, set[Size]]:
     """By buffer of the arena, how far lanes that sums share loading lie apart when they store.
 
-    What another kernel reads or writes along the same axis follows.
+    So do channels of windows, along which lanes might run just as well. What another kernel reads
+    or writes along the same axis follows.
     """
     found: dict[str, set[Size]] = {}
     for kernel in kernels:
         lane = lane_of(kernel, machine, buffers) if kernel.reductions else None
         if lane is None:
             continue
-        for store in kernel.stores:
-            stride = store.access.stride(lane)
-            if stride not in (0, 1) and buffers[store.access.buffer].kind == "arena":
-                found.setdefault(store.access.buffer, set()).add(stride)
+        others = _other_lanes(kernel, lane)
+        ends = _places(kernel) if others else kernel.stores
+        for access in [end.access for end in ends]:
+            strides = {access.stride(axis) for axis in (lane, *others)} - {0, 1}
+            if strides and buffers[access.buffer].kind == "arena":
+                found.setdefault(access.buffer, set()).update(strides)
     grows = bool(found)
     while grows:
         grows = False
@@ -140,6 +144,13 @@ def _radices(
                 grows = grows or not strides <= known
                 known |= strides
     return found
+
+
+def _other_lanes(kernel: Kernel, lane: Axis) -> list[Axis]:
+    """The channels of a kernel whose lanes run along its windows."""
+    if not row_axes_of_windows(kernel, lane):
+        return []
+    return [a for a in kernel.axes if a != lane and not moves_windows(kernel, a)]
 
 
 def _places(kernel: Kernel) -> Iterator[Load | Store]:

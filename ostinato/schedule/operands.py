@@ -128,15 +128,21 @@ def loads_of_a_row(kernel: Kernel, lane: Axis, row: Axis) -> int:
 
 def rows_overlap(kernel: Kernel, row: Axis) -> bool:
     """Whether a row reads what the next one reads some steps later: a window that moves."""
-    for reduce in kernel.reductions:
-        last = reduce.axes[-1]
-        for node in walk(*reduce.operands):
-            if not isinstance(node, Load):
-                continue
-            moved = exact_quotient(node.access.stride(row), node.access.stride(last))
-            known = isinstance(moved, int) and isinstance(last.extent, int)
-            if known and 0 < abs(moved) < last.extent:  # type: ignore[arg-type, operator]
-                return True
+    return any(_overlaps(kernel, row, reduce.axes[-1]) for reduce in kernel.reductions)
+
+
+def moves_windows(kernel: Kernel, axis: Axis) -> bool:
+    """Whether windows of neighbours along an axis overlap, along whichever axis of the sums."""
+    return any(_overlaps(kernel, axis, a) for reduce in kernel.reductions for a in reduce.axes)
+
+
+def _overlaps(kernel: Kernel, axis: Axis, summed: Axis) -> bool:
+    """Whether a point reads what the next one along `axis` reads some steps of a sum later."""
+    for node in sum_loads(kernel):
+        moved = exact_quotient(node.access.stride(axis), node.access.stride(summed))
+        known = isinstance(moved, int) and isinstance(summed.extent, int)
+        if known and 0 < abs(moved) < summed.extent:  # type: ignore[arg-type, operator]
+            return True
     return False
 
 

@@ -35,7 +35,7 @@ from ostinato.schedule.operands import (
     DEPTH,
     accesses,
     is_packable,
-    loaded_by_lanes,
+    moves_windows,
     neighbour_axes,
     partial_result_stores,
     row_axes_of_windows,
@@ -205,9 +205,8 @@ def _tile_of_sums(kernel: Kernel, lane: Axis, choice: Choice, machine: Machine) 
     tile = Tile(lane, width, shape.vectors, row=row, rows=rows)
     tile = replace(tile, other=other, held=shape.held, across=across)
     if row is not None and not shared:
-        # What windows have in common stays in the first-level cache until the next group of lanes.
-        loads = loaded_by_lanes(kernel, lane)
-        near = [a for a in kernel.axes if any(load.access.stride(a) == 0 for load in loads)]
+        # What windows have in common stays in a cache until the next group of lanes.
+        near = [a for a in kernel.axes if a != lane and moves_windows(kernel, a)]
         tile = replace(tile, inside=tuple(near))
     elif is_far(kernel, lane, shared, machine):
         tile = replace(tile, inside=shared)

@@ -232,6 +232,14 @@ def convolutions() -> list[Case]:
         ),
         one("2d-depthwise", (1, 6, 7, 7), (6, 1, 3, 3), group=6, pads=[1, 1, 1, 1]),
         one("2d-depthwise-multiplier", (1, 3, 5, 5), (6, 1, 3, 3), group=3),
+        one(
+            "2d-depthwise-strided",
+            (2, 20, 9, 12),
+            (20, 1, 3, 3),
+            group=20,
+            strides=[2, 2],
+            pads=[1, 1, 1, 1],
+        ),
         one("2d-1x1", (2, 8, 3, 5), (16, 8, 1, 1)),
         one("2d-1x1-stride", (1, 4, 5, 5), (3, 4, 1, 1), strides=[2, 2]),
         one("2d-whole", (2, 3, 4, 5), (7, 3, 4, 5)),
@@ -321,6 +329,26 @@ def epilogues() -> list[Case]:
                 {"N": 1, "P": 3, "T": 0},
             ),
             length=5,
+        ),
+        text(
+            "windows-between-products",
+            """agraph (float[N, 8, 9, 9] x) => (float[N, 5, 5, 5] y) {
+                a = Conv(x, wide)  c = Clip(a, zero, six)
+                d = Conv<group = 24, strides = [2, 2], pads = [1, 1, 1, 1]>(c, window)
+                e = Conv<group = 24, strides = [2, 2], pads = [2, 2, 2, 2]>(c, large)
+                p = MaxPool<kernel_shape = [3, 3], strides = [2, 2], pads = [1, 1, 1, 1]>(c)
+                s = Sum(d, e, p)  y = Conv(s, narrow)
+            }""",
+            ({"N": 1}, {"N": 3}),
+            constants={
+                "wide": weights(24, 8, 1, 1),
+                "zero": np.float32(0),
+                "six": np.float32(6),
+                "window": weights(24, 1, 3, 3, seed=1),
+                "large": weights(24, 1, 5, 5, seed=2),
+                "narrow": weights(5, 24, 1, 1, seed=3),
+            },
+            length=9 * 26 * 25,
         ),
         text(
             "product-of-a-transpose",

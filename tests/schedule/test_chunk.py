@@ -8,7 +8,8 @@ from ostinato.machine.record import Machine
 from ostinato.program.nodes import Program
 from ostinato.schedule.chunk import chunk
 from ostinato.schedule.tile import tile
-from tests.schedule.test_tile import matmul
+from tests.schedule.test_pipeline import assert_same_results
+from tests.schedule.test_tile import depthwise, matmul
 
 MACHINE = replace(Machine(16, 16), second_level_bytes=32 * 1024)
 
@@ -31,6 +32,17 @@ def test_rows_that_exceed_the_cache_pass_in_whole_tiles():
     assert found % kernel.tile.rows == 0
     # An eighth of the cache, in rows of 128 bytes.
     assert found * 128 <= MACHINE.panel_bytes
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+def test_windows_of_each_group_pass_in_chunks(stride: int):
+    """Of a depthwise convolution whose channels lie together; in the other layout all are near."""
+    source = tile(depthwise(stride, channels_last=True), MACHINE)
+    found = chunk_of(source)
+    # An eighth of the cache, in rows of 42 pixels of 40 channels; there are 12 of them.
+    assert found == max(1, 12 * MACHINE.panel_bytes // (source.buffers["a"].size * 4))
+    assert_same_results(source, chunk(source, MACHINE))
+    assert chunk_of(tile(depthwise(stride, channels_last=False), MACHINE)) is None
 
 
 @pytest.mark.parametrize(

@@ -95,6 +95,35 @@ def test_what_reads_a_buffer_follows_its_layout(change):
     assert_same_results(source, changed)
 
 
+def depthwise(stride: int) -> Program:
+    """Channels of an image from others, then a window of 3 x 3 over each of them."""
+    c, k, p = Axis("c", OUT), Axis("k", OUT), Axis("p", 18 * 18)
+    e, y, x, u, v = Axis("e", OUT), Axis("y", 8), Axis("x", 8), Axis("u", 3), Axis("v", 3)
+    product = Reduce((k,), "sum", at("x", (k, 324), (p, 1)), at("W", (k, OUT), (c, 1)))
+    one = Kernel("one", (c, p), (product,), (store("a", Reduced(0, "float32"), (c, 324), (p, 1)),))
+    window = at("a", (e, 324), (y, 18 * stride), (u, 18), (x, stride), (v, 1))
+    total = Reduce((u, v), "sum", window, at("V", (e, 9), (u, 3), (v, 1)))
+    stored = store("y", Reduced(0, "float32"), (e, 64), (y, 8), (x, 1))
+    two = Kernel("two", (e, y, x), (total,), (stored,))
+    random = np.random.default_rng(0)
+    return program(
+        {"x": (OUT, 324)},
+        {"y": (OUT, 8, 8)},
+        (one, two),
+        {n: random.standard_normal(s).astype("f") for n, s in (("W", (OUT, OUT)), ("V", (OUT, 9)))},
+        {"a": OUT * 324},
+    )
+
+
+def test_channels_become_neighbours_where_windows_would_gather():
+    source = depthwise(2)
+    changed = laid_out(source)
+    (load,) = [x for k in changed.kernels() for x in k.loads() if x.access.buffer == "a"]
+    assert {stride for axis, stride in load.access.terms if axis.name == "e"} == {1}
+    assert_same_results(source, changed)
+    assert_same_results(depthwise(1), laid_out(depthwise(1)))
+
+
 def test_a_reader_that_cannot_tell_channels_from_places_keeps_the_layout():
     check_unchanged(laid_out, convolution(whole=True))
 
