@@ -54,6 +54,7 @@ class Reductions:
         self._loops, self._unroll = function.loops, function.machine.unroll
         self._in_lanes = function.machine.lane_operands
         self._fetches = function.machine.fetches
+        self._short_blocks = function.machine.short_blocks
         self._unrolled = UNROLL_OPERATIONS_IN_LANES if self._in_lanes else UNROLL_OPERATIONS
         self._tile = Tile(None, 1)
         self._piece: Piece | None = None
@@ -198,6 +199,8 @@ class Reductions:
         if extent <= MOST_FIELDS and self._is_named(axis):
             # Each field of a word has a place of its own in it, known now.
             factor = max(1, extent)
+        if self._short_blocks and extent >= 2 * factor:
+            return self._counted(axis, start, stop, factor, accumulators, rest, step)
         # A loop that would run once is none.
         whole = extent - extent % factor if extent >= 2 * factor else 0
         accumulators = self._counted(axis, start, integer(whole), factor, accumulators, rest, step)
@@ -246,6 +249,10 @@ class Reductions:
                             self._ahead.write(self._tile, *sums)
                             self._ahead.write_rows(self._tile, self._rows, *sums)
                         values = self._reduce_nest(rest, values, step)
+                    if self._short_blocks and copy < factor - 1:
+                        following = self._w.add(loop.index, integer(copy + 1))
+                        goes_on = self._w.compare("icmp", "ne", following, stop, 1)
+                        loop.leave_unless(goes_on, values)
             loop.results = values
         return loop.carried
 

@@ -38,7 +38,9 @@ def multiply_add(
     type_ = vector(element, per)
     name = "llvm.wasm.relaxed.madd" if how == "relaxed" else "multiply.add"
     function = f"{name}.v{per}{_SUFFIX[element]}"
-    return _by_registers(w, args, element, lanes, per, lambda a: w.call(type_, function, *a))
+    # Cranelift overwrites the first operand: rows and vectors share the other one more often.
+    swapped = [args[1], args[0], args[2]]
+    return _by_registers(w, swapped, element, lanes, per, lambda a: w.call(type_, function, *a))
 
 
 def dot(w: Writer, left: Value, right: Value, total: Value, lanes: int) -> Value:

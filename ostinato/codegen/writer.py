@@ -50,12 +50,15 @@ class LoopState:
     writer: Writer
     after: str
     results: list[Value] = field(default_factory=list)
-    leaving: list[str] = field(default_factory=list)
+    leaving: list[tuple[str, list[Value]]] = field(default_factory=list)
 
-    def leave_unless(self, condition: Value) -> None:
-        """End the loop here, with the values carried so far, when the condition is false."""
+    def leave_unless(self, condition: Value, values: list[Value] | None = None) -> None:
+        """End the loop here when the condition is false.
+
+        values: what is then carried out of it; None for what came into this iteration.
+        """
         inside = self.writer.name("stay")[1:]
-        self.leaving.append(self.writer.current_block)
+        self.leaving.append((self.writer.current_block, values or self.carried))
         self.writer.line(f"br i1 {condition.text}, label %{inside}, label %{self.after}")
         self.writer.block(inside)
 
@@ -222,23 +225,12 @@ class Writer:
         if sure and not state.leaving:
             state.carried = list(results)
             return
+        ways = [(last, results), *state.leaving, *([] if sure else [(before, carried)])]
         state.carried = [
-            self._after_loop(before if not sure else None, last, state.leaving, *values)
-            for values in zip(carried, entered, results, strict=True)
+            self.emit(
+                c.type,
+                f"phi {c.type} "
+                + ", ".join(f"[ {values[place].text}, %{block} ]" for block, values in ways),
+            )
+            for place, c in enumerate(carried)
         ]
-
-    def _after_loop(
-        self,
-        skipped: str | None,
-        last: str,
-        leaving: Sequence[str],
-        initial: Value,
-        entered: Value,
-        result: Value,
-    ) -> Value:
-        """The value a loop ends with, by the block it is left from."""
-        sources = [f"[ {result.text}, %{last} ]"]
-        sources += [f"[ {entered.text}, %{block} ]" for block in leaving]
-        if skipped is not None:
-            sources.append(f"[ {initial.text}, %{skipped} ]")
-        return self.emit(initial.type, f"phi {initial.type} {', '.join(sources)}")

@@ -37,8 +37,14 @@ class Machine:
         system lets this process use.
     converts_halves: whether there are instructions between float16 and float32.
     unroll: how many copies of the innermost loop of a sum there are at most.
+    most_groups: how many groups of lanes a tile for a batch computes together for a single row.
+        More of them read as many streams that lie a power of two apart, in the same sets of the
+        first-level cache: three gates of 128 units take 7 % longer with four than with two
+        (`benchmarks.bench_batch`).
     loads_operands: whether every operand of a multiply-add takes a register: the compilers of
         engines load it first, and keep the order of instructions.
+    short_blocks: whether copies of a loop's body are kept apart by a branch out of the loop. Some
+        engines put what has no effect at the end of its block, multiply-adds behind all loads.
     first_level_bytes, second_level_bytes: the caches of data that belong to a core.
 
     Cycles of a vector each, where nothing else is in the way:
@@ -62,7 +68,9 @@ class Machine:
     byte_tiles: bool = False
     converts_halves: bool = True
     unroll: int = 4
+    most_groups: int = 2
     loads_operands: bool = False
+    short_blocks: bool = False
     first_level_bytes: int = 48 * KIB
     second_level_bytes: int = 2048 * KIB
     fma_cycles: float = 0.5
@@ -149,7 +157,9 @@ WASM = Machine(
     pointer_bits=32,
     fetches=False,
     converts_halves=False,
-    # By `benchmarks.bench_wasm`: V8 copies loops itself and is fastest with 1, Cranelift with 4.
-    unroll=2,
+    # By `benchmarks.bench_wasm`.
+    unroll=8,
+    most_groups=3,
     loads_operands=True,
+    short_blocks=True,
 )

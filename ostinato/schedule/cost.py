@@ -32,10 +32,6 @@ from ostinato.sizes.dims import Size, product
 # The share of the lanes that is expected to be busy where only a run tells how many points there
 # are: streams are stepped with few, often one.
 TYPICAL_USE = 0.5
-# Groups of lanes that are computed together for a single row. More of them read as many streams
-# that lie a power of two apart, in the same sets of the first-level cache: three gates of 128 units
-# take 7 % longer with four (`benchmarks.bench_batch`).
-MOST_GROUPS = 2
 # How many rows a kernel of several sums is taken to have where only a run tells: a batch. Smaller
 # ones are cut into heights of 4, 2 and 1; a single row has its own way (`groups_of_one_row`).
 TYPICAL_BATCH = 16
@@ -180,9 +176,10 @@ def groups_of_one_row(
     the one before; groups of lanes are then what rows are otherwise. 1 if there are enough sums.
     """
     chains = len(kernel.reductions) * shape.vectors
-    hidden = MOST_GROUPS * chains * machine.fma_cycles <= machine.fma_latency
-    fits = MOST_GROUPS * shape.vectors * width <= typical(lane.extent)
-    return MOST_GROUPS if hidden and fits else 1
+    hiding = round(machine.fma_latency / (chains * machine.fma_cycles))
+    groups = min(hiding, machine.most_groups)
+    fits = groups * shape.vectors * width <= typical(lane.extent)
+    return groups if groups > 1 and fits else 1
 
 
 @dataclass(frozen=True)
@@ -299,9 +296,10 @@ class _Sums:
             few = accumulators <= MOST_HELD * registers
             return few and at_once < sums and at_once * shape.block <= shape.held
         if self._machine.loads_operands and accumulators > 1:
-            # What lanes load stays in registers beside what is loaded last.
+            # All that a term reads may be loaded before the first multiply-add. Of a single row
+            # only one of the engines spills then, and more sums are worth more to the other.
             operands = 1 if rows == 1 else self._together * vectors
-            return accumulators + operands + 1 + self._addresses <= registers
+            return accumulators + operands + rows + self._addresses <= registers
         # Elements of rows that lie beside each other need no registers for their addresses.
         budget = registers - 4 if self._in_pieces else self._machine.accumulators
         if accumulators > max(budget, sums):

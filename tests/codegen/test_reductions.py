@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -55,6 +57,20 @@ def test_what_rows_read_is_loaded_by_four_terms_at_once(depth, target):
     native = check(source, feeds, target=target)
     at_once = target.machine.lane_operands and depth >= 8
     assert ("extractelement <4 x float>" in native.text) is at_once
+
+
+@pytest.mark.parametrize("depth", [7, 15, 16, 17, 24, 31])
+def test_copies_of_a_loop_may_be_apart(depth):
+    """Each may then be the last one, and no rest follows."""
+    target = replace(TARGETS[0], machine=replace(TARGETS[0].machine, unroll=8, short_blocks=True))
+    j, k = Axis("j", 8), Axis("k", depth)
+    sums = Reduce((k,), "sum", at("x", (k, 1)), at("w", (k, 8), (j, 1)))
+    kernel = Kernel("k", (j,), (sums,), (store("y", Reduced(0, "float32"), (j, 1)),))
+    shapes = {"x": ("float32", (depth,)), "w": ("float32", (depth, 8))}
+    source = mixed(shapes, {"y": ("float32", (8,))}, (kernel,))
+    feeds = {name: random(*shape) for name, (_, shape) in shapes.items()}
+    native = check(source, feeds, target=target)
+    assert ("stay" in native.text) is (depth > 15)
 
 
 @pytest.mark.parametrize("rows", [4, 7])
