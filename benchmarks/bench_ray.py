@@ -3,8 +3,9 @@
     python -m benchmarks.bench_ray
     python -m benchmarks.bench_ray --files
 
-Both run the same `Predictor` on the same batches, one thread each; the time is that of the corpus,
-without what starts Ray and compiles. CPU seconds are those of the process and of each actor, which
+Both run the same `Predictor` on the same batches, one thread each, by turns; the time is that of
+the corpus, without what starts Ray and compiles. The one process takes its batches out of arrays
+in memory as they are. CPU seconds are those of the process and of each actor, which
 a busy machine does not change: their ratio is what a core for each actor would give. Signals lie
 in Ray's object store or, with `--files`, in WAV files that whoever scores them reads. Needs
 `ostinato[ray]`.
@@ -70,8 +71,9 @@ def signal(path: str) -> np.ndarray:
 def main() -> None:
     """Print the times and their ratios."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--rows", type=int, default=4000)
+    parser.add_argument("--rows", type=int, default=8000)
     parser.add_argument("--batch", type=int, default=16, help="rows of a call")
+    parser.add_argument("--block", type=int, default=256, help="rows of a task of Ray's")
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--files", action="store_true", help="signals in files, not in the store")
     given = parser.parse_args()
@@ -83,14 +85,15 @@ def main() -> None:
         arguments = {"states": {"h0": "hn"}, "outputs": ["y"]}
         single = Scorer(str(path), arguments)
         ray.init(num_cpus=2, include_dashboard=False, logging_level="ERROR")
-        data = ray.data.from_items(rows).repartition(given.rows // (4 * given.batch)).materialize()
+        blocks = -(-given.rows // given.block)
+        data = ray.data.from_items(rows, override_num_blocks=blocks).materialize()
+        columns = {name: np.array([row[name] for row in rows]) for name in rows[0]}
         two = ray.data.ActorPoolStrategy(size=2)
         ratios = []
         for _ in range(given.turns):
             start, used = time.perf_counter(), time.process_time()
             for at in range(0, len(rows), given.batch):
-                part = rows[at : at + given.batch]
-                single({name: np.array([row[name] for row in part]) for name in part[0]})
+                single({name: column[at : at + given.batch] for name, column in columns.items()})
             alone, used = time.perf_counter() - start, time.process_time() - used
             scored = data.map_batches(
                 Scorer,

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,6 +17,13 @@ from ostinato.serve.protocol import DATATYPES, named
 
 Array = np.ndarray[Any, Any]
 Batch = dict[str, Array]
+
+
+class _Piece(NamedTuple):
+    """Rows that one call took, in order, and its outputs with the rows in front."""
+
+    rows: list[int]
+    values: list[Array]
 
 
 class Predictor:
@@ -86,14 +93,13 @@ class Predictor:
         texts = [""] * count
         if self._errors in batch:
             texts = [str(text or "") for text in batch[self._errors]]
-        results: list[list[Array] | None] = [None] * count
+        pieces: list[_Piece] = []
         for rows in self._groups(batch, [i for i in range(count) if not texts[i]]):
-            self._score(batch, rows, results, texts)
+            pieces += self._score(batch, rows, texts)
         used = {self._errors, *self._columns.values()}
         scored: Batch = {name: column for name, column in batch.items() if name not in used}
         for position, output in enumerate(self._outputs):
-            values = [row[position] if row else None for row in results]
-            scored[output.name] = _column(values, output)
+            scored[output.name] = _column(pieces, position, count)
         if self._errors is not None:
             scored[self._errors] = np.array(texts, object)
         return scored
@@ -102,38 +108,33 @@ class Predictor:
         """Rows that one call takes."""
         if self.batch is None:
             return [[row] for row in rows]
+        columns = [batch[column] for column in self._columns.values()]
+        if all(_is_array(column) for column in columns):
+            return [list(rows)] if rows else []
         groups: dict[Any, list[int]] = {}
         for row in rows:
-            key = tuple(np.shape(batch[column][row]) for column in self._columns.values())
+            key = tuple(np.shape(column[row]) for column in columns)
             groups.setdefault(key, []).append(row)
         return list(groups.values())
 
-    def _score(
-        self, batch: Batch, rows: list[int], results: list[list[Array] | None], texts: list[str]
-    ) -> None:
-        """Fill in the results of these rows, or what went wrong."""
+    def _score(self, batch: Batch, rows: list[int], texts: list[str]) -> list[_Piece]:
+        """The results of these rows; fills in what went wrong."""
         try:
-            values = self._run(batch, rows)
+            return [_Piece(rows, self._run(batch, rows))]
         except (OstinatoError, ValueError, TypeError) as error:
             if self._errors is None:
                 raise
             if len(rows) == 1:
                 texts[rows[0]] = str(error)
-            else:
-                # One row may have spoilt it for the others.
-                for row in rows:
-                    self._score(batch, [row], results, texts)
-            return
-        for place, row in enumerate(rows):
-            results[row] = [value[place] for value in values]
+                return []
+            # One row may have spoilt it for the others.
+            return [piece for row in rows for piece in self._score(batch, [row], texts)]
 
     def _run(self, batch: Batch, rows: list[int]) -> list[Array]:
         """The outputs of these rows, with the rows in front."""
         feeds: dict[str, Array] = {}
         for name, column in self._columns.items():
-            values = [np.asarray(batch[column][row]) for row in rows]
-            axis = self._axis(self._fed[name])
-            feeds[name] = values[0] if axis is None else np.stack(values, axis)
+            feeds[name] = _fed(batch[column], rows, self._axis(self._fed[name]))
         sizes = {str(self.batch): len(rows)}
         for name, argument in self._fed.items():
             for dim, size in zip(argument.shape or (), feeds[name].shape, strict=False):
@@ -189,16 +190,38 @@ def _batch_dimension(arguments: Any, batch: str | None) -> str | None:
     return batch or (common[0] if common else None)
 
 
-def _column(values: Sequence[Array | None], output: NodeArg) -> Array:
+def _is_array(column: Array) -> bool:
+    """Whether a column is one array, whose rows have one shape."""
+    return isinstance(column, np.ndarray) and column.dtype != object
+
+
+def _fed(column: Array, rows: Sequence[int], axis: int | None) -> Array:
+    """These rows of a column, put together along the axis; the only one as it is for None.
+
+    All rows of a column that is one array are that array, which nothing copies.
+    """
+    if axis is None:
+        return np.asarray(column[rows[0]])
+    if _is_array(column):
+        taken = column if len(rows) == len(column) else column[list(rows)]
+        return np.moveaxis(taken, 0, axis)
+    return np.stack([np.asarray(column[row]) for row in rows], axis)
+
+
+def _column(pieces: Sequence[_Piece], position: int, count: int) -> Array:
     """A column of a batch: one array where all rows have one shape, else one of arrays."""
-    found = [value for value in values if value is not None]
-    if not found:
-        return np.zeros((len(values), 0), np.float32)
-    empty = np.zeros((0,) * found[0].ndim, found[0].dtype)
-    rows = [empty if value is None else value for value in values]
+    if not pieces:
+        return np.zeros((count, 0), np.float32)
+    first = pieces[0].values[position]
+    if len(pieces[0].rows) == count:
+        return first
+    rows = [np.zeros((0,) * (first.ndim - 1), first.dtype)] * count
+    for piece in pieces:
+        for place, row in enumerate(piece.rows):
+            rows[row] = piece.values[position][place]
     if all(row.shape == rows[0].shape for row in rows):
         return np.stack(rows)
-    column = np.empty(len(rows), object)
-    for place, row in enumerate(rows):
-        column[place] = row
+    column = np.empty(count, object)
+    for place, value in enumerate(rows):
+        column[place] = value
     return column
