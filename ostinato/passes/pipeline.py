@@ -21,6 +21,8 @@ from ostinato.passes.loops.loop_to_scan import loop_to_scan
 from ostinato.passes.loops.reroll import reroll
 from ostinato.passes.loops.sequence_to_scan_output import sequence_to_scan_output
 from ostinato.passes.loops.single_step_scan import single_step_scan
+from ostinato.passes.loops.stack_operands import stack_operands
+from ostinato.passes.loops.stores_to_concat import stores_to_concat
 from ostinato.passes.normalise.batched_scan import batched_scan
 from ostinato.passes.normalise.byte_constants import byte_constants
 from ostinato.passes.normalise.expand_contributed import expand_contributed
@@ -113,10 +115,19 @@ PASSES: tuple[Pass, ...] = (
         "Pieces of a tensor that was split into a sequence are taken by a Slice.",
     ),
     Pass(
+        "stores_to_concat",
+        stores_to_concat,
+        "Rows that are stored one after another are put together by a Concat.",
+    ),
+    Pass(
+        "stack_operands",
+        stack_operands,
+        "Equal nodes whose results are stacked become one node on stacked operands.",
+    ),
+    Pass(
         "reroll",
         reroll,
         "Steps that are written out one after another become a Scan.",
-        repeat=False,
     ),
     Pass(
         "expand_functions",

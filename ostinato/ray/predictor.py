@@ -192,7 +192,7 @@ def _batch_dimension(arguments: Any, batch: str | None) -> str | None:
 
 def _is_array(column: Array) -> bool:
     """Whether a column is one array, whose rows have one shape."""
-    return isinstance(column, np.ndarray) and column.dtype != object
+    return isinstance(column, np.ndarray) and bool(column.dtype != object)
 
 
 def _fed(column: Array, rows: Sequence[int], axis: int | None) -> Array:
