@@ -112,6 +112,11 @@ class Machine:
         return self.second_level_bytes // 8
 
     @property
+    def paired_bytes(self) -> int:
+        """Bytes that stay in the second-level cache while as many are fetched beside them."""
+        return self.second_level_bytes * 3 // 8
+
+    @property
     def far_bytes(self) -> int:
         """Bytes from which data leaves the second-level cache before it is read again."""
         return self.second_level_bytes // 2

@@ -12,7 +12,8 @@ from ostinato.machine.record import AVX2, AVX512, NEON
 @pytest.mark.parametrize("machine", [AVX512, AVX2, NEON], ids=lambda m: f"{m.vector_bytes}-bytes")
 def test_caches_hold_more_the_farther_they_are(machine):
     sizes = [machine.block_bytes, machine.resident_bytes, machine.near_bytes]
-    sizes += [machine.first_level_bytes, machine.panel_bytes, machine.far_bytes]
+    sizes += [machine.first_level_bytes, machine.panel_bytes]
+    sizes += [machine.paired_bytes, machine.far_bytes]
     assert sizes == sorted(sizes) and sizes[-1] < machine.second_level_bytes
     for cycles in (machine.packed_cycles, machine.strided_cycles):
         assert list(cycles) == sorted(cycles)

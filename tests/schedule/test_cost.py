@@ -79,6 +79,17 @@ def test_panels_beyond_a_cache_are_narrower():
     assert shape_of(64, depth, 512, small).vectors <= shape_of(64, depth, 512, AVX512).vectors
 
 
+@pytest.mark.parametrize("rows", [28, 64])
+def test_panels_that_several_tiles_read_leave_room_for_the_next(rows):
+    depth = 8000
+    found = shape_of(rows, depth, 512, AVX512)
+    assert found.rows < rows
+    assert found.vectors * AVX512.vector_bytes * depth <= AVX512.paired_bytes
+    # One tile reads each panel once, whatever its size.
+    single = shape_of(4, depth, 512, AVX512)
+    assert single.vectors * AVX512.vector_bytes * depth > AVX512.paired_bytes
+
+
 def test_slow_loads_are_shared_by_more_rows():
     slow = replace(AVX512, packed_cycles=(8.0, 8.0, 8.0))
     assert shape_of(64, 64, 96, slow).rows > shape_of(64, 64, 96, AVX512).rows
