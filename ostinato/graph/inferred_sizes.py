@@ -35,9 +35,9 @@ def infer_sizes(model: ir.Model) -> dict[str, Sizes]:
     """The sizes of values of all graphs by name; a value of unknown rank is missing.
 
     ONNX lets a Loop change the shape of what it carries, so shape inference says nothing of it.
-    Here every state is first taken to keep the shape of its initial value. States whose next value
-    then comes out with another shape, or an unknown one, are given up until no more are: what
-    remains is proven by induction over the steps.
+    Here every state is first taken to keep the shape of its initial value. Axes along which its
+    next value then comes out with another size are given up until no more are, and states whose
+    rank changes or is unknown: what remains is proven by induction over the steps.
     """
     carried = list(_carried(model))
     given = [_claim(value, ()) for _, body in _loops(model) for value in body.inputs[:2]]
@@ -47,19 +47,26 @@ def infer_sizes(model: ir.Model) -> dict[str, Sizes]:
         sizes = _infer(model, [*given, *_claims(assumed)])
         open_ = [state for state in carried if state not in assumed and state not in refuted]
         new = {state: sizes[state.initial] for state in open_ if state.initial in sizes}
-        wrong = {
-            state
+        kept = {
+            state: _common(shape, sizes.get(state.initial), sizes.get(state.after))
             for state, shape in assumed.items()
-            if not sizes.get(state.initial) == sizes.get(state.after) == shape
         }
         # A nested Loop must have had its chance before what depends on it is given up.
         if new:
             assumed |= new
-        elif wrong:
-            refuted |= wrong
-            assumed = {state: shape for state, shape in assumed.items() if state not in wrong}
+        elif kept != assumed:
+            refuted |= {state for state, shape in kept.items() if shape is None}
+            assumed = {state: shape for state, shape in kept.items() if shape is not None}
         else:
             return sizes
+
+
+def _common(assumed: Sizes, *others: Sizes | None) -> Sizes | None:
+    """The assumed sizes that others agree with; None where a rank differs or is unknown."""
+    if any(other is None or len(other) != len(assumed) for other in others):
+        return None
+    columns = zip(assumed, *filter(None, others), strict=True) if assumed else ()
+    return tuple(first if {first, *rest} == {first} else None for first, *rest in columns)
 
 
 @dataclass(frozen=True)
@@ -98,7 +105,9 @@ def _claims(assumed: Mapping[_Carried, Sizes]) -> Iterator[onnx.ValueInfoProto]:
 def _claim(
     value: ir.Value, sizes: Sizes, type_: ir.TypeProtocol | None = None
 ) -> onnx.ValueInfoProto:
-    claim = ir.Value(name=value.name, type=type_ or value.type, shape=ir.Shape(sizes))
+    # A size that differs from step to step has a name of its own.
+    shape = [f"{value.name}:{i}" if size is None else size for i, size in enumerate(sizes)]
+    claim = ir.Value(name=value.name, type=type_ or value.type, shape=ir.Shape(shape))
     return ir.serde.serialize_value(claim)
 
 

@@ -12,6 +12,7 @@ from ostinato.passes.indices.gather_to_slice import gather_to_slice
 from ostinato.passes.indices.rows_to_gather import rows_to_gather
 from ostinato.passes.indices.slice_to_gather import slice_to_gather
 from ostinato.passes.loops.bounded_loop import bounded_loop
+from ostinato.passes.loops.chosen_rows import chosen_rows
 from ostinato.passes.loops.dead_loop_values import dead_loop_values
 from ostinato.passes.loops.fold_if import fold_if
 from ostinato.passes.loops.fold_loop import fold_loop
@@ -149,6 +150,11 @@ PASSES: tuple[Pass, ...] = (
         "gather_to_slice",
         gather_to_slice,
         "Elements at evenly spaced indices that provably exist are taken by a Slice.",
+    ),
+    Pass(
+        "chosen_rows",
+        chosen_rows,
+        "A choice among rows of one value becomes rows at chosen positions.",
     ),
     Pass("fold_if", fold_if, "An If that need not choose becomes one of its branches."),
     Pass(

@@ -87,18 +87,34 @@ def test_states_that_keep_their_shape(body: str):
 @pytest.mark.parametrize(
     ("body", "initial"),
     [
-        ("t = Transpose(s)", "h"),
-        ("t = Concat <axis = 0> (s, w)", "h"),
-        ("r = Unsqueeze(i, zero)  e = Neg(zero)  t = Slice(s, e, r)", "h"),
         ("t = Add(s, w)", "b"),
         ("t = Identity(w)", "b"),
-        ("t = ReduceSum <keepdims = 1> (s)", "h"),
+        ("t = ReduceSum <keepdims = 0> (s)", "h"),
         ("t = Squeeze(s)", "h"),
     ],
 )
-def test_states_that_may_change_their_shape(body: str, initial: str):
+def test_states_that_may_change_their_rank(body: str, initial: str):
     found = sizes(LOOP.format(body=body, initial=initial))
     assert not {"s", "y", "k"} & set(found)
+
+
+@pytest.mark.parametrize(
+    ("body", "shape"),
+    [
+        ("t = Transpose(s)", (None, None)),
+        ("t = Concat <axis = 0> (s, w)", (None, 2)),
+        ("t = Concat <axis = 1> (w, s)", ("N", None)),
+        ("r = Unsqueeze(i, zero)  e = Neg(zero)  t = Slice(s, e, r)", (None, None)),
+        ("t = ReduceSum <keepdims = 1> (s)", (None, None)),
+    ],
+)
+def test_axes_along_which_states_may_change(body: str, shape: tuple[int | str | None, ...]):
+    found = sizes(LOOP.format(body=body, initial="h"))
+    for name in ("s", "y"):
+        # Each such axis has a size of its own, before a step and after all of them.
+        own = (f"{name}:{i}" if size is None else size for i, size in enumerate(shape))
+        assert found[name] == tuple(own)
+    assert found["k"] == found["y"]
 
 
 def test_a_loop_in_a_loop():
@@ -126,7 +142,8 @@ def test_a_loop_that_is_refuted_by_the_loop_within():
             }> (n, c, h)
         }
         """)
-    assert not {"s", "t", "a", "y"} & set(found)
+    assert found["s"] == ("s:0",) and found["a"] == ("a:0",) and found["y"] == ("y:0",)
+    assert len({found[name] for name in ("s", "t", "a", "z", "y", "h")}) == 6
 
 
 def test_a_large_constant():

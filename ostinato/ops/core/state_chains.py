@@ -67,10 +67,15 @@ def places_to_move(
     found: list[tuple[ir.Node, bool]] = []
     value, is_alone = body.inputs[position + 2], True
     for node in chain:
-        is_alone = is_alone and len(value.uses()) == 1 and not value.is_graph_output()
+        is_alone = is_alone and _reads(value) == 1 and not value.is_graph_output()
         made = node.outputs[0]
-        is_last = not made.uses() and sum(made is output for output in body.outputs) == 1
+        is_last = _reads(made) == 0 and sum(made is output for output in body.outputs) == 1
         if node.op_type == "Gather" and (is_alone or is_last):
             found.append((node, is_alone))
         value = made
     return found
+
+
+def _reads(value: ir.Value) -> int:
+    """How often the elements of a value are read, not only its extents."""
+    return sum(reader.op_type != "Shape" for reader, _ in value.uses())

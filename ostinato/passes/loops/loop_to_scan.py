@@ -100,7 +100,8 @@ def _obstacle(
     for number, state in enumerate(form.states):
         if not _keeps_type(state):
             return f"carried value {number} is no tensor, or changes its element type"
-        if not sizes.keys() >= {state.before.name, state.after.name}:
+        before = sizes.get(state.before.name or "")
+        if before is None or sizes.get(state.after.name or "") != before:
             return f"carried value {number} may change its shape"
     return None
 

@@ -32,6 +32,33 @@ BODIES = {
         "p",
         True,
     ),
+    "if the step is odd": (
+        """k = If(odd) <then_branch = g () => (float[N, M] a) { a = Gather(s, o) },
+            else_branch = h () => (float[N, M] z) { z = Identity(s) }>
+        r = ReduceSum(k, axis)  e = Add(r, f)  so = Concat<axis = 1>(k, e)""",
+        "so",
+        True,
+    ),
+    "unless the step is odd": (
+        f"""{NEW}  p = Concat<axis = 1>(s, e)
+        so = If(odd) <then_branch = g () => (float[N, P] a) {{ a = Identity(p) }},
+            else_branch = h () => (float[N, P] z) {{ u = Add(o, o)  w = Sub(u, o)
+                z = Gather(p, w) }}>""",
+        "p",
+        True,
+    ),
+    "some of them": (
+        f"""{NEW}  p = Concat<axis = 1>(s, e)  q = Gather<axis = -2>(p, o)
+        few = Less(o, two)  rows = Unsqueeze(few, axis)  so = Where(rows, p, q)""",
+        "p",
+        True,
+    ),
+    "all or none": (
+        """q = Gather(s, o)  k = Where(odd, q, s)  r = ReduceSum(k, axis)  e = Add(r, f)
+        so = Concat<axis = 1>(k, e)""",
+        "so",
+        True,
+    ),
     "alone": ("so = Gather(s, o)", "s", True),
     "and read as they were": (f"k = Gather(s, o)  {NEW}  so = Concat<axis = 1>(k, e)", "s", False),
 }
@@ -45,7 +72,8 @@ def model(body: str, read: str) -> onnx.ModelProto:
             y, m = Loop<body = b (int64 i, bool c, float[N, M] s) =>
                 (bool co, float[N, P] so, float[N] v) {{
                     co = Identity(c)  o = Gather(order, i)  f = Cast<to = 1>(i)
-                    axis = Constant<value_ints = [1]>()
+                    axis = Constant<value_ints = [1]>()  two = Constant<value_int = 2>()
+                    one = Constant<value_int = 1>()  rest = Mod(i, two)  odd = Equal(rest, one)
                     {body}  v = ReduceSum<keepdims = 0>({read}, axis)
             }}>(n, go, x)
         }}"""
@@ -65,7 +93,7 @@ def test_rows_change_places(body: str, read: str, stays: bool) -> None:
         for ours, theirs in zip(session.run(None, feeds), other.run(None, feeds), strict=True):
             np.testing.assert_array_equal(ours, theirs)
     with pytest.raises(RunError, match="out of range"):
-        session.run(None, {"n": np.array(1), "x": x[:3], "order": np.array([[0, 3, 1]])})
+        session.run(None, {"n": np.array(2), "x": x[:3], "order": np.array([[0, 3, 1]] * 2)})
     loaded = load_model(proto)
     run_passes(loaded)
     (part,) = partition(loaded, fallback=False).parts
