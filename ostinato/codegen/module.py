@@ -6,8 +6,6 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-import numpy as np
-
 from ostinato.codegen import clocks, runtime_functions, safepoints, threads
 from ostinato.codegen.alike import form
 from ostinato.codegen.general import General, generalise
@@ -19,6 +17,8 @@ from ostinato.codegen.sizes import CheckedSizes, Sizes
 from ostinato.codegen.target import Target, data_layout
 from ostinato.codegen.writer import Value, Writer, integer, is_constant
 from ostinato.machine.record import Machine
+from ostinato.program.laid import ConstantBlob as ConstantBlob
+from ostinato.program.laid import lay_out
 from ostinato.program.nodes import (
     CALL,
     Branch,
@@ -30,7 +30,7 @@ from ostinato.program.nodes import (
     Require,
     statements,
 )
-from ostinato.schedule.arena import ALIGNMENT, Arena, counts_calls
+from ostinato.schedule.arena import Arena, counts_calls
 from ostinato.schedule.matrices import takes_tiles
 from ostinato.schedule.share import Part, Shares, Step, undivided
 from ostinato.schedule.times import STATEMENT, kernel_time, known_time
@@ -44,31 +44,9 @@ _NUMBER = Value("%share", "i64")
 _MOST_UNASKED = 8
 
 
-@dataclass(frozen=True)
-class ConstantBlob:
-    """All constants of a program in one piece of memory, and where each begins (bytes)."""
-
-    data: np.ndarray
-    offsets: Mapping[str, int]
-
-
 def lay_out_constants(program: Program) -> ConstantBlob:
     """Constants one after the other, aligned."""
-    offsets: dict[str, int] = {}
-    end = 0
-    for name, array in program.constants.items():
-        offsets[name] = end
-        end += -(-array.nbytes // ALIGNMENT) * ALIGNMENT
-    # Aligned already, so that nobody copies them once more.
-    block = np.empty(end + ALIGNMENT, np.uint8)
-    first = -block.ctypes.data % ALIGNMENT
-    blob = block[first : first + end]
-    for name, array in program.constants.items():
-        start = offsets[name]
-        stop = start + array.nbytes
-        blob[start:stop].view(array.dtype).reshape(array.shape)[...] = array
-        blob[stop : stop + -stop % ALIGNMENT] = 0
-    return ConstantBlob(blob, offsets)
+    return lay_out(program.constants)
 
 
 def module_text(

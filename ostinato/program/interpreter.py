@@ -18,6 +18,7 @@ import numpy.typing as npt
 from ostinato.errors import InputError, OstinatoError, RunError, ShapeError
 from ostinato.program.evaluate import evaluate, numpy_dtype
 from ostinato.program.expr import Access, Axis, Expr, Extent, Index, Load, Reduced
+from ostinato.program.laid import elements
 from ostinato.program.nodes import (
     Branch,
     Interface,
@@ -105,7 +106,9 @@ class _Memory:
         self.symbols = dict(symbols)
         self.data: dict[str, Array] = {}
         self.written: dict[str, Array] = {}
-        given = {i.buffer: inputs[i.name] for i in program.inputs} | dict(program.constants)
+        given = {i.buffer: inputs[i.name] for i in program.inputs} | {
+            name: elements(constant) for name, constant in program.constants.items()
+        }
         self.sizes = program.bounds
         for name, buffer in program.buffers.items():
             size = self.size(program.upper(buffer.size))

@@ -27,6 +27,7 @@ from ostinato.program.expr import (
     walk,
 )
 from ostinato.program.functions import operations
+from ostinato.program.laid import Contents
 from ostinato.sizes import dims
 from ostinato.sizes.dims import Size, product
 from ostinato.sizes.substitution import upper
@@ -392,7 +393,7 @@ class Program:
     outputs: tuple[Interface, ...]
     symbols: tuple[str, ...]
     buffers: Mapping[str, Buffer]
-    constants: Mapping[str, np.ndarray]
+    constants: Mapping[str, Contents]
     body: tuple[Stmt, ...]
     checks: tuple[Check, ...] = field(default=())
     definitions: tuple[tuple[str, Size], ...] = field(default=())

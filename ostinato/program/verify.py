@@ -31,6 +31,7 @@ from ostinato.program.expr import (
     dtype_of,
     walk,
 )
+from ostinato.program.laid import Contents
 from ostinato.program.nodes import (
     Branch,
     Buffer,
@@ -118,7 +119,7 @@ class _Verifier:
         if buffer.name not in self.program.symbols:
             yield f"{where}: a size is a symbol of the program"
 
-    def _constant(self, name: str, data: np.ndarray) -> Iterator[str]:
+    def _constant(self, name: str, data: Contents) -> Iterator[str]:
         buffer = self.program.buffers.get(name)
         if buffer is None:
             yield f"constant {name!r} has no buffer"

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from ostinato.program.expr import ITEM_BYTES
+from ostinato.program.laid import ALIGNMENT as ALIGNMENT
 from ostinato.program.nodes import (
     CALL,
     Branch,
@@ -18,10 +19,6 @@ from ostinato.program.nodes import (
     statements,
 )
 from ostinato.sizes.dims import Size, ceildiv, computed, maximum
-
-# A cache line, and a vector of the longest registers: part of the contract with callers of compiled
-# code, so it is the same on all machines.
-ALIGNMENT = 64
 
 
 @dataclass(frozen=True)

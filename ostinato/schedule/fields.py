@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ostinato.program.expr import Axis, Expr, Index, Load, cast, constant, op
+from ostinato.program.laid import Contents, elements
 from ostinato.program.nodes import Kernel
 from ostinato.schedule.index_maps import split_sum
 
@@ -45,7 +46,7 @@ class Field:
         assert isinstance(self.axis.extent, int)
         return WORDS[self.axis.extent * self.bits]
 
-    def holds(self, loads: Iterable[Load], constants: Mapping[str, np.ndarray]) -> bool:
+    def holds(self, loads: Iterable[Load], constants: Mapping[str, Contents]) -> bool:
         """Whether these loads are of constants that have fields of this kind."""
         return _needed(loads, constants) == (self.bits, self.low)
 
@@ -65,12 +66,13 @@ class Field:
         return field if not self.low else op("add", field, constant(self.low, "int32"))
 
 
-def _needed(loads: Iterable[Load], constants: Mapping[str, np.ndarray]) -> tuple[int, int] | None:
+def _needed(loads: Iterable[Load], constants: Mapping[str, Contents]) -> tuple[int, int] | None:
     """How many bits hold the constants that are loaded, and from which value on; None for eight."""
     names = {load.access.buffer for load in loads}
-    arrays = [constants[name] for name in names if name in constants]
-    if len(arrays) < len(names) or any(a.dtype not in (np.int8, np.uint8) for a in arrays):
+    found = [constants[name] for name in names if name in constants]
+    if len(found) < len(names) or any(a.dtype not in (np.int8, np.uint8) for a in found):
         return None
+    arrays = [elements(constant) for constant in found]
     least = min(int(a.min(initial=0)) for a in arrays)
     most = max(int(a.max(initial=0)) for a in arrays)
     for bits in BITS:
@@ -81,7 +83,7 @@ def _needed(loads: Iterable[Load], constants: Mapping[str, np.ndarray]) -> tuple
 
 
 def cut_for_fields(
-    kernel: Kernel, panels: Sequence[Panel], constants: Mapping[str, np.ndarray]
+    kernel: Kernel, panels: Sequence[Panel], constants: Mapping[str, Contents]
 ) -> tuple[Kernel, dict[Axis, Field]]:
     """The kernel with the sums over narrow constants cut, and the fields by their new axis."""
     fields: dict[Axis, Field] = {}

@@ -17,13 +17,12 @@ run computes or is given: their writer writes this order then.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
-
-import numpy as np
 
 from ostinato.program.expr import Access, Axis, Expr, Load, cast, constant, rewrite, walk
+from ostinato.program.laid import Contents, Laid, Piece, elements
 from ostinato.program.nodes import (
     Buffer,
     Kernel,
@@ -70,9 +69,12 @@ def pack(program: Program) -> Program:
             field = fields.get(panel.inner[-1]) if panel.inner else None
             if field is not None and field.holds(panel.loads, constants):
                 values = _packed(panel, kernel, constants)
+                *outer, group = _known(_extents(panel))
+                shape = (*outer, len(panel.loads), group)
                 panel = replace(panel, inner=panel.inner[:-1])
                 words = field.packed(
-                    values, len(panel.outer) + (panel.block is not None) + len(panel.inner)
+                    values.elements().reshape(shape),
+                    len(panel.outer) + (panel.block is not None) + len(panel.inner),
                 )
                 constants[name] = words.reshape(-1)
                 buffers[name] = Buffer(
@@ -87,7 +89,7 @@ def pack(program: Program) -> Program:
                 writers.update(dict.fromkeys((copies[n].name for n in names), ()))
                 writers[copies[names[0]].name] = _writers(panel, kernel, copies, name)
             else:
-                constants[name] = _packed(panel, kernel, constants).reshape(-1)
+                constants[name] = _packed(panel, kernel, constants)
             is_copy = kind != "constant"
             buffers[name] = Buffer(name, dtype, size, kind, True, is_copy, sources)
             kernel = _reading(kernel, panel, name)
@@ -173,33 +175,36 @@ def _extents(panel: Panel) -> tuple[Size, ...]:
     return tuple(axis.extent for axis in axes)
 
 
-def _packed(panel: Panel, kernel: Kernel, constants: dict[str, np.ndarray]) -> np.ndarray:
+def _packed(panel: Panel, kernel: Kernel, constants: Mapping[str, Contents]) -> Laid:
     """The operands as `[outer.., block, inner.., load, lane]`."""
     assert kernel.tile is not None
-    *outer, group = _extents(panel)
-    shape: Any = (*outer, len(panel.loads), group)
-    blocks = panel.block.extent if panel.block else 1
-    points = blocks * group if kernel.tile.limit is None else kernel.tile.limit
-    assert isinstance(points, int) and isinstance(blocks, int) and isinstance(group, int)
+    *outer, group = _known(_extents(panel))
+    shape = (*outer, len(panel.loads), group)
+    *steps, across, _ = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
+    # Blocks come first, as they do where lanes are counted.
+    step = steps.pop(len(panel.outer)) if panel.block else 0
+    (blocks,) = _known([panel.block.extent if panel.block else 1])
+    (points,) = _known([blocks * group if kernel.tile.limit is None else kernel.tile.limit])
     full, rest = divmod(points, group)
-    make = np.empty if full == blocks else np.zeros
-    result = make(shape, panel.loads[0].dtype)
     others = (*panel.outer, *panel.inner)
+    extents = _known(axis.extent for axis in others)
+    pieces: list[Piece] = []
     for number, load in enumerate(panel.loads):
-        source = constants[load.access.buffer][load.access.offset :]
-        lane, *strides = [load.access.stride(a) * source.itemsize for a in (panel.lane, *others)]
-        # [block, outer.., inner.., lane] becomes [outer.., block, inner.., lane].
-        place = result[..., number, :]
-        place = np.moveaxis(place, len(panel.outer), 0) if panel.block else place[None]
-        view = np.lib.stride_tricks.as_strided(
-            source,
-            (blocks, *(axis.extent for axis in others), group),  # type: ignore[arg-type]
-            (lane * group, *strides, lane),  # type: ignore[arg-type]
-        )
-        place[:full] = view[:full]
+        name, (start,), place = load.access.buffer, _known([load.access.offset]), number * across
+        lane, *strides = _known(load.access.stride(axis) for axis in (panel.lane, *others))
+        taken, to = (lane * group, *strides, lane), (step, *steps, 1)
+        pieces.append(Piece(name, start, taken, place, to, (full, *extents, group)))
         if rest:
-            place[full, ..., :rest] = view[full, ..., :rest]
-    return result
+            start, place = start + full * lane * group, place + full * step
+            pieces.append(Piece(name, start, taken[1:], place, to[1:], (*extents, rest)))
+    sources = {load.access.buffer: elements(constants[load.access.buffer]) for load in panel.loads}
+    dtype = next(iter(sources.values())).dtype
+    return Laid(dtype, math.prod(shape), tuple(pieces), sources)
+
+
+def _known(sizes: Iterable[Size]) -> list[int]:
+    """Sizes around constants, which are numbers."""
+    return [int(size) for size in sizes if isinstance(size, int)]
 
 
 def _access(panel: Panel, name: str, number: int) -> Access:

@@ -7,6 +7,7 @@ import pytest
 
 from ostinato.machine.record import Machine
 from ostinato.program.expr import Access, Axis, Index, Load, Reduced, constant, op
+from ostinato.program.laid import elements
 from ostinato.program.nodes import Kernel, Loop, Program, Reduce
 from ostinato.program.printer import text
 from ostinato.program.verify import verify
@@ -59,7 +60,7 @@ def test_operands_lie_in_the_order_in_which_they_are_read(units, count, transpos
     blocks = 1 if kernel.tile.block is None else kernel.tile.block.extent
     (name,) = packed.constants
     assert name == "packed.k.0" and packed.buffers[name].padded
-    data = packed.constants[name].reshape(blocks, 5, count, lanes)
+    data = elements(packed.constants[name]).reshape(blocks, 5, count, lanes)
     padded = np.zeros((count, 5, blocks * lanes), np.float32)
     padded[:, :, :units] = weights
     expected = padded.reshape(count, 5, blocks, lanes).transpose(2, 1, 0, 3)
