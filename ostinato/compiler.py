@@ -38,6 +38,7 @@ from ostinato.stages.compiled import CompiledModel
 from ostinato.stages.partition import Choice, Partition, Segment, partition
 from ostinato.stages.report import NotNative, not_native
 from ostinato.stages.stage import BranchStage, FallbackStage, Keeping, NativeStage, Stage
+from ostinato.stages.stored_programs import StoredPrograms
 
 # The text of a module, given it and what there is to know of its function but the object code.
 Surround: TypeAlias = Callable[[str, Artifact], str]
@@ -134,7 +135,11 @@ def _drive(
             # Who calls such code has not asked the system for registers of tiles.
             machine = dataclasses.replace(target.machine, byte_tiles=False)
             target = dataclasses.replace(target, machine=machine)
-        scheduled = [_scheduled(program, target, options) for program in programs]
+        is_plain = not is_observed and surround is None and clocked is None
+        store = program_store(options, target) if is_plain else None
+        found = [None if store is None else store.find(program) for program in programs]
+        missing = [p for p, artifact in zip(programs, found, strict=True) if artifact is None]
+        scheduled = [_scheduled(program, target, options) for program in missing]
         yield from show("schedule", lambda: (program_text(s.program) for s in scheduled))
         if clocked is not None:
             clocked.extend(scheduled)
@@ -143,10 +148,16 @@ def _drive(
         yield from show("llvm", lambda: (module.text for module in modules))
         yield from show("asm", lambda: (emit_assembly(module.text, target) for module in modules))
         keep = kernel_store(options) if surround is None else None
-        natives = (
-            NativeStage(_artifact(program, module, target, options.threads, keep, surround))
-            for program, module in zip(programs, modules, strict=True)
-        )
+
+        def make() -> Iterator[Artifact]:
+            for program, module in zip(missing, modules, strict=True):
+                made = _artifact(program, module, target, options.threads, keep, surround)
+                if store is not None:
+                    store.store(program, module.scheduled.program.constants, made)
+                yield made
+
+        made = make()
+        natives = (NativeStage(one or next(made)) for one in found)
         compiled = _assembled(parts, natives)
         other_sizes = _not_native_in_general(loaded, compiled)
         return dataclasses.replace(compiled, report=facts | {"other_sizes": other_sizes})
@@ -265,6 +276,14 @@ def kernel_store(options: Options) -> Keep | None:
     if options.cache_dir is None:
         return None
     return KernelStore(Cache(options.cache_dir, options.cache_bytes))
+
+
+def program_store(options: Options, target: Target) -> StoredPrograms | None:
+    """The store of compiled programs that models may have but for their weights in common."""
+    if options.cache_dir is None:
+        return None
+    facts = sorted(options.disable), options.threads, target
+    return StoredPrograms(Cache(options.cache_dir, options.cache_bytes), *map(repr, facts))
 
 
 def _artifact(

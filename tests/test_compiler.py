@@ -365,7 +365,7 @@ def test_whatever_goes_wrong_in_a_step_is_an_error_of_ours(
     monkeypatch.setattr(f"ostinato.compiler.{step}", fails)
     source = model("g (float[N] x) => (float[N] y) { y = Exp(x) }")
     with pytest.raises(ModelError, match=r"graph 'g'|output 'y'.*IndexError: wrong"):
-        compile_model(source, Options())
+        compile_model(source, Options(cache_dir=None))
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,78 @@
+"""What two programs have in common that are scheduled alike: a digest of all but their weights.
+
+Scheduling and code generation know of a constant what its buffer says. They look at the contents of
+those of one byte an element alone, which may fit into fewer bits (`schedule/fields.py`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections.abc import Mapping
+from typing import Any
+
+from ostinato.program.laid import elements
+from ostinato.program.nodes import Program
+
+
+def digest(program: Program) -> bytes:
+    """32 bytes that differ for programs of which different code could be made."""
+    described = {
+        field: getattr(program, field) for field in program.__match_args__ if field != "constants"
+    }
+    state = hashlib.sha256()
+    for name, constant in program.constants.items():
+        state.update(f"{name} {constant.dtype.name} {constant.size}\n".encode())
+        if constant.dtype.itemsize == 1:
+            state.update(hashlib.sha256(elements(constant).tobytes()).digest())
+    _describe(described, state)
+    return state.digest()
+
+
+def _describe(root: Any, state: hashlib._Hash) -> None:
+    """Feed what a tree of frozen dataclasses, tuples and tables is made of.
+
+    Equal parts are numbered once, operands first, so that what is shared is described once. Nothing
+    recurses: expressions may be thousands of nodes deep.
+    """
+    numbers: dict[tuple[Any, ...], int] = {}
+    # By identity; the objects are held as well, so that no other takes the identity of one.
+    known: dict[int, tuple[Any, int]] = {}
+    stack = [root]
+    while stack:
+        node = stack[-1]
+        if id(node) in known:
+            stack.pop()
+            continue
+        parts = _parts(node)
+        inner = [part for part in parts if not _is_leaf(part) and id(part) not in known]
+        if inner:
+            stack += inner
+            continue
+        stack.pop()
+        texts = [_leaf(p) if _is_leaf(p) else known[id(p)][1] for p in parts]
+        key = (type(node).__name__, *texts)
+        number = numbers.get(key)
+        if number is None:
+            number = numbers[key] = len(numbers)
+            state.update(repr(key).encode())
+        known[id(node)] = node, number
+
+
+def _parts(node: Any) -> list[Any]:
+    if isinstance(node, tuple):
+        return list(node)
+    if isinstance(node, Mapping):
+        return [part for item in node.items() for part in item]
+    return [getattr(node, name) for name in node.__match_args__]
+
+
+def _is_leaf(part: Any) -> bool:
+    return part is None or isinstance(part, (str, int, float))
+
+
+def _leaf(part: Any) -> str:
+    """Text that tells values and types apart; floats by their bits."""
+    if isinstance(part, str):
+        return f"'{part}"
+    return struct.pack("d", part).hex() if isinstance(part, float) else repr(part)

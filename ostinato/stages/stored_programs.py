@@ -1,0 +1,84 @@
+"""Compiled programs in the cache: a model that differs from one in its weights has the same ones.
+
+An entry holds the code and, in place of the constants, where each element of them comes from.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ostinato.codegen.artifact import Artifact
+from ostinato.native.arguments import numpy_dtype
+from ostinato.native.cache import Cache, machine_key
+from ostinato.program.digest import digest
+from ostinato.program.laid import Contents, Laid, Piece, elements, lay_out
+from ostinato.program.nodes import Program
+from ostinato.stages.compiled import Array, CompiledModel, pack, unpack
+from ostinato.stages.stage import NativeStage
+
+
+class StoredPrograms:
+    """Artifacts of programs, by digest.
+
+    facts: what else decides which code is made of a program.
+    """
+
+    def __init__(self, cache: Cache, *facts: str) -> None:
+        self._cache, self._facts = cache, facts
+
+    def find(self, program: Program) -> Artifact | None:
+        """The stored artifact, with the constants of this program; None where there is none."""
+        entry = self._cache.load(self._key(program))
+        if entry is None:
+            return None
+        (stage,) = unpack(entry.header["model"], entry.blobs).stages
+        assert isinstance(stage, NativeStage)
+        constants = {
+            f"{number}": _unpacked(record, program.constants, entry.blobs)
+            for number, record in enumerate(entry.header["constants"])
+        }
+        return dataclasses.replace(stage.artifact, constants=lay_out(constants).data)
+
+    def store(self, program: Program, constants: Mapping[str, Contents], made: Artifact) -> None:
+        """Keep the artifact of a program whose schedule has left it these constants."""
+        stage = NativeStage(dataclasses.replace(made, constants=b""))
+        header, blobs = pack(CompiledModel((), (), (stage,)))
+        records = [_packed(name, one, program, blobs) for name, one in constants.items()]
+        self._cache.store(self._key(program), {"model": header, "constants": records}, blobs)
+
+    def _key(self, program: Program) -> str:
+        return machine_key("program", digest(program), *self._facts)
+
+
+def _packed(
+    name: str, constant: Contents, program: Program, blobs: list[bytes | Array]
+) -> dict[str, Any]:
+    """A record of how a constant is made of those of the program.
+
+    What was computed stays as it is: of contents that are part of the digest.
+    """
+    record = {"dtype": constant.dtype.name, "size": constant.size}
+    if isinstance(constant, Laid):
+        return record | {"pieces": [dataclasses.astuple(piece) for piece in constant.pieces]}
+    if program.constants.get(name) is constant:
+        whole = Piece(name, 0, (1,), 0, (1,), (constant.size,))
+        return record | {"pieces": [dataclasses.astuple(whole)]}
+    blobs.append(constant)
+    return record | {"blob": len(blobs) - 1}
+
+
+def _unpacked(
+    record: Mapping[str, Any], sources: Mapping[str, Contents], blobs: Sequence[Array]
+) -> Contents:
+    dtype = numpy_dtype(record["dtype"])
+    if "blob" in record:
+        contents: Array = blobs[record["blob"]].view(dtype)
+        return contents
+    pieces = tuple(
+        Piece(source, start, tuple(strides), place, tuple(steps), tuple(shape))
+        for source, start, strides, place, steps, shape in record["pieces"]
+    )
+    arrays = {piece.source: elements(sources[piece.source]) for piece in pieces}
+    return Laid(dtype, record["size"], pieces, arrays)

@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from ostinato.program.digest import digest
+from ostinato.program.expr import Axis, Expr, constant, op
+from ostinato.program.nodes import Kernel, Program
+from tests.program.programs import at, program, store
+
+
+def scaled(factor: Expr, weights: np.ndarray, name: str = "i") -> Program:
+    """y = (x + w) * factor"""
+    i = Axis(name, 4)
+    value = op("mul", op("add", at("x", (i, 1)), at("w", (i, 1))), factor)
+    kernel = Kernel("k", (i,), (), (store("y", value, (i, 1)),))
+    return program({"x": (4,)}, {"y": (4,)}, (kernel,), {"w": weights})
+
+
+ONES, TWO = np.ones(4, np.float32), constant(2, "float32")
+
+
+def test_contents_of_weights_do_not_count():
+    assert digest(scaled(TWO, ONES)) == digest(scaled(TWO, ONES * 3))
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        scaled(constant(3, "float32"), ONES),
+        scaled(TWO, ONES, "j"),
+        replace(scaled(TWO, ONES), symbols=("n",)),
+        scaled(TWO, np.ones(4)),
+        scaled(TWO, np.ones(5, np.float32)),
+        scaled(TWO, np.ones(4, np.int8)),
+    ],
+)
+def test_everything_else_counts(other):
+    assert digest(scaled(TWO, ONES)) != digest(other)
+
+
+def test_zeros_differ_by_their_sign_and_bytes_by_their_contents():
+    zero, negative = (constant(value, "float32") for value in (0.0, -0.0))
+    assert digest(scaled(zero, ONES)) != digest(scaled(negative, ONES))
+    a, b = (np.full(4, value, np.int8) for value in (1, 2))
+    assert digest(scaled(TWO, a)) != digest(scaled(TWO, b))
+
+
+def test_deep_expressions_are_described():
+    deep = TWO
+    for _ in range(5000):
+        deep = op("neg", deep)
+    assert digest(scaled(deep, ONES)) != digest(scaled(op("neg", deep), ONES))

@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper, numpy_helper
+
+import ostinato
+from ostinato import compiler
+from ostinato.compiler import compile_model
+from ostinato.options import Options
+from ostinato.stages.stage import NativeStage
+
+X = np.linspace(-1, 1, 3 * 40, dtype=np.float32).reshape(3, 40)
+
+
+def dense(weights: np.ndarray, bias: np.ndarray) -> onnx.ModelProto:
+    """A layer whose weights are packed, with lanes left over, and whose bias stays as it is."""
+    quantized = weights.dtype == np.int8
+    nodes = [helper.make_node("Cast", ["w"], ["v"], to=onnx.TensorProto.FLOAT)] * quantized
+    nodes += [
+        helper.make_node("MatMul", ["x", "v" if quantized else "w"], ["m"]),
+        helper.make_node("Add", ["m", "b"], ["y"]),
+    ]
+    x = helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [3, 40])
+    y = helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [3, len(bias)])
+    constants = [numpy_helper.from_array(weights, "w"), numpy_helper.from_array(bias, "b")]
+    graph = helper.make_graph(nodes, "dense", [x], [y], constants)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+
+
+@pytest.fixture
+def scheduled(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Collects the programs that are scheduled."""
+    found: list[Any] = []
+    schedule = compiler.schedule
+    monkeypatch.setattr(
+        compiler, "schedule", lambda *given: (found.append(given[0]), schedule(*given))[1]
+    )
+    return found
+
+
+def check(model: onnx.ModelProto, folder: Path) -> None:
+    """The results, code, constants and report are those of a compiler that knows no other model."""
+    expected = ostinato.InferenceSession(model, cache_dir=None).run(None, {"x": X})
+    (got,) = ostinato.InferenceSession(model, cache_dir=folder / "other").run(None, {"x": X})
+    np.testing.assert_array_equal(got, expected[0])
+    fresh, found = (
+        compile_model(model, Options(cache_dir=place)).stages[0] for place in (None, folder)
+    )
+    assert isinstance(fresh, NativeStage) and isinstance(found, NativeStage)
+    np.testing.assert_array_equal(fresh.artifact.constants, found.artifact.constants)
+    assert fresh.artifact.report == found.artifact.report
+    assert fresh.artifact.inputs == found.artifact.inputs
+    assert fresh.artifact.outputs == found.artifact.outputs
+
+
+def test_other_weights_have_the_code_of_those_before(tmp_path: Path, scheduled: list[Any]) -> None:
+    random = np.random.default_rng(0)
+    weights, bias = (random.standard_normal(n).astype(np.float32) for n in ((40, 37), 37))
+    compile_model(dense(weights, bias), Options(cache_dir=tmp_path))
+    scheduled.clear()
+    compile_model(dense(weights + 1, bias), Options(cache_dir=tmp_path))
+    compile_model(dense(weights, bias + 1), Options(cache_dir=tmp_path))
+    assert not scheduled
+    check(dense(weights * 3, bias * 2), tmp_path)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"threads": 2},
+        {"disable": ("pack",)},
+        {"target": "cortex-a53"},
+    ],
+)
+def test_other_options_have_code_of_their_own(
+    tmp_path: Path, scheduled: list[Any], other: dict[str, Any]
+) -> None:
+    model = dense(np.ones((40, 37), np.float32), np.ones(37, np.float32))
+    compile_model(model, Options(cache_dir=tmp_path))
+    compile_model(model, Options(cache_dir=tmp_path, **other))
+    assert len(scheduled) == 2
+
+
+def test_other_bytes_may_need_more_bits(tmp_path: Path, scheduled: list[Any]) -> None:
+    bias = np.zeros(32, np.float32)
+    narrow = (np.arange(40 * 32) % 16 - 8).astype(np.int8).reshape(40, 32)
+    compile_model(dense(narrow, bias), Options(cache_dir=tmp_path))
+    check(dense(narrow * 10, bias), tmp_path)
+    assert len(scheduled) > 2
+    scheduled.clear()
+    compile_model(dense(narrow, bias + 1), Options(cache_dir=tmp_path))
+    assert not scheduled
+    check(dense(narrow, bias + 2), tmp_path)
