@@ -306,8 +306,11 @@ class _Sums:
             # only one of the engines spills then, and more sums are worth more to the other.
             operands = 1 if rows == 1 else self._together * vectors
             return accumulators + operands + rows + self._addresses <= registers
-        # Elements of rows that lie beside each other need no registers for their addresses.
-        budget = registers - 4 if self._in_pieces else self._machine.accumulators
+        budget = self._machine.accumulators
+        if self._in_pieces:
+            # Rows that are neighbours need no addresses. Either factor may come from memory, the
+            # other one stays in registers.
+            budget = registers - 1 - min(rows, vectors)
         if accumulators > max(budget, sums):
             return False
         # Several sums of a row read its elements several times: they stay in registers.

@@ -292,6 +292,14 @@ def test_long_sums_over_rows_are_added_in_pieces(depth):
     assert only(tile(gradient(DEPTH), WIDE)).tile.depth is None
 
 
+def test_pieces_leave_registers_for_one_factor():
+    (kernel,) = tile(gradient(400), WIDE).kernels()
+    chosen = kernel.tile
+    assert chosen is not None and chosen.depth is not None
+    factor = min(chosen.rows, chosen.vectors)
+    assert chosen.rows * chosen.vectors + factor < WIDE.vector_registers
+
+
 def test_partial_results_wait_where_nothing_is_read():
     found = only(tile(gradient(DEPTH + 1, adds=True), WIDE)).tile
     assert found is not None and found.kept == (1,)
