@@ -113,6 +113,12 @@ class GrownBatch(Batch):
         # The step of batches of a size, while memory stays where it is.
         self._step: tuple[int, Step] | None = None
 
+    def load(self, handles: list[int], slots: Mapping[int, int]) -> None:
+        """Take these streams into the batch, each with rows of its own, to which it may append."""
+        super().load(handles, slots)
+        if self._slots.are_shared:
+            self._slots.separate(self.rows, list(slots.values()))
+
     def run(self, frames: Mapping[str, Array], count: int) -> Iterable[list[Array]]:
         """Step the `count` streams of the batch: the outputs of each that are no states."""
         slots = self._slots
@@ -146,7 +152,7 @@ class GrownBatch(Batch):
     def _fed(self, frames: Mapping[str, Array]) -> list[Array]:
         """What the compiled model is fed, in its order."""
         slots, values = self._slots, {**self._shared, **frames, **self._numbers}
-        values["places of streams"] = self.rows.astype(np.int64)
+        values["places of streams"] = slots.places[self.rows]
         for name, lengths in slots.lengths.items():
             values[f"length of {name}"] = lengths[self.rows]
             values[f"capacity of {name}"] = np.array(slots.room[name])

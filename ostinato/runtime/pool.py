@@ -116,8 +116,9 @@ class Pool:
     def fork(self, handle: int) -> int:
         """The handle of a new stream that goes on from the states that this one has now.
 
-        Copies them: each stream of a pool has a place in memory of its own. Raises `StreamError`
-        for a stream that is not open, and when the pool is full.
+        Both read the same rows of states that grow until one of them appends: that one copies them
+        first. Other states are copied. Raises `StreamError` for a stream that is not open, and when
+        the pool is full.
         """
         with self._stepping, self._seating:
             slot = self._seats.slot(handle)

@@ -126,11 +126,11 @@ class PoolStates:
         return {pair.name: found[pair.name] for pair in self._pairs}
 
     def copy(self, slot: int, other: int) -> None:
-        """Give another stream the states of one."""
+        """Give another stream the states of one; rows of those that grow are shared at first."""
         for rows in self._fixed:
             rows.places[other][...] = rows.places[slot]
         if self._grown is not None:
-            self._grown.copy(slot, other)
+            self._grown.share(slot, other)
 
     def rewind(self, slot: int, rows: object) -> None:
         """Drop the last rows of a stream; raises as `GrowingStream.rewind`."""

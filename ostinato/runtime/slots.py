@@ -1,4 +1,8 @@
-"""Growing states of the streams of a pool: a place for each stream in one block of memory."""
+"""Growing states of the streams of a pool: places for all streams in one block of memory.
+
+A stream that goes on from another one has the same place, until one of the two appends: that one
+copies its rows to a place of its own first. There are as many places as streams, so one is free.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +20,17 @@ Array = np.ndarray[Any, Any]
 Shape = tuple[int, ...]
 
 
+NOWHERE = -1
+
+
 class Slots:
     """The growing states of up to `streams` streams, and how many rows each of them has.
 
     kept: what is known of the states. shapes: of a state of one stream, whose number of rows is
     free, by its name; dtypes: likewise. limit: how many rows there may be of each; without it there
     is room for twice as many, for all streams, whenever one has no more.
+
+    places: by stream, where its rows are; `NOWHERE` for those that were never open, or are closed.
     """
 
     def __init__(
@@ -39,6 +48,9 @@ class Slots:
         self.lengths = {name: np.zeros(streams, np.int64) for name in lengths}
         self.room = dict.fromkeys(lengths, padded(FIRST_ROWS if limit is None else limit))
         self.arrays = [self._memory(i, self.room[state.length]) for i, state in enumerate(kept)]
+        self.places = np.full(streams, NOWHERE)
+        # Whether streams may have a place in common.
+        self.are_shared = False
         # What a step adds to each length, once there was one.
         self.added: dict[str, int] = {}
 
@@ -66,7 +78,7 @@ class Slots:
         assert state.streams is not None
         # As for a stream of its own, whose batch axis has one element.
         axis = state.axis - (state.axis > state.streams)
-        one = self.arrays[index][slot]
+        one = self.arrays[index][self.places[slot]]
         seen = np.moveaxis(one, -1, axis) if state.is_last else one
         whole = np.expand_dims(seen, state.streams)
         end = whole.shape[state.axis]
@@ -101,17 +113,37 @@ class Slots:
         """Give a stream these rows of all states, which agree about their numbers."""
         counts = {s.length: values[s.input].shape[s.axis] for s in self._kept}
         self.make_room(counts)
+        self.places[slot] = NOWHERE
+        self.places[slot] = self._free_place()
         for index, state in enumerate(self._kept):
             self._place(index, slot, counts[state.length])[...] = values[state.input]
         for name, count in counts.items():
             self.lengths[name][slot] = count
 
-    def copy(self, slot: int, other: int) -> None:
-        """Give another stream the rows of one."""
-        for name in self.lengths:
-            self.lengths[name][other] = self.lengths[name][slot]
-        for index in range(len(self._kept)):
-            self.rows(index, other)[...] = self.rows(index, slot)
+    def share(self, slot: int, other: int) -> None:
+        """Give another stream the rows of one, which neither copies until it appends."""
+        for lengths in self.lengths.values():
+            lengths[other] = lengths[slot]
+        self.places[other] = self.places[slot]
+        self.are_shared = True
+
+    def separate(self, slots: Array, is_open: Sequence[int]) -> None:
+        """Let streams append, each in a place that no other open one reads."""
+        closed = np.ones(self.streams, bool)
+        closed[is_open] = False
+        self.places[closed] = NOWHERE
+        for slot in slots:
+            if np.count_nonzero(self.places == self.places[slot]) == 1:
+                continue
+            rows = [self.rows(index, slot) for index in range(len(self._kept))]
+            self.places[slot] = self._free_place()
+            for index, before in enumerate(rows):
+                self.rows(index, slot)[...] = before
+        taken = self.places[self.places != NOWHERE]
+        self.are_shared = len(np.unique(taken)) < len(taken)
+
+    def _free_place(self) -> int:
+        return int(np.flatnonzero(~np.isin(np.arange(self.streams), self.places))[0])
 
     def rewind(self, slot: int, rows: int) -> None:
         """Drop the last rows of a stream. Raises `InputError` for more than there are."""
@@ -146,7 +178,7 @@ class Slots:
         for index, array in made.items():
             lengths = self.lengths[self._kept[index].length]
             before = self.arrays[index]
-            for slot in np.flatnonzero(lengths):
+            for slot in np.flatnonzero((lengths > 0) & (self.places != NOWHERE)):
                 self.arrays[index] = before
                 rows = self.rows(index, int(slot))
                 self.arrays[index] = array

@@ -28,7 +28,7 @@ def test_streams_keep_their_rows_in_more_room(is_last: bool, in_front: bool) -> 
     memory = slots(None, is_last, in_front)
     memory.put(1, {"past": rows(5)})
     memory.put(3, {"past": rows(70, 1)})
-    memory.copy(1, 0)
+    memory.share(1, 0)
     assert memory.make_room({"P": 200})
     for slot, expected in {0: rows(5), 1: rows(5), 2: rows(0), 3: rows(70, 1)}.items():
         np.testing.assert_array_equal(memory.valid(slot)["past"], expected)
@@ -37,6 +37,27 @@ def test_streams_keep_their_rows_in_more_room(is_last: bool, in_front: bool) -> 
     np.testing.assert_array_equal(memory.valid(1)["past"], kept)
     with pytest.raises(InputError, match="4 rows, there are 3"):
         memory.rewind(1, 4)
+
+
+def test_streams_share_rows_until_one_appends() -> None:
+    memory = slots(8)
+    for slot in (0, 1):
+        memory.put(slot, {"past": rows(3, slot)})
+    memory.share(0, 2)
+    memory.share(2, 3)
+    assert memory.are_shared and len(set(memory.places[[0, 2, 3]])) == 1
+    place = memory.places[0]
+    # Nobody appends to what another open stream reads; the last one to stay copies nothing.
+    memory.separate(np.array([2, 1]), [0, 1, 2, 3])
+    assert memory.places[0] == memory.places[3] == place and memory.are_shared
+    memory.rewind(2, 1)
+    memory.rows(0, 2)[...] = 0
+    memory.separate(np.array([3]), [1, 2, 3])
+    assert memory.places[3] == place and not memory.are_shared
+    memory.put(0, {"past": rows(2, 5)})
+    assert len(set(memory.places)) == 4
+    for slot, expected in {0: rows(2, 5), 1: rows(3, 1), 2: 0 * rows(2), 3: rows(3)}.items():
+        np.testing.assert_array_equal(memory.valid(slot)["past"], expected)
 
 
 def test_a_limit_is_one_of_rows_not_of_memory() -> None:
