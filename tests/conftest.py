@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
@@ -29,7 +30,6 @@ ABOUT_CODE = (
     "codegen",
     "extras",
     "models",
-    "native",
     "ops/test_values.py",
     "targets",
     "test_modes.py",
@@ -48,6 +48,9 @@ def pytest_configure(config: pytest.Config) -> None:
         "targets: needs an emulator, wine or a browser; only `make test-targets` runs it",
     ):
         config.addinivalue_line("markers", marker)
+    # Workers and the programs that tests start find the bytecode of those before them.
+    sys.dont_write_bytecode = False
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     if not hasattr(config, "workerinput"):
         folder = tempfile.TemporaryDirectory(prefix="ostinato-tests-")
         config.add_cleanup(folder.cleanup)
