@@ -38,7 +38,7 @@ def _cache(folder: Path | None) -> tuple[Path, Cache]:
 
 @app.command(name="list")
 def list_entries(folder: Folder = None, json: common.Json = False) -> None:
-    """List compiled models, the one that was used last first; kernels are one line together."""
+    """List compiled models, the one that was used last first; kernels and programs are one line together."""
     folder, cache = _cache(folder)
     models: list[dict[str, Any]] = []
     kernels: list[dict[str, Any]] = []
@@ -60,7 +60,7 @@ def list_entries(folder: Folder = None, json: common.Json = False) -> None:
             model["model"], common.format_bytes(model["bytes"]), _age(time.time() - model["used"])
         )
     if kernels:
-        table.add_row(f"{len(kernels)} kernels", common.format_bytes(total), "")
+        table.add_row(f"{len(kernels)} kernels and programs", common.format_bytes(total), "")
     common.console().print(table)
 
 

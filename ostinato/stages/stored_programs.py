@@ -33,7 +33,7 @@ class StoredPrograms:
         entry = self._cache.load(self._key(program))
         if entry is None:
             return None
-        (stage,) = unpack(entry.header["model"], entry.blobs).stages
+        (stage,) = unpack(entry.header["program"], entry.blobs).stages
         assert isinstance(stage, NativeStage)
         constants = {
             f"{number}": _unpacked(record, program.constants, entry.blobs)
@@ -46,7 +46,7 @@ class StoredPrograms:
         stage = NativeStage(dataclasses.replace(made, constants=b""))
         header, blobs = pack(CompiledModel((), (), (stage,)))
         records = [_packed(name, one, program, blobs) for name, one in constants.items()]
-        self._cache.store(self._key(program), {"model": header, "constants": records}, blobs)
+        self._cache.store(self._key(program), {"program": header, "constants": records}, blobs)
 
     def _key(self, program: Program) -> str:
         return machine_key("program", digest(program), *self._facts)
