@@ -38,7 +38,7 @@ def _cache(folder: Path | None) -> tuple[Path, Cache]:
 
 @app.command(name="list")
 def list_entries(folder: Folder = None, json: common.Json = False) -> None:
-    """List compiled models, the one that was used last first; kernels and programs are one line together."""
+    """List compiled models, the one that was used last first; all else is one line together."""
     folder, cache = _cache(folder)
     models: list[dict[str, Any]] = []
     kernels: list[dict[str, Any]] = []
