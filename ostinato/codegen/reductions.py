@@ -121,10 +121,11 @@ class Reductions:
         final = self._reduce_nest(axes, initial, step)
         self._x.reduced.update(zip(slots, final, strict=True))
 
-    def _is_named(self, axis: Axis) -> bool:
-        """Whether operands depend on which point along the axis of their sum it is."""
+    def _is_of_fields(self, axis: Axis) -> bool:
+        """Whether an axis counts fields of a word, each with a place of its own, known now."""
         operands = [e for p in self._positions for e in self._kernel.reductions[p].operands]
-        return Index(axis) in set(walk(*operands))
+        is_short = isinstance(axis.extent, int) and axis.extent <= MOST_FIELDS
+        return is_short and Index(axis) in set(walk(*operands))
 
     def _known_outside(
         self, positions: Sequence[int], axes: Sequence[Axis]
@@ -193,11 +194,17 @@ class Reductions:
                 # Copies of the loop's body have no rest here.
                 factor = next(n for n in range(most, 0, -1) if terms % n == 0)
                 return self._counted(axis, start, stop, factor, accumulators, rest, step)
+        if rest and isinstance(extent, int) and self._is_of_fields(axis):
+            with self._x.scope():
+                for position in range(extent):
+                    self._x.place[axis] = (integer(position), 0)
+                    with self._x.scope():
+                        accumulators = self._reduce_nest(rest, accumulators, step)
+            return accumulators
         if rest or self._piece is not None or not isinstance(extent, int):
             return self._counted(axis, start, stop, 1, accumulators, rest, step)
         factor = min(most, max(1, extent))
-        if extent <= MOST_FIELDS and self._is_named(axis):
-            # Each field of a word has a place of its own in it, known now.
+        if self._is_of_fields(axis):
             factor = max(1, extent)
         if self._short_blocks and extent >= 2 * factor:
             return self._counted(axis, start, stop, factor, accumulators, rest, step)

@@ -87,6 +87,11 @@ class Machine:
         return self.vector_registers * 3 // 4
 
     @property
+    def merges_bits(self) -> bool:
+        """Whether one instruction keeps some bits of a register and sets others (AVX-512)."""
+        return self.vector_bytes == 64 and self.fused_multiply_add == "instruction"
+
+    @property
     def transposed_rows(self) -> int:
         """The most rows that are transposed in registers."""
         return self.transposed_cycles[-1][0]

@@ -1,7 +1,8 @@
 """What two programs have in common that are scheduled alike: a digest of all but their weights.
 
 Scheduling and code generation know of a constant what its buffer says. They look at the contents of
-those of one byte an element alone, which may fit into fewer bits (`schedule/fields.py`).
+those of one byte an element alone, which may fit into fewer bits (`schedule/fields.py`), and of
+what is read beside these, their scales (`schedule/float_fields.py`).
 """
 
 from __future__ import annotations
@@ -20,13 +21,20 @@ def digest(program: Program) -> bytes:
     described = {
         field: getattr(program, field) for field in program.__match_args__ if field != "constants"
     }
-    state = hashlib.sha256()
+    state, seen = hashlib.sha256(), _seen(program)
     for name, constant in program.constants.items():
         state.update(f"{name} {constant.dtype.name} {constant.size}\n".encode())
-        if constant.dtype.itemsize == 1:
+        if name in seen:
             state.update(hashlib.sha256(elements(constant).tobytes()).digest())
     _describe(described, state)
     return state.digest()
+
+
+def _seen(program: Program) -> set[str]:
+    """The constants of which scheduling looks at the contents."""
+    narrow = {name for name, c in program.constants.items() if c.dtype.itemsize == 1}
+    beside = (k.reads() for k in program.kernels() if not narrow.isdisjoint(k.reads()))
+    return narrow.union(*beside)
 
 
 def _describe(root: Any, state: hashlib._Hash) -> None:

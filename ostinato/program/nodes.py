@@ -91,6 +91,11 @@ class Reduce:
     def operands(self) -> tuple[Expr, ...]:
         return (self.expr,) if self.factor is None else (self.expr, self.factor)
 
+    def map(self, change: Callable[[Expr], Expr]) -> Reduce:
+        """The reduction with its operands changed."""
+        factor = None if self.factor is None else change(self.factor)
+        return replace(self, expr=change(self.expr), factor=factor)
+
 
 @dataclass(frozen=True)
 class Store:
@@ -476,13 +481,9 @@ def map_loads(kernel: Kernel, change: Callable[[Load], Expr | None]) -> Kernel:
     def leaf(node: Expr) -> Expr | None:
         return change(node) if isinstance(node, Load) else None
 
-    def reduce(r: Reduce) -> Reduce:
-        factor = None if r.factor is None else rewrite(r.factor, leaf)
-        return replace(r, expr=rewrite(r.expr, leaf), factor=factor)
-
     return replace(
         kernel,
-        reductions=tuple(reduce(r) for r in kernel.reductions),
+        reductions=tuple(r.map(lambda e: rewrite(e, leaf)) for r in kernel.reductions),
         stores=tuple(s.map(lambda e: rewrite(e, leaf)) for s in kernel.stores),
     )
 

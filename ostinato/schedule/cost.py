@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ostinato.machine.record import Machine
-from ostinato.program.expr import ITEM_BYTES, Axis, Index, dtype_of
+from ostinato.program.expr import ITEM_BYTES, Axis, Index, Load, dtype_of
 from ostinato.program.nodes import Buffer, Kernel, Store
 from ostinato.schedule.operands import (
     DEPTH,
@@ -57,6 +57,10 @@ MOST_EVICTED = 1.0
 # since the next panel is fetched beside them: 1024 channels of 6 x 6 pixels take half the time with
 # panels of 1 vector, not 3, and 512 of 7 x 7 pixels 0.9 of it.
 CROWDED = 2.0
+# Bytes in place of floats, and the registers of a scale if fields become floats: its own, those of
+# its offsets, that of a word (`schedule.float_fields`).
+SHARE_OF_BYTES = 0.25
+OF_A_SCALE = 4
 
 
 @dataclass(frozen=True)
@@ -260,6 +264,13 @@ class _Sums:
         self._is_several = row is not None and self._sums > 1 and len(groups) == 1
         self._scales, self._widening = widening_by_lanes(kernel, lane)
         loads = loaded_by_lanes(kernel, lane)
+        self._share = _share_of_bytes(loads) if self._widening else 1.0
+        self._held: tuple[int | None, ...] = (None,)
+        if self._is_several:
+            self._held = None, machine.vector_registers // 2
+        self._has_fields = machine.merges_bits and self._share == SHARE_OF_BYTES
+        if self._has_fields and self._rows == 1:
+            self._held = None, machine.accumulators // (1 + OF_A_SCALE)
         is_one_stream = all(is_packable(kernel, load, buffers) for load in loads)
         self._load_cycles = machine.packed_cycles if is_one_stream else machine.strided_cycles
         rows_of = [axis for axis in (outer, choice.across) if axis is not None]
@@ -279,11 +290,10 @@ class _Sums:
         """All shapes of which a loop's partial results stay in registers."""
         more = MORE_ROWS if self._is_known and self._together == 1 else ()
         widths = range(1, min(self._needed, self._machine.accumulators) + 1)
-        helds = (None, self._machine.vector_registers // 2) if self._is_several else (None,)
         heights: Iterable[int] = (*ROW_CHOICES, *more)
         if self._breadth > 1:
             heights = range(self._breadth, self._machine.accumulators + 1, self._breadth)
-        for rows, vectors, held in itertools.product(heights, widths, helds):
+        for rows, vectors, held in itertools.product(heights, widths, self._held):
             shape = Shape(vectors, rows, held)
             if rows <= self._rows and self._fits(shape):
                 yield shape
@@ -293,8 +303,10 @@ class _Sums:
         # What a loop has summed up waits on the stack while the loops behind it run.
         waits = self._loops > 1 and rows > 1
         sums = self._together if waits else self._sums
-        # Scales of weights, which do not change with the terms, stay in registers.
-        accumulators = sums * shape.block + self._scales * vectors
+        # Scales of weights, which do not change with the terms, stay in registers. What comes with
+        # them pays where nothing else is loaded as often.
+        scales = self._scales * (OF_A_SCALE if self._has_fields and self._rows == 1 else 1)
+        accumulators = sums * shape.block + scales * vectors
         if waits and self._sums * shape.block > MOST_HELD * registers:
             return False
         if shape.held is not None:
@@ -343,7 +355,7 @@ class _Sums:
     def _panel_bytes(self, shape: Shape) -> int:
         """Bytes that lanes load for a tile, shared by all its rows."""
         count = self._together if self._window is None else self._window.shared
-        return count * shape.vectors * self._machine.vector_bytes * self._depth
+        return int(count * shape.vectors * self._machine.vector_bytes * self._depth * self._share)
 
     def _step(self, shape: Shape) -> float:
         """Cycles of a step of the sums of one tile, with its share of the stores."""
@@ -388,6 +400,12 @@ class _Sums:
         if self._breadth == 1 or self._outer is None:
             return True
         return store.access.stride(self._outer) == self._breadth
+
+
+def _share_of_bytes(loads: Sequence[Load]) -> float:
+    """The bytes of weights in those of the floats that their lanes become: scales are floats."""
+    sizes = [ITEM_BYTES[load.dtype] for load in loads]
+    return min(sizes) / max(4, *sizes)
 
 
 def _row_tiles(extent: int, rows: int, known: bool) -> list[tuple[int, int]]:

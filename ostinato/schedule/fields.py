@@ -17,7 +17,8 @@ import numpy as np
 
 from ostinato.program.expr import Axis, Expr, Index, Load, cast, constant, op
 from ostinato.program.laid import Contents, elements
-from ostinato.program.nodes import Kernel
+from ostinato.program.nodes import Buffer, Kernel
+from ostinato.schedule.float_fields import FloatField, float_fields
 from ostinato.schedule.index_maps import split_sum
 
 if TYPE_CHECKING:
@@ -41,6 +42,11 @@ class Field:
     low: int
 
     @property
+    def axes(self) -> tuple[Axis, ...]:
+        """The axis that counts the fields of a word."""
+        return (self.axis,)
+
+    @property
     def word(self) -> str:
         """The type of a word."""
         assert isinstance(self.axis.extent, int)
@@ -58,7 +64,14 @@ class Field:
             words |= part.clip(0).astype(np.uint32) << np.uint32(self.bits * number)
         return words.astype(f"u{np.dtype(self.word).itemsize}").view(self.word)
 
-    def value(self, word: Load) -> Expr:
+    def readings(self, load: Load, word: Load) -> dict[Expr, Expr]:
+        """By what reads a number, what reads its field of a word."""
+        value = self._value(word)
+        narrow = cast(value, load.dtype)
+        # What fits into the narrow type is the same without it.
+        return {load: narrow, cast(narrow, "int32"): value}
+
+    def _value(self, word: Load) -> Expr:
         """The field of a word that belongs to the point along the axis, as int32."""
         place = op("mul", cast(Index(self.axis), "int32"), constant(self.bits, "int32"))
         moved = op("shr", cast(word, "int32"), place)
@@ -68,11 +81,9 @@ class Field:
 
 def _needed(loads: Iterable[Load], constants: Mapping[str, Contents]) -> tuple[int, int] | None:
     """How many bits hold the constants that are loaded, and from which value on; None for eight."""
-    names = {load.access.buffer for load in loads}
-    found = [constants[name] for name in names if name in constants]
-    if len(found) < len(names) or any(a.dtype not in (np.int8, np.uint8) for a in found):
+    if _is_of_others(loads, constants):
         return None
-    arrays = [elements(constant) for constant in found]
+    arrays = [elements(constants[load.access.buffer]) for load in loads]
     least = min(int(a.min(initial=0)) for a in arrays)
     most = max(int(a.max(initial=0)) for a in arrays)
     for bits in BITS:
@@ -82,21 +93,45 @@ def _needed(loads: Iterable[Load], constants: Mapping[str, Contents]) -> tuple[i
     return None
 
 
+def _is_of_others(loads: Iterable[Load], constants: Mapping[str, Contents]) -> bool:
+    """Whether what is loaded is not all constants of bytes."""
+    arrays = [constants.get(load.access.buffer) for load in loads]
+    return any(a is None or a.dtype not in (np.int8, np.uint8) for a in arrays)
+
+
 def cut_for_fields(
-    kernel: Kernel, panels: Sequence[Panel], constants: Mapping[str, Contents]
-) -> tuple[Kernel, dict[Axis, Field]]:
-    """The kernel with the sums over narrow constants cut, and the fields by their new axis."""
-    fields: dict[Axis, Field] = {}
+    kernel: Kernel,
+    panels: Sequence[Panel],
+    buffers: dict[str, Buffer],
+    constants: dict[str, Contents],
+    merges: bool,
+) -> tuple[Kernel, dict[Axis, Field | FloatField]]:
+    """The kernel with the sums over narrow constants cut, and the fields by their new inner axis.
+
+    merges: whether floats are made of fields in place of conversions, with constants of their own.
+    """
+    fields: dict[Axis, Field | FloatField] = {}
     done: set[Axis] = set()
     for panel in panels:
-        needed = _needed(panel.loads, constants)
-        if needed is None or not panel.inner or panel.inner[-1] in done:
+        if not panel.inner or panel.inner[-1] in done or _is_of_others(panel.loads, constants):
             continue
-        axis = panel.inner[-1]
+        axis, needed = panel.inner[-1], _needed(panel.loads, constants)
         sums = [r for r in kernel.reductions if axis in r.axes]
         plain = all(r.axes[-1] == axis and r.chains == 1 for r in sums)
+        if not plain or kernel.tile is None or kernel.tile.depth is not None:
+            continue
+        least = np.iinfo(panel.loads[0].dtype).min
+        form = needed or (8, int(least))
+        found = float_fields(kernel, panel, *form, buffers, constants) if merges else None
+        if found is not None:
+            done.add(axis)
+            kernel, field = found
+            fields[field.axes[-1]] = field
+            continue
+        if needed is None:
+            continue
         count = next((n // needed[0] for n in WORDS if _divides(n // needed[0], axis)), 1)
-        if not plain or count == 1 or kernel.tile is None or kernel.tile.depth is not None:
+        if count == 1:
             continue
         done.add(axis)
         kernel = split_sum(kernel, axis, count)

@@ -9,7 +9,8 @@ so the whole operand is one stream, and pieces that are needed at the same time 
 Other axes of the operand, groups of channels for instance, are the outermost. Lanes beyond the end
 of the axis are filled with zeros.
 
-Bytes that fit into four or two bits are packed into words along the sum (`schedule.fields`).
+Bytes that fit into four or two bits are packed into words along the sum (`schedule.fields`), and so
+are all bytes that need no conversion then (`schedule.float_fields`).
 
 Constants are laid out once, while compiling. So are the copies that `relayout` makes of what a
 run computes or is given: their writer writes this order then.
@@ -21,7 +22,8 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from ostinato.program.expr import Access, Axis, Expr, Load, cast, constant, rewrite, walk
+from ostinato.machine.record import Machine
+from ostinato.program.expr import Access, Axis, Expr, Load, constant, rewrite, walk
 from ostinato.program.laid import Contents, Laid, Piece, elements
 from ostinato.program.nodes import (
     Buffer,
@@ -35,6 +37,7 @@ from ostinato.program.nodes import (
     with_bodies,
 )
 from ostinato.schedule.fields import Field, cut_for_fields
+from ostinato.schedule.float_fields import FloatField
 from ostinato.schedule.index_maps import Affine, Map, substitute, substitute_store
 from ostinato.sizes.dims import Size, floordiv, is_nonnegative, product
 
@@ -53,7 +56,7 @@ class Panel:
     loads: tuple[Load, ...]
 
 
-def pack(program: Program) -> Program:
+def pack(program: Program, machine: Machine) -> Program:
     """Repack the constant operands of every tiled reduction, and the copies that it reads."""
     buffers = dict(program.buffers)
     constants = dict(program.constants)
@@ -61,7 +64,10 @@ def pack(program: Program) -> Program:
     writers: dict[str, tuple[Kernel, ...]] = {}
 
     def change(kernel: Kernel) -> Kernel:
-        kernel, fields = cut_for_fields(kernel, panels(kernel, buffers), constants)
+        fields: dict[Axis, Field | FloatField]
+        kernel, fields = cut_for_fields(
+            kernel, panels(kernel, buffers), buffers, constants, machine.merges_bits
+        )
         for number, panel in enumerate(panels(kernel, buffers)):
             name = f"packed.{kernel.name}.{number}"
             names = [load.access.buffer for load in panel.loads]
@@ -71,7 +77,7 @@ def pack(program: Program) -> Program:
                 values = _packed(panel, kernel, constants)
                 *outer, group = _known(_extents(panel))
                 shape = (*outer, len(panel.loads), group)
-                panel = replace(panel, inner=panel.inner[:-1])
+                panel = replace(panel, inner=panel.inner[: -len(field.axes)])
                 words = field.packed(
                     values.elements().reshape(shape),
                     len(panel.outer) + (panel.block is not None) + len(panel.inner),
@@ -219,7 +225,9 @@ def _access(panel: Panel, name: str, number: int) -> Access:
     return Access(name, group * number, tuple(terms))
 
 
-def _reading(kernel: Kernel, panel: Panel, name: str, field: Field | None = None) -> Kernel:
+def _reading(
+    kernel: Kernel, panel: Panel, name: str, field: Field | FloatField | None = None
+) -> Kernel:
     """The kernel reading the packed operands, which may be fields of words."""
     packed: dict[Expr, Expr] = {}
     for number, load in enumerate(panel.loads):
@@ -227,18 +235,14 @@ def _reading(kernel: Kernel, panel: Panel, name: str, field: Field | None = None
         if field is None:
             packed[load] = Load(access, load.dtype)
             continue
-        value = field.value(Load(access, field.word))
-        packed[load] = cast(value, load.dtype)
-        # What fits into the narrow type is the same without it.
-        packed[cast(packed[load], "int32")] = value
+        packed |= field.readings(load, Load(access, field.word))
 
     leaf = packed.get
 
     def reduce(r: Reduce) -> Reduce:
         if not set(panel.inner) <= set(r.axes):
             return r
-        factor = None if r.factor is None else rewrite(r.factor, leaf)
-        return replace(r, expr=rewrite(r.expr, leaf), factor=factor)
+        return r.map(lambda operand: rewrite(operand, leaf))
 
     return replace(kernel, reductions=tuple(reduce(r) for r in kernel.reductions))
 

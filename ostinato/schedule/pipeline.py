@@ -159,7 +159,7 @@ SCHEDULE_PASSES: tuple[SchedulePass, ...] = (
     SchedulePass(
         "pack",
         "Constant operands and copies are laid out in the order they are read.",
-        _rewrites(pack),
+        _for_machine(pack),
     ),
     SchedulePass("reuse_copies", "Equal copies are made once.", _rewrites(reuse_copies)),
     SchedulePass("tile_copies", "Copies are cut into registers.", _for_machine(tile), needed=True),

@@ -60,12 +60,12 @@ def _packed(
     What was computed stays as it is: of contents that are part of the digest.
     """
     record = {"dtype": constant.dtype.name, "size": constant.size}
-    if isinstance(constant, Laid):
+    if isinstance(constant, Laid) and constant.sources.keys() <= program.constants.keys():
         return record | {"pieces": [dataclasses.astuple(piece) for piece in constant.pieces]}
     if program.constants.get(name) is constant:
         whole = Piece(name, 0, (1,), 0, (1,), (constant.size,))
         return record | {"pieces": [dataclasses.astuple(whole)]}
-    blobs.append(constant)
+    blobs.append(elements(constant))
     return record | {"blob": len(blobs) - 1}
 
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from ostinato.program.digest import digest
-from ostinato.program.expr import Axis, Expr, constant, op
-from ostinato.program.nodes import Kernel, Program
+from ostinato.program.expr import Axis, Expr, cast, constant, op
+from ostinato.program.nodes import Buffer, Kernel, Program
 from tests.program.programs import at, program, store
 
 
@@ -20,6 +20,7 @@ def scaled(factor: Expr, weights: np.ndarray, name: str = "i") -> Program:
 
 
 ONES, TWO = np.ones(4, np.float32), constant(2, "float32")
+BYTES = Buffer("q", "int8", 4, "constant")
 
 
 def test_contents_of_weights_do_not_count():
@@ -53,3 +54,13 @@ def test_deep_expressions_are_described():
     for _ in range(5000):
         deep = op("neg", deep)
     assert digest(scaled(deep, ONES)) != digest(scaled(op("neg", deep), ONES))
+
+
+def test_scales_of_bytes_count():
+    number = cast(at("q", (Axis("i", 4), 1), dtype="int8"), "float32")
+    q = np.arange(4, dtype=np.int8)
+    a, b = (
+        replace(p, constants={**p.constants, "q": q}, buffers={**p.buffers, "q": BYTES})
+        for p in (scaled(number, ONES), scaled(number, ONES * 3))
+    )
+    assert digest(a) != digest(b)

@@ -22,6 +22,10 @@ from tests.schedule.test_pipeline import assert_same_results, check_unchanged
 NARROW = Machine(16, 8)
 
 
+def packed_narrowly(source):
+    return pack(source, NARROW)
+
+
 def gates(
     units: int, depth: int, count: int, transposed: bool = False
 ) -> tuple[Program, np.ndarray]:
@@ -52,7 +56,7 @@ def test_operands_lie_in_the_order_in_which_they_are_read(units, count, transpos
     """packed[block][k][operand][lane], zeros where the axis ends."""
     source, weights = gates(units, 5, count, transposed)
     tiled = tile(source, NARROW)
-    packed = pack(tiled)
+    packed = pack(tiled, NARROW)
     assert_same_results(source, packed)
     (kernel,) = packed.kernels()
     assert kernel.tile is not None and kernel.tile.lane is not None
@@ -76,7 +80,7 @@ def test_operands_lie_in_the_order_in_which_they_are_read(units, count, transpos
 
 def test_the_kernel_reads_one_stream():
     source, _ = gates(10, 3, 2)
-    packed = pack(tile(source, NARROW))
+    packed = pack(tile(source, NARROW), NARROW)
     (kernel,) = packed.kernels()
     assert "constant packed.k.0: float32[72]" in text(packed)
     steps = [dict(reduce.factor.access.terms) for reduce in kernel.reductions]
@@ -107,29 +111,29 @@ MASK = op("lt", Index(K), constant(2, "int64"))
     ids=["masked", "computed", "the same in every lane"],
 )
 def test_operands_that_stay_where_they_are(load):
-    check_unchanged(pack, tile(reading(load, K, I), NARROW))
+    check_unchanged(packed_narrowly, tile(reading(load, K, I), NARROW))
 
 
 def test_operands_over_an_axis_known_at_run_time_stay():
     n = Axis("n", symbol("N"))
     source = tile(reading(at("W", (n, 6), (I, 1)), n, I, ("N",)), NARROW)
     verify(source)
-    assert text(pack(source)) == text(source)
+    assert text(pack(source, NARROW)) == text(source)
     i = Axis("i", symbol("N"))
     source = tile(reading(at("W", (i, 4), (K, 1)), K, i, ("N",), z=(symbol("N"),)), NARROW)
-    assert text(pack(source)) == text(source)
+    assert text(pack(source, NARROW)) == text(source)
 
 
 def test_inputs_are_not_packed():
     source = reading(at("z", (K, 6), (I, 1)), K, I, z=(24,))
-    check_unchanged(pack, tile(source.with_body(source.body), NARROW))
+    check_unchanged(packed_narrowly, tile(source.with_body(source.body), NARROW))
 
 
 def test_reductions_in_chains_are_not_packed():
     reduce = Reduce((K,), "sum", at("W", (K, 1), (I, 4)), at("x", (K, 1)), 4)
     kernel = Kernel("k", (I,), (reduce,), (store("y", Reduced(0, "float32"), (I, 1)),))
     source = program({"x": (4,)}, {"y": (6,)}, (kernel,), {"W": np.ones(24, np.float32)})
-    check_unchanged(pack, tile(source, NARROW))
+    check_unchanged(packed_narrowly, tile(source, NARROW))
 
 
 def test_values_of_stores_are_not_packed():
@@ -138,7 +142,7 @@ def test_values_of_stores_are_not_packed():
         "k", (i,), (), (store("y", op("add", at("x", (i, 1)), at("W", (i, 1))), (i, 1)),)
     )
     source = program({"x": (6,)}, {"y": (6,)}, (kernel,), {"W": np.ones(6, np.float32)})
-    check_unchanged(pack, tile(source, NARROW))
+    check_unchanged(packed_narrowly, tile(source, NARROW))
 
 
 def test_one_operand_that_is_read_at_two_places_is_packed_once():
@@ -151,7 +155,7 @@ def test_one_operand_that_is_read_at_two_places_is_packed_once():
         stores=(replace(kernel.stores[0], access=at("z", (kernel.axes[0], 1)).access),),
     )
     both = program({"x": (3,)}, {"y": (8,), "z": (8,)}, (kernel, other), dict(source.constants))
-    packed = pack(tile(both, NARROW))
+    packed = pack(tile(both, NARROW), NARROW)
     assert sorted(packed.constants) == ["packed.k.0", "packed.o.0"]
     assert_same_results(both, packed)
 
@@ -166,7 +170,7 @@ def test_operands_of_different_loops_have_a_stream_each():
     kernel = Kernel("k", (u,), reductions, (store("y", total, (u, 1)),))
     weights = {"W": np.arange(24, dtype=np.float32), "R": np.arange(40, dtype=np.float32)}
     source = program({"x": (3,), "z": (5,)}, {"y": (8,)}, (kernel,), weights)
-    packed = pack(tile(source, NARROW))
+    packed = pack(tile(source, NARROW), NARROW)
     assert {n: d.size for n, d in packed.constants.items()} == {"packed.k.0": 24, "packed.k.1": 40}
     assert_same_results(source, packed)
 
@@ -195,7 +199,7 @@ def repeated(units, depth, count: int = 1) -> Program:
 @pytest.mark.parametrize("units", [8, 10, 16, 37, symbol("N")])
 def test_copies_are_written_in_the_order_in_which_they_are_read(units, depth, count):
     source = repeated(units, depth, count)
-    packed = pack(tile_readers(relayout(source, NARROW), NARROW))
+    packed = pack(tile_readers(relayout(source, NARROW), NARROW), NARROW)
     assert_same_results(source, packed)
     assert_same_results(source, tile(packed, NARROW))
     (name,) = (n for n in packed.buffers if n.startswith("copy."))
@@ -223,6 +227,6 @@ def test_copies_and_constants_of_a_kernel_have_a_panel_each():
         (replace(loop, body=(kernel,)),),
         {"c0": np.arange(30, dtype=np.float32)},
     )
-    packed = pack(tile_readers(relayout(source, NARROW), NARROW))
+    packed = pack(tile_readers(relayout(source, NARROW), NARROW), NARROW)
     assert_same_results(source, packed)
     assert sum(b.padded for b in packed.buffers.values()) == 2
