@@ -206,6 +206,7 @@ class KernelEmitter:
         if length is None or axis is None:
             self._blocks()
             return
+        assert axis != self._tile.row or length % self._tile.rows == 0, "a tile leaves its chunk"
         with self._w.loop(integer(0), self._sizes.value(axis.extent), length) as loop:
             self._chunk = axis, loop.index, self._w.add(loop.index, integer(length))
             self._blocks()

@@ -57,13 +57,19 @@ def _in_chunks(kernel: Kernel, program: Program, machine: Machine) -> Kernel:
         return kernel
     windows = _bytes_of_windows(kernel, passing, groups, program)
     if windows > machine.panel_bytes:
-        length = max(extent * machine.panel_bytes // windows, 1)
-        return replace(kernel, tile=replace(tile, chunk=length))
+        return _passing(kernel, passing, windows, machine)
     if shared + own <= machine.second_level_bytes or own > machine.far_bytes:
         return kernel
+    return _passing(kernel, passing, shared, machine)
+
+
+def _passing(kernel: Kernel, axis: Axis, size: int, machine: Machine) -> Kernel:
+    """The kernel in chunks along an axis, of which all points read so many bytes."""
+    tile, extent = kernel.tile, axis.extent
+    assert tile is not None and isinstance(extent, int)
     # Whole tiles of rows: a chunk that ends within one would leave rows to smaller tiles.
-    unit = tile.rows if passing == tile.row else 1
-    length = max(extent * machine.panel_bytes // shared // unit, 1) * unit
+    unit = tile.rows if axis == tile.row else 1
+    length = max(extent * machine.panel_bytes // size // unit, 1) * unit
     return kernel if length >= extent else replace(kernel, tile=replace(tile, chunk=length))
 
 

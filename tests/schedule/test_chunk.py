@@ -2,12 +2,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
-from ostinato.machine.record import Machine
-from ostinato.program.nodes import Program
+from ostinato.machine.record import AVX512, Machine
+from ostinato.program.expr import Axis, Reduced
+from ostinato.program.nodes import Kernel, Program, Reduce
 from ostinato.schedule.chunk import chunk
 from ostinato.schedule.tile import tile
+from tests.codegen.test_module import check
+from tests.program.programs import at, program, store
 from tests.schedule.test_pipeline import assert_same_results
 from tests.schedule.test_tile import depthwise, matmul
 
@@ -43,6 +47,26 @@ def test_windows_of_each_group_pass_in_chunks(stride: int):
     assert found == max(1, 12 * MACHINE.panel_bytes // (source.buffers["a"].size * 4))
     assert_same_results(source, chunk(source, MACHINE))
     assert chunk_of(tile(depthwise(stride, channels_last=False), MACHINE)) is None
+
+
+@pytest.mark.parametrize("taps", [3, 5, 9])
+def test_windows_along_one_axis_pass_in_whole_tiles(taps: int):
+    """Where the axis that passes has the rows of a tile, none of them lies beyond its chunk."""
+    c, x, k = Axis("c", 80), Axis("x", 203), Axis("k", taps)
+    window = at("a", (c, 1), (x, 80), (k, 80))
+    total = Reduce((k,), "sum", window, at("W", (c, taps), (k, 1)))
+    stored = store("z", Reduced(0, "float32"), (c, 1), (x, 80))
+    random = np.random.default_rng(0)
+    image = random.standard_normal((202 + taps, 80)).astype(np.float32)
+    weights = {"W": random.standard_normal((80, taps)).astype(np.float32)}
+    kernel = Kernel("k", (c, x), (total,), (stored,))
+    source = program({"a": image.shape}, {"z": (203, 80)}, (kernel,), weights)
+    machine = replace(AVX512, second_level_bytes=32 * 1024)
+    chunked = chunk(tile(source, machine), machine)
+    (kernel,) = chunked.kernels()
+    assert kernel.tile is not None and kernel.tile.chunk is not None
+    assert kernel.tile.row == x and kernel.tile.chunk % kernel.tile.rows == 0
+    check(chunked, {"a": image}, tiled=False)
 
 
 @pytest.mark.parametrize(
