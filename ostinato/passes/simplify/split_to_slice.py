@@ -1,13 +1,15 @@
-"""A piece of a tensor that was split into a sequence becomes a Slice."""
+"""What reads pieces of a tensor that was split into a sequence reads the tensor."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 import numpy as np
 import onnx_ir as ir
 
 from ostinato.graph.edit import discard, replace_value
 from ostinato.graph.inferred_sizes import Sizes, infer_sizes
-from ostinato.graph.writer import Writer
+from ostinato.graph.writer import Operand, Writer
 from ostinato.model.graphs import graphs
 from ostinato.model.names import Names
 from ostinato.model.schema import opset_of
@@ -15,39 +17,46 @@ from ostinato.model.values import constant_array, constant_scalar
 
 # Squeeze takes its axes as an input since this version.
 _OPSET = 13
+_READERS = ("SequenceAt", "SequenceLength", "ConcatFromSequence")
+_INT64 = ir.DataType.INT64
 
 
 def split_to_slice(model: ir.Model) -> int:
-    """Replace SequenceAt of a SplitToSequence by Slice; returns how many.
+    """Replace readers of a SplitToSequence by what they read of the tensor; returns how many.
 
     Matches `SequenceAt(SplitToSequence(x, split, axis, keepdims), i)` with constant `split`, which
     may be absent, and `i`, of an axis whose size is known. Makes `Slice(x)`, and a Squeeze where
-    pieces of one row lose the axis. Valid because that is what the piece is; what is out of range
-    stays.
+    pieces of one row lose the axis. Where only a run tells `i`, the size or the single number
+    `split`, and pieces may differ, it computes where the piece begins; it makes the number of
+    pieces of SequenceLength, and `x` of a ConcatFromSequence along the axis. Valid because that is
+    what the piece is; what is out of range stays, or is refused by a Gather of the positions.
     """
     opset = opset_of(model)
     nodes = [
         (node, maker)
         for graph in graphs(model)
         for node in graph
-        if node.op_type == "SequenceAt" and (maker := _split(node)) is not None
+        if node.op_type in _READERS and (maker := _split(node)) is not None
     ]
     if opset < _OPSET or not nodes:
         return 0
     sizes, names, replaced = infer_sizes(model), Names(model), 0
     for node, maker in nodes:
-        source, position = maker.inputs[0], constant_scalar(node.inputs[1])
-        size = None if source is None else sizes.get(str(source.name))
-        piece = _piece(maker, position, size)
-        if source is None or size is None or piece is None:
+        source = maker.inputs[0]
+        if source is None:
             continue
-        axis = _axis(maker, size)
         prefix = node.name or str(node.outputs[0].name)
         writer = Writer(model.graph, names, opset, source.dtype or ir.DataType.FLOAT, prefix)
-        begin, end = (np.array([place]) for place in piece)
-        result = writer.op("Slice", [source, begin, end, np.array([axis])], "piece")
-        if len(maker.inputs) < 2 and not maker.attributes.get_int("keepdims", 1):
-            result = writer.op("Squeeze", [result, np.array([axis])], "row")
+        size = sizes.get(str(source.name))
+        position = constant_scalar(node.inputs[1]) if node.op_type == "SequenceAt" else None
+        piece = None if position is None else _piece(maker, position, size)
+        if piece is not None:
+            assert size is not None
+            result: ir.Value | None = _known(writer, maker, source, piece, _axis(maker, size))
+        else:
+            result = _Pieces(writer, maker, source, sizes).read(node)
+        if result is None:
+            continue
         graph = node.graph
         assert graph is not None
         graph.insert_before(node, writer.nodes)
@@ -57,15 +66,88 @@ def split_to_slice(model: ir.Model) -> int:
     return replaced
 
 
+def _known(
+    writer: Writer, maker: ir.Node, source: ir.Value, piece: tuple[int, int], axis: int
+) -> ir.Value:
+    begin, end = (np.array([place]) for place in piece)
+    result = writer.op("Slice", [source, begin, end, np.array([axis])], "piece")
+    if len(maker.inputs) < 2 and not maker.attributes.get_int("keepdims", 1):
+        result = writer.op("Squeeze", [result, np.array([axis])], "row")
+    return result
+
+
+class _Pieces:
+    """Pieces of one size, but for the last, of which only a run tells how many there are."""
+
+    def __init__(
+        self, writer: Writer, maker: ir.Node, source: ir.Value, sizes: Mapping[str, Sizes]
+    ) -> None:
+        self._writer, self._source = writer, source
+        self._axis = maker.attributes.get_int("axis", 0)
+        self._whole = sizes.get(str(source.name))
+        split = maker.inputs[1] if len(maker.inputs) > 1 else None
+        number = None if split is None else constant_array(split)
+        # One number for all pieces; rows of one element have a form of their own.
+        self._length: Operand | None = None
+        if number is not None:
+            self._length = number.astype(np.int64) if number.ndim == 0 and number > 1 else None
+        elif split is not None and sizes.get(str(split.name)) == ():
+            self._length = writer.op("Cast", [split], "length", {"to": _INT64}, _INT64)
+
+    def read(self, node: ir.Node) -> ir.Value | None:
+        """What a node reads of the pieces; None for what has another form."""
+        length = self._length
+        if length is None or self._whole is None or self._is_even(self._whole, length):
+            return None
+        if not -len(self._whole) <= self._axis < len(self._whole):
+            return None
+        if node.op_type == "SequenceLength":
+            return self._count(length)
+        if node.op_type == "SequenceAt":
+            position = node.inputs[1]
+            is_known = isinstance(self._whole[self._axis], int) and isinstance(length, np.ndarray)
+            # What is not there then is no piece.
+            if position is None or (is_known and constant_array(position) is not None):
+                return None
+            return self._piece(position, length)
+        is_new, axis = node.attributes.get_int("new_axis", 0), node.attributes.get_int("axis", 0)
+        return None if is_new or axis != self._axis else self._writer.copy(self._source)
+
+    def _is_even(self, whole: Sizes, length: Operand) -> bool:
+        """Whether all pieces are known to have one size, so that they are rows of one tensor."""
+        size = whole[self._axis % len(whole)] if whole else None
+        return isinstance(length, np.ndarray) and isinstance(size, int) and size % length == 0
+
+    def _count(self, length: Operand) -> ir.Value:
+        writer = self._writer.within("pieces")
+        shape = writer.op("Shape", [self._source], "shape", dtype=_INT64)
+        whole = writer.op("Gather", [shape, np.array(self._axis)], "whole", dtype=_INT64)
+        minus = np.array(-1)
+        most = writer.op("Add", [whole, length], "most", dtype=_INT64)
+        most = writer.op("Add", [most, minus], "most", dtype=_INT64)
+        count = writer.op("Div", [most, length], "count", dtype=_INT64)
+        self._writer.nodes += writer.nodes
+        return count
+
+    def _piece(self, position: ir.Value, length: Operand) -> ir.Value:
+        count, writer = self._count(length), self._writer
+        every = writer.op("Range", [np.array(0), count, np.array(1)], "places", dtype=_INT64)
+        one = writer.op("Reshape", [position, np.array([1])], "position", dtype=position.dtype)
+        # It fails for a position that is out of range, and counts negative ones from the end.
+        place = writer.op("Gather", [every, one], "place", dtype=_INT64)
+        begin = writer.op("Mul", [place, length], "begin", dtype=_INT64)
+        end = writer.op("Add", [begin, length], "end", dtype=_INT64)
+        axes = np.array([self._axis])
+        return writer.op("Slice", [self._source, begin, end, axes], "piece")
+
+
 def _split(node: ir.Node) -> ir.Node | None:
-    """The node that makes the sequence of a SequenceAt, if both take constants."""
+    """The node that makes the sequence that another one reads, if it splits a tensor."""
     sequence = node.inputs[0]
     maker = None if sequence is None else sequence.producer()
     if maker is None or maker.op_type != "SplitToSequence" or maker.domain or node.domain:
         return None
-    split = maker.inputs[1] if len(maker.inputs) > 1 else None
-    known = split is None or constant_array(split) is not None
-    return maker if known and constant_array(node.inputs[1]) is not None else None
+    return maker
 
 
 def _axis(maker: ir.Node, size: Sizes) -> int:

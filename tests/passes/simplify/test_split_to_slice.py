@@ -5,8 +5,10 @@ from __future__ import annotations
 import numpy as np
 import onnx.parser
 import onnx.reference
+import onnxruntime
 import pytest
 
+import ostinato
 from ostinato.model.load import load_model
 from ostinato.model.write import to_model_proto
 from ostinato.passes.normalise.lift_constants import lift_constants
@@ -44,3 +46,39 @@ y = Relu(p) }}"""
             for one in (before, to_model_proto(model))
         ]
         np.testing.assert_array_equal(*results)
+
+
+RUN_TIME = """<ir_version: 9, opset_import: ["": 18]>
+g (float[N, 3] x, int64 p, int64 k) => (float[T, 3] y, float[T] w, int64 count, float[M, 3] z) {{
+    {constant} c = Constant<value = bool {{1}}>()
+    s = SplitToSequence<axis = -2>(x, {size})  count = SequenceLength(s)
+    e = SequenceAt(s, k)  f = Tanh(e)
+    h = ConcatFromSequence<axis = -2>(s)  z = Add(h, h)
+    y, w = Loop<body = b (int64 i, bool g, float[L, 3] a) => (bool q, float[O, 3] r, float u) {{
+        q = Identity(g)  m = SequenceAt(s, i)  t = Sin(m)  r = Concat<axis = 0>(a, t)
+        u = ReduceSum<keepdims = 0>(r)
+    }}>(count, c, f)
+}}"""
+
+
+@pytest.mark.parametrize("size", ["p", "three"])
+def test_pieces_that_only_a_run_tells(size: str) -> None:
+    constant = "three = Constant<value_int = 3>()"
+    proto = onnx.parser.parse_model(RUN_TIME.format(size=size, constant=constant))
+    session = ostinato.InferenceSession(proto, fallback=False)
+    witness = onnxruntime.InferenceSession(proto.SerializeToString())
+    random = np.random.default_rng(0)
+    for rows, length, place in [(7, 3, -1), (9, 3, 0), (1, 3, 0), (8, 3, 2), (4, 3, -2)]:
+        feeds = {
+            "x": random.integers(-3, 3, (rows, 3)).astype(np.float32),
+            "p": np.array(length),
+            "k": np.array(place),
+        }
+        for got, expected in zip(session.run(None, feeds), witness.run(None, feeds), strict=True):
+            np.testing.assert_allclose(got, expected, rtol=1e-5)
+    with pytest.raises(ostinato.RunError, match="out of range"):
+        session.run(None, feeds | {"k": np.array(2)})
+    if size == "p":
+        for wrong in (0, -3):
+            with pytest.raises(ostinato.OstinatoError):
+                session.run(None, feeds | {"p": np.array(wrong)})
