@@ -53,6 +53,7 @@ class Machine:
     load_cycles: of a load from the first-level cache.
     packed_cycles: of a load of one stream that lies in the first-level cache, the second, neither.
     strided_cycles: the same of lines that lie apart.
+    broadcast_loads: a load of one element for all lanes, in those of neighbours.
     gather_loads: a load or store whose lanes are not neighbours, in those whose lanes are.
     transposed_cycles: to store a vector whose lanes are spread out in memory: one row of them, lane
         by lane, and 2, 4 or 8 rows that are neighbours and are transposed in registers first.
@@ -78,6 +79,7 @@ class Machine:
     load_cycles: float = 0.5
     packed_cycles: tuple[float, float, float] = (0.5, 1.0, 3.0)
     strided_cycles: tuple[float, float, float] = (1.5, 2.5, 4.0)
+    broadcast_loads: float = 1.0
     gather_loads: int = 8
     transposed_cycles: tuple[tuple[int, float], ...] = ((1, 17.0), (2, 10.0), (4, 5.0), (8, 4.0))
 
@@ -167,9 +169,12 @@ WASM = Machine(
     pointer_bits=32,
     fetches=False,
     converts_halves=False,
-    # By `benchmarks.bench_wasm`.
     unroll=8,
+    # Moves between registers included, which compilers of engines leave.
+    fma_latency=4.5,
     most_groups=3,
     loads_operands=True,
     short_blocks=True,
+    # One of V8's instructions, three of Cranelift's.
+    broadcast_loads=1.75,
 )

@@ -314,10 +314,9 @@ class _Sums:
             few = accumulators <= MOST_HELD * registers
             return few and at_once < sums and at_once * shape.block <= shape.held
         if self._machine.loads_operands and accumulators > 1:
-            # All that a term reads may be loaded before the first multiply-add. Of a single row
-            # only one of the engines spills then, and more sums are worth more to the other.
+            # What lanes load stays in registers beside what is loaded last.
             operands = 1 if rows == 1 else self._together * vectors
-            return accumulators + operands + rows + self._addresses <= registers
+            return accumulators + operands + 1 + self._addresses <= registers
         budget = self._machine.accumulators
         if self._in_pieces:
             # Rows that are neighbours need no addresses. Either factor may come from memory, the
@@ -367,7 +366,7 @@ class _Sums:
             load *= CROWDED
         sums = sums_at_once(self._together, shape.block, shape.held)
         loops = -(-self._together // sums)
-        row_loads = shape.rows * -(-self._row_loads // loops)
+        row_loads = shape.rows * -(-self._row_loads // loops) * machine.broadcast_loads
         loads = sums * shape.vectors * load + row_loads * machine.load_cycles
         if self._window is not None:
             loads = self._window.shared * shape.vectors * load

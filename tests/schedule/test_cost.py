@@ -97,8 +97,12 @@ def test_slow_loads_are_shared_by_more_rows():
 
 def test_engines_have_registers_for_operands_beside_accumulators():
     shape = shape_of(64, 64, 96, WASM)
-    registers = shape.block + shape.vectors + shape.rows
-    assert shape.block >= 8 and registers <= WASM.vector_registers
+    assert shape.block >= 8 and shape.block + shape.vectors + 1 <= WASM.vector_registers
+
+
+def test_rows_cost_what_loads_for_all_lanes_do():
+    cheap, dear = (replace(WASM, broadcast_loads=loads) for loads in (1.0, 1.75))
+    assert shape_of(64, 64, 96, dear).rows < shape_of(64, 64, 96, cheap).rows
 
 
 def test_sums_in_one_loop_wait_for_those_in_the_next():
