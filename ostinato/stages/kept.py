@@ -357,7 +357,7 @@ class KeptStates:
         given = Load(_at(extent.base, axis), "int64")
         after = cast(Extent(rows), "int64")
         matches = op("eq", given, after)
-        if not builder.guarded and axis is None:
+        if not builder.guarded:
             one = constant(1, "int64")
             single = op("or", op("eq", given, one), op("eq", after, one))
             self._require(op("or", matches, single), f"{what} the step")
@@ -366,7 +366,7 @@ class KeptStates:
             least = op("max", given, constant(0, "int64"))
             builder.sizes.compute(rows, op("min", least, cast(Extent(room), "int64")))
         elif not self._is_checked:
-            self._require(matches, f"{what} the step", is_guard=axis is None)
+            self._require(matches, f"{what} the step", is_guard=True)
         if axis is not None and self.batch is not None:
             row = row_of(whole, self.batch.size, self.batch.one, axis)
             if row is None:

@@ -96,6 +96,32 @@ def test_masks_of_different_lengths() -> None:
         pool.push(pool.open(), frame)
 
 
+def test_masks_of_one_element_are_repeated() -> None:
+    model = text_model(
+        """g (float[N, 1, 4] x, float[N, P, 4] past, float[N, M] mask)
+            => (float[N, 1, 4] y, float[N, Q, 4] present) {
+                one = Constant<value_ints = [1]>()  present = Concat<axis = 1>(past, x)
+                t = Transpose<perm = [0, 2, 1]>(present)  s = MatMul(x, t)
+                m = Unsqueeze(mask, one)  e = Add(s, m)  w = Softmax(e)  y = MatMul(w, present)
+        }"""
+    )
+
+    def frame(rows: int) -> dict[str, np.ndarray]:
+        extent = rows + 1 if RANDOM.random() < 0.5 else 1
+        x, mask = RANDOM.standard_normal((1, 1, 4)), RANDOM.standard_normal((1, extent))
+        return {"x": x.astype(F32), "mask": mask.astype(F32)}
+
+    session = ostinato.InferenceSession(model)
+    check(session, {"past": "present"}, frame, 40, rows=40)
+    pool = session.pool({"past": "present"}, 2, batch="N", rows=8)
+    wrong, right = pool.open({"past": np.ones((1, 4, 4), F32)}), pool.open()
+    pool.push(wrong, frame(4) | {"mask": np.zeros((1, 3), F32)})
+    pool.push(right, frame(0))
+    with pytest.raises(PoolError, match="'mask': its axis 1 is not as long as the states") as error:
+        pool.step()
+    assert list(error.value.results) == [right] and pool.state(wrong)["past"].shape == (1, 4, 4)
+
+
 def test_other_layouts_and_states_that_do_not_grow() -> None:
     check(wide(), {"past": "present", "h": "next_h"}, vector(24))
 
