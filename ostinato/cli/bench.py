@@ -28,6 +28,7 @@ def bench(
         float, typer.Option("--seconds", min=0.01, help="Time for each row of the table.")
     ] = 1.0,
     disable: common.Disable = None,
+    set: common.Set = None,
     no_fallback: common.NoFallback = False,
     no_cache: common.NoCache = False,
     json: common.Json = False,
@@ -37,7 +38,8 @@ def bench(
     with common.error_line(debug):
         files = common.parse_pairs("--input", input)
         dims = common.parse_sizes("--dim", dim)
-        session = common.open_session(model, common.make_options(disable, no_fallback, no_cache))
+        options = common.make_options(disable, no_fallback, no_cache, fields=set)
+        session = common.open_session(model, options)
         feeds = common.feeds_of(session, files, dims)
         calls: dict[str, Callable[[], object]] = {
             "ostinato bound": session.bind(feeds),

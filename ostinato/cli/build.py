@@ -46,6 +46,7 @@ def build(
         typer.Option("--shared/--no-shared", help="Link a shared library (default: if possible)."),
     ] = None,
     disable: common.Disable = None,
+    set: common.Set = None,
     json: common.Json = False,
     debug: common.Debug = False,
 ) -> None:
@@ -56,6 +57,7 @@ def build(
         options: dict[str, Any] = {
             "specialize": common.parse_sizes("--dim", dim),
             "disable": tuple(disable or ()),
+            **common.parse_fields(set),
         }
         states = common.parse_pairs("--state", state) or None
         values = common.parse_pairs("--initial", initial)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json as jsonlib
 import math
 import os
@@ -50,6 +51,10 @@ InputFile = Annotated[
 Disable = Annotated[
     list[str] | None,
     typer.Option("--disable", metavar="PASS", help="Leave out a pass of `inspect --passes`."),
+]
+Set = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="NAME=VALUE", help="A number or switch of `ostinato.Options`."),
 ]
 Target = Annotated[
     str,
@@ -182,11 +187,39 @@ def parse_sizes(option: str, texts: Sequence[str] | None) -> dict[str, int]:
     return sizes
 
 
+def parse_fields(texts: Sequence[str] | None) -> dict[str, bool | int]:
+    """`["seed=3", "integer_products=true"]` as fields of `Options`.
+
+    Raises `OptionError` for other names than those of numbers and switches without an option of
+    their own, and for other values than whole numbers, true and false.
+    """
+    kinds = {f.name: f.type for f in dataclasses.fields(Options) if f.type in ("bool", "int")}
+    del kinds["fallback"]
+    found: dict[str, bool | int] = {}
+    for name, value in parse_pairs("--set", texts).items():
+        if name not in kinds:
+            raise OptionError(f"--set {name}={value}: expected one of {', '.join(kinds)}")
+        try:
+            found[name] = _SWITCH[value.lower()] if kinds[name] == "bool" else int(value)
+        except (KeyError, ValueError):
+            wanted = "true or false" if kinds[name] == "bool" else "a whole number"
+            raise OptionError(f"--set {name}={value}: expected {wanted}") from None
+    return found
+
+
+_SWITCH = {"true": True, "false": False}
+
+
 def make_options(
-    disable: Sequence[str] | None, no_fallback: bool, no_cache: bool, target: str = HOST
+    disable: Sequence[str] | None,
+    no_fallback: bool,
+    no_cache: bool,
+    target: str = HOST,
+    fields: Sequence[str] | None = None,
 ) -> Options:
     """The `Options` of the common flags."""
     return Options(
+        **parse_fields(fields),  # type: ignore[arg-type]
         disable=tuple(disable or ()),
         fallback=not no_fallback,
         cache_dir=None if no_cache else default_cache_dir(),

@@ -25,6 +25,7 @@ def compare(
         typer.Option("--tolerance", min=0.0, help="Largest |a - b| / (1 + |b|) that passes."),
     ] = 1e-5,
     disable: common.Disable = None,
+    set: common.Set = None,
     no_fallback: common.NoFallback = False,
     no_cache: common.NoCache = False,
     json: common.Json = False,
@@ -34,7 +35,8 @@ def compare(
     with common.error_line(debug):
         files = common.parse_pairs("--input", input)
         dims = common.parse_sizes("--dim", dim)
-        session = common.open_session(model, common.make_options(disable, no_fallback, no_cache))
+        options = common.make_options(disable, no_fallback, no_cache, fields=set)
+        session = common.open_session(model, options)
         feeds = common.feeds_of(session, files, dims)
         with common.status(f"Running {model.name} here and on {vs}"):
             expected = outputs_of(vs, model, feeds)

@@ -80,6 +80,7 @@ def inspect(
         typer.Option("--dim", metavar="NAME=SIZE", help="Compile for this size of a dimension."),
     ] = None,
     disable: common.Disable = None,
+    set: common.Set = None,
     no_fallback: common.NoFallback = False,
     no_cache: common.NoCache = False,
     target: common.Target = HOST,
@@ -95,7 +96,7 @@ def inspect(
             raise OptionError("MODEL: expected an ONNX file, or --passes")
         ops = common.parse_sizes("--assert-op-count", assert_op_count)
         assertions = Assertions(ops, assert_native, assert_kernels)
-        options = common.make_options(disable, no_fallback, no_cache, target)
+        options = common.make_options(disable, no_fallback, no_cache, target, set)
         options = dataclasses.replace(options, specialize=common.parse_sizes("--dim", dim))
         report = None
         if assertions or not stage:

@@ -38,6 +38,7 @@ def profile(
         int, typer.Option("--threads", min=1, help="Most threads of a call; their times apart.")
     ] = 1,
     disable: common.Disable = None,
+    set: common.Set = None,
     no_fallback: common.NoFallback = False,
     json: common.Json = False,
     debug: common.Debug = False,
@@ -50,7 +51,7 @@ def profile(
             if path is not None and not path.absolute().parent.is_dir():
                 raise OptionError(f"{path}: there is no folder {path.parent}")
         options = dataclasses.replace(
-            common.make_options(disable, no_fallback, no_cache=True), threads=threads
+            common.make_options(disable, no_fallback, no_cache=True, fields=set), threads=threads
         )
         session = common.open_session(model, options)
         feeds = common.feeds_of(session, files, dims)

@@ -23,6 +23,7 @@ def run(
         Path | None, typer.Option("--output-dir", help="Save every output here as NAME.npy.")
     ] = None,
     disable: common.Disable = None,
+    set: common.Set = None,
     no_fallback: common.NoFallback = False,
     no_cache: common.NoCache = False,
     json: common.Json = False,
@@ -32,7 +33,8 @@ def run(
     with common.error_line(debug):
         files = common.parse_pairs("--input", input)
         dims = common.parse_sizes("--dim", dim)
-        session = common.open_session(model, common.make_options(disable, no_fallback, no_cache))
+        options = common.make_options(disable, no_fallback, no_cache, fields=set)
+        session = common.open_session(model, options)
         feeds = common.feeds_of(session, files, dims)
         with common.status(f"Running {model.name}"):
             values = session.run(None, feeds)

@@ -31,6 +31,29 @@ def test_a_size_is_a_whole_number(text: str) -> None:
         common.parse_sizes("--dim", [text])
 
 
+def test_fields_of_options_have_the_types_of_theirs() -> None:
+    fields = ["integer_products=true", "threads=2", "seed=-7", "flush_denormals=False"]
+    options = common.make_options(None, False, True, fields=fields)
+    assert (options.integer_products, options.flush_denormals) == (True, False)
+    assert (options.threads, options.seed) == (2, -7)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("integer_products=1", "expected true or false"),
+        ("threads=two", "expected a whole number"),
+        ("threads=0", "threads=0: expected 1 to"),
+        ("fallback=false", "expected one of threads, "),
+        ("cash_dir=x", "expected one of threads, "),
+        ("threads", "--set"),
+    ],
+)
+def test_other_fields_are_refused(text: str, message: str) -> None:
+    with pytest.raises(OptionError, match=message):
+        common.make_options(None, False, True, fields=[text])
+
+
 def test_inputs_are_made_up_alike_each_time() -> None:
     first = common.make_feeds([X, COUNT], {}, {"T": 3})
     second = common.make_feeds([X, COUNT], {}, {"T": 3})

@@ -18,6 +18,16 @@ def test_table_has_every_output(invoke: Invoke, gru: Path) -> None:
         assert text in result.stdout
 
 
+@pytest.mark.parametrize(
+    "command", [["run"], ["bench", "--seconds", "0.01"], ["inspect"], ["profile"]]
+)
+def test_commands_take_fields_of_options(invoke: Invoke, gru: Path, command: list[str]) -> None:
+    assert invoke(*command, gru, "--set", "seed=3").exit_code == 0
+    result = invoke(*command, gru, "--set", "seeds=3")
+    assert result.exit_code == 2
+    assert "--set seeds=3: expected one of threads" in result.stderr
+
+
 def test_saved_outputs_are_those_of_a_session(invoke: Invoke, gru: Path, tmp_path: Path) -> None:
     x = np.random.default_rng(1).standard_normal((5, 1, 4)).astype(np.float32)
     np.save(tmp_path / "x.npy", x)
