@@ -19,6 +19,7 @@ from ostinato.model.graphs import graphs
 from ostinato.model.names import Names
 from ostinato.model.schema import opset_of
 from ostinato.model.values import constant_array, static_dims
+from ostinato.reference.direct import direct_kernel
 
 # A result this small is stored whatever it was made from.
 _SMALL_RESULT_BYTES = 64 * 1024
@@ -217,6 +218,9 @@ def _result_elements(node: ir.Node, arrays: Sequence[np.ndarray | None], opset: 
 
 
 def _run(node: ir.Node, opset: int, arrays: list[np.ndarray | None]) -> list[np.ndarray]:
+    result = direct_kernel(node, arrays)
+    if result is not None:
+        return [result]
     # 230 modules: models without such nodes are compiled sooner without them.
     from onnx.reference import ReferenceEvaluator
     from onnx.reference.ops._op_list import load_op

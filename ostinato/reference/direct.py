@@ -1,0 +1,133 @@
+"""Kernels in plain NumPy of what exporters write around sizes and weights.
+
+`onnx.reference` has them all, in 230 modules that take longer to import than most models to pass
+through the graph passes. Here is what most models need of it (tests hold both against each other).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import onnx_ir as ir
+
+from ostinato.model.slices import slice_range
+
+Array: TypeAlias = np.ndarray[Any, Any]
+Kernel: TypeAlias = Callable[[ir.Node, Sequence[Array | None]], Array | None]
+
+
+def direct_kernel(node: ir.Node, arrays: Sequence[Array | None]) -> Array | None:
+    """The only result of a standard operator, given its inputs; None if it has no kernel here.
+
+    Raises whatever NumPy makes of operands that do not fit.
+    """
+    kernel = _KERNELS.get(node.op_type)
+    return None if kernel is None or node.domain != "" else kernel(node, arrays)
+
+
+def _axes(node: ir.Node, arrays: Sequence[Array | None]) -> tuple[int, ...] | None:
+    """The axes of an operator that took them as an attribute once, and as an operand now."""
+    given = arrays[1] if len(arrays) > 1 else node.attributes.get_ints("axes", None)
+    return None if given is None else tuple(int(axis) for axis in np.ravel(given))
+
+
+def _needed(arrays: Sequence[Array | None], count: int) -> list[Array]:
+    """The first operands, none of which is left out."""
+    found = [array for array in arrays[:count] if array is not None]
+    if len(found) != count:
+        raise ValueError(f"expected {count} operands")
+    return found
+
+
+def _cast(node: ir.Node, arrays: Sequence[Array | None]) -> Array | None:
+    (x,), dtype = _needed(arrays, 1), node.outputs[0].dtype
+    return None if dtype is None else x.astype(dtype.numpy())
+
+
+def _concat(node: ir.Node, arrays: Sequence[Array | None]) -> Array:
+    return np.concatenate(_needed(arrays, len(arrays)), node.attributes.get_int("axis"))
+
+
+def _expand(_: ir.Node, arrays: Sequence[Array | None]) -> Array:
+    x, shape = _needed(arrays, 2)
+    sizes = np.broadcast_shapes(x.shape, tuple(int(size) for size in shape))
+    return np.broadcast_to(x, sizes)
+
+
+def _gather(node: ir.Node, arrays: Sequence[Array | None]) -> Array:
+    x, indices = _needed(arrays, 2)
+    return x.take(indices, node.attributes.get_int("axis", 0))
+
+
+def _reshape(node: ir.Node, arrays: Sequence[Array | None]) -> Array | None:
+    if len(arrays) < 2:
+        return None  # one of the versions with attributes
+    x, shape = _needed(arrays, 2)
+    keeps_zeros = node.attributes.get_int("allowzero", 0)
+    sizes = [int(size) for size in shape]
+    return x.reshape([x.shape[i] if n == 0 and not keeps_zeros else n for i, n in enumerate(sizes)])
+
+
+def _slice(_: ir.Node, arrays: Sequence[Array | None]) -> Array | None:
+    if len(arrays) < 3:
+        return None  # one of the versions with attributes
+    x, starts, ends = _needed(arrays, 3)
+    axes, steps = (*arrays[3:], None, None)[:2]
+    axes = np.arange(len(starts)) if axes is None else axes
+    steps = np.ones(len(starts), np.int64) if steps is None else steps
+    for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
+        taken = slice_range(int(start), int(end), int(step), x.shape[int(axis)])
+        x = x.take(np.array(taken, np.int64), int(axis))
+    return x
+
+
+def _squeeze(node: ir.Node, arrays: Sequence[Array | None]) -> Array:
+    return np.squeeze(_needed(arrays, 1)[0], _axes(node, arrays))
+
+
+def _transpose(node: ir.Node, arrays: Sequence[Array | None]) -> Array:
+    (x,) = _needed(arrays, 1)
+    return x.transpose(node.attributes.get_ints("perm", range(x.ndim)[::-1]))
+
+
+def _unsqueeze(node: ir.Node, arrays: Sequence[Array | None]) -> Array | None:
+    axes = _axes(node, arrays)
+    return None if axes is None else np.expand_dims(_needed(arrays, 1)[0], axes)
+
+
+def _filled(node: ir.Node, arrays: Sequence[Array | None]) -> Array:
+    (shape,), value = _needed(arrays, 1), node.attributes.get("value")
+    fill = np.zeros(1, np.float32) if value is None else value.as_tensor().numpy()
+    return np.full(tuple(int(size) for size in shape), fill.item(), fill.dtype)
+
+
+def _elementwise(function: Any) -> Kernel:
+    """Of whole numbers, which wrap."""
+
+    def kernel(node: ir.Node, arrays: Sequence[Array | None]) -> Array | None:
+        a, b = _needed(arrays, 2)
+        if a.dtype.kind not in "iu" or node.attributes:
+            return None  # old versions place the axes of an operand by an attribute
+        result: Array = function(a, b)
+        return result
+
+    return kernel
+
+
+_KERNELS: dict[str, Kernel] = {
+    "Add": _elementwise(np.add),
+    "Cast": _cast,
+    "Concat": _concat,
+    "ConstantOfShape": _filled,
+    "Expand": _expand,
+    "Gather": _gather,
+    "Mul": _elementwise(np.multiply),
+    "Reshape": _reshape,
+    "Slice": _slice,
+    "Squeeze": _squeeze,
+    "Sub": _elementwise(np.subtract),
+    "Transpose": _transpose,
+    "Unsqueeze": _unsqueeze,
+}
