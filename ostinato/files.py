@@ -47,9 +47,30 @@ def open_model(path: str | os.PathLike[str]) -> BufferedReader:
 
 def no_onnx_file(beginning: bytes) -> ModelError:
     """The error for a file that begins like this and is no ONNX file."""
-    is_text = beginning.isascii() and beginning.decode().isprintable()
-    kind = "a text file" if is_text else "truncated, or another format"
-    return ModelError(f"not an ONNX file ({kind})")
+    others = (kind for start, kind in _OTHERS.items() if beginning.lower().startswith(start))
+    kind = "a text file" if _is_text(beginning) else "truncated, or another format"
+    return ModelError(f"not an ONNX file ({next(others, kind)})")
+
+
+# What is often taken for a model: how it begins, in lower case.
+_OTHERS = {
+    b"version https://git-lfs": "a pointer of Git LFS: `git lfs pull` fetches the file",
+    b"<!doctype html": "a web page",
+    b"<html": "a web page",
+    b"pk\x03\x04": "a ZIP archive, such as torch.save writes",
+    b"\x1f\x8b": "compressed by gzip",
+}
+
+
+def _is_text(beginning: bytes) -> bool:
+    try:
+        text = beginning.decode()
+    except UnicodeDecodeError as error:
+        if error.start < len(beginning) - 3:
+            return False
+        # A character that is cut off by the end.
+        text = beginning[: error.start].decode()
+    return all(character.isprintable() or character.isspace() for character in text)
 
 
 def require_model(path: str | os.PathLike[str]) -> None:
@@ -83,11 +104,13 @@ def _fields(file: BufferedReader) -> set[tuple[int, int]] | None:
         raise ModelError("the file is empty")
     beginning = file.read(64)
     file.seek(0)
+    if beginning.lower().startswith(tuple(_OTHERS)):
+        raise no_onnx_file(beginning)
     found = set()
     while file.tell() < size:
         tag = _varint(file)
         number, wire = tag >> 3, tag & 7
-        if wire in (3, 4):
+        if wire in (3, 4) and not _is_text(beginning):
             return None  # what holds other fields: the parser knows more about it
         skipped = {0: 0, 1: 8, 2: -1, 5: 4}.get(wire)
         if tag < 0 or not number or skipped is None:

@@ -30,6 +30,11 @@ def test_models_are_let_through() -> None:
     [
         (b"", "the file is empty"),
         (b"not a model", "a text file"),
+        (b"hello, this is text\n", "a text file"),
+        ("größer\n".encode() * 9, "a text file"),
+        (b"version https://git-lfs.github.com/spec/v1\n", "git lfs pull"),
+        (b"<!DOCTYPE html>\n<html>", "a web page"),
+        (b"PK\x03\x04\x00\x00", "ZIP"),
         (b"\x08\x08\x12\x04ab", "truncated"),
         (b"\x3a\xff\xff\xff\xff\x7f", "truncated"),
         (b"\xff" * 20, "truncated, or another format"),

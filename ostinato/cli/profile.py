@@ -50,6 +50,8 @@ def profile(
         for path in (html, trace):
             if path is not None and not path.absolute().parent.is_dir():
                 raise OptionError(f"{path}: there is no folder {path.parent}")
+            if path is not None and path.is_dir():
+                raise OptionError(f"{path}: it is a folder, name a file in it")
         options = dataclasses.replace(
             common.make_options(disable, no_fallback, no_cache=True, fields=set), threads=threads
         )

@@ -19,6 +19,21 @@ class OfDevices:
     def get_outputs(self) -> Sequence[Any]:
         raise NotImplementedError
 
+    @property
+    def _sess(self) -> OfDevices:
+        """What programs take for the session of native code behind the one of Python."""
+        return self
+
+    @property
+    def _inputs_meta(self) -> Sequence[Any]:
+        """What programs read in place of `get_inputs()`."""
+        return self.get_inputs()
+
+    @property
+    def _outputs_meta(self) -> Sequence[Any]:
+        """What programs read in place of `get_outputs()`."""
+        return self.get_outputs()
+
     def get_input_memory_infos(self) -> list[OrtMemoryInfo]:
         """Where each input lies: in the memory of the CPU."""
         return [_cpu() for _ in self.get_inputs()]

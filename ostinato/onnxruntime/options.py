@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from ostinato.onnxruntime.errors import Fail
 from ostinato.options import MOST_THREADS
 
 LOGGER = logging.getLogger("ostinato.onnxruntime")
@@ -135,7 +136,12 @@ class SessionOptions:
             self.add_initializer(name, value)
 
     def register_custom_ops_library(self, path: str) -> None:
-        """Have the model run by the real onnxruntime: a library of kernels is made for it."""
+        """Have the model run by the real onnxruntime: a library of kernels is made for it.
+
+        Raises `Fail` where there is no such file.
+        """
+        if not os.path.exists(path):
+            raise Fail.of(f"Failed to load library {path}: No such file or directory")
         self._calls.append(("register_custom_ops_library", (path,)))
 
     def add_session_config_entry(self, key: str, value: str) -> None:

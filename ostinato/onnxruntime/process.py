@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from ostinato.onnxruntime.options import LOGGER
@@ -66,9 +67,38 @@ def disable_telemetry_events() -> None:
     """Have no effect: nothing is sent anywhere."""
 
 
+class OrtArenaCfg:
+    """Settings of an arena: as many numbers as onnxruntime takes, or its dict of them.
+
+    They have no effect: a session plans its memory while it compiles.
+    """
+
+    def __init__(self, *settings: Any) -> None:
+        names = (
+            "max_mem",
+            "arena_extend_strategy",
+            "initial_chunk_size_bytes",
+            "max_dead_bytes_per_chunk",
+        )
+        if len(settings) == 1 and isinstance(settings[0], Mapping):
+            given = dict(settings[0])
+        elif len(settings) == len(names):
+            given = dict(zip(names, settings, strict=True))
+        else:
+            raise TypeError(f"OrtArenaCfg takes a dict or {', '.join(names)}, got {settings}")
+        more = ("initial_growth_chunk_size_bytes", "max_power_of_two_extend_bytes")
+        if unknown := given.keys() - {*names, *more}:
+            raise ValueError(f"Invalid OrtArenaCfg option: {', '.join(sorted(map(str, unknown)))}")
+        for name in (*names, *more):
+            setattr(self, name, given.get(name, -1))
+
+
 def create_and_register_allocator(*arguments: Any) -> None:
     """Have no effect: a session plans its memory while it compiles."""
     LOGGER.info("create_and_register_allocator has no effect: memory is planned while compiling")
+
+
+create_and_register_allocator_v2 = create_and_register_allocator
 
 
 def set_global_thread_pool_sizes(*arguments: Any) -> None:

@@ -11,7 +11,9 @@ from ostinato.onnxruntime.options import (
     set_default_logger_verbosity,
 )
 from ostinato.onnxruntime.process import (
+    OrtArenaCfg,
     create_and_register_allocator,
+    create_and_register_allocator_v2,
     disable_telemetry_events,
     enable_telemetry_events,
     get_all_providers,
@@ -42,6 +44,7 @@ __all__ = [
     "ModelMetadata",
     "NodeArg",
     "OrtAllocatorType",
+    "OrtArenaCfg",
     "OrtDevice",
     "OrtMemType",
     "OrtMemoryInfo",
@@ -50,6 +53,7 @@ __all__ = [
     "SessionIOBinding",
     "SessionOptions",
     "create_and_register_allocator",
+    "create_and_register_allocator_v2",
     "disable_telemetry_events",
     "enable_telemetry_events",
     "get_all_providers",

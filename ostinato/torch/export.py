@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import inspect
 import logging
@@ -179,13 +180,37 @@ class _Leaves(torch.nn.Module):
                 found = module(*args, **kwargs)
             after = _attributes(module)
             returned.assigned = [name for name in after if after[name] is not before.get(name)]
-            leaves, returned.spec = pytree.tree_flatten(found)
+            leaves, returned.spec = _flat(found)
             tensors: dict[int, torch.Tensor] = {}
             returned.results = [_result(leaf, tensors) for leaf in leaves]
             return tuple(tensors.values())
 
         # The names of its arguments become those of the inputs.
         self.forward = forward
+
+
+def _flat(found: Any) -> tuple[list[Any], Any]:
+    """The leaves of what a call returns, those of dataclasses too, and how they are nested.
+
+    Raises `UnsupportedError` for another object that holds tensors.
+    """
+    while True:
+        leaves, spec = pytree.tree_flatten(found)
+        records = {type(leaf) for leaf in leaves if dataclasses.is_dataclass(leaf)}
+        if not records:
+            break
+        for record in records:
+            torch.export.register_dataclass(record)
+    for leaf in leaves:
+        held = pytree.tree_leaves(dict(getattr(leaf, "__dict__", {})))
+        if not isinstance(leaf, torch.Tensor) and any(isinstance(h, torch.Tensor) for h in held):
+            raise UnsupportedError(
+                type(leaf).__name__,
+                "module",
+                "it is returned and holds tensors that cannot be followed; return them in a "
+                "tuple, a dict or a dataclass",
+            )
+    return leaves, spec
 
 
 def _attributes(module: torch.nn.Module) -> dict[str, torch.Tensor]:

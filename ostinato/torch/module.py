@@ -24,7 +24,7 @@ _GUARD_NAMES = {"__builtins__": {"max": max, "min": min, "abs": abs, "int": int}
 
 
 def compile(
-    module: torch.nn.Module,
+    module: torch.nn.Module | Callable[..., Any],
     example_inputs: Sequence[Any] | torch.Tensor = (),
     dynamic: Any = None,
     *,
@@ -33,6 +33,7 @@ def compile(
 ) -> CompiledModule:
     """Compile a module; what comes back is called as it is, and trained by the same parameters.
 
+    module: or a function, or a method of a module; modules that it refers to are found.
     example_inputs: arguments of a call, a tuple or one tensor; example_kwargs: those by name. Sizes
         and types count, not the elements.
     dynamic: None for calls of these sizes only, True for sizes that may all change (axes of the
@@ -45,8 +46,30 @@ def compile(
 
     Raises `UnsupportedError` naming the line or node that has no native form.
     """
+    if not isinstance(module, torch.nn.Module):
+        module = _Function(module)
     inputs = (example_inputs,) if isinstance(example_inputs, torch.Tensor) else example_inputs
     return CompiledModule(module, tuple(inputs), dict(example_kwargs or {}), dynamic, options)
+
+
+class _Function(torch.nn.Module):
+    """A function as a module, which has the modules that the function refers to."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__()
+        if not callable(function):
+            got = type(function).__name__
+            raise InputError(f"module: expected a module or a function, got {got}")
+        owner = getattr(function, "__self__", None)
+        found: dict[str, Any] = {} if owner is None else {"owner": owner}
+        if inspect.isfunction(function):
+            names = inspect.getclosurevars(function)
+            found |= {**names.globals, **names.nonlocals}
+        for name, value in found.items():
+            if isinstance(value, torch.nn.Module):
+                self.add_module(name, value)
+        self.training = all(module.training for module in self.children())
+        self.forward = function
 
 
 class CompiledModule(torch.nn.Module):

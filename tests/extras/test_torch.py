@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import importlib.metadata
 import logging
 import pickle
@@ -380,3 +381,43 @@ def test_arguments_and_results_may_be_nested() -> None:
     assert got["scaled"][1:] == [None, 2]
     with pytest.raises(InputError, match=r"was 2\.0 when"):
         compiled(pair, scale=3.0)
+
+
+@dataclasses.dataclass
+class Scored:
+    """A result that PyTorch does not know how to take apart."""
+
+    output: torch.Tensor
+    name: str
+
+
+class Opaque:
+    def __init__(self, output: torch.Tensor) -> None:
+        self.output = output
+
+
+def test_functions_and_methods_train_the_modules_that_they_refer_to() -> None:
+    net, x = torch.nn.GRU(4, 3), torch.randn(5, 2, 4)
+
+    def doubled(x: torch.Tensor) -> torch.Tensor:
+        return net(x)[0] * 2
+
+    for function in (doubled, lambda x: net(x)[0] * 2):
+        compiled = ostinato.torch.compile(function, (x,))
+        net.load_state_dict(torch.nn.GRU(4, 3).state_dict())
+        net.zero_grad()
+        compiled(x).sum().backward()
+        assert net.weight_hh_l0.grad is not None
+        torch.testing.assert_close(compiled(x), function(x))
+    torch.testing.assert_close(ostinato.torch.compile(net.forward, (x,))(x)[0], net(x)[0])
+    with pytest.raises(InputError, match="got int"):
+        ostinato.torch.compile(3, (x,))
+
+
+def test_dataclasses_are_results_and_other_objects_with_tensors_are_refused() -> None:
+    x = torch.randn(3)
+    found = ostinato.torch.compile(lambda x: Scored(x * 2, "twice"), (x,))(x)
+    assert type(found) is Scored and found.name == "twice"
+    torch.testing.assert_close(found.output, x * 2)
+    with pytest.raises(UnsupportedError, match="Opaque"):
+        ostinato.torch.compile(lambda x: Opaque(x * 2), (x,))

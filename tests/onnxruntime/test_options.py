@@ -127,3 +127,15 @@ def test_severity_is_the_level_of_the_logger(caplog: pytest.LogCaptureFixture) -
         assert not caplog.records
     finally:
         logger.setLevel(before)
+
+
+def test_settings_of_arenas_are_taken_and_a_missing_library_is_refused() -> None:
+    arena = ours.OrtArenaCfg({"max_mem": 1 << 20, "arena_extend_strategy": 1})
+    assert arena.max_mem == 1 << 20
+    ours.create_and_register_allocator(None, ours.OrtArenaCfg(0, -1, -1, -1))
+    with pytest.raises(ValueError, match="nothing"):
+        ours.OrtArenaCfg({"nothing": 1})
+    with pytest.raises(TypeError):
+        ours.OrtArenaCfg(1)
+    with pytest.raises(ours.capi.onnxruntime_pybind11_state.Fail, match=r"kernels\.so"):
+        ours.SessionOptions().register_custom_ops_library("kernels.so")
