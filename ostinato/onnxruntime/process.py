@@ -98,7 +98,9 @@ def create_and_register_allocator(*arguments: Any) -> None:
     LOGGER.info("create_and_register_allocator has no effect: memory is planned while compiling")
 
 
-create_and_register_allocator_v2 = create_and_register_allocator
+def create_and_register_allocator_v2(*arguments: Any) -> None:
+    """Have no effect, like `create_and_register_allocator`."""
+    create_and_register_allocator(*arguments)
 
 
 def set_global_thread_pool_sizes(*arguments: Any) -> None:
