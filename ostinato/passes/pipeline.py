@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from ostinato.errors import translated
+from ostinato.passes.indices.gather_first import gather_first
 from ostinato.passes.indices.gather_to_slice import gather_to_slice
 from ostinato.passes.indices.rows_to_gather import rows_to_gather
 from ostinato.passes.indices.slice_to_gather import slice_to_gather
@@ -145,6 +146,11 @@ PASSES: tuple[Pass, ...] = (
         "rows_to_gather",
         rows_to_gather,
         "GatherND and GatherElements that take whole rows become a Gather.",
+    ),
+    Pass(
+        "gather_first",
+        gather_first,
+        "Rows of a constant of a narrow type are gathered first, and widened then.",
     ),
     Pass(
         "gather_to_slice",
