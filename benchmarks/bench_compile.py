@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import statistics
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from time import perf_counter
 
@@ -112,13 +112,24 @@ def _cpu_seconds(path: Path, rounds: int) -> list[float]:
 
 
 def _edited(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model with another value for the first element of its largest weight."""
-    constants = [a.t for node in model.graph.node for a in node.attribute if a.name == "value"]
-    tensor = max([*model.graph.initializer, *constants], key=lambda t: t.ByteSize())
+    """The model with another value for the first element of its largest weight of floats."""
+    weights = (t for t in _tensors(model.graph) if t.data_type == onnx.TensorProto.FLOAT)
+    tensor = max(weights, key=lambda t: t.ByteSize())
     values = numpy_helper.to_array(tensor).copy()
     values.flat[0] += 1
     tensor.CopyFrom(numpy_helper.from_array(values, tensor.name))
     return model
+
+
+def _tensors(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
+    """Initializers and values of Constant nodes, those of branches and bodies as well."""
+    yield from graph.initializer
+    for node in graph.node:
+        for attribute in node.attribute:
+            if attribute.name == "value" and attribute.HasField("t"):
+                yield attribute.t
+            if attribute.HasField("g"):
+                yield from _tensors(attribute.g)
 
 
 def _growth() -> list[dict[str, float | str]]:

@@ -104,11 +104,11 @@ def _filled(node: ir.Node, arrays: Sequence[Array | None]) -> Array:
 
 
 def _elementwise(function: Any) -> Kernel:
-    """Of whole numbers, which wrap."""
+    """Of numbers of one type: floats are rounded once, whole numbers wrap."""
 
     def kernel(node: ir.Node, arrays: Sequence[Array | None]) -> Array | None:
         a, b = _needed(arrays, 2)
-        if a.dtype.kind not in "iu" or node.attributes:
+        if a.dtype.kind not in "iuf" or a.dtype != b.dtype or node.attributes:
             return None  # old versions place the axes of an operand by an attribute
         result: Array = function(a, b)
         return result
@@ -116,11 +116,22 @@ def _elementwise(function: Any) -> Kernel:
     return kernel
 
 
+def _divided(a: Array, b: Array) -> Array:
+    """Quotients; those of whole numbers are cut toward zero."""
+    if a.dtype.kind == "f":
+        return np.divide(a, b)
+    floor: Array = np.floor_divide(a, b)
+    is_above: Array = (floor * b != a) & ((a < 0) ^ (b < 0))
+    result: Array = floor + is_above.astype(a.dtype)
+    return result
+
+
 _KERNELS: dict[str, Kernel] = {
     "Add": _elementwise(np.add),
     "Cast": _cast,
     "Concat": _concat,
     "ConstantOfShape": _filled,
+    "Div": _elementwise(_divided),
     "Expand": _expand,
     "Gather": _gather,
     "Mul": _elementwise(np.multiply),
