@@ -51,7 +51,7 @@ def chosen_rows(model: ir.Model) -> int:
         node
         for body in _bodies(model)
         for node in body
-        if node.domain == "" and node.op_type in ("Where", "If")
+        if node.domain == "" and node.op_type in ("Where", "If") and _takes_rows(node)
     ]
     if opset < _OPSET or not choices:
         return 0
@@ -167,6 +167,16 @@ class _Choice:
 
     def _shape(self, value: ir.Value | None) -> Sizes | None:
         return None if value is None else self._sizes.get(value.name or "")
+
+
+def _takes_rows(node: ir.Node) -> bool:
+    """Whether something that a node chooses from is a Gather."""
+    values = node.inputs[1:]
+    if node.op_type == "If":
+        branches = [node.attributes[f"{name}_branch"].as_graph() for name in ("then", "else")]
+        values = [_passed_on(output) for branch in branches for output in branch.outputs]
+    makers = [value.producer() for value in values if value is not None]
+    return any(maker is not None and maker.op_type == "Gather" for maker in makers)
 
 
 def _passed_on(value: ir.Value) -> ir.Value | None:
