@@ -136,7 +136,7 @@ def _range(ranges: Mapping[tuple[ir.Node, int], Seen] | None, site: Site) -> Ran
     if ranges is None:
         return None
     seen = ranges[site.node, site.position]
-    return seen.low, seen.high
+    return seen.best_range(_LEVELS)
 
 
 def _rounded(writer: Writer, x: ir.Value, given: Range) -> ir.Value:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import numpy as np
@@ -26,6 +26,10 @@ from ostinato.runtime.session import InferenceSession
 MOST_TERMS = 4096
 # Elements of the kernels that show what a convolution reads.
 _MOST_TAPS = 1 << 24
+# Elements that are kept of each operand, at most, to choose its range by.
+_KEPT = 1 << 16
+# Shares of the whole range that are tried.
+_SHARES = np.linspace(1.0, 0.2, 41)
 
 
 @dataclass
@@ -33,7 +37,8 @@ class Seen:
     """Statistics of one operand, or of one for each group of the weights.
 
     low, high: the range of its elements. count: of vectors. total: their sum, `[groups, terms]`.
-    moments: the sum of their outer products, `[groups, terms, terms]`.
+    moments: the sum of their outer products, `[groups, terms, terms]`. kept: one in `every`
+        elements.
     """
 
     low: float = 0.0
@@ -41,6 +46,8 @@ class Seen:
     count: int = 0
     total: Array | None = None
     moments: Array | None = None
+    kept: Array = field(default_factory=lambda: np.zeros(0, np.float32))
+    every: int = 1
 
     @property
     def is_known(self) -> bool:
@@ -75,10 +82,29 @@ class Seen:
         self.count += wide.shape[1]
 
     def widen(self, values: Array) -> None:
-        """Count elements into the range alone."""
+        """Count elements in, but no vectors."""
         if values.size:
             self.low = min(self.low, float(values.min()))
             self.high = max(self.high, float(values.max()))
+            taken = values.reshape(-1)[:: self.every].astype(np.float32)
+            self.kept = np.concatenate([self.kept, taken])
+            while self.kept.size > _KEPT:
+                self.kept, self.every = self.kept[::2], 2 * self.every
+
+    def best_range(self, levels: int) -> tuple[float, float]:
+        """The range around 0 for which rounding to so many steps has the least squared error.
+
+        Both ends are the same share of what was seen: what lies beyond is cut off.
+        """
+        errors = []
+        for share in _SHARES:
+            scale = max((self.high - self.low) * share / levels, np.finfo(np.float32).tiny)
+            low = np.rint(self.low * share / scale)
+            rounded = np.clip(np.rint(self.kept / scale), low, low + levels) * scale
+            error = self.kept - rounded
+            errors.append(float(np.square(error, dtype=np.float64).sum()))
+        share = float(_SHARES[int(np.argmin(errors))])
+        return self.low * share, self.high * share
 
 
 Name: TypeAlias = "str | Array | None"
