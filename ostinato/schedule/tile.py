@@ -175,10 +175,11 @@ def _even_axes(
     """`lane` and other axes, if sums find neighbours along each and their costs compare."""
     if not all(isinstance(axis.extent, int) for axis in kernel.axes):
         return []
-    if row_axes_of_windows(kernel, lane):
-        windows = [axis for axis in candidates if row_axes_of_windows(kernel, axis)]
-        return [lane, *(axis for axis in windows if axis != lane)]
     loads = [load for load in sum_loads(kernel) if not is_packable(kernel, load, buffers)]
+    if row_axes_of_windows(kernel, lane):
+        # Lanes that gather are the last choice.
+        near = [a for a in candidates if all(x.access.stride(a) in (0, 1, *CLOSE) for x in loads)]
+        return [lane, *(a for a in near if a != lane and row_axes_of_windows(kernel, a))]
     even = [
         axis
         for axis in candidates
