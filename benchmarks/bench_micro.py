@@ -119,6 +119,21 @@ def layer_norm(rows: int, length: int) -> models.Model:
     return _model("LayerNormalization", [rows, length], constants, [rows, length], axis=-1)
 
 
+def attention(heads: int, positions: int, width: int) -> models.Model:
+    """Softmax(q k') v for each head."""
+    shape = f"float[{heads}, {positions}, {width}]"
+    proto = onnx.parser.parse_model(
+        f"""<ir_version: {models.IR_VERSION}, opset_import: ["" : {models.OPSET}]>
+        attention ({shape} q, {shape} k, {shape} v) => ({shape} y) {{
+            t = Transpose<perm = [0, 2, 1]>(k)
+            s = MatMul(q, t)
+            p = Softmax<axis = -1>(s)
+            y = MatMul(p, v)
+        }}"""
+    )
+    return models.Model(proto, models.Work(4.0 * heads * positions**2 * width))
+
+
 CASES: dict[str, Callable[[], models.Model]] = {
     "conv1d causal k3 64ch t100": lambda: conv((64, 64), [100], [3], causal=True),
     "conv1d dilated k3 d8 64ch t400": lambda: conv((64, 64), [400], [3], dilation=8, causal=True),
@@ -144,6 +159,9 @@ CASES: dict[str, Callable[[], models.Model]] = {
     "matmul 1x512x512": lambda: matmul(1, 512, 512),
     "matmul 2000x64x64": lambda: matmul(2000, 64, 64),
     "matmul 8x(32x128)x128": lambda: matmul(32, 128, 128, batch=[8]),
+    "attention 12x197x64": lambda: attention(12, 197, 64),
+    "attention 8x512x64": lambda: attention(8, 512, 64),
+    "attention 8x1500x64": lambda: attention(8, 1500, 64),
     "softmax 512x32": lambda: softmax(512, 32),
     "softmax 128x257": lambda: softmax(128, 257),
     "softmax 16x4096": lambda: softmax(16, 4096),

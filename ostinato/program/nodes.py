@@ -465,6 +465,12 @@ def statements(body: tuple[Stmt, ...]) -> Iterator[Stmt]:
             yield from statements(inner)
 
 
+def count_uses(body: tuple[Stmt, ...]) -> Counter[str]:
+    """By buffer, how many statements mention it, loops aside: what is inside counts for them."""
+    single = (s for s in statements(body) if not isinstance(s, Loop))
+    return Counter(name for s in single for name in s.reads() | s.writes())
+
+
 def map_kernels(body: tuple[Stmt, ...], change: Callable[[Kernel], Kernel]) -> tuple[Stmt, ...]:
     """The statements with every kernel changed, however deep."""
     return tuple(

@@ -25,8 +25,8 @@ from ostinato.program.nodes import (
     Loop,
     Program,
     Stmt,
+    count_uses,
     map_loads,
-    statements,
 )
 from ostinato.schedule.decisions import decision
 from ostinato.schedule.index_maps import Affine, substitute_reduce, substitute_store
@@ -40,7 +40,8 @@ from ostinato.sizes.dims import (
 )
 
 # Fewer rows would read what they share too often: attention over 1,000 to 6,000 positions takes as
-# long with 16 as with 64 rows, and longer with 8 (`attention` rows of `benchmarks.bench_micro`).
+# long with 16 as with 64 rows, and longer with 8 (`attention` rows of
+# `benchmarks.bench_micro`, and such of 3,000 and 6,000).
 LEAST_ROWS = 24
 
 Groups = dict[Axis, tuple[Axis, ...]]
@@ -52,8 +53,7 @@ def by_blocks(program: Program, machine: Machine) -> Program:
     Where only the run tells how large they are, it decides.
     """
     buffers = dict(program.buffers)
-    single = (s for s in statements(program.body) if not isinstance(s, Loop))
-    uses = Counter(name for s in single for name in s.reads() | s.writes())
+    uses = count_uses(program.body)
     left = list(program.body)
     body: list[Stmt] = []
     while left:

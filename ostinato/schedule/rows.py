@@ -24,8 +24,8 @@ from ostinato.program.nodes import (
     Program,
     Stmt,
     bodies,
+    count_uses,
     map_loads,
-    statements,
     with_bodies,
 )
 from ostinato.schedule.index_maps import Affine, Map, substitute_reduce, substitute_store
@@ -39,8 +39,7 @@ LEAST_ROW_BYTES = 1024
 def by_rows(program: Program, machine: Machine) -> Program:
     """Turn runs of kernels over the same rows into loops over rows."""
     buffers = dict(program.buffers)
-    single = (s for s in statements(program.body) if not isinstance(s, Loop))
-    uses = Counter(name for s in single for name in s.reads() | s.writes())
+    uses = count_uses(program.body)
 
     def change(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
         result: list[Stmt] = []
