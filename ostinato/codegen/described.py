@@ -13,6 +13,10 @@ from ostinato.machine.record import AVX2, AVX512, NEON, WASM
 from ostinato.machine.targets import NO_SVE, TARGETS, Target, arm_machine, nearest, x86_machine
 
 
+# Environments whose addresses are narrower than registers.
+_NARROW = ("ilp32", "x32")
+
+
 @functools.lru_cache(maxsize=16)
 def described(name: str) -> Target:
     """The target of `triple:cpu:features`, whose record follows from what LLVM makes of it.
@@ -25,15 +29,24 @@ def described(name: str) -> Target:
     if target.architecture not in _PROBES:
         known = ", ".join(sorted(_PROBES))
         raise OptionError(f"target={name!r}: expected a triple of {known}, got {triple!r}")
+    if (target.architecture, target.system) == ("aarch64", "windows"):
+        raise OptionError(f"target={name!r}: expected x86_64 of Windows, got {triple!r}")
+    if triple.endswith(_NARROW):
+        raise OptionError(f"target={name!r}: expected addresses of 64 bits, got {triple!r}")
     cpus, flags, assembly = _told_by_llvm(target)
     if cpu not in cpus:
         raise OptionError(f"target={name!r}: no CPU {cpu!r} for {triple}; {nearest(cpu, cpus)}")
     for feature in filter(None, features.split(",")):
         if feature[0] not in "+-" or feature[1:] not in flags:
             hint = nearest(feature.lstrip("+-"), flags)
+            if feature in flags:
+                hint = f"did you mean +{feature} or -{feature}?"
             raise OptionError(
                 f"target={name!r}: no feature {feature!r} for {triple} (+name or -name); {hint}"
             )
+    if target.object_format == "coff":
+        # Linkers of all environments take GNU's, which bring what they need of a run-time library.
+        target = replace(target, triple=TARGETS["windows"].triple)
     return _with_record(target, name, assembly)
 
 

@@ -42,7 +42,7 @@ class Target:
     def architecture(self) -> str:
         """The first part of the triple; "aarch64" for arm64 as well."""
         first = self.triple.partition("-")[0]
-        return "aarch64" if first.startswith(("arm64", "aarch64")) else first
+        return "aarch64" if first == "arm64" else first
 
     @property
     def system(self) -> str:
