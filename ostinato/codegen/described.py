@@ -12,7 +12,6 @@ from ostinato.errors import OptionError
 from ostinato.machine.record import AVX2, AVX512, NEON, WASM
 from ostinato.machine.targets import NO_SVE, TARGETS, Target, arm_machine, nearest, x86_machine
 
-
 # Environments whose addresses are narrower than registers.
 _NARROW = ("ilp32", "x32")
 

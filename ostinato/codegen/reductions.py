@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from ostinato.codegen import safepoints
 from ostinato.codegen.ahead import Ahead
 from ostinato.codegen.function import KernelFunction
 from ostinato.codegen.primitives import ELEMENT
-from ostinato.codegen.writer import Value, integer, is_constant, vector
+from ostinato.codegen.writer import LoopState, Value, integer, is_constant, vector
 from ostinato.program.expr import Axis, Expr, Index, Load, walk
 from ostinato.program.nodes import Reduce, Tile, identity
 from ostinato.schedule.cost import sums_at_once
@@ -27,6 +28,10 @@ UNROLL_OPERATIONS = 64
 # Where what the rows read is loaded by four terms at once, three copies would be worth less.
 UNROLL_OPERATIONS_IN_LANES = 96
 
+
+# Where blocks are short and rows share what is loaded: so many multiply-adds hide a branch. Fewer
+# or more of them take longer (`benchmarks.bench_wasm`: the denoiser and df_dec, in wasmtime).
+ROWS_OF_A_BLOCK = 3
 
 # Fields of a word, at most: two bits each.
 MOST_FIELDS = 16
@@ -55,6 +60,9 @@ class Reductions:
         self._in_lanes = function.machine.lane_operands
         self._fetches = function.machine.fetches
         self._short_blocks = function.machine.short_blocks
+        self._registers = function.machine.vector_registers
+        # Between groups of sums of a term: ends the block, with what is accumulated so far.
+        self._end_block: Callable[[list[Value]], None] | None = None
         self._unrolled = UNROLL_OPERATIONS_IN_LANES if self._in_lanes else UNROLL_OPERATIONS
         self._tile = Tile(None, 1)
         self._piece: Piece | None = None
@@ -106,11 +114,16 @@ class Reductions:
                 for (p, row, number), value in zip(slots, initial, strict=True)
             ]
 
+        group = self._sums_of_a_block(len(slots), rows)
+
         def step(accumulators: list[Value]) -> list[Value]:
-            return [
-                self._accumulate(self._kernel.reductions[p], value, row, number)
-                for (p, row, number), value in zip(slots, accumulators, strict=True)
-            ]
+            values = list(accumulators)
+            for place, (p, row, number) in enumerate(slots):
+                if self._end_block is not None and place and place % group == 0:
+                    self._end_block(values)
+                reduce = self._kernel.reductions[p]
+                values[place] = self._accumulate(reduce, values[place], row, number)
+            return values
 
         self._positions, self._axes = positions, axes
         self._step_time = self._time_of_step(positions, rows * self._tile.vectors * width)
@@ -243,6 +256,11 @@ class Reductions:
         time = self._time_inside(rest, factor)
         with self._loops.loop(start, stop, factor, time, accumulators) as loop, self._x.scope():
             values = loop.carried
+            left = 0
+            if self._piece is None and isinstance(axis.extent, int):
+                left = axis.extent % factor
+            if self._short_blocks and not rest:
+                self._end_block = self._block_ends(loop, self._w.add(stop, integer(-left)), factor)
             with (
                 self._x.loads.together(axis, factor)
                 if self._in_lanes and not rest
@@ -256,12 +274,42 @@ class Reductions:
                             self._ahead.write(self._tile, *sums)
                             self._ahead.write_rows(self._tile, self._rows, *sums)
                         values = self._reduce_nest(rest, values, step)
-                    if self._short_blocks and copy < factor - 1:
-                        following = self._w.add(loop.index, integer(copy + 1))
+                    if self._end_block is None or copy == factor - 1:
+                        continue
+                    if copy + 1 == left:
+                        following = self._w.add(loop.index, integer(left))
                         goes_on = self._w.compare("icmp", "ne", following, stop, 1)
                         loop.leave_unless(goes_on, values)
+                    else:
+                        self._end_block(values)
+            self._end_block = None
             loop.results = values
         return loop.carried
+
+    def _sums_of_a_block(self, sums: int, rows: int) -> int:
+        """How many of a term's multiply-adds stand between two branches where blocks are short.
+
+        Those of one row each load an operand, for which registers are left beside the sums.
+        """
+        if rows == 1:
+            return max(1, self._registers - sums - 1)
+        return -(-ROWS_OF_A_BLOCK // self._tile.vectors) * self._tile.vectors
+
+    def _block_ends(
+        self, loop: LoopState, whole: Value, factor: int
+    ) -> Callable[[list[Value]], None]:
+        """What writes branches out of a loop that no run takes, but that LLVM cannot refute.
+
+        All sums so far are then computed, since the branch would carry them out. The loop's index
+        is compared with multiples of its step behind `whole`, the end of its full iterations.
+        """
+        beyond = itertools.count(factor, factor)
+
+        def end_block(values: list[Value]) -> None:
+            last = self._w.add(whole, integer(next(beyond)))
+            loop.leave_unless(self._w.compare("icmp", "ne", loop.index, last, 1), list(values))
+
+        return end_block
 
     # Reductions along lanes
 

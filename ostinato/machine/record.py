@@ -43,8 +43,9 @@ class Machine:
         (`benchmarks.bench_batch`).
     loads_operands: whether every operand of a multiply-add takes a register: the compilers of
         engines load it first, and keep the order of instructions.
-    short_blocks: whether copies of a loop's body are kept apart by a branch out of the loop. Some
-        engines put what has no effect at the end of its block, multiply-adds behind all loads.
+    short_blocks: whether copies of a loop's body, and groups of sums in it, are kept apart by
+        branches out of the loop. Some engines put what has no effect at the end of its block,
+        multiply-adds behind all loads, and LLVM adds all terms of a sum in a row.
     first_level_bytes, second_level_bytes: the caches of data that belong to a core.
 
     Cycles of a vector each, where nothing else is in the way:

@@ -37,7 +37,10 @@ def test_what_a_cpu_has_is_seen(name, registers, dots):
     [
         (f"{ARM}:cortex-a77x:", r"no CPU 'cortex-a77x' for .*; did you mean cortex-a77,"),
         (f"{ARM}:cortex-a77:+dotprd", r"no feature '\+dotprd' for .*; did you mean dotprod\?"),
-        (f"{ARM}:cortex-a77:dotprod", r"no feature 'dotprod' .*; did you mean \+dotprod or -dotprod"),
+        (
+            f"{ARM}:cortex-a77:dotprod",
+            r"no feature 'dotprod' .*; did you mean \+dotprod or -dotprod",
+        ),
         (f"{ARM}:generic:-neon", "needs NEON"),
         (f"{X86}:x86-64", r"needs AVX2 and FMA; add \+avx2,\+fma or take x86-64-v3"),
         (f"{X86}:sandybridge:+fma", "needs AVX2 and FMA"),
@@ -54,7 +57,9 @@ def test_what_cannot_be_compiled_for_is_an_error(name, message):
         find_target(name)
 
 
-@pytest.mark.parametrize("triple", ["x86_64-pc-windows-msvc", "x86_64-windows", "x86_64-w64-mingw32"])
+@pytest.mark.parametrize(
+    "triple", ["x86_64-pc-windows-msvc", "x86_64-windows", "x86_64-w64-mingw32"]
+)
 def test_windows_has_one_kind_of_objects(triple):
     known = TARGETS["windows"]
     assert find_target(f"{triple}:{known.cpu}:{known.features}") == known

@@ -15,9 +15,10 @@ from ostinato.codegen.runtime_functions import complete
 from ostinato.codegen.target import find_target, host_target
 from ostinato.codegen.writer import Value, Writer, vector
 from ostinato.errors import OptionError
-from ostinato.program.expr import constant, op
+from ostinato.program.expr import Axis, Reduced, constant, op
+from ostinato.program.nodes import Kernel, Program, Reduce
 from ostinato.schedule.pipeline import schedule
-from tests.program.programs import gru, pointwise
+from tests.program.programs import at, gru, pointwise, program, store
 
 LANES = 8
 BITS = np.arange(1 << 16, dtype=np.uint16)
@@ -66,22 +67,33 @@ def test_float32_near_every_float16_and_halfway_between_them_round_to_even(step)
     assert same(found.view(np.float16), expected)
 
 
-def assembly(target: str) -> str:
+def assembly(source: Program, target: str) -> str:
     found = find_target(target)
-    scheduled = schedule(gru(16, WEIGHTS), found.machine)
+    scheduled = schedule(source, found.machine)
     blob = lay_out_constants(scheduled.program)
     return emit_assembly(module_text(scheduled.program, scheduled.arena, blob, found), found)
 
 
 def test_products_are_fused_and_addresses_are_offsets():
-    text = assembly("wasm")
+    text = assembly(gru(16, WEIGHTS), "wasm")
     assert "relaxed_madd" in text and "fma" not in text.replace("fmadd", "")
     loads = [line for line in text.splitlines() if "v128.load\t" in line]
     assert sum(not line.endswith("\t0") for line in loads) > len(loads) // 2
 
 
+@pytest.mark.parametrize("depth", [63, 64])
+def test_blocks_have_few_products(depth):
+    """Be the terms a multiple of the loop's copies or not: LLVM sees through a branch that is."""
+    j, k = Axis("j", 8), Axis("k", depth)
+    sums = Reduce((k,), "sum", at("x", (k, 1)), at("w", (k, 8), (j, 1)))
+    kernel = Kernel("k", (j,), (sums,), (store("y", Reduced(0, "float32"), (j, 1)),))
+    source = program({"x": (depth,), "w": (depth, 8)}, {"y": (8,)}, (kernel,))
+    blocks = [block.count("relaxed_madd") for block in assembly(source, "wasm").split("br_if")]
+    assert len(blocks) > 8 and max(blocks) == 2
+
+
 def test_an_engine_without_fused_products_computes_them_in_float64():
-    text = assembly("wasm-baseline")
+    text = assembly(gru(16, WEIGHTS), "wasm-baseline")
     assert "relaxed" not in text and "f64x2.mul" in text
 
 
@@ -99,9 +111,6 @@ def test_only_functions_that_are_called_are_defined():
 
 
 def test_no_relaxed_minimum_decides_what_becomes_of_nan():
-    target, low = find_target("wasm"), constant(-1.0, "float32")
-    source = pointwise(lambda x: op("select", op("gt", x, low), x, low), 16)
-    scheduled = schedule(source, target.machine)
-    blob = lay_out_constants(scheduled.program)
-    text = emit_assembly(module_text(scheduled.program, scheduled.arena, blob, target), target)
+    low = constant(-1.0, "float32")
+    text = assembly(pointwise(lambda x: op("select", op("gt", x, low), x, low), 16), "wasm")
     assert "relaxed_laneselect" in text and "relaxed_max" not in text
