@@ -15,6 +15,7 @@ from ostinato.codegen.writer import LoopState, Value, integer, is_constant, vect
 from ostinato.machine.record import Machine
 from ostinato.program.expr import Axis
 from ostinato.program.nodes import Buffer, Kernel, Tile
+from ostinato.schedule.cost import row_tiles
 from ostinato.schedule.share import Part
 from ostinato.schedule.times import bounded_product, point_time
 from ostinato.sizes.dims import Size, ceildiv, floordiv
@@ -296,10 +297,19 @@ class KernelEmitter:
         self._nest([a for a in self._tile.inside if a not in (row, self._tile.across)], rows)
 
     def _rows(self, extent: Size) -> None:
-        """Full tiles of so many rows, then smaller ones for what is left."""
+        """Full tiles of so many rows, then smaller ones for what is left, or tiles that are even.
+
+        Where an axis is divided, its parts end where full tiles do.
+        """
         tile = self._tile
         assert tile.row is not None
+        divided = tile.chunk is not None or (self._part is not None and self._part.axis == tile.row)
         done: Size = 0
+        if tile.even and isinstance(extent, int) and not divided:
+            for count, rows in row_tiles(extent, tile.rows, even=True):
+                self._row_tiles(tile.row, done, done + count * rows, rows)
+                done += count * rows
+            return
         for rows in (tile.rows, *(n for n in (4, 2, 1) if n < tile.rows)):
             left = extent - done
             if isinstance(left, int):

@@ -81,6 +81,8 @@ class Reductions:
     def write(self, tile: Tile, rows: int, piece: Piece | None) -> None:
         """All reductions of one tile with so many rows, or a piece of them."""
         self._tile, self._piece = tile, piece
+        if self._fetches:
+            self._ahead.write_results(tile, rows)
         groups: dict[tuple[tuple[Axis, ...], int], list[int]] = {}
         for position, reduce in enumerate(self._kernel.reductions):
             groups.setdefault((reduce.axes, reduce.chains), []).append(position)
@@ -97,8 +99,8 @@ class Reductions:
         width = self._tile.width
         slots = [
             (position, row, number)
-            for position in positions
             for row in range(rows)
+            for position in positions
             for number in range(self._tile.vectors)
         ]
         initial = [

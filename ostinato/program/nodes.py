@@ -139,6 +139,7 @@ class Tile:
     block: the parallel axis that counts groups of lanes, where an axis was split.
     limit: the extent of the axis before it was padded to whole groups; None if it was not padded.
     row, rows: a parallel axis, and how many of its points share what is loaded along the lanes.
+    even: whether tiles of a known number of rows are as even as can be, and not full but the last.
     across: a short axis of which a tile has all points for each of its rows, in the same way: the
         pixels of a narrow image.
     other: an axis that takes the place of `row` in runs where it is longer.
@@ -163,6 +164,7 @@ class Tile:
     limit: Size | None = None
     row: Axis | None = None
     rows: int = 1
+    even: bool = False
     serpentine: Axis | None = None
     other: Axis | None = None
     inside: tuple[Axis, ...] = ()

@@ -19,6 +19,7 @@ from ostinato.schedule.cost import (
     Rows,
     cheapest_shape,
     groups_of_one_row,
+    has_even_rows,
     is_far,
     lane_score,
     lane_width,
@@ -204,7 +205,8 @@ def _tile_of_sums(kernel: Kernel, lane: Axis, choice: Choice, machine: Machine) 
     row, across, shape = choice.rows.row, choice.rows.across, choice.shape
     rows = shape.rows // choice.rows.breadth
     tile = Tile(lane, width, shape.vectors, row=row, rows=rows)
-    tile = replace(tile, other=other, held=shape.held, across=across)
+    even = has_even_rows(kernel, choice.rows)
+    tile = replace(tile, other=other, held=shape.held, across=across, even=even)
     if row is not None and not shared:
         # What windows have in common stays in a cache until the next group of lanes.
         near = [a for a in kernel.axes if a != lane and moves_windows(kernel, a)]

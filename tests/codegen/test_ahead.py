@@ -11,13 +11,14 @@ import pytest
 from ostinato.codegen.ahead import STREAM_BYTES
 from ostinato.codegen.kernels import KernelEmitter
 from ostinato.machine.record import AVX512, Machine
-from ostinato.program.expr import Axis, Reduced
+from ostinato.program.expr import Axis, Reduced, op
 from ostinato.program.nodes import CALL, Buffer, Kernel, Program, Reduce, Tile
 from tests.codegen.test_module import check
 from tests.program.programs import at, program, store
 
-# Whose second-level cache the weights of these tests leave before they are read again.
-SMALL = replace(AVX512, second_level_bytes=32 << 10)
+# Whose second-level cache the weights of these tests leave before they are read again, and which
+# reads that cache while it multiplies.
+SMALL = replace(AVX512, second_level_bytes=32 << 10, packed_cycles=(0.1, 0.1, 3.0))
 ROWS, DEPTH, BLOCKS, VECTORS = 10, 64, 3, 2
 
 
@@ -63,6 +64,29 @@ def test_panels_that_are_near_or_alone_are_not_fetched(tile):
     (kernel,) = source.kernels()
     changed = replace(kernel, tile=replace(kernel.tile, **tile))
     assert fetches(replace(source, body=(changed,))) == 0
+
+
+def test_tiles_that_keep_the_cache_busy_fetch_nothing():
+    # Two vectors of weights in the time of 2, 4 or 10 multiply-adds, two of which take a cycle.
+    slow = replace(SMALL, packed_cycles=AVX512.packed_cycles)
+    assert [fetches(packed(rows), slow) for rows in (1, 2, 5)] == [0, 0, 0]
+
+
+@pytest.mark.parametrize(("depth", "count"), [(64, 5), (8, 0)])
+def test_what_is_added_to_a_long_sum_is_fetched_before_it(depth, count):
+    """A line for each row of a tile; a short sum is done before it would be there."""
+    i, j, k = Axis("i", 1000), Axis("j", 16), Axis("k", depth)
+    total = Reduce((k,), "sum", at("x", (i, depth), (k, 1)), at("W", (k, 16), (j, 1)))
+    value = op("add", at("z", (i, 16), (j, 1)), Reduced(0, "float32"))
+    shape = Tile(j, 16, 1, row=i, rows=5)
+    kernel = Kernel("k", (i, j), (total,), (store("y", value, (i, 16), (j, 1)),), tile=shape)
+    weights = {"W": np.ones((depth, 16), np.float32)}
+    shapes = {"x": (1000, depth), "z": (1000, 16)}
+    source = program(shapes, {"y": (1000, 16)}, (kernel,), weights)
+    assert fetches(source, AVX512) == count
+    random = np.random.default_rng(0)
+    feeds = {name: random.standard_normal(s).astype(np.float32) for name, s in shapes.items()}
+    check(source, feeds, tiled=False)
 
 
 def test_a_single_tile_fetches_its_own_stream():

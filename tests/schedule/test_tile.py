@@ -11,7 +11,7 @@ from ostinato.machine.record import Machine
 from ostinato.program.expr import Access, Axis, Index, Load, Reduced, constant, op
 from ostinato.program.nodes import Kernel, Program, Reduce
 from ostinato.program.printer import text
-from ostinato.schedule.cost import sums_at_once
+from ostinato.schedule.cost import row_tiles, sums_at_once
 from ostinato.schedule.operands import DEPTH
 from ostinato.schedule.tile import tile, tile_kernel
 from ostinato.sizes.dims import symbol
@@ -449,3 +449,18 @@ def test_lanes_run_along_what_takes_the_fewest_cycles(channels, breadth):
     assert tiled is not None and tiled.lane is not None
     wanted = "x" if channels % 16 else "j"
     assert tiled.lane.name.startswith(wanted)
+
+
+@pytest.mark.parametrize("rows", [7, 13, 16, 32, 49])
+def test_tiles_of_known_rows_are_even(rows):
+    """No tile is left with a row or two; chunks, and windows, have full tiles."""
+    source = matmul(rows, 64, 64)
+    tiled = tile(source, WIDE)
+    found = only(tiled).tile
+    assert found is not None and found.even
+    heights = [height for count, height in row_tiles(rows, found.rows, even=True) if count]
+    assert max(heights) - min(heights) <= 1 and max(heights) <= found.rows
+    assert sum(count * height for count, height in row_tiles(rows, found.rows, True)) == rows
+    assert_same_results(source, tiled)
+    windows = only(tile(convolution(64, 20, 4), WIDE)).tile
+    assert windows is not None and not windows.even
