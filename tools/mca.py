@@ -19,6 +19,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import onnx
 
 from benchmarks import models
@@ -26,17 +27,30 @@ from ostinato.codegen.target import find_target
 from ostinato.compiler import stages
 from ostinato.options import Options
 
+
+def integer_product(rows: int, terms: int, columns: int) -> onnx.ModelProto:
+    """A MatMulInteger of unsigned bytes by constant signed ones."""
+    text = f"""<ir_version: 8, opset_import: ["": 17]>
+        int8 (uint8[{rows}, {terms}] x) => (int32[{rows}, {columns}] y)
+        {{ y = MatMulInteger(x, w) }}"""
+    model = onnx.parser.parse_model(text)
+    weights = np.random.default_rng(0).integers(-128, 128, (terms, columns)).astype(np.int8)
+    model.graph.initializer.append(onnx.numpy_helper.from_array(weights, "w"))
+    return model
+
+
 TARGETS = ("graviton3", "raspberry-pi-5", "apple-m1", "cortex-a53")
 MODELS: Mapping[str, Callable[[], onnx.ModelProto]] = {
     "GRU 256": lambda: models.recurrent_op("gru", "GRU", 256, 100).proto,
     "MatMul 64x256x256": lambda: models.matmul("matmul", 64, 256, 256).proto,
+    "int8 64x256x256": lambda: integer_product(64, 256, 256),
     "Conv 64 to 64, k = 3": lambda: models.conv("conv", (64, 64), (400,), (3,)).proto,
 }
 ITERATIONS = 500
 _FUNCTION = re.compile(r'^"?_?(kernel\.[^":]+)"?:')
 _LABEL = re.compile(r"^(\.?LBB\w+):")
 _BRANCH = re.compile(r"^(?:b\.\w+|b\w+|cbn?z|tbn?z|j\w+)\s.*?(\.?LBB\w+)$")
-_PRODUCT = re.compile(r"^(fmla|vfmadd\w+|[us]*dot|vpdpbusd)[.\s]")
+_PRODUCT = re.compile(r"^(fmla|vfmadd\w+|[us]*dot|usmmla|vpdpbusd)[.\s]")
 _LOAD = re.compile(r"^ld\w*[.\s]")
 
 

@@ -31,7 +31,7 @@ from ostinato.program.nodes import (
     statements,
 )
 from ostinato.schedule.arena import Arena, counts_calls
-from ostinato.schedule.matrices import takes_tiles
+from ostinato.schedule.matrices import takes_pairs, takes_tiles
 from ostinato.schedule.share import Part, Shares, Step, undivided
 from ostinato.schedule.times import STATEMENT, kernel_time, known_time
 from ostinato.sizes.dims import Size, computed
@@ -136,8 +136,9 @@ def _functions(
     texts: list[str] = []
     shared: dict[str, _Function] = {}
     kernels = [kernel for kernel in program.kernels() if not is_empty(kernel)]
-    # A share of a thread is told by the sizes of its kernel, and so are registers of tiles.
-    whole = [k for k in kernels if k.name not in parts and not takes_tiles(k)]
+    # A share of a thread is told by the sizes of its kernel, and so are products of matrices.
+    matrices = [k.name for k in kernels if takes_tiles(k) or takes_pairs(k)]
+    whole = [k for k in kernels if k.name not in parts and k.name not in matrices]
     general = generalise(whole, program.buffers, program.symbols)
     for special in kernels:
         found = general.get(special.name, General(special, (), ()))

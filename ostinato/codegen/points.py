@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from ostinato.codegen.function import KernelFunction
 from ostinato.codegen.matrices import MatrixSums
+from ostinato.codegen.pairs import PairedSums
 from ostinato.codegen.reductions import Piece, Reductions
 from ostinato.codegen.transposed_store import is_transposed, neighbouring_rows, store_rows
 from ostinato.codegen.writer import integer
@@ -27,7 +28,7 @@ class Points:
         self._kernel, self._w, self._x = function.kernel, function.w, function.x
         self._stores = function.stores
         self._loops, self._reductions = function.loops, Reductions(function)
-        self.matrices = MatrixSums(function)
+        self.matrices, self._pairs = MatrixSums(function), PairedSums(function)
 
     def write(self, tile: Tile, rows: int, piece: Piece | None) -> None:
         """The reductions of a tile with so many rows, or a piece of them, and the stores."""
@@ -38,10 +39,12 @@ class Points:
                 # The reductions take as long as a run says, or too long.
                 points = rows * tile.vectors * tile.width
                 self._loops.safepoints.write(integer(points * store_time(self._kernel)))
-            if self.matrices.operands is None:
-                self._reductions.write(tile, rows, piece)
-            else:
+            if self.matrices.operands is not None:
                 self.matrices.write(rows)
+            elif self._pairs.takes(rows):
+                self._pairs.write(tile, rows)
+            else:
+                self._reductions.write(tile, rows, piece)
             if piece is not None and piece.terms is not None:
                 self._keep(tile, rows)
                 return

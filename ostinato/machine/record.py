@@ -35,6 +35,7 @@ class Machine:
     fetches: whether there is an instruction that fetches a line of memory into a cache.
     byte_tiles: whether there are registers for 16 by 16 sums of products of bytes (AMX), which the
         system lets this process use.
+    byte_pairs: whether one instruction multiplies two rows of eight bytes by two columns (USMMLA).
     converts_halves: whether there are instructions between float16 and float32.
     unroll: how many copies of the innermost loop of a sum there are at most.
     most_groups: how many groups of lanes a tile for a batch computes together for a single row.
@@ -68,6 +69,7 @@ class Machine:
     pointer_bits: int = 64
     fetches: bool = True
     byte_tiles: bool = False
+    byte_pairs: bool = False
     converts_halves: bool = True
     unroll: int = 4
     most_groups: int = 2
@@ -147,6 +149,7 @@ CORTEX_A76 = replace(NEON, byte_dots="sdot", first_level_bytes=64 * KIB)
 NEOVERSE_V1 = replace(
     NEON,
     byte_dots="usdot",
+    byte_pairs=True,
     first_level_bytes=64 * KIB,
     second_level_bytes=1024 * KIB,
     fma_cycles=0.25,

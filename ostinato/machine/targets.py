@@ -120,6 +120,7 @@ def arm_machine(cpu: str, has_dotprod: bool, has_i8mm: bool) -> Machine:
     return replace(
         cores.get(cpu, NEON),
         byte_dots="usdot" if has_i8mm else "sdot" if has_dotprod else "widening",
+        byte_pairs=has_i8mm,
     )
 
 

@@ -1,4 +1,7 @@
-"""Sums of products of bytes that a machine computes for 16 rows and 16 columns at once."""
+"""Sums of products of bytes that a machine computes for several rows and columns at once.
+
+Registers of tiles have 16 of each (AMX), an instruction of AArch64 multiplies two by two (USMMLA).
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,13 @@ from ostinato.schedule.operands import is_packable, typical
 # Rows, words of a row, and columns of a register; how many registers hold sums.
 SIDE = 16
 SUMS = 4
+# The same of tiles that are multiplied two rows by two columns: sums fill half of 32 registers,
+# beside them are four pairs of rows and what becomes pairs of columns. Below four rows, pairing the
+# columns takes as many instructions as it saves.
+PAIR_LANES = 4
+PAIR_VECTORS = 2
+PAIR_ROWS = 8
+FEWEST_PAIRED = 4
 
 
 @dataclass(frozen=True)
@@ -52,34 +62,46 @@ def matrices(kernel: Kernel, lane: Axis) -> Matrices | None:
 def matrix_tile(
     kernel: Kernel, lane: Axis, machine: Machine, buffers: Mapping[str, Buffer]
 ) -> Tile | None:
-    """The tile of a product of bytes in registers of 16 rows; None where there are none, or few."""
-    found = matrices(kernel, lane) if machine.byte_tiles else None
-    if found is None or not isinstance(lane.extent, int) or lane.extent < SIDE:
+    """The tile of a product of bytes of many rows at once; None without such rows, or for few."""
+    if not machine.byte_tiles and not machine.byte_pairs:
+        return None
+    found = matrices(kernel, lane)
+    side = SIDE if machine.byte_tiles else PAIR_LANES
+    fewest, most = (SIDE, SUMS) if machine.byte_tiles else (FEWEST_PAIRED, PAIR_VECTORS)
+    if found is None or not isinstance(lane.extent, int) or lane.extent < side:
         return None
     assert isinstance(found.axis.extent, int)
-    if found.axis.extent < SIDE or not is_packable(kernel, found.right, buffers):
+    if found.axis.extent < side or not is_packable(kernel, found.right, buffers):
         return None
     rows = [
         axis
         for axis in kernel.axes
         if isinstance(axis.extent, int)
-        and axis.extent >= SIDE
+        and axis.extent >= fewest
         and isinstance(found.left.access.stride(axis), int)
         and found.left.access.stride(axis) != 0
         and found.right.access.stride(axis) == 0
     ]
     if not rows:
         return None
-    needed = -(-lane.extent // SIDE)
-    vectors = min(range(SUMS, 0, -1), key=lambda count: -(-needed // count) * count)
-    return Tile(
-        lane, SIDE, vectors, row=max(rows, key=lambda axis: typical(axis.extent)), rows=SIDE
-    )
+    needed = -(-lane.extent // side)
+    vectors = min(range(most, 0, -1), key=lambda count: -(-needed // count) * count)
+    row = max(rows, key=lambda axis: typical(axis.extent))
+    return Tile(lane, side, vectors, row=row, rows=SIDE if machine.byte_tiles else PAIR_ROWS)
 
 
 def takes_tiles(kernel: Kernel) -> bool:
-    """Whether a kernel has the tile of `matrix_tile`."""
+    """Whether a kernel has the tile of `matrix_tile` for registers of tiles."""
+    return _has(kernel, SIDE, SIDE)
+
+
+def takes_pairs(kernel: Kernel) -> bool:
+    """Whether a kernel has the tile of `matrix_tile` for two rows by two columns."""
+    return _has(kernel, PAIR_ROWS, PAIR_LANES)
+
+
+def _has(kernel: Kernel, rows: int, width: int) -> bool:
     tile = kernel.tile
-    if tile is None or tile.lane is None or (tile.rows, tile.width) != (SIDE, SIDE):
+    if tile is None or tile.lane is None or (tile.rows, tile.width) != (rows, width):
         return False
     return matrices(kernel, tile.lane) is not None

@@ -75,7 +75,7 @@ def test_this_machine_is_looked_at_once():
     [
         ("cortex-a76", "+neon,+dotprod", TARGETS["raspberry-pi-5"].machine),
         ("cortex-a76", "+neon", replace(TARGETS["raspberry-pi-5"].machine, byte_dots="widening")),
-        ("some-cpu", "+neon,+dotprod,+i8mm", replace(NEON, byte_dots="usdot")),
+        ("some-cpu", "+neon,+dotprod,+i8mm", replace(NEON, byte_dots="usdot", byte_pairs=True)),
     ],
 )
 def test_cores_that_the_table_knows_are_found_by_their_name(machine, cpu, features, expected):

@@ -115,7 +115,7 @@ class EmulatedObject:
                 return
             except unicorn.UcError as error:
                 place = machine.reg_read(arm.UC_ARM64_REG_PC)
-                if place in self._code and self._usdot(place):
+                if place in self._code and self._mixed_products(place):
                     place += 4
                     continue
                 if place in self._code or place == RETURN:
@@ -123,21 +123,27 @@ class EmulatedObject:
                 self._call_outside(place)
                 place = machine.reg_read(arm.UC_ARM64_REG_LR)
 
-    def _usdot(self, place: int) -> bool:
-        """Do what USDOT (vector) does, which the emulator lacks; whether it is one.
+    def _mixed_products(self, place: int) -> bool:
+        """Do what USDOT (vector) and USMMLA do, which the emulator lacks; whether it is one.
 
-        Arm Architecture Reference Manual, C7.2: 0 Q 001110 10 0 Rm 100111 Rn Rd.
+        Arm Architecture Reference Manual, C7.2: 0 Q 001110 10 0 Rm 100111 Rn Rd, and
+        0 1 001110 10 0 Rm 101011 Rn Rd.
         """
         (word,) = struct.unpack("<I", ctypes.string_at(place, 4))
-        if word & 0xFFE0FC00 != 0x4E809C00:
+        kind = word & 0xFFE0FC00
+        if kind not in (0x4E809C00, 0x4E80AC00):
             return False
         result, left, right = (arm.UC_ARM64_REG_V0 + (word >> at & 31) for at in (0, 5, 16))
         unsigned, signed, total = (
             np.frombuffer(self._machine.reg_read(register).to_bytes(16, "little"), dtype)
             for register, dtype in ((left, np.uint8), (right, np.int8), (result, np.int32))
         )
-        products = unsigned.astype(np.int32) * signed
-        added = total + products.reshape(4, 4).sum(axis=1, dtype=np.int32)
+        if kind == 0x4E809C00:
+            products = unsigned.astype(np.int32) * signed
+            added = total + products.reshape(4, 4).sum(axis=1, dtype=np.int32)
+        else:
+            rows, columns = (v.reshape(2, 8).astype(np.int32) for v in (unsigned, signed))
+            added = total + (rows @ columns.T).reshape(4)
         self._machine.reg_write(result, int.from_bytes(added.tobytes(), "little"))
         return True
 

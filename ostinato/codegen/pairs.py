@@ -1,0 +1,146 @@
+"""Products of bytes, two rows by two columns at once: USMMLA of AArch64.
+
+    sums[2 rows][2 columns] += left[2 rows][8 bytes] * right[2 columns][8 bytes]
+
+The two registers that would hold four columns of a row and of the next one hold the first two
+columns of both and the last two. Arm Architecture Reference Manual, C7.2.
+"""
+
+from __future__ import annotations
+
+from ostinato.codegen.function import KernelFunction
+from ostinato.codegen.writer import Value, Writer, integer
+from ostinato.program.nodes import Tile
+from ostinato.schedule.matrices import FEWEST_PAIRED, Matrices, matrices, takes_pairs
+from ostinato.schedule.times import term_time
+
+_BYTES, _WORDS, _HALVES = "<16 x i8>", "<4 x i32>", "<2 x i64>"
+_ZERO = Value("zeroinitializer", _WORDS)
+# Words of a row that an instruction multiplies, and copies of that in a loop's body.
+PAIR = 2
+COPIES = 2
+
+
+class PairedSums:
+    """Writes the sums of a kernel's tiles of several rows, where `takes` says so."""
+
+    def __init__(self, function: KernelFunction) -> None:
+        self._function, self._w, self._x = function, function.w, function.x
+        tile = function.kernel.tile
+        self._operands: Matrices | None = None
+        if not function.machine.byte_pairs or not takes_pairs(function.kernel):
+            return
+        assert tile is not None and tile.lane is not None
+        found = matrices(function.kernel, tile.lane)
+        assert found is not None
+        if tile.limit is None or function.buffers[found.right.access.buffer].padded:
+            self._operands = found
+
+    def takes(self, rows: int) -> bool:
+        """Whether the sums of a tile of so many rows are computed here."""
+        return self._operands is not None and rows >= FEWEST_PAIRED
+
+    def write(self, tile: Tile, rows: int) -> None:
+        """All sums of a tile of so many rows; `Expressions.reduced` then has them."""
+        assert self._operands is not None
+        extent = self._operands.axis.extent
+        assert isinstance(extent, int)
+        pairs = [(row, min(row + 1, rows - 1)) for row in range(0, rows, 2)]
+        sums = [_ZERO] * (2 * len(pairs) * tile.vectors)
+        step = PAIR * COPIES
+        whole = extent // step * step
+        with (
+            self._function.loops.loop(
+                integer(0), integer(whole), step, self._time(rows, tile), sums
+            ) as loop,
+            self._x.scope(),
+        ):
+            loop.results = self._terms(loop.index, step, pairs, tile, loop.carried)
+        sums = loop.carried if whole else sums
+        if whole != extent:
+            with self._x.scope():
+                sums = self._terms(integer(whole), extent - whole, pairs, tile, sums)
+        for pair, (first, second) in enumerate(pairs):
+            for number in range(tile.vectors):
+                place = 2 * (pair * tile.vectors + number)
+                halves = [_halves(self._w, value) for value in sums[place : place + 2]]
+                for row, half in {second: 1, first: 0}.items():
+                    joined = _interleaved(self._w, halves[0], halves[1], half)
+                    self._x.reduced[0, row, number] = _words(self._w, joined)
+
+    def _time(self, rows: int, tile: Tile) -> int:
+        """Time of an iteration for a tile of so many rows."""
+        kernel = self._function.kernel
+        lanes = rows * tile.vectors * tile.width
+        return PAIR * COPIES * lanes * term_time(kernel, kernel.reductions[0])
+
+    def _terms(
+        self,
+        start: Value,
+        count: int,
+        pairs: list[tuple[int, int]],
+        tile: Tile,
+        sums: list[Value],
+    ) -> list[Value]:
+        """The sums with so many words more, two by two; the last one alone if need be."""
+        found = list(sums)
+        for copy in range(0, count, PAIR):
+            is_alone = copy == count - 1
+            left = [self._rows(start, copy, pair, is_alone) for pair in pairs]
+            for number in range(tile.vectors):
+                for half, columns in enumerate(self._columns(start, copy, number, is_alone)):
+                    for pair, rows in enumerate(left):
+                        place = 2 * (pair * tile.vectors + number) + half
+                        function = "llvm.aarch64.neon.usmmla.v4i32.v16i8"
+                        found[place] = self._w.call(_WORDS, function, found[place], rows, columns)
+        return found
+
+    def _rows(self, start: Value, copy: int, pair: tuple[int, int], is_alone: bool) -> Value:
+        """Two words of each of two rows; zero in place of the second one where it is not there."""
+        assert self._operands is not None
+        w, joined = self._w, Value("poison", _HALVES)
+        for place, row in enumerate(pair):
+            self._x.place[self._operands.axis] = (start, copy)
+            address = self._x.address(self._operands.left.access, row, 0)
+            type_ = "i32" if is_alone else "i64"
+            words = w.emit(type_, f"load {type_}, ptr {address.text}, align 1")
+            if is_alone:
+                words = w.emit("i64", f"zext i32 {words.text} to i64")
+            text = f"insertelement {_HALVES} {joined.text}, i64 {words.text}, i64 {place}"
+            joined = w.emit(_HALVES, text)
+        return w.emit(_BYTES, f"bitcast {_HALVES} {joined.text} to {_BYTES}")
+
+    def _columns(self, start: Value, copy: int, number: int, is_alone: bool) -> list[Value]:
+        """Two words of each of the first two columns of a vector, and of the last two."""
+        assert self._operands is not None
+        words = [_ZERO, _ZERO]
+        for place in range(1 if is_alone else PAIR):
+            with self._x.scope():
+                self._x.place[self._operands.axis] = (start, copy + place)
+                words[place] = self._x.lanes(self._operands.right, 0, number)
+        picks = ([0, 4, 1, 5], [2, 6, 3, 7])
+        return [
+            _bytes(self._w, _shuffled(self._w, _WORDS, words[0], words[1], half)) for half in picks
+        ]
+
+
+def _shuffled(w: Writer, type_: str, a: Value, b: Value, picks: list[int]) -> Value:
+    mask = ", ".join(f"i32 {n}" for n in picks)
+    text = f"shufflevector {type_} {a.text}, {type_} {b.text}, <{len(picks)} x i32> <{mask}>"
+    return w.emit(type_, text)
+
+
+def _interleaved(w: Writer, a: Value, b: Value, half: int) -> Value:
+    return _shuffled(w, _HALVES, a, b, [half, 2 + half])
+
+
+def _halves(w: Writer, value: Value) -> Value:
+    return w.emit(_HALVES, f"bitcast {_WORDS} {value.text} to {_HALVES}")
+
+
+def _words(w: Writer, value: Value) -> Value:
+    return w.emit(_WORDS, f"bitcast {_HALVES} {value.text} to {_WORDS}")
+
+
+def _bytes(w: Writer, value: Value) -> Value:
+    return w.emit(_BYTES, f"bitcast {_WORDS} {value.text} to {_BYTES}")
