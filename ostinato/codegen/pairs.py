@@ -28,6 +28,7 @@ class PairedSums:
         self._function, self._w, self._x = function, function.w, function.x
         tile = function.kernel.tile
         self._operands: Matrices | None = None
+        self._row = None if tile is None else tile.row
         if not function.machine.byte_pairs or not takes_pairs(function.kernel):
             return
         assert tile is not None and tile.lane is not None
@@ -36,9 +37,10 @@ class PairedSums:
         if tile.limit is None or function.buffers[found.right.access.buffer].padded:
             self._operands = found
 
-    def takes(self, rows: int) -> bool:
-        """Whether the sums of a tile of so many rows are computed here."""
-        return self._operands is not None and rows >= FEWEST_PAIRED
+    def takes(self, tile: Tile, rows: int) -> bool:
+        """Whether the sums of a tile of so many rows, no groups of lanes, are computed here."""
+        is_paired = self._operands is not None and tile.row == self._row
+        return is_paired and rows >= FEWEST_PAIRED
 
     def write(self, tile: Tile, rows: int) -> None:
         """All sums of a tile of so many rows; `Expressions.reduced` then has them."""

@@ -41,7 +41,7 @@ class Points:
                 self._loops.safepoints.write(integer(points * store_time(self._kernel)))
             if self.matrices.operands is not None:
                 self.matrices.write(rows)
-            elif self._pairs.takes(rows):
+            elif self._pairs.takes(tile, rows):
                 self._pairs.write(tile, rows)
             else:
                 self._reductions.write(tile, rows, piece)

@@ -24,6 +24,8 @@ PAIR_LANES = 4
 PAIR_VECTORS = 2
 PAIR_ROWS = 8
 FEWEST_PAIRED = 4
+# Where a run has a single row, so many groups of lanes hide the latency of its dots.
+GROUPS_OF_ONE_ROW = 4
 
 
 @dataclass(frozen=True)
@@ -76,8 +78,7 @@ def matrix_tile(
     rows = [
         axis
         for axis in kernel.axes
-        if isinstance(axis.extent, int)
-        and axis.extent >= fewest
+        if (axis.extent >= fewest if isinstance(axis.extent, int) else machine.byte_pairs)
         and isinstance(found.left.access.stride(axis), int)
         and found.left.access.stride(axis) != 0
         and found.right.access.stride(axis) == 0
@@ -87,7 +88,11 @@ def matrix_tile(
     needed = -(-lane.extent // side)
     vectors = min(range(most, 0, -1), key=lambda count: -(-needed // count) * count)
     row = max(rows, key=lambda axis: typical(axis.extent))
-    return Tile(lane, side, vectors, row=row, rows=SIDE if machine.byte_tiles else PAIR_ROWS)
+    if machine.byte_tiles:
+        return Tile(lane, SIDE, vectors, row=row, rows=SIDE)
+    is_wide = lane.extent >= GROUPS_OF_ONE_ROW * vectors * PAIR_LANES
+    groups = GROUPS_OF_ONE_ROW if is_wide and not isinstance(row.extent, int) else 1
+    return Tile(lane, PAIR_LANES, vectors, row=row, rows=PAIR_ROWS, groups=groups)
 
 
 def takes_tiles(kernel: Kernel) -> bool:

@@ -24,11 +24,25 @@ def test_sums(rows, terms, columns):
     np.testing.assert_array_equal(found, (x.astype(np.int64) - 77) @ words.astype(np.int64))
 
 
+@pytest.mark.parametrize("columns", [4, 20, 32, 77])
+def test_rows_that_only_a_run_tells(columns):
+    rng = np.random.default_rng(columns)
+    words = rng.integers(-128, 128, (50, columns)).astype(np.int8)
+    with emulated():
+        session = InferenceSession(product("N", words, 77), target="graviton3", cache_dir=None)
+        for rows in (1, 2, 3, 4, 7, 8, 21, 0):
+            x = rng.integers(0, 256, (rows, 50)).astype(np.uint8)
+            (found,) = session.run(None, {"x": x})
+            expected = (x.astype(np.int64) - 77) @ words.astype(np.int64)
+            np.testing.assert_array_equal(found, expected)
+
+
 @pytest.mark.parametrize(
     ("rows", "target", "expected"),
     [
         (3, "graviton3", False),
         (4, "graviton3", True),
+        ("N", "graviton3", True),
         (40, "arm64-apple-macosx13.0:apple-m2:", True),
         (40, "apple-m1", False),
     ],
