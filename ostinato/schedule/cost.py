@@ -43,7 +43,7 @@ ROW_CHOICES = (1, 2, 3, 4, 5, 6, 8)
 MORE_ROWS = (7, 10, 12, 14)
 # Several loops may compute this many times as many partial results as there are registers: what one
 # of them leaves goes to the stack until the stores read it.
-MOST_HELD = 2
+MOST_HELD = 3
 # Loads and stores whose lanes lie two apart, or backwards, in those whose lanes are neighbours: two
 # vectors and a shuffle.
 CLOSE = (-1, 2, -2)
@@ -273,7 +273,7 @@ class _Sums:
         self._share = _share_of_bytes(loads) if self._widening else 1.0
         self._held: tuple[int | None, ...] = (None,)
         if self._is_several:
-            self._held = None, machine.vector_registers // 2
+            self._held = None, machine.vector_registers // 2, machine.accumulators
         self._has_fields = machine.merges_bits and self._share == SHARE_OF_BYTES
         if self._has_fields and self._rows == 1:
             self._held = None, machine.accumulators // (1 + OF_A_SCALE)

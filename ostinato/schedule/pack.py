@@ -5,7 +5,8 @@ A kernel that accumulates `G` sums over `k` for groups of `L` lanes reads, for e
 
     packed[group][k][sum][lane]        instead of  W[lane + L * group + N * sum][k]
 
-so the whole operand is one stream, and pieces that are needed at the same time lie side by side.
+so the whole operand is one stream, and pieces that are needed at the same time lie side by side;
+sums of several loops have one such operand for each of the loops.
 Other axes of the operand, groups of channels for instance, are the outermost. Lanes beyond the end
 of the axis are filled with zeros.
 
@@ -19,6 +20,7 @@ run computes or is given: their writer writes this order then.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
@@ -33,9 +35,11 @@ from ostinato.program.nodes import (
     Reduce,
     Stmt,
     Store,
+    Tile,
     map_kernels,
     with_bodies,
 )
+from ostinato.schedule.cost import sums_at_once
 from ostinato.schedule.fields import Field, cut_for_fields
 from ostinato.schedule.float_fields import FloatField
 from ostinato.schedule.index_maps import Affine, Map, substitute, substitute_store
@@ -123,10 +127,11 @@ def panels(kernel: Kernel, buffers: Mapping[str, Buffer]) -> list[Panel]:
     tile = kernel.tile
     if tile is None or tile.lane is None:
         return []
-    by_loop: dict[tuple[tuple[Axis, ...], tuple[Axis, ...], str, str], list[Load]] = {}
-    for reduce in kernel.reductions:
+    by_loop: dict[tuple[int, tuple[Axis, ...], tuple[Axis, ...], str, str], list[Load]] = {}
+    seen: set[Load] = set()
+    for reduce, loop in zip(kernel.reductions, _loops(kernel, tile), strict=True):
         for node in walk(*reduce.operands):
-            if not isinstance(node, Load):
+            if not isinstance(node, Load) or node in seen:
                 continue
             buffer = buffers[node.access.buffer]
             if buffer.kind != "constant" and not buffer.is_copy:
@@ -137,14 +142,25 @@ def panels(kernel: Kernel, buffers: Mapping[str, Buffer]) -> list[Panel]:
                 if axis not in (tile.lane, tile.block) and node.access.stride(axis) != 0
             )
             if _can_move(node, reduce, kernel, around, buffer):
-                key = around, _inner(node, reduce), node.dtype, buffer.kind
-                found = by_loop.setdefault(key, [])
-                if node not in found:
-                    found.append(node)
+                key = loop, around, _inner(node, reduce), node.dtype, buffer.kind
+                by_loop.setdefault(key, []).append(node)
+                seen.add(node)
     return [
         Panel(around, tile.block, tile.lane, inner, tuple(loads))
-        for (around, inner, *_), loads in by_loop.items()
+        for (_, around, inner, *_), loads in by_loop.items()
     ]
+
+
+def _loops(kernel: Kernel, tile: Tile) -> list[int]:
+    """By sum, the number of the loop that adds its terms, among those along the same axes."""
+    count = Counter(reduce.axes for reduce in kernel.reductions)
+    met: Counter[tuple[Axis, ...]] = Counter()
+    loops = []
+    for reduce in kernel.reductions:
+        together = sums_at_once(count[reduce.axes], tile.height * tile.vectors, tile.held)
+        loops.append(met[reduce.axes] // together)
+        met[reduce.axes] += 1
+    return loops
 
 
 def _inner(load: Load, reduce: Reduce) -> tuple[Axis, ...]:

@@ -230,3 +230,17 @@ def test_copies_and_constants_of_a_kernel_have_a_panel_each():
     packed = pack(tile_readers(relayout(source, NARROW), NARROW), NARROW)
     assert_same_results(source, packed)
     assert sum(b.padded for b in packed.buffers.values()) == 2
+
+
+@pytest.mark.parametrize(("held", "count"), [(None, 1), (2, 2), (1, 4)])
+def test_sums_of_several_loops_have_an_operand_for_each(held, count):
+    """Of 4 sums with a vector each, 4, 2 or 1 are added up together."""
+    source, _ = gates(4, 5, 4)
+    tiled = tile(source, NARROW)
+    (kernel,) = tiled.kernels()
+    assert kernel.tile is not None
+    changed = replace(kernel, tile=replace(kernel.tile, vectors=1, rows=1, held=held))
+    packed = pack(replace(tiled, body=(changed,)), NARROW)
+    (kernel,) = packed.kernels()
+    assert len(kernel.reads() & packed.constants.keys()) == count
+    assert_same_results(source, packed)
