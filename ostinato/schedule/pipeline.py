@@ -10,6 +10,7 @@ from ostinato.machine.record import Machine
 from ostinato.program.nodes import Program
 from ostinato.schedule.arena import Arena, plan
 from ostinato.schedule.blocks import by_blocks
+from ostinato.schedule.chains import chains_to_axes
 from ostinato.schedule.chunk import chunk
 from ostinato.schedule.collapse import collapse
 from ostinato.schedule.dead import drop_dead
@@ -129,6 +130,11 @@ SCHEDULE_PASSES: tuple[SchedulePass, ...] = (
         "collapse",
         "Neighbouring axes that memory cannot tell apart become one.",
         _rewrites(collapse),
+    ),
+    SchedulePass(
+        "chains_to_axes",
+        "Sums in chains whose elements lie apart run for all points at once.",
+        _for_machine(chains_to_axes),
     ),
     # Before tiling pads the axes, so that the bytes are those of the values.
     SchedulePass(

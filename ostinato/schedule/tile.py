@@ -11,6 +11,7 @@ from dataclasses import replace
 from ostinato.machine.record import Machine
 from ostinato.program.expr import FLOATS, Axis, Expr, Index, constant, dtype_of, op
 from ostinato.program.nodes import Buffer, Kernel, Program, Tile, map_kernels
+from ostinato.schedule.chains import gathers
 from ostinato.schedule.cost import (
     CLOSE,
     CLOSE_LOADS,
@@ -121,7 +122,9 @@ def estimated_cycles(kernel: Kernel, machine: Machine, buffers: Mapping[str, Buf
     points = float(typical(product([axis.extent for axis in kernel.axes])))
     lane, stored = _lanes(kernel, machine, buffers)
     if lane is None:
-        return points * machine.load_cycles * sum(weight for _, weight, _ in accesses(kernel))
+        # Chains find neighbours, or become an axis of points that do, in two more accesses.
+        each = machine.load_cycles * (3 if gathers(kernel, machine) else 1)
+        return points * each * sum(weight for _, weight, _ in accesses(kernel))
     extent, width = typical(lane.extent), lane_width(kernel, lane.extent, machine)
     if kernel.reductions and not _scattered(kernel, lane):
         lane, choice = _cheapest_lane(kernel, lane, _lane_axes(kernel), machine, buffers)

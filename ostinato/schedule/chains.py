@@ -1,0 +1,145 @@
+"""Sums in chains whose elements lie apart run for all points at once.
+
+                                                for c, i: s[c, i] = 0
+    for i: y[i] = sum_k x[i + n*k]      =>      for m:
+           in 4 chains                              for c, i: s[c, i] += x[i + n*(4*m + c)]
+                                                for i: y[i] = tree of s[0..3, i]
+
+A sum over pixels has its chains in lanes. Where a layout has made channels neighbours instead, each
+lane would load from a line of its own. The order in which elements are added is part of a sum, so
+the chains become an axis.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ostinato.machine.record import Machine
+from ostinato.program.expr import Access, Axis, Expr, Load, Reduced, op, rewrite, walk
+from ostinato.program.nodes import (
+    Buffer,
+    Kernel,
+    Loop,
+    Program,
+    Reduce,
+    Stmt,
+    Store,
+    bodies,
+    combine,
+    identity,
+    with_bodies,
+)
+from ostinato.schedule.index_maps import Affine, substitute
+from ostinato.sizes.dims import Size, floordiv, product
+
+
+def chains_to_axes(program: Program, machine: Machine) -> Program:
+    """Let points run along lanes where chains would gather what they add."""
+    buffers = dict(program.buffers)
+
+    def change(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+        result: list[Stmt] = []
+        for statement in body:
+            if isinstance(statement, Kernel) and gathers(statement, machine):
+                result += _unchained(statement, buffers)
+            else:
+                result.append(with_bodies(statement, change) if bodies(statement) else statement)
+        return tuple(result)
+
+    return replace(program, buffers=buffers).with_body(change(program.body))
+
+
+def gathers(kernel: Kernel, machine: Machine) -> bool:
+    """Whether chains along lanes find no neighbours, and points do."""
+    plain = not kernel.ordered and kernel.guard is None
+    if not plain or not kernel.reductions or any(store.partial for store in kernel.stores):
+        return False
+    apart = False
+    lanes = [axis for axis in kernel.axes if _fills_vectors(axis.extent, machine)]
+    for reduce in kernel.reductions:
+        if reduce.chains == 1 or len(reduce.axes) != 1:
+            return False
+        loads = [node for node in walk(*reduce.operands) if isinstance(node, Load)]
+        if any(load.mask is not None or load.index for load in loads):
+            return False
+        apart |= any(load.access.stride(reduce.axes[0]) not in (0, 1) for load in loads)
+        lanes = [a for a in lanes if all(load.access.stride(a) in (0, 1) for load in loads)]
+        lanes = [a for a in lanes if any(load.access.stride(a) == 1 for load in loads)]
+    return apart and bool(lanes)
+
+
+def _fills_vectors(extent: Size, machine: Machine) -> bool:
+    return isinstance(extent, int) and extent * 4 >= machine.vector_bytes
+
+
+def _unchained(kernel: Kernel, buffers: dict[str, Buffer]) -> list[Stmt]:
+    """The statements that take the place of the kernel."""
+    result: list[Stmt] = []
+    sums: list[Expr] = []
+    for number, reduce in enumerate(kernel.reductions):
+        name = f"{kernel.name}.chains{number}"
+        points = product([axis.extent for axis in kernel.axes])
+        buffers[name] = Buffer(name, reduce.dtype, reduce.chains * points, "arena")
+        result += _partial_results(kernel, reduce, name)
+        partial: list[Expr] = [
+            Load(_access(name, kernel, chain, None), reduce.dtype) for chain in range(reduce.chains)
+        ]
+        sums.append(_tree(reduce, partial))
+
+    def leaf(node: Expr) -> Expr | None:
+        return sums[node.position] if isinstance(node, Reduced) else None
+
+    stores = tuple(store.map(lambda e: rewrite(e, leaf)) for store in kernel.stores)
+    return [*result, replace(kernel, reductions=(), stores=stores)]
+
+
+def _partial_results(kernel: Kernel, reduce: Reduce, name: str) -> list[Stmt]:
+    """The statements that compute what each chain adds up to for each point."""
+    (summed,) = reduce.axes
+    chain = Axis(f"{summed.name}chain", reduce.chains)
+    step = Axis(f"{summed.name}step", floordiv(summed.extent, reduce.chains))
+    rest = Axis(f"{summed.name}rest", summed.extent - step.extent * reduce.chains)
+    last = step.extent * reduce.chains
+
+    def adding(what: str, axis: Axis, image: Affine) -> Kernel:
+        access = _access(name, kernel, 0, axis)
+        operands = [substitute(operand, {summed: image}) for operand in reduce.operands]
+        factor = operands[1] if reduce.factor is not None else None
+        value = combine(reduce, Load(access, reduce.dtype), operands[0], factor)
+        stores = (Store(access, value),)
+        axes = (axis, *kernel.axes)
+        return Kernel(f"{name}.{what}", axes, (), stores, sources=kernel.sources)
+
+    begin = Kernel(
+        f"{name}.begin",
+        (chain, *kernel.axes),
+        (),
+        (Store(_access(name, kernel, 0, chain), identity(reduce)),),
+        sources=kernel.sources,
+    )
+    steps = adding("step", chain, Affine(0, ((step, reduce.chains), (chain, 1))))
+    result: list[Stmt] = [begin, Loop(step, (), (steps,))]
+    if rest.extent != 0:
+        result.append(adding("rest", rest, Affine(last, ((rest, 1),))))
+    return result
+
+
+def _access(name: str, kernel: Kernel, chain: int, axis: Axis | None) -> Access:
+    """The partial result of a chain, or of those along an axis, at a point."""
+    stride: Size = 1
+    terms: list[tuple[Axis, Size]] = []
+    for point in reversed(kernel.axes):
+        terms.insert(0, (point, stride))
+        stride = stride * point.extent
+    if axis is not None:
+        terms.insert(0, (axis, stride))
+    return Access(name, stride * chain, tuple(terms))
+
+
+def _tree(reduce: Reduce, values: list[Expr]) -> Expr:
+    """The result of all chains, as the meaning of `Reduce.chains` has it."""
+    name = {"sum": "add", "prod": "mul"}.get(reduce.combine, reduce.combine)
+    while len(values) > 1:
+        half = len(values) // 2
+        values = [op(name, values[i], values[i + half]) for i in range(half)]
+    return values[0]

@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+
+from ostinato.machine.record import Machine
+from ostinato.program.expr import Axis, Reduced, op
+from ostinato.program.nodes import Kernel, Loop, Program, Reduce
+from ostinato.schedule.chains import chains_to_axes as chains_to_axes_for
+from ostinato.sizes.dims import symbol
+from tests.program.programs import at, program, store
+from tests.schedule.test_pipeline import assert_same_results, check, check_unchanged
+
+chains_to_axes = partial(chains_to_axes_for, machine=Machine(16, 32))
+N = symbol("N")
+
+
+def sums(
+    terms, points: int = 4, combine: str = "sum", chains: int = 4, apart: bool = True
+) -> Program:
+    """Of the elements of each column of a matrix, or each row, a result and its double."""
+    i, k = Axis("i", points), Axis("k", terms)
+    element = at("x", (i, 1), (k, points)) if apart else at("x", (i, terms), (k, 1))
+    factor = element if combine == "dot" else None
+    reduce = Reduce((k,), "sum" if combine == "dot" else combine, element, factor, chains)
+    result = Reduced(0, "float32")
+    stores = (store("y", result, (i, 1)), store("z", op("add", result, result), (i, 1)))
+    return program(
+        {"x": (terms, points) if apart else (points, terms)},
+        {"y": (points,), "z": (points,)},
+        (Kernel("total", (i,), (reduce,), stores),),
+        symbols=() if isinstance(terms, int) else ("N",),
+    )
+
+
+def test_chains_become_an_axis():
+    check(
+        chains_to_axes,
+        sums(10, chains=2),
+        """
+        kernel total [i < 4]
+          r0 = sum k < 10 in 2 chains: x[i + 4*k]
+          y[i] = r0
+          z[i] = r0 + r0
+        """,
+        """
+        arena total.chains0: float32[8]
+        kernel total.chains0.begin [kchain < 2, i < 4]
+          total.chains0[4*kchain + i] = 0.0
+        loop kstep < 5
+          kernel total.chains0.step [kchain < 2, i < 4]
+            total.chains0[4*kchain + i] = total.chains0[4*kchain + i] + x[i + 8*kstep + 4*kchain]
+        kernel total [i < 4]
+          v0 = total.chains0[i] + total.chains0[i + 4]
+          y[i] = v0
+          z[i] = v0 + v0
+        """,
+    )
+
+
+@pytest.mark.parametrize("combine", ["sum", "max", "min", "prod", "larger", "dot"])
+@pytest.mark.parametrize("terms", [3, 8, 21, N], ids=str)
+def test_sums_keep_their_order(terms, combine):
+    source = sums(terms, 5, combine, chains=8)
+    changed = chains_to_axes(source)
+    assert any(isinstance(s, Loop) for s in changed.body)
+    assert_same_results(source, changed)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [sums(10, apart=False), sums(10, points=3), sums(10, chains=1)],
+    ids=["neighbours", "few points", "no chains"],
+)
+def test_what_finds_neighbours_stays(source):
+    check_unchanged(chains_to_axes, source)
