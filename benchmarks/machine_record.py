@@ -109,17 +109,17 @@ class Loops:
             outer.results = loop.carried
         return self.total(w, outer.carried)
 
-    def columns(self, w: Writer) -> Value:
-        """`n` times the same vectors, column by column of lines that lie `PITCH` apart."""
+    def columns(self, w: Writer, pitch: int = PITCH) -> Value:
+        """`n` times the same vectors, column by column of lines that lie `pitch` bytes apart."""
         zero, scale = [self.constant(0.0)] * CHAINS, self.constant(0.999)
         with w.loop(integer(0), COUNT, 1, zero) as outer:
-            with w.loop(integer(0), integer(PITCH), LINE, outer.carried) as column:
+            with w.loop(integer(0), integer(pitch), LINE, outer.carried) as column:
                 base = w.pointer(POINTER, column.index, "i8")
-                with w.loop(integer(0), SIZE, CHAINS * PITCH, column.carried) as loop:
+                with w.loop(integer(0), SIZE, CHAINS * pitch, column.carried) as loop:
                     first = w.pointer(base, loop.index, "i8")
                     loop.results = []
                     for number, value in enumerate(loop.carried):
-                        place = w.pointer(first, integer(number * PITCH), "i8")
+                        place = w.pointer(first, integer(number * pitch), "i8")
                         loaded = w.emit(self.type, f"load {self.type}, ptr {place.text}, align 4")
                         loop.results.append(self.fma(w, loaded, scale, value))
                 column.results = loop.carried
@@ -206,6 +206,8 @@ def measure(attempts: int = 7) -> Machine:
     loops.add("throughput", lambda w: loops.multiply_adds(w, CHAINS))
     loops.add("stream", loops.stream)
     loops.add("columns", loops.columns)
+    pitches = {"columns": PITCH, "pages": machine.page_bytes + LINE}
+    loops.add("pages", lambda w: loops.columns(w, pitches["pages"]))
     loops.add("gather", loops.gather)
     heights = [rows for rows, _ in machine.transposed_cycles if rows <= loops.lanes]
     for rows in heights:
@@ -225,14 +227,15 @@ def measure(attempts: int = 7) -> Machine:
     second = listed.get(2, machine.second_level_bytes)
 
     def reads(name: str, size: int) -> float:
-        line = LINE if name == "columns" else machine.vector_bytes
-        step = CHAINS * (PITCH if name == "columns" else machine.vector_bytes)
+        line = LINE if name in pitches else machine.vector_bytes
+        step = CHAINS * pitches.get(name, machine.vector_bytes)
         size -= size % step
         vectors = size // line
         return each(name, max(1, 4_000_000 // vectors), size, vectors) / cycle
 
     levels = (first // 2, second // 2, FRESH)
     load_cycles = reads("stream", first // 2)
+    strided_cycles = tuple(reads("columns", size) for size in levels)
     rounds = 300_000
     return replace(
         machine,
@@ -242,7 +245,8 @@ def measure(attempts: int = 7) -> Machine:
         fma_latency=each("latency", rounds) / cycle,
         load_cycles=load_cycles,
         packed_cycles=tuple(reads("stream", size) for size in levels),  # type: ignore[arg-type]
-        strided_cycles=tuple(reads("columns", size) for size in levels),  # type: ignore[arg-type]
+        strided_cycles=strided_cycles,  # type: ignore[arg-type]
+        apart_cycles=reads("pages", FRESH) - strided_cycles[-1],
         gather_loads=max(1, round(each("gather", rounds) / cycle / load_cycles)),
         transposed_cycles=tuple(
             (rows, each(f"transpose{rows}", rounds, 1, rows) / cycle) for rows in heights

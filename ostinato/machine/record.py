@@ -48,6 +48,7 @@ class Machine:
         branches out of the loop. Some engines put what has no effect at the end of its block,
         multiply-adds behind all loads, and LLVM adds all terms of a sum in a row.
     first_level_bytes, second_level_bytes: the caches of data that belong to a core.
+    page_bytes: of memory; where one ends, no line behind it is fetched ahead.
 
     Cycles of a vector each, where nothing else is in the way:
 
@@ -55,6 +56,8 @@ class Machine:
     load_cycles: of a load from the first-level cache.
     packed_cycles: of a load of one stream that lies in the first-level cache, the second, neither.
     strided_cycles: the same of lines that lie apart.
+    apart_cycles: what a line in neither cache takes beyond that where lines that are loaded by
+        turns lie in more pages than `followed_pages`, in which lines are fetched ahead.
     broadcast_loads: a load of one element for all lanes, in those of neighbours.
     gather_loads: a load or store whose lanes are not neighbours, in those whose lanes are.
     transposed_cycles: to store a vector whose lanes are spread out in memory: one row of them, lane
@@ -77,11 +80,14 @@ class Machine:
     short_blocks: bool = False
     first_level_bytes: int = 48 * KIB
     second_level_bytes: int = 2048 * KIB
+    page_bytes: int = 4 * KIB
+    followed_pages: int = 32
     fma_cycles: float = 0.5
     fma_latency: float = 4.0
     load_cycles: float = 0.5
     packed_cycles: tuple[float, float, float] = (0.5, 1.0, 3.0)
     strided_cycles: tuple[float, float, float] = (1.5, 2.5, 4.0)
+    apart_cycles: float = 20.0
     broadcast_loads: float = 1.0
     gather_loads: int = 8
     transposed_cycles: tuple[tuple[int, float], ...] = ((1, 17.0), (2, 10.0), (4, 5.0), (8, 4.0))

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ostinato.machine.record import Machine
-from ostinato.program.expr import ITEM_BYTES, Axis, Index, Load, dtype_of
+from ostinato.program.expr import ITEM_BYTES, Access, Axis, Index, Load, dtype_of
 from ostinato.program.nodes import Buffer, Kernel, Store
 from ostinato.schedule.operands import (
     DEPTH,
@@ -62,6 +62,7 @@ CROWDED = 2.0
 # waits on the stack meanwhile. Four gates of 64 units take 1.07 of the time with tiles of 6 rows in
 # place of 4.
 SPILL_CYCLES = 4.0
+LINE_BYTES = 64
 # Bytes in place of floats, and the registers of a scale if fields become floats: its own, those of
 # its offsets, that of a word (`schedule.float_fields`).
 SHARE_OF_BYTES = 0.25
@@ -194,6 +195,52 @@ def groups_of_one_row(
     groups = min(hiding, machine.most_groups)
     fits = groups * shape.vectors * width <= typical(lane.extent)
     return groups if groups > 1 and fits else 1
+
+
+def cycles_apart(
+    kernel: Kernel,
+    lane: Axis,
+    shape: Shape,
+    width: int,
+    machine: Machine,
+    buffers: Mapping[str, Buffer],
+) -> float:
+    """Cycles for which all sums wait since what they load by turns lies in too many pages.
+
+    Such as channels whose neighbours are times, of a longer signal than a cache holds.
+    """
+    groups = -(-typical(lane.extent) // (width * shape.vectors))
+    is_far_away = is_far(kernel, lane, shared_axes(kernel, lane), machine)
+    summed = {axis for reduce in kernel.reductions for axis in reduce.axes}
+    lines = 0.0
+    for load in dict.fromkeys(sum_loads(kernel)):
+        if not is_packable(kernel, load, buffers):
+            again = load.access.stride(lane) == 0 and is_far_away
+            size = buffers[load.access.buffer].size
+            lines += lines_apart(load.access, size, ITEM_BYTES[load.dtype], summed, machine) * (
+                groups if again else 1
+            )
+    return lines * machine.apart_cycles
+
+
+def lines_apart(
+    access: Access, size: Size, item: int, by_turns: Collection[Axis], machine: Machine
+) -> float:
+    """How many lines an access meets in more pages by turns than are fetched ahead; 0 if in fewer.
+
+    size: elements of the buffer, of `item` bytes. by_turns: the axes that pass first.
+    """
+    reached = typical(product([axis.extent for axis, _ in access.terms]))
+    count = min(reached, typical(size)) * item
+    apart = [
+        axis.extent
+        for axis, step in access.terms
+        if axis in by_turns and typical(step) * item >= machine.page_bytes
+    ]
+    is_near = count <= machine.second_level_bytes
+    if is_near or typical(product(apart)) <= machine.followed_pages:
+        return 0.0
+    return count / LINE_BYTES
 
 
 @dataclass(frozen=True)

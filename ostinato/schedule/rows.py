@@ -29,6 +29,7 @@ from ostinato.program.nodes import (
     with_bodies,
 )
 from ostinato.schedule.index_maps import Affine, Map, substitute_reduce, substitute_store
+from ostinato.schedule.tile import transposition
 from ostinato.sizes.dims import Size, is_nonnegative
 
 # What a step of the loop hands on at least: its values are then written and read in more time than
@@ -45,7 +46,7 @@ def by_rows(program: Program, machine: Machine) -> Program:
         result: list[Stmt] = []
         run = _Run()
         for statement in (*body, None):
-            if isinstance(statement, Kernel) and run.join(statement):
+            if isinstance(statement, Kernel) and run.join(statement, machine):
                 continue
             result += _looped(run, buffers, uses, machine)
             run = _Run()
@@ -53,7 +54,7 @@ def by_rows(program: Program, machine: Machine) -> Program:
             if statement is not None and bodies(statement) and not is_repeated:
                 result.append(with_bodies(statement, change))
             elif statement is not None and not (
-                isinstance(statement, Kernel) and run.join(statement)
+                isinstance(statement, Kernel) and run.join(statement, machine)
             ):
                 result.append(statement)
         return tuple(result)
@@ -77,9 +78,9 @@ class _Run:
         self.between: set[str] = set()
         self._across: set[str] = set()
 
-    def join(self, kernel: Kernel) -> bool:
+    def join(self, kernel: Kernel, machine: Machine) -> bool:
         """Add the kernel if it can run for each row right after those before it."""
-        if not _has_rows(kernel):
+        if not _has_rows(kernel) or kernel.axes[0] in (transposition(kernel, machine) or ()):
             return False
         if self.kernels and self.kernels[0].axes[0].extent != kernel.axes[0].extent:
             return False

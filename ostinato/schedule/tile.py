@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 
 from ostinato.machine.record import Machine
-from ostinato.program.expr import FLOATS, Axis, Expr, Index, constant, dtype_of, op
+from ostinato.program.expr import FLOATS, ITEM_BYTES, Axis, Expr, Index, constant, dtype_of, op
 from ostinato.program.nodes import Buffer, Kernel, Program, Tile, map_kernels
 from ostinato.schedule.chains import gathers
 from ostinato.schedule.cost import (
@@ -19,11 +19,13 @@ from ostinato.schedule.cost import (
     Choice,
     Rows,
     cheapest_shape,
+    cycles_apart,
     groups_of_one_row,
     has_even_rows,
     is_far,
     lane_score,
     lane_width,
+    lines_apart,
 )
 from ostinato.schedule.index_maps import (
     Affine,
@@ -103,9 +105,9 @@ def _lanes(
     candidates = _lane_axes(kernel)
     if any(r.chains > 1 for r in kernel.reductions) or not candidates:
         return None, None
-    transposition = _transposition(kernel, machine)
-    if transposition is not None:
-        return transposition
+    turned = transposition(kernel, machine)
+    if turned is not None:
+        return turned
     return max(candidates, key=lambda axis: lane_score(kernel, axis, machine, buffers)), None
 
 
@@ -122,18 +124,18 @@ def estimated_cycles(kernel: Kernel, machine: Machine, buffers: Mapping[str, Buf
     points = float(typical(product([axis.extent for axis in kernel.axes])))
     lane, stored = _lanes(kernel, machine, buffers)
     if lane is None:
-        # Chains find neighbours, or become an axis of points that do, in two more accesses.
-        each = machine.load_cycles * (3 if gathers(kernel, machine) else 1)
-        return points * each * sum(weight for _, weight, _ in accesses(kernel))
+        return points * _scalar_cycles(kernel, machine)
     extent, width = typical(lane.extent), lane_width(kernel, lane.extent, machine)
     if kernel.reductions and not _scattered(kernel, lane):
         lane, choice = _cheapest_lane(kernel, lane, _lane_axes(kernel), machine, buffers)
         extent, width = typical(lane.extent), lane_width(kernel, lane.extent, machine)
         if shared_axes(kernel, lane) or row_axes_of_windows(kernel, lane):
-            return points / extent * -(-extent // width) * choice.cycles * _terms(kernel)
+            cycles = points / extent * -(-extent // width) * choice.cycles * _terms(kernel)
+            return cycles + cycles_apart(kernel, lane, choice.shape, width, machine, buffers)
     vectors = points / max(extent, 1) * -(-extent // width)
     if stored is not None:
-        return vectors * dict(machine.transposed_cycles)[machine.transposed_rows]
+        cycles = vectors * dict(machine.transposed_cycles)[machine.transposed_rows]
+        return cycles + _turned_lines(kernel, stored, machine, buffers) * machine.apart_cycles
     apart = dict(machine.transposed_cycles)[1]
     cycles = 0.0
     for access, weight, load in accesses(kernel):
@@ -143,6 +145,38 @@ def estimated_cycles(kernel: Kernel, machine: Machine, buffers: Mapping[str, Buf
         else:
             cycles += weight * (CLOSE_LOADS * machine.load_cycles if stride in CLOSE else apart)
     return vectors * cycles
+
+
+def _scalar_cycles(kernel: Kernel, machine: Machine) -> float:
+    """Cycles of a point without lanes, whose sums may have chains in their place."""
+    summed = {axis for r in kernel.reductions if r.chains > 1 for axis in r.axes}
+    # Points run along lanes where chains would gather; their partial results pass through a cache.
+    each = (
+        3 * machine.load_cycles if gathers(kernel, machine) else dict(machine.transposed_cycles)[1]
+    )
+    cycles = 0.0
+    for access, weight, load in accesses(kernel):
+        if load is None or not summed:
+            cycles += weight * machine.load_cycles
+        else:
+            near = all(access.stride(axis) in (0, 1) for axis in summed)
+            width = machine.vector_bytes // ITEM_BYTES[load.dtype]
+            cycles += weight * (machine.load_cycles if near else each) / width
+    return cycles
+
+
+def _turned_lines(
+    kernel: Kernel, row: Axis, machine: Machine, buffers: Mapping[str, Buffer]
+) -> float:
+    """How many lines of other pages a kernel meets that stores what it loads the other way round.
+
+    Rows pass first: each of them loads from a page of its own, and what is stored leaves the cache.
+    """
+    lines = sum(
+        lines_apart(x.access, buffers[x.access.buffer].size, ITEM_BYTES[x.dtype], (row,), machine)
+        for x in dict.fromkeys(kernel.loads())
+    )
+    return 2 * lines
 
 
 def _terms(kernel: Kernel) -> int:
@@ -234,7 +268,7 @@ def _may_be_single(kernel: Kernel, lane: Axis, row: Axis, tile: Tile) -> bool:
     return not is_known and tile.rows > 1 and several and whole
 
 
-def _transposition(kernel: Kernel, machine: Machine) -> tuple[Axis, Axis] | None:
+def transposition(kernel: Kernel, machine: Machine) -> tuple[Axis, Axis] | None:
     """Lanes and rows of a kernel without sums that stores what it loads the other way round.
 
     Neighbours are loaded along the lanes and stored along the rows. None where some axis has

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from ostinato.machine.record import AVX2, AVX512, NEON, WASM, Machine
-from ostinato.program.expr import Axis, Cast, Reduced, op
+from ostinato.program.expr import Access, Axis, Cast, Reduced, op
 from ostinato.program.nodes import Kernel, Reduce
-from ostinato.schedule.cost import Rows, cheapest_shape, lane_width, sums_at_once
+from ostinato.schedule.cost import Rows, cheapest_shape, lane_width, lines_apart, sums_at_once
+from ostinato.schedule.tile import estimated_cycles
 from ostinato.sizes.dims import symbol
 from tests.program.programs import at, program, store
 from tests.schedule.test_tile import matmul, only, points
@@ -121,3 +122,40 @@ def test_sums_in_one_loop_wait_for_those_in_the_next():
     first = replace(kernel, reductions=kernel.reductions[:1])
     alone = cheapest_shape(first, j, [Rows(i)], 16, AVX512, source.buffers)
     assert both.shape.block == alone.shape.block
+
+
+@pytest.mark.parametrize(
+    ("channels", "times", "turned", "lines"),
+    [
+        pytest.param(512, 8000, False, 512 * 8000 // 16, id="a page for each channel"),
+        pytest.param(16, 256000, False, 0, id="few pages"),
+        pytest.param(512, 600, False, 0, id="channels side by side within pages"),
+        pytest.param(64, 4000, False, 0, id="all in the cache"),
+        pytest.param(512, 8000, True, 0, id="channels are neighbours"),
+    ],
+)
+def test_lines_are_apart_in_more_pages_than_are_fetched_ahead(channels, times, turned, lines):
+    k, t = Axis("k", channels), Axis("t", times)
+    strides = (1, channels) if turned else (times, 1)
+    access = Access("x", 0, tuple(zip((k, t), strides, strict=True)))
+    assert lines_apart(access, channels * times, 4, (k,), AVX512) == lines
+
+
+def test_sums_over_many_pages_take_longer():
+    """Of channels; that many groups of lanes read all of them again makes it worse."""
+
+    def cycles(columns: int, turned: bool) -> float:
+        j, k, t = Axis("j", columns), Axis("k", 512), Axis("t", 8000)
+        strides = (512, 1) if turned else (1, 8000)
+        total = Reduce(
+            (k,), "sum", at("x", (t, strides[0]), (k, strides[1])), at("W", (k, columns), (j, 1))
+        )
+        stored = store("y", Reduced(0, "float32"), (t, columns), (j, 1))
+        kernel = Kernel("k", (t, j), (total,), (stored,))
+        weights = {"W": np.ones((512, columns), np.float32)}
+        source = program({"x": (8000, 512)}, {"y": (8000, columns)}, (kernel,), weights)
+        return estimated_cycles(kernel, AVX512, source.buffers)
+
+    extra = {n: cycles(n, False) - cycles(n, True) for n in (64, 1024)}
+    assert extra[64] == 512 * 8000 // 16 * AVX512.apart_cycles
+    assert extra[1024] > 4 * extra[64]

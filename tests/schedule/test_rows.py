@@ -97,3 +97,17 @@ def test_buffers_that_others_read_keep_their_rows():
     assert isinstance(changed.body[0], Loop) and changed.body[1] == copy
     assert (changed.buffers["s"].size, changed.buffers["e"].size) == (40, 4 * 700)
     assert_same_results(more, changed)
+
+
+def test_what_is_stored_the_other_way_round_stays_outside():
+    """Within a loop over rows its lanes would scatter."""
+    source = shares(40, 700)
+    powers, total, share = source.body
+    assert isinstance(share, Kernel)
+    u, v = share.axes
+    turned = replace(share.stores[0], access=at("y", (u, 1), (v, 40)).access)
+    changed = by_rows(source.with_body((powers, total, replace(share, stores=(turned,)))))
+    loop, last = changed.body
+    assert isinstance(loop, Loop) and len(loop.body) == 2
+    assert isinstance(last, Kernel) and last.axes == (u, v)
+    verify(changed)
