@@ -1,5 +1,6 @@
 """Denoise a recording frame by frame with DTLN: two models, each a stream with its own state.
 
+    pip install 'ostinato[demo]'
     python examples/denoise_dtln.py MODELS NOISY.wav CLEAN.wav
 
 MODELS is a folder with dtln_model_1.onnx and dtln_model_2.onnx
@@ -8,6 +9,9 @@ MODELS is a folder with dtln_model_1.onnx and dtln_model_2.onnx
 
 import sys
 
+if len(sys.argv) != 4:
+    sys.exit(__doc__)
+
 import numpy as np
 import soundfile
 
@@ -15,8 +19,6 @@ import ostinato
 from ostinato.cli.meter import Meter
 
 BLOCK, HOP, RATE = 512, 128, 16000
-if len(sys.argv) != 4:
-    sys.exit(__doc__)
 folder, noisy, clean = sys.argv[1:]
 samples, rate = soundfile.read(noisy, dtype="float32")
 assert rate == RATE and samples.ndim == 1, "16 kHz and one channel, please"

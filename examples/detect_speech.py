@@ -1,11 +1,15 @@
 """Tell speech from silence in a recording, chunk by chunk of 32 ms, with silero-vad as a stream.
 
+    pip install 'ostinato[demo]'
     python examples/detect_speech.py silero_vad.onnx RECORDING.wav
 
 The model is https://github.com/snakers4/silero-vad; the recording has 16 kHz and one channel.
 """
 
 import sys
+
+if len(sys.argv) != 3:
+    sys.exit(__doc__)
 
 import numpy as np
 import soundfile
@@ -14,8 +18,6 @@ import ostinato
 from ostinato.cli.meter import Meter
 
 CHUNK, CONTEXT, RATE = 512, 64, 16000
-if len(sys.argv) != 3:
-    sys.exit(__doc__)
 model, recording = sys.argv[1:]
 samples, rate = soundfile.read(recording, dtype="float32")
 assert rate == RATE and samples.ndim == 1, "16 kHz and one channel, please"

@@ -1,6 +1,7 @@
 # %% [markdown]
 """A first look, cell by cell: denoise a signal whole, then frame by frame, and plot what happened.
 
+    pip install 'ostinato[demo]'
     python examples/first_look.py
 
 Editors that know `# %%` cells (VS Code, Spyder, PyCharm, Jupyter with jupytext) open it as a

@@ -12,6 +12,9 @@ import csv
 import sys
 from pathlib import Path
 
+if __name__ == "__main__" and len(sys.argv) != 3:
+    sys.exit(__doc__)
+
 import numpy as np
 import ray
 import soundfile
@@ -55,8 +58,6 @@ class Denoiser(Predictor):
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 3:
-        sys.exit(__doc__)
     folder, table = sys.argv[1:]
     paths = [{"path": str(path)} for path in sorted(Path(folder).rglob("*.wav"))]
     if not paths:

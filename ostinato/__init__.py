@@ -9,6 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from ostinato.errors import (
+    CopyError,
     InputError,
     ModelError,
     OptionError,
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BoundCall",
+    "CopyError",
     "GrowingStream",
     "InferenceSession",
     "InputError",

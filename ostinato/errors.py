@@ -59,6 +59,10 @@ class RunError(OstinatoError, RuntimeError):
     """A node failed while running: an index out of range, a fallback kernel that raised."""
 
 
+class CopyError(OstinatoError, TypeError):
+    """A session, stream, pool, bound call or trainer was to be copied or pickled."""
+
+
 class StreamError(OstinatoError, RuntimeError):
     """A stream, pool or call cannot do this now: it is closed, full, or busy in another thread."""
 

@@ -82,7 +82,7 @@ def require_model(path: str | os.PathLike[str]) -> None:
     try:
         with open_model(path) as file:
             fields = _fields(file)
-        if fields is not None and _GRAPH not in fields:
+        if _GRAPH not in fields:
             raise ModelError("not an ONNX model: it has no graph")
     except MissingModelError:
         raise
@@ -94,8 +94,8 @@ def require_model(path: str | os.PathLike[str]) -> None:
 _GRAPH = (7, 2)
 
 
-def _fields(file: BufferedReader) -> set[tuple[int, int]] | None:
-    """Numbers and wire types of a message's fields, which are not looked into; None for groups.
+def _fields(file: BufferedReader) -> set[tuple[int, int]]:
+    """Numbers and wire types of a message's fields, which are not looked into but for groups.
 
     The encoding is that of protobuf.dev/programming-guides/encoding.
     """
@@ -107,20 +107,26 @@ def _fields(file: BufferedReader) -> set[tuple[int, int]] | None:
     if beginning.lower().startswith(tuple(_OTHERS)):
         raise no_onnx_file(beginning)
     found = set()
+    groups: list[int] = []
     while file.tell() < size:
         tag = _varint(file)
         number, wire = tag >> 3, tag & 7
-        if wire in (3, 4) and not _is_text(beginning):
-            return None  # what holds other fields: the parser knows more about it
-        skipped = {0: 0, 1: 8, 2: -1, 5: 4}.get(wire)
+        skipped = {0: 0, 1: 8, 2: -1, 3: 0, 4: 0, 5: 4}.get(wire)
         if tag < 0 or not number or skipped is None:
+            raise no_onnx_file(beginning)
+        if wire == 3:
+            groups.append(number)
+        if wire == 4 and (not groups or groups.pop() != number):
             raise no_onnx_file(beginning)
         if wire in (0, 2):
             length = _varint(file)
             skipped = length if wire == 2 else min(length, 0)
         if skipped < 0 or file.seek(skipped, os.SEEK_CUR) > size:
             raise no_onnx_file(beginning)
-        found.add((number, wire))
+        if not groups:
+            found.add((number, wire))
+    if groups:
+        raise no_onnx_file(beginning)
     return found
 
 

@@ -21,8 +21,15 @@ COMMANDS: dict[str, list[str]] = {
 }
 
 
-def test_models_are_let_through() -> None:
+# A field of another version of the format that holds fields: number 99, begun and ended.
+GROUP = b"\x9b\x06\x08\x01\x9c\x06"
+
+
+def test_models_are_let_through(tmp_path: Path) -> None:
     require_model(MODEL)
+    path = tmp_path / "model.onnx"
+    path.write_bytes(GROUP + Path(MODEL).read_bytes())
+    require_model(path)
 
 
 @pytest.mark.parametrize(
@@ -38,6 +45,8 @@ def test_models_are_let_through() -> None:
         (b"\x08\x08\x12\x04ab", "truncated"),
         (b"\x3a\xff\xff\xff\xff\x7f", "truncated"),
         (b"\xff" * 20, "truncated, or another format"),
+        (GROUP[:-2], "truncated, or another format"),
+        (GROUP[-2:] + b"\xff" * 20, "truncated, or another format"),
         (b"\x08\x08\x38\x05", "no graph"),
     ],
 )

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from ostinato.serve.server import Addresses
     from ostinato.serve.service import Interface
 
+_PORTS: dict[str, Any] = {"min": -1, "max": 2**16 - 1}
+
 
 def serve(
     model: Annotated[
@@ -51,10 +53,10 @@ def serve(
     ] = None,
     host: Annotated[str, typer.Option("--host", help="Address to listen on.")] = "127.0.0.1",
     http_port: Annotated[
-        int, typer.Option("--http-port", help="0: any that is free; -1: no HTTP.", min=-1)
+        int, typer.Option("--http-port", help="0: any that is free; -1: no HTTP.", **_PORTS)
     ] = 8000,
     grpc_port: Annotated[
-        int, typer.Option("--grpc-port", help="0: any that is free; -1: no gRPC.", min=-1)
+        int, typer.Option("--grpc-port", help="0: any that is free; -1: no gRPC.", **_PORTS)
     ] = 8001,
     workers: Annotated[
         int | None, typer.Option("--workers", help="Processes (default: one per core).", min=1)
@@ -83,6 +85,8 @@ def serve(
 ) -> None:
     """Serve models by the Open Inference Protocol (KServe v2), over HTTP and gRPC."""
     with common.error_line(debug):
+        if http_port < 0 and grpc_port < 0:
+            raise OptionError("--http-port -1 --grpc-port -1: nothing is left to serve")
         served = _served(model, state or [], batch or [], shared or [], streams)
         _require_extra()
         import asyncio
@@ -130,7 +134,10 @@ def _served(
         name, equals, path = text.partition("=")
         file = Path(path if equals else text)
         require_model(file)
-        paths[name if equals else file.stem] = file
+        name = name if equals else file.stem
+        if name in paths:
+            raise OptionError(f"two models are called {name!r}: write NAME=MODEL")
+        paths[name] = file
     from ostinato.serve.lanes import Served
 
     pairs = {name: common.parse_pairs("--state", texts) for name, texts in _by(paths, states)}

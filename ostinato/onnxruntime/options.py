@@ -19,7 +19,13 @@ _LEVELS = (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR, logging.
 _FLUSH = "session.set_denormal_as_zero"
 
 
-class GraphOptimizationLevel(enum.IntEnum):
+class PlainEnum(enum.IntEnum):
+    """Integers that print as onnxruntime's enumerations do: by class and name."""
+
+    __str__ = enum.Enum.__str__
+
+
+class GraphOptimizationLevel(PlainEnum):
     """How far onnxruntime rewrites a graph."""
 
     ORT_DISABLE_ALL = 0
@@ -29,14 +35,14 @@ class GraphOptimizationLevel(enum.IntEnum):
     ORT_ENABLE_ALL = 99
 
 
-class ExecutionMode(enum.IntEnum):
+class ExecutionMode(PlainEnum):
     """Whether onnxruntime runs branches of a graph side by side."""
 
     ORT_SEQUENTIAL = 0
     ORT_PARALLEL = 1
 
 
-class ExecutionOrder(enum.IntEnum):
+class ExecutionOrder(PlainEnum):
     """In which order onnxruntime runs nodes."""
 
     DEFAULT = 0

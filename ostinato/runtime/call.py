@@ -8,9 +8,10 @@ from typing import Any
 
 from ostinato.errors import OstinatoError
 from ostinato.native.function import GuardError, NativeFunction
+from ostinato.runtime.uncopied import Uncopied
 
 
-class BoundCall:
+class BoundCall(Uncopied):
     """A call over fixed arrays: `call()` reads the inputs and writes the outputs, in place.
 
     It has an arena of its own, so bound calls of one session do not disturb each other, and may run
@@ -20,6 +21,7 @@ class BoundCall:
     """
 
     __slots__ = ("_call", "_failure", "inputs", "outputs")
+    _instead = "bind the arrays again"
 
     def __init__(
         self,

@@ -40,6 +40,7 @@ from ostinato.runtime.states import (
     table,
     unresolved,
 )
+from ostinato.runtime.uncopied import Uncopied
 from ostinato.stages.compiled import CompiledModel
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ _SAVED = Kind("saved state", "the state of another model")
 _STATE = "state "
 
 
-class GrowingStream:
+class GrowingStream(Uncopied):
     """Steps of a session's model some of whose states grow.
 
     Made by `InferenceSession.stream`. States that grow begin without rows, or with those of
@@ -65,6 +66,8 @@ class GrowingStream:
 
     Raises `InputError` for pairs, first values and sizes that do not fit the model.
     """
+
+    _instead = "`fork()` gives another one with its state, `save` writes the state"
 
     def __init__(
         self,

@@ -34,6 +34,7 @@ from ostinato.runtime.frames import Frames, Keeper
 from ostinato.runtime.pool_states import PoolStates
 from ostinato.runtime.seats import Seats
 from ostinato.runtime.states import Declaration, checked_sizes, declared_pairs
+from ostinato.runtime.uncopied import Uncopied
 
 if TYPE_CHECKING:
     from ostinato.runtime.async_stream import AsyncStream, Driver
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
 Array = np.ndarray[Any, Any]
 
 
-class Pool:
+class Pool(Uncopied):
     """Up to `capacity` streams of a session's model. Made by `InferenceSession.pool`.
 
     A stream is known by a number, its handle, which is never used again. Its results are the bits
@@ -60,6 +61,8 @@ class Pool:
     Raises `InputError` for pairs, a batch dimension, initial values and sizes that do not fit the
     model, and `UnsupportedError` where states grow and the model is not all native.
     """
+
+    _instead = "make another one, and open its streams with the states of this one"
 
     def __init__(
         self,

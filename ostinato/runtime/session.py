@@ -11,7 +11,7 @@ import numpy as np
 
 from ostinato.codegen.artifact import UNKNOWN_RANK, Argument
 from ostinato.codegen.target import require_runnable
-from ostinato.errors import InputError, OptionError, OstinatoError, RunError
+from ostinato.errors import InputError, OptionError, OstinatoError
 from ostinato.native.arguments import (
     as_buffer,
     as_input,
@@ -30,6 +30,7 @@ from ostinato.runtime.build import require_same, without_defaults
 from ostinato.runtime.call import BoundCall, deoptimising, picker
 from ostinato.runtime.load import load
 from ostinato.runtime.replaced import missing, not_options, without_providers
+from ostinato.runtime.uncopied import Uncopied
 from ostinato.stages.flow import Flow
 from ostinato.stages.notice import Notice
 from ostinato.stages.report import Report, report_of
@@ -57,7 +58,7 @@ class NodeArg:
     shape: list[int | str] | None
 
 
-class InferenceSession:
+class InferenceSession(Uncopied):
     """A compiled model.
 
     model: path, bytes, onnx.ModelProto or onnx_ir.Model.
@@ -70,6 +71,8 @@ class InferenceSession:
     Raises `OptionError` for an option that does not exist, and what
     compiling the model raises (`ModelError`, `UnsupportedError`, `ShapeError`).
     """
+
+    _instead = "load the model again; the cache has its code"
 
     def __init__(self, model: Any, options: Options | None = None, **overrides: Any) -> None:
         self._options = _resolve(options, overrides)
@@ -328,11 +331,6 @@ class InferenceSession:
 
     def __getattr__(self, name: str) -> NoReturn:
         raise missing(name)
-
-    def __reduce__(self) -> NoReturn:
-        raise RunError(
-            "a session is native code in this process and cannot be copied: load the model again"
-        )
 
     def _with_overridden(self, feed: object) -> tuple[InferenceSession, dict[str, Any]] | None:
         """The session that takes the initializers in `feed` as inputs, and what to feed it."""

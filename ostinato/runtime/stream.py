@@ -40,6 +40,7 @@ from ostinato.runtime.states import (
     unresolved,
 )
 from ostinato.runtime.stepper import Quick, Step, Stepper
+from ostinato.runtime.uncopied import Uncopied
 
 if TYPE_CHECKING:
     from ostinato.native.function import NativeFunction
@@ -52,7 +53,7 @@ _SAVED = Kind("saved state", "the state of another model")
 _STATE = "state "
 
 
-class Stream:
+class Stream(Uncopied):
     """Steps of a session's model whose declared states are kept from one step to the next.
 
     Made by `InferenceSession.stream`. A stream is used by one thread at a time; different streams
@@ -62,6 +63,8 @@ class Stream:
 
     Raises `InputError` for pairs, initial values and sizes that do not fit the model.
     """
+
+    _instead = "`fork()` gives another one with its state, `save` writes the state"
 
     def __init__(
         self,

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 
 import uvicorn
 
-from ostinato.errors import OptionError
 from ostinato.serve import grpc
 from ostinato.serve.cluster import Cluster, Limits
 from ostinato.serve.http import application
@@ -53,10 +52,6 @@ class Addresses:
 
 def look(models: list[Served]) -> dict[str, Interface]:
     """Compile the models, before any process needs them. Raises what sessions raise."""
-    names = [served.name for served in models]
-    for name in names:
-        if names.count(name) > 1:
-            raise OptionError(f"two models are called {name!r}: write NAME=MODEL")
     return {served.name: interface(served) for served in models}
 
 

@@ -25,6 +25,7 @@ from ostinato.serve.protocol import (
     Status,
     Tensor,
     array_of_bytes,
+    check_parameters,
 )
 from ostinato.serve.service import Interface, Service
 
@@ -48,6 +49,7 @@ class Frames:
         await socket.accept()
         try:
             found = self._service.model(model, socket.path_params.get("version", ""))
+            check_parameters("the address", socket.query_params, ("outputs",))
             wanted = _outputs(found, socket.query_params.get("outputs"))
         except ServeError as error:
             await socket.send_text(json.dumps({"error": str(error)}))

@@ -46,6 +46,8 @@ def compile(
 
     Raises `UnsupportedError` naming the line or node that has no native form.
     """
+    if isinstance(dynamic, torch.Tensor):
+        raise InputError("dynamic: got a tensor; several example inputs are a tuple: (x, h)")
     if not isinstance(module, torch.nn.Module):
         module = _Function(module)
     inputs = (example_inputs,) if isinstance(example_inputs, torch.Tensor) else example_inputs

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 import onnx
@@ -19,6 +19,7 @@ from ostinato.quantization.quantize import check_block, prepared
 from ostinato.quantization.training import trained_format, write_trained
 from ostinato.runtime.session import InferenceSession
 from ostinato.runtime.stream import Stream
+from ostinato.runtime.uncopied import Uncopied
 from ostinato.training import checkpoint
 from ostinato.training.losses import LossFunction
 from ostinato.training.optimizers import OPTIMIZERS, Optimizer
@@ -32,7 +33,7 @@ Batch = Feeds | tuple[Feeds, Feeds]
 NON_FINITE = ("raise", "skip", "ignore")
 
 
-class Trainer:
+class Trainer(Uncopied):
     """Trains initializers of an ONNX model.
 
     model: path, bytes, onnx.ModelProto or onnx_ir.Model; it is not changed.
@@ -67,6 +68,8 @@ class Trainer:
     Raises `InputError` for names and losses that do not fit the model, `OptionError` for options,
     `UnsupportedError` naming a node without a gradient, and what loading a model raises.
     """
+
+    _instead = "write a `checkpoint`, and restore it in another trainer of the same model"
 
     def __init__(
         self,
@@ -314,12 +317,6 @@ class Trainer:
         lr, values = checkpoint.read(path, self._session.report()["fingerprint"], expected)
         self._stream = self._started(values)
         self.lr = lr
-
-    def __reduce__(self) -> NoReturn:
-        raise RunError(
-            "a trainer is native code in this process and cannot be copied: write a `checkpoint`, "
-            "and restore it in another trainer of the same model"
-        )
 
     def __repr__(self) -> str:
         return f"<Trainer of {len(self.parameters)} parameters, step {self.steps}>"

@@ -280,6 +280,8 @@ def test_what_a_call_may_not_be() -> None:
     for arguments in ((), (torch.randn(2, 4), 1), ("x",), (torch.randn(2, 4).to_sparse(),)):
         with pytest.raises(InputError):
             compiled(*arguments)
+    with pytest.raises(InputError, match="several example inputs are a tuple"):
+        ostinato.torch.compile(torch.nn.GRUCell(4, 4), torch.randn(2, 4), torch.randn(2, 4))
 
 
 class Remembering(torch.nn.Module):

@@ -44,6 +44,8 @@ def test_raw_frames_in_and_out() -> None:
             assert server.metric("ostinato_sequences ") == 1
         with connect(address + "?outputs=nothing") as socket:
             assert "'nothing'" in json.loads(socket.recv())["error"]
+        with connect(address + "?output=mask") as socket:
+            assert "'output' is not served: expected outputs" in json.loads(socket.recv())["error"]
         with connect(address.replace("/m/", "/other/")) as socket:
             assert "no model 'other'" in json.loads(socket.recv())["error"]
         assert server.metric("ostinato_sequences ") == 0
