@@ -93,7 +93,8 @@ def make_library(
         name = model_identifier(Path(os.fspath(model)).stem if is_file else "model")
     checked_identifier(name)
     if isinstance(model, Conversion):
-        states = model.states if states is None else states
+        # A model that looks at one frame at a time has no state.
+        states = (model.states or None) if states is None else states
         initial = {**model.initial, **(initial or {})}
         model = model.model
     is_apart = weights == "file"

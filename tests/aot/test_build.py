@@ -117,6 +117,12 @@ def test_a_converted_model_brings_its_states(tmp_path: Path) -> None:
     caller.close()
 
 
+def test_a_converted_model_of_single_frames_has_no_states() -> None:
+    model = models.parsed("g (float[N, 1, T] x) => (float[N, 1, T] y) { y = Tanh (x) }")
+    library = make_library(convert(model, "T"), "host", None, "frames", None, "inside", {})
+    assert not library.interface.states and "frames_run" in library.header()
+
+
 def test_options_that_do_not_exist_are_refused(tmp_path: Path) -> None:
     with pytest.raises(OptionError, match="unknown option 'speed'"):
         ostinato.build(models.gru(), tmp_path, speed=2)
