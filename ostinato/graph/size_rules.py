@@ -169,6 +169,10 @@ def sliced(form: Form) -> list[Sizes | None] | None:
         return None
     starts, ends = _integers(form, 1, "starts"), _integers(form, 2, "ends")
     axes, steps = _integers(form, 3, "axes"), _integers(form, 4)
+    if axes is not None and any(form.has(i) and form.constant(i) is None for i in (1, 2, 4)):
+        for axis in axes:
+            sizes = _with(sizes, axis % len(sizes), None)
+        return [sizes]
     if any(form.has(i) and form.constant(i) is None for i in (3, 4)) or not starts or not ends:
         return [(None,) * len(sizes)]
     result = sizes

@@ -21,6 +21,7 @@ from ostinato.passes.loops.indexed_scan_inputs import indexed_scan_inputs
 from ostinato.passes.loops.loop_invariants import loop_invariants
 from ostinato.passes.loops.loop_to_scan import loop_to_scan
 from ostinato.passes.loops.reroll import reroll
+from ostinato.passes.loops.sequence_to_growing import sequence_to_growing
 from ostinato.passes.loops.sequence_to_scan_output import sequence_to_scan_output
 from ostinato.passes.loops.single_step_scan import single_step_scan
 from ostinato.passes.loops.stack_operands import stack_operands
@@ -173,6 +174,11 @@ PASSES: tuple[Pass, ...] = (
         "sequence_to_scan_output",
         sequence_to_scan_output,
         "A sequence that a Loop appends to becomes a scan output.",
+    ),
+    Pass(
+        "sequence_to_growing",
+        sequence_to_growing,
+        "A sequence of pieces of different sizes that are joined becomes a state that grows.",
     ),
     Pass(
         "slice_to_gather",
