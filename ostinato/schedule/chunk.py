@@ -2,13 +2,12 @@
 
     for group:  for row:  y[row, group] = sum_k x[row, k] * W[k, group]
 
-reads all of `x` again for every group, and writes lines of `y` that lie apart. Where these and `W`
-exceed the second-level cache,
+reads all of `x` again for every group, and writes lines of `y` that lie apart. Where these exceed
+the second-level cache beside `W`, and `W` does not,
 
     for chunk:  for group:  for row in chunk:  ...
 
-reads `x` once from further away. Where `W` stays in the cache between chunks, they are so short
-that the rows of `x` and `y` do as well; otherwise, so long that `W` is read a few times only.
+reads `x` once from further away; the rows of `x` and `y` of a chunk stay in the cache with `W`.
 Points are independent, so their order does not change results.
 
 Windows of which each group of lanes reads its own part, as channels of an image whose pixels lie
@@ -26,12 +25,6 @@ from ostinato.program.expr import ITEM_BYTES, Axis, Load, dtype_of
 from ostinato.program.nodes import Kernel, Program, map_kernels
 from ostinato.schedule.operands import sum_loads
 from ostinato.sizes.dims import product
-
-# Weights that leave the second-level cache are read again by each chunk. Below so many rows that
-# takes longer than what the rows save: products of 1500 rows with 1 to 3 MB of weights take 0.92
-# to 0.98 of the time in chunks of 192 to 384 rows, and 1.01 in chunks of 96; convolutions of 16,000
-# rows with 3 MB of weights 0.5 to 0.9 in chunks of 182 (wav2vec 2.0, HuBERT).
-LEAST_ROWS = 128
 
 
 def chunk(program: Program, machine: Machine) -> Program:
@@ -72,25 +65,22 @@ def _in_chunks(kernel: Kernel, program: Program, machine: Machine) -> Kernel:
         return _passing(kernel, passing, windows, machine.panel_bytes)
     if shared + own + beside <= machine.second_level_bytes:
         return kernel
-    if own <= machine.second_level_bytes - machine.paired_bytes:
-        return _passing(kernel, passing, shared + beside, machine.panel_bytes)
-    return _passing(kernel, passing, shared, machine.paired_bytes, LEAST_ROWS)
+    if own > machine.second_level_bytes - machine.paired_bytes:
+        return kernel
+    return _passing(kernel, passing, shared + beside, machine.panel_bytes)
 
 
-def _passing(kernel: Kernel, axis: Axis, size: int, most: int, least: int = 1) -> Kernel:
+def _passing(kernel: Kernel, axis: Axis, size: int, most: int) -> Kernel:
     """The kernel in chunks along an axis, of which all points read or write `size` bytes.
 
-    A chunk has at most `most` of them, if that is at least as many rows as `least`.
+    A chunk has at most `most` of them.
     """
     tile, extent = kernel.tile, axis.extent
     assert tile is not None and isinstance(extent, int)
     # Whole tiles of rows: a chunk that ends within one would leave rows to smaller tiles.
     unit = tile.rows if axis == tile.row else 1
     length = max(extent * most // size // unit, 1) * unit
-    rows = length * product([a.extent for a in tile.inside if a != axis])
-    if length >= extent or not isinstance(rows, int) or rows < least:
-        return kernel
-    return replace(kernel, tile=replace(tile, chunk=length))
+    return kernel if length >= extent else replace(kernel, tile=replace(tile, chunk=length))
 
 
 def _bytes_of_windows(

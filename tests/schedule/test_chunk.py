@@ -8,7 +8,7 @@ import pytest
 from ostinato.machine.record import AVX512, Machine
 from ostinato.program.expr import Axis, Reduced, op
 from ostinato.program.nodes import Kernel, Loop, Program, Reduce
-from ostinato.schedule.chunk import LEAST_ROWS, chunk
+from ostinato.schedule.chunk import chunk
 from ostinato.schedule.tile import tile
 from tests.codegen.test_module import check
 from tests.program.programs import at, program, store
@@ -67,15 +67,6 @@ def test_windows_along_one_axis_pass_in_whole_tiles(taps: int):
     assert kernel.tile is not None and kernel.tile.chunk is not None
     assert kernel.tile.row == x and kernel.tile.chunk % kernel.tile.rows == 0
     check(chunked, {"a": image}, tiled=False)
-
-
-def test_rows_of_weights_that_leave_the_cache_pass_in_long_chunks():
-    source = product(1000, 16, 512)
-    (kernel,) = source.kernels()
-    found = chunk_of(source)
-    assert kernel.tile is not None and found is not None and found % kernel.tile.rows == 0
-    assert LEAST_ROWS - kernel.tile.rows < found <= MACHINE.paired_bytes / (16 * 4)
-    assert_same_results(source, chunk(source, MACHINE))
 
 
 def test_steps_of_the_loop_around_are_not_counted():
