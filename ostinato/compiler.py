@@ -14,13 +14,7 @@ import onnx_ir as ir
 from ostinato.codegen import clocks
 from ostinato.codegen.artifact import Argument, Artifact
 from ostinato.codegen.machine import Keep, emit_assembly, emit_object
-from ostinato.codegen.module import (
-    ConstantBlob,
-    guards,
-    lay_out_constants,
-    messages,
-    module_text,
-)
+from ostinato.codegen.module import guards, messages, module_text
 from ostinato.codegen.target import Target, find_target
 from ostinato.errors import OptionError, translated
 from ostinato.model.graphs import graphs
@@ -29,6 +23,7 @@ from ostinato.model.load import without_defaults as without_defaults
 from ostinato.native.cache import Cache, KernelStore
 from ostinato.optimization import ALL_PASSES, run_all_passes
 from ostinato.options import Options
+from ostinato.program.laid import ConstantBlob, lay_out
 from ostinato.program.nodes import Interface, Program
 from ostinato.program.printer import text as program_text
 from ostinato.program.verify import verify
@@ -255,7 +250,7 @@ class _Module:
 def _module(scheduled: Scheduled, target: Target, is_watched: bool, is_clocked: bool) -> _Module:
     program = scheduled.program
     with _in_code_of(program):
-        constants = lay_out_constants(program)
+        constants = lay_out(program.constants)
         functions: dict[str, str] = {}
         text = module_text(
             program,

@@ -352,7 +352,7 @@ def test_fallback_stages_stand_between_native_ones(monkeypatch):
     assert kinds == [NativeStage, FallbackStage, NativeStage]
 
 
-STEPS = "lay_out_constants schedule module_text report_kernels emit_object find_target".split()
+STEPS = "lay_out schedule module_text report_kernels emit_object find_target".split()
 
 
 @pytest.mark.parametrize("step", [*STEPS, "partition", "_op_counts"])
@@ -370,7 +370,7 @@ def test_whatever_goes_wrong_in_a_step_is_an_error_of_ours(
 
 @pytest.mark.parametrize(
     "step",
-    ["_onnx_text", "lay_out_constants", "schedule", "module_text", "emit_assembly", "verify"],
+    ["_onnx_text", "lay_out", "schedule", "module_text", "emit_assembly", "verify"],
 )
 def test_whatever_goes_wrong_in_a_floor_is_an_error_of_ours(
     step: str, monkeypatch: pytest.MonkeyPatch

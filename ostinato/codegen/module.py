@@ -17,8 +17,7 @@ from ostinato.codegen.sizes import CheckedSizes, Sizes
 from ostinato.codegen.target import Target, data_layout
 from ostinato.codegen.writer import Value, Writer, integer, is_constant
 from ostinato.machine.record import Machine
-from ostinato.program.laid import ConstantBlob as ConstantBlob
-from ostinato.program.laid import lay_out
+from ostinato.program.laid import ConstantBlob
 from ostinato.program.nodes import (
     CALL,
     Branch,
@@ -42,11 +41,6 @@ _NUMBER = Value("%share", "i64")
 # Kernels without safepoints, each shorter than `safepoints.LIMIT`, behind which there is one: more
 # of them delay a signal, fewer make the function longer.
 _MOST_UNASKED = 8
-
-
-def lay_out_constants(program: Program) -> ConstantBlob:
-    """Constants one after the other, aligned."""
-    return lay_out(program.constants)
 
 
 def module_text(
@@ -487,20 +481,17 @@ class _Entry:
             self._whole_loop(loop, step)
         self._count = outside
         # Threads that did not enter know the pointers by the number of steps.
-        steps = self._w.call("i64", "llvm.smax.i64", self._extent(loop), integer(0))
+        steps = self._w.call("i64", "llvm.smax.i64", self._size(loop.axis.extent), integer(0))
         odd = self._w.emit("i1", f"trunc i64 {steps.text} to i1")
         self._pointers = before | {
             name: self._w.select(odd, before[other], before[name])
             for name, other in zip(names, swapped, strict=True)
         }
 
-    def _extent(self, loop: Loop) -> Value:
-        return self._size(loop.axis.extent)
-
     def _whole_loop(self, loop: Loop, step: Step) -> None:
         names = [name for c in loop.carries for name in (c.state, c.next)]
         before = [self._pointers[name] for name in names]
-        with self._w.loop(integer(0), self._extent(loop), 1, before) as state:
+        with self._w.loop(integer(0), self._size(loop.axis.extent), 1, before) as state:
             self._pointers.update(zip(names, state.carried, strict=True))
             self._indices[loop.axis] = state.index
             if step.again:

@@ -17,7 +17,7 @@ numbers of rows of their own (`ragged.py`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -25,7 +25,6 @@ import onnx_ir as ir
 
 from ostinato.codegen.artifact import Argument
 from ostinato.errors import InputError
-from ostinato.model.attributes import describe
 from ostinato.ops.core.builder import Appending, Builder
 from ostinato.ops.core.common_rows import common_after, starts_of
 from ostinato.ops.core.growing_states import Growth, State, layout_of
@@ -35,6 +34,14 @@ from ostinato.ops.lowering import Scope
 from ostinato.program.expr import Access, Axis, Expr, Extent, Load, cast, constant, op
 from ostinato.program.nodes import Check, Interface, Require, statements
 from ostinato.sizes.dims import Size, computed, is_symbol, product, symbol, symbols
+from ostinato.stages.appended import (
+    appended,
+    gather_of,
+    growing_axis,
+    is_first,
+    moved_axis,
+    refused,
+)
 from ostinato.stages.stage import NO_ROOM, GrownInput, Keeping, KeptState
 from ostinato.stages.values import dtype_of_value, shape_of
 
@@ -230,23 +237,23 @@ class KeptStates:
         return _Batch(size, one, streams, builder.sizes.varying(streams, "place"), places)
 
     def _declare(self, past: ir.Value, present: ir.Value) -> None:
-        builder, axis = self._builder, _growing_axis(past, present)
+        builder, axis = self._builder, growing_axis(past, present)
         shape, dtype = shape_of(past), dtype_of_value(past)
         if shape is None or dtype is None or isinstance(shape[axis], int):
-            raise _refused(past, present, "needs a native type, and a name for the axis that grows")
+            raise refused(past, present, "needs a native type, and a name for the axis that grows")
         length = self._length(str(shape[axis]))
         is_last = past.name in self._hints.rows_last
         order = sorted(range(len(shape)), key=lambda i: is_last and i == axis)
         room, streams = [*shape], self._streams_axis(past)
         room[axis] = length.capacity
-        moved, gather = _moved_axis(past, present), _gather_of(past, present)
+        moved, gather = moved_axis(past, present), gather_of(past, present)
         if moved is not None:
             room[moved] = room[moved] + 1
         if self.batch is not None:
             if moved is not None:
-                raise _refused(past, present, "changes the places of rows, which no pool does")
+                raise refused(past, present, "changes the places of rows, which no pool does")
             if streams is None:
-                raise _refused(past, present, "needs the batch as one of its dimensions")
+                raise refused(past, present, "needs the batch as one of its dimensions")
             room[streams] = self.batch.streams
             order = sorted(order, key=lambda i: i != streams)
         sizes = tuple(room[i] for i in order)
@@ -260,12 +267,12 @@ class KeptStates:
         if moved is not None and gather is not None:
             whole = slice_axis(whole, moved, 0, 1, shape[moved])
             starts = partial(self._copied_from, past.name or "")
-            in_front = not _is_first(past, present)
+            in_front = not is_first(past, present)
             moving = Moving(whole, moved, self._plans, True, axis, in_front, starts)
             builder.moving[gather.outputs[0].name or ""] = moving
         if self.batch is not None and streams is not None:
             whole = slice_axis(whole, streams, self.batch.place, 1, self.batch.one)
-        in_front = not _is_first(past, present)
+        in_front = not is_first(past, present)
         growth = Growth(axis, length.capacity, "most", in_front=in_front, is_last=is_last)
         state = State(builder, f"state {past.name!r}", whole, whole, growth, 0, length.rows)
         kept = _Kept(past, present, state, length, moved)
@@ -399,12 +406,12 @@ class KeptStates:
                 whole.base,
                 whole.strides,
             ):
-                raise _refused(past, present, "must be a Concat of the state and new rows")
+                raise refused(past, present, "must be a Concat of the state and new rows")
             if kept.moved is not None and computed(rows - length.rows):
                 # Whether there is room has to be known before any row changes its place.
-                raise _refused(past, present, "gets rows whose number only the step tells")
+                raise refused(past, present, "gets rows whose number only the step tells")
             if following.setdefault(length.name, rows) != rows:
-                raise _refused(past, present, "grows by other rows than states of the same axis")
+                raise refused(past, present, "grows by other rows than states of the same axis")
         self._require_no_guards()
         added = {name: rows - self._lengths[name].rows for name, rows in following.items()}
         for name, table in self._tables.items():
@@ -423,7 +430,7 @@ class KeptStates:
             first = next((i for i, each in enumerate(body) if buffer in each.writes()), 0)
             if any(isinstance(each, Require) and each.is_guard for each in body[first:]):
                 reason = "has rows that change places before the model looks at sizes in the data"
-                raise _refused(kept.past, kept.present, reason)
+                raise refused(kept.past, kept.present, reason)
 
     def _following(self, name: str, rows: Size, added: Size) -> Tensor:
         """How many rows there are after the step."""
@@ -505,47 +512,6 @@ class KeptStates:
         )
 
 
-def appended(graph: ir.Graph) -> Iterator[tuple[ir.Value, ir.Value]]:
-    """The inputs that an output is, with rows beside them, along an axis of no fixed size."""
-    inputs = set(graph.inputs)
-    for present in graph.outputs:
-        node = present.producer()
-        if node is None or node.op_type != "Concat" or node.domain or len(node.inputs) < 2:
-            continue
-        for operand in (node.inputs[0], node.inputs[-1]):
-            past = _before_moving(operand)
-            if past is not None and past in inputs and past.shape is not None:
-                axis = _growing_axis(past, present)
-                is_named = axis < len(past.shape) and not isinstance(past.shape[axis], int)
-                if is_named and _moved_axis(past, present) != axis:
-                    yield past, present
-
-
-def _before_moving(value: ir.Value | None) -> ir.Value | None:
-    """The state whose rows a value has in other places, if nobody else reads it; or the value."""
-    node = None if value is None else value.producer()
-    if node is None or node.op_type != "Gather" or node.domain:
-        return value
-    (past, _) = node.inputs
-    return past if past is not None and len(past.uses()) == 1 else None
-
-
-def _gather_of(past: ir.Value, present: ir.Value) -> ir.Node | None:
-    """The node that gives the rows of a state other places, if there is one."""
-    node = present.producer()
-    assert node is not None
-    operands = [node.inputs[0], node.inputs[-1]]
-    return None if past in operands else next(use.node for use in past.uses())
-
-
-def _moved_axis(past: ir.Value, present: ir.Value) -> int | None:
-    """The axis along which the rows of a state change places, if they do."""
-    node = _gather_of(past, present)
-    if node is None or past.shape is None:
-        return None
-    return node.attributes.get_int("axis", 0) % max(len(past.shape), 1)
-
-
 def row_of(tensor: Tensor, batch: Size, one: Size, axis: Axis) -> Tensor | None:
     """The part of a batch that belongs to one stream: an extent of `one` takes the place of it.
 
@@ -568,25 +534,3 @@ def _at(base: Access, axis: Axis | None) -> Access:
 def _argument(interface: Interface) -> Argument:
     sizes = tuple(n if isinstance(n, int) else str(n) for n in interface.shape)
     return Argument(interface.name, interface.dtype, sizes)
-
-
-def _is_first(past: ir.Value, present: ir.Value) -> bool:
-    """Whether new rows come behind those of the state."""
-    node = present.producer()
-    return node is not None and _before_moving(node.inputs[0]) is past
-
-
-def _growing_axis(past: ir.Value, present: ir.Value) -> int:
-    """The axis along which an output is longer than an input."""
-    node = present.producer()
-    assert node is not None and past.shape is not None
-    return int(node.attributes["axis"].as_int()) % len(past.shape)
-
-
-def _refused(past: ir.Value, present: ir.Value, reason: str) -> InputError:
-    node = present.producer()
-    where = "" if node is None else f" (node {describe(node)!r}, {node.op_type})"
-    return InputError(
-        f"state {past.name!r} of a stream changes its shape: its next value {present.name!r}"
-        f"{where} {reason}"
-    )

@@ -24,8 +24,9 @@ from ostinato.ops.core.tensor import Absent, Joined, Stack, Tensor, TensorSequen
 from ostinato.ops.lowering import Lowerer, Scope
 from ostinato.program.nodes import Program
 from ostinato.stages.apart import fallback_stage, joined_refusals
+from ostinato.stages.appended import appended
 from ostinato.stages.handover import Handover
-from ostinato.stages.kept import Hints, KeptStates, appended
+from ostinato.stages.kept import Hints, KeptStates
 from ostinato.stages.one_node import graph_model
 from ostinato.stages.ragged import Ragged
 from ostinato.stages.shape_operands import ShapeOperands

@@ -11,11 +11,12 @@ from onnx import helper, numpy_helper
 import ostinato
 import ostinato.codegen.module
 from ostinato.codegen.alike import form
-from ostinato.codegen.module import lay_out_constants, module_text
+from ostinato.codegen.module import module_text
 from ostinato.codegen.target import host_target
 from ostinato.compiler import stages
 from ostinato.options import Options
 from ostinato.program.expr import Access, Axis, Const, Load, op
+from ostinato.program.laid import lay_out
 from ostinato.program.nodes import Buffer, Kernel, Reduce, Store, Tile
 from ostinato.schedule.arena import plan
 from ostinato.sizes.dims import Size, symbol
@@ -108,7 +109,7 @@ def test_a_function_is_written_once_for_all_programs_that_have_its_kernel(
     def text(tag: str, symbols: tuple[str, ...], extent: Size) -> str:
         shapes = {f"x{tag}": (symbol("N"), symbol("M"))}, {f"y{tag}": (symbol("N"),)}
         made = program(*shapes, (kernel(tag, extent=extent),), symbols=symbols)
-        return module_text(made, plan(made), lay_out_constants(made), target)
+        return module_text(made, plan(made), lay_out(made.constants), target)
 
     def refuse(*_: object) -> None:
         raise AssertionError("written again")

@@ -101,11 +101,12 @@ def test_functions_of_two_arguments(dtype):
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_functions_of_other_machines_call_no_library(dtype):
     from ostinato.codegen.machine import emit_object
-    from ostinato.codegen.module import lay_out_constants, module_text
+    from ostinato.codegen.module import module_text
+    from ostinato.program.laid import lay_out
     from ostinato.schedule.pipeline import schedule
 
     scheduled = schedule(functions(dtype, 13), AARCH64.machine)
-    blob = lay_out_constants(scheduled.program)
+    blob = lay_out(scheduled.program.constants)
     text = module_text(scheduled.program, scheduled.arena, blob, AARCH64)
     assert undefined_symbols(emit_object(text, AARCH64)) <= MEMORY_FUNCTIONS
 

@@ -7,9 +7,10 @@ import pytest
 
 from ostinato.codegen import objects
 from ostinato.codegen.machine import emit_assembly, emit_object
-from ostinato.codegen.module import lay_out_constants, module_text
+from ostinato.codegen.module import module_text
 from ostinato.codegen.target import host_target
 from ostinato.machine.record import AVX2
+from ostinato.program.laid import lay_out
 from ostinato.schedule.pipeline import schedule
 from tests.codegen.test_module import AARCH64, MEMORY_FUNCTIONS, undefined_symbols
 from tests.program.programs import gru
@@ -26,7 +27,7 @@ define float @f(float %x) {
 def text(target) -> str:
     recurrent = np.ones((3, 24, 24), np.float32)
     scheduled = schedule(gru(24, recurrent), target.machine)
-    blob = lay_out_constants(scheduled.program)
+    blob = lay_out(scheduled.program.constants)
     return module_text(scheduled.program, scheduled.arena, blob, target)
 
 

@@ -13,13 +13,14 @@ import pytest
 
 from ostinato.codegen import objects
 from ostinato.codegen.machine import emit_object
-from ostinato.codegen.module import is_empty, lay_out_constants, messages, module_text
+from ostinato.codegen.module import is_empty, messages, module_text
 from ostinato.codegen.target import Target, host_target
 from ostinato.machine.record import NEON
 from ostinato.native import memory
 from ostinato.program import interpreter
 from ostinato.program.evaluate import numpy_dtype
 from ostinato.program.expr import HALVES, Axis, Cast, constant, op
+from ostinato.program.laid import lay_out
 from ostinato.program.nodes import (
     Branch,
     Buffer,
@@ -114,7 +115,7 @@ class Native:
             scheduled = schedule(source, target.machine)
             self.program, arena = scheduled.program, scheduled.arena
             verify(self.program)
-        blob = lay_out_constants(self.program)
+        blob = lay_out(self.program.constants)
         self.text = module_text(self.program, arena, blob, target)
         self.object_code = emit_object(self.text, target)
         self._constants = memory.aligned(blob.data)
@@ -288,7 +289,7 @@ def test_constants_are_aligned():
         "k", (i,), (), (store("y", op("add", at("a", (i, 1)), at("b", (i, 1))), (i, 1)),)
     )
     source = program({}, {"y": (3,)}, (kernel,), data)
-    blob = lay_out_constants(source)
+    blob = lay_out(source.constants)
     assert dict(blob.offsets) == {"a": 0, "b": 64, "c": 256}
     for name, array in data.items():
         stored = blob.data[blob.offsets[name] :][: array.nbytes].view(np.float32)

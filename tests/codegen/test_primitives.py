@@ -231,12 +231,13 @@ def test_rounding_to_halves_is_to_nearest_even(half):
 
 @pytest.mark.parametrize("dtype", ["float32", "int8", "uint64", "bool"])
 def test_other_machines_call_no_library(dtype):
-    from ostinato.codegen.module import lay_out_constants, module_text
+    from ostinato.codegen.module import module_text
+    from ostinato.program.laid import lay_out
     from ostinato.schedule.pipeline import schedule
 
     for source in (table(dtype)[0], casts(dtype)[0]):
         scheduled = schedule(source, AARCH64.machine)
-        blob = lay_out_constants(scheduled.program)
+        blob = lay_out(scheduled.program.constants)
         text = module_text(scheduled.program, scheduled.arena, blob, AARCH64)
         assert undefined_symbols(emit_object(text, AARCH64)) <= MEMORY_FUNCTIONS
 

@@ -10,13 +10,14 @@ import pytest
 
 from ostinato.codegen import objects
 from ostinato.codegen.machine import emit_object
-from ostinato.codegen.module import lay_out_constants, module_text
+from ostinato.codegen.module import module_text
 from ostinato.codegen.target import host_target
 from ostinato.codegen.team import systems
 from ostinato.native import memory
 from ostinato.native import threads as workers
 from ostinato.program import interpreter
 from ostinato.program.expr import Axis
+from ostinato.program.laid import lay_out
 from ostinato.program.nodes import CALL, Kernel, Program, Tile
 from ostinato.schedule.arena import plan
 from ostinato.schedule.pipeline import schedule
@@ -45,7 +46,7 @@ class InShares:
         self._source = source
         (kernel,) = source.kernels()
         shares = Shares(undivided(source.body), {kernel.name: part}, 1)
-        blob, target = lay_out_constants(source), host_target()
+        blob, target = lay_out(source.constants), host_target()
         text = module_text(source, plan(source), blob, target, shares) + _ONE
         names = ("one", *workers.exports(2))
         self._code = objects.load(emit_object(text, target), names, workers.imports(2))
@@ -184,14 +185,14 @@ def test_other_machines() -> None:
     source = scheduled(40, 64)
     (kernel,) = source.kernels()
     shares = Shares(undivided(source.body), {kernel.name: part_along(kernel, "row")}, 1)
-    text = module_text(source, plan(source), lay_out_constants(source), AARCH64, shares)
+    text = module_text(source, plan(source), lay_out(source.constants), AARCH64, shares)
     assert "llvm.x86" not in text
     assert emit_object(text, AARCH64)
 
 
 def test_a_module_of_one_thread_knows_no_others() -> None:
     source = scheduled(40, 64)
-    text = module_text(source, plan(source), lay_out_constants(source), host_target())
+    text = module_text(source, plan(source), lay_out(source.constants), host_target())
     assert "team" not in text and "%share" not in text
     assert not workers.exports(1) and not workers.imports(1)
     assert set(workers.imports(2)) == set(systems.system(host_target().system).imports)

@@ -10,12 +10,13 @@ import pytest
 
 from ostinato.codegen import objects, webassembly
 from ostinato.codegen.machine import emit_assembly, emit_object
-from ostinato.codegen.module import lay_out_constants, module_text
+from ostinato.codegen.module import module_text
 from ostinato.codegen.runtime_functions import complete
 from ostinato.codegen.target import find_target, host_target
 from ostinato.codegen.writer import Value, Writer, vector
 from ostinato.errors import OptionError
 from ostinato.program.expr import Axis, Reduced, constant, op
+from ostinato.program.laid import lay_out
 from ostinato.program.nodes import Kernel, Program, Reduce
 from ostinato.schedule.pipeline import schedule
 from tests.program.programs import at, gru, pointwise, program, store
@@ -70,7 +71,7 @@ def test_float32_near_every_float16_and_halfway_between_them_round_to_even(step)
 def assembly(source: Program, target: str) -> str:
     found = find_target(target)
     scheduled = schedule(source, found.machine)
-    blob = lay_out_constants(scheduled.program)
+    blob = lay_out(scheduled.program.constants)
     return emit_assembly(module_text(scheduled.program, scheduled.arena, blob, found), found)
 
 
