@@ -26,7 +26,8 @@ class MissingModelError(ModelError, FileNotFoundError):
 class UnsupportedError(OstinatoError, NotImplementedError):
     """A valid model uses something this package refuses rather than get wrong.
 
-    The message names the node, its op, and the attribute, input or type that is refused.
+    The message names the node, its op, and the attribute, input or type that is refused. Where it
+    is the model as a whole, `op` is empty, and `node` what errors call the model.
     unknown: the values that would have to be known while compiling for it not to be refused.
     others: what is said of further nodes that are refused.
     """
@@ -39,7 +40,8 @@ class UnsupportedError(OstinatoError, NotImplementedError):
         unknown: tuple[str, ...] = (),
         others: tuple[str, ...] = (),
     ) -> None:
-        super().__init__("; ".join((f"node {node!r} ({op}): {reason}", *others)))
+        subject = f"node {node!r} ({op})" if op else node
+        super().__init__("; ".join((f"{subject}: {reason}", *others)))
         self.node, self.op, self.reason, self.unknown = node, op, reason, unknown
 
 

@@ -198,7 +198,7 @@ class _Builder:
                     f"input {value.name!r} is {value.dtype}, expected tensors of numbers or bools: "
                     "make what the model takes from it inputs of their own"
                 )
-                raise UnsupportedError(self._title, "build", reason)
+                raise UnsupportedError(self._title, "", reason)
         self._names = {value.name for value in inputs}
         if self._rows:
             outputs = [argument(value) for value in loaded.graph.outputs]
@@ -284,21 +284,21 @@ class _Builder:
         for stage in compiled.stages:
             if isinstance(stage, ListStage) and stage.elements is None:
                 reason = f"output {stage.output.name!r} may be nothing, expected tensors"
-                raise UnsupportedError(self._title, "build", reason)
+                raise UnsupportedError(self._title, "", reason)
             if isinstance(stage, BranchStage):
                 reason = (
-                    f"the branches of node {stage.name!r} give other shapes: build a model of the "
-                    "branch that is meant"
+                    "its branches give different shapes, expected one for a library: build a model "
+                    "of the branch that is meant"
                 )
-                raise UnsupportedError(self._title, "build", reason)
+                raise UnsupportedError(stage.name, "If", reason)
         constant = [a.name for a in compiled.outputs if a.name in compiled.constants]
         if constant:
             reason = f"output {constant[0]!r} is a constant; take it out of the model"
-            raise UnsupportedError(self._title, "build", reason)
+            raise UnsupportedError(self._title, "", reason)
         natives = [stage for stage in compiled.stages if isinstance(stage, NativeStage)]
         if len(natives) != 1:
             reason = f"it is {len(natives)} native functions, expected one"
-            raise UnsupportedError(self._title, "build", reason)
+            raise UnsupportedError(self._title, "", reason)
         return compiled
 
 
