@@ -87,11 +87,20 @@ class _Run:
         return exact_quotient(buffer.size, product([axis.extent for axis in self.rows]))
 
     def with_kernel(
-        self, kernel: Kernel, shared: Set[str], buffers: Mapping[str, Buffer]
+        self,
+        kernel: Kernel,
+        shared: Set[str],
+        users: Mapping[str, Sequence[Kernel]],
+        buffers: Mapping[str, Buffer],
     ) -> _Run | None:
-        """The run with one more kernel; None where rows need others than their own."""
+        """The run with one more kernel; None where rows need others than their own.
+
+        users: the kernels of the run that touch a buffer. Only those of buffers that are handed on
+        from now on can have other groups than before.
+        """
         run = replace(self, kernels=(*self.kernels, kernel), between=self.between | shared)
-        return run if all(run.groups(k, buffers) is not None for k in run.kernels) else None
+        changed = [k for name in sorted(shared - self.between) for k in users.get(name, ())]
+        return run if all(run.groups(k, buffers) is not None for k in (kernel, *changed)) else None
 
     def groups(self, kernel: Kernel, buffers: Mapping[str, Buffer]) -> Groups | None:
         """The axes of rows that axes of a kernel stand for, several where they are merged.
@@ -172,6 +181,9 @@ def _run_from(
     if all(reduce.factor is None for reduce in first.reductions):
         return None
     for rows in _possible_rows(first, buffers, uses, machine):
+        if len(rows) == 1 and not is_nonnegative(rows[0].extent - 1):
+            # Of one axis that only a run tells, nothing is known to exceed the cache (`_may_pay`).
+            continue
         run = _joined(_Run(rows, (first,)), body, buffers)
         used = Counter(name for k in run.kernels for name in k.reads() | k.writes())
         local = {n for n in run.between if used[n] == uses[n] and buffers[n].kind == "arena"}
@@ -219,6 +231,7 @@ def _in_order(access: Access) -> tuple[Axis, ...]:
 def _joined(run: _Run, body: Sequence[Stmt], buffers: Mapping[str, Buffer]) -> _Run:
     """The longest run that begins so; what does not depend on it can run before."""
     read, written = run.kernels[0].reads(), run.kernels[0].writes()
+    users = {name: [run.kernels[0]] for name in read | written}
     passed: list[Stmt] = []
     for statement in body[1:]:
         shared = (statement.reads() & written) | (statement.writes() & (read | written))
@@ -227,10 +240,12 @@ def _joined(run: _Run, body: Sequence[Stmt], buffers: Mapping[str, Buffer]) -> _
             continue
         if not isinstance(statement, Kernel) or not _is_plain(statement):
             break
-        longer = run.with_kernel(statement, shared, buffers)
+        longer = run.with_kernel(statement, shared, users, buffers)
         if longer is None:
             break
         run = replace(longer, before=tuple(passed))
+        for name in statement.reads() | statement.writes():
+            users.setdefault(name, []).append(statement)
         read |= statement.reads()
         written |= statement.writes()
     return run

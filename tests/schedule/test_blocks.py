@@ -9,6 +9,7 @@ from ostinato.machine.record import Machine
 from ostinato.program.expr import Axis, Reduced, op
 from ostinato.program.nodes import Branch, Kernel, Loop, Program, Reduce, statements
 from ostinato.program.verify import verify
+from ostinato.schedule import blocks
 from ostinato.schedule.blocks import by_blocks as by_blocks_for
 from ostinato.sizes.dims import symbol
 from tests.program.programs import at, program, store
@@ -157,3 +158,35 @@ def test_weights_that_exceed_what_is_saved_are_read_once():
         arena={"a": n * hidden},
     )
     check_unchanged(by_blocks, source)
+
+
+@pytest.mark.parametrize(("rows", "tried"), [(N, 0), (64, 1)])
+def test_long_stacks_are_looked_at_once(monkeypatch, rows, tried):
+    """A layer looks at each one behind it at most twice, and at none if it cannot pay."""
+    calls: list[Kernel] = []
+    groups = blocks._Run.groups
+
+    def counted(self, kernel, buffers):
+        calls.append(kernel)
+        return groups(self, kernel, buffers)
+
+    monkeypatch.setattr(blocks._Run, "groups", counted)
+    source, count = layers(rows, 20), 20
+    assert by_blocks(source) is not None
+    assert count * tried <= len(calls) <= count * (count + 2) * tried
+
+
+def layers(rows, count) -> Program:
+    """Dense layers of 64 units."""
+    kernels = []
+    for number in range(count):
+        i, j, k = Axis("i", rows), Axis("j", 64), Axis("k", 64)
+        left, right = at(f"h{number}", (i, 64), (k, 1)), at(f"w{number}", (k, 64), (j, 1))
+        kernels.append(product(f"p{number}", left, right, f"h{number + 1}", k, i, j))
+    return program(
+        {"h0": (rows, 64), **{f"w{number}": (64, 64) for number in range(count)}},
+        {f"h{count}": (rows, 64)},
+        tuple(kernels),
+        arena={f"h{number}": rows * 64 for number in range(1, count)},
+        symbols=tuple(str(n) for n in (rows,) if not isinstance(n, int)),
+    )
