@@ -133,6 +133,8 @@ def _time_axes(graph: ir.Graph, time: Time) -> dict[str, int]:
                 f"no input has a size named {time!r}; there are {sorted(names) or 'none'}"
             )
         return found
+    if not isinstance(time, Mapping):
+        raise InputError(f"time={time!r}: expected {{input: axis}} or the name of a size")
     if not time:
         raise InputError("time is empty: name the time axis of an input")
     found = {}

@@ -210,6 +210,7 @@ FINE = "g (float[N, T, 6] x, float[N, 6] v) => (float[N, T, 6] y) { y = Relu (x)
         ({"x": 3}, "input 'x' has rank 3, so no axis 3"),
         ({"x": -4}, "no axis -4"),
         ({}, "time is empty"),
+        (1, "time=1: expected .input: axis. or the name of a size"),
     ],
 )
 def test_axes_that_are_not_there_are_refused(time: Any, message: str) -> None:
