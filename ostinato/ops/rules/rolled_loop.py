@@ -216,22 +216,8 @@ class RolledLoop:
         builder = self._builder
         # An earlier attempt has left the name of a node of the body.
         builder.draft.node = describe(self._context.node)
-        steps, ends = self._extent, expected.ends_early
-        around = [
-            None if i in expected.moved else self._memory_around(i, value, growth)
-            for i, (value, growth) in enumerate(zip(initial, expected.growths, strict=True))
-        ]
-        if ends and expected.keeps:
-            grown = zip(initial, expected.growths, around, strict=True)
-            is_part = any(g and m is None and computed(value.size) for value, g, m in grown)
-            steps = steps_with_room(builder, steps, expected.row_bytes, is_part)
-        states, shared = [], set[int]()
-        for i, (value, growth) in enumerate(zip(initial, expected.growths, strict=True)):
-            memory = around[i]
-            axis = moved_axis(self._body, i, len(value.shape)) if self._is_plain else None
-            name = f"carried value {i}"
-            states.append(State.of(builder, name, value, growth, steps, memory, axis))
-            shared |= {i} if memory is not None else set()
+        ends = expected.ends_early
+        states, steps, shared = self._states(initial, expected)
         going, still_going = builder.empty("bool", ()), builder.empty("bool", ())
         builder.copy(self._begin(condition), going)
         done = self._extent
@@ -289,6 +275,27 @@ class RolledLoop:
             *rebuilt(self._initial, [state.before(done) for state in states]),
             *(slice_axis(sequence, 0, 0, 1, done) for sequence in sequences),
         ]
+
+    def _states(
+        self, initial: Sequence[Value], expected: _Expected
+    ) -> tuple[list[State], Size, set[int]]:
+        """The states, how many steps have room, and which states the loop around has memory for."""
+        builder, steps = self._builder, self._extent
+        kinds = list(zip(initial, expected.growths, strict=True))
+        around = [
+            None if i in expected.moved else self._memory_around(i, value, growth)
+            for i, (value, growth) in enumerate(kinds)
+        ]
+        if expected.ends_early and expected.keeps:
+            grown = zip(initial, expected.growths, around, strict=True)
+            is_part = any(g and m is None and computed(value.size) for value, g, m in grown)
+            steps = steps_with_room(builder, steps, expected.row_bytes, is_part)
+        states = []
+        for i, (value, growth) in enumerate(kinds):
+            axis = moved_axis(self._body, i, len(value.shape)) if self._is_plain else None
+            name = f"carried value {i}"
+            states.append(State.of(builder, name, value, growth, steps, around[i], axis))
+        return states, steps, {i for i, memory in enumerate(around) if memory is not None}
 
     @property
     def _is_plain(self) -> bool:
