@@ -20,6 +20,7 @@ import ostinato.compiler
 from ostinato.native.cache import Cache, KernelStore
 from ostinato.options import Options
 from tests import unoptimized
+from tests.node_cases import FOLDER
 
 # Of the tests of a file, `--fast` runs the first and every so manyth behind it.
 FAST_STEP = 12
@@ -55,6 +56,8 @@ def pytest_configure(config: pytest.Config) -> None:
         folder = tempfile.TemporaryDirectory(prefix="ostinato-tests-")
         config.add_cleanup(folder.cleanup)
         os.environ["XDG_CACHE_HOME"] = folder.name
+        if config.pluginmanager.has_plugin("cacheprovider"):
+            os.environ[FOLDER] = str(config.cache.mkdir("onnx-node-cases"))
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -6,12 +6,12 @@ import warnings
 import numpy as np
 import onnx
 import pytest
-from onnx.backend.test.case.node import collect_testcases
 from onnx.reference import ReferenceEvaluator
 
 from ostinato.errors import OptionError
 from ostinato.optimization import optimize
 from tests.golden import make_feeds, parse, run_onnxruntime
+from tests.node_cases import node_cases
 
 
 def test_unknown_pass_name():
@@ -63,7 +63,7 @@ def test_every_node_test_of_onnx_keeps_its_results():
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            for case in collect_testcases(None):
+            for case in node_cases():
                 if case.model is None:
                     continue
                 # onnx.reference runs only part of Scan, so the recurrent operators stay. What

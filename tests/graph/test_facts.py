@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import onnx.reference
 import pytest
-from onnx.backend.test.case.node import collect_testcases
 
 from ostinato.autodiff import rules as _gradients  # noqa: F401 (its import registers them)
 from ostinato.autodiff.registry import RULES as gradients
@@ -18,6 +17,7 @@ from ostinato.graph.facts import FACTS, REST, facts_of
 from ostinato.ops import LOWERINGS
 from ostinato.streaming import rules as _streams  # noqa: F401
 from ostinato.streaming.registry import RULES as streams
+from tests.node_cases import node_cases
 
 Arrays = list[np.ndarray]
 CASES_PER_OPERATOR = 8
@@ -27,10 +27,7 @@ CASES_PER_OPERATOR = 8
 def cases() -> dict[str, list[Any]]:
     """Models of one node in the official suite, with arrays as inputs and outputs."""
     found = defaultdict(list)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        collected = collect_testcases(None)
-    for case in collected:
+    for case in node_cases():
         nodes = [] if case.model is None else case.model.graph.node
         if len(nodes) != 1 or nodes[0].domain or len(found[nodes[0].op_type]) == CASES_PER_OPERATOR:
             continue

@@ -11,13 +11,13 @@ import numpy as np
 import onnx
 import onnx.reference
 import pytest
-from onnx.backend.test.case.node import collect_testcases
 
 import ostinato
 from ostinato import OstinatoError
 from ostinato.cli.stream_check import Arrays, Run, compare, runner, step_by_step
 from ostinato.streaming import convert
 from ostinato.streaming.registry import RULES
+from tests.node_cases import node_cases
 
 CASES_PER_OPERATOR = 4
 # Of these the reference kernel (onnx 1.23) goes by the batch where it should go by channels, and
@@ -30,7 +30,7 @@ SLOW_REFERENCE = {"AveragePool", "LpPool"}
 @cache
 def cases() -> dict[str, list[Any]]:
     found = defaultdict(list)
-    for case in collect_testcases(None):
+    for case in node_cases():
         nodes = [] if case.model is None else case.model.graph.node
         if len(nodes) == 1 and len(found[nodes[0].op_type]) < CASES_PER_OPERATOR:
             found[nodes[0].op_type].append(case)

@@ -6,7 +6,6 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 import pytest
-from onnx.backend.test.case.node import collect_testcases
 from onnx.backend.test.case.test_case import TestCase
 
 from ostinato.model.graphs import graphs
@@ -15,6 +14,7 @@ from ostinato.ops import LOWERINGS
 from ostinato.optimization import optimize
 from ostinato.passes.normalise.expand_functions import EXPANDED, expand_functions
 from tests.golden import check, parse, run_reference
+from tests.node_cases import node_cases
 from tests.oracle import evaluator
 
 
@@ -92,7 +92,7 @@ def test_definition_of_another_opset(opset: int, reduction: str):
 
 def cases() -> list[TestCase]:
     names = {name for _, name in EXPANDED}
-    models = {case.name: case for case in collect_testcases(None) if case.model is not None}
+    models = {case.name: case for case in node_cases() if case.model is not None}
     return [c for c in models.values() if {n.op_type for n in c.model.graph.node} & names]
 
 
