@@ -178,7 +178,7 @@ PASSES: tuple[Pass, ...] = (
     Pass(
         "sequence_to_growing",
         sequence_to_growing,
-        "A sequence of pieces of different sizes that are joined becomes a state that grows.",
+        "A sequence that loops append to and that is joined becomes a tensor that grows.",
     ),
     Pass(
         "slice_to_gather",

@@ -31,16 +31,17 @@ STRINGS = parse(
 )
 EMPTY = parse("g (string[N] s) => (string[N] t) { t = StringConcat(s, s) }", opset=20)
 GROWS = parse("""
-    g (int64 n, float[1] x) => (float[M] y) <bool yes = {1}, int64[1] zero = {0}> {
+    g (int64 n, float[1] x) => (float[M] y, int64 rows) <bool yes = {1}, int64[1] zero = {0}> {
         none = SequenceEmpty <dtype = 1> ()
-        rows = Loop (n, yes, none) <body = b (int64 i, bool c, seq(float[L]) p) => (
+        pieces = Loop (n, yes, none) <body = b (int64 i, bool c, seq(float[L]) p) => (
             bool k, seq(float[L]) q) {
             k = Identity(c)
             count = Unsqueeze(i, zero)
             row = Expand(x, count)
             q = SequenceInsert(p, row)
         }>
-        y = ConcatFromSequence <axis = 0> (rows)
+        y = ConcatFromSequence <axis = 0> (pieces)
+        rows = SequenceLength(pieces)
     }""")
 INSIDE = parse(
     """
@@ -107,7 +108,7 @@ def test_a_loop_whose_state_has_no_fixed_form_is_listed_before_the_first_run() -
     compiled = session(GROWS)
     before = compiled.report()
     entry = before.fallback[0]
-    assert (entry["node"], entry["op"], entry["inputs"]) == ("rows", "Loop", ["n", "none"])
+    assert (entry["node"], entry["op"], entry["inputs"]) == ("pieces", "Loop", ["n", "none"])
     assert entry["status"] == "compiled when called"
     assert "only known at run time" in entry["reason"]
     assert not before.native
@@ -226,7 +227,7 @@ def test_an_interpreted_model_is_logged_once_and_warned_of_once_in_a_process(
     for count in (80, 81):
         grows.run(None, {"n": np.array(count), "x": np.ones(1, "f")})
     (record,) = caplog.records
-    assert "node 'rows' (Loop)" in record.getMessage()
+    assert "node 'pieces' (Loop)" in record.getMessage()
 
 
 def test_the_notice_names_the_file(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:

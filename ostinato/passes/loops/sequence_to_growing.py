@@ -1,101 +1,180 @@
-"""A sequence of pieces that a Loop appends to, and that is joined behind it, becomes a state."""
+"""Sequences of pieces that loops append to, and that are joined in the end, become tensors."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 import onnx_ir as ir
 
 from ostinato.graph.edit import discard, replace_value
 from ostinato.graph.inferred_sizes import Sizes, infer_sizes
-from ostinato.graph.loop_form import LoopForm, State
 from ostinato.graph.ruled_sizes import ruled_sizes
 from ostinato.graph.writer import Operand, Writer
 from ostinato.model.attributes import Attributes
-from ostinato.model.graphs import graphs
+from ostinato.model.graphs import graphs, operands, subgraphs
 from ostinato.model.names import Names
 from ostinato.model.schema import opset_of
-from ostinato.passes.loops.sequence_to_scan_output import appending_states, only_handed_on
 from ostinato.sizes.dims import is_symbol
+
+_STARTS = ("SequenceEmpty", "SequenceConstruct")
 
 _logger = logging.getLogger(__name__)
 
 
 def sequence_to_growing(model: ir.Model) -> int:
-    """Let a Loop join tensors as it goes in place of appending them to a sequence.
+    """Let loops join tensors as they go in place of appending them to a sequence.
 
     Returns how many sequences are gone. Matches what `sequence_to_scan_output` leaves because the
-    tensors differ in size, where ConcatFromSequence along one axis is all that reads the sequence
-    behind the loop, and other axes have sizes that are numbers or those of an input of the model.
-    Makes a state that begins without rows and grows by a Concat in each step. Only where the
-    sequence has no elements, which is an error, the result is an empty tensor.
+    tensors differ in size, or are appended by branches or nested loops: a sequence that begins as
+    SequenceEmpty or SequenceConstruct, that goes through Loop, If, Identity and SequenceInsert at
+    its end alone, and of which nothing is read but by ConcatFromSequence along one axis. Other axes
+    have sizes that are numbers or those of an input of the model. Each value of the sequence
+    becomes the tensor of its pieces joined, which grows by a Concat. Only where the sequence has no
+    elements, which is an error, the result is an empty tensor.
     """
-    opset = opset_of(model)
-    loops = [node for graph in graphs(model) for node in graph if appending_states(node, opset)]
-    if not loops:
-        return 0
-    sizes, names, replaced = infer_sizes(model), Names(model), 0
-    for loop in loops:
-        for form, state, insert in appending_states(loop, opset):
-            piece = insert.inputs[1]
-            dtype = (piece.dtype if piece is not None else None) or ir.DataType.FLOAT
-            writer = Writer(model.graph, names, opset, dtype, state.final.name or "sequence")
-            reason = _join(model, form, state, insert, sizes, writer, names)
-            replaced += reason is None
-            if reason is not None:
-                _logger.debug("sequence %s stays a sequence: %s", state.final.name, reason)
+    opset, names, replaced = opset_of(model), Names(model), 0
+    starts = [node for graph in graphs(model) for node in graph if node.op_type in _STARTS]
+    outer = _owners(model) if starts else {}
+    for start in starts:
+        flow = _Flow(start)
+        reason = flow.follow(outer) or _join(model, flow, names, opset)
+        replaced += reason is None
+        if reason is not None:
+            _logger.debug("sequence %s stays a sequence: %s", start.outputs[0].name, reason)
     return replaced
 
 
-def _join(
-    model: ir.Model,
-    form: LoopForm,
-    state: State,
-    insert: ir.Node,
-    sizes: Mapping[str, Sizes],
-    writer: Writer,
-    names: Names,
-) -> str | None:
+def _owners(model: ir.Model) -> dict[ir.Value, list[tuple[ir.Node, int]]]:
+    """The nodes that have a value among the outputs of their bodies, with its place."""
+    found: dict[ir.Value, list[tuple[ir.Node, int]]] = {}
+    for graph in graphs(model):
+        for node in graph:
+            for body in subgraphs(node):
+                for place, value in enumerate(body.outputs):
+                    found.setdefault(value, []).append((node, place))
+    return found
+
+
+@dataclass
+class _Flow:
+    """Where a sequence goes: its values, the nodes that append to it, and those that join it."""
+
+    start: ir.Node
+    values: dict[ir.Value, None] = field(default_factory=dict)
+    inserts: list[ir.Node] = field(default_factory=list)
+    joins: dict[ir.Node, None] = field(default_factory=dict)
+    through_loop: bool = False
+
+    def follow(self, outer: dict[ir.Value, list[tuple[ir.Node, int]]]) -> str | None:
+        """Find them; says why not where the sequence is used in another way."""
+        work = [self.start.outputs[0]]
+        while work:
+            value = work.pop()
+            if value in self.values:
+                continue
+            self.values[value] = None
+            if value.is_graph_output() and value not in outer:
+                return "it is an output of the model"
+            for node, place in outer.get(value, ()):
+                work += self._around(node, place - (node.op_type == "Loop"))
+            for node, place in value.uses():
+                found = self._used(node, place)
+                if found is None:
+                    return f"{node.op_type} reads it"
+                work += found
+        if not self.through_loop or not self.inserts:
+            return "no loop appends to it"
+        return None if self._is_whole() else "another sequence takes its place"
+
+    def _used(self, node: ir.Node, place: int) -> list[ir.Value] | None:
+        """The values that the sequence becomes by a node; None where it is read otherwise."""
+        if node.op_type == "SequenceInsert" and place == 0 and not any(node.inputs[2:]):
+            self.inserts.append(node)
+            return [node.outputs[0]]
+        if node.op_type == "Identity":
+            return [node.outputs[0]]
+        if node.op_type == "ConcatFromSequence":
+            self.joins[node] = None
+            return []
+        return self._around(node, place - 2) if node.op_type == "Loop" and place >= 2 else None
+
+    def _around(self, node: ir.Node, place: int) -> list[ir.Value]:
+        """The values of state `place` of a Loop, or of output `place` of an If."""
+        if node.op_type != "Loop":
+            return [node.outputs[place], *(body.outputs[place] for body in subgraphs(node))]
+        (body,) = subgraphs(node)
+        self.through_loop = True
+        found = [node.outputs[place], body.inputs[2 + place], body.outputs[1 + place]]
+        initial = node.inputs[2 + place]
+        return found if initial is None else [*found, initial]
+
+    def _is_whole(self) -> bool:
+        """Whether what makes each of the values takes the sequence, too."""
+        makers = (value.producer() for value in self.values)
+        return all(
+            maker is None
+            or maker is self.start
+            or maker.op_type in ("Loop", "If")
+            or maker.inputs[0] in self.values
+            for maker in makers
+        )
+
+    def pieces(self) -> Iterator[ir.Value]:
+        """The tensors that the sequence has."""
+        yield from (value for value in self.start.inputs if value is not None)
+        yield from (value for node in self.inserts if (value := node.inputs[1]) is not None)
+
+
+def _join(model: ir.Model, flow: _Flow, names: Names, opset: int) -> str | None:
     """Replace one sequence; says why not where it cannot."""
-    piece = insert.inputs[1]
-    assert piece is not None
-    _follow(form.body, writer.opset)
-    if piece.shape is None:
-        return "the rank of its elements is not known"
-    dims = tuple(size if isinstance(size, int) else size.value for size in piece.shape)
-    if len(state.before.uses()) != 1 or not only_handed_on(insert.outputs[0], state.after):
-        return "the body reads it"
-    readers = list(dict.fromkeys(reader for reader, _ in state.final.uses()))
-    axes = {_joined_axis(reader, len(dims)) for reader in readers}
+    pieces = list(flow.pieces())
+    for graph in graphs(model):
+        _follow(graph, opset)
+    inferred = infer_sizes(model)
+    shapes = [_shape(piece, inferred) for piece in pieces]
+    ranks = {None if shape is None else len(shape) for shape in shapes}
+    axes = {_joined_axis(node, max(n or 0 for n in ranks)) for node in flow.joins}
     axis = axes.pop() if len(axes) == 1 else None
-    if axis is None or state.final.is_graph_output():
-        return "it is not joined along one axis"
-    empty = _empty(model, dims, axis, sizes, writer)
-    if empty is None:
+    if axis is None or len(ranks) != 1 or None in ranks:
+        return "it is not joined along one axis, or the rank of its elements is not known"
+    dims = {
+        tuple(0 if n == axis else size for n, size in enumerate(shape or ())) for shape in shapes
+    }
+    dtype = pieces[0].dtype
+    if len(dims) != 1 or dtype is None:
         return "its elements differ along other axes than they are joined along"
-    shape = [None if place == axis else size for place, size in enumerate(dims)]
-    static = [size if isinstance(size, int) else None for size in shape]
-    before = writer.declare("before", static)
-    inner = writer.within("step")
-    after = inner.op("Concat", [before, piece], "after", {"axis": axis})
-    insert.prepend(inner.nodes)
-    for node in writer.nodes:
-        form.node.prepend(node)
-    form.states.remove(state)
-    final = ir.Value(name=writer.name("joined"), type=piece.type)
-    form.states.append(State(writer.value(empty, "empty"), before, after, final))
-    form.write(names)
-    for reader in readers:
-        replace_value(reader.outputs[0], form.states[-1].final)
-        discard(reader)
+    (sizes,) = dims
+    writer = Writer(model.graph, names, opset, dtype, flow.start.outputs[0].name or "sequence")
+    initial = _initial(model, flow.start, axis, sizes, writer)
+    if initial is None:
+        return "sizes of its elements are not known before the loop"
+    for value in flow.values:
+        value.type = ir.TensorType(dtype)
+        known = (size if isinstance(size, int) else None for size in sizes)
+        value.shape = ir.Shape([None if n == axis else size for n, size in enumerate(known)])
+    _put(flow.start, writer, writer.value(initial, "empty"))
+    for insert in flow.inserts:
+        step = writer.within("step")
+        _put(insert, step, step.op("Concat", operands(insert.outputs[0]), "joined", {"axis": axis}))
+    for join in flow.joins:
+        _put(join, writer.within("end"), join.inputs[0])
     return None
 
 
-def _follow(body: ir.Graph, opset: int) -> None:
+def _put(node: ir.Node, writer: Writer, value: ir.Value | None) -> None:
+    """Let a value that `writer` has written nodes for take the place of a node."""
+    assert value is not None
+    node.prepend(writer.nodes)
+    replace_value(node.outputs[0], value)
+    discard(node)
+
+
+def _follow(graph: ir.Graph, opset: int) -> None:
     """Write the sizes that follow from those of operands, which inference leaves to a name."""
-    for value in (value for node in body for value in node.outputs):
+    for value in (value for node in graph for value in node.outputs):
         found = ruled_sizes(value, opset)
         if value.shape is not None and found is not None and len(found) == len(value.shape):
             names = (str(n) if n is not None and is_symbol(n) else n for n in found)
@@ -103,42 +182,48 @@ def _follow(body: ir.Graph, opset: int) -> None:
             value.shape = ir.Shape([n if isinstance(n, (int, str)) else old for n, old in pairs])
 
 
+def _shape(piece: ir.Value, inferred: Mapping[str, Sizes]) -> Sizes | None:
+    if piece.shape is None:
+        return inferred.get(piece.name or "")
+    return tuple(_size_of(dim) for dim in piece.shape)
+
+
+def _size_of(dim: int | ir.SymbolicDim) -> int | str | None:
+    return dim if isinstance(dim, int) else dim.value
+
+
 def _joined_axis(reader: ir.Node, rank: int) -> int | None:
-    """The axis along which a node joins tensors of a sequence, None for any other node."""
-    if reader.op_type != "ConcatFromSequence":
-        return None
+    """The axis along which a node joins tensors of a sequence; None where it makes a new one."""
     attributes = Attributes(reader)
     axis, is_new = attributes.int("axis"), attributes.int("new_axis", 0)
     attributes.finish()
     return None if is_new or not -rank <= axis < rank else axis % rank
 
 
-def _empty(
-    model: ir.Model, dims: Sizes, axis: int, sizes: Mapping[str, Sizes], writer: Writer
+def _initial(
+    model: ir.Model, start: ir.Node, axis: int, sizes: tuple[int | str | None, ...], writer: Writer
 ) -> Operand | None:
-    """A tensor of such sizes but along `axis`, where it has no elements; None if one is unknown."""
-    parts = [_size(model, 0 if n == axis else size, sizes, writer) for n, size in enumerate(dims)]
+    """The tensors that a sequence begins with, joined; None where a size is unknown."""
+    if start.op_type == "SequenceConstruct":
+        return writer.concat([value for value in start.inputs if value is not None], axis, "joined")
+    parts = [_size(model, size, writer) for size in sizes]
     known = [part for part in parts if part is not None]
     if len(known) != len(parts):
         return None
-    if all(isinstance(part, np.ndarray) for part in known):
-        return np.zeros(
-            [int(part[0]) for part in known if isinstance(part, np.ndarray)], writer.dtype.numpy()
-        )
-    shape = writer.concat(known, 0, "shape")
+    if all(isinstance(size, int) for size in sizes):
+        return np.zeros([size for size in sizes if isinstance(size, int)], writer.dtype.numpy())
     value = ir.tensor(np.zeros(1, writer.dtype.numpy()))
+    shape = writer.concat(known, 0, "shape")
     return writer.op("ConstantOfShape", [shape], "empty", {"value": value})
 
 
-def _size(
-    model: ir.Model, size: int | str | None, sizes: Mapping[str, Sizes], writer: Writer
-) -> Operand | None:
+def _size(model: ir.Model, size: int | str | None, writer: Writer) -> Operand | None:
     """A size as a vector of one element: a number, or an axis of an input of the model."""
     if isinstance(size, int):
         return np.array([size], np.int64)
     for argument in model.graph.inputs if size is not None else ():
-        for place, other in enumerate(sizes.get(argument.name or "", ())):
-            if other == size:
+        for place, dim in enumerate(argument.shape or ()):
+            if _size_of(dim) == size:
                 shape = writer.op("Shape", [argument], "sizes", dtype=ir.DataType.INT64)
                 return writer.take(shape, [place], 0, "size")
     return None

@@ -35,12 +35,12 @@ def sequence_to_scan_output(model: ir.Model) -> int:
     elements, or an index out of range, is an error, the error may be another or none.
     """
     opset = opset_of(model)
-    loops = [node for graph in graphs(model) for node in graph if appending_states(node, opset)]
+    loops = [node for graph in graphs(model) for node in graph if _appending_states(node, opset)]
     if not loops:
         return 0
     sizes, names, replaced = infer_sizes(model), Names(model), 0
     for loop in loops:
-        for form, state, insert in appending_states(loop, opset):
+        for form, state, insert in _appending_states(loop, opset):
             reason = _obstacle(form, state, insert, sizes)
             if reason is None:
                 _Stacking(model, form, state, insert, names, opset).apply(sizes)
@@ -50,7 +50,7 @@ def sequence_to_scan_output(model: ir.Model) -> int:
     return replaced
 
 
-def appending_states(node: ir.Node, opset: int) -> list[tuple[LoopForm, State, ir.Node]]:
+def _appending_states(node: ir.Node, opset: int) -> list[tuple[LoopForm, State, ir.Node]]:
     """The sequences that a Loop appends to, each with its SequenceInsert."""
     form = read_loop(node, opset) if node.op_type == "Loop" else None
     if form is None:
@@ -72,7 +72,7 @@ def _obstacle(
     form: LoopForm, state: State, insert: ir.Node, sizes: Mapping[str, Sizes]
 ) -> str | None:
     """Why a sequence that is appended to cannot be a scan output, None when it can."""
-    if len(state.before.uses()) != 1 or not only_handed_on(insert.outputs[0], state.after):
+    if len(state.before.uses()) != 1 or not _only_handed_on(insert.outputs[0], state.after):
         return "the body reads it"
     readers = [reader for reader, _ in state.final.uses()]
     if state.final.is_graph_output() or any(r.op_type not in _READERS for r in readers):
@@ -89,7 +89,7 @@ def _obstacle(
     return None
 
 
-def only_handed_on(value: ir.Value, last: ir.Value) -> bool:
+def _only_handed_on(value: ir.Value, last: ir.Value) -> bool:
     """Whether nothing reads `value` but the Identity nodes from it to the body output `last`."""
     while value is not last:
         readers = [reader for reader, _ in value.uses()]

@@ -37,6 +37,34 @@ def test_pieces_of_different_sizes_are_joined(rows: str, steps: int) -> None:
     np.testing.assert_allclose(y, expected, rtol=1e-6)
 
 
+def test_branches_append_or_do_not() -> None:
+    model = parse("""
+        g (float[n, 2] x, int64 count) => (float[m, 2] y)
+            <int64[1] axis = {0}, int64[1] first = {0}, int64 col = {0}, float zero = {0},
+             bool c = {1}> {
+            head = Gather <axis = 0> (x, first)
+            e = SequenceConstruct(head)
+            z = Loop <body = b (int64 i, bool p, seq(float[k, 2]) q) =>
+                (bool p, seq(float[k, 2]) r) {
+                    row = Gather(x, i)
+                    piece = Unsqueeze(row, axis)
+                    value = Gather(row, col)
+                    above = Greater(value, zero)
+                    r = If <then_branch = t () => (seq(float[k, 2]) a) {
+                            a = SequenceInsert(q, piece)
+                        }, else_branch = f () => (seq(float[k, 2]) same) {
+                            same = Identity(q)
+                        }> (above)
+                }> (count, c, e)
+            y = ConcatFromSequence <axis = 0> (z)
+        }
+    """)
+    x = np.random.default_rng(0).standard_normal((9, 2)).astype(np.float32)
+    feed = {"x": x, "count": np.array(9)}
+    (y,) = ostinato.InferenceSession(model, fallback=False, cache_dir=None).run(None, feed)
+    np.testing.assert_array_equal(y, np.concatenate([x[:1], x[x[:, 0] > 0]]))
+
+
 @pytest.mark.parametrize(
     ("more", "reader"),
     [
