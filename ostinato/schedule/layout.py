@@ -6,7 +6,7 @@ Lanes of a sum run along the axis whose weights they share loading, such as outp
 neighbours in memory are positions. What is stored, added to it or pooled behind it is then
 scattered and gathered. An address is cut at a radix `P`, and both parts change places, if no access
 carries from one part into the other; whatever is a multiple of `Q` beyond, such as a batch, stays
-outside.
+outside. Sizes may be those of a run, where it is proven that nothing is carried.
 
 All buffers are decided upon by one sum of cycles: chains and residual joins change together, since
 descent starts from both ends, everything as it is and everything changed.
@@ -21,9 +21,17 @@ from ostinato.machine.record import Machine
 from ostinato.program.expr import FLOATS, ITEM_BYTES, Access, Axis, Expr, Load
 from ostinato.program.nodes import Buffer, Kernel, Program, Store, map_kernels, map_loads
 from ostinato.schedule.elide import whole_buffers
-from ostinato.schedule.operands import moves_windows, row_axes_of_windows
+from ostinato.schedule.operands import moves_windows, row_axes_of_windows, typical
 from ostinato.schedule.tile import estimated_cycles, lane_of
-from ostinato.sizes.dims import Size
+from ostinato.sizes.dims import (
+    Apply,
+    Dim,
+    Size,
+    exact_quotient,
+    floordiv,
+    is_nonnegative,
+    terms_of,
+)
 
 # Strides of lines that fall into an eighth of the sets of a first-level cache, or less, evict each
 # other within the window of a convolution: one line of padding spreads them.
@@ -40,28 +48,27 @@ class Layout:
     Each element of the first place is followed by the same one of the next, `step` apart.
     """
 
-    inner: int
+    inner: Size
     count: int
     step: int
 
     @property
-    def block(self) -> int:
+    def block(self) -> Size:
         """The elements that change places among themselves, before."""
         return self.inner * self.count
 
-    def size(self, size: int) -> int:
+    def size(self, size: Size) -> Size:
         """Of a buffer of `size` elements."""
-        return size // self.block * self.inner * self.step
+        return floordiv(size, self.block) * self.inner * self.step
 
     def access(self, access: Access) -> Access:
         """The same element in this layout."""
         terms = tuple((axis, self._place(stride)) for axis, stride in access.terms)
         return Access(access.buffer, self._place(access.offset), terms)
 
-    def _place(self, address: object) -> int:
-        assert isinstance(address, int)
-        outer, rest = divmod(address, self.block)
-        element, place = divmod(rest, self.inner)
+    def _place(self, address: Size) -> Size:
+        outer, rest = _split(address, self.block)
+        element, place = _split(rest, self.inner)
         return (outer * self.inner + place) * self.step + element
 
 
@@ -80,9 +87,7 @@ def layout(program: Program, machine: Machine) -> Program:
         return program
     buffers = dict(program.buffers)
     for name, change in chosen.items():
-        size = buffers[name].size
-        assert isinstance(size, int)
-        buffers[name] = replace(buffers[name], size=change.size(size))
+        buffers[name] = replace(buffers[name], size=change.size(buffers[name].size))
     body = map_kernels(program.body, lambda kernel: _changed(kernel, chosen))
     return replace(program, buffers=buffers).with_body(body)
 
@@ -165,18 +170,19 @@ def _layouts(
     numbers = [buffer.size, *(a.offset for a in accesses), *(stride for _, stride in terms)]
     if buffer.dtype not in FLOATS or buffer.is_copy or buffer.padded:
         return ()
-    if not all(isinstance(n, int) and n >= 0 for n in (*numbers, *(a.extent for a, _ in terms))):
+    if any(isinstance(n, int) and n < 0 for n in numbers):
         return ()
-    assert isinstance(buffer.size, int)
-    strides = sorted({stride for _, stride in terms if isinstance(stride, int) and stride > 1})
-    radices = [n for n in strides if buffer.size % n == 0 and _is_radix(n, accesses)]
+    strides = dict.fromkeys(stride for _, stride in terms if stride not in (0, 1))
+    radices = [
+        n for n in strides if exact_quotient(buffer.size, n) is not None and _is_radix(n, accesses)
+    ]
     found: list[Layout] = []
-    for radix in radices:
+    for radix in sorted(radices, key=typical):
         if radix not in inner:
             continue
-        block = next((n for n in radices if n % radix == 0 and n >= lanes * radix), buffer.size)
-        count = block // radix
-        if count < lanes:
+        counts = [exact_quotient(n, radix) for n in (*radices, buffer.size)]
+        count = min((n for n in counts if isinstance(n, int) and n >= lanes), default=None)
+        if count is None:
             continue
         item = ITEM_BYTES[buffer.dtype]
         crowded = count * item % CROWDED_BYTES == 0
@@ -184,16 +190,50 @@ def _layouts(
     return tuple(found)
 
 
-def _is_radix(radix: int, accesses: list[Access]) -> bool:
+def _split(address: Size, radix: Size) -> tuple[Size, Size]:
+    """How many times a radix is in an address, as far as that is known, and what is left."""
+    if isinstance(address, int) and isinstance(radix, int):
+        return divmod(address, radix)
+    times = exact_quotient(address, radix)
+    if times is not None:
+        return times, 0
+    # As often as the first monomial of the radix is in it, such as in an offset of `3*T + 1`.
+    (first, count), *_ = terms_of(radix)
+    times = dict(terms_of(address)).get(first, 0) // count if first else 0
+    return max(times, 0), address - radix * max(times, 0)
+
+
+def _is_radix(radix: Size, accesses: list[Access]) -> bool:
     """Whether no access carries from below a multiple of `radix` beyond it."""
     for access in accesses:
-        assert isinstance(access.offset, int)
-        last = access.offset % radix
+        _, last = _split(access.offset, radix)
+        if not _is_covered(last):
+            return False
         for axis, stride in access.terms:
-            assert isinstance(stride, int) and isinstance(axis.extent, int)
-            if stride % radix:
-                last += (axis.extent - 1) * stride
-        if last >= radix:
+            _, below = _split(stride, radix)
+            if below == 0:
+                continue
+            # A size that only the run tells may be less than its terms seem to say.
+            parts = 0 if isinstance(stride, int) else exact_quotient(radix, stride)
+            if not isinstance(parts, int) or parts < 0:
+                return False
+            last = last + (axis.extent - 1) * stride
+        if not _is_covered(radix - 1 - last):
+            return False
+    return True
+
+
+def _is_covered(size: Size) -> bool:
+    """Whether a size is at least 0, also since `n * (x // n)` is at most `x`."""
+    while not is_nonnegative(size):
+        for monomial, count in terms_of(size):
+            rounded = monomial[0] if len(monomial) == 1 else None
+            if count < 0 and isinstance(rounded, Apply) and rounded.function == "floordiv":
+                above, below = rounded.args
+                if isinstance(below, int) and below > 0 and count % below == 0:
+                    size = size - Dim(((monomial, count),)) + above * (count // below)
+                    break
+        else:
             return False
     return True
 

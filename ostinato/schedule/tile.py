@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
+from math import prod
 
 from ostinato.machine.record import Machine
 from ostinato.program.expr import FLOATS, ITEM_BYTES, Axis, Expr, Index, constant, dtype_of, op
@@ -121,7 +122,7 @@ def lane_of(kernel: Kernel, machine: Machine, buffers: Mapping[str, Buffer]) -> 
 
 def estimated_cycles(kernel: Kernel, machine: Machine, buffers: Mapping[str, Buffer]) -> float:
     """Cycles of loads, stores and multiply-adds of a kernel with the tile that it would have."""
-    points = float(typical(product([axis.extent for axis in kernel.axes])))
+    points = float(prod(typical(axis.extent) for axis in kernel.axes))
     lane, stored = _lanes(kernel, machine, buffers)
     if lane is None:
         return points * _scalar_cycles(kernel, machine)

@@ -212,8 +212,7 @@ def product(sizes: Iterator[Size] | tuple[Size, ...] | list[Size]) -> Size:
 def exact_quotient(numerator: Size, denominator: Size) -> Size | None:
     """The `q` with `numerator == q * denominator` as polynomials, or None.
 
-    Exact for a denominator of one monomial, and for a numerator that is a constant times the
-    denominator: the cases that strides need.
+    Long division by the denominator's first monomial.
     """
     if numerator == 0:
         return 0
@@ -224,9 +223,16 @@ def exact_quotient(numerator: Size, denominator: Size) -> Size | None:
     below = terms_of(denominator)
     if len(below) == 1:
         return _divide_by_monomial(terms_of(numerator), *below[0])
-    above = terms_of(numerator)
-    quotient, remainder = divmod(above[0][1], below[0][1])
-    return quotient if not remainder and denominator * quotient == numerator else None
+    quotient: Size = 0
+    left = numerator
+    for _ in terms_of(numerator):
+        part = _divide_by_monomial(terms_of(left)[:1], *below[0])
+        if part is None:
+            return None
+        quotient, left = quotient + part, left - denominator * part
+        if left == 0:
+            return quotient
+    return None
 
 
 def _divide_by_monomial(

@@ -10,6 +10,7 @@ from ostinato.program.expr import Axis, Reduced, op
 from ostinato.program.nodes import Kernel, Loop, Program, Reduce
 from ostinato.schedule.chunk import chunk
 from ostinato.schedule.tile import tile
+from ostinato.sizes.dims import Size, symbol
 from tests.codegen.test_module import check
 from tests.program.programs import at, program, store
 from tests.schedule.test_pipeline import assert_same_results
@@ -92,3 +93,38 @@ def test_steps_of_the_loop_around_are_not_counted():
 )
 def test_others_pass_as_a_whole(rows: int, depth: int, columns: int):
     assert chunk_of(product(rows, depth, columns)) is None
+
+
+def test_rows_that_only_a_run_tells_pass_as_many_do():
+    """In chunks as long as those of a known number of rows that exceeds the cache."""
+    known, unknown = (tile(matmul(rows, 32, 64), MACHINE) for rows in (4096, symbol("N")))
+    found = chunk_of(unknown)
+    (a,), (b,) = known.kernels(), unknown.kernels()
+    assert a.tile is not None and b.tile is not None and found is not None
+    assert (
+        found % b.tile.rows == 0 and abs(found - (chunk_of(known) or 0)) < a.tile.rows + b.tile.rows
+    )
+    assert_same_results(unknown, chunk(unknown, MACHINE))
+
+
+def convolution(times: Size) -> Program:
+    """Of three places, whose weights of 96 KiB leave the cache."""
+    o, t, r, w = Axis("o", 128), Axis("t", times), Axis("r", 64), Axis("w", 3)
+    window = at("x", (t, 64), (r, 1), (w, 64))
+    total = Reduce((r, w), "sum", window, at("W", (r, 384), (w, 128), (o, 1)))
+    stored = store("y", Reduced(0, "float32"), (t, 128), (o, 1))
+    kernel = Kernel("k", (t, o), (total,), (stored,))
+    weights = {"W": np.ones((64, 384), np.float32)}
+    return program({"x": (times + 2, 64)}, {"y": (times, 128)}, (kernel,), weights)
+
+
+@pytest.mark.parametrize(("times", "most"), [(1000, 0), (3000, 192), (symbol("N"), 192)], ids=str)
+def test_weights_that_leave_the_cache_meet_chunks_of_long_signals(times: Size, most: int):
+    """Three eighths of the cache, in points of 256 bytes."""
+    machine = replace(MACHINE, second_level_bytes=128 * 1024)
+    (kernel,) = chunk(tile(convolution(times), machine), machine).kernels()
+    assert kernel.tile is not None
+    assert most - kernel.tile.rows <= (kernel.tile.chunk or 0) <= most
+    shorter = replace(machine, second_level_bytes=64 * 1024)
+    (kernel,) = chunk(tile(convolution(times), shorter), shorter).kernels()
+    assert kernel.tile is not None and kernel.tile.chunk is None

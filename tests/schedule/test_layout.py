@@ -8,7 +8,8 @@ import pytest
 from ostinato.machine.record import Machine
 from ostinato.program.expr import Access, Axis, Reduced, op
 from ostinato.program.nodes import Kernel, Program, Reduce
-from ostinato.schedule.layout import Layout, layout
+from ostinato.schedule.layout import Layout, _is_radix, layout
+from ostinato.sizes.dims import Size, floordiv, symbol, symbols
 from tests.program.programs import at, program, store
 from tests.schedule.test_pipeline import assert_same_results, check, check_unchanged
 
@@ -122,6 +123,57 @@ def test_channels_become_neighbours_where_windows_would_gather():
     assert {stride for axis, stride in load.access.terms if axis.name == "e"} == {1}
     assert_same_results(source, changed)
     assert_same_results(depthwise(1), laid_out(depthwise(1)))
+
+
+def windows(batch: Size, times: Size) -> Program:
+    """A product of channels, three places of which each point of a convolution reads.
+
+    Every second one: it has `(times - 3) // 2 + 1` of them.
+    """
+    n, m = Axis("n", batch), Axis("m", batch)
+    c, k, t = Axis("c", OUT), Axis("k", IN), Axis("t", times)
+    half = floordiv(times - 3, 2) + 1
+    o, r, w, u = Axis("o", OUT), Axis("r", OUT), Axis("w", 3), Axis("u", half)
+    x = at("x", (n, times * IN), (t, IN), (k, 1))
+    first = Reduce((k,), "sum", x, at("W", (k, OUT), (c, 1)))
+    stored = store("a", Reduced(0, "float32"), (n, times * OUT), (c, times), (t, 1))
+    window = at("a", (m, times * OUT), (r, times), (u, 2), (w, 1))
+    second = Reduce((r, w), "sum", window, at("V", (r, 3 * OUT), (w, OUT), (o, 1)))
+    last = store("y", Reduced(0, "float32"), (m, half * OUT), (u, OUT), (o, 1))
+    random = np.random.default_rng(0)
+    shapes = {"W": (IN, OUT), "V": (OUT, 3 * OUT)}
+    names = tuple(name for name in "BN" if name in {*symbols(batch), *symbols(times)})
+    one = Kernel("one", (n, c, t), (first,), (stored,))
+    two = Kernel("two", (m, o, u), (second,), (last,))
+    return program(
+        {"x": (batch, times, IN), **{name: (symbol(name),) for name in names}},
+        {"y": (batch, half, OUT)},
+        (one, two),
+        {name: random.standard_normal(shape).astype("f") for name, shape in shapes.items()},
+        {"a": batch * OUT * times},
+        symbols=names,
+    )
+
+
+@pytest.mark.parametrize("batch", [1, 3, symbol("B")], ids=str)
+@pytest.mark.parametrize("times", [7, symbol("N") + 3, floordiv(symbol("N"), 3) + 4], ids=str)
+def test_times_that_only_a_run_tells_are_as_good(batch: Size, times: Size):
+    source = windows(batch, times)
+    changed = laid_out(source)
+    (load,) = [x for k in changed.kernels() for x in k.loads() if x.access.buffer == "a"]
+    assert {stride for axis, stride in load.access.terms if axis.name == "r"} == {1}
+    assert_same_results(source, changed)
+
+
+def test_places_that_may_be_those_of_the_next_channel_keep_the_layout():
+    n = symbol("N")
+    t, c, e = Axis("t", n), Axis("c", 4), Axis("e", floordiv(n, 2))
+    inside = Access("a", 0, ((c, n), (e, 2)))
+    beyond = Access("a", 2, ((c, n), (e, 2)))
+    assert _is_radix(n, [Access("a", 0, ((c, n), (t, 1))), inside])
+    assert not _is_radix(n, [inside, beyond])
+    assert not _is_radix(n, [Access("a", n - 1, ((c, n),))])
+    assert not _is_radix(n, [Access("a", 0, ((c, n), (t, symbol("S", signed=True))))])
 
 
 def test_a_reader_that_cannot_tell_channels_from_places_keeps_the_layout():

@@ -8,6 +8,7 @@ from ostinato.sizes.dims import (
     Size,
     choose,
     computed,
+    exact_quotient,
     floordiv,
     is_different,
     is_equal,
@@ -110,3 +111,11 @@ def test_truncated_division_has_the_bits_of_onnx():
             a, b = evaluate(left, {"N": n}), evaluate(right, {"N": n})
             expected = int(a / b) if b else 0
             assert evaluate(truncdiv(left, right), {"N": n}) == expected, (left, right, n)
+
+
+def test_quotients_of_sizes_with_several_terms():
+    batch, rows = symbol("B"), floordiv(symbol("T") - 10, 5) + 1
+    assert exact_quotient(batch * rows * 512, rows) == batch * 512
+    assert exact_quotient((batch + 3) * rows, rows) == batch + 3
+    assert exact_quotient(batch * rows * 512 + 1, rows) is None
+    assert exact_quotient(rows * 3, rows * 2) is None
