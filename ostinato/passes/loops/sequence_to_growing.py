@@ -107,6 +107,9 @@ class _Flow:
             return [node.outputs[place], *(body.outputs[place] for body in subgraphs(node))]
         (body,) = subgraphs(node)
         self.through_loop = True
+        # Runtimes ask for the rank of these two, which the operator's document gives.
+        for scalar in body.inputs[:2]:
+            scalar.shape = ir.Shape([])
         found = [node.outputs[place], body.inputs[2 + place], body.outputs[1 + place]]
         initial = node.inputs[2 + place]
         return found if initial is None else [*found, initial]

@@ -65,6 +65,13 @@ def test_branches_append_or_do_not() -> None:
     np.testing.assert_array_equal(y, np.concatenate([x[:1], x[x[:, 0] > 0]]))
 
 
+def test_bodies_say_the_rank_of_number_and_condition_for_other_runtimes() -> None:
+    model = load_model(parse(MODEL.format(rows=2, more="", reader="")))
+    assert sequence_to_growing(model) == 1
+    (loop,) = (node for node in model.graph if node.op_type == "Loop")
+    assert [value.shape for value in loop.attributes["body"].as_graph().inputs[:2]] == [[], []]
+
+
 @pytest.mark.parametrize(
     ("more", "reader"),
     [
