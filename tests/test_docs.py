@@ -32,6 +32,8 @@ PAGES = sorted([*REPOSITORY.glob("*.md"), *(REPOSITORY / "docs").glob("*.md")])
 README = REPOSITORY / "README.md"
 WALKTHROUGH = REPOSITORY / "docs" / "walkthrough.md"
 
+ROOMS = sorted(path.parent.name for path in (REPOSITORY / "ostinato").glob("*/__init__.py"))
+
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.M | re.S)
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
 COMMANDS = {name: command for name, command in typer.main.get_command(app).commands.items()}
@@ -313,3 +315,9 @@ def test_the_table_of_accuracy_has_every_function_within_its_bound() -> None:
         single, double = figures[record.name]
         assert single <= record.ulp[0]
         assert double <= record.ulp[1]
+
+
+@pytest.mark.parametrize("page", ["CONTRIBUTING.md", "docs/design.md"])
+def test_every_room_is_described(page: str) -> None:
+    text = (REPOSITORY / page).read_text()
+    assert [room for room in ROOMS if not re.search(rf"\b{room}/", text)] == []

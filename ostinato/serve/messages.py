@@ -37,7 +37,6 @@ ModelInferResponse: model_name=1 string, model_version=2 string, id=3 string, pa
 ModelStreamInferResponse: error_message=1 string, infer_response=2 ModelInferResponse
 """  # noqa: E501
 _FIELD = descriptor_pb2.FieldDescriptorProto
-_MESSAGE = "message"
 
 
 def _described() -> descriptor_pb2.FileDescriptorProto:
