@@ -33,6 +33,10 @@ from ostinato.program.functions import ARITY, define
 from ostinato.program.nodes import Buffer
 from ostinato.sizes.dims import Dim, Size
 
+# A scalar function takes so many registers for each vector: a step of it has a few operands, and
+# constants. The gates of a recurrence take 0.87 of the time with 4 vectors side by side, or with 8.
+REGISTERS_BESIDE = 8
+
 # Computed positions of a load or store, each with its stride.
 Positions: TypeAlias = "tuple[tuple[Expr, Size], ...]"
 
@@ -100,14 +104,17 @@ class Expressions:
         self.later: dict[tuple[int, int, int], Callable[[], Value]] = {}
         # Whether vectors call scalar functions, whose definitions otherwise take their place.
         self.calls = False
+        # Rows and vectors of the tile whose functions are computed side by side.
+        self.beside = 1, 1
 
     @contextmanager
     def lanes_along(self, axis: Axis, width: int) -> Iterator[None]:
         """Evaluate with other lanes, all of which exist."""
-        saved = (self.lane, self.width, self.masks, self._varying)
+        saved = (self.lane, self.width, self.masks, self._varying, self.beside)
         self.lane, self.width, self.masks, self._varying = axis, width, None, {}
+        self.beside = 1, 1
         yield
-        self.lane, self.width, self.masks, self._varying = saved
+        self.lane, self.width, self.masks, self._varying, self.beside = saved
 
     def rows_along(self, axis: Axis | None, across: Axis | None = None) -> None:
         """From now on, rows are points of this axis, or all points across for each of them."""
@@ -181,6 +188,8 @@ class Expressions:
         """The operands to compute before a node, or the definition of a function."""
         if not isinstance(node, Op) or node.name in PRIMITIVES or self._is_called(node):
             return children(node)
+        if self._is_wide(node):
+            return children(node)
         if node not in self._definitions:
             self._definitions[node] = define(node.name, node.args, node.dtype)
         return (self._definitions[node],)
@@ -220,17 +229,70 @@ class Expressions:
             inner = operand(expr.value, row, number)
             return self._primitives.cast(inner, dtype_of(expr.value), expr.dtype, count)
         assert isinstance(expr, Op)
+        if expr.name not in PRIMITIVES and self._is_wide(expr):
+            return self._side_by_side(expr, row, number)
         if expr.name not in PRIMITIVES and not self._is_called(expr):
             return self.value(self._definitions[expr], row, number)
         args = [operand(arg, row, number) for arg in expr.args]
         if expr.name not in PRIMITIVES:
-            name, text, needed = _function(expr.name, expr.dtype, count, self._primitives.machine)
-            return self._w.call_defined(args[0].type, name, args, text, needed)
+            return self._function_of(expr, args, count)
         return self._primitives.emit(expr.name, args, dtype_of(expr.args[0]), expr.dtype, count)
 
     def _is_called(self, node: Op) -> bool:
         """Whether a scalar function is called in place of being expanded."""
         return self.calls and self.width > 1 and self.by_lanes(node)
+
+    def _is_wide(self, node: Op) -> bool:
+        """Whether a scalar function is computed for several vectors of the tile at once."""
+        return self.width > 1 and self.by_lanes(node) and len(self._beside(node, 0, 0)) > 1
+
+    def _beside(self, node: Op, row: int, number: int) -> list[tuple[int, int]]:
+        """Rows and vectors of which a scalar function is computed together with this one."""
+        (rows, vectors), (by_rows, _) = self.beside, self._varies(node)
+        places = [(r, n) for r in range(rows if by_rows else 1) for n in range(vectors)]
+        position, size = places.index((row if by_rows else 0, number)), 1
+        most = self._primitives.machine.vector_registers // REGISTERS_BESIDE
+        first = position
+        while size < most and position // (2 * size) * 2 * size + 2 * size <= len(places):
+            size *= 2
+            first = position // size * size
+        return places[first : first + size]
+
+    def _side_by_side(self, node: Op, row: int, number: int) -> Value:
+        """A scalar function of this vector and of others of the tile, step by step.
+
+        Each step waits for the one before; those of other vectors take its place meanwhile.
+        """
+        places = self._beside(node, row, number)
+        args = []
+        for arg in node.args:
+            own = [self.lanes(arg, *place) for place in places]
+            args.append(self._w.joined(own, ELEMENT[dtype_of(arg)], self.width))
+        parts = self._w.parts(
+            self._function_of(node, args, self.width * len(places)),
+            len(places),
+            ELEMENT[node.dtype],
+            self.width,
+        )
+        own_key = self._key(node, row, number)
+        found = {self._key(node, *place): part for place, part in zip(places, parts, strict=True)}
+        for key, part in found.items():
+            if key != own_key and self._memo.get(key) is None:
+                self._memo.set(key, part)
+        return found[own_key]
+
+    def _function_of(self, node: Op, args: list[Value], width: int) -> Value:
+        """A scalar function of vectors of `width` lanes: a call of it, or its definition."""
+        if self.calls:
+            machine = self._primitives.machine
+            name, text, needed = _function(node.name, node.dtype, width, machine)
+            result = vector(ELEMENT[node.dtype], width)
+            return self._w.call_defined(result, name, args, text, needed)
+        inner = Expressions(self._w, self._sizes, {}, {}, self._primitives)
+        inner.lane, inner.width = Axis("lane", width), width
+        operands = tuple(Reduced(n, dtype_of(arg)) for n, arg in enumerate(node.args))
+        inner.reduced = {(o.position, 0, 0): v for o, v in zip(operands, args, strict=True)}
+        return inner.lanes(define(node.name, operands, node.dtype), 0, 0)
 
     def _index(self, axis: Axis, row: int, number: int) -> Value:
         if axis != self.lane:

@@ -34,7 +34,7 @@ class Points:
         """The reductions of a tile with so many rows, or a piece of them, and the stores."""
         with self._x.scope():
             self._x.reduced, self._x.later = {}, {}
-            self._x.calls = False
+            self._x.calls, self._x.beside = False, (1, 1)
             if self._loops.asks:
                 # The reductions take as long as a run says, or too long.
                 points = rows * tile.vectors * tile.width
@@ -49,6 +49,8 @@ class Points:
                 self._keep(tile, rows)
                 return
             self._x.calls = rows > 1 and rows * tile.vectors > EXPANDED
+            if not self._kernel.ordered:
+                self._x.beside = rows, tile.vectors
             by_point, by_row = list(self._kernel.stores), []
             if rows > 1 and self._x.masks is None and not self._kernel.ordered:
                 beside = tile.across or tile.row

@@ -112,6 +112,32 @@ class Writer:
             return Value("void", "void")
         return self.emit(result, f"call {result} @{function}({operands})")
 
+    def joined(self, values: Sequence[Value], element: str, lanes: int) -> Value:
+        """Vectors of so many lanes behind each other: one of them, two, four, ..."""
+        found = list(values)
+        while len(found) > 1:
+            lanes *= 2
+            type_ = vector(element, lanes)
+            pairs = zip(found[::2], found[1::2], strict=True)
+            found = [self._shuffled(type_, left, right, range(lanes)) for left, right in pairs]
+        return found[0]
+
+    def parts(self, value: Value, count: int, element: str, lanes: int) -> list[Value]:
+        """The vectors of so many lanes that a longer one consists of."""
+        if count == 1:
+            return [value]
+        type_, nothing = vector(element, lanes), Value("poison", value.type)
+        starts = range(0, count * lanes, lanes)
+        return [self._shuffled(type_, value, nothing, range(n, n + lanes)) for n in starts]
+
+    def _shuffled(self, type_: str, left: Value, right: Value, picks: Sequence[int]) -> Value:
+        places = ", ".join(f"i32 {pick}" for pick in picks)
+        return self.emit(
+            type_,
+            f"shufflevector {left.type} {left.text}, {right.type} {right.text}, "
+            f"<{len(picks)} x i32> <{places}>",
+        )
+
     def binary(self, operation: str, left: Value, right: Value) -> Value:
         """An instruction of two operands of one type."""
         return self.emit(left.type, f"{operation} {left.type} {left.text}, {right.text}")

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+from ostinato.codegen.target import host_target
+from ostinato.machine.record import AVX512
 from ostinato.program.evaluate import numpy_dtype
 from ostinato.program.expr import (
     BYTE_FLOATS,
@@ -272,6 +277,19 @@ def test_values_that_no_lane_changes_are_computed_once():
     native = check(source, {"x": np.arange(64, dtype=F), "s": np.array(0.5, F)})
     assert "call float @llvm.fma.f32" in native.text
     assert "x float> @llvm.fma" not in native.text
+
+
+@pytest.mark.parametrize(("registers", "lanes"), [(32, 32), (16, 32), (8, 16)])
+def test_functions_of_a_tile_are_computed_side_by_side(registers, lanes):
+    """Two vectors of 16 lanes, where there are registers for both."""
+    i = Axis("i", 64)
+    kernel = Kernel("k", (i,), (), (store("y", op("exp", at("x", (i, 1))), (i, 1)),))
+    source = program({"x": (64,)}, {"y": (64,)}, (kernel,))
+    machine = replace(AVX512, vector_registers=registers)
+    native = check(
+        source, {"x": np.arange(64, dtype=F)}, target=replace(host_target(), machine=machine)
+    )
+    assert set(re.findall(r"call <(\d+) x float> @llvm.fma", native.text)) == {str(lanes)}
 
 
 def test_what_reductions_share_with_stores_is_right_behind_them():
