@@ -3,8 +3,7 @@
     pip install 'ostinato[demo]'
     python examples/denoise_dtln.py MODELS NOISY.wav CLEAN.wav
 
-MODELS is a folder with dtln_model_1.onnx and dtln_model_2.onnx
-(https://github.com/breizhn/DTLN, pretrained_model), the recording 16 kHz, one channel.
+MODELS is pretrained_model of https://github.com/breizhn/DTLN; NOISY.wav has 16 kHz, one channel.
 """
 
 import sys
@@ -25,7 +24,6 @@ assert rate == RATE and samples.ndim == 1, "16 kHz and one channel, please"
 first, second = (ostinato.InferenceSession(f"{folder}/dtln_model_{i}.onnx") for i in (1, 2))
 masking = first.stream({"input_3": "tf_op_layer_stack_2"})
 synthesis = second.stream({"input_5": "tf_op_layer_stack_5"})
-
 block, overlap, cleaned = (np.zeros(n, np.float32) for n in (BLOCK, BLOCK, len(samples)))
 with Meter(HOP / RATE) as meter:
     for start in range(0, len(samples) - HOP + 1, HOP):
