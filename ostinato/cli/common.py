@@ -256,7 +256,7 @@ def feeds_of(
     results = [array for array in session.run(None, feeds) if isinstance(array, np.ndarray)]
     if all(np.isfinite(array).all() for array in results if array.dtype.kind == "f"):
         return feeds
-    return {**feeds, **{name: np.abs(array) for name, array in made_up.items()}}
+    return {**feeds, **{name: np.asarray(np.abs(array)) for name, array in made_up.items()}}
 
 
 def make_feeds(

@@ -81,7 +81,8 @@ class Reductions:
     def write(self, tile: Tile, rows: int, piece: Piece | None) -> None:
         """All reductions of one tile with so many rows, or a piece of them."""
         self._tile, self._piece = tile, piece
-        if self._fetches:
+        # Between pieces nothing is stored but partial results.
+        if self._fetches and (piece is None or piece.terms is None):
             self._ahead.write_results(tile, rows)
         groups: dict[tuple[tuple[Axis, ...], int], list[int]] = {}
         for position, reduce in enumerate(self._kernel.reductions):

@@ -294,7 +294,7 @@ class _Sums:
         machine: Machine,
         buffers: Mapping[str, Buffer],
     ) -> None:
-        self._breadth, outer = choice.breadth, choice.row
+        self._breadth, outer, self._width = choice.breadth, choice.row, width
         row = choice.across or outer
         self._kernel, self._lane, self._row, self._machine = kernel, lane, row, machine
         self._outer = outer
@@ -371,10 +371,6 @@ class _Sums:
             operands = 1 if rows == 1 else self._together * vectors
             return accumulators + operands + 1 + self._addresses <= registers
         budget = self._machine.accumulators
-        if self._in_pieces:
-            # Rows that are neighbours need no addresses. Either factor may come from memory, the
-            # other one stays in registers.
-            budget = registers - 1 - min(rows, vectors)
         if accumulators > max(budget, sums):
             return False
         # What lanes load stays in registers until all rows have met it, one after the other.
@@ -415,7 +411,6 @@ class _Sums:
         """Cycles of a step of the sums of one tile, with its share of the stores."""
         machine, panel = self._machine, self._panel_bytes(shape)
         level = (panel > machine.near_bytes) + (panel > machine.panel_bytes)
-        level = max(self._in_pieces, level)
         load = machine.load_cycles if self._rows == 1 else self._load_cycles[level]
         if self._sharing > shape.rows and panel > machine.paired_bytes:
             load *= CROWDED
@@ -423,6 +418,11 @@ class _Sums:
         loops = -(-self._together // sums)
         row_loads = shape.rows * -(-self._row_loads // loops) * machine.broadcast_loads
         loads = sums * shape.vectors * load + row_loads * machine.load_cycles
+        if self._in_pieces:
+            # Lines of the rows have left the first-level cache when the next tile reads them.
+            item = machine.vector_bytes // self._width
+            lines = 1 + (shape.rows - 1) * item / LINE_BYTES
+            loads += lines * machine.strided_cycles[1]
         if self._window is not None:
             loads = self._window.shared * shape.vectors * load
             loads += shape.block * self._window.own_cycles

@@ -59,8 +59,11 @@ LEAST_WIDENED_USES, LEAST_LARGE_WIDENED_USES = 64, 256
 # How far apart rows of an operand may lie that a sum reads one after the other: those that lanes
 # run along, and others. `DEPTH` rows of this length still leave room for each other in a
 # second-level cache of 16 ways; fitted to the gradients of weights in `benchmarks.bench_training`.
+# A copy of longer rows pays if so many lanes read each element: a gradient of 4096 x 64 weights
+# over 1600 rows takes half of the time without.
 LANES_APART_BYTES = 3 * 1024
 ROWS_APART_BYTES = 2 * 1024
+LEAST_TRANSPOSED_USES = 256
 
 
 @dataclass(frozen=True)
@@ -228,7 +231,7 @@ class _Relayout:
         """
         found: list[Load] = []
         own = _own_axes(kernel)
-        if _reads_rows(kernel, lane, loads):
+        if _reads_rows(kernel, lane, loads, self._machine):
             return None
         for load in loads:
             read = [axis for axis, _ in load.access.terms if axis in own]
@@ -245,11 +248,11 @@ class _Relayout:
         return None if few else _Operands(lane, tuple(found), uses, LEAST_SHARED_USES)
 
 
-def _reads_rows(kernel: Kernel, lane: Axis, loads: Sequence[Load]) -> bool:
+def _reads_rows(kernel: Kernel, lane: Axis, loads: Sequence[Load], machine: Machine) -> bool:
     """Whether a long sum takes one short row of each operand after the other.
 
-    Pieces of such sums find what they share in a cache without a copy. Rows further apart do not
-    find places there beside each other.
+    Pieces of such sums find what they share in a cache without a copy, if their partial results
+    stay there too. Rows further apart do not find places there beside each other.
     """
     axes = {axis for reduce in kernel.reductions for axis in reduce.axes}
     if len(kernel.reductions) != 1 or len(axes) != 1 or len(loads) != 2:
@@ -257,13 +260,17 @@ def _reads_rows(kernel: Kernel, lane: Axis, loads: Sequence[Load]) -> bool:
     (summed,) = axes
     if isinstance(summed.extent, int) and summed.extent <= 2 * DEPTH:
         return False
+    is_often = typical(lane.extent) >= LEAST_TRANSPOSED_USES
     for load in loads:
         distance = load.access.stride(summed) * ITEM_BYTES[load.dtype]
         neighbours = [a for a in kernel.axes if load.access.stride(a) == 1]
         most = LANES_APART_BYTES if neighbours == [lane] else ROWS_APART_BYTES
-        if len(neighbours) != 1 or not isinstance(distance, int) or distance > most:
+        if len(neighbours) != 1 or not isinstance(distance, int):
             return False
-    return True
+        if distance > most and (neighbours == [lane] or is_often):
+            return False
+    results = product([a.extent for a in kernel.axes]) * ITEM_BYTES[kernel.reductions[0].dtype]
+    return isinstance(results, int) and results <= machine.far_bytes
 
 
 def _own_axes(kernel: Kernel) -> set[Axis]:

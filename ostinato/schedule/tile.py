@@ -214,6 +214,9 @@ def _even_axes(
     """`lane` and other axes, if sums find neighbours along each and their costs compare."""
     if not all(isinstance(axis.extent, int) for axis in kernel.axes):
         return []
+    if neighbour_axes(kernel, lane) and partial_result_stores(kernel, lane):
+        # Pieces of long sums wait where this lane's neighbours are stored.
+        return [lane]
     loads = [load for load in sum_loads(kernel) if not is_packable(kernel, load, buffers)]
     if row_axes_of_windows(kernel, lane):
         # Lanes that gather are the last choice.

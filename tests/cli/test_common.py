@@ -135,6 +135,8 @@ def test_made_up_inputs_are_positive_where_a_model_needs_that(tmp_path: Path) ->
     session = ostinato.InferenceSession(parse(text), cache_dir=None)
     feeds = common.feeds_of(session, {}, {"N": 20})
     assert (feeds["x"] > 0).all() and (feeds["b"] > 0).all()
+    scalar = ostinato.InferenceSession(parse(text.replace("float[N] b", "float b")), cache_dir=None)
+    assert isinstance(common.feeds_of(scalar, {}, {"N": 20})["b"], np.ndarray)
     given = {"b": str(tmp_path / "b.npy")}
     np.save(given["b"], -np.ones(20, np.float32))
     assert (common.feeds_of(session, given, {})["b"] == -1).all()

@@ -236,3 +236,17 @@ def test_the_run_decides_whether_narrow_weights_are_widened_once():
     assert isinstance(decision, Kernel) and isinstance(branch, Branch)
     assert (len(branch.then), len(branch.orelse)) == (2, 1)
     assert_same_results(source, relayout(source))
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "copies"),
+    [
+        pytest.param(512, 128, 0, id="short rows"),
+        pytest.param(1024, 64, 0, id="long rows that few lanes read"),
+        pytest.param(1024, 256, 2, id="long rows that many lanes read"),
+        pytest.param(512, 700, 2, id="partial results leave the cache"),
+    ],
+)
+def test_pieces_of_long_sums_read_rows_where_they_are(rows, columns, copies):
+    changed = relayout(gradient(400, rows, columns))
+    assert len(changed.body) == copies + 1

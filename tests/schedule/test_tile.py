@@ -464,3 +464,13 @@ def test_tiles_of_known_rows_are_even(rows):
     assert_same_results(source, tiled)
     windows = only(tile(convolution(64, 20, 4), WIDE)).tile
     assert windows is not None and not windows.even
+
+
+def test_tiles_of_pieces_have_few_rows():
+    """Neighbours of a row lie in few lines, which each tile fetches again."""
+    k, i, j = Axis("k", 1600), Axis("i", 512), Axis("j", 128)
+    kernel = product("g", at("d", (k, 512), (i, 1)), at("x", (k, 128), (j, 1)), "y", k, i, j)
+    source = program({"d": (1600, 512), "x": (1600, 128)}, {"y": (512, 128)}, (kernel,))
+    found = only(tile(source, WIDE)).tile
+    assert found.row == i and found.depth == DEPTH and found.kept == (0,)
+    assert found.rows < 2 * found.vectors
