@@ -1,4 +1,4 @@
-"""A value that is only copied elsewhere is written there in the first place.
+"""A value that is copied elsewhere as a whole is written there in the first place.
 
     for t: a[t] = f(..)                  for t: y[2t] = f(..)
     for t: y[2t] = a[t]            =>
@@ -97,8 +97,7 @@ def _redirect(
     others = [k for k in program.kernels() if k is not copy]
     if {name, target.buffer} & set(whole_buffers(program)):
         return None
-    # A reader before the copy may not see a target that others overwrite meanwhile.
-    if not is_first and any(target.buffer in k.reads() for k in others):
+    if not is_first and not _is_ordered(program, copy, name, target.buffer):
         return None
     same_places = replace(target, buffer=name) == source.access
     sizes = computed(target.offset, *(stride for _, stride in target.terms))
@@ -122,6 +121,29 @@ def _redirect(
             moved[access] = substitute_access(target, images)
     rest = tuple(s for s in program.body if s is not copy)
     return program.with_body(map_kernels(rest, lambda kernel: _moved(kernel, moved)))
+
+
+def _is_ordered(program: Program, copy: Kernel, name: str, target: str) -> bool:
+    """Whether the target is read behind the copy only, and others write it before `name` is in use.
+
+    Else a reader might find values too early, or those that somebody overwrites meanwhile.
+    """
+    places = [
+        (number, kernel)
+        for number, statement in enumerate(program.body)
+        for kernel in statements((statement,))
+        if isinstance(kernel, Kernel) and kernel is not copy
+    ]
+    if not any(target in kernel.reads() for _, kernel in places):
+        return True
+    end = program.body.index(copy)
+    first = min((n for n, k in places if name in k.reads() | k.writes()), default=end)
+    return all(
+        (target not in kernel.reads() or number > end)
+        and (target not in kernel.writes() or number < first)
+        and (name not in kernel.writes() or number < end)
+        for number, kernel in places
+    )
 
 
 def _moved(kernel: Kernel, moved: dict[Access, Access]) -> Kernel:

@@ -147,10 +147,28 @@ def test_values_that_others_read_at_computed_positions_stay():
     check_unchanged(elide_copies, loop(COPY, other, outputs={"y": (2, T), "z": (T,)}))
 
 
-def test_targets_that_others_read_stay():
-    """They may be overwritten between the copy and the reader."""
-    reads = Kernel("reads", (s,), (), (store("z", op("neg", at("y", (s, 1))), (s, 1)),))
-    check_unchanged(elide_copies, loop(COPY, reads, outputs={"y": (2, T), "z": (T,)}))
+READS = Kernel("reads", (s,), (), (store("z", op("neg", at("y", (s, 1))), (s, 1)),))
+ZEROS = Kernel("zeros", (s,), (), (store("y", constant(0.0, "float32"), (s, 1)),))
+READ = {"y": (2, T), "z": (T,)}
+
+
+def test_targets_that_others_read_behind_the_copy_are_written_in_the_first_place():
+    source = loop(COPY, READS, outputs=READ)
+    source = source.with_body((ZEROS, *source.body))
+    changed = elide_copies(source)
+    assert [k.name for k in changed.kernels()] == ["zeros", "begin", "step", "reads"]
+    assert_same_results(source, changed)
+
+
+def test_targets_that_others_read_before_the_copy_stay():
+    check_unchanged(elide_copies, loop(READS, COPY, outputs=READ))
+
+
+def test_targets_that_others_overwrite_stay():
+    """Between the first value and the copy, or behind it and before a reader."""
+    check_unchanged(elide_copies, loop(ZEROS, COPY, READS, outputs=READ))
+    again = Kernel("again", (s,), (), (store("rows", constant(0.0, "float32"), (s, 1)),))
+    check_unchanged(elide_copies, loop(COPY, again, READS, outputs=READ))
 
 
 def test_inputs_and_constants_are_copied():
