@@ -103,6 +103,7 @@ def _drive(
     """Take a model down to machine code, floor by floor; yield the text of each to an observer."""
     _check_names(options.disable)
     loaded = load_model(model)
+    pairs = options.winograd and has_fixed_sizes(loaded)
     _specialize(loaded, options)
 
     def show(floor: str, texts: Callable[[], Iterable[str]]) -> Iterator[tuple[str, str]]:
@@ -122,7 +123,7 @@ def _drive(
         facts = {"passes": changes, "ops": {"before": before, "after": _op_counts(loaded)}}
         yield from show("passes", lambda: steps)
         as_one = surround is not None
-        parts = partition(loaded, options.fallback, guarded, options.seed, kept, as_one)
+        parts = partition(loaded, options.fallback, guarded, options.seed, kept, as_one, pairs)
         programs = [part.program for part in parts.whole() if isinstance(part, Segment)]
         yield from show("program", lambda: map(program_text, programs))
         target = find_target(options.target)
@@ -214,6 +215,13 @@ def _specialize(model: ir.Model, options: Options) -> None:
     if unknown:
         known = ", ".join(sorted(used)) or "none"
         raise OptionError(f"specialize: no input has a dimension {unknown[0]!r}; named: {known}")
+
+
+def has_fixed_sizes(model: ir.Model) -> bool:
+    """Whether the model gives all sizes of its inputs but the first, which often is a batch."""
+    given = [v for v in model.graph.inputs if v.name not in model.graph.initializers]
+    shapes = [value.shape for value in given]
+    return all(s is not None and all(isinstance(n, int) for n in s[1:]) for s in shapes)
 
 
 def _op_counts(model: ir.Model) -> dict[str, int]:

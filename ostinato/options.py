@@ -39,6 +39,8 @@ class Options:
     integer_products: multiply the bytes in place of the floats that DequantizeLinear makes of them,
         in MatMul, Gemm and Conv. Faster, and rounded in another way than the operators'
         documents say (docs/quantization.md).
+    winograd: compute convolutions of three taps with fewer multiplications where the model gives
+        the sizes of images; False for the sums of the operator's document (docs/numerics.md).
     seed: of random numbers, an integer of 64 bits. All runs draw the same ones; another seed gives
         others.
 
@@ -56,6 +58,7 @@ class Options:
     seed: int = 0
     cache_bytes: int = 4 << 30
     integer_products: bool = False
+    winograd: bool = True
 
     def __post_init__(self) -> None:
         check_target_name(self.target)

@@ -29,13 +29,14 @@ class OneModel:
 
     def __init__(self, model: onnx.ModelProto) -> None:
         self._model = load_model(model)
+        pairs = ostinato.compiler.has_fixed_sizes(self._model)
         run_all_passes(self._model)
         self._partitions: dict[Any, Partition] = {}
         self._verified: list[Program] = []
         # By what they were made of, and where they were made, all that passes gave.
         self._made: dict[Any, Scheduled] = {}
         self._known: defaultdict[str, list[Scheduled]] = defaultdict(list)
-        parts = self.partition(None, True, False, 0).parts
+        parts = self.partition(None, True, False, 0, None, False, pairs).parts
         programs = [part.program for part in parts if isinstance(part, Segment)]
         self.programs = programs if len(programs) == len(parts) else []
 

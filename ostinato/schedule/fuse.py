@@ -30,7 +30,15 @@ from ostinato.program.nodes import (
     bodies,
     with_bodies,
 )
-from ostinato.schedule.joining import IN_PARTS, bijection, inlined, is_free, merged, points_read
+from ostinato.schedule.joining import (
+    IN_PARTS,
+    bijection,
+    in_parts,
+    inlined,
+    is_free,
+    merged,
+    points_read,
+)
 from ostinato.sizes.dims import Size, is_nonnegative, product
 
 
@@ -139,6 +147,7 @@ class _Fuser:
     def _merge(self, producer: int, consumer: int) -> int | None:
         p, c = self._statements[producer], self._statements[consumer]
         assert isinstance(p, Kernel) and isinstance(c, Kernel)
+        c = in_parts(p, c)
         images = bijection(p, c)
         if isinstance(images, str):
             return None

@@ -5,7 +5,8 @@ Says why where they cannot. `fuse` decides which pairs are tried.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from ostinato.program.expr import (
@@ -22,17 +23,18 @@ from ostinato.program.expr import (
     rewrite,
     walk,
 )
-from ostinato.program.nodes import Kernel, Reduce, map_loads
+from ostinato.program.nodes import Kernel, Reduce, Store, map_loads
 from ostinato.schedule.index_maps import (
     Affine,
     Map,
     shift_reduced,
     solve,
     substitute,
+    substitute_access,
     substitute_reduce,
     substitute_store,
 )
-from ostinato.sizes.dims import Size, product
+from ostinato.sizes.dims import Size, exact_quotient, is_nonnegative, product
 
 # Half of the smallest file of vector registers (AVX2 has 16): each sum of a single row and vector
 # then has a register, with as many left for operands. The same on all machines, so that a model has
@@ -46,6 +48,13 @@ MAX_WORK = 512
 LONG = MAX_WORK // 4
 
 IN_PARTS = "the value is made part by part, by several kernels or stores"
+APART = "the reader needs several long sums, which load nothing in common"
+# More sums than these gain nothing by one kernel where they load nothing in common: alone, each has
+# all registers for its tile, and its weights stay in a cache. Those of few terms, or of few points,
+# which fill no tiles, save their stores.
+MOST_APART = 2
+LONG_TERMS = 128
+MANY_POINTS = 1024
 OTHER_LANES = "one sums along the lanes of a register, the other one sum per lane"
 TOO_MANY_SUMS = f"together they keep more than {MAX_REDUCTIONS} sums, too many for the registers"
 TOO_MUCH_WORK = f"together they are more than {MAX_WORK} operations, too many for one kernel"
@@ -104,19 +113,16 @@ def bijection(p: Kernel, c: Kernel) -> Map | str:
         return TOO_MANY_SUMS
     if p.work + c.work - _number_of_reads(c, names) > MAX_WORK:
         return TOO_MUCH_WORK
-    stores = {s.access.buffer: s.access for s in p.stores}
-    parts = [s.access.buffer for s in p.stores]
+    parts = _parts(p)
     images: Map | None = None
     for load in _reads_of(c, names):
-        if parts.count(load.access.buffer) > 1:
-            return IN_PARTS
         if load.index:
             return COMPUTED_INDEX
         if load.mask is not None:
             return PADDED
-        found = solve(stores[load.access.buffer], p.axes, load.access)
+        found = next((f for _, f in _written(p, load)), None)
         if found is None:
-            return OTHER_ORDER
+            return IN_PARTS if parts[load.access.buffer] > 1 else OTHER_ORDER
         if images is not None and found != images:
             return "the reader needs several values for each of its own"
         images = found
@@ -126,6 +132,20 @@ def bijection(p: Kernel, c: Kernel) -> Map | str:
     if product([a.extent for a in p.axes]) != product([a.extent for a in c.axes]):
         return "the reader uses only a part of the values"
     return images
+
+
+def _parts(p: Kernel) -> Mapping[str, int]:
+    """By buffer, how many stores write it."""
+    return Counter(store.access.buffer for store in p.stores)
+
+
+def _written(p: Kernel, load: Load) -> Iterator[tuple[Store, Map]]:
+    """The store that writes what is loaded, and the producer's axes as maps of the reader's."""
+    for store in p.stores:
+        if store.access.buffer == load.access.buffer:
+            images = solve(store.access, p.axes, load.access)
+            if images is not None:
+                yield store, images
 
 
 def _axes_of(images: Map) -> Iterator[Axis]:
@@ -146,10 +166,13 @@ def merged(p: Kernel, c: Kernel, images: Map, dead: set[str]) -> Kernel:
         c = _along(c, back)
     # All loads of a buffer have the same images, however their addresses are written.
     values = {s.access.buffer: s.value for s in p.stores}
+    several = {name for name, count in _parts(p).items() if count > 1}
     read = c.reads()
     shift = len(p.reductions)
 
     def leaf(node: Expr) -> Expr | None:
+        if isinstance(node, Load) and node.access.buffer in several:
+            return next(store.value for store, _ in _written(p, node))
         return values.get(node.access.buffer) if isinstance(node, Load) else None
 
     own = tuple(s.map(lambda e: rewrite(shift_reduced(e, shift), leaf)) for s in c.stores)
@@ -185,6 +208,48 @@ def _along(kernel: Kernel, images: Map) -> Kernel:
     )
 
 
+def in_parts(p: Kernel, c: Kernel) -> Kernel:
+    """The reader with a store for each of the stores that interleave a value it reads.
+
+    p: b[2i] = f(i), b[2i + 1] = g(i)    c: y[j] = h(b[j])
+    becomes y[2i] = h(b[2i]), y[2i + 1] = h(b[2i + 1]), whose loads p can answer one by one.
+    """
+    if c.reductions or c.ordered or c.guard is not None:
+        return c
+    found = next((f for load in _reads_of(c, p.writes()) if (f := _interleaved(p, load))), None)
+    if found is None:
+        return c
+    axis, count = found
+    assert isinstance(axis.extent, int)
+    part = Axis(f"{axis.name}p", axis.extent // count)
+    images = [{axis: Affine(number, ((part, count),))} for number in range(count)]
+    split = replace(
+        c,
+        axes=tuple(part if a == axis else a for a in c.axes),
+        stores=tuple(substitute_store(s, image) for image in images for s in c.stores),
+    )
+    return in_parts(p, split)
+
+
+def _interleaved(p: Kernel, load: Load) -> tuple[Axis, int] | None:
+    """An axis of the load along which elements come from so many stores in turn, or None."""
+    accesses = [s.access for s in p.stores if s.access.buffer == load.access.buffer]
+    if len(accesses) < 2 or any(a.terms != accesses[0].terms for a in accesses):
+        return None
+    offsets = {access.offset for access in accesses}
+    for axis, step in load.access.terms:
+        for _, stride in accesses[0].terms:
+            count = exact_quotient(stride, step)
+            if not isinstance(count, int) or not 1 < count <= len(accesses):
+                continue
+            if not isinstance(axis.extent, int) or axis.extent % count:
+                continue
+            first = {o for o in offsets if o - step not in offsets}
+            if {o + n * step for o in first for n in range(count)} == offsets:
+                return axis, count
+    return None
+
+
 def points_read(p: Kernel, reader: Kernel) -> Size | str:
     """Count the elements of the producer's result that the reader loads, repetitions included."""
     store = p.stores[0]
@@ -203,15 +268,37 @@ def points_read(p: Kernel, reader: Kernel) -> Size | str:
     if len(p.reductions) * count + len(reader.reductions) > MAX_REDUCTIONS:
         return TOO_MANY_SUMS
     total: Size = 0
+    images: list[Map] = []
     for load in _reads_of(reader, names):
         if load.index:
             return COMPUTED_INDEX
-        if solve(store.access, p.axes, load.access) is None:
+        image = solve(store.access, p.axes, load.access)
+        if image is None:
             return OTHER_ORDER
+        images.append(image)
         if load.mask is not None and (p.reductions or not is_free(p)):
             return PADDED
         total = total + product(_space(reader, load))
+    if len(images) > MOST_APART and _are_apart(p, images):
+        return APART
     return total
+
+
+def _are_apart(p: Kernel, images: list[Map]) -> bool:
+    """Whether the sums of a kernel are long, many, and load nothing in common at these points."""
+    if all(_are_fewer(r.axes, LONG_TERMS) for r in p.reductions) or _are_fewer(p.axes, MANY_POINTS):
+        return False
+    loads = {n for r in p.reductions for n in walk(*r.operands) if isinstance(n, Load)}
+    for load in loads:
+        places = {substitute_access(load.access, image) for image in images}
+        if len(places) < len(images):
+            return False
+    return True
+
+
+def _are_fewer(axes: tuple[Axis, ...], number: int) -> bool:
+    """Whether the axes are known to have fewer points."""
+    return is_nonnegative(number - 1 - product([axis.extent for axis in axes]))
 
 
 def _space(reader: Kernel, load: Load) -> list[Size]:

@@ -85,13 +85,15 @@ def partition(
     seed: int = 0,
     kept: Keeping | None = None,
     as_one: bool = False,
+    pairs: bool = False,
 ) -> Partition:
     """Lower what has a native form. With `fallback` false all nodes without one are refused.
 
     With `guarded`, programs may be specialised for the likely sizes behind guards. All random
     numbers depend on `seed`. `kept` names states of streams that grow: the caller keeps them
     (`KeptStates`), and nothing may be interpreted. With `as_one` the model is not cut where sizes
-    follow from values that it computes: kernels tell them in the midst of a run.
+    follow from values that it computes: kernels tell them in the midst of a run. With `pairs`
+    convolutions may be computed by pairs of positions (`ops.rules.winograd`).
 
     Where a node needs to know an operand, and the elements of some small integer values would tell
     it, all is lowered anew with these elements as run-time sizes, until no node asks for more.
@@ -100,7 +102,7 @@ def partition(
     hints = Hints()
     while True:
         operands = frozenset(shape_operands)
-        attempt = _Partitioner(model, fallback, operands, guarded, seed, kept, hints, as_one)
+        attempt = _Partitioner(model, fallback, operands, guarded, seed, kept, hints, as_one, pairs)
         try:
             result = attempt.run()
         except UnsupportedError:
@@ -126,8 +128,9 @@ class _Partitioner:
         keeping: Keeping | None,
         hints: Hints,
         as_one: bool,
+        pairs: bool,
     ) -> None:
-        self._as_one = as_one
+        self._as_one, self._pairs = as_one, pairs
         self._keeping, self.hints = keeping, hints
         self._kept: KeptStates | None = None
         self._ragged: Ragged | None = None
@@ -162,6 +165,7 @@ class _Partitioner:
             self._room,
             self._shape_operands if self._as_one else (),
             self._as_one,
+            self._pairs,
         )
         self._lowerer = Lowerer(self._builder, self._opsets)
         self._scope = Scope()
@@ -369,4 +373,4 @@ class _Partitioner:
             elif value in read:
                 inputs.append(self._handover.argument(value))
         model = load_model(graph_model(ir.to_proto(branch), inputs, constants, self._opsets))
-        return partition(model, self._fallback, self._guarded, self._seed)
+        return partition(model, self._fallback, self._guarded, self._seed, pairs=self._pairs)

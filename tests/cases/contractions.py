@@ -270,6 +270,11 @@ def convolutions() -> list[Case]:
             sizes=({"H": 3, "W": 5}, {"H": 9, "W": 3}, {"H": 20, "W": 20}),
         ),
     ]
+    cases += [
+        one("pairs", ("N", 64, 9, 7), (50, 64, 3, 3), sizes=BATCHES, batch=True, pads=[2, 0, 1, 2]),
+        one("pairs-one-axis", (1, 64, 9, 11), (48, 64, 3, 3), strides=[2, 1], pads=[1, 1, 1, 1]),
+        one("pairs-3d", (1, 64, 3, 8, 10), (64, 64, 2, 3, 3), auto_pad="SAME_LOWER"),
+    ]
     for pad in ("SAME_UPPER", "SAME_LOWER", "VALID"):
         for stride in (1, 2, 3):
             cases.append(
@@ -349,6 +354,20 @@ def epilogues() -> list[Case]:
                 "narrow": weights(5, 24, 1, 1, seed=3),
             },
             length=9 * 26 * 25,
+        ),
+        text(
+            "pairs-residual",
+            """agraph (float[N, 64, 10, 8] x) => (float[N, 64, 10, 8] y) {
+                a = Conv<pads = [1, 1, 1, 1]>(x, first, bias)  b = Relu(a)
+                c = Conv<pads = [1, 1, 1, 1]>(b, second)  d = Add(c, x)  y = Relu(d)
+            }""",
+            ({"N": 1}, {"N": 3}),
+            constants={
+                "first": weights(64, 64, 3, 3),
+                "bias": weights(64, seed=1),
+                "second": weights(64, 64, 3, 3, seed=2),
+            },
+            length=2 * 64 * 9 * 25,
         ),
         text(
             "product-of-a-transpose",

@@ -10,6 +10,7 @@ from ostinato.program.expr import Access, Axis, Index, Load, Reduced, constant, 
 from ostinato.program.nodes import Carry, Kernel, Loop, Program, Reduce
 from ostinato.schedule.fuse import IN_BETWEEN, Refusal, fuse
 from ostinato.schedule.joining import (
+    APART,
     COMPUTED_INDEX,
     MAX_REDUCTIONS,
     OTHER_LANES,
@@ -139,6 +140,46 @@ def test_readers_of_disjoint_pieces_compute_their_own():
           z[v] = neg(r0)
         """,
     )
+
+
+def test_readers_of_interleaved_parts_store_in_parts():
+    pair = Axis("p", 2)
+    parts = Kernel("parts", (pair,), (), (
+        store("b", op("exp", at("x", (pair, 1))), (pair, 2)),
+        store("b", op("neg", at("x", (pair, 1))), (pair, 2), offset=1),
+    ))  # fmt: skip
+    reader = pointwise("reader", op("add", at("b", (B, 1)), at("w", (B, 1))), "y", B)
+    check(
+        fuse,
+        joined(parts, reader, b=N),
+        """
+        arena b: float32[4]
+        kernel parts [p < 2]
+          v0 = x[p]
+          b[2*p] = exp(v0)
+          b[2*p + 1] = neg(v0)
+        kernel reader [v < 4] from reader
+          y[v] = b[v] + w[v]
+        """,
+        """
+        kernel reader [vp < 2] from reader
+          v0 = x[vp]
+          y[2*vp] = exp(v0) + w[2*vp]
+          y[2*vp + 1] = neg(v0) + w[2*vp + 1]
+        """,
+    )
+
+
+def test_long_sums_with_nothing_in_common_stay_apart():
+    k, i, j = Axis("k", 128), Axis("i", 1024), Axis("j", 3)
+    left, right = at("x", (j, 128), (k, 1)), at("w", (j, 1024 * 128), (k, 1024), (i, 1))
+    sums = store("b", Reduced(0, "float32"), (j, 1024), (i, 1))
+    p = Kernel("p", (j, i), (Reduce((k,), "sum", left, right),), (sums,))
+    first, second, third = (at("b", (i, 1), offset=1024 * n) for n in range(3))
+    c = pointwise("c", op("add", op("add", first, second), third), "y", i)
+    shapes = {"x": (3, 128), "w": (3, 128, 1024)}
+    source = program(shapes, {"y": (1024,)}, (p, c), arena={"b": 3 * 1024})
+    assert [r.reason.rpartition(": ")[2] for r in refusals(source)] == [APART]
 
 
 def test_equal_reductions_are_computed_once():

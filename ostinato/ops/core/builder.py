@@ -90,6 +90,7 @@ class Builder:
     room: the memory of constants, of this program and those that share it.
     measured: values whose elements the run tells as sizes, where it makes them.
     is_last: see `Draft`.
+    pairs: whether convolutions may be computed by pairs of positions.
     """
 
     def __init__(
@@ -100,8 +101,10 @@ class Builder:
         room: Room | None = None,
         measured: Iterable[ir.Value] = (),
         is_last: bool = False,
+        pairs: bool = False,
     ) -> None:
         self.guarded = guarded
+        self.pairs = pairs
         self.seed = seed
         self.draft = Draft(is_last)
         self.require = Requirements(self.draft, set() if data_dependent is None else data_dependent)

@@ -15,6 +15,7 @@ from ostinato.ops.rules.views import axes_of, axis_of
 from ostinato.program.expr import Axis, Expr, Extent, Index, Load, constant, op
 from ostinato.program.nodes import Store
 from ostinato.sizes.dims import Dim, Size, is_equal, is_less, is_nonnegative, maximum
+from ostinato.sizes.strides import Shape
 
 
 @lowers("Pad")
@@ -176,8 +177,12 @@ def pad(
     before: Sequence[Size],
     after: Sequence[Size],
     fill: float | Value,
+    empty: Callable[[str, Shape], Tensor] | None = None,
 ) -> Tensor:
-    """A padded copy; negative amounts remove elements. fill: the element at the added places."""
+    """A padded copy; negative amounts remove elements. fill: the element at the added places.
+
+    empty: makes the tensor that holds the copy, by default `Builder.empty`.
+    """
     builder = context.builder
     extents = [b + n + a for b, n, a in zip(before, tensor.shape, after, strict=True)]
     shape = tuple(
@@ -200,7 +205,7 @@ def pad(
     if inside is not None and isinstance(fill, (Tensor, Joined)):
         single = builder.load(builder.reshaped(fill, ()), ())
         element = op("select", inside, element, single)
-    target = builder.empty(tensor.dtype, shape)
+    target = (empty or builder.empty)(tensor.dtype, shape)
     builder.emit.kernel(axes, [Store(builder.access(target, axes), element)])
     return target
 

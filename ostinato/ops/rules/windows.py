@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from ostinato.graph.windows import Moves, Window, placed, read_moves
 from ostinato.limits import MOST_WINDOW
-from ostinato.ops.core.registry import Context, lowers
+from ostinato.ops.core.registry import Context
 from ostinato.ops.core.tensor import Tensor, Value, advance, insert_ones
 from ostinato.ops.rules.padding import pad, within
 from ostinato.program.expr import (
@@ -70,16 +70,6 @@ def read_windows(
     """The windows that strides, dilations, pads and auto_pad describe, one per spatial axis."""
     moves = checked_moves(context, len(spatial), kernel, dilated)
     return [placed(moves, i, kernel[i], extent, ceil) for i, extent in enumerate(spatial)]
-
-
-@lowers("Conv")
-def lower_conv(context: Context) -> Value:
-    """Convolution over any number of spatial axes: strided, dilated, grouped, padded with zeros."""
-    source, weight, bias = context.input(0), context.input(1), context.optional(2)
-    kernel = given_kernel(context, source, weight)
-    windows = read_windows(context, source.shape[2:], kernel)
-    result = convolve(context, source, weight, windows, context.attributes.int("group", 1))
-    return biased(context, result, bias)
 
 
 def biased(context: Context, result: Tensor, bias: Value | None) -> Tensor:

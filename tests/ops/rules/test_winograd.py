@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import onnx
+import pytest
+from onnx import numpy_helper
+
+import ostinato
+from ostinato.graph.windows import Window
+from ostinato.ops.core.tensor import Tensor
+from ostinato.ops.rules.winograd import in_pairs
+
+RNG = np.random.default_rng(3)
+
+
+def weights(*shape: int) -> np.ndarray:
+    return RNG.standard_normal(shape).astype(np.float32) / np.float32(np.sqrt(np.prod(shape[1:])))
+
+
+def window(outputs: int, kernel: int = 3, stride: int = 1, dilation: int = 1) -> Window[int]:
+    return Window(kernel, stride, dilation, 1, 1, outputs, 0)
+
+
+def convolution(w: np.ndarray, size: Sequence[int | str], pads: int = 1) -> onnx.ModelProto:
+    rows, columns = size
+    model = onnx.parser.parse_model(
+        f"""<ir_version: 10, opset_import: ["": 21]>
+        g (float[N, {w.shape[1]}, {rows}, {columns}] x) => (float[N, {w.shape[0]}, H, W] y) {{
+            y = Conv<pads = [{pads}, {pads}, {pads}, {pads}]>(x, w)
+        }}"""
+    )
+    model.graph.initializer.append(numpy_helper.from_array(w, "w"))
+    return model
+
+
+def run(model: onnx.ModelProto, x: np.ndarray, **options: object) -> np.ndarray:
+    return ostinato.InferenceSession(model, cache_dir=None, **options).run(None, {"x": x})[0]
+
+
+@pytest.mark.parametrize(
+    ("shape", "windows", "group", "axes"),
+    [
+        ((128, 128, 3, 3), [window(28), window(28)], 1, (0, 1)),
+        ((512, 512, 3, 3), [window(7), window(7)], 1, (1,)),
+        ((128, 128, 3, 3), [window(14, stride=2), window(28)], 1, (1,)),
+        ((128, 128, 5, 3), [window(28, kernel=5), window(28)], 1, (1,)),
+        ((128, 128, 3, 3), [window(28), window(28, dilation=2)], 1, (0,)),
+        ((128, 128, 2, 3, 3), [window(4, kernel=2), window(8), window(8)], 1, (1, 2)),
+        ((16, 16, 3, 3), [window(64), window(64)], 1, None),
+        ((512, 512, 3, 3), [window(2), window(4)], 1, None),
+        ((128, 128, 3, 3), [window(28, stride=2), window(28, stride=2)], 1, None),
+        ((128, 64, 3, 3), [window(28), window(28)], 2, None),
+        ((128, 128, 3), [window(1000)], 1, None),
+    ],
+)
+def test_axes_are_paired_where_that_takes_less_time(shape, windows, group, axes):
+    w = np.zeros(shape, np.float32)
+    found = in_pairs(Tensor("float32", shape, None, known=w), windows, group)
+    assert (None if found is None else found.axes) == axes
+
+
+def test_weights_of_a_run_and_other_types_are_not_paired():
+    shape, windows = (128, 128, 3, 3), [window(28), window(28)]
+    doubles = np.zeros(shape)
+    assert in_pairs(Tensor("float32", shape, None), windows, 1) is None
+    assert in_pairs(Tensor("float64", shape, None, known=doubles), windows, 1) is None
+
+
+def test_it_is_as_accurate_as_the_sums_of_the_document():
+    w, x = weights(64, 64, 3, 3), weights(1, 64, 12, 12)
+    padded = np.pad(x.astype(np.float64), ((0, 0), (0, 0), (1, 1), (1, 1)))
+    taps = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), (2, 3))
+    exact = np.einsum("nchwij,kcij->nkhw", taps, w.astype(np.float64))
+    model = convolution(w, (12, 12))
+    paired, plain = run(model, x), run(model, x, winograd=False)
+    assert not np.array_equal(paired, plain)
+    errors = [np.square(got - exact).mean() for got in (paired, plain)]
+    assert errors[0] < errors[1]
+
+
+def test_sizes_of_a_run_have_the_bits_of_the_document_also_when_they_are_baked_in():
+    w, x = weights(64, 64, 3, 3), weights(2, 64, 12, 12)
+    given, open_ = convolution(w, (12, 12)), convolution(w, ("R", "C"))
+    plain = run(given, x, winograd=False)
+    np.testing.assert_array_equal(run(open_, x), plain)
+    np.testing.assert_array_equal(run(open_, x, specialize={"R": 12, "C": 12}), plain)
+
+
+def test_a_batch_has_the_bits_of_its_images():
+    w, x = weights(48, 96, 3, 3), weights(3, 96, 11, 9)
+    model = convolution(w, (11, 9))
+    one = [run(model, image[None]) for image in x]
+    np.testing.assert_array_equal(run(model, x), np.concatenate(one))
+    np.testing.assert_array_equal(run(model, x, threads=2), np.concatenate(one))
+
+
+def test_small_integers_are_exact():
+    w = RNG.integers(-4, 5, (64, 64, 3, 3)).astype(np.float32)
+    x = RNG.integers(-8, 9, (1, 64, 10, 10)).astype(np.float32)
+    model = convolution(w, (10, 10))
+    np.testing.assert_array_equal(run(model, x), run(model, x, winograd=False))
+
+
+def test_other_channels_are_refused_by_name():
+    model = convolution(weights(64, 64, 3, 3), (12, 12))
+    model.graph.input[0].type.tensor_type.shape.dim[1].dim_value = 63
+    with pytest.raises(ostinato.OstinatoError, match="channels"):
+        ostinato.InferenceSession(model, cache_dir=None)
