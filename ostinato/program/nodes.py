@@ -44,6 +44,7 @@ class Buffer:
     name: statements that mention the symbol read it.
     padded: lanes beyond the end of the data may be read, and are zero.
     is_copy: made for a single kernel, which alone reads it, so it may have any layout.
+    is_laid: whoever made it knows how its readers meet it, so its layout stays.
     sources: what the model calls the constants whose data it holds.
     bound: what a size is at most, known before the run; it is at least 0.
     """
@@ -54,6 +55,7 @@ class Buffer:
     kind: Kind
     padded: bool = False
     is_copy: bool = False
+    is_laid: bool = False
     sources: tuple[str, ...] = ()
     bound: Size = 0
 

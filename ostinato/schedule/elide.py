@@ -103,6 +103,8 @@ def _redirect(
     sizes = computed(target.offset, *(stride for _, stride in target.terms))
     moved: dict[Access, Access] = {}
     for kernel in others:
+        if name not in kernel.reads() | kernel.writes():
+            continue
         if name in kernel.writes() and not sizes <= kernel.sizes:
             # Where the target lies may only be known behind the kernel.
             return None
@@ -120,7 +122,7 @@ def _redirect(
                 return None
             moved[access] = substitute_access(target, images)
     rest = tuple(s for s in program.body if s is not copy)
-    return program.with_body(map_kernels(rest, lambda kernel: _moved(kernel, moved)))
+    return program.with_body(map_kernels(rest, lambda kernel: _moved(kernel, name, moved)))
 
 
 def _is_ordered(program: Program, copy: Kernel, name: str, target: str) -> bool:
@@ -146,7 +148,10 @@ def _is_ordered(program: Program, copy: Kernel, name: str, target: str) -> bool:
     )
 
 
-def _moved(kernel: Kernel, moved: dict[Access, Access]) -> Kernel:
+def _moved(kernel: Kernel, name: str, moved: dict[Access, Access]) -> Kernel:
+    if name not in kernel.reads() | kernel.writes():
+        return kernel
+
     def load(node: Load) -> Expr | None:
         there = moved.get(node.access)
         return None if there is None else replace(node, access=there)

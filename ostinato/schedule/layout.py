@@ -168,7 +168,7 @@ def _layouts(
 ) -> tuple[Layout, ...]:
     terms = [term for access in accesses for term in access.terms]
     numbers = [buffer.size, *(a.offset for a in accesses), *(stride for _, stride in terms)]
-    if buffer.dtype not in FLOATS or buffer.is_copy or buffer.padded:
+    if buffer.dtype not in FLOATS or buffer.is_copy or buffer.is_laid or buffer.padded:
         return ()
     if any(isinstance(n, int) and n < 0 for n in numbers):
         return ()

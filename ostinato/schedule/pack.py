@@ -88,7 +88,7 @@ def pack(program: Program, machine: Machine) -> Program:
                 )
                 constants[name] = words.reshape(-1)
                 buffers[name] = Buffer(
-                    name, field.word, words.size, "constant", True, False, sources
+                    name, field.word, words.size, "constant", True, sources=sources
                 )
                 kernel = _reading(kernel, panel, name, field)
                 continue
@@ -101,7 +101,7 @@ def pack(program: Program, machine: Machine) -> Program:
             else:
                 constants[name] = _packed(panel, kernel, constants)
             is_copy = kind != "constant"
-            buffers[name] = Buffer(name, dtype, size, kind, True, is_copy, sources)
+            buffers[name] = Buffer(name, dtype, size, kind, True, is_copy, sources=sources)
             kernel = _reading(kernel, panel, name)
         return kernel
 

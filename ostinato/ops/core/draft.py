@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import count
 
 import numpy as np
@@ -57,6 +58,10 @@ class Draft:
         unique = name if kind in ("input", "output") else f"{name}{self.number()}"
         self.buffers[unique] = Buffer(unique, dtype, size, kind)
         return unique
+
+    def keep_layout(self, name: str) -> None:
+        """Let nobody lay out the buffer in another way."""
+        self.buffers[name] = replace(self.buffers[name], is_laid=True)
 
     def size_buffer(self, name: str, bound: Size) -> None:
         """A new buffer that holds the value of the symbol of its name, computed by a kernel."""

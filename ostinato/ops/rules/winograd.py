@@ -42,6 +42,10 @@ PRODUCTS = TAPS + POSITIONS - 1
 OF_AN_ELEMENT = 25
 LEAST_ROWS = 20
 MOST_LEFT = 0.92
+# Elements of lines of a cache; rows so many apart fall into an eighth of its sets, or less, and
+# evict each other (`schedule.layout`).
+LINE = 16
+CROWDED = 128
 
 _add, _sub = (np.frompyfunc(partial(op, name), 2, 1) for name in ("add", "sub"))
 Transform: TypeAlias = Callable[..., "list[np.ndarray]"]
@@ -178,29 +182,35 @@ def _elements_of(builder: Builder, x: Tensor, pairs: Pairs) -> Tensor:
 
 def _products(builder: Builder, v: Tensor, pairs: Pairs) -> Tensor:
     """The m, [products, rows, filters, pairs..]: for each the sums over channels and taps."""
-    weights, places = pairs.weights, pairs.places
-    moved = np.moveaxis(_along(weights, places, _weights), places, range(len(places)))
-    shape = [1 if place in places else n for place, n in enumerate(weights.shape)]
-    constants = np.ascontiguousarray(moved.reshape(-1, *shape))
-    u = builder.strided(builder.constant(constants))
+    u = builder.strided(builder.constant(_transformed(pairs)))
     windows = pairs.inside
     groups, rows, depth, *_ = v.shape
     target = _groups(
-        builder, v.dtype, (groups, rows, shape[0], *(window.outputs for window in windows))
+        builder, v.dtype, (groups, rows, u.shape[-1], *(window.outputs for window in windows))
     )
     outer = builder.axes(target.shape)
     inner = [builder.axis(depth, "r"), *(builder.axis(window.kernel, "r") for window in windows)]
     channel = [(outer[0], v.strides[0]), (inner[0], v.strides[2])]
     zero = constant(0, v.dtype)
     left = window_load(_at(v, 0), outer[1], channel, outer[3:], inner[1:], windows, zero)
-    along = [(outer[0], u.strides[0]), (outer[2], u.strides[1])]
-    terms = terms_of([*along, *zip(inner, u.strides[2:], strict=True)])
+    along = zip((outer[0], *inner, outer[2]), u.strides, strict=True)
+    terms = terms_of([*along])
     assert u.base is not None
     right = Load(replace(u.base, terms=u.base.terms + terms), u.dtype)
     kept = tuple(axis for axis in inner if axis.extent != 1) or (inner[0],)
     store = Store(builder.access(target, outer), Reduced(0, v.dtype))
     builder.emit.kernel(outer, [store], [Reduce(kept, "sum", left, right)])
     return target
+
+
+def _transformed(pairs: Pairs) -> np.ndarray:
+    """The u, [products, channels, taps.., filters], where those of paired axes are 1."""
+    weights, places = pairs.weights, pairs.places
+    others = [axis for axis in range(2, weights.ndim) if axis not in places]
+    taps = np.ascontiguousarray(weights.transpose((*places, 1, *others, 0)))
+    u = _along(taps, range(len(places)), _weights)
+    sizes = (1 if axis in places else weights.shape[axis] for axis in range(2, weights.ndim))
+    return u.reshape(-1, weights.shape[1], *sizes, weights.shape[0])
 
 
 def _results_of(builder: Builder, sums: Tensor, pairs: Pairs) -> Tensor:
@@ -228,10 +238,13 @@ def _every_other(x: Tensor, pairs: Pairs, firsts: Sequence[int]) -> Tensor:
     return x
 
 
-def _channels_last(builder: Builder, dtype: str, shape: Shape) -> Tensor:
-    """A tensor not yet written, whose second axis is the innermost one in memory."""
+def _channels_last(builder: Builder, dtype: str, shape: Shape, step: Size | None = None) -> Tensor:
+    """A tensor not yet written, whose second axis is the innermost one in memory.
+
+    step: how far its rows are apart there, by default one behind the other.
+    """
     rows, channels, *sizes = shape
-    dense = builder.empty(dtype, (rows, *sizes, channels))
+    dense = builder.empty(dtype, (rows, *sizes, step or channels))
     last = len(shape) - 1
     order = (0, last, *range(1, last))
     return replace(dense, shape=shape, strides=tuple(dense.strides[axis] for axis in order))
@@ -239,8 +252,12 @@ def _channels_last(builder: Builder, dtype: str, shape: Shape) -> Tensor:
 
 def _groups(builder: Builder, dtype: str, shape: Shape) -> Tensor:
     """Tensors not yet written, by the first axis, each as `_channels_last` has it."""
-    groups, rows, *rest = shape
-    dense = _channels_last(builder, dtype, (groups * rows, *rest))
+    groups, rows, channels, *sizes = shape
+    is_crowded = isinstance(channels, int) and channels % CROWDED == 0
+    step = channels + LINE if is_crowded else channels
+    dense = _channels_last(builder, dtype, (groups * rows, channels, *sizes), step)
+    assert dense.base is not None
+    builder.draft.keep_layout(dense.base.buffer)
     return replace(dense, shape=shape, strides=(dense.strides[0] * rows, *dense.strides))
 
 
