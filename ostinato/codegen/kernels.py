@@ -11,7 +11,7 @@ from ostinato.codegen import safepoints
 from ostinato.codegen.function import KernelFunction
 from ostinato.codegen.points import Points
 from ostinato.codegen.reductions import LONG, Piece
-from ostinato.codegen.writer import LoopState, Value, integer, is_constant, vector
+from ostinato.codegen.writer import LoopState, Value, Writer, integer, is_constant, vector
 from ostinato.machine.record import Machine
 from ostinato.program.expr import Axis
 from ostinato.program.nodes import Buffer, Kernel, Tile
@@ -83,13 +83,9 @@ class KernelEmitter:
     # The share of a thread
 
     def _find_share(self, part: Part) -> None:
-        """Pieces are dealt out as evenly as they can be, neighbours together, most to thread 0."""
         pieces, unit = self._sizes.value(part.pieces), integer(part.unit)
-        share, shares = Value("%share", "i64"), Value("%shares", "i64")
-        up = self._w.sub(shares, integer(1))
-        ends = [self._w.mul(pieces, n) for n in (share, self._w.add(share, integer(1)))]
-        dealt = [self._w.binary("udiv", self._w.add(end, up), shares) for end in ends]
-        first, last = (self._w.mul(end, unit) for end in dealt)
+        ends = dealt(self._w, pieces, Value("%share", "i64"), Value("%shares", "i64"))
+        first, last = (self._w.mul(end, unit) for end in ends)
         self._own = first, last
 
     def _shared(self, axis: Axis, start: Value, stop: Value) -> tuple[Value, Value]:
@@ -334,3 +330,14 @@ class KernelEmitter:
     def _tiles(self, rows: int) -> None:
         """One tile of so many rows."""
         self._points.write(self._tile, rows * self._tile.breadth, self._piece)
+
+
+def dealt(w: Writer, pieces: Value, share: Value, shares: Value) -> tuple[Value, Value]:
+    """The first of a thread's pieces, and where they end.
+
+    They are dealt out as evenly as they can be, neighbours together, most to thread 0.
+    """
+    up = w.sub(shares, integer(1))
+    ends = [w.mul(pieces, n) for n in (share, w.add(share, integer(1)))]
+    first, last = (w.binary("udiv", w.add(end, up), shares) for end in ends)
+    return first, last

@@ -9,7 +9,7 @@ from functools import lru_cache
 from ostinato.codegen import clocks, runtime_functions, safepoints, threads
 from ostinato.codegen.alike import form
 from ostinato.codegen.general import General, generalise
-from ostinato.codegen.kernels import KernelEmitter
+from ostinato.codegen.kernels import KernelEmitter, dealt
 from ostinato.codegen.loads import NOWHERE
 from ostinato.codegen.safepoints import POLL, STOPPED, Safepoints, open_poll
 from ostinato.codegen.signature import is_long, signature
@@ -465,6 +465,9 @@ class _Entry:
 
     def _loop(self, loop: Loop, step: Step) -> None:
         """The halves of each carried state swap their pointers after every step."""
+        if loop.scratch is not None and not is_constant(self._count):
+            self._dealt_loop(loop, step, loop.scratch)
+            return
         if step.gain is None:
             self._whole_loop(loop, step)
             return
@@ -487,6 +490,21 @@ class _Entry:
             name: self._w.select(odd, before[other], before[name])
             for name, other in zip(names, swapped, strict=True)
         }
+
+    def _dealt_loop(self, loop: Loop, step: Step, scratch: frozenset[str]) -> None:
+        """A thread runs its share of the steps alone, on scratch of its own."""
+        before, outside = dict(self._pointers), self._count
+        for name in sorted(scratch):
+            stride = self._sizes.value(self._arena.strides[name])
+            own = self._w.mul(_NUMBER, stride)
+            self._pointers[name] = self._w.pointer(self._pointer(name), own, "i8")
+        steps = self._w.call("i64", "llvm.smax.i64", self._size(loop.axis.extent), integer(0))
+        start, stop = dealt(self._w, steps, _NUMBER, outside)
+        self._count = integer(1)
+        with self._w.loop(start, stop, 1) as state:
+            self._indices[loop.axis] = state.index
+            self._body(loop, step)
+        self._pointers, self._count = before, outside
 
     def _whole_loop(self, loop: Loop, step: Step) -> None:
         names = [name for c in loop.carries for name in (c.state, c.next)]

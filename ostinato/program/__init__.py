@@ -6,7 +6,7 @@
     Kernel  = axes (parallel, or ordered), reductions: [Reduce], stores: [Store], guard, tile
     Reduce  = axes, combine, Expr, factor: Expr, chains
     Store   = Access, Expr, mask, computed index
-    Loop    = axis, carries: [(state, next)], body: [Stmt], condition
+    Loop    = axis, carries: [(state, next)], body: [Stmt], condition, is_independent, scratch
     Branch  = condition, then: [Stmt], orelse: [Stmt]
     Require = condition, message, is_guard
     Access  = buffer, offset + sum(axis * stride)

@@ -302,12 +302,18 @@ class Loop:
     """Runs `body` for `axis` = 0, 1, .. in order.
 
     condition: a carried state of one bool; the loop ends before the first step that finds it false.
+    is_independent: no step needs what another one wrote, nor writes elements that another one does,
+        but for buffers that every step writes at the same place, which are its scratch.
+    scratch: of steps that threads deal out among themselves: the buffers of which each thread has
+        its own. None: every thread runs all steps.
     """
 
     axis: Axis
     carries: tuple[Carry, ...]
     body: tuple[Stmt, ...]
     condition: str | None = None
+    is_independent: bool = False
+    scratch: frozenset[str] | None = None
 
     def reads(self) -> set[str]:
         """Names of the buffers read anywhere inside, the initial states included."""
@@ -473,6 +479,19 @@ def count_uses(body: tuple[Stmt, ...]) -> Counter[str]:
     """By buffer, how many statements mention it, loops aside: what is inside counts for them."""
     single = (s for s in statements(body) if not isinstance(s, Loop))
     return Counter(name for s in single for name in s.reads() | s.writes())
+
+
+def count_own_uses(body: tuple[Stmt, ...]) -> Counter[str]:
+    """By buffer, how many statements touch it themselves: a kernel, a carry, a condition."""
+    found: Counter[str] = Counter()
+    for statement in statements(body):
+        if isinstance(statement, Loop):
+            found.update(name for c in statement.carries for name in (c.state, c.next))
+        elif isinstance(statement, Branch):
+            found[statement.condition] += 1
+        else:
+            found.update(statement.reads() | statement.writes())
+    return found
 
 
 def map_kernels(body: tuple[Stmt, ...], change: Callable[[Kernel], Kernel]) -> tuple[Stmt, ...]:

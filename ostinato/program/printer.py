@@ -105,7 +105,11 @@ def _indented(body: Sequence[Stmt]) -> Iterator[str]:
 def _loop_header(loop: Loop) -> str:
     carries = ", ".join(f"{carry.state} <-> {carry.next}" for carry in loop.carries)
     condition = "" if loop.condition is None else f" while {loop.condition}"
-    return f"loop {_axis(loop.axis)}{condition}" + (f" carry {carries}" if carries else "")
+    order = " in any order" if loop.is_independent else ""
+    if loop.scratch is not None:
+        order = " ".join((" dealt out with", ", ".join(sorted(loop.scratch)) or "nothing"))
+    states = f" carry {carries}" if carries else ""
+    return f"loop {_axis(loop.axis)}{order}{condition}{states}"
 
 
 def _axis(axis: Axis) -> str:

@@ -42,6 +42,7 @@ from ostinato.program.nodes import (
     Reduce,
     Require,
     Stmt,
+    count_own_uses,
 )
 from ostinato.sizes import dims
 from ostinato.sizes.dims import Size
@@ -89,6 +90,7 @@ class _Verifier:
 
     def __init__(self, program: Program) -> None:
         self.program = program
+        self._uses = count_own_uses(program.body)
 
     def buffers(self) -> Iterator[str]:
         for name, buffer in self.program.buffers.items():
@@ -202,6 +204,9 @@ class _Verifier:
             yield from self._condition(where, loop.condition)
             if loop.condition not in {carry.state for carry in loop.carries}:
                 yield f"{where}: condition {loop.condition!r} is not carried"
+        if loop.is_independent and loop.carries:
+            yield f"{where}: steps that hand on states depend on each other"
+        yield from self._scratch(where, loop)
         for carry in loop.carries:
             pair = [self.program.buffers.get(name) for name in (carry.state, carry.next)]
             if pair[0] is None or pair[1] is None:
@@ -211,6 +216,17 @@ class _Verifier:
             if carry.next not in written:
                 yield f"{where}: the body never writes {carry.next!r}"
         yield from self.body(loop.body, (*outer, loop.axis))
+
+    def _scratch(self, where: str, loop: Loop) -> Iterator[str]:
+        if loop.scratch is None:
+            return
+        if not loop.is_independent:
+            yield f"{where}: steps that depend on each other are dealt out"
+        inside = count_own_uses(loop.body)
+        for name in sorted(loop.scratch):
+            buffer = self.program.buffers.get(name)
+            if buffer is None or buffer.kind != "arena" or self._uses[name] != inside[name]:
+                yield f"{where}: scratch {name!r} is no buffer of its own"
 
     def _carry(self, where: str, state: Buffer | None, successor: Buffer | None) -> Iterator[str]:
         assert state is not None and successor is not None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from ostinato.program.expr import ITEM_BYTES
 from ostinato.program.laid import ALIGNMENT as ALIGNMENT
@@ -23,10 +23,14 @@ from ostinato.sizes.dims import Size, ceildiv, computed, maximum
 
 @dataclass(frozen=True)
 class Arena:
-    """Byte offsets of the arena's buffers, and the bytes needed."""
+    """Byte offsets of the arena's buffers, and the bytes needed.
+
+    strides: how far the copies of each thread lie apart, of scratch.
+    """
 
     offsets: Mapping[str, Size]
     size: Size
+    strides: Mapping[str, Size] = field(default_factory=dict)
 
 
 @dataclass
@@ -39,7 +43,10 @@ class _Life:
 
 @dataclass(frozen=True)
 class _Span:
-    """When a loop runs, the pairs of buffers that it swaps, and those that steps write parts of."""
+    """When a loop runs, the pairs of buffers that it swaps, and what all steps share.
+
+    parts: what steps write parts of, and whatever steps touch that run at the same time.
+    """
 
     start: int
     end: int
@@ -66,7 +73,12 @@ def _lives(
 
 
 def _written_in_parts(loop: Loop) -> frozenset[str]:
-    """Buffers that a step writes at a place of its own, so that a later one may read them whole."""
+    """Buffers that a step writes at a place of its own, so that a later one may read them whole.
+
+    All that they touch where several run at the same time.
+    """
+    if loop.scratch is not None:
+        return frozenset(loop.reads() | loop.writes())
     kernels = (s for s in statements(loop.body) if isinstance(s, Kernel))
     accesses = (store.access for kernel in kernels for store in kernel.stores)
     return frozenset(a.buffer for a in accesses if a.stride(loop.axis) != 0 or computed(a.offset))
@@ -108,7 +120,7 @@ def _touch(lives: dict[str, _Life], name: str, time: int) -> None:
     life.first, life.last = min(life.first, time), max(life.last, time)
 
 
-def plan(program: Program, reuse: bool = True) -> Arena:
+def plan(program: Program, reuse: bool = True, threads: int = 1) -> Arena:
     """Offsets for all arena buffers; those of equal or known sizes share memory in turn."""
     lives: dict[str, _Life] = {}
     loops: list[_Span] = []
@@ -118,6 +130,9 @@ def plan(program: Program, reuse: bool = True) -> Arena:
         lives = {name: _Life(0, 1) for name in lives}
     buffers = [program.buffers[n] for n in lives if program.buffers[n].kind == "arena"]
     buffers = [replace(b, size=program.upper(b.size)) for b in buffers]
+    scratch = _scratch(program)
+    strides = {b.name: _bytes(b) for b in buffers if b.name in scratch}
+    buffers = [replace(b, size=threads * _items(b)) if b.name in scratch else b for b in buffers]
     known = [b for b in buffers if isinstance(b.size, int)]
     offsets: dict[str, Size] = {}
     end: Size = _place_known(known, lives, offsets)
@@ -128,10 +143,10 @@ def plan(program: Program, reuse: bool = True) -> Arena:
     for size, group in by_size.items():
         end = _place_equal(group, size, end, lives, offsets)
     if not counts_calls(program):
-        return Arena(offsets, end)
+        return Arena(offsets, end, strides)
     # The count of runs comes first.
     moved = {name: offset + ALIGNMENT for name, offset in offsets.items()}
-    return Arena(moved, end + ALIGNMENT)
+    return Arena(moved, end + ALIGNMENT, strides)
 
 
 def counts_calls(program: Program) -> bool:
@@ -139,10 +154,21 @@ def counts_calls(program: Program) -> bool:
     return any(k.tile is not None and k.tile.serpentine == CALL for k in program.kernels())
 
 
+def _scratch(program: Program) -> frozenset[str]:
+    """The buffers of which each thread has its own."""
+    loops = [s for s in statements(program.body) if isinstance(s, Loop)]
+    return frozenset[str]().union(*(loop.scratch for loop in loops if loop.scratch is not None))
+
+
 def _bytes(buffer: Buffer) -> Size:
+    return _items(buffer) * ITEM_BYTES[buffer.dtype]
+
+
+def _items(buffer: Buffer) -> Size:
+    """The elements of whole units of alignment."""
     # On a way that is not taken a size may be anything; it must not move what lies behind it.
-    size = maximum(buffer.size, 0)
-    return ceildiv(size * ITEM_BYTES[buffer.dtype], ALIGNMENT) * ALIGNMENT
+    size, unit = maximum(buffer.size, 0), ALIGNMENT // ITEM_BYTES[buffer.dtype]
+    return ceildiv(size, unit) * unit
 
 
 def _place_known(buffers: list[Buffer], lives: dict[str, _Life], offsets: dict[str, Size]) -> int:

@@ -307,7 +307,7 @@ def _written(run: _Run, buffers: dict[str, Buffer], machine: Machine) -> tuple[S
 
 
 def _looped(run: _Run, buffers: dict[str, Buffer]) -> tuple[Stmt, ...]:
-    """The loops over the rows of a run; `buffers` gets those of one block."""
+    """The loops over the rows of a run; `buffers` gets what is local to a block."""
     *around, blocked = run.rows
     loops = [Axis(f"{axis.name}block", axis.extent) for axis in around]
     images = {a: Affine(0, ((loop, 1),)) for a, loop in zip(around, loops, strict=True)}
@@ -318,18 +318,9 @@ def _looped(run: _Run, buffers: dict[str, Buffer]) -> tuple[Stmt, ...]:
     if rest != 0:
         over, inner = Axis(f"{blocked.name}rest", 1), Axis(blocked.name, rest)
         body.append(_piece(run, images, over, inner, count * run.block, buffers))
-    for name in run.local:
-        width = run.width(buffers[name])
-        assert width is not None
-        local = _local(name)
-        buffers[local] = replace(buffers[name], name=local, size=width * run.block)
     for loop in reversed(loops):
-        body = [Loop(loop, (), tuple(body))]
+        body = [Loop(loop, (), tuple(body), is_independent=True)]
     return tuple(body)
-
-
-def _local(buffer: str) -> str:
-    return f"{buffer}.block"
 
 
 def _piece(
@@ -338,13 +329,19 @@ def _piece(
     over: Axis,
     inner: Axis,
     start: Size,
-    buffers: Mapping[str, Buffer],
+    buffers: dict[str, Buffer],
 ) -> Loop:
     """The loop over blocks of equal size from one row on.
 
     around: what stands for the outer axes of rows. over, inner: the loop, and the rows of a block.
+    buffers: gets what is local to a block.
     """
     images = {**around, run.rows[-1]: Affine(start, ((over, inner.extent), (inner, 1)))}
+    piece = "block" if start == 0 else "rest"
+    for name in run.local:
+        width, local = run.width(buffers[name]), f"{name}.{piece}"
+        assert width is not None
+        buffers[local] = replace(buffers[name], name=local, size=width * run.block)
     kernels: list[Kernel] = []
     for kernel in run.kernels:
         groups = run.groups(kernel, buffers)
@@ -352,13 +349,13 @@ def _piece(
         places = {axis: _place(group, images) for axis, group in groups.items()}
         moved = replace(
             kernel,
-            name=f"{kernel.name}.{'block' if start == 0 else 'rest'}",
+            name=f"{kernel.name}.{piece}",
             axes=_inner_axes(kernel, groups, run.rows[-1], inner),
             reductions=tuple(substitute_reduce(r, places) for r in kernel.reductions),
             stores=tuple(substitute_store(s, places) for s in kernel.stores),
         )
-        kernels.append(_within_block(moved, run, start, buffers))
-    return Loop(over, (), tuple(kernels))
+        kernels.append(_within_block(moved, run, piece, start, buffers))
+    return Loop(over, (), tuple(kernels), is_independent=True)
 
 
 def _place(group: Sequence[Axis], images: Mapping[Axis, Affine]) -> Affine:
@@ -384,7 +381,9 @@ def _inner_axes(kernel: Kernel, groups: Groups, blocked: Axis, inner: Axis) -> t
     return tuple(axes)
 
 
-def _within_block(kernel: Kernel, run: _Run, start: Size, buffers: Mapping[str, Buffer]) -> Kernel:
+def _within_block(
+    kernel: Kernel, run: _Run, piece: str, start: Size, buffers: Mapping[str, Buffer]
+) -> Kernel:
     """The kernel, for which local buffers begin with the block."""
     own = {*kernel.axes, *(axis for r in kernel.reductions for axis in r.axes)}
 
@@ -394,7 +393,7 @@ def _within_block(kernel: Kernel, run: _Run, start: Size, buffers: Mapping[str, 
         width = run.width(buffers[access.buffer])
         assert width is not None
         terms = tuple((axis, stride) for axis, stride in access.terms if axis in own)
-        return Access(_local(access.buffer), access.offset - width * start, terms)
+        return Access(f"{access.buffer}.{piece}", access.offset - width * start, terms)
 
     changed = map_loads(kernel, lambda load: replace(load, access=inside(load.access)))
     stores = tuple(replace(s, access=inside(s.access)) for s in changed.stores)

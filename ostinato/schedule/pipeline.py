@@ -14,6 +14,7 @@ from ostinato.schedule.chains import chains_to_axes
 from ostinato.schedule.chunk import chunk
 from ostinato.schedule.collapse import collapse
 from ostinato.schedule.dead import drop_dead
+from ostinato.schedule.deal import deal
 from ostinato.schedule.elide import elide_copies
 from ostinato.schedule.fuse import Refusal, fuse
 from ostinato.schedule.hoist import hoist
@@ -86,7 +87,11 @@ def _unfused_pairs(s: Scheduled) -> Scheduled:
 
 
 def _place(reuse: bool) -> Step:
-    return lambda s: replace(s, arena=plan(s.program, reuse))
+    return lambda s: replace(s, arena=plan(s.program, reuse, s.threads))
+
+
+def _deal(s: Scheduled) -> Scheduled:
+    return replace(s, program=deal(s.program, s.threads))
 
 
 def _share(s: Scheduled) -> Scheduled:
@@ -178,6 +183,9 @@ SCHEDULE_PASSES: tuple[SchedulePass, ...] = (
         "serpentine",
         "Loops read weights that exceed the cache back and forth, not in a circle.",
         _for_machine(serpentine),
+    ),
+    SchedulePass(
+        "deal", "Threads deal out the steps of loops that do not depend on each other.", _deal
     ),
     SchedulePass(
         "reuse_memory",

@@ -169,7 +169,7 @@ def _looped(
     for name in local:
         items = block * sizes[name] // ITEM_BYTES[buffers[name].dtype]
         buffers[name] = replace(buffers[name], size=items)
-    return [Loop(loop, (), body)]
+    return [Loop(loop, (), body, is_independent=True)]
 
 
 def _block(count: Size, row: int, machine: Machine) -> int | None:

@@ -11,7 +11,7 @@ write. Loops whose steps gain less than the waiting costs are left to thread 0 a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from ostinato.program.expr import ITEM_BYTES, Axis
@@ -104,7 +104,7 @@ def share(program: Program, arena: Arena, threads: int) -> Shares | None:
     divider = _Divider(program, arena, threads)
     steps, _, gain = divider.body(program.body, frozenset())
     gain = substitute(gain, program.bounds) - WAKE
-    if not divider.parts or (isinstance(gain, int) and gain <= 0):
+    if isinstance(gain, int) and gain <= 0:
         return None
     return Shares(steps, divider.parts, gain, gain - PATIENT)
 
@@ -118,13 +118,13 @@ def part_of(kernel: Kernel, threads: int) -> Part | None:
         if axis == lane or axis in kernel.ordered:
             continue
         part = Part(axis, _unit(tile, axis))
-        use = _use(part, threads)
+        use = use_of(part.pieces, threads)
         use = use + OWN_WEIGHTS if axis == block and use else use
         if use > most:
             best, most = part, use
     if best is None:
         return None
-    gain = _gain(kernel, best, threads)
+    gain = gain_of(time_of(kernel), use_of(best.pieces, threads), threads)
     return None if isinstance(gain, int) and gain < LEAST else best
 
 
@@ -135,9 +135,8 @@ def _unit(tile: Tile | None, axis: Axis) -> int:
     return tile.rows if axis in (tile.row, tile.other) else tile.groups if axis == tile.block else 1
 
 
-def _use(part: Part, threads: int) -> float:
+def use_of(pieces: Size, threads: int) -> float:
     """The share of the threads' time that has work to do; 0 if all the work goes to one."""
-    pieces = part.pieces
     if not isinstance(pieces, int):
         return TYPICAL_SHARE
     if pieces < 2:
@@ -145,16 +144,33 @@ def _use(part: Part, threads: int) -> float:
     return pieces / (ceildiv(pieces, threads) * threads)  # type: ignore[operator]
 
 
-def _gain(kernel: Kernel, part: Part, threads: int) -> Size:
-    """Picoseconds that a kernel gains when it is divided."""
-    kept = 1 - 1 / (threads * _use(part, threads))
+def gain_of(time: Size, use: float, threads: int) -> Size:
+    """What is gained of a time when threads divide the work, of whose time `use` has any."""
+    return time * round(1000 * (1 - 1 / (threads * use))) // 1000
+
+
+def time_of(kernel: Kernel) -> Size:
+    """Picoseconds that a kernel takes on one thread."""
     points = product([axis.extent for axis in kernel.axes])
     cost: Size = store_time(kernel)
     for reduce in kernel.reductions:
         depth = product([axis.extent for axis in reduce.axes])
         cost = cost + depth * product_time(kernel, reduce, points * depth)
         cost = cost + depth * OPERATION * operations(reduce.operands) // 16
-    return points * cost * round(1000 * kept) // 1000
+    return points * cost
+
+
+def steps_time(body: Iterable[Stmt]) -> Size:
+    """Picoseconds that statements take on one thread; both ways of branches count half."""
+    total: Size = 0
+    for statement in body:
+        if isinstance(statement, Kernel):
+            total = total + time_of(statement)
+        elif isinstance(statement, Loop):
+            total = total + statement.axis.extent * steps_time(statement.body)
+        else:
+            total = total + sum(map(steps_time, bodies(statement)), start=0) // 2
+    return total
 
 
 @dataclass(frozen=True)
@@ -172,7 +188,7 @@ _Touches = frozenset[_Touch]
 class _Memory:
     """Finds buffers that may share memory. Halves of a carried state swap: they count together."""
 
-    def __init__(self, program: Program, arena: Arena) -> None:
+    def __init__(self, program: Program, arena: Arena, threads: int) -> None:
         self._program, self._arena = program, arena
         carries = [c for s in statements(program.body) if isinstance(s, Loop) for c in s.carries]
         self._pairs = {pair for c in carries for pair in ((c.state, c.next), (c.next, c.state))}
@@ -182,6 +198,7 @@ class _Memory:
             group = set().union(*(self._groups.get(half, {half}) for half in halves))
             self._groups.update((name, group) for name in group)
         self._known: dict[tuple[str, str], bool] = {}
+        self._threads = threads
 
     def is_written(self, name: str) -> bool:
         """Whether a run may write the buffer at all."""
@@ -208,33 +225,34 @@ class _Memory:
         if a.kind != "arena" or b.kind != "arena":
             return False
         start, other = (self._arena.offsets.get(name, 0) for name in (left, right))
-        if isinstance(a.size, int) and isinstance(b.size, int):
-            assert isinstance(start, int) and isinstance(other, int)
-            end, other_end = start + _bytes(a), other + _bytes(b)
-            return start < other_end and other < end
+        lengths = self._bytes(a), self._bytes(b)
+        if all(isinstance(value, int) for value in (start, other, *lengths)):
+            return start < other + lengths[1] and other < start + lengths[0]  # type: ignore[operator]
         # Those of run-time sizes lie in slots, one behind the other, behind all others.
         return start == other
 
-
-def _bytes(buffer: Buffer) -> int:
-    assert isinstance(buffer.size, int)
-    return -(-buffer.size * ITEM_BYTES[buffer.dtype] // ALIGNMENT) * ALIGNMENT
+    def _bytes(self, buffer: Buffer) -> Size:
+        if buffer.name in self._arena.strides:
+            return self._threads * self._arena.strides[buffer.name]
+        size = self._program.upper(buffer.size)
+        return ceildiv(size * ITEM_BYTES[buffer.dtype], ALIGNMENT) * ALIGNMENT
 
 
 class _Divider:
     """Walks a program in order with what threads may still be doing."""
 
     def __init__(self, program: Program, arena: Arena, threads: int) -> None:
-        self._memory = _Memory(program, arena)
+        self._memory = _Memory(program, arena, threads)
         self._bounds = program.bounds
         self._threads = threads
         self._gains: dict[str, Size] = {}
         self.parts: dict[str, Part] = {}
-        for kernel in program.kernels():
+        for kernel in _one_by_one(program.body):
             part = part_of(kernel, threads)
             if part is not None:
                 self.parts[kernel.name] = part
-                self._gains[kernel.name] = _gain(kernel, part, threads)
+                use = use_of(part.pieces, threads)
+                self._gains[kernel.name] = gain_of(time_of(kernel), use, threads)
 
     def body(
         self, body: tuple[Stmt, ...], busy: _Touches
@@ -284,7 +302,15 @@ class _Divider:
         step = Step(branch, wait, inner=(then, orelse))
         return step, after_then | after_orelse, (gain + other) // 2 - WAIT * wait
 
+    def _dealt(self, loop: Loop, busy: _Touches) -> tuple[Step, _Touches, Size]:
+        wait, busy = self._after(self._touches(loop, False), busy)
+        use = use_of(loop.axis.extent, self._threads)
+        gain = gain_of(steps_time((loop,)), use, self._threads)
+        return Step(loop, wait, inner=(undivided(loop.body),)), busy, gain - WAIT * wait
+
     def _loop(self, loop: Loop, busy: _Touches) -> tuple[Step, _Touches, Size]:
+        if loop.scratch is not None:
+            return self._dealt(loop, busy)
         extent = loop.axis.extent
         counted = frozenset(_Touch(name, False, False) for name in computed(extent))
         first, start = self._after(counted, busy) if counted else (False, busy)
@@ -314,6 +340,16 @@ class _Divider:
                 gain = substitute(gain, self._bounds)
                 return inside, again, busy, gain - WAIT * again
             busy = more
+
+
+def _one_by_one(body: tuple[Stmt, ...]) -> Iterator[Kernel]:
+    """The kernels that all threads come to at the same time."""
+    for statement in body:
+        if isinstance(statement, Kernel):
+            yield statement
+        elif not isinstance(statement, Loop) or statement.scratch is None:
+            for inner in bodies(statement):
+                yield from _one_by_one(inner)
 
 
 def _all_enter(loop: Loop) -> bool:

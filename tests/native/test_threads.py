@@ -105,6 +105,36 @@ def test_steps_left_to_one_thread_give_the_same_bits(
     check_bits(case)
 
 
+@pytest.mark.usefixtures("eager")
+@pytest.mark.parametrize(
+    ("heads", "positions", "given"), [(5, 211, 211), (1, 600, 600), (5, 301, "N")]
+)
+def test_heads_and_rows_that_are_dealt_out_give_the_same_bits(
+    heads: int, positions: int, given: int | str
+) -> None:
+    """Scores that exceed the caches, of several heads and of one."""
+    shape = f"float[{heads}, {given}, 16]"
+    model = onnx.parser.parse_model(
+        f"""<ir_version: 10, opset_import: ["": 21]>
+        g ({shape} q, {shape} k, {shape} v) => ({shape} y, {shape} z) {{
+            t = Transpose<perm = [0, 2, 1]>(k)
+            s = MatMul(q, t)
+            p = Softmax(s)
+            y = MatMul(p, v)
+            ones = Constant<value = float[16] {{{", ".join(["1"] * 16)}}}>()
+            z = LayerNormalization(y, ones)
+        }}"""
+    )
+    random = np.random.default_rng(4)
+    feeds = {n: random.standard_normal((heads, positions, 16)).astype("f") for n in "qkv"}
+    expected = bits(session(model).run(None, feeds))
+    for count in (2, 3):
+        several = session(model, threads=count)
+        for _ in range(5):
+            assert bits(several.run(None, feeds)) == expected
+        assert all(team.jobs == 5 for team in teams(several)) and teams(several)
+
+
 def gru(hidden: int, steps: int | str = "T", seed: int = 0) -> onnx.ModelProto:
     """A recurrence of one stream with an initial state, and its last state."""
     random = np.random.default_rng(seed)
