@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import onnx
 import onnx_ir as ir
 
+from ostinato.autodiff.contributions import dims_of
 from ostinato.autodiff.differentiate import load_at_opset, prepare, pull_back
 from ostinato.autodiff.gradient import ALL_PASSES, expose
 from ostinato.autodiff.scope import is_float
@@ -152,15 +153,30 @@ def _residuals(read: Iterable[ir.Value]) -> list[ir.Value]:
 
 
 def _source(value: ir.Value) -> ir.Value:
-    """The value of which this one is a view with the same elements."""
+    """The value of which this one is a view, with the same elements or most of them."""
     while (node := value.producer()) is not None:
         facts = facts_of(node.op_type, node.domain)
-        if not (facts.moves and (facts.in_order or node.op_type == "Transpose")):
+        first = node.inputs[0] if node.inputs else None
+        same = facts.moves and (facts.in_order or node.op_type == "Transpose")
+        if first is None or not (same or (node.op_type == "Slice" and _is_most(value, first))):
             break
-        first = node.inputs[0]
-        assert first is not None
         value = first
     return value
+
+
+def _is_most(part: ir.Value, whole: ir.Value) -> bool:
+    """Whether a slice has half of the elements or more: to keep it would be another copy."""
+    sizes, all_sizes = dims_of(part), dims_of(whole)
+    if sizes is None or all_sizes is None:
+        return False
+    kept = total = 1
+    for size, whole_size in zip(sizes, all_sizes, strict=True):
+        if size == whole_size and size is not None:
+            continue
+        if not isinstance(size, int) or not isinstance(whole_size, int):
+            return False
+        kept, total = kept * size, total * whole_size
+    return 2 * kept >= total
 
 
 def _is_free(value: ir.Value, known: dict[ir.Value, bool]) -> bool:

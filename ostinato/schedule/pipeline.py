@@ -19,6 +19,7 @@ from ostinato.schedule.elide import elide_copies
 from ostinato.schedule.fuse import Refusal, fuse
 from ostinato.schedule.hoist import hoist
 from ostinato.schedule.layout import layout
+from ostinato.schedule.originals import read_originals
 from ostinato.schedule.pack import pack
 from ostinato.schedule.relayout import relayout
 from ostinato.schedule.reuse_copies import reuse_copies
@@ -122,8 +123,13 @@ SCHEDULE_PASSES: tuple[SchedulePass, ...] = (
     ),
     SchedulePass(
         "elide_copies",
-        "A value that is only copied elsewhere is written there directly.",
+        "A value that is copied elsewhere as a whole is written there directly.",
         _rewrites(elide_copies),
+    ),
+    SchedulePass(
+        "read_originals",
+        "Parts of joined inputs and constants are read where they were.",
+        _rewrites(read_originals),
     ),
     # Before axes collapse: one along elements of several places could not be told apart.
     SchedulePass(

@@ -68,3 +68,24 @@ def test_a_loop_that_is_asked_for_a_shape_and_for_what_it_kept() -> None:
     parts = partition(onnx.parser.parse_model(text), ["x", "w", "r"], ["y"])
     for part in (parts.forward, parts.backward):
         onnx.checker.check_model(part)
+
+
+def test_what_a_slice_leaves_most_of_is_kept_whole() -> None:
+    text = """<ir_version: 9, opset_import: ["": 20]>
+    g (float[4, 3] x, float[1, 3] first) => (float[4, 3] y) {
+      e = Exp(x)
+      joined = Concat<axis=0>(first, e)
+      from = Constant <value: tensor = int64[1] {0}> ()
+      to = Constant <value: tensor = int64[1] {END}> ()
+      rows = Slice(joined, from, to, from)
+      z = Tanh(e)
+      part = Slice(z, from, to, from)
+      y = MUL
+    }"""
+    pairs = {4: "Mul(rows, z)", 1: "Mul(rows, z)"}
+    kept = {}
+    for end, value in pairs.items():
+        model = onnx.parser.parse_model(text.replace("END", str(end)).replace("MUL", value))
+        reads = partition(model, ["x"], ["y"]).reads
+        kept[end] = {name for name in reads if name in ("joined", "rows")}
+    assert kept == {4: {"joined"}, 1: {"rows"}}

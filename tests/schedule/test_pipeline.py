@@ -129,7 +129,7 @@ def chores() -> Program:
     source = cell()
     a, b, d, e, f = (Axis(name, n) for name, n in zip("abdef", (5, 5, 2, 3, 15), strict=True))
     r, s, p, q = Axis("r", 3), Axis("s", 5), Axis("p", 5), Axis("q", 5)
-    v, c, g, w = Axis("v", 15), Axis("c", 5), Axis("g", 2), Axis("w", 3)
+    v, c, g, w, h = Axis("v", 15), Axis("c", 5), Axis("g", 2), Axis("w", 3), Axis("h", 3)
     weight = cast(at("narrow", (v, 1), dtype="int8"), "float32")
     double = op("add", at("h", (s, 1)), at("h", (s, 1)))
     rows = Kernel(
@@ -145,6 +145,12 @@ def chores() -> Program:
         pointwise("matrix", op("neg", at("m", (d, 3), (e, 1))), "n", d, e),
         pointwise("widen", op("mul", weight, weight), "wide", v),
         product("narrow", at("h0", (c, 1)), at("wide", (c, 3), (w, 1)), "few", c, g, w),
+        *(
+            Kernel(f"half{n}", (k,), (), (store("halves", there, (k, 1), offset=3 - 3 * n),))
+            for n, k in enumerate((Axis("k0", 3), Axis("k1", 3)))
+            for there in [at("m", (k, 1), offset=3 * n)]
+        ),
+        Kernel("half", (h,), (), (store("t", op("neg", at("halves", (h, 1))), (h, 1)),)),
     )
     more = program(
         {"x": source.inputs[0].shape, "h0": (5,), "m": (2, 3)},
@@ -155,10 +161,11 @@ def chores() -> Program:
             "n": (2, 3),
             "q": (5,),
             "few": (2, 3),
+            "t": (3,),
         },
         (*source.body, *extra),
         {**source.constants, "narrow": np.arange(-7, 8, dtype=np.int8)},
-        {"dead": 5, "rows": 15, "p": 5, "wide": 15},
+        {"dead": 5, "rows": 15, "p": 5, "wide": 15, "halves": 6},
         source.symbols,
     )
     return replace(more, buffers={**source.buffers, **more.buffers})
