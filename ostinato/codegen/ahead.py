@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
 
 from ostinato.codegen.expressions import Expressions
@@ -27,6 +26,7 @@ from ostinato.codegen.writer import Value, Writer, integer
 from ostinato.machine.record import Machine
 from ostinato.program.expr import ITEM_BYTES, Access, Axis, Load, walk
 from ostinato.program.nodes import Buffer, Kernel, Tile
+from ostinato.records import dataclass
 from ostinato.schedule.operands import typical
 from ostinato.sizes.dims import product
 

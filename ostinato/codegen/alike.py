@@ -7,12 +7,13 @@ all layers that are alike, and is written and compiled once.
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from typing import Any
 
 from ostinato.codegen.signature import signature
 from ostinato.program.expr import Access, Axis, Expr, walk
 from ostinato.program.nodes import Buffer, Kernel
+from ostinato.records import dataclass
 
 
 def form(kernel: Kernel, buffers: Mapping[str, Buffer]) -> Hashable:

@@ -6,12 +6,13 @@ This module imports neither onnx, onnx_ir nor llvmlite: loading a compiled model
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
 
 from ostinato.program.title import title
+from ostinato.records import dataclass
 
 # Element types whose ONNX name is not their NumPy name.
 _ONNX_NAMES = {

@@ -9,12 +9,13 @@ faster.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeGuard
 
 from ostinato.codegen.alike import form
 from ostinato.program.expr import Access, Axis, Const, Expr, Extent, Index, Load, rewrite
 from ostinato.program.nodes import Buffer, Kernel, Reduce, Store, Tile
+from ostinato.records import dataclass
 from ostinato.sizes.dims import Atom, Dim, Size, symbol
 from ostinato.sizes.substitution import renamed
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 
 from ostinato.codegen import clocks, runtime_functions, safepoints, threads
@@ -29,6 +29,7 @@ from ostinato.program.nodes import (
     Require,
     statements,
 )
+from ostinato.records import dataclass
 from ostinato.schedule.arena import Arena, counts_calls
 from ostinato.schedule.matrices import takes_pairs, takes_tiles
 from ostinato.schedule.share import Part, Shares, Step, undivided

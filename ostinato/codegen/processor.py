@@ -11,9 +11,8 @@ defines
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from ostinato.errors import OptionError
+from ostinato.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
 
 from ostinato.codegen import safepoints
 from ostinato.codegen.ahead import Ahead
@@ -14,6 +13,7 @@ from ostinato.codegen.primitives import ELEMENT
 from ostinato.codegen.writer import LoopState, Value, integer, is_constant, vector
 from ostinato.program.expr import Axis, Expr, Index, Load, walk
 from ostinato.program.nodes import Reduce, Tile, identity
+from ostinato.records import dataclass
 from ostinato.schedule.cost import sums_at_once
 from ostinato.schedule.times import bounded_product, term_time
 from ostinato.sizes.dims import Size, floordiv

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from ostinato.codegen import safepoints
 from ostinato.program.expr import Axis
 from ostinato.program.nodes import Kernel
+from ostinato.records import dataclass
 from ostinato.sizes.dims import Size
 
 

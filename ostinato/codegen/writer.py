@@ -9,8 +9,10 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple
+
+from ostinato.records import dataclass
 
 
 class Value(NamedTuple):

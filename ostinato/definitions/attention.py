@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import onnx
 import onnx_ir as ir
 
 from ostinato.definitions.function_text import FLOAT, finite, function, given, size_of, wanted
 from ostinato.model.attributes import Attributes
+from ostinato.records import dataclass
 
 NAMES = ("query", "key", "value", "mask", "past_key", "past_value", "lengths")
 _SHOWN = ("raw", "capped", "scores", "seen")

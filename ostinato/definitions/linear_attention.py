@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import onnx
 import onnx_ir as ir
 
 from ostinato.definitions.function_text import FLOAT, finite, function, given, size_of
 from ostinato.model.attributes import Attributes
+from ostinato.records import dataclass
 
 NAMES = ("query", "key", "value", "past", "decay", "beta")
 

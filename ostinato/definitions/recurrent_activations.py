@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import onnx_ir as ir
 
 from ostinato.graph.writer import Writer
 from ostinato.model.attributes import Attributes
+from ostinato.records import dataclass
 
 # Name in lower case -> (name, parameters it consumes with the default of the ONNX operator of that
 # name). ScaledTanh has no such operator, hence no default.

@@ -9,13 +9,13 @@ of the recurrence. Pre-activations are summed in the order `(x W + b) + h R`, wi
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TypeAlias
 
 import onnx_ir as ir
 
 from ostinato.definitions.recurrent_activations import Activation
 from ostinato.graph.writer import Operand, Writer
+from ostinato.records import dataclass
 
 # (writer of the body, x_t [B, I], states [B, H]) -> new states [B, H]
 Step: TypeAlias = Callable[[Writer, ir.Value, tuple[ir.Value, ...]], tuple[ir.Value, ...]]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from ostinato.limits import MOST_BYTES
 from ostinato.model.attributes import Attributes, describe
 from ostinato.model.schema import since_version
 from ostinato.model.values import constant_array, static_dims
+from ostinato.records import dataclass
 
 _COMMON_INPUTS = ("X", "W", "R", "B", "sequence_lens", "initial_h")
 

@@ -18,12 +18,14 @@ the maps against reference kernels.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from typing import Any, TypeAlias
 
 import numpy as np
 import onnx_ir as ir
+
+from ostinato.records import dataclass
 
 
 class Along(Enum):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 import numpy as np
 import onnx_ir as ir
@@ -11,6 +10,7 @@ import onnx_ir as ir
 from ostinato.graph.inferred_sizes import Sizes
 from ostinato.graph.linear_index import Indices, linear_size
 from ostinato.model.values import constant_array
+from ostinato.records import dataclass
 from ostinato.sizes.dims import Size, ceildiv, exact_quotient, is_nonnegative, maximum, product
 from ostinato.sizes.progressions import (
     Progression,

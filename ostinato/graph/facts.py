@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum
 from typing import Any
 
@@ -19,6 +19,7 @@ import onnx_ir as ir
 from ostinato.graph import axis_maps, size_rules
 from ostinato.graph.axis_maps import along_axis, image
 from ostinato.graph.size_rules import kept, like, placed, reduced
+from ostinato.records import dataclass
 from ostinato.sizes.dims import choose, is_equal, is_less, maximum, minimum, truncdiv
 
 # As an operand's position: all from there on.

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import TypeAlias
 
 import onnx
@@ -18,6 +17,7 @@ from ostinato.graph.size_arithmetic import fold_sizes
 from ostinato.model import inference
 from ostinato.model.graphs import graphs
 from ostinato.model.order import attribute_graphs
+from ostinato.records import dataclass
 
 Sizes: TypeAlias = "tuple[int | str | None, ...]"
 

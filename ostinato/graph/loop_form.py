@@ -10,7 +10,6 @@ other loops that were read before may then name values that are gone.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence, Set
-from dataclasses import dataclass
 
 import onnx_ir as ir
 
@@ -18,6 +17,7 @@ from ostinato.graph.edit import append_copy, discard, replace_value
 from ostinato.model.attributes import Attributes
 from ostinato.model.graphs import subgraphs
 from ostinato.model.names import Names
+from ostinato.records import dataclass
 
 # Scan has no batch axis and no sequence_lens input since this version.
 SCAN_WITHOUT_BATCH = 9

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import onnx_ir as ir
 
@@ -12,6 +11,7 @@ from ostinato.graph.inferred_sizes import Sizes
 from ostinato.graph.linear_index import STEP, Indices, linear_size
 from ostinato.graph.loop_form import LoopForm, Scanned, State, scopes_within
 from ostinato.model.values import constant_array
+from ostinato.records import dataclass
 from ostinato.sizes.dims import Size, computed
 from ostinato.sizes.progressions import unclamped
 

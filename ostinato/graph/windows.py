@@ -7,10 +7,10 @@ that only a run tells.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from ostinato.model.attributes import Attributes
+from ostinato.records import dataclass
 from ostinato.sizes.dims import Size, ceildiv, floordiv, maximum, minimum
 
 S = TypeVar("S", bound="Size", covariant=True)

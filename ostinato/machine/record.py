@@ -9,9 +9,11 @@ of a kind. Thresholds in bytes are shares of a cache, so that they follow if the
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import Literal, TypeAlias
+
+from ostinato.records import dataclass
 
 KIB = 1024
 

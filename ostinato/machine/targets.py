@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal, TypeAlias
 
 from ostinato.errors import OptionError
@@ -24,6 +24,7 @@ from ostinato.machine.record import (
     WASM,
     Machine,
 )
+from ostinato.records import dataclass
 
 ObjectFormat: TypeAlias = Literal["elf", "mach-o", "coff", "wasm"]
 HOST = "host"

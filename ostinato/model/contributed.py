@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -23,6 +22,8 @@ import onnx
 import onnx.defs
 import onnx.helper
 from onnx.defs import OpSchema
+
+from ostinato.records import dataclass
 
 MICROSOFT, BLOCKED = "com.microsoft", "com.microsoft.nchwc"
 

@@ -30,7 +30,6 @@ import time
 import warnings
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +39,7 @@ from ostinato.codegen import objects
 from ostinato.codegen.target import Target
 from ostinato.files import open_file
 from ostinato.native.memory import aligned_empty
+from ostinato.records import dataclass
 from ostinato.version import __version__
 
 Array = np.ndarray[Any, Any]

@@ -7,7 +7,6 @@ import math
 import os
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -36,6 +35,7 @@ from ostinato.native.memory import (
 )
 from ostinato.native.trampoline import Callee, trampoline
 from ostinato.native.workspace import BUSY, Workspace, in_use
+from ostinato.records import dataclass
 from ostinato.sizes.dims import MEMORY, SPARE
 
 Array = np.ndarray[Any, Any]

@@ -15,7 +15,7 @@ import hashlib
 import math
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
@@ -35,6 +35,7 @@ from ostinato.native.abi import (
 )
 from ostinato.native.cache import Cache, machine_key
 from ostinato.native.workspace import Workspace
+from ostinato.records import dataclass
 from ostinato.system import address_of
 
 Array = np.ndarray[Any, Any]

@@ -14,13 +14,13 @@ import itertools
 import os
 import weakref
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ostinato.errors import StreamError
 from ostinato.native import trampoline_ir
+from ostinato.records import dataclass
 
 Array = np.ndarray[Any, Any]
 

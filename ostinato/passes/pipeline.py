@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
 
 import onnx_ir as ir
 
@@ -41,6 +40,7 @@ from ostinato.passes.simplify.dead_code import dead_code
 from ostinato.passes.simplify.eliminate_identity import eliminate_identity
 from ostinato.passes.simplify.merge_common_subexpressions import merge_common_subexpressions
 from ostinato.passes.simplify.split_to_slice import split_to_slice
+from ostinato.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,9 @@ program says `fma`. Every stage that evaluates expressions therefore gives the s
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterator
-from dataclasses import dataclass
 from typing import Any
 
+from ostinato.records import dataclass
 from ostinato.sizes.dims import Size
 from ostinato.sizes.interned import Interned
 

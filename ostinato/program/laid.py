@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, TypeAlias
 
 import numpy as np
+
+from ostinato.records import dataclass
 
 # Bytes: a cache line, and a vector of the longest registers. Part of the contract with callers of
 # compiled code, so it is the same on all machines; places of the arena begin at multiples as well.

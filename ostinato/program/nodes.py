@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 from typing import Literal, TypeAlias
 
@@ -28,6 +28,7 @@ from ostinato.program.expr import (
 )
 from ostinato.program.functions import operations
 from ostinato.program.laid import Contents
+from ostinato.records import dataclass
 from ostinato.sizes import dims
 from ostinato.sizes.dims import Size, product
 from ostinato.sizes.substitution import upper

@@ -9,7 +9,6 @@ the state.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import onnx_ir as ir
@@ -27,6 +26,7 @@ from ostinato.passes.normalise.recurrent_to_scan import expand_recurrent
 from ostinato.quantization.calibration import Seen
 from ostinato.quantization.sites import INPUT_WEIGHTS, RECURRENT_WEIGHTS, Site
 from ostinato.quantization.weights import Stored
+from ostinato.records import dataclass
 
 _LEVELS = 255
 _FLOAT = ir.DataType.FLOAT

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from ostinato.program.expr import ITEM_BYTES
 from ostinato.program.laid import ALIGNMENT as ALIGNMENT
@@ -18,6 +18,7 @@ from ostinato.program.nodes import (
     bodies,
     statements,
 )
+from ostinato.records import dataclass
 from ostinato.sizes.dims import Size, ceildiv, computed, maximum
 
 

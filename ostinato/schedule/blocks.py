@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ostinato.machine.record import Machine
 from ostinato.program.expr import ITEM_BYTES, Access, Axis
@@ -28,6 +28,7 @@ from ostinato.program.nodes import (
     count_uses,
     map_loads,
 )
+from ostinato.records import dataclass
 from ostinato.schedule.decisions import decision
 from ostinato.schedule.index_maps import Affine, substitute_reduce, substitute_store
 from ostinato.sizes.dims import (

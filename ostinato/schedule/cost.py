@@ -8,11 +8,11 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from ostinato.machine.record import Machine
 from ostinato.program.expr import ITEM_BYTES, Access, Axis, Index, Load, dtype_of
 from ostinato.program.nodes import Buffer, Kernel, Store
+from ostinato.records import dataclass
 from ostinato.schedule.operands import (
     DEPTH,
     accesses,

@@ -10,7 +10,6 @@ after the other. The order of the terms stays.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,6 +17,7 @@ import numpy as np
 from ostinato.program.expr import Axis, Expr, Index, Load, cast, constant, op
 from ostinato.program.laid import Contents, elements
 from ostinato.program.nodes import Buffer, Kernel
+from ostinato.records import dataclass
 from ostinato.schedule.float_fields import FloatField, float_fields
 from ostinato.schedule.index_maps import split_sum
 

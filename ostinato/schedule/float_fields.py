@@ -13,7 +13,7 @@ float, and a difference of 0 is the product 0 where scales are positive.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -35,6 +35,7 @@ from ostinato.program.expr import (
 )
 from ostinato.program.laid import Contents, elements
 from ostinato.program.nodes import Buffer, Kernel
+from ostinato.records import dataclass
 from ostinato.schedule.index_maps import split_sum
 
 if TYPE_CHECKING:

@@ -19,7 +19,6 @@ Each pair that could not be joined is reported with the reason.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
 from ostinato.program.nodes import (
     Kernel,
@@ -30,6 +29,7 @@ from ostinato.program.nodes import (
     bodies,
     with_bodies,
 )
+from ostinato.records import dataclass
 from ostinato.schedule.joining import (
     IN_PARTS,
     bijection,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ostinato.program.expr import (
     Access,
@@ -18,6 +18,7 @@ from ostinato.program.expr import (
     rewrite,
 )
 from ostinato.program.nodes import Kernel, Reduce, Store
+from ostinato.records import dataclass
 from ostinato.sizes.dims import Dim, Size, exact_quotient, is_nonnegative
 
 

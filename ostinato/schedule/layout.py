@@ -15,11 +15,12 @@ descent starts from both ends, everything as it is and everything changed.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ostinato.machine.record import Machine
 from ostinato.program.expr import FLOATS, ITEM_BYTES, Access, Axis, Expr, Load
 from ostinato.program.nodes import Buffer, Kernel, Program, Store, map_kernels, map_loads
+from ostinato.records import dataclass
 from ostinato.schedule.elide import whole_buffers
 from ostinato.schedule.operands import moves_windows, row_axes_of_windows, typical
 from ostinato.schedule.tile import estimated_cycles, lane_of

@@ -6,12 +6,12 @@ Registers of tiles have 16 of each (AMX), an instruction of AArch64 multiplies t
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from ostinato.machine.record import Machine
 from ostinato.program.expr import Axis, Load
 from ostinato.program.nodes import Buffer, Kernel, Tile
 from ostinato.program.words import first_byte
+from ostinato.records import dataclass
 from ostinato.schedule.operands import is_packable, typical
 
 # Rows, words of a row, and columns of a register; how many registers hold sums.

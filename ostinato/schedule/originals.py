@@ -13,10 +13,11 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ostinato.program.expr import Access, Expr, Load
 from ostinato.program.nodes import Kernel, Program, map_kernels, map_loads, statements
+from ostinato.records import dataclass
 from ostinato.schedule.elide import whole_buffers
 from ostinato.sizes.dims import Size, is_nonnegative, product
 

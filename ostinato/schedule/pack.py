@@ -22,7 +22,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ostinato.machine.record import Machine
 from ostinato.program.expr import Access, Axis, Expr, Load, constant, rewrite, walk
@@ -39,6 +39,7 @@ from ostinato.program.nodes import (
     map_kernels,
     with_bodies,
 )
+from ostinato.records import dataclass
 from ostinato.schedule.cost import sums_at_once
 from ostinato.schedule.fields import Field, cut_for_fields
 from ostinato.schedule.float_fields import FloatField

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TypeAlias
 
 from ostinato.machine.record import Machine
 from ostinato.program.nodes import Program
+from ostinato.records import dataclass
 from ostinato.schedule.arena import Arena, plan
 from ostinato.schedule.blocks import by_blocks
 from ostinato.schedule.chains import chains_to_axes

@@ -14,7 +14,7 @@ in such a copy.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ostinato.machine.record import Machine
 from ostinato.program.expr import (
@@ -40,6 +40,7 @@ from ostinato.program.nodes import (
     map_kernels,
     with_bodies,
 )
+from ostinato.records import dataclass
 from ostinato.schedule.decisions import decision
 from ostinato.schedule.operands import DEPTH, is_packable, sum_loads, typical
 from ostinato.sizes.dims import Size, is_nonnegative, minimum, product

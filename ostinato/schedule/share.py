@@ -12,7 +12,7 @@ write. Loops whose steps gain less than the waiting costs are left to thread 0 a
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from ostinato.program.expr import ITEM_BYTES, Axis
 from ostinato.program.nodes import (
@@ -27,6 +27,7 @@ from ostinato.program.nodes import (
     bodies,
     statements,
 )
+from ostinato.records import dataclass
 from ostinato.schedule.arena import ALIGNMENT, Arena
 from ostinato.schedule.times import OPERATION, operations, product_time, store_time
 from ostinato.sizes.dims import Size, ceildiv, computed, maximum, product

@@ -7,10 +7,10 @@ because of where they stand: inside and outside of a loop, in a branch, in one s
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
 from ostinato.program.expr import ITEM_BYTES
 from ostinato.program.nodes import Branch, Carry, Kernel, Loop, Program, Stmt, bodies, statements
+from ostinato.records import dataclass
 from ostinato.schedule.fuse import Refusal
 from ostinato.schedule.joining import IN_PARTS
 from ostinato.sizes.dims import Size, product

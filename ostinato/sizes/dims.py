@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 from typing import TypeAlias
 
+from ostinato.records import dataclass
 from ostinato.sizes.interned import Interned
 
 Size: TypeAlias = "int | Dim"

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from ostinato.records import dataclass
 from ostinato.sizes.dims import Apply, Dim, Size, is_equal, is_nonnegative, maximum, minimum
 from ostinato.sizes.strides import Shape, Steps
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from typing import Any
 
 import numpy as np
 
 from ostinato.codegen.artifact import Argument, Artifact
 from ostinato.native.arguments import numpy_dtype
+from ostinato.records import dataclass
 from ostinato.stages.stage import (
     BranchStage,
     FallbackStage,

@@ -18,7 +18,7 @@ numbers of rows of their own (`ragged.py`).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 
 import onnx_ir as ir
@@ -33,6 +33,7 @@ from ostinato.ops.core.tensor import Tensor, Value, dense, slice_axis, transpose
 from ostinato.ops.lowering import Scope
 from ostinato.program.expr import Access, Axis, Expr, Extent, Load, cast, constant, op
 from ostinato.program.nodes import Check, Interface, Require, statements
+from ostinato.records import dataclass
 from ostinato.sizes.dims import Size, computed, is_symbol, product, symbol, symbols
 from ostinato.stages.appended import (
     appended,

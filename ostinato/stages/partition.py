@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Set
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 import onnx_ir as ir
@@ -23,6 +23,7 @@ from ostinato.ops.core.requirements import UnboundedError
 from ostinato.ops.core.tensor import Absent, Joined, Stack, Tensor, TensorSequence, Value
 from ostinato.ops.lowering import Lowerer, Scope
 from ostinato.program.nodes import Program
+from ostinato.records import dataclass
 from ostinato.stages.apart import fallback_stage, joined_refusals
 from ostinato.stages.appended import appended
 from ostinato.stages.handover import Handover

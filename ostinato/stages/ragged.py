@@ -16,7 +16,7 @@ that has ended are computed again where a later one reads them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import onnx_ir as ir
@@ -30,6 +30,7 @@ from ostinato.ops.core.tensor import AnyValue, Joined, Tensor
 from ostinato.ops.lowering import Lowerer, Scope
 from ostinato.program.expr import Axis, Index
 from ostinato.program.nodes import Loop, Stmt
+from ostinato.records import dataclass
 from ostinato.sizes.dims import Dim, Size, computed, symbols
 from ostinato.stages.kept import KeptStates, row_of
 

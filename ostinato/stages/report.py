@@ -5,8 +5,9 @@ from __future__ import annotations
 import copy
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
+
+from ostinato.records import dataclass
 
 if TYPE_CHECKING:
     from ostinato.codegen.artifact import Artifact

@@ -6,12 +6,12 @@ A stage is data: it can be stored and reloaded. `stages.flow` runs them.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ostinato.codegen.artifact import Argument, Artifact
+from ostinato.records import dataclass
 
 if TYPE_CHECKING:
     from ostinato.stages.compiled import CompiledModel

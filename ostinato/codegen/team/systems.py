@@ -12,7 +12,7 @@ The assembly of a record defines, over one lock and one queue of sleepers,
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from ostinato.records import dataclass
 
 
 @dataclass(frozen=True)

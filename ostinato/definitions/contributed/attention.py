@@ -6,7 +6,6 @@ Heads are `[batch, heads, rows, size]` here; a mask becomes numbers that are add
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
@@ -16,6 +15,7 @@ from ostinato.definitions.contributed.call import INT64, Call, Maybe
 from ostinato.definitions.contributed.products import scaled_product
 from ostinato.definitions.contributed.tables import microsoft
 from ostinato.graph.writer import Operand
+from ostinato.records import dataclass
 
 
 @dataclass

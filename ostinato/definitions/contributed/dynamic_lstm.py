@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import onnx_ir as ir
@@ -16,6 +15,7 @@ from ostinato.definitions.recurrent_node import Recurrent, read_recurrent
 from ostinato.definitions.recurrent_scan import direction_of, write_recurrent
 from ostinato.graph.writer import Array, Writer
 from ostinato.model.attributes import describe
+from ostinato.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -42,6 +42,7 @@ from ostinato.program.expr import (
     op,
 )
 from ostinato.program.nodes import Interface, Reduce, Store, identity
+from ostinato.records import dataclass
 from ostinato.sizes.dims import Dim, Size, computed, is_nonnegative, product, symbol
 from ostinato.sizes.strides import Shape
 

@@ -7,10 +7,9 @@ are their NaN. E8M0 is an exponent alone, a power of two.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from ostinato.ops.core.literals import literal
 from ostinato.program.expr import Expr, cast, constant, dtype_of, op
+from ostinato.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from ostinato.program.expr import Expr, constant, dtype_of, op
+from ostinato.records import dataclass
 
 # The primes that codelets are written for.
 PRIMES = (2, 3, 5, 7, 11, 13)

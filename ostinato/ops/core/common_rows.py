@@ -12,7 +12,7 @@ Before the first step nothing is known to be equal.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from ostinato.ops.core.builder import Builder
 from ostinato.ops.core.literals import sized
@@ -20,6 +20,7 @@ from ostinato.ops.core.moved_rows import Moves, store_at
 from ostinato.ops.core.tensor import Tensor, Value
 from ostinato.program.expr import Access, Axis, Expr, Index, Load, constant, op
 from ostinato.program.nodes import Carry, Stmt, Store
+from ostinato.records import dataclass
 from ostinato.sizes.dims import Size
 
 # Places of what a step of the pass over the copies hands on: the row in the spare place, and the

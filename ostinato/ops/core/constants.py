@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from ostinato.ops.core.emitter import Emitter
 from ostinato.ops.core.tensor import Tensor, dense, owner, progression_of
 from ostinato.program.expr import Access, Extent, cast
 from ostinato.program.nodes import Store
+from ostinato.records import dataclass
 from ostinato.sizes.dims import Dim, product
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from ostinato.ops.core.draft import Draft
 from ostinato.ops.core.requirements import Requirements
 from ostinato.program.expr import Axis, Expr, Index
 from ostinato.program.nodes import Carry, Kernel, Loop, Reduce, Stmt, Store
+from ostinato.records import dataclass
 from ostinato.sizes.dims import Size, computed
 from ostinato.sizes.strides import Shape
 

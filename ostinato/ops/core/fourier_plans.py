@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import TypeAlias
 
@@ -29,6 +28,7 @@ from ostinato.ops.core.codelets import PRIMES, Complex, codelet, roots
 from ostinato.ops.core.tensor import Tensor, advance, slice_axis
 from ostinato.program.expr import Expr, constant
 from ostinato.program.nodes import Store
+from ostinato.records import dataclass
 from ostinato.sizes.strides import Shape
 
 # The largest codelet.

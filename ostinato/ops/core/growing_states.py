@@ -13,7 +13,7 @@ two swap, as for any other state.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ostinato.ops.core.builder import Appending, Builder
@@ -26,6 +26,7 @@ from ostinato.ops.core.state_chains import JOINS, chain_of, places_to_move
 from ostinato.ops.core.tensor import Tensor, Value, dense, slice_axis, transpose
 from ostinato.program.expr import ITEM_BYTES, Access, Axis, Extent, Load, cast, walk
 from ostinato.program.nodes import Carry, Kernel, Stmt, statements
+from ostinato.records import dataclass
 from ostinato.sizes.dims import (
     SPARE,
     Size,

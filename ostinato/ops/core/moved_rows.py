@@ -14,7 +14,6 @@ windmills with Coq", 2008). The order of the copies is found in a time that is l
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 from ostinato.ops.core.builder import Builder
@@ -22,6 +21,7 @@ from ostinato.ops.core.literals import sized
 from ostinato.ops.core.tensor import Tensor, Value, slice_axis
 from ostinato.program.expr import Access, Axis, Expr, Index, Load, constant, op
 from ostinato.program.nodes import Store
+from ostinato.records import dataclass
 from ostinato.sizes.dims import Size, floordiv
 
 # Places of the numbers that a step of the search for an order hands on.

@@ -8,7 +8,7 @@ they name are evenly spaced in memory.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from ostinato.graph.evenly_spaced import ARITHMETIC
 from ostinato.ops.core.builder import Builder
 from ostinato.ops.core.registry import Context
 from ostinato.ops.core.tensor import Tensor, Value, advance, progression_of, restepped
+from ostinato.records import dataclass
 from ostinato.sizes.dims import (
     Dim,
     Size,

@@ -7,7 +7,7 @@ node is honoured, or the node is not lowered (`Lowerer.node` sees to it).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, TypeAlias
 
 import onnx.helper
@@ -18,6 +18,7 @@ from ostinato.graph.rules import Rules
 from ostinato.model.attributes import Attributes, describe
 from ostinato.ops.core.tensor import Absent, AnyValue, Stack, TensorSequence, Value
 from ostinato.program.expr import BYTE_FLOATS, DTYPES
+from ostinato.records import dataclass
 
 if TYPE_CHECKING:
     import onnx

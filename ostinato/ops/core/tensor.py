@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, TypeAlias
 
@@ -16,6 +16,7 @@ import numpy as np
 
 from ostinato import limits
 from ostinato.program.expr import Access, Axis
+from ostinato.records import dataclass
 from ostinato.sizes.dims import Size, product
 from ostinato.sizes.progressions import Progression, progression
 from ostinato.sizes.strides import (

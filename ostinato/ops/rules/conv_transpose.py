@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import product
 
 from ostinato.graph.windows import Window, spread
@@ -20,6 +20,7 @@ from ostinato.ops.rules.padding import pad
 from ostinato.ops.rules.windows import checked_moves, given_kernel, terms_of
 from ostinato.program.expr import FLOATS, Access, Axis, Expr, Load, Reduced, constant, op
 from ostinato.program.nodes import Reduce, Store
+from ostinato.records import dataclass
 from ostinato.sizes.dims import Dim, Size, ceildiv, exact_quotient, maximum
 from ostinato.sizes.strides import Shape
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain
 
 from ostinato.numerics import ROW_CHAINS
@@ -11,6 +11,7 @@ from ostinato.ops.core.builder import Builder
 from ostinato.ops.core.registry import Context, lowers
 from ostinato.ops.core.tensor import Tensor, Value
 from ostinato.program.expr import FLOATS, Access, Axis, Expr, Load, op
+from ostinato.records import dataclass
 from ostinato.sizes.dims import Size
 
 # The name of each axis; those that an ellipsis stands for are "0", "1", .. from the last one on.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from ostinato.ops.core.builder import Builder
 from ostinato.ops.core.known_sizes import fold_reduction
@@ -13,6 +12,7 @@ from ostinato.ops.core.tensor import Value, drop_ones
 from ostinato.ops.rules.pointwise import Unary
 from ostinato.ops.rules.views import axes_of, optional_axes
 from ostinato.program.expr import INTEGERS, Expr, Extent, cast, dtype_of, op
+from ostinato.records import dataclass
 from ostinato.sizes.dims import Size, product
 
 

@@ -8,7 +8,6 @@ the steps of another one that ends when the region has no more.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from ostinato.ops.core.builder import Builder
 from ostinato.ops.core.literals import literal, sized
@@ -19,6 +18,7 @@ from ostinato.ops.rules.rolled_loop import UNBOUNDED
 from ostinato.ops.rules.sampling import Tap, interpolated
 from ostinato.program.expr import Axis, Expr, Index, Load, cast, constant, dtype_of, op
 from ostinato.program.nodes import Carry, Reduce, Store, identity
+from ostinato.records import dataclass
 from ostinato.sizes.dims import Size
 from ostinato.sizes.strides import Shape
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
@@ -37,6 +36,7 @@ from ostinato.program.expr import (
     walk,
 )
 from ostinato.program.nodes import Store
+from ostinato.records import dataclass
 from ostinato.sizes.dims import Dim, Size, choose, exact_quotient, floordiv, is_less, minimum
 from ostinato.sizes.strides import Shape
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -39,6 +39,7 @@ from ostinato.ops.rules.scan import check_states
 from ostinato.ops.rules.sequences import as_stack, element_of, flattened, form, rebuilt
 from ostinato.program.expr import ITEM_BYTES, Axis, Expr, Extent, Index, cast, constant, op
 from ostinato.program.nodes import Carry, Require
+from ostinato.records import dataclass
 from ostinato.sizes.dims import Size, computed
 
 if TYPE_CHECKING:

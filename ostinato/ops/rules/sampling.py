@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from ostinato.ops.core.builder import Builder
 from ostinato.ops.core.literals import literal, sized
@@ -21,6 +20,7 @@ from ostinato.program.expr import (
     dtype_of,
     op,
 )
+from ostinato.records import dataclass
 from ostinato.sizes.dims import Size
 
 # Taps along one axis; the modes of version 16 have other names.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ostinato.errors import UnsupportedError
@@ -14,6 +14,7 @@ from ostinato.ops.rules.collected import told_shape
 from ostinato.ops.rules.views import axis_of
 from ostinato.program.expr import Axis, constant
 from ostinato.program.nodes import Carry
+from ostinato.records import dataclass
 from ostinato.sizes.dims import Size
 
 if TYPE_CHECKING:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -17,6 +16,7 @@ from ostinato.ops.rules.compaction import chosen_positions, count_chosen, taken
 from ostinato.ops.rules.gather import require_all
 from ostinato.program.expr import Access, Axis, Expr, Extent, Index, Load, constant, op
 from ostinato.program.nodes import Carry, Store
+from ostinato.records import dataclass
 from ostinato.sizes.dims import Size
 
 # Keys of scores are larger than this: it is that of boxes which are out of the question.

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from ostinato.numerics import ROW_CHAINS
 from ostinato.ops.core.builder import Builder
 from ostinato.ops.core.ordered_kernels import accumulate, smallest, sort_key
@@ -13,6 +11,7 @@ from ostinato.ops.rules.compaction import chosen_positions, count_chosen, taken
 from ostinato.ops.rules.views import axis_of
 from ostinato.program.expr import Axis, Expr, Extent, Index, Load, cast, constant, dtype_of, op
 from ostinato.program.nodes import Carry, Store
+from ostinato.records import dataclass
 from ostinato.sizes.dims import Size, product
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial, reduce
 from typing import TypeAlias, cast
 
@@ -29,6 +29,7 @@ from ostinato.ops.rules.padding import pad
 from ostinato.ops.rules.windows import terms_of, window_load
 from ostinato.program.expr import Expr, Load, Reduced, constant, op
 from ostinato.program.nodes import Reduce, Store
+from ostinato.records import dataclass
 from ostinato.sizes.dims import Size
 from ostinato.sizes.strides import Shape
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import onnx_ir as ir
@@ -14,6 +13,7 @@ from ostinato.model.graphs import graphs
 from ostinato.model.names import Names
 from ostinato.model.schema import opset_of
 from ostinato.model.values import constant_array, static_dims
+from ostinato.records import dataclass
 
 INT32, FLOAT = ir.DataType.INT32, ir.DataType.FLOAT
 WHOLE = (np.int8, np.uint8, np.int16, np.uint16)

@@ -9,7 +9,7 @@ A Gather of a state moves rows within its memory, where a choice would copy all 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import onnx_ir as ir
@@ -20,6 +20,7 @@ from ostinato.graph.writer import Writer
 from ostinato.model.graphs import graphs, subgraphs
 from ostinato.model.names import Names
 from ostinato.model.schema import opset_of
+from ostinato.records import dataclass
 
 # Where broadcasts since its first version; Range is there since this one.
 _OPSET = 11

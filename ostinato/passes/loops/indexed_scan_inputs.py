@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 import onnx_ir as ir
@@ -17,6 +16,7 @@ from ostinato.model.graphs import graphs
 from ostinato.model.names import Names
 from ostinato.model.schema import opset_of
 from ostinato.model.values import constant_array
+from ostinato.records import dataclass
 
 # Slice takes its ranges as inputs since this version.
 _SLICE_BY_INPUTS = 10

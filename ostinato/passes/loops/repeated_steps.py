@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 import onnx_ir as ir
@@ -13,6 +13,7 @@ from ostinato.graph.inferred_sizes import Sizes, infer_sizes
 from ostinato.graph.random import is_random
 from ostinato.model.graphs import subgraphs
 from ostinato.model.values import constant_array
+from ostinato.records import dataclass
 
 # Fewer steps cost little written out.
 _LEAST_STEPS = 8

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 import onnx_ir as ir
@@ -17,6 +17,7 @@ from ostinato.model.attributes import Attributes
 from ostinato.model.graphs import graphs, operands, subgraphs
 from ostinato.model.names import Names
 from ostinato.model.schema import opset_of
+from ostinato.records import dataclass
 from ostinato.sizes.dims import is_symbol
 
 _STARTS = ("SequenceEmpty", "SequenceConstruct")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import onnx_ir as ir
@@ -14,6 +13,7 @@ from ostinato.model.graphs import graphs
 from ostinato.model.names import Names
 from ostinato.model.schema import opset_of
 from ostinato.model.values import constant_array, static_dims
+from ostinato.records import dataclass
 
 BYTES = (ir.DataType.INT8, ir.DataType.UINT8)
 # MatMulInteger and ConvInteger; the attribute `axis` of DequantizeLinear.

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
 
 from ostinato.program.expr import FLOATS, Expr, Op, constant, dtype_of, op
+from ostinato.records import dataclass
 
 
 @dataclass(frozen=True)
