@@ -99,7 +99,8 @@ def _redirect(
         return None
     if not is_first and not _is_ordered(program, copy, name, target.buffer):
         return None
-    same_places = replace(target, buffer=name) == source.access
+    places_of = target.offset, set(target.terms)
+    same_places = places_of == (source.access.offset, set(source.access.terms))
     sizes = computed(target.offset, *(stride for _, stride in target.terms))
     moved: dict[Access, Access] = {}
     for kernel in others:

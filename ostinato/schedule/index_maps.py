@@ -91,6 +91,16 @@ def substitute_store(store: Store, axes: Map) -> Store:
     return replace(moved, access=substitute_access(store.access, axes))
 
 
+def turned_round(kernel: Kernel, axis: Axis) -> Kernel:
+    """The kernel with its last point along one of its axes as the first one."""
+    image: Map = {axis: Affine(axis.extent - 1, ((axis, -1),))}
+    return replace(
+        kernel,
+        reductions=tuple(substitute_reduce(r, image) for r in kernel.reductions),
+        stores=tuple(substitute_store(s, image) for s in kernel.stores),
+    )
+
+
 def shift_reduced(expr: Expr, by: int) -> Expr:
     """The expression with its reductions renumbered."""
     if by == 0:

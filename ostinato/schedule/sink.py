@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from ostinato.program.expr import Axis, Index
 from ostinato.program.nodes import (
     Branch,
     Buffer,
@@ -23,8 +24,9 @@ from ostinato.program.nodes import (
     map_kernels,
     statements,
 )
+from ostinato.schedule.index_maps import turned_round
 from ostinato.schedule.steps import per_step, rewrite_loops, with_rows, written_once
-from ostinato.sizes.dims import Size
+from ostinato.sizes.dims import Size, is_nonnegative
 
 
 def sink(program: Program) -> Program:
@@ -46,12 +48,24 @@ def _sink_loop(loop: Loop, buffers: dict[str, Buffer], outside: set[str]) -> lis
                 rows[name] = buffers[name].size
     for name, size in rows.items():
         buffers[name] = replace(buffers[name], size=size * loop.axis.extent)
-    kept = map_kernels(staying, lambda k: with_rows(k, loop.axis, rows))
-    behind = [with_rows(kernel, loop.axis, rows) for kernel in leaving]
-    return [
-        replace(loop, body=kept),
-        *(replace(kernel, axes=(loop.axis, *kernel.axes)) for kernel in behind),
-    ]
+    backward = all(_is_backward(kernel, loop.axis) for kernel in leaving)
+    kept = map_kernels(staying, lambda k: with_rows(k, loop.axis, rows, backward))
+    behind: list[Stmt] = []
+    for kernel in leaving:
+        widened = with_rows(kernel, loop.axis, rows, backward)
+        widened = replace(widened, axes=(loop.axis, *kernel.axes))
+        behind.append(turned_round(widened, loop.axis) if backward else widened)
+    return [replace(loop, body=kept), *behind]
+
+
+def _is_backward(kernel: Kernel, axis: Axis) -> bool:
+    """Whether what a kernel reads and writes of each step lies backwards, as that of a gradient.
+
+    Then rows are kept in that order too, and all points are those of matrices, from the first on.
+    """
+    places = [load.access for load in kernel.loads()] + [s.access for s in kernel.stores]
+    backwards = [is_nonnegative(-access.stride(axis)) for access in places]
+    return all(backwards) and Index(axis) not in kernel.nodes
 
 
 def _has_rows(loop: Loop, name: str) -> bool:

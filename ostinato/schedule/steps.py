@@ -64,14 +64,20 @@ def per_step(store: Store, axis: Axis, local: set[str]) -> bool:
     return store.access.stride(axis) != 0 or store.access.buffer in local
 
 
-def with_rows(kernel: Kernel, axis: Axis, rows: dict[str, Size]) -> Kernel:
-    """The kernel reading and writing one row per step of the widened buffers."""
+def with_rows(kernel: Kernel, axis: Axis, rows: dict[str, Size], backward: bool = False) -> Kernel:
+    """The kernel reading and writing one row per step of the widened buffers.
+
+    backward: whether the row of the last step is the first one.
+    """
 
     def widen(access: Access) -> Access:
         size = rows.get(access.buffer)
         if size is None or access.stride(axis) != 0:
             return access
-        return replace(access, terms=(*access.terms, (axis, size)))
+        if not backward:
+            return replace(access, terms=(*access.terms, (axis, size)))
+        last = access.offset + size * (axis.extent - 1)
+        return replace(access, offset=last, terms=(*access.terms, (axis, -size)))
 
     changed = map_loads(kernel, lambda load: replace(load, access=widen(load.access)))
     stores = tuple(replace(s, access=widen(s.access)) for s in changed.stores)

@@ -10,7 +10,13 @@ from ostinato.program.nodes import Branch, Buffer, Carry, Kernel, Loop, Program,
 from ostinato.schedule.sink import sink
 from ostinato.sizes.dims import symbol
 from tests.program.programs import at, program, store
-from tests.schedule.test_pipeline import check, check_unchanged, pointwise, product
+from tests.schedule.test_pipeline import (
+    assert_same_results,
+    check,
+    check_unchanged,
+    pointwise,
+    product,
+)
 
 T = symbol("T")
 t, i, j, k, e = Axis("t", T), Axis("i", 2), Axis("j", 2), Axis("k", 2), Axis("e", 2)
@@ -41,6 +47,21 @@ STEP = replace(
 )
 OUT = product("out", at("s", (k, 1)), at("W", (k, 2), (i, 1)), "z", k, i)
 KEEP = Kernel("keep", (i,), (), (store("y", at("z", (i, 1)), (t, 2), (i, 1)),))
+
+
+def test_rows_lie_backwards_where_results_do():
+    """As those of a gradient, whose products then have the rows of matrices."""
+    end = 2 * T - 2
+    keep = Kernel("keep", (i,), (), (store("y", at("z", (i, 1)), (t, -2), (i, 1), offset=end),))
+    source = loop(STEP, OUT, keep, s=2, z=2)
+    sunk = sink(source)
+    assert_same_results(source, sunk)
+    _, steps, out, kept, _ = sunk.body
+    assert [s.access.stride(t) for s in steps.body[0].stores] == [0, -2]
+    assert isinstance(out, Kernel) and isinstance(kept, Kernel)
+    for kernel in (out, kept):
+        assert all(load.access.stride(t) in (0, 2) for load in kernel.loads())
+        assert [s.access.stride(t) for s in kernel.stores] == [2]
 
 
 def test_a_product_of_what_steps_computed_runs_behind_the_loop():
