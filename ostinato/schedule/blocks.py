@@ -29,10 +29,12 @@ from ostinato.program.nodes import (
     map_loads,
 )
 from ostinato.records import dataclass
+from ostinato.schedule.cost import LINE_BYTES
 from ostinato.schedule.decisions import decision
 from ostinato.schedule.index_maps import Affine, substitute_reduce, substitute_store
 from ostinato.sizes.dims import (
     Size,
+    ceildiv,
     exact_quotient,
     floordiv,
     is_nonnegative,
@@ -340,9 +342,9 @@ def _piece(
     images = {**around, run.rows[-1]: Affine(start, ((over, inner.extent), (inner, 1)))}
     piece = "block" if start == 0 else "rest"
     for name in run.local:
-        width, local = run.width(buffers[name]), f"{name}.{piece}"
-        assert width is not None
-        buffers[local] = replace(buffers[name], name=local, size=width * run.block)
+        local = f"{name}.{piece}"
+        size = _row(run, buffers[name]) * run.block
+        buffers[local] = replace(buffers[name], name=local, size=size)
     kernels: list[Kernel] = []
     for kernel in run.kernels:
         groups = run.groups(kernel, buffers)
@@ -355,7 +357,7 @@ def _piece(
             reductions=tuple(substitute_reduce(r, places) for r in kernel.reductions),
             stores=tuple(substitute_store(s, places) for s in kernel.stores),
         )
-        kernels.append(_within_block(moved, run, piece, start, buffers))
+        kernels.append(_within_block(moved, run, piece, inner, start, buffers))
     return Loop(over, (), tuple(kernels), is_independent=True)
 
 
@@ -382,8 +384,22 @@ def _inner_axes(kernel: Kernel, groups: Groups, blocked: Axis, inner: Axis) -> t
     return tuple(axes)
 
 
+def _row(run: _Run, buffer: Buffer) -> Size:
+    """How far rows of a block lie apart: whole cache lines, so that no vector crosses one."""
+    width, line = run.width(buffer), LINE_BYTES // ITEM_BYTES[buffer.dtype]
+    assert width is not None
+    if not isinstance(width, int) or width < line:
+        return width
+    return line * ceildiv(width, line)
+
+
 def _within_block(
-    kernel: Kernel, run: _Run, piece: str, start: Size, buffers: Mapping[str, Buffer]
+    kernel: Kernel,
+    run: _Run,
+    piece: str,
+    inner: Axis,
+    start: Size,
+    buffers: Mapping[str, Buffer],
 ) -> Kernel:
     """The kernel, for which local buffers begin with the block."""
     own = {*kernel.axes, *(axis for r in kernel.reductions for axis in r.axes)}
@@ -393,7 +409,10 @@ def _within_block(
             return access
         width = run.width(buffers[access.buffer])
         assert width is not None
-        terms = tuple((axis, stride) for axis, stride in access.terms if axis in own)
+        row = _row(run, buffers[access.buffer])
+        terms = tuple(
+            (axis, row if axis == inner else stride) for axis, stride in access.terms if axis in own
+        )
         return Access(f"{access.buffer}.{piece}", access.offset - width * start, terms)
 
     changed = map_loads(kernel, lambda load: replace(load, access=inside(load.access)))

@@ -190,3 +190,12 @@ def layers(rows, count) -> Program:
         arena={f"h{number}": rows * 64 for number in range(1, count)},
         symbols=tuple(str(n) for n in (rows,) if not isinstance(n, int)),
     )
+
+
+def test_long_rows_of_a_block_begin_with_a_cache_line():
+    source = attention(40, 21)
+    changed = by_blocks_for(source, Machine(64, 32, second_level_bytes=6000))
+    sizes = {name: changed.buffers[f"{name}.block"].size for name in "set"}
+    assert sizes == {"s": 20 * 32, "e": 20 * 32, "t": 20}
+    verify(changed)
+    assert_same_results(source, changed)
