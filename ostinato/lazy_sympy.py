@@ -9,7 +9,6 @@ changes nothing.
 
 from __future__ import annotations
 
-import gc
 import importlib
 import importlib.util
 import sys
@@ -17,6 +16,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.machinery import ModuleSpec
 from types import ModuleType
+
+from ostinato.garbage import uncollected
 
 _LAZY = frozenset(("sympy", "onnx_ir._symbolic_shapes"))
 
@@ -40,18 +41,10 @@ class _LazyFinder:
 
 @contextmanager
 def quick_imports() -> Iterator[None]:
-    """Whoever imports the compiler does it inside: onnx_ir comes first, and nothing is collected.
-
-    A collection would look at all that the modules have made, which stays (a tenth of the time).
-    """
-    is_collecting = gc.isenabled()
-    gc.disable()
-    try:
+    """Whoever imports the compiler does it inside: onnx_ir comes first, nothing is collected."""
+    with uncollected():
         _import_onnx_ir()
         yield
-    finally:
-        if is_collecting:
-            gc.enable()
 
 
 def _import_onnx_ir() -> None:

@@ -14,6 +14,7 @@ from typing import Any
 
 from ostinato.errors import ModelError
 from ostinato.files import open_file
+from ostinato.garbage import uncollected
 from ostinato.lazy_sympy import quick_imports
 from ostinato.native.cache import Cache, Entry, machine_key
 from ostinato.options import Options
@@ -128,7 +129,8 @@ def _compile(model: Any, options: Options, guarded: bool, kept: Keeping | None) 
     name = os.fspath(model) if isinstance(model, (str, os.PathLike)) else "a model"
     _LOGGER.info("compiling %s", name)
     begun = perf_counter()
-    compiled: CompiledModel = compile_model(model, options, guarded, kept)
+    with uncollected():
+        compiled: CompiledModel = compile_model(model, options, guarded, kept)
     _LOGGER.info("compiled %s in %.1f s", name, perf_counter() - begun)
     return compiled
 
