@@ -39,7 +39,8 @@ WAIT = 1_000_000
 # What dividing a kernel must gain at least: a quarter of that, as not every kernel waits.
 LEAST = 250_000
 # The share of the threads' time with work to do where only a run tells how many pieces there are,
-# and how much idleness costs less than weights that all threads read: fitted to the same.
+# and how much idleness costs less than weights that all threads read for a tile of rows: fitted to
+# the same.
 TYPICAL_SHARE = 0.9
 OWN_WEIGHTS = 0.25
 # What a call must gain before threads that may sleep are woken for it.
@@ -120,13 +121,19 @@ def part_of(kernel: Kernel, threads: int) -> Part | None:
             continue
         part = Part(axis, _unit(tile, axis))
         use = use_of(part.pieces, threads)
-        use = use + OWN_WEIGHTS if axis == block and use else use
+        use = use + _own_weights(tile) if axis == block and use else use
         if use > most:
             best, most = part, use
     if best is None:
         return None
     gain = gain_of(time_of(kernel), use_of(best.pieces, threads), threads)
     return None if isinstance(gain, int) and gain < LEAST else best
+
+
+def _own_weights(tile: Tile | None) -> float:
+    """What it is worth that a thread reads weights of its own: less, the more rows they serve."""
+    rows = 1 if tile is None or tile.row is None else ceildiv(tile.row.extent, tile.rows)
+    return OWN_WEIGHTS / rows if isinstance(rows, int) and rows > 0 else OWN_WEIGHTS
 
 
 def _unit(tile: Tile | None, axis: Axis) -> int:

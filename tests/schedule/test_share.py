@@ -206,7 +206,8 @@ def tile_of(rows: int, columns: int, height: int) -> Tile:
     [
         (1, 8, 2, Part(Axis("o", 8))),
         (100, 8, 2, Part(Axis("o", 8))),
-        (100, 3, 2, Part(Axis("o", 3))),
+        (100, 3, 2, Part(Axis("r", 100), 4)),
+        (4, 3, 2, Part(Axis("o", 3))),
         (100, 1, 2, Part(Axis("r", 100), 4)),
         (100, 3, 16, Part(Axis("r", 100), 4)),
         (4, 1, 2, None),
