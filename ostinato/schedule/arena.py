@@ -19,7 +19,19 @@ from ostinato.program.nodes import (
     statements,
 )
 from ostinato.records import dataclass
-from ostinato.sizes.dims import Size, ceildiv, computed, maximum
+from ostinato.schedule.operands import TYPICAL_EXTENT
+from ostinato.sizes.dims import (
+    Dim,
+    Size,
+    ceildiv,
+    computed,
+    is_nonnegative,
+    maximum,
+    terms_of,
+)
+
+# The share of a size that may be added to it.
+LITTLE = 8
 
 
 @dataclass(frozen=True)
@@ -122,7 +134,7 @@ def _touch(lives: dict[str, _Life], name: str, time: int) -> None:
 
 
 def plan(program: Program, reuse: bool = True, threads: int = 1) -> Arena:
-    """Offsets for all arena buffers; those of equal or known sizes share memory in turn."""
+    """Offsets for all arena buffers, which share memory in turn."""
     lives: dict[str, _Life] = {}
     loops: list[_Span] = []
     _lives(program.body, [0], lives, loops)
@@ -134,15 +146,7 @@ def plan(program: Program, reuse: bool = True, threads: int = 1) -> Arena:
     scratch = _scratch(program)
     strides = {b.name: _bytes(b) for b in buffers if b.name in scratch}
     buffers = [replace(b, size=threads * _items(b)) if b.name in scratch else b for b in buffers]
-    known = [b for b in buffers if isinstance(b.size, int)]
-    offsets: dict[str, Size] = {}
-    end: Size = _place_known(known, lives, offsets)
-    by_size: dict[Size, list[Buffer]] = {}
-    for buffer in buffers:
-        if not isinstance(buffer.size, int):
-            by_size.setdefault(_bytes(buffer), []).append(buffer)
-    for size, group in by_size.items():
-        end = _place_equal(group, size, end, lives, offsets)
+    offsets, end = _placed(buffers, lives)
     if not counts_calls(program):
         return Arena(offsets, end, strides)
     # The count of runs comes first.
@@ -166,49 +170,55 @@ def _bytes(buffer: Buffer) -> Size:
 
 
 def _items(buffer: Buffer) -> Size:
-    """The elements of whole units of alignment."""
+    """The elements of whole units of alignment.
+
+    Term by term where that adds little: other sizes can be compared with such a one.
+    """
+    size, unit = buffer.size, ALIGNMENT // ITEM_BYTES[buffer.dtype]
+    if is_nonnegative(size) and all(-n % unit * LITTLE <= n for m, n in terms_of(size) if m):
+        whole = [(m, -(-n // unit) * unit) for m, n in terms_of(size)]
+        return sum((Dim(((m, n),)) if m else n for m, n in whole), 0)
     # On a way that is not taken a size may be anything; it must not move what lies behind it.
-    size, unit = maximum(buffer.size, 0), ALIGNMENT // ITEM_BYTES[buffer.dtype]
-    return ceildiv(size, unit) * unit
+    return ceildiv(maximum(size, 0), unit) * unit
 
 
-def _place_known(buffers: list[Buffer], lives: dict[str, _Life], offsets: dict[str, Size]) -> int:
-    """First fit, largest buffers first."""
-    placed: list[tuple[int, int, _Life]] = []
-    end = 0
-    for buffer in sorted(buffers, key=lambda b: (-_known_bytes(b), b.name)):
-        life, size = lives[buffer.name], _known_bytes(buffer)
-        start = 0
-        for other_start, other_end, other in sorted(placed, key=lambda p: p[0]):
-            overlaps = life.first <= other.last and other.first <= life.last
-            if overlaps and start < other_end and other_start < start + size:
-                start = other_end
-        placed.append((start, start + size, life))
+def _placed(buffers: list[Buffer], lives: dict[str, _Life]) -> tuple[dict[str, Size], Size]:
+    """First fit, largest buffers first: the offset of each, and where they all end.
+
+    Those of sizes that only a run tells come behind the others, and lie where no run can see them
+    overlap: two whose difference may have either sign do not share memory.
+    """
+    offsets: dict[str, Size] = {}
+    taken: list[tuple[Size, Size, _Life]] = []
+    end: Size = 0
+    for buffer in sorted(buffers, key=lambda b: (not isinstance(b.size, int), -_about(b), b.name)):
+        life, size = lives[buffer.name], _bytes(buffer)
+        busy = [
+            (start, stop)
+            for start, stop, other in taken
+            if life.first <= other.last and other.first <= life.last
+        ]
+        starts: list[Size] = [0, *(stop for _, stop in busy)]
+        fitting = (start for start in starts if _is_free(start, start + size, busy))
+        # Everything ends before `end`, whatever the sizes.
+        start = min(fitting, key=_value, default=end)
+        stop = start + size
+        taken.append((start, stop, life))
         offsets[buffer.name] = start
-        end = max(end, start + size)
-    return end
+        if not is_nonnegative(end - stop):
+            end = stop if is_nonnegative(stop - end) else end + size
+    return offsets, end
 
 
-def _known_bytes(buffer: Buffer) -> int:
-    size = _bytes(buffer)
-    assert isinstance(size, int)
-    return size
+def _is_free(start: Size, stop: Size, busy: list[tuple[Size, Size]]) -> bool:
+    """Whether a piece of memory lies beside all others, for any sizes."""
+    return all(is_nonnegative(start - b) or is_nonnegative(a - stop) for a, b in busy)
 
 
-def _place_equal(
-    group: list[Buffer], size: Size, end: Size, lives: dict[str, _Life], offsets: dict[str, Size]
-) -> Size:
-    """Buffers of one run-time size take turns in as few slots as their lives allow."""
-    slots: list[tuple[Size, int]] = []
-    for buffer in sorted(group, key=lambda b: lives[b.name].first):
-        life = lives[buffer.name]
-        for i, (offset, busy_until) in enumerate(slots):
-            if busy_until < life.first:
-                offsets[buffer.name] = offset
-                slots[i] = (offset, life.last)
-                break
-        else:
-            offsets[buffer.name] = end
-            slots.append((end, life.last))
-            end = end + size
-    return end
+def _about(buffer: Buffer) -> int:
+    return _value(_bytes(buffer))
+
+
+def _value(size: Size) -> int:
+    """A size where all that only a run tells is assumed."""
+    return sum(count * TYPICAL_EXTENT ** len(monomial) for monomial, count in terms_of(size))

@@ -241,6 +241,10 @@ def test_sizes_known_at_run_time_take_turns_among_equal_ones():
         assert evaluate(arena.size, {"N": n}) == size
 
 
+def test_sizes_that_can_be_compared_share_memory():
+    assert plan(chain(*[16 * n * N for n in range(1, 50)])).size == 4 * 16 * (48 + 49) * N
+
+
 def test_without_reuse_every_value_has_its_own_place():
     source = chain(16, 16, N, 16, N)
     arena = plan(source, reuse=False)
