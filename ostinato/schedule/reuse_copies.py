@@ -9,9 +9,10 @@ readers read the first one.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Mapping, Set
+from collections.abc import Hashable, Iterator, Mapping, Set
 from dataclasses import replace
 from functools import partial
+from itertools import groupby
 from typing import TypeAlias
 
 from ostinato.program.expr import Axis, Load
@@ -38,7 +39,7 @@ def reuse_copies(program: Program) -> Program:
     own = {n for n, b in program.buffers.items() if b.kind == "arena" and n not in named}
     copies = {n for k in program.kernels() if _is_padded(k) for n in k.writes()}
     copies |= {name for name, buffer in program.buffers.items() if buffer.is_copy}
-    whole = {name for name in own & copies if writers[name] == 1}
+    whole = {name: writers[name] for name in own & copies}
     return program.with_body(_reused(program.body, whole, {}))
 
 
@@ -48,47 +49,66 @@ def _is_padded(kernel: Kernel) -> bool:
     return all(isinstance(value, Load) and value.mask is not None for value in values)
 
 
-def _reused(body: tuple[Stmt, ...], whole: Set[str], made: _Made) -> tuple[Stmt, ...]:
+def _reused(body: tuple[Stmt, ...], whole: Mapping[str, int], made: _Made) -> tuple[Stmt, ...]:
     """The statements without copies that are made already.
 
-    whole: buffers that a single copy fills.
+    whole: of buffers that copies fill, how many kernels do.
     """
     result: list[Stmt] = []
     names: dict[str, str] = {}
-    for statement in body:
-        (current,) = map_kernels((statement,), lambda kernel: _renamed(kernel, names))
-        key = _contents(current, whole)
-        if key in made:
-            (name,) = current.writes()
+    for group in _groups(body, whole):
+        current = map_kernels(group, lambda kernel: _renamed(kernel, names))
+        name = _filled(current[0], whole)
+        key = _contents(current) if name is not None and len(group) == whole[name] else None
+        if name is not None and key in made:
             names[name] = made[key][0]
             continue
         # A step of a loop may change what the one before it has copied.
-        known = made if isinstance(current, Branch) else {}
-        current = with_bodies(current, partial(_reused, whole=whole, made=known))
-        result.append(current)
-        changed = current.writes()
+        known = made if isinstance(current[0], Branch) else {}
+        inside = partial(_reused, whole=whole, made=known)
+        current = tuple(with_bodies(statement, inside) for statement in current)
+        result += current
+        changed = set[str]().union(*(statement.writes() for statement in current))
         made = {k: v for k, v in made.items() if changed.isdisjoint({v[0], *v[1]})}
-        if key is not None:
-            (name,) = changed
-            made[key] = name, current.reads()
+        if name is not None and key is not None:
+            made[key] = name, set[str]().union(*(statement.reads() for statement in current))
     return tuple(result)
 
 
-def _contents(statement: Stmt, whole: Set[str]) -> Hashable:
-    """A key of what a copy writes, free of names; None for statements that are no copies."""
-    if not isinstance(statement, Kernel) or not statement.writes() <= whole:
+def _groups(body: tuple[Stmt, ...], whole: Mapping[str, int]) -> Iterator[tuple[Stmt, ...]]:
+    """Neighbours that fill one buffer together, and every other statement alone."""
+    for name, statements in groupby(body, lambda statement: _filled(statement, whole)):
+        if name is None:
+            yield from ((statement,) for statement in statements)
+        else:
+            yield tuple(statements)
+
+
+def _filled(statement: Stmt, whole: Mapping[str, int]) -> str | None:
+    """The buffer that a kernel fills or helps to fill with copies; None for other statements."""
+    names = statement.writes()
+    if not isinstance(statement, Kernel) or len(names) != 1 or not names <= whole.keys():
         return None
-    if len(statement.writes()) != 1 or statement.reductions or statement.guard is not None:
-        return None
-    if statement.ordered or any(store.partial for store in statement.stores):
-        return None
-    images: Map = {
-        axis: Affine(0, ((Axis(str(number), axis.extent), 1),))
-        for number, axis in enumerate(statement.axes)
-    }
-    stores = [substitute_store(store, images) for store in statement.stores]
-    extents = tuple(axis.extent for axis in statement.axes)
-    return extents, tuple(replace(s, access=replace(s.access, buffer="")) for s in stores)
+    return next(iter(names))
+
+
+def _contents(copies: tuple[Stmt, ...]) -> Hashable:
+    """A key of what copies of a buffer write, free of names; None if some are no copies."""
+    found: list[Hashable] = []
+    for kernel in copies:
+        if not isinstance(kernel, Kernel) or kernel.reductions or kernel.guard is not None:
+            return None
+        if kernel.ordered or any(store.partial for store in kernel.stores):
+            return None
+        images: Map = {
+            axis: Affine(0, ((Axis(str(number), axis.extent), 1),))
+            for number, axis in enumerate(kernel.axes)
+        }
+        stores = [substitute_store(store, images) for store in kernel.stores]
+        extents = tuple(axis.extent for axis in kernel.axes)
+        unnamed = (replace(s, access=replace(s.access, buffer="")) for s in stores)
+        found.append((extents, tuple(unnamed)))
+    return tuple(found)
 
 
 def _renamed(kernel: Kernel, names: Mapping[str, str]) -> Kernel:

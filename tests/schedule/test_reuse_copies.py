@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ostinato.program.expr import Axis, Index, Load, constant, op
-from ostinato.program.nodes import Branch, Kernel, Loop, Program, Stmt
+from ostinato.program.expr import Access, Axis, Index, Load, constant, op
+from ostinato.program.nodes import Branch, Kernel, Loop, Program, Stmt, Store
 from ostinato.schedule.reuse_copies import reuse_copies
 from tests.program.programs import at, program, store
 from tests.schedule.test_pipeline import assert_same_results, check_unchanged, pointwise
@@ -69,6 +69,27 @@ def test_values_that_are_padded_alike_are_padded_once():
     # What is no copy, a kernel may compute for its reader.
     other = source_of(copy(0), user(0), copy(1), user(1))
     check_unchanged(reuse_copies, replace(other, buffers=plain))
+
+
+def pieces(number: int, zero: float = 0.0) -> tuple[Kernel, Kernel]:
+    """The first elements of `x`, then constants, in `copy.<number>`."""
+    n, m = Axis(f"n{number}", ROWS), Axis(f"m{number}", ROWS * COLUMNS - ROWS)
+    name = f"copy.{number}"
+    rest = Access(name, ROWS, ((m, 1),))
+    return (
+        Kernel(f"{name}.first", (n,), (), (store(name, at("x", (n, 1)), (n, 1)),)),
+        Kernel(f"{name}.rest", (m,), (), (Store(rest, constant(zero, "float32")),)),
+    )
+
+
+def test_a_copy_that_several_kernels_make_is_made_once():
+    source = source_of(*pieces(0), user(0), *pieces(1), user(1))
+    changed = reuse_copies(source)
+    assert [k.name for k in changed.kernels()] == ["copy.0.first", "copy.0.rest", "use0", "use1"]
+    assert_same_results(source, changed)
+    check_unchanged(reuse_copies, source_of(*pieces(0), user(0), *pieces(1, 1.0), user(1)))
+    first, rest = pieces(1)
+    check_unchanged(reuse_copies, source_of(*pieces(0), first, user(0), rest, user(1)))
 
 
 def test_copies_of_something_else_are_made():
