@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import struct
 from collections import defaultdict
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable, Iterable
 
+import numpy as np
 import onnx_ir as ir
 
 from ostinato.graph.edit import discard, replace_value
@@ -14,6 +16,8 @@ from ostinato.model.graphs import subgraphs
 from ostinato.model.values import constant_array
 
 Key = tuple[Hashable, ...]
+# Bytes that are looked at, evenly spread, before a digest is made of all.
+_SAMPLE = 256
 
 
 def merge_common_subexpressions(model: ir.Model) -> int:
@@ -29,27 +33,55 @@ def merge_common_subexpressions(model: ir.Model) -> int:
 
 
 def _merge_constants(model: ir.Model) -> int:
-    alike: defaultdict[Key, list[ir.Value]] = defaultdict(list)
-    for value in model.graph.initializers.values():
-        tensor = value.const_value
-        if tensor is not None and not value.is_graph_output():
-            alike[tensor.dtype, tuple(tensor.shape.numpy())].append(value)
+    """Large weights are rarely equal: few elements tell most of them apart."""
+    initializers = model.graph.initializers
+    values = [v for v in initializers.values() if v.const_value is not None]
+    values = [v for v in values if not v.is_graph_output()]
     merged = 0
-    for values in alike.values():
+    for alike in (group for form in _groups(values, _form) for group in _groups(form, _sample)):
         first: dict[bytes, ir.Value] = {}
-        for value in values if len(values) > 1 else ():
-            kept = first.setdefault(_bytes(value), value)
+        for value in alike:
+            kept = first.setdefault(_digest(value), value)
             if kept is not value:
                 replace_value(value, kept)
-                del model.graph.initializers[value.name or ""]
+                del initializers[value.name or ""]
                 merged += 1
     return merged
 
 
-def _bytes(value: ir.Value) -> bytes:
+def _groups(
+    values: Iterable[ir.Value], key: Callable[[ir.Value], Hashable]
+) -> Iterable[list[ir.Value]]:
+    """The values of each key that several have, in their order."""
+    found: defaultdict[Hashable, list[ir.Value]] = defaultdict(list)
+    for value in values:
+        found[key(value)].append(value)
+    return [group for group in found.values() if len(group) > 1]
+
+
+def _form(value: ir.Value) -> Hashable:
+    tensor = value.const_value
+    assert tensor is not None
+    return tensor.dtype, tuple(tensor.shape.numpy())
+
+
+def _sample(value: ir.Value) -> bytes:
+    flat = _flat(value)
+    # An odd step meets every byte of an element.
+    return flat[:: flat.size // _SAMPLE | 1].tobytes()
+
+
+def _digest(value: ir.Value) -> bytes:
+    return hashlib.sha256(_flat(value).data).digest()
+
+
+def _flat(value: ir.Value) -> np.ndarray:
+    """The contents as bytes."""
     array = constant_array(value)
     assert array is not None
-    return repr(array.tolist()).encode() if array.dtype == object else array.tobytes()
+    if array.dtype == object:
+        return np.frombuffer(repr(array.tolist()).encode(), np.uint8)
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
 
 
 def _merge_nodes(graph: ir.Graph, outer: list[dict[Key, ir.Node]]) -> int:

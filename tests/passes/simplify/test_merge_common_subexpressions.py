@@ -1,6 +1,10 @@
 from __future__ import annotations
 
+import numpy as np
+import onnx
+import onnx_ir
 import pytest
+from onnx import helper, numpy_helper
 
 from ostinato.passes.simplify.merge_common_subexpressions import merge_common_subexpressions
 from tests.golden import check
@@ -157,3 +161,16 @@ def test_nodes_with_different_unused_outputs_are_left():
         }
         """
     check(merge_common_subexpressions, text, text, count=0)
+
+
+def test_large_initializers_that_differ_in_one_element_stay():
+    weights = {name: np.arange(5000, dtype=np.float32) for name in "abc"}
+    weights["c"][1] += 1
+    nodes = [helper.make_node("Add", ["x", "a"], ["p"])]
+    nodes += [helper.make_node("Add", [left, right], [y]) for left, right, y in ("pbq", "qcy")]
+    values = [helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, [5000]) for n in "xy"]
+    constants = [numpy_helper.from_array(array, name) for name, array in weights.items()]
+    graph = helper.make_graph(nodes, "g", values[:1], values[1:], constants)
+    model = onnx_ir.from_proto(helper.make_model(graph))
+    assert merge_common_subexpressions(model) == 1
+    assert list(model.graph.initializers) == ["a", "c"]
