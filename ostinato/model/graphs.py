@@ -6,15 +6,17 @@ from collections.abc import Callable, Container, Iterable, Iterator
 
 import onnx_ir as ir
 
+_HOLDERS = (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS)
+
 
 def subgraphs(node: ir.Node) -> Iterator[ir.Graph]:
     """The graphs that `node` holds as attributes, not those nested deeper."""
     for attribute in node.attributes.values():
-        if attribute.is_ref():
+        if attribute.type not in _HOLDERS or attribute.is_ref():
             continue
         if attribute.type == ir.AttributeType.GRAPH:
             yield attribute.as_graph()
-        elif attribute.type == ir.AttributeType.GRAPHS:
+        else:
             yield from attribute.as_graphs()
 
 
@@ -26,7 +28,8 @@ def graphs(model: ir.Model) -> list[ir.Graph]:
     found = [model.graph]
     for graph in found:
         for node in graph:
-            found.extend(subgraphs(node))
+            if node.attributes:
+                found.extend(subgraphs(node))
     return found
 
 

@@ -117,12 +117,12 @@ def _numbers(nodes: Sequence[ir.Node]) -> np.ndarray:
     known: dict[object, int] = {}
     found = []
     for node in nodes:
-        single = is_random(node) or any(True for _ in subgraphs(node))
-        attributes = tuple(sorted((n, str(a)) for n, a in node.attributes.items()))
-        operands = tuple(value is None for value in node.inputs)
-        unnamed = tuple(not value.name for value in node.outputs)
-        does = (node.domain, node.op_type, attributes, operands, unnamed)
-        key: object = id(node) if single else does
+        key: object = id(node)
+        if not is_random(node) and not any(True for _ in subgraphs(node)):
+            attributes = tuple(sorted((n, str(a)) for n, a in node.attributes.items()))
+            operands = tuple(value is None for value in node.inputs)
+            unnamed = tuple(not value.name for value in node.outputs)
+            key = (node.domain, node.op_type, attributes, operands, unnamed)
         found.append(known.setdefault(key, len(known)))
     return np.array(found, np.int64)
 
