@@ -90,3 +90,18 @@ def test_threads_are_shown_apart(invoke: Invoke, tmp_path: Path) -> None:
     assert (kernel["threads"][-1] > 0) >= (record["shared"] == 1)
     rows = [event["args"]["name"] for event in json.loads(trace.read_text())["traceEvents"][1:3]]
     assert rows[0] == "one call"
+
+
+def test_runs_of_all_threads_count_where_steps_are_dealt_out(
+    invoke: Invoke, tmp_path: Path
+) -> None:
+    model = tmp_path / "model.onnx"
+    text = "g (float[256, 4096] x) => (float[256, 4096] y) { y = Softmax(x) }"
+    model.write_bytes(parse(text).SerializeToString())
+    runs = []
+    for threads in (1, 2):
+        command = ["profile", model, "--threads", threads, "--seconds", "0.05", "--json"]
+        record = json.loads(invoke(*command).stdout)
+        runs.append({kernel["name"]: kernel["runs"] for kernel in record["kernels"]})
+    assert runs[0] == runs[1]
+    assert min(runs[0].values()) > 1
