@@ -45,18 +45,17 @@ def read_samples(
 
 def _read_file(path: str | os.PathLike[str]) -> dict[str, Array]:
     try:
-        with np.load(path, allow_pickle=False) as file:
-            if not isinstance(file, np.lib.npyio.NpzFile):
-                raise InputError(
-                    f"calibration: {os.fspath(path)} holds one array, expected an .npz file with "
-                    "an array for each input"
-                )
-            return {name: file[name] for name in file.files}
-    except InputError:
-        raise
+        file = np.load(path, allow_pickle=False)
+        if isinstance(file, np.lib.npyio.NpzFile):
+            with file:
+                return {name: file[name] for name in file.files}
     except (ValueError, EOFError, OSError, zipfile.BadZipFile) as error:
         what = "no such file" if isinstance(error, FileNotFoundError) else "no .npz file of numbers"
         raise InputError(f"calibration: {os.fspath(path)}: {what}") from error
+    raise InputError(
+        f"calibration: {os.fspath(path)} holds one array, expected an .npz file with an array for "
+        "each input"
+    )
 
 
 def _split(

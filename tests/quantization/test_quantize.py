@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -166,6 +167,12 @@ def test_channels_of_zeros_and_of_tiny_or_huge_weights(weights: str) -> None:
 def test_bad_options(options: dict[str, object], error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=words):
         quantize(model_of("MatMul"), **options)
+
+
+def test_calibration_in_a_file_of_one_array(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.zeros((2, 12), np.float32))
+    with pytest.raises(InputError, match=r"one array, expected an \.npz file"):
+        quantize(model_of("MatMul"), calibration=tmp_path / "x.npy")
 
 
 def test_weights_that_are_not_finite() -> None:

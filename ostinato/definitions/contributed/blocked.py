@@ -41,10 +41,13 @@ def reorder_output(call: Call) -> Sequence[Maybe]:
 
 @blocked.register("Conv")
 def conv(call: Call) -> Sequence[Maybe]:
-    """FusedConv with weights in blocks of channels."""
+    """FusedConv with weights in blocks of channels; `ShapeError` where these do not divide."""
     weights = call.constant("W")
     if weights is None:
         raise call.refuse("input 'W' is no constant")
+    outputs, inputs = weights.shape[:2]
+    if outputs % call.block or (inputs >= call.block and inputs % call.block):
+        raise call.wrong_shape("W", weights, f"channels in blocks of {call.block}")
     x, group = call["X"], call.attribute("group")
     plain = _unblocked(weights, call.block, group)
     channels = call.size(x, 1)

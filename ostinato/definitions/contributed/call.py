@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
@@ -9,8 +10,9 @@ import numpy as np
 import onnx.helper
 import onnx_ir as ir
 
+from ostinato.errors import ShapeError
 from ostinato.graph.writer import Array, Operand, Writer
-from ostinato.model.attributes import Attributes
+from ostinato.model.attributes import Attributes, describe
 from ostinato.model.schema import schema_of
 from ostinato.model.values import constant_array
 
@@ -167,6 +169,22 @@ class Call:
     def constant(self, name: str) -> Array | None:
         """The operand as an array, None where it is left out or no constant."""
         return constant_array(self.input(name))
+
+    def sized(self, name: str, array: Array, *sizes: int) -> Array:
+        """The array of the operand of this name in these sizes.
+
+        Raises `ShapeError` where it has another number of elements.
+        """
+        if array.size != math.prod(sizes):
+            raise self.wrong_shape(name, array, str(list(sizes)))
+        return array.reshape(sizes)
+
+    def wrong_shape(self, name: str, array: Array, expected: str) -> ShapeError:
+        """The error to raise for an operand of another shape than `expected`."""
+        return ShapeError(
+            f"node {describe(self.node)!r} ({self.node.op_type}): input {name!r} has shape "
+            f"{list(array.shape)}, expected {expected}"
+        )
 
 
 def _value(attribute: Any) -> Any:

@@ -42,12 +42,22 @@ class _Bytes(Parameters):
         return integer_product(body, data, weights, (point, self.points[role]), whole)
 
 
+# Products of a step, and the weights of each.
+_ROLES = (("xw", "W"), ("hr", "R"))
+
+
 @microsoft.register("DynamicQuantizeLSTM")
 def dynamic_quantize_lstm(call: Call) -> Sequence[Maybe]:
-    """LSTM whose weights `[directions, inputs, 4 * hidden]` have a scale each, or one a column."""
+    """LSTM whose weights `[directions, inputs, 4 * hidden]` have a scale each, or one a column.
+
+    Raises `ShapeError` for weights of another rank, and scales and zero points of another shape.
+    """
     w, r = _constant(call, "W"), _constant(call, "R")
-    scales = {"xw": _constant(call, "W_scale"), "hr": _constant(call, "R_scale")}
-    points = {"xw": _constant(call, "W_zero_point"), "hr": _constant(call, "R_zero_point")}
+    for name, array in (("W", w), ("R", r)):
+        if array.ndim != 3:
+            raise call.wrong_shape(name, array, "[directions, inputs, 4 * hidden]")
+    scales = {role: _of_columns(call, f"{n}_scale", w) for role, n in _ROLES}
+    points = {role: _of_columns(call, f"{n}_zero_point", w) for role, n in _ROLES}
     call.refuse_unless("input_forget", 0)
     data, x_scale, x_point = dynamically_quantized(call.writer, call["X"])
     x = call.shaped(call.cast(data, FLOAT), *call.dims(call["X"]))
@@ -70,8 +80,8 @@ def dynamic_quantize_lstm(call: Call) -> Sequence[Maybe]:
             recurrent.clip,
             x_scale,
             x_point,
-            {role: _of(array, d) for role, array in scales.items()},
-            {role: _of(array, d) for role, array in points.items()},
+            {role: np.asarray(array[d]) for role, array in scales.items()},
+            {role: np.asarray(array[d]) for role, array in points.items()},
         )
         return lstm(parameters, input_forget=False)
 
@@ -91,11 +101,12 @@ def _constant(call: Call, name: str) -> Array:
     return array
 
 
-def _of(parameters: Array, d: int) -> Array:
-    """One for all columns of a direction, or one for each."""
-    row = parameters.reshape(-1) if parameters.ndim < 2 else parameters
-    chosen: Array = np.asarray(row[d if len(row) > 1 else 0])
-    return chosen.reshape(()) if chosen.size == 1 else chosen
+def _of_columns(call: Call, name: str, weights: Array) -> Array:
+    """Scales or zero points `[directions]` or `[directions, 4 * hidden]`."""
+    array, (directions, _, columns) = _constant(call, name), weights.shape
+    if array.shape not in ((directions,), (directions, columns)):
+        raise call.wrong_shape(name, array, f"[{directions}] or [{directions}, {columns}]")
+    return array
 
 
 def _plain(call: Call, x: ir.Value, w: Array, r: Array) -> ir.Node:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-import numpy as np
 import onnx_ir as ir
 
 from ostinato.definitions.contributed.call import FLOAT, INT32, INT64, Call, Maybe
@@ -188,7 +187,7 @@ def expand_dims(call: Call) -> Sequence[Maybe]:
     axis = call.constant("axis")
     if axis is None:
         raise call.refuse("input 'axis' is no constant")
-    place = int(np.asarray(axis).item())
+    place = int(call.sized("axis", axis))
     result = call.writer.unsqueeze(call["X"], [place], "expanded")
     assert isinstance(result, ir.Value)
     return [result]

@@ -149,6 +149,8 @@ def mat_mul_n_bits(call: Call) -> Sequence[Maybe]:
 
     B has `bits` for each weight, the first one in the lowest: uint8 `[N, blocks, bytes]`. Zero
     points are packed alike, `[N, bytes]`, or numbers of the type of A; half the range without.
+
+    Raises `ShapeError` for operands of another size.
     """
     k, n, block = (call.attribute(name) for name in ("K", "N", "block_size"))
     bits = call.attribute("bits")
@@ -157,22 +159,25 @@ def mat_mul_n_bits(call: Call) -> Sequence[Maybe]:
     call.refuse_unless("weight_prepacked", 0)
     if bits not in (2, 4, 8) or block < 16 or block & (block - 1):
         raise call.refuse(f"attributes 'bits' and 'block_size' are {bits} and {block}")
+    if k < 1 or n < 1:
+        raise call.refuse(f"attributes 'K' and 'N' are {k} and {n}")
     call.refuse_input("g_idx")
     packed, scales, a = call.constant("B"), call.constant("scales"), call["A"]
     if packed is None or scales is None:
         raise call.refuse("inputs 'B' and 'scales' are no constants")
     blocks = math.ceil(k / block)
-    weights = _unpacked(packed.reshape(n, -1), bits)[:, : blocks * block]
+    weights = _unpacked(call.sized("B", packed, n, blocks * block * bits // 8), bits)
     points = call.constant("zero_points")
     if call.input("zero_points") is None:
         zero: np.ndarray = np.full((n, blocks), 1 << (bits - 1), np.uint8)
     elif points is None:
         raise call.refuse("input 'zero_points' is no constant")
     elif points.dtype == np.uint8:
-        zero = _unpacked(points.reshape(n, -1), bits)[:, :blocks]
+        size = math.ceil(blocks * bits / 8)
+        zero = _unpacked(call.sized("zero_points", points, n, size), bits)[:, :blocks]
     else:
-        zero = points.reshape(n, blocks)
-    wide = scales.reshape(n, blocks, 1)
+        zero = call.sized("zero_points", points, n, blocks)
+    wide = call.sized("scales", scales, n, blocks, 1)
     centred = weights.reshape(n, blocks, block).astype(wide.dtype) - zero[..., None].astype(
         wide.dtype
     )

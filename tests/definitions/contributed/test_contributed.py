@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import zlib
 
 import numpy as np
@@ -11,7 +12,7 @@ import onnx.parser
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from ostinato import InferenceSession, Options, UnsupportedError
+from ostinato import InferenceSession, Options, ShapeError, UnsupportedError
 from ostinato.definitions.contributed.tables import TABLES
 from ostinato.model.contributed import SCHEMAS, register_contributed
 from ostinato.passes.normalise.expand_contributed import expand_contributed
@@ -380,6 +381,23 @@ def test_weights_of_few_bits(bits: int, has_points: bool) -> None:
     _agrees(_graph([node], {"a": [2, 3, k]}, ["y"], constants), {"a": _normal(2, 3, k)})
 
 
+@pytest.mark.parametrize(
+    ("name", "shape"), (("b", (6, 2, 8)), ("s", (5,)), ("z", (6,)), ("z", (6, 4)))
+)
+def test_weights_of_few_bits_in_other_sizes(name: str, shape: tuple[int, ...]) -> None:
+    sizes = {"b": (6, 3, 8), "s": (6, 3), "z": (6, 2), name: shape}
+    constants = [
+        numpy_helper.from_array(np.ones(size, np.float32 if key == "s" else np.uint8), key)
+        for key, size in sizes.items()
+    ]
+    attributes = {"K": 40, "N": 6, "bits": 4, "block_size": 16}
+    node = helper.make_node(
+        "MatMulNBits", ["a", *sizes], ["y"], domain="com.microsoft", **attributes
+    )
+    with pytest.raises(ShapeError, match=rf"'y'.*{re.escape(str(list(shape)))}, expected \[6, "):
+        InferenceSession(_graph([node], {"a": [2, 40]}, ["y"], constants))
+
+
 def _normal(*shape: int) -> np.ndarray:
     return np.random.default_rng(len(shape)).standard_normal(shape).astype(np.float32)
 
@@ -422,6 +440,44 @@ def test_dynamic_lstm(direction: str, per_column: bool) -> None:
     constants = [numpy_helper.from_array(array, name) for name, array in arrays.items()]
     model = _graph([node], {"X": [steps, 1, inputs]}, ["Y", "Y_h", "Y_c"], constants)
     _agrees(model, {"X": _normal(steps, 1, inputs)})
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "expected"),
+    (
+        ("ws", (5,), "[1] or [1, 20]"),
+        ("rs", (20,), "[1] or [1, 20]"),
+        ("wz", (0,), "[1] or [1, 20]"),
+        ("rz", (2, 20), "[1] or [1, 20]"),
+        ("W", (7, 20), "[directions, inputs, 4 * hidden]"),
+    ),
+)
+def test_dynamic_lstm_in_other_sizes(name: str, shape: tuple[int, ...], expected: str) -> None:
+    sizes = {"W": (1, 7, 20), "R": (1, 5, 20), "ws": (1,), "wz": (1,), "rs": (1,), "rz": (1,)}
+    constants = [
+        numpy_helper.from_array(np.ones(size, np.float32 if key[1:] == "s" else np.int8), key)
+        for key, size in {**sizes, name: shape}.items()
+    ]
+    names = ["X", "W", "R", *[""] * 5, "ws", "wz", "rs", "rz"]
+    node = helper.make_node(
+        "DynamicQuantizeLSTM", names, ["Y"], domain="com.microsoft", hidden_size=5
+    )
+    words = re.escape(f"has shape {list(shape)}, expected {expected}")
+    with pytest.raises(ShapeError, match=words):
+        InferenceSession(_graph([node], {"X": [6, 1, 7]}, ["Y"], constants))
+
+
+@pytest.mark.parametrize("shape", ((12, 3, 3, 3), (16, 12, 1, 1)))
+def test_channels_that_blocks_do_not_divide(
+    shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(f"{expand_contributed.__module__}._block", lambda nodes: 8)
+    node = helper.make_node("Conv", ["x", "w"], ["y"], domain="com.microsoft.nchwc")
+    weights = numpy_helper.from_array(np.ones(shape, np.float32), "w")
+    model = _graph([node], {"x": [1, shape[1], 8, 8]}, ["y"], [weights])
+    model.opset_import.append(helper.make_opsetid("com.microsoft.nchwc", 1))
+    with pytest.raises(ShapeError, match=r"'W'.*channels in blocks of 8"):
+        InferenceSession(model)
 
 
 def test_operators_without_a_kernel_in_onnxruntime() -> None:
