@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import field, replace
 
-from ostinato.program.expr import ITEM_BYTES, Axis
+from ostinato.program.expr import ITEM_BYTES, Axis, Load, walk
 from ostinato.program.nodes import (
     Branch,
     Buffer,
@@ -30,7 +30,7 @@ from ostinato.program.nodes import (
 from ostinato.records import dataclass
 from ostinato.schedule.arena import ALIGNMENT, Arena
 from ostinato.schedule.times import OPERATION, operations, product_time, store_time
-from ostinato.sizes.dims import Size, ceildiv, computed, maximum, product
+from ostinato.sizes.dims import Size, ceildiv, computed, is_nonnegative, maximum, product
 from ostinato.sizes.substitution import substitute
 
 # In picoseconds, of the machine and its system, measured by `benchmarks.bench_threads`: what it
@@ -43,6 +43,9 @@ LEAST = 250_000
 # the same.
 TYPICAL_SHARE = 0.9
 OWN_WEIGHTS = 0.25
+# How much idleness costs less than rows that another thread has written, where rows are more bytes
+# than weights: Winograd's products in ResNet-18 of `tools.torch_networks`.
+OWN_ROWS = 0.04
 # What a call must gain before threads that may sleep are woken for it.
 WAKE = 50_000_000
 # What it must gain besides before it waits for threads that sleep.
@@ -114,26 +117,53 @@ def share(program: Program, arena: Arena, threads: int) -> Shares | None:
 def part_of(kernel: Kernel, threads: int) -> Part | None:
     """Choose the axis along which threads divide a kernel; None if none gains anything."""
     tile = kernel.tile
-    lane, block = (None, None) if tile is None else (tile.lane, tile.block)
-    best, most = None, 0.0
+    lane = None if tile is None else tile.lane
+    best, most = None, (0.0, 0)
     for axis in kernel.axes:
         if axis == lane or axis in kernel.ordered:
             continue
         part = Part(axis, _unit(tile, axis))
         use = use_of(part.pieces, threads)
-        use = use + _own_weights(tile) if axis == block and use else use
-        if use > most:
-            best, most = part, use
+        worth = use + _own(kernel, axis) if use else use, _distance(kernel, axis)
+        if worth > most:
+            best, most = part, worth
     if best is None:
         return None
     gain = gain_of(time_of(kernel), use_of(best.pieces, threads), threads)
     return None if isinstance(gain, int) and gain < LEAST else best
 
 
-def _own_weights(tile: Tile | None) -> float:
-    """What it is worth that a thread reads weights of its own: less, the more rows they serve."""
-    rows = 1 if tile is None or tile.row is None else ceildiv(tile.row.extent, tile.rows)
-    return OWN_WEIGHTS / rows if isinstance(rows, int) and rows > 0 else OWN_WEIGHTS
+def _own(kernel: Kernel, axis: Axis) -> float:
+    """What it is worth that a thread reads weights or rows of its own.
+
+    Weights are worth less, the more rows they serve.
+    """
+    tile = kernel.tile
+    if tile is None or not kernel.reductions:
+        return 0.0
+    if axis == tile.block:
+        rows = 1 if tile.row is None else ceildiv(tile.row.extent, tile.rows)
+        return OWN_WEIGHTS / rows if isinstance(rows, int) and rows > 0 else OWN_WEIGHTS
+    if axis != tile.row:
+        return 0.0
+    sizes: dict[bool, Size] = {True: 0, False: 0}
+    for load in {x for r in kernel.reductions for x in walk(*r.operands) if isinstance(x, Load)}:
+        size = product([a.extent for a, _ in load.access.terms]) * ITEM_BYTES[load.dtype]
+        is_row = load.access.stride(axis) != 0
+        sizes[is_row] = sizes[is_row] + size
+    return OWN_ROWS if is_nonnegative(sizes[True] - sizes[False] - 1) else 0.0
+
+
+def _distance(kernel: Kernel, axis: Axis) -> int:
+    """How far apart a kernel without sums stores neighbours along an axis.
+
+    Where that is most, a thread's piece is one piece of memory, and readers divided alike find it
+    in their own cache.
+    """
+    if kernel.reductions:
+        return 0
+    strides = [store.access.stride(axis) for store in kernel.stores]
+    return max((abs(stride) for stride in strides if isinstance(stride, int)), default=0)
 
 
 def _unit(tile: Tile | None, axis: Axis) -> int:

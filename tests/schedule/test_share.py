@@ -220,6 +220,22 @@ def test_groups_of_lanes_are_dealt_out_and_rows_where_there_are_few(
     assert part_of(product(rows, columns, tile_of(rows, columns, 4)), threads) == expected
 
 
+@pytest.mark.parametrize(("rows", "axis"), [(400, "r"), (40, "o")])
+def test_rows_are_dealt_out_where_they_are_more_bytes_than_weights(rows: int, axis: str) -> None:
+    kernel = product(rows, 8, tile_of(rows, 8, 4))
+    k, r, o, v = Axis("k", 64), *kernel.axes
+    x, w = at("x", (r, 64), (k, 1)), at("x", (o, 1024), (k, 16), (v, 1))
+    part = part_of(replace(kernel, reductions=(Reduce((k,), "sum", x, w),)), 2)
+    assert part is not None and part.axis.name == axis
+
+
+def test_values_are_dealt_out_in_whole_pieces_of_memory() -> None:
+    o, r, v = Axis("o", 2), Axis("r", 100), Axis("v", 16)
+    stored = store("y", at("x"), (o, 16), (r, 32), (v, 1))
+    kernel = Kernel("p", (o, r, v), (), (stored,), tile=Tile(v, 16, 1, o))
+    assert part_of(kernel, 2) == Part(r)
+
+
 def test_what_runs_in_order_is_not_divided() -> None:
     both = product(100, 8, tile_of(100, 8, 4))
     in_order = replace(both, reductions=(), stores=(store("y", at("x")),))
