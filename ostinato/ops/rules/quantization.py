@@ -32,6 +32,8 @@ from ostinato.sizes.strides import Shape
 # Types that quantised values have; int32 holds sums of products.
 QUANTIZED = ("int8", "uint8", "int16", "uint16")
 QUANTIZED_BYTES = ("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz")
+# Scalars of QLinearConv.
+OF_IMAGES = {1: "x_scale", 2: "x_zero_point", 6: "y_scale", 7: "y_zero_point"}
 
 
 class Granularity:
@@ -270,6 +272,10 @@ def lower_conv_integer(context: Context) -> Value:
 def lower_qlinear_conv(context: Context) -> Value:
     """Convolution of quantised values, quantised: exact in int32, scaled in float32."""
     builder = context.builder
+    for position, name in OF_IMAGES.items():
+        # Several would be broadcast along the last axis of the images.
+        elements = product(context.input(position).shape)
+        builder.require.equal(elements, 1, f"elements of {name!r} and of a scalar")
     total: Value = _convolved(context, (0, 2), (3, 5))
     spatial = len(total.shape) - 2
     bias = context.optional(8)

@@ -88,3 +88,16 @@ def test_sums_wrap_in_32_bits(left, right):
     exact = depth * 255 * 255
     assert exact > 2**31
     assert (total == (exact + 2**31) % 2**32 - 2**31).all()
+
+
+@pytest.mark.parametrize(
+    ("position", "name"),
+    [(1, "x_scale"), (2, "x_zero_point"), (6, "y_scale"), (7, "y_zero_point")],
+)
+def test_one_scale_for_all_of_an_image(position: int, name: str) -> None:
+    zero, weights = np.uint8(0), np.ones((6, 4, 3, 3), np.uint8)
+    operands = [In((1, 4, 8, 8), "uint8"), HALF, zero, weights, HALF, zero, HALF, zero]
+    # As many as the result has columns.
+    operands[position] = np.ones(6, np.asarray(operands[position]).dtype)
+    with pytest.raises(ShapeError, match=f"'{name}' and of a scalar: 6 and 1 differ"):
+        compiled("QLinearConv", *operands, ranks=[4])
