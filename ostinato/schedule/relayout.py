@@ -227,8 +227,8 @@ class _Relayout:
     ) -> _Operands | None:
         """Operands that are read often, line by line from places far apart, if they are large.
 
-        They are the same along all axes but the lanes', or neighbours along another one and not
-        along the sum: then the sum runs along neighbours in the copy.
+        They are the same along all axes but the lanes', or neighbours along another one, forwards
+        or backwards, and not along the sum: then the sum runs along neighbours in the copy.
         """
         found: list[Load] = []
         own = _own_axes(kernel)
@@ -239,7 +239,7 @@ class _Relayout:
             size = product([axis.extent for axis in read]) * ITEM_BYTES[load.dtype]
             varied = [axis for axis in kernel.axes if load.access.stride(axis) != 0]
             panel = varied == [lane]
-            row = len(varied) == 1 and not panel and load.access.stride(varied[0]) == 1
+            row = len(varied) == 1 and not panel and load.access.stride(varied[0]) in (1, -1)
             if (panel or row) and not is_nonnegative(self._machine.resident_bytes - 1 - size):
                 found.append(load)
         if not found:

@@ -177,18 +177,22 @@ def test_the_run_decides_how_many_rows_share_an_operand():
     assert f"{LEAST_SHARED_USES}" in str(decision.stores[0].value)
 
 
-def gradient(depth: int, rows: int, columns: int) -> Program:
-    """`y[i, j] = sum_k x[k, i] w[k, j]`: the gradient of weights."""
+def gradient(depth: int, rows: int, columns: int, backwards: bool = False) -> Program:
+    """`y[i, j] = sum_k x[k, i] w[k, j]`: the gradient of weights; or with `x[k, rows - 1 - i]`."""
     i, j, k = Axis("i", rows), Axis("j", columns), Axis("k", depth)
-    total = Reduce((k,), "sum", at("x", (k, rows), (i, 1)), at("w", (k, columns), (j, 1)))
+    x = at("x", (k, rows), (i, 1))
+    if backwards:
+        x = at("x", (k, rows), (i, -1), offset=rows - 1)
+    total = Reduce((k,), "sum", x, at("w", (k, columns), (j, 1)))
     y = store("y", Reduced(0, "float32"), (i, columns), (j, 1))
     kernel = Kernel("product", (i, j), (total,), (y,))
     inputs = {"x": (depth, rows), "w": (depth, columns)}
     return program(inputs, {"y": (rows, columns)}, (kernel,))
 
 
-def test_rows_whose_sum_runs_over_distant_places_are_transposed():
-    source = gradient(200, 64, 96)
+@pytest.mark.parametrize("backwards", [False, True])
+def test_rows_whose_sum_runs_over_distant_places_are_transposed(backwards):
+    source = gradient(200, 64, 96, backwards)
     k = source.body[0].reductions[0].axes[0]
     i = source.body[0].axes[0]
     changed = relayout(source)
