@@ -44,6 +44,7 @@ from ostinato.schedule.operands import (
     neighbour_axes,
     partial_result_stores,
     row_axes_of_windows,
+    rows_overlap,
     shared_axes,
     sum_loads,
     typical,
@@ -233,7 +234,7 @@ def _even_axes(
 def _choice(kernel: Kernel, lane: Axis, machine: Machine, buffers: Mapping[str, Buffer]) -> Choice:
     """The cheapest tile of sums with these lanes."""
     shared = shared_axes(kernel, lane)
-    row, _ = _row_axes(shared, neighbour_axes(kernel, lane))
+    row, _ = _row_axes(kernel, shared, neighbour_axes(kernel, lane))
     width = lane_width(kernel, lane.extent, machine)
     choices = [Rows(row), *_across(row, shared)]
     choices += [Rows(axis) for axis in reversed(row_axes_of_windows(kernel, lane))]
@@ -242,7 +243,7 @@ def _choice(kernel: Kernel, lane: Axis, machine: Machine, buffers: Mapping[str, 
 
 def _tile_of_sums(kernel: Kernel, lane: Axis, choice: Choice, machine: Machine) -> Tile:
     shared, beside = shared_axes(kernel, lane), neighbour_axes(kernel, lane)
-    width, (_, other) = lane_width(kernel, lane.extent, machine), _row_axes(shared, beside)
+    width, (_, other) = lane_width(kernel, lane.extent, machine), _row_axes(kernel, shared, beside)
     row, across, shape = choice.rows.row, choice.rows.across, choice.shape
     rows = shape.rows // choice.rows.breadth
     tile = Tile(lane, width, shape.vectors, row=row, rows=rows)
@@ -319,10 +320,13 @@ def _scattered(kernel: Kernel, lane: Axis) -> bool:
     return bool(inner) and all(access.stride(lane) != 1 for access in inner)
 
 
-def _row_axes(shared: Sequence[Axis], beside: Set[Axis]) -> tuple[Axis | None, Axis | None]:
+def _row_axes(
+    kernel: Kernel, shared: Sequence[Axis], beside: Set[Axis]
+) -> tuple[Axis | None, Axis | None]:
     """The longest of these axes, and the second longest if the two are only known at run time.
 
-    beside: those along which neighbours are read come first.
+    beside: those along which neighbours are read come first. Rows of windows that overlap share
+    what they load: they are the first choice in runs where they are longer than a known axis.
     """
 
     # A known axis of a few rows fills tiles even where there is one point along the others.
@@ -332,9 +336,13 @@ def _row_axes(shared: Sequence[Axis], beside: Set[Axis]) -> tuple[Axis | None, A
 
     best = [*sorted(reversed(shared), key=preference, reverse=True), None, None]
     row, other = best[:2]
-    if row is None or other is None or isinstance(row.extent, int) or isinstance(other.extent, int):
+    if row is None or other is None:
         return row, None
-    return row, other
+    if isinstance(row.extent, int):
+        moving = (a for a in shared if not isinstance(a.extent, int) and rows_overlap(kernel, a))
+        first = None if rows_overlap(kernel, row) else next(moving, None)
+        return (row, None) if first is None else (first, row)
+    return row, None if isinstance(other.extent, int) else other
 
 
 def _across(row: Axis | None, shared: Sequence[Axis]) -> list[Rows]:
