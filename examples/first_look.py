@@ -11,9 +11,12 @@ notebook. As a program it writes first_look.png into the current folder.
 # %% A noisy signal, made from random numbers
 from time import perf_counter_ns
 
-import matplotlib.pyplot as plt
 import numpy as np
 
+try:
+    import matplotlib.pyplot as plt
+except ImportError:
+    raise SystemExit("matplotlib is not installed: pip install 'ostinato[demo]'") from None
 import ostinato
 from ostinato.demo import MODEL
 from ostinato.demo.signal import HOP, SAMPLE_RATE, analyze, mix, snr_db, synthesize
@@ -41,8 +44,7 @@ for frame, expected in zip(frames, masks, strict=True):
     assert np.array_equal(mask[0], expected)
 
 # %% What the compiler made of it
-report = session.report()
-print(report)
+print(report := session.report())
 
 # %% Plots
 figure, axes = plt.subplots(2, 2, figsize=(11, 6), layout="constrained")
