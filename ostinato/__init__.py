@@ -20,6 +20,7 @@ from ostinato.errors import (
     StreamError,
     UnsupportedError,
 )
+from ostinato.garbage import uncollected
 from ostinato.options import Options
 from ostinato.version import __version__
 
@@ -92,7 +93,8 @@ def __getattr__(name: str) -> Any:
         return importlib.import_module(f"ostinato.{name}")
     if name not in _MODULES:
         raise AttributeError(f"module 'ostinato' has no attribute {name!r}")
-    value = globals()[name] = getattr(importlib.import_module(_MODULES[name]), name)
+    with uncollected():
+        value = globals()[name] = getattr(importlib.import_module(_MODULES[name]), name)
     return value
 
 

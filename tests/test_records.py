@@ -34,6 +34,15 @@ class Open:
 
 
 @dataclass(frozen=True)
+class Derived:
+    value: int
+    text: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.__dict__["text"] = f"{self.value}"
+
+
+@dataclass(frozen=True)
 class Own:
     value: int
 
@@ -96,3 +105,14 @@ def test_defaults_are_made_anew() -> None:
     one, other = Open(), Open()
     one.values.append(1)
     assert other.values == []
+
+
+def test_constructors_take_what_dataclasses_take() -> None:
+    assert Triple(1, third=4) == Triple(1, "b", "", 4)
+    assert Open([1]).values == [1]
+    assert Open().values is not Open().values
+    assert Derived(3).text == "3"
+    with pytest.raises(TypeError, match="value"):
+        Derived()  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="text"):
+        Derived(3, text="")  # type: ignore[call-arg]

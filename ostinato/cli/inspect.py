@@ -12,7 +12,7 @@ import typer
 
 from ostinato.cli import common
 from ostinato.errors import OptionError
-from ostinato.lazy_sympy import quick_imports
+from ostinato.lazy_imports import quick_imports
 from ostinato.machine.targets import HOST
 from ostinato.program.title import title
 from ostinato.stages.report import always_reached, described

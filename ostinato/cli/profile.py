@@ -10,7 +10,7 @@ import typer
 
 from ostinato.cli import common
 from ostinato.errors import OptionError
-from ostinato.lazy_sympy import quick_imports
+from ostinato.lazy_imports import quick_imports
 
 if TYPE_CHECKING:
     from ostinato.profiling import KernelTime, Profile

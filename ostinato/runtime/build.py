@@ -15,7 +15,7 @@ from typing import Any
 from ostinato.errors import ModelError
 from ostinato.files import open_file
 from ostinato.garbage import uncollected
-from ostinato.lazy_sympy import quick_imports
+from ostinato.lazy_imports import quick_imports
 from ostinato.native.cache import Cache, Entry, machine_key
 from ostinato.options import Options
 from ostinato.stages.compiled import CompiledModel, pack, unpack

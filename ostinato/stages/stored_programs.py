@@ -27,6 +27,8 @@ class StoredPrograms:
 
     def __init__(self, cache: Cache, *facts: str) -> None:
         self._cache, self._facts = cache, facts
+        # Keys by identity of programs, which are held so that no other takes the identity of one.
+        self._keys: dict[int, tuple[Program, str]] = {}
 
     def find(self, program: Program) -> Artifact | None:
         """The stored artifact, with the constants of this program; None where there is none."""
@@ -49,7 +51,10 @@ class StoredPrograms:
         self._cache.store(self._key(program), {"program": header, "constants": records}, blobs)
 
     def _key(self, program: Program) -> str:
-        return machine_key("program", digest(program), *self._facts)
+        if id(program) not in self._keys:
+            key = machine_key("program", digest(program), *self._facts)
+            self._keys[id(program)] = program, key
+        return self._keys[id(program)][1]
 
 
 def _packed(

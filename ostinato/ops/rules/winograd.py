@@ -48,6 +48,9 @@ MOST_LEFT = 0.92
 LINE = 16
 CROWDED = 128
 
+# Weights that are transformed at once: the 1 MB made on the way then stays in a cache.
+AT_ONCE = 1 << 16
+
 _add, _sub = (np.frompyfunc(partial(op, name), 2, 1) for name in ("add", "sub"))
 Transform: TypeAlias = Callable[..., "list[np.ndarray]"]
 
@@ -208,8 +211,12 @@ def _transformed(pairs: Pairs) -> np.ndarray:
     """The u, [products, channels, taps.., filters], where those of paired axes are 1."""
     weights, places = pairs.weights, pairs.places
     others = [axis for axis in range(2, weights.ndim) if axis not in places]
-    taps = np.ascontiguousarray(weights.transpose((*places, 1, *others, 0)))
-    u = _along(taps, range(len(places)), _weights)
+    taps = weights.transpose((*places, 1, *others, 0))
+    u = np.empty(pairs.single + taps.shape[len(places) :], taps.dtype)
+    step = max(AT_ONCE * weights.shape[1] // max(weights.size, 1), 1)
+    for first in range(0, weights.shape[1], step):
+        some = (*(slice(None) for _ in places), slice(first, first + step))
+        u[some] = _along(np.ascontiguousarray(taps[some]), range(len(places)), _weights)
     sizes = (1 if axis in places else weights.shape[axis] for axis in range(2, weights.ndim))
     return u.reshape(-1, weights.shape[1], *sizes, weights.shape[0])
 

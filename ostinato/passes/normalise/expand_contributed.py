@@ -48,6 +48,7 @@ def expand_contributed(model: ir.Model) -> int:
     for node in nodes:
         writer = Writer(model.graph, names, opset, ir.DataType.FLOAT, describe(node))
         call = Call(node, writer, lambda: infer_shapes(model), _block(nodes))
+        call.check_scales()
         results = TABLES[normal_domain(node.domain)][node.op_type](call)
         call.finish()
         assert node.graph is not None

@@ -1,4 +1,4 @@
-"""A compile loads no SymPy, and who wants it has it."""
+"""A compile loads no SymPy and no text forms of messages, and who wants them has them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ import subprocess
 import sys
 
 COMPILE = """
-import sys, onnx, ostinato
+import sys, ostinato
+from ostinato.lazy_imports import quick_imports
+with quick_imports():
+    import onnx
 model = onnx.parser.parse_model('''<ir_version: 8, opset_import: ["": 17]>
     g (float[N, T] x) => (float[M] y) <int64[1] flat = {-1}> {
         z = Exp(x)  y = Reshape(z, flat)
@@ -38,3 +41,26 @@ def test_what_was_imported_before_stays_as_it_is() -> None:
 def test_finders_are_those_of_before() -> None:
     code = "import sys; before = list(sys.meta_path)\nimport onnx\n" + COMPILE
     assert _run(code + "print([f for f in sys.meta_path if 'Lazy' in repr(f)])") == "[]"
+
+
+def test_modules_load_themselves_when_they_are_used() -> None:
+    code = (
+        COMPILE
+        + """
+assert type(sys.modules["google.protobuf.text_format"]) is not type(sys)
+import onnx.utils, google.protobuf.json_format as json_format
+from google.protobuf import text_format
+assert text_format.Parse(text_format.MessageToString(model), onnx.ModelProto()) == model
+assert json_format.Parse(json_format.MessageToJson(model), onnx.ModelProto()) == model
+assert onnx.compose.add_prefix(model, "a").graph.output[0].name == "ay"
+print(onnx.utils.Extractor(model).model == model)
+"""
+    )
+    assert _run(code) == "True"
+
+
+def test_messages_written_in_python_are_loaded_too() -> None:
+    code = "import os; os.environ['PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION'] = 'python'\n" + COMPILE
+    assert _run(code + "print(onnx.ModelProto.DESCRIPTOR.__class__.__module__)") == (
+        "google.protobuf.descriptor"
+    )

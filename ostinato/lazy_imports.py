@@ -1,10 +1,11 @@
-"""Import onnx_ir without SymPy, which takes a third of the time of importing the compiler.
+"""Import onnx_ir without what it never needs here: half of the time of importing it.
 
 onnx_ir needs SymPy for arithmetic on symbolic dimensions, which nothing here does; its `_core`
-imports it, and its `_symbolic_shapes` looks into it at once. Both become lazy modules
-(`importlib.util.LazyLoader`), which load themselves when anybody uses them. Where onnx_ir was
-imported before, where it does not import SymPy any more, or where its files have other names, this
-changes nothing.
+imports it, and its `_symbolic_shapes` looks into it at once. onnx imports the text and JSON forms
+of messages, and protobuf what messages are in Python, where they are compiled. All of these become
+lazy modules (`importlib.util.LazyLoader`), which load themselves when anybody uses them. Where
+onnx_ir or onnx was imported before, where they do not import these any more, or where their files
+have other names, this changes nothing.
 """
 
 from __future__ import annotations
@@ -19,7 +20,18 @@ from types import ModuleType
 
 from ostinato.garbage import uncollected
 
-_LAZY = frozenset(("sympy", "onnx_ir._symbolic_shapes"))
+_LAZY = frozenset(
+    (
+        "sympy",
+        "onnx_ir._symbolic_shapes",
+        "onnx.compose",
+        "onnx.gen_proto",
+        "onnx.utils",
+        "google.protobuf.internal.python_message",
+        "google.protobuf.json_format",
+        "google.protobuf.text_format",
+    )
+)
 
 
 class _LazyFinder:
