@@ -11,6 +11,7 @@ import hashlib
 from collections.abc import Iterator
 from dataclasses import field
 from functools import lru_cache
+from math import prod
 from typing import TypeAlias
 
 from ostinato.records import dataclass
@@ -39,6 +40,11 @@ class Symbol(metaclass=Interned):
     name: str
     signed: bool = False
     computed: bool = False
+
+    @property
+    def least(self) -> int | None:
+        """A number that it is never below, if one is known."""
+        return None if self.signed else 0
 
     @property
     def nonnegative(self) -> bool:
@@ -71,21 +77,41 @@ class Apply(metaclass=Interned):
     function: str
     args: tuple[Size, ...]
     text: str = field(init=False, repr=False)
-    nonnegative: bool = field(init=False, repr=False)
+    least: int | None = field(init=False, repr=False)
     signed: bool = field(init=False, repr=False)
     names: tuple[str, ...] = field(init=False, repr=False)
     computed_names: frozenset[str] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        some = any if self.function == "max" else all
         names = dict.fromkeys(name for arg in self.args for name in symbols(arg))
         self.__dict__.update(
             text=_shortened(self._spelled()),
-            nonnegative=some(map(is_nonnegative, self.args)),
+            least=self._least(),
             signed=any(map(is_signed, self.args)),
             names=tuple(names),
             computed_names=computed(*self.args),
         )
+
+    @property
+    def nonnegative(self) -> bool:
+        """Whether it is at least 0 in every run, as far as is easily seen."""
+        return self.least is not None and self.least >= 0
+
+    def _least(self) -> int | None:
+        """A number that it is never below, from those of its arguments."""
+        known = [n for n in map(least, self.args) if n is not None]
+        if self.function == "max":
+            return max(known, default=None)
+        if len(known) < len(self.args):
+            return None
+        if self.function == "min":
+            return min(known)
+        above, below = known
+        divisor = self.args[1]
+        if below < 0:
+            return None
+        # A divisor of 0 counts as 1, and the larger it is, the nearer to 0 is the quotient.
+        return above // divisor if isinstance(divisor, int) else min(above, 0)
 
     def _spelled(self) -> str:
         if self.function == "floordiv":
@@ -334,7 +360,23 @@ def choose(condition: Size, yes: Size, no: Size) -> Size:
 
 def is_nonnegative(size: Size) -> bool:
     """Whether `size` is at least 0 for every value of its symbols, as far as is easily seen."""
-    return all(c >= 0 and all(atom.nonnegative for atom in m) for m, c in terms_of(size))
+    known = least(size)
+    return known is not None and known >= 0
+
+
+def least(size: Size) -> int | None:
+    """A number that `size` is never below, as far as one is easily seen."""
+    total = 0
+    for monomial, count in terms_of(size):
+        if not monomial:
+            total += count
+            continue
+        lows = [atom.least for atom in monomial if atom.least is not None]
+        is_product = len(monomial) > 1
+        if count < 0 or len(lows) < len(monomial) or (is_product and min(lows) < 0):
+            return None
+        total += count * prod(lows)
+    return total
 
 
 def is_symbol(size: Size) -> bool:

@@ -74,16 +74,18 @@ def largest(size: Size) -> int | None:
     return bound if isinstance(bound, int) else None
 
 
-def one_of(size: Size, names: frozenset[str]) -> tuple[str, tuple[Size, Size]] | None:
+def one_of(size: Size, names: frozenset[str] | None = None) -> tuple[str, tuple[Size, Size]] | None:
     """A size that is the "max" or the "min" of two others: which of these, and the two.
 
-    names: of symbols, one of which takes part in the choice. None for any other size.
+    names: of symbols, one of which takes part in the choice, if that matters. None for any other
+    size.
     """
     for monomial, coefficient in terms_of(size):
         atom = monomial[0] if len(monomial) == 1 and coefficient == 1 else None
         if not isinstance(atom, Apply):
             continue
-        if atom.function in ("max", "min") and not names.isdisjoint(atom.computed_names):
+        takes_part = names is None or not names.isdisjoint(atom.computed_names)
+        if atom.function in ("max", "min") and takes_part:
             rest = size - Dim((((atom,), 1),))
             left, right = atom.args
             return atom.function, (rest + left, rest + right)
@@ -231,6 +233,37 @@ def evaluate(size: Size, values: Mapping[str, int]) -> int:
 
 def substitute(size: Size, values: Mapping[str, Size]) -> Size:
     """`size` with some of its symbols replaced by other sizes."""
+    made = {"floordiv": floordiv, "min": minimum, "max": maximum}
+    return _made_anew(size, values, lambda function, *args: made[function](*args))
+
+
+def decided(size: Size, bounds: Mapping[str, Size]) -> Size:
+    """`size` without choices between two sizes that the bounds of computed symbols decide."""
+
+    def apply(function: str, left: Size, right: Size) -> Size:
+        if function == "floordiv":
+            return floordiv(left, right)
+        for larger, smaller in ((left, right), (right, left)):
+            if _is_at_most(smaller, larger, bounds):
+                return larger if function == "max" else smaller
+        return (maximum if function == "max" else minimum)(left, right)
+
+    return _made_anew(size, {}, apply)
+
+
+def _is_at_most(size: Size, bound: Size, bounds: Mapping[str, Size]) -> bool:
+    most = upper(size - bound, bounds)
+    if most is not None and is_nonnegative(-most):
+        return True
+    choice = one_of(size)
+    if choice is None:
+        return False
+    return (all if choice[0] == "max" else any)(_is_at_most(n, bound, bounds) for n in choice[1])
+
+
+def _made_anew(
+    size: Size, values: Mapping[str, Size], apply: Callable[[str, Size, Size], Size]
+) -> Size:
     known: dict[Apply, Size] = {}
 
     def polynomial(size: Size) -> Size:
@@ -245,9 +278,9 @@ def substitute(size: Size, values: Mapping[str, Size]) -> Size:
             total = total + term
         return total
 
-    made = {"floordiv": floordiv, "min": minimum, "max": maximum}
     for atom in functions(size):
-        known[atom] = made[atom.function](*map(polynomial, atom.args))
+        left, right = map(polynomial, atom.args)
+        known[atom] = apply(atom.function, left, right)
     return polynomial(size)
 
 

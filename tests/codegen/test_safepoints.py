@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
 
-from ostinato.codegen import safepoints
+from ostinato.codegen import module, safepoints
 from ostinato.codegen.safepoints import STOPPED
 from ostinato.program import interpreter
 from ostinato.program.expr import Axis, Reduced, constant, op
@@ -73,13 +74,21 @@ def sized(**sizes: int) -> dict[str, np.ndarray]:
     return {"x": np.ones((), np.float32), **given}
 
 
+@pytest.fixture
+def short_limits(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Safepoints that ask after little work; functions that are written with them are forgotten."""
+    monkeypatch.setattr(safepoints, "LIMIT", 1 << 12)
+    monkeypatch.setattr(safepoints, "GRAIN", 1 << 9)
+    module._written.cache_clear()
+    yield
+    module._written.cache_clear()
+
+
 @pytest.mark.parametrize("tiled", [True, False])
 @pytest.mark.parametrize("sizes", [(90, 37), (N, 37), (9, N)], ids=["known", "rows", "depth"])
 def test_safepoints_change_no_bit(
-    sizes: tuple[Size, Size], tiled: bool, monkeypatch: pytest.MonkeyPatch
+    sizes: tuple[Size, Size], tiled: bool, short_limits: None
 ) -> None:
-    monkeypatch.setattr(safepoints, "LIMIT", 1 << 12)
-    monkeypatch.setattr(safepoints, "GRAIN", 1 << 9)
     rows, depth = (100 if n == N else n for n in sizes)
     source, asked = product_of(*sizes, 21), Asked()
     feeds = {"x": random(rows, depth), "w": random(depth, 21)}

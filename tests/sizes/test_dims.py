@@ -15,6 +15,7 @@ from ostinato.sizes.dims import (
     is_less,
     is_nonnegative,
     is_signed,
+    least,
     maximum,
     minimum,
     symbol,
@@ -48,6 +49,29 @@ def test_signed_symbols_may_be_negative() -> None:
     assert is_nonnegative(maximum(V, 0)) and is_nonnegative(is_equal(V, W))
     assert is_nonnegative(is_different(V, W)) and not is_nonnegative(minimum(V, N))
     assert is_signed(N + maximum(V, 0)) and not is_signed(N * N + 1)
+
+
+@pytest.mark.parametrize(
+    ("size", "low"),
+    [
+        (floordiv(N - 2, 2) + 1, 0),
+        (floordiv(floordiv(N - 2, 2) - 1, 2) + 2, 1),
+        (3 * floordiv(N - 5, 2), -9),
+        (floordiv(N - 7, N + 1), -7),
+        (maximum(N - 3, V), -3),
+        (minimum(N + 1, floordiv(N - 4, 3)), -2),
+        (floordiv(N, 2) * floordiv(N, 3) + 2, 2),
+        (floordiv(N - 2, 2) * N, None),
+        (floordiv(N, V), None),
+        (minimum(N, V), None),
+        (2 - N, None),
+    ],
+    ids=str,
+)
+def test_sizes_are_never_below_their_least(size: Size, low: int | None) -> None:
+    assert least(size) == low
+    for n, v in cartesian(range(20), NUMBERS):
+        assert low is None or evaluate(size, {"N": n, "v": v}) >= low
 
 
 def test_substitution_keeps_the_sign() -> None:

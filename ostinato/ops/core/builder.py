@@ -40,6 +40,7 @@ from ostinato.program.expr import (
     constant,
     dtype_of,
     op,
+    rewrite,
 )
 from ostinato.program.nodes import Interface, Reduce, Store, identity
 from ostinato.records import dataclass
@@ -364,10 +365,35 @@ class Builder:
         Products of floats are accumulated with fused multiply-adds.
         """
         if dtype_of(left) in FLOATS:
+            if chains == 1 and all(axis.extent == 1 for axis in inner):
+                return self._product(shape, axes, inner, left, right)
             reduce = Reduce(tuple(inner), "sum", left, right, chains)
         else:
             reduce = Reduce(tuple(inner), "sum", op("mul", left, right))
         return self._reduction(shape, axes, reduce)
+
+    def _product(
+        self,
+        shape: Shape,
+        axes: Sequence[Axis | None],
+        inner: Sequence[Axis],
+        left: Expr,
+        right: Expr,
+    ) -> Tensor:
+        """A sum of one product, as any expression: lanes and fusion are not those of sums."""
+
+        def alone(node: Expr) -> Expr | None:
+            if not isinstance(node, Load):
+                return None
+            terms = tuple(term for term in node.access.terms if term[0] not in inner)
+            return replace(node, access=replace(node.access, terms=terms))
+
+        dtype = dtype_of(left)
+        target = self.empty(dtype, shape)
+        factors = (rewrite(factor, alone) for factor in (left, right))
+        store = Store(self.access(target, axes), op("fma", *factors, constant(0.0, dtype)))
+        self.emit.kernel(axes, [store])
+        return target
 
     def dot(
         self,

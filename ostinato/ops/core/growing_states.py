@@ -59,7 +59,8 @@ MOST_RAISED = 4
 class Growth:
     """Growth of the extent of an axis of a state from step to step.
 
-    rows: of kind "exact", every step adds so many; "total", there never are more; "most", a step
+    rows: of kind "exact", every step adds so many, or takes so many away where that is less than
+        0, and there are enough for all steps; "total", there never are more; "most", a step
         adds as many at most, or takes some away; "spare", there is room for no more, which is
         checked in every step.
     others: further axes and what every step adds to them at most; then the elements of a step are
@@ -94,7 +95,14 @@ class Growth:
 
     def room(self, first: Size, steps: Size) -> Size:
         """The capacity in rows, of which `first` are there at the beginning."""
-        return self.rows if self.kind in ("total", "spare") else first + self.rows * steps
+        if self.kind in ("total", "spare"):
+            return self.rows
+        return first if self.shrinks else first + self.rows * steps
+
+    @property
+    def shrinks(self) -> bool:
+        """Whether every step takes the same number of rows away."""
+        return self.kind == "exact" and isinstance(self.rows, int) and self.rows < 0
 
     def holds(self, builder: Builder, first: Size, old: Size, new: Size) -> bool:
         """Whether a step changes the extent, `first` before all steps, as this says."""
@@ -136,7 +144,7 @@ def is_at_most(size: Size, bound: Size) -> bool:
 
 def row_bytes(growth: Growth, state: Value) -> Size:
     """Upper bound of the bytes that each step adds."""
-    if growth.kind in ("total", "spare") or growth.others:
+    if growth.kind in ("total", "spare") or growth.others or growth.shrinks:
         return 0
     shape = growth.with_rows(state.shape, growth.rows)
     return product(shape) * ITEM_BYTES[state.dtype]
@@ -165,6 +173,9 @@ def growth_of(state: State, old: Value, new: Value, joins_last: bool) -> Growth 
         return Growth(axis, rows, in_front=joins_last)
     first, size = require.most(state.initial.shape[axis]), new.shape[axis]
     if before is None:
+        lost = builder.sizes.lost(size, old.shape[axis])
+        if lost is not None and lost > 0 and is_nonnegative(old.shape[axis] - lost * state.steps):
+            return Growth(axis, -lost)
         return Growth(axis, maximum(first, require.most(size)), "total")
     if before.kind == "exact":
         return Growth(axis, first + before.rows, "total")

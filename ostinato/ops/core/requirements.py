@@ -115,7 +115,8 @@ class Requirements:
         """The size must not be negative: else `what` is the error, now or when the model runs."""
         message = f"node {self._draft.node!r}: {what}"
         if not isinstance(size, int):
-            self._check(size, message)
+            if not is_nonnegative(size):
+                self._check(size, message)
         elif size < 0:
             raise ShapeError(message)
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Sequence
 
 from ostinato.ops.core.draft import Draft
 from ostinato.ops.core.emitter import Emitter
 from ostinato.ops.core.requirements import Requirements
-from ostinato.program.expr import Access, Axis, Expr, Extent, Index, cast
+from ostinato.program.expr import Access, Axis, Expr, Extent, Index, cast, op
 from ostinato.program.nodes import Reduce, Stmt, Store
 from ostinato.sizes.dims import (
     Dim,
@@ -22,7 +23,7 @@ from ostinato.sizes.dims import (
     symbol,
     symbols,
 )
-from ostinato.sizes.substitution import one_of, upper
+from ostinato.sizes.substitution import decided, one_of, upper
 
 # More than any number of elements, or of steps that ever run.
 FAR = 2**40
@@ -42,6 +43,10 @@ class RunSizes:
         self._either: dict[str, tuple[Size, Size]] = {}
         # What sizes are at most, by sizes that are computed before them.
         self._most: dict[str, Size] = {}
+        # What symbols stand for that are made of others.
+        self._meaning: dict[str, Size] = {}
+        # What numbers of steps are at most where such a step runs.
+        self._inside: dict[str, Size] = {}
 
     # Defined before a run
 
@@ -82,6 +87,7 @@ class RunSizes:
         data_dependent = self._require.data_dependent
         if size not in self._defined:
             self._defined[size] = name = f"{self._draft.node}.{len(data_dependent)}"
+            self._meaning[name] = size
             data_dependent.add(name)
             self._draft.definitions.append((name, size))
         return symbol(self._defined[size], signed)
@@ -134,18 +140,23 @@ class RunSizes:
         """Give a declared size its value."""
         self._emit.kernel((), [Store(Access(str(size), 0, ()), value)], reductions)
 
-    def step(self, axis: Axis, steps: Size) -> Size:
+    def step(self, axis: Axis, steps: Size, is_rest: bool = False) -> Size:
         """The number of the step of a loop, as a size: values that grow by it get their memory.
 
-        steps: so many run at most.
+        steps: so many run at most. is_rest: whether all of them run, and it is made of how many
+        come after it, so that what shrinks is a sum.
         """
         name = f"{self._draft.node}.step.{self._draft.number()}"
         self._draft.size_buffer(name, maximum(self._require.most(steps) - 1, 0))
         if not isinstance(steps, int) or steps < FAR:
             self._require.reached.add(name)
         size = symbol(name, computed=True)
-        self.compute(size, Index(axis))
-        return size
+        if not is_rest:
+            self.compute(size, Index(axis))
+            return size
+        self._inside[name] = steps - 1
+        self.compute(size, op("sub", Extent(steps - 1), Index(axis)))
+        return steps - 1 - size
 
     def varying(self, bound: Size, what: str) -> Size:
         """As `declared`, of a size that each step of a loop may compute anew for the next one."""
@@ -181,6 +192,22 @@ class RunSizes:
         left, right = (self.most_added(way, old, depth - 1) for way in ways[1])
         return minimum(added, (maximum if ways[0] == "max" else minimum)(left, right))
 
+    def decided(self, size: Size) -> Size:
+        """A size in a loop without choices that what is known of its steps decides."""
+        if not self._emit.is_inside:
+            return size
+        return decided(size, ChainMap(self._inside, self._draft.bounds))
+
+    def lost(self, new: Size, old: Size) -> int | None:
+        """How many one size is less than another, as long as it is not 0; None if unclear."""
+        while is_symbol(new) and str(new) in self._meaning:
+            new = self._meaning[str(new)]
+        choice = one_of(new)
+        if choice is not None and choice[0] == "max" and 0 in choice[1]:
+            new = next(size for size in choice[1] if size != 0)
+        less = old - new
+        return less if isinstance(less, int) else None
+
     def most_apart(self, size: Size, other: Size) -> Size | None:
         """What a size is at most whatever `other` is, which it is made of; None if unclear."""
         while is_symbol(size) and str(size) in self._most:
@@ -195,6 +222,7 @@ class RunSizes:
         if body is not self._draft.body:
             most = self._require.most(size) if bound is None else bound
             known = self.computed(Extent(size), most, "")
+            self._meaning[str(known)] = size
             if bound is None:
                 self._most[str(known)] = size
             if self._require.is_reached(size):

@@ -161,6 +161,7 @@ def lower_slice(context: Context) -> Value:
         else:
             step = sizes.defined(step, "step", signed=True)
             first, count = _bounds_by_steps(start, end, step, extent)
+        first, count = sizes.decided(first), sizes.decided(count)
         first = sizes.defined(first, "first element", signed=not is_nonnegative(first))
         bound = None if isinstance(step, int) else extent
         count = sizes.defined(count, "number of elements", bound=bound)

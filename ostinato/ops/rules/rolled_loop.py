@@ -325,8 +325,11 @@ class RolledLoop:
             builder.emit.append(Require(has_room.base.buffer, message))
         if done != self._extent:
             builder.sizes.compute(done, op("add", Index(axis), constant(1, "int64")))
-        is_exact = any(growth and growth.kind == "exact" for growth in expected.growths)
-        return builder.sizes.step(axis, steps) if is_exact or expected.counts else 0
+        exact = [growth for growth in expected.growths if growth and growth.kind == "exact"]
+        is_rest = bool(exact) and all(growth.shrinks for growth in exact)
+        if not exact and not expected.counts:
+            return 0
+        return builder.sizes.step(axis, steps, is_rest)
 
     def _found(
         self,
