@@ -6,7 +6,8 @@
 The decoder has 6 layers of width 256. A step reads weights of 20 MB and caches of 1,024 rows, of
 13 MB; onnxruntime has both bound (IOBinding), and writes new caches in each step. That no byte of a
 cache is copied shows in equal times with a capacity that is reserved and without one. Pools are
-compared with their streams one by one.
+compared with their streams one by one. Gradients of a loop that attends to its own past are run as
+the model that `ostinato.autodiff.gradient` makes, by both.
 
 `--soak STEPS` steps the decoder of GPT-2's form in tests/models, drops rows again and again, and
 ends with an error where the memory of the process grows.
@@ -22,15 +23,18 @@ from time import perf_counter
 from typing import Any
 
 import numpy as np
+import onnx
 
 import ostinato
 from benchmarks import decoders, harness
 from benchmarks.decoders import Arrays, Decoder
 from benchmarks.soak import resident_bytes
+from ostinato.autodiff import gradient
 from ostinato.cli.timing import Timing, interleave
 
 Call = Callable[[], Any]
 ROWS = 1024
+STEPS = 500
 POOLS = ((8, 1024), (32, 128))
 # What a process may take more of while it steps a stream.
 SPARE_BYTES = 4 << 20
@@ -115,6 +119,46 @@ def pool_calls(decoder: Decoder, streams: int, rows: int) -> dict[str, Call]:
     return {"pool": together, "one by one": apart}
 
 
+ATTENTION = """
+    <ir_version: 9, opset_import: ["": 18]>
+    g (float[T, 64] x, float[64, 192] w, float[64, 64] wo, int64 count) => (float loss)
+      <float[0, 64] none = {}, bool yes = {1}, float scale = {0.125}, int64[1] zero = {0}> {
+      keys, values, rows = Loop(count, yes, none, none) <
+          body = step (int64 i, bool going, float[P, 64] k_past, float[P, 64] v_past)
+          => (bool proceed, float[Q, 64] k_all, float[Q, 64] v_all, float[1, 64] y) {
+          at = Unsqueeze(i, zero)  row = Gather(x, at)  qkv = MatMul(row, w)
+          q, k, v = Split<axis = 1, num_outputs = 3>(qkv)
+          k_all = Concat<axis = 0>(k_past, k)  v_all = Concat<axis = 0>(v_past, v)
+          t = Transpose<perm = [1, 0]>(k_all)  raw = MatMul(q, t)  scores = Mul(raw, scale)
+          p = Softmax<axis = -1>(scores)  a = MatMul(p, v_all)  o = MatMul(a, wo)
+          y = Add(o, row)  proceed = Identity(going)
+      }>
+      square = Mul(rows, rows)  loss = ReduceMean<keepdims = 0>(square)
+    }"""
+
+
+def gradient_calls(folder: Path, steps: int, wanted: list[str]) -> dict[str, Call]:
+    """The loss and the gradients of the weights of a loop of so many steps."""
+    made = gradient(onnx.parser.parse_model(ATTENTION), "loss", ["w", "wo"])
+    random = np.random.default_rng(0)
+    feeds: dict[str, Any] = {
+        "x": random.standard_normal((steps, 64), np.float32),
+        "w": random.standard_normal((64, 192), np.float32) / 10,
+        "wo": random.standard_normal((64, 64), np.float32) / 10,
+        "count": np.array(steps),
+    }
+    path = folder / "gradient.onnx"
+    onnx.save(made, path)
+    session = ostinato.InferenceSession(path, fallback=False)
+    calls: dict[str, Call] = {"ostinato": lambda: session.run(None, feeds)}
+    if "onnxruntime" in wanted:
+        from ostinato.cli.witness import onnxruntime_session
+
+        theirs = onnxruntime_session(path)
+        calls["onnxruntime"] = lambda: theirs.run(None, feeds)
+    return calls
+
+
 def soak(steps: int) -> None:
     """Step a stream whose rows are dropped again and again, and watch the memory."""
     decoder = decoders.small()["GPT-2"]
@@ -168,6 +212,10 @@ def main() -> None:
             title = f"{streams} streams of {rows // 2} to {rows} rows"
             print_row(title, "us for each stream", timings, streams)
             figures[title] = {name: asdict(timing) for name, timing in timings.items()}
+        timings = interleave(gradient_calls(where, STEPS, wanted), arguments.seconds)
+        title = f"Gradients of attention over {STEPS} steps"
+        print_row(title, "us", timings)
+        figures[title] = {name: asdict(timing) for name, timing in timings.items()}
     harness.save(arguments.json, figures)
 
 

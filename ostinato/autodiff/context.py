@@ -157,6 +157,13 @@ class Context:
         if self.wants(index):
             self.scope.add_product(self.given(index), a, b, self.writer)
 
+    def give_rows(self, index: int, places: Operand, rows: ir.Value, axis: int) -> None:
+        """Add rows to the gradient of input `index` at these places: see `Scope.add_rows`."""
+        if self.wants(index):
+            given = self.given(index)
+            self.dims(given)
+            self.scope.add_rows(given, places, rows, axis, self.writer)
+
     def give_part(self, index: int, gradient: ir.Value, axis: int, start: int, size: int) -> None:
         """Add to the gradient of some elements of input `index`: see `Part`."""
         if self.wants(index):

@@ -10,9 +10,10 @@ import onnx_ir as ir
 from ostinato.autodiff import rules  # noqa: F401 (its import registers the rules)
 from ostinato.autodiff.checkpoints import in_segments
 from ostinato.autodiff.contributions import dims_of, zeros
+from ostinato.autodiff.growing import obstacle
 from ostinato.autodiff.scope import Scope, depends, is_float
 from ostinato.autodiff.sweep import sweep
-from ostinato.autodiff.unrolled import no_gradient, unroll
+from ostinato.autodiff.unrolled import unroll
 from ostinato.errors import InputError, OptionError, UnsupportedError
 from ostinato.graph.inferred_sizes import infer_sizes
 from ostinato.graph.loop_form import read_loop
@@ -72,9 +73,10 @@ def prepare(
     lift_constants(model)
     expand_recurrent(model, clean_padding=True)
     run_passes(model, disable, passes=passes)
+    _infer(model)
     if unroll(model):
         run_passes(model, disable, passes=passes)
-    _infer(model)
+        _infer(model)
     if checkpoint is not None and in_segments(model, checkpoint):
         _infer(model)
 
@@ -92,15 +94,10 @@ def _refuse_loops(loss: ir.Value, scope: Scope) -> None:
     """Refuse the first Loop on the way, before whoever reads a value of it that has no shape."""
     for value in upstream([loss]):
         node = value.producer()
-        if (
-            node is not None
-            and node.op_type == "Loop"
-            and not node.domain
-            and value in scope.wanted
-        ):
-            raise UnsupportedError(
-                describe(node), node.op_type, no_gradient(read_loop(node, scope.opset))
-            )
+        form = None if node is None or node.op_type != "Loop" else read_loop(node, scope.opset)
+        reason = None if form is None or value not in scope.wanted else obstacle(form)
+        if node is not None and reason is not None:
+            raise UnsupportedError(describe(node), node.op_type, reason)
 
 
 def differentiate(model: ir.Model, loss: ir.Value, wrt: Sequence[ir.Value]) -> list[ir.Value]:

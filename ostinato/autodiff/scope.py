@@ -9,7 +9,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ostinato.autodiff.arithmetic import Arithmetic
-from ostinato.autodiff.contributions import Contribution, Dims, dims_of, total
+from ostinato.autodiff.contributions import Contribution, Dims, dims_of, total, zeros
 from ostinato.autodiff.unbroadcast import unbroadcast
 from ostinato.graph.loop_form import reads
 from ostinato.graph.writer import Operand, Writer
@@ -99,6 +99,27 @@ class Scope:
         gradient: of these sizes. writer: writes the sum over what was repeated.
         """
         self.add(value, self.unbroadcast(gradient, large, value, writer))
+
+    def add_rows(
+        self, value: ir.Value, places: Operand, rows: ir.Value, axis: int, writer: Writer
+    ) -> None:
+        """Add rows to the gradient of `value` at places along `axis`, one after the other.
+
+        places: integers of any shape. rows: a row for each of them along `axis`.
+
+        Operators that scatter whole rows are not used for it: onnxruntime's threads get in each
+        other's way where rows are added to one place.
+        """
+        shape = np.ones(len(dims_of(value) or ()), np.int64)
+        shape[axis] = -1
+        places = writer.value(places, "places")
+        dtype = places.dtype
+        column = writer.op("Reshape", [places, shape], "places", dtype=dtype)
+        sizes = writer.op("Shape", [rows], "sizes", dtype=ir.DataType.INT64)
+        every = writer.op("Expand", [column, sizes], "places", dtype=dtype)
+        operands = [zeros(writer, self.sizes(value, writer)), every, rows]
+        attributes = {"axis": axis, "reduction": "add"}
+        self.add(value, writer.op("ScatterElements", operands, "rows", attributes))
 
     def unbroadcast(
         self, gradient: ir.Value, large: Dims, narrow: ir.Value, writer: Writer

@@ -1,7 +1,6 @@
-"""Loops of a few steps that are no Scan become their steps: what they carry may change its shape.
+"""Loops of a few steps, whose values change their shape as no rule knows, become their steps.
 
-The gradient of such a loop is that of its steps. What grows from step to step, such as a cache of
-keys and values, has a shape of its own in each of them.
+The gradient of such a loop is that of its steps, in each of which values have a shape of their own.
 """
 
 from __future__ import annotations
@@ -10,8 +9,9 @@ import numpy as np
 import onnx_ir as ir
 
 from ostinato.autodiff.copies import copy_node, like
+from ostinato.autodiff.growing import obstacle
 from ostinato.graph.edit import discard, replace_value
-from ostinato.graph.loop_form import LoopForm, LoopHead, State, origin, read_loop, scopes_within
+from ostinato.graph.loop_form import LoopForm, LoopHead, origin, read_loop, scopes_within
 from ostinato.graph.writer import Writer
 from ostinato.model.names import Names
 from ostinato.model.schema import opset_of
@@ -33,7 +33,7 @@ def unroll(model: ir.Model) -> int:
 def _next(graph: ir.Graph, opset: int) -> tuple[LoopForm, int] | None:
     for node in graph:
         form = read_loop(node, opset) if node.op_type == "Loop" else None
-        if form is not None and (trips := _trip_count(form)):
+        if form is not None and obstacle(form) and (trips := _trip_count(form)):
             nodes = sum(len(scope) for scope in scopes_within(form.body))
             if trips <= MOST_STEPS and trips * nodes <= MOST_NODES:
                 return form, trips
@@ -58,33 +58,6 @@ def ends_early(head: LoopHead) -> bool:
 def _is_true(value: ir.Value) -> bool:
     array = constant_array(value)
     return array is not None and array.size == 1 and bool(array.reshape(-1)[0])
-
-
-def no_gradient(form: LoopForm | None) -> str:
-    """Why a Loop that is neither a Scan nor its steps has no gradient."""
-    state = None if form is None else _growing_state(form)
-    others = "Loops whose trip count is computed from sizes, and Scan, have one"
-    if state is not None:
-        return (
-            f"has no gradient: its state {state.before.name!r} grows from step to step. Loops of "
-            f"up to {MOST_STEPS} steps, and {MOST_NODES} nodes in all of them, have one where the "
-            "trip count is a constant; what is only stacked may be a scan output"
-        )
-    if form is not None and form.head is not None and ends_early(form.head):
-        return f"has no gradient: a condition that is computed ends it. {others}"
-    return (
-        "has no gradient: how often it runs is data-dependent, or a value changes its shape. "
-        f"{others}"
-    )
-
-
-def _growing_state(form: LoopForm) -> State | None:
-    """A state whose next value is a Concat of it and more, if there is one."""
-    for state in form.states:
-        maker = origin(state.after).producer()
-        if maker is not None and maker.op_type == "Concat" and state.before in maker.inputs:
-            return state
-    return None
 
 
 def _write_steps(form: LoopForm, trips: int, names: Names, opset: int) -> None:

@@ -43,13 +43,7 @@ def _gather(context: Context) -> None:
     if known is not None:
         context.give_part(0, given, axis, *known)
         return
-    shape = np.ones(context.rank(context.given(0)), np.int64)
-    shape[axis] = -1
-    dtype = context.given(1).dtype
-    column = context.ops.op("Reshape", [places, shape], "places", dtype=dtype)
-    sizes = context.ops.op("Shape", [given], dtype=ir.DataType.INT64)
-    every = context.ops.op("Expand", [column, sizes], "places", dtype=dtype)
-    context.give(0, scatter(context, zeros_like(context, 0), every, given, axis, adds=True))
+    context.give_rows(0, places, given, axis)
 
 
 def _with_one_axis(context: Context, axis: int) -> ir.Value:

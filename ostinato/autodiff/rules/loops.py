@@ -14,33 +14,33 @@ inputs and values `w` from outside of the body:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import onnx_ir as ir
 
+from ostinato.autodiff.body import BodyScope
 from ostinato.autodiff.checkpoints import is_in_segments
 from ostinato.autodiff.context import Context
 from ostinato.autodiff.contributions import Dims, dims_of, zeros
-from ostinato.autodiff.nested import NestedScope
+from ostinato.autodiff.counted import Countdown, count_steps
+from ostinato.autodiff.growing import obstacle
 from ostinato.autodiff.registry import differentiates
-from ostinato.autodiff.scope import Scope, depends, is_float
+from ostinato.autodiff.scope import Scope, is_float
 from ostinato.autodiff.sweep import sweep
-from ostinato.autodiff.unrolled import no_gradient
 from ostinato.graph.loop_form import LoopForm, Scanned, Stacked, State, origin, read_loop, reads
 from ostinato.graph.writer import Operand, Writer
-
-# Gradients that every step adds to one value of up to this rank are kept for all steps.
-_KEPT_RANK = 2
 
 
 @differentiates("Loop")
 def _loop(context: Context) -> None:
-    """Refused: those that count are a Scan by now, or their steps."""
-    raise context.refuse(
-        no_gradient(read_loop(context.node, context.scope.opset, context.attributes))
-    )
+    """A Loop over the steps in reverse; what grew is read as prefixes of what it became."""
+    form = read_loop(context.node, context.scope.opset, context.attributes)
+    assert form is not None
+    reason = obstacle(form)
+    if reason is not None:
+        raise context.refuse(reason)
+    _Backward(context, form).write()
 
 
 @differentiates("Scan")
@@ -65,44 +65,6 @@ class _Steps:
     backward: bool
 
 
-class BodyScope(NestedScope):
-    """The sweep over the body of a loop.
-
-    Products and sums for values outside wait for the end of the loop, but not where everything is
-    computed again to save memory: then each step adds them up.
-    """
-
-    def __init__(self, outer: Scope, form: LoopForm, repeats_all: bool) -> None:
-        super().__init__(outer, form.body, _wanted(form, outer.wanted), repeats_all)
-        self.form = form
-        self.products: list[tuple[ir.Value, ir.Value, ir.Value]] = []
-        self.sums: list[tuple[ir.Value, ir.Value, Dims]] = []
-
-    def sized(self) -> Iterator[ir.Value]:
-        yield from super().sized()
-        yield from (scanned.element for scanned in self.form.scanned)
-
-    def is_free(self, value: ir.Value) -> bool:
-        if any(scanned.element is value for scanned in self.form.scanned):
-            return True
-        return self.repeats_all and any(state.before is value for state in self.form.states)
-
-    def add_product(self, value: ir.Value, a: ir.Value, b: ir.Value, writer: Writer) -> None:
-        if self.repeats_all or self.is_own(value):
-            super().add_product(value, a, b, writer)
-        else:
-            self.products.append((value, a, b))
-
-    def add_broadcast(
-        self, value: ir.Value, gradient: ir.Value, large: Dims, writer: Writer
-    ) -> None:
-        few = len(large) <= _KEPT_RANK and len(large) > len(dims_of(value) or ())
-        if few and not self.repeats_all and not self.is_own(value):
-            self.sums.append((value, gradient, large))
-        else:
-            super().add_broadcast(value, gradient, large, writer)
-
-
 class _Backward:
     """The backward loop of `form`, part by part."""
 
@@ -116,10 +78,19 @@ class _Backward:
         self.behind = context.writer.within("total")
         self._kept: dict[ir.Value, _Steps] = {}
         self._collected: dict[tuple[ir.Value, int, bool], ir.Value] = {}
-        first = form.scanned[0]
-        self.backward = first.backward
-        source = dims_of(first.source)
-        self.length = None if source is None else source[first.axis]
+        # What carries the gradient of a state, by what the forward body is given of it.
+        self._gradients: dict[ir.Value, ir.Value] = {}
+        # Of a Loop: the beginning of the body, which finds the step and what it reads.
+        self.beginning = context.writer.within("step")
+        self.countdown: Countdown | None = None
+        self.backward, self.length = False, None
+        if form.head is None:
+            first = form.scanned[0]
+            self.backward = first.backward
+            source = dims_of(first.source)
+            self.length = None if source is None else source[first.axis]
+        else:
+            self.countdown = self._count_down()
 
     def write(self) -> None:
         """Write the loop and give its inputs their gradients."""
@@ -133,6 +104,7 @@ class _Backward:
             self._fill(value, stand_in)
         products = [(value, *self._pair(a, b)) for value, a, b in self.scope.products]
         sums = [(value, *self._rows(g, large, value)) for value, g, large in self.scope.sums]
+        rows = [(value, *map(self._as_run, pair)) for value, *pair in self.scope.rows]
         self._finish()
         for state, carried in states:
             if state.initial in self.outer.wanted:
@@ -145,6 +117,20 @@ class _Backward:
         for value, gradient, large in sums:
             writer = self.outer.writer(value.dtype, f"grad/{value.name}")
             self.outer.add_broadcast(value, gradient, large, writer)
+        for value, places, added in rows:
+            writer = self.outer.writer(value.dtype, f"grad/{value.name}")
+            sizes = self.outer.sizes(value, writer)
+            sizes = writer.take(sizes, range(1, len(dims_of(value) or ())), 0, "sizes")
+            shape = writer.concat([np.array([-1], np.int64), sizes], 0, "shape")
+            flat = writer.op("Reshape", [added, shape], "rows")
+            self.outer.add_rows(value, places, flat, 0, writer)
+
+    def _count_down(self) -> Countdown:
+        """Write the number of steps, and those of the backward loop."""
+        around = self.outer.writer(ir.DataType.INT64, f"grad/{self.context.node.name}")
+        inner = around.within("step")
+        inner.nodes = self.beginning.nodes
+        return Countdown(count_steps(self.forward, around, self.names), around, inner)
 
     # States
 
@@ -156,9 +142,11 @@ class _Backward:
             initial = self.outer.gradient(state.final)
             if initial is None:
                 writer = self.outer.writer(state.initial.dtype, f"grad/{state.initial.name}")
-                initial = zeros(writer, self.outer.sizes(state.initial, writer))
+                shape = state.final if state.before in self.scope.prefixes else state.initial
+                initial = zeros(writer, self.outer.sizes(shape, writer))
             final = self.scope.like(state.initial, f"grad/{state.initial.name}")
             self.scope.add(state.after, before)
+            self._gradients[state.before] = before
             found.append((state, State(initial, before, before, final)))
         self.form.states = [carried for _, carried in found]
         return found
@@ -168,8 +156,7 @@ class _Backward:
             after = self.scope.gradient(state.before)
             if after is None:
                 writer = self.scope.writer(state.before.dtype, f"grad/{state.before.name}")
-                shape = writer.op("Shape", [carried.before], "shape", dtype=ir.DataType.INT64)
-                after = zeros(writer, shape)
+                after = zeros(writer, self.scope.sizes(state.before, writer))
             carried.after = after
 
     def _carry_totals(self) -> list[tuple[ir.Value, ir.Value]]:
@@ -208,20 +195,53 @@ class _Backward:
             if scanned.element is value:
                 source = self.outer.forward(scanned.source)
                 return self._read(stand_in, _Steps(source, scanned.axis, scanned.backward))
+        if self.countdown is not None and self._fill_by_number(value, stand_in, self.countdown):
+            return None
         for state in self.forward.states:
             if state.before is value:
-                steps = self._stacked(state.after)
-                if steps is None:
-                    self.forward.stack(state.after, self.names, 0, self.backward)
-                    steps = self._stacked(state.after)
-                    assert steps is not None
+                steps = self._all_steps(state.after)
                 return self._read(stand_in, self._one_later(steps, state.initial, stand_in))
+        return self._read(stand_in, self._all_steps(value))
+
+    def _fill_by_number(self, value: ir.Value, stand_in: ir.Value, countdown: Countdown) -> bool:
+        """Let a Loop compute a value from the number of the step, where it can."""
+        head, prefix = self.forward.head, self.scope.prefixes.get(value)
+        assert head is not None
+        if value is head.number:
+            found = countdown.number
+        elif value is head.going:
+            found = self.beginning.value(np.array(True), "going")
+        elif prefix is not None:
+            extent = None
+            if prefix.rows is None:
+                sizes = Writer(
+                    self.outer.root,
+                    self.names,
+                    self.outer.opset,
+                    ir.DataType.INT64,
+                    value.name or "",
+                )
+                size = sizes.value(sizes.squeeze(sizes.size(value, prefix.axis), 0, "rows"), "rows")
+                self.forward.body.extend(sizes.nodes)
+                extent = self._all_steps(size).value
+            whole = self.outer.forward(prefix.state.final)
+            found = countdown.prefix(
+                whole, prefix, extent, self._gradients.get(prefix.state.before)
+            )
+            found.shape = value.shape
+        else:
+            return False
+        self.form.substitute(stand_in, found)
+        return True
+
+    def _all_steps(self, value: ir.Value) -> _Steps:
+        """The values of each step, which the forward loop stacks from now on if not before."""
         steps = self._stacked(value)
         if steps is None:
             self.forward.stack(value, self.names, 0, self.backward)
             steps = self._stacked(value)
             assert steps is not None
-        return self._read(stand_in, steps)
+        return steps
 
     def _stacked(self, value: ir.Value) -> _Steps | None:
         """The values of each step that the forward loop stacks of a value of its body, if any."""
@@ -265,9 +285,24 @@ class _Backward:
         if key not in self._collected:
             result = self.scope.like(element, f"{element.name}_steps")
             result.shape = self._shape(element, axis)
-            self.form.stacked.append(Stacked(element, result, axis, not backward))
+            if self.countdown is None:
+                self.form.stacked.append(Stacked(element, result, axis, not backward))
+            else:
+                # A Loop stacks forward only.
+                stacked = self.scope.like(element, f"{element.name}_stacked")
+                stacked.shape = result.shape
+                self.form.stacked.append(Stacked(element, stacked))
+                result = stacked
+                if not backward:
+                    far = np.iinfo(np.int64).min
+                    result = self.behind.slice(stacked, 0, -1, far, "steps", -1)
+                    result.shape = stacked.shape
             self._collected[key] = result
         return self._collected[key]
+
+    def _as_run(self, element: ir.Value) -> ir.Value:
+        """The elements of all steps, in the order in which the backward loop runs them."""
+        return self._collect(element, 0, not self.backward)
 
     def _pair(self, a: ir.Value, b: ir.Value) -> tuple[ir.Value, ir.Value]:
         """The factors of a product, summed over its rows, of all steps.
@@ -311,7 +346,10 @@ class _Backward:
         return ir.Shape([*dims[:axis], self.length, *dims[axis:]])
 
     def _finish(self) -> None:
-        if not self.form.scanned:
+        if self.countdown is not None:
+            self.countdown.write(self.form)
+            self.form.body.extend(self.beginning.nodes)
+        elif not self.form.scanned:
             first = self.forward.scanned[0]
             element = self.scope.like(first.element, f"{first.element.name}_unread")
             source = self.outer.forward(first.source)
@@ -320,18 +358,6 @@ class _Backward:
         name = self.names.fresh(f"grad/{self.context.node.name}")
         self.outer.nodes.append(self.form.make(self.names, name))
         self.outer.nodes.extend(self.behind.nodes)
-
-
-def _wanted(form: LoopForm, around: set[ir.Value]) -> set[ir.Value]:
-    """The values around the body and in it whose gradients are of use."""
-    sources = around | {s.element for s in form.scanned if s.source in around}
-    sources |= {s.before for s in form.states if s.initial in around}
-    while True:
-        found = depends(form.body, sources)
-        more = {s.before for s in form.states if s.after in found and s.before not in found}
-        if not more:
-            return found
-        sources |= more
 
 
 def _carried(form: LoopForm, wanted: set[ir.Value], outer: Scope) -> list[State]:
