@@ -24,7 +24,7 @@ from math import prod
 from ostinato.codegen.expressions import Expressions
 from ostinato.codegen.writer import Value, Writer, integer
 from ostinato.machine.record import Machine
-from ostinato.program.expr import ITEM_BYTES, Access, Axis, Load, walk
+from ostinato.program.expr import ITEM_BYTES, Access, Axis, Load, dtype_of, walk
 from ostinato.program.nodes import Buffer, Kernel, Tile
 from ostinato.records import dataclass
 from ostinato.schedule.operands import typical
@@ -118,19 +118,50 @@ class Ahead:
                 self._write_row(load, tile.row, rows, axes)
 
     def write_results(self, tile: Tile, rows: int) -> None:
-        """Fetch what stores behind long sums read, a line or more for each row of the tile."""
+        """Fetch what stores behind long sums read, and rows that steps of a loop write elsewhere.
+
+        That is a line or more for each row. Lines that are written come into the second-level
+        cache: those of several results, a row of each apart, would evict each other in the first.
+        Steps of four gates of 128 units and a batch of 64 that keep six results for their gradient
+        take 0.8 of the time.
+        """
         if tile.lane is None or self._terms < LONG_SUM:
             return
         summed = {node for r in self._kernel.reductions for node in walk(*r.operands)}
-        for load in self._kernel.loads():
-            size = self._buffers[load.access.buffer].size
-            near = not isinstance(size, int) or size * ITEM_BYTES[load.dtype] <= self._near
-            plain = load.mask is None and not load.index
-            if load in summed or near or not plain or load.access.stride(tile.lane) != 1:
+        plain = (x for x in self._kernel.loads() if x.mask is None and not x.index)
+        found = [
+            (load.access, FIRST)
+            for load in plain
+            if load not in summed and self._is_far(load.access, ITEM_BYTES[load.dtype], rows)
+        ]
+        found += [
+            (store.access, LOCALITY)
+            for store in self._kernel.stores
+            if not store.partial
+            and self._is_of_a_step(store.access, rows)
+            and self._is_far(store.access, ITEM_BYTES[dtype_of(store.value)], rows)
+        ]
+        for access, cache in found:
+            if access.stride(tile.lane) != 1:
                 continue
             for row, number in itertools.product(range(rows), range(tile.vectors)):
-                place = self._x.address(load.access, row, number)
-                self._w.call("void", "llvm.prefetch.p0", place, _READ, FIRST, _DATA)
+                place = self._x.address(access, row, number)
+                self._w.call("void", "llvm.prefetch.p0", place, _READ, cache, _DATA)
+
+    def _is_far(self, access: Access, item: int, rows: int) -> bool:
+        """Whether a buffer exceeds the first-level cache, as those that grow with steps may."""
+        size = self._buffers[access.buffer].size
+        if isinstance(size, int):
+            return size * item > self._near
+        return self._is_of_a_step(access, rows)
+
+    def _is_of_a_step(self, access: Access, rows: int) -> bool:
+        """Whether each step of a loop around the kernel has other rows of a buffer.
+
+        Caches foresee what a single row reads and writes from step to step.
+        """
+        own = {*self._kernel.axes, *(a for r in self._kernel.reductions for a in r.axes)}
+        return rows > 1 and not own.issuperset(axis for axis, _ in access.terms)
 
     def _has_lines_of_rows(self, load: Load, row: Axis, axes: Sequence[Axis]) -> bool:
         """Whether rows of a load, which leaves the first-level cache, lie a line apart or more."""

@@ -73,6 +73,7 @@ def _with_record(target: Target, name: str, assembly: str) -> Target:
     if "-prefer-256-bit" not in wide:
         wide = f"{wide},-prefer-256-bit".lstrip(",")
     machine = x86_machine(AVX512, "avx512vnni" in target.enabled)
+    machine = replace(machine, byte_lookups="avx512vbmi" in target.enabled)
     return replace(target, features=wide, machine=machine)
 
 

@@ -383,7 +383,10 @@ class Expressions:
             if self.width > 1 and self.by_lanes(expr):
                 varying.append((expr, stride))
                 continue
-            moved = self._w.mul(self.value(expr, row, number), self._sizes.value(stride))
+            position = self._primitives.cast(
+                self.value(expr, row, number), dtype_of(expr), "int64", 1
+            )
+            moved = self._w.mul(position, self._sizes.value(stride))
             address = self._w.pointer(address, moved, memory)
         return address, tuple(varying)
 
@@ -405,7 +408,9 @@ class Expressions:
         )
         for expr, step in varying:
             factor = self._w.splat(self._sizes.value(step), self.width)
-            moved = self._w.binary("mul", self.lanes(expr, row, number), factor)
+            lanes = self.lanes(expr, row, number)
+            position = self._primitives.cast(lanes, dtype_of(expr), "int64", self.width)
+            moved = self._w.binary("mul", position, factor)
             places = self._w.emit(
                 places.type,
                 f"getelementptr {memory}, {places.type} {places.text}, {moved.type} {moved.text}",

@@ -6,10 +6,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from ostinato.codegen.lookup import OF_A_BYTE, byte_looked_up
 from ostinato.codegen.primitives import MEMORY, Primitives, suffix
 from ostinato.codegen.strided import CLOSE, load_close, load_first, load_masked
 from ostinato.codegen.writer import Value, Writer, integer, vector
-from ostinato.program.expr import FLOATS, ITEM_BYTES, Access, Axis, Load
+from ostinato.program.expr import FLOATS, ITEM_BYTES, Access, Axis, Load, dtype_of
 from ostinato.program.nodes import Buffer
 
 if TYPE_CHECKING:
@@ -123,12 +124,25 @@ class Loads:
         align = integer(ITEM_BYTES[dtype], "i32")
         return self._w.call(other.type, name, address, align, guard, other)
 
+    def _in_registers(self, load: Load) -> bool:
+        """Whether lanes pick bytes of a table that registers hold, wherever they point."""
+        is_whole = self._buffers[load.access.buffer].size == OF_A_BYTE and load.access.offset == 0
+        if not self._primitives.machine.byte_lookups or not is_whole or len(load.index) != 1:
+            return False
+        (place, step), item = load.index[0], ITEM_BYTES[load.dtype]
+        of_bytes = dtype_of(place) == "uint8" and item == 1 and load.dtype != "bool"
+        return of_bytes and load.mask is None and not load.access.terms and step == 1
+
     def _vector(self, load: Load, memory: str, row: int, number: int) -> Value:
         type_ = vector(memory, self._x.width)
         item = ITEM_BYTES[load.dtype]
         mask = self._mask(load, row, number)
         address, varying = self._x.moved(load.access, load.index, memory, row, number)
         stride = self._x.lane_stride(load.access)
+        if self._in_registers(load):
+            # A lane that does not exist finds something in the table as well.
+            places = self._x.lanes(load.index[0][0], row, number)
+            return byte_looked_up(self._w, address, places, self._x.width)
         other = self._other(load, self._x.width)
         if stride == 0 and not varying:
             one = (

@@ -1,13 +1,17 @@
-"""Numbers of four bits as floats, by a table in a register."""
+"""Tables in registers: of floats by four bits, of bytes by a byte."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
+from ostinato.codegen.writer import Value, Writer, integer, vector
 from ostinato.program.expr import Cast, Const, Expr, Op
 
 # Entries of a table: the lanes of the register that holds it.
 ENTRIES = 16
+# Bytes of a register of AVX-512, of which four hold what a byte counts.
+REGISTER = 64
+OF_A_BYTE = 256
 
 
 class Lookup(NamedTuple):
@@ -31,3 +35,20 @@ def looked_up(expr: Cast) -> Lookup | None:
     if value.dtype != "int32" or not isinstance(mask, Const) or mask.value != ENTRIES - 1:
         return None
     return Lookup(place, tuple(float(low + n) for n in range(ENTRIES)))
+
+
+def byte_looked_up(w: Writer, table: Value, places: Value, lanes: int) -> Value:
+    """The bytes of a table of 256 at an address that lanes of bytes count (AVX-512 VBMI).
+
+    One instruction picks bytes of two registers by the lower seven bits of each lane.
+    """
+    type_ = vector("i8", REGISTER)
+    count = REGISTER // lanes
+    rest = [Value("poison", places.type)] * (count - 1)
+    wide = w.joined([places, *rest], "i8", lanes)
+    starts = (w.pointer(table, integer(n), "i8") for n in range(0, OF_A_BYTE, REGISTER))
+    parts = [w.emit(type_, f"load {type_}, ptr {start.text}, align 1") for start in starts]
+    name = "llvm.x86.avx512.vpermi2var.qi.512"
+    low, high = (w.call(type_, name, parts[n], wide, parts[n + 1]) for n in (0, 2))
+    is_high = w.compare("icmp", "slt", wide, Value("zeroinitializer", type_), REGISTER)
+    return w.parts(w.select(is_high, high, low), count, "i8", lanes)[0]

@@ -14,8 +14,10 @@ import numpy as np
 
 from ostinato.codegen.function import KernelFunction
 from ostinato.codegen.writer import Value, integer, vector
+from ostinato.program.expr import ITEM_BYTES, Axis
 from ostinato.schedule.matrices import SIDE, SUMS, Matrices, matrices, takes_tiles
 from ostinato.schedule.times import term_time
+from ostinato.sizes.dims import ceildiv, product
 
 ROW_BYTES = 4 * SIDE
 # Registers: sums come first, then the operands, then those of what is left of 16 words.
@@ -34,10 +36,17 @@ class MatrixSums:
         assert tile is not None and tile.lane is not None and tile.row is not None
         found = matrices(function.kernel, tile.lane)
         assert found is not None
-        if tile.limit is None or function.buffers[found.right.access.buffer].padded:
+        is_padded = function.buffers[found.right.access.buffer].padded
+        if tile.limit is None or is_padded or found.is_signed:
             self.operands = found
             self._tile, self._row = tile, tile.row
-            self._results = function.scratch(SIDE * ROW_BYTES * SUMS)
+            extent = tile.lane.extent if tile.limit is None else tile.limit
+            assert isinstance(extent, int)
+            # Where lanes behind the last one must not be read: fewer of them, or those before.
+            self._is_exact = not is_padded
+            self._columns = min(extent, SIDE) if self._is_exact else SIDE
+            # A row of results may be read from a later lane on.
+            self._results = function.scratch(SIDE * ROW_BYTES * SUMS + ROW_BYTES)
             self._shapes = function.scratch(64)
 
     def begin(self) -> None:
@@ -54,12 +63,38 @@ class MatrixSums:
         """All sums of a tile of so many rows; `Expressions.reduced` then has them."""
         if rows != SIDE:
             self._configure(rows)
-        vectors = range(self._tile.vectors)
+        vectors = [number for number in range(self._tile.vectors) if self._exists(number)]
         for number in vectors:
             self._w.call("void", "llvm.x86.tilezero", integer(number, "i8"))
         assert self.operands is not None
+        self._sum(self.operands.taps, rows)
+        pitch = integer(ROW_BYTES * SUMS)
+        for number in vectors:
+            place = self._w.pointer(self._results, integer(ROW_BYTES * number), "i8")
+            tile = integer(number, "i8")
+            self._w.call("void", "llvm.x86.tilestored64", tile, place, pitch)
+            for row in range(rows):
+                moved = self._lanes_before(number)
+                self._x.later[0, row, number] = partial(self._result, row, number, moved)
+        if rows != SIDE:
+            self._configure(SIDE)
+
+    def _sum(self, taps: tuple[Axis, ...], rows: int) -> None:
+        """Add the products of all words, for all points of the taps."""
+        assert self.operands is not None
         extent = self.operands.axis.extent
         assert isinstance(extent, int)
+        if taps:
+            stop = self._function.sizes.value(taps[0].extent)
+            inner = product([axis.extent for axis in taps[1:]])
+            time = inner * ceildiv(extent, SIDE) * self._time(rows)
+            with (
+                self._function.loops.loop(integer(0), stop, 1, time) as loop,
+                self._x.scope(),
+            ):
+                self._x.place[taps[0]] = (loop.index, 0)
+                self._sum(taps[1:], rows)
+            return
         whole = extent // SIDE * SIDE
         # Where nothing is left of 16 words, its registers take turns with the others.
         rights = (RIGHT, LEFT_REST, RIGHT_REST) if extent == whole else (RIGHT,)
@@ -71,15 +106,6 @@ class MatrixSums:
         if extent != whole:
             with self._x.scope():
                 self._step(integer(whole), LEFT_REST, (RIGHT_REST,))
-        pitch = integer(ROW_BYTES * SUMS)
-        for number in vectors:
-            place = self._w.pointer(self._results, integer(ROW_BYTES * number), "i8")
-            tile = integer(number, "i8")
-            self._w.call("void", "llvm.x86.tilestored64", tile, place, pitch)
-            for row in range(rows):
-                self._x.later[0, row, number] = partial(self._result, row, number)
-        if rows != SIDE:
-            self._configure(SIDE)
 
     def _time(self, rows: int) -> int:
         """Time of 16 words of a tile of so many rows."""
@@ -87,10 +113,21 @@ class MatrixSums:
         lanes = rows * self._tile.vectors * SIDE
         return SIDE * lanes * term_time(kernel, kernel.reductions[0])
 
-    def _result(self, row: int, number: int) -> Value:
-        offset = ROW_BYTES * (SUMS * row + number)
+    def _lanes_before(self, number: int) -> int:
+        """How many lanes before its own a vector starts, so that it ends with the last one."""
+        if self._x.masks is None or not self._is_exact or self._columns < SIDE:
+            return 0
+        return SIDE - (self._x.alive[number] or SIDE)
+
+    def _exists(self, number: int) -> bool:
+        """Whether a vector has any lane."""
+        return self._x.masks is None or not self._is_exact or self._x.alive[number] != 0
+
+    def _result(self, row: int, number: int, moved: int) -> Value:
+        offset = ROW_BYTES * (SUMS * row + number) + 4 * moved
         place, type_ = self._w.pointer(self._results, integer(offset), "i8"), vector("i32", SIDE)
-        return self._w.emit(type_, f"load {type_}, ptr {place.text}, align 64")
+        align = 4 if moved else 64
+        return self._w.emit(type_, f"load {type_}, ptr {place.text}, align {align}")
 
     def _step(self, start: Value, left: int, rights: tuple[int, ...]) -> None:
         """Add the products of the words from `start` on."""
@@ -98,24 +135,29 @@ class MatrixSums:
         found, w = self.operands, self._w
         self._x.place[found.axis] = (start, 0)
         address = self._x.address(found.left.access, 0, 0)
-        pitch = self._function.sizes.value(found.left.access.stride(self._row))
+        item = ITEM_BYTES[found.left.dtype]
+        pitch = self._function.sizes.value(found.left.access.stride(self._row) * item)
         w.call("void", "llvm.x86.tileloadd64", integer(left, "i8"), address, pitch)
         pitch = self._function.sizes.value(found.right.access.stride(found.axis) * 4)
+        product = "llvm.x86.tdpbsud" if found.is_signed else "llvm.x86.tdpbusd"
         for number in range(self._tile.vectors):
+            if not self._exists(number):
+                continue
             right = integer(rights[number % len(rights)], "i8")
             address = self._x.address(found.right.access, 0, number)
+            address = w.pointer(address, integer(-4 * self._lanes_before(number)), "i8")
             w.call("void", "llvm.x86.tileloadd64", right, address, pitch)
             operands = integer(number, "i8"), integer(left, "i8"), right
-            w.call("void", "llvm.x86.tdpbusd", *operands)
+            w.call("void", product, *operands)
 
     def _configure(self, rows: int) -> None:
         """Set the sizes of the registers: palette 1, bytes of a row, rows."""
         assert self.operands is not None
         extent = self.operands.axis.extent
         assert isinstance(extent, int)
-        rest = extent % SIDE
-        sizes = [(rows, ROW_BYTES)] * (SUMS + 1) + [(SIDE, ROW_BYTES)]
-        sizes += [(rows, 4 * rest), (rest, ROW_BYTES)] if rest else [(SIDE, ROW_BYTES)] * 2
+        rest, wide = extent % SIDE, 4 * self._columns
+        sizes = [*[(rows, wide)] * SUMS, (rows, ROW_BYTES), (SIDE, wide)]
+        sizes += [(rows, 4 * rest), (rest, wide)] if rest else [(SIDE, wide)] * 2
         table = np.zeros(64, np.uint8)
         table[0] = 1
         table[16:32] = np.array([width for _, width in sizes], "<u2").view(np.uint8)

@@ -70,6 +70,8 @@ class Primitives:
 
     def __init__(self, writer: Writer, machine: Machine) -> None:
         self._w, self.machine = writer, machine
+        # By the result of a comparison of floats: the lesser value and the greater one.
+        self._compared: dict[Value, tuple[Value, Value]] = {}
 
     def emit(self, name: str, args: Sequence[Value], operand: str, dtype: str, lanes: int) -> Value:
         """`name` applied to values of dtype `operand`, giving `dtype`."""
@@ -93,7 +95,8 @@ class Primitives:
 
     def _select(self, condition: Value, yes: Value, no: Value, dtype: str, lanes: int) -> Value:
         if lanes > 1 and dtype in FLOATS and self.machine.fused_multiply_add == "relaxed":
-            return webassembly.select(self._w, condition, yes, no, ELEMENT[dtype], lanes)
+            compared = self._compared.get(condition)
+            return webassembly.select(self._w, condition, yes, no, compared, ELEMENT[dtype], lanes)
         return self._w.select(condition, yes, no)
 
     def _larger(self, left: Value, right: Value, operand: str, lanes: int) -> Value:
@@ -134,7 +137,10 @@ class Primitives:
 
     def _compare(self, name: str, left: Value, right: Value, operand: str, lanes: int) -> Value:
         if operand in FLOATS:
-            return self._w.compare("fcmp", _FLOAT_COMPARE[name], left, right, lanes)
+            found = self._w.compare("fcmp", _FLOAT_COMPARE[name], left, right, lanes)
+            if name in ("lt", "gt"):
+                self._compared[found] = (left, right) if name == "lt" else (right, left)
+            return found
         unsigned = operand.startswith("u") or operand == "bool"
         sign = "" if name in ("eq", "ne") else "u" if unsigned else "s"
         return self._w.compare("icmp", sign + _INT_COMPARE[name], left, right, lanes)

@@ -70,14 +70,32 @@ def dot(w: Writer, left: Value, right: Value, total: Value, lanes: int) -> Value
     return _by_registers(w, [left, right, total], "i32", lanes, 4, register)
 
 
-def select(w: Writer, condition: Value, yes: Value, no: Value, element: str, lanes: int) -> Value:
-    """Lane-wise choice between vectors of floats, with relaxed instructions.
+def select(
+    w: Writer,
+    condition: Value,
+    yes: Value,
+    no: Value,
+    compared: tuple[Value, Value] | None,
+    element: str,
+    lanes: int,
+) -> Value:
+    """Lane-wise choice between vectors of floats, with instructions that keep NaN and zeros.
 
     LLVM 22 makes a relaxed minimum or maximum, which may be anything for NaN, of the plain choice
     of the smaller or larger one.
+
+    compared: what the condition is, if it is that the first of two values is less than the second.
     """
     item = _ITEM[element]
-    word, per = f"i{8 * item}", 16 // item
+    per = 16 // item
+    if compared in ((yes, no), (no, yes)):
+        # One is the second operand where that is less, or greater, than the first.
+        name = "pmin" if compared == (yes, no) else "pmax"
+        part = f"llvm.wasm.{name}.v{per}{_SUFFIX[element]}"
+        return _by_registers(
+            w, [no, yes], element, lanes, per, lambda a: w.call(vector(element, per), part, *a)
+        )
+    word = f"i{8 * item}"
     type_ = vector(word, lanes)
     mask = w.emit(type_, f"sext {condition.type} {condition.text} to {type_}")
     bits = [w.emit(type_, f"bitcast {v.type} {v.text} to {type_}") for v in (yes, no)]

@@ -37,6 +37,7 @@ class Machine:
     fetches: whether there is an instruction that fetches a line of memory into a cache.
     byte_tiles: whether there are registers for 16 by 16 sums of products of bytes (AMX), which the
         system lets this process use.
+    byte_lookups: whether one instruction picks bytes of two registers (AVX-512 VBMI).
     byte_pairs: whether one instruction multiplies two rows of eight bytes by two columns (USMMLA).
     converts_halves: whether there are instructions between float16 and float32.
     unroll: how many copies of the innermost loop of a sum there are at most.
@@ -74,6 +75,7 @@ class Machine:
     pointer_bits: int = 64
     fetches: bool = True
     byte_tiles: bool = False
+    byte_lookups: bool = False
     byte_pairs: bool = False
     converts_halves: bool = True
     unroll: int = 4

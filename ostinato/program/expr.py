@@ -89,7 +89,8 @@ class Const(Expr):
 class Load(Expr):
     """Reads memory. Where `mask` is false, memory is not touched and the value is `other`.
 
-    index: computed positions: each int64 value, times its stride, is added to the address.
+    index: computed positions: each value of int64 or uint8, times its stride, is added to the
+        address.
     """
 
     access: Access

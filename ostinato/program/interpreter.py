@@ -303,7 +303,7 @@ class _Points:
         for axis, stride in access.terms:
             total = total + self.indices[axis.name] * size(stride)
         for value, stride in index:
-            total = total + value * size(stride)
+            total = total + value.astype(np.int64) * size(stride)
         return total
 
     def _within(self, access: Access, offsets: Array) -> None:

@@ -104,7 +104,8 @@ class Reduce:
 class Store:
     """Writes `value` to memory at `access`; where `mask` is false, memory is not touched.
 
-    index: computed positions: each int64 value, times its stride, is added to the address.
+    index: computed positions: each value of int64 or uint8, times its stride, is added to the
+        address.
     """
 
     access: Access

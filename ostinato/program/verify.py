@@ -62,6 +62,7 @@ ARITY: dict[str, int] = {
 ONLY_FLOATS = functions.NAMES | {"fma", "sqrt", "floor", "ceil", "rint", "trunc"}
 ONLY_INTEGERS = frozenset(("shl", "shr", "mod"))
 LOGIC = frozenset(("and", "or", "xor", "not"))
+POSITIONS = ("int64", "uint8")
 ANY_DTYPE = LOGIC | COMPARISONS | {"select", "min", "max"}
 
 
@@ -396,8 +397,8 @@ class _KernelVerifier:
     def _positions(self, index: Sequence[tuple[Expr, Size]]) -> Iterator[str]:
         for value, stride in index:
             yield from self.parent._symbols(self.where, stride)
-            if dtype_of(value) != "int64":
-                yield f"{self.where}: a computed index is {dtype_of(value)}, not int64"
+            if dtype_of(value) not in POSITIONS:
+                yield f"{self.where}: a computed index is {dtype_of(value)}, not int64 or uint8"
 
     def _reduced(self, node: Reduced, reductions: int) -> Iterator[str]:
         if not 0 <= node.position < reductions:

@@ -11,6 +11,7 @@ from ostinato.program.nodes import Program
 from ostinato.records import dataclass
 from ostinato.schedule.arena import Arena, plan
 from ostinato.schedule.blocks import by_blocks
+from ostinato.schedule.byte_tables import byte_tables
 from ostinato.schedule.chains import chains_to_axes
 from ostinato.schedule.chunk import chunk
 from ostinato.schedule.collapse import collapse
@@ -22,6 +23,7 @@ from ostinato.schedule.hoist import hoist
 from ostinato.schedule.layout import layout
 from ostinato.schedule.originals import read_originals
 from ostinato.schedule.pack import pack
+from ostinato.schedule.panels import by_panels
 from ostinato.schedule.relayout import relayout
 from ostinato.schedule.reuse_copies import reuse_copies
 from ostinato.schedule.rows import by_rows
@@ -169,6 +171,11 @@ SCHEDULE_PASSES: tuple[SchedulePass, ...] = (
         _for_machine(relayout),
     ),
     SchedulePass(
+        "byte_tables",
+        "What is computed from one byte alone is looked up in a table of all 256 of them.",
+        _for_machine(byte_tables),
+    ),
+    SchedulePass(
         "tile",
         "Kernels are cut into registers, all but copies, whose readers choose their layout.",
         _for_machine(tile_readers),
@@ -181,6 +188,11 @@ SCHEDULE_PASSES: tuple[SchedulePass, ...] = (
     ),
     SchedulePass("reuse_copies", "Equal copies are made once.", _rewrites(reuse_copies)),
     SchedulePass("tile_copies", "Copies are cut into registers.", _for_machine(tile), needed=True),
+    SchedulePass(
+        "by_panels",
+        "Large copies are made panel by panel, each where the product that reads it follows.",
+        _for_machine(by_panels),
+    ),
     SchedulePass(
         "chunk",
         "What all groups of lanes read passes in pieces that stay in the cache.",

@@ -83,10 +83,11 @@ def _movable(loop: Loop, outside: set[str]) -> list[Kernel]:
     """Kernels of the body whose results only such kernels, or nobody inside, read."""
     carried = {name for c in loop.carries for name in (c.state, c.next)}
     once = written_once(loop)
-    local = {name for name in once if name not in outside or _has_rows(loop, name)}
+    left = _left_by_earlier_steps(loop)
+    local = {name for name in once if name not in outside or _has_rows(loop, name)} - left
     conditions = {s.condition for s in statements(loop.body) if isinstance(s, Branch | Require)}
     inner = [s for s in loop.body if not isinstance(s, Kernel)]
-    needed = carried | conditions | set().union(*(s.reads() | s.writes() for s in inner))
+    needed = carried | conditions | left | set().union(*(s.reads() | s.writes() for s in inner))
     movable: list[Kernel] = []
     for statement in reversed(loop.body):
         if not isinstance(statement, Kernel):
@@ -99,6 +100,15 @@ def _movable(loop: Loop, outside: set[str]) -> list[Kernel]:
         else:
             needed |= statement.reads()
     return movable[::-1]
+
+
+def _left_by_earlier_steps(loop: Loop) -> set[str]:
+    """Buffers that a step reads before it writes them, such as rows of a state that grows."""
+    written, found = set[str](), set[str]()
+    for statement in reversed(loop.body):
+        written |= statement.writes()
+        found |= written & statement.reads()
+    return found
 
 
 def _outside(loop: Loop) -> set[str]:

@@ -89,15 +89,21 @@ def tile_kernel(kernel: Kernel, machine: Machine, buffers: Mapping[str, Buffer])
     if _scattered(kernel, lane):
         return replace(kernel, tile=Tile(None, 1, row=lane, rows=max(ROW_CHOICES)))
     if kernel.reductions:
-        matrix = matrix_tile(kernel, lane, machine, buffers)
-        if matrix is not None:
-            return _split(kernel, lane, matrix)
+        for axis in (lane, *(a for a in _lane_axes(kernel) if a != lane and _is_stored(kernel, a))):
+            matrix = matrix_tile(kernel, axis, machine, buffers)
+            if matrix is not None:
+                return _split(kernel, axis, matrix)
         lane, choice = _cheapest_lane(kernel, lane, _lane_axes(kernel), machine, buffers)
         return _split(kernel, lane, _tile_of_sums(kernel, lane, choice, machine))
     width = lane_width(kernel, lane.extent, machine)
     extent = lane.extent
     vectors = 2 if not isinstance(extent, int) or extent % (2 * width) == 0 else 1
     return _split(kernel, lane, Tile(lane, width, vectors))
+
+
+def _is_stored(kernel: Kernel, axis: Axis) -> bool:
+    """Whether neighbours along an axis are stored beside each other."""
+    return all(store.access.stride(axis) == 1 for store in kernel.stores)
 
 
 def _lanes(

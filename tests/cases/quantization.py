@@ -338,7 +338,29 @@ def byte_floats() -> list[Case]:
     ]
 
 
+def of_one_byte() -> list[Case]:
+    """A chain from bytes to bytes, for fewer elements than a table has, and for more."""
+    return [
+        by_reference(
+            text(
+                f"swish-of-{dtype}",
+                f"""agraph ({dtype}[N, 31] x) => ({dtype}[N, 31] y) {{
+                    wide = DequantizeLinear (x, scale, point)
+                    gate = HardSigmoid (wide)
+                    product = Mul (wide, gate)
+                    y = QuantizeLinear (product, scale, point)
+                }}""",
+                ({"N": 3}, {"N": 0}, {"N": 40}),
+                inputs={"x": any_of(("N", 31), dtype)},
+                constants={"scale": np.float32(0.0625), "point": np.array(7, dtype)},
+            )
+        )
+        for dtype in ("int8", "uint8")
+    ]
+
+
 CASES = [
+    *of_one_byte(),
     *byte_floats(),
     *narrow_weights_in_loops(),
     *quantize(),

@@ -13,6 +13,7 @@ from ostinato.codegen.kernels import KernelEmitter
 from ostinato.machine.record import AVX512, Machine
 from ostinato.program.expr import Axis, Reduced, op
 from ostinato.program.nodes import CALL, Buffer, Kernel, Program, Reduce, Tile
+from ostinato.sizes.dims import symbol
 from tests.codegen.test_module import check
 from tests.program.programs import at, program, store
 
@@ -87,6 +88,25 @@ def test_what_is_added_to_a_long_sum_is_fetched_before_it(depth, count):
     random = np.random.default_rng(0)
     feeds = {name: random.standard_normal(s).astype(np.float32) for name, s in shapes.items()}
     check(source, feeds, tiled=False)
+
+
+@pytest.mark.parametrize(("known", "steps"), [(True, True), (False, True), (True, False)])
+def test_what_steps_write_elsewhere_is_fetched_before_a_long_sum(known, steps):
+    """A line for each row of a tile, however many steps there are."""
+    i, j, k, t = (
+        Axis("i", 5),
+        Axis("j", 16),
+        Axis("k", 64),
+        Axis("t", 200 if known else symbol("T")),
+    )
+    total = Reduce((k,), "sum", at("x", (i, 64), (k, 1)), at("W", (k, 16), (j, 1)))
+    around = ((t, 80),) if steps else ()
+    stored = store("y", Reduced(0, "float32"), *around, (i, 16), (j, 1))
+    kernel = Kernel("k", (i, j), (total,), (stored,), tile=Tile(j, 16, 1, row=i, rows=5))
+    shapes = {"x": (5, 64)}, {"y": (t.extent, 5, 16)}
+    source = program(*shapes, (kernel,), {"W": np.ones((64, 16), np.float32)})
+    body = KernelEmitter(kernel, source.buffers, source.symbols, set(), AVX512)
+    assert len(re.findall("call void @llvm.prefetch", body.text())) == 5 * steps
 
 
 def test_a_single_tile_fetches_its_own_stream():

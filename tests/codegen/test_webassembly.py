@@ -113,5 +113,18 @@ def test_only_functions_that_are_called_are_defined():
 
 def test_no_relaxed_minimum_decides_what_becomes_of_nan():
     low = constant(-1.0, "float32")
-    text = assembly(pointwise(lambda x: op("select", op("gt", x, low), x, low), 16), "wasm")
+    text = assembly(pointwise(lambda x: op("select", op("ge", x, low), x, low), 16), "wasm")
     assert "relaxed_laneselect" in text and "relaxed_max" not in text
+
+
+@pytest.mark.parametrize("name", ["lt", "gt"])
+@pytest.mark.parametrize("keeps_lesser", [True, False])
+def test_the_lesser_or_the_greater_of_two_is_one_instruction(name, keeps_lesser):
+    low = constant(-1.0, "float32")
+    is_first = keeps_lesser == (name == "lt")
+    source = pointwise(
+        lambda x: op("select", op(name, x, low), *((x, low) if is_first else (low, x))), 16
+    )
+    text = assembly(source, "wasm")
+    named = "pmin" if keeps_lesser else "pmax"
+    assert f"f32x4.{named}" in text and "laneselect" not in text and "f32x4.lt" not in text

@@ -291,7 +291,7 @@ def test_statements_of_a_branch_are_verified():
 
 def test_computed_positions():
     access = Access("x", 0, ())
-    assert "a computed index is float32, not int64" in only(
+    assert "a computed index is float32, not int64 or uint8" in only(
         single(kernel(Load(access, F32, index=((X, 1),))))
     )
     assert "uses 'U', which is no symbol" in only(
@@ -377,7 +377,8 @@ def test_stores_at_computed_positions():
         return program({"x": (4,)}, {"y": (4,)}, (k,))
 
     verify(of(index=((Index(ROW), 1),)))
-    assert only(of(index=((value, 1),))) == "kernel 'k': a computed index is float32, not int64"
+    problem = "kernel 'k': a computed index is float32, not int64 or uint8"
+    assert only(of(index=((value, 1),))) == problem
     mask = only(of(index=((Index(ROW), 1),), mask=value))
     assert mask == "kernel 'k': store to 'y': the mask is float32, not bool"
     symbol_ = only(of(index=((Index(ROW), T),)))

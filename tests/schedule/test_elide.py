@@ -209,3 +209,14 @@ def test_what_is_changed_at_computed_positions_moves_with_its_strides():
     # The computed positions are multiples of strides that the transposed copy does not have.
     source = elide_copies(scattered(transposed=True))
     assert [kernel.name for kernel in source.kernels()] == ["base", "change", "copy"]
+
+
+def test_targets_that_others_change_behind_the_copy_are_written_in_the_first_place():
+    change = Kernel("change", (s,), (), (store("y", constant(1.0, "float32"), (s, 1)),))
+    source = loop(COPY, change, READS, outputs=READ)
+    changed = elide_copies(source)
+    assert [k.name for k in changed.kernels()] == ["begin", "step", "change", "reads"]
+    assert_same_results(source, changed)
+    # Not where the first value is still read behind the change.
+    late = Kernel("late", (s,), (), (store("w", at("rows", (s, 2)), (s, 1)),))
+    check_unchanged(elide_copies, loop(COPY, change, late, READS, outputs={**READ, "w": (T,)}))

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ostinato.program.expr import Axis, op
+from ostinato.program.expr import Axis, Reduced, op
 from ostinato.program.nodes import Branch, Buffer, Carry, Kernel, Loop, Program, Require
 from ostinato.schedule.sink import sink
 from ostinato.sizes.dims import symbol
@@ -226,3 +226,11 @@ def test_what_is_read_behind_the_loop_keeps_its_one_row():
     begin, steps, _ = source.body
     last = pointwise("end", op("add", at("h", (e, 1)), at("s", (e, 1))), "last", e)
     check_unchanged(sink, source.with_body((begin, steps, last)))
+
+
+def test_what_later_steps_read_is_written_in_its_step():
+    """A row of a state that grows: the next step reads it before it writes its own."""
+    earlier = Axis("n", 2)
+    read = product("read", at("y", (earlier, 1)), at("W", (earlier, 2), (i, 1)), "z", earlier, i)
+    write = replace(OUT, stores=(store("y", Reduced(0, "float32"), (t, 2), (i, 1)),))
+    check_unchanged(sink, loop(STEP, read, write, s=2, z=2))

@@ -178,6 +178,7 @@ def q_attention(call: Call) -> Sequence[Maybe]:
     """Attention whose input projection is a product of 8-bit numbers."""
     call.refuse_unless("do_rotary", 0)
     call.refuse_unless("past_present_share_buffer", 0)
+    call.single("input_scale", "input_zero_point")
     points = call.input("input_zero_point"), call.input("weight_zero_point")
     scale = call.op("Mul", call["input_scale"], call["weight_scale"])
     operands = call["input"], call["weight"]

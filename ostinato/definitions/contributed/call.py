@@ -10,7 +10,7 @@ import numpy as np
 import onnx.helper
 import onnx_ir as ir
 
-from ostinato.errors import ShapeError
+from ostinato.errors import ModelError, ShapeError
 from ostinato.graph.writer import Array, Operand, Writer
 from ostinato.model.attributes import Attributes, describe
 from ostinato.model.schema import schema_of
@@ -169,6 +169,31 @@ class Call:
     def constant(self, name: str) -> Array | None:
         """The operand as an array, None where it is left out or no constant."""
         return constant_array(self.input(name))
+
+    def single(self, *names: str) -> None:
+        """Raise `ShapeError` where one of these operands, if it is given, is more than a number."""
+        for name in names:
+            value = self.input(name) if name in self.names else None
+            given = () if value is None or value.shape is None else value.shape.dims
+            sizes = [size for size in given if isinstance(size, int)]
+            if len(sizes) == len(given) and math.prod(sizes) != 1:
+                raise ShapeError(
+                    f"node {describe(self.node)!r} ({self.node.op_type}): input {name!r} has shape "
+                    f"{sizes}, expected a scalar"
+                )
+
+    def check_scales(self) -> None:
+        """Raise `ModelError` for constant scales that are NaN or infinite."""
+        for name in self.names:
+            scales = self.constant(name) if name.lower().endswith(("scale", "scales")) else None
+            if scales is None or scales.dtype.kind != "f":
+                continue
+            wrong = scales[~np.isfinite(scales)]
+            if wrong.size:
+                raise ModelError(
+                    f"node {describe(self.node)!r} ({self.node.op_type}): input {name!r} has "
+                    f"{wrong.flat[0]}, expected finite numbers"
+                )
 
     def sized(self, name: str, array: Array, *sizes: int) -> Array:
         """The array of the operand of this name in these sizes.

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import onnx_ir as ir
 
-from ostinato.definitions.contributed.call import INT32, Call, Maybe
+from ostinato.definitions.contributed.call import FLOAT, INT32, Call, Maybe
 from ostinato.definitions.contributed.tables import microsoft
 from ostinato.graph.writer import Operand, Writer
 
@@ -177,14 +177,33 @@ def mat_mul_n_bits(call: Call) -> Sequence[Maybe]:
         zero = _unpacked(call.sized("zero_points", points, n, size), bits)[:, :blocks]
     else:
         zero = call.sized("zero_points", points, n, blocks)
-    wide = call.sized("scales", scales, n, blocks, 1)
-    centred = weights.reshape(n, blocks, block).astype(wide.dtype) - zero[..., None].astype(
-        wide.dtype
-    )
-    matrix = (centred * wide).reshape(n, -1)[:, :k]
-    product = call.op("MatMul", a, np.ascontiguousarray(matrix.T))
-    bias = call.input("bias")
+    matrix = _dequantized(call, weights, zero, call.sized("scales", scales, n, blocks), k)
+    product, bias = call.op("MatMul", a, matrix), call.input("bias")
     return [product if bias is None else call.op("Add", product, bias)]
+
+
+def _dequantized(
+    call: Call, weights: np.ndarray, zero: np.ndarray, scales: np.ndarray, k: int
+) -> Operand:
+    """`(weights - zero) scales` as `[k, N]`, of weights `[N, blocks * block]`.
+
+    Whole zero points leave the weights as narrow as they are: a row for each block.
+    """
+    n, blocks = zero.shape
+    rows = weights.reshape(n * blocks, -1)
+    if zero.dtype != np.uint8 or scales.dtype != np.float32 or call.writer.opset < 13:
+        centred = rows.astype(scales.dtype) - zero.reshape(-1, 1).astype(scales.dtype)
+        matrix = (centred * scales.reshape(-1, 1)).reshape(n, -1)[:, :k]
+        return np.ascontiguousarray(matrix.T)
+    points = [zero.reshape(-1)]
+    if np.all(zero == zero.flat[0]):
+        centred = rows.astype(np.int16) - int(zero.flat[0])
+        if centred.min() >= -128 and centred.max() <= 127:
+            rows, points = centred.astype(np.int8), []
+    operands = (call.writer.value(array, "weights") for array in (rows, scales.reshape(-1)))
+    wide = call.op("DequantizeLinear", *operands, *points, dtype=FLOAT, axis=0)
+    whole = call.slice(call.reshape(wide, n, weights.shape[1]), 0, k, 1)
+    return call.op("Transpose", whole, perm=[1, 0])
 
 
 def _unpacked(data: np.ndarray, bits: int) -> np.ndarray:
@@ -196,6 +215,7 @@ def _unpacked(data: np.ndarray, bits: int) -> np.ndarray:
 @microsoft.register("MatMulIntegerToFloat")
 def mat_mul_integer_to_float(call: Call) -> Sequence[Maybe]:
     """`(A - a_zero_point) (B - b_zero_point) a_scale b_scale + bias`."""
+    call.single("a_scale", "a_zero_point")
     points = call.input("a_zero_point"), call.input("b_zero_point")
     scale = call.op("Mul", call["a_scale"], call["b_scale"])
     return [scaled_product(call, call["A"], call["B"], points, scale, call.input("bias"))]
@@ -255,6 +275,7 @@ def q_gemm(call: Call) -> Sequence[Maybe]:
 
     C has the scale of the product. Without `y_scale` the result is float32.
     """
+    call.single("a_scale", "a_zero_point", "y_scale", "y_zero_point")
     a, b = call["A"], call["B"]
     if call.attribute("transA"):
         a = call.op("Transpose", a, perm=[1, 0])

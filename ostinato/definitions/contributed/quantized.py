@@ -24,9 +24,15 @@ _MOST_SUMMED = 2**24 // 255
 
 def _number(call: Call, name: str, scale: Array | None = None) -> ir.Value:
     """An operand such as "A" with its zero point and its scale, or another one, as float32."""
+    _refuse_several(call, name)
     operands = [call[name], call[_like(call, name, "scale")] if scale is None else scale]
     point = call.input(_like(call, name, "zero_point"))
     return call.op("DequantizeLinear", *operands, *([] if point is None else [point]), dtype=FLOAT)
+
+
+def _refuse_several(call: Call, name: str) -> None:
+    """Refuse more than one scale, or zero point, of an operand such as "A"."""
+    call.single(_like(call, name, "scale"), _like(call, name, "zero_point"))
 
 
 def _like(call: Call, name: str, suffix: str) -> str:
@@ -46,6 +52,7 @@ def _stored(
 
     scale: another one in its place.
     """
+    _refuse_several(call, name)
     point: Operand | None = call.input(_like(call, name, "zero_point"))
     if point is None:
         assert kind is not None
@@ -113,6 +120,7 @@ def q_linear_softmax(call: Call) -> Sequence[Maybe]:
 @microsoft.register("QLinearGlobalAveragePool")
 def q_linear_global_average_pool(call: Call) -> Sequence[Maybe]:
     """The mean of each channel."""
+    _refuse_several(call, "X")
     first = 1 if call.attribute("channels_last") else 2
     axes = [*range(first, call.rank(call["X"]) - 2 + first)]
     sizes = [call.size(call["X"], axis) for axis in axes]
@@ -172,12 +180,12 @@ def q_linear_concat(call: Call) -> Sequence[Maybe]:
     given = [value for value in call.node.inputs[2:] if value is not None]
     if len(given) % 3:
         raise call.refuse("each part needs a scale and a zero point")
-    parts = [
-        call.op("DequantizeLinear", *given[i : i + 3], dtype=FLOAT) for i in range(0, len(given), 3)
-    ]
-    point = call["Y_zero_point"]
-    whole = call.op("Concat", *parts, axis=call.attribute("axis"))
-    return [call.op("QuantizeLinear", whole, call["Y_scale"], point, dtype=point.dtype)]
+    scale, point = call["Y_scale"], call["Y_zero_point"]
+    parts = []
+    for i in range(0, len(given), 3):
+        number = call.op("DequantizeLinear", *given[i : i + 3], dtype=FLOAT)
+        parts.append(call.op("QuantizeLinear", number, scale, point, dtype=point.dtype))
+    return [call.op("Concat", *parts, axis=call.attribute("axis"))]
 
 
 @microsoft.register("QLinearConv")

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from ostinato.graph.windows import Window
 from ostinato.ops.core.literals import literal
 from ostinato.ops.core.registry import Context
-from ostinato.ops.core.tensor import Tensor, Value, slice_axis
+from ostinato.ops.core.tensor import Tensor, Value, slice_axis, transpose
 from ostinato.ops.rules.padding import pad
-from ostinato.ops.rules.windows import convolve, without_padding
-from ostinato.program.expr import Axis, Expr, Extent, cast, constant, op
+from ostinato.ops.rules.windows import Contract, convolve, without_padding
+from ostinato.program.expr import Axis, Expr, Extent, Load, cast, constant, op
 from ostinato.program.words import BYTES, word
 from ostinato.sizes.dims import Size, ceildiv, product
 from ostinato.sizes.strides import Shape
@@ -80,12 +81,15 @@ def integer_convolve(
     them are those of floats then, which machines multiply and add at once.
     """
     channels = weight.shape[1]
-    if group == 1 and isinstance(channels, int) and channels * 2 > BYTES:
-        return _convolved_words(context, source, weight, source_zero, weight_zero, windows)
+    if isinstance(channels, int) and _has_words(channels, weight, weight_zero, group):
+        return _convolved_words(context, source, weight, source_zero, weight_zero, windows, group)
     terms, builder = product(weight.shape[1:]), context.builder
     if isinstance(terms, int) and terms <= MOST_TERMS:
-        x = _centered(context, source, source_zero, "float32")
         w = _centered(context, weight, weight_zero, "float32")
+        numbers = known_numbers(w)
+        if numbers is not None and any(window.stride > 1 for window in windows):
+            return _convolved_bytes(context, source, w, numbers, source_zero, windows, group)
+        x = _centered(context, source, source_zero, "float32")
         total = convolve(context, x, w, windows, group)
         return builder.pointwise(lambda sum_: cast(sum_, "int32"), total)
 
@@ -97,6 +101,53 @@ def integer_convolve(
     x = _centered(context, source, source_zero, "int16")
     w = _centered(context, weight, weight_zero, "int16")
     return convolve(context, x, w, windows, group, contract)
+
+
+def _has_words(channels: int, weight: Value, weight_zero: Value | None, group: int) -> bool:
+    """Whether so many channels of a group fill words, of which every sum has the same correction.
+
+    With several groups no zero point of the weights is left to correct for.
+    """
+    if group == 1:
+        return channels * 2 > BYTES
+    numbers = np.zeros(()) if weight_zero is None else known_numbers(weight_zero)
+    none = 128 if weight.dtype == "uint8" else 0
+    return channels % BYTES == 0 and numbers is not None and bool(np.all(numbers == none))
+
+
+def _convolved_bytes(
+    context: Context,
+    source: Value,
+    weight: Value,
+    numbers: np.ndarray,
+    zero: Value | None,
+    windows: Sequence[Window[Size]],
+    group: int,
+) -> Tensor:
+    """Sums of few products of windows that move by more than one place.
+
+    Most elements are in few windows: each becomes a float where it is multiplied, and the zero
+    point is taken out of the sum. weight: less its zero point, as float32, whose numbers are known.
+    """
+    builder, known = context.builder, np.zeros(()) if zero is None else known_numbers(zero)
+    x = builder.strided(source)
+    if known is None or known.size != 1:
+        x = builder.strided(_centered(context, source, zero, "int16"))
+        known = np.zeros(())
+    x, unpadded = _with_padding(context, x, windows, int(known.item()))
+
+    def contract(
+        shape: Shape, axes: Sequence[Axis | None], inner: Sequence[Axis], left: Expr, right: Expr
+    ) -> Tensor:
+        return builder.contract(shape, axes, inner, cast(left, "float32"), right)
+
+    total = convolve(context, x, weight, unpadded, group, contract)
+    taps = tuple(range(1, numbers.ndim))
+    sums = numbers.astype(np.int32).sum(taps, np.int32) * np.int32(known.item())
+    by_filter = builder.constant(sums.reshape(-1, *[1] * len(windows)))
+    return builder.pointwise(
+        lambda sum_, term: op("sub", cast(sum_, "int32"), term), total, by_filter
+    )
 
 
 def _centered(context: Context, value: Value, zero: Value | None, dtype: str) -> Value:
@@ -119,19 +170,33 @@ def _convolved_words(
     source_zero: Value | None,
     weight_zero: Value | None,
     windows: Sequence[Window[Size]],
+    group: int,
 ) -> Tensor:
     builder = context.builder
     x, w = builder.strided(source), builder.strided(weight)
-    builder.require.equal(x.shape[1], w.shape[1], "channels of the input and the weights")
+    channels = w.shape[1] * group
+    builder.require.equal(x.shape[1], channels, "channels of the input and the weights")
     flips = x.dtype == "int8", w.dtype == "uint8"
     moved = 128 if flips[0] else 0, -128 if flips[1] else 0
     zeros = [
         _moved(context, z, by) for z, by in zip((source_zero, weight_zero), moved, strict=True)
     ]
-    words, windows = _padded_words(context, x, source_zero, windows, flips[0])
-    weights = _words(context, w, 1, flips[1])
-    total = convolve(context, words, weights, windows, 1, builder.dot)
-    taps = tuple(range(1, len(w.shape)))
+    beside = _channels_beside(context, x, source_zero, windows, flips[0])
+    rank = len(w.shape)
+    if beside is None:
+        words, windows = _padded_words(context, x, source_zero, windows, flips[0])
+        last = builder.strided(transpose(w, (0, *range(2, rank), 1)))
+        packed = builder.strided(_words(context, last, rank - 1, flips[1]))
+        weights = builder.strided(transpose(packed, (0, rank - 1, *range(1, rank - 1))))
+        dot: Contract = builder.dot
+    else:
+        # Weights in the same order: taps and channels may then be one axis.
+        (words, windows), dot = beside, _dot_of_neighbours(context)
+        last = builder.strided(transpose(w, (*range(2, rank), 1, 0)))
+        packed = builder.strided(_words(context, last, rank - 2, flips[1]))
+        weights = builder.strided(transpose(packed, (rank - 1, rank - 2, *range(rank - 2))))
+    total = convolve(context, words, weights, windows, group, dot)
+    taps = tuple(range(1, rank))
     spatial = (1,) * len(windows)
     by_filter = by_window = None
     if not is_zero(zeros[0]):
@@ -140,7 +205,7 @@ def _convolved_words(
     if not is_zero(zeros[1]):
         ones = np.ones([1, *(n for n in w.shape[1:] if isinstance(n, int))], np.int8)
         counted = _words(context, builder.constant(ones), 1, False)
-        by_window = convolve(context, words, counted, windows, 1, builder.dot)
+        by_window = convolve(context, words, counted, windows, group, dot)
         if zeros[1].shape:
             zeros[1] = builder.reshaped(zeros[1], (zeros[1].shape[0], *spatial))
     return _corrected(context, total, zeros, (by_filter, by_window), product(w.shape[1:]))
@@ -243,6 +308,62 @@ def _padded_words(
         return _word([op("add", byte, zero) for byte in bytes_], flip)
 
     return builder.pointwise(element, zero, *parts), unpadded
+
+
+def _channels_beside(
+    context: Context, x: Tensor, zero: Value | None, windows: Sequence[Window[Size]], flip: bool
+) -> tuple[Tensor, list[Window[Size]]] | None:
+    """The first bytes of words of an input whose channels are neighbours in memory; None of others.
+
+    The input is padded with its zero point, and unsigned; what is left to move.
+    """
+    builder, channels, rank = context.builder, x.shape[1], len(x.shape)
+    numbers = np.zeros((), np.int32) if zero is None else known_numbers(zero)
+    is_whole = isinstance(channels, int) and channels % BYTES == 0
+    if x.strides[1] != 1 or not is_whole or numbers is None or numbers.size != 1:
+        return None
+    if flip:
+        top = constant(0x80, "uint8")
+        last = builder.pointwise(
+            lambda v: op("xor", op("bitcast", v, dtype="uint8"), top),
+            transpose(x, (0, *range(2, rank), 1)),
+        )
+        x = builder.strided(transpose(last, (0, rank - 1, *range(1, rank - 1))))
+    fill = int(numbers.item()) + (128 if flip else 0)
+    padded, unpadded = _with_padding(context, x, windows, fill)
+    return slice_axis(padded, 1, 0, BYTES, ceildiv(channels, BYTES)), unpadded
+
+
+def _with_padding(
+    context: Context, x: Tensor, windows: Sequence[Window[Size]], fill: int
+) -> tuple[Tensor, list[Window[Size]]]:
+    """`without_padding`; channels that are neighbours in memory stay so."""
+    rank = len(x.shape)
+    if x.strides[1] != 1:
+        return without_padding(context, x, windows, fill)
+    before = [0, *(window.before for window in windows), 0]
+    after = [0, *(window.after + window.beyond for window in windows), 0]
+    if any(n != 0 for n in (*before, *after)):
+        last = context.builder.strided(transpose(x, (0, *range(2, rank), 1)))
+        padded = pad(context, last, before, after, fill)
+        x = context.builder.strided(transpose(padded, (0, rank - 1, *range(1, rank - 1))))
+    return x, [replace(window, before=0, after=0, beyond=0) for window in windows]
+
+
+def _dot_of_neighbours(context: Context) -> Contract:
+    """Sum products of words whose first bytes are given on the left; channels innermost."""
+
+    def contract(
+        shape: Shape, axes: Sequence[Axis | None], inner: Sequence[Axis], left: Expr, right: Expr
+    ) -> Tensor:
+        assert isinstance(left, Load)
+        access = left.access
+        bytes_ = [replace(access, offset=access.offset + number) for number in range(BYTES)]
+        words = word([replace(left, access=one) for one in bytes_])
+        taps = sorted(inner, key=lambda axis: access.stride(axis) == BYTES)
+        return context.builder.dot(shape, axes, taps, words, right)
+
+    return contract
 
 
 def _words(context: Context, b: Tensor, axis: int, flip: bool) -> Tensor:

@@ -26,14 +26,18 @@ from ostinato.program.expr import (
     op,
 )
 from ostinato.program.nodes import Reduce, Store, identity
-from ostinato.sizes.dims import ceildiv, exact_quotient, product
+from ostinato.sizes.dims import Size, ceildiv, exact_quotient, product
 from ostinato.sizes.strides import Shape
 
 # Types that quantised values have; int32 holds sums of products.
 QUANTIZED = ("int8", "uint8", "int16", "uint16")
 QUANTIZED_BYTES = ("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz")
-# Scalars of QLinearConv.
+# Scalars of QLinearConv, and operands with one number for each filter.
 OF_IMAGES = {1: "x_scale", 2: "x_zero_point", 6: "y_scale", 7: "y_zero_point"}
+OF_FILTERS = {4: "w_scale", 5: "w_zero_point"}
+# Operands of products with one number for each row of the left one and the result, or column.
+OF_ROWS = {1: "a_scale", 2: "a_zero_point", 6: "y_scale", 7: "y_zero_point"}
+OF_COLUMNS = {4: "b_scale", 5: "b_zero_point"}
 
 
 class Granularity:
@@ -117,6 +121,7 @@ def lower_quantize_linear(context: Context) -> Value:
     Attribute `precision` replaces that type.
     """
     x, scale, zero = context.input(0), context.input(1), context.optional(2)
+    _require_usable(context, scale, "y_scale", divides=True)
     saturate = bool(context.attributes.int("saturate", 1))
     dtype = "uint8" if zero is None else zero.dtype
     code = context.attributes.int("output_dtype", 0)
@@ -149,6 +154,7 @@ def lower_quantize_linear(context: Context) -> Value:
 def lower_dequantize_linear(context: Context) -> Value:
     """(x - zero point) * scale, computed in float32 for 16-bit floats."""
     x, scale, zero = context.input(0), context.input(1), context.optional(2)
+    _require_usable(context, scale, "x_scale")
     code = context.attributes.int("output_dtype", 0)
     dtype = context.native_dtype(code) if code else scale.dtype
     if scale.dtype in BYTE_FLOATS:
@@ -213,6 +219,8 @@ def lower_matmul_integer(context: Context) -> Value:
     """Matrix product of int8 or uint8 less their zero points, in int32."""
     left, right, added = as_matrices(context, context.input(0), context.input(1))
     row_zero, zero = context.optional(2), context.optional(3)
+    _require_one_for_each(context, row_zero, "a_zero_point", left.shape[-2], -2)
+    _require_one_for_each(context, zero, "b_zero_point", right.shape[-1], -1)
     row_zero = None if row_zero is None else _by_row(row_zero)
     return without_added(integer_matmul(context, left, right, row_zero, zero), added)
 
@@ -226,10 +234,45 @@ def _by_row(value: Value) -> Value:
 def lower_qlinear_matmul(context: Context) -> Value:
     """Matrix product of quantised matrices, quantised: exact in int32, scaled in float32."""
     left, right, added = as_matrices(context, context.input(0), context.input(3))
+    for position, name in OF_ROWS.items():
+        _require_one_for_each(context, context.input(position), name, left.shape[-2], -2)
+    for position, name in OF_COLUMNS.items():
+        _require_one_for_each(context, context.input(position), name, right.shape[-1], -1)
+    for position, name in {1: "a_scale", 4: "b_scale", 6: "y_scale"}.items():
+        _require_usable(context, context.input(position), name, divides=position == 6)
     row_scale, row_zero, scale, zero = (_by_row(context.input(i)) for i in (1, 2, 6, 7))
     total = integer_matmul(context, left, right, row_zero, context.input(5))
     result = requantized(context, total, row_scale, context.input(4), scale, zero)
     return without_added(result, added)
+
+
+def _require_one_for_each(
+    context: Context, value: Value | None, name: str, extent: Size, axis: int
+) -> None:
+    """Refuse scales or zero points that are neither one, nor one for each row or column.
+
+    axis: that of the rows, -2, or of the columns, -1, of a matrix.
+    """
+    if value is None or product(value.shape) == 1:
+        return
+    what, require = "rows" if axis == -2 else "columns", context.builder.require
+    if len(value.shape) == 1:
+        require.equal(value.shape[0], extent, f"elements of {name!r} and {what}")
+        return
+    require.equal(value.shape[axis], extent, f"axis {axis} of {name!r} and {what}")
+    require.equal(value.shape[-3 - axis], 1, f"axis {-3 - axis} of {name!r} and a single one")
+
+
+def _require_usable(context: Context, scale: Value, name: str, divides: bool = False) -> None:
+    """Refuse known scales that are NaN or infinite, or 0 where values are divided by them."""
+    numbers = known_numbers(scale)
+    if numbers is None:
+        return
+    wide = numbers.astype(np.float64)
+    wrong = wide[~np.isfinite(wide) | ((wide == 0) if divides else False)]
+    if wrong.size:
+        expected = "numbers other than 0" if divides else "finite numbers"
+        raise context.invalid(f"input {name!r} has {wrong.flat[0]}, expected {expected}")
 
 
 def requantized(
@@ -265,6 +308,11 @@ def _factor(left: Expr, right: Expr, scale: Expr) -> Expr:
 @lowers("ConvInteger")
 def lower_conv_integer(context: Context) -> Value:
     """Convolution of int8 or uint8 less their zero points, in int32."""
+    if context.optional(2) is not None:
+        elements = product(context.input(2).shape)
+        context.builder.require.equal(elements, 1, "elements of 'x_zero_point' and of a scalar")
+    if context.optional(3) is not None:
+        _require_by_filter(context, 3, "w_zero_point")
     return _convolved(context, (0, 2), (1, 3))
 
 
@@ -276,6 +324,10 @@ def lower_qlinear_conv(context: Context) -> Value:
         # Several would be broadcast along the last axis of the images.
         elements = product(context.input(position).shape)
         builder.require.equal(elements, 1, f"elements of {name!r} and of a scalar")
+    for position, name in OF_FILTERS.items():
+        _require_by_filter(context, position, name)
+    for position, name in {1: "x_scale", 4: "w_scale", 6: "y_scale"}.items():
+        _require_usable(context, context.input(position), name, divides=position == 6)
     total: Value = _convolved(context, (0, 2), (3, 5))
     spatial = len(total.shape) - 2
     bias = context.optional(8)
@@ -286,6 +338,17 @@ def lower_qlinear_conv(context: Context) -> Value:
     return requantized(
         context, total, context.input(1), weight_scale, context.input(6), context.input(7)
     )
+
+
+def _require_by_filter(context: Context, position: int, name: str) -> None:
+    """Refuse an operand that is neither a scalar nor has one number for each filter."""
+    shape, weight = context.input(position).shape, context.input(3 if position > 3 else 1)
+    if product(shape) == 1:
+        return
+    if len(shape) != 1:
+        raise context.invalid(f"input {name!r} has shape {shape}, expected one axis")
+    filters = weight.shape[0]
+    context.builder.require.equal(shape[0], filters, f"elements of {name!r} and filters")
 
 
 def _by_filter(value: Value, spatial: int) -> Value:

@@ -382,6 +382,40 @@ def test_weights_of_few_bits(bits: int, has_points: bool) -> None:
 
 
 @pytest.mark.parametrize(
+    ("operands", "node", "message"),
+    (
+        ("uint8[2,6] x, float[2] s, uint8 z", "QLinearSigmoid (x, s, z, s, z)", r"X_scale.*\[2\]"),
+        ("uint8[2,6] x, float s, uint8[0] z", "QLinearSigmoid (x, s, z, s, z)", r"X_zero.*\[0\]"),
+        (
+            "uint8[2,3,4,4] x, float[3] s, uint8 z, float t",
+            "QLinearGlobalAveragePool (x, s, z, t, z)",
+            r"X_scale.*\[3\]",
+        ),
+        (
+            "uint8[4,8] x, int8[8,6] w, float[6] s, float t",
+            "MatMulIntegerToFloat (x, w, s, t)",
+            r"a_scale.*\[6\]",
+        ),
+    ),
+)
+def test_several_scales_of_an_operand_that_has_one(operands: str, node: str, message: str) -> None:
+    with pytest.raises(ShapeError, match=message):
+        InferenceSession(_model(operands, node, 1))
+
+
+def test_weights_of_few_bits_stay_narrow() -> None:
+    random, (k, n) = np.random.default_rng(0), (256, 64)
+    packed = random.integers(0, 256, (n, k // 32, 16)).astype(np.uint8)
+    scales = random.uniform(0.01, 0.1, (n, k // 32)).astype(np.float32)
+    constants = [numpy_helper.from_array(a, name) for a, name in ((packed, "b"), (scales, "s"))]
+    node = helper.make_node(
+        "MatMulNBits", ["a", "b", "s"], ["y"], domain="com.microsoft", K=k, N=n, block_size=32
+    )
+    session = InferenceSession(_graph([node], {"a": [1, k]}, ["y"], constants), cache_dir=None)
+    assert session.report().constant_bytes < 1.1 * (packed.nbytes + scales.nbytes)
+
+
+@pytest.mark.parametrize(
     ("name", "shape"), (("b", (6, 2, 8)), ("s", (5,)), ("z", (6,)), ("z", (6, 4)))
 )
 def test_weights_of_few_bits_in_other_sizes(name: str, shape: tuple[int, ...]) -> None:

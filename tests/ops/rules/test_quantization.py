@@ -101,3 +101,74 @@ def test_one_scale_for_all_of_an_image(position: int, name: str) -> None:
     operands[position] = np.ones(6, np.asarray(operands[position]).dtype)
     with pytest.raises(ShapeError, match=f"'{name}' and of a scalar: 6 and 1 differ"):
         compiled("QLinearConv", *operands, ranks=[4])
+
+
+WEIGHTS, FILTERS = np.ones((6, 3), np.int8), np.ones((5, 6, 1, 1), np.int8)
+ONE, NONE = np.uint8(1), np.zeros(0, np.int8)
+
+
+@pytest.mark.parametrize(
+    ("operands", "message"),
+    [
+        ((WEIGHTS, ONE, NONE), "elements of 'b_zero_point' and columns: 0 and 3 differ"),
+        ((WEIGHTS, ONE, np.ones((4, 3), np.int8)), "axis -2 of 'b_zero_point' and a single one"),
+        ((WEIGHTS, ONE, np.ones((3, 1), np.int8)), "axis -1 of 'b_zero_point' and columns"),
+        ((WEIGHTS, np.ones(3, np.uint8)), "elements of 'a_zero_point' and rows: 3 and 4 differ"),
+        ((WEIGHTS, np.ones((4, 3), np.uint8)), "axis -1 of 'a_zero_point' and a single one"),
+    ],
+)
+def test_zero_points_of_products_are_of_rows_and_columns(operands, message):
+    with pytest.raises(ShapeError, match=message):
+        compiled("MatMulInteger", BYTES, *operands, opset=10)
+
+
+@pytest.mark.parametrize(
+    ("position", "operand", "message"),
+    [
+        (1, np.ones((1, 3), np.float32), "axis -2 of 'a_scale' and rows: 1 and 4 differ"),
+        (2, np.ones(0, np.uint8), "elements of 'a_zero_point' and rows: 0 and 4 differ"),
+        (4, np.ones((4, 1), np.float32), "axis -1 of 'b_scale' and columns: 1 and 3 differ"),
+        (5, NONE, "elements of 'b_zero_point' and columns: 0 and 3 differ"),
+        (6, np.ones(3, np.float32), "elements of 'y_scale' and rows: 3 and 4 differ"),
+        (7, np.ones((1, 3), np.uint8), "axis -2 of 'y_zero_point' and rows: 1 and 4 differ"),
+        (1, np.float32("nan"), "input 'a_scale' has nan, expected finite numbers"),
+        (6, np.float32(0), "input 'y_scale' has 0.0, expected numbers other than 0"),
+    ],
+)
+def test_operands_of_quantised_products_are_of_rows_and_columns(position, operand, message):
+    operands = [BYTES, HALF, ONE, WEIGHTS, HALF, np.int8(0), HALF, ONE]
+    operands[position] = operand
+    with pytest.raises((ModelError, ShapeError), match=message):
+        compiled("QLinearMatMul", *operands, opset=21)
+
+
+@pytest.mark.parametrize(
+    ("position", "operand", "message"),
+    [
+        (4, np.ones((3, 3), np.float32), r"'w_scale' has shape \(3, 3\), expected one axis"),
+        (4, np.ones(6, np.float32), "elements of 'w_scale' and filters: 6 and 5 differ"),
+        (5, NONE, "elements of 'w_zero_point' and filters: 0 and 5 differ"),
+        (5, np.zeros(6, np.int8), "elements of 'w_zero_point' and filters: 6 and 5 differ"),
+        (1, np.float32("inf"), "input 'x_scale' has inf, expected finite numbers"),
+    ],
+)
+def test_operands_of_quantised_convolutions_are_of_filters(position, operand, message):
+    image = In((1, 6, 2, 2), "uint8")
+    operands = [image, HALF, ONE, FILTERS, HALF, np.int8(0), HALF, ONE]
+    operands[position] = operand
+    with pytest.raises((ModelError, ShapeError), match=message):
+        compiled("QLinearConv", *operands, opset=10, ranks=[4])
+
+
+@pytest.mark.parametrize(
+    ("op", "number", "message"),
+    [
+        ("QuantizeLinear", 0, "input 'y_scale' has 0.0, expected numbers other than 0"),
+        ("QuantizeLinear", np.nan, "input 'y_scale' has nan, expected numbers other than 0"),
+        ("DequantizeLinear", np.inf, "input 'x_scale' has inf, expected finite numbers"),
+    ],
+)
+def test_scales_that_are_no_numbers_are_refused(op, number, message):
+    x = X if op == "QuantizeLinear" else BYTES
+    with pytest.raises(ModelError, match=message):
+        compiled(op, x, np.float32(number), opset=21)

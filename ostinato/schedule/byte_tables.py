@@ -1,0 +1,155 @@
+"""What is computed from one byte alone is looked up in a table of all 256 of them.
+
+    y[i] = uint8(round(sigmoid(float32(x[i]) * s) / t))
+
+                       =>      table[n] = uint8(round(sigmoid(float32(n) * s) / t))     n < 256
+                               y[i] = table[x[i]]
+
+A run fills the table with what it would compute for each element, so results keep their bits and
+scales need not be known. Where only a run tells how many elements there are, it decides.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+from ostinato.machine.record import Machine
+from ostinato.program.expr import (
+    ITEM_BYTES,
+    Access,
+    Axis,
+    Cast,
+    Expr,
+    Index,
+    Load,
+    Op,
+    cast,
+    children,
+    dtype_of,
+    op,
+    rewrite,
+    walk,
+)
+from ostinato.program.functions import operations
+from ostinato.program.nodes import Branch, Buffer, Kernel, Program, Stmt, Store, bodies, with_bodies
+from ostinato.schedule.decisions import decision
+from ostinato.sizes.dims import product
+
+BYTES = {"int8", "uint8"}
+ENTRIES = 256
+# A table pays for so many elements: filling it takes as long as computing 256, and a call.
+LEAST_ELEMENTS = 1024
+# Cycles of the lookups of a vector of bytes (`llvm-mca`), of which computing has to take twice as
+# many.
+LOOKUP_CYCLES = 3.0
+
+
+def byte_tables(program: Program, machine: Machine) -> Program:
+    """Look up in tables what kernels without sums compute from one byte."""
+    if not machine.byte_lookups:
+        return program
+    buffers = dict(program.buffers)
+
+    def inside(body: tuple[Stmt, ...], is_alone: bool) -> tuple[Stmt, ...]:
+        result: list[Stmt] = []
+        for statement in body:
+            if isinstance(statement, Kernel):
+                result += _with_tables(statement, machine, buffers, is_alone)
+            elif bodies(statement):
+                alone = is_alone and isinstance(statement, Branch)
+                result.append(with_bodies(statement, partial(inside, is_alone=alone)))
+            else:
+                result.append(statement)
+        return tuple(result)
+
+    body = inside(program.body, True)
+    return replace(program, buffers=buffers).with_body(body)
+
+
+def _with_tables(
+    kernel: Kernel, machine: Machine, buffers: dict[str, Buffer], is_alone: bool
+) -> list[Stmt]:
+    """The kernels that fill tables, and the kernel that reads them.
+
+    is_alone: whether the kernel is in no loop, where a run may decide.
+    """
+    elements = product([axis.extent for axis in kernel.axes])
+    is_known = isinstance(elements, int)
+    if kernel.reductions or kernel.ordered or kernel.guard is not None or kernel.sizes:
+        return [kernel]
+    if (isinstance(elements, int) and elements < LEAST_ELEMENTS) or not (is_known or is_alone):
+        return [kernel]
+    found = _of_one_byte(kernel, machine)
+    if not found:
+        return [kernel]
+    fills: list[Stmt] = []
+    moved: dict[Expr, Expr] = {}
+    for number, (value, load) in enumerate(found.items()):
+        name = f"table.{kernel.name}.{number}"
+        entry = Axis(f"{name}.entry", ENTRIES)
+        every: dict[Expr, Expr] = {load: cast(Index(entry), load.dtype)}
+        buffers[name] = Buffer(name, dtype_of(value), ENTRIES, "arena")
+        store = Store(Access(name, 0, ((entry, 1),)), rewrite(value, every.get))
+        fills.append(Kernel(name, (entry,), (), (store,), sources=kernel.sources))
+        place = load if load.dtype == "uint8" else op("bitcast", load, dtype="uint8")
+        moved[value] = Load(Access(name, 0, ()), dtype_of(value), index=((place, 1),))
+    stores = tuple(s.map(lambda e: rewrite(e, moved.get)) for s in kernel.stores)
+    reader = replace(kernel, stores=stores)
+    if is_known:
+        return [*fills, reader]
+    pays = f"{kernel.name}.pays"
+    decided = decision(pays, kernel.sources, elements, LEAST_ELEMENTS, buffers)
+    return [decided, Branch(pays, (*fills, reader), (replace(kernel, name=f"{kernel.name}.few"),))]
+
+
+def _of_one_byte(kernel: Kernel, machine: Machine) -> dict[Expr, Load]:
+    """The largest expressions of bytes that differ by one byte alone, each with its load.
+
+    Those that lookups do not make faster are left out.
+    """
+    differing = _differing(kernel)
+    found: dict[Expr, Load] = {}
+    stack = [store.value for store in kernel.stores]
+    seen: set[Expr] = set()
+    while stack:
+        node = stack.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        loads = differing[node]
+        load = next(iter(loads)) if len(loads) == 1 else None
+        of_byte = isinstance(load, Load) and {load.dtype, dtype_of(node)} <= BYTES
+        if load != node and of_byte and _cycles(node, differing, machine) >= 2 * LOOKUP_CYCLES:
+            assert isinstance(load, Load)
+            found[node] = load
+        elif not isinstance(node, Load):
+            stack += children(node)
+    return found
+
+
+def _differing(kernel: Kernel) -> dict[Expr, frozenset[Load | Index]]:
+    """By expression, what makes it another one at another point: loads, and indices."""
+    found: dict[Expr, frozenset[Load | Index]] = {}
+    nothing: frozenset[Load | Index] = frozenset()
+    for node in walk(*(store.value for store in kernel.stores)):
+        below = nothing.union(*(found[part] for part in children(node)))
+        if isinstance(node, Index):
+            found[node] = frozenset((node,)) if node.axis in kernel.axes else nothing
+        elif isinstance(node, Load):
+            moves = any(axis in kernel.axes for axis, _ in node.access.terms)
+            found[node] = frozenset((node,)) if moves or below else nothing
+        else:
+            found[node] = below
+    return found
+
+
+def _cycles(value: Expr, differing: dict[Expr, frozenset[Load | Index]], machine: Machine) -> float:
+    """Cycles of computing an expression for as many points as a register holds bytes."""
+    registers = 0
+    for node in walk(value, skip=differing[value]):
+        if isinstance(node, (Op, Cast)) and differing[node]:
+            widest = max(ITEM_BYTES[dtype_of(part)] for part in (node, *children(node)))
+            count = operations(node.name, node.dtype) if isinstance(node, Op) else 1
+            registers += widest * count
+    return registers * machine.fma_cycles

@@ -1,0 +1,105 @@
+"""A large copy that one product reads is made panel by panel, each while the cache still holds it.
+
+    copy[g][k][v] = widened w       for g in any order:
+    y[i][g][v] = sum_k x copy[g]  =>    copy[k][v] = widened w of the group g
+                                        y[i][g][v] = sum_k x copy
+
+The copy then takes the memory of a panel, and never leaves the second-level cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ostinato.machine.record import Machine
+from ostinato.program.expr import ITEM_BYTES, Access, Axis, Expr, Load, rewrite
+from ostinato.program.nodes import (
+    Branch,
+    Buffer,
+    Kernel,
+    Loop,
+    Program,
+    Stmt,
+    Store,
+    with_bodies,
+)
+
+
+def by_panels(program: Program, machine: Machine) -> Program:
+    """Make copies that exceed the second-level cache for a group of their reader's lanes at a time.
+
+    Kernels in loops stay: copies before a loop serve all of its steps.
+    """
+    buffers = dict(program.buffers)
+
+    def inside(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+        result: list[Stmt] = []
+        for statement in body:
+            before = result[-1] if result else None
+            loop = None
+            if isinstance(statement, Kernel) and isinstance(before, Kernel):
+                loop = _looped(before, statement, machine, buffers)
+            if loop is not None:
+                result[-1] = loop
+            elif isinstance(statement, Branch):
+                result.append(with_bodies(statement, inside))
+            else:
+                result.append(statement)
+        return tuple(result)
+
+    body = inside(program.body)
+    return replace(program, buffers=buffers).with_body(body)
+
+
+def _looped(
+    copy: Kernel, reader: Kernel, machine: Machine, buffers: dict[str, Buffer]
+) -> Loop | None:
+    """The loop over panels; None where the first kernel is no such copy for the second one."""
+    tile = reader.tile
+    if tile is None or tile.block is None or tile.limit is not None or len(copy.stores) != 1:
+        return None
+    (store,), axis = copy.stores, tile.block
+    buffer, panel = buffers[store.access.buffer], store.access.stride(axis)
+    if not buffer.is_copy or store.partial or not isinstance(axis.extent, int):
+        return None
+    item, loads = ITEM_BYTES[buffer.dtype], _of(reader, buffer.name)
+    is_whole = isinstance(panel, int) and panel * axis.extent == buffer.size
+    if not is_whole or not loads or not _is_outer(copy, axis) or not _is_outer(reader, axis):
+        return None
+    assert isinstance(panel, int) and isinstance(buffer.size, int)
+    if buffer.size * item <= machine.far_bytes or panel * item > machine.panel_bytes:
+        return None
+    if any(load.access.stride(axis) != panel or load.index for load in loads):
+        return None
+    buffers[buffer.name] = replace(buffer, size=panel)
+    moved: dict[Expr, Expr] = {
+        load: replace(load, access=_without(load.access, axis)) for load in loads
+    }
+    reader = replace(
+        reader,
+        axes=tuple(a for a in reader.axes if a != axis),
+        reductions=tuple(r.map(lambda e: rewrite(e, moved.get)) for r in reader.reductions),
+        stores=tuple(s.map(lambda e: rewrite(e, moved.get)) for s in reader.stores),
+        tile=replace(tile, block=None),
+    )
+    stored = Store(_without(store.access, axis), store.value)
+    copy = replace(copy, axes=tuple(a for a in copy.axes if a != axis), stores=(stored,))
+    return Loop(axis, (), (copy, reader), is_independent=True)
+
+
+def _of(kernel: Kernel, buffer: str) -> Sequence[Load]:
+    return [load for load in kernel.loads() if load.access.buffer == buffer]
+
+
+def _is_outer(kernel: Kernel, axis: Axis) -> bool:
+    """Whether a kernel is the same at each point of an axis but for its addresses."""
+    tile = kernel.tile
+    if tile is None or axis not in kernel.axes or kernel.guard is not None or kernel.ordered:
+        return False
+    others = (tile.lane, tile.row, tile.across, tile.other, *tile.inside)
+    return axis not in others and tile.depth is None and tile.groups == 1
+
+
+def _without(access: Access, axis: Axis) -> Access:
+    return replace(access, terms=tuple(term for term in access.terms if term[0] != axis))

@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import ostinato
+from ostinato.compiler import stages
+from ostinato.options import Options
+
+
+def product(rows: int, terms: int, columns: int) -> object:
+    """A product with weights of int8."""
+    random = np.random.default_rng(0)
+    nodes = [
+        helper.make_node("DequantizeLinear", ["q", "s"], ["w"], axis=1),
+        helper.make_node("MatMul", ["x", "w"], ["y"]),
+    ]
+    constants = [
+        numpy_helper.from_array(random.integers(-128, 128, (terms, columns)).astype(np.int8), "q"),
+        numpy_helper.from_array(random.uniform(0.01, 0.1, columns).astype(np.float32), "s"),
+    ]
+    given = [helper.make_tensor_value_info("x", TensorProto.FLOAT, [rows, terms])]
+    made = [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)]
+    graph = helper.make_graph(nodes, "g", given, made, constants)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def schedule_of(model: object) -> str:
+    return dict(stages(model, Options(cache_dir=None)))["schedule"]
+
+
+def test_large_weights_are_widened_panel_by_panel():
+    text = schedule_of(product(130, 640, 512))
+    loop = text[text.index("in any order") :]
+    assert loop.index("kernel copy.packed") < loop.index("sum")
+    # Small ones stay in the cache as a whole, and few rows widen them as they go.
+    assert "in any order" not in schedule_of(product(130, 64, 512))
+    assert "in any order" not in schedule_of(product(20, 640, 512))
+
+
+@pytest.mark.parametrize("columns", [512, 520])
+@pytest.mark.parametrize("threads", [1, 2])
+def test_panels_keep_every_bit(columns, threads):
+    model = product(130, 640, columns)
+    x = np.random.default_rng(1).standard_normal((130, 640)).astype(np.float32)
+    results = [
+        ostinato.InferenceSession(model, cache_dir=None, disable=off, threads=threads).run(
+            None, {"x": x}
+        )
+        for off in ((), ("by_panels",), ("relayout",))
+    ]
+    assert len({result[0].tobytes() for result in results}) == 1
