@@ -14,6 +14,7 @@ descent starts from both ends, everything as it is and everything changed.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
@@ -22,7 +23,13 @@ from ostinato.program.expr import FLOATS, ITEM_BYTES, Access, Axis, Expr, Load
 from ostinato.program.nodes import Buffer, Kernel, Program, Store, map_kernels, map_loads
 from ostinato.records import dataclass
 from ostinato.schedule.elide import whole_buffers
-from ostinato.schedule.operands import moves_windows, row_axes_of_windows, typical
+from ostinato.schedule.operands import (
+    is_packable,
+    moves_windows,
+    row_axes_of_windows,
+    sum_loads,
+    typical,
+)
 from ostinato.schedule.tile import estimated_cycles, lane_of
 from ostinato.sizes.dims import (
     Apply,
@@ -118,15 +125,16 @@ def _radices(
 ) -> dict[str, set[Size]]:
     """By buffer of the arena, how far lanes that sums share loading lie apart when they store.
 
-    So do channels of windows, along which lanes might run just as well. What another kernel reads
-    or writes along the same axis follows.
+    So do channels of windows, along which lanes might run just as well, and what meets neighbours
+    of another buffer. What another kernel reads or writes along the same axis follows.
     """
     found: dict[str, set[Size]] = {}
     for kernel in kernels:
+        _add_transposed(found, kernel, buffers)
         lane = lane_of(kernel, machine, buffers) if kernel.reductions else None
         if lane is None:
             continue
-        others = _other_lanes(kernel, lane)
+        others = _other_lanes(kernel, lane, buffers)
         ends = _places(kernel) if others else kernel.stores
         for access in [end.access for end in ends]:
             strides = {access.stride(axis) for axis in (lane, *others)} - {0, 1}
@@ -152,11 +160,31 @@ def _radices(
     return found
 
 
-def _other_lanes(kernel: Kernel, lane: Axis) -> list[Axis]:
-    """The channels of a kernel whose lanes run along its windows."""
-    if not row_axes_of_windows(kernel, lane):
-        return []
-    return [a for a in kernel.axes if a != lane and not moves_windows(kernel, a)]
+def _add_transposed(
+    found: dict[str, set[Size]], kernel: Kernel, buffers: Mapping[str, Buffer]
+) -> None:
+    """Add how far apart lies in one buffer what are neighbours in another.
+
+    So do what has neighbours there that the other holds apart, and channels of constants. Not what
+    each row of a matrix has one of, such as its sum: rows want to stay whole.
+    """
+    accesses = [place.access for place in _places(kernel)]
+    near = [{axis for axis, stride in access.terms if stride == 1} for access in accesses]
+    for one, other in itertools.permutations(range(len(accesses)), 2):
+        access, strides = accesses[one], {accesses[one].stride(axis) for axis in near[other]}
+        is_constant = buffers[accesses[other].buffer].kind == "constant"
+        is_across = any(accesses[other].stride(axis) not in (0, 1) for axis in near[one])
+        if (is_constant or is_across) and buffers[access.buffer].kind == "arena":
+            found.setdefault(access.buffer, set()).update(strides - {0, 1})
+
+
+def _other_lanes(kernel: Kernel, lane: Axis, buffers: Mapping[str, Buffer]) -> list[Axis]:
+    """The channels of a kernel whose lanes run along its windows, or along what weights share."""
+    others = [axis for axis in kernel.axes if axis != lane]
+    if row_axes_of_windows(kernel, lane):
+        return [axis for axis in others if not moves_windows(kernel, axis)]
+    weights = [load.access for load in sum_loads(kernel) if is_packable(kernel, load, buffers)]
+    return [a for a in others if any(weight.stride(a) != 0 for weight in weights)]
 
 
 def _places(kernel: Kernel) -> Iterator[Load | Store]:

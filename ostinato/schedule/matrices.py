@@ -5,18 +5,23 @@ Registers of tiles have 16 of each (AMX), an instruction of AArch64 multiplies t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from ostinato.machine.record import Machine
 from ostinato.program.expr import Axis, Load
 from ostinato.program.nodes import Buffer, Kernel, Tile
-from ostinato.program.words import first_byte
+from ostinato.program.words import BYTES, first_byte
 from ostinato.records import dataclass
 from ostinato.schedule.operands import is_packable, typical
+from ostinato.sizes.dims import product
 
 # Rows, words of a row, and columns of a register; how many registers hold sums.
 SIDE = 16
 SUMS = 4
+# From so many rows on, and products in all, fewer than 16 take less time in registers of tiles,
+# whose sizes are set twice then: products of 4 by 512 by 512, not of 8 by 64 by 64.
+FEWEST_TILED = 4
+LEAST_PRODUCTS = 2**18
 # The same of tiles that are multiplied two rows by two columns: sums fill half of 32 registers,
 # beside them are four pairs of rows and what becomes pairs of columns. Below four rows, pairing the
 # columns takes as many instructions as it saves.
@@ -30,11 +35,18 @@ GROUPS_OF_ONE_ROW = 4
 
 @dataclass(frozen=True)
 class Matrices:
-    """The operands of a sum: the first byte of a word of each row, and words by lanes."""
+    """The operands of a sum: words of each row, or the first byte of one, and words by lanes.
+
+    axis: along which a row's words are neighbours. taps: the other axes of the sum, outermost
+        first, such as those of a window. is_signed: rows are signed and lanes unsigned, such as
+        filters and pixels; else it is the other way round.
+    """
 
     left: Load
     right: Load
     axis: Axis
+    taps: tuple[Axis, ...] = ()
+    is_signed: bool = False
 
 
 def matrices(kernel: Kernel, lane: Axis) -> Matrices | None:
@@ -45,20 +57,34 @@ def matrices(kernel: Kernel, lane: Axis) -> Matrices | None:
     if (
         reduce.factor is None
         or reduce.step != "dot"
-        or len(reduce.axes) != 1
+        or not reduce.axes
         or reduce.chains != 1
         or kernel.ordered
     ):
         return None
-    (axis,), (words, right) = reduce.axes, reduce.operands
-    left = first_byte(words)
-    if left is None or not isinstance(right, Load) or not isinstance(axis.extent, int):
+    words, signed = reduce.operands
+    unsigned = first_byte(words) or words
+    if not isinstance(unsigned, Load) or not isinstance(signed, Load):
         return None
-    if any(load.mask is not None or load.index for load in (left, right)):
+    if any(load.mask is not None or load.index for load in (unsigned, signed)):
         return None
-    strides = left.access.stride(axis), left.access.stride(lane), right.access.stride(lane)
-    is_known = isinstance(right.access.stride(axis), int)
-    return Matrices(left, right, axis) if strides == (4, 0, 1) and is_known else None
+    found = _placed(unsigned, signed, lane, reduce.axes, is_signed=False)
+    return found or _placed(signed, unsigned, lane, reduce.axes, is_signed=True)
+
+
+def _placed(
+    left: Load, right: Load, lane: Axis, axes: Sequence[Axis], is_signed: bool
+) -> Matrices | None:
+    """The operands if the left one has neighbouring words, and the right one lanes."""
+    step = BYTES if left.dtype == "uint8" else 1
+    if right.dtype != "int32" or left.access.stride(lane) != 0 or right.access.stride(lane) != 1:
+        return None
+    for axis in reversed(axes):
+        is_known = isinstance(axis.extent, int) and isinstance(right.access.stride(axis), int)
+        if left.access.stride(axis) == step and is_known:
+            taps = tuple(one for one in axes if one != axis)
+            return Matrices(left, right, axis, taps, is_signed)
+    return None
 
 
 def matrix_tile(
@@ -69,11 +95,17 @@ def matrix_tile(
         return None
     found = matrices(kernel, lane)
     side = SIDE if machine.byte_tiles else PAIR_LANES
-    fewest, most = (SIDE, SUMS) if machine.byte_tiles else (FEWEST_PAIRED, PAIR_VECTORS)
-    if found is None or not isinstance(lane.extent, int) or lane.extent < side:
+    fewest, most = (FEWEST_TILED, SUMS) if machine.byte_tiles else (FEWEST_PAIRED, PAIR_VECTORS)
+    if found is None or not isinstance(lane.extent, int):
+        return None
+    # Fewer unsigned lanes are narrower registers.
+    if lane.extent < (side // 2 if found.is_signed else side):
+        return None
+    if (found.taps or found.is_signed or found.left.dtype != "uint8") and not machine.byte_tiles:
         return None
     assert isinstance(found.axis.extent, int)
-    if found.axis.extent < side or not is_packable(kernel, found.right, buffers):
+    is_ready = found.is_signed or is_packable(kernel, found.right, buffers)
+    if found.axis.extent < side or not is_ready:
         return None
     rows = [
         axis
@@ -89,6 +121,10 @@ def matrix_tile(
     vectors = min(range(most, 0, -1), key=lambda count: -(-needed // count) * count)
     row = max(rows, key=lambda axis: typical(axis.extent))
     if machine.byte_tiles:
+        points = typical(product([axis.extent for axis in kernel.axes]))
+        words = typical(product([axis.extent for axis in (found.axis, *found.taps)]))
+        if typical(row.extent) < SIDE and points * words * BYTES < LEAST_PRODUCTS:
+            return None
         return Tile(lane, SIDE, vectors, row=row, rows=SIDE)
     is_wide = lane.extent >= GROUPS_OF_ONE_ROW * vectors * PAIR_LANES
     groups = GROUPS_OF_ONE_ROW if is_wide and not isinstance(row.extent, int) else 1
@@ -97,16 +133,18 @@ def matrix_tile(
 
 def takes_tiles(kernel: Kernel) -> bool:
     """Whether a kernel has the tile of `matrix_tile` for registers of tiles."""
-    return _has(kernel, SIDE, SIDE)
+    return _tiled(kernel, SIDE, SIDE) is not None
 
 
 def takes_pairs(kernel: Kernel) -> bool:
     """Whether a kernel has the tile of `matrix_tile` for two rows by two columns."""
-    return _has(kernel, PAIR_ROWS, PAIR_LANES)
+    found = _tiled(kernel, PAIR_ROWS, PAIR_LANES)
+    return found is not None and not found.taps and found.left.dtype == "uint8"
 
 
-def _has(kernel: Kernel, rows: int, width: int) -> bool:
+def _tiled(kernel: Kernel, rows: int, width: int) -> Matrices | None:
+    """The operands of a product whose tile has so many rows and lanes."""
     tile = kernel.tile
     if tile is None or tile.lane is None or (tile.rows, tile.width) != (rows, width):
-        return False
-    return matrices(kernel, tile.lane) is not None
+        return None
+    return matrices(kernel, tile.lane)

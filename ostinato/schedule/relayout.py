@@ -48,15 +48,17 @@ from ostinato.sizes.dims import Size, is_nonnegative, minimum, product
 # Half of a vector of the longest registers: lanes along shorter axes are mostly idle.
 LEAST_LANES = 8
 # A copy pays if each of its elements is read at least so often: where lanes gather, which then
-# takes as long as the copy, and where they find neighbours and only lines are saved. The products
-# of `benchmarks.bench_micro` with weights that are inputs, made longer and shorter, say so.
+# takes as long as the copy, and where they find neighbours and only lines are saved. These are more
+# where the operand stays in the second-level cache, and more again where its rows are so near that
+# several lie in a page. The products of `benchmarks.bench_micro` with weights that are inputs, made
+# longer and shorter, say so, and its convolutions of one place.
 LEAST_USES = 4
-LEAST_SHARED_USES = 64
-# A copy of widened weights is written to memory, and pays if so many rows save the widening: one
-# that stays in the cache from 64 rows on (the products `matmul_*` of `benchmarks.bench_narrow` run
-# 1.1 to 1.2 times as fast), a larger one, which drives out what a loop behind it reads, later
-# (its `gru_h512_t100` is faster without, for 100 rows).
-LEAST_WIDENED_USES, LEAST_LARGE_WIDENED_USES = 64, 256
+LEAST_FAR_USES, LEAST_SHARED_USES, LEAST_NEAR_USES = 64, 128, 512
+NEAR_BYTES = 1024
+# A copy of widened weights, a panel of it where the whole does not fit the cache, pays if so many
+# rows save the widening: the products `matmul_*` of `benchmarks.bench_narrow` run 1.1 to 1.2 times
+# as fast.
+LEAST_WIDENED_USES = 64
 # How far apart rows of an operand may lie that a sum reads one after the other: those that lanes
 # run along, and others. `DEPTH` rows of this length still leave room for each other in a
 # second-level cache of 16 ways; fitted to the gradients of weights in `benchmarks.bench_training`.
@@ -214,10 +216,7 @@ class _Relayout:
         lanes = [axis for axis in kernel.axes if any(axis in _axes(value) for value in found)]
         if not found or not lanes or any(r.chains > 1 for r in kernel.reductions):
             return None
-        sizes = [product([a.extent for a in _axes(v)]) * ITEM_BYTES[dtype_of(v)] for v in found]
-        near = is_nonnegative(self._machine.far_bytes - sum(sizes, start=0))
-        least = LEAST_WIDENED_USES if near else LEAST_LARGE_WIDENED_USES
-        uses = _uses(kernel, found)
+        uses, least = _uses(kernel, found), LEAST_WIDENED_USES
         lane = max(lanes, key=lambda axis: typical(axis.extent))
         few = isinstance(uses, int) and uses < least
         return None if few else _Operands(lane, tuple(found), uses, least)
@@ -245,8 +244,23 @@ class _Relayout:
         if not found:
             return None
         uses = _uses(kernel, found) * trips
-        few = isinstance(uses, int) and uses < LEAST_SHARED_USES
-        return None if few else _Operands(lane, tuple(found), uses, LEAST_SHARED_USES)
+        least = min(_least_shared_uses(kernel, lane, load, self._machine) for load in found)
+        few = isinstance(uses, int) and uses < least
+        return None if few else _Operands(lane, tuple(found), uses, least)
+
+
+def _least_shared_uses(kernel: Kernel, lane: Axis, load: Load, machine: Machine) -> int:
+    """How often each element must be read for a copy to pay that only saves lines."""
+    item = ITEM_BYTES[load.dtype]
+    own = _own_axes(kernel)
+    size = product([axis.extent for axis, _ in load.access.terms if axis in own]) * item
+    is_far = not is_nonnegative(machine.second_level_bytes - 1 - size)
+    if is_far or load.access.stride(lane) == 0:
+        return LEAST_FAR_USES
+    summed = {axis for reduce in kernel.reductions for axis in reduce.axes}
+    apart = [stride * item for axis, stride in load.access.terms if axis in summed]
+    is_near = all(isinstance(n, int) and abs(n) <= NEAR_BYTES for n in apart)
+    return LEAST_NEAR_USES if is_near else LEAST_SHARED_USES
 
 
 def _reads_rows(kernel: Kernel, lane: Axis, loads: Sequence[Load], machine: Machine) -> bool:

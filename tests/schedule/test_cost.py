@@ -10,7 +10,14 @@ import pytest
 from ostinato.machine.record import AVX2, AVX512, NEON, WASM, Machine
 from ostinato.program.expr import Access, Axis, Cast, Reduced, op
 from ostinato.program.nodes import Kernel, Reduce
-from ostinato.schedule.cost import Rows, cheapest_shape, lane_width, lines_apart, sums_at_once
+from ostinato.schedule.cost import (
+    Rows,
+    cheapest_shape,
+    evict_each_other,
+    lane_width,
+    lines_apart,
+    sums_at_once,
+)
 from ostinato.schedule.tile import estimated_cycles
 from ostinato.sizes.dims import symbol
 from tests.program.programs import at, program, store
@@ -139,6 +146,21 @@ def test_lines_are_apart_in_more_pages_than_are_fetched_ahead(channels, times, t
     strides = (1, channels) if turned else (times, 1)
     access = Access("x", 0, tuple(zip((k, t), strides, strict=True)))
     assert lines_apart(access, channels * times, 4, (k,), AVX512) == lines
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "evicted"),
+    [
+        pytest.param(1600, 1024, True, id="a page for each row"),
+        pytest.param(1600, 1040, False, id="an odd number of lines"),
+        pytest.param(512, 1024, False, id="as many pages as places"),
+    ],
+)
+def test_lines_a_page_apart_evict_each_other(rows, columns, evicted):
+    k, j = Axis("k", rows), Axis("j", columns)
+    access = Access("g", 0, ((k, columns), (j, 1)))
+    assert evict_each_other(access, 4, {k}, AVX512) == evicted
+    assert not evict_each_other(access, 4, {j}, AVX512)
 
 
 def test_sums_over_many_pages_take_longer():

@@ -8,7 +8,7 @@ import pytest
 from ostinato.machine.record import Machine
 from ostinato.program.expr import Access, Axis, Reduced, op
 from ostinato.program.nodes import Kernel, Program, Reduce
-from ostinato.schedule.layout import Layout, _is_radix, layout
+from ostinato.schedule.layout import Layout, _is_radix, _radices, layout
 from ostinato.sizes.dims import Size, floordiv, symbol, symbols
 from tests.program.programs import at, program, store
 from tests.schedule.test_pipeline import assert_same_results, check, check_unchanged
@@ -163,6 +163,40 @@ def test_times_that_only_a_run_tells_are_as_good(batch: Size, times: Size):
     (load,) = [x for k in changed.kernels() for x in k.loads() if x.access.buffer == "a"]
     assert {stride for axis, stride in load.access.terms if axis.name == "r"} == {1}
     assert_same_results(source, changed)
+
+
+def transposing(rows: bool) -> Program:
+    """What an elementwise kernel turns over for a product; rows: with a number for each row."""
+    t, e, r, o, u = Axis("t", P), Axis("e", OUT), Axis("r", OUT), Axis("o", OUT), Axis("u", P)
+    scale = at("s", (t, 1)) if rows else at("g", (e, 1))
+    value = op("mul", at("x", (t, OUT), (e, 1)), scale)
+    target = ((t, OUT), (e, 1)) if rows else ((e, P), (t, 1))
+    one = Kernel("one", (e, t), (), (store("a", value, *target),))
+    read = at("a", (u, OUT), (r, 1)) if rows else at("a", (r, P), (u, 1))
+    product = Reduce((r,), "sum", read, at("V", (r, OUT), (o, 1)))
+    two = Kernel("two", (u, o), (product,), (store("y", Reduced(0, "float32"), (u, OUT), (o, 1)),))
+    random = np.random.default_rng(0)
+    return program(
+        {"x": (P, OUT), "s": (P,)},
+        {"y": (P, OUT)},
+        (one, two),
+        {n: random.standard_normal(s).astype("f") for n, s in (("g", (OUT,)), ("V", (OUT, OUT)))},
+        {"a": OUT * P},
+    )
+
+
+def test_what_an_elementwise_kernel_turns_over_is_kept_as_it_reads_it():
+    source = transposing(rows=False)
+    changed = laid_out(source)
+    (load,) = [x for k in changed.kernels() for x in k.loads() if x.access.buffer == "a"]
+    assert {stride for axis, stride in load.access.terms if axis.name == "r"} == {1}
+    assert_same_results(source, changed)
+
+
+def test_rows_that_have_a_number_each_stay_whole():
+    whole, turned = transposing(rows=True), transposing(rows=False)
+    assert not _radices(list(whole.kernels()), whole.buffers, MACHINE).get("a")
+    assert _radices(list(turned.kernels()), turned.buffers, MACHINE)["a"] == {P}
 
 
 def test_places_that_may_be_those_of_the_next_channel_keep_the_layout():

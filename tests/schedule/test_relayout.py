@@ -9,7 +9,13 @@ import pytest
 from ostinato.machine.record import Machine
 from ostinato.program.expr import Axis, Reduced, cast
 from ostinato.program.nodes import Branch, Buffer, Interface, Kernel, Loop, Program, Reduce
-from ostinato.schedule.relayout import LEAST_SHARED_USES, LEAST_USES, LEAST_WIDENED_USES
+from ostinato.schedule.relayout import (
+    LEAST_FAR_USES,
+    LEAST_NEAR_USES,
+    LEAST_SHARED_USES,
+    LEAST_USES,
+    LEAST_WIDENED_USES,
+)
 from ostinato.schedule.relayout import relayout as relayout_for
 from ostinato.schedule.tile import tile
 from ostinato.sizes.dims import symbol
@@ -163,18 +169,23 @@ def matrix_product(rows, depth=96, columns=96) -> Program:
 
 
 def test_an_operand_that_many_rows_share_is_copied():
-    source = matrix_product(LEAST_SHARED_USES)
-    changed = relayout(source)
-    copy, reader = changed.body
-    assert isinstance(copy, Kernel) and copy.reads() == {"w"} and "w" not in reader.reads()
-    check_unchanged(relayout, matrix_product(LEAST_SHARED_USES - 1))
-    check_unchanged(relayout, matrix_product(LEAST_SHARED_USES, 16))
+    for least, depth, columns in (
+        (LEAST_NEAR_USES, 96, 96),
+        (LEAST_SHARED_USES, 96, 512),
+        (LEAST_FAR_USES, 4096, 512),
+    ):
+        source = matrix_product(least, depth, columns)
+        changed = relayout(source)
+        copy, reader = changed.body
+        assert isinstance(copy, Kernel) and copy.reads() == {"w"} and "w" not in reader.reads()
+        check_unchanged(relayout, matrix_product(least - 1, depth, columns))
+    check_unchanged(relayout, matrix_product(LEAST_NEAR_USES, 16))
 
 
 def test_the_run_decides_how_many_rows_share_an_operand():
     decision, branch = relayout(matrix_product(symbol("N"))).body
     assert isinstance(decision, Kernel) and isinstance(branch, Branch)
-    assert f"{LEAST_SHARED_USES}" in str(decision.stores[0].value)
+    assert f"{LEAST_NEAR_USES}" in str(decision.stores[0].value)
 
 
 def gradient(depth: int, rows: int, columns: int, backwards: bool = False) -> Program:
