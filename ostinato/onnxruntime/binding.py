@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ostinato.errors import OstinatoError
+from ostinato.onnxruntime.errors import unprefixed
 from ostinato.onnxruntime.values import OrtDevice, OrtValue, dtype_of, memory_at
 
 if TYPE_CHECKING:
@@ -33,8 +34,15 @@ class IOBinding:
         self._results: dict[str, OrtValue] = {}
         self._call: Callable[[], None] | None = None
 
+    @property
+    def _iobinding(self) -> IOBinding:
+        """What programs take for the binding of native code behind the one of Python."""
+        return self
+
     def bind_cpu_input(self, name: str, arr_on_cpu: Array) -> None:
-        """Read an input from an array. Raises `RuntimeError` for a name that does not exist."""
+        """Read an input from an array. Raises `RuntimeError` for what is none, or has no input."""
+        if not isinstance(arr_on_cpu, np.ndarray):
+            raise RuntimeError("Unable to create OrtValue from the given python object")
         self._bind_input(name, np.asarray(arr_on_cpu, order="C"))
 
     def bind_input(
@@ -98,7 +106,7 @@ class IOBinding:
             else:
                 self._call()
         except (OstinatoError, ValueError) as error:
-            raise RuntimeError(f"Error in execution: {error}") from error
+            raise RuntimeError(f"Error in execution: {unprefixed(error)}") from error
 
     def _bound(self) -> Callable[[], None] | None:
         """The call over arrays that stay, if there is one for each input and output."""

@@ -25,6 +25,16 @@ class OfDevices:
         return self
 
     @property
+    def inputs_meta(self) -> Sequence[Any]:
+        """What programs read of the session of native code."""
+        return self.get_inputs()
+
+    @property
+    def outputs_meta(self) -> Sequence[Any]:
+        """What programs read of the session of native code."""
+        return self.get_outputs()
+
+    @property
     def _inputs_meta(self) -> Sequence[Any]:
         """What programs read in place of `get_inputs()`."""
         return self.get_inputs()

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ostinato.onnxruntime.errors import InvalidArgument
-from ostinato.onnxruntime.options import SessionOptions
+from ostinato.onnxruntime.errors import Fail
+from ostinato.onnxruntime.options import LOGGER, SessionOptions
 from ostinato.onnxruntime.values import unwrapped
 
 if TYPE_CHECKING:
@@ -19,11 +19,13 @@ if TYPE_CHECKING:
 def edited(model: str | bytes, options: SessionOptions) -> Any:
     """The model with what the options change; itself where they change nothing.
 
-    Raises `InvalidArgument` for an initializer that the model does not have.
+    Raises `Fail` for an external initializer that the model does not have.
     """
     named = dict(options.called("add_free_dimension_override_by_name"))
     denoted = dict(options.called("add_free_dimension_override_by_denotation"))
     values = dict(options.called("add_initializer"))
+    external = {n: v for (n,), (v,) in options.called("add_external_initializers")}
+    values |= external
     if not (named or denoted or values):
         return model
     from onnx import numpy_helper
@@ -37,8 +39,11 @@ def edited(model: str | bytes, options: SessionOptions) -> Any:
                 dim.dim_value = size
     tensors = {tensor.name: tensor for tensor in proto.graph.initializer}
     for name, value in values.items():
+        if name not in tensors and name in external:
+            raise Fail.of(f"Failed to find existing initializer with name {name}.")
         if name not in tensors:
-            raise InvalidArgument.of(f"initializer {name!r}: the model has none of this name")
+            LOGGER.info("initializer %r has no effect: the model has none of this name", name)
+            continue
         array = np.asarray(unwrapped(value))
         tensors[name].CopyFrom(numpy_helper.from_array(array, name))
     if values and isinstance(model, str):

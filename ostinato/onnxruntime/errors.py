@@ -153,6 +153,12 @@ def translated(error: Exception) -> Exception:
     return error
 
 
+def unprefixed(error: Exception) -> str:
+    """The text without code and status, as callbacks and bindings get it."""
+    prefix = str(error.of("")) if isinstance(error, OnnxruntimeError) else ""
+    return str(error).removeprefix(prefix)
+
+
 def raise_translated(error: Exception) -> NoReturn:
     """Raise what stands for `error`."""
     found = translated(error)

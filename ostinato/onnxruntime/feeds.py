@@ -20,21 +20,26 @@ def require_feed(feed: Mapping[str, Any], inputs: Sequence[NodeArg], known: set[
     known: names of the inputs and of initializers that may be overridden.
     Raises `ValueError` for a missing input, `InvalidArgument` for all else.
     """
-    given = list(feed)
-    missing = [
-        argument.name
-        for argument in inputs
-        if argument.name not in feed and not argument.type.startswith("optional")
-    ]
-    if missing:
-        raise ValueError(f"Required inputs ({missing}) are missing from input feed ({given}).")
-    for name in given:
+    require_all(feed, inputs)
+    for name in feed:
         if name not in known:
             raise InvalidArgument.of(f"Invalid input name: {name}")
     for argument in inputs:
         value = feed.get(argument.name)
         if isinstance(value, np.ndarray) and argument.type.startswith("tensor"):
             _require_array(argument, value)
+
+
+def require_all(feed: Mapping[str, Any], inputs: Sequence[NodeArg]) -> None:
+    """Raise onnxruntime's `ValueError` if an input is missing that is not optional."""
+    missing = [
+        argument.name
+        for argument in inputs
+        if argument.name not in feed and not argument.type.startswith("optional")
+    ]
+    if missing:
+        given = list(feed)
+        raise ValueError(f"Required inputs ({missing}) are missing from input feed ({given}).")
 
 
 def _require_array(argument: NodeArg, array: np.ndarray[Any, Any]) -> None:

@@ -139,7 +139,7 @@ class SessionOptions:
     def add_external_initializers(self, names: Sequence[str], ortvalues: Sequence[Any]) -> None:
         """Let initializers, whose data is outside of the model, have these values."""
         for name, value in zip(names, ortvalues, strict=True):
-            self.add_initializer(name, value)
+            self._calls.append(("add_external_initializers", ([name], [value])))
 
     def register_custom_ops_library(self, path: str) -> None:
         """Have the model run by the real onnxruntime: a library of kernels is made for it.
@@ -151,9 +151,16 @@ class SessionOptions:
         self._calls.append(("register_custom_ops_library", (path,)))
 
     def add_session_config_entry(self, key: str, value: str) -> None:
-        """Set an entry by its key."""
-        self._config[str(key)] = str(value)
-        self._calls.append(("add_session_config_entry", (str(key), str(value))))
+        """Set an entry; raises `TypeError` for what is no text, `RuntimeError` for its length."""
+        for what, text, longest in (("key", key, 1024), ("value", value, 8192)):
+            if not isinstance(text, str):
+                raise TypeError(f"session config entry: expected a str as {what}, got {text!r}")
+            if len(text) > longest or (what == "key" and not text):
+                raise RuntimeError(
+                    f"Config {what} is empty or longer than maximum length {longest}"
+                )
+        self._config[key] = value
+        self._calls.append(("add_session_config_entry", (key, value)))
 
     def get_session_config_entry(self, key: str) -> str:
         """The value of an entry; raises `RuntimeError` for a key that was not set."""
@@ -162,7 +169,7 @@ class SessionOptions:
         return self._config[key]
 
     def has_providers(self) -> bool:
-        return False
+        return bool(self.called("add_provider"))
 
     def called(self, method: str) -> list[tuple[Any, ...]]:
         """The arguments of each call of a method that changes the model."""
@@ -174,7 +181,13 @@ class SessionOptions:
 
     def threads(self) -> int:
         """How many threads a session uses."""
-        return min(self.intra_op_num_threads or cores(), MOST_THREADS)
+        asked = self.intra_op_num_threads
+        return min(asked if asked > 0 else cores(), MOST_THREADS)
+
+    def saves_ort_format(self) -> bool:
+        """Whether the optimised model is to be a file of onnxruntime's own format."""
+        asked = self._config.get("session.save_model_format", "")
+        return asked == "ORT" or (not asked and self.optimized_model_filepath.endswith(".ort"))
 
     def flushes_denormals(self) -> bool:
         return self._config.get(_FLUSH) == "1"

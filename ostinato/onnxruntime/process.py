@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping
 from typing import Any
 
@@ -46,7 +47,7 @@ def get_build_info() -> str:
 def set_seed(value: int) -> None:
     """Let random numbers of the sessions that are made from now on depend on this seed."""
     global seed
-    seed = int(value)
+    seed = operator.index(value)
 
 
 def get_ep_devices() -> list[Any]:

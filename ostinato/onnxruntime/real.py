@@ -99,5 +99,10 @@ def _options(theirs: Any, options: SessionOptions) -> Any:
         if method == "add_initializer":
             name, value = arguments
             arguments = (name, theirs.OrtValue.ortvalue_from_numpy(unwrapped(value)))
-        getattr(result, method)(*arguments)
+        if method == "add_external_initializers":
+            names, values = arguments
+            given = [theirs.OrtValue.ortvalue_from_numpy(unwrapped(value)) for value in values]
+            arguments = (names, given)
+        if hasattr(result, method):  # or it is known to no release that is here
+            getattr(result, method)(*arguments)
     return result

@@ -27,8 +27,9 @@ from ostinato.onnxruntime.errors import (
     InvalidProtobuf,
     NoSuchFile,
     raise_translated,
+    unprefixed,
 )
-from ostinato.onnxruntime.feeds import fitted, require_feed
+from ostinato.onnxruntime.feeds import fitted, require_all, require_feed
 from ostinato.onnxruntime.options import IGNORED, LOGGER, RunOptions, SessionOptions
 from ostinato.onnxruntime.real import RealSession, folders, module
 from ostinato.onnxruntime.values import OrtValue
@@ -139,7 +140,22 @@ class InferenceSession(OfDevices):
         self._outputs = [_as_computed(argument, named) for argument in session.get_outputs()]
         self._initializers = session.get_overridable_initializers()
         if self._sess_options.optimized_model_filepath:
-            _write_optimized(model, self._sess_options.optimized_model_filepath)
+            self._write_optimized(model)
+
+    def _write_optimized(self, model: Any) -> None:
+        """Write the optimised model; raises what onnxruntime raises for a path that is none."""
+        path = self._sess_options.optimized_model_filepath
+        if self._sess_options.saves_ort_format():
+            if module() is None:
+                raise Fail.of(f"{path}: models in ORT format need the real onnxruntime")
+            RealSession(self._model, self._sess_options, self._providers)  # writes it
+            return
+        import onnx
+
+        try:
+            onnx.save(ostinato.optimize(model), path)
+        except OSError as error:
+            raise InvalidArgument.of(f"{path} cannot be written: {error}") from error
 
     def _use(self, real: RealSession, reason: object) -> None:
         """Let the real onnxruntime run the model from now on."""
@@ -194,9 +210,9 @@ class InferenceSession(OfDevices):
         if session is None:
             raise error
         plain = fitted(feed)
-        self._require_names(output_names)
         overridable = {argument.name for argument in self._initializers}
         require_feed(plain, self._inputs, overridable | {a.name for a in self._inputs})
+        self._require_names(output_names)
         try:
             return session.run(output_names, plain)
         except OstinatoError as again:
@@ -231,13 +247,17 @@ class InferenceSession(OfDevices):
         user_data: Any,
         run_options: RunOptions | None = None,
     ) -> None:
-        """`run` in another thread, which calls `callback(results, user_data, error)`."""
+        """`run` in another thread, which calls `callback(results, user_data, error)`.
+
+        Raises `ValueError` at once for an input that is missing.
+        """
+        require_all(input_feed, self._inputs)
 
         def work() -> None:
             try:
                 results, said = self.run(output_names, input_feed, run_options), ""
             except Exception as error:
-                results, said = [], str(error)
+                results, said = [], unprefixed(error)
             callback(results, user_data, said)
 
         threading.Thread(target=work, daemon=True).start()
@@ -289,6 +309,16 @@ class InferenceSession(OfDevices):
     def get_provider_options(self) -> dict[str, dict[str, str]]:
         return {name: {} for name in process.PROVIDERS}
 
+    @property
+    def _provider_options(self) -> dict[str, dict[str, str]]:
+        """What programs read in place of `get_provider_options()`."""
+        return self.get_provider_options()
+
+    @property
+    def _model_meta(self) -> ModelMetadata:
+        """What programs read in place of `get_modelmeta()`."""
+        return self.get_modelmeta()
+
     def set_providers(
         self,
         providers: Sequence[str | tuple[str, dict[Any, Any]]] | None = None,
@@ -307,13 +337,14 @@ class InferenceSession(OfDevices):
         return self._start
 
     def end_profiling(self) -> str:
-        """Write the runs' times as a Chrome trace and return the file's name; "" if not asked for.
+        """Write the runs' times as a Chrome trace and return its name; "" unless asked for.
 
         `ostinato profile MODEL` tells the kernels' times.
         """
         options = self._sess_options
         if not self._profiled:
             return ""
+        self._profiled = False
         stamp = time.strftime("%Y-%m-%d_%H-%M-%S")
         path = f"{options.profile_file_prefix}_{stamp}.json"
         Path(path).write_text(json.dumps(self._events), encoding="utf-8")
@@ -413,9 +444,3 @@ def _require_going_on(run_options: RunOptions) -> None:
         raise TypeError(f"run_options: expected RunOptions, got {type(run_options).__name__}")
     if run_options.terminate:
         raise Fail.of("Exiting due to terminate flag being set to true.")
-
-
-def _write_optimized(model: Any, path: str) -> None:
-    import onnx
-
-    onnx.save(ostinato.optimize(model), path)

@@ -42,10 +42,20 @@ def element_of(dtype: np.dtype[Any]) -> str:
 
 
 class OrtDevice:
-    """A device by name and number: the CPU, which is all there is."""
+    """A device by name and number: the CPU, which is all there is.
 
-    def __init__(self, name: str = "cpu", device_id: int = 0) -> None:
-        self._name, self._device_id = name.lower(), device_id
+    name: also the number of its kind, which memory and device follow as in onnxruntime's native
+        module, or a device.
+    """
+
+    def __init__(self, name: str | int | OrtDevice = "cpu", *numbers: int) -> None:
+        self._device_id: int = numbers[-1] if numbers else 0
+        if isinstance(name, OrtDevice):
+            self._device_id = name._device_id
+            name = name._name
+        elif isinstance(name, int):
+            name = "cpu" if name == self.cpu() else str(name)
+        self._name: str = name.lower()
 
     @staticmethod
     def make(ort_device_name: str, device_id: int, vendor_id: int = -1) -> OrtDevice:
@@ -53,6 +63,10 @@ class OrtDevice:
 
     @staticmethod
     def cpu() -> int:
+        return 0
+
+    @staticmethod
+    def default_memory() -> int:
         return 0
 
     def device_id(self) -> int:
@@ -122,6 +136,10 @@ class OrtValue:
     ) -> OrtValue:
         """An OrtValue on the memory of an array."""
         OrtDevice(device_type, device_id).require_cpu()
+        if not isinstance(numpy_obj, np.ndarray) or numpy_obj.dtype.kind in "OUST":
+            raise RuntimeError(
+                "Creation of OrtValues is currently only supported from non-string numpy arrays"
+            )
         # onnxruntime copies what is not laid out in order as well.
         return cls(np.asarray(numpy_obj, order="C"))
 
@@ -152,6 +170,15 @@ class OrtValue:
         """An OrtValue on the memory of a tensor of another library."""
         return cls(np.asarray(np.from_dlpack(data), order="C"))
 
+    @property
+    def _ortvalue(self) -> OrtValue:
+        """What programs take for the value of native code behind the one of Python."""
+        return self
+
+    def to_dlpack(self) -> Any:
+        """The memory as a DLPack capsule."""
+        return self.__dlpack__()
+
     def data_ptr(self) -> int:
         """Address of the first element."""
         return int(self._tensor().ctypes.data)
@@ -167,6 +194,9 @@ class OrtValue:
         if isinstance(self._value, list):
             inner = OrtValue(self._value[0]).data_type() if self._value else "tensor(float)"
             return f"seq({inner})"
+        if isinstance(self._value, dict):  # of ai.onnx.ml's ZipMap, which makes no others
+            key = "int64" if isinstance(next(iter(self._value), ""), int) else "string"
+            return f"map({key},tensor(float))"
         return f"tensor({self._onnx_type or element_of(self._tensor().dtype)})"
 
     def element_type(self) -> int:

@@ -63,3 +63,9 @@ def test_mistakes_are_runtime_errors(module: Any) -> None:
     binding.bind_cpu_input("x", X[0])
     with pytest.raises(RuntimeError, match="Invalid rank"):
         session.run_with_iobinding(binding)
+
+
+@both
+def test_a_list_is_no_array(module: Any) -> None:
+    with pytest.raises(RuntimeError, match="Unable to create OrtValue"):
+        module.InferenceSession(RELU).io_binding().bind_cpu_input("x", [1, 2])

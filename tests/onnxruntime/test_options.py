@@ -107,8 +107,10 @@ def test_initializers_get_other_values(tmp_path: Path) -> None:
     for given in (path, path.read_bytes()):
         (y,) = ours.InferenceSession(given, options).run(None, {"x": X})
         np.testing.assert_array_equal(y[0], np.arange(4))
+    options.add_initializer("nowhere", value)
+    ours.InferenceSession(path, options)
     options.add_external_initializers(["v"], [value])
-    with pytest.raises(ours.capi.onnxruntime_pybind11_state.InvalidArgument, match="'v'"):
+    with pytest.raises(ours.capi.onnxruntime_pybind11_state.Fail, match="name v"):
         ours.InferenceSession(path, options)
 
 
@@ -139,3 +141,19 @@ def test_settings_of_arenas_are_taken_and_a_missing_library_is_refused() -> None
         ours.OrtArenaCfg(1)
     with pytest.raises(ours.capi.onnxruntime_pybind11_state.Fail, match=r"kernels\.so"):
         ours.SessionOptions().register_custom_ops_library("kernels.so")
+
+
+@pytest.mark.parametrize("entry", [("", "1"), ("k" * 1025, "1"), ("k", "1" * 8193), ("k", 1)])
+def test_entries_that_onnxruntime_refuses_are_refused(entry: tuple[str, str]) -> None:
+    kinds = []
+    for module in (ours, theirs):
+        with pytest.raises((RuntimeError, TypeError)) as caught:
+            module.SessionOptions().add_session_config_entry(*entry)
+        kinds.append(caught.type)
+    assert kinds[0] is kinds[1]
+
+
+def test_negative_threads_are_as_many_as_there_are_cores() -> None:
+    options = ours.SessionOptions()
+    options.intra_op_num_threads = -1
+    assert options.threads() == ours.SessionOptions().threads() >= 1

@@ -212,6 +212,12 @@ def test_run_async_and_run_options() -> None:
     session.run_async(None, {"x": X}, callback, 7, ours.RunOptions())
     assert done.wait(60)
     assert said[0][1:] == (7, "") and np.array_equal(said[0][0][0], X)
+    with pytest.raises(ValueError, match=r"Required inputs \(\['x'\]\)"):
+        session.run_async(None, {}, callback, 7)
+    done.clear()
+    session.run_async(["z"], {"x": X}, callback, 8)
+    assert done.wait(60)
+    assert said[1] == ([], 8, "Invalid output name:z")
     options = ours.RunOptions()
     options.terminate = True
     with pytest.raises(ours.capi.onnxruntime_pybind11_state.Fail, match="terminate"):
@@ -228,7 +234,7 @@ def test_profiling_writes_a_trace_with_each_run(tmp_path: Path) -> None:
     session.run(None, {"x": X})
     events = json.loads(Path(session.end_profiling()).read_text())
     assert [event["name"] for event in events] == ["session_initialization", "model_run"]
-    assert ours.InferenceSession(RELU).end_profiling() == ""
+    assert session.end_profiling() == "" == ours.InferenceSession(RELU).end_profiling()
 
 
 def test_the_optimized_model_is_written_and_computes_the_same(tmp_path: Path) -> None:
@@ -237,6 +243,33 @@ def test_the_optimized_model_is_written_and_computes_the_same(tmp_path: Path) ->
     expected = ours.InferenceSession(SUM, options).run(None, FEED)
     got = theirs.InferenceSession(tmp_path / "out.onnx").run(None, FEED)
     np.testing.assert_array_equal(got[0], expected[0])
+
+
+def test_the_optimized_model_is_written_in_onnxruntimes_format_on_demand(tmp_path: Path) -> None:
+    options = ours.SessionOptions()
+    options.optimized_model_filepath = str(tmp_path / "out.ort")
+    expected = ours.InferenceSession(SUM, options).run(None, FEED)
+    assert (tmp_path / "out.ort").read_bytes()[4:8] == b"ORTM"
+    got = ours.InferenceSession(tmp_path / "out.ort").run(None, FEED)
+    np.testing.assert_array_equal(got[0], expected[0])
+    options.optimized_model_filepath = str(tmp_path / "nowhere" / "out.onnx")
+    with pytest.raises(ours.capi.onnxruntime_pybind11_state.InvalidArgument, match="nowhere"):
+        ours.InferenceSession(SUM, options)
+
+
+def test_what_programs_reach_for_behind_the_interface_is_there() -> None:
+    for module in (ours, theirs):
+        session = module.InferenceSession(RELU)
+        assert [argument.name for argument in session._sess.inputs_meta] == ["x"]
+        assert session._model_meta.graph_name == "g"
+        assert "CPUExecutionProvider" in session._provider_options
+        native = module.capi._pybind_state
+        device = native.OrtDevice(native.OrtDevice.cpu(), native.OrtDevice.default_memory(), 0)
+        assert device.device_type() == 0
+        value = native.OrtValue.ortvalue_from_numpy(X, device)
+        assert list(value.shape()) == [2, 4]
+        assert module.OrtValue.ortvalue_from_numpy(X)._ortvalue.to_dlpack() is not None
+        assert len(session.io_binding()._iobinding.get_outputs()) == 0
 
 
 def test_ort_values_are_taken_and_given() -> None:

@@ -57,3 +57,15 @@ def test_a_sequence_is_no_tensor() -> None:
     assert value.is_tensor_sequence() and value.data_type() == "seq(tensor(float))"
     with pytest.raises(RuntimeError, match="Tensors"):
         value.numpy()
+
+
+@pytest.mark.parametrize("data", [np.array(["a"]), np.array(["a"], object), [1, 2], np.float32(1)])
+def test_values_are_made_of_arrays_of_numbers(data: object) -> None:
+    for module in (ours, theirs):
+        with pytest.raises(RuntimeError, match="non-string numpy arrays"):
+            module.OrtValue.ortvalue_from_numpy(data)
+
+
+def test_values_of_maps_tell_their_type() -> None:
+    assert ours.OrtValue([{"a": 1.0}]).data_type() == "seq(map(string,tensor(float)))"
+    assert ours.OrtValue([{3: 1.0}]).data_type() == "seq(map(int64,tensor(float)))"
