@@ -1,10 +1,17 @@
 """The outputs of this compiler beside those of onnxruntime, for the same inputs.
 
+    pip install ostinato onnxruntime
+
 From the command line: `ostinato compare MODEL --vs onnxruntime --dim time=100`. The two differ in
 the last places: they add in another order and approximate exp differently (docs/numerics.md).
 """
 
+from usage import arguments
+
+arguments(__doc__)
+
 import numpy as np
+import onnxruntime
 
 import ostinato
 from ostinato.demo import MODEL
@@ -16,11 +23,6 @@ feeds = {
 }
 session = ostinato.InferenceSession(MODEL)
 ours = session.run(None, feeds)
-
-try:
-    import onnxruntime
-except ImportError:
-    raise SystemExit("onnxruntime is not installed: nothing to compare with") from None
 
 theirs = onnxruntime.InferenceSession(MODEL, providers=["CPUExecutionProvider"]).run(None, feeds)
 for output, a, b in zip(session.get_outputs(), ours, theirs, strict=True):

@@ -4,6 +4,10 @@ The gate `f` keeps the state or takes the candidate `c`: h' = f h + (1 - f) c. I
 leaves the loop; recurrent product, gates and state update become one kernel inside of it.
 """
 
+from usage import arguments
+
+arguments(__doc__)
+
 import numpy as np
 import onnx
 

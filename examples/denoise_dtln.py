@@ -6,10 +6,9 @@
 MODELS is pretrained_model of https://github.com/breizhn/DTLN; NOISY.wav has 16 kHz, one channel.
 """
 
-import sys
+from usage import arguments, stop
 
-if len(sys.argv) != 4:
-    sys.exit(__doc__)
+folder, noisy, clean = arguments(__doc__)
 
 import numpy as np
 import soundfile
@@ -18,9 +17,9 @@ import ostinato
 from ostinato.cli.meter import Meter
 
 BLOCK, HOP, RATE = 512, 128, 16000
-folder, noisy, clean = sys.argv[1:]
 samples, rate = soundfile.read(noisy, dtype="float32")
-assert rate == RATE and samples.ndim == 1, "16 kHz and one channel, please"
+if rate != RATE or samples.ndim != 1:
+    stop(f"{noisy}: expected 16 kHz and one channel, got {rate} Hz, shape {samples.shape}")
 first, second = (ostinato.InferenceSession(f"{folder}/dtln_model_{i}.onnx") for i in (1, 2))
 masking = first.stream({"input_3": "tf_op_layer_stack_2"})
 synthesis = second.stream({"input_5": "tf_op_layer_stack_5"})

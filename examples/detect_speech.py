@@ -6,10 +6,9 @@
 The model is https://github.com/snakers4/silero-vad; the recording has 16 kHz and one channel.
 """
 
-import sys
+from usage import arguments, stop
 
-if len(sys.argv) != 3:
-    sys.exit(__doc__)
+model, recording = arguments(__doc__)
 
 import numpy as np
 import soundfile
@@ -18,9 +17,9 @@ import ostinato
 from ostinato.cli.meter import Meter
 
 CHUNK, CONTEXT, RATE = 512, 64, 16000
-model, recording = sys.argv[1:]
 samples, rate = soundfile.read(recording, dtype="float32")
-assert rate == RATE and samples.ndim == 1, "16 kHz and one channel, please"
+if rate != RATE or samples.ndim != 1:
+    stop(f"{recording}: expected 16 kHz and one channel, got {rate} Hz, shape {samples.shape}")
 stream = ostinato.InferenceSession(model).stream({"state": "stateN"}, sizes={"state.1": 1})
 print(stream.describe())
 

@@ -4,19 +4,19 @@
     pip install 'ostinato[demo]'
     python examples/first_look.py
 
-Editors that know `# %%` cells (VS Code, Spyder, PyCharm, Jupyter with jupytext) open it as a
-notebook. As a program it writes first_look.png into the current folder.
+Editors that know `# %%` cells open it as a notebook; as a program it writes first_look.png.
 """
 
 # %% A noisy signal, made from random numbers
 from time import perf_counter_ns
 
+from usage import arguments
+
+arguments(__doc__)
+
+import matplotlib.pyplot as plt
 import numpy as np
 
-try:
-    import matplotlib.pyplot as plt
-except ImportError:
-    raise SystemExit("matplotlib is not installed: pip install 'ostinato[demo]'") from None
 import ostinato
 from ostinato.demo import MODEL
 from ostinato.demo.signal import HOP, SAMPLE_RATE, analyze, mix, snr_db, synthesize

@@ -1,8 +1,12 @@
 """A decoder step becomes one model that generates: greedy, sampled, and with beams.
 
-`ostinato.decoding.loop` writes a standard ONNX Loop around the step. The caches grow in place, the
-whole search is one native call, and the model runs in any other runtime too (docs/decoding.md).
+`ostinato.decoding.loop` writes a standard ONNX Loop around the step. Caches grow in place, a search
+is one native call, and any other runtime can run the model too (docs/decoding.md).
 """
+
+from usage import arguments
+
+arguments(__doc__)
 
 import numpy as np
 import onnx.parser
@@ -18,8 +22,7 @@ step (int64[N, 1] token, float[N, P, {WIDTH}] past)
     keys = Transpose<perm = [0, 2, 1]>(present)
     scores = MatMul(x, keys)
     weights = Softmax<axis = -1>(scores)
-    seen = MatMul(weights, present)
-    h = Add(x, seen)
+    seen = MatMul(weights, present)  h = Add(x, seen)
     logits = MatMul(h, O)
 }}""")
 rng = np.random.default_rng(0)

@@ -4,6 +4,10 @@
 about one flop per byte a kernel waits for memory: time is bytes over the rate of the cache.
 """
 
+from usage import arguments
+
+arguments(__doc__)
+
 import ostinato
 from ostinato.demo import MODEL
 

@@ -4,6 +4,10 @@ A new length compiles nothing; it only makes a plan (output shapes, size of the 
 `specialize` bakes a size in. Neither it, nor the batch, nor how a sequence is cut, changes a bit.
 """
 
+from usage import arguments
+
+arguments(__doc__)
+
 import numpy as np
 
 import ostinato
@@ -28,8 +32,7 @@ for length in (1, 7, 50, 200):
     assert np.array_equal(run(signal[:length]), whole[:length])
     print(f"time={length}: mask {whole[:length].shape}")
 
-# Four streams stepped as one batch, and one of them alone.
-assert np.array_equal(run(signal[:, 2:3]), whole[:, 2:3])
+assert np.array_equal(run(signal[:, 2:3]), whole[:, 2:3])  # one of a batch of four, alone
 
 fixed = ostinato.InferenceSession(MODEL, specialize={"time": 200, "batch": 4})
 assert np.array_equal(run(signal, fixed), whole)

@@ -1,19 +1,20 @@
 """Frame by frame: one stream, and many streams stepped together as one batch.
 
 The model is the denoiser of `ostinato demo`: magnitude [time, batch, 161] and state [1, batch, 96]
-in, mask and the next state out. A stream keeps the state from step to step; the session stays pure.
-Stepping through a signal gives the same bits as one call on all of it, alone or in a pool.
+in, mask and the next state out. A stream keeps the state; steps give the bits of one whole call.
 """
+
+from usage import arguments
+
+arguments(__doc__)
 
 import numpy as np
 
-import ostinato
-from ostinato.demo import MODEL
+from ostinato import InferenceSession, demo
 
-session = ostinato.InferenceSession(MODEL)
+session = InferenceSession(demo.MODEL)
 random = np.random.default_rng(0)
-signals = np.abs(random.standard_normal((3, 100, 1, 161))).astype(np.float32)
-start = np.zeros((1, 1, 96), np.float32)
+signals, start = random.random((3, 100, 1, 161), "f4"), np.zeros((1, 1, 96), "f4")
 whole = [session.run(["mask"], {"magnitude": x, "state": start})[0] for x in signals]
 
 # One stream. A bound step reads and writes these arrays and allocates nothing.

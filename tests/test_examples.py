@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib.util
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,9 +13,9 @@ from pathlib import Path
 import pytest
 
 REPOSITORY = Path(__file__).resolve().parent.parent
+PROGRAMS = [p for p in sorted((REPOSITORY / "examples").glob("*.py")) if p.stem != "usage"]
 # A program that needs an extra is run by tests/extras.
-EXTRA = {"score_corpus"}
-EXAMPLES = [p for p in sorted((REPOSITORY / "examples").glob("*.py")) if p.stem not in EXTRA]
+EXAMPLES = [path for path in PROGRAMS if path.stem != "score_corpus"]
 # What an example must print: its last sentence, or a figure that it is about.
 SHOWN = {
     "compare_onnxruntime": "largest difference",
@@ -67,15 +68,46 @@ def test_it_runs(path: Path, tmp_path: Path) -> None:
     assert SHOWN[path.stem] in result.stdout
 
 
-@pytest.mark.parametrize("stem", ARGUMENTS)
-def test_without_its_files_it_says_how_to_call_it(stem: str) -> None:
-    path = REPOSITORY / "examples" / f"{stem}.py"
+by_program = pytest.mark.parametrize("path", PROGRAMS, ids=lambda path: path.stem)
+
+
+def call(path: Path, *arguments: str, blocked: str = "") -> subprocess.CompletedProcess[str]:
+    """An example as a program in which the package `blocked` cannot be imported."""
+    start = f"""import runpy, sys
+sys.argv, sys.path[0] = {[str(path), *arguments]!r}, {str(path.parent)!r}
+if {blocked!r}:
+    sys.modules[{blocked!r}] = None
+runpy.run_path(sys.argv[0], run_name='__main__')"""
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
-    result = subprocess.run(
-        [sys.executable, str(path)], capture_output=True, text=True, env=environment
+    return subprocess.run(
+        [sys.executable, "-c", start], capture_output=True, text=True, env=environment
     )
-    assert result.returncode == 1
-    assert f"python examples/{stem}.py " in result.stderr and "Traceback" not in result.stderr
+
+
+def says(result: subprocess.CompletedProcess[str]) -> str:
+    """The one line that a program ended with."""
+    assert result.returncode == 2, result.stderr
+    (line,) = result.stderr.splitlines()
+    return line
+
+
+@by_program
+def test_called_wrongly_it_says_how_to_call_it(path: Path) -> None:
+    assert f"{path.stem}.py: expected " in says(call(path, "one", "two", "three", "four"))
+
+
+@by_program
+def test_without_a_package_it_says_what_to_install(path: Path) -> None:
+    operands = re.findall(rf"python examples/{path.stem}.py (.*)", path.read_text())
+    line = says(call(path, *"".join(operands).split(), blocked="numpy"))
+    assert line.startswith(f"{path.stem}.py: numpy is not installed: pip install ")
+
+
+@pytest.mark.parametrize("stem", ["denoise_dtln", "detect_speech"])
+def test_without_its_files_it_says_which_is_missing(stem: str, tmp_path: Path) -> None:
+    pytest.importorskip("soundfile")
+    missing = [str(tmp_path / str(position)) for position in range(len(ARGUMENTS[stem]))]
+    assert str(tmp_path) in says(call(REPOSITORY / "examples" / f"{stem}.py", *missing))
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)

@@ -1,9 +1,10 @@
 """Builds the denoiser for the browser and serves the page.
 
+    pip install 'ostinato[build]'
     python examples/browser/make.py            builds, then serves http://localhost:8000
     python examples/browser/make.py --build    builds only
 
-It needs `pip install 'ostinato[build]'`. A microphone takes https or localhost.
+A microphone takes https or localhost.
 """
 
 from __future__ import annotations
@@ -11,8 +12,15 @@ from __future__ import annotations
 import argparse
 import functools
 import http.server
+import sys
 import wave
 from pathlib import Path
+
+if __name__ == "__main__":
+    sys.path.append(str(Path(__file__).resolve().parents[1]))
+    from usage import explain
+
+    explain(__doc__)
 
 import numpy as np
 
