@@ -117,6 +117,8 @@ def main() -> None:
         name: (lambda name=name: cases[name]().proto)
         for name in fnmatch.filter(cases, arguments.models)
     }
+    if not jobs and not arguments.onnx:
+        parser.error(f"no row is named {arguments.models!r}, such as {', '.join(list(cases)[:3])}")
     jobs |= {path.stem: (lambda path=path: onnx.load(path)) for path in arguments.onnx}
     versions = [Version(folder) for folder in arguments.versions]
     table = harness.table("Two versions", "model", ["A us", "B us", "B / A", "load B / A"])
