@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import os
 import tempfile
@@ -105,9 +104,7 @@ def make_library(
 
     library = make(target)
     if library.target.machine.fused_multiply_add == "relaxed":
-        # What the slower code refuses is for engines that fuse alone.
-        with contextlib.suppress(OptionError):
-            library = dataclasses.replace(library, baseline=make(BASELINE))
+        library = dataclasses.replace(library, baseline=make(BASELINE))
     return library
 
 

@@ -36,7 +36,6 @@ _TEMPLATE = Path(__file__).with_name("module.mjs")
 def web_files(library: Library) -> dict[str, bytes]:
     """The files of a model for the web, by name.
 
-    Engines that do not fuse are refused where the library has no `baseline`.
     Raises `OptionError` without a linker, `OstinatoError` with what it says where it fails.
     """
     modules = {library.name: library}

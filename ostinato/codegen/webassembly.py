@@ -10,7 +10,6 @@ import re
 from collections.abc import Callable, Sequence
 
 from ostinato.codegen.writer import Value, Writer, float_literal, integer, vector
-from ostinato.errors import OptionError
 from ostinato.machine.record import FusedMultiplyAdd
 
 # Nothing that is addressed lies below: the stack comes first.
@@ -27,13 +26,8 @@ def multiply_add(
     """`args[0] * args[1] + args[2]`, rounded once, of so many lanes of "float" or "double".
 
     how: "relaxed" is the instruction that rounds once or twice, as the engine likes: who loads the
-    module finds out. "function" calls that of `runtime_functions`, for float32 alone.
+    module finds out. "function" calls that of `runtime_functions`.
     """
-    if how == "function" and element == "double":
-        raise OptionError(
-            "float64: products are added by a fused multiply-add, which this target has for "
-            "float32 only; take target='wasm', or float32"
-        )
     per = 16 // _ITEM[element]
     type_ = vector(element, per)
     name = "llvm.wasm.relaxed.madd" if how == "relaxed" else "multiply.add"

@@ -14,7 +14,6 @@ from ostinato.codegen.module import module_text
 from ostinato.codegen.runtime_functions import complete
 from ostinato.codegen.target import find_target, host_target
 from ostinato.codegen.writer import Value, Writer, vector
-from ostinato.errors import OptionError
 from ostinato.program.expr import Axis, Reduced, constant, op
 from ostinato.program.laid import lay_out
 from ostinato.program.nodes import Kernel, Program, Reduce
@@ -96,12 +95,6 @@ def test_blocks_have_few_products(depth):
 def test_an_engine_without_fused_products_computes_them_in_float64():
     text = assembly(gru(16, WEIGHTS), "wasm-baseline")
     assert "relaxed" not in text and "f64x2.mul" in text
-
-
-def test_float64_products_are_refused_where_nothing_fuses_them():
-    operands = [Value("%a", "double")] * 3
-    with pytest.raises(OptionError, match="take target='wasm', or float32"):
-        webassembly.multiply_add(Writer(set()), operands, "double", 1, "function")
 
 
 def test_only_functions_that_are_called_are_defined():
