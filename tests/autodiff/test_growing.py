@@ -138,6 +138,18 @@ CASES = {
         {"x": drawn(3), "w": np.eye(3) / 3 + drawn(3, 3) / 9, "n": np.array(40)},
         ("x", "w"),
     ),
+    "repeated squaring, until a condition ends it": Case(
+        """g (double[3] x, int64 n) => (double loss) <bool yes = {1}, double most = {99.0}> {
+          h = Loop(n, yes, x) <body = b (int64 i, bool c, double[3] before)
+              => (bool going, double[3] after) {
+            after = Mul(before, before)
+            s = ReduceSum<keepdims = 0>(after)  going = Less(s, most)
+          }>
+          square = Mul(h, h)  loss = ReduceSum<keepdims = 0>(square)
+        }""",
+        {"x": np.array([1.1, 0.5, -1.2]), "n": np.array(40)},
+        ("x",),
+    ),
     "two pieces one after the other, and a branch": Case(
         """g (double[5, 3] x, double[3, 3] w, int64 n) => (double loss)
         <bool yes = {1}, int64[1] zero = {0}, int64 two = {2}, double[0, 3] none = {}> {

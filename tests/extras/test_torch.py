@@ -245,16 +245,36 @@ def test_dynamo_breaks_the_graph_there_and_says_so(caplog: pytest.LogCaptureFixt
     assert any("breaks at" in text and "if y.sum() > 0" in text for text in caplog.messages)
 
 
-def test_a_graph_without_gradient_runs_in_torch(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_while_loop_that_data_ends_has_the_gradient_of_its_steps(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     class Until(torch.nn.Module):
         def forward(self, x: Any) -> Any:
-            return torch.while_loop(lambda x: x.sum() < 9, lambda x: (x * 2,), (x,))[0]
+            return torch.while_loop(lambda x: x.square().sum() < 99, lambda x: (x * x,), (x,))[0]
+
+    class Steps(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            while x.square().sum() < 99:
+                x = x * x
+            return x
 
     torch._dynamo.reset()
-    compiled = torch.compile(Until(), backend=dynamo.backend)
+    compiled = torch.compile(Until(), backend=dynamo.backend, fullgraph=True)
     with caplog.at_level(logging.WARNING, "ostinato"):
-        expected = gradients(Until(), torch.ones(3), [])
-        got = gradients(compiled, torch.ones(3), [])
+        for start in (9.0, 1.5, 1.1):
+            x = torch.tensor([start, 0.5, -1.2])
+            expected, got = gradients(Steps(), x, []), gradients(compiled, x, [])
+            close(expected[0], got[0])
+            close(expected[1][0], got[1][0])
+    assert not [record for record in caplog.records if record.name.startswith("ostinato")]
+
+
+def test_a_graph_without_gradient_runs_in_torch(caplog: pytest.LogCaptureFixture) -> None:
+    torch._dynamo.reset()
+    compiled = torch.compile(torch.linalg.det, backend=dynamo.backend)
+    x = torch.tensor([[2.0, 1.0, 0.0], [0.5, 3.0, 1.0], [0.0, -1.0, 1.0]])
+    with caplog.at_level(logging.WARNING, "ostinato"):
+        expected, got = gradients(torch.linalg.det, x, []), gradients(compiled, x, [])
     close(expected[0], got[0])
     close(expected[1][0], got[1][0])
     assert any("runs in PyTorch" in text and "no gradient" in text for text in caplog.messages)
