@@ -26,6 +26,7 @@ PAIR = "uint8[1,64,56,56] x, uint8[1,64,56,56] z | S xs, U xz, S zs, U zz, S ys,
 TOKENS = "float[1,128,768] x"
 HEADS = "float[1,128,768] q, float[1,128,768] k, float[1,128,768] v"
 CACHE = "float[1,4,512,64] pk, float[1,4,512,64] pv, int32[1] last, int32 total"
+LONG_CACHE = CACHE.replace("1,4,512", "1,8,2048")
 
 # Operands, constants behind a bar, and the node, whose result is y where nothing is said. S and T
 # are positive scales, U is a uint8, I and J are zeros of int8.
@@ -100,6 +101,12 @@ CASES = {
         f"float[1,1,512] q, float[1,1,256] k, float[1,1,256] v, {CACHE} | float[600,32] c, "
         "float[600,32] s",
         "y, a, e = GroupQueryAttention <num_heads = 8, kv_num_heads = 4, do_rotary = 1> "
+        "(q, k, v, pk, pv, last, total, c, s)",
+    ),
+    "GroupQueryAttention, 8 MiB": (
+        f"float[1,1,512] q, float[1,1,512] k, float[1,1,512] v, {LONG_CACHE} | float[600,32] c, "
+        "float[600,32] s",
+        "y, a, e = GroupQueryAttention <num_heads = 8, kv_num_heads = 8, do_rotary = 1> "
         "(q, k, v, pk, pv, last, total, c, s)",
     ),
     "RotaryEmbedding": (

@@ -104,6 +104,9 @@ class Reductions:
             for position in positions
             for number in range(self._tile.vectors)
         ]
+        if rows < self._tile.vectors and self._takes_registers(positions):
+            # What few rows load stays in registers, and each vector of weights meets them all.
+            slots.sort(key=lambda slot: slot[2])
         initial = [
             self._primitives.splat_literal(
                 identity(self._kernel.reductions[p]).value, self._kernel.reductions[p].dtype, width
@@ -136,6 +139,10 @@ class Reductions:
         self._slots, self._rows = slots, rows
         final = self._reduce_nest(axes, initial, step)
         self._x.reduced.update(zip(slots, final, strict=True))
+
+    def _takes_registers(self, positions: Sequence[int]) -> bool:
+        """Whether what a row loads takes a register: dots read none of it from memory."""
+        return all(self._kernel.reductions[p].step == "dot" for p in positions)
 
     def _is_of_fields(self, axis: Axis) -> bool:
         """Whether an axis counts fields of a word, each with a place of its own, known now."""

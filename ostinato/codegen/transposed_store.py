@@ -12,7 +12,7 @@ from ostinato.codegen.expressions import Expressions
 from ostinato.codegen.primitives import MEMORY
 from ostinato.codegen.stores import Stores
 from ostinato.codegen.writer import Value, Writer, vector
-from ostinato.program.expr import FLOATS, ITEM_BYTES, Axis, dtype_of
+from ostinato.program.expr import ITEM_BYTES, Axis, dtype_of
 from ostinato.program.nodes import Store, Tile
 
 # As many rows as a store can write at once without spilling what is interleaved: the last height
@@ -24,7 +24,7 @@ def is_transposed(store: Store, lane: Axis | None, row: Axis | None, width: int)
     """Whether lanes are spread out in memory, and rows are neighbours."""
     if lane is None or row is None or width < 2 or store.partial:
         return False
-    if dtype_of(store.value) not in FLOATS:
+    if dtype_of(store.value) == "bool":
         return False
     stride = store.access.stride(lane)
     return stride not in (0, 1) and store.access.stride(row) == 1

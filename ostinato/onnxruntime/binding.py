@@ -95,8 +95,13 @@ class IOBinding:
     def run(self) -> None:
         """Run the session over what is bound; raises `RuntimeError`, as onnxruntime does here."""
         if self._call is not None:
-            self._call()
-            return
+            try:
+                self._call()
+                return
+            except OstinatoError:
+                # What sizes depend on may have changed in place: bind again, which says what is
+                # wrong otherwise.
+                self._call = None
         if not self._outputs:
             raise RuntimeError("Error in execution: At least one output should be requested.")
         try:

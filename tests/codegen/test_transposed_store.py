@@ -13,16 +13,31 @@ from tests.codegen.test_module import check
 from tests.program.programs import at, program, store
 
 
-def columns(rows: int, lanes: int, width: int, dtype: str = "float32", by: int = 0) -> Program:
-    """`y[j, i] = -sum_k x[i, k] W[k, j]`: lanes along `j`, whose neighbours are `i` in memory."""
+def columns(
+    rows: int,
+    lanes: int,
+    width: int,
+    dtype: str = "float32",
+    by: int = 0,
+    stored: str | None = None,
+) -> Program:
+    """`y[j, i] = -sum_k x[i, k] W[k, j]`: lanes along `j`, whose neighbours are `i` in memory.
+
+    stored: the type of integers that they are stored as.
+    """
     i, j, k = Axis("i", rows), Axis("j", lanes), Axis("k", 3)
     left, right = at("x", (i, 3), (k, 1), dtype=dtype), at("W", (k, lanes), (j, 1), dtype=dtype)
     reduce = Reduce((k,), "sum", left, right)
-    value = op("neg", Reduced(0, dtype))
+    value = op("neg", Reduced(0, dtype)) if stored is None else Cast(Reduced(0, dtype), stored)
     tile = Tile(j, width, lanes // width, None, None, i, by or rows)
     kernel = Kernel("k", (i, j), (reduce,), (store("y", value, (j, rows), (i, 1)),), tile=tile)
     weights = np.arange(3 * lanes).reshape(3, lanes).astype(dtype)
-    return program({"x": (rows, 3)}, {"y": (lanes, rows)}, (kernel,), {"W": weights}, dtype=dtype)
+    made = program({"x": (rows, 3)}, {"y": (lanes, rows)}, (kernel,), {"W": weights}, dtype=dtype)
+    if stored is None:
+        return made
+    buffers = {**made.buffers, "y": replace(made.buffers["y"], dtype=stored)}
+    outputs = tuple(replace(output, dtype=stored) for output in made.outputs)
+    return replace(made, buffers=buffers, outputs=outputs)
 
 
 def only_store(source: Program) -> tuple[Store, Tile]:
@@ -33,11 +48,12 @@ def only_store(source: Program) -> tuple[Store, Tile]:
 
 @pytest.mark.parametrize("rows", range(2, 15))
 @pytest.mark.parametrize(("width", "dtype"), [(16, "float32"), (4, "float32"), (8, "float64")])
-def test_every_number_of_rows(rows, width, dtype):
-    source = columns(rows, 2 * width, width, dtype)
+@pytest.mark.parametrize("stored", (None, "uint8", "int64"))
+def test_every_number_of_rows(rows, width, dtype, stored):
+    source = columns(rows, 2 * width, width, dtype, stored=stored)
     found, tile = only_store(source)
     assert is_transposed(found, tile.lane, tile.row, tile.width)
-    x = np.random.default_rng(rows).standard_normal((rows, 3)).astype(dtype)
+    x = np.random.default_rng(rows).uniform(0, 1, (rows, 3)).astype(dtype)
     check(source, {"x": x}, tiled=False)
 
 

@@ -3,6 +3,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import onnx
+import onnx.parser
 import onnxruntime as theirs
 import pytest
 
@@ -25,6 +27,24 @@ def test_memory_that_is_bound_is_read_and_written_in_every_run(module: Any) -> N
         session.run_with_iobinding(binding)
         assert (y == value).all()
     assert binding.get_outputs()[0].data_ptr() == y.ctypes.data
+
+
+def test_lengths_that_change_in_place_are_read_again() -> None:
+    x, ends = np.arange(4, dtype=np.float32), np.array([1])
+    model = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 17]> g (float[4] x, int64[1] e) => (float[4] y) '
+        "<int64[1] s = {0}, int64[1] four = {4}, float[1] z = {0}> "
+        "{ p = Slice (x, s, e) m = Sub (four, e) q = Expand (z, m) y = Concat <axis = 0> (p, q) }"
+    )
+    session = ours.InferenceSession(model.SerializeToString())
+    binding, y = session.io_binding(), np.zeros(4, np.float32)
+    for name, array in (("x", x), ("e", ends)):
+        binding.bind_input(name, "cpu", 0, array.dtype, array.shape, array.ctypes.data)
+    binding.bind_output("y", "cpu", 0, np.float32, y.shape, y.ctypes.data)
+    for end in (1, 3, 2):
+        ends[0] = end
+        session.run_with_iobinding(binding)
+        assert (y == np.where(np.arange(4) < end, x, 0)).all()
 
 
 @both

@@ -49,7 +49,8 @@ def group_query_attention(call: Call) -> Sequence[Maybe]:
     keys, values = (
         _stored(call, new, name, before) for new, name in ((key, "key"), (value, "value"))
     )
-    heads = Heads(query, keys, values, many // few)
+    seen = _filled(call, keys, "key"), _filled(call, values, "value")
+    heads = Heads(query, seen[0], seen[1], many // few)
     bias = [_visible(call, heads, before)]
     if (extra := call.input("attention_bias")) is not None:
         bias.append(extra)
@@ -79,8 +80,7 @@ def _keys_before(call: Call, query: ir.Value) -> ir.Value:
     rows = call.writer.size(query, 2)
     lengths = call.reshape(call.cast(call["seqlens_k"], INT64), -1, 1)
     before = call.op("Sub", call.op("Add", lengths, _ONE), rows)
-    total = call.reshape(call.cast(call["total_sequence_length"], INT64), 1)
-    first = call.op("Equal", total, rows, dtype=ir.DataType.BOOL)
+    first = call.op("Equal", _total(call), rows, dtype=ir.DataType.BOOL)
     return call.op("Where", first, _ZERO, before, dtype=INT64)
 
 
@@ -108,21 +108,36 @@ def _turned(
 
 
 def _stored(call: Call, new: ir.Value, name: str, before: ir.Value) -> ir.Value:
-    """The cache with the new rows in their places."""
+    """The cache with the new rows in their places, and zeros behind them, as onnxruntime writes."""
     past = call.input(f"past_{name}")
     if past is None:
         return new
-    length = call.writer.size(past, 2)
-    total = call.reshape(call.cast(call["total_sequence_length"], INT64), 1)
-    missing = call.op("Max", call.op("Sub", total, length), _ZERO)
-    none = np.zeros(1, np.int64)
-    pads = call.op("Concat", none, none, none, none, none, none, missing, none, axis=0, dtype=INT64)
-    cache = call.op("Pad", past, pads)
+    filled = _filled(call, past, name)
+    length, total = call.writer.size(past, 2), _total(call)
+    missing = call.op("Sub", call.op("Max", length, total), call.writer.size(filled, 2))
+    sides = [call.writer.size(past, axis) for axis in (0, 1, 3)]
+    shape = call.op("Concat", *sides[:2], missing, sides[2], axis=0, dtype=INT64)
+    zeros = call.op("Expand", call.number(0, past), shape, dtype=past.dtype)
+    cache = call.op("Concat", filled, zeros, axis=2)
     places = new_axes(call, _places(call, new, before), (1, 3))
     index = call.op("Expand", places, call.op("Shape", new, dtype=INT64))
     result = call.op("ScatterElements", cache, index, new, axis=2)
     batch, heads, _, size = call.dims(new)
     return call.shaped(result, batch, heads, None, size)
+
+
+def _total(call: Call) -> ir.Value:
+    """Keys of the longest row, the new ones among them: int64 `[1]`."""
+    return call.reshape(call.cast(call["total_sequence_length"], INT64), 1)
+
+
+def _filled(call: Call, cache: ir.Value, name: str) -> ir.Value:
+    """The rows of a cache up to the last one that any query sees."""
+    if call.input(f"past_{name}") is None:
+        return cache
+    batch, heads, _, size = call.dims(cache)
+    part = call.op("Slice", cache, np.zeros(1, np.int64), _total(call), np.array([2]))
+    return call.shaped(part, batch, heads, None, size)
 
 
 def _visible(call: Call, heads: Heads, before: ir.Value) -> ir.Value:
