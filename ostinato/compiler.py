@@ -21,7 +21,7 @@ from ostinato.model.graphs import graphs
 from ostinato.model.load import load_model
 from ostinato.model.load import without_defaults as without_defaults
 from ostinato.native.cache import Cache, KernelStore
-from ostinato.optimization import ALL_PASSES, run_all_passes
+from ostinato.optimization import ALL_PASSES, advice, run_all_passes
 from ostinato.options import Options
 from ostinato.program.laid import ConstantBlob, lay_out
 from ostinato.program.nodes import Interface, Program
@@ -120,7 +120,11 @@ def _drive(
 
         observer = observe if is_observed else None
         changes = run_all_passes(loaded, options.disable, observer, options.integer_products)
-        facts = {"passes": changes, "ops": {"before": before, "after": _op_counts(loaded)}}
+        facts = {
+            "passes": changes,
+            "ops": {"before": before, "after": _op_counts(loaded)},
+            "advice": advice(loaded, options.integer_products),
+        }
         yield from show("passes", lambda: steps)
         as_one = surround is not None
         parts = partition(loaded, options.fallback, guarded, options.seed, kept, as_one, pairs)

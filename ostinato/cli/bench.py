@@ -65,6 +65,8 @@ def bench(
             return
         described = ", ".join(f"{name}{common.format_shape(s)}" for name, s in shapes.items())
         _print(f"{model.name}: {described}", timings, _ratios(timings, vs))
+        for text in session.report().advice:
+            common.console().print(f"advice: {text}")
 
 
 def _peer_calls(model: Path, feeds: dict[str, np.ndarray]) -> dict[str, Callable[[], object]]:

@@ -168,6 +168,8 @@ def _show_report(title: str, report: Report, parts: Sequence[Callable[[Report], 
     console.print(f"kernels: {count}, values that pass between them through memory: {passing}")
     for key, what in (("constant_bytes", "constants"), ("arena_bytes", "arena")):
         console.print(f"{what}: {_size(report[key])}")
+    for text in report.advice:
+        console.print(f"advice: {text}")
 
 
 def _ops(report: Report) -> Any:

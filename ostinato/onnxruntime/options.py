@@ -17,6 +17,7 @@ LOGGER = logging.getLogger("ostinato.onnxruntime")
 # Levels of logging by onnxruntime's severities: verbose, info, warning, error, fatal.
 _LEVELS = (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR, logging.CRITICAL)
 _FLUSH = "session.set_denormal_as_zero"
+_KEEPS_FLOATS = "session.disable_quant_qdq"
 
 
 class PlainEnum(enum.IntEnum):
@@ -51,7 +52,6 @@ class ExecutionOrder(PlainEnum):
 
 
 IGNORED = {
-    "graph_optimization_level": "results have the same bits with and without optimisation",
     "execution_mode": "threads divide the work of a kernel, not branches of the graph",
     "inter_op_num_threads": "threads divide the work of a kernel, not branches of the graph",
     "execution_order": "the compiler decides the order",
@@ -90,13 +90,15 @@ class SessionOptions:
 
     Honoured: `intra_op_num_threads` (0: one thread per core), `log_severity_level`,
     `enable_profiling` with `profile_file_prefix`, `optimized_model_filepath`, free dimensions,
-    initializers, and the entry "session.set_denormal_as_zero". `IGNORED` says why others have no
-    effect. What is not known is taken and logged: a program does not end by it.
+    initializers, `graph_optimization_level` and the entry "session.disable_quant_qdq" for
+    products of dequantised bytes, and the entry "session.set_denormal_as_zero". `IGNORED` says why
+    others have no effect. What is not known is taken and logged: a program does not end by it.
     """
 
     intra_op_num_threads: int
     log_severity_level: int
     enable_profiling: bool
+    graph_optimization_level: GraphOptimizationLevel
     profile_file_prefix: str
     optimized_model_filepath: str
     # Methods that were called, and their arguments.
@@ -191,6 +193,11 @@ class SessionOptions:
 
     def flushes_denormals(self) -> bool:
         return self._config.get(_FLUSH) == "1"
+
+    def multiplies_bytes(self) -> bool:
+        """Whether dequantised bytes are multiplied as bytes: from the level on where it does so."""
+        extended = GraphOptimizationLevel.ORT_ENABLE_EXTENDED
+        return self.graph_optimization_level >= extended and self._config.get(_KEEPS_FLOATS) != "1"
 
     def level(self) -> int:
         """The least level that the session logs."""

@@ -122,6 +122,7 @@ class InferenceSession(OfDevices):
         settings = Options(
             threads=self._sess_options.threads(),
             flush_denormals=self._sess_options.flushes_denormals(),
+            integer_products=self._sess_options.multiplies_bytes(),
             seed=process.seed,
         )
         notice = _Refusal(self._name) if folders() else Notice(self._name)

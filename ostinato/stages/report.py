@@ -59,6 +59,7 @@ class Report(Mapping[str, Any]):
         (`ostinato.schedule.report.report_unfused_pairs`).
     ops: number of nodes by operator, "before" and "after" the passes.
     passes: how many places each pass changed.
+    advice: options that would make the model faster, and what else they change.
     threads: the most that a call uses.
     constant_bytes: weights as they are laid out for the kernels, in bytes.
     arena_bytes: working memory of `run`, in bytes; it grows with the run-time sizes that come.
@@ -75,6 +76,7 @@ class Report(Mapping[str, Any]):
         default_factory=lambda: {"before": {}, "after": {}}
     )
     passes: dict[str, int] = dataclasses.field(default_factory=dict)
+    advice: list[str] = dataclasses.field(default_factory=list)
     threads: int = 1
     constant_bytes: int = 0
     arena_bytes: int = 0
@@ -122,6 +124,7 @@ class Report(Mapping[str, Any]):
             ("threads", str(self.threads)),
             ("from cache", "yes" if self.from_cache else "no"),
             *(("not made for", text) for text in self.assumptions),
+            *(("advice", text) for text in self.advice),
             *(("not native", described(entry)) for entry in self.fallback),
         ]
         return "\n".join(f"{name:<14}{text}" for name, text in rows)
@@ -147,6 +150,7 @@ def report_of(
         refusals=[pair for fact in facts for pair in fact.get("refusals", ())],
         ops=compiled.get("ops", {"before": {}, "after": {}}),
         passes=compiled.get("passes", {}),
+        advice=compiled.get("advice", []),
         threads=max((int(fact.get("threads", 1)) for fact in facts), default=1),
         constant_bytes=sum(len(artifact.constants) for artifact in artifacts),
         arena_bytes=arena_bytes,

@@ -129,7 +129,13 @@ def resized(
 
 def resizes() -> list[Case]:
     one, image, line = resized, In((1, 2, 6, 8)), In((2, 3, 8))
-    cases = []
+    # onnxruntime cuts fractions off.
+    cases = [
+        one(f"{mode}-{dtype}", In((1, 2, 6, 8), dtype, low=0, high=120), scales=[1, 1, 2, 4],
+            mode=mode, witness=False)
+        for mode in ("linear", "cubic")
+        for dtype in ("uint8", "int8")
+    ]  # fmt: skip
     for transform in TRANSFORMS:
         for mode in ("nearest", "linear", "cubic"):
             how = {"mode": mode, "coordinate_transformation_mode": transform}

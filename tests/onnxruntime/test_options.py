@@ -9,6 +9,7 @@ import onnx
 import onnxruntime as theirs
 import pytest
 from onnx import TensorProto, helper
+from onnx.parser import parse_model
 
 import ostinato.onnxruntime as ours
 from ostinato.onnxruntime.options import IGNORED, cores
@@ -45,13 +46,38 @@ def test_every_attribute_of_onnxruntimes_run_options_is_there() -> None:
 def test_what_has_no_effect_is_logged_with_the_reason(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "ostinato.onnxruntime")
     options = ours.SessionOptions()
-    options.graph_optimization_level = ours.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.enable_mem_pattern = False
     options.something_new = 3
     options.another_method(3)
     ours.InferenceSession(RELU, options).run(None, {"x": X})
-    assert IGNORED["graph_optimization_level"] in caplog.text
+    assert IGNORED["enable_mem_pattern"] in caplog.text
     assert "something_new" in caplog.text and "another_method" in caplog.text
     copy.copy(options)
+
+
+def test_bytes_are_multiplied_where_onnxruntime_does() -> None:
+    level = ours.GraphOptimizationLevel
+    options = ours.SessionOptions()
+    assert options.multiplies_bytes()
+    options.graph_optimization_level = level.ORT_ENABLE_BASIC
+    assert not options.multiplies_bytes()
+    options.graph_optimization_level = level.ORT_ENABLE_EXTENDED
+    assert options.multiplies_bytes()
+    options.add_session_config_entry("session.disable_quant_qdq", "1")
+    assert not options.multiplies_bytes()
+    model = parse_model(
+        '<ir_version: 10, opset_import: ["": 21]> g (uint8[2,4] x) => (float[2,3] y) '
+        "<float s = {0.1}, int8[4,3] w = {1,2,3,4,5,6,7,8,9,1,2,3}> "
+        "{ a = DequantizeLinear (x, s) b = DequantizeLinear (w, s) y = MatMul (a, b) }"
+    ).SerializeToString()
+    for chosen, count in ((ours.SessionOptions(), 1), (options, 0)):
+        session = ours.InferenceSession(model, chosen)._compiled
+        assert session is not None
+        report = session.report()
+        assert report.passes.get("integer_products", 0) == count
+        assert len(report.advice) == 1 - count
+        assert all("integer_products=True" in text for text in report.advice)
+        assert all(text in str(report) for text in report.advice)
 
 
 def test_values_of_a_wrong_type_are_refused() -> None:

@@ -145,4 +145,7 @@ def _resize(node: Node, x: Array, *operands: Array | None) -> Array:
         else list(zip(roi[:count], roi[count:], strict=True))
     )
     plan = zip(axes, zip(wanted, scales, ends, strict=True), strict=True)
-    return _stretched(node, x, dict(plan))
+    if x.dtype.kind == "f" or node.get("mode", "nearest") == "nearest":
+        return _stretched(node, x, dict(plan))
+    limits, wide = np.iinfo(x.dtype), _stretched(node, x.astype(np.float64), dict(plan))
+    return np.clip(np.rint(wide), limits.min, limits.max).astype(x.dtype)

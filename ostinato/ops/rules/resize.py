@@ -18,6 +18,7 @@ from ostinato.limits import MOST_BYTES
 from ostinato.ops.core.builder import LONGEST_TABLE
 from ostinato.ops.core.known_sizes import known_sizes
 from ostinato.ops.core.literals import literal, sized
+from ostinato.ops.core.quantized import quantized
 from ostinato.ops.core.registry import Context, lowers
 from ostinato.ops.core.tensor import Tensor, Value, slice_axis
 from ostinato.ops.rules.views import axis_of
@@ -41,6 +42,8 @@ from ostinato.sizes.dims import Dim, Size, choose, exact_quotient, floordiv, is_
 from ostinato.sizes.strides import Shape
 
 CROP = "tf_crop_and_resize"
+# Integers that float32 holds exactly.
+NARROW = ("int8", "uint8", "int16", "uint16")
 TRANSFORMS = (
     "half_pixel",
     "half_pixel_symmetric",
@@ -244,7 +247,15 @@ def _sized(
 def _resampled(
     context: Context, value: Value, stretches: Sequence[Stretch], how: Resampling
 ) -> Value:
-    """The value with every axis stretched: the last axis first, while it is still short."""
+    """The value with every axis stretched: the last axis first, while it is still short.
+
+    Integers are interpolated in float32, rounded to the nearest and kept within their type.
+    """
+    if how.mode in ("linear", "cubic") and value.dtype in NARROW:
+        pointwise, dtype = context.builder.pointwise, value.dtype
+        wide = pointwise(lambda x: cast(x, "float32"), value)
+        result = _resampled(context, wide, stretches, how)
+        return pointwise(lambda x: quantized(x, None, dtype), result)
     _check(context, value, how)
     context.builder.require.memory(value.dtype, tuple(stretch.outputs for stretch in stretches))
     x = context.builder.strided(value)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import onnx_ir as ir
@@ -37,6 +37,23 @@ class Quantised:
         return self.scale.ndim == 0
 
 
+@dataclass(frozen=True)
+class _Product:
+    """A node and what its operands stand for."""
+
+    node: ir.Node
+    left: Quantised
+    right: Quantised
+
+
+@dataclass(frozen=True)
+class _Rule:
+    """Whether the bytes of a right operand can be multiplied, and what is written then."""
+
+    takes: Callable[[ir.Node, Quantised], bool]
+    write: Callable[[Writer, ir.Node, Quantised, Quantised], ir.Value]
+
+
 def integer_products(model: ir.Model) -> int:
     """Multiply the bytes in place of the floats that stand for them; returns the number of nodes.
 
@@ -47,26 +64,38 @@ def integer_products(model: ir.Model) -> int:
     where `Options.integer_products` asks for it. Not where sums might leave 32 bits.
     """
     opset = opset_of(model)
-    if opset < OLDEST:
-        return 0
     names, changed = Names(model), 0
+    for product in list(_products(model)):
+        node, graph = product.node, product.node.graph
+        assert graph is not None
+        writer = Writer(model.graph, names, opset, ir.DataType.FLOAT, node.name or "product")
+        result = _RULES[node.op_type].write(writer, node, product.left, product.right)
+        graph.insert_before(node, writer.nodes)
+        replace_value(node.outputs[0], result)
+        discard(node)
+        changed += 1
+    return changed
+
+
+def possible_integer_products(model: ir.Model) -> int:
+    """How many nodes `integer_products` would change."""
+    return sum(1 for _ in _products(model))
+
+
+def _products(model: ir.Model) -> Iterator[_Product]:
+    """The nodes whose operands stand for bytes that can be multiplied in their place."""
+    if opset_of(model) < OLDEST:
+        return
     for graph in graphs(model):
-        for node in list(graph):
+        for node in graph:
             rule = _RULES.get(node.op_type)
             if rule is None or node.domain != "":
                 continue
             left, right = (_quantised(value) for value in node.inputs[:2])
             if left is None or right is None or not left.is_single:
                 continue
-            writer = Writer(model.graph, names, opset, ir.DataType.FLOAT, node.name or "product")
-            result = rule(writer, node, left, right)
-            if result is None:
-                continue
-            graph.insert_before(node, writer.nodes)
-            replace_value(node.outputs[0], result)
-            discard(node)
-            changed += 1
-    return changed
+            if rule.takes(node, right):
+                yield _Product(node, left, right)
 
 
 def _quantised(value: ir.Value | None) -> Quantised | None:
@@ -117,25 +146,32 @@ def _product(writer: Writer, left: Quantised, right: Quantised, alpha: float = 1
     return _scaled(writer, total, np.float32(alpha) * (left.scale * right.scale))
 
 
-def _matmul(writer: Writer, node: ir.Node, left: Quantised, right: Quantised) -> ir.Value | None:
+def _takes_matmul(_: ir.Node, right: Quantised) -> bool:
     dims = static_dims(right.value)
     if dims is None or len(dims) < 2 or not _stays_in_range(right.value, [-2]):
-        return None
+        return False
     # Zero points of columns are those of a matrix.
-    if not _is_along(right, -1) or not (right.is_single or len(dims) == 2):
-        return None
+    return _is_along(right, -1) and (right.is_single or len(dims) == 2)
+
+
+def _matmul(writer: Writer, _: ir.Node, left: Quantised, right: Quantised) -> ir.Value:
     return _product(writer, left, right)
 
 
-def _gemm(writer: Writer, node: ir.Node, left: Quantised, right: Quantised) -> ir.Value | None:
-    flips = [node.attributes.get_int(name, 0) != 0 for name in ("transA", "transB")]
-    columns = 0 if flips[1] else 1
-    if not _stays_in_range(right.value, [1 - columns]) or not _is_along(right, columns):
-        return None
+def _flips(node: ir.Node) -> list[bool]:
+    return [node.attributes.get_int(name, 0) != 0 for name in ("transA", "transB")]
+
+
+def _takes_gemm(node: ir.Node, right: Quantised) -> bool:
+    columns = 0 if _flips(node)[1] else 1
+    return _stays_in_range(right.value, [1 - columns]) and _is_along(right, columns)
+
+
+def _gemm(writer: Writer, node: ir.Node, left: Quantised, right: Quantised) -> ir.Value:
     alpha, beta = (node.attributes.get_float(name, 1.0) for name in ("alpha", "beta"))
     sides = [
         Quantised(_flipped(writer, side.value), side.scale, side.zero, 1) if flip else side
-        for side, flip in zip((left, right), flips, strict=True)
+        for side, flip in zip((left, right), _flips(node), strict=True)
     ]
     result = _product(writer, sides[0], sides[1], alpha)
     bias: Operand | None = node.inputs[2] if len(node.inputs) > 2 else None
@@ -150,12 +186,16 @@ def _flipped(writer: Writer, value: ir.Value) -> ir.Value:
     return writer.op("Transpose", [value], "transposed", {"perm": [1, 0]}, value.dtype)
 
 
-def _conv(writer: Writer, node: ir.Node, left: Quantised, right: Quantised) -> ir.Value | None:
+def _takes_conv(_: ir.Node, right: Quantised) -> bool:
     dims = static_dims(right.value)
     if dims is None or len(dims) < 3 or not _is_along(right, 0):
-        return None
-    if not _stays_in_range(right.value, range(1, len(dims))):
-        return None
+        return False
+    return _stays_in_range(right.value, range(1, len(dims)))
+
+
+def _conv(writer: Writer, node: ir.Node, left: Quantised, right: Quantised) -> ir.Value:
+    dims = static_dims(right.value)
+    assert dims is not None
     total = writer.declare("sums", None, ir.DataType.INT32)
     operands: list[Operand] = [left.value, right.value, left.zero, right.zero]
     given = [ir.Attr(a.name, a.type, a.value) for a in node.attributes.values()]
@@ -170,8 +210,8 @@ def _conv(writer: Writer, node: ir.Node, left: Quantised, right: Quantised) -> i
     return writer.op("Add", [result, writer.op("Reshape", [bias, shape], "biases")], "biased")
 
 
-_RULES: dict[str, Callable[[Writer, ir.Node, Quantised, Quantised], ir.Value | None]] = {
-    "MatMul": _matmul,
-    "Gemm": _gemm,
-    "Conv": _conv,
+_RULES: dict[str, _Rule] = {
+    "MatMul": _Rule(_takes_matmul, _matmul),
+    "Gemm": _Rule(_takes_gemm, _gemm),
+    "Conv": _Rule(_takes_conv, _conv),
 }
