@@ -74,7 +74,10 @@ class Access:
 
     def stride(self, axis: Axis) -> Size:
         """The stride of `axis`, in elements."""
-        return next((stride for a, stride in self.terms if a == axis), 0)
+        for other, stride in self.terms:
+            if other is axis or other == axis:
+                return stride
+        return 0
 
 
 @dataclass(frozen=True, eq=False)

@@ -25,6 +25,7 @@ from ostinato.sizes.dims import (
     Size,
     ceildiv,
     computed,
+    is_at_most,
     is_nonnegative,
     maximum,
     terms_of,
@@ -205,14 +206,14 @@ def _placed(buffers: list[Buffer], lives: dict[str, _Life]) -> tuple[dict[str, S
         stop = start + size
         taken.append((start, stop, life))
         offsets[buffer.name] = start
-        if not is_nonnegative(end - stop):
-            end = stop if is_nonnegative(stop - end) else end + size
+        if not is_at_most(stop, end):
+            end = stop if is_at_most(end, stop) else end + size
     return offsets, end
 
 
 def _is_free(start: Size, stop: Size, busy: list[tuple[Size, Size]]) -> bool:
     """Whether a piece of memory lies beside all others, for any sizes."""
-    return all(is_nonnegative(start - b) or is_nonnegative(a - stop) for a, b in busy)
+    return all(is_at_most(b, start) or is_at_most(stop, a) for a, b in busy)
 
 
 def _about(buffer: Buffer) -> int:

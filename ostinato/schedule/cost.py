@@ -326,7 +326,7 @@ class _Sums:
     ) -> None:
         self._breadth, outer, self._width = choice.breadth, choice.row, width
         row = choice.across or outer
-        self._kernel, self._lane, self._row, self._machine = kernel, lane, row, machine
+        self._row, self._machine = row, machine
         self._outer = outer
         groups = Counter(reduce.axes for reduce in kernel.reductions)
         self._loops = len(groups)
@@ -370,6 +370,10 @@ class _Sums:
         summed = set(sum_loads(kernel))
         outside = [load.access.stride(lane) for load in kernel.loads() if load not in summed]
         self._gathers = sum(stride not in (0, 1) for stride in outside)
+        self._runs = [self._run(s) for s in kernel.stores if s.access.stride(lane) not in (0, 1)]
+        # Tiles of many shapes leave rows for the same lower ones.
+        self._steps: dict[Shape, float] = {}
+        self._stores: dict[int, float] = {}
 
     def shapes(self) -> Iterator[Shape]:
         """All shapes of which a loop's partial results stay in registers."""
@@ -441,6 +445,11 @@ class _Sums:
 
     def _step(self, shape: Shape) -> float:
         """Cycles of a step of the sums of one tile, with its share of the stores."""
+        if shape not in self._steps:
+            self._steps[shape] = self._new_step(shape)
+        return self._steps[shape]
+
+    def _new_step(self, shape: Shape) -> float:
         machine, panel = self._machine, self._panel_bytes(shape)
         level = (panel > machine.near_bytes) + (panel > self._staying_bytes)
         load = machine.load_cycles if self._rows == 1 else self._load_cycles[level]
@@ -469,25 +478,30 @@ class _Sums:
 
     def _store_cycles(self, rows: int) -> float:
         """Cycles beyond one store, and one load beside the sums, for one vector of every row."""
+        if rows not in self._stores:
+            self._stores[rows] = self._new_store_cycles(rows)
+        return self._stores[rows]
+
+    def _new_store_cycles(self, rows: int) -> float:
         cycles = dict(self._machine.transposed_cycles)
         total = self._gathers * rows * cycles[1]
-        for store in self._kernel.stores:
-            if store.access.stride(self._lane) in (0, 1):
-                continue
-            beside = self._row is not None and store.access.stride(self._row) == 1
-            run = 1 if not beside else rows if self._is_one_run(store) else self._breadth
-            for left in (run,) * (rows // run):
-                while left:
-                    count = min(self._machine.transposed_rows, 1 << (left.bit_length() - 1))
-                    total += count * cycles[count]
-                    left -= count
+        for known in self._runs:
+            run = left = known or rows
+            each = 0.0
+            while left:
+                count = min(self._machine.transposed_rows, 1 << (left.bit_length() - 1))
+                each += count * cycles[count]
+                left -= count
+            total += rows // run * each
         return total
 
-    def _is_one_run(self, store: Store) -> bool:
-        """Whether all rows of a tile are neighbours in memory."""
+    def _run(self, store: Store) -> int | None:
+        """How many rows of a tile are neighbours in memory; None for all."""
+        if self._row is None or store.access.stride(self._row) != 1:
+            return 1
         if self._breadth == 1 or self._outer is None:
-            return True
-        return store.access.stride(self._outer) == self._breadth
+            return None
+        return None if store.access.stride(self._outer) == self._breadth else self._breadth
 
 
 def _share_of_bytes(loads: Sequence[Load]) -> float:

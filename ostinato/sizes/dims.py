@@ -8,7 +8,7 @@ are not polynomial (`T // 2`, `max(a, b)`) become opaque atoms of the polynomial
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import field
 from functools import lru_cache
 from math import prod
@@ -317,16 +317,16 @@ def truncdiv(left: Size, right: Size) -> Size:
 
 def maximum(left: Size, right: Size) -> Size:
     """The larger of two sizes."""
-    if is_nonnegative(left - right):
+    if is_at_most(right, left):
         return left
-    return right if is_nonnegative(right - left) else _apply("max", left, right)
+    return right if is_at_most(left, right) else _apply("max", left, right)
 
 
 def minimum(left: Size, right: Size) -> Size:
     """The smaller of two sizes."""
-    if is_nonnegative(left - right):
+    if is_at_most(right, left):
         return right
-    return left if is_nonnegative(right - left) else _apply("min", left, right)
+    return left if is_at_most(left, right) else _apply("min", left, right)
 
 
 def is_equal(left: Size, right: Size) -> Size:
@@ -364,10 +364,25 @@ def is_nonnegative(size: Size) -> bool:
     return known is not None and known >= 0
 
 
+def is_at_most(left: Size, right: Size) -> bool:
+    """Whether `right - left` is nonnegative, without making that size."""
+    if isinstance(left, int) and isinstance(right, int):
+        return left <= right
+    total = dict(terms_of(right))
+    for monomial, count in terms_of(left):
+        total[monomial] = total.get(monomial, 0) - count
+    known = _least((monomial, count) for monomial, count in total.items() if count)
+    return known is not None and known >= 0
+
+
 def least(size: Size) -> int | None:
     """A number that `size` is never below, as far as one is easily seen."""
+    return _least(terms_of(size))
+
+
+def _least(terms: Iterable[tuple[Monomial, int]]) -> int | None:
     total = 0
-    for monomial, count in terms_of(size):
+    for monomial, count in terms:
         if not monomial:
             total += count
             continue

@@ -10,6 +10,7 @@ from ostinato.sizes.dims import (
     computed,
     exact_quotient,
     floordiv,
+    is_at_most,
     is_different,
     is_equal,
     is_less,
@@ -48,6 +49,12 @@ def test_signed_symbols_may_be_negative() -> None:
     assert is_nonnegative(N) and not is_nonnegative(V) and not is_nonnegative(N * V)
     assert is_nonnegative(maximum(V, 0)) and is_nonnegative(is_equal(V, W))
     assert is_nonnegative(is_different(V, W)) and not is_nonnegative(minimum(V, N))
+
+
+def test_is_at_most_says_what_the_difference_says() -> None:
+    sizes = [0, 1, -3, N, V, N + 1, 2 * N, N * V, maximum(V, 2), N // 2, N * N + 4]
+    for left, right in cartesian(sizes, sizes):
+        assert is_at_most(left, right) is is_nonnegative(right - left), (left, right)
     assert is_signed(N + maximum(V, 0)) and not is_signed(N * N + 1)
 
 
