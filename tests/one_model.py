@@ -12,6 +12,7 @@ import onnx
 import pytest
 
 import ostinato.compiler
+from ostinato.codegen.module import guards
 from ostinato.machine.record import Machine
 from ostinato.model.load import load_model
 from ostinato.optimization import run_all_passes
@@ -24,7 +25,8 @@ from ostinato.stages.partition import Partition, Segment, partition
 class OneModel:
     """A model behind all graph passes.
 
-    programs: of its parts, one after the other; none if they are not all of it.
+    programs: of its parts, one after the other, for any sizes; none if they are not all of it.
+    compiled: those that sessions compile: with guards, where the model has some, and without.
     """
 
     def __init__(self, model: onnx.ModelProto) -> None:
@@ -36,9 +38,16 @@ class OneModel:
         # By what they were made of, and where they were made, all that passes gave.
         self._made: dict[Any, Scheduled] = {}
         self._known: defaultdict[str, list[Scheduled]] = defaultdict(list)
-        parts = self.partition(None, True, False, 0, None, False, pairs).parts
+        self.compiled = self.programs = self._whole(True, pairs)
+        if any(guards(program) for program in self.compiled):
+            self.programs = self._whole(False, pairs)
+            self.compiled = [*self.compiled, *self.programs] if self.programs else []
+
+    def _whole(self, guarded: bool, pairs: bool) -> list[Program]:
+        """The programs that are all of the model, or none."""
+        parts = self.partition(None, True, guarded, 0, None, False, pairs).parts
         programs = [part.program for part in parts if isinstance(part, Segment)]
-        self.programs = programs if len(programs) == len(parts) else []
+        return programs if len(programs) == len(parts) else []
 
     def partition(self, _: Any, fallback: bool = True, *rest: Any) -> Partition:
         """What `partition` gives for the model."""

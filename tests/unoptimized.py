@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache, lru_cache
 from typing import Any
 
@@ -16,7 +16,9 @@ import llvmlite.binding as llvm
 import pytest
 
 import ostinato.compiler
+from ostinato.codegen.relocatable import NotRelocatable, join
 from ostinato.codegen.target import Target
+from ostinato.codegen.units import divide
 
 
 @cache
@@ -30,11 +32,15 @@ def _machine(target: Target) -> Any:
 
 def emit_object(text: str, target: Target, _: object = None) -> bytes:
     """What `ostinato.codegen.machine.emit_object` gives, but slower code."""
+    if target.object_format == "elf" and (units := divide(text)).kernels:
+        modules = (units.rest, *units.kernels)
+        with suppress(NotRelocatable):
+            return join([_emitted(module, target) for module in modules], dict(units.names))
     return _emitted(text, target)
 
 
-# Modes of one case have whole modules in common.
-@lru_cache(maxsize=32)
+# Modes of one case have whole modules, or long kernels, in common.
+@lru_cache(maxsize=256)
 def _emitted(text: str, target: Target) -> bytes:
     return bytes(_machine(target).emit_object(llvm.parse_assembly(text)))
 
