@@ -55,6 +55,11 @@ LEAST_LANES = 8
 LEAST_USES = 4
 LEAST_FAR_USES, LEAST_SHARED_USES, LEAST_NEAR_USES = 64, 128, 512
 NEAR_BYTES = 1024
+# Where pieces of a long sum take rows of an input as they are, which begin anywhere, vectors lie in
+# two lines. A copy pays if so many rows read each element, and these have so many lanes: gradients
+# of 128 x 128, 512 x 128 and 128 x 512 weights take 0.7 to 0.9 of the time with one, over 100 steps
+# and over 1600; of 64 x 256 weights 1.05, of 128 x 64 weights 1.1.
+LEAST_SPLIT_USES = LEAST_SPLIT_LANES = 128
 # A copy of widened weights, a panel of it where the whole does not fit the cache, pays if so many
 # rows save the widening: the products `matmul_*` of `benchmarks.bench_narrow` run 1.1 to 1.2 times
 # as fast.
@@ -231,8 +236,11 @@ class _Relayout:
         """
         found: list[Load] = []
         own = _own_axes(kernel)
-        if _reads_rows(kernel, lane, loads, self._machine):
-            return None
+        reads_rows = _reads_rows(kernel, lane, loads, self._machine)
+        if reads_rows:
+            given = [x for x in loads if self._buffers[x.access.buffer].kind == "input"]
+            is_long = typical(lane.extent) >= LEAST_SPLIT_LANES
+            loads = [load for load in given if is_long and load.access.stride(lane) == 1]
         for load in loads:
             read = [axis for axis, _ in load.access.terms if axis in own]
             size = product([axis.extent for axis in read]) * ITEM_BYTES[load.dtype]
@@ -245,6 +253,7 @@ class _Relayout:
             return None
         uses = _uses(kernel, found) * trips
         least = min(_least_shared_uses(kernel, lane, load, self._machine) for load in found)
+        least = LEAST_SPLIT_USES if reads_rows else least
         few = isinstance(uses, int) and uses < least
         return None if few else _Operands(lane, tuple(found), uses, least)
 
@@ -267,7 +276,8 @@ def _reads_rows(kernel: Kernel, lane: Axis, loads: Sequence[Load], machine: Mach
     """Whether a long sum takes one short row of each operand after the other.
 
     Pieces of such sums find what they share in a cache without a copy, if their partial results
-    stay there too. Rows further apart do not find places there beside each other.
+    stay there too. Rows further apart do not find places there beside each other. Only what a
+    caller gives need not begin at a line.
     """
     axes = {axis for reduce in kernel.reductions for axis in reduce.axes}
     if len(kernel.reductions) != 1 or len(axes) != 1 or len(loads) != 2:

@@ -13,6 +13,8 @@ from ostinato.schedule.relayout import (
     LEAST_FAR_USES,
     LEAST_NEAR_USES,
     LEAST_SHARED_USES,
+    LEAST_SPLIT_LANES,
+    LEAST_SPLIT_USES,
     LEAST_USES,
     LEAST_WIDENED_USES,
 )
@@ -188,8 +190,13 @@ def test_the_run_decides_how_many_rows_share_an_operand():
     assert f"{LEAST_NEAR_USES}" in str(decision.stores[0].value)
 
 
-def gradient(depth: int, rows: int, columns: int, backwards: bool = False) -> Program:
-    """`y[i, j] = sum_k x[k, i] w[k, j]`: the gradient of weights; or with `x[k, rows - 1 - i]`."""
+def gradient(
+    depth: int, rows: int, columns: int, backwards: bool = False, given: bool = False
+) -> Program:
+    """`y[i, j] = sum_k x[k, i] w[k, j]`: the gradient of weights; or with `x[k, rows - 1 - i]`.
+
+    given: whether `w` is an input, not computed before.
+    """
     i, j, k = Axis("i", rows), Axis("j", columns), Axis("k", depth)
     x = at("x", (k, rows), (i, 1))
     if backwards:
@@ -198,12 +205,23 @@ def gradient(depth: int, rows: int, columns: int, backwards: bool = False) -> Pr
     y = store("y", Reduced(0, "float32"), (i, columns), (j, 1))
     kernel = Kernel("product", (i, j), (total,), (y,))
     inputs = {"x": (depth, rows), "w": (depth, columns)}
-    return program(inputs, {"y": (rows, columns)}, (kernel,))
+    source = program(inputs, {"y": (rows, columns)}, (kernel,))
+    if given:
+        return source
+    n = Axis("n", depth * columns)
+    before = Kernel("before", (n,), (), (store("w", at("v", (n, 1)), (n, 1)),))
+    w = replace(source.buffers["w"], kind="arena")
+    v = Buffer("v", "float32", depth * columns, "input")
+    return replace(
+        source,
+        inputs=(source.inputs[0], Interface("v", "v", "float32", (depth, columns))),
+        buffers={**source.buffers, "w": w, "v": v},
+    ).with_body((before, kernel))
 
 
 @pytest.mark.parametrize("backwards", [False, True])
 def test_rows_whose_sum_runs_over_distant_places_are_transposed(backwards):
-    source = gradient(200, 64, 96, backwards)
+    source = gradient(200, 64, 96, backwards, given=True)
     k = source.body[0].reductions[0].axes[0]
     i = source.body[0].axes[0]
     changed = relayout(source)
@@ -215,8 +233,25 @@ def test_rows_whose_sum_runs_over_distant_places_are_transposed(backwards):
 
 def test_long_sums_over_short_rows_read_them_where_they_are():
     check_unchanged(relayout, gradient(300, 128, 256))
-    assert len(relayout(gradient(300, 1024, 256)).body) == 3
-    assert len(relayout(gradient(300, 128, 1024)).body) == 3
+    assert len(relayout(gradient(300, 1024, 256)).body) == 4
+    assert len(relayout(gradient(300, 128, 1024)).body) == 4
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "is_copied"),
+    [
+        (LEAST_SPLIT_USES, LEAST_SPLIT_LANES, True),
+        (LEAST_SPLIT_USES - 1, LEAST_SPLIT_LANES, False),
+        (LEAST_SPLIT_USES, LEAST_SPLIT_LANES - 1, False),
+    ],
+)
+def test_rows_of_inputs_that_lanes_read_are_copied_to_where_lines_begin(rows, columns, is_copied):
+    source = gradient(300, rows, columns, given=True)
+    changed = relayout(source)
+    *copies, reader = changed.body
+    assert [copy.reads() for copy in copies] == [{"w"}] * is_copied
+    assert "x" in reader.reads()
+    assert_same_results(source, tile(changed, Machine(64, 32)))
 
 
 def narrow(rows) -> Program:
@@ -264,4 +299,4 @@ def test_the_run_decides_whether_narrow_weights_are_widened_once():
 )
 def test_pieces_of_long_sums_read_rows_where_they_are(rows, columns, copies):
     changed = relayout(gradient(400, rows, columns))
-    assert len(changed.body) == copies + 1
+    assert len(changed.body) == copies + 2
