@@ -49,7 +49,7 @@ def build(
         named size they have one element.
     weights: in the library, or in a file NAME.weights of their own.
     shared: whether to link a shared library as well, which takes `pip install 'ostinato[build]'`.
-        None links one if it can, and warns where it cannot.
+        None links one if it can, and warns where it cannot; True raises, with the rest written.
     options: fields of `Options`, such as `specialize={"T": 1}`.
 
     Returns the files: NAME.h, libNAME.a and, linked, libNAME.so, libNAME.dylib, or NAME.dll and
@@ -59,15 +59,16 @@ def build(
     `UnsupportedError` for a model that is not native code as a whole, and what compiling raises.
     """
     library = make_library(model, target, states, name, initial, weights, options)
-    files = static_files(library)
+    # What needs no linker is there even if linking fails.
+    written = write_files(Path(folder), static_files(library))
     try:
         if shared is not False:
-            files |= linked_files(library)
+            written += write_files(Path(folder), linked_files(library))
     except OptionError as error:
         if shared:
             raise
         warnings.warn(f"{library.name}: {error}", stacklevel=2)
-    return write_files(Path(folder), files)
+    return written
 
 
 def make_library(
@@ -122,8 +123,14 @@ def linked_files(library: Library) -> dict[str, bytes]:
 
 
 def write_files(folder: Path, files: Mapping[str, bytes]) -> list[Path]:
-    """Write files so that whoever reads one meanwhile sees all of the old or all of the new."""
-    folder.mkdir(parents=True, exist_ok=True)
+    """Write files so that whoever reads one meanwhile sees all of the old or all of the new.
+
+    Raises `OptionError` where the folder cannot be made.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError) as error:
+        raise OptionError(f"{folder}: expected a folder for the files, there is a file") from error
     written = []
     for name, contents in files.items():
         place = folder / name

@@ -5,7 +5,7 @@ A call
 1. checks the object and the pointers,
 2. plans anew where sizes are others than those of the last call (`layout`),
 3. writes the pointers to the table of buffers, those of the states among them,
-4. checks that no output overlaps another argument,
+4. checks that no output overlaps another argument, or memory of the object,
 5. calls `entry`, and exchanges the two buffers of each state where that succeeded.
 
 Only `entry` writes to tensors, so that whatever is refused before leaves them as they were.
@@ -154,11 +154,33 @@ def _check_state_shapes(e: Emitter, w: Writer) -> None:
 def _check_overlap(
     e: Emitter, w: Writer, name: str, inputs: Sequence[int], outputs: Sequence[int]
 ) -> None:
+    interface, type_ = e.interface, e.type
     count = len(inputs) + len(outputs)
-    buffers = e.type.at(w, "%object", "buffers")
-    lengths = e.type.at(w, "%object", "lengths")
+    buffers = type_.at(w, "%object", "buffers")
+    lengths = type_.at(w, "%object", "lengths")
     arguments = (
         f"ptr {buffers.text}, ptr {lengths.text}, ptr @{name}.places, "
         f"i64 {len(outputs)}, i64 {count}"
     )
     e.leave(w, w.emit("i1", f"call i1 @overlap({arguments})"), "OVERLAP")
+    first = len(interface.inputs)
+    for start, end in _own_memory(e, w, name):
+        for i in outputs:
+            output = type_.load(w, "%object", "buffers", first + i)
+            behind = w.pointer(output, type_.load(w, "%object", "lengths", first + i), "i8")
+            begins = w.compare("icmp", "ult", output, end, 1)
+            ends = w.compare("icmp", "ult", start, behind, 1)
+            e.leave(w, w.binary("and", begins, ends), "OVERLAP")
+
+
+def _own_memory(e: Emitter, w: Writer, name: str) -> Iterator[tuple[Value, Value]]:
+    """Where memory of the object begins and ends; `run` may write to its states."""
+    interface, type_ = e.interface, e.type
+    object_ = Value("%object", "ptr")
+    arena = type_.load(w, "%object", "buffers", len(e.tensors) + 1)
+    end = w.pointer(arena, type_.load(w, "%object", "arena_bytes"), "i8")
+    if name == "run" and interface.states:
+        yield object_, w.pointer(object_, integer(type_.head_bytes), "i8")
+        yield arena, end
+    else:
+        yield object_, end

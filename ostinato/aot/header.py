@@ -120,8 +120,8 @@ class _Header:
     def _rules(self) -> Iterator[str]:
         yield (
             "Tensors lie in memory row by row, without gaps, aligned to an element. Outputs share "
-            "no memory with other arguments. An object is used by one thread at a time; different "
-            "objects share nothing that is written."
+            "no memory with other arguments nor with the object. An object is used by one thread "
+            "at a time; different objects share nothing that is written."
         )
         yield (
             "Only create and destroy ask the system for memory; nothing else calls any function "

@@ -323,13 +323,14 @@ def _require_fit(name: str, shape: tuple[int | str, ...], value: Array | None) -
             )
 
 
-def weights_head(interface: Interface, data: bytes) -> tuple[int, int, int]:
-    """The first words of a file of weights, which tell those of one build from all others."""
-    return WEIGHTS_MAGIC, interface.fingerprint, checksum(data)
+def weights_head(interface: Interface, data: bytes) -> tuple[int, ...]:
+    """The words before the weights in their file, which tell those of one build from all others."""
+    words = WEIGHTS_MAGIC, interface.fingerprint, checksum(data), len(data)
+    return words + (0,) * (WEIGHTS_HEAD // 8 - len(words))
 
 
 def weights_file(interface: Interface, artifact: Artifact) -> bytes:
     """A file of weights: a head of 64 bytes, then the weights as this build reads them."""
     data = np.asarray(artifact.constants).tobytes()
-    head = struct.pack("<QQQQ", *weights_head(interface, data), len(data))
-    return head + bytes(WEIGHTS_HEAD - len(head)) + data
+    head = weights_head(interface, data)
+    return struct.pack(f"<{len(head)}Q", *head) + data

@@ -12,6 +12,8 @@ from ostinato.codegen.writer import Value, Writer, integer
 WEIGHTS_MAGIC = int.from_bytes(b"OSTWEIGH", "little")
 WEIGHTS_HEAD = 64
 """Bytes of a file of weights before the weights."""
+WEIGHTS_SUM = 2
+"""The word of them that is the checksum of the weights, which are laid out for one target."""
 
 
 def functions(e: Emitter) -> Iterator[str]:
@@ -63,8 +65,7 @@ def _checked_weights(e: Emitter, w: Writer) -> Value:
     (given,) = e.wide(w, [Parameter("weights_bytes", e.size)])
     total = integer(WEIGHTS_HEAD + interface.constant_bytes)
     e.leave(w, w.compare("icmp", "ne", given, total, 1), "WEIGHTS")
-    # The checksum of the build comes last: it is that of weights laid out for this target.
-    for i in range(3):
+    for i in range(WEIGHTS_HEAD // 8):
         at = w.pointer(Value("%weights", "ptr"), integer(i), "i64")
         found = w.emit("i64", f"load i64, ptr {at.text}")
         expected = w.emit("i64", f"load i64, ptr {_item('@weights.head', i)}")
@@ -72,7 +73,7 @@ def _checked_weights(e: Emitter, w: Writer) -> Value:
     start = w.pointer(Value("%weights", "ptr"), integer(WEIGHTS_HEAD), "i8")
     size = interface.constant_bytes
     found = w.emit("i64", f"call i64 @checksum(ptr {start.text}, i64 {size})")
-    expected = w.emit("i64", f"load i64, ptr {_item('@weights.head', 2)}")
+    expected = w.emit("i64", f"load i64, ptr {_item('@weights.head', WEIGHTS_SUM)}")
     e.leave(w, w.compare("icmp", "ne", found, expected, 1), "WEIGHTS")
     return start
 

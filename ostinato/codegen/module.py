@@ -69,7 +69,9 @@ def module_text(
         program, arena, blob, declarations, shared, shares, is_watched, is_clocked
     ).text()
     layout = _layout(program, arena, declarations)
-    attributes = f'attributes #0 = {{ noinline nounwind "target-cpu"="{target.cpu}" }}'
+    scheduled_as = target.machine.scheduled_as
+    tuning = f' "tune-cpu"="{scheduled_as}"' if scheduled_as else ""
+    attributes = f'attributes #0 = {{ noinline nounwind "target-cpu"="{target.cpu}"{tuning} }}'
     count = 1 if shares is None else threads.MOST
     nowhere = f"{NOWHERE} = internal constant [64 x i8] zeroinitializer"
     texts = [

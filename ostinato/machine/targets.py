@@ -132,10 +132,22 @@ def nearest(name: str, known: Iterable[str]) -> str:
     return f"did you mean {', '.join(close)}?" if close else f"known are {', '.join(known)}"
 
 
+# What follows the triple of an architecture: the least CPU and features that code is made for.
+_LEAST = {
+    "aarch64": ":",
+    "arm64": ":",
+    "x86_64": "x86-64-v3:",
+    "wasm32": ":+simd128",
+}
+
+
 def check_target_name(name: object) -> None:
     """Raise `OptionError` for what is neither an alias nor of the form `triple:cpu:features`."""
     if not isinstance(name, str):
         raise OptionError(f"target={name!r}: expected a name, or 'triple:cpu:features'")
     if ":" not in name and name not in TARGETS and name != HOST:
         hint = nearest(name, [*TARGETS, HOST])
+        architecture = name.partition("-")[0]
+        if architecture in _LEAST:
+            hint = f"of a triple take '{name}:{_LEAST[architecture]}'; {hint}"
         raise OptionError(f"target={name!r}: no such target, and no 'triple:cpu:features'; {hint}")

@@ -52,6 +52,12 @@ class Caller:
         """The code that a function returns."""
         return int(self._linked[f"{self.library.name}_{name}"](*arguments))
 
+    def state(self, name: str) -> ctypes.c_void_p:
+        """The address of a state of the object."""
+        function = self._linked[f"{self.library.name}_state_{name}"]
+        function.restype = ctypes.c_void_p
+        return ctypes.c_void_p(function(self.object))
+
     def text(self, code: int) -> str:
         """What a code means."""
         function = self._linked[f"{self.library.name}_error_text"]

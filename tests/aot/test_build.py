@@ -49,6 +49,14 @@ def test_a_library_that_cannot_be_linked_is_static(
     assert [file.name for file in files] == ["gru.h", "libgru.a"]
     with pytest.raises(OptionError, match="pip install"):
         ostinato.build(models.gru(), tmp_path / "other", name="gru", shared=True)
+    assert files_of(tmp_path / "other") == ["gru.h", "libgru.a"]
+
+
+def test_a_folder_that_is_a_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for folder in (tmp_path / "file", tmp_path / "file" / "folder"):
+        with pytest.raises(OptionError, match="expected a folder for the files, there is a file"):
+            ostinato.build(models.gru(), folder, name="gru", shared=False)
 
 
 @needs_zig
@@ -82,7 +90,7 @@ def test_weights_may_be_a_file_which_is_checked(tmp_path: Path) -> None:
         return found
 
     weights = aligned(library.weights)
-    for place in (0, 8, 16, 64, len(weights) - 1):
+    for place in (0, 8, 16, 24, 63, 64, len(weights) - 1):
         damaged = aligned(weights.tobytes()).copy()
         damaged = aligned(damaged)
         damaged[place] ^= 1

@@ -157,6 +157,16 @@ def test_steps_have_the_bits_of_a_stream(gru: Caller) -> None:
         assert_same_bits(gru.step([x]), stream.step({"x": x}))
 
 
+def test_a_run_may_write_the_states_of_the_object(gru: Caller) -> None:
+    x, h = random(3, 2, 5), random(1, 2, 8)
+    y, last = gru.run([x, h])
+    place = gru.state("h_in")
+    given = [ctypes.c_size_t(3), ctypes.c_size_t(2), pointer(x), pointer(h), pointer(y), place]
+    assert gru.call("run", gru.object, *given) == 0
+    following = random(1, 2, 5)
+    assert_same_bits(gru.step([following]), gru.run([following, last])[:1])
+
+
 def test_a_run_leaves_the_states_of_the_object(gru: Caller) -> None:
     x, h = random(3, 2, 5), random(1, 2, 8)
     gru.check(gru.call("reset", gru.object))
@@ -179,6 +189,8 @@ MISTAKES = {
     "a negative number of frames": ({1: 2**64 - 1}, "SIZE"),
     "an output over an input": ({3: "x"}, "OVERLAP"),
     "an output over the end of an input": ({3: "x+4"}, "OVERLAP"),
+    "an output over the object": ({3: "object+-4"}, "OVERLAP"),
+    "an output over memory of the object": ({3: "object+2048"}, "OVERLAP"),
 }
 
 
@@ -186,7 +198,7 @@ MISTAKES = {
 def test_mistakes_are_codes_and_change_nothing(gru: Caller, name: str) -> None:
     places, kind = MISTAKES[name]
     x, y = random(300), np.full(400, 7, F32)
-    addresses = {"x": x.ctypes.data, "y": y.ctypes.data}
+    addresses = {"x": x.ctypes.data, "y": y.ctypes.data, "object": gru.object.value or 0}
     arguments: list[Any] = [gru.object, 2, x.ctypes.data, y.ctypes.data]
     for place, value in places.items():
         if isinstance(value, str):

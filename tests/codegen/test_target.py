@@ -2,14 +2,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import groupby
 
+import onnx
 import pytest
 
 from ostinato.codegen import target
 from ostinato.codegen.target import data_layout, find_target, host_target, require_runnable
+from ostinato.compiler import stages
 from ostinato.errors import OptionError
 from ostinato.machine.record import NEON
 from ostinato.machine.targets import TARGETS
+from ostinato.options import Options
+from tools import mca
 
 AVX512 = "+avx2,+fma,+avx512f,+avx512vl,+avx512dq"
 
@@ -113,3 +118,17 @@ def test_code_for_less_than_this_machine_is_run(monkeypatch):
     require_runnable("x86-64-v3")
     require_runnable("x86-64-v4")
     require_runnable("host")
+
+
+def test_loads_for_a_core_that_issues_in_order_lie_between_multiply_adds():
+    """Of a product's innermost loop no more than what the first multiply-adds need comes first."""
+    model = onnx.parser.parse_model(
+        """<ir_version: 8, opset_import: ["": 17]>
+        product (float[64, 64] x, float[64, 64] w) => (float[64, 64] y) { y = MatMul (x, w) }"""
+    )
+    text = dict(stages(model, Options(target="cortex-a53", cache_dir=None)))
+    assert '"target-cpu"="cortex-a53" "tune-cpu"="cortex-a55"' in text["llvm"]
+    loop = max(mca.loops(text["asm"]), key=lambda loop: loop.products)
+    kinds = [line.split()[0] for line in loop.body if line.startswith(("fmla", "ld"))]
+    runs = [len(list(group)) for kind, group in groupby(kinds, lambda k: k[:2]) if kind == "ld"]
+    assert len(runs) > 6 and max(runs[1:]) <= 2

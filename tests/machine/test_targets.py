@@ -37,6 +37,8 @@ def test_features_that_are_left_out_are_not_enabled():
         ("raspbery-pi-4", r"did you mean raspberry-pi-4, raspberry-pi-5\?"),
         ("mips", "and no 'triple:cpu:features'; known are android-arm64, apple-m1, "),
         ("", "no such target"),
+        ("aarch64-linux-gnu", "of a triple take 'aarch64-linux-gnu::'; known are"),
+        ("x86_64-linux-gnu", "of a triple take 'x86_64-linux-gnu:x86-64-v3:'"),
         (3, "target=3: expected a name"),
     ],
 )
