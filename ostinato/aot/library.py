@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from ostinato.aot.archive import Member, archive
+from ostinato.aot.branches import with_equal_ranks
 from ostinato.aot.checksum import checksum
 from ostinato.aot.header import header
 from ostinato.aot.interface import CAPACITY, EXTENT, LENGTH, LIMIT, Interface, declared
@@ -25,7 +26,7 @@ from ostinato.codegen.machine import emit_object
 from ostinato.codegen.relocatable import NotRelocatable, without_labels
 from ostinato.codegen.target import Target, data_layout, find_target
 from ostinato.compiler import compile_model
-from ostinato.errors import InputError, OptionError, UnsupportedError
+from ostinato.errors import InputError, ModelError, OptionError, UnsupportedError
 from ostinato.model.declarations import overridable
 from ostinato.model.load import load_model, without_defaults
 from ostinato.options import Options
@@ -213,6 +214,13 @@ class _Builder:
         except UnsupportedError as error:
             refusal = error
         self._made = None
+        changed = None
+        # What cannot be written is refused for what it was.
+        with contextlib.suppress(ModelError):
+            changed = with_equal_ranks(load_model(self._model))
+        if changed is not None:
+            self._model = changed
+            return self._checked(self._compile(strict, guarded=False))
         lenient = dataclasses.replace(self._options, fallback=True)
         compiled = self._compile(lenient, guarded=True)
         if any(isinstance(stage, FallbackStage) for stage in compiled.whole()):

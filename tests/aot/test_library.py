@@ -147,9 +147,10 @@ REFUSED = {
     "g (string[N] x) => (string[N] y) { y = Identity (x) }": ("'x' is string", "expected tensors"),
     "g (seq(float[N]) x) => (float[N] y) { i = Constant <value = int64 {0}> () "
     "y = SequenceAt (x, i) }": ("m: input 'x' is seq", "expected tensors"),
-    "g (float[6] x, bool c) => (float[] y) { y = If (c) <then_branch = a () => (float[6] s) "
+    "g (float[6] x, bool c) => (float[] z) { y = If (c) <then_branch = a () => (float[6] s) "
     "{ s = Tanh (x) }, else_branch = b () => (float[2, 3] s) "
-    "{ n = Constant <value_ints = [2, 3]> () s = Reshape (x, n) }> }": ("node 'y' (If)", "of the"),
+    "{ n = Constant <value_ints = [2, 3]> () s = Reshape (x, n) }> "
+    "z = RandomNormalLike (y) }": ("node 'y' (If)", "of the"),
 }
 
 
