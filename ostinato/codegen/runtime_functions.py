@@ -7,9 +7,9 @@ from __future__ import annotations
 
 # A float32 product is exact in float64. The sum of it and the addend is rounded there, and again
 # as float32: that is wrong only where the first result lies halfway between two float32. The low
-# 28 bits of the first result are then zero, as in few others, where `multiply.add.again` looks
-# closer. It is a call, which takes a fifth more time: put in place it would be most of the code,
-# six times as much for the denoiser.
+# 28 bits of the first result are then zero, as in few others but sums with zero, and a closer look
+# tells. It is a call, which takes a fifth more time: put in place it would be most of the code, six
+# times as much for the denoiser.
 _MULTIPLY_ADD = """
 define internal <4 x float> @multiply.add.v4f32(<4 x float> %a, <4 x float> %b, <4 x float> %c)
     nounwind noinline {
@@ -36,32 +36,16 @@ define internal <4 x float> @multiply.add.v4f32(<4 x float> %a, <4 x float> %b, 
   %bits = and <4 x i32> %words, splat (i32 268435455)
   %all = call i32 @llvm.wasm.alltrue.v4i32(<4 x i32> %bits)
   %is.sure = icmp ne i32 %all, 0
-  br i1 %is.sure, label %once, label %again, !prof !1
+  br i1 %is.sure, label %once, label %look, !prof !1
 once:
   %low.result = fptrunc <2 x double> %low to <2 x float>
   %high.result = fptrunc <2 x double> %high to <2 x float>
   %result = shufflevector <2 x float> %low.result, <2 x float> %high.result,
     <4 x i32> <i32 0, i32 1, i32 2, i32 3>
-  br label %end
-again:
-  %exact = call <4 x float> @multiply.add.again(<2 x double> %low.product, <2 x double> %low.c,
-    <2 x double> %high.product, <2 x double> %high.c)
-  br label %end
-end:
-  %sum = phi <4 x float> [ %result, %once ], [ %exact, %again ]
-  ret <4 x float> %sum
-}
-
-; The same for sums of which one is what a float32 is: then it is right; or it lies halfway, or is
-; too small for all digits of a float32.
-define internal <4 x float> @multiply.add.again(<2 x double> %low.a, <2 x double> %low.b,
-    <2 x double> %high.a, <2 x double> %high.b) nounwind noinline cold {
-  %low = fadd <2 x double> %low.a, %low.b
-  %high = fadd <2 x double> %high.a, %high.b
-  %low.words = bitcast <2 x double> %low to <4 x i32>
-  %high.words = bitcast <2 x double> %high to <4 x i32>
-  %words = shufflevector <4 x i32> %low.words, <4 x i32> %high.words,
-    <4 x i32> <i32 0, i32 2, i32 4, i32 6>
+  ret <4 x float> %result
+look:
+  ; A sum that is what a float32 is, is right; or it lies halfway, or is too small for all digits of
+  ; a float32.
   %tops = shufflevector <4 x i32> %low.words, <4 x i32> %high.words,
     <4 x i32> <i32 1, i32 3, i32 5, i32 7>
   %dropped = and <4 x i32> %words, splat (i32 536870911)
@@ -72,17 +56,11 @@ define internal <4 x float> @multiply.add.again(<2 x double> %low.a, <2 x double
   %is.doubtful = or <4 x i1> %is.halfway, %is.small
   %doubts = sext <4 x i1> %is.doubtful to <4 x i32>
   %any = call i32 @llvm.wasm.anytrue.v4i32(<4 x i32> %doubts)
-  %is.sure = icmp eq i32 %any, 0
-  br i1 %is.sure, label %once, label %odd
-once:
-  %low.once = fptrunc <2 x double> %low to <2 x float>
-  %high.once = fptrunc <2 x double> %high to <2 x float>
-  %result = shufflevector <2 x float> %low.once, <2 x float> %high.once,
-    <4 x i32> <i32 0, i32 1, i32 2, i32 3>
-  ret <4 x float> %result
+  %is.right = icmp eq i32 %any, 0
+  br i1 %is.right, label %once, label %odd
 odd:
-  %low.odd = call <2 x float> @multiply.add.odd(<2 x double> %low.a, <2 x double> %low.b)
-  %high.odd = call <2 x float> @multiply.add.odd(<2 x double> %high.a, <2 x double> %high.b)
+  %low.odd = call <2 x float> @multiply.add.odd(<2 x double> %low.product, <2 x double> %low.c)
+  %high.odd = call <2 x float> @multiply.add.odd(<2 x double> %high.product, <2 x double> %high.c)
   %rounded = shufflevector <2 x float> %low.odd, <2 x float> %high.odd,
     <4 x i32> <i32 0, i32 1, i32 2, i32 3>
   ret <4 x float> %rounded
