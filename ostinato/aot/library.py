@@ -207,10 +207,22 @@ class _Builder:
         self._first = checked_initial(self._initial, self._pairs)
 
     def _compiled(self) -> CompiledModel:
-        """The general program, which takes all sizes; where it is not native, the likely one."""
+        """The general program, which takes all sizes; where it is not native, the likely one.
+
+        Where neither is, the general program of the model in which every value has one rank.
+        """
         strict = dataclasses.replace(self._options, fallback=False)
         try:
             return self._checked(self._compile(strict, guarded=False))
+        except UnsupportedError as error:
+            refusal = error
+        self._made = None
+        lenient = dataclasses.replace(self._options, fallback=True)
+        try:
+            compiled = self._compile(lenient, guarded=True)
+            if any(isinstance(stage, FallbackStage) for stage in compiled.whole()):
+                raise refusal
+            return self._checked(compiled)
         except UnsupportedError as error:
             refusal = error
         self._made = None
@@ -218,14 +230,10 @@ class _Builder:
         # What cannot be written is refused for what it was.
         with contextlib.suppress(ModelError):
             changed = with_equal_ranks(load_model(self._model))
-        if changed is not None:
-            self._model = changed
-            return self._checked(self._compile(strict, guarded=False))
-        lenient = dataclasses.replace(self._options, fallback=True)
-        compiled = self._compile(lenient, guarded=True)
-        if any(isinstance(stage, FallbackStage) for stage in compiled.whole()):
+        if changed is None:
             raise refusal
-        return self._checked(compiled)
+        self._model = changed
+        return self._checked(self._compile(strict, guarded=False))
 
     def _compile(self, options: Options, guarded: bool) -> CompiledModel:
         """Compile the model; where states of it grow, for steps that keep them in place."""

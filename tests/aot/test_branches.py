@@ -105,3 +105,20 @@ def test_random_numbers_behind_it_are_refused() -> None:
     model = models.parsed(RANDOM)
     with pytest.raises(UnsupportedError, match=r"node 'y' \(If\): .* random numbers follow"):
         compile_library(model, Options(), "m", "m")
+
+
+def test_a_branch_that_likely_sizes_exclude_is_left_out() -> None:
+    """The library has the likely program then, and what follows stays as it is."""
+    model = models.parsed("""g (float[N, 3] x) => (float[] z) {
+        shape = Shape <end = 1> (x)
+        one = Constant <value = int64[1] {1}> ()
+        equal = Equal (shape, one)
+        c = Squeeze (equal)
+        zero = Constant <value = int64[1] {0}> ()
+        y = If (c) <then_branch = a () => (s) { s = Squeeze (x, zero) },
+          else_branch = b () => (t) { t = Identity (x) }>
+        r = RandomNormalLike (x)
+        z = Add (y, r) }""")
+    interface = compile_library(model, Options(), "m", "m").interface
+    assert len(interface.guards) == 1
+    assert [tensor.described for tensor in interface.outputs] == ["float32[N, 3]"]
