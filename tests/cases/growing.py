@@ -299,6 +299,35 @@ _CASES = [
         inputs={"x": In((3, "M", 3))},
         sizes=({"M": 3}, {"M": 1}),
     ),
+    text(
+        "growing-until-a-condition-ends-it-then-cut",
+        """agraph (int64 n, float[80, 1] x, float limit) => (float[80, A] y) {
+            go = Constant<value = bool {1}>()  none = Constant<value = float[80, 0] {}>()
+            axis = Constant<value_ints = [1]>()  back = Constant<value_ints = [-1]>()
+            first = Constant<value_ints = [0]>()
+            s = Loop<body = b (int64 i, bool c, float[80, M] si) => (bool co, float[80, N] so) {
+                f = Cast<to = 1>(i)  e = Add(x, f)  so = Concat<axis = 1>(si, e)
+                co = Less(f, limit)
+            }>(n, go, none)
+            y = Slice(s, first, back, axis)
+        }""",
+        inputs={"n": COUNT, "x": In((80, 1)), "limit": LIMIT},
+        sizes=COUNTS,
+    ),
+    text(
+        "shrinking-to-nothing",
+        """agraph (int64 n, float[1, 2] x) => (float[A, 2] y, float[T] r) {
+            go = Constant<value = bool {1}>()
+            y, r = Loop<body = b (int64 i, bool c, float[M, 2] s) =>
+                (bool co, float[N, 2] so, float q) {
+                    co = Identity(c)  q = ReduceSum<keepdims = 0>(s)
+                    one = Constant<value_ints = [1]>()  axis = Constant<value_ints = [0]>()
+                    far = Constant<value_ints = [99]>()  so = Slice(s, one, far, axis)
+            }>(n, go, x)
+        }""",
+        inputs={"n": COUNT, "x": In((1, 2))},
+        sizes=({"K": 3}, {"K": 0}),
+    ),
     *(
         text(
             f"counted-{name}",

@@ -356,9 +356,12 @@ class State:
         growth.require_room(self.builder, extent)
 
     def store(self, value: Value, after: Size, loop: LoopFrame) -> None:
-        """Keep the value for the next step; one that is where it belongs already stays there."""
+        """Keep the value for the next step; one that is where it belongs already stays there.
+
+        Nothing is kept where a step leaves no rows: a next state that is never written is illegal.
+        """
         growth = self.growth
-        if self.holds(value, after):
+        if self.holds(value, after) or (growth is not None and 0 in value.shape):
             return
         builder, target = self.builder, self._twin()
         if growth is None:

@@ -85,17 +85,21 @@ class Requirements:
         """
         if not computed(size):
             return size
+        bound: Size | None = None
         try:
             bound = self.upper(size)
         except UnboundedError:
             if not self._draft.goes_on:
                 raise
-        else:
-            if SPARE not in symbols(bound) or bound == self._room(1):
-                return bound
+        if bound is not None and SPARE not in symbols(bound):
+            return bound
         room = self._room(1)
+        if bound == room:
+            return room
         self.that(room - size, "a size is larger than what there is memory for")
-        return room
+        # Behind a loop that a condition ends, its trip count may tell more. In a loop the bounds of
+        # its states are compared with each other: they stay simple.
+        return room if bound is None or self._draft.loops else minimum(bound, room)
 
     def _room(self, item_bytes: int) -> Size:
         """So many elements fit into what is kept for a value that nothing else bounds."""
