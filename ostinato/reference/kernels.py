@@ -16,6 +16,8 @@ What `onnx.reference` 1.23 does instead:
 * GridSample: moves places to the border before cubic interpolation; MaxUnpool: indices count over
   another shape than that of the output. Both are refused here;
 * RNN, GRU and LSTM: most attributes are ignored. These are refused here;
+* SequenceInsert: the position behind the last tensor counts as the first one, and is an error in an
+  empty sequence;
 * OneHot: of strings it is an error;
 * Unique: along an axis it knows no strings, and unsorted it takes rows of the first axis;
 * StringNormalizer: takes accents off letters, and removes stop words after it changed the case;
@@ -420,6 +422,18 @@ class TfIdfVectorizer(_TfIdfVectorizer):
         return super()._run(*inputs, **attributes)  # type: ignore[no-untyped-call]
 
 
+class SequenceInsert(_Kernel):
+    """The sequence with one more tensor before a position, by default behind the last one."""
+
+    def _run(self, sequence: Values, tensor: Array, position: Array | None = None) -> Any:
+        count = len(sequence)
+        place = count if position is None else int(np.reshape(position, ()))
+        if not -count <= place <= count:
+            raise IndexError(f"position {place} is out of range: {-count} to {count} are valid")
+        place += count if place < 0 else 0
+        return ([*sequence[:place], tensor, *sequence[place:]],)
+
+
 class _Refused(_Kernel):
     reason = "the one there ignores attributes; enable recurrent_to_scan"
 
@@ -469,6 +483,7 @@ KERNELS: list[type[OpRun]] = [
     StringNormalizer,
     StringSplit,
     TfIdfVectorizer,
+    SequenceInsert,
     *ML_KERNELS,
     *_refused(_Refused, "RNN", "GRU", "LSTM"),
     MaxPool,

@@ -213,3 +213,30 @@ def test_what_native_code_does_better_has_no_kernel(node: str):
              for v in model.graph.input}  # fmt: skip
     with pytest.raises((NotImplementedError, ValueError), match=r"kernel|compiled code"):
         run(model, **feeds)
+
+
+def test_a_tensor_goes_before_any_position_and_behind_the_last():
+    text = """g (float[N] x, int64 at) => (float[M] y) <float[1] a = {-1}, float[1] b = {-2}> {
+        s = SequenceConstruct(a, b)  t = SequenceInsert(s, x, at)
+        y = ConcatFromSequence <axis = 0> (t) }"""
+    model, x = parse(text), np.ones(1, F)
+    for at, expected in {
+        -2: [1, -1, -2],
+        -1: [-1, 1, -2],
+        0: [1, -1, -2],
+        1: [-1, 1, -2],
+        2: [-1, -2, 1],
+    }.items():
+        feeds = {"x": x, "at": np.array(at)}
+        np.testing.assert_array_equal(run(model, **feeds)[0], expected)
+        np.testing.assert_array_equal(witness.run(model.SerializeToString(), feeds)[0], expected)
+    with pytest.raises(IndexError, match="-2 to 2"):
+        run(model, x=x, at=np.array(3))
+
+
+def test_a_tensor_is_the_first_of_an_empty_sequence():
+    text = """g (float[N] x, int64 at) => (float[M] y) {
+        s = SequenceEmpty()  t = SequenceInsert(s, x, at)
+        y = ConcatFromSequence <axis = 0> (t) }"""
+    (y,) = run(parse(text), x=np.ones(1, F), at=np.array(0))
+    np.testing.assert_array_equal(y, [1])

@@ -176,7 +176,10 @@ def growth_of(state: State, old: Value, new: Value, joins_last: bool) -> Growth 
         lost = builder.sizes.lost(size, old.shape[axis])
         if lost is not None and lost > 0 and is_nonnegative(old.shape[axis] - lost * state.steps):
             return Growth(axis, -lost)
-        return Growth(axis, maximum(first, require.most(size)), "total")
+        most = require.most(size)
+        if set(symbols(most)) == {SPARE}:
+            return _growth_to_spare(state, axis)
+        return Growth(axis, maximum(first, most), "total")
     if before.kind == "exact":
         return Growth(axis, first + before.rows, "total")
     most = builder.sizes.most_added(size, old.shape[axis])
@@ -188,9 +191,15 @@ def growth_of(state: State, old: Value, new: Value, joins_last: bool) -> Growth 
         return Growth(axis, total, "total", before.raised + 1)
     if before.kind == "total" and SPARE not in symbols(most):
         return Growth(axis, most, "most")
-    one = product(before.with_rows(state.initial.shape, 1))
-    row = one * ITEM_BYTES[old.dtype]
-    return Growth(axis, floordiv(require.of_machine(SPARE), 2 * maximum(row, 1)), "spare")
+    return _growth_to_spare(state, axis)
+
+
+def _growth_to_spare(state: State, axis: int) -> Growth:
+    """Growth of a state whose rows nothing bounds but memory, half of which is for its twin."""
+    shape = Growth(axis, 0).with_rows(state.initial.shape, 1)
+    row = product(shape) * ITEM_BYTES[state.initial.dtype]
+    spare = state.builder.require.of_machine(SPARE)
+    return Growth(axis, floordiv(spare, 2 * maximum(row, 1)), "spare")
 
 
 def _growth_of_axes(state: State, old: Shape, new: Shape, axes: Sequence[int]) -> Growth:

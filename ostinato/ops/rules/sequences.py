@@ -124,7 +124,7 @@ def _inserted(context: Context, sequence: Stack, value: Value) -> Stack:
             f"{list(map(str, sequence.element))}, which has no native form in a loop"
         )
     rows, row = sequence.rows, insert_ones(value, (0,))
-    if context.optional(2) is not None:
+    if context.optional(2) is not None and not _is_length(context.input(2), rows):
         first, last = _halves(context, rows, 2, rows.shape[0])
         return Stack(sequence.dtype, concatenated(context, [first, row, last], 0))
     appending = context.builder.appending.get(context.node.outputs[0].name or "")
@@ -133,6 +133,12 @@ def _inserted(context: Context, sequence: Stack, value: Value) -> Stack:
         if whole is not None:
             return Stack(sequence.dtype, whole)
     return Stack(sequence.dtype, concatenated(context, [rows, row], 0))
+
+
+def _is_length(position: Value, rows: Value) -> bool:
+    """Whether a position is the number of elements, as a program has it that inserts at the end."""
+    known = position.known
+    return known is not None and known.size == 1 and bool(known.item() == rows.shape[0])
 
 
 def _halves(context: Context, rows: Value, place: int, most: Size) -> tuple[Tensor, Tensor]:

@@ -146,6 +146,18 @@ def test_a_sequence_that_grows_in_a_loop_is_native_for_any_number_of_steps() -> 
     assert not s[0].base
 
 
+def test_a_position_behind_the_last_appends_as_well() -> None:
+    insert = "q = SequenceInsert(p, y)"
+    assert insert in GROWS
+    place = "n0 = SequenceLength(p)  q = SequenceInsert(p, y, n0)"
+    x = np.array([1, -2], "f")
+    compiled = session(GROWS.replace(insert, place))
+    for count in (0, 1, 7, 65):
+        (s,) = compiled.run(None, {"n": np.int64(count), "x": x})
+        assert_equal(s, [x * i for i in range(count)])
+    assert_native(compiled)
+
+
 SOME_STEPS_APPEND = """
 g (int64 n, bool[N, 3] keep, int64[2] x) => (seq(int64[2]) s) <bool yes = {1}, int64 three = {3}> {
     e = SequenceConstruct(x)
