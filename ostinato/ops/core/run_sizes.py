@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import ChainMap
 from collections.abc import Sequence
 
 from ostinato.ops.core.draft import Draft
@@ -45,6 +44,8 @@ class RunSizes:
         self._most: dict[str, Size] = {}
         # What symbols stand for that are made of others.
         self._meaning: dict[str, Size] = {}
+        # Extents of states: what they are at most is assumed until a step of the loop is known.
+        self._assumed: set[str] = set()
         # What numbers of steps are at most where such a step runs.
         self._inside: dict[str, Size] = {}
 
@@ -161,6 +162,7 @@ class RunSizes:
     def varying(self, bound: Size, what: str) -> Size:
         """As `declared`, of a size that each step of a loop may compute anew for the next one."""
         size = self.declared(bound, what)
+        self._assumed.add(str(size))
         self._require.reached.add(str(size))
         return size
 
@@ -193,10 +195,14 @@ class RunSizes:
         return minimum(added, (maximum if ways[0] == "max" else minimum)(left, right))
 
     def decided(self, size: Size) -> Size:
-        """A size in a loop without choices that what is known of its steps decides."""
+        """A size in a loop without choices that what is known of its steps decides.
+
+        An assumption decides nothing: what the choice says about the state may make it wrong.
+        """
         if not self._emit.is_inside:
             return size
-        return decided(size, ChainMap(self._inside, self._draft.bounds))
+        bounds = {n: most for n, most in self._draft.bounds.items() if n not in self._assumed}
+        return decided(size, {**bounds, **self._inside})
 
     def lost(self, new: Size, old: Size) -> int | None:
         """How many one size is less than another, as long as it is not 0; None if unclear."""

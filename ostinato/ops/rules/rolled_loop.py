@@ -40,7 +40,7 @@ from ostinato.ops.rules.sequences import as_stack, element_of, flattened, form, 
 from ostinato.program.expr import ITEM_BYTES, Axis, Expr, Extent, Index, cast, constant, op
 from ostinato.program.nodes import Carry, Require
 from ostinato.records import dataclass
-from ostinato.sizes.dims import Size, computed
+from ostinato.sizes.dims import SPARE, Size, computed, symbols
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -84,6 +84,11 @@ class _UnexpectedError(Exception):
     def __init__(self, found: _Expected, initial: Sequence[AnyValue] | None = None) -> None:
         super().__init__()
         self.found, self.initial = found, initial
+
+
+def _is_open(growth: Growth | None) -> bool:
+    """Whether a state has as many rows at most as there is memory for."""
+    return growth is not None and growth.kind == "total" and SPARE in symbols(growth.rows)
 
 
 class RolledLoop:
@@ -172,10 +177,11 @@ class RolledLoop:
     def _expected(self) -> _Expected:
         """The form of the loop in an earlier attempt to lower the one around it, if any.
 
-        Without it, each level of nested loops would double the attempts.
+        Without it, each level of nested loops would double the attempts. What only memory bounds
+        may have a bound by now.
         """
         known = self._builder.learned.get(self._key())
-        if isinstance(known, _Expected):
+        if isinstance(known, _Expected) and not any(map(_is_open, known.growths)):
             return known
         return _Expected((None,) * len(flattened(self._initial)))
 

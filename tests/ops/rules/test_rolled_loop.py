@@ -12,6 +12,7 @@ from ostinato.model.load import load_model
 from ostinato.passes.pipeline import run_passes
 from ostinato.program.nodes import Loop, statements
 from ostinato.stages.partition import Segment, partition
+from tests import witness
 
 HEAD = '<ir_version: 9, opset_import: ["" : 18]>\n'
 
@@ -79,3 +80,39 @@ def test_a_trip_count_without_end_is_an_error_of_the_state_that_grows():
     }"""
     with pytest.raises(ShapeError, match="carried value 0, which grows by 16 bytes a step"):
         InferenceSession(parser.parse_model(HEAD + endless), cache_dir=None)
+
+
+CUT = """
+    g (int64 n, float[2, 2, 9] x, float limit) => (float[2, A, 9] y) {
+      go = Constant<value = bool {1}>()
+      y = Loop<body = outer (int64 i, bool c, float[2, M, 9] s) => (bool co, float[2, N, 9] so) {
+        axis = Constant<value_ints = [1]>()  back = Constant<value_ints = [-5]>()
+        far = Constant<value_ints = [99]>()  f = Cast<to = 1>(i)  co = Less(f, limit)
+        TRIPS
+        so = Loop<body = inner (int64 j, bool d, float[2, P, 9] t) => (bool e, float[2, Q, 9] u) {
+          e = Identity(d)  w = Sin(t)  p = ReduceSum(w, axis)
+          a = Concat<axis = 1>(t, p)  u = Slice(a, back, far, axis)
+        }>(trips, go, s)
+      }>(n, go, x)
+    }"""
+
+
+@pytest.mark.parametrize(
+    "trips",
+    [
+        "trips = Constant<value = int64 {3}>()",
+        "most = ReduceMax<keepdims = 0>(s)  trips = Cast<to = 7>(most)",
+    ],
+)
+def test_a_state_that_inner_loops_cut_has_memory_for_what_is_left(trips: str) -> None:
+    proto = parser.parse_model(HEAD + CUT.replace("TRIPS", trips))
+    session = InferenceSession(proto, fallback=False)
+    feeds = {
+        "n": np.array(4),
+        "x": np.full((2, 2, 9), 2, np.float32),
+        "limit": np.array(2, np.float32),
+    }
+    expected = witness.run(proto.SerializeToString(), feeds)
+    for ours, theirs in zip(session.run(None, feeds), expected, strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=1e-5)
+    assert session.report()["arena_bytes"] < 2**20
