@@ -12,6 +12,7 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -86,13 +87,19 @@ def kernel_store(_: Options) -> KernelStore:
     return KernelStore(Cache(os.path.join(os.environ["XDG_CACHE_HOME"], "kernels")))
 
 
+@cache
+def is_about_code(path: Path) -> bool:
+    """Whether the tests of a file are about the code that runs."""
+    place = path.relative_to(Path(__file__).parent)
+    return any(place.is_relative_to(other) for other in ABOUT_CODE)
+
+
 @pytest.fixture(autouse=True)
 def quickly_compiled(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[None]:
     """Models of the tests that are not about code, apart from the others in the cache."""
-    path = request.path.relative_to(Path(__file__).parent)
-    if not any(path.is_relative_to(place) for place in ABOUT_CODE):
+    if not is_about_code(request.path):
         with unoptimized.code() as folder:
             monkeypatch.setenv("XDG_CACHE_HOME", folder)
             yield

@@ -1,7 +1,8 @@
 """Models of one node in the backend test suite of onnx, with inputs and results.
 
 The package computes all results anew when it is asked for the cases, which takes five seconds, and
-every worker of a run asks. So they are kept in pytest's cache, for the versions they are made with.
+every worker of a run asks. So they are kept in pytest's cache, for the versions they are made with;
+the first worker of the first run makes them.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ import pickle
 import platform
 import sys
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -30,15 +33,29 @@ def node_cases() -> list[TestCase]:
     versions = [f"{name}-{version(name)}" for name in ("onnx", "numpy", "protobuf", "ml_dtypes")]
     made_by = [sys.implementation.cache_tag or "", platform.machine(), *versions]
     path = Path(os.environ[FOLDER], "-".join(made_by))
-    try:
-        cases: list[TestCase] = pickle.loads(path.read_bytes())
-    except (OSError, EOFError, pickle.UnpicklingError):
-        cases = _computed()
-        # Workers write at the same time.
-        draft = path.with_name(f"{path.name}.{os.getpid()}")
-        draft.write_bytes(pickle.dumps(cases))
-        draft.replace(path)
+    with _alone(path.with_name(f"{path.name}.lock")):
+        try:
+            cases: list[TestCase] = pickle.loads(path.read_bytes())
+        except (OSError, EOFError, pickle.UnpicklingError):
+            cases = _computed()
+            # Where nobody can be kept waiting, workers write at the same time.
+            draft = path.with_name(f"{path.name}.{os.getpid()}")
+            draft.write_bytes(pickle.dumps(cases))
+            draft.replace(path)
     return cases
+
+
+@contextmanager
+def _alone(path: Path) -> Iterator[None]:
+    """One worker at a time is inside, if the system can see to that: the others find its cases."""
+    try:
+        import fcntl
+    except ImportError:
+        yield
+        return
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def _computed() -> list[TestCase]:

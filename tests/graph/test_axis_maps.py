@@ -15,6 +15,8 @@ from ostinato.graph.facts import FACTS, facts_of
 from tests.graph.test_facts import Arrays, each_case, run, same
 
 ALL, WINDOW = Along.ALL, Along.WINDOW
+# The reference kernels visit places of windows one by one: of larger operands only the first ones.
+MOST_ELEMENTS, MOST_PLACES = 10_000, 12
 # What their operands say of a place (a number to search or pick by) must stay in range.
 MAPPED = [name for name, facts in FACTS.items() if facts.axes and not facts.random]
 
@@ -32,6 +34,16 @@ def map_of(
     rule = facts_of(node.op_type).axes
     assert rule is not None
     return rule(form)
+
+
+def cropped(inputs: Arrays, found: AxisMap) -> Arrays:
+    """Large operands with a few places along each axis of windows."""
+    return [
+        x[tuple(slice(MOST_PLACES if place is WINDOW else None) for place in row)]
+        if row and x.size > MOST_ELEMENTS
+        else x
+        for x, row in zip(inputs, found, strict=True)
+    ]
 
 
 def shuffled(inputs: Arrays, found: AxisMap, axis: int, order: np.ndarray) -> Arrays:
@@ -58,6 +70,9 @@ def test_results_are_shuffled_like_operands(op_type: str) -> None:
         assert len(found) == len(inputs), case.name
         for row, x in zip(found, inputs, strict=True):
             assert row is None or len(row) == x.ndim, case.name
+        few = cropped(inputs, found)
+        if any(a is not b for a, b in zip(few, inputs, strict=True)):
+            inputs, outputs = few, run(case, few)
         for axis in {place for row in found for place in row or () if isinstance(place, int)}:
             sizes = {
                 x.shape[row.index(axis)]
