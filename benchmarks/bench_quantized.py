@@ -32,6 +32,8 @@ class Form:
 
 
 STATIC = {"activations": "int8-static"}
+# Of each model: the suppressor's output has the errors of both.
+TO_TARGET = STATIC | {"target_snr": 38.0}
 FORMS = {
     "f16": Form({"weights": "f16"}),
     "bf16": Form({"weights": "bf16"}),
@@ -41,6 +43,7 @@ FORMS = {
     "int8-dynamic, calibrated": Form({"activations": "int8-dynamic"}, True),
     "int8-static, calibrated": Form(STATIC, True),
     "int8-static, integer_products": Form(STATIC, True, {"integer_products": True}),
+    "int8-static, 38 dB": Form(TO_TARGET, True, {"integer_products": True}),
 }
 Samples = list[dict[str, np.ndarray]]
 

@@ -77,7 +77,7 @@ def quantize(
         with common.status(f"Quantising {model.name}"):
             result = quantize_layers(
                 model,
-                weights or ("int8" if target_snr is None else "int4"),
+                weights or ("int8" if target_snr is None or activations else "int4"),
                 activations,
                 calibration=None if calibration is None else samples,
                 measure_on=samples,

@@ -28,7 +28,7 @@ from ostinato.quantization.sites import INPUT_WEIGHTS, RECURRENT_WEIGHTS, Site
 from ostinato.quantization.weights import Stored
 from ostinato.records import dataclass
 
-_LEVELS = 255
+LEVELS = 255
 _FLOAT = ir.DataType.FLOAT
 Range = tuple[float, float]
 
@@ -136,16 +136,16 @@ def _range(ranges: Mapping[tuple[ir.Node, int], Seen] | None, site: Site) -> Ran
     if ranges is None:
         return None
     seen = ranges[site.node, site.position]
-    return seen.best_range(_LEVELS)
+    return seen.best_range(LEVELS)
 
 
 def _rounded(writer: Writer, x: ir.Value, given: Range) -> ir.Value:
     """`x` rounded to 8 bits between two numbers around 0, and back: QuantizeLinear and its like."""
     low, high = given
-    scale = np.float32((high - low) / _LEVELS)
+    scale = np.float32((high - low) / LEVELS)
     if scale < np.finfo(np.float32).tiny:
         scale = np.float32(1)
-    point = np.array(np.clip(np.rint(-low / scale), 0, _LEVELS), np.uint8)
+    point = np.array(np.clip(np.rint(-low / scale), 0, LEVELS), np.uint8)
     kind = ir.DataType.UINT8
     operands: list[Operand] = [np.asarray(scale), point]
     narrow = writer.op("QuantizeLinear", [x, *operands], f"{x.name}_quantized", dtype=kind)

@@ -91,6 +91,17 @@ class Seen:
             while self.kept.size > _KEPT:
                 self.kept, self.every = self.kept[::2], 2 * self.every
 
+    def rounding_snr(self, levels: int) -> float:
+        """The SNR in dB of elements that are rounded to so many steps of `best_range`."""
+        if not self.is_known:
+            return float("inf")
+        low, high = self.best_range(levels)
+        scale = max((high - low) / levels, float(np.finfo(np.float32).tiny))
+        first = np.rint(low / scale)
+        error = self.kept - np.clip(np.rint(self.kept / scale), first, first + levels) * scale
+        power, noise = (float(np.square(x, dtype=np.float64).sum()) for x in (self.kept, error))
+        return 10 * float(np.log10(power / noise)) if noise else float("inf")
+
     def best_range(self, levels: int) -> tuple[float, float]:
         """The range around 0 for which rounding to so many steps has the least squared error.
 

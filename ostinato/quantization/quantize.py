@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from typing import TypeAlias
 
 import numpy as np
 import onnx
@@ -14,6 +15,7 @@ import onnx_ir as ir
 
 from ostinato.errors import InputError, ModelError, OptionError
 from ostinato.graph.raise_opset import converted
+from ostinato.graph.writer import Array
 from ostinato.model.load import ModelLike, load_model
 from ostinato.model.names import Names
 from ostinato.model.types import type_text
@@ -22,11 +24,17 @@ from ostinato.passes.normalise.inline_functions import inline_functions
 from ostinato.passes.normalise.lift_constants import lift_constants
 from ostinato.passes.simplify.constant_folding import constant_folding
 from ostinato.passes.simplify.dead_code import dead_code
-from ostinato.quantization.activations import write_activations
+from ostinato.quantization.activations import LEVELS, write_activations
 from ostinato.quantization.bias import correct_bias
 from ostinato.quantization.calibration import Seen, observe
 from ostinato.quantization.formats import FORMATS, Format
-from ostinato.quantization.samples import Calibration, Sample, read_samples
+from ostinato.quantization.samples import (
+    Calibration,
+    Sample,
+    outputs_of,
+    read_samples,
+    signal_to_noise,
+)
 from ostinato.quantization.sensitivity import Trial, decibels, narrowest
 from ostinato.quantization.sites import Site, find_sites
 from ostinato.quantization.weights import (
@@ -38,12 +46,17 @@ from ostinato.quantization.weights import (
     store,
     write_weights,
 )
-from ostinato.runtime.session import NodeArg
+from ostinato.runtime.session import InferenceSession, NodeArg
 
 # The first with blocks of scales and int4, and the IR version that goes with it.
 OPSET, IR_VERSION = 21, 10
 METADATA = "ostinato.quantized"
-ACTIVATIONS = ("int8-dynamic", "int8-static")
+STATIC = "int8-static"
+ACTIVATIONS = ("int8-dynamic", STATIC)
+# Operands by rank, from 0 for the one that 8 bits hold least well.
+Floats: TypeAlias = "frozenset[int]"
+# Operands that are tried in bytes again one by one: each takes a compilation.
+MOST_TRIED = 16
 
 
 @dataclass(frozen=True)
@@ -97,7 +110,8 @@ def quantize(
     block: how many terms of a sum share a scale, -1 for all of them; by default all, and 32 for
         int4.
     target_snr: in dB, for all outputs; each weight matrix then has the narrowest type, from
-        `weights` on, with which the model meets it on the calibration data.
+        `weights` on, with which the model meets it on the calibration data. With "int8-static" the
+        operands that 8 bits hold least well stay floats, as few as meet it.
     states: the output of each state by its input: samples that do not give a state are run one
         after the other, as by `InferenceSession.stream`.
 
@@ -138,6 +152,82 @@ def quantize_layers(
     """
     form = _format(weights)
     _check_options(form, activations, block, target_snr)
+
+    def quantized(floats: Floats = frozenset(), measure_on: Calibration | None = None) -> Quantized:
+        target = None if activations == STATIC else target_snr
+        return _quantized(
+            model,
+            form,
+            activations,
+            calibration,
+            exclude,
+            block,
+            target,
+            states,
+            measure_on,
+            floats,
+        )
+
+    if activations != STATIC or target_snr is None:
+        return quantized(measure_on=measure_on)
+    floats = _floats(model, quantized, target_snr, calibration, states)
+    return quantized(floats, measure_on)
+
+
+def _floats(
+    model: ModelLike,
+    quantized: Callable[[Floats], Quantized],
+    target: float,
+    calibration: Calibration | None,
+    states: Mapping[str, str] | None,
+) -> Floats:
+    """As few operands in floats as meet the target on the samples.
+
+    quantized: the model with some of them in floats. How many of those that 8 bits hold least well
+    is sought by bisection; each is then tried in bytes again. Where nothing meets the target, all
+    are floats.
+    """
+    quantized(frozenset())  # refuses what cannot be calibrated
+    assert calibration is not None  # it has been asked for ranges
+    loaded, carried = prepared(model), dict(states or {})
+    samples = read_samples(calibration, _arguments(loaded), carried)
+
+    def outputs(proto: onnx.ModelProto) -> list[dict[str, Array]]:
+        session = InferenceSession(proto, cache_dir=None, integer_products=True)
+        return list(outputs_of(session, samples, carried))
+
+    expected = outputs(to_model_proto(loaded))
+
+    def meets(found: Quantized) -> bool:
+        ratios = signal_to_noise(expected, outputs(found.model))
+        return min(ratios.values()) >= target
+
+    low, high = 0, len(find_sites(loaded))
+    while low < high:
+        middle = (low + high) // 2
+        is_enough = meets(quantized(frozenset(range(middle))))
+        low, high = (low, middle) if is_enough else (middle + 1, high)
+    floats = frozenset(range(low))
+    # Errors of the last layers reach the outputs as they are, those of the first ones less so.
+    for rank in range(min(low, MOST_TRIED)):
+        fewer = floats - {rank}
+        floats = fewer if meets(quantized(fewer)) else floats
+    return floats
+
+
+def _quantized(
+    model: ModelLike,
+    form: Format,
+    activations: str | None,
+    calibration: Calibration | None,
+    exclude: Sequence[str],
+    block: int | None,
+    target_snr: float | None,
+    states: Mapping[str, str] | None,
+    measure_on: Calibration | None,
+    floats: Floats,
+) -> Quantized:
+    """A quantised model. floats: the operands that stay floats, by their rank."""
     loaded = prepared(model)
     sites = _chosen(find_sites(loaded), exclude)
     for site in sites:
@@ -157,7 +247,7 @@ def quantize_layers(
     measures = measure_on is not None or target_snr is not None
     work = _Work(loaded, sites, block, seen, samples, carried, measures)
     stored = work.stored(form) if target_snr is None else work.narrowest(form, target_snr)
-    return work.written(stored, activations)
+    return work.written(stored, activations, floats)
 
 
 def _arguments(model: ir.Model) -> list[NodeArg]:
@@ -218,7 +308,7 @@ def _check_options(
         for name, given, wanted in (
             ("weights", form.name, "int8"),
             ("block", block, None),
-            ("target_snr", target_snr, None),
+            ("target_snr", None if activations == STATIC else target_snr, None),
         ):
             if given != wanted:
                 raise OptionError(
@@ -326,19 +416,25 @@ class _Work:
             raise OptionError(f"target_snr={target}: no weights can be narrower than they are")
         return stored
 
-    def _ranges(self, activations: str) -> Mapping[tuple[ir.Node, int], Seen] | None:
-        if activations == "int8-dynamic":
+    def _ranges(
+        self, activations: str, floats: Floats
+    ) -> Mapping[tuple[ir.Node, int], Seen] | None:
+        """What the operands were seen to be; nothing of those that stay floats."""
+        if activations != STATIC:
             return None
         if not self.seen:
             raise OptionError("activations='int8-static': needs `calibration` data for the ranges")
-        return self.seen
+        worst = sorted(self.seen, key=lambda place: self.seen[place].rounding_snr(LEVELS))
+        return {p: Seen() if i in floats else self.seen[p] for i, p in enumerate(worst)}
 
-    def written(self, stored: Sequence[Stored], activations: str | None) -> Quantized:
+    def written(
+        self, stored: Sequence[Stored], activations: str | None, floats: Floats = frozenset()
+    ) -> Quantized:
         """The model with these weights."""
         layers = tuple(self._layers(stored))
         left = stored
         if activations is not None:
-            left = write_activations(self.model, stored, self._ranges(activations))
+            left = write_activations(self.model, stored, self._ranges(activations, floats))
         write_weights(self.model, Names(self.model), left)
         drop_unread(self.model, [item.site.weight for item in stored])
         self.model.metadata_props[METADATA] = json.dumps(

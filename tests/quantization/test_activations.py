@@ -4,6 +4,8 @@ from collections import Counter
 
 import numpy as np
 import onnx
+import onnx.numpy_helper
+import onnx.parser
 import pytest
 
 from ostinato import OptionError
@@ -48,6 +50,26 @@ def test_products_of_bytes(name: str, kind: str) -> None:
     expected = witness.run(narrow.SerializeToString(), samples[0])
     for ours, theirs in zip(outputs(narrow, samples[0]).values(), expected, strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
+
+
+def test_operands_that_bytes_hold_badly_stay_floats() -> None:
+    """A few elements of `x` are a hundred times as large as the others."""
+    random = np.random.default_rng(0)
+    model = onnx.parser.parse_model(
+        '<ir_version: 10, opset_import: ["": 21]> g (float[4,32] x) => (float[4,8] y) '
+        "{ h = MatMul (x, v) t = Tanh (h) y = MatMul (t, w) }"
+    )
+    for name, shape in (("v", (32, 48)), ("w", (48, 8))):
+        weights = (random.standard_normal(shape) / 50).astype(np.float32)
+        model.graph.initializer.append(onnx.numpy_helper.from_array(weights, name))
+    samples = [{"x": (random.standard_normal((4, 32)) ** 7).astype(np.float32)} for _ in range(12)]
+    count, ratio = {}, {}
+    for target in (None, 5.0, 35.0, 200.0):
+        narrow = quantize(model, activations="int8-static", calibration=samples, target_snr=target)
+        count[target] = operators(narrow)["QuantizeLinear"]
+        ratio[target] = worst_of(model, narrow, samples)
+    assert (count[None], count[5.0], count[200.0]) == (2, 2, 0)
+    assert ratio[None] < 35 and (count[35.0], ratio[35.0] > 35) == (1, True)
 
 
 def test_ranges_need_data() -> None:
