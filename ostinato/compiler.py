@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, TypeAlias
 
@@ -16,6 +16,7 @@ from ostinato.codegen.artifact import Argument, Artifact
 from ostinato.codegen.machine import Keep, emit_assembly, emit_object
 from ostinato.codegen.module import guards, messages, module_text
 from ostinato.codegen.target import Target, find_target
+from ostinato.codegen.workers import MOST, Workers, cores
 from ostinato.errors import OptionError, translated
 from ostinato.model.graphs import graphs
 from ostinato.model.load import load_model
@@ -23,7 +24,7 @@ from ostinato.model.load import without_defaults as without_defaults
 from ostinato.native.cache import Cache, KernelStore
 from ostinato.optimization import ALL_PASSES, advice, run_all_passes
 from ostinato.options import Options
-from ostinato.program.laid import ConstantBlob, lay_out
+from ostinato.program.laid import ConstantBlob, Contents, lay_out
 from ostinato.program.nodes import Interface, Program
 from ostinato.program.printer import text as program_text
 from ostinato.program.verify import verify
@@ -37,6 +38,8 @@ from ostinato.stages.stored_programs import StoredPrograms
 
 # The text of a module, given it and what there is to know of its function but the object code.
 Surround: TypeAlias = Callable[[str, Artifact], str]
+# What an observer gets to see: the name of a floor and its texts, made only where one observes.
+Show: TypeAlias = Callable[[str, Callable[[], Iterable[str]]], Iterator[tuple[str, str]]]
 
 
 def optional_passes() -> tuple[str, ...]:
@@ -139,28 +142,46 @@ def _drive(
         store = program_store(options, target) if is_plain else None
         found = [None if store is None else store.find(program) for program in programs]
         missing = [p for p, artifact in zip(programs, found, strict=True) if artifact is None]
-        scheduled = [_scheduled(program, target, options) for program in missing]
-        yield from show("schedule", lambda: (program_text(s.program) for s in scheduled))
-        if clocked is not None:
-            clocked.extend(scheduled)
-        watched, timed = surround is None, clocked is not None
-        modules = [_module(program, target, watched, timed) for program in scheduled]
-        yield from show("llvm", lambda: (module.text for module in modules))
-        yield from show("asm", lambda: (emit_assembly(module.text, target) for module in modules))
-        keep = kernel_store(options) if surround is None else None
-
-        def make() -> Iterator[Artifact]:
-            for program, module in zip(missing, modules, strict=True):
-                made = _artifact(program, module, target, options.threads, keep, surround)
-                if store is not None:
-                    store.store(program, module.scheduled.program.constants, made)
-                yield made
-
-        made = make()
-        natives = (NativeStage(one or next(made)) for one in found)
-        compiled = _assembled(parts, natives)
+        made = yield from _code(missing, target, options, show, surround, clocked)
+        if store is not None:
+            for program, (constants, artifact) in zip(missing, made, strict=True):
+                store.store(program, constants, artifact)
+        left = (artifact for _, artifact in made)
+        compiled = _assembled(parts, (NativeStage(one or next(left)) for one in found))
         other_sizes = _not_native_in_general(loaded, compiled)
         return dataclasses.replace(compiled, report=facts | {"other_sizes": other_sizes})
+
+
+def _code(
+    programs: Sequence[Program],
+    target: Target,
+    options: Options,
+    show: Show,
+    surround: Surround | None,
+    clocked: list[Scheduled] | None,
+) -> Generator[tuple[str, str], None, list[tuple[Mapping[str, Contents], Artifact]]]:
+    """Each program's object code, and the constants that it reads."""
+    watched, timed = surround is None, clocked is not None
+    # What surrounds a module belongs to it: it is compiled as a whole.
+    others = 0 if surround or target.object_format != "elf" else cores() - 1
+    with Workers(target, kernel_store(options), min(others, MOST)) as objects:
+        modules = []
+        for program in programs:
+            scheduled = _scheduled(program, target, options)
+            modules.append(_module(scheduled, target, watched, timed, objects))
+        yield from show("schedule", lambda: (program_text(m.scheduled.program) for m in modules))
+        if clocked is not None:
+            clocked.extend(module.scheduled for module in modules)
+        yield from show("llvm", lambda: (module.text for module in modules))
+        yield from show("asm", lambda: (emit_assembly(module.text, target) for module in modules))
+        keep = None if surround else objects
+        return [
+            (
+                module.scheduled.program.constants,
+                _artifact(program, module, target, options.threads, keep, surround),
+            )
+            for program, module in zip(programs, modules, strict=True)
+        ]
 
 
 def _assembled(parts: Partition, natives: Iterator[NativeStage]) -> CompiledModel:
@@ -259,7 +280,9 @@ class _Module:
     functions: dict[str, str]
 
 
-def _module(scheduled: Scheduled, target: Target, is_watched: bool, is_clocked: bool) -> _Module:
+def _module(
+    scheduled: Scheduled, target: Target, is_watched: bool, is_clocked: bool, objects: Workers
+) -> _Module:
     program = scheduled.program
     with _in_code_of(program):
         constants = lay_out(program.constants)
@@ -273,6 +296,7 @@ def _module(scheduled: Scheduled, target: Target, is_watched: bool, is_clocked: 
             is_watched,
             is_clocked,
             functions,
+            objects.begin,
         )
         exports = (clocks.TABLE,) if is_clocked else ()
         return _Module(scheduled, constants, text, exports, functions)

@@ -52,13 +52,15 @@ def emit_object(text: str, target: Target, keep: Keep | None = None) -> bytes:
         target's objects are of the format that can be joined.
     """
     if keep is not None and target.object_format == "elf" and (units := divide(text)).kernels:
-        kernels = [keep(kernel, target, _object) for kernel in units.kernels]
+        rest = make_object(units.rest, target)
+        kernels = [keep(kernel, target, make_object) for kernel in units.kernels]
         with contextlib.suppress(NotRelocatable):
-            return join([_object(units.rest, target), *kernels], dict(units.names))
-    return _object(text, target)
+            return join([rest, *kernels], dict(units.names))
+    return make_object(text, target)
 
 
-def _object(text: str, target: Target) -> bytes:
+def make_object(text: str, target: Target) -> bytes:
+    """Machine code of the module, compiled at once as a whole."""
     module, machine = _optimised(text, target)
     return bytes(machine.emit_object(module))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import field
 from functools import lru_cache
 
@@ -53,41 +53,51 @@ def module_text(
     is_watched: bool = True,
     is_clocked: bool = False,
     names: dict[str, str] | None = None,
+    begin: Callable[[str], None] | None = None,
 ) -> str:
     """The module as LLVM assembly; with `shares` it also exports `threads.EXPORTS`.
 
     is_watched: whether code that may take long has safepoints. is_clocked: whether the clock is
     read behind every kernel (`ostinato.codegen.clocks`). names: a table that gets
-    the function of each kernel; kernels that are alike share one.
+    the function of each kernel; kernels that are alike share one. begin: is told of each function
+    at once, as the module that it would be alone.
     """
     declarations: set[str] = set()
     parts = {} if shares is None else shares.parts
-    functions, shared = _functions(program, declarations, target, parts, is_watched)
+    head = [
+        f'target datalayout = "{data_layout(target)}"',
+        f'target triple = "{target.triple}"',
+        f"{NOWHERE} = internal constant [64 x i8] zeroinitializer",
+        *([safepoints.assembly()] if is_watched else []),
+    ]
+    scheduled_as = target.machine.scheduled_as
+    tuning = f' "tune-cpu"="{scheduled_as}"' if scheduled_as else ""
+    attributes = f'attributes #0 = {{ noinline nounwind "target-cpu"="{target.cpu}"{tuning} }}'
+
+    def joined(functions: Sequence[str], needed: set[str]) -> str:
+        known = runtime_functions.complete(needed, target.machine.pointer_bits)
+        return "\n".join((*head, *functions, *known, attributes)) + "\n"
+
+    def alone(function: str, needed: Collection[str]) -> None:
+        if begin is not None:
+            begin(joined([function], {*needed}))
+
+    functions, shared = _functions(program, declarations, target, parts, is_watched, alone)
     if names is not None:
         names.update((kernel, function.name) for kernel, function in shared.items())
     entry = _Entry(
         program, arena, blob, declarations, shared, shares, is_watched, is_clocked
     ).text()
     layout = _layout(program, arena, declarations)
-    scheduled_as = target.machine.scheduled_as
-    tuning = f' "tune-cpu"="{scheduled_as}"' if scheduled_as else ""
-    attributes = f'attributes #0 = {{ noinline nounwind "target-cpu"="{target.cpu}"{tuning} }}'
     count = 1 if shares is None else threads.MOST
-    nowhere = f"{NOWHERE} = internal constant [64 x i8] zeroinitializer"
     texts = [
-        f'target datalayout = "{data_layout(target)}"',
-        f'target triple = "{target.triple}"',
-        nowhere,
-        *([safepoints.assembly()] if is_watched else []),
         *([] if shares is None else [threads.assembly(target)]),
         *([clocks.assembly(program, target, count)] if is_clocked else []),
         *functions,
         entry,
         layout,
-        *runtime_functions.complete(declarations, target.machine.pointer_bits),
-        attributes,
     ]
-    return "\n".join(texts) + "\n"
+    return joined(texts, declarations)
 
 
 @dataclass(frozen=True)
@@ -127,8 +137,12 @@ def _functions(
     target: Target,
     parts: Mapping[str, Part],
     is_watched: bool,
+    written: Callable[[str, Collection[str]], None],
 ) -> tuple[list[str], dict[str, _Function]]:
-    """The functions of all kernels, and the one that stands for each kernel, by name."""
+    """The functions of all kernels, and the one that stands for each kernel, by name.
+
+    written: is told of each function at once, and of what it needs declared.
+    """
     names: dict[_Wanted, str] = {}
     texts: list[str] = []
     shared: dict[str, _Function] = {}
@@ -158,6 +172,7 @@ def _functions(
             linkage, function, declared = _written(wanted)
             texts.append(f'{linkage}@"{name}"{function}')
             declarations |= declared
+            written(texts[-1], declared)
     return texts, shared
 
 

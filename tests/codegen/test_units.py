@@ -95,9 +95,9 @@ def test_a_changed_model_compiles_only_what_changed(
     monkeypatch: pytest.MonkeyPatch, tmp_path: object
 ) -> None:
     compiled: list[str] = []
-    make = ostinato.codegen.machine._object
+    make = ostinato.codegen.machine.make_object
     monkeypatch.setattr(
-        "ostinato.codegen.machine._object", lambda *one: compiled.append(one[0]) or make(*one)
+        "ostinato.codegen.machine.make_object", lambda *one: compiled.append(one[0]) or make(*one)
     )
     monkeypatch.setattr("ostinato.compiler.kernel_store", KERNEL_STORE)
     run("Sigmoid", cache_dir=tmp_path)

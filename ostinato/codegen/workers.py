@@ -1,0 +1,203 @@
+"""Processes in which LLVM compiles the first kernels of a model while the next ones are written.
+
+Two threads of one process cannot do that: llvmlite lets one of them into LLVM at a time, and each
+of its calls ends with a wait for Python's lock. A process takes the text of a unit and gives its
+object, the same that LLVM makes here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import threading
+from collections import deque
+from concurrent.futures import Future
+from types import TracebackType
+from typing import IO
+
+from ostinato.codegen import units
+from ostinato.codegen.machine import Keep, Make, make_object
+from ostinato.codegen.target import Target
+
+# Characters of units that wait for a process before one more is started: LLVM takes 0.5 us for one
+# (`units.SHORTEST`), and a process 0.2 s to start.
+WORTH = 600_000
+# More processes find nothing to do: to write a kernel takes about as long as to compile it.
+MOST = 3
+
+_PROGRAM = """
+import pickle, sys
+sys.path[:] = pickle.load(sys.stdin.buffer)
+from ostinato.codegen.workers import serve
+serve()
+"""
+
+
+def cores() -> int:
+    """How many cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+class Workers:
+    """The objects of units, which are compiled from when they are known until they are needed.
+
+    keep: stored objects, or None. most: processes beside this one, which compiles what waits when
+    the first object is needed. A context, at whose end the processes end.
+    """
+
+    def __init__(self, target: Target, keep: Keep | None, most: int) -> None:
+        self._target, self._keep, self._most = target, keep or _unkept, most
+        self._made: dict[str, Future[bytes]] = {}
+        self._waiting: deque[str] = deque()
+        self._characters = 0
+        self._threads: list[threading.Thread] = []
+        self._processes: list[_Process] = []
+        self._changed = threading.Condition()
+        self._is_over = False
+
+    def __enter__(self) -> Workers:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        with self._changed:
+            self._is_over = True
+            self._waiting.clear()
+            self._changed.notify_all()
+        for process in self._processes:
+            process.end()
+        for thread in self._threads:
+            thread.join()
+
+    def begin(self, text: str) -> None:
+        """Compile the units of a module, in processes as soon as there is enough for one."""
+        if not self._most:
+            return
+        with self._changed:
+            for unit in units.divide(text).kernels:
+                if unit not in self._made:
+                    self._made[unit] = Future()
+                    self._waiting.append(unit)
+                    self._characters += len(unit)
+            if self._characters >= WORTH and len(self._threads) < self._most:
+                self._characters = 0
+                self._start()
+            self._changed.notify_all()
+
+    def _start(self) -> None:
+        process = _Process()
+        thread = threading.Thread(target=self._compile, args=[process], daemon=True)
+        self._processes.append(process)
+        self._threads.append(thread)
+        thread.start()
+
+    def __call__(self, unit: str, target: Target, make: Make) -> bytes:
+        """The object of a unit, as a `Keep`."""
+        found = self._made.get(unit)
+        if found is None:
+            return self._keep(unit, target, make)
+        # What was begun last is reached by no process before this one.
+        while not found.done() and (other := self._next(last=True)) is not None:
+            self._make(other, make)
+        return found.result()
+
+    def _next(self, last: bool = False, waits: bool = False) -> str | None:
+        """A unit that nobody compiles yet; None if there is none and, if it waits, will be none."""
+        with self._changed:
+            while not self._waiting:
+                if self._is_over or not waits:
+                    return None
+                self._changed.wait()
+            return self._waiting.pop() if last else self._waiting.popleft()
+
+    def _make(self, unit: str, make: Make) -> None:
+        try:
+            self._made[unit].set_result(self._keep(unit, self._target, make))
+        except BaseException as error:
+            self._made[unit].set_exception(error)
+
+    def _compile(self, process: _Process) -> None:
+        while (unit := self._next(waits=True)) is not None:
+            self._make(unit, process.make)
+
+
+def _unkept(unit: str, target: Target, make: Make) -> bytes:
+    return make(unit, target)
+
+
+class _Process:
+    """A process that compiles, from the first unit on; this process where there can be none."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+        self._can_start = _is_interpreter()
+
+    def end(self) -> None:
+        """Let it do nothing more."""
+        self._can_start = False
+        if self._process is not None:
+            self._process.kill()
+
+    def make(self, text: str, target: Target) -> bytes:
+        """The object of a text."""
+        if self._can_start:
+            try:
+                return self._asked(text, target)
+            except (OSError, EOFError, pickle.PickleError):
+                self.end()
+        return make_object(text, target)
+
+    def _asked(self, text: str, target: Target) -> bytes:
+        if self._process is None:
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", _PROGRAM],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+            )
+            _send(self._process.stdin, sys.path)
+        _send(self._process.stdin, (text, target))
+        assert self._process.stdout is not None
+        answer = pickle.load(self._process.stdout)
+        if isinstance(answer, Exception):
+            raise answer
+        return bytes(answer)
+
+
+def _is_interpreter() -> bool:
+    """Whether this process can be started anew as Python; one that embeds it cannot."""
+    name = os.path.basename(sys.executable or "").lower()
+    return name.startswith(("python", "pypy")) and not getattr(sys, "frozen", False)
+
+
+def _send(stream: IO[bytes] | None, message: object) -> None:
+    assert stream is not None
+    pickle.dump(message, stream)
+    stream.flush()
+
+
+def serve() -> None:
+    """Answer texts with objects until nobody asks any more."""
+    # Who interrupts the program ends it, and with it the stream of texts.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    with contextlib.suppress(EOFError):
+        while True:
+            text, target = pickle.load(sys.stdin.buffer)
+            answer: bytes | Exception
+            try:
+                answer = make_object(text, target)
+            except Exception as error:
+                answer = error
+            _send(answers, answer)
