@@ -30,7 +30,15 @@ from ostinato.program.nodes import (
 from ostinato.records import dataclass
 from ostinato.schedule.arena import ALIGNMENT, Arena
 from ostinato.schedule.times import OPERATION, operations, product_time, store_time
-from ostinato.sizes.dims import Size, ceildiv, computed, is_nonnegative, maximum, product
+from ostinato.sizes.dims import (
+    Size,
+    ceildiv,
+    computed,
+    is_at_most,
+    is_nonnegative,
+    maximum,
+    product,
+)
 from ostinato.sizes.substitution import substitute
 
 # In picoseconds, of the machine and its system, measured by `benchmarks.bench_threads`: what it
@@ -263,17 +271,15 @@ class _Memory:
         if a.kind != "arena" or b.kind != "arena":
             return False
         start, other = (self._arena.offsets.get(name, 0) for name in (left, right))
-        lengths = self._bytes(a), self._bytes(b)
-        if all(isinstance(value, int) for value in (start, other, *lengths)):
-            return start < other + lengths[1] and other < start + lengths[0]  # type: ignore[operator]
-        # Those of run-time sizes lie in slots, one behind the other, behind all others.
-        return start == other
+        # What has a fixed size may lie where a buffer of a run-time size was or will be.
+        end, other_end = start + self._bytes(a), other + self._bytes(b)
+        return not (is_at_most(end, other) or is_at_most(other_end, start))
 
     def _bytes(self, buffer: Buffer) -> Size:
         if buffer.name in self._arena.strides:
             return self._threads * self._arena.strides[buffer.name]
         size = self._program.upper(buffer.size)
-        return ceildiv(size * ITEM_BYTES[buffer.dtype], ALIGNMENT) * ALIGNMENT
+        return ceildiv(size, ALIGNMENT // ITEM_BYTES[buffer.dtype]) * ALIGNMENT
 
 
 class _Divider:

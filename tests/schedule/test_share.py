@@ -119,6 +119,13 @@ def test_buffers_of_run_time_sizes_that_share_memory_wait(size: Size) -> None:
     assert waiting(*body, reuse=True, p=size, q=size) == ["l", "m", "n"]
 
 
+def test_a_buffer_of_a_run_time_size_may_lie_where_several_of_fixed_sizes_were() -> None:
+    axis = Axis("n", N)
+    body = copy("k", "x", "a"), copy("l", "a", "b"), copy("m", "b", "y"), copy("n", "x", "p", axis)
+    assert waiting(*body, p=N) == ["l", "m"]
+    assert waiting(*body, reuse=True, p=N) == ["l", "m", "n"]
+
+
 def test_steps_of_a_loop_wait_for_each_other() -> None:
     """The first one waits as well: it cannot know that it is."""
     step = pointwise("k", op("tanh", at("a", (e, 1))), "b", e)
