@@ -16,12 +16,13 @@ from ostinato.codegen.artifact import Argument, Artifact
 from ostinato.codegen.machine import Keep, emit_assembly, emit_object
 from ostinato.codegen.module import guards, messages, module_text
 from ostinato.codegen.target import Target, find_target
-from ostinato.codegen.workers import MOST, Workers, cores
+from ostinato.codegen.workers import MOST, Workers
 from ostinato.errors import OptionError, translated
 from ostinato.model.graphs import graphs
 from ostinato.model.load import load_model
 from ostinato.model.load import without_defaults as without_defaults
 from ostinato.native.cache import Cache, KernelStore
+from ostinato.native.threads import processors
 from ostinato.optimization import ALL_PASSES, advice, run_all_passes
 from ostinato.options import Options
 from ostinato.program.laid import ConstantBlob, Contents, lay_out
@@ -163,12 +164,13 @@ def _code(
     """Each program's object code, and the constants that it reads."""
     watched, timed = surround is None, clocked is not None
     # What surrounds a module belongs to it: it is compiled as a whole.
-    others = 0 if surround or target.object_format != "elf" else cores() - 1
+    others = 0 if surround or target.object_format != "elf" else processors() - 1
     with Workers(target, kernel_store(options), min(others, MOST)) as objects:
+        begin = objects.begin if others > 0 else None
         modules = []
         for program in programs:
             scheduled = _scheduled(program, target, options)
-            modules.append(_module(scheduled, target, watched, timed, objects))
+            modules.append(_module(scheduled, target, watched, timed, begin))
         yield from show("schedule", lambda: (program_text(m.scheduled.program) for m in modules))
         if clocked is not None:
             clocked.extend(module.scheduled for module in modules)
@@ -281,7 +283,11 @@ class _Module:
 
 
 def _module(
-    scheduled: Scheduled, target: Target, is_watched: bool, is_clocked: bool, objects: Workers
+    scheduled: Scheduled,
+    target: Target,
+    is_watched: bool,
+    is_clocked: bool,
+    begin: Callable[[str], None] | None,
 ) -> _Module:
     program = scheduled.program
     with _in_code_of(program):
@@ -296,7 +302,7 @@ def _module(
             is_watched,
             is_clocked,
             functions,
-            objects.begin,
+            begin,
         )
         exports = (clocks.TABLE,) if is_clocked else ()
         return _Module(scheduled, constants, text, exports, functions)

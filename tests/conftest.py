@@ -100,7 +100,7 @@ def quickly_compiled(
 ) -> Iterator[None]:
     """Models of the tests that are not about code, apart from the others in the cache."""
     # Tests run beside each other already.
-    monkeypatch.setattr(ostinato.compiler, "cores", lambda: 1)
+    monkeypatch.setattr(ostinato.compiler, "processors", lambda: 1)
     if not is_about_code(request.path):
         with unoptimized.code() as folder:
             monkeypatch.setenv("XDG_CACHE_HOME", folder)

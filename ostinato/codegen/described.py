@@ -72,8 +72,8 @@ def _with_record(target: Target, name: str, assembly: str) -> Target:
     wide = target.features
     if "-prefer-256-bit" not in wide:
         wide = f"{wide},-prefer-256-bit".lstrip(",")
-    machine = x86_machine(AVX512, "avx512vnni" in target.enabled)
-    machine = replace(machine, byte_lookups="avx512vbmi" in target.enabled)
+    has_dots, has_lookups = "avx512vnni" in target.enabled, "avx512vbmi" in target.enabled
+    machine = x86_machine(AVX512, has_dots, has_lookups)
     return replace(target, features=wide, machine=machine)
 
 

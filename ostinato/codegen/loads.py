@@ -6,12 +6,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from ostinato.codegen.lookup import OF_A_BYTE, byte_looked_up
+from ostinato.codegen.lookup import byte_looked_up
 from ostinato.codegen.primitives import MEMORY, Primitives, suffix
 from ostinato.codegen.strided import CLOSE, load_close, load_first, load_masked
 from ostinato.codegen.writer import Value, Writer, integer, vector
 from ostinato.program.expr import FLOATS, ITEM_BYTES, Access, Axis, Load, dtype_of
 from ostinato.program.nodes import Buffer
+from ostinato.schedule.byte_tables import BYTE_VALUES
 
 if TYPE_CHECKING:
     from ostinato.codegen.expressions import Expressions
@@ -126,7 +127,7 @@ class Loads:
 
     def _in_registers(self, load: Load) -> bool:
         """Whether lanes pick bytes of a table that registers hold, wherever they point."""
-        is_whole = self._buffers[load.access.buffer].size == OF_A_BYTE and load.access.offset == 0
+        is_whole = self._buffers[load.access.buffer].size == BYTE_VALUES and load.access.offset == 0
         if not self._primitives.machine.byte_lookups or not is_whole or len(load.index) != 1:
             return False
         (place, step), item = load.index[0], ITEM_BYTES[load.dtype]

@@ -6,12 +6,12 @@ from typing import NamedTuple
 
 from ostinato.codegen.writer import Value, Writer, integer, vector
 from ostinato.program.expr import Cast, Const, Expr, Op
+from ostinato.schedule.byte_tables import BYTE_VALUES
 
 # Entries of a table: the lanes of the register that holds it.
 ENTRIES = 16
 # Bytes of a register of AVX-512, of which four hold what a byte counts.
 REGISTER = 64
-OF_A_BYTE = 256
 
 
 class Lookup(NamedTuple):
@@ -46,7 +46,7 @@ def byte_looked_up(w: Writer, table: Value, places: Value, lanes: int) -> Value:
     count = REGISTER // lanes
     rest = [Value("poison", places.type)] * (count - 1)
     wide = w.joined([places, *rest], "i8", lanes)
-    starts = (w.pointer(table, integer(n), "i8") for n in range(0, OF_A_BYTE, REGISTER))
+    starts = (w.pointer(table, integer(n), "i8") for n in range(0, BYTE_VALUES, REGISTER))
     parts = [w.emit(type_, f"load {type_}, ptr {start.text}, align 1") for start in starts]
     name = "llvm.x86.avx512.vpermi2var.qi.512"
     low, high = (w.call(type_, name, parts[n], wide, parts[n + 1]) for n in (0, 2))

@@ -55,11 +55,8 @@ def host_target() -> Target:
     if "avx512f" in enabled and "avx512vl" in enabled and "avx512dq" in enabled:
         # Without this LLVM splits 64-byte vectors on some CPUs.
         wide = f"{features},-prefer-256-bit"
-        machine = replace(
-            x86_machine(AVX512, "avx512vnni" in enabled),
-            byte_tiles="amx-int8" in enabled,
-            byte_lookups="avx512vbmi" in enabled,
-        )
+        machine = x86_machine(AVX512, "avx512vnni" in enabled, "avx512vbmi" in enabled)
+        machine = replace(machine, byte_tiles="amx-int8" in enabled)
         return Target(triple, cpu, wide, machine)
     return Target(triple, cpu, features, x86_machine(AVX2, "avxvnni" in enabled))
 

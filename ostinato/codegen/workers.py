@@ -16,7 +16,6 @@ import sys
 import threading
 from collections import deque
 from concurrent.futures import Future
-from types import TracebackType
 from typing import IO
 
 from ostinato.codegen import units
@@ -35,13 +34,6 @@ sys.path[:] = pickle.load(sys.stdin.buffer)
 from ostinato.codegen.workers import serve
 serve()
 """
-
-
-def cores() -> int:
-    """How many cores this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 class Workers:
@@ -64,12 +56,7 @@ class Workers:
     def __enter__(self) -> Workers:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         with self._changed:
             self._is_over = True
             self._waiting.clear()
@@ -81,8 +68,6 @@ class Workers:
 
     def begin(self, text: str) -> None:
         """Compile the units of a module, in processes as soon as there is enough for one."""
-        if not self._most:
-            return
         with self._changed:
             for unit in units.divide(text).kernels:
                 if unit not in self._made:

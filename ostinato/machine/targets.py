@@ -110,9 +110,9 @@ TARGETS: dict[str, Target] = {
 }
 
 
-def x86_machine(registers: Machine, has_dots: bool) -> Machine:
+def x86_machine(registers: Machine, has_dots: bool, has_lookups: bool = False) -> Machine:
     """The record of a core with these registers."""
-    return replace(registers, byte_dots="vnni" if has_dots else "none")
+    return replace(registers, byte_dots="vnni" if has_dots else "none", byte_lookups=has_lookups)
 
 
 def arm_machine(cpu: str, has_dotprod: bool, has_i8mm: bool) -> Machine:

@@ -37,7 +37,7 @@ from ostinato.schedule.decisions import decision
 from ostinato.sizes.dims import product
 
 BYTES = {"int8", "uint8"}
-ENTRIES = 256
+BYTE_VALUES = 256
 # A table pays for so many elements: filling it takes as long as computing 256, and a call.
 LEAST_ELEMENTS = 1024
 # Cycles of the lookups of a vector of bytes (`llvm-mca`), of which computing has to take twice as
@@ -87,9 +87,9 @@ def _with_tables(
     moved: dict[Expr, Expr] = {}
     for number, (value, load) in enumerate(found.items()):
         name = f"table.{kernel.name}.{number}"
-        entry = Axis(f"{name}.entry", ENTRIES)
+        entry = Axis(f"{name}.entry", BYTE_VALUES)
         every: dict[Expr, Expr] = {load: cast(Index(entry), load.dtype)}
-        buffers[name] = Buffer(name, dtype_of(value), ENTRIES, "arena")
+        buffers[name] = Buffer(name, dtype_of(value), BYTE_VALUES, "arena")
         store = Store(Access(name, 0, ((entry, 1),)), rewrite(value, every.get))
         fills.append(Kernel(name, (entry,), (), (store,), sources=kernel.sources))
         place = load if load.dtype == "uint8" else op("bitcast", load, dtype="uint8")

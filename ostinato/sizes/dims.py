@@ -111,7 +111,7 @@ class Apply(metaclass=Interned):
         if below < 0:
             return None
         # A divisor of 0 counts as 1, and the larger it is, the nearer to 0 is the quotient.
-        return above // divisor if isinstance(divisor, int) else min(above, 0)
+        return above // (divisor or 1) if isinstance(divisor, int) else min(above, 0)
 
     def _spelled(self) -> str:
         if self.function == "floordiv":

@@ -124,7 +124,7 @@ def test_who_leaves_early_leaves_no_process() -> None:
 
 def test_units_are_begun_as_they_will_be_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(units, "SHORTEST", 1000)
-    monkeypatch.setattr(ostinato.compiler, "cores", lambda: 2)
+    monkeypatch.setattr(ostinato.compiler, "processors", lambda: 2)
     asked: list[tuple[str, bool]] = []
     ask = Workers.__call__
 
@@ -136,7 +136,7 @@ def test_units_are_begun_as_they_will_be_asked_for(monkeypatch: pytest.MonkeyPat
     model = parse(MODEL.format(last="Sigmoid"))
     found = ostinato.InferenceSession(model, cache_dir=None).run(None, {"x": X})
     assert asked and all(known for _, known in asked)
-    monkeypatch.setattr(ostinato.compiler, "cores", lambda: 1)
+    monkeypatch.setattr(ostinato.compiler, "processors", lambda: 1)
     for got, expected in zip(
         found, ostinato.InferenceSession(model, cache_dir=None).run(None, {"x": X}), strict=True
     ):

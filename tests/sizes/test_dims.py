@@ -150,3 +150,9 @@ def test_quotients_of_sizes_with_several_terms():
     assert exact_quotient((batch + 3) * rows, rows) == batch + 3
     assert exact_quotient(batch * rows * 512 + 1, rows) is None
     assert exact_quotient(rows * 3, rows * 2) is None
+
+
+def test_a_divisor_of_zero_counts_as_one() -> None:
+    quotient = floordiv(symbol("N") + 5, 0)
+    assert least(quotient) == 5
+    assert evaluate(quotient, {"N": 2}) == 7

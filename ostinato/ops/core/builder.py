@@ -34,6 +34,7 @@ from ostinato.program.expr import (
     Axis,
     Expr,
     Extent,
+    Index,
     Load,
     Reduced,
     cast,
@@ -383,6 +384,8 @@ class Builder:
         """A sum of one product, as any expression: lanes and fusion are not those of sums."""
 
         def alone(node: Expr) -> Expr | None:
+            if isinstance(node, Index) and node.axis in inner:
+                return constant(0, node.dtype)
             if not isinstance(node, Load):
                 return None
             terms = tuple(term for term in node.access.terms if term[0] not in inner)
