@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TypeAlias
@@ -152,102 +152,92 @@ def quantize_layers(
     """
     form = _format(weights)
     _check_options(form, activations, block, target_snr)
-
-    def quantized(floats: Floats = frozenset(), measure_on: Calibration | None = None) -> Quantized:
-        target = None if activations == STATIC else target_snr
-        return _quantized(
-            model,
-            form,
-            activations,
-            calibration,
-            exclude,
-            block,
-            target,
-            states,
-            measure_on,
-            floats,
-        )
-
-    if activations != STATIC or target_snr is None:
-        return quantized(measure_on=measure_on)
-    floats = _floats(model, quantized, target_snr, calibration, states)
-    return quantized(floats, measure_on)
+    if not isinstance(states, Mapping | None):
+        raise OptionError(f"states={states!r}: expected the output of each state by its input")
+    request = _Request(model, form, activations, calibration, exclude, block, dict(states or {}))
+    if target_snr is None or activations != STATIC:
+        return _quantized(request, target_snr=target_snr, measure_on=measure_on)
+    floats = _floats(request, target_snr)
+    return _quantized(request, floats=floats, measure_on=measure_on)
 
 
-def _floats(
-    model: ModelLike,
-    quantized: Callable[[Floats], Quantized],
-    target: float,
-    calibration: Calibration | None,
-    states: Mapping[str, str] | None,
-) -> Floats:
+@dataclass(frozen=True)
+class _Request:
+    """The arguments of `quantize`, checked where that needs no model."""
+
+    model: ModelLike
+    form: Format
+    activations: str | None
+    calibration: Calibration | None
+    exclude: Sequence[str]
+    block: int | None
+    states: Mapping[str, str]
+
+
+def _floats(request: _Request, target: float) -> Floats:
     """As few operands in floats as meet the target on the samples.
 
-    quantized: the model with some of them in floats. How many of those that 8 bits hold least well
-    is sought by bisection; each is then tried in bytes again. Where nothing meets the target, all
-    are floats.
+    How many of those that 8 bits hold least well is sought by bisection; each is then tried in
+    bytes again. Where nothing meets the target, all are floats.
     """
-    quantized(frozenset())  # refuses what cannot be calibrated
-    assert calibration is not None  # it has been asked for ranges
-    loaded, carried = prepared(model), dict(states or {})
-    samples = read_samples(calibration, _arguments(loaded), carried)
+    _quantized(request)  # refuses what cannot be calibrated
+    assert request.calibration is not None  # it has been asked for ranges
+    loaded = prepared(request.model)
+    samples = read_samples(request.calibration, _arguments(loaded), request.states)
 
     def outputs(proto: onnx.ModelProto) -> list[dict[str, Array]]:
         session = InferenceSession(proto, cache_dir=None, integer_products=True)
-        return list(outputs_of(session, samples, carried))
+        return list(outputs_of(session, samples, request.states))
 
     expected = outputs(to_model_proto(loaded))
 
-    def meets(found: Quantized) -> bool:
+    def meets(floats: Floats) -> bool:
+        found = _quantized(request, floats=floats)
         ratios = signal_to_noise(expected, outputs(found.model))
         return min(ratios.values()) >= target
 
     low, high = 0, len(find_sites(loaded))
     while low < high:
         middle = (low + high) // 2
-        is_enough = meets(quantized(frozenset(range(middle))))
+        is_enough = meets(frozenset(range(middle)))
         low, high = (low, middle) if is_enough else (middle + 1, high)
     floats = frozenset(range(low))
     # Errors of the last layers reach the outputs as they are, those of the first ones less so.
     for rank in range(min(low, MOST_TRIED)):
         fewer = floats - {rank}
-        floats = fewer if meets(quantized(fewer)) else floats
+        floats = fewer if meets(fewer) else floats
     return floats
 
 
 def _quantized(
-    model: ModelLike,
-    form: Format,
-    activations: str | None,
-    calibration: Calibration | None,
-    exclude: Sequence[str],
-    block: int | None,
-    target_snr: float | None,
-    states: Mapping[str, str] | None,
-    measure_on: Calibration | None,
-    floats: Floats,
+    request: _Request,
+    *,
+    target_snr: float | None = None,
+    floats: Floats = frozenset(),
+    measure_on: Calibration | None = None,
 ) -> Quantized:
     """A quantised model. floats: the operands that stay floats, by their rank."""
-    loaded = prepared(model)
-    sites = _chosen(find_sites(loaded), exclude)
+    loaded, states = prepared(request.model), request.states
+    sites = _chosen(find_sites(loaded), request.exclude)
     for site in sites:
         _check_finite(site)
-        block_of(site, form, block)
+        block_of(site, request.form, request.block)
     _check_states(loaded, states)
     seen: dict[tuple[ir.Node, int], Seen] = {}
-    samples, carried = None, dict(states or {})
-    if calibration is not None or measure_on is not None:
-        arguments = _arguments(loaded)
-    if calibration is not None:
-        samples = read_samples(calibration, arguments, carried)
+    samples = None
+    if request.calibration is not None:
+        samples = read_samples(request.calibration, _arguments(loaded), states)
         places = [(site.node, site.position) for site in find_sites(loaded)]
-        seen = dict(zip(places, observe(loaded, samples, carried), strict=True))
+        seen = dict(zip(places, observe(loaded, samples, states), strict=True))
     if measure_on is not None:
-        samples = read_samples(measure_on, arguments, carried)
+        samples = read_samples(measure_on, _arguments(loaded), states)
     measures = measure_on is not None or target_snr is not None
-    work = _Work(loaded, sites, block, seen, samples, carried, measures)
-    stored = work.stored(form) if target_snr is None else work.narrowest(form, target_snr)
-    return work.written(stored, activations, floats)
+    work = _Work(loaded, sites, request.block, seen, samples, states, measures)
+    if target_snr is None:
+        stored = work.stored(request.form)
+    else:
+        stored = work.narrowest(request.form, target_snr)
+    return work.written(stored, request.activations, floats)
 
 
 def _arguments(model: ir.Model) -> list[NodeArg]:
@@ -261,13 +251,11 @@ def _arguments(model: ir.Model) -> list[NodeArg]:
     return found
 
 
-def _check_states(model: ir.Model, states: Mapping[str, str] | None) -> None:
-    if not isinstance(states, Mapping | None):
-        raise OptionError(f"states={states!r}: expected the output of each state by its input")
+def _check_states(model: ir.Model, states: Mapping[str, str]) -> None:
     inputs, outputs = (
         [value.name for value in values] for values in (model.graph.inputs, model.graph.outputs)
     )
-    for name, output in (states or {}).items():
+    for name, output in states.items():
         if name not in inputs or output not in outputs:
             raise InputError(
                 f"states: {name!r} and {output!r} are no input and output of the model, it has "
