@@ -273,6 +273,7 @@ class KernelEmitter:
         tile = self._tile
         stop = self._sizes.value(limit)
         self._x.masks, self._x.alive = [], []
+        self._x.left = self._w.sub(stop, first)
         for number in range(tile.vectors):
             start = self._w.add(first, integer(number * tile.width))
             left = self._w.sub(stop, start)

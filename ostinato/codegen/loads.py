@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING
 from ostinato.codegen.lookup import byte_looked_up
 from ostinato.codegen.primitives import MEMORY, Primitives, suffix
 from ostinato.codegen.strided import CLOSE, load_close, load_first, load_masked
+from ostinato.codegen.transposed_load import transposed
 from ostinato.codegen.writer import Value, Writer, integer, vector
 from ostinato.program.expr import FLOATS, ITEM_BYTES, Access, Axis, Load, dtype_of
 from ostinato.program.nodes import Buffer
 from ostinato.schedule.byte_tables import BYTE_VALUES
+from ostinato.schedule.operands import TERMS_ACROSS
+from ostinato.sizes.dims import Size
 
 if TYPE_CHECKING:
     from ostinato.codegen.expressions import Expressions
@@ -36,6 +39,8 @@ class Loads:
         # An axis along which so many points are computed one after the other, and the registers
         # that hold what they load.
         self._together: tuple[Axis, int, dict[tuple[Access, int], Value]] | None = None
+        # Vectors of the terms of these points, by access, row and vector.
+        self._transposed: dict[tuple[Access, int, int], list[Value]] = {}
 
     @contextmanager
     def together(self, axis: Axis, count: int) -> Iterator[None]:
@@ -44,6 +49,7 @@ class Loads:
         Neighbours in memory that fill a register are then loaded at once.
         """
         saved, self._together = self._together, (axis, count, {})
+        self._transposed = {}
         yield
         self._together = saved
 
@@ -109,6 +115,49 @@ class Loads:
         register = registers[load.access, row]
         return self._w.emit(memory, f"extractelement {type_} {register.text}, i64 {place[1]}")
 
+    def _of_terms(self, load: Load, memory: str, row: int, number: int) -> Value | None:
+        """The lanes of a term that are transposed together with those of the next ones.
+
+        Where the tile has fewer lanes, the others load what the last one does.
+        """
+        if self._together is None or load.mask is not None or load.index or load.dtype != "float32":
+            return None
+        axis, count, _ = self._together
+        lane = self._x.lane
+        stride = self._x.lane_stride(load.access)
+        if lane is None or count != TERMS_ACROSS or load.access.stride(axis) != 1:
+            return None
+        if stride in (0, 1) or self._x.width % TERMS_ACROSS:
+            return None
+        place = self._x.place[axis]
+        key = load.access, row, number
+        if key not in self._transposed:
+            self._x.place[axis] = (place[0], 0)
+            lanes = self._places_of_lanes(load, stride, memory, row, number)
+            self._x.place[axis] = place
+            type_ = vector(memory, TERMS_ACROSS)
+            loaded = [self._w.emit(type_, f"load {type_}, ptr {a.text}, align 4") for a in lanes]
+            self._transposed[key] = transposed(self._w, loaded, memory)
+        return self._transposed[key][place[1]]
+
+    def _places_of_lanes(
+        self, load: Load, stride: Size, memory: str, row: int, number: int
+    ) -> list[Value]:
+        """The address of each lane; the last one that exists in place of those that do not."""
+        step = self._x.size(stride)
+        if self._x.masks is None:
+            first, numbers = self._x.address(load.access, row, number), range(self._x.width)
+            places = [integer(n) for n in numbers]
+        else:
+            first = self._x.address(load.access, row, 0)
+            start = number * self._x.width
+            last = self._w.sub(self._x.left, integer(1))
+            places = [
+                self._w.call("i64", "llvm.smin.i64", last, integer(start + n))
+                for n in range(self._x.width)
+            ]
+        return [self._w.pointer(first, self._w.mul(n, step), memory) for n in places]
+
     def _other(self, load: Load, lanes: int) -> Value:
         fill = 0 if load.other is None else load.other.value
         dtype = "uint8" if load.dtype == "bool" else load.dtype
@@ -135,6 +184,9 @@ class Loads:
         return of_bytes and load.mask is None and not load.access.terms and step == 1
 
     def _vector(self, load: Load, memory: str, row: int, number: int) -> Value:
+        turned = self._of_terms(load, memory, row, number)
+        if turned is not None:
+            return turned
         type_ = vector(memory, self._x.width)
         item = ITEM_BYTES[load.dtype]
         mask = self._mask(load, row, number)

@@ -273,7 +273,7 @@ class Reductions:
                 self._end_block = self._block_ends(loop, self._w.add(stop, integer(-left)), factor)
             with (
                 self._x.loads.together(axis, factor)
-                if self._in_lanes and not rest
+                if (self._in_lanes or self._tile.turned) and not rest
                 else nullcontext()
             ):
                 for copy in range(factor):

@@ -26,7 +26,7 @@ def load_close(w: Writer, address: Value, stride: int, memory: str, width: int, 
     parts = [first, w.pointer(first, integer(behind), memory)] if behind else [first]
     loaded = [w.emit(type_, f"load {type_}, ptr {p.text}, align {item}") for p in parts]
     picks = [n if n < width else n - behind + width for n in range(0, span + 1, step)]
-    return _shuffled(w, loaded[0], loaded[-1], picks[::-1] if stride < 0 else picks, memory)
+    return shuffled(w, loaded[0], loaded[-1], picks[::-1] if stride < 0 else picks, memory)
 
 
 def load_first(
@@ -48,10 +48,10 @@ def load_first(
                 type_, f"insertelement {type_} {result.text}, {memory} {one.text}, i64 {start}"
             )
         part = load_close(w, place, stride, memory, count, item)
-        wide = _shuffled(w, part, part, [min(n, count - 1) for n in range(width)], memory)
+        wide = shuffled(w, part, part, [min(n, count - 1) for n in range(width)], memory)
         own = range(start, start + count)
         picks = [width + n - start if n in own else n for n in range(width)]
-        result = _shuffled(w, result, wide, picks, memory)
+        result = shuffled(w, result, wide, picks, memory)
         start += count
     return result
 
@@ -67,7 +67,7 @@ def store_first(
             one = w.emit(memory, f"extractelement {value.type} {value.text}, i64 {start}")
             w.line(f"store {memory} {one.text}, ptr {place.text}, align {item}")
             return
-        part = _shuffled(w, value, value, list(range(start, start + count)), memory)
+        part = shuffled(w, value, value, list(range(start, start + count)), memory)
         w.line(f"store {part.type} {part.text}, ptr {place.text}, align {item}")
         start += count
 
@@ -101,14 +101,14 @@ def load_masked(
             )
             for start in (0, half)
         )
-        return _shuffled(w, low, high, list(range(width)), memory)
+        return shuffled(w, low, high, list(range(width)), memory)
     places = f"v{width}p0" if is_apart else "p0"
     name = f"llvm.masked.{'gather' if is_apart else 'load'}.{suffix(memory, width)}.{places}"
     return w.call(other.type, name, address, integer(item, "i32"), mask, other)
 
 
 def _half(w: Writer, value: Value, start: int, count: int, element: str) -> Value:
-    return _shuffled(w, value, value, list(range(start, start + count)), element)
+    return shuffled(w, value, value, list(range(start, start + count)), element)
 
 
 def store_close(
@@ -119,7 +119,7 @@ def store_close(
     span = (width - 1) * step
     first = address if stride > 0 else w.pointer(address, integer(-span), memory)
     lanes = [n // step if stride > 0 else width - 1 - n // step for n in range(width * step)]
-    spread = _shuffled(w, value, value, lanes, memory)
+    spread = shuffled(w, value, value, lanes, memory)
     if step == 1:
         w.line(f"store {spread.type} {spread.text}, ptr {first.text}, align {item}")
         return
@@ -138,13 +138,14 @@ def interleaved(w: Writer, values: list[Value], memory: str, width: int) -> list
     evens = interleaved(w, values[::2], memory, width)
     odds = interleaved(w, values[1::2], memory, width)
     return [
-        _shuffled(w, even, odd, picks, memory)
+        shuffled(w, even, odd, picks, memory)
         for even, odd in zip(evens, odds, strict=True)
         for picks in (low, high)
     ]
 
 
-def _shuffled(w: Writer, a: Value, b: Value, picks: list[int], memory: str) -> Value:
+def shuffled(w: Writer, a: Value, b: Value, picks: list[int], memory: str) -> Value:
+    """The lanes of two vectors with these numbers, those of the second behind the first."""
     which = ", ".join(f"i32 {n}" for n in picks)
     return w.emit(
         vector(memory, len(picks)),

@@ -155,6 +155,8 @@ class Tile:
     depth: how many terms of long sums all tiles add before any goes on with the next ones, so that
         what tiles share stays in a cache; None for all.
     kept: by sum, the store in whose place its partial results wait for the next terms.
+    turned: whether operands of sums that lie across the lanes are loaded several terms at once and
+        transposed in registers.
     held: how many vectors of partial results a loop of sums keeps in registers at most, where that
         divides several sums with one set of axes among several loops; None for all in one loop.
     serpentine: the axis of the loop around, if groups of lanes run backwards in every other step;
@@ -178,6 +180,7 @@ class Tile:
     held: int | None = None
     groups: int = 1
     across: Axis | None = None
+    turned: bool = False
 
     @property
     def breadth(self) -> int:

@@ -11,6 +11,8 @@ from ostinato.sizes.dims import Size, exact_quotient
 # How many points an axis is taken to have when that is only known at run time. Not a fact about
 # machines: sequences are longer, batches and chunks of streams are shorter.
 TYPICAL_EXTENT = 64
+# Terms of a sum that are loaded at once where they, and not lanes, are neighbours in memory.
+TERMS_ACROSS = 4
 # Terms of long sums that are added before the next ones, where rows of memory are read. Not a fact
 # about machines: operands of 128 rows of up to 2 KiB stay in any second-level cache until all tiles
 # have read them (`benchmarks.bench_training` has such sums).
@@ -88,6 +90,29 @@ def shared_axes(kernel: Kernel, lane: Axis) -> tuple[Axis, ...]:
         for axis in kernel.axes
         if axis != lane and loads and all(load.access.stride(axis) == 0 for load in loads)
     )
+
+
+def lies_across(kernel: Kernel, lane: Axis, width: int, buffers: Mapping[str, Buffer]) -> bool:
+    """Whether sums have neighbours along their terms where lanes would gather: keys of attention.
+
+    So many terms are then loaded at once for each lane, and transposed in registers.
+    """
+    found = False
+    for reduce in kernel.reductions:
+        if reduce.chains > 1 or not reduce.axes:
+            return False
+        inner = reduce.axes[-1]
+        for load in walk(*reduce.operands):
+            if not isinstance(load, Load) or load.access.stride(lane) in (0, 1):
+                continue
+            if is_packable(kernel, load, buffers):
+                continue
+            is_long = isinstance(inner.extent, int) and inner.extent >= TERMS_ACROSS
+            is_plain = load.mask is None and not load.index and load.dtype == "float32"
+            if not is_long or not is_plain or load.access.stride(inner) != 1:
+                return False
+            found = True
+    return found and width % 4 == 0 and not kernel.ordered
 
 
 def row_axes_of_windows(kernel: Kernel, lane: Axis) -> tuple[Axis, ...]:

@@ -38,8 +38,10 @@ from ostinato.schedule.index_maps import (
 from ostinato.schedule.matrices import matrix_tile
 from ostinato.schedule.operands import (
     DEPTH,
+    TERMS_ACROSS,
     accesses,
     is_packable,
+    lies_across,
     moves_windows,
     neighbour_axes,
     partial_result_stores,
@@ -56,6 +58,9 @@ from ostinato.sizes.dims import ceildiv, product
 FILLING_ROWS = 4
 # Longer axes fill tiles on their own: half of the registers of the largest file.
 MOST_ACROSS = 16
+
+# Rows that share what is transposed: more of them are few enough to be read from a copy.
+MOST_TURNED_ROWS = 4
 
 
 def tile(program: Program, machine: Machine) -> Program:
@@ -86,7 +91,7 @@ def tile_kernel(kernel: Kernel, machine: Machine, buffers: Mapping[str, Buffer])
     if stored is not None:
         width = lane_width(kernel, lane.extent, machine)
         return _split(kernel, lane, Tile(lane, width, row=stored, rows=machine.transposed_rows))
-    if _scattered(kernel, lane):
+    if _scattered(kernel, lane, machine, buffers):
         return replace(kernel, tile=Tile(None, 1, row=lane, rows=max(ROW_CHOICES)))
     if kernel.reductions:
         for axis in (lane, *(a for a in _lane_axes(kernel) if a != lane and _is_stored(kernel, a))):
@@ -94,6 +99,8 @@ def tile_kernel(kernel: Kernel, machine: Machine, buffers: Mapping[str, Buffer])
             if matrix is not None:
                 return _split(kernel, axis, matrix)
         lane, choice = _cheapest_lane(kernel, lane, _lane_axes(kernel), machine, buffers)
+        if _is_turned(kernel, lane, machine, buffers):
+            return _split(kernel, lane, _turned_tile(kernel, lane, machine))
         return _split(kernel, lane, _tile_of_sums(kernel, lane, choice, machine))
     width = lane_width(kernel, lane.extent, machine)
     extent = lane.extent
@@ -122,7 +129,7 @@ def _lanes(
 def lane_of(kernel: Kernel, machine: Machine, buffers: Mapping[str, Buffer]) -> Axis | None:
     """The axis that lanes of the kernel's tiles will run along; None for scalars."""
     lane, _ = _lanes(kernel, machine, buffers)
-    if lane is None or not kernel.reductions or _scattered(kernel, lane):
+    if lane is None or not kernel.reductions or _scattered(kernel, lane, machine, buffers):
         return lane
     return _cheapest_lane(kernel, lane, _lane_axes(kernel), machine, buffers)[0]
 
@@ -134,13 +141,16 @@ def estimated_cycles(kernel: Kernel, machine: Machine, buffers: Mapping[str, Buf
     if lane is None:
         return points * _scalar_cycles(kernel, machine)
     extent, width = typical(lane.extent), lane_width(kernel, lane.extent, machine)
-    if kernel.reductions and not _scattered(kernel, lane):
+    if kernel.reductions and not _scattered(kernel, lane, machine, buffers):
         lane, choice = _cheapest_lane(kernel, lane, _lane_axes(kernel), machine, buffers)
         extent, width = typical(lane.extent), lane_width(kernel, lane.extent, machine)
-        if shared_axes(kernel, lane) or row_axes_of_windows(kernel, lane):
+        is_turned = _is_turned(kernel, lane, machine, buffers)
+        if (not is_turned and shared_axes(kernel, lane)) or row_axes_of_windows(kernel, lane):
             cycles = points / extent * -(-extent // width) * choice.cycles * _terms(kernel)
             return cycles + cycles_apart(kernel, lane, choice.shape, width, machine, buffers)
     vectors = points / max(extent, 1) * -(-extent // width)
+    if _is_turned(kernel, lane, machine, buffers):
+        return vectors * _turned_cycles(kernel, lane, machine)
     if stored is not None:
         cycles = vectors * dict(machine.transposed_cycles)[machine.transposed_rows]
         return cycles + _turned_lines(kernel, stored, machine, buffers) * machine.apart_cycles
@@ -315,12 +325,41 @@ def _lane_axes(kernel: Kernel) -> list[Axis]:
     ]
 
 
-def _scattered(kernel: Kernel, lane: Axis) -> bool:
+def _is_turned(kernel: Kernel, lane: Axis, machine: Machine, buffers: Mapping[str, Buffer]) -> bool:
+    """Whether what lanes of sums would gather is transposed in registers."""
+    width = lane_width(kernel, lane.extent, machine)
+    return lies_across(kernel, lane, width, buffers) and not row_axes_of_windows(kernel, lane)
+
+
+def _turned_tile(kernel: Kernel, lane: Axis, machine: Machine) -> Tile:
+    """Two vectors, whose sums do not wait for each other, of rows that share what is transposed."""
+    width = lane_width(kernel, lane.extent, machine)
+    vectors = 2 if not isinstance(lane.extent, int) or lane.extent > width else 1
+    row, _ = _row_axes(kernel, shared_axes(kernel, lane), set())
+    rows = 1 if row is None else min(MOST_TURNED_ROWS, typical(row.extent))
+    return Tile(lane, width, vectors, row=row, rows=rows, turned=True)
+
+
+def _turned_cycles(kernel: Kernel, lane: Axis, machine: Machine) -> float:
+    """Cycles of a vector of points; rows of a tile share what is transposed."""
+    turned = (
+        dict(machine.transposed_cycles)[TERMS_ACROSS] / _turned_tile(kernel, lane, machine).rows
+    )
+    cycles = 0.0
+    for access, weight, load in accesses(kernel):
+        is_across = load is not None and access.stride(lane) not in (0, 1)
+        cycles += weight * (turned if is_across else machine.load_cycles)
+    return cycles
+
+
+def _scattered(kernel: Kernel, lane: Axis, machine: Machine, buffers: Mapping[str, Buffer]) -> bool:
     """Whether sums over an unknown number of points would gather every element they add.
 
     Scalars of several rows take no longer then, and no lane is idle where there are few points.
     """
     if not kernel.reductions or isinstance(lane.extent, int) or kernel.ordered:
+        return False
+    if _is_turned(kernel, lane, machine, buffers):
         return False
     inner = [a for a, weight, _ in accesses(kernel) if weight > 1 and a.stride(lane) != 0]
     return bool(inner) and all(access.stride(lane) != 1 for access in inner)

@@ -433,6 +433,21 @@ def epilogues() -> list[Case]:
             constants={"four": np.float32(4)},
             length=100,
         ),
+        text(
+            "keys-of-few-queries",
+            """agraph (float[2, 1, 20] q, float[2, R, 20] r, float[2, P, 20] k)
+                    => (float[2, 1, P] y, float[2, R, P] z) {
+                t = Transpose<perm = [0, 2, 1]>(k)  y = MatMul(q, t)  z = MatMul(r, t)
+            }""",
+            (
+                {"R": 2, "P": 1},
+                {"R": 3, "P": 5},
+                {"R": 1, "P": 33},
+                {"R": 7, "P": 64},
+                {"R": 4, "P": 0},
+            ),
+            length=20,
+        ),
         # What the heads hand from product to product exceeds the second-level cache.
         text(
             "attention-in-blocks",

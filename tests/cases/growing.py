@@ -315,6 +315,21 @@ _CASES = [
         sizes=COUNTS,
     ),
     text(
+        "broadcast-until-a-condition-ends-it",
+        """agraph (float[N, M] x, float limit) => (float[A, B] y, float[T, A, B] z) {
+            n = Constant<value = int64 {9}>()  go = Constant<value = bool {1}>()
+            y, s = Loop<body = b (int64 i, bool c, float[K, L] v) =>
+                (bool co, float[K, Q] o, float[K, L] e) {
+                    k = Constant<value = float[3] {1.0, 2.0, 3.0}>()  t = Add(v, k)
+                    o = Tanh(t)  e = Softmax<axis = 1>(v)
+                    f = Cast<to = 1>(i)  co = Less(f, limit)
+            }>(n, go, x)
+            z = Exp(s)
+        }""",
+        inputs={"x": In(("N", "M")), "limit": LIMIT},
+        sizes=({"N": 2, "M": 3}, {"N": 0, "M": 3}),
+    ),
+    text(
         "shrinking-to-nothing",
         """agraph (int64 n, float[1, 2] x) => (float[A, 2] y, float[T] r) {
             go = Constant<value = bool {1}>()

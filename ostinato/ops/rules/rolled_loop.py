@@ -254,7 +254,8 @@ class RolledLoop:
                 states,
                 given,
                 results[1 : count + 1],
-                [element for element in elements if is_fixed(element, loop, states)],
+                elements,
+                [is_fixed(element, loop, states) for element in elements],
                 ends_early or self._is_open,
             )
             moved = {
@@ -343,9 +344,13 @@ class RolledLoop:
         given: Sequence[Tensor],
         after: Sequence[AnyValue],
         elements: Sequence[Value],
+        are_fixed: Sequence[bool],
         ends_early: bool,
     ) -> _Expected:
-        """Find the kind of loop by comparing the states after a step with those before."""
+        """Find the kind of loop by comparing the states after a step with those before.
+
+        elements, are_fixed: what each step gives, and which of it has a shape known before.
+        """
         values = flattened(after)
         if [form(value) for value in after] != [form(value) for value in self._initial]:
             if all(map(_can_be_rows, self._initial, after)):
@@ -362,7 +367,11 @@ class RolledLoop:
             for growth, state in zip(growths, states, strict=True)
             if growth is not None
         ]
-        kept = [element.size * ITEM_BYTES[element.dtype] for element in elements]
+        kept = [
+            element.size * ITEM_BYTES[element.dtype]
+            for element, fixed in zip(elements, are_fixed, strict=True)
+            if fixed
+        ]
         total = sum(grown + kept, start=0)
         keeps = bool(elements) or total != 0
         return _Expected(tuple(growths), ends_early, keeps, total)
