@@ -15,6 +15,7 @@ from ostinato.schedule.relayout import (
     LEAST_SHARED_USES,
     LEAST_SPLIT_LANES,
     LEAST_SPLIT_USES,
+    LEAST_TURNED_USES,
     LEAST_USES,
     LEAST_WIDENED_USES,
 )
@@ -29,29 +30,37 @@ relayout = partial(relayout_for, machine=Machine(64, 32))
 DEPTH, COLUMNS = 5, 20
 
 
-def scores(queries, columns=COLUMNS, crosswise: bool = True, constant: bool = False) -> Program:
+def scores(
+    queries,
+    columns=COLUMNS,
+    crosswise: bool = True,
+    constant: bool = False,
+    depth: int = DEPTH,
+) -> Program:
     """`y[i, j] = sum_k q[i, k] b[j, k]`, or `b[k, j]`."""
-    i, j, k = Axis("i", queries), Axis("j", columns), Axis("k", DEPTH)
-    strides = ((j, DEPTH), (k, 1)) if crosswise else ((k, columns), (j, 1))
+    i, j, k = Axis("i", queries), Axis("j", columns), Axis("k", depth)
+    strides = ((j, depth), (k, 1)) if crosswise else ((k, columns), (j, 1))
     name = "c0" if constant else "b"
-    total = Reduce((k,), "sum", at("q", (i, DEPTH), (k, 1)), at(name, *strides))
+    total = Reduce((k,), "sum", at("q", (i, depth), (k, 1)), at(name, *strides))
     y = store("y", Reduced(0, "float32"), (i, columns), (j, 1))
-    inputs = {"q": (queries, DEPTH), "b": (columns, DEPTH)}
+    inputs = {"q": (queries, depth), "b": (columns, depth)}
     return program(
         inputs,
         {"y": (queries, columns)},
         (Kernel("scores", (i, j), (total,), (y,)),),
-        {"c0": np.ones((columns, DEPTH), np.float32)} if constant else None,
+        {"c0": np.ones((columns, depth), np.float32)} if constant else None,
         symbols=tuple(str(n) for n in (queries, columns) if not isinstance(n, int)),
     )
 
 
-def test_an_operand_across_the_lanes_is_transposed():
-    source = scores(LEAST_USES)
+# Terms of which there are too few to be transposed in registers are gathered once, not often.
+@pytest.mark.parametrize(("queries", "depth"), [(LEAST_TURNED_USES, DEPTH), (LEAST_USES, 3)])
+def test_an_operand_across_the_lanes_is_transposed(queries, depth):
+    source = scores(queries, depth=depth)
     changed = relayout(source)
     copy, reader = changed.body
     assert isinstance(copy, Kernel) and isinstance(reader, Kernel)
-    assert changed.buffers[copy.stores[0].access.buffer].size == DEPTH * COLUMNS
+    assert changed.buffers[copy.stores[0].access.buffer].size == depth * COLUMNS
     lane = next(axis for axis in reader.axes if axis.name == "j")
     assert {load.access.stride(lane) for load in reader.loads()} == {0, 1}
     assert_same_results(source, changed)
@@ -71,7 +80,7 @@ def test_the_run_decides_where_it_alone_knows_how_often_elements_are_read():
 
 
 def test_run_time_lanes():
-    source = scores(7, symbol("N"))
+    source = scores(LEAST_TURNED_USES, symbol("N"))
     assert len(relayout(source).body) == 2
     assert_same_results(source, relayout(source))
 
@@ -79,12 +88,13 @@ def test_run_time_lanes():
 @pytest.mark.parametrize(
     "source",
     [
-        scores(LEAST_USES - 1),  # few uses
+        scores(LEAST_USES - 1, depth=3),  # few uses
+        scores(LEAST_TURNED_USES - 1),  # few that are transposed in registers
         scores(9, crosswise=False),  # lanes find neighbours
         scores(9, columns=5),  # no full vectors
         scores(9, constant=True),  # packed
     ],
-    ids=["few", "neighbours", "short", "constant"],
+    ids=["few", "few rows", "neighbours", "short", "constant"],
 )
 def test_nothing_is_copied_in_vain(source):
     check_unchanged(relayout, source)
