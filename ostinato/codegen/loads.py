@@ -14,7 +14,7 @@ from ostinato.codegen.writer import Value, Writer, integer, vector
 from ostinato.program.expr import FLOATS, ITEM_BYTES, Access, Axis, Load, dtype_of
 from ostinato.program.nodes import Buffer
 from ostinato.schedule.byte_tables import BYTE_VALUES
-from ostinato.schedule.operands import TERMS_ACROSS
+from ostinato.schedule.operands import TERMS_ACROSS, is_turnable
 from ostinato.sizes.dims import Size
 
 if TYPE_CHECKING:
@@ -39,19 +39,20 @@ class Loads:
         # An axis along which so many points are computed one after the other, and the registers
         # that hold what they load.
         self._together: tuple[Axis, int, dict[tuple[Access, int], Value]] | None = None
-        # Vectors of the terms of these points, by access, row and vector.
-        self._transposed: dict[tuple[Access, int, int], list[Value]] = {}
+        # Vectors of these points, by access, row and vector, where lanes that lie apart have some.
+        self._transposed: dict[tuple[Access, int, int], list[Value]] | None = None
 
     @contextmanager
-    def together(self, axis: Axis, count: int) -> Iterator[None]:
+    def together(self, axis: Axis, count: int, is_turned: bool) -> Iterator[None]:
         """So many points along an axis, all of which exist, are evaluated in one block.
 
-        Neighbours in memory that fill a register are then loaded at once.
+        Neighbours in memory that fill a register are then loaded at once. is_turned: so are those
+        of lanes that lie apart (`Tile.turned`).
         """
         saved, self._together = self._together, (axis, count, {})
-        self._transposed = {}
+        self._transposed = {} if is_turned else None
         yield
-        self._together = saved
+        self._together, self._transposed = saved, None
 
     def _mask(self, load: Load, row: int, number: int) -> Value | None:
         """The lanes of a load that may touch memory; None for all."""
@@ -120,24 +121,19 @@ class Loads:
 
         Where the tile has fewer lanes, the others load what the last one does.
         """
-        if self._together is None or load.mask is not None or load.index or load.dtype != "float32":
+        if self._together is None or self._transposed is None or not is_turnable(load):
             return None
-        axis, count, _ = self._together
-        lane = self._x.lane
-        stride = self._x.lane_stride(load.access)
-        if lane is None or count != TERMS_ACROSS or load.access.stride(axis) != 1:
+        (axis, count, _), stride = self._together, self._x.lane_stride(load.access)
+        if count != TERMS_ACROSS or load.access.stride(axis) != 1 or stride in (0, 1):
             return None
-        if stride in (0, 1) or self._x.width % TERMS_ACROSS:
-            return None
-        place = self._x.place[axis]
-        key = load.access, row, number
+        place, key = self._x.place[axis], (load.access, row, number)
         if key not in self._transposed:
             self._x.place[axis] = (place[0], 0)
-            lanes = self._places_of_lanes(load, stride, memory, row, number)
+            places = self._places_of_lanes(load, stride, memory, row, number)
             self._x.place[axis] = place
             type_ = vector(memory, TERMS_ACROSS)
-            loaded = [self._w.emit(type_, f"load {type_}, ptr {a.text}, align 4") for a in lanes]
-            self._transposed[key] = transposed(self._w, loaded, memory)
+            lanes = [self._w.emit(type_, f"load {type_}, ptr {a.text}, align 4") for a in places]
+            self._transposed[key] = transposed(self._w, lanes, memory)
         return self._transposed[key][place[1]]
 
     def _places_of_lanes(

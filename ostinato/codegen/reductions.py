@@ -15,6 +15,7 @@ from ostinato.program.expr import Axis, Expr, Index, Load, walk
 from ostinato.program.nodes import Reduce, Tile, identity
 from ostinato.records import dataclass
 from ostinato.schedule.cost import sums_at_once
+from ostinato.schedule.operands import TERMS_ACROSS
 from ostinato.schedule.times import bounded_product, term_time
 from ostinato.sizes.dims import Size, floordiv
 
@@ -209,6 +210,8 @@ class Reductions:
         extent = axis.extent
         start, stop = integer(0), self._stop(axis, rest)
         most = max(1, min(self._unroll, self._unrolled // len(accumulators)))
+        if self._tile.turned:
+            most = TERMS_ACROSS
         if self._piece is not None:
             start = self._piece.start
             if self._piece.terms is not None:
@@ -231,8 +234,9 @@ class Reductions:
             factor = max(1, extent)
         if self._short_blocks and extent >= 2 * factor:
             return self._counted(axis, start, stop, factor, accumulators, rest, step)
-        # A loop that would run once is none.
-        whole = extent - extent % factor if extent >= 2 * factor else 0
+        # A loop that would run once is none, but for terms that are loaded together.
+        is_loop = extent >= 2 * factor or self._tile.turned
+        whole = extent - extent % factor if is_loop else 0
         accumulators = self._counted(axis, start, integer(whole), factor, accumulators, rest, step)
         with self._x.scope():
             for position in range(whole, extent):
@@ -272,7 +276,7 @@ class Reductions:
             if self._short_blocks and not rest:
                 self._end_block = self._block_ends(loop, self._w.add(stop, integer(-left)), factor)
             with (
-                self._x.loads.together(axis, factor)
+                self._x.loads.together(axis, factor, self._tile.turned)
                 if (self._in_lanes or self._tile.turned) and not rest
                 else nullcontext()
             ):

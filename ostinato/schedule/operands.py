@@ -92,6 +92,11 @@ def shared_axes(kernel: Kernel, lane: Axis) -> tuple[Axis, ...]:
     )
 
 
+def is_turnable(load: Load) -> bool:
+    """Whether neighbours of a load can be loaded at once and transposed in registers."""
+    return load.mask is None and not load.index and load.dtype == "float32"
+
+
 def lies_across(kernel: Kernel, lane: Axis, width: int, buffers: Mapping[str, Buffer]) -> bool:
     """Whether sums have neighbours along their terms where lanes would gather: keys of attention.
 
@@ -108,8 +113,7 @@ def lies_across(kernel: Kernel, lane: Axis, width: int, buffers: Mapping[str, Bu
             if is_packable(kernel, load, buffers):
                 continue
             is_long = isinstance(inner.extent, int) and inner.extent >= TERMS_ACROSS
-            is_plain = load.mask is None and not load.index and load.dtype == "float32"
-            if not is_long or not is_plain or load.access.stride(inner) != 1:
+            if not is_long or not is_turnable(load) or load.access.stride(inner) != 1:
                 return False
             found = True
     return found and width % 4 == 0 and not kernel.ordered

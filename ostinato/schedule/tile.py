@@ -332,12 +332,14 @@ def _is_turned(kernel: Kernel, lane: Axis, machine: Machine, buffers: Mapping[st
 
 
 def _turned_tile(kernel: Kernel, lane: Axis, machine: Machine) -> Tile:
-    """Two vectors, whose sums do not wait for each other, of rows that share what is transposed."""
+    """One vector of rows that share what is transposed.
+
+    Lanes load from as many lines, which a power of two apart lie in the same sets of a cache.
+    """
     width = lane_width(kernel, lane.extent, machine)
-    vectors = 2 if not isinstance(lane.extent, int) or lane.extent > width else 1
     row, _ = _row_axes(kernel, shared_axes(kernel, lane), set())
     rows = 1 if row is None else min(MOST_TURNED_ROWS, typical(row.extent))
-    return Tile(lane, width, vectors, row=row, rows=rows, turned=True)
+    return Tile(lane, width, row=row, rows=rows, turned=True)
 
 
 def _turned_cycles(kernel: Kernel, lane: Axis, machine: Machine) -> float:
