@@ -161,19 +161,17 @@ def merged(p: Kernel, c: Kernel, images: Map, dead: set[str]) -> Kernel:
     """
     back = _inverse(images) if p.work > max(c.work, LONG) else None
     if back is None:
+        writers = _writers(p, c)
         p = _along(p, images)
     else:
         c = _along(c, back)
-    # All loads of a buffer have the same images, however their addresses are written.
-    values = {s.access.buffer: s.value for s in p.stores}
-    several = {name for name, count in _parts(p).items() if count > 1}
+        writers = _writers(p, c)
     read = c.reads()
     shift = len(p.reductions)
 
     def leaf(node: Expr) -> Expr | None:
-        if isinstance(node, Load) and node.access.buffer in several:
-            return next(store.value for store, _ in _written(p, node))
-        return values.get(node.access.buffer) if isinstance(node, Load) else None
+        number = writers.get(node) if isinstance(node, Load) else None
+        return None if number is None else p.stores[number].value
 
     own = tuple(s.map(lambda e: rewrite(shift_reduced(e, shift), leaf)) for s in c.stores)
     kept = tuple(s for s in p.stores if s.access.buffer not in dead)
@@ -184,6 +182,15 @@ def merged(p: Kernel, c: Kernel, images: Map, dead: set[str]) -> Kernel:
         sources=tuple(dict.fromkeys(p.sources + c.sources)),
     )
     return _shared(merged.extending(p) if dead <= read else merged)
+
+
+def _writers(p: Kernel, c: Kernel) -> dict[Load, int]:
+    """By load of the reader, which store of the writer has the value."""
+    found = {}
+    for load in _reads_of(c, p.writes()):
+        store = next(store for store, _ in _written(p, load))
+        found[load] = p.stores.index(store)
+    return found
 
 
 def _inverse(images: Map) -> Map | None:

@@ -140,6 +140,26 @@ CASES = [
         length=2,
     ),
     text(
+        "spectrum-in-rows-turned-over",
+        """g (float[N, T] x) => (float[N, 10, F] y) {
+            padded = Pad (x, pads)
+            samples = Unsqueeze (padded, last)
+            z = STFT (samples, step, window)
+            rows = Reshape (z, shape)
+            y = Transpose <perm = [0, 2, 1]> (rows)
+        }""",
+        ({"N": 2, "T": 20}, {"N": 1, "T": 4}),
+        constants={
+            "pads": np.array([0, 4, 0, 0], np.int64),
+            "last": np.array([2], np.int64),
+            "step": scalar(3),
+            "window": np.hanning(8).astype(np.float32),
+            "shape": np.array([0, -1, 10], np.int64),
+        },
+        batch=True,
+        length=4,
+    ),
+    text(
         "power-spectrum-into-mel-bands",
         """g (float[N, T, 64] x) => (float[N, T, 8] y) {
             w = Unsqueeze (x, last)
