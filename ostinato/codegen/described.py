@@ -68,12 +68,12 @@ def _with_record(target: Target, name: str, assembly: str) -> Target:
             f"target={name!r}: compiled code needs AVX2 and FMA; add +avx2,+fma or take x86-64-v3"
         )
     if "vpmullq" not in assembly:
-        return replace(target, machine=x86_machine(AVX2, "avxvnni" in target.enabled))
+        return replace(target, machine=x86_machine(AVX2, target.cpu, "avxvnni" in target.enabled))
     wide = target.features
     if "-prefer-256-bit" not in wide:
         wide = f"{wide},-prefer-256-bit".lstrip(",")
     has_dots, has_lookups = "avx512vnni" in target.enabled, "avx512vbmi" in target.enabled
-    machine = x86_machine(AVX512, has_dots, has_lookups)
+    machine = x86_machine(AVX512, target.cpu, has_dots, has_lookups)
     return replace(target, features=wide, machine=machine)
 
 

@@ -55,10 +55,10 @@ def host_target() -> Target:
     if "avx512f" in enabled and "avx512vl" in enabled and "avx512dq" in enabled:
         # Without this LLVM splits 64-byte vectors on some CPUs.
         wide = f"{features},-prefer-256-bit"
-        machine = x86_machine(AVX512, "avx512vnni" in enabled, "avx512vbmi" in enabled)
+        machine = x86_machine(AVX512, cpu, "avx512vnni" in enabled, "avx512vbmi" in enabled)
         machine = replace(machine, byte_tiles="amx-int8" in enabled)
         return Target(triple, cpu, wide, machine)
-    return Target(triple, cpu, features, x86_machine(AVX2, "avxvnni" in enabled))
+    return Target(triple, cpu, features, x86_machine(AVX2, cpu, "avxvnni" in enabled))
 
 
 def require_runnable(name: str) -> None:

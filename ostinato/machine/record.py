@@ -2,9 +2,10 @@
 
     python -m benchmarks.roofline --machine
 
-measures them on one core of this machine and prints them beside the record that is in use. The
-records are made for kinds of registers, not for CPUs: the same model has the same code on all CPUs
-of a kind. Thresholds in bytes are shares of a cache, so that they follow if the record does.
+measures them on one core of this machine and prints them beside the record that is in use. Those of
+x86-64 are made for kinds of registers, not for CPUs, but for the size of the second-level cache
+(`targets.ONE_MIB`). Thresholds in bytes are shares of a cache, so that they follow if the record
+does.
 """
 
 from __future__ import annotations

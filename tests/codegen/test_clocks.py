@@ -42,8 +42,8 @@ def test_clocks_change_no_bit() -> None:
 
 def test_clocks_of_several_threads_change_no_bit() -> None:
     text = """<ir_version: 9, opset_import: ["": 20]>
-    g (float[512, 512] x) => (float[512, 512] y) { a = MatMul(x, x) y = Tanh(a) }"""
-    model, x = onnx.parser.parse_model(text), np.eye(512, dtype=np.float32)
+    g (float[256, 256] x) => (float[256, 256] y) { a = MatMul(x, x) y = Tanh(a) }"""
+    model, x = onnx.parser.parse_model(text), np.eye(256, dtype=np.float32)
     scheduled: list[Scheduled] = []
     results = []
     for clocked in (None, scheduled):

@@ -3,7 +3,8 @@ from __future__ import annotations
 import pytest
 
 from ostinato.errors import OptionError
-from ostinato.machine.targets import TARGETS, Target, check_target_name
+from ostinato.machine.record import AVX512
+from ostinato.machine.targets import TARGETS, Target, check_target_name, x86_machine
 from ostinato.options import Options
 
 
@@ -50,3 +51,9 @@ def test_unknown_names_are_errors_that_name_the_nearest(name, message):
 @pytest.mark.parametrize("name", [*TARGETS, "host", "aarch64-linux-gnu:generic"])
 def test_known_names_and_descriptions_pass(name):
     check_target_name(name)
+
+
+def test_the_second_level_cache_is_that_of_the_cpu() -> None:
+    large, small = (x86_machine(AVX512, cpu, True) for cpu in ("sapphirerapids", "znver4"))
+    assert large.second_level_bytes == AVX512.second_level_bytes == 2 * small.second_level_bytes
+    assert small.byte_dots == "vnni" and small.vector_bytes == 64
