@@ -20,10 +20,21 @@ from dataclasses import replace
 
 from ostinato.machine.record import Machine
 from ostinato.program.expr import FLOATS, ITEM_BYTES, Access, Axis, Expr, Load
-from ostinato.program.nodes import Buffer, Kernel, Program, Store, map_kernels, map_loads
+from ostinato.program.nodes import (
+    Buffer,
+    Kernel,
+    Loop,
+    Program,
+    Stmt,
+    Store,
+    bodies,
+    map_kernels,
+    map_loads,
+)
 from ostinato.records import dataclass
 from ostinato.schedule.elide import whole_buffers
 from ostinato.schedule.operands import (
+    TYPICAL_EXTENT,
     is_packable,
     moves_windows,
     row_axes_of_windows,
@@ -282,12 +293,28 @@ def _changed(kernel: Kernel, layouts: Layouts) -> Kernel:
     return replace(changed, stores=stores)
 
 
+def _runs(body: tuple[Stmt, ...], times: int = 1) -> Iterator[tuple[Kernel, int]]:
+    """Every kernel, and how often it runs; loops that a condition ends have a typical length."""
+    for statement in body:
+        if isinstance(statement, Kernel):
+            yield statement, times
+        steps = 1
+        if isinstance(statement, Loop):
+            extent = statement.axis.extent
+            is_open = statement.condition is not None
+            steps = min(typical(extent), TYPICAL_EXTENT) if is_open else typical(extent)
+        for inner in bodies(statement):
+            yield from _runs(inner, times * steps)
+
+
 class _Costs:
     """Cycles of kernels by the layouts of what they read and write."""
 
     def __init__(self, program: Program, machine: Machine) -> None:
         self._machine, self._buffers = machine, program.buffers
-        self._kernels = list(program.kernels())
+        runs = list(_runs(program.body))
+        self._kernels = [kernel for kernel, _ in runs]
+        self._times = [times for _, times in runs]
         self._names = [tuple(sorted({*k.reads(), *k.writes()})) for k in self._kernels]
         self._users: dict[str, list[int]] = {}
         for number, names in enumerate(self._names):
@@ -329,5 +356,6 @@ class _Costs:
         key = number, tuple(layouts.get(name) for name in self._names[number])
         if key not in self._known:
             kernel = _changed(self._kernels[number], layouts)
-            self._known[key] = estimated_cycles(kernel, self._machine, self._buffers)
+            cycles = estimated_cycles(kernel, self._machine, self._buffers)
+            self._known[key] = self._times[number] * cycles
         return self._known[key]

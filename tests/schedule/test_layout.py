@@ -7,7 +7,7 @@ import pytest
 
 from ostinato.machine.record import Machine
 from ostinato.program.expr import Access, Axis, Reduced, op
-from ostinato.program.nodes import Kernel, Program, Reduce
+from ostinato.program.nodes import Carry, Kernel, Loop, Program, Reduce
 from ostinato.schedule.layout import Layout, _is_radix, _radices, layout
 from ostinato.sizes.dims import Size, floordiv, symbol, symbols
 from tests.program.programs import at, program, store
@@ -225,3 +225,32 @@ def test_a_batch_stays_outside_and_padding_keeps_lines_apart():
     moved = Layout(inner=6, count=4, step=5).access(Access("a", 24 + 7, ((n, 24), (c, 6), (p, 1))))
     assert moved == Access("a", 30 + 5 + 1, ((n, 30), (c, 1), (p, 5)))
     assert Layout(inner=6, count=4, step=5).size(48) == 60
+
+
+def recurrence(steps: int) -> Program:
+    """A state that decays by what a kernel computes for all steps, channels first."""
+    c, n, m = (Axis(name, OUT) for name in "cnm")
+    s, t = (Axis(name, steps) for name in "st")
+    rate = op("mul", at("x", (c, steps), (s, 1)), at("x", (c, steps), (s, 1)))
+    before = Kernel("before", (c, s), (), (store("a", rate, (c, steps), (s, 1)),))
+    first = Kernel("first", (m,), (), (store("h", at("h0", (m, 1)), (m, 1)),))
+    value = op("mul", at("a", (n, steps), (t, 1)), at("h", (n, 1)))
+    stores = (store("g", value, (n, 1)), store("y", value, (t, OUT), (n, 1)))
+    step = Loop(t, (Carry("h", "g"),), (Kernel("step", (n,), (), stores),))
+    return program(
+        {"x": (OUT, steps), "h0": (OUT,)},
+        {"y": (steps, OUT)},
+        (before, first, step),
+        arena={"a": OUT * steps, "h": OUT, "g": OUT},
+    )
+
+
+def test_what_every_step_reads_counts_as_often():
+    found = laid_out(recurrence(64))
+    *_, loop = found.body
+    assert isinstance(loop, Loop)
+    (step,) = loop.body
+    assert isinstance(step, Kernel)
+    (rates,) = [load.access for load in step.loads() if load.access.buffer == "a"]
+    assert rates.stride(step.axes[0]) == 1
+    assert_same_results(recurrence(64), found)
