@@ -9,6 +9,7 @@ The copy then takes the memory of a panel, and never leaves the second-level cac
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -29,9 +30,11 @@ from ostinato.program.nodes import (
 def by_panels(program: Program, machine: Machine) -> Program:
     """Make copies that exceed the second-level cache for a group of their reader's lanes at a time.
 
-    Kernels in loops stay: copies before a loop serve all of its steps.
+    Kernels in loops stay: copies before a loop serve all of its steps. So do copies that several
+    kernels read, each of which needs all panels.
     """
     buffers = dict(program.buffers)
+    readers = Counter(name for kernel in program.kernels() for name in kernel.reads())
 
     def inside(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
         result: list[Stmt] = []
@@ -39,7 +42,8 @@ def by_panels(program: Program, machine: Machine) -> Program:
             before = result[-1] if result else None
             loop = None
             if isinstance(statement, Kernel) and isinstance(before, Kernel):
-                loop = _looped(before, statement, machine, buffers)
+                is_alone = all(readers[name] == 1 for name in before.writes())
+                loop = _looped(before, statement, machine, buffers) if is_alone else None
             if loop is not None:
                 result[-1] = loop
             elif isinstance(statement, Branch):
