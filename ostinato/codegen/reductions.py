@@ -232,7 +232,8 @@ class Reductions:
         factor = min(most, max(1, extent))
         if self._is_of_fields(axis):
             factor = max(1, extent)
-        if self._short_blocks and extent >= 2 * factor:
+        # What is loaded together ends with the terms there are.
+        if self._short_blocks and extent >= 2 * factor and not self._tile.turned:
             return self._counted(axis, start, stop, factor, accumulators, rest, step)
         # A loop that would run once is none, but for terms that are loaded together.
         is_loop = extent >= 2 * factor or self._tile.turned
@@ -271,7 +272,7 @@ class Reductions:
         with self._loops.loop(start, stop, factor, time, accumulators) as loop, self._x.scope():
             values = loop.carried
             left = 0
-            if self._piece is None and isinstance(axis.extent, int):
+            if self._piece is None and isinstance(axis.extent, int) and not self._tile.turned:
                 left = axis.extent % factor
             if self._short_blocks and not rest:
                 self._end_block = self._block_ends(loop, self._w.add(stop, integer(-left)), factor)
