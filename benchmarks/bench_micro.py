@@ -134,6 +134,19 @@ def attention(heads: int, positions: int, width: int) -> models.Model:
     return models.Model(proto, models.Work(4.0 * heads * positions**2 * width))
 
 
+def across(heads: int, rows: int, columns: int, inner: int) -> models.Model:
+    """q k' of inputs q [heads, rows, inner] and k [heads, columns, inner]."""
+    proto = onnx.parser.parse_model(
+        f"""<ir_version: {models.IR_VERSION}, opset_import: ["" : {models.OPSET}]>
+        across (float[{heads}, {rows}, {inner}] q, float[{heads}, {columns}, {inner}] k)
+            => (float[{heads}, {rows}, {columns}] y) {{
+            t = Transpose<perm = [0, 2, 1]>(k)
+            y = MatMul(q, t)
+        }}"""
+    )
+    return models.Model(proto, models.Work(2.0 * heads * rows * columns * inner))
+
+
 CASES: dict[str, Callable[[], models.Model]] = {
     "conv1d causal k3 64ch t100": lambda: conv((64, 64), [100], [3], causal=True),
     "conv1d dilated k3 d8 64ch t400": lambda: conv((64, 64), [400], [3], dilation=8, causal=True),
@@ -162,6 +175,8 @@ CASES: dict[str, Callable[[], models.Model]] = {
     "attention 12x197x64": lambda: attention(12, 197, 64),
     "attention 8x512x64": lambda: attention(8, 512, 64),
     "attention 8x1500x64": lambda: attention(8, 1500, 64),
+    "one query 4x1024x64": lambda: across(4, 1, 1024, 64),
+    "given weights 1x512x512": lambda: across(1, 1, 512, 512),
     "softmax 512x32": lambda: softmax(512, 32),
     "softmax 128x257": lambda: softmax(128, 257),
     "softmax 16x4096": lambda: softmax(16, 4096),

@@ -99,8 +99,8 @@ class Expressions:
         self.masks: list[Value] | None = None
         # How many of them do, where that is known now.
         self.alive: list[int | None] = []
-        # How many lanes of the whole tile do: at least one.
-        self.left = integer(0)
+        # How many exist from the first one of each vector on; none where that is not positive.
+        self.left: list[Value] = []
         self.reduced: dict[tuple[int, int, int], Value] = {}
         # Those that are loaded where they are needed.
         self.later: dict[tuple[int, int, int], Callable[[], Value]] = {}

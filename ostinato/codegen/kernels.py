@@ -272,11 +272,11 @@ class KernelEmitter:
             return
         tile = self._tile
         stop = self._sizes.value(limit)
-        self._x.masks, self._x.alive = [], []
-        self._x.left = self._w.sub(stop, first)
+        self._x.masks, self._x.alive, self._x.left = [], [], []
         for number in range(tile.vectors):
             start = self._w.add(first, integer(number * tile.width))
             left = self._w.sub(stop, start)
+            self._x.left.append(left)
             known = int(left.text) if is_constant(left) else None
             self._x.alive.append(None if known is None else min(max(known, 0), tile.width))
             wide = self._w.splat(left, tile.width)

@@ -139,19 +139,15 @@ class Loads:
     def _places_of_lanes(
         self, load: Load, stride: Size, memory: str, row: int, number: int
     ) -> list[Value]:
-        """The address of each lane; the last one that exists in place of those that do not."""
-        step = self._x.size(stride)
-        if self._x.masks is None:
-            first, numbers = self._x.address(load.access, row, number), range(self._x.width)
-            places = [integer(n) for n in numbers]
-        else:
-            first = self._x.address(load.access, row, 0)
-            start = number * self._x.width
-            last = self._w.sub(self._x.left, integer(1))
-            places = [
-                self._w.call("i64", "llvm.smin.i64", last, integer(start + n))
-                for n in range(self._x.width)
-            ]
+        """The address of each lane; the last one that exists in place of those that do not.
+
+        The first lane exists: tiles that are turned have one vector.
+        """
+        first, step = self._x.address(load.access, row, number), self._x.size(stride)
+        places = [integer(n) for n in range(self._x.width)]
+        if self._x.masks is not None:
+            last = self._w.sub(self._x.left[number], integer(1))
+            places = [self._w.call("i64", "llvm.smin.i64", last, n) for n in places]
         return [self._w.pointer(first, self._w.mul(n, step), memory) for n in places]
 
     def _other(self, load: Load, lanes: int) -> Value:

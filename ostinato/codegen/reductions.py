@@ -272,8 +272,8 @@ class Reductions:
         with self._loops.loop(start, stop, factor, time, accumulators) as loop, self._x.scope():
             values = loop.carried
             left = 0
-            if self._piece is None and isinstance(axis.extent, int) and not self._tile.turned:
-                left = axis.extent % factor
+            if is_constant(start) and is_constant(stop):
+                left = (int(stop.text) - int(start.text)) % factor
             if self._short_blocks and not rest:
                 self._end_block = self._block_ends(loop, self._w.add(stop, integer(-left)), factor)
             with (

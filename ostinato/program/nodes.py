@@ -156,7 +156,7 @@ class Tile:
         what tiles share stays in a cache; None for all.
     kept: by sum, the store in whose place its partial results wait for the next terms.
     turned: whether operands of sums that lie across the lanes are loaded several terms at once and
-        transposed in registers.
+        transposed in registers; of one vector.
     held: how many vectors of partial results a loop of sums keeps in registers at most, where that
         divides several sums with one set of axes among several loops; None for all in one loop.
     serpentine: the axis of the loop around, if groups of lanes run backwards in every other step;

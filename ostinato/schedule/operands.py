@@ -97,26 +97,13 @@ def is_turnable(load: Load) -> bool:
     return load.mask is None and not load.index and load.dtype == "float32"
 
 
-def lies_across(kernel: Kernel, lane: Axis, width: int, buffers: Mapping[str, Buffer]) -> bool:
-    """Whether sums have neighbours along their terms where lanes would gather: keys of attention.
-
-    So many terms are then loaded at once for each lane, and transposed in registers.
-    """
-    found = False
-    for reduce in kernel.reductions:
-        if reduce.chains > 1 or not reduce.axes:
-            return False
-        inner = reduce.axes[-1]
-        for load in walk(*reduce.operands):
-            if not isinstance(load, Load) or load.access.stride(lane) in (0, 1):
-                continue
-            if is_packable(kernel, load, buffers):
-                continue
-            is_long = isinstance(inner.extent, int) and inner.extent >= TERMS_ACROSS
-            if not is_long or not is_turnable(load) or load.access.stride(inner) != 1:
-                return False
-            found = True
-    return found and width % 4 == 0 and not kernel.ordered
+def loads_across(kernel: Kernel, lane: Axis, buffers: Mapping[str, Buffer]) -> list[Load]:
+    """The loads of the sums whose lanes are no neighbours, and that cannot be packed."""
+    return [
+        load
+        for load in sum_loads(kernel)
+        if load.access.stride(lane) not in (0, 1) and not is_packable(kernel, load, buffers)
+    ]
 
 
 def row_axes_of_windows(kernel: Kernel, lane: Axis) -> tuple[Axis, ...]:

@@ -41,22 +41,21 @@ from ostinato.program.nodes import (
     with_bodies,
 )
 from ostinato.records import dataclass
-from ostinato.schedule.cost import lane_width
 from ostinato.schedule.decisions import decision
-from ostinato.schedule.operands import DEPTH, is_packable, lies_across, sum_loads, typical
+from ostinato.schedule.operands import DEPTH, is_packable, sum_loads, typical
+from ostinato.schedule.tile import MOST_TURNED_ROWS, is_turned
 from ostinato.sizes.dims import Size, is_nonnegative, minimum, product
 
 # Half of a vector of the longest registers: lanes along shorter axes are mostly idle.
 LEAST_LANES = 8
 # A copy pays if each of its elements is read at least so often: where lanes gather, which then
-# takes as long as the copy, where they transpose what they load in registers (8 queries and 32 to
-# 1024 keys of 32 to 128 elements: 0.96 of the time without), and where they find neighbours and
-# only lines are saved. These are more
-# where the operand stays in the second-level cache, and more again where its rows are so near that
-# several lie in a page. The products of `benchmarks.bench_micro` with weights that are inputs, made
-# longer and shorter, say so, and its convolutions of one place.
+# takes as long as the copy, where they transpose what they load in registers (two tiles of rows
+# take 0.96 of the time without one), and where they find neighbours and only lines are saved. These
+# are more where the operand stays in the second-level cache, and more again where its rows are so
+# near that several lie in a page. The products of `benchmarks.bench_micro` with weights that are
+# inputs, made longer and shorter, say so, and its convolutions of one place.
 LEAST_USES = 4
-LEAST_TURNED_USES = 9
+LEAST_TURNED_USES = 2 * MOST_TURNED_ROWS + 1
 LEAST_FAR_USES, LEAST_SHARED_USES, LEAST_NEAR_USES = 64, 128, 512
 NEAR_BYTES = 1024
 # Where pieces of a long sum take rows of an input as they are, which begin anywhere, vectors lie in
@@ -206,9 +205,8 @@ class _Relayout:
         if suited or crosswise is None:
             return None
         uses = _uses(kernel, crosswise[1]) * trips
-        width = lane_width(kernel, crosswise[0].extent, self._machine)
         # Rows of a tile share what is transposed, steps of a loop do not.
-        turned = trips == 1 and lies_across(kernel, crosswise[0], width, self._buffers)
+        turned = trips == 1 and is_turned(kernel, crosswise[0], self._machine, self._buffers)
         least = LEAST_TURNED_USES if turned else LEAST_USES
         few = isinstance(uses, int) and uses < least
         return None if few else _Operands(*crosswise, uses, least)

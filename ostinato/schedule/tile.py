@@ -41,7 +41,8 @@ from ostinato.schedule.operands import (
     TERMS_ACROSS,
     accesses,
     is_packable,
-    lies_across,
+    is_turnable,
+    loads_across,
     moves_windows,
     neighbour_axes,
     partial_result_stores,
@@ -58,8 +59,8 @@ from ostinato.sizes.dims import ceildiv, product
 FILLING_ROWS = 4
 # Longer axes fill tiles on their own: half of the registers of the largest file.
 MOST_ACROSS = 16
-
-# Rows that share what is transposed: more of them are few enough to be read from a copy.
+# Rows of a tile that share what is transposed. Where there are more than two tiles of them,
+# `relayout` copies the operand.
 MOST_TURNED_ROWS = 4
 
 
@@ -99,7 +100,7 @@ def tile_kernel(kernel: Kernel, machine: Machine, buffers: Mapping[str, Buffer])
             if matrix is not None:
                 return _split(kernel, axis, matrix)
         lane, choice = _cheapest_lane(kernel, lane, _lane_axes(kernel), machine, buffers)
-        if _is_turned(kernel, lane, machine, buffers):
+        if is_turned(kernel, lane, machine, buffers):
             return _split(kernel, lane, _turned_tile(kernel, lane, machine))
         return _split(kernel, lane, _tile_of_sums(kernel, lane, choice, machine))
     width = lane_width(kernel, lane.extent, machine)
@@ -144,13 +145,13 @@ def estimated_cycles(kernel: Kernel, machine: Machine, buffers: Mapping[str, Buf
     if kernel.reductions and not _scattered(kernel, lane, machine, buffers):
         lane, choice = _cheapest_lane(kernel, lane, _lane_axes(kernel), machine, buffers)
         extent, width = typical(lane.extent), lane_width(kernel, lane.extent, machine)
-        is_turned = _is_turned(kernel, lane, machine, buffers)
-        if (not is_turned and shared_axes(kernel, lane)) or row_axes_of_windows(kernel, lane):
+        if is_turned(kernel, lane, machine, buffers):
+            vectors = points / max(extent, 1) * -(-extent // width)
+            return vectors * _turned_cycles(kernel, lane, machine, buffers)
+        if shared_axes(kernel, lane) or row_axes_of_windows(kernel, lane):
             cycles = points / extent * -(-extent // width) * choice.cycles * _terms(kernel)
             return cycles + cycles_apart(kernel, lane, choice.shape, width, machine, buffers)
     vectors = points / max(extent, 1) * -(-extent // width)
-    if _is_turned(kernel, lane, machine, buffers):
-        return vectors * _turned_cycles(kernel, lane, machine)
     if stored is not None:
         cycles = vectors * dict(machine.transposed_cycles)[machine.transposed_rows]
         return cycles + _turned_lines(kernel, stored, machine, buffers) * machine.apart_cycles
@@ -325,14 +326,30 @@ def _lane_axes(kernel: Kernel) -> list[Axis]:
     ]
 
 
-def _is_turned(kernel: Kernel, lane: Axis, machine: Machine, buffers: Mapping[str, Buffer]) -> bool:
-    """Whether what lanes of sums would gather is transposed in registers."""
-    width = lane_width(kernel, lane.extent, machine)
-    return lies_across(kernel, lane, width, buffers) and not row_axes_of_windows(kernel, lane)
+def is_turned(kernel: Kernel, lane: Axis, machine: Machine, buffers: Mapping[str, Buffer]) -> bool:
+    """Whether lanes of sums would gather neighbours along the terms: keys of attention.
+
+    `TERMS_ACROSS` terms are then loaded at once for each lane, and transposed in registers.
+    """
+    across = loads_across(kernel, lane, buffers)
+    if not across or row_axes_of_windows(kernel, lane) or kernel.ordered:
+        return False
+    if lane_width(kernel, lane.extent, machine) % TERMS_ACROSS:
+        return False
+    inner = {reduce.axes[-1] for reduce in kernel.reductions if reduce.axes}
+    is_long = all(isinstance(a.extent, int) and a.extent >= TERMS_ACROSS for a in inner)
+    if not is_long or any(r.chains > 1 or not r.axes for r in kernel.reductions):
+        return False
+    return all(
+        is_turnable(load)
+        and load.access.stride(lane) not in CLOSE
+        and any(load.access.stride(axis) == 1 for axis in inner)
+        for load in across
+    )
 
 
 def _turned_tile(kernel: Kernel, lane: Axis, machine: Machine) -> Tile:
-    """One vector of rows that share what is transposed.
+    """A tile of one vector, and rows that share what is transposed.
 
     Lanes load from as many lines, which a power of two apart lie in the same sets of a cache.
     """
@@ -342,16 +359,16 @@ def _turned_tile(kernel: Kernel, lane: Axis, machine: Machine) -> Tile:
     return Tile(lane, width, row=row, rows=rows, turned=True)
 
 
-def _turned_cycles(kernel: Kernel, lane: Axis, machine: Machine) -> float:
+def _turned_cycles(
+    kernel: Kernel, lane: Axis, machine: Machine, buffers: Mapping[str, Buffer]
+) -> float:
     """Cycles of a vector of points; rows of a tile share what is transposed."""
-    turned = (
-        dict(machine.transposed_cycles)[TERMS_ACROSS] / _turned_tile(kernel, lane, machine).rows
+    rows, across = _turned_tile(kernel, lane, machine).rows, loads_across(kernel, lane, buffers)
+    each = dict(machine.transposed_cycles)[TERMS_ACROSS] / rows
+    return sum(
+        weight * (each if load in across else machine.load_cycles)
+        for _, weight, load in accesses(kernel)
     )
-    cycles = 0.0
-    for access, weight, load in accesses(kernel):
-        is_across = load is not None and access.stride(lane) not in (0, 1)
-        cycles += weight * (turned if is_across else machine.load_cycles)
-    return cycles
 
 
 def _scattered(kernel: Kernel, lane: Axis, machine: Machine, buffers: Mapping[str, Buffer]) -> bool:
@@ -361,7 +378,7 @@ def _scattered(kernel: Kernel, lane: Axis, machine: Machine, buffers: Mapping[st
     """
     if not kernel.reductions or isinstance(lane.extent, int) or kernel.ordered:
         return False
-    if _is_turned(kernel, lane, machine, buffers):
+    if is_turned(kernel, lane, machine, buffers):
         return False
     inner = [a for a, weight, _ in accesses(kernel) if weight > 1 and a.stride(lane) != 0]
     return bool(inner) and all(access.stride(lane) != 1 for access in inner)
