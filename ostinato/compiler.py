@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
+import numpy as np
 import onnx
 import onnx_ir as ir
 
@@ -17,11 +19,14 @@ from ostinato.codegen.machine import Keep, emit_assembly, emit_object
 from ostinato.codegen.module import guards, messages, module_text
 from ostinato.codegen.target import Target, find_target
 from ostinato.codegen.workers import MOST, Workers
-from ostinato.errors import OptionError, translated
+from ostinato.errors import OptionError, OstinatoError, translated
+from ostinato.limits import MOST_EVALUATED_STEPS
+from ostinato.machine.targets import HOST
 from ostinato.model.graphs import graphs
 from ostinato.model.load import load_model
 from ostinato.model.load import without_defaults as without_defaults
 from ostinato.native.cache import Cache, KernelStore
+from ostinato.native.function import NativeFunction
 from ostinato.native.threads import processors
 from ostinato.optimization import ALL_PASSES, advice, run_all_passes
 from ostinato.options import Options
@@ -29,6 +34,7 @@ from ostinato.program.laid import ConstantBlob, Contents, lay_out
 from ostinato.program.nodes import Interface, Program
 from ostinato.program.printer import text as program_text
 from ostinato.program.verify import verify
+from ostinato.program.work import fixed_steps
 from ostinato.schedule.pipeline import SCHEDULE_PASSES, Scheduled, schedule
 from ostinato.schedule.report import report_kernels, report_unfused_pairs
 from ostinato.stages.compiled import CompiledModel
@@ -39,8 +45,12 @@ from ostinato.stages.stored_programs import StoredPrograms
 
 # The text of a module, given it and what there is to know of its function but the object code.
 Surround: TypeAlias = Callable[[str, Artifact], str]
+T = TypeVar("T")
+Array: TypeAlias = np.ndarray[Any, Any]
 # What an observer gets to see: the name of a floor and its texts, made only where one observes.
 Show: TypeAlias = Callable[[str, Callable[[], Iterable[str]]], Iterator[tuple[str, str]]]
+
+_logger = logging.getLogger(__name__)
 
 
 def optional_passes() -> tuple[str, ...]:
@@ -77,13 +87,17 @@ def compile_model(
     Raises `ModelError` for an invalid model, `UnsupportedError` for what is refused, `OptionError`
     for a pass or a target that does not exist.
     """
-    driver = _drive(model, options, guarded, False, kept, surround, clocked)
+    return _result(_drive(model, options, guarded, False, kept, surround, clocked))
+
+
+def _result(driver: Generator[Any, None, T]) -> T:
+    """What a generator returns in the end."""
     while True:
         try:
             next(driver)
         except StopIteration as end:
-            compiled: CompiledModel = end.value
-            return compiled
+            result: T = end.value
+            return result
 
 
 def stages(model: Any, options: Options) -> Iterator[tuple[str, str]]:
@@ -123,7 +137,13 @@ def _drive(
             steps.append(f"// after {name}\n{_onnx_text(changed)}")
 
         observer = observe if is_observed else None
-        changes = run_all_passes(loaded, options.disable, observer, options.integer_products)
+        changes = run_all_passes(
+            loaded,
+            options.disable,
+            observer,
+            options.integer_products,
+            lambda part: _evaluated(part, options, pairs),
+        )
         facts = {
             "passes": changes,
             "ops": {"before": before, "after": _op_counts(loaded)},
@@ -151,6 +171,29 @@ def _drive(
         compiled = _assembled(parts, (NativeStage(one or next(left)) for one in found))
         other_sizes = _not_native_in_general(loaded, compiled)
         return dataclasses.replace(compiled, report=facts | {"other_sizes": other_sizes})
+
+
+def _evaluated(model: ir.Model, options: Options, pairs: bool) -> dict[str, Array]:
+    """The outputs of a model without inputs, which this machine computes, with the bits of any.
+
+    Left out are those that change where subnormal numbers are zero, and all if the model has no
+    native form, fails when it runs, or takes more than `MOST_EVALUATED_STEPS`.
+    """
+    try:
+        parts = partition(model, fallback=False, seed=options.seed, as_one=True, pairs=pairs)
+        (part,) = parts.parts
+        assert isinstance(part, Segment)
+        if sum(map(fixed_steps, part.program.body)) > MOST_EVALUATED_STEPS:
+            return {}
+        here, single = find_target(HOST), dataclasses.replace(options, threads=1)
+        made = _code([part.program], here, single, lambda *_: iter(()), None, None)
+        ((_, artifact),) = _result(made)
+        runs = [NativeFunction(artifact, options.cache_dir, zero) for zero in (False, True)]
+        exact, flushed = (run.run(parts.constants, {}) for run in runs)
+    except OstinatoError as error:
+        _logger.debug("constants of %s are computed in each run: %s", model.graph.name, error)
+        return {}
+    return {n: array for n, array in exact.items() if array.tobytes() == flushed[n].tobytes()}
 
 
 def _code(

@@ -11,6 +11,9 @@ MOST_KNOWN_BYTES = 2**24
 MOST_SIZES = 2**10
 # Bytes of all values together that are computed while compiling one program.
 MOST_CONSTANT_BYTES = 2**30
+# Steps that computing what follows from constants may take while compiling; each run computes what
+# takes more. A core runs as many in a few seconds.
+MOST_EVALUATED_STEPS = 2**33
 # Elements of a table of zeros or counts that a pass stores in the model; of more, nodes make it.
 MOST_STORED = 2**20
 # Steps of one kernel, or of one loop, in one run: multiply-adds of a product, elements of a window.

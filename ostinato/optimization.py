@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection
 
 import onnx
@@ -17,6 +18,7 @@ from ostinato.passes.pipeline import (
     with_gradient_nodes,
     with_integer_products,
 )
+from ostinato.passes.simplify.constant_evaluation import Evaluate, constant_evaluation
 
 
 def _expand_gradients(model: ir.Model) -> int:
@@ -36,10 +38,23 @@ def run_all_passes(
     disable: Collection[str] = (),
     observer: Observer | None = None,
     integer_products: bool = False,
+    evaluate: Evaluate | None = None,
 ) -> dict[str, int]:
-    """`passes.run_passes` with `ALL_PASSES`, and with `integer_products` where that is wanted."""
+    """`passes.run_passes` with `ALL_PASSES`, and with `integer_products` where that is wanted.
+
+    evaluate: computes what follows from constants alone, once nothing else is left to simplify;
+        where that finds something, all passes run again.
+    """
     passes = with_integer_products(ALL_PASSES) if integer_products else ALL_PASSES
-    return run_passes(model, disable, observer, passes)
+    changes: Counter[str] = Counter()
+    while True:
+        changes.update(run_passes(model, disable, observer, passes))
+        evaluated = 0 if evaluate is None else constant_evaluation(model, evaluate)
+        changes[constant_evaluation.__name__] += evaluated
+        if not evaluated:
+            return dict(changes)
+        if observer is not None:
+            observer(constant_evaluation.__name__, model)
 
 
 def advice(model: ir.Model, integer_products: bool) -> list[str]:

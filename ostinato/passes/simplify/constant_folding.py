@@ -26,7 +26,8 @@ _SMALL_RESULT_BYTES = 64 * 1024
 # Elements of a result that is not folded, as its size is not computed here.
 _UNBOUNDED = 1 << 62
 
-_FLOAT_TYPES = frozenset({np.dtype(np.float32), np.dtype(np.float64)})
+# Those whose sums, products, quotients and roots IEEE 754 rounds correctly wherever they are made.
+EXACT_FLOATS = frozenset({np.dtype(np.float32), np.dtype(np.float64)})
 
 # Where a model keeps how much its constants may still grow.
 _ROOM = "ostinato.room"
@@ -50,7 +51,7 @@ def constant_folding(model: ir.Model) -> int:
     """
     opset = opset_of(model)
     names = Names(model)
-    room = _room(model)
+    room = constant_room(model)
     folded = 0
     for graph in graphs(model):
         for node in graph:
@@ -63,19 +64,25 @@ def constant_folding(model: ir.Model) -> int:
             room -= sum(array.nbytes for array in results) - _freed(node)
             for value, array in zip(node.outputs, results, strict=False):
                 if value.name:
-                    _store(model, names, value, array)
+                    store_constant(model, names, value, array)
             discard(node)
             folded += 1
-    model.meta[_ROOM] = room
+    take_room(model, constant_room(model) - room)
     return folded
 
 
-def _room(model: ir.Model) -> int:
+def constant_room(model: ir.Model) -> int:
     """By how many bytes constants may still grow: at first, by as many as the model has."""
     room: int | None = model.meta.get(_ROOM)
-    if room is not None:
-        return room
-    return max(MOST_KNOWN_BYTES, sum(constant.nbytes for constant in _constants(model)))
+    if room is None:
+        room = max(MOST_KNOWN_BYTES, sum(constant.nbytes for constant in _constants(model)))
+        model.meta[_ROOM] = room
+    return room
+
+
+def take_room(model: ir.Model, size: int) -> None:
+    """Note that constants have grown by so many bytes."""
+    model.meta[_ROOM] = constant_room(model) - size
 
 
 def _constants(model: ir.Model) -> Iterator[ir.TensorProtocol]:
@@ -94,7 +101,8 @@ def _freed(node: ir.Node) -> int:
     return sum(array.nbytes for array in arrays if array is not None)
 
 
-def _store(model: ir.Model, names: Names, value: ir.Value, array: np.ndarray) -> None:
+def store_constant(model: ir.Model, names: Names, value: ir.Value, array: np.ndarray) -> None:
+    """Let every reader of `value` read an initializer that holds `array`."""
     name = value.name or ""
     if value.is_graph_output():
         name = names.fresh(f"{name}_constant")
@@ -169,7 +177,7 @@ def _is_exact(node: ir.Node, arrays: Sequence[np.ndarray]) -> bool:
         return False
     if facts.moves:
         return True
-    if types <= _FLOAT_TYPES:
+    if types <= EXACT_FLOATS:
         return facts.exact_floats
     if any(dtype.kind == "f" for dtype in types):
         return False
@@ -183,10 +191,10 @@ def _is_exact_cast(node: ir.Node, array: np.ndarray) -> bool:
     if target is None:
         return False
     dtype = target.numpy()
-    if dtype.kind not in "biuf" or (array.dtype.kind == "f" and array.dtype not in _FLOAT_TYPES):
+    if dtype.kind not in "biuf" or (array.dtype.kind == "f" and array.dtype not in EXACT_FLOATS):
         return False
     if dtype.kind == "f":
-        return dtype in _FLOAT_TYPES and (
+        return dtype in EXACT_FLOATS and (
             array.dtype.kind != "f" or array.itemsize <= dtype.itemsize
         )
     if array.dtype.kind == "f" and dtype.kind != "b":
@@ -253,6 +261,6 @@ def _are_sound(node: ir.Node, arrays: Sequence[np.ndarray], results: Sequence[np
 
 
 def _has_subnormals(array: np.ndarray) -> bool:
-    if array.dtype not in _FLOAT_TYPES:
+    if array.dtype not in EXACT_FLOATS:
         return False
     return bool(np.any((array != 0) & (np.abs(array) < np.finfo(array.dtype).tiny)))
