@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import field, replace
 
 from ostinato.program.expr import ITEM_BYTES
@@ -199,16 +199,29 @@ def _placed(buffers: list[Buffer], lives: dict[str, _Life]) -> tuple[dict[str, S
             for start, stop, other in taken
             if life.first <= other.last and other.first <= life.last
         ]
-        starts: list[Size] = [0, *(stop for _, stop in busy)]
-        fitting = (start for start in starts if _is_free(start, start + size, busy))
         # Everything ends before `end`, whatever the sizes.
-        start = min(fitting, key=_value, default=end)
+        start = min(_starts(size, busy), key=_value, default=end)
         stop = start + size
         taken.append((start, stop, life))
         offsets[buffer.name] = start
         if not is_at_most(stop, end):
             end = stop if is_at_most(end, stop) else end + size
     return offsets, end
+
+
+def _starts(size: Size, busy: list[tuple[Size, Size]]) -> Iterator[Size]:
+    """Where a piece of memory may begin, the lowest place among them if all sizes are fixed."""
+    fixed = [(a, b) for a, b in busy if isinstance(a, int) and isinstance(b, int)]
+    if not isinstance(size, int) or len(fixed) < len(busy):
+        starts: list[Size] = [0, *(stop for _, stop in busy)]
+        yield from (start for start in starts if _is_free(start, start + size, busy))
+        return
+    lowest = 0
+    for start, stop in sorted(fixed):
+        if lowest + size <= start:
+            break
+        lowest = max(lowest, stop)
+    yield lowest
 
 
 def _is_free(start: Size, stop: Size, busy: list[tuple[Size, Size]]) -> bool:

@@ -88,13 +88,14 @@ def _movable(loop: Loop, outside: set[str]) -> list[Kernel]:
     conditions = {s.condition for s in statements(loop.body) if isinstance(s, Branch | Require)}
     inner = [s for s in loop.body if not isinstance(s, Kernel)]
     needed = carried | conditions | left | set().union(*(s.reads() | s.writes() for s in inner))
+    readable = local | (loop.reads() - loop.writes())
     movable: list[Kernel] = []
     for statement in reversed(loop.body):
         if not isinstance(statement, Kernel):
             continue
         free = not (statement.reads() & carried) and not (statement.writes() & needed)
         free = free and not statement.sizes
-        kept = statement.reads() <= local | _outside(loop)
+        kept = statement.reads() <= readable
         if free and kept and all(per_step(s, loop.axis, local) for s in statement.stores):
             movable.append(statement)
         else:
@@ -109,11 +110,6 @@ def _left_by_earlier_steps(loop: Loop) -> set[str]:
         written |= statement.writes()
         found |= written & statement.reads()
     return found
-
-
-def _outside(loop: Loop) -> set[str]:
-    """Buffers that the loop reads and does not write."""
-    return loop.reads() - loop.writes()
 
 
 def _following(movable: list[Kernel]) -> list[Kernel]:
