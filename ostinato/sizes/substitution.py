@@ -21,6 +21,7 @@ from ostinato.sizes.dims import (
     computed,
     floordiv,
     is_nonnegative,
+    least,
     maximum,
     minimum,
     symbol,
@@ -174,8 +175,15 @@ def _extreme_function(
     if atom.function == "floordiv":
         numerator, denominator = atom.args
         bound = _extreme(numerator, bounds, known, is_largest)
-        is_positive = isinstance(denominator, int) and denominator > 0
-        return floordiv(bound, denominator) if bound is not None and is_positive else None
+        if bound is None:
+            return None
+        below = least(denominator)
+        if below is None or below < 0 or denominator == 0:
+            return None
+        if not computed(denominator):
+            return floordiv(bound, denominator)
+        # A divisor of 0 counts as 1.
+        return floordiv(bound, max(below, 1)) if is_largest and is_nonnegative(bound) else None
     left, right = (_extreme(arg, bounds, known, is_largest) for arg in atom.args)
     choose_one = minimum if atom.function == "min" else maximum
     # One operand of a minimum bounds it from above, one of a maximum from below: rather one that

@@ -118,8 +118,8 @@ def test_bounds_hold_for_all_computed_sizes(size: Size) -> None:
 
 def test_what_has_no_bound_says_so() -> None:
     assert upper(COUNT * V, BOUNDS) == maximum(V, 0) * N
-    assert upper(floordiv(N, COUNT), BOUNDS) is None
-    assert upper(maximum(floordiv(N, COUNT), COUNT), BOUNDS) is None
+    assert upper(floordiv(COUNT, V), BOUNDS) is None
+    assert upper(maximum(floordiv(COUNT, V), COUNT), BOUNDS) is None
     assert upper(COUNT, BOUNDS) == N and upper(V - N, BOUNDS) == V - N
 
 

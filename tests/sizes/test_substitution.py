@@ -21,6 +21,9 @@ SIGNED = symbol("s", signed=True)
         (maximum(minimum(N, 3), minimum(M + 1, 4)), 4),
         (maximum(N, 3), None),
         (floordiv(minimum(N, 9), 2), 4),
+        (floordiv(minimum(N, 9), maximum(M, 3)), 3),
+        (floordiv(minimum(N, 9), M), 9),
+        (floordiv(minimum(N, 9), SIGNED), None),
     ],
 )
 def test_largest_holds_whatever_the_symbols_are(size: Size, most: int | None):

@@ -230,7 +230,7 @@ def steps_with_room(
         return steps
     shares = 2 * SPARE_VALUES if is_part else 1
     room = floordiv(builder.require.of_machine(SPARE), shares * maximum(bytes_per_step, 1))
-    return minimum(steps, room)
+    return room if isinstance(steps, int) and steps >= FAR else minimum(steps, room)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from ostinato.ops.core.growing_states import State
 from ostinato.ops.core.tensor import Tensor, Value, at
 from ostinato.program.expr import Extent, Index, Load, constant, op
 from ostinato.program.nodes import Stmt
-from ostinato.sizes.dims import Size, computed
+from ostinato.sizes.dims import SPARE, Size, computed, symbols
 from ostinato.sizes.strides import Shape
 
 
@@ -32,10 +32,17 @@ def collect(
     steps: Size,
     states: Sequence[State],
     before: list[Stmt],
+    done: Size,
 ) -> Tensor:
-    """A scan output: one element for each step. before: the statements before the loop."""
+    """A scan output: one element for each step. before: the statements before the loop.
+
+    steps: for how many there is room. done: how many there have been at the end of each.
+    """
     shape = told_shape(builder, element, loop, before, varying(states))
-    sequence = builder.empty(element.dtype, (steps, *shape))
+    # Where memory bounds the steps, and sizes that a run computes are not part of that bound, each
+    # step finds out whether there is room for one more.
+    is_open = SPARE in symbols(steps) and bool(computed(*shape))
+    sequence = builder.empty(element.dtype, (done if is_open else steps, *shape))
     place = at(sequence, 0, loop.axis, 0, 1)
     builder.copy(element, replace(place, shape=element.shape))
     return sequence

@@ -271,7 +271,7 @@ class RolledLoop:
                 loop.carries.append(_carry(going, still_going))
                 loop.condition = loop.carries[0].state
             sequences = [
-                collect(builder, element, loop, steps, states, before) for element in elements
+                collect(builder, element, loop, steps, states, before, done) for element in elements
             ]
             for state, value in zip(states, updated, strict=True):
                 state.store(value, step + 1, loop)
