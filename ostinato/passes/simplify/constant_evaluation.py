@@ -80,9 +80,10 @@ def _wanted(model: ir.Model) -> list[ir.Value]:
             room -= size
             wanted.append(value)
             continue
-        new = [v for v in constant[value].inputs if v in constant and v not in seen]
-        pending += new
-        seen.update(new)
+        for operand in constant[value].inputs:
+            if operand in constant and operand not in seen:
+                seen.add(operand)
+                pending.append(operand)
     return wanted
 
 

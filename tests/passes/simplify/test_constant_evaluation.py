@@ -51,6 +51,22 @@ def test_evaluates_inexact_nodes_before_exact_ones():
     )
 
 
+def test_evaluates_an_operand_that_is_read_twice_once():
+    check(
+        evaluation,
+        """
+        g (float[2] x) => (float[2] y) <float[2] c = {1, 2}> {
+            a = Exp(c)
+            b = Add(a, a)
+            y = Add(x, b)
+        }
+        """,
+        "g (float[2] x) => (float[2] y) <float[2] a = {2, 2}> { b = Add(a, a) y = Add(x, b) }",
+        count=1,
+        evaluate="nobody",
+    )
+
+
 def test_evaluates_what_a_body_reads():
     check(
         evaluation,
