@@ -181,12 +181,12 @@ def _evaluated(model: ir.Model, options: Options, pairs: bool) -> dict[str, Arra
     """
     try:
         parts = partition(model, fallback=False, seed=options.seed, as_one=True, pairs=pairs)
-        (part,) = parts.parts
-        assert isinstance(part, Segment)
-        if sum(map(fixed_steps, part.program.body)) > MOST_EVALUATED_STEPS:
+        programs = [part.program for part in parts.parts if isinstance(part, Segment)]
+        steps = sum(fixed_steps(s) for program in programs for s in program.body)
+        if len(programs) != 1 or len(parts.parts) != 1 or steps > MOST_EVALUATED_STEPS:
             return {}
         here, single = find_target(HOST), dataclasses.replace(options, threads=1)
-        made = _code([part.program], here, single, lambda *_: iter(()), None, None)
+        made = _code(programs, here, single, lambda *_: iter(()), None, None)
         ((_, artifact),) = _result(made)
         runs = [NativeFunction(artifact, options.cache_dir, zero) for zero in (False, True)]
         exact, flushed = (run.run(parts.constants, {}) for run in runs)

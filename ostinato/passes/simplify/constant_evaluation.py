@@ -21,6 +21,8 @@ from ostinato.passes.simplify.constant_folding import (
 )
 from ostinato.passes.simplify.dead_code import dead_code
 
+_EXACT_FLOATS = frozenset(ir.DataType.from_numpy(dtype) for dtype in EXACT_FLOATS)
+
 # The outputs of a model without inputs, by name, but those whose bits depend on an option.
 Evaluate = Callable[[ir.Model], Mapping[str, np.ndarray]]
 
@@ -97,10 +99,10 @@ def _is_constant(node: ir.Node, known: Container[ir.Value]) -> bool:
 def _is_exact(node: ir.Node) -> bool:
     """Whether a node moves or converts elements, or rounds none."""
     facts = facts_of(node.op_type)
-    dtype = None if node.inputs[0] is None else node.inputs[0].dtype
+    dtype = next((value.dtype for value in node.inputs if value is not None), None)
     if not facts.computes or dtype is None:
         return True
-    return facts.exact_floats if dtype.numpy() in EXACT_FLOATS else facts.exact_integers
+    return facts.exact_floats if dtype in _EXACT_FLOATS else facts.exact_integers
 
 
 def _bytes(value: ir.Value) -> float:

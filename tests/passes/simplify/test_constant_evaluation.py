@@ -200,3 +200,25 @@ def test_leaves_what_fails_to_the_run():
     constants = {"c": np.ones(2, np.float32), "shape": shape}
     with pytest.raises(OstinatoError, match="elements"):
         session(text, constants).run(None, {"x": np.ones(2, np.float32)})
+
+
+@pytest.mark.filterwarnings("ignore:the model is not all native code")
+def test_takes_text_and_sequences_for_what_they_are():
+    source = parse(
+        """
+        g (float[2] x) => (bool y, float[1] z) <string[1] t = {"a"}, float[2] c = {1, 2}> {
+            a = Equal(t, t)
+            y = ReduceMax <keepdims = 0> (a)
+            none = SequenceEmpty <dtype = 1> ()
+            e = Exp(c)
+            s = SequenceInsert(none, e)
+            zero = Constant <value = int64 {0}> ()
+            f = SequenceAt(s, zero)
+            z = ReduceSum(f)
+        }
+        """,
+        opset=20,
+    )
+    made = InferenceSession(source, cache_dir=None)
+    y, z = made.run(None, {"x": np.ones(2, np.float32)})
+    assert y and z == pytest.approx(np.exp(1) + np.exp(2))
