@@ -27,7 +27,7 @@ _SMALL_RESULT_BYTES = 64 * 1024
 _UNBOUNDED = 1 << 62
 
 # Those whose sums, products, quotients and roots IEEE 754 rounds correctly wherever they are made.
-EXACT_FLOATS = frozenset({np.dtype(np.float32), np.dtype(np.float64)})
+EXACT_FLOATS: frozenset[np.dtype[Any]] = frozenset({np.dtype(np.float32), np.dtype(np.float64)})
 
 # Where a model keeps how much its constants may still grow.
 _ROOM = "ostinato.room"
