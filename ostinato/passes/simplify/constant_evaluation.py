@@ -15,6 +15,7 @@ from ostinato.model.names import Names
 from ostinato.model.values import constant_array, static_dims
 from ostinato.passes.simplify.constant_folding import (
     EXACT_FLOATS,
+    SMALL_RESULT_BYTES,
     constant_room,
     store_constant,
     take_room,
@@ -31,10 +32,10 @@ def constant_evaluation(model: ir.Model, evaluate: Evaluate) -> int:
     """Store what nodes of the main graph make of constants alone; returns the number of values.
 
     Matches nodes that depend on nothing but initializers, are neither random nor have bodies, and
-    whose results something that varies reads; of nodes that only move, convert or compute exactly
-    in place of these the operands, such as the weights of a DequantizeLinear: `constant_folding`
-    knows whether their results are worth storing. The operands, too, where results have no fixed
-    size or exceed the room that there is for constants.
+    whose results something that varies reads; in place of results that have no fixed size or exceed
+    the room that there is for constants their operands, and so for nodes that only move or convert
+    elements, such as the DequantizeLinear of weights, or compute more exactly than they read: what
+    of these `constant_folding` leaves is not worth storing.
 
     Valid because native code gives the same bits wherever a node stands. `evaluate` runs the
     nodes, and leaves out values that depend on `Options.flush_denormals`.
@@ -63,7 +64,7 @@ def _part(model: ir.Model, names: Container[str | None]) -> ir.Model:
 
 
 def _wanted(model: ir.Model) -> list[ir.Value]:
-    """The values to compute: what varies reads them, or what is made of them exactly."""
+    """The values to compute: what varies reads them, or what is left reads them for it."""
     constant: dict[ir.Value, ir.Node] = {}
     for node in model.graph:
         if _is_constant(node, constant):
@@ -78,7 +79,7 @@ def _wanted(model: ir.Model) -> list[ir.Value]:
     seen, wanted = set(pending), []
     for value in pending:
         size = _bytes(value)
-        if size <= room and not _is_exact(constant[value]):
+        if size <= room and not _is_left(constant[value], size):
             room -= size
             wanted.append(value)
             continue
@@ -96,13 +97,18 @@ def _is_constant(node: ir.Node, known: Container[ir.Value]) -> bool:
     return all(v is None or v in known or constant_array(v) is not None for v in node.inputs)
 
 
-def _is_exact(node: ir.Node) -> bool:
-    """Whether a node moves or converts elements, or rounds none."""
+def _is_left(node: ir.Node, size: float) -> bool:
+    """Whether a node moves or converts elements, or rounds none of more than it is made of.
+
+    size: bytes of the result.
+    """
     facts = facts_of(node.op_type)
-    dtype = next((value.dtype for value in node.inputs if value is not None), None)
+    operands = [value for value in node.inputs if value is not None]
+    dtype = next((value.dtype for value in operands), None)
     if not facts.computes or dtype is None:
         return True
-    return facts.exact_floats if dtype in _EXACT_FLOATS else facts.exact_integers
+    is_exact = facts.exact_floats if dtype in _EXACT_FLOATS else facts.exact_integers
+    return is_exact and size > max(SMALL_RESULT_BYTES, *map(_bytes, operands))
 
 
 def _bytes(value: ir.Value) -> float:

@@ -22,7 +22,7 @@ from ostinato.model.values import constant_array, static_dims
 from ostinato.reference.direct import direct_kernel
 
 # A result this small is stored whatever it was made from.
-_SMALL_RESULT_BYTES = 64 * 1024
+SMALL_RESULT_BYTES = 64 * 1024
 # Elements of a result that is not folded, as its size is not computed here.
 _UNBOUNDED = 1 << 62
 
@@ -150,7 +150,7 @@ def _evaluate(node: ir.Node, opset: int, room: int) -> list[np.ndarray] | None:
             return None
         # An operand that is given twice is stored once.
         stored = sum({id(array): array.nbytes for array in given}.values())
-        bytes_allowed = max(_SMALL_RESULT_BYTES, stored)
+        bytes_allowed = max(SMALL_RESULT_BYTES, stored)
         bytes_needed = _result_elements(node, arrays, opset) * _widest(node, given)
         if bytes_needed > bytes_allowed or bytes_needed - _freed(node) > room:
             return None
