@@ -19,10 +19,11 @@ import pytest
 import unicorn
 from unicorn import arm64_const as arm
 
+from ostinato.codegen import objects
 from ostinato.native import function
 from ostinato.native.memory import aligned_empty
 from ostinato.runtime import session
-from tests.targets.elf import Object
+from tests.targets.elf import Object, is_for_aarch64
 
 PAGE = 4096
 STACK = 1 << 20
@@ -160,10 +161,12 @@ class EmulatedObject:
 
 @contextmanager
 def emulated() -> Iterator[None]:
-    """Sessions run objects for AArch64 while this is open."""
+    """Sessions run objects for AArch64 while this is open, compiling those for this machine."""
 
-    def load(code: bytes, names: Iterable[str], *_: object) -> Any:
-        return EmulatedObject(bytes(code), names)
+    def load(code: bytes, names: Iterable[str], *others: Any) -> Any:
+        if is_for_aarch64(code):
+            return EmulatedObject(bytes(code), names)
+        return objects.load(code, names, *others)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(function, "objects", SimpleNamespace(load=load))

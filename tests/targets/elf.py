@@ -34,6 +34,11 @@ class Placed:
     symbols: Mapping[str, int]
 
 
+def is_for_aarch64(data: bytes) -> bool:
+    """Whether this is an object for little-endian AArch64."""
+    return data[:6] == b"\x7fELF\x02\x01" and data[18] == _AARCH64
+
+
 class Object:
     """An object that has not been placed.
 
@@ -43,7 +48,7 @@ class Object:
     """
 
     def __init__(self, data: bytes) -> None:
-        assert data[:6] == b"\x7fELF\x02\x01" and data[18] == _AARCH64, "no object for AArch64"
+        assert is_for_aarch64(data), "no object for AArch64"
         (start,), (count,) = (struct.unpack_from(f, data, at) for f, at in (("<Q", 40), ("<H", 60)))
         self._sections = [_SECTION.unpack_from(data, start + 64 * i) for i in range(count)]
         self._data = data
