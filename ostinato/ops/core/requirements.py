@@ -217,20 +217,18 @@ class Requirements:
     def room_for(self, dtype: str, shape: Shape) -> Size:
         """The number of elements that memory for an output has to have room for.
 
-        Where nothing bounds one of several extents that the run computes, their product is checked
-        when it has.
+        Where nothing bounds an extent, the product is checked when the run has computed it.
         """
         bounds = [self.upper(extent) for extent in shape if computed(extent)]
         unbounded = sum(SPARE in symbols(bound) for bound in bounds)
-        if not unbounded or len(bounds) == 1:
+        if not unbounded:
             return product(shape)
         room, text = self._room(ITEM_BYTES[dtype]), ", ".join(map(str, shape))
         if unbounded == 1:
             # What a loop keeps of its steps may take all that there is to spare.
             room = floordiv(self.of_machine(SPARE), ITEM_BYTES[dtype])
-            room = minimum(maximum(self.upper(product(shape)), 1), room)
         self.fits(shape, room, f"not enough memory for a value of shape [{text}]")
-        return room
+        return minimum(self.upper(product(shape)), room) if unbounded == 1 else room
 
     def fits(self, shape: Shape, room: Size, what: str) -> None:
         """A value of this shape must have no more elements than there is room for."""
