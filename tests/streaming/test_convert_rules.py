@@ -29,6 +29,18 @@ WINDOWS: dict[str, tuple[str, dict[str, Any], int, int]] = {
     ),
     "conv same upper": ('y = Conv <auto_pad="SAME_UPPER"> (x, W)', {"W": (5, 4, 4)}, 2, 18),
     "conv same lower": ('y = Conv <auto_pad="SAME_LOWER"> (x, W)', {"W": (5, 4, 4)}, 1, 18),
+    "conv same lower, of a frame more": (
+        'p = Pad (x, w)  y = Conv <auto_pad="SAME_LOWER", strides=[3]> (p, W)',
+        {"w": np.array([0, 0, 1, 0, 0, 0]), "W": (5, 4, 4)},
+        0,
+        18,
+    ),
+    "conv same upper, of a frame more": (
+        'p = Pad (x, w)  y = Conv <auto_pad="SAME_UPPER", strides=[3]> (p, W)',
+        {"w": np.array([0, 0, 1, 0, 0, 0]), "W": (5, 4, 4)},
+        0,
+        18,
+    ),
     "conv after look-ahead": (
         "a = Conv <pads=[0, 2]> (x, W, B)  y = Conv <pads=[2, 0]> (a, W, B)",
         {"W": (4, 4, 3), "B": (4,)},

@@ -106,27 +106,23 @@ def _spatial_axis(context: Context, stream: Stream) -> int:
     return stream.axis - 2
 
 
-def _explicit_pads(context: Context, geometry: Geometry, time: int) -> None:
-    """`auto_pad` as numbers: for the time axis as of a whole number of strides."""
+def _explicit_pads(context: Context, geometry: Geometry, stream: Stream) -> None:
+    """`auto_pad` as numbers: for the time axis as of a whole number of strides, and `extra`."""
     if geometry.auto_pad in ("NOTSET", ""):
         return
+    sizes, time = context.dims(context.input(0))[2:], _spatial_axis(context, stream)
     if geometry.strides[time] > 1 and geometry.auto_pad != "VALID":
         context.note(f"padded as sequences of a multiple of {geometry.strides[time]} frames are")
-    sizes = context.dims(context.input(0))[2:]
     for axis in range(geometry.count):
         total = 0
         if geometry.auto_pad != "VALID":
-            extent, stride, size = (
-                geometry.extent(context, axis),
-                geometry.strides[axis],
-                sizes[axis],
-            )
-            if stride == 1 or (axis == time and not isinstance(size, int)):
-                total = max(0, extent - stride)
-            elif isinstance(size, int):
-                total = max(0, (math.ceil(size / stride) - 1) * stride + extent - size)
-            else:
+            stride, size = geometry.strides[axis], sizes[axis]
+            if axis == time and not isinstance(size, int):
+                size = stream.extra
+            left = 0 if stride == 1 else None if not isinstance(size, int) else size % stride
+            if left is None:
                 raise context.refuse("auto_pad along an axis of unknown size: write the pads")
+            total = max(0, geometry.extent(context, axis) - (left or stride))
         small, large = total // 2, total - total // 2
         upper = geometry.auto_pad != "SAME_LOWER"
         geometry.pads[axis] = small if upper else large
@@ -158,7 +154,7 @@ def convolution(context: Context) -> None:
     time = _spatial_axis(context, stream)
     weights, zero = _CONVOLUTIONS[context.op_type]
     geometry = Geometry(context, context.dims(context.input(weights)))
-    _explicit_pads(context, geometry, time)
+    _explicit_pads(context, geometry, stream)
     before = 0.0
     if zero is not None and context.has(zero):
         point = context.constant(zero)
@@ -191,7 +187,7 @@ def pooling(context: Context) -> None:
     if context.op_type == "MaxPool" and len(context.node.outputs) > 1:
         raise context.refuse("its second output numbers the elements of the whole sequence")
     geometry = Geometry(context)
-    _explicit_pads(context, geometry, time)
+    _explicit_pads(context, geometry, stream)
     padded = geometry.pads[time] > 0 or stream.delay < 0
     means = context.op_type == "AveragePool" and not context.attributes.int("count_include_pad", 0)
     if means and geometry.pads[time] > 0:
