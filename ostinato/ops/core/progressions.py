@@ -32,6 +32,9 @@ from ostinato.sizes.strides import Shape, Steps
 _MOST_TERMS = 16
 _INT32 = 2**31
 _INDEX_DTYPES = frozenset(("int32", "int64"))
+# Floats between these and their negatives hold every integer, and what Range computes with them
+# before it rounds the number of elements is exact enough for that.
+_WHOLE = {"float32": 2**22, "float64": 2**51}
 
 
 # Arithmetic
@@ -47,8 +50,10 @@ def computed(context: Context, operands: Sequence[Value], result: Tensor) -> Ten
     ]
     dtypes = {result.dtype, *(value.dtype for value in operands)}
     combine = ARITHMETIC.get(context.node.op_type)
-    if combine is None or len(known) < len(lines) or not dtypes <= _INDEX_DTYPES:
+    if combine is None or len(known) < len(lines):
         return result
+    if not dtypes <= _INDEX_DTYPES:
+        return _converted(context, operands[0], known[0], result)
     # What has wrapped around in 32 bits is another number in 64.
     if result.dtype == "int64" and any(line.wraps for line in known):
         return result
@@ -60,6 +65,32 @@ def computed(context: Context, operands: Sequence[Value], result: Tensor) -> Ten
     if wraps and _is_number(low, high):
         return result
     return replace(result, progression=replace(line, wraps=wraps))
+
+
+def _converted(context: Context, value: Value, line: Progression, result: Tensor) -> Tensor:
+    """The result of a Cast between integers and floats, with its progression where it has one."""
+    if context.node.op_type not in ("Cast", "CastLike") or line.wraps:
+        return result
+    if value.dtype in _WHOLE and result.dtype == "int64":
+        return replace(result, progression=line)
+    if value.dtype not in _INDEX_DTYPES or result.dtype not in _WHOLE:
+        return result
+    low, high = bounds(line, result.shape)
+    given = line.given
+    for room in (_WHOLE[result.dtype] - high, _WHOLE[result.dtype] + low):
+        given = given * (1 if is_nonnegative(room) else 1 - is_less(room, 0))
+    return replace(result, progression=None if given == 0 else replace(line, given=given))
+
+
+def whole(value: Value) -> Progression | None:
+    """As `progression_of`, also for floats that are known to be whole numbers."""
+    known = value.known
+    if known is None or value.dtype not in _WHOLE:
+        return progression_of(value)
+    if np.isfinite(known).all() and (abs(known) <= _WHOLE[value.dtype]).all():
+        numbers = known.astype(np.int64)
+        return progression(numbers) if (numbers == known).all() else None
+    return None
 
 
 def _is_long(size: Size) -> bool:

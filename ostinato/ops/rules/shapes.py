@@ -18,9 +18,10 @@ from ostinato.ops.core.known_sizes import (
     wrapped,
 )
 from ostinato.ops.core.ordered_kernels import accumulate
+from ostinato.ops.core.progressions import guard, whole
 from ostinato.ops.core.registry import Context, lowers
 from ostinato.ops.core.run_sizes import FAR
-from ostinato.ops.core.tensor import Value, static_shape
+from ostinato.ops.core.tensor import Tensor, Value, static_shape
 from ostinato.program.expr import (
     BYTE_FLOATS,
     DTYPES,
@@ -91,6 +92,11 @@ def lower_range(context: Context) -> Value:
     if isinstance(count, int) and count <= LIMIT:
         elements = [wrapped(start + i * delta, dtype) for i in range(count)]
         return context.builder.constants.known(dtype, object_array(elements))
+    return _counted(context, dtype, start, count, delta)
+
+
+def _counted(context: Context, dtype: str, start: Size, count: Size, delta: Size) -> Tensor:
+    """So many numbers from `start` in steps of `delta`, all of which the type holds."""
     (axis,) = axes = context.builder.axes((count,))
     assert axis is not None
     first, step = (
@@ -102,7 +108,7 @@ def lower_range(context: Context) -> Value:
 
 
 def _float_range(context: Context) -> Value:
-    """Floats known while compiling, or computed by a step of a loop.
+    """Floats known while compiling, computed from sizes, or computed by a step of a loop.
 
     The function body of the documents adds `delta` to the last element again and again, so rounding
     errors add up, and counts `ceil((limit - start) / delta)` in the type itself.
@@ -110,9 +116,12 @@ def _float_range(context: Context) -> Value:
     # 16-bit types are computed in float32, which is the only precision there is to choose.
     context.attributes.int("stash_type", 1)
     values = [context.input(i) for i in range(3)]
-    in_step = bool(context.builder.draft.loops) and values[0].dtype in FLOATS
-    if in_step and any(value.known is None for value in values):
-        return _range_of_step(context, values)
+    if any(value.known is None for value in values):
+        of_sizes = _range_of_sizes(context, values)
+        if of_sizes is not None:
+            return of_sizes
+        if context.builder.draft.loops and values[0].dtype in FLOATS:
+            return _range_of_step(context, values)
     require_numbers(context, 0, 1, 2, what="the number of elements")
     operands = [value.known for value in values]
     if any(known is None or known.size != 1 for known in operands):
@@ -127,6 +136,19 @@ def _float_range(context: Context) -> Value:
     elements = np.full(max(int(count), 0), delta, context.input(0).dtype)
     elements[:1] = start
     return context.builder.constant(np.add.accumulate(elements))
+
+
+def _range_of_sizes(context: Context, values: Sequence[Value]) -> Tensor | None:
+    """As `_float_range`, of whole numbers that are sizes, in which nothing is rounded."""
+    builder = context.builder
+    lines = [whole(value) if value.size == 1 else None for value in values]
+    given = math.prod(line.given for line in lines if line is not None)
+    if None in lines or not (given == 1 or builder.guarded):
+        return None
+    guard(builder, given, "whole numbers that floats hold")
+    start, limit, delta = (line.start for line in lines if line is not None)
+    count = _steps(context, start, limit, delta)
+    return _counted(context, values[0].dtype, start, count, delta)
 
 
 def _range_of_step(context: Context, values: Sequence[Value]) -> Value:

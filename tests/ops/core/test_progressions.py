@@ -17,7 +17,7 @@ import ostinato
 from ostinato.errors import OstinatoError
 from ostinato.machine.record import Machine
 from ostinato.model.load import load_model
-from ostinato.ops.core.progressions import Picks, injective
+from ostinato.ops.core.progressions import Picks, injective, whole
 from ostinato.ops.core.tensor import Tensor, progression_of
 from ostinato.program.nodes import Kernel, Program, statements
 from ostinato.schedule.pipeline import schedule
@@ -334,3 +334,50 @@ def test_known_progressions() -> None:
     size = symbol("n")
     sizes = np.array([size, size + 2, size + 4], object)
     assert progression_of(Tensor("int64", (3,), None, (), sizes)) == line(2, start=size)
+
+
+def of_floats(start: float, delta: float, dtype: str, *, down: bool = False) -> onnx.ModelProto:
+    """A range from `start` to the length of an input, or back, in floats."""
+    bounds = "f, start, delta" if down else "start, f, delta"
+    source = f"""agraph (float[t] x) => ({dtype}[n] y, int64[n] z) {{
+        s = Shape(x)  c = Gather<axis = 0>(s, zero)  f = CastLike(c, start)
+        y = Range({bounds})  z = Cast<to = 7>(y)
+    }}"""
+    kind = np.float32 if dtype == "float" else np.float64
+    return model(source, {"start": np.array(start, kind), "delta": np.array(delta, kind)})
+
+
+@pytest.mark.parametrize("dtype", ["float", "double"])
+@pytest.mark.parametrize(
+    ("start", "delta", "down"), [(0, 1, False), (3, 2, False), (-1, -1, False), (-2, -3, True)]
+)
+def test_floats_that_count_to_a_size_are_computed_from_it(
+    start: float, delta: float, down: bool, dtype: str
+) -> None:
+    made = ostinato.InferenceSession(
+        of_floats(start, delta, dtype, down=down), cache_dir=None, fallback=False
+    )
+    for count in (4, 7, 100):
+        x = np.arange(count, dtype=np.float32)
+        expected = np.arange(count, start, delta) if down else np.arange(start, count, delta)
+        y, z = made.run(None, {"x": x})
+        np.testing.assert_array_equal(y, expected.astype(y.dtype), strict=True)
+        np.testing.assert_array_equal(z, expected.astype(np.int64), strict=True)
+
+
+@pytest.mark.filterwarnings("ignore:the model")
+def test_floats_that_count_further_than_floats_hold_are_left_to_the_reference() -> None:
+    made = ostinato.InferenceSession(of_floats(0, 4, "float"), cache_dir=None)
+    for count in (9, 2**22, 2**22 + 1):
+        (y,) = made.run(["y"], {"x": np.zeros(count, np.float32)})
+        np.testing.assert_array_equal(y, np.arange(0, count, 4, np.float32), strict=True)
+
+
+def test_which_floats_are_known_to_be_whole() -> None:
+    def floats(*numbers: float) -> Tensor:
+        known = np.array(numbers, np.float32)
+        return Tensor("float32", known.shape, None, known=known)
+
+    assert whole(floats(2, 4, 6)) == Progression(2, (2,))
+    for value in (floats(0.5), floats(np.inf), floats(np.nan), floats(2.0**23), floats(1, 2, 4)):
+        assert whole(value) is None
