@@ -174,7 +174,6 @@ def _can_move(
     """Whether an operand differs by lane, and copies of none of its elements are needed."""
     assert kernel.tile is not None and kernel.tile.lane is not None
     axes = [axis for axis, _ in load.access.terms]
-    extents = [axis.extent for axis in (*axes, *reduce.axes)]
     if kernel.tile.lane not in axes or load.mask is not None or load.index:
         return False
     if not set(axes) <= {*kernel.axes, *reduce.axes}:
@@ -183,7 +182,10 @@ def _can_move(
         return False
     if buffer.kind != "constant":
         return True
-    if not all(isinstance(extent, int) for extent in extents):
+    # A cut of a constant at a place that only a run knows lies anywhere in it.
+    extents = [axis.extent for axis in (*axes, *reduce.axes)]
+    strides = [stride for _, stride in load.access.terms]
+    if not all(isinstance(size, int) for size in (load.access.offset, *strides, *extents)):
         return False
     # Windows over a constant overlap: laying them all out would take more memory than they have.
     own = [a.extent for a in (*around, *_inner(load, reduce))]

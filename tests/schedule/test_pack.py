@@ -124,6 +124,20 @@ def test_operands_over_an_axis_known_at_run_time_stay():
     assert text(pack(source, NARROW)) == text(source)
 
 
+@pytest.mark.parametrize(
+    "load",
+    [
+        at("W", (K, 6), (I, 1), offset=6 * symbol("N")),
+        at("W", (K, symbol("N")), (I, 1)),
+    ],
+    ids=["offset", "stride"],
+)
+def test_operands_at_places_known_at_run_time_stay(load):
+    source = tile(reading(load, K, I, ("N",), z=(symbol("N"),)), NARROW)
+    verify(source)
+    assert text(pack(source, NARROW)) == text(source)
+
+
 def test_inputs_are_not_packed():
     source = reading(at("z", (K, 6), (I, 1)), K, I, z=(24,))
     check_unchanged(packed_narrowly, tile(source.with_body(source.body), NARROW))
