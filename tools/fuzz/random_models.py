@@ -8,7 +8,13 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from tools.fuzz import random_bodies, random_moves, random_operators
+from tools.fuzz import (
+    random_bodies,
+    random_moves,
+    random_operators,
+    random_others,
+    random_rare,
+)
 from tools.fuzz.random_graph import (
     DOMAIN,
     LIKELY,
@@ -23,7 +29,15 @@ from tools.fuzz.random_graph import (
     random_data,
 )
 
-__all__ = ["OPERATORS", "random_bodies", "random_model", "random_moves", "random_operators"]
+__all__ = [
+    "OPERATORS",
+    "random_bodies",
+    "random_model",
+    "random_moves",
+    "random_operators",
+    "random_others",
+    "random_rare",
+]
 
 
 def random_model(seed: int) -> tuple[onnx.ModelProto, dict[str, Array]]:
