@@ -497,7 +497,9 @@ def _conv(node: Node, x: Array, w: Array, bias: Array | None = None) -> Array:
 
 def _recurrent(formula: Callable[..., tuple[Array, ...]]) -> Callable[..., list[Array]]:
     def evaluate(node: Node, *args: Array) -> list[Array]:
-        attributes = {k: v for k, v in node.attributes.items() if k != "hidden_size"}
+        attributes = {k: node.get(k) for k in node.attributes if k != "hidden_size"}
+        if "activations" in attributes:
+            attributes["activations"] = [name.decode() for name in attributes["activations"]]
         return list(formula(*args, **attributes))
 
     return evaluate
