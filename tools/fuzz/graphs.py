@@ -18,8 +18,8 @@ import signal
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,16 +28,13 @@ import onnx
 from onnx.inliner import inline_local_functions
 
 from ostinato import InferenceSession, OstinatoError
-from ostinato.codegen import module, safepoints, threads
-from ostinato.compiler import optional_passes
-from ostinato.schedule import share
 from tests import witness
 from tests.oracle import evaluator, ops
+from tools.fuzz.modes import Feeds, Mode, mode_of
 from tools.fuzz.random_models import random_model
 from tools.fuzz.smaller import smaller
 
 Array = np.ndarray[Any, Any]
-Feeds = Mapping[str, Array]
 
 # Relative to the largest element. Random networks amplify roundings somewhat.
 TOLERANCE, HALF_TOLERANCE = 2e-4, 4e-2
@@ -59,55 +56,6 @@ class Outcome:
     @property
     def is_failure(self) -> bool:
         return self.kind in FAILURES
-
-
-@dataclass
-class Mode:
-    """Another way to run a model that has the same bits."""
-
-    name: str
-    options: dict[str, Any] = field(default_factory=dict)
-
-    def prepare(self) -> None:
-        """Change this process, which is a child, so that small models take the path in question."""
-        if self.name == "threads":
-            share.LEAST = share.WAIT = threads.MOST_ALONE = threads.LOSSES = 0
-            share.WAKE = -(1 << 60)
-            threads.SIGN_SPINS = threads.WAKE_SPINS = 1 << 40
-        if self.name in ("threads", "safepoints"):
-            safepoints.LIMIT, safepoints.GRAIN = 1 << 13, 1 << 10
-            # Functions that are kept were written with the limits before.
-            module._written.cache_clear()
-
-    def run(self, session: InferenceSession, feeds: Feeds) -> list[Any]:
-        """The outputs; of a bound call where that is the mode."""
-        if self.name != "bound":
-            return session.run(None, dict(feeds))
-        arrays = {name: np.ascontiguousarray(a).reshape(a.shape) for name, a in feeds.items()}
-        call = session.bind(arrays)
-        call()
-        call()
-        return [call.outputs[output.name] for output in session.get_outputs()]
-
-
-def mode_of(seed: int, model: onnx.ModelProto, feeds: Feeds) -> Mode:
-    """The mode in which a model is run besides."""
-    random = np.random.default_rng(seed + 2**32)
-    names = ("passes", "pass", "threads", "safepoints", "bound", "specialised")
-    name = names[int(random.integers(len(names)))]
-    passes = optional_passes()
-    if name == "passes":
-        chosen = random.random(len(passes)) < 0.5
-        return Mode(name, {"disable": [p for p, c in zip(passes, chosen, strict=True) if c]})
-    if name == "pass":
-        return Mode(name, {"disable": [passes[int(random.integers(len(passes)))]]})
-    if name == "specialised":
-        sizes: dict[str, int] = {}
-        for value in model.graph.input:
-            axes = zip(value.type.tensor_type.shape.dim, feeds[value.name].shape, strict=True)
-            sizes |= {dim.dim_param: n for dim, n in axes if dim.dim_param}
-        return Mode(name, {"specialize": sizes})
-    return Mode(name, {"threads": 2} if name == "threads" else {})
 
 
 # In a child

@@ -1,0 +1,106 @@
+"""Other ways to run a model, which give the same bits (`docs/numerics.md`)."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import onnx
+
+import ostinato.compiler
+from ostinato import InferenceSession
+from ostinato.codegen import module, safepoints, threads
+from ostinato.codegen.target import host_target
+from ostinato.compiler import optional_passes
+from ostinato.schedule import share
+
+Array = np.ndarray[Any, Any]
+Feeds = Mapping[str, Array]
+
+NAMES = ("passes", "pass", "threads", "safepoints", "bound", "specialised", "machine", "machine")
+
+
+@dataclass
+class Mode:
+    """Another way to run a model that has the same bits.
+
+    options: of the session. machine: fields of the record of the machine.
+    """
+
+    name: str
+    options: dict[str, Any] = field(default_factory=dict)
+    machine: dict[str, Any] = field(default_factory=dict)
+
+    def prepare(self) -> None:
+        """Change this process, which is a child, so that small models take the path in question."""
+        if self.name == "threads":
+            share.LEAST = share.WAIT = threads.MOST_ALONE = threads.LOSSES = 0
+            share.WAKE = -(1 << 60)
+            threads.SIGN_SPINS = threads.WAKE_SPINS = 1 << 40
+        if self.name in ("threads", "safepoints"):
+            safepoints.LIMIT, safepoints.GRAIN = 1 << 13, 1 << 10
+            # Functions that are kept were written with the limits before.
+            module._written.cache_clear()
+        if self.machine:
+            host = host_target()
+            machine = dataclasses.replace(host.machine, **self.machine)
+            other = dataclasses.replace(host, machine=machine)
+            vars(ostinato.compiler)["find_target"] = lambda name: other
+
+    def run(self, session: InferenceSession, feeds: Feeds) -> list[Any]:
+        """The outputs; of a bound call where that is the mode."""
+        if self.name != "bound":
+            return session.run(None, dict(feeds))
+        arrays = {name: np.ascontiguousarray(a).reshape(a.shape) for name, a in feeds.items()}
+        call = session.bind(arrays)
+        call()
+        call()
+        return [call.outputs[output.name] for output in session.get_outputs()]
+
+
+def mode_of(seed: int, model: onnx.ModelProto, feeds: Feeds) -> Mode:
+    """The mode in which a model is run besides."""
+    random = np.random.default_rng(seed + 2**32)
+    name = NAMES[int(random.integers(len(NAMES)))]
+    passes = optional_passes()
+    if name == "passes":
+        chosen = random.random(len(passes)) < random.choice((0.5, 1.0))
+        return Mode(name, {"disable": [p for p, c in zip(passes, chosen, strict=True) if c]})
+    if name == "pass":
+        return Mode(name, {"disable": [passes[int(random.integers(len(passes)))]]})
+    if name == "specialised":
+        sizes: dict[str, int] = {}
+        for value in model.graph.input:
+            axes = zip(value.type.tensor_type.shape.dim, feeds[value.name].shape, strict=True)
+            sizes |= {dim.dim_param: n for dim, n in axes if dim.dim_param}
+        return Mode(name, {"specialize": sizes})
+    if name == "machine":
+        return Mode(name, _some_threads(random), _machine(random))
+    return Mode(name, {"threads": 2} if name == "threads" else {})
+
+
+def _some_threads(random: np.random.Generator) -> dict[str, Any]:
+    return {"threads": int(random.integers(1, 3))}
+
+
+def _machine(random: np.random.Generator) -> dict[str, Any]:
+    """A machine whose registers and caches are so small that small models need to be cut."""
+    first = int(random.choice((256, 1024, 4096)))
+    return {
+        "vector_bytes": int(random.choice((16, 32, host_target().machine.vector_bytes))),
+        "vector_registers": int(random.choice((8, 16, 32))),
+        "first_level_bytes": first,
+        "second_level_bytes": first * int(random.choice((2, 4, 16))),
+        "page_bytes": int(random.choice((64, 256, 4096))),
+        "followed_pages": int(random.choice((1, 4, 32))),
+        "unroll": int(random.choice((1, 2, 4))),
+        "most_groups": int(random.choice((1, 2, 4))),
+        "gather_loads": int(random.choice((1, 8, 64))),
+        "fma_latency": float(random.choice((1.0, 4.0, 16.0))),
+        "lane_operands": bool(random.random() < 0.3),
+        "loads_operands": bool(random.random() < 0.3),
+        "short_blocks": bool(random.random() < 0.3),
+    }
