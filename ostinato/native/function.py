@@ -26,6 +26,7 @@ from ostinato.native.arguments import (
     numpy_dtype,
 )
 from ostinato.native.memory import (
+    LEAST_SPARE,
     aligned,
     aligned_empty,
     empty,
@@ -177,10 +178,8 @@ class NativeFunction:
         sizes[MEMORY] = total_memory()
         if SPARE in self.artifact.symbols:
             sizes[SPARE] = spare_memory()
-        # `layout` completes the table by symbols that are defined in terms of the others.
-        symbols = np.array([sizes.get(name, 0) for name in self.artifact.symbols] or [0], np.int64)
         try:
-            arena_bytes, output_shapes = self._lay_out(symbols)
+            symbols, arena_bytes, output_shapes = self._within_memory(sizes)
         except GuardError:
             raise
         except ShapeError as error:
@@ -195,6 +194,23 @@ class NativeFunction:
         call = self._caller(callee, shapes, output_shapes)
         outputs = tuple(output_shapes), tuple(self._outputs)
         return Plan((shapes, values), *outputs, symbols, arena_bytes, call)
+
+    def _within_memory(self, sizes: dict[str, int]) -> tuple[Array, int, list[Shape]]:
+        """The table of symbols, and what `_lay_out` makes of it.
+
+        What is computed from rows that nothing bounds may be larger than they are: then there is
+        less to spare for these.
+        """
+        while True:
+            # `layout` completes the table by symbols that are defined in terms of the others.
+            numbers = [sizes.get(name, 0) for name in self.artifact.symbols]
+            symbols = np.array(numbers or [0], np.int64)
+            try:
+                return symbols, *self._lay_out(symbols)
+            except RunError:
+                if sizes.get(SPARE, 0) < LEAST_SPARE:
+                    raise
+                sizes[SPARE] //= 2
 
     def _caller(
         self, callee: Callee, inputs: Sequence[Shape], outputs: Sequence[Shape]

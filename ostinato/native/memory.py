@@ -19,6 +19,8 @@ _UNKNOWN = 1 << 62
 # of what is left. Memory is only taken where something is written.
 RESERVED = 1 << 32
 SPARE_PART = 16
+# Who has less to spare has no memory.
+LEAST_SPARE = 1 << 20
 
 
 def aligned_empty(size: int) -> Array:

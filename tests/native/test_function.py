@@ -6,9 +6,29 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ostinato import InferenceSession
 from ostinato.codegen.artifact import Argument
 from ostinato.errors import RunError, ShapeError
+from ostinato.native import memory
 from ostinato.native.function import MAX_PLANS, NativeFunction
+from tests.golden import parse
+
+# Rows that nothing bounds, and a product of each that is many times as large.
+WIDENED = parse("""
+    g (float[1] x, float[1, 400] w, float[400] h) => (float[400] last) {
+        yes = Constant <value = bool {1}> ()
+        end, rows = Loop <body = b (int64 i, bool on, float[1] a) => (bool go, float[1] c, float[1] r) {
+            five = Constant <value = int64 {5}> ()
+            go = Less (i, five)
+            c = Sin (a)
+            r = Identity (c)
+        }> (, yes, x)
+        last = Scan <num_scan_inputs = 1, body = s (float[400] p, float[1] e) => (float[400] n) {
+            wide = MatMul (e, w)
+            sum = Add (p, wide)
+            n = Tanh (sum)
+        }> (h, rows)
+    }""")
 
 
 def test_plans_are_reused_and_the_oldest_dropped(artifacts: Any) -> None:
@@ -82,3 +102,21 @@ def test_impossible_layouts_are_refused_before_allocating(
 def test_a_fixed_shape_is_planned_at_load(artifacts: Any) -> None:
     assert NativeFunction(artifacts.half()).last is not None
     assert NativeFunction(artifacts.add()).last is None
+
+
+def test_rows_that_nothing_bounds_leave_room_for_what_is_larger(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    random = np.random.default_rng(0)
+    x, w, h = (random.standard_normal(s).astype(np.float32) for s in ((1,), (1, 400), (400,)))
+    expected, row = h, x
+    for _ in range(6):
+        row = np.sin(row)
+        expected = np.tanh(expected + row @ w)
+    session = InferenceSession(WIDENED, cache_dir=None)
+    (last,) = session.run(None, {"x": x, "w": w, "h": h})
+    np.testing.assert_allclose(last, expected, atol=1e-6)
+    monkeypatch.setattr(memory, "available_memory", lambda: 1 << 22)
+    session = InferenceSession(WIDENED, cache_dir=None)
+    with pytest.raises(RunError, match="are available; pass smaller inputs"):
+        session.run(None, {"x": x, "w": w, "h": h})

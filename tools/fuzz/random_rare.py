@@ -72,6 +72,12 @@ def _window(b: Builder, rank: int, *, dilated: bool = True) -> dict[str, Any]:
     return found
 
 
+def _some_places(made: list[Value]) -> None:
+    """Refuse a window that fits nowhere: ONNX rounds numbers of places toward 0."""
+    if 0 in made[0].shape:
+        raise LookupError
+
+
 @operator(4)
 def _convolutions(b: Builder) -> None:
     """Groups, dilations, bias; also transposed."""
@@ -90,7 +96,8 @@ def _convolutions(b: Builder) -> None:
         if settings.get("auto_pad") in ("SAME_UPPER", "SAME_LOWER"):
             raise LookupError
     bias = [b.data(x.dtype, (groups * each,))] if b.chance(0.5) else []
-    inferred(b, op, [x, b.data(x.dtype, (*shape, *kernel)), *bias], group=groups, **settings)
+    weights = b.data(x.dtype, (*shape, *kernel))
+    _some_places(inferred(b, op, [x, weights, *bias], group=groups, **settings))
 
 
 @operator(4)
@@ -114,7 +121,13 @@ def _pools(b: Builder) -> None:
         settings["count_include_pad"] = int(b.chance(0.5))
     if op == "LpPool":
         settings["p"] = b.choose((1, 2, 3))
-    inferred(b, op, [x], outputs=outputs, **settings)
+    made = inferred(b, op, [x], outputs=outputs, **settings)
+    _some_places(made)
+    if "ceil_mode" in settings:
+        # ONNX counts windows that begin in the padding behind, which nobody computes.
+        axes = b.constant(np.arange(1, len(x.shape)))
+        del b.values[-outputs:]
+        b.add("ReduceMax", [made[0].name, axes], (x.dtype, x.shape[:1], False), keepdims=0)
 
 
 @operator(3)
