@@ -24,12 +24,15 @@ def compare_pool(conversion: Conversion, given: Arrays) -> str:
     session = ostinato.InferenceSession(conversion.model, cache_dir=None)
     initial = conversion.initial_values({"N": 1})
     unit = conversion.chunk or conversion.multiple
+    frames = [_frames(conversion, given, number, unit) for number in range(len(LENGTHS))]
     try:
         pool = session.pool(conversion.states, CAPACITY, "N", initial)
+        expected = [_alone(session, conversion, initial, steps) for steps in frames]
+        # Rows that depend on each other are no streams.
+        if _mixes_rows(session, conversion, [steps[-1] for steps in frames]):
+            return ""
     except (InputError, UnsupportedError):
         return ""
-    frames = [_frames(conversion, given, number, unit) for number in range(len(LENGTHS))]
-    expected = [_alone(session, conversion, initial, steps) for steps in frames]
     random = np.random.default_rng(unit)
     places: dict[int, int] = {}
     waiting, got = list(range(len(LENGTHS))), [[] for _ in LENGTHS]  # type: list[int], list[Any]
@@ -67,6 +70,22 @@ def _frames(conversion: Conversion, given: Arrays, number: int, unit: int) -> li
             }
         )
     return steps
+
+
+def _mixes_rows(
+    session: ostinato.InferenceSession, conversion: Conversion, rows: list[Arrays]
+) -> bool:
+    """Whether a step of several rows gives others than steps of one row each."""
+    each = [
+        _alone(session, conversion, conversion.initial_values({"N": 1}), [row])[0] for row in rows
+    ]
+    joined = {name: np.concatenate([row[name] for row in rows]) for name in rows[0]}
+    first = conversion.initial_values({"N": len(rows)})
+    (together,) = _alone(session, conversion, first, [joined])
+    return any(
+        not np.array_equal(np.concatenate(parts), whole, equal_nan=True)
+        for parts, whole in zip(zip(*each, strict=True), together, strict=True)
+    )
 
 
 def _alone(

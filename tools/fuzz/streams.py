@@ -5,7 +5,8 @@
 A conversion is refused with the node that is to blame, or it agrees: frame `i + delay` of the
 steps with frame `i` of the whole model, given as many frames or more; a value without a time axis
 with the whole model on the frames so far, in each step. Chunks of several sizes are open or fixed,
-sequences are of any length or of a fixed one; onnxruntime runs all of them, and some are compiled.
+sequences are of any length or of a fixed one; onnxruntime runs all of them, and some are compiled,
+also for a pool of streams.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from ostinato.streaming import Conversion, ConversionError, convert
 from ostinato.streaming.timing import CUT_AND_PADDED
 from tests import witness
 from tools.fuzz.stream_models import random_model
+from tools.fuzz.stream_pools import compare_pool
 
 CHUNKS = (1, 2, 3, 7)
 FRAMES, LONGER = 36, 72
@@ -122,6 +124,8 @@ def check(seed: int, *, compiled: bool) -> Outcome:
     fixed = convert(model, times, (1 + seed % 3) * conversion.multiple, context=CONTEXT)
     compare_steps(trial, conversion, compiled)
     compare_steps(trial, fixed, False)
+    if compiled and (text := compare_pool(conversion, feeds)):
+        trial.wrong.append(text)
     return Outcome("wrong" if trial.wrong else "converted", "; ".join(trial.wrong))
 
 
