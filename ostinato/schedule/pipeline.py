@@ -20,6 +20,7 @@ from ostinato.schedule.deal import deal
 from ostinato.schedule.elide import elide_copies
 from ostinato.schedule.fuse import Refusal, fuse
 from ostinato.schedule.hoist import hoist
+from ostinato.schedule.in_place import store_in_place
 from ostinato.schedule.layout import layout
 from ostinato.schedule.originals import read_originals
 from ostinato.schedule.pack import pack
@@ -202,6 +203,12 @@ SCHEDULE_PASSES: tuple[SchedulePass, ...] = (
         "serpentine",
         "Loops read weights that exceed the cache back and forth, not in a circle.",
         _for_machine(serpentine),
+    ),
+    # Behind all passes that move kernels: they take values to stay as they are once written.
+    SchedulePass(
+        "store_in_place",
+        "Copies that are stored into share the memory of originals that nobody needs any more.",
+        _rewrites(store_in_place),
     ),
     SchedulePass(
         "deal", "Threads deal out the steps of loops that do not depend on each other.", _deal

@@ -1,0 +1,294 @@
+"""What is stored into a copy is stored in place where nobody needs the original any more.
+
+    loop t carry s <-> n                       loop t
+      for all i: a[i] = s[i]                     s[p] = f(..)
+      a[p] = f(..)                         =>    s[q] = g(..)
+      for all i: n[i] = a[i]
+      n[q] = g(..)
+
+Buffers of which one is copied to the other are one where neither is written while the other one has
+values that are still to be read. Copies between them disappear, and so do states of loops whose
+halves are one. Names that no such copy joins to one that is stored into stay as they are.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import field, replace
+
+from ostinato.program.expr import Access, Load
+from ostinato.program.nodes import (
+    Buffer,
+    Carry,
+    Kernel,
+    Loop,
+    Program,
+    Stmt,
+    Store,
+    bodies,
+    count_own_uses,
+    map_loads,
+    statements,
+    with_bodies,
+)
+from ostinato.records import dataclass
+from ostinato.sizes.dims import Size, product
+
+
+def store_in_place(program: Program) -> Program:
+    """Let copies that are stored into share the memory of their originals."""
+    copies = _stored_into(program)
+    if not copies:
+        return program
+    lives = _Lives(program.buffers, {name for pair in copies for name in pair})
+    lives.body(program.body, frozenset(i.buffer for i in program.outputs) & lives.names)
+    _keep_apart(program, lives)
+    groups = _joined(program, copies, lives.apart)
+    names = {name: _first(group, program) for group in groups for name in group}
+    return program.with_body(_renamed(program.body, names))
+
+
+def _copied(kernel: Kernel, store: Store) -> str | None:
+    """The buffer of which a store copies elements to the same places of another one."""
+    load = store.value
+    if kernel.reductions or kernel.ordered or store.partial or not isinstance(load, Load):
+        return None
+    if load.mask is not None or load.index:
+        return None
+    source = load.access.buffer
+    return source if replace(store.access, buffer=source) == load.access else None
+
+
+def _stored_into(program: Program) -> list[tuple[str, str]]:
+    """Pairs of a copy and its original, one of which is stored into, directly or by more copies.
+
+    Those in loops come first.
+    """
+    found: dict[tuple[str, str], int] = {}
+    partial: set[str] = set()
+    conditions = {s.condition for s in statements(program.body) if isinstance(s, Loop)}
+    for depth, kernel in _kernels(program.body):
+        for store in kernel.stores:
+            target, source = store.access.buffer, _copied(kernel, store)
+            if store.partial:
+                partial.add(target)
+            if source is not None and {target, source}.isdisjoint(conditions):
+                if _may_be_one(program.buffers[target], program.buffers[source]):
+                    found[target, source] = max(depth, found.get((target, source), 0))
+    groups = _Groups()
+    for target, source in found:
+        groups.join(target, source)
+    stored = {name for part in partial for name in groups.of(part)}
+    pairs = [pair for pair in found if pair[0] in stored]
+    return sorted(pairs, key=lambda pair: -found[pair])
+
+
+def _kernels(body: Iterable[Stmt], depth: int = 0) -> Iterator[tuple[int, Kernel]]:
+    """Every kernel, with the number of loops around it."""
+    for statement in body:
+        if isinstance(statement, Kernel):
+            yield depth, statement
+        for inner in bodies(statement):
+            yield from _kernels(inner, depth + isinstance(statement, Loop))
+
+
+def _may_be_one(target: Buffer, source: Buffer) -> bool:
+    kinds = {target.kind, source.kind}
+    is_plain = not any(b.padded or b.is_copy for b in (target, source))
+    alike = (target.dtype, target.size) == (source.dtype, source.size)
+    return alike and is_plain and kinds <= {"arena", "output"} and "arena" in kinds
+
+
+class _Groups:
+    """Names that are one, and those that each of them must stay apart from."""
+
+    def __init__(self, apart: Mapping[str, Set[str]] | None = None) -> None:
+        self._groups: dict[str, set[str]] = {}
+        self._apart = apart or {}
+
+    def of(self, name: str) -> Set[str]:
+        """The names that are one with it, itself included."""
+        return self._groups.get(name, {name})
+
+    def join(self, left: str, right: str) -> None:
+        """Make two names one."""
+        group = {*self.of(left), *self.of(right)}
+        self._groups.update((name, group) for name in group)
+
+    def conflict(self, left: str, right: str) -> bool:
+        """Whether names that would become one must stay apart."""
+        one, other = self.of(left), self.of(right)
+        return any(not other.isdisjoint(self._apart.get(name, ())) for name in one)
+
+    def all(self) -> list[set[str]]:
+        """Groups of more than one name."""
+        return list({id(group): group for group in self._groups.values()}.values())
+
+
+@dataclass
+class _Lives:
+    """Finds which buffers of some names must stay apart.
+
+    apart: by name, those that have values to be read somewhere where it is written.
+    """
+
+    buffers: Mapping[str, Buffer]
+    names: Set[str]
+    apart: dict[str, set[str]] = field(default_factory=dict)
+
+    def body(self, body: Sequence[Stmt], live: frozenset[str]) -> frozenset[str]:
+        """The names whose values are read from here on, given those behind the statements."""
+        for statement in reversed(body):
+            if isinstance(statement, Kernel):
+                live = self._kernel(statement, live)
+            elif isinstance(statement, Loop):
+                live = self._loop(statement, live)
+            elif inner := bodies(statement):
+                live = frozenset[str]().union(*(self.body(b, live) for b in inner))
+        return live
+
+    def _kernel(self, kernel: Kernel, live: frozenset[str]) -> frozenset[str]:
+        reads, writes = kernel.reads() & self.names, kernel.writes() & self.names
+        for name in writes:
+            stores = [s for s in kernel.stores if s.access.buffer == name]
+            sources = {_copied(kernel, store) for store in stores}
+            original = sources if len(sources) == 1 else set[str | None]()
+            self.separate(name, (live | reads | writes) - original)
+        return (live - self._filled(kernel)) | reads
+
+    def _filled(self, kernel: Kernel) -> set[str]:
+        """The buffers of which a kernel writes every element."""
+        points = _points(kernel)
+        stores = [s for s in kernel.stores if not s.partial and s.access.buffer in self.names]
+        return {s.access.buffer for s in stores if self.buffers[s.access.buffer].size == points}
+
+    def _loop(self, loop: Loop, live: frozenset[str]) -> frozenset[str]:
+        """A step finds nothing in the second half of a state; what it leaves there comes next."""
+        following = {c.state: c.next for c in loop.carries}
+        carried = frozenset(following) | frozenset(following.values())
+        head = frozenset[str]()
+        while True:
+            behind = (live | head).difference(following.values())
+            end = {following.get(name, name) for name in behind}
+            start = self.body(loop.body, frozenset(end) & self.names)
+            start = start.difference(following.values())
+            if start <= head:
+                break
+            head |= start
+        for pair in following.items():
+            for name in self.names.intersection(pair):
+                self.separate(name, ((behind | carried) & self.names).difference(pair))
+        return live | head
+
+    def separate(self, name: str, others: Iterable[str]) -> None:
+        """Keep a name apart from others."""
+        for other in others:
+            if other != name:
+                self.apart.setdefault(name, set()).add(other)
+                self.apart.setdefault(other, set()).add(name)
+
+
+def _points(kernel: Kernel) -> Size | None:
+    """The number of points, each of which writes places of its own; None where values decide."""
+    tile = kernel.tile
+    limit = None if tile is None else tile.limit
+    if tile is None or limit is None:
+        return None if kernel.guard is not None else product([a.extent for a in kernel.axes])
+    others = [axis.extent for axis in kernel.axes if axis not in (tile.lane, tile.block)]
+    return product(others) * limit
+
+
+def _keep_apart(program: Program, lives: _Lives) -> None:
+    """Keep the halves of states apart that nothing writes before their loop.
+
+    The arena has no place for all steps of what begins to live in one.
+    """
+    written: set[str] = set()
+    for statement in statements(program.body):
+        if isinstance(statement, Kernel):
+            written |= statement.writes()
+        elif isinstance(statement, Loop):
+            for carry in statement.carries:
+                if carry.state not in written:
+                    lives.separate(carry.state, (carry.next,))
+
+
+def _joined(
+    program: Program, copies: Sequence[tuple[str, str]], apart: Mapping[str, Set[str]]
+) -> list[set[str]]:
+    """Groups of names that are one.
+
+    Halves of a state that stay two change places in each step. So what is outside of their loop
+    cannot be one with them: it would have to know where they are.
+    """
+    uses = count_own_uses(program.body)
+    loops = [s for s in statements(program.body) if isinstance(s, Loop) and s.carries]
+    changing: dict[str, Set[str]] = {}
+    while True:
+        groups = _Groups(apart)
+        for target, source in copies:
+            together = groups.of(target) | groups.of(source)
+            fixed = [together - {name} <= changing[name] for name in together & changing.keys()]
+            if all(fixed) and not groups.conflict(target, source):
+                groups.join(target, source)
+        before = len(changing)
+        for loop in loops:
+            two = [c for c in loop.carries if c.next not in groups.of(c.state)]
+            names = {name for carry in two for name in (carry.state, carry.next)}
+            own = _local(loop, uses) if not names <= changing.keys() else set[str]()
+            changing.update((name, own) for name in names - changing.keys())
+        if len(changing) == before:
+            return groups.all()
+
+
+def _local(loop: Loop, uses: Counter[str]) -> set[str]:
+    """The buffers that only steps of a loop use."""
+    inside = count_own_uses(loop.body)
+    return {name for name, count in inside.items() if count == uses[name]}
+
+
+def _first(group: Set[str], program: Program) -> str:
+    """The name that a group gets: that of an output, else the first one."""
+    kept = {i.buffer for i in program.outputs}
+    return next((n for n in sorted(group) if n in kept), None) or next(
+        name for name in program.buffers if name in group
+    )
+
+
+def _renamed(body: Iterable[Stmt], names: Mapping[str, str]) -> tuple[Stmt, ...]:
+    """The statements without copies from a buffer to itself."""
+    result: list[Stmt] = []
+    for statement in body:
+        if isinstance(statement, Kernel):
+            result += _renamed_kernel(statement, names)
+            continue
+        inner = with_bodies(statement, lambda inside: _renamed(inside, names))
+        if isinstance(inner, Loop):
+            carries = (Carry(names.get(c.state, c.state), names.get(c.next, c.next)) for c in inner.carries)
+            inner = replace(inner, carries=tuple(c for c in carries if c.state != c.next))
+        if not bodies(inner) or any(bodies(inner)):
+            result.append(inner)
+    return tuple(result)
+
+
+def _renamed_kernel(kernel: Kernel, names: Mapping[str, str]) -> list[Kernel]:
+    """The kernel, unless it does nothing but copy from a buffer to itself."""
+    if (kernel.reads() | kernel.writes()).isdisjoint(names):
+        return [kernel]
+
+    def there(access: Access) -> Access:
+        return replace(access, buffer=names.get(access.buffer, access.buffer))
+
+    kept = [s for s in kernel.stores if there(s.access).buffer != _new_source(kernel, s, names)]
+    if not kept:
+        return []
+    moved = map_loads(
+        replace(kernel, stores=tuple(kept)), lambda load: replace(load, access=there(load.access))
+    )
+    return [replace(moved, stores=tuple(replace(s, access=there(s.access)) for s in moved.stores))]
+
+
+def _new_source(kernel: Kernel, store: Store, names: Mapping[str, str]) -> str | None:
+    source = _copied(kernel, store)
+    return None if source is None else names.get(source, source)
