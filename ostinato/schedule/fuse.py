@@ -18,7 +18,7 @@ Each pair that could not be joined is reported with the reason.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Set
 
 from ostinato.program.nodes import (
     Kernel,
@@ -30,6 +30,7 @@ from ostinato.program.nodes import (
     with_bodies,
 )
 from ostinato.records import dataclass
+from ostinato.schedule.in_place import stored_copies
 from ostinato.schedule.joining import (
     IN_PARTS,
     bijection,
@@ -52,26 +53,36 @@ class Refusal:
 
 
 CHANGES = "a size that the writer depends on changes before the reader runs"
+STORED_INTO = "a copy of what the writer reads is stored into before the reader runs"
 IN_BETWEEN = "another reader of the value must run between writer and reader"
 
 
 def fuse(program: Program, refusals: list[Refusal] | None = None) -> Program:
     """Join kernels in every statement list of the program."""
     lost: list[Refusal] = []
-    body = _Fuser(program, program.body, lost, set()).run()
+    body = _Fuser(program, program.body, lost, set(), stored_copies(program)).run()
     if refusals is not None:
         refusals += lost
     return program.with_body(body)
 
 
 class _Fuser:
-    """One statement list: who writes and who reads each buffer, and the order of statements."""
+    """One statement list: who writes and who reads each buffer, and the order of statements.
+
+    copies: those that are stored into, by original.
+    """
 
     def __init__(
-        self, program: Program, body: tuple[Stmt, ...], refusals: list[Refusal], outside: set[str]
+        self,
+        program: Program,
+        body: tuple[Stmt, ...],
+        refusals: list[Refusal],
+        outside: set[str],
+        copies: Mapping[str, Set[str]],
     ) -> None:
         self._program = program
         self._refusals = refusals
+        self._copies = copies
         self._statements: dict[int, Stmt] = dict(enumerate(body))
         # Buffers that somebody outside this list reads: their stores must stay.
         self._kept = outside | {i.buffer for i in program.outputs}
@@ -117,7 +128,7 @@ class _Fuser:
                 outside |= {name for c in statement.carries for name in (c.state, c.next)}
 
             def inside(body: tuple[Stmt, ...], outside: set[str] = outside) -> tuple[Stmt, ...]:
-                return _Fuser(self._program, body, self._refusals, outside).run()
+                return _Fuser(self._program, body, self._refusals, outside, self._copies).run()
 
             self._replace(key, with_bodies(statement, inside))
 
@@ -173,7 +184,8 @@ class _Fuser:
         p, c = self._statements[producer], self._statements[consumer]
         assert isinstance(p, Kernel)
         others = {r for name in p.writes() for r in self._readers.get(name, set())} - {consumer}
-        if all(r > consumer for r in others) and not self._changes(p, producer, consumer):
+        stays = self._changes(p, producer, consumer) or self._outdates(p, producer, consumer)
+        if all(r > consumer for r in others) and not stays:
             return consumer
         needed = {w for name in c.reads() for w in self._writers.get(name, set())} - {producer}
         if all(w < producer for w in needed) and not self._is_guarded(producer, consumer):
@@ -189,6 +201,18 @@ class _Fuser:
         """Whether a size that the kernel reads changes between two places."""
         writers = {w for name in kernel.sizes for w in self._writers.get(name, set())}
         return any(start < w < end for w in writers)
+
+    def _outdates(self, kernel: Kernel, start: int, end: int) -> bool:
+        """Whether a copy of what few points of the kernel read is stored into up to a place.
+
+        Behind that the store would need a copy, which takes longer than to hand on what is read.
+        """
+        originals = kernel.reads() & self._copies.keys()
+        points = product([axis.extent for axis in kernel.axes])
+        few = [n for n in originals if is_nonnegative(self._program.buffers[n].size - 1 - points)]
+        copies = {copy for name in few for copy in self._copies[name]}
+        writers = {w for name in copies for w in self._writers.get(name, set()) if start < w <= end}
+        return any(copies & self._statements[writer].reads() for writer in writers)
 
     def _is_guarded(self, producer: int, consumer: int) -> bool:
         """Whether a condition in between may be that of the reader's computed sizes."""
@@ -233,6 +257,8 @@ class _Fuser:
                 return "a loop or a branch reads the value too"
             if self._changes(p, producer, key):
                 return CHANGES
+            if self._outdates(p, producer, key):
+                return STORED_INTO
             points = self._points_read(producer, key, p, reader)
             if isinstance(points, str):
                 return points

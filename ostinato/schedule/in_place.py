@@ -49,6 +49,18 @@ def store_in_place(program: Program) -> Program:
     return program.with_body(_renamed(program.body, names))
 
 
+def stored_copies(program: Program) -> dict[str, set[str]]:
+    """Copies that are stored into, by what they are copies of."""
+    stores = [(k, s) for k in program.kernels() for s in k.stores]
+    partial = {s.access.buffer for _, s in stores if s.partial}
+    found: dict[str, set[str]] = {}
+    for kernel, store in stores:
+        source = _copied(kernel, store) if store.access.buffer in partial else None
+        if source is not None:
+            found.setdefault(source, set()).add(store.access.buffer)
+    return found
+
+
 def _copied(kernel: Kernel, store: Store) -> str | None:
     """The buffer of which a store copies elements to the same places of another one."""
     load = store.value
@@ -265,7 +277,9 @@ def _renamed(body: Iterable[Stmt], names: Mapping[str, str]) -> tuple[Stmt, ...]
             continue
         inner = with_bodies(statement, lambda inside: _renamed(inside, names))
         if isinstance(inner, Loop):
-            carries = (Carry(names.get(c.state, c.state), names.get(c.next, c.next)) for c in inner.carries)
+            carries = (
+                Carry(names.get(c.state, c.state), names.get(c.next, c.next)) for c in inner.carries
+            )
             inner = replace(inner, carries=tuple(c for c in carries if c.state != c.next))
         if not bodies(inner) or any(bodies(inner)):
             result.append(inner)
