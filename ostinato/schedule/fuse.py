@@ -208,6 +208,8 @@ class _Fuser:
         Behind that the store would need a copy, which takes longer than to hand on what is read.
         """
         originals = kernel.reads() & self._copies.keys()
+        if not originals:
+            return False
         points = product([axis.extent for axis in kernel.axes])
         few = [n for n in originals if is_nonnegative(self._program.buffers[n].size - 1 - points)]
         copies = {copy for name in few for copy in self._copies[name]}

@@ -42,7 +42,10 @@ def store_in_place(program: Program) -> Program:
     if not copies:
         return program
     lives = _Lives(program.buffers, {name for pair in copies for name in pair})
-    lives.body(program.body, frozenset(i.buffer for i in program.outputs) & lives.names)
+    outputs = frozenset(i.buffer for i in program.outputs) & lives.names
+    for name in outputs:
+        lives.separate(name, outputs)
+    lives.body(program.body, outputs)
     _keep_apart(program, lives)
     groups = _joined(program, copies, lives.apart)
     names = {name: _first(group, program) for group in groups for name in group}
@@ -85,9 +88,10 @@ def _stored_into(program: Program) -> list[tuple[str, str]]:
             target, source = store.access.buffer, _copied(kernel, store)
             if store.partial:
                 partial.add(target)
-            if source is not None and {target, source}.isdisjoint(conditions):
-                if _may_be_one(program.buffers[target], program.buffers[source]):
-                    found[target, source] = max(depth, found.get((target, source), 0))
+            if source is None or not conditions.isdisjoint((target, source)):
+                continue
+            if _may_be_one(program.buffers[target], program.buffers[source]):
+                found[target, source] = max(depth, found.get((target, source), 0))
     groups = _Groups()
     for target, source in found:
         groups.join(target, source)
@@ -189,7 +193,7 @@ class _Lives:
                 break
             head |= start
         for pair in following.items():
-            for name in self.names.intersection(pair):
+            for name in self.names & set(pair):
                 self.separate(name, ((behind | carried) & self.names).difference(pair))
         return live | head
 

@@ -91,6 +91,13 @@ def _unfused_pairs(s: Scheduled) -> Scheduled:
     return replace(s, unfused_pairs=unfused_pairs(s.program, s.refusals))
 
 
+def _store_in_place(s: Scheduled) -> Scheduled:
+    program = store_in_place(s.program)
+    gone = {k.name for k in s.program.kernels()} - {k.name for k in program.kernels()}
+    pairs = (p for p in s.unfused_pairs if gone.isdisjoint((p.producer.name, p.consumer.name)))
+    return replace(s, program=program, unfused_pairs=tuple(pairs))
+
+
 def _place(reuse: bool) -> Step:
     return lambda s: replace(s, arena=plan(s.program, reuse, s.threads))
 
@@ -208,7 +215,7 @@ SCHEDULE_PASSES: tuple[SchedulePass, ...] = (
     SchedulePass(
         "store_in_place",
         "Copies that are stored into share the memory of originals that nobody needs any more.",
-        _rewrites(store_in_place),
+        _store_in_place,
     ),
     SchedulePass(
         "deal", "Threads deal out the steps of loops that do not depend on each other.", _deal
