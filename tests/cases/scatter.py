@@ -152,6 +152,66 @@ def scatters() -> list[Case]:
             inputs={"i": places("T", 2, high=6)},
             length=10,
         ),
+        text(
+            "stores-in-a-chain",
+            """agraph (float[6, 5] s, int64[T, 2, 1] i, int64[T, 1, 1] j, float[T, 1, 5] u)
+                => (float[6, 5] last, float[T, 1, 5] all) {
+                last, all = Scan<num_scan_inputs = 3, body = step
+                    (float[6, 5] h, int64[2, 1] p, int64[1, 1] q, float[1, 5] v)
+                    => (float[6, 5] next, float[1, 5] out) {
+                    a = GatherND(h, q)  b = Add(a, v)  f = ScatterND(h, q, b)
+                    c = GatherND(f, p)  d = Tanh(c)  g = ScatterND(f, p, d)
+                    k = ReduceSum<keepdims = 1>(c, zero)  m = Neg(k)
+                    next = ScatterND<reduction = "add">(g, q, m)  out = Add(m, v)
+                }>(s, i, j, u)
+            }""",
+            ({"T": 5}, {"T": 1}, {"T": 0}),
+            constants={"zero": np.array([0])},
+            inputs={"i": places("T", 2, 1, high=6), "j": places("T", 1, 1, high=6)},
+            length=20,
+        ),
+        text(
+            "stores-beside-older-values",
+            """agraph (float[6, 5] s, float[6, 5] r, int64[T, 1, 1] i, int64[T, 1, 1] j,
+                    float[T, 1, 5] u)
+                => (float[6, 5] last, float[6, 5] other, float[T, 6, 5] all, float[T, 1, 5] old) {
+                last, other, all, old = Scan<num_scan_inputs = 3, body = step
+                    (float[6, 5] h, float[6, 5] w, int64[1, 1] p, int64[1, 1] q, float[1, 5] v)
+                    => (float[6, 5] next, float[6, 5] swapped, float[6, 5] kept, float[1, 5] out) {
+                    f = ScatterND(h, p, v)  g = ScatterND(f, q, v)  a = GatherND(f, q)
+                    b = GatherND(h, p)  c = Add(a, b)  k = ScatterND(w, q, c)
+                    next = ScatterND(k, p, b)  kept = Identity(f)  swapped = Tanh(g)
+                    out = Neg(c)
+                }>(s, r, i, j, u)
+            }""",
+            ({"T": 5}, {"T": 1}, {"T": 0}),
+            inputs={"i": places("T", 1, 1, high=6), "j": places("T", 1, 1, high=6)},
+            length=20,
+        ),
+        text(
+            "stores-of-loops-in-loops",
+            """agraph (float[6, 5] s, int64[T, 3, 1, 1] i, float[T, 3, 1, 5] u)
+                => (float[6, 5] last, float[T, 3, 1, 5] all) {
+                last, all = Scan<num_scan_inputs = 2, body = outer
+                    (float[6, 5] h, int64[3, 1, 1] p, float[3, 1, 5] v)
+                    => (float[6, 5] next, float[3, 1, 5] rows) {
+                    g, rows = Scan<num_scan_inputs = 2, body = inner
+                        (float[6, 5] k, int64[1, 1] q, float[1, 5] w)
+                        => (float[6, 5] following, float[1, 5] row) {
+                        row = GatherND(k, q)  a = ScatterND(k, q, w)
+                        following = ScatterND(a, first, row)
+                    }>(h, p, v)
+                    t = Tanh(rows)  z = ReduceSum<keepdims = 0>(t, zero)
+                    next = ScatterND(g, second, z)
+                }>(s, i, u)
+            }""",
+            ({"T": 5}, {"T": 1}, {"T": 0}),
+            constants={
+                "first": np.array([[0]]), "second": np.array([[1]]), "zero": np.array([0]),
+            },
+            inputs={"i": places("T", 3, 1, 1, high=6)},
+            length=20,
+        ),
     ]  # fmt: skip
 
 

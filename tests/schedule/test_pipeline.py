@@ -11,8 +11,8 @@ import pytest
 
 from ostinato.machine.record import Machine
 from ostinato.program import interpreter
-from ostinato.program.expr import Axis, Reduced, cast, op
-from ostinato.program.nodes import Carry, Kernel, Loop, Program, Reduce
+from ostinato.program.expr import Access, Axis, Reduced, cast, constant, op
+from ostinato.program.nodes import Carry, Kernel, Loop, Program, Reduce, Store
 from ostinato.program.printer import text
 from ostinato.program.verify import verify
 from ostinato.schedule.pipeline import SCHEDULE_PASSES, schedule
@@ -124,6 +124,12 @@ def cell(steps=None) -> Program:
     )
 
 
+def stored_at(target: str, place: int) -> Store:
+    """A store at a computed position."""
+    number = constant(place, "int64")
+    return Store(Access(target, 0, ()), cast(number, "float32"), index=((number, 1),))
+
+
 def chores() -> Program:
     """The recurrence with something for every pass: copies, dead work and axes to merge."""
     source = cell()
@@ -135,7 +141,19 @@ def chores() -> Program:
     rows = Kernel(
         "rows", (s,), (), (store("g", double, (s, 1)), store("rows", double, (r, 5), (s, 1)))
     )
+    versions = [
+        part
+        for n, (old, new) in enumerate((("m", "once"), ("once", "twice")))
+        for k in [Axis(f"l{n}", 6)]
+        for part in (
+            pointwise(f"take {new}", at(old, (k, 1)), new, k),
+            Kernel(f"store {new}", (), (), (stored_at(new, n),)),
+        )
+    ]
+    z = Axis("z", 6)
     extra = (
+        *versions,
+        pointwise("stored", at("twice", (z, 1)), "stored", z),
         pointwise("dead", op("exp", at("h0", (a, 1))), "dead", a),
         pointwise("again", at("h0", (b, 1)), "h", b),
         Loop(r, (Carry("h", "g"),), (rows,)),
@@ -162,10 +180,11 @@ def chores() -> Program:
             "q": (5,),
             "few": (2, 3),
             "t": (3,),
+            "stored": (6,),
         },
         (*source.body, *extra),
         {**source.constants, "narrow": np.arange(-7, 8, dtype=np.int8)},
-        {"dead": 5, "rows": 15, "p": 5, "wide": 15, "halves": 6},
+        {"dead": 5, "rows": 15, "p": 5, "wide": 15, "halves": 6, "once": 6, "twice": 6},
         source.symbols,
     )
     return replace(more, buffers={**source.buffers, **more.buffers})
