@@ -82,15 +82,12 @@ def _stored_into(program: Program) -> list[tuple[str, str]]:
     """
     found: dict[tuple[str, str], int] = {}
     partial: set[str] = set()
-    conditions = {s.condition for s in statements(program.body) if isinstance(s, Loop)}
     for depth, kernel in _kernels(program.body):
         for store in kernel.stores:
             target, source = store.access.buffer, _copied(kernel, store)
             if store.partial:
                 partial.add(target)
-            if source is None or not conditions.isdisjoint((target, source)):
-                continue
-            if _may_be_one(program.buffers[target], program.buffers[source]):
+            if source is not None and _may_be_one(program.buffers[target], program.buffers[source]):
                 found[target, source] = max(depth, found.get((target, source), 0))
     groups = _Groups()
     for target, source in found:
@@ -110,6 +107,9 @@ def _kernels(body: Iterable[Stmt], depth: int = 0) -> Iterator[tuple[int, Kernel
 
 
 def _may_be_one(target: Buffer, source: Buffer) -> bool:
+    # Conditions and sizes are read by more than kernels, and a single element is cheap to copy.
+    if target.size == 1:
+        return False
     kinds = {target.kind, source.kind}
     is_plain = not any(b.padded or b.is_copy for b in (target, source))
     alike = (target.dtype, target.size) == (source.dtype, source.size)

@@ -11,7 +11,7 @@ import pytest
 
 from ostinato.machine.record import Machine
 from ostinato.program import interpreter
-from ostinato.program.expr import Access, Axis, Reduced, cast, constant, op
+from ostinato.program.expr import Access, Axis, Index, Reduced, cast, op
 from ostinato.program.nodes import Carry, Kernel, Loop, Program, Reduce, Store
 from ostinato.program.printer import text
 from ostinato.program.verify import verify
@@ -124,12 +124,6 @@ def cell(steps=None) -> Program:
     )
 
 
-def stored_at(target: str, place: int) -> Store:
-    """A store at a computed position."""
-    number = constant(place, "int64")
-    return Store(Access(target, 0, ()), cast(number, "float32"), index=((number, 1),))
-
-
 def chores() -> Program:
     """The recurrence with something for every pass: copies, dead work and axes to merge."""
     source = cell()
@@ -141,19 +135,17 @@ def chores() -> Program:
     rows = Kernel(
         "rows", (s,), (), (store("g", double, (s, 1)), store("rows", double, (r, 5), (s, 1)))
     )
-    versions = [
-        part
-        for n, (old, new) in enumerate((("m", "once"), ("once", "twice")))
-        for k in [Axis(f"l{n}", 6)]
-        for part in (
-            pointwise(f"take {new}", at(old, (k, 1)), new, k),
-            Kernel(f"store {new}", (), (), (stored_at(new, n),)),
-        )
-    ]
-    z = Axis("z", 6)
+    y, z, u, o = Axis("y", 6), Axis("z", 6), Axis("u", 6), Axis("o", 4)
+    step = cast(Index(o), "int64")
+    put = Store(Access("after", 0, ()), cast(step, "float32"), index=((step, 1),))
     extra = (
-        *versions,
-        pointwise("stored", at("twice", (z, 1)), "stored", z),
+        pointwise("state", at("m", (y, 1)), "before", y),
+        Loop(
+            o,
+            (Carry("before", "after"),),
+            (pointwise("next", at("before", (z, 1)), "after", z), Kernel("put", (), (), (put,))),
+        ),
+        pointwise("stored", at("before", (u, 1)), "stored", u),
         pointwise("dead", op("exp", at("h0", (a, 1))), "dead", a),
         pointwise("again", at("h0", (b, 1)), "h", b),
         Loop(r, (Carry("h", "g"),), (rows,)),
@@ -184,7 +176,7 @@ def chores() -> Program:
         },
         (*source.body, *extra),
         {**source.constants, "narrow": np.arange(-7, 8, dtype=np.int8)},
-        {"dead": 5, "rows": 15, "p": 5, "wide": 15, "halves": 6, "once": 6, "twice": 6},
+        {"dead": 5, "rows": 15, "p": 5, "wide": 15, "halves": 6, "before": 6, "after": 6},
         source.symbols,
     )
     return replace(more, buffers={**source.buffers, **more.buffers})
