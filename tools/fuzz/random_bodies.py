@@ -13,6 +13,7 @@ from tools.fuzz.random_graph import (
     DOMAIN,
     OPSET,
     Builder,
+    Shape,
     Value,
     grow,
     operator,
@@ -134,6 +135,9 @@ def _loop(b: Builder) -> None:
     if limit:
         last = body.constant(np.array(known - 1, np.int64))
         again = body.add("Less", [number.name, last], ("bool", (), True))
+        if b.chance(0.5):
+            # Ended by what the steps before it counted.
+            again = body.add("And", [again.name, going.name], ("bool", (), True))
         bound = "" if b.chance(0.5) else b.constant(np.array(20, np.int64))
         steps = known
     else:
@@ -160,38 +164,57 @@ def _scan(b: Builder) -> None:
         raise LookupError
     x = b.pick(lambda v: v.shape != () and v.dtype != "float16")
     axis = b.axis(x)
-    place = axis % len(x.shape)
-    length = x.shape[place]
+    length = x.shape[axis]
     if length == 0 or length > 12:
         raise LookupError
+    read = [(x, axis)]
+    if b.chance(0.4):
+        y = b.pick(lambda v: v.dtype != "float16" and length in v.shape)
+        place = y.shape.index(length)
+        read.append((y, place - len(y.shape) if b.chance(0.3) else place))
     states = [
         b.pick(lambda v: v.is_float or v.dtype == "int64") for _ in range(b.choose((0, 1, 2)))
     ]
     body = _inner(b)
     own = [Value(b.names.next(), s.dtype, s.shape, False) for s in states]
-    row = (*x.shape[:place], *x.shape[place + 1 :])
-    piece = Value(b.names.next(), x.dtype, row, x.is_exact)
-    body.values += [*own, piece]
+    pieces = [
+        Value(b.names.next(), v.dtype, _without(v.shape, axis), v.is_exact) for v, axis in read
+    ]
+    body.values += [*own, *pieces]
     grow(body, int(b.random.integers(1, 5)))
     following = [_like_state(body, s) for s in own]
-    collected = body.pick(lambda v: v.dtype != "float16" and v.size <= 60)
-    inputs = [_info(v, b) for v in (*own, piece)]
-    graph = _graph_of(body, "body", inputs, [*following, collected])
-    out = int(b.random.integers(len(collected.shape) + 1))
-    shape = (*collected.shape[:out], length, *collected.shape[out:])
+    collected = [
+        body.pick(lambda v: v.dtype != "float16" and v.size <= 60)
+        for _ in range(b.choose((1, 1, 2)))
+    ]
+    inputs = [_info(v, b) for v in (*own, *pieces)]
+    graph = _graph_of(body, "body", inputs, [*following, *collected])
+    places = [int(b.random.integers(len(v.shape) + 1)) for v in collected]
     likes = [(s.dtype, s.shape, False) for s in states]
-    likes.append((collected.dtype, shape, False))
+    likes += [
+        (v.dtype, (*v.shape[:out], length, *v.shape[out:]), False)
+        for v, out in zip(collected, places, strict=True)
+    ]
     b.add_several(
         "Scan",
-        [*(s.name for s in states), x.name],
+        [*(s.name for s in states), *(v.name for v, _ in read)],
         likes,
         body=graph,
-        num_scan_inputs=1,
-        scan_input_axes=[axis],
-        scan_input_directions=[int(b.chance(0.4))],
-        scan_output_axes=[out],
-        scan_output_directions=[int(b.chance(0.4))],
+        num_scan_inputs=len(read),
+        scan_input_axes=[axis for _, axis in read],
+        scan_input_directions=[int(b.chance(0.4)) for _ in read],
+        scan_output_axes=[
+            out - len(v.shape) - 1 if b.chance(0.3) else out
+            for v, out in zip(collected, places, strict=True)
+        ],
+        scan_output_directions=[int(b.chance(0.4)) for _ in collected],
     )
+
+
+def _without(shape: Shape, axis: int) -> Shape:
+    """The shape of the pieces along an axis."""
+    place = axis % len(shape)
+    return (*shape[:place], *shape[place + 1 :])
 
 
 @operator(2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -72,10 +73,14 @@ def _window(b: Builder, rank: int, *, dilated: bool = True) -> dict[str, Any]:
     return found
 
 
-def _some_places(made: list[Value]) -> None:
-    """Refuse a window that fits nowhere: ONNX rounds numbers of places toward 0."""
-    if 0 in made[0].shape:
-        raise LookupError
+def _require_room(x: Value, kernel: Sequence[int], settings: dict[str, Any]) -> None:
+    """Refuse a window that fits nowhere: runtimes round numbers of places toward 0, or down."""
+    rank = len(kernel)
+    pads = settings.get("pads", [0] * 2 * rank)
+    dilations = settings.get("dilations", [1] * rank)
+    for axis, (k, d) in enumerate(zip(kernel, dilations, strict=True)):
+        if x.shape[2 + axis] + pads[axis] + pads[rank + axis] < (k - 1) * d + 1:
+            raise LookupError
 
 
 @operator(4)
@@ -88,6 +93,7 @@ def _convolutions(b: Builder) -> None:
     each = int(b.random.integers(1, 4))
     if b.chance(0.5):
         op, shape, settings = "Conv", (groups * each, channels // groups), _window(b, rank)
+        _require_room(x, kernel, settings)
     else:
         op, shape, settings = "ConvTranspose", (channels, each), _window(b, rank)
         if b.chance(0.3):
@@ -97,7 +103,7 @@ def _convolutions(b: Builder) -> None:
             raise LookupError
     bias = [b.data(x.dtype, (groups * each,))] if b.chance(0.5) else []
     weights = b.data(x.dtype, (*shape, *kernel))
-    _some_places(inferred(b, op, [x, weights, *bias], group=groups, **settings))
+    inferred(b, op, [x, weights, *bias], group=groups, **settings)
 
 
 @operator(4)
@@ -112,6 +118,7 @@ def _pools(b: Builder) -> None:
         settings["pads"] = [
             min(p, k - 1) for p, k in zip(settings["pads"], kernel * 2, strict=True)
         ]
+    _require_room(x, kernel, settings)
     if b.chance(0.3):
         settings["ceil_mode"] = 1
     outputs = 1
@@ -122,7 +129,6 @@ def _pools(b: Builder) -> None:
     if op == "LpPool":
         settings["p"] = b.choose((1, 2, 3))
     made = inferred(b, op, [x], outputs=outputs, **settings)
-    _some_places(made)
     if "ceil_mode" in settings:
         # ONNX counts windows that begin in the padding behind, which nobody computes.
         axes = b.constant(np.arange(1, len(x.shape)))

@@ -128,7 +128,7 @@ class Broadcasting:
     def _guard_equal(self, left: Size, right: Size, what: str) -> bool:
         if not self._guarded or self._require.is_data_dependent(left, right):
             return False
-        if computed(left, right):
+        if computed(left, right) or is_different(left, right) == 1:
             return False
         self._require.guard(is_equal(left, right), f"{what}: one of {left} and {right} is 1")
         return True

@@ -118,6 +118,12 @@ MEETINGS = {
            => (float[M, 2] next, float[P, 2] out) { out = Add(h, v) next = Mul(h, h) }>(z, x)""",
         {"x": (4, "N", 2), "z": ("M", 2)},
         lambda x, z: np.stack([x[t] + z ** (2 ** t) for t in range(4)]), "float[T, P, Q]"),
+    "a longer state of a Scan": Meeting(
+        """a = Concat<axis = 0>(x, z)
+           y = Scan<num_scan_inputs = 1, body = step (float[P, 2] h, float[1] v)
+           => (float[P, 2] next) { next = Add(h, x) }>(a, w)""",
+        {"x": ("N", 2), "z": (3, 2), "w": (4, 1)},
+        lambda x, z, w: np.concatenate([x, z]) + 4 * x, rows=((1, 1),)),
     "captured by an If": Meeting(
         """y = If(c)<then_branch = yes () => (float[P, Q] a) { a = Add(x, z) },
                      else_branch = no () => (float[P, Q] b) { b = Sub(z, x) }>""",
@@ -182,6 +188,13 @@ def test_a_size_that_meets_itself_is_not_looked_at() -> None:
     case = Meeting("a = Add(x, z) y = Mul(a, x)", {"x": ("N", "T"), "z": ("N", "T")}, np.add)
     report = session(case.model()).report()
     assert report["assumptions"] == [] == report["checks"] if "checks" in report else True
+
+
+def test_sizes_that_are_never_equal_are_not_likely_to_be() -> None:
+    case = Meeting(
+        "a = Concat<axis = 0>(x, x, w) y = Add(a, x)", {"x": ("N", 2), "w": (1, 2)}, np.add
+    )
+    assert session(case.model()).report()["assumptions"] == []
 
 
 def test_what_is_likely_is_made_without_strides_that_only_a_run_tells() -> None:
