@@ -78,7 +78,7 @@ def ours(model: bytes, feeds: Feeds, mode: Mode) -> tuple[Outcome, list[Any]]:
             return Outcome("bits", f"a second run: {difference(kept, again)}"), kept
         mode.prepare()
         session_of_mode = InferenceSession(model, cache_dir=None, **mode.options)
-        other = mode.run(session_of_mode, feeds)
+        other = mode.run(session_of_mode, model, feeds)
         # Interpreted nodes have other bits, and what is disabled can be what removes them.
         is_interpreted = session.report().interpreted or session_of_mode.report().interpreted
         if not same_bits(kept, other) and (not is_interpreted or difference(kept, other, 1e-4)):

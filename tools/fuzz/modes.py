@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -15,19 +14,30 @@ from ostinato import InferenceSession
 from ostinato.codegen import module, safepoints, threads
 from ostinato.codegen.target import host_target
 from ostinato.compiler import optional_passes
+from ostinato.machine.record import AVX2, AVX512, NEON, NEOVERSE_V1, WASM
+from ostinato.program import interpreter
+from ostinato.program.verify import verify
 from ostinato.schedule import share
+from tests.one_model import OneModel
 
 Array = np.ndarray[Any, Any]
+AMX = replace(AVX512, byte_dots="vnni", byte_tiles=True, byte_lookups=True)
 Feeds = Mapping[str, Array]
 
-NAMES = ("passes", "pass", "threads", "safepoints", "bound", "specialised", "machine", "machine")
+NAMES = (
+    *("passes", "pass", "threads", "safepoints", "bound", "specialised"),
+    *("machine", "machine", "interpreted"),
+)
+# Records of machines whose code does not run here.
+MACHINES = (AVX512, AVX2, NEON, NEOVERSE_V1, WASM, AMX)
 
 
 @dataclass
 class Mode:
     """Another way to run a model that has the same bits.
 
-    options: of the session. machine: fields of the record of the machine.
+    options: of the session. machine: fields of the record of the machine; of one that is not here,
+        its number among `MACHINES` and its other fields.
     """
 
     name: str
@@ -44,14 +54,16 @@ class Mode:
             safepoints.LIMIT, safepoints.GRAIN = 1 << 13, 1 << 10
             # Functions that are kept were written with the limits before.
             module._written.cache_clear()
-        if self.machine:
+        if self.name == "machine":
             host = host_target()
-            machine = dataclasses.replace(host.machine, **self.machine)
-            other = dataclasses.replace(host, machine=machine)
+            machine = replace(host.machine, **self.machine)
+            other = replace(host, machine=machine)
             vars(ostinato.compiler)["find_target"] = lambda name: other
 
-    def run(self, session: InferenceSession, feeds: Feeds) -> list[Any]:
-        """The outputs; of a bound call where that is the mode."""
+    def run(self, session: InferenceSession, model: bytes, feeds: Feeds) -> list[Any]:
+        """The outputs; of a bound call, or of the interpreter, where that is the mode."""
+        if self.name == "interpreted":
+            return self._interpreted(session, model, feeds)
         if self.name != "bound":
             return session.run(None, dict(feeds))
         arrays = {name: np.ascontiguousarray(a).reshape(a.shape) for name, a in feeds.items()}
@@ -59,6 +71,20 @@ class Mode:
         call()
         call()
         return [call.outputs[output.name] for output in session.get_outputs()]
+
+    def _interpreted(self, session: InferenceSession, model: bytes, feeds: Feeds) -> list[Any]:
+        """What the schedule for a machine means; of models that are not all native, of this one."""
+        one = OneModel(onnx.ModelProto.FromString(model))
+        if not one.programs:
+            return session.run(None, dict(feeds))
+        machine = replace(MACHINES[self.machine["number"]], **self.machine["record"])
+        values: dict[str, Any] = dict(feeds)
+        for program in one.programs:
+            scheduled = one.schedule(program, machine).program
+            verify(scheduled)
+            given = {i.name: np.asarray(values[i.name]) for i in scheduled.inputs}
+            values |= interpreter.run(scheduled, given)
+        return [values[output.name] for output in session.get_outputs()]
 
 
 def mode_of(seed: int, model: onnx.ModelProto, feeds: Feeds) -> Mode:
@@ -78,20 +104,18 @@ def mode_of(seed: int, model: onnx.ModelProto, feeds: Feeds) -> Mode:
             sizes |= {dim.dim_param: n for dim, n in axes if dim.dim_param}
         return Mode(name, {"specialize": sizes})
     if name == "machine":
-        return Mode(name, _some_threads(random), _machine(random))
+        return Mode(name, {"threads": int(random.integers(1, 3))}, _machine(random))
+    if name == "interpreted":
+        caches = _caches(random) if random.random() < 0.7 else {}
+        number = int(random.integers(len(MACHINES)))
+        return Mode(name, {}, {"number": number, "record": caches})
     return Mode(name, {"threads": 2} if name == "threads" else {})
 
 
-def _some_threads(random: np.random.Generator) -> dict[str, Any]:
-    return {"threads": int(random.integers(1, 3))}
-
-
-def _machine(random: np.random.Generator) -> dict[str, Any]:
-    """A machine whose registers and caches are so small that small models need to be cut."""
+def _caches(random: np.random.Generator) -> dict[str, Any]:
+    """Caches so small that small models need to be cut."""
     first = int(random.choice((256, 1024, 4096)))
     return {
-        "vector_bytes": int(random.choice((16, 32, host_target().machine.vector_bytes))),
-        "vector_registers": int(random.choice((8, 16, 32))),
         "first_level_bytes": first,
         "second_level_bytes": first * int(random.choice((2, 4, 16))),
         "page_bytes": int(random.choice((64, 256, 4096))),
@@ -100,6 +124,14 @@ def _machine(random: np.random.Generator) -> dict[str, Any]:
         "most_groups": int(random.choice((1, 2, 4))),
         "gather_loads": int(random.choice((1, 8, 64))),
         "fma_latency": float(random.choice((1.0, 4.0, 16.0))),
+    }
+
+
+def _machine(random: np.random.Generator) -> dict[str, Any]:
+    """A machine with such caches, few registers, or short ones."""
+    return _caches(random) | {
+        "vector_bytes": int(random.choice((16, 32, host_target().machine.vector_bytes))),
+        "vector_registers": int(random.choice((8, 16, 32))),
         "lane_operands": bool(random.random() < 0.3),
         "loads_operands": bool(random.random() < 0.3),
         "short_blocks": bool(random.random() < 0.3),

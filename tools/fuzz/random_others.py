@@ -196,3 +196,54 @@ def _unique(b: Builder, x: Value) -> None:
     node = helper.make_node("Unique", [x.name], names, **settings)
     b.nodes.append(node)
     b.values.append(Value(names[2], "int64", (x.size,), True))
+
+
+@operator(3)
+def _integer_products(b: Builder) -> None:
+    """Of bytes, with zero points; by powers of two where results are rounded."""
+    kinds = ("int8", "uint8")
+    x = b.pick(lambda v: v.is_exact and v.dtype in kinds and len(v.shape) > 1 and 0 not in v.shape)
+    zero, other = b.data(x.dtype, ()), b.choose(kinds)
+    if len(x.shape) > 2 and b.chance(0.5):
+        kernel = [int(b.random.integers(1, n + 1)) for n in x.shape[2:]]
+        weights = b.data(other, (int(b.random.integers(1, 5)), x.shape[1], *kernel))
+        point = b.data(other, ())
+        inferred(b, "ConvInteger", [x, weights, zero, point], True)
+        return
+    columns = int(b.random.integers(1, 20))
+    weights = b.data(other, (x.shape[-1], columns))
+    point = b.data(other, (columns,) if b.chance(0.5) else ())
+    if b.chance(0.5):
+        inferred(b, "MatMulInteger", [x, weights, zero, point], True)
+        return
+    scale, half = np.float32(0.25), np.asarray(0.5, np.float32)
+    scales = np.full(point.shape, scale)
+    operands = [x, half, zero, weights, scales, point, half, b.data(x.dtype, ())]
+    if other == x.dtype:
+        inferred(b, "QLinearMatMul", operands, True)
+
+
+@operator(3)
+def _other_types(b: Builder) -> None:
+    """Operators of floats on other numbers."""
+    x = b.pick(lambda v: v.is_exact and v.shape != () and 0 not in v.shape)
+    axis = np.array([b.axis(x)])
+    kind = b.random.integers(6)
+    narrow = x.dtype in ("int8", "uint8", "float16", "float64", "uint32", "uint64", "int64")
+    if kind == 0 and narrow:
+        inferred(b, b.choose(("ReduceMax", "ReduceMin")), [x, axis], True)
+    elif kind == 1 and x.dtype in ("int8", "uint8") and 2 < len(x.shape) < 5:
+        kernel = [int(b.random.integers(1, n + 1)) for n in x.shape[2:]]
+        inferred(b, "MaxPool", [x], True, kernel_shape=kernel)
+    elif kind == 2 and x.dtype in ("uint32", "uint64", "float64", "int64"):
+        flags = {"exclusive": int(b.chance(0.4)), "reverse": int(b.chance(0.4))}
+        inferred(b, "CumSum", [x, axis[0]], x.dtype != "float64", **flags)
+    elif kind == 3 and x.dtype in ("uint32", "uint64", "int64") and len(x.shape) > 1:
+        inferred(b, "MatMul", [x, b.data(x.dtype, (x.shape[-1], 5))], True)
+    elif kind == 4 and narrow:
+        pads = b.random.integers(-1, 3, 2)
+        inferred(b, "Pad", [x, pads, b.data(x.dtype, ()), axis], True)
+    elif kind == 5 and narrow:
+        inferred(b, "TopK", [x, np.array([1])], True, outputs=2, axis=int(axis[0]))
+    else:
+        raise LookupError

@@ -10,7 +10,7 @@ import numpy as np
 from tools.fuzz.random_graph import Array, Builder, Value, operator
 from tools.fuzz.random_inferred import inferred
 
-SOME_FLOATS = ("float32",) * 3 + ("float64",)
+SOME_FLOATS = ("float32",) * 4 + ("float64", "float64", "float16")
 ACTIVATIONS = ("Tanh", "Sigmoid", "Relu", "Softsign", "Softplus", "HardSigmoid", "LeakyRelu", "Elu")
 
 
