@@ -13,7 +13,7 @@ import numpy as np
 import onnx
 import pytest
 
-from tools.fuzz import damage, files, graphs, guarded
+from tools.fuzz import damage, files, gradients, graphs, guarded, modes
 from tools.fuzz.guarded import Outcome
 from tools.fuzz.random_models import random_model
 from tools.fuzz.smaller import smaller
@@ -98,6 +98,23 @@ def test_a_short_run_of_graphs_finds_nothing(
     assert graphs.run(seconds=300, seed=40, count=8, folder=tmp_path) == 0
     assert "8 graphs, seeds 40 to 47" in capsys.readouterr().out
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_short_run_of_gradients_finds_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert gradients.run(seconds=300, seed=1, count=6, folder=tmp_path) == 0
+    assert "agree" in capsys.readouterr().out
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", sorted({*modes.NAMES}))
+def test_every_mode_runs(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(modes, "NAMES", (name,))
+    model, feeds = random_model(5)
+    mode = modes.mode_of(5, model, feeds)
+    assert mode.name == name
+    assert graphs.judged(model, feeds, mode).kind.startswith("agree")
 
 
 def test_random_models_are_valid_and_always_the_same() -> None:

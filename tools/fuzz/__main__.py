@@ -3,6 +3,7 @@
 python -m tools.fuzz files --seconds 60      damaged files: no crash, no hang, no bare exception
 python -m tools.fuzz graphs --seconds 60     random valid graphs against other runtimes
 python -m tools.fuzz streams --seconds 60    random networks: the steps are the whole, delayed
+python -m tools.fuzz gradients --seconds 60  of random graphs: they are central differences
 
 Each subcommand is a module of this package whose `run` takes the options below and returns the
 number of failures found; the exit code is 1 when there are any.
@@ -51,6 +52,14 @@ def streams(
 ) -> None:
     """Convert random networks to streams and compare the steps with the whole."""
     _run("streams", seconds, seed, count, folder)
+
+
+@app.command()
+def gradients(
+    seconds: float = SECONDS, seed: int = SEED, count: int = COUNT, folder: Path = FOLDER
+) -> None:
+    """Compare gradients of random valid graphs with central differences."""
+    _run("gradients", seconds, seed, count, folder)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,100 @@
+"""Gradients of random graphs against central differences, both in float64.
+
+    python -m tools.fuzz gradients --seconds 60
+
+The graphs are those of `graphs`, at inputs that most likely lie on no kink. A gradient is refused
+with the node that is to blame, or it is right; of some with checkpoints.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+import warnings
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+
+from ostinato import ModelError, OstinatoError, UnsupportedError
+from tests.autodiff.check import check
+from tools.fuzz.graphs import Outcome, in_child
+from tools.fuzz.modes import Array
+from tools.fuzz.random_models import random_model
+
+CHILD_SECONDS = 120.0
+# Differences of what random networks amplify have fewer digits than those of one operator.
+TOLERANCE = 2e-5
+_HALVES = re.compile(r"(elem_type|data_type|i): 10$", re.MULTILINE)
+# Some operators take no float64, which takes the place of float32 here.
+_NO_DOUBLES = re.compile(r"tensor\(double\).* forbids")
+
+
+def trial(seed: int) -> tuple[onnx.ModelProto, dict[str, Array], list[str]]:
+    """A model, inputs off the multiples of 1/4, and the names of those that are floats.
+
+    Raises `LookupError` where nothing is to be differentiated, or in float16, which has too few
+    digits for differences.
+    """
+    model, feeds = random_model(seed)
+    random = np.random.default_rng(seed)
+    for name, array in feeds.items():
+        if array.dtype.kind == "f":
+            feeds[name] = (array + 0.1 * random.standard_normal(array.shape)).astype(array.dtype)
+    floats = [name for name, array in feeds.items() if array.dtype.kind == "f" and array.size]
+    kinds = {output.type.tensor_type.elem_type for output in model.graph.output}
+    is_float = not kinds.isdisjoint((onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE))
+    if not floats or not is_float or _HALVES.search(str(model)):
+        raise LookupError
+    return model, feeds, floats
+
+
+def tried(seed: int) -> tuple[Outcome, list[Any]]:
+    """What becomes of the gradients of one model; as in a child, with no results."""
+    warnings.simplefilter("ignore")
+    try:
+        model, feeds, floats = trial(seed)
+    except LookupError:
+        return Outcome("nothing to do"), []
+    try:
+        checkpoint = 2 if seed % 3 == 0 else None
+        check(
+            *(model, feeds, floats),
+            native=False,
+            tolerance=TOLERANCE,
+            onnxruntime=False,
+            checkpoint=checkpoint,
+        )
+    except UnsupportedError as error:
+        return Outcome("refused", str(error)), []
+    except AssertionError as error:
+        return Outcome("differ", str(error)), []
+    except OstinatoError as error:
+        if isinstance(error, ModelError) and _NO_DOUBLES.search(str(error)):
+            return Outcome("nothing to do"), []
+        return Outcome("exception", f"{type(error).__name__}: {error}"), []
+    return Outcome("agree"), []
+
+
+def run(seconds: float, seed: int, count: int | None = None, *, folder: Path) -> int:
+    """Try models for `seconds`, or `count` of them, from `seed` on; the number of failures.
+
+    folder: where a model that fails is kept, `SEED.onnx`, with what is wrong beside it.
+    """
+    counts: Counter[str] = Counter()
+    end = time.monotonic() + seconds
+    failures = 0
+    while time.monotonic() < end and (count is None or counts.total() < count):
+        outcome, _ = in_child(lambda seed=seed: tried(seed), CHILD_SECONDS)
+        counts[outcome.kind] += 1
+        if outcome.is_failure:
+            failures += 1
+            print(f"seed {seed} {outcome.kind}: {outcome.message}", flush=True)
+            folder.mkdir(parents=True, exist_ok=True)
+            onnx.save(random_model(seed)[0], folder / f"{seed}.onnx")
+            (folder / f"{seed}.txt").write_text(outcome.message)
+        seed += 1
+    print(", ".join(f"{number} {kind}" for kind, number in sorted(counts.items())))
+    return failures
