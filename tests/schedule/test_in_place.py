@@ -15,7 +15,7 @@ from tests.program.programs import at, program, store
 from tests.schedule.test_pipeline import assert_same_results, check, check_unchanged, pointwise
 
 M = 6
-i, e, t, u = Axis("i", M), Axis("e", M), Axis("t", 4), Axis("u", 2)
+i, e, w, t, u = Axis("i", M), Axis("e", M), Axis("w", 3), Axis("t", 4), Axis("u", 2)
 
 
 def copy(source: str, target: str, name: str = "") -> Kernel:
@@ -37,9 +37,10 @@ def put(target: str, value, offset: int = 0, index=None) -> Kernel:
     return Kernel(f"put {target}", (), (), (stored,))
 
 
-def taken(source: str, target: str, offset: int = 0) -> Kernel:
+def taken(source: str, target: str, offset: int = 0, index=None) -> Kernel:
     """One element of a value is read."""
-    load = Load(Access(source, 0, ()), "float32", index=((place(offset), 1),))
+    where = place(offset) if index is None else index
+    load = Load(Access(source, 0, ()), "float32", index=((where, 1),))
     return Kernel(f"{target} of {source}", (), (), (store(target, load),))
 
 
@@ -132,10 +133,12 @@ def test_a_reader_of_the_original_behind_the_store_keeps_the_copy():
     assert_left(source, "s=x", "a=s", "y=s")
 
 
-def test_a_store_that_reads_another_element_of_the_original_keeps_the_copy():
-    other = Load(Access("s", 0, ()), "float32", index=((place(1), 1),))
-    source = loop(copy("s", "a"), put("a", other), put("a", other, 3), copy("a", "n"))
-    assert_left(source, "s=x", "a=s", "y=s")
+def test_a_store_that_reads_other_elements_of_the_original_keeps_the_copy():
+    where, behind = (op("mod", op("add", cast(Index(w), "int64"), place(n)), six) for n in (0, 1))
+    other = Load(Access("s", 0, ()), "float32", index=((behind, 1),))
+    stored = Store(Access("n", 0, ()), other, None, ((where, 1),))
+    source = loop(copy("s", "n"), Kernel("shift", (w,), (), (stored,)))
+    assert_left(source, "s=x", "n=s", "y=s")
 
 
 def test_a_reader_of_an_earlier_version_keeps_only_the_copies_behind_it():
@@ -151,18 +154,67 @@ def test_a_reader_of_an_earlier_version_keeps_only_the_copies_behind_it():
     assert_left(source, "s=x", "b=a", "y=s")
 
 
-def test_a_reader_in_the_next_step_keeps_the_copy():
+@pytest.mark.parametrize("kept", [True, False], ids=["and-behind", "alone"])
+def test_a_reader_in_the_next_step_keeps_the_copy(kept):
     """Memory that steps share has what the step before left there."""
     body = taken("k", "r", 1), copy("s", "n"), put("n", at("r")), copy("k", "a"), put("a", at("x"))
-    source = loop(
-        *body,
-        taken("a", "q"),
-        put("n", at("q"), 2),
-        behind=(copy("k", "z"),),
-        k=M,
-        outputs={"z": (M,)},
+    behind = (copy("k", "z"),) if kept else ()
+    outputs = {"z": (M,)} if kept else {}
+    more = taken("a", "q"), put("n", at("q"), 2)
+    source = loop(*body, *more, behind=behind, k=M, outputs=outputs)
+    left = ("k=x", "s=x", "a=k")
+    assert_left(source.with_body((copy("x", "k"), *source.body)), *left)
+
+
+def straight(*body) -> Program:
+    """A program without states, of `x` to `y` and `z`."""
+    outputs = {"y": (M,), "z": (M,)}
+    return program({"x": (M,)}, outputs, body, arena={"a": M, "b": M, "c": M})
+
+
+FIRST = constant(0, "int64")
+
+
+def test_a_reader_behind_a_loop_that_may_have_no_steps_keeps_the_copy():
+    steps = symbol("T")
+    anew = Loop(Axis("n", steps), (), (pointwise("anew", op("neg", at("x", (e, 1))), "a", e),))
+    seen = pointwise("seen", op("neg", at("b", (i, 1))), "y", i)
+    body = copy("x", "a"), copy("a", "b"), put("b", at("w"), 0, FIRST), seen, anew
+    source = straight(*body, copy("a", "z"))
+    given = program({"w": (1,), "v": (steps,)}, {}, (), symbols=("T",))
+    buffers, symbols = {**source.buffers, **given.buffers}, ("T",)
+    source = replace(source, inputs=source.inputs + given.inputs, buffers=buffers, symbols=symbols)
+    assert_left(source, "a=x", "b=a")
+
+
+def test_what_is_written_anew_in_part_is_still_needed():
+    half = Kernel("half", (w,), (), (store("b", at("x", (w, 1)), (w, 1), offset=3),))
+    stored = copy("a", "b"), put("a", at("x", offset=1), 0, FIRST), taken("a", "c", 0, FIRST)
+    first = pointwise("first", at("c"), "z", i)
+    assert_left(straight(copy("x", "a"), *stored, half, copy("b", "y"), first), "a=x", "b=a")
+
+
+def test_a_kernel_that_copies_one_part_writes_the_other():
+    stores = store("b", at("a", (w, 1)), (w, 1)), store("b", at("x", (w, 1)), (w, 1), offset=3)
+    stored = put("a", at("x", offset=1), 0, FIRST), Kernel("b=a", (w,), (), stores)
+    source = straight(copy("x", "a"), *stored, copy("b", "y"), copy("a", "z"))
+    assert_left(source, "a=x", "b=a")
+
+
+def test_copies_that_may_have_any_layout_stay():
+    source = loop(copy("s", "n"), put("n", at("x")))
+    buffers = {**source.buffers, "n": replace(source.buffers["n"], is_copy=True)}
+    check_unchanged(store_in_place, replace(source, buffers=buffers))
+
+
+def test_a_padded_copy_is_not_its_original():
+    mask = op("lt", Index(i), constant(3, "int64"))
+    load = replace(at("a", (i, 1)), mask=mask, other=constant(0.0, "float32"))
+    padded = Kernel("b=a", (i,), (), (store("b", load, (i, 1)),))
+    source = straight(
+        copy("x", "a"), padded, put("b", at("x"), 0, FIRST), copy("b", "y"), copy("x", "z")
     )
-    assert_left(source.with_body((copy("x", "k"), *source.body)), "k=x", "s=x", "a=k")
+    assert_left(source, "a=x", "b=a", "z=x")
 
 
 @pytest.mark.parametrize("first", [True, False], ids=["before", "behind"])
@@ -238,6 +290,16 @@ def test_what_changes_places_inside_of_a_loop_is_no_memory_of_the_loop_around():
     assert [len(s.carries) for s in statements(changed.body) if isinstance(s, Loop)] == [1, 1]
 
 
+def test_what_the_next_step_reads_does_not_change_places():
+    """A step reads what the one before it was given, which it has changed."""
+    flag = Kernel("flag", (), (), (store("c", op("gt", Index(t), constant(0, "int64"))),))
+    read = Branch("c", (taken("b", "r", 1),), (pointwise("r", at("x"), "r"),))
+    body = flag, read, copy("s", "n"), put("n", at("r")), copy("s", "b"), put("b", at("r"), 3)
+    source = loop(*body, c=1)
+    buffers = {**source.buffers, "c": replace(source.buffers["c"], dtype="bool")}
+    assert_left(replace(source, buffers=buffers), "s=x", "n=s", "b=s", "y=s")
+
+
 def test_what_nothing_writes_before_its_loop_stays_two():
     source = loop(copy("s", "n"))
     _, step, *rest = source.body
@@ -252,6 +314,19 @@ def test_outputs_are_memory_of_their_own():
     behind = (copy("s", "z"),)
     source = loop(copy("s", "n"), put("n", at("x")), behind=behind, outputs={"z": (M,)})
     assert_left(source, "s=x", "z=s")
+
+
+def test_outputs_that_are_alike_stay_two():
+    flag = Kernel("flag", (), (), (store("c", op("gt", at("x"), at("x", offset=1))),))
+    ways = (copy("y", "b", "b=y"),), (copy("z", "b", "b=z"),)
+    stored = copy("x", "y"), put("y", at("x", offset=1), 0, FIRST), copy("y", "z")
+    source = straight(flag, *stored, Branch("c", *ways), taken("b", "a", 0, FIRST))
+    body = (*source.body[:-1], copy("b", "last"))
+    source = program(
+        {"x": (M,)}, {"y": (M,), "z": (M,), "last": (M,)}, body, arena={"b": M, "c": 1}
+    )
+    buffers = {**source.buffers, "c": replace(source.buffers["c"], dtype="bool")}
+    assert_left(replace(source, buffers=buffers), "y=x", "z=y", "b=y", "b=z")
 
 
 def test_an_output_of_an_earlier_version_keeps_it():
@@ -269,14 +344,14 @@ def test_inputs_are_never_stored_into():
     assert_left(source, "a=x")
 
 
-@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize("late", [None, 0, 1])
 def test_a_branch_stores_in_place_if_neither_way_needs_the_original(late):
     flag = Kernel("flag", (), (), (store("c", op("gt", at("x"), at("x", offset=1))),))
     read = (taken("s", "r", 1), put("a", at("r"), 4))
-    ways = (put("a", at("x")), *(read if late else ())), (put("a", at("x"), 2),)
+    ways = [(put("a", at("x"), 2 * n), *(read if late == n else ())) for n in range(2)]
     source = loop(flag, copy("s", "a"), Branch("c", *ways), copy("a", "n"), c=1)
     buffers = {**source.buffers, "c": replace(source.buffers["c"], dtype="bool")}
-    left = ("s=x", "a=s", "y=s") if late else ("s=x",)
+    left = ("s=x",) if late is None else ("s=x", "a=s", "y=s")
     assert_left(replace(source, buffers=buffers), *left)
 
 
