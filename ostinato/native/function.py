@@ -198,8 +198,8 @@ class NativeFunction:
     def _within_memory(self, sizes: dict[str, int]) -> tuple[Array, int, list[Shape]]:
         """The table of symbols, and what `_lay_out` makes of it.
 
-        What is computed from rows that nothing bounds may be larger than they are: then there is
-        less to spare for these.
+        Rows that nothing bounds take what is to spare, and what is computed from them may be many
+        times as large. So there is less to spare, by halves, until both fit.
         """
         while True:
             # `layout` completes the table by symbols that are defined in terms of the others.

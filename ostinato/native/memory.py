@@ -19,7 +19,7 @@ _UNKNOWN = 1 << 62
 # of what is left. Memory is only taken where something is written.
 RESERVED = 1 << 32
 SPARE_PART = 16
-# Who has less to spare has no memory.
+# A plan that does not fit with this little to spare is refused.
 LEAST_SPARE = 1 << 20
 
 

@@ -362,8 +362,8 @@ def test_sizes_may_be_those_of_a_run():
     def whole(source: str, target: str) -> Kernel:
         return pointwise(f"{target}={source}", at(source, (axis, 1)), target, axis)
 
-    last = op("sub", cast(constant(0, "int64"), "int64"), constant(0, "int64"))
-    stored = Store(Access("b", 0, ()), constant(2.0, "float32"), None, ((last, 1),))
+    first = constant(0, "int64")
+    stored = Store(Access("b", 0, ()), constant(2.0, "float32"), None, ((first, 1),))
     some = Kernel("some", (axis,), (), (replace(stored, mask=constant(False, "bool")),))
     body = whole("x", "a"), whole("a", "b"), some, whole("b", "y")
     source = program({"x": (n,)}, {"y": (n,)}, body, arena={"a": n, "b": n}, symbols=("N",))

@@ -30,11 +30,9 @@ from onnx.inliner import inline_local_functions
 from ostinato import InferenceSession, OstinatoError
 from tests import witness
 from tests.oracle import evaluator, ops
-from tools.fuzz.modes import Feeds, Mode, mode_of
+from tools.fuzz.modes import Array, Feeds, Mode, mode_of
 from tools.fuzz.random_models import random_model
 from tools.fuzz.smaller import smaller
-
-Array = np.ndarray[Any, Any]
 
 # Relative to the largest element. Random networks amplify roundings somewhat.
 TOLERANCE, HALF_TOLERANCE = 2e-4, 4e-2

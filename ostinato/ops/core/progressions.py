@@ -32,8 +32,9 @@ from ostinato.sizes.strides import Shape, Steps
 _MOST_TERMS = 16
 _INT32 = 2**31
 _INDEX_DTYPES = frozenset(("int32", "int64"))
-# Floats between these and their negatives hold every integer, and what Range computes with them
-# before it rounds the number of elements is exact enough for that.
+# Floats between these and their negatives hold every integer. They are a quarter of the largest for
+# which that is so (24 and 53 bits): then no quotient of two differences, as Range divides them,
+# rounds to an integer that it is not.
 _WHOLE = {"float32": 2**22, "float64": 2**51}
 
 
