@@ -23,12 +23,15 @@ def window(outputs: int, kernel: int = 3, stride: int = 1, dilation: int = 1) ->
     return Window(kernel, stride, dilation, 1, 1, outputs, 0)
 
 
-def convolution(w: np.ndarray, size: Sequence[int | str], pads: int = 1) -> onnx.ModelProto:
+def convolution(
+    w: np.ndarray, size: Sequence[int | str], pads: int = 1, strides: tuple[int, int] = (1, 1)
+) -> onnx.ModelProto:
     rows, columns = size
+    step = f"{strides[0]}, {strides[1]}"
     model = onnx.parser.parse_model(
         f"""<ir_version: 10, opset_import: ["": 21]>
         g (float[N, {w.shape[1]}, {rows}, {columns}] x) => (float[N, {w.shape[0]}, H, W] y) {{
-            y = Conv<pads = [{pads}, {pads}, {pads}, {pads}]>(x, w)
+            y = Conv<pads = [{pads}, {pads}, {pads}, {pads}], strides = [{step}]>(x, w)
         }}"""
     )
     model.graph.initializer.append(numpy_helper.from_array(w, "w"))
@@ -45,7 +48,11 @@ def run(model: onnx.ModelProto, x: np.ndarray, **options: object) -> np.ndarray:
         ((128, 128, 3, 3), [window(28), window(28)], 1, (0, 1)),
         ((512, 512, 3, 3), [window(7), window(7)], 1, (1,)),
         ((128, 128, 3, 3), [window(14, stride=2), window(28)], 1, (1,)),
-        ((128, 128, 5, 3), [window(28, kernel=5), window(28)], 1, (1,)),
+        ((128, 128, 2, 3), [window(28, kernel=2), window(28)], 1, (1,)),
+        ((128, 128, 5, 3), [window(28, kernel=5), window(28)], 1, (0, 1)),
+        ((128, 128, 4, 9), [window(28, kernel=4), window(28, kernel=9)], 1, (1,)),
+        ((32, 32, 21, 11), [window(41, kernel=21, stride=2), window(100, kernel=11)], 1, (1,)),
+        ((128, 128, 4, 4), [window(28, kernel=4), window(28, kernel=4)], 1, None),
         ((128, 128, 3, 3), [window(28), window(28, dilation=2)], 1, (0,)),
         ((128, 128, 2, 3, 3), [window(4, kernel=2), window(8), window(8)], 1, (1, 2)),
         ((16, 16, 3, 3), [window(64), window(64)], 1, None),
@@ -78,6 +85,30 @@ def test_it_is_as_accurate_as_the_sums_of_the_document():
     assert not np.array_equal(paired, plain)
     errors = [np.square(got - exact).mean() for got in (paired, plain)]
     assert errors[0] < errors[1]
+
+
+@pytest.mark.parametrize(
+    ("shape", "strides"),
+    [
+        ((64, 96, 5, 5), (1, 1)),
+        ((48, 48, 3, 6), (1, 1)),
+        ((64, 40, 7, 8), (2, 1)),
+        ((32, 24, 13, 11), (2, 1)),
+        ((96, 96, 9, 3), (1, 2)),
+    ],
+)
+def test_groups_of_three_taps_are_added_up(shape, strides):
+    w, x = weights(*shape), weights(2, shape[1], 31, 29)
+    model = convolution(w, (31, 29), 2, strides)
+    padded = np.pad(x.astype(np.float64), ((0, 0), (0, 0), (2, 2), (2, 2)))
+    taps = np.lib.stride_tricks.sliding_window_view(padded, shape[2:], (2, 3))
+    taps = taps[:, :, :: strides[0], :: strides[1]]
+    exact = np.einsum("nchwij,kcij->nkhw", taps, w.astype(np.float64))
+    paired, plain = run(model, x), run(model, x, winograd=False)
+    assert not np.array_equal(paired, plain)
+    errors = [np.abs(got - exact).max() for got in (paired, plain)]
+    assert errors[0] < 2 * errors[1]
+    np.testing.assert_array_equal(paired[1:], run(model, x[1:]))
 
 
 def test_sizes_of_a_run_have_the_bits_of_the_document_also_when_they_are_baked_in():
