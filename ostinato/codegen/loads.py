@@ -141,7 +141,7 @@ class Loads:
     ) -> list[Value]:
         """The address of each lane; the last one that exists in place of those that do not.
 
-        The first lane exists: tiles that are turned have one vector.
+        That may lie in a vector before.
         """
         first, step = self._x.address(load.access, row, number), self._x.size(stride)
         places = [integer(n) for n in range(self._x.width)]

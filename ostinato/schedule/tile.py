@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
-from math import prod
+from math import gcd, prod
 
 from ostinato.machine.record import Machine
 from ostinato.program.expr import FLOATS, ITEM_BYTES, Axis, Expr, Index, constant, dtype_of, op
@@ -351,12 +351,29 @@ def is_turned(kernel: Kernel, lane: Axis, machine: Machine, buffers: Mapping[str
 def _turned_tile(kernel: Kernel, lane: Axis, machine: Machine) -> Tile:
     """A tile of one vector, and rows that share what is transposed.
 
-    Lanes load from as many lines, which a power of two apart lie in the same sets of a cache.
+    A single row has two vectors, or it would wait for each multiply-add, unless the lines of their
+    lanes evict each other: one row and 500 x 300 weights take 0.63 of the time so, 512 x 512 would
+    take 1.08 and 1024 x 1024 1.6.
     """
     width = lane_width(kernel, lane.extent, machine)
     row, _ = _row_axes(kernel, shared_axes(kernel, lane), set())
     rows = 1 if row is None else min(MOST_TURNED_ROWS, typical(row.extent))
-    return Tile(lane, width, row=row, rows=rows, turned=True)
+    vectors = 2 if rows == 1 and _lines_stay(kernel, lane, 2 * width, machine) else 1
+    return Tile(lane, width, vectors, row=row, rows=rows, turned=True)
+
+
+def _lines_stay(kernel: Kernel, lane: Axis, lanes: int, machine: Machine) -> bool:
+    """Whether lines that so many lanes load stay in the first-level cache for the next terms.
+
+    Those that lie a power of two apart share few of its sets, each of a line from every way.
+    """
+    strides = [(load.access.stride(lane), ITEM_BYTES[load.dtype]) for load in sum_loads(kernel)]
+    return typical(lane.extent) >= lanes and all(
+        isinstance(stride, int)
+        and lanes * gcd(stride * item, machine.page_bytes) <= machine.resident_bytes
+        for stride, item in strides
+        if stride != 0
+    )
 
 
 def _turned_cycles(

@@ -46,6 +46,21 @@ def test_lanes_that_only_a_run_counts():
         check(source, feeds(rows, lanes, 12))
 
 
+def test_a_single_row_has_two_vectors_unless_their_lines_evict_each_other():
+    def vectors(terms: int, rows: int = 1) -> int:
+        (kernel,) = tile(keys(rows, symbol("P"), terms, ("P",)), AVX512).kernels()
+        assert kernel.tile is not None and kernel.tile.turned
+        return kernel.tile.vectors
+
+    assert [vectors(n) for n in (12, 500, 512, 1024)] == [2, 2, 1, 1]
+    assert vectors(12, rows=3) == 1
+
+
+@pytest.mark.parametrize("lanes", (0, 1, 15, 16, 17, 31, 32, 33, 50))
+def test_two_vectors_of_lanes_that_only_a_run_counts(lanes):
+    check(keys(1, symbol("P"), 12, ("P",)), feeds(1, lanes, 12))
+
+
 def test_four_terms_of_a_lane_are_loaded_at_once():
     text = Native(keys(1, 32, 64), None, True).text
     assert "load <4 x float>" in text and "gather" not in text
