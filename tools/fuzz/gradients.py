@@ -9,9 +9,7 @@ with the node that is to blame, or it is right; of some with checkpoints.
 from __future__ import annotations
 
 import re
-import time
 import warnings
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +21,7 @@ from tests.autodiff.check import check
 from tools.fuzz.graphs import Outcome, in_child
 from tools.fuzz.modes import Array
 from tools.fuzz.random_models import random_model
+from tools.fuzz.seeds import try_seeds
 
 CHILD_SECONDS = 120.0
 # Differences of what random networks amplify have fewer digits than those of one operator.
@@ -87,22 +86,9 @@ def _is_finite(model: onnx.ModelProto, feeds: dict[str, Array]) -> bool:
 
 
 def run(seconds: float, seed: int, count: int | None = None, *, folder: Path) -> int:
-    """Try models for `seconds`, or `count` of them, from `seed` on; the number of failures.
+    """As `try_seeds`, each model in a process of its own."""
 
-    folder: where a model that fails is kept, `SEED.onnx`, with what is wrong beside it.
-    """
-    counts: Counter[str] = Counter()
-    end = time.monotonic() + seconds
-    failures = 0
-    while time.monotonic() < end and (count is None or counts.total() < count):
-        outcome, _ = in_child(lambda seed=seed: tried(seed), CHILD_SECONDS)
-        counts[outcome.kind] += 1
-        if outcome.is_failure:
-            failures += 1
-            print(f"seed {seed} {outcome.kind}: {outcome.message}", flush=True)
-            folder.mkdir(parents=True, exist_ok=True)
-            onnx.save(random_model(seed)[0], folder / f"{seed}.onnx")
-            (folder / f"{seed}.txt").write_text(outcome.message)
-        seed += 1
-    print(", ".join(f"{number} {kind}" for kind, number in sorted(counts.items())))
-    return failures
+    def apart(seed: int) -> Outcome:
+        return in_child(lambda: tried(seed), CHILD_SECONDS)[0]
+
+    return try_seeds(apart, lambda seed: random_model(seed)[0], seconds, seed, count, folder)

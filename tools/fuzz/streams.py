@@ -11,8 +11,6 @@ also for a pool of streams.
 
 from __future__ import annotations
 
-import time
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,6 +25,7 @@ from ostinato.cli.stream_check import Arrays, Difference, Run, compare, runner, 
 from ostinato.streaming import Conversion, ConversionError, convert
 from ostinato.streaming.timing import CUT_AND_PADDED
 from tests import witness
+from tools.fuzz.seeds import try_seeds
 from tools.fuzz.stream_models import random_model
 from tools.fuzz.stream_pools import compare_pool
 
@@ -47,11 +46,15 @@ class Outcome:
     """What became of one model.
 
     kind: "converted", "refused", "invalid" (the whole model does not run) or "wrong".
-    text: the reason of a refusal, or what is wrong.
+    message: the reason of a refusal, or what is wrong.
     """
 
     kind: str
-    text: str = ""
+    message: str = ""
+
+    @property
+    def is_failure(self) -> bool:
+        return self.kind == "wrong"
 
 
 @dataclass
@@ -107,9 +110,14 @@ class Trial:
         return float(changes[np.isfinite(changes)].max(initial=0.0))
 
 
+def _frames(seed: int) -> int | None:
+    """The frames of a sequence of fixed length, as one model of five has; else None."""
+    return FRAMES if seed % 5 == 4 else None
+
+
 def check(seed: int, *, compiled: bool) -> Outcome:
     """Convert the model of `seed` and compare its steps with the whole."""
-    frames = FRAMES if seed % 5 == 4 else None
+    frames = _frames(seed)
     model = random_model(seed, frames)
     rng = np.random.default_rng(seed)
     shapes = {"x": (2, 3, LONGER), "z": (2, 2, LONGER), "s": (2, 2)}
@@ -250,21 +258,12 @@ def tried(seed: int, *, compiled: bool = False) -> Outcome:
 
 
 def run(seconds: float, seed: int, count: int | None = None, *, folder: Path) -> int:
-    """Try models for `seconds`, or `count` of them, from `seed` on; the number of failures.
-
-    folder: where a model that fails is kept, `SEED.onnx`, with what is wrong beside it.
-    """
-    counts: Counter[str] = Counter()
-    end = time.monotonic() + seconds
-    while time.monotonic() < end and (count is None or counts.total() < count):
-        outcome = tried(seed, compiled=seed % COMPILED == 0)
-        counts[outcome.kind] += 1
-        if outcome.kind == "wrong":
-            print(f"seed {seed}: {outcome.text}", flush=True)
-            folder.mkdir(parents=True, exist_ok=True)
-            frames = FRAMES if seed % 5 == 4 else None
-            onnx.save(random_model(seed, frames), folder / f"{seed}.onnx")
-            (folder / f"{seed}.txt").write_text(outcome.text)
-        seed += 1
-    print(", ".join(f"{number} {kind}" for kind, number in sorted(counts.items())))
-    return counts["wrong"]
+    """As `try_seeds`; one model of so many is compiled."""
+    return try_seeds(
+        lambda seed: tried(seed, compiled=seed % COMPILED == 0),
+        lambda seed: random_model(seed, _frames(seed)),
+        seconds,
+        seed,
+        count,
+        folder,
+    )
