@@ -273,6 +273,15 @@ def convolutions() -> list[Case]:
     cases += [
         one("pairs", ("N", 64, 9, 7), (50, 64, 3, 3), sizes=BATCHES, batch=True, pads=[2, 0, 1, 2]),
         one("pairs-one-axis", (1, 64, 9, 11), (48, 64, 3, 3), strides=[2, 1], pads=[1, 1, 1, 1]),
+        one(
+            "pairs-groups",
+            ("N", 64, 9, 7),
+            (64, 64, 5, 6),
+            sizes=BATCHES,
+            batch=True,
+            pads=[2, 2, 2, 3],
+        ),
+        one("pairs-far-taps", (1, 24, 21, 20), (32, 24, 13, 11), strides=[2, 1], pads=[3, 5, 2, 5]),
         one("pairs-3d", (1, 64, 3, 8, 10), (64, 64, 2, 3, 3), auto_pad="SAME_LOWER"),
     ]
     for pad in ("SAME_UPPER", "SAME_LOWER", "VALID"):
