@@ -85,7 +85,10 @@ class Expressions:
         self._buffers = buffers
         self._primitives = primitives
         self._memo = _Memo()
-        self.scope = self._memo.scope
+        # Addresses, by the values that they are made of: those of other points as well.
+        self._addresses = _Memo()
+        # A scope for one point of several in a block.
+        self.point = self._memo.scope
         self.loads = Loads(self, writer, primitives, buffers)
         # Whether an expression has values of its own for rows, and for lanes.
         self._varying: dict[Expr, tuple[bool, bool]] = {}
@@ -108,6 +111,12 @@ class Expressions:
         self.calls = False
         # Rows and vectors of the tile whose functions are computed side by side.
         self.beside = 1, 1
+
+    @contextmanager
+    def scope(self) -> Iterator[None]:
+        """A block, with what does not dominate what follows."""
+        with self._memo.scope(), self._addresses.scope():
+            yield
 
     @contextmanager
     def lanes_along(self, axis: Axis, width: int) -> Iterator[None]:
@@ -326,6 +335,8 @@ class Expressions:
     def address(self, access: Access, row: int, number: int) -> Value:
         """The address of the first lane."""
         fixed, terms = self._offset(access.offset)
+        # Rows come last, so that they share all the rest.
+        steps: list[tuple[Value, Value]] = []
         for axis, stride in access.terms:
             value, plus = (
                 self._lane_start(number) if axis == self.lane else self._position(axis, row)
@@ -340,11 +351,11 @@ class Expressions:
                 step = self._sizes.value(stride)
                 terms.append((value, step))
                 if plus:
-                    terms.append((integer(plus), step))
+                    steps.append((integer(plus), step))
         element = MEMORY[self._buffers[access.buffer].dtype]
-        base = self._base(access.buffer, tuple(terms), element)
-        key, memo = ("at", base.text, fixed), self._memo
-        return memo.get(key) or memo.set(key, self._w.pointer(base, integer(fixed), element))
+        base = self._base(access.buffer, (*terms, *steps), element)
+        key, known = ("at", base.text, fixed), self._addresses
+        return known.get(key) or known.set(key, self._w.pointer(base, integer(fixed), element))
 
     def _lane_start(self, number: int) -> tuple[Value, int]:
         assert self.lane is not None
@@ -363,13 +374,16 @@ class Expressions:
         if not terms:
             return self._pointers[buffer]
         key = ("base", buffer, terms)
-        found = self._memo.get(key)
+        found = self._addresses.get(key)
         if found is None:
-            value, stride = terms[-1]
             before = self._base(buffer, terms[:-1], element)
-            found = self._w.pointer(before, self._w.mul(value, stride), element)
-            self._memo.set(key, found)
+            found = self._w.pointer(before, self._product(*terms[-1]), element)
+            self._addresses.set(key, found)
         return found
+
+    def _product(self, value: Value, stride: Value) -> Value:
+        key, known = ("product", value, stride), self._addresses
+        return known.get(key) or known.set(key, self._w.mul(value, stride))
 
     def lane_stride(self, access: Access) -> Size:
         """The distance of neighbouring lanes in memory."""

@@ -117,7 +117,7 @@ class PairedSums:
         assert self._operands is not None
         words = [_ZERO, _ZERO]
         for place in range(1 if is_alone else PAIR):
-            with self._x.scope():
+            with self._x.point():
                 self._x.place[self._operands.axis] = (start, copy + place)
                 words[place] = self._x.lanes(self._operands.right, 0, number)
         picks = ([0, 4, 1, 5], [2, 6, 3, 7])

@@ -224,7 +224,7 @@ class Reductions:
             with self._x.scope():
                 for position in range(extent):
                     self._x.place[axis] = (integer(position), 0)
-                    with self._x.scope():
+                    with self._x.point():
                         accumulators = self._reduce_nest(rest, accumulators, step)
             return accumulators
         if rest or self._piece is not None or not isinstance(extent, int):
@@ -242,7 +242,7 @@ class Reductions:
         with self._x.scope():
             for position in range(whole, extent):
                 self._x.place[axis] = (integer(position), 0)
-                with self._x.scope():
+                with self._x.point():
                     accumulators = step(accumulators)
         return accumulators
 
@@ -283,7 +283,7 @@ class Reductions:
             ):
                 for copy in range(factor):
                     self._x.place[axis] = (loop.index, copy)
-                    with self._x.scope():
+                    with self._x.point():
                         if self._fetches and len(rest) == len(self._axes) - 1:
                             sums = self._axes, self._positions
                             self._ahead.write(self._tile, *sums)
