@@ -11,7 +11,8 @@ _HOLDERS = (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS)
 
 def subgraphs(node: ir.Node) -> Iterator[ir.Graph]:
     """The graphs that `node` holds as attributes, not those nested deeper."""
-    for attribute in node.attributes.values():
+    # The views of a `UserDict` call Python for each key, and every pass asks this of every node.
+    for attribute in node.attributes.data.values():
         if attribute.type not in _HOLDERS or attribute.is_ref():
             continue
         if attribute.type == ir.AttributeType.GRAPH:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cached_property
 
 import onnx_ir as ir
 
@@ -17,10 +18,17 @@ def _own_values(graph: ir.Graph) -> Iterator[ir.Value]:
 
 
 class Names:
-    """Hands out value names that no value of the model has, nor was handed out before."""
+    """Hands out value names that no value of the model has, nor was handed out before.
+
+    Values are looked at when a name is wanted for the first time: most passes want none.
+    """
 
     def __init__(self, model: ir.Model) -> None:
-        self._taken = {v.name for graph in graphs(model) for v in _own_values(graph)}
+        self._model = model
+
+    @cached_property
+    def _taken(self) -> set[str | None]:
+        return {v.name for graph in graphs(self._model) for v in _own_values(graph)}
 
     def fresh(self, wanted: str) -> str:
         """`wanted` when it is free, else `wanted` with the first free number appended."""
