@@ -23,6 +23,7 @@ What `onnx.reference` 1.23 does instead:
 * StringNormalizer: takes accents off letters, and removes stop words after it changed the case;
 * StringSplit: an empty string has one piece if there is a delimiter;
 * TfIdfVectorizer: without weights it is an error;
+* STFT: a signal without an axis of parts is an error;
 * random numbers: are others in every run, from a generator of its own. These are refused here.
 """
 
@@ -42,6 +43,7 @@ from onnx.reference.ops.op_batch_normalization import (
 )
 from onnx.reference.ops.op_max_pool import MaxPool as _MaxPool
 from onnx.reference.ops.op_scatter_elements import scatter_elements
+from onnx.reference.ops.op_stft import STFT as _STFT
 from onnx.reference.ops.op_string_split import StringSplit as _StringSplit
 from onnx.reference.ops.op_tfidf_vectorizer import TfIdfVectorizer as _TfIdfVectorizer
 
@@ -422,6 +424,14 @@ class TfIdfVectorizer(_TfIdfVectorizer):
         return super()._run(*inputs, **attributes)  # type: ignore[no-untyped-call]
 
 
+class STFT(_STFT):
+    """Transforms of frames; of a real signal without an axis of parts, too."""
+
+    def _run(self, x: Array, *operands: Any, **attributes: Any) -> Any:
+        x = x[..., np.newaxis] if x.ndim == 2 else x
+        return super()._run(x, *operands, **attributes)  # type: ignore[no-untyped-call]
+
+
 class SequenceInsert(_Kernel):
     """The sequence with one more tensor before a position, by default behind the last one."""
 
@@ -483,6 +493,7 @@ KERNELS: list[type[OpRun]] = [
     StringNormalizer,
     StringSplit,
     TfIdfVectorizer,
+    STFT,
     SequenceInsert,
     *ML_KERNELS,
     *_refused(_Refused, "RNN", "GRU", "LSTM"),

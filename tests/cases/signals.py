@@ -108,6 +108,8 @@ CASES = [
     ),
     stft("length", In((2, 70, 1)), scalar(9), None, scalar(25)),
     stft("whole", In((2, 36, 1)), scalar(1)),
+    stft("no-parts", In(("N", "L")), scalar(16), In((32,)), sizes=SIGNALS[:2], witness=True),
+    stft("no-parts-both-sides", In((2, 70)), scalar(10), None, scalar(30), onesided=0),
     stft("both-sides", In((2, 70, 1)), scalar(16), In((40,)), onesided=0),
     stft(
         "window-run-time",

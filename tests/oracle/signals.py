@@ -33,6 +33,7 @@ def _dft(node: Node, x: Array, length: Array | None = None, axis: Array | None =
 def _stft(
     node: Node, x: Array, step: Array, window: Array | None = None, length: Array | None = None
 ) -> Array:
+    x = x if x.ndim == 3 else x[..., None]
     n = x.shape[1] if window is None else len(window)
     n = n if length is None else int(length)
     starts = range(0, x.shape[1] - n + 1, int(step))

@@ -36,6 +36,15 @@ def test_pads_take_no_more_than_there_is():
         run(parse(text), x=np.zeros(4, F), p=np.array([0, -5]))
 
 
+def test_a_signal_needs_no_axis_of_parts():
+    text = "g (float[N, T] x, int64 s, int64 n) => (float[N, F, B, 2] y) { y = STFT (x, s, , n) }"
+    model, x = parse(text, opset=17), np.arange(32, dtype=F).reshape(2, 16)
+    feeds = {"x": x, "s": np.array(4), "n": np.array(8)}
+    (result,) = run(model, **feeds)
+    expected = witness.run(model.SerializeToString(), feeds)[0]
+    np.testing.assert_allclose(result, expected, atol=1e-5 * np.abs(expected).max())
+
+
 LOOP = """
     g (int64 n, bool go, float[2] x) => (float[2] last, float[t, 2] all, int64[t] steps) {
         last, all, steps = Loop (n, go, x) <body = b

@@ -323,10 +323,11 @@ def test_features(name: str) -> None:
     assert conversion.states == {} and conversion.delay == {"y": 0}
 
 
-def test_frames_of_a_fourier_transform() -> None:
+@pytest.mark.parametrize("shape", ["N, T, 1", "N, T"])
+def test_frames_of_a_fourier_transform(shape: str) -> None:
     conversion = assert_streams(
         model(
-            "g (float[N, T, 1] x) => (float[N, S, 9, 2] y) { y = STFT (x, step, w) }",
+            f"g (float[{shape}] x) => (float[N, S, 9, 2] y) {{ y = STFT (x, step, w) }}",
             {"step": np.array(4), "w": np.hanning(17)[:16].astype(np.float32)},
         ),
         T=336,

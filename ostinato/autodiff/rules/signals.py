@@ -89,12 +89,16 @@ def _stft(context: Context) -> None:
         raise context.refuse("has no gradient for a step that is known at run time only")
     n, hop = _frame_length(context), int(step.item())
     frames = _adjoint(context, context.gradient(), 2, n, onesided)
-    parts = context.dims(context.given(0))[-1]
+    dims = context.dims(context.given(0))
+    parts = 1 if len(dims) == 2 else dims[-1]
     if parts == 1:
         frames = _real(context, frames)
     if context.has(2):
         frames = context.ops.mul(frames, context.ops.unsqueeze(context.input(2), [1]))
-    signal = _overlapped(context, frames, n, hop)
+    assert isinstance(parts, int)
+    signal = _overlapped(context, frames, n, hop, parts)
+    if len(dims) == 2:
+        signal = context.ops.op("Squeeze", [signal, np.array([2])])
     begun = context.size(context.node.outputs[0], 1)
     made = context.ops.integers("Add", begun, np.array([-(-n // hop) - 1]))
     made = context.ops.integers("Mul", made, np.array([hop]))
@@ -112,7 +116,7 @@ def _frame_length(context: Context) -> int:
     return length
 
 
-def _overlapped(context: Context, frames: ir.Value, n: int, hop: int) -> ir.Value:
+def _overlapped(context: Context, frames: ir.Value, n: int, hop: int, parts: int) -> ir.Value:
     """`[B, F, n, parts]` added up in steps of `hop`: `[B, (F + overlap) * hop, parts]`.
 
     A frame is a few pieces of `hop` elements, and each piece belongs to one frame further on.
@@ -120,8 +124,6 @@ def _overlapped(context: Context, frames: ir.Value, n: int, hop: int) -> ir.Valu
     pieces = -(-n // hop)
     none = np.zeros(1, np.int64)
     frames = padded(context, frames, none, np.array([pieces * hop - n]), np.array([2]))
-    parts = context.dims(context.given(0))[-1]
-    assert isinstance(parts, int)
     split = context.ops.op("Reshape", [frames, np.array([0, 0, pieces, hop, parts])])
     total: ir.Value | None = None
     for piece in range(pieces):

@@ -135,9 +135,11 @@ def lower_stft(context: Context) -> Value:
     builder = context.builder
     signal, window = builder.strided(context.input(0)), context.optional(2)
     step = _scalar(context, 1, "input 'frame_step'")
-    if len(signal.shape) != 3 or step < 1:
+    if len(signal.shape) not in (2, 3) or step < 1:
         raise context.invalid(f"a signal of shape {signal.shape} in steps of {step}")
-    source = _signal(context, signal, 1)
+    # As PyTorch writes real signals, which onnxruntime runs: without the axis of parts.
+    bare = len(signal.shape) == 2
+    source = Signal(signal, None) if bare else _signal(context, signal, 1)
     onesided = bool(context.attributes.int("onesided", 1))
     if onesided and source.im is not None:
         raise context.invalid("onesided=1 needs a real signal")

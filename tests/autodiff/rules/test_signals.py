@@ -51,6 +51,7 @@ FRAMES = [
     # attributes, signal, length, step, window
     ("", "N,16,1", 8, 4, True),
     ("", "N,T,1", 8, 3, True),
+    ("", "N,T", 8, 3, True),
     ("", "N,T,1", 5, 7, True),
     ("", "2,17,1", 8, 8, False),
     ("onesided = 0", "N,16,1", 6, 4, True),
