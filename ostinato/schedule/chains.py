@@ -7,7 +7,8 @@
 
 A sum over pixels has its chains in lanes. Where a layout has made channels neighbours instead, each
 lane would load from a line of its own. The order in which elements are added is part of a sum, so
-the chains become an axis.
+the chains become an axis. Partial results lie beside each other as the lanes' loads do, whatever is
+stored in the end.
 """
 
 from __future__ import annotations
@@ -40,8 +41,9 @@ def chains_to_axes(program: Program, machine: Machine) -> Program:
     def change(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
         result: list[Stmt] = []
         for statement in body:
-            if isinstance(statement, Kernel) and gathers(statement, machine):
-                result += _unchained(statement, buffers)
+            lane = _lane(statement, machine) if isinstance(statement, Kernel) else None
+            if isinstance(statement, Kernel) and lane is not None:
+                result += _unchained(statement, lane, buffers)
             else:
                 result.append(with_bodies(statement, change) if bodies(statement) else statement)
         return tuple(result)
@@ -51,38 +53,44 @@ def chains_to_axes(program: Program, machine: Machine) -> Program:
 
 def gathers(kernel: Kernel, machine: Machine) -> bool:
     """Whether chains along lanes find no neighbours, and points do."""
+    return _lane(kernel, machine) is not None
+
+
+def _lane(kernel: Kernel, machine: Machine) -> Axis | None:
+    """The axis along which points find neighbours, the innermost one; None if chains do better."""
     plain = not kernel.ordered and kernel.guard is None
     if not plain or not kernel.reductions or any(store.partial for store in kernel.stores):
-        return False
+        return None
     apart = False
     lanes = [axis for axis in kernel.axes if _fills_vectors(axis.extent, machine)]
     for reduce in kernel.reductions:
         if reduce.chains == 1 or len(reduce.axes) != 1:
-            return False
+            return None
         loads = [node for node in walk(*reduce.operands) if isinstance(node, Load)]
         if any(load.mask is not None or load.index for load in loads):
-            return False
+            return None
         apart |= any(load.access.stride(reduce.axes[0]) not in (0, 1) for load in loads)
         lanes = [a for a in lanes if all(load.access.stride(a) in (0, 1) for load in loads)]
         lanes = [a for a in lanes if any(load.access.stride(a) == 1 for load in loads)]
-    return apart and bool(lanes)
+    return lanes[-1] if apart and lanes else None
 
 
 def _fills_vectors(extent: Size, machine: Machine) -> bool:
     return isinstance(extent, int) and extent * 4 >= machine.vector_bytes
 
 
-def _unchained(kernel: Kernel, buffers: dict[str, Buffer]) -> list[Stmt]:
+def _unchained(kernel: Kernel, lane: Axis, buffers: dict[str, Buffer]) -> list[Stmt]:
     """The statements that take the place of the kernel."""
+    points = (*(axis for axis in kernel.axes if axis != lane), lane)
     result: list[Stmt] = []
     sums: list[Expr] = []
     for number, reduce in enumerate(kernel.reductions):
         name = f"{kernel.name}.chains{number}"
-        points = product([axis.extent for axis in kernel.axes])
-        buffers[name] = Buffer(name, reduce.dtype, reduce.chains * points, "arena")
-        result += _partial_results(kernel, reduce, name)
+        size = reduce.chains * product([axis.extent for axis in points])
+        buffers[name] = Buffer(name, reduce.dtype, size, "arena")
+        result += _partial_results(replace(kernel, axes=points), reduce, name)
         partial: list[Expr] = [
-            Load(_access(name, kernel, chain, None), reduce.dtype) for chain in range(reduce.chains)
+            Load(_access(name, points, chain, None), reduce.dtype) for chain in range(reduce.chains)
         ]
         sums.append(_tree(reduce, partial))
 
@@ -102,7 +110,7 @@ def _partial_results(kernel: Kernel, reduce: Reduce, name: str) -> list[Stmt]:
     last = step.extent * reduce.chains
 
     def adding(what: str, axis: Axis, image: Affine) -> Kernel:
-        access = _access(name, kernel, 0, axis)
+        access = _access(name, kernel.axes, 0, axis)
         operands = [substitute(operand, {summed: image}) for operand in reduce.operands]
         factor = operands[1] if reduce.factor is not None else None
         value = combine(reduce, Load(access, reduce.dtype), operands[0], factor)
@@ -114,7 +122,7 @@ def _partial_results(kernel: Kernel, reduce: Reduce, name: str) -> list[Stmt]:
         f"{name}.begin",
         (chain, *kernel.axes),
         (),
-        (Store(_access(name, kernel, 0, chain), identity(reduce)),),
+        (Store(_access(name, kernel.axes, 0, chain), identity(reduce)),),
         sources=kernel.sources,
     )
     steps = adding("step", chain, Affine(0, ((step, reduce.chains), (chain, 1))))
@@ -124,11 +132,11 @@ def _partial_results(kernel: Kernel, reduce: Reduce, name: str) -> list[Stmt]:
     return result
 
 
-def _access(name: str, kernel: Kernel, chain: int, axis: Axis | None) -> Access:
+def _access(name: str, points: tuple[Axis, ...], chain: int, axis: Axis | None) -> Access:
     """The partial result of a chain, or of those along an axis, at a point."""
     stride: Size = 1
     terms: list[tuple[Axis, Size]] = []
-    for point in reversed(kernel.axes):
+    for point in reversed(points):
         terms.insert(0, (point, stride))
         stride = stride * point.extent
     if axis is not None:

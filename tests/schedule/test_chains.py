@@ -5,7 +5,7 @@ from functools import partial
 import pytest
 
 from ostinato.machine.record import Machine
-from ostinato.program.expr import Axis, Reduced, op
+from ostinato.program.expr import Axis, Load, Reduced, op, walk
 from ostinato.program.nodes import Kernel, Loop, Program, Reduce
 from ostinato.schedule.chains import chains_to_axes as chains_to_axes_for
 from ostinato.sizes.dims import symbol
@@ -75,3 +75,18 @@ def test_sums_keep_their_order(terms, combine):
 )
 def test_what_finds_neighbours_stays(source):
     check_unchanged(chains_to_axes, source)
+
+
+def test_partial_results_are_neighbours_where_what_is_added_is():
+    i, j, k = Axis("i", 8), Axis("j", 3), Axis("k", 10)
+    reduce = Reduce((k,), "sum", at("x", (i, 1), (k, 8)), at("w", (j, 1), (k, 3)), 2)
+    result = store("y", Reduced(0, "float32"), (i, 3), (j, 1))
+    kernel = Kernel("total", (i, j), (reduce,), (result,))
+    source = program({"x": (10, 8), "w": (10, 3)}, {"y": (8, 3)}, (kernel,))
+    changed = chains_to_axes(source)
+    assert_same_results(source, changed)
+    begin, step, end = changed.kernels()
+    assert [axis.name for axis in step.axes] == ["kchain", "j", "i"]
+    partial = [kernel.stores[0].access for kernel in (begin, step)]
+    partial += [load.access for load in walk(end.stores[0].value) if isinstance(load, Load)]
+    assert {access.stride(i) for access in partial} == {1}
