@@ -160,6 +160,7 @@ CASES: dict[str, Callable[[], models.Model]] = {
     "conv2d 3x3 64ch 56x56": lambda: conv((64, 64), [56, 56], [3, 3]),
     "conv2d 3x3 128ch 28x28": lambda: conv((128, 128), [28, 28], [3, 3]),
     "conv2d 3x3 256ch 14x14": lambda: conv((256, 256), [14, 14], [3, 3]),
+    "conv2d 3x3 64to128 32x32": lambda: conv((64, 128), [32, 32], [3, 3]),
     "conv2d 5x5 64ch 56x56": lambda: conv((64, 64), [56, 56], [5, 5]),
     "conv2d 21x11 32ch 81x100": lambda: conv((32, 32), [81, 100], [21, 11]),
     "conv2d 3x3 64to128 56x56 s2": lambda: conv((64, 128), [56, 56], [3, 3], stride=2),

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
-
 from ostinato.codegen.function import KernelFunction
 from ostinato.codegen.matrices import MatrixSums
 from ostinato.codegen.pairs import PairedSums
@@ -12,7 +9,8 @@ from ostinato.codegen.reductions import Piece, Reductions
 from ostinato.codegen.transposed_store import is_transposed, neighbouring_rows, store_rows
 from ostinato.codegen.writer import integer
 from ostinato.program.expr import Reduced
-from ostinato.program.nodes import Kernel, Store, Tile
+from ostinato.program.nodes import Store, Tile
+from ostinato.schedule.operands import neighbouring_stores
 from ostinato.schedule.times import store_time
 
 # Values of a tile up to which each has the definition of a scalar function to itself. More of them
@@ -51,25 +49,24 @@ class Points:
             self._x.calls = rows > 1 and rows * tile.vectors > EXPANDED
             if not self._kernel.ordered:
                 self._x.beside = rows, tile.vectors
-            by_point, by_row = list(self._kernel.stores), []
+            groups, by_row = neighbouring_stores(self._kernel), []
             if rows > 1 and self._x.masks is None and not self._kernel.ordered:
                 beside = tile.across or tile.row
-                by_row = [s for s in by_point if is_transposed(s, tile.lane, beside, tile.width)]
-                by_point = [s for s in by_point if s not in by_row]
-            groups = _neighbours(self._kernel, by_point)
+                by_row = [g for g in groups if is_transposed(g, tile.lane, beside, tile.width)]
+                groups = [g for g in groups if g not in by_row]
             for row in range(rows):
                 for number in range(tile.vectors):
                     if self._kernel.ordered:
                         # No store may come before what another one of this point reads.
-                        for store in by_point:
+                        for store in self._kernel.stores:
                             for expr in store.expressions():
                                 self._x.value(expr, row, number)
                     for stores in groups:
                         self._stores.store_together(stores, row, number)
-            for store in by_row:
+            for group in by_row:
                 for number in range(tile.vectors):
-                    for run in neighbouring_rows(store, tile, rows):
-                        store_rows(self._w, self._x, self._stores, store, run, number)
+                    for run in neighbouring_rows(group, tile, rows):
+                        store_rows(self._w, self._x, self._stores, group, run, number)
 
     def _keep(self, tile: Tile, rows: int) -> None:
         """Store partial results."""
@@ -79,18 +76,3 @@ class Points:
             for row in range(rows):
                 for vector_number in range(tile.vectors):
                     self._stores.store(store, row, vector_number)
-
-
-def _neighbours(kernel: Kernel, stores: Sequence[Store]) -> list[list[Store]]:
-    """The stores of a point, those together that write elements next to each other."""
-    groups: list[list[Store]] = []
-    # Where a point reads what it writes, the order of its stores matters.
-    alone = bool(kernel.ordered) or not kernel.reads().isdisjoint(kernel.writes())
-    for store in stores:
-        before = replace(store.access, offset=store.access.offset - 1)
-        group = next((g for g in groups if g[-1].access == before and not alone), None)
-        if group is None:
-            groups.append([store])
-        else:
-            group.append(store)
-    return groups

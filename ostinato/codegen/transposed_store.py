@@ -3,10 +3,13 @@
     rows a, b, c, d of lanes 0, 1, ..    ->    a0 b0 c0 d0 | a1 b1 c1 d1 | ..
 
 Interleaving the even with the odd rows, recursively, brings the rows of each lane together; each
-such piece is one store. A scatter writes element by element and takes several times as long.
+such piece is one store. A scatter writes element by element and takes several times as long. A row
+may have several neighbours to store, as the pairs of positions of a convolution.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from ostinato.codegen.expressions import Expressions
 from ostinato.codegen.primitives import MEMORY
@@ -20,44 +23,49 @@ from ostinato.program.nodes import Store, Tile
 MOST_ROWS = 8
 
 
-def is_transposed(store: Store, lane: Axis | None, row: Axis | None, width: int) -> bool:
-    """Whether lanes are spread out in memory, and rows are neighbours."""
-    if lane is None or row is None or width < 2 or store.partial:
+def is_transposed(group: Sequence[Store], lane: Axis | None, row: Axis | None, width: int) -> bool:
+    """Whether lanes are spread out in memory, and rows of these neighbours are neighbours."""
+    if lane is None or row is None or width < 2 or any(store.partial for store in group):
         return False
-    if dtype_of(store.value) == "bool":
+    if dtype_of(group[0].value) == "bool":
         return False
-    stride = store.access.stride(lane)
-    return stride not in (0, 1) and store.access.stride(row) == 1
+    access = group[0].access
+    return access.stride(lane) not in (0, 1) and access.stride(row) == len(group)
 
 
-def neighbouring_rows(store: Store, tile: Tile, rows: int) -> list[range]:
+def neighbouring_rows(group: Sequence[Store], tile: Tile, rows: int) -> list[range]:
     """The rows of a tile in runs that are neighbours in memory."""
     assert tile.row is not None
-    if tile.across is None or store.access.stride(tile.row) == tile.breadth:
+    distance = group[0].access.stride(tile.row)
+    if tile.across is None or distance == tile.breadth * len(group):
         return [range(rows)]
     return [range(n, n + tile.breadth) for n in range(0, rows, tile.breadth)]
 
 
 def store_rows(
-    w: Writer, x: Expressions, stores: Stores, store: Store, rows: range, number: int
+    w: Writer, x: Expressions, stores: Stores, group: Sequence[Store], rows: range, number: int
 ) -> None:
-    """Write vector `number` of neighbouring rows, in groups of powers of two."""
-    while rows:
-        count = min(MOST_ROWS, x.width, 1 << (len(rows).bit_length() - 1))
+    """Write vector `number` of neighbouring rows, in powers of two of neighbours."""
+    left = [(store, row) for row in rows for store in group]
+    while left:
+        count = min(MOST_ROWS, x.width, 1 << (len(left).bit_length() - 1))
         if count == 1:
-            stores.store(store, rows[0], number)
+            stores.store(*left[0], number)
         else:
-            _store_group(w, x, store, rows[:count], number)
-        rows = rows[count:]
+            _store_neighbours(w, x, left[:count], number)
+        left = left[count:]
 
 
-def _store_group(w: Writer, x: Expressions, store: Store, rows: range, number: int) -> None:
-    dtype, width, count = dtype_of(store.value), x.width, len(rows)
+def _store_neighbours(
+    w: Writer, x: Expressions, neighbours: Sequence[tuple[Store, int]], number: int
+) -> None:
+    (first, row), count = neighbours[0], len(neighbours)
+    dtype, width = dtype_of(first.value), x.width
     memory = MEMORY[dtype]
-    vectors = _interleaved(w, [x.lanes(store.value, row, number) for row in rows])
+    vectors = _interleaved(w, [x.lanes(store.value, r, number) for store, r in neighbours])
     assert x.lane is not None
-    step = x.size(store.access.stride(x.lane))
-    place = x.address(store.access, rows[0], number)
+    step = x.size(first.access.stride(x.lane))
+    place = x.address(first.access, row, number)
     piece = vector(memory, count)
     for lane in range(width):
         source, start = divmod(lane * count, width)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from ostinato.program.expr import FLOATS, Access, Axis, Expr, Load, children, dtype_of, walk
-from ostinato.program.nodes import Buffer, Kernel
+from ostinato.program.nodes import Buffer, Kernel, Store
 from ostinato.sizes.dims import Size, exact_quotient
 
 # How many points an axis is taken to have when that is only known at run time. Not a fact about
@@ -185,3 +186,18 @@ def partial_result_stores(kernel: Kernel, lane: Axis) -> tuple[int, ...]:
         else:
             return ()
     return tuple(found)
+
+
+def neighbouring_stores(kernel: Kernel) -> list[list[Store]]:
+    """The stores of a point, those together that write elements next to each other."""
+    groups: list[list[Store]] = []
+    # Where a point reads what it writes, the order of its stores matters.
+    alone = bool(kernel.ordered) or not kernel.reads().isdisjoint(kernel.writes())
+    for store in kernel.stores:
+        before = replace(store.access, offset=store.access.offset - 1)
+        group = next((g for g in groups if g[-1].access == before and not alone), None)
+        if group is None:
+            groups.append([store])
+        else:
+            group.append(store)
+    return groups

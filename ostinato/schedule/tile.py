@@ -45,6 +45,7 @@ from ostinato.schedule.operands import (
     loads_across,
     moves_windows,
     neighbour_axes,
+    neighbouring_stores,
     partial_result_stores,
     row_axes_of_windows,
     rows_overlap,
@@ -91,7 +92,8 @@ def tile_kernel(kernel: Kernel, machine: Machine, buffers: Mapping[str, Buffer])
         return replace(kernel, tile=Tile(None, 1))
     if stored is not None:
         width = lane_width(kernel, lane.extent, machine)
-        return _split(kernel, lane, Tile(lane, width, row=stored, rows=machine.transposed_rows))
+        rows = machine.transposed_rows // len(neighbouring_stores(kernel)[0])
+        return _split(kernel, lane, Tile(lane, width, row=stored, rows=rows))
     if _scattered(kernel, lane, machine, buffers):
         return replace(kernel, tile=Tile(None, 1, row=lane, rows=max(ROW_CHOICES)))
     if kernel.reductions:
@@ -153,7 +155,8 @@ def estimated_cycles(kernel: Kernel, machine: Machine, buffers: Mapping[str, Buf
             return cycles + cycles_apart(kernel, lane, choice.shape, width, machine, buffers)
     vectors = points / max(extent, 1) * -(-extent // width)
     if stored is not None:
-        cycles = vectors * dict(machine.transposed_cycles)[machine.transposed_rows]
+        each = dict(machine.transposed_cycles)[machine.transposed_rows]
+        cycles = vectors * len(kernel.stores) * each
         return cycles + _turned_lines(kernel, stored, machine, buffers) * machine.apart_cycles
     apart = dict(machine.transposed_cycles)[1]
     cycles = 0.0
@@ -293,18 +296,24 @@ def _may_be_single(kernel: Kernel, lane: Axis, row: Axis, tile: Tile) -> bool:
 def transposition(kernel: Kernel, machine: Machine) -> tuple[Axis, Axis] | None:
     """Lanes and rows of a kernel without sums that stores what it loads the other way round.
 
-    Neighbours are loaded along the lanes and stored along the rows. None where some axis has
-    neighbours on both sides, or where there is nothing to transpose.
+    Neighbours are loaded along the lanes and stored along the rows, of which each may have several
+    beside each other. None where some axis has neighbours on both sides, or where there is nothing
+    to transpose.
     """
-    long = [axis for axis in kernel.axes if typical(axis.extent) >= machine.transposed_rows]
     plain = all(dtype_of(s.value) in FLOATS and not s.partial for s in kernel.stores)
     if kernel.reductions or kernel.ordered or not plain:
         return None
     loads = [load for load in kernel.loads() if load.access.terms]
     if any(load.mask is not None or load.index for load in loads):
         return None
+    long = [axis for axis in kernel.axes if typical(axis.extent) >= machine.transposed_rows]
     loaded = [a for a in long if all(load.access.stride(a) in (0, 1) for load in loads)]
-    stored = [a for a in long if all(store.access.stride(a) == 1 for store in kernel.stores)]
+    groups = neighbouring_stores(kernel)
+    count = len(groups[0])
+    if any(len(group) != count for group in groups) or machine.transposed_rows % count:
+        return None
+    rows = [a for a in kernel.axes if typical(a.extent) * count >= machine.transposed_rows]
+    stored = [a for a in rows if all(store.access.stride(a) == count for store in kernel.stores)]
     lanes = [a for a in loaded if any(load.access.stride(a) == 1 for load in loads)]
     if not lanes or not stored or set(loaded) & set(stored):
         return None

@@ -52,9 +52,33 @@ def only_store(source: Program) -> tuple[Store, Tile]:
 def test_every_number_of_rows(rows, width, dtype, stored):
     source = columns(rows, 2 * width, width, dtype, stored=stored)
     found, tile = only_store(source)
-    assert is_transposed(found, tile.lane, tile.row, tile.width)
+    assert is_transposed([found], tile.lane, tile.row, tile.width)
     x = np.random.default_rng(rows).uniform(0, 1, (rows, 3)).astype(dtype)
     check(source, {"x": x}, tiled=False)
+
+
+@pytest.mark.parametrize("width", [4, 16])
+@pytest.mark.parametrize("count", [2, 3, 4])
+@pytest.mark.parametrize("rows", range(2, 8))
+def test_rows_of_several_neighbours(rows, count, width):
+    """`y[j, count * i + n] = x[i, j] * n`, as the positions beside each other of a convolution."""
+    i, j = Axis("i", rows), Axis("j", width)
+    stores = tuple(
+        store(
+            "y",
+            op("mul", at("x", (i, width), (j, 1)), constant(n, "float32")),
+            (j, rows * count),
+            (i, count),
+            offset=n,
+        )
+        for n in range(count)
+    )
+    tile = Tile(j, width, row=i, rows=rows)
+    kernel = Kernel("k", (j, i), (), stores, tile=tile)
+    assert is_transposed(stores, tile.lane, tile.row, tile.width)
+    x = np.random.default_rng(rows).standard_normal((rows, width)).astype(np.float32)
+    inputs, outputs = {"x": (rows, width)}, {"y": (width, rows * count)}
+    check(program(inputs, outputs, (kernel,)), {"x": x}, tiled=False)
 
 
 def test_rows_that_do_not_fill_the_last_tile():
@@ -111,6 +135,6 @@ def test_other_stores_are_left_alone():
     whole = store("y", op("lt", found.value, found.value), (lane, 4), (row, 1))
     masked = replace(found, mask=op("lt", found.value, found.value))
     for other in (dense, spread, whole, masked):
-        assert not is_transposed(other, lane, row, 16)
-    assert not is_transposed(found, lane, None, 16)
-    assert not is_transposed(found, lane, row, 1)
+        assert not is_transposed([other], lane, row, 16)
+    assert not is_transposed([found], lane, None, 16)
+    assert not is_transposed([found], lane, row, 1)

@@ -11,6 +11,7 @@ from ostinato.schedule.operands import (
     loaded_by_lanes,
     loads_of_a_row,
     neighbour_axes,
+    neighbouring_stores,
     partial_result_stores,
     row_axes_of_windows,
     rows_overlap,
@@ -66,3 +67,20 @@ def test_rows_of_windows_share_weights_or_overlap() -> None:
 def test_partial_results_wait_in_the_place_of_the_result() -> None:
     assert partial_result_stores(product(), LANE) == (0,)
     assert partial_result_stores(product(), ROW) == ()
+
+
+def groups(buffer: str, offsets: list[int], ordered: bool = False) -> list[list[int]]:
+    i = Axis("i", 4)
+    stores = tuple(store("y", at(buffer, (i, 1)), (i, 4), offset=n) for n in offsets)
+    kernel = Kernel("k", (i,), (), stores, ordered=(i,) if ordered else ())
+    return [[s.access.offset for s in group] for group in neighbouring_stores(kernel)]
+
+
+def test_stores_side_by_side_are_one_group() -> None:
+    assert groups("x", [0, 1, 2]) == [[0, 1, 2]]
+    assert groups("x", [0, 2, 1, 3]) == [[0, 1], [2, 3]]
+
+
+def test_where_a_point_reads_what_it_writes_the_order_stays() -> None:
+    assert groups("y", [0, 1]) == [[0], [1]]
+    assert groups("x", [0, 1], ordered=True) == [[0], [1]]

@@ -271,6 +271,26 @@ def test_short_axes_are_not_transposed_in_registers(shape):
     assert kernel.tile is not None and kernel.tile.row is None
 
 
+@pytest.mark.parametrize("rows", [4, 7, symbol("N")], ids=str)
+def test_pairs_that_rows_store_are_transposed_together(rows):
+    """`y[j, 2 * i + n] = x[i, j]` doubled or not."""
+    j, i = Axis("j", 32), Axis("i", rows)
+    x = at("x", (i, 32), (j, 1))
+    values = (x, op("add", x, x))
+    stores = [store("y", v, (j, rows * 2), (i, 2), offset=n) for n, v in enumerate(values)]
+    symbols = () if isinstance(rows, int) else ("N",)
+    kernel = Kernel("k", (j, i), (), tuple(stores))
+    source = program({"x": (rows, 32)}, {"y": (32, rows * 2)}, (kernel,), symbols=symbols)
+    tiled = tile(source, WIDE)
+    found = only(tiled).tile
+    assert found is not None and found.row is not None and found.lane is not None
+    assert (found.row.name, found.rows) == ("i", 4)
+    assert {load.access.stride(found.lane) for load in only(tiled).loads()} == {1}
+    assert_same_results(source, tiled)
+    alone = replace(kernel, stores=(stores[0],))
+    assert only(tile(replace(source, body=(alone,)), WIDE)).tile.row is None
+
+
 def gradient(depth, adds: bool = False) -> Program:
     """`z[i, j] = sum_k x[k, i] w[k, j]`; it may also be added to `y`, in a store before."""
     i, j, k = Axis("i", 40), Axis("j", 48), Axis("k", depth)
