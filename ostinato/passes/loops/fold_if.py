@@ -8,6 +8,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ostinato.graph.edit import add_constant, discard, replace_value, splice
+from ostinato.graph.inferred_sizes import infer_sizes
 from ostinato.model.graphs import graphs, subgraphs
 from ostinato.model.names import Names
 from ostinato.model.values import constant_array
@@ -17,12 +18,14 @@ def fold_if(model: ir.Model) -> int:
     """Replace each If whose outcome is known by the nodes of its branch; returns their number.
 
     Matches If whose condition is an initializer of one element, or is decided by an If around it
-    on the same condition or on its negation (Not), and If whose two branches are the same node
-    for node. Makes the branch's nodes, in the If's place. Valid because a branch has no inputs
-    and reads only values that the If could read, and because a branch runs only when its
-    condition holds.
+    on the same condition or on its negation (Not), or in a loop compares a size with a number, as
+    PyTorch's `x.squeeze(1)` does, if the size follows from those of the states; and If whose two
+    branches are the same node for node. Makes the branch's nodes, in the If's place. Valid because
+    a branch has no inputs and reads only values that the If could read, and because a branch runs
+    only when its condition holds.
     """
     names, folded = Names(model), 0
+    _tell_sizes(model, names)
     for graph in graphs(model):
         for node in graph:
             if _is_if(node):
@@ -56,6 +59,43 @@ def _outcome(node: ir.Node) -> ir.Graph | None:
     if condition is not None and condition.size == 1:
         return then if condition.item() else other
     return other if _are_equal(then, other) else None
+
+
+def _tell_sizes(model: ir.Model, names: Names) -> None:
+    """Let each If of a loop read a constant where the size that it asks for is proven.
+
+    Shape inference knows no sizes of what a Loop carries, `infer_sizes` does.
+    """
+    nodes = [node for graph in graphs(model)[1:] for node in graph if _is_if(node)]
+    asked = [(node, found) for node in nodes if (found := _size_compared(node.inputs[0]))]
+    sizes = infer_sizes(model) if asked else {}
+    for node, (value, axis, number) in asked:
+        dims = sizes.get(value.name or "", ())
+        size = dims[axis] if -len(dims) <= axis < len(dims) else None
+        if isinstance(size, int):
+            name = names.fresh(f"{value.name}_is_{number}")
+            node.replace_input_with(0, add_constant(model, name, np.array(size == number)))
+
+
+def _size_compared(condition: ir.Value | None) -> tuple[ir.Value, int, int] | None:
+    """The value, the axis and the number of `Equal(Gather(Shape(value), axis), number)`."""
+    equal = _maker(condition, "Equal")
+    for value, other in (equal.inputs, equal.inputs[::-1]) if equal else ():
+        gather, number = _maker(value, "Gather"), constant_array(other)
+        shape = _maker(gather.inputs[0], "Shape") if gather else None
+        axis = constant_array(gather.inputs[1]) if gather else None
+        if shape is None or shape.attributes or axis is None or number is None:
+            continue
+        whole = shape.inputs[0]
+        if whole is not None and axis.size == number.size == 1:
+            return whole, int(axis.item()), int(number.item())
+    return None
+
+
+def _maker(value: ir.Value | None, op_type: str) -> ir.Node | None:
+    """The node that gives the value, if it is one of this operator."""
+    node = None if value is None else value.producer()
+    return node if node is not None and (node.domain, node.op_type) == ("", op_type) else None
 
 
 def _tell_branches(model: ir.Model, node: ir.Node, names: Names) -> None:

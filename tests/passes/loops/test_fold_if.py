@@ -2,8 +2,11 @@ from __future__ import annotations
 
 import pytest
 
+from ostinato.model.graphs import graphs
+from ostinato.model.load import load_model
 from ostinato.passes.loops.fold_if import fold_if
-from tests.golden import check
+from ostinato.passes.normalise.lift_constants import lift_constants
+from tests.golden import check, parse
 
 
 def test_constant_condition_leaves_the_branch():
@@ -249,3 +252,37 @@ def test_branches_that_differ(other: str):
         }}
         """
     check(fold_if, text, text, count=0, evaluate="onnxruntime")
+
+
+SQUEEZES = """
+    g (float[{rows}, 4] x, int64 n) => (float[{rows}, 4] y)
+      <bool go = {{1}}, int64[1] axis = {{0}}, int64[1] one = {{1}}> {{
+        y = Loop (n, go, x) <body = b (int64 i, bool c, float[A, B] s) => (bool d, float[A, B] t) {{
+            d = Identity(c)
+            shape = Shape(s)
+            size = Gather(shape, axis)
+            single = Equal({equal})
+            t = If (single) <
+                then_branch = p () => (float[A, B] e) {{ e = Exp(s) }},
+                else_branch = q () => (float[A, B] f) {{ f = Neg(s) }}>
+        }}>
+    }}
+"""
+
+
+@pytest.mark.parametrize(("rows", "taken"), [(1, "Exp"), (3, "Neg"), ("N", "If")])
+@pytest.mark.parametrize("equal", ["size, one", "one, size"])
+def test_sizes_that_a_loop_keeps_decide(rows, taken, equal):
+    model = load_model(parse(SQUEEZES.format(rows=rows, equal=equal)))
+    lift_constants(model)
+    assert fold_if(model) == (taken != "If")
+    ops = [node.op_type for graph in graphs(model)[1:2] for node in graph]
+    assert taken in ops and ("If" in ops) == (taken == "If")
+
+
+def test_sizes_that_a_loop_changes_decide_nothing():
+    text = SQUEEZES.format(rows=1, equal="size, one")
+    text = text.replace("e = Exp(s)", "e = Concat<axis = 0>(s, s)")
+    model = load_model(parse(text))
+    lift_constants(model)
+    assert fold_if(model) == 0
