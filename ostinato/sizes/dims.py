@@ -140,12 +140,21 @@ class Dim(metaclass=Interned):
     terms: tuple[tuple[Monomial, int], ...]
 
     def __add__(self, other: Size) -> Size:
-        return self if other == 0 else _collect([*self.terms, *terms_of(other)])
+        if isinstance(other, Dim):
+            return _collect([*self.terms, *other.terms])
+        # The number comes last.
+        monomial, number = self.terms[-1]
+        if monomial:
+            return Dim((*self.terms, ((), int(other)))) if other else self
+        total = number + int(other)
+        return Dim((*self.terms[:-1], ((), total)) if total else self.terms[:-1])
 
     __radd__ = __add__
 
     def __mul__(self, other: Size) -> Size:
         if not isinstance(other, Dim):
+            if other == 1:
+                return self
             # The order of terms does not depend on their coefficients.
             return Dim(tuple((m, c * int(other)) for m, c in self.terms)) if other else 0
         return _collect(
@@ -162,7 +171,7 @@ class Dim(metaclass=Interned):
         return self * -1
 
     def __sub__(self, other: Size) -> Size:
-        return self + other * -1
+        return self + -other
 
     def __rsub__(self, other: Size) -> Size:
         return self * -1 + other
@@ -417,4 +426,5 @@ def symbols(size: Size) -> Iterator[str]:
 
 def computed(*sizes: Size) -> frozenset[str]:
     """The names of the symbols in `sizes` that kernels compute."""
-    return _NONE.union(*(a.computed_names for size in sizes for m, _ in terms_of(size) for a in m))
+    dims = (size for size in sizes if isinstance(size, Dim))
+    return _NONE.union(*(a.computed_names for dim in dims for m, _ in dim.terms for a in m))

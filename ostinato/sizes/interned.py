@@ -21,7 +21,7 @@ class Interned(type):
         if kwargs or len(args) != len(names):
             made = super().__call__(*args, **kwargs)
             args = tuple(getattr(made, name) for name in names)
-        key = (cls, *map(_key, args))
+        key = (cls, *map(_key, args)) if float in map(type, args) else (cls, *args)
         reference = _INTERNED.get(key)
         found = reference() if reference is not None else None
         if found is not None:
