@@ -224,19 +224,20 @@ def rewrite(root: Expr, leaf: Callable[[Expr], Expr | None]) -> Expr:
     """`root` rebuilt bottom-up: `leaf` sees each rebuilt node and may return another."""
     memo: dict[Expr, Expr] = {}
     for node in walk(root):
-        rebuilt = _rebuild(node, memo)
+        rebuilt = _rebuild(node, memo) if children(node) else node
         memo[node] = leaf(rebuilt) or rebuilt
     return memo[root]
 
 
 def _rebuild(node: Expr, memo: dict[Expr, Expr]) -> Expr:
-    if all(memo[child] is child for child in children(node)):
-        return node
+    """A node with operands, itself if they are all themselves."""
     if isinstance(node, Op):
-        return Op(node.name, tuple(memo[arg] for arg in node.args), node.dtype)
+        args = tuple([memo[arg] for arg in node.args])
+        return node if args == node.args else Op(node.name, args, node.dtype)
     if isinstance(node, Cast):
-        return cast(memo[node.value], node.dtype)
-    if isinstance(node, Load) and (node.mask is not None or node.index):
+        value = memo[node.value]
+        return node if value is node.value else cast(value, node.dtype)
+    if isinstance(node, Load):
         mask = None if node.mask is None else memo[node.mask]
         index = tuple((memo[value], stride) for value, stride in node.index)
         return Load(node.access, node.dtype, mask, node.other, index)

@@ -71,7 +71,8 @@ def substitute(expr: Expr, axes: Map) -> Expr:
 
     def leaf(node: Expr) -> Expr | None:
         if isinstance(node, Load):
-            return replace(node, access=substitute_access(node.access, axes))
+            access = substitute_access(node.access, axes)
+            return Load(access, node.dtype, node.mask, node.other, node.index)
         if isinstance(node, Index) and node.axis in axes:
             return as_expr(axes[node.axis])
         return None
