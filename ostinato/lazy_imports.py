@@ -1,11 +1,12 @@
 """Import onnx_ir without what it never needs here: half of the time of importing it.
 
 onnx_ir needs SymPy for arithmetic on symbolic dimensions, which nothing here does; its `_core`
-imports it, and its `_symbolic_shapes` looks into it at once. onnx imports the text and JSON forms
-of messages, and protobuf what messages are in Python, where they are compiled. All of these become
-lazy modules (`importlib.util.LazyLoader`), which load themselves when anybody uses them. Where
-onnx_ir or onnx was imported before, where they do not import these any more, or where their files
-have other names, this changes nothing.
+imports it, and its `_symbolic_shapes` looks into it at once. It compares versions of packages where
+it reads files of safetensors. onnx imports the text and JSON forms of messages, and protobuf what
+messages are in Python, where they are compiled. All of these become lazy modules
+(`importlib.util.LazyLoader`), which load themselves when anybody uses them. Where onnx_ir or onnx
+was imported before, where they do not import these any more, or where their files have other names,
+this changes nothing.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ _LAZY = frozenset(
         "google.protobuf.internal.python_message",
         "google.protobuf.json_format",
         "google.protobuf.text_format",
+        "packaging.version",
     )
 )
 

@@ -58,9 +58,11 @@ def _contents(tensor: onnx.TensorProto) -> np.ndarray | None:
     if dtype is None or any(n < 0 for n in dims) or tensor.HasField("segment"):
         return None
     size = math.prod(dims) * dtype.itemsize
-    if size < LEAST or len(tensor.raw_data) != size:
+    if size < LEAST:
         return None
-    return np.frombuffer(tensor.raw_data, dtype).reshape(dims)
+    # Each time that a message is asked for bytes it copies them.
+    data = tensor.raw_data
+    return np.frombuffer(data, dtype).reshape(dims) if len(data) == size else None
 
 
 def put_back(graph: ir.Graph, aside: Mapping[str, np.ndarray], order: list[str]) -> None:
