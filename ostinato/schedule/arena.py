@@ -200,7 +200,7 @@ def _placed(buffers: list[Buffer], lives: dict[str, _Life]) -> tuple[dict[str, S
             if life.first <= other.last and other.first <= life.last
         ]
         # Everything ends before `end`, whatever the sizes.
-        start = min(_starts(size, busy), key=_value, default=end)
+        start = next(_starts(size, busy), end)
         stop = start + size
         taken.append((start, stop, life))
         offsets[buffer.name] = start
@@ -210,10 +210,10 @@ def _placed(buffers: list[Buffer], lives: dict[str, _Life]) -> tuple[dict[str, S
 
 
 def _starts(size: Size, busy: list[tuple[Size, Size]]) -> Iterator[Size]:
-    """Where a piece of memory may begin, the lowest place among them if all sizes are fixed."""
+    """Where a piece of memory may begin, the lowest place first."""
     fixed = [(a, b) for a, b in busy if isinstance(a, int) and isinstance(b, int)]
     if not isinstance(size, int) or len(fixed) < len(busy):
-        starts: list[Size] = [0, *(stop for _, stop in busy)]
+        starts = sorted([0, *(stop for _, stop in busy)], key=_value)
         yield from (start for start in starts if _is_free(start, start + size, busy))
         return
     lowest = 0
