@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -117,9 +118,10 @@ def test_no_frame_is_lost_between_threads(quick_switches: None) -> None:
     got: dict[int, list[float]] = {row: [] for row in range(CAPACITY)}
 
     def send(row: int) -> None:
-        keep, number = frames.keeper(row), 0
-        while number < count:
-            number += keep(_value(number)) is None
+        keep = frames.keeper(row)
+        for value in map(_value, range(count)):
+            while keep(value) is not None:
+                time.sleep(0)  # others go on
 
     threads = [threading.Thread(target=send, args=(row,)) for row in range(CAPACITY)]
     for thread in threads:
