@@ -10,6 +10,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import get_args
 
@@ -150,13 +151,13 @@ def test_shown_benchmarks_exist_and_take_their_arguments(page: Path) -> None:
             options = [a for a in arguments if a.startswith("--")]
             if not module.startswith("benchmarks.") or not options:
                 continue
-            result = subprocess.run(
-                [sys.executable, "-m", module, "--help"],
-                capture_output=True,
-                text=True,
-                cwd=REPOSITORY,
-            )
-            assert all(option in result.stdout for option in options), (module, options)
+            assert all(option in help_of(module) for option in options), (module, options)
+
+
+@cache
+def help_of(module: str) -> str:
+    command = [sys.executable, "-m", module, "--help"]
+    return subprocess.run(command, capture_output=True, text=True, cwd=REPOSITORY).stdout
 
 
 @by_name
