@@ -11,7 +11,6 @@ import os
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -97,17 +96,12 @@ def is_about_code(path: Path) -> bool:
 
 
 @pytest.fixture(autouse=True)
-def quickly_compiled(
-    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[None]:
+def quickly_compiled(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Models of the tests that are not about code, apart from the others in the cache."""
     # Tests run beside each other already.
     monkeypatch.setattr(ostinato.compiler, "processors", lambda: 1)
     if not is_about_code(request.path):
-        with unoptimized.code() as folder:
-            monkeypatch.setenv("XDG_CACHE_HOME", folder)
-            yield
+        unoptimized.patch(monkeypatch)
     else:
         # Whoever wants no cache gets the kernels of the run all the same.
         monkeypatch.setattr(ostinato.compiler, "kernel_store", kernel_store)
-        yield

@@ -7,8 +7,7 @@ not how code is generated, need not wait for them.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from functools import cache, lru_cache
 from typing import Any
 
@@ -45,9 +44,11 @@ def _emitted(text: str, target: Target) -> bytes:
     return bytes(_machine(target).emit_object(llvm.parse_assembly(text)))
 
 
-@contextmanager
-def code() -> Iterator[str]:
-    """Compile without optimizations inside; gives the folder of the run's cache for such models."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ostinato.compiler, "emit_object", emit_object)
-        yield os.path.join(os.environ["XDG_CACHE_HOME"], "unoptimized")
+def patch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compile without optimizations, in a cache of such models, until the patches are undone.
+
+    monkeypatch: that of the test, which may patch the same names and is undone last to first.
+    """
+    monkeypatch.setattr(ostinato.compiler, "emit_object", emit_object)
+    folder = os.path.join(os.environ["XDG_CACHE_HOME"], "unoptimized")
+    monkeypatch.setenv("XDG_CACHE_HOME", folder)

@@ -52,8 +52,9 @@ def session(model: str) -> ostinato.InferenceSession:
     network, _, exporter = model.partition(".")
     path, options = FOLDER / f"{model}.onnx", {"fallback": False}
     if exporter == "script" and f"{network}.dynamo" in MODELS:
-        with unoptimized.code() as folder:
-            return ostinato.InferenceSession(path, cache_dir=folder, **options)
+        with pytest.MonkeyPatch.context() as patch:
+            unoptimized.patch(patch)
+            return ostinato.InferenceSession(path, **options)
     return ostinato.InferenceSession(path, **options)
 
 
