@@ -27,6 +27,7 @@ from ostinato.native.arguments import (
 )
 from ostinato.native.memory import (
     LEAST_SPARE,
+    Make,
     aligned,
     aligned_empty,
     empty,
@@ -34,6 +35,7 @@ from ostinato.native.memory import (
     spare_memory,
     total_memory,
 )
+from ostinato.native.results import ResultMemory, is_large
 from ostinato.native.trampoline import Callee, trampoline
 from ostinato.native.workspace import BUSY, Workspace, in_use
 from ostinato.records import dataclass
@@ -55,13 +57,15 @@ class Plan:
     """All that depends on the input shapes of a call, and on the values sizes depend on.
 
     key: the input shapes, and these values.
-    shapes, dtypes: of every output. symbols: the function's table of run-time dimensions.
+    shapes, dtypes: of every output. empty: makes an array for one, given both.
+    symbols: the function's table of run-time dimensions.
     call: the caller for exactly these shapes, over the arena of the function.
     """
 
     key: tuple[tuple[Shape, ...], Values]
     shapes: tuple[Shape, ...]
     dtypes: tuple[np.dtype[Any], ...]
+    empty: Make
     symbols: Array
     arena_bytes: int
     call: Callable[..., int | None]
@@ -108,6 +112,7 @@ class NativeFunction:
         self.has_values = bool(artifact.values)
         # Of the calls of `run`, which find it busy when one of them has given up the GIL.
         self._arena, self._workspace = aligned_empty(0), Workspace(limit=None)
+        self._results = ResultMemory(len(self._outputs))
         self.last: Plan | None = None
         if not artifact.symbols:
             self.plan([tuple(map(int, argument.shape)) for argument in artifact.inputs])
@@ -193,7 +198,8 @@ class NativeFunction:
         callee = self._callee(symbols, self._arena, self._workspace)
         call = self._caller(callee, shapes, output_shapes)
         outputs = tuple(output_shapes), tuple(self._outputs)
-        return Plan((shapes, values), *outputs, symbols, arena_bytes, call)
+        make = self._results.empty if any(map(is_large, *outputs)) else np.empty
+        return Plan((shapes, values), *outputs, make, symbols, arena_bytes, call)
 
     def _within_memory(self, sizes: dict[str, int]) -> tuple[Array, int, list[Shape]]:
         """The table of symbols, and what `_lay_out` makes of it.
@@ -299,7 +305,7 @@ class NativeFunction:
             argument = self.artifact.outputs[position]
             array = None if position in self._shapes else given.get(argument.name)
             if array is None:
-                array = empty(shape, dtype, f"output {argument.name!r}")
+                array = empty(shape, dtype, f"output {argument.name!r}", plan.empty)
             else:
                 check_output_shape(argument, array, shape)
             outputs.append(array)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,8 @@ from ostinato.errors import RunError
 from ostinato.system import system
 
 Array = np.ndarray[Any, Any]
+# What makes an array of a shape and a dtype, uninitialised.
+Make = Callable[[tuple[int, ...], np.dtype[Any]], Array]
 
 ALIGNMENT = 64
 # Below this, asking the system how much is left costs more than it can save.
@@ -25,7 +28,18 @@ LEAST_SPARE = 1 << 20
 
 def aligned_empty(size: int) -> Array:
     """An uninitialised uint8 array of `size` bytes; unless empty it starts at a multiple of 64."""
-    block = empty((size + ALIGNMENT,), np.dtype(np.uint8), "constants or intermediate values")
+    return _with_room(
+        size, lambda room: empty((room,), np.dtype(np.uint8), "constants or intermediate values")
+    )
+
+
+def aligned_block(size: int) -> Array:
+    """As `aligned_empty`; raises `MemoryError` as `np.empty` does."""
+    return _with_room(size, lambda room: np.empty(room, np.uint8))
+
+
+def _with_room(size: int, allocate: Callable[[int], Array]) -> Array:
+    block = allocate(size + ALIGNMENT)
     start = -block.ctypes.data % ALIGNMENT
     return block[start : start + size]
 
@@ -58,10 +72,10 @@ def spare_memory() -> int:
     return RESERVED if available is None else min(RESERVED, available // SPARE_PART)
 
 
-def empty(shape: tuple[int, ...], dtype: np.dtype[Any], what: str) -> Array:
-    """As `np.empty`; raises `RunError` that says `what` when there is no memory for it."""
+def empty(shape: tuple[int, ...], dtype: np.dtype[Any], what: str, make: Make = np.empty) -> Array:
+    """As `make`; raises `RunError` that says `what` when there is no memory for the array."""
     try:
-        return np.empty(shape, dtype)
+        return make(shape, dtype)
     except (MemoryError, ValueError) as error:
         raise RunError(f"{what}: no memory for {dtype} of shape {list(shape)}") from error
 

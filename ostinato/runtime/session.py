@@ -136,8 +136,9 @@ class InferenceSession(Uncopied):
         out: arrays to write outputs into, by name: of the exact dtype and shape, C-contiguous and
             writable. They may share memory with inputs, not with each other.
 
-        Returns C-contiguous arrays: those of `out`, and fresh ones that belong to the caller;
-        lists for sequences, None for an optional without a value.
+        Returns C-contiguous arrays: those of `out`, and others that belong to the caller; lists for
+        sequences, None for an optional without a value. Later calls use the memory of large arrays
+        (128 KiB) again once nothing refers to them.
         Raises `InputError` naming the input or output, `ShapeError` when run-time dimensions
         contradict each other, `RunError` when a node fails.
         """
@@ -156,7 +157,7 @@ class InferenceSession(Uncopied):
                 if plan is None:
                     return self._run_checked(output_names, input_feed, out)
                 outputs = (
-                    [*map(np.empty, plan.shapes, plan.dtypes)]
+                    [*map(plan.empty, plan.shapes, plan.dtypes)]
                     if out is None
                     else [*self._pick_outputs(out)]
                 )

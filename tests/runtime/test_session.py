@@ -574,11 +574,12 @@ def test_peak_memory_of_a_call_holds_no_output(add: Any) -> None:
         "run": lambda: add.run(None, feeds),
     }
     for name, run in runs.items():
-        run()
+        held = run()
         tracemalloc.start()
         run()
         peaks[name] = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
+        del held
     assert peaks["bound"] < 500
     assert peaks["out"] < 2000
     assert 4 * size <= peaks["run"] < 4 * size + 2000
