@@ -10,7 +10,7 @@ import numpy as np
 
 from ostinato.codegen.artifact import UNKNOWN_RANK, Argument, element_dtype
 from ostinato.errors import InputError
-from ostinato.native.memory import require_memory
+from ostinato.native.memory import Make, require_memory
 
 Array = np.ndarray[Any, Any]
 Shape = tuple[int, ...]
@@ -168,14 +168,16 @@ def as_outputs(out: object, known: Mapping[str, Argument]) -> dict[str, Array]:
     return arrays
 
 
-def in_place(array: Array) -> Array:
-    """`array`, or a copy when compiled code cannot read its memory as it is."""
+def in_place(array: Array, make: Make = np.empty) -> Array:
+    """`array`, or a copy, in what `make` gives, when compiled code cannot read it as it is."""
     if array.dtype.byteorder == "<":  # this machine's order, but buffers would spell it out
         array = array.view(array.dtype.newbyteorder("="))
     if array.flags.c_contiguous and array.flags.aligned:
         return array
     require_memory(array.nbytes, f"a copy of an input of shape {list(array.shape)}")
-    return array.copy(order="C")
+    copy = make(array.shape, array.dtype)
+    np.copyto(copy, array)
+    return copy
 
 
 def bind_shapes(arguments: Sequence[Argument], shapes: Sequence[Shape]) -> dict[str, int]:

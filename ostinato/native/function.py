@@ -35,7 +35,7 @@ from ostinato.native.memory import (
     spare_memory,
     total_memory,
 )
-from ostinato.native.results import ResultMemory, is_large
+from ostinato.native.recycled import RecycledMemory, is_large
 from ostinato.native.trampoline import Callee, trampoline
 from ostinato.native.workspace import BUSY, Workspace, in_use
 from ostinato.records import dataclass
@@ -112,7 +112,7 @@ class NativeFunction:
         self.has_values = bool(artifact.values)
         # Of the calls of `run`, which find it busy when one of them has given up the GIL.
         self._arena, self._workspace = aligned_empty(0), Workspace(limit=None)
-        self._results = ResultMemory(len(self._outputs))
+        self._recycled = RecycledMemory(len(self._inputs) + len(self._outputs))
         self.last: Plan | None = None
         if not artifact.symbols:
             self.plan([tuple(map(int, argument.shape)) for argument in artifact.inputs])
@@ -198,7 +198,7 @@ class NativeFunction:
         callee = self._callee(symbols, self._arena, self._workspace)
         call = self._caller(callee, shapes, output_shapes)
         outputs = tuple(output_shapes), tuple(self._outputs)
-        make = self._results.empty if any(map(is_large, *outputs)) else np.empty
+        make = self._recycled.empty if any(map(is_large, *outputs)) else np.empty
         return Plan((shapes, values), *outputs, make, symbols, arena_bytes, call)
 
     def _within_memory(self, sizes: dict[str, int]) -> tuple[Array, int, list[Shape]]:
@@ -309,7 +309,7 @@ class NativeFunction:
             else:
                 check_output_shape(argument, array, shape)
             outputs.append(array)
-        arrays = [*map(in_place, inputs), *outputs]
+        arrays = [*(in_place(array, self._recycled.empty) for array in inputs), *outputs]
         if not self.has_direct_dtypes:
             arrays = [array.view(storage(array.dtype)) for array in arrays]
         code = plan.call(*arrays)

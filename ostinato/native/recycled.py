@@ -1,6 +1,6 @@
-"""Memory of large outputs, given out again once nobody refers to an array over it.
+"""Memory of large arrays that a call makes, given out again once nobody refers to it.
 
-A block fresh from the system costs a page fault for every page that is written first: for outputs
+A block fresh from the system costs a page fault for every page that is written first: for arrays
 of some MiB, that is more time than most networks take to compute them.
 """
 
@@ -22,18 +22,18 @@ _MOST_SPARE = 2
 
 
 def is_large(shape: tuple[int, ...], dtype: np.dtype[Any]) -> bool:
-    """Whether the memory of such an output is kept."""
+    """Whether the memory of such an array is kept."""
     return math.prod(shape) * dtype.itemsize >= _LARGE
 
 
-class ResultMemory:
-    """Blocks for the outputs of a function, of which two per output wait to be given out again.
+class RecycledMemory:
+    """Blocks for the arrays of a call, of which two per array wait to be given out again.
 
     Two, as a caller in a loop still holds one result while the next is computed.
     """
 
-    def __init__(self, outputs: int) -> None:
-        self._free: deque[_Block] = deque(maxlen=2 * outputs)
+    def __init__(self, arrays: int) -> None:
+        self._free: deque[_Block] = deque(maxlen=2 * arrays)
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
         """As `np.empty`; large arrays start at a multiple of 64."""
