@@ -162,7 +162,7 @@ class GrownBatch(Batch):
     def _outputs_of(self, values: list[Array], count: int) -> list[Array]:
         if self._step is not None and self._step[0] == count:
             first, step = len(self._presents), self._step[1]
-            made = map(np.empty, step.shapes[first:], step.dtypes[first:])
+            made = map(step.plan.empty, step.shapes[first:], step.dtypes[first:])
             outputs = [*self._slots.arrays, *made]
             if step.call(*values, *outputs) is None:
                 return outputs

@@ -225,7 +225,7 @@ class GrownStepper:
 
         def quick(feeds: Mapping[str, Any], out: Mapping[str, Any] | None) -> list[Any] | None:
             if out is None:
-                outputs = [np.empty(shape, dtype) for shape, dtype in makers]
+                outputs = [step.plan.empty(shape, dtype) for shape, dtype in makers]
             elif len(out) == len(makers):
                 outputs = [*pick_outputs(out)]
             else:

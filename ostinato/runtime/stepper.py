@@ -46,7 +46,8 @@ class Step:
         Nothing else is checked: a lacking name is a `KeyError`.
         """
         call = self.call
-        makers = [partial(np.empty, *each) for each in zip(self.shapes, self.dtypes, strict=True)]
+        empty = self.plan.empty
+        makers = [partial(empty, *each) for each in zip(self.shapes, self.dtypes, strict=True)]
         if len(names) == len(makers) == 1:
             (name,), (make,) = names, makers
 
@@ -226,7 +227,7 @@ class Stepper:
         for argument, shape, dtype in zip(self.outputs, step.shapes, step.dtypes, strict=True):
             array = given.get(argument.name)
             if array is None:
-                array = np.empty(shape, dtype)
+                array = step.plan.empty(shape, dtype)
             else:
                 check_output_shape(argument, array, shape)
             outputs.append(array)
