@@ -19,6 +19,8 @@ MOST_STORED = 2**20
 # Steps of one kernel, or of one loop, in one run: multiply-adds of a product, elements of a window.
 # A core that does nothing else takes some hours for as many.
 MOST_STEPS = 2**50
+# The trip count of a loop that only its condition ends.
+ENDLESS = 2**62
 # Elements of a window along one axis that are data, padding or nothing. Weights are not meant.
 MOST_WINDOW = 2**27
 # Axes of a value; NumPy's arrays have no more.

@@ -92,6 +92,9 @@ class Sizes:
     def _apply(self, function: str, left: Value, right: Value) -> Value:
         if function == "floordiv":
             return self._floordiv(left, right)
+        if function == "wrap":
+            unused = integer(64 - int(right.text).bit_length() + 1)
+            return self.writer.binary("ashr", self.writer.binary("shl", left, unused), unused)
         return self.writer.call("i64", f"llvm.s{function}.i64", left, right)
 
     def _floordiv(self, left: Value, right: Value) -> Value:

@@ -6,7 +6,7 @@ After `normalize`, of a model of any IR version:
 * tensors are stored in the model: external data is read, sparse tensors are dense;
 * an initializer is a constant. One that is also a graph input (every one up to IR version 3, a
   default that a caller may override since 4) is taken off the inputs;
-* a size that is left open is not written, where exporters also write -1;
+* a size that is left open is not written, where exporters also write -1, or "?" for each;
 * the standard operators' domain is spelt "", graphs have a name, and a metadata key has one value;
 * nothing is said of devices that nodes should run on;
 * every output of a body or branch is a value of its own: one that passes on a value of an
@@ -35,6 +35,8 @@ from ostinato.model.schema import normal_domain
 
 # The first IR version whose initializers need not be graph inputs.
 _IR_VERSION_OF_CONSTANTS = 4
+# What exporters call every size that they leave open: two of them need not be equal.
+_OPEN = "?"
 # A few bytes can describe a sparse tensor of any size.
 _LARGEST_DENSE_TENSOR = 1 << 30
 
@@ -52,7 +54,7 @@ def normalize(model: onnx.ModelProto, folder: Path | None) -> list[onnx.ValueInf
     overridable = _overridable(model)
     _normalize_graph(model.graph, [], folder)
     for value in (*model.graph.input, *model.graph.output):
-        _forget_negative_sizes(value)
+        _forget_open_sizes(value)
     for function in model.functions:
         function.domain = normal_domain(function.domain)
         for item in function.opset_import:
@@ -78,14 +80,14 @@ def _overridable(model: onnx.ModelProto) -> list[onnx.ValueInfoProto]:
 def _copy(value: onnx.ValueInfoProto) -> onnx.ValueInfoProto:
     copy = onnx.ValueInfoProto()
     copy.CopyFrom(value)
-    _forget_negative_sizes(copy)
+    _forget_open_sizes(copy)
     return copy
 
 
-def _forget_negative_sizes(value: onnx.ValueInfoProto) -> None:
+def _forget_open_sizes(value: onnx.ValueInfoProto) -> None:
     for dim in value.type.tensor_type.shape.dim if value.type.HasField("tensor_type") else ():
-        if dim.HasField("dim_value") and dim.dim_value < 0:
-            dim.ClearField("dim_value")
+        if (dim.HasField("dim_value") and dim.dim_value < 0) or dim.dim_param == _OPEN:
+            dim.Clear()
 
 
 def store_data(graph: onnx.GraphProto, folder: Path | None) -> None:

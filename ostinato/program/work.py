@@ -53,5 +53,5 @@ def _largest(size: Size) -> int:
         return max(abs(size), 1)
     numbers = [abs(coefficient) for _, coefficient in size.terms]
     atoms = [atom for monomial, _ in size.terms for atom in monomial]
-    numbers += [_largest(arg) for atom in atoms if isinstance(atom, Apply) for arg in atom.args]
+    numbers += [_largest(n) for atom in atoms if isinstance(atom, Apply) for n in atom.grows_with]
     return max(numbers, default=1)

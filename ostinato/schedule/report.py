@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
+from ostinato.limits import ENDLESS
 from ostinato.program.expr import ITEM_BYTES, Op, walk
 from ostinato.program.nodes import Kernel, Loop, Program, Stmt, bodies
 from ostinato.schedule.unfused_pairs import UnfusedPair
@@ -16,12 +17,12 @@ def report_kernels(lowered: Program, program: Program) -> list[dict[str, Any]]:
     """One record for each kernel of a scheduled program, as JSON can hold it.
 
     lowered: the program before scheduling.
-    name; fused: the model's nodes it computes; in_loop: trip count of the loop around it; hoisted:
-    whether it computes for all steps at once what the model computes in each step; points;
-    reductions; weight_bytes: constants it reads; packed: those laid out anew, with the model's
-    names for them and how many streams are interleaved; serpentine: whether every other step, or
-    run, reads them backwards; tile: rows x vectors x lanes. For one execution with every run-time
-    dimension 1: bytes (distinct memory touched) and flops.
+    name; fused: the model's nodes it computes; in_loop: trip count of the loop around it, "?" where
+    only a condition ends that; hoisted: whether it computes for all steps at once what the model
+    computes in each step; points; reductions; weight_bytes: constants it reads; packed: those laid
+    out anew, with the model's names for them and how many streams are interleaved; serpentine:
+    whether every other step, or run, reads them backwards; tile: rows x vectors x lanes. For one
+    execution with every run-time dimension 1: bytes (distinct memory touched) and flops.
     """
     stepwise = {s for k, loop in _walk(lowered.body, None) if loop is not None for s in k.sources}
     return [_record(program, kernel, loop, stepwise) for kernel, loop in _walk(program.body, None)]
@@ -66,7 +67,7 @@ def _record(
     return {
         "name": kernel.name,
         "fused": list(kernel.sources),
-        "in_loop": str(loop.axis.extent) if loop is not None else None,
+        "in_loop": None if loop is None else _trips(loop),
         "hoisted": loop is None and not stepwise.isdisjoint(kernel.sources),
         "points": " x ".join(str(axis.extent) for axis in kernel.axes) or "1",
         "reductions": len(kernel.reductions),
@@ -77,6 +78,10 @@ def _record(
         "flops": _at_one(_flops(kernel)),
         "tile": None if tile is None else f"{tile.height} x {tile.vectors} x {tile.width}",
     }
+
+
+def _trips(loop: Loop) -> str:
+    return "?" if loop.axis.extent == ENDLESS else str(loop.axis.extent)
 
 
 def _packed(program: Program, kernel: Kernel) -> Iterator[dict[str, Any]]:

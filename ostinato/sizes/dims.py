@@ -67,7 +67,7 @@ class Symbol(metaclass=Interned):
 
 @dataclass(frozen=True, eq=False)
 class Apply(metaclass=Interned):
-    """A function of sizes that is not a polynomial: `floordiv`, `min` or `max`.
+    """A function of sizes that is not a polynomial: `floordiv`, `min`, `max` or `wrap`.
 
     What is asked of it often is found when it is made, from what is known of its arguments, so that
     nobody walks down sizes as deep as a model. `text` is unique; it is short, and only spells out
@@ -97,8 +97,16 @@ class Apply(metaclass=Interned):
         """Whether it is at least 0 in every run, as far as is easily seen."""
         return self.least is not None and self.least >= 0
 
+    @property
+    def grows_with(self) -> tuple[Size, ...]:
+        """The arguments that make it larger."""
+        return self.args[:1] if self.function in ("floordiv", "wrap") else self.args
+
     def _least(self) -> int | None:
         """A number that it is never below, from those of its arguments."""
+        if self.function == "wrap":
+            count = self.args[1]
+            return -(count // 2) if isinstance(count, int) else None
         known = [n for n in map(least, self.args) if n is not None]
         if self.function == "max":
             return max(known, default=None)
@@ -297,6 +305,25 @@ def floordiv(numerator: Size, denominator: Size) -> Size:
         return numerator // denominator
     exact = exact_quotient(numerator, denominator)
     return exact if exact is not None else _apply("floordiv", numerator, denominator)
+
+
+def wrap(size: Size, count: int) -> Size:
+    """What a signed integer of `count` values holds of `size`, in two's complement.
+
+    count: a power of two. What it already holds in part is taken apart: sums wrap once.
+    """
+    half = count // 2
+    if isinstance(size, int):
+        return (size + half) % count - half
+    terms: list[tuple[Monomial, int]] = []
+    for monomial, coefficient in size.terms:
+        atom = monomial[0] if len(monomial) == 1 else None
+        if isinstance(atom, Apply) and atom.function == "wrap" and atom.args[1] == count:
+            terms += terms_of(atom.args[0] * coefficient)
+        else:
+            terms.append((monomial, coefficient))
+    whole = _collect(terms)
+    return _apply("wrap", whole, count) if isinstance(whole, Dim) else wrap(whole, count)
 
 
 def ceildiv(numerator: Size, denominator: int) -> Size:

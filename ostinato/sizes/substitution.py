@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Container, Iterator, Mapping
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from ostinato.sizes.dims import (
     SPARE,
@@ -27,6 +27,7 @@ from ostinato.sizes.dims import (
     symbol,
     symbols,
     terms_of,
+    wrap,
 )
 
 
@@ -184,6 +185,9 @@ def _extreme_function(
             return floordiv(bound, denominator)
         # A divisor of 0 counts as 1.
         return floordiv(bound, max(below, 1)) if is_largest and is_nonnegative(bound) else None
+    if atom.function == "wrap":
+        half = atom.args[1] // 2
+        return half - 1 if is_largest else -half
     left, right = (_extreme(arg, bounds, known, is_largest) for arg in atom.args)
     choose_one = minimum if atom.function == "min" else maximum
     # One operand of a minimum bounds it from above, one of a maximum from below: rather one that
@@ -210,8 +214,7 @@ def powers(size: Size) -> list[Counter[str]]:
         return found
 
     for atom in functions(size):
-        args = atom.args[:1] if atom.function == "floordiv" else atom.args
-        known[atom] = [p for arg in args for p in polynomial(arg)]
+        known[atom] = [p for arg in atom.grows_with for p in polynomial(arg)]
     return polynomial(size)
 
 
@@ -219,6 +222,7 @@ FUNCTIONS: dict[str, Callable[[int, int], int]] = {
     "floordiv": lambda a, b: a // (b or 1),
     "min": min,
     "max": max,
+    "wrap": lambda a, count: (a + count // 2) % count - count // 2,
 }
 
 
@@ -239,22 +243,29 @@ def evaluate(size: Size, values: Mapping[str, int]) -> int:
     return polynomial(size)
 
 
+_MADE: dict[str, Callable[[Size, Any], Size]] = {
+    "floordiv": floordiv,
+    "min": minimum,
+    "max": maximum,
+    "wrap": wrap,
+}
+
+
 def substitute(size: Size, values: Mapping[str, Size]) -> Size:
     """`size` with some of its symbols replaced by other sizes."""
-    made = {"floordiv": floordiv, "min": minimum, "max": maximum}
-    return _made_anew(size, values, lambda function, *args: made[function](*args))
+    return _made_anew(size, values, lambda function, *args: _MADE[function](*args))
 
 
 def decided(size: Size, bounds: Mapping[str, Size]) -> Size:
     """`size` without choices between two sizes that the bounds of computed symbols decide."""
 
     def apply(function: str, left: Size, right: Size) -> Size:
-        if function == "floordiv":
-            return floordiv(left, right)
+        if function not in ("min", "max"):
+            return _MADE[function](left, right)
         for larger, smaller in ((left, right), (right, left)):
             if _is_at_most(smaller, larger, bounds):
                 return larger if function == "max" else smaller
-        return (maximum if function == "max" else minimum)(left, right)
+        return _MADE[function](left, right)
 
     return _made_anew(size, {}, apply)
 

@@ -298,6 +298,23 @@ LENGTHS = [
         constants={"zero": ints(0), "one": ints(1), "two": ints(2), "rest": ints(-1)},
         length=4,
     ),
+    # TensorFlow's Tensordot counts in 32 bits.
+    text(
+        "products-of-shapes-in-int32",
+        """agraph (float[N, T, C] x, float[C, H] w) => (float[N, T, H] y) {
+            s = Shape(x)  narrow = Cast<to = 6>(s)
+            free = Gather(narrow, outer)  bound = Gather(narrow, inner)
+            rows = ReduceProd<keepdims = 1>(free)  columns = ReduceProd<keepdims = 1>(bound)
+            both = Concat<axis = 0>(rows, columns)  flat = Cast<to = 7>(both)
+            matrix = Reshape(x, flat)  product = MatMul(matrix, w)
+            last = Shape<start = -1>(w)  h = Cast<to = 6>(last)
+            back = Concat<axis = 0>(free, h)  shape = Cast<to = 7>(back)
+            y = Reshape(product, shape)
+        }""",
+        runs("N T C H", (2, 3, 4, 5), (1, 1, 1, 1), (3, 17, 2, 9)),
+        constants={"outer": ints(0, 1), "inner": ints(2)},
+        length=4,
+    ),
     text(
         "count-of-places",
         """agraph (float[N] x) => (float[M, 2] y) {
@@ -338,7 +355,34 @@ LOOP = """agraph (int64 trips, {condition}float[N, 2] x)
         }}
     >
 }}"""
+# As TensorFlow's converter writes a recurrence: comparisons take floats only.
+WHILE = """agraph (float[T, N, 3] x, float[N, 3] h, float[3, 3] w)
+    => (float[N, 3] last, float[K, N, 3] all) {
+    s = Shape(x)  n = Cast<to = 6>(s)  part = Slice(n, first, second)  length = Squeeze(part, first)
+    below = Cast<to = 1>(length)  go = Less(none, below)
+    end, kept, last, all = Loop("", go, start, length, h) <
+        body = step (int64 i, bool going, int32 k, int32 limit, float[N, 3] s)
+            => (bool still, int32 m, int32 limit, float[N, 3] t, float[N, 3] o) {
+            m = Add(k, one)  e = Gather<axis = 0>(x, k)
+            a = MatMul(e, w)  b = Add(a, s)  t = Tanh(b)  o = Identity(t)
+            c = Cast<to = 1>(m)  l = Cast<to = 1>(limit)  still = Less(c, l)
+        }
+    >
+}"""
 LOOPS = [
+    text(
+        "while-below-a-size",
+        WHILE,
+        runs("T N", (7, 2), (1, 1), (23, 3)),
+        constants={
+            "first": ints(0),
+            "second": ints(1),
+            "none": np.float32(0),
+            "start": np.int32(0),
+            "one": np.int32(1),
+        },
+        length=8,
+    ),
     text(
         "trip-count",
         LOOP.format(condition="", name=""),

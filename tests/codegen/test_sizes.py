@@ -9,7 +9,7 @@ from ostinato.codegen import objects
 from ostinato.codegen.machine import emit_object
 from ostinato.codegen.sizes import CheckedSizes, Sizes
 from ostinato.codegen.target import host_target
-from ostinato.sizes.dims import ceildiv, floordiv, maximum, minimum, symbol
+from ostinato.sizes.dims import ceildiv, floordiv, maximum, minimum, symbol, wrap
 from ostinato.sizes.substitution import evaluate
 
 N, T = symbol("N"), symbol("T")
@@ -17,6 +17,7 @@ SIZES = [
     0, 7, -3, N, T, N * T, N + T, N - 2 * T, 3 * N * N - T + 5, floordiv(N - 7, 3), floordiv(N, T),
     floordiv(5 - N, T - 4), ceildiv(N * T, 16), maximum(N - 3, T), minimum(N * T, 10),
     floordiv(maximum(N, T) * 5 + 1, 2) * N, floordiv(T - N, 8) + 3 * N, floordiv(2 * T - 5 * N, 6),
+    wrap(3 * N - T, 8) * T, wrap(N * T + 1, 2**32),
 ]  # fmt: skip
 
 

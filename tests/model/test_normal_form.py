@@ -26,6 +26,15 @@ def test_default_of_an_input_becomes_a_constant():
         assert normal(proto) == expected
 
 
+def test_open_sizes_need_not_be_equal():
+    proto = parse("g (float[N, M] x) => (float[N, M] y) { y = Relu(x) }")
+    for value in (*proto.graph.input, *proto.graph.output):
+        for dim in value.type.tensor_type.shape.dim:
+            dim.dim_param = "?"
+    (x,) = load_model(proto).graph.inputs
+    assert x.shape is not None and [size.value for size in x.shape] == [None, None]
+
+
 def sparse(indices: np.ndarray, dims: list[int]) -> onnx.SparseTensorProto:
     values = onnx.numpy_helper.from_array(np.array([1, 2], np.float32), "s")
     return onnx.helper.make_sparse_tensor(values, onnx.numpy_helper.from_array(indices), dims)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from itertools import product as cartesian
 
+import numpy as np
 import pytest
 
 from ostinato.sizes.dims import (
@@ -22,6 +23,7 @@ from ostinato.sizes.dims import (
     symbol,
     symbols,
     truncdiv,
+    wrap,
 )
 from ostinato.sizes.substitution import evaluate, substitute, upper
 
@@ -150,6 +152,17 @@ def test_quotients_of_sizes_with_several_terms():
     assert exact_quotient((batch + 3) * rows, rows) == batch + 3
     assert exact_quotient(batch * rows * 512 + 1, rows) is None
     assert exact_quotient(rows * 3, rows * 2) is None
+
+
+def test_integers_of_few_bits_wrap() -> None:
+    for number in (-129, -128, 127, 128, 300, 2**40 + 5):
+        assert wrap(number, 256) == int(np.array(number).astype(np.int8))
+        assert evaluate(wrap(N + V, 256), {"N": 7, "v": number - 7}) == wrap(number, 256)
+    once = wrap(N + V, 256)
+    assert wrap(once, 256) == once
+    assert wrap(3 * once - N, 256) == wrap(2 * N + 3 * V, 256)
+    assert wrap(once - N - V + 300, 256) == 44
+    assert substitute(once, {"N": 100, "v": 100}) == -56
 
 
 def test_a_divisor_of_zero_counts_as_one() -> None:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from ostinato.sizes.dims import SPARE, Atom, Dim, Size, floordiv, maximum, minimum, symbol
+from ostinato.sizes.dims import SPARE, Atom, Dim, Size, floordiv, maximum, minimum, symbol, wrap
 from ostinato.sizes.substitution import largest, one_of, renamed, upper
 
 N, M = symbol("n"), symbol("m", computed=True)
@@ -24,6 +24,7 @@ SIGNED = symbol("s", signed=True)
         (floordiv(minimum(N, 9), maximum(M, 3)), 3),
         (floordiv(minimum(N, 9), M), 9),
         (floordiv(minimum(N, 9), SIGNED), None),
+        (wrap(SIGNED, 256) + 1, 128),
     ],
 )
 def test_largest_holds_whatever_the_symbols_are(size: Size, most: int | None):

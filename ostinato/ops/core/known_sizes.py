@@ -11,7 +11,7 @@ from ostinato.graph.facts import facts_of
 from ostinato.ops.core.registry import Context
 from ostinato.ops.core.tensor import Tensor, Value
 from ostinato.program.expr import INTEGERS
-from ostinato.sizes.dims import Dim, Size, floordiv
+from ostinato.sizes.dims import Dim, Size, computed, is_nonnegative, wrap
 
 # Values of more elements than this are data, not shapes.
 LIMIT = 64
@@ -47,7 +47,7 @@ def fold_sizes(context: Context, operands: Sequence[Value], dtype: str) -> Tenso
         return None
     fits = facts.selects or {value.dtype for value in operands} == {dtype}
     if not fits or not (facts.selects or facts.casts):
-        result.flat[:] = object_array([wrapped(value, dtype) for value in result.flat])
+        result.flat[:] = object_array([_held(context, value, dtype) for value in result.flat])
     return context.builder.constants.known(dtype, result)
 
 
@@ -66,6 +66,19 @@ def fold_reduction(context: Context, value: Value, axes: tuple[int, ...]) -> Ten
     return context.builder.constants.known("int64", result)
 
 
+def _held(context: Context, value: Size | bool, dtype: str) -> Size | bool:
+    """As `wrapped`; a program may be for the sizes that the type holds as they are."""
+    wraps = wrapped(value, dtype)
+    builder = context.builder
+    if isinstance(wraps, int) or wraps == value or not builder.guarded or computed(wraps):
+        return wraps
+    limits = np.iinfo(dtype)
+    for room in (value - int(limits.min), int(limits.max) - value):
+        if not is_nonnegative(room):
+            builder.require.guard_that(room, f"{value} is a number that {dtype} does not hold")
+    return value
+
+
 def wrapped(value: Size | bool, dtype: str) -> Size | bool:
     """A number as an integer type holds it; sizes are taken to fit into 64 bits."""
     if dtype == "bool":
@@ -73,8 +86,9 @@ def wrapped(value: Size | bool, dtype: str) -> Size | bool:
     if isinstance(value, Dim) and dtype in ("int64", "uint64"):
         return value
     limits = np.iinfo(dtype)
-    low, count = int(limits.min), 1 << limits.bits
-    return value - floordiv(value - low, count) * count
+    count = 1 << limits.bits
+    middle = int(limits.min) + count // 2
+    return wrap(value - middle, count) + middle
 
 
 def known_sizes(context: Context, position: int, what: str) -> list[Size]:

@@ -145,11 +145,15 @@ class Requirements:
 
     def guard(self, condition: Size, what: str) -> None:
         """Specialise for the sizes where the condition is 1; others need the general program."""
+        self.guard_that(condition - 1, what)
+
+    def guard_that(self, size: Size, what: str) -> None:
+        """Specialise for sizes where this one is at least 0; others need the general program."""
         draft = self._draft
-        if computed(condition):
+        if computed(size):
             raise UnboundedError(draft.node, draft.op, "a size is only known at run time")
-        message = f"node {draft.node!r}: {what}"
-        draft.checks.append(Check(condition - 1, message, is_guard=True))
+        if not any(check.is_guard and check.size == size for check in draft.checks):
+            draft.checks.append(Check(size, f"node {draft.node!r}: {what}", is_guard=True))
 
     def _check(self, size: Size, message: str) -> None:
         if computed(size):

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ostinato.errors import UnsupportedError
+from ostinato.limits import ENDLESS
 from ostinato.ops.core.registry import Context, UnknownOperandError, lowers
 from ostinato.ops.core.singles import known_element, single
 from ostinato.ops.core.size_sources import depends_on
 from ostinato.ops.core.tensor import AnyValue, Tensor, Value, insert_ones
 from ostinato.ops.rules.parts import concatenated
-from ostinato.ops.rules.rolled_loop import UNBOUNDED, ChangingError, RolledLoop
+from ostinato.ops.rules.rolled_loop import ChangingError, RolledLoop
 from ostinato.ops.rules.sequences import flattened
 from ostinato.program.expr import constant
 from ostinato.sizes.dims import Dim, Size, computed, maximum
@@ -110,7 +111,7 @@ def _rolled(
     if collects and trips is not None and trips.known is None:
         raise context.unknown("the number of steps is only known at run time", 0)
     count = known_element(trips)
-    extent: Size = UNBOUNDED if count is None else maximum(count, 0)
+    extent: Size = ENDLESS if count is None else maximum(count, 0)
     begins = initial_condition.known if initial_condition is not None else None
     if collects and count is not None and begins is not None:
         begin = begins.reshape(-1)[0]

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ostinato.limits import ENDLESS
 from ostinato.ops.core.builder import Builder
 from ostinato.ops.core.literals import literal, sized
 from ostinato.ops.core.registry import Context, lowers
 from ostinato.ops.core.tensor import Tensor, Value, at, slice_axis
 from ostinato.ops.rules.gather import require_all, without_axes
-from ostinato.ops.rules.rolled_loop import UNBOUNDED
 from ostinato.ops.rules.sampling import Tap, interpolated
 from ostinato.program.expr import Axis, Expr, Index, Load, cast, constant, dtype_of, op
 from ostinato.program.nodes import Carry, Reduce, Store, identity
@@ -271,7 +271,7 @@ def _of_any_numbers(
         count = at(samples, 0, region, 0, 1)
         builder.copy(builder.expanded(_initial(builder, own, x.dtype, how), shape[1:]), total)
         builder.copy(builder.pointwise(lambda n: op("gt", n, literal(0, n)), count), going)
-        with builder.emit.loop(UNBOUNDED) as loop:
+        with builder.emit.loop(ENDLESS) as loop:
             image = at(images, 0, region, 0, 1)
             element = _next(builder, x, image, own, shape, how, Index(loop.axis))
             joined = builder.pointwise(lambda t, e: op(_JOINS[how.combine], t, e), total, element)

@@ -45,8 +45,6 @@ from ostinato.sizes.dims import SPARE, Size, computed, symbols
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-# The trip count of a loop that only its condition ends.
-UNBOUNDED = 2**62
 # A carried value is tried in this many forms at most: its kinds of growth, and their layouts.
 ATTEMPTS = 12
 # In all, over the loops of a model: more would take minutes.

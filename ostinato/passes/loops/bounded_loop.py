@@ -7,90 +7,224 @@ from collections.abc import Iterator
 import numpy as np
 import onnx_ir as ir
 
-from ostinato.graph.edit import add_constant
-from ostinato.graph.loop_form import LoopForm, read_loop
+from ostinato.graph.facts import facts_of
+from ostinato.graph.loop_form import LoopForm, LoopHead, State, origin, read_loop
+from ostinato.graph.writer import Operand, Writer
+from ostinato.model.attributes import describe
 from ostinato.model.graphs import graphs
 from ostinato.model.names import Names
 from ostinato.model.schema import opset_of
-from ostinato.model.values import constant_scalar
+from ostinato.model.values import constant_array
+from ostinato.records import dataclass
+
+# Max and Min take integers since this version.
+_INTEGER_MAX = 12
+_INTEGERS = (ir.DataType.INT32, ir.DataType.INT64)
+# Types in which the number of steps of a run can be compared.
+_COMPARED = (*_INTEGERS, ir.DataType.FLOAT, ir.DataType.DOUBLE)
+# Each with the side on which the count is, and what it may exceed the other side by.
+_COMPARISONS = {
+    "Less": (0, 0),
+    "LessOrEqual": (0, 1),
+    "Greater": (1, 0),
+    "GreaterOrEqual": (1, 1),
+}
+# A constant trip count from here on means "until the condition fails".
+_ENDLESS = 1 << 31
+
+
+@dataclass(frozen=True)
+class _Limit:
+    """The condition `start < limit + more`; `start` is a count of steps."""
+
+    start: ir.Value
+    limit: ir.Value
+    more: int
+
+    @property
+    def steps(self) -> int | None:
+        """How often the count can grow by 1, None where only the run tells."""
+        start, limit = _integer(self.start), _integer(self.limit)
+        return None if start is None or limit is None else limit + self.more - start
+
+    def says(self, other: _Limit | None) -> bool:
+        """Whether another condition is the same."""
+        return (
+            other is not None
+            and self.more == other.more
+            and _is_same(self.start, other.start)
+            and _is_same(self.limit, other.limit)
+        )
 
 
 def bounded_loop(model: ir.Model) -> int:
     """Lower trip counts to what conditions allow anyway; returns the number of Loops changed.
 
-    Matches a Loop with a constant trip count or none, in the body of which a step is followed by
-    another only if `count + 1 < limit`, and perhaps more conditions hold, where `count` is a state
-    that begins with a constant and becomes `count + 1`; the limit is a constant. Then
-    `max(limit - start, 1)` steps run at most: the first one is not asked. `torch.jit.script` writes
-    a `for` with a `break` like this. How much memory grows in the loop is known by its trip count.
-    Where there is no other condition, the body returns the one that it is given, which stays true.
+    Matches a Loop in the body of which a step is followed by another only if
+    `count + 1 < limit`, and perhaps more conditions hold, where `count` is a state that becomes
+    `count + 1`. Both are integers, which may have been converted for the comparison, and the limit
+    does not depend on the steps. Then `max(limit - start, 1)` steps run at most: the first one is
+    not asked. Converters write a `while` like this, and `torch.jit.script` a `for` with a `break`.
+    How much memory grows in the loop is known by its trip count. Where there is no other condition,
+    the body returns the one that it is given, which stays true; where that is the same before the
+    first step, `limit - start` steps run.
     """
     opset, names, bounded = opset_of(model), Names(model), 0
     for graph in graphs(model):
         for node in graph:
             form = read_loop(node, opset) if node.op_type == "Loop" else None
-            if form is None or form.head is None:
-                continue
-            trips, bound = form.head.trips, _most_steps(form, form.head.proceed)
-            known = constant_scalar(trips)
-            if bound is None or (trips is not None and known is None):
-                continue
-            maker = form.head.proceed.producer()
-            counts_alone = maker is not None and maker.op_type in ("Less", "Greater")
-            lower = known is None or known > bound
-            bounded += counts_alone or lower
-            if counts_alone:
-                # No other condition: the count of steps says the same.
-                stays = ir.Value(name=names.fresh("stays"), type=ir.TensorType(ir.DataType.BOOL))
-                form.body.append(ir.Node("", "Identity", [form.head.going], outputs=[stays]))
-                form.body.outputs[0] = stays
-            if not lower:
-                continue
-            name = names.fresh(f"{node.outputs[0].name}_trips")
-            node.replace_input_with(0, add_constant(model, name, np.array(bound, np.int64)))
+            limit = _lowest(form) if form is not None else None
+            if form is not None and form.head is not None and limit is not None:
+                writer = Writer(model.graph, names, opset, ir.DataType.INT64, describe(node))
+                bounded += _bound(form, form.head, limit, writer)
     return bounded
 
 
-def _most_steps(form: LoopForm, proceed: ir.Value) -> int | None:
-    """Find the trip count that the condition allows, None where no counter is part of it."""
-    found = [
-        max(limit - start, 1)
-        for count, limit in _limits(proceed)
-        for state in form.states
-        if state.after is count
-        and (start := _counts_from(state.before, count, state.initial)) is not None
-    ]
-    return min(found, default=None)
+def _bound(form: LoopForm, head: LoopHead, limit: _Limit, writer: Writer) -> bool:
+    """Give the Loop the trip count that follows from a limit; returns whether that changes it."""
+    node, counts_alone = form.node, _comparison(head.proceed) is not None
+    is_asked = counts_alone and limit.says(_comparison(head.condition))
+    trips = _trips(writer, head, limit, 0 if is_asked else 1, counts_alone)
+    if trips is None or (trips is head.trips and not counts_alone):
+        return False
+    if trips is not head.trips:
+        node.replace_input_with(0, writer.value(trips, "trips"))
+        for made in writer.nodes:
+            node.prepend(made)
+    if counts_alone:
+        # No other condition: the count of steps says the same.
+        stays = ir.Value(name=writer.name("stays"), type=ir.TensorType(ir.DataType.BOOL))
+        form.body.append(ir.Node("", "Identity", [head.going], outputs=[stays]))
+        form.body.outputs[0] = stays
+    if is_asked:
+        node.replace_input_with(1, None)
+    return True
 
 
-def _limits(condition: ir.Value) -> Iterator[tuple[ir.Value, int]]:
-    """Values that are less than a constant if the condition holds."""
-    node = condition.producer()
-    if node is None:
-        return
-    if node.op_type == "And":
+def _trips(
+    writer: Writer, head: LoopHead, limit: _Limit, least: int, counts_alone: bool
+) -> Operand | None:
+    """The lower one of the trip counts that the Loop has and that a limit allows.
+
+    That of the Loop itself where it is lower, or may have been lowered before. None where the
+    operator set cannot express it.
+    """
+    given = _integer(head.trips)
+    is_open = head.trips is None or (given is not None and given >= _ENDLESS)
+    if limit.steps is not None and (is_open or given is not None):
+        most = max(limit.steps, least)
+        return head.trips if given is not None and given <= most else np.array(most, np.int64)
+    if not (is_open or counts_alone):
+        return head.trips
+    if writer.opset < _INTEGER_MAX and (least or not is_open):
+        return None
+    trips = _sum(writer, limit)
+    if least:
+        trips = writer.op("Max", [trips, np.array(least, np.int64)], "trips")
+    if head.trips is None or is_open:
+        return trips
+    return writer.op("Min", [trips, _scalar(writer, head.trips, "given")], "trips")
+
+
+def _sum(writer: Writer, limit: _Limit) -> ir.Value:
+    """`limit + more - start`: int64, shape `[]`."""
+    trips = _scalar(writer, limit.limit, "limit")
+    if limit.more:
+        trips = writer.op("Add", [trips, np.array(limit.more, np.int64)], "limit")
+    return writer.op("Sub", [trips, _scalar(writer, limit.start, "start")], "trips")
+
+
+def _scalar(writer: Writer, value: ir.Value, role: str) -> ir.Value:
+    number = _integer(value)
+    if number is not None:
+        return writer.value(np.array(number, np.int64), role)
+    wide = writer.op("Cast", [value], role, {"to": ir.DataType.INT64.value})
+    return writer.op("Reshape", [wide, np.zeros(0, np.int64)], role)
+
+
+def _lowest(form: LoopForm) -> _Limit | None:
+    """Find the limit of a counter that allows the fewest steps, one that the run tells if need be.
+
+    None where the condition has no counter.
+    """
+    assert form.head is not None
+    limits = []
+    for condition in _limits(form.head.proceed):
+        limit = _outside(form, condition.limit)
+        for state in form.states:
+            if limit is not None and _whole(state.after) is condition.start and _counts(state):
+                limits.append(_Limit(state.initial, limit, condition.more))
+    return min(
+        limits, key=lambda limit: np.inf if limit.steps is None else limit.steps, default=None
+    )
+
+
+def _limits(condition: ir.Value) -> Iterator[_Limit]:
+    """Comparisons that are true if the condition is."""
+    node = origin(condition).producer()
+    if node is not None and node.op_type == "And" and node.domain == "":
         for part in node.inputs:
             if part is not None:
                 yield from _limits(part)
-    elif node.op_type in ("Less", "Greater"):
-        count, limit = node.inputs if node.op_type == "Less" else reversed(node.inputs)
-        known = _integer(limit)
-        if count is not None and known is not None:
-            yield count, known
+    comparison = _comparison(condition)
+    if comparison is not None:
+        yield comparison
 
 
-def _counts_from(before: ir.Value, after: ir.Value, initial: ir.Value) -> int | None:
-    """Find the initial value of a state that is one more after each step."""
-    node = after.producer()
-    if node is None or node.op_type != "Add" or before not in node.inputs:
+def _comparison(condition: ir.Value | None) -> _Limit | None:
+    """A condition that compares two numbers, None for any other."""
+    node = None if condition is None else origin(condition).producer()
+    if node is None or node.op_type not in _COMPARISONS or node.domain != "":
         return None
-    step = next((value for value in node.inputs if value is not before), None)
-    return _integer(initial) if _integer(step) == 1 else None
+    side, more = _COMPARISONS[node.op_type]
+    count, limit = node.inputs[side], node.inputs[1 - side]
+    if count is None or limit is None:
+        return None
+    return _Limit(_whole(count), _whole(limit), more)
+
+
+def _whole(value: ir.Value) -> ir.Value:
+    """The integers that a value is made of by other types and shapes."""
+    node = value.producer()
+    while node is not None and node.domain == "" and node.inputs:
+        source = node.inputs[0]
+        if source is None or source.dtype not in _INTEGERS or value.dtype not in _COMPARED:
+            break
+        if node.op_type != "Cast" and not facts_of(node.op_type).in_order:
+            break
+        value, node = source, source.producer()
+    return value
+
+
+def _outside(form: LoopForm, value: ir.Value) -> ir.Value | None:
+    """An integer that is the same in each step, as it is before the loop; None for any other."""
+    for state in form.states:
+        if state.before is value and state.after is value:
+            value = _whole(state.initial)
+    maker = value.producer()
+    is_inside = value in form.body.inputs or (maker is not None and maker.graph is form.body)
+    is_integer = _integer(value) is not None or value.dtype in _INTEGERS
+    return value if is_integer and not is_inside else None
+
+
+def _counts(state: State) -> bool:
+    """Whether a state is an integer that is one more after each step."""
+    node = origin(state.after).producer()
+    if node is None or node.op_type != "Add" or state.before not in node.inputs:
+        return False
+    step = next((value for value in node.inputs if value is not state.before), None)
+    return state.initial.dtype in _INTEGERS and _integer(step) == 1
+
+
+def _is_same(left: ir.Value, right: ir.Value) -> bool:
+    number = _integer(left)
+    return _whole(left) is _whole(right) or (number is not None and number == _integer(right))
 
 
 def _integer(value: ir.Value | None) -> int | None:
-    """The only element of a constant of integers."""
-    if value is None or value.const_value is None or value.const_value.size != 1:
+    """The only element of a constant that is a whole number."""
+    array = constant_array(value)
+    if array is None or array.size != 1 or array.dtype.kind not in "if":
         return None
-    number = constant_scalar(value)
-    return number if isinstance(number, int) and not isinstance(number, bool) else None
+    number = array.item()
+    return int(number) if float(number).is_integer() else None
