@@ -160,17 +160,22 @@ class _Run:
         return total
 
     def shared_bytes(self, buffers: Mapping[str, Buffer]) -> Size:
-        """Of what the rows of a block share, which every block reads again."""
+        """Of what every block reads again: what its rows share, and what those of others read too.
+
+        Such as the weights of a transposed convolution where rows are the pixels of one phase.
+        """
         found: dict[Access, Size] = {}
         for kernel in self.kernels:
             groups = self.groups(kernel, buffers)
             assert groups is not None
             for load in kernel.loads():
                 axes = [axis for axis, _ in load.access.terms]
-                blocked = any(self.rows[-1] in groups.get(axis, ()) for axis in axes)
-                if load.access.buffer not in self.between and not blocked:
-                    extents = [axis.extent for axis in axes if axis not in groups]
-                    found[load.access] = product(extents) * ITEM_BYTES[load.dtype]
+                met = {row for axis in axes for row in groups.get(axis, ())}
+                if load.access.buffer in self.between or len(met) == len(self.rows):
+                    continue
+                extents = [axis.extent for axis in axes if axis not in groups]
+                count = self.block if self.rows[-1] in met else 1
+                found[load.access] = product(extents) * count * ITEM_BYTES[load.dtype]
         return sum(found.values(), start=0)
 
 
@@ -317,10 +322,10 @@ def _looped(run: _Run, buffers: dict[str, Buffer]) -> tuple[Stmt, ...]:
     count = floordiv(blocked.extent, run.block)
     rest = blocked.extent - count * run.block
     over, inner = Axis(f"{blocked.name}block", count), Axis(blocked.name, run.block)
-    body: list[Stmt] = [_piece(run, images, over, inner, 0, buffers)]
+    body: list[Stmt] = [*_piece(run, images, over, inner, 0, buffers)]
     if rest != 0:
         over, inner = Axis(f"{blocked.name}rest", 1), Axis(blocked.name, rest)
-        body.append(_piece(run, images, over, inner, count * run.block, buffers))
+        body += _piece(run, images, over, inner, count * run.block, buffers)
     for loop in reversed(loops):
         body = [Loop(loop, (), tuple(body), is_independent=True)]
     return tuple(body)
@@ -333,13 +338,15 @@ def _piece(
     inner: Axis,
     start: Size,
     buffers: dict[str, Buffer],
-) -> Loop:
-    """The loop over blocks of equal size from one row on.
+) -> tuple[Stmt, ...]:
+    """The loop over blocks of equal size from one row on; a single block needs none.
 
     around: what stands for the outer axes of rows. over, inner: the loop, and the rows of a block.
     buffers: gets what is local to a block.
     """
-    images = {**around, run.rows[-1]: Affine(start, ((over, inner.extent), (inner, 1)))}
+    is_loop = over.extent != 1
+    steps = ((over, inner.extent),) if is_loop else ()
+    images = {**around, run.rows[-1]: Affine(start, (*steps, (inner, 1)))}
     piece = "block" if start == 0 else "rest"
     for name in run.local:
         local = f"{name}.{piece}"
@@ -358,7 +365,7 @@ def _piece(
             stores=tuple(substitute_store(s, places) for s in kernel.stores),
         )
         kernels.append(_within_block(moved, run, piece, inner, start, buffers))
-    return Loop(over, (), tuple(kernels), is_independent=True)
+    return (Loop(over, (), tuple(kernels), is_independent=True),) if is_loop else tuple(kernels)
 
 
 def _place(group: Sequence[Axis], images: Mapping[Axis, Affine]) -> Affine:

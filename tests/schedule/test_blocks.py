@@ -11,7 +11,7 @@ from ostinato.program.nodes import Branch, Kernel, Loop, Program, Reduce, statem
 from ostinato.program.verify import verify
 from ostinato.schedule import blocks
 from ostinato.schedule.blocks import by_blocks as by_blocks_for
-from ostinato.sizes.dims import symbol
+from ostinato.sizes.dims import Size, symbol
 from tests.program.programs import at, program, store
 from tests.schedule.test_pipeline import assert_same_results, check_unchanged, pointwise, product
 
@@ -55,6 +55,18 @@ def attention(rows, columns, heads=2, merged=False) -> Program:
     )
 
 
+def pieces_of(heads: Loop) -> list[tuple[Size, Size]]:
+    """How many blocks of how many rows; a single block stands there without a loop."""
+    found: list[tuple[Size, Size]] = []
+    for statement in heads.body:
+        kernel = statement.body[0] if isinstance(statement, Loop) else statement
+        assert isinstance(kernel, Kernel)
+        if kernel.name.startswith("scores."):
+            count = statement.axis.extent if isinstance(statement, Loop) else 1
+            found.append((count, kernel.axes[0].extent))
+    return found
+
+
 @pytest.mark.parametrize(
     ("rows", "pieces"), [(48, [(2, 24)]), (40, [(2, 20)]), (53, [(2, 24), (1, 5)]), (20, [(1, 20)])]
 )
@@ -63,9 +75,7 @@ def test_heads_run_one_after_the_other_a_block_of_rows_at_a_time(rows, pieces):
     changed = by_blocks(source)
     (heads,) = changed.body
     assert isinstance(heads, Loop) and heads.axis.extent == 2
-    loops = [loop for loop in heads.body if isinstance(loop, Loop)]
-    extents = [(loop.axis.extent, loop.body[0].axes[0].extent) for loop in loops]
-    assert extents == pieces
+    assert pieces_of(heads) == pieces
     block = max(n for _, n in pieces)
     assert {n: changed.buffers[f"{n}.block"].size for n in "set"} == {
         "s": 16 * block,
@@ -83,9 +93,8 @@ def test_the_run_decides_where_only_it_knows_the_sizes():
     assert isinstance(decision, Kernel) and isinstance(branch, Branch)
     assert branch.orelse == source.body
     (heads,) = branch.then
-    full, rest = (loop for loop in heads.body if isinstance(loop, Loop))
-    assert full.body[0].axes[0].extent == 24
-    assert str(full.axis.extent) == "(N // 24)" and rest.axis.extent == 1
+    full, rest = pieces_of(heads)
+    assert (str(full[0]), full[1]) == ("(N // 24)", 24) and rest[0] == 1
     assert_same_results(source, changed)
 
 
@@ -158,6 +167,27 @@ def test_weights_that_exceed_what_is_saved_are_read_once():
         arena={"a": n * hidden},
     )
     check_unchanged(by_blocks, source)
+
+
+def test_what_pixels_share_is_not_read_again_for_each():
+    """Each of four phases of a pixel has weights of its own, which all pixels share."""
+    pixels, phases, width = 48, 4, 16
+    i, p, j, k = Axis("i", pixels), Axis("p", phases), Axis("j", width), Axis("k", width)
+    r, s, c = Axis("r", pixels), Axis("s", phases), Axis("c", width)
+    x, w = at("x", (i, width), (k, 1)), at("w", (p, width * width), (k, width), (j, 1))
+    there = at("a", (r, phases * width), (s, width), (c, 1))
+    last = pointwise("last", op("neg", there), "y", r, s, c)
+    source = program(
+        {"x": (pixels, width), "w": (phases, width, width)},
+        {"y": (pixels, phases, width)},
+        (product("first", x, w, "a", k, i, p, j), last),
+        arena={"a": pixels * phases * width},
+    )
+    changed = by_blocks_for(source, Machine(64, 32, second_level_bytes=8192))
+    (loop,) = changed.body
+    assert isinstance(loop, Loop) and isinstance(loop.body[0], Kernel)
+    assert [axis.extent for axis in loop.body[0].axes] == [24, phases, width]
+    assert_same_results(source, changed)
 
 
 @pytest.mark.parametrize(("rows", "tried"), [(N, 0), (64, 1)])
