@@ -1,4 +1,4 @@
-"""A padded copy as a copy of what is inside, and kernels that fill the border.
+"""What is computed of a padded value: of what is inside, and kernels that fill the border.
 
 y[i] = x[i - 1] if 1 <= i < n + 1 else 0        y[0] = 0, y[n + 1] = 0
                                           =>    y[i + 1] = x[i]
@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ostinato.program.expr import Axis, Const, Expr, Extent, Index, Load, Op
-from ostinato.program.nodes import Kernel, Store
-from ostinato.schedule.index_maps import Affine, Map, substitute_access
+from ostinato.program.expr import Axis, Const, Expr, Extent, Index, Op
+from ostinato.program.nodes import Kernel, map_loads
+from ostinato.schedule.index_maps import Affine, Map, substitute_store
 from ostinato.sizes.dims import Size, is_nonnegative
 
 # By axis the first index inside, and the first one behind it.
@@ -18,24 +18,31 @@ Box = dict[Axis, tuple[Size, Size]]
 
 
 def padded_parts(kernel: Kernel) -> tuple[Kernel, tuple[Kernel, ...]] | None:
-    """The copy of the inside, and the kernels of the border; None for any other kernel."""
+    """The kernel of the inside, and those of the border; None where nothing is padded.
+
+    What is computed of a padded value is computed of the constant along the border.
+    """
     if kernel.reductions or kernel.ordered or kernel.guard is not None or len(kernel.stores) != 1:
         return None
     (store,) = kernel.stores
-    load = store.value
-    if store.partial or not isinstance(load, Load) or load.mask is None or load.index:
+    masked = [load for load in kernel.loads() if load.mask is not None]
+    if store.partial or not masked or any(load.index for load in kernel.loads()):
         return None
     box: Box = {axis: (0, axis.extent) for axis in kernel.axes}
-    if not _narrow(box, load.mask) or not isinstance(load.other, Const):
+    mask = masked[0].mask
+    if mask is None or not _narrow(box, mask):
+        return None
+    if any(load.mask is not mask or not isinstance(load.other, Const) for load in masked):
         return None
     for axis, (low, high) in box.items():
         if not all(map(is_nonnegative, (low, high - low, axis.extent - high))):
             return None
+    plain = map_loads(kernel, lambda x: x.mask and replace(x, mask=None, other=None))
+    around = map_loads(kernel, lambda x: x.mask and x.other)
     inner = {axis: _part(axis, low, high - low) for axis, (low, high) in box.items()}
-    plain = Load(substitute_access(load.access, inner), load.dtype)
-    inside = Store(substitute_access(store.access, inner), plain)
-    whole = replace(kernel, axes=_axes(kernel, inner), stores=(inside,))
-    return whole, tuple(_border(kernel, box, load.other))
+    inside = tuple(substitute_store(one, inner) for one in plain.stores)
+    whole = replace(kernel, axes=_axes(kernel, inner), stores=inside)
+    return whole, tuple(_border(around, box))
 
 
 def _narrow(box: Box, mask: Expr) -> bool:
@@ -53,8 +60,8 @@ def _narrow(box: Box, mask: Expr) -> bool:
     return True
 
 
-def _border(kernel: Kernel, box: Box, fill: Const) -> list[Kernel]:
-    """Kernels that store the constant on both sides along each axis, inside along those before."""
+def _border(kernel: Kernel, box: Box) -> list[Kernel]:
+    """Kernels that store a value on both sides along each axis, inside along those before."""
     (store,) = kernel.stores
     found: list[Kernel] = []
     images: dict[Axis, Affine] = {}
@@ -66,7 +73,7 @@ def _border(kernel: Kernel, box: Box, fill: Const) -> list[Kernel]:
         together = [sides] if before.terms == after.terms else [[side] for side in sides]
         for part, group in enumerate(together if sides else ()):
             maps: list[Map] = [{**images, axis: side} for side in group]
-            stores = [Store(substitute_access(store.access, m), fill) for m in maps]
+            stores = [substitute_store(store, m) for m in maps]
             name = f"{kernel.name}.border{number}.{part}"
             axes = _axes(kernel, maps[0])
             found.append(replace(kernel, name=name, axes=axes, stores=tuple(stores)))

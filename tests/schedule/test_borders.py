@@ -85,6 +85,25 @@ def test_sides_of_one_thickness_share_a_kernel():
     assert [len(kernel.stores) for kernel in border] == [2, 1, 1]
 
 
+def test_what_is_computed_of_a_padded_value_has_a_border():
+    source = network(4, 5, (1, 2), (0, 1))
+    pad = source.body[1]
+    assert isinstance(pad, Kernel)
+    (found,) = pad.stores
+    _, x = pad.axes
+    value = op("mul", op("neg", found.value), at("a", (x, 1)))
+    changed = replace(pad, stores=(replace(found, value=value),))
+    parts = padded_parts(changed)
+    assert parts is not None
+    inside, border = parts
+    assert not any(load.mask is not None for k in (inside, *border) for load in k.loads())
+    before, behind = ((source.body[0],), source.body[2:])
+    assert_same_results(
+        source.with_body((*before, changed, *behind)),
+        source.with_body((*before, *border, inside, *behind)),
+    )
+
+
 def test_other_kernels_have_no_border():
     kernel = padded(4, 5, (1, 1), (1, 1))
     (found,) = kernel.stores
@@ -95,7 +114,7 @@ def test_other_kernels_have_no_border():
         replace(found.value, mask=None, other=None),
         replace(found.value, mask=diagonal),
         replace(found.value, mask=op("or", *found.value.mask.args)),
-        op("neg", found.value),
+        op("add", found.value, replace(found.value, mask=diagonal)),
     ):
         assert padded_parts(replace(kernel, stores=(replace(found, value=value),))) is None
     negative = padded(4, 5, (-1, 0), (0, 0))
