@@ -31,6 +31,7 @@ from ostinato.program.expr import (
 )
 from ostinato.program.functions import ARITY, define
 from ostinato.program.nodes import Buffer
+from ostinato.program.words import first_byte
 from ostinato.sizes.dims import Dim, Size
 
 # A scalar function takes so many registers for each vector: a step of it has a few operands, and
@@ -197,6 +198,8 @@ class Expressions:
 
     def _parts(self, node: Expr) -> tuple[Expr, ...]:
         """The operands to compute before a node, or the definition of a function."""
+        if self._word(node) is not None:
+            return ()
         if not isinstance(node, Op) or node.name in PRIMITIVES or self._is_called(node):
             return children(node)
         if self._is_wide(node):
@@ -204,6 +207,14 @@ class Expressions:
         if node not in self._definitions:
             self._definitions[node] = define(node.name, node.args, node.dtype)
         return (self._definitions[node],)
+
+    def _word(self, node: Expr) -> Load | None:
+        """The first byte of a word that one load can take; None for others."""
+        if not isinstance(node, Op) or node.name != "or":
+            return None
+        first = first_byte(node)
+        is_masked = first is not None and first.mask is not None
+        return None if is_masked or (self.width == 1 and self.masks is not None) else first
 
     def lanes(self, expr: Expr, row: int, number: int) -> Value:
         """The value with one element in each lane."""
@@ -230,6 +241,9 @@ class Expressions:
             return self.later[place]() if place in self.later else self.reduced[place]
         if isinstance(expr, Load):
             return self.loads.load(expr, row, number)
+        first = self._word(expr)
+        if first is not None:
+            return self.loads.word(first, row, number)
         wide = self.by_lanes(expr)
         count = self.width if wide else 1
         operand = self.lanes if wide else self.value

@@ -13,6 +13,7 @@ from ostinato.codegen.transposed_load import transposed
 from ostinato.codegen.writer import Value, Writer, integer, vector
 from ostinato.program.expr import FLOATS, ITEM_BYTES, Access, Axis, Load, dtype_of
 from ostinato.program.nodes import Buffer
+from ostinato.program.words import BYTES
 from ostinato.schedule.byte_tables import BYTE_VALUES
 from ostinato.schedule.operands import TERMS_ACROSS, is_turnable
 from ostinato.sizes.dims import Size
@@ -80,6 +81,20 @@ class Loads:
         lanes = self._x.width if self._x.by_lanes(load) else 1
         zero = Value("zeroinitializer" if lanes > 1 else "0", value.type)
         return self._w.compare("icmp", "ne", value, zero, lanes)
+
+    def word(self, first: Load, row: int, number: int) -> Value:
+        """The words of four bytes that begin with the elements of a load without a mask."""
+        address, varying = self._x.moved(first.access, first.index, "i8", row, number)
+        if self._x.width == 1 or not self._x.by_lanes(first):
+            return self._w.emit("i32", f"load i32, ptr {address.text}, align 1")
+        width, mask = self._x.width, self._mask(first, row, number)
+        type_, stride = vector("i32", width), self._x.lane_stride(first.access)
+        if stride == BYTES and not varying and mask is None:
+            return self._w.emit(type_, f"load {type_}, ptr {address.text}, align 1")
+        mask = mask or Value("splat (i1 true)", vector("i1", width))
+        places = self._x.lane_addresses(address, stride, varying, "i8", row, number)
+        zero = Value("zeroinitializer", type_)
+        return load_masked(self._w, places, mask, zero, "i32", width, 1)
 
     def _scalar(self, load: Load, memory: str, row: int, number: int = 0) -> Value:
         shared = self._of_neighbours(load, memory, row)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import lru_cache
 
 from ostinato.program.expr import Expr, Load, Op, cast, constant, op, walk
 
@@ -19,6 +20,7 @@ def word(bytes_: Sequence[Expr]) -> Expr:
     return result
 
 
+@lru_cache(maxsize=4096)
 def first_byte(expr: Expr) -> Load | None:
     """The lowest byte of a word of uint8 that lie beside each other in memory; None for others."""
     if not isinstance(expr, Op) or expr.name != "or":
@@ -32,3 +34,15 @@ def first_byte(expr: Expr) -> Load | None:
         if first.dtype == "uint8" and word(bytes_) is expr:
             return first
     return None
+
+
+def loads_at_once(*roots: Expr) -> Iterator[Load]:
+    """The loads below expressions; of a word of neighbours, which is one load, its first byte."""
+    others: set[Load] = set()
+    nodes = list(walk(*roots))
+    for first in filter(None, map(first_byte, nodes)):
+        access = first.access
+        for number in range(1, BYTES):
+            other = replace(access, offset=access.offset + number)
+            others.add(replace(first, access=other))
+    yield from (node for node in nodes if isinstance(node, Load) and node not in others)

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from math import gcd
 
 from ostinato.machine.record import Machine
-from ostinato.program.expr import ITEM_BYTES, Access, Axis, Index, Load, dtype_of
+from ostinato.program.expr import ITEM_BYTES, Access, Axis, Index, Load, dtype_of, walk
 from ostinato.program.nodes import Buffer, Kernel, Store
 from ostinato.records import dataclass
 from ostinato.schedule.operands import (
@@ -367,7 +367,7 @@ class _Sums:
             s.access.stride(lane) not in (0, 1) and s.access.stride(row) != 1 for s in kernel.stores
         )
         self._addresses = 2 if scatters else 0
-        summed = set(sum_loads(kernel))
+        summed = set(walk(*(operand for r in kernel.reductions for operand in r.operands)))
         outside = [load.access.stride(lane) for load in kernel.loads() if load not in summed]
         self._gathers = sum(stride not in (0, 1) for stride in outside)
         self._runs = [self._run(s) for s in kernel.stores if s.access.stride(lane) not in (0, 1)]

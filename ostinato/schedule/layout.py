@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from ostinato.machine.record import Machine
-from ostinato.program.expr import FLOATS, ITEM_BYTES, Access, Axis, Expr, Load
+from ostinato.program.expr import ITEM_BYTES, Access, Axis, Expr, Load
 from ostinato.program.nodes import (
     Buffer,
     Kernel,
@@ -31,9 +31,11 @@ from ostinato.program.nodes import (
     map_kernels,
     map_loads,
 )
+from ostinato.program.words import first_byte
 from ostinato.records import dataclass
 from ostinato.schedule.elide import whole_buffers
 from ostinato.schedule.operands import (
+    TURNED,
     TYPICAL_EXTENT,
     is_packable,
     moves_windows,
@@ -122,6 +124,9 @@ def _candidates(program: Program, machine: Machine) -> dict[str, tuple[Layout, .
             plain = not place.index and place.mask is None
             if not plain or kernel.ordered or kernel.guard is not None:
                 refused.add(place.access.buffer)
+        # Bytes that are read as words stay neighbours.
+        operands = [operand for r in kernel.reductions for operand in r.operands]
+        refused.update(word.access.buffer for word in filter(None, map(first_byte, operands)))
     radices = _radices(kernels, program.buffers, machine)
     lanes = machine.vector_bytes // 4
     return {
@@ -208,7 +213,7 @@ def _layouts(
 ) -> tuple[Layout, ...]:
     terms = [term for access in accesses for term in access.terms]
     numbers = [buffer.size, *(a.offset for a in accesses), *(stride for _, stride in terms)]
-    if buffer.dtype not in FLOATS or buffer.is_copy or buffer.is_laid or buffer.padded:
+    if buffer.dtype not in TURNED or buffer.is_copy or buffer.is_laid or buffer.padded:
         return ()
     if any(isinstance(n, int) and n < 0 for n in numbers):
         return ()

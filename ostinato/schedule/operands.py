@@ -7,8 +7,11 @@ from dataclasses import replace
 
 from ostinato.program.expr import FLOATS, Access, Axis, Expr, Load, children, dtype_of, walk
 from ostinato.program.nodes import Buffer, Kernel, Store
+from ostinato.program.words import loads_at_once
 from ostinato.sizes.dims import Size, exact_quotient
 
+# Elements of images and sequences, whose channels and places may change places in memory.
+TURNED = (*FLOATS, "int8", "uint8")
 # How many points an axis is taken to have when that is only known at run time. Not a fact about
 # machines: sequences are longer, batches and chunks of streams are shorter.
 TYPICAL_EXTENT = 64
@@ -28,7 +31,7 @@ def typical(size: Size) -> int:
 def sum_loads(kernel: Kernel) -> list[Load]:
     """The loads in the operands of all reductions."""
     operands = [operand for r in kernel.reductions for operand in r.operands]
-    return [node for node in walk(*operands) if isinstance(node, Load)]
+    return list(loads_at_once(*operands))
 
 
 def is_packable(kernel: Kernel, load: Load, buffers: Mapping[str, Buffer]) -> bool:
@@ -45,15 +48,17 @@ def is_packable(kernel: Kernel, load: Load, buffers: Mapping[str, Buffer]) -> bo
 
 def accesses(kernel: Kernel) -> Iterator[tuple[Access, float, Load | None]]:
     """Every access, how often it happens beside one point, and the load if it is one of a sum."""
-    inner: dict[Load, float] = {}
+    inner: dict[Expr, float] = {}
+    once: set[Load] = set()
     for reduce in kernel.reductions:
         trips = 1.0
         for axis in reduce.axes:
             trips *= typical(axis.extent)
-        for node in walk(*reduce.operands):
-            if isinstance(node, Load):
-                inner[node] = trips
+        inner.update(dict.fromkeys(walk(*reduce.operands), trips))
+        once.update(loads_at_once(*reduce.operands))
     for load in kernel.loads():
+        if load in inner and load not in once:
+            continue
         yield load.access, inner.get(load, 1.0), load if load in inner else None
     for store in kernel.stores:
         yield store.access, 1.0, None
@@ -137,9 +142,9 @@ def loads_of_a_row(kernel: Kernel, lane: Axis, row: Axis) -> int:
     """Count the elements a row loads, for all lanes, in a step of the sums that run together."""
     counts: dict[tuple[Axis, ...], dict[Load, None]] = {}
     for reduce in kernel.reductions:
-        for node in walk(*reduce.operands):
-            if isinstance(node, Load) and node.access.stride(lane) == 0 != node.access.stride(row):
-                counts.setdefault(reduce.axes, {})[node] = None
+        for load in loads_at_once(*reduce.operands):
+            if load.access.stride(lane) == 0 != load.access.stride(row):
+                counts.setdefault(reduce.axes, {})[load] = None
     return max((len(loads) for loads in counts.values()), default=1)
 
 

@@ -34,6 +34,7 @@ from ostinato.schedule.sink import sink
 from ostinato.schedule.tile import tile, tile_readers
 from ostinato.schedule.unfused_pairs import UnfusedPair, unfused_pairs
 from ostinato.schedule.widen_late import widen_late
+from ostinato.schedule.words_first import words_first
 
 
 @dataclass(frozen=True)
@@ -147,6 +148,11 @@ SCHEDULE_PASSES: tuple[SchedulePass, ...] = (
         "layout",
         "Values that only kernels see are laid out as their readers and writers meet them.",
         _for_machine(layout),
+    ),
+    SchedulePass(
+        "words_first",
+        "Sums of bytes over windows take all taps for each word: neighbours share what they load.",
+        _for_machine(words_first),
     ),
     SchedulePass(
         "collapse",

@@ -10,7 +10,7 @@ from dataclasses import replace
 from math import gcd, prod
 
 from ostinato.machine.record import Machine
-from ostinato.program.expr import FLOATS, ITEM_BYTES, Axis, Expr, Index, constant, dtype_of, op
+from ostinato.program.expr import ITEM_BYTES, Axis, Expr, Index, constant, dtype_of, op
 from ostinato.program.nodes import Buffer, Kernel, Program, Tile, map_kernels
 from ostinato.schedule.chains import gathers
 from ostinato.schedule.cost import (
@@ -39,6 +39,7 @@ from ostinato.schedule.matrices import matrix_tile
 from ostinato.schedule.operands import (
     DEPTH,
     TERMS_ACROSS,
+    TURNED,
     accesses,
     is_packable,
     is_turnable,
@@ -300,7 +301,7 @@ def transposition(kernel: Kernel, machine: Machine) -> tuple[Axis, Axis] | None:
     beside each other. None where some axis has neighbours on both sides, or where there is nothing
     to transpose.
     """
-    plain = all(dtype_of(s.value) in FLOATS and not s.partial for s in kernel.stores)
+    plain = all(dtype_of(s.value) in TURNED and not s.partial for s in kernel.stores)
     if kernel.reductions or kernel.ordered or not plain:
         return None
     loads = [load for load in kernel.loads() if load.access.terms]

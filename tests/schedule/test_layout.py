@@ -6,8 +6,19 @@ import numpy as np
 import pytest
 
 from ostinato.machine.record import Machine
-from ostinato.program.expr import Access, Axis, Reduced, op
-from ostinato.program.nodes import Carry, Kernel, Loop, Program, Reduce
+from ostinato.program.expr import Access, Axis, Reduced, cast, op
+from ostinato.program.nodes import (
+    Buffer,
+    Carry,
+    Interface,
+    Kernel,
+    Loop,
+    Program,
+    Reduce,
+    map_kernels,
+    map_loads,
+)
+from ostinato.program.words import BYTES, word
 from ostinato.schedule.layout import Layout, _is_radix, _radices, layout
 from ostinato.sizes.dims import Size, floordiv, symbol, symbols
 from tests.program.programs import at, program, store
@@ -94,6 +105,64 @@ def test_what_reads_a_buffer_follows_its_layout(change):
     for access in inside:
         assert {stride for axis, stride in access.terms if axis.extent == OUT} == {1}
     assert_same_results(source, changed)
+
+
+def in_bytes(source: Program) -> Program:
+    """The same with what the kernels hand on in bytes."""
+
+    def narrow(kernel: Kernel) -> Kernel:
+        wide = map_loads(
+            kernel,
+            lambda x: (
+                cast(replace(x, dtype="uint8"), "float32") if x.access.buffer == "a" else None
+            ),
+        )
+        stores = [
+            replace(s, value=cast(s.value, "uint8")) if s.access.buffer == "a" else s
+            for s in wide.stores
+        ]
+        return replace(wide, stores=tuple(stores))
+
+    buffers = {**source.buffers, "a": replace(source.buffers["a"], dtype="uint8")}
+    body = map_kernels(source.body, narrow)
+    return replace(source, buffers=buffers).with_body(body)
+
+
+def test_bytes_are_laid_out_as_floats_are():
+    source = in_bytes(convolution())
+    changed = laid_out(source)
+    assert [access.stride(axis) for access, axis in channels_of(changed)] == [1, 1]
+    assert_same_results(source, changed)
+
+
+def channels_of(source: Program) -> list[tuple[Access, Axis]]:
+    """Where the first convolution stores, and the second one reads, and the axis of channels."""
+    one, two = source.kernels()
+    (load,) = (x for x in two.loads() if x.access.buffer == "a")
+    return [(one.stores[0].access, one.axes[0]), (load.access, two.reductions[0].axes[0])]
+
+
+def test_bytes_that_are_read_as_words_stay():
+    source = in_bytes(convolution())
+    one, two = source.kernels()
+    (channels,) = two.reductions[0].axes
+    words = Axis("words", channels.extent)
+    bytes_ = [at("a", (words, P), offset=n, dtype="uint8") for n in range(BYTES)]
+    weight = at("U", (words, 1), dtype="int32")
+    total = Reduce((words,), "sum", word(bytes_), weight)
+    few = Kernel("few", (), (total,), (store("z", cast(Reduced(0, "int32"), "float32")),))
+    weights = np.arange(words.extent, dtype=np.int32)
+    changed = replace(
+        source,
+        outputs=(*source.outputs, Interface("z", "z", "float32", (1,))),
+        buffers={
+            **source.buffers,
+            "z": Buffer("z", "float32", 1, "output"),
+            "U": Buffer("U", "int32", words.extent, "constant"),
+        },
+        constants={**source.constants, "U": weights},
+    ).with_body((one, two, few))
+    check_unchanged(laid_out, changed)
 
 
 def depthwise(stride: int) -> Program:

@@ -209,15 +209,15 @@ def test_every_choice_of_passes_has_the_same_bits(left_out, registers):
     assert_same_results(cell(), scheduled.program)
 
 
-# Weights, rows and operands of these programs are too small for these, and one thread deals
-# nothing out.
+# Weights, rows and operands of these programs are too small for these, one thread deals nothing
+# out, and no sum is one of bytes.
 @pytest.mark.parametrize(
     "name",
     sorted(
         {*NAMES}
         - {"by_blocks", "by_panels", "by_rows", "byte_tables", "chains_to_axes", "chunk", "deal"}
         - {"layout"}
-        - {"relayout", "reuse_copies", "reuse_padded", "serpentine"}
+        - {"relayout", "reuse_copies", "reuse_padded", "serpentine", "words_first"}
     ),
 )
 def test_leaving_a_pass_out_changes_the_program(name):

@@ -8,7 +8,7 @@ import pytest
 
 import ostinato
 from ostinato.machine.record import Machine
-from ostinato.program.expr import Access, Axis, Index, Load, Reduced, constant, op
+from ostinato.program.expr import Access, Axis, Index, Load, Reduced, cast, constant, op
 from ostinato.program.nodes import Kernel, Program, Reduce
 from ostinato.program.printer import text
 from ostinato.schedule.cost import row_tiles, sums_at_once
@@ -262,6 +262,20 @@ def test_transposes_load_along_lanes_and_store_along_rows(rows, columns):
     assert (kernel.tile.row.name, kernel.tile.rows) == ("i", 8)
     (load,) = kernel.loads()
     assert load.access.stride(kernel.tile.lane) == 1
+    assert_same_results(source, tiled)
+
+
+def test_bytes_are_transposed_like_floats():
+    source = transposed(16, 32, lambda x: cast(x, "uint8"))
+    source = replace(
+        source,
+        buffers={**source.buffers, "y": replace(source.buffers["y"], dtype="uint8")},
+        outputs=(replace(source.outputs[0], dtype="uint8"),),
+    )
+    tiled = tile(source, WIDE)
+    chosen = only(tiled).tile
+    assert chosen is not None and chosen.row is not None
+    assert (chosen.row.name, chosen.rows) == ("i", 8)
     assert_same_results(source, tiled)
 
 

@@ -174,27 +174,18 @@ def _convolved_words(
 ) -> Tensor:
     builder = context.builder
     x, w = builder.strided(source), builder.strided(weight)
-    channels = w.shape[1] * group
-    builder.require.equal(x.shape[1], channels, "channels of the input and the weights")
+    builder.require.equal(x.shape[1], w.shape[1] * group, "channels of the input and the weights")
     flips = x.dtype == "int8", w.dtype == "uint8"
     moved = 128 if flips[0] else 0, -128 if flips[1] else 0
     zeros = [
         _moved(context, z, by) for z, by in zip((source_zero, weight_zero), moved, strict=True)
     ]
-    beside = _channels_beside(context, x, source_zero, windows, flips[0])
-    rank = len(w.shape)
-    if beside is None:
-        words, windows = _padded_words(context, x, source_zero, windows, flips[0])
-        last = builder.strided(transpose(w, (0, *range(2, rank), 1)))
-        packed = builder.strided(_words(context, last, rank - 1, flips[1]))
-        weights = builder.strided(transpose(packed, (0, rank - 1, *range(1, rank - 1))))
-        dot: Contract = builder.dot
-    else:
-        # Weights in the same order: taps and channels may then be one axis.
-        (words, windows), dot = beside, _dot_of_neighbours(context)
-        last = builder.strided(transpose(w, (*range(2, rank), 1, 0)))
-        packed = builder.strided(_words(context, last, rank - 2, flips[1]))
-        weights = builder.strided(transpose(packed, (rank - 1, rank - 2, *range(rank - 2))))
+    rank, dot = len(w.shape), _dot_of_neighbours(context)
+    words, windows = _channels_beside(context, x, source_zero, windows, flips[0])
+    # Weights in the same order: taps and channels may then be one axis.
+    last = builder.strided(transpose(w, (*range(2, rank), 1, 0)))
+    packed = builder.strided(_words(context, last, rank - 2, flips[1]))
+    weights = builder.strided(transpose(packed, (rank - 1, rank - 2, *range(rank - 2))))
     total = convolve(context, words, weights, windows, group, dot)
     taps = tuple(range(1, rank))
     spatial = (1,) * len(windows)
@@ -289,49 +280,44 @@ def _products(context: Context, a: Tensor, b: Tensor) -> Tensor:
     return builder.dot(shape, axes, (inner,), left, right)
 
 
-def _padded_words(
-    context: Context, x: Tensor, zero: Value | None, windows: Sequence[Window[Size]], flip: bool
-) -> tuple[Tensor, list[Window[Size]]]:
-    """Words along the channels of the input, padded with its zero point; what is left to move."""
-    builder = context.builder
-    pads = any(window.before != 0 or window.after != 0 for window in windows)
-    if zero is None or is_zero(zero) or not pads:
-        x, unpadded = without_padding(context, x, windows)
-        parts = _parts(context, x, 1, 0)
-        return builder.pointwise(lambda *bytes_: _word(bytes_, flip), *parts), unpadded
-    # Bytes wrap: less the zero point, padded with 0, and back.
-    less = builder.pointwise(lambda v, z: op("sub", v, z), x, zero)
-    padded, unpadded = without_padding(context, less, windows)
-    parts = _parts(context, padded, 1, 0)
-
-    def element(zero: Expr, *bytes_: Expr) -> Expr:
-        return _word([op("add", byte, zero) for byte in bytes_], flip)
-
-    return builder.pointwise(element, zero, *parts), unpadded
-
-
 def _channels_beside(
     context: Context, x: Tensor, zero: Value | None, windows: Sequence[Window[Size]], flip: bool
-) -> tuple[Tensor, list[Window[Size]]] | None:
-    """The first bytes of words of an input whose channels are neighbours in memory; None of others.
+) -> tuple[Tensor, list[Window[Size]]]:
+    """The first bytes of words along the channels, which are neighbours; what is left to move.
 
-    The input is padded with its zero point, and unsigned; what is left to move.
+    Whoever computes the input writes it so: unsigned, padded with its zero point, and with
+    channels that fill the last word.
     """
-    builder, channels, rank = context.builder, x.shape[1], len(x.shape)
-    numbers = np.zeros((), np.int32) if zero is None else known_numbers(zero)
-    is_whole = isinstance(channels, int) and channels % BYTES == 0
-    if x.strides[1] != 1 or not is_whole or numbers is None or numbers.size != 1:
-        return None
+    builder, rank = context.builder, len(x.shape)
+    rest = ceildiv(x.shape[1], BYTES) * BYTES - x.shape[1]
+    before = [0, *(window.before for window in windows), 0]
+    after = [0, *(window.after + window.beyond for window in windows), rest]
+    last, numbers = transpose(x, (0, *range(2, rank), 1)), np.zeros((), x.dtype)
+    if zero is not None and any(n != 0 for n in (*before, *after)):
+        known = known_numbers(zero)
+        if known is None:
+            # Bytes wrap: less the zero point, padded with 0, and back.
+            zero = builder.reshaped(zero, ())
+            last = builder.pointwise(lambda v, z: op("sub", v, z), last, zero)
+            last = pad(context, builder.strided(last), before, after, 0)
+            last = builder.pointwise(lambda v, z: op("add", v, z), last, zero)
+            before, after = [0] * rank, [0] * rank
+        else:
+            numbers = known.reshape(())
     if flip:
-        top = constant(0x80, "uint8")
-        last = builder.pointwise(
-            lambda v: op("xor", op("bitcast", v, dtype="uint8"), top),
-            transpose(x, (0, *range(2, rank), 1)),
-        )
-        x = builder.strided(transpose(last, (0, rank - 1, *range(1, rank - 1))))
-    fill = int(numbers.item()) + (128 if flip else 0)
-    padded, unpadded = _with_padding(context, x, windows, fill)
-    return slice_axis(padded, 1, 0, BYTES, ceildiv(channels, BYTES)), unpadded
+        last = builder.pointwise(_flipped, last)
+        numbers = numbers.view(np.uint8) ^ np.uint8(0x80)
+    last = builder.strided(last)
+    if any(n != 0 for n in (*before, *after)) or last.strides[-1] != 1:
+        last = pad(context, last, before, after, int(numbers))
+    x = builder.strided(transpose(last, (0, rank - 1, *range(1, rank - 1))))
+    unpadded = [replace(window, before=0, after=0, beyond=0) for window in windows]
+    return slice_axis(x, 1, 0, BYTES, ceildiv(x.shape[1], BYTES)), unpadded
+
+
+def _flipped(byte: Expr) -> Expr:
+    """A signed byte as an unsigned one, moved by 128."""
+    return op("xor", op("bitcast", byte, dtype="uint8"), constant(0x80, "uint8"))
 
 
 def _with_padding(

@@ -189,15 +189,18 @@ def pad(
         builder.sizes.defined(n, f"axis {axis} of the padded value")
         for axis, n in enumerate(extents)
     )
-    # Extents of 1 keep their axis here: the padded place is known by its index.
-    axes = [builder.axis(extent) for extent in shape]
+    # The padded place is known by its index, along axes whose extent is 1 as well.
+    axes = [
+        builder.axis(extent) if extent != 1 or b != 0 or a != 0 else None
+        for extent, b, a in zip(shape, before, after, strict=True)
+    ]
     offset: Size = 0
     for amount, stride in zip(before, tensor.strides, strict=True):
         offset = offset - amount * stride
     shifted = Tensor(tensor.dtype, shape, advance(tensor, offset), tensor.strides)
     inside: Expr | None = None
     for axis_, extent, b, a in zip(axes, tensor.shape, before, after, strict=True):
-        for condition in within(Index(axis_), b, extent, a):
+        for condition in [] if axis_ is None else within(Index(axis_), b, extent, a):
             inside = condition if inside is None else op("and", inside, condition)
     is_number = isinstance(fill, (int, float, np.generic))
     other = None if inside is None else constant(fill if is_number else 0, tensor.dtype)
