@@ -249,8 +249,10 @@ REFUSED: list[Case] = [
                             "post_transform": "SOFTMAX"}, 1),
     ("TreeEnsembleRegressor", [X], {**trees("target", [0] * 5, [1] * 5, "BRANCH_LT"),
                                     "post_transform": "SOFTMAX"}, 1),
-    ("TreeEnsembleClassifier", [X], {**trees("class", [0, 1, 0, 1, 0], [1] * 5, "BRANCH_LT"),
+    ("TreeEnsembleClassifier", [X], {**trees("class", [1] * 5, [1] * 5, "BRANCH_LT"),
                                      "classlabels_int64s": [4, 5]}, 1),
+    ("TreeEnsembleClassifier", [X], {**trees("class", [0, 1, 0, 1, 0], [1] * 5, "BRANCH_LT"),
+                                     "classlabels_int64s": [4, 5], "base_values": [1.0, 2.0]}, 1),
 ]  # fmt: skip
 
 
@@ -260,6 +262,21 @@ def test_what_no_kernel_does_is_refused_by_name(case: Case) -> None:
     made = model(op, inputs, ML, version, TYPES.get(op, [FLOAT]), about)
     with pytest.raises(UnsupportedError, match=rf"'n' \({op}\).*has no kernel"):
         ostinato.InferenceSession(made, cache_dir=None)
+
+
+@pytest.mark.parametrize("after", ["NONE", "SOFTMAX", "LOGISTIC"])
+def test_two_classes_with_weights_of_their_own(after: str) -> None:
+    """A forest of scikit-learn; onnxruntime takes 1 for the label of whatever is positive."""
+    about = trees("class", [0] * 5 + [1] * 5, [0.3, 0.4, 0.1, 0.2, 0.6] * 2, "BRANCH_LEQ")
+    about["class_weights"][5:] = [0.2, 0.1, 0.4, 0.3, 0.5]
+    about |= {f"class_{name}": ids * 2 for name, ids in LEAVES.items()}
+    about |= {"classlabels_int64s": [4, 5], "post_transform": after}
+    made = model("TreeEnsembleClassifier", [HOLES], ML, 1, [INT64, FLOAT], about)
+    labels, scores = ostinato.InferenceSession(made, cache_dir=None).run(None, {"x0": HOLES})
+    _, expected = witness.run(made.SerializeToString(), {"x0": HOLES})
+    np.testing.assert_allclose(scores, expected, 1e-5, 1e-6, strict=True)
+    assert set(labels) == {4, 5}
+    assert (labels == np.where(expected[:, 1] > expected[:, 0], 5, 4)).all()
 
 
 def test_a_single_score_without_a_meaning_is_refused() -> None:

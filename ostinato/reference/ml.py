@@ -25,6 +25,8 @@ from onnx.reference.ops.aionnxml.op_label_encoder import LabelEncoder as _LabelE
 from onnx.reference.ops.aionnxml.op_svm_classifier import SVMClassifier as _SVMClassifier
 from onnx.reference.ops.aionnxml.op_svm_regressor import SVMRegressor as _SVMRegressor
 
+from ostinato.reference.trees import LEAF, RULES, Forest, Weights
+
 Array = np.ndarray[Any, Any]
 
 
@@ -162,33 +164,44 @@ class SVMClassifier(_SVMClassifier):
         _refuse(softmax, f"post_transform {transform} of two classes")
 
 
-_RULES: dict[str, Any] = {
-    "BRANCH_LEQ": np.less_equal,
-    "BRANCH_LT": np.less,
-    "BRANCH_GTE": np.greater_equal,
-    "BRANCH_GT": np.greater,
-    "BRANCH_EQ": np.equal,
-    "BRANCH_NEQ": np.not_equal,
-}
-
-
 class _Trees(_Kernel):
     """Trees of decisions, each a row of the attributes `nodes_..`."""
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        ids = list(zip(self.given("nodes_treeids"), self.given("nodes_nodeids"), strict=True))
+        trees, modes = self.given("nodes_treeids"), self.given("nodes_modes")
+        ids = list(zip(trees, self.given("nodes_nodeids"), strict=True))
         self._places = {key: i for i, key in enumerate(ids)}
-        self._trees = list(dict.fromkeys(self.given("nodes_treeids")))
+        rules = np.array([LEAF if mode == "LEAF" else RULES.index(mode) for mode in modes], int)
+        is_leaf, own = rules == LEAF, np.arange(len(ids))
+        ways = tuple(
+            np.array(
+                [
+                    i if leaf else self._places[tree, node]
+                    for i, leaf, tree, node in zip(
+                        own, is_leaf, trees, self.given(name), strict=True
+                    )
+                ],
+                int,
+            )
+            for name in ("nodes_truenodeids", "nodes_falsenodeids")
+        )
         # A tree begins with the node that no other one leads to.
-        led = set()
-        for (tree, _), mode, *ways in zip(
-            ids, self.given("nodes_modes"), *map(self.given, _WAYS), strict=True
-        ):
-            led |= set() if mode == "LEAF" else {(tree, way) for way in ways}
-        self._roots = [key for key in ids if key not in led]
-        if len(self._roots) != len(self._trees):
+        led = {*ways[0][~is_leaf], *ways[1][~is_leaf]}
+        roots = np.array([i for i in own if i not in led], int)
+        if len(roots) != len(set(trees)):
             raise ValueError("a tree has no first node, or several")
+        splits, tracks = self.numbers("nodes_values"), self.given(_TRACKS)
+        assert splits is not None
+        self.forest = Forest(
+            rules=rules,
+            features=np.where(is_leaf, 0, self.given("nodes_featureids")),
+            splits=splits,
+            tracks=np.asarray(tracks if tracks else np.zeros(len(ids)), bool),
+            ways=(ways[0], ways[1]),
+            roots=roots,
+            sets={},
+        )
 
     def numbers(self, name: str) -> Array | None:
         """A list of numbers that may be given as a tensor."""
@@ -196,55 +209,17 @@ class _Trees(_Kernel):
         values = self.given(name) if tensor is None else tensor
         return None if values is None else np.asarray(values)
 
-    def leaves(self, x: Array) -> list[list[tuple[int, int]]]:
-        """For each row, the leaf (tree, node) that it ends at in each tree."""
-        return [[self._leaf(row, root) for root in self._roots] for row in x]
-
-    def _leaf(self, row: Array, root: tuple[int, int]) -> tuple[int, int]:
-        modes, values = self.given("nodes_modes"), self.numbers("nodes_values")
-        missing, features = (
-            self.given(f"nodes_{name}") for name in ("missing_value_tracks_true", "featureids")
-        )
-        assert values is not None
-        key = root
-        for _ in modes:
-            i = self._places[key]
-            if modes[i] == "LEAF":
-                return key
-            element = row[features[i]]
-            goes = bool(_RULES[modes[i]](element, values[i]))
-            goes = goes or bool(missing and missing[i] and np.isnan(element))
-            key = key[0], self.given(_WAYS[0 if goes else 1])[i]
-        raise ValueError("a tree has a circle")
-
-    def weights(self, kind: str) -> dict[tuple[int, int], list[tuple[int, float]]]:
-        """By leaf, what it adds to which targets or classes."""
+    def weights(self, kind: str, count: int, how: str) -> Weights:
+        """What leaves add to so many targets or classes."""
         values = self.numbers(f"{kind}_weights")
         assert values is not None
-        found: dict[tuple[int, int], list[tuple[int, float]]] = {}
-        names = (f"{kind}_treeids", f"{kind}_nodeids", f"{kind}_ids")
-        for tree, node, target, weight in zip(*map(self.given, names), values, strict=True):
-            found.setdefault((tree, node), []).append((target, float(weight)))
-        return found
+        leaves = zip(self.given(f"{kind}_treeids"), self.given(f"{kind}_nodeids"), strict=True)
+        nodes = [self._places[leaf] for leaf in leaves]
+        shape = len(self._places), count
+        return Weights(nodes, self.given(f"{kind}_ids"), values, shape, how)
 
 
-_WAYS = "nodes_truenodeids", "nodes_falsenodeids"
-
-
-def _aggregated(rows: list[list[list[tuple[int, float]]]], count: int, how: str) -> Array:
-    """For each row and target, what leaves add to it: their sum, mean, minimum or maximum, or 0.
-
-    rows: of each row for each tree the targets and weights of the leaf.
-    """
-    y = np.zeros((len(rows), count))
-    for row, leaves in enumerate(rows):
-        values: dict[int, list[float]] = {}
-        for target, weight in (pair for leaf in leaves for pair in leaf):
-            values.setdefault(target, []).append(weight)
-        for target, found in values.items():
-            combine = {"MIN": min, "MAX": max}.get(how, sum)
-            y[row, target] = combine(found) / (len(leaves) if how == "AVERAGE" else 1)
-    return y
+_TRACKS = "nodes_missing_value_tracks_true"
 
 
 class TreeEnsemble(_Kernel):
@@ -255,37 +230,38 @@ class TreeEnsemble(_Kernel):
         # onnxruntime means LOGISTIC by 1 and SOFTMAX by 2, the document the other way around.
         transform = _TRANSFORMS[self.given("post_transform")]
         _refuse(transform not in ("NONE", "SOFTMAX_ZERO"), f"post_transform {transform}")
+        modes, count = self.given("nodes_modes"), len(self.given("leaf_targetids"))
+        of_sets = np.flatnonzero(np.asarray(modes) == RULES.index("BRANCH_MEMBER"))
         members = self.given("membership_values")
-        self._sets: list[Array] = [] if members is None else _split_at_nan(np.asarray(members))
+        sets = [] if members is None else _split_at_nan(np.asarray(members))
+        tracks, leaves, own = self.given(_TRACKS), np.zeros(count), len(modes) + np.arange(count)
+
+        def way(side: str) -> Array:
+            to_leaf, places = (self.given(f"nodes_{side}{what}") for what in ("leafs", "nodeids"))
+            numbers = np.asarray(places, int) + len(modes) * np.asarray(to_leaf, int)
+            return np.concatenate([numbers, own])
+
+        how = ("AVERAGE", "SUM", "MIN", "MAX")[self.given("aggregate_function")]
+        shape = len(modes) + count, self.given("n_targets")
+        values = np.asarray(self.given("leaf_weights"))
+        targets = self.given("leaf_targetids")
+        self._weights = Weights(own.tolist(), targets, values, shape, how)
+        self._forest = Forest(
+            rules=np.r_[np.asarray(modes, int), np.full(count, LEAF)],
+            features=np.r_[self.given("nodes_featureids"), leaves].astype(int),
+            splits=np.r_[self.given("nodes_splits"), leaves],
+            tracks=np.r_[tracks if tracks else np.zeros(len(modes)), leaves].astype(bool),
+            ways=(way("true"), way("false")),
+            roots=np.array(self.given("tree_roots"), int),
+            sets=dict(zip(of_sets.tolist(), sets, strict=False)),
+        )
 
     def _run(self, x: Array, **_: Any) -> tuple[Array]:
-        rows = [[self._leaf(row, root) for root in self.given("tree_roots")] for row in x]
-        weights = list(zip(self.given("leaf_targetids"), self.given("leaf_weights"), strict=True))
-        found = [[[weights[leaf]] for leaf in leaves] for leaves in rows]
-        how = ("AVERAGE", "SUM", "MIN", "MAX")[self.given("aggregate_function")]
-        y = _aggregated(found, self.given("n_targets"), how)
+        y = self._forest.sums(x, self._weights)
         return (_transformed(y, _TRANSFORMS[self.given("post_transform")]).astype(x.dtype),)
-
-    def _leaf(self, row: Array, node: int) -> int:
-        modes, missing = self.given("nodes_modes"), self.given("nodes_missing_value_tracks_true")
-        for _ in modes:
-            element = row[self.given("nodes_featureids")[node]]
-            if modes[node] == len(_RULES):
-                members = int((np.asarray(modes[:node]) == len(_RULES)).sum())
-                goes = bool((self._sets[members] == element).any())
-            else:
-                goes = bool(_BY_NUMBER[modes[node]](element, self.given("nodes_splits")[node]))
-            goes = goes or bool(missing and missing[node] and np.isnan(element))
-            way = "true" if goes else "false"
-            following: int = self.given(f"nodes_{way}nodeids")[node]
-            if self.given(f"nodes_{way}leafs")[node]:
-                return following
-            node = following
-        raise ValueError("a tree has a circle")
 
 
 _TRANSFORMS = "NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT"
-_BY_NUMBER = list(_RULES.values())
 
 
 def _split_at_nan(members: Array) -> list[Array]:
@@ -301,34 +277,41 @@ class TreeEnsembleRegressor(_Trees):
         _refuse(
             self.given("post_transform") != "NONE", f"post_transform {self.given('post_transform')}"
         )
+        how = self.given("aggregate_function")
+        self._weights = self.weights("target", self.given("n_targets"), how)
 
     def _run(self, x: Array, **_: Any) -> tuple[Array]:
-        weights, base = self.weights("target"), self.numbers("base_values")
-        found = [[weights.get(leaf, []) for leaf in leaves] for leaves in self.leaves(x)]
-        y = _aggregated(found, self.given("n_targets"), self.given("aggregate_function"))
+        base, y = self.numbers("base_values"), self.forest.sums(x, self._weights)
         return ((y if base is None else y + base).astype(np.float32),)
 
 
 class TreeEnsembleClassifier(_Trees):
     """The class with the largest sum of what the leaves of a row add to it, and the scores.
 
-    Of two classes the weights are those of one score s. It decides by 0.5 where no weight is
-    negative, and the scores are 1 - s and s; else by 0, and they are -s and s.
+    Of two classes, weights for the first alone are those of one score s. It decides by 0.5 where no
+    weight is negative, and the scores are 1 - s and s; else by 0, and they are -s and s.
     """
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         labels = self.given("classlabels_int64s") or self.given("classlabels_strings")
-        others = len(labels) == 2 and set(self.given("class_ids")) != {0}
+        classes = set(self.given("class_ids"))
+        self._has_one_score = len(labels) == 2 and len(classes) == 1
         _refuse(self.given("post_transform") == "PROBIT", "post_transform PROBIT")
-        _refuse(others, "one of two classes with weights for others than the first")
+        _refuse(
+            self._has_one_score and classes != {0}, "weights for the second of two classes alone"
+        )
+        is_open = len(labels) == 2 and not self._has_one_score
+        _refuse(
+            is_open and bool(self.given("base_values")), "base values of two classes with weights"
+        )
+        self._weights = self.weights("class", len(labels), "SUM")
 
     def _run(self, x: Array, **_: Any) -> tuple[Array, Array]:
         labels = self.given("classlabels_int64s") or self.given("classlabels_strings")
-        weights, base = self.weights("class"), self.numbers("base_values")
-        found = [[weights.get(leaf, []) for leaf in leaves] for leaves in self.leaves(x)]
-        scores = _aggregated(found, len(labels), "SUM")
-        if len(labels) == 2:
+        base = self.numbers("base_values")
+        scores = self.forest.sums(x, self._weights)
+        if self._has_one_score:
             chosen, scores = self._of_two(scores.sum(1), base)
         else:
             scores = scores if base is None else scores + base

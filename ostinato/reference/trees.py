@@ -1,0 +1,101 @@
+"""Ensembles of decision trees: all rows go down all trees at once, one level after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ostinato.records import dataclass
+
+Array = np.ndarray[Any, Any]
+
+# The numbers of rules in version 5 are their places; the last one asks for one of a set of values.
+RULES = "BRANCH_LEQ BRANCH_LT BRANCH_GTE BRANCH_GT BRANCH_EQ BRANCH_NEQ BRANCH_MEMBER".split()
+_COMPARISONS = (
+    np.less_equal,
+    np.less,
+    np.greater_equal,
+    np.greater,
+    np.equal,
+    np.not_equal,
+)
+LEAF = -1
+# Rows are looked at in blocks, of which the sums have no more terms than this.
+_MOST_TERMS = 1 << 22
+
+
+class Weights:
+    """What the nodes of a forest add to targets.
+
+    nodes, targets, values: of each weight. shape: nodes and targets there are. how: SUM, AVERAGE,
+    MIN or MAX.
+    """
+
+    def __init__(
+        self,
+        nodes: Sequence[int],
+        targets: Sequence[int],
+        values: Array,
+        shape: tuple[int, int],
+        how: str,
+    ) -> None:
+        self.how = how
+        self.combine: np.ufunc = {"MIN": np.minimum, "MAX": np.maximum}.get(how, np.add)
+        self.nothing = {"MIN": np.inf, "MAX": -np.inf}.get(how, 0.0)
+        self.table = np.full(shape, self.nothing)
+        self.combine.at(self.table, (nodes, targets), values)
+
+
+@dataclass(frozen=True, eq=False)
+class Forest:
+    """Nodes of trees. A leaf leads to itself.
+
+    rules: of each node, the place of its rule in `RULES`, or `LEAF`. features, splits: the element
+    of a row that it looks at, and the value that this is compared with. tracks: whether a missing
+    element goes the first way. ways: by node where to go if the rule holds, and if not. roots: the
+    first node of each tree. sets: by node the values of BRANCH_MEMBER.
+    """
+
+    rules: Array
+    features: Array
+    splits: Array
+    tracks: Array
+    ways: tuple[Array, Array]
+    roots: Array
+    sets: dict[int, Array]
+
+    def leaves(self, x: Array) -> Array:
+        """Where rows end: int64, shape `[rows, trees]`. Raises `ValueError` for a circle."""
+        at = np.tile(self.roots, (len(x), 1))
+        rows = np.arange(len(x))[:, None]
+        for _ in range(len(self.rules) + 1):
+            if (self.rules[at] == LEAF).all():
+                return at
+            elements = x[rows, self.features[at]]
+            goes = self._holds(elements, at) | (self.tracks[at] & np.isnan(elements))
+            at = np.where(goes, self.ways[0][at], self.ways[1][at])
+        raise ValueError("a tree has a circle")
+
+    def _holds(self, elements: Array, at: Array) -> Array:
+        holds = np.zeros(at.shape, bool)
+        rules, splits = self.rules[at], self.splits[at]
+        for number, comparison in enumerate(_COMPARISONS):
+            comparison(elements, splits, out=holds, where=rules == number)
+        for node, members in self.sets.items():
+            where = at == node
+            holds[where] = np.isin(elements[where], members)
+        return holds
+
+    def sums(self, x: Array, weights: Weights) -> Array:
+        """What leaves add to each target: float64, shape `[rows, targets]`; 0 where none adds."""
+        table, combine = weights.table, weights.combine
+        block = max(1, _MOST_TERMS // max(1, len(self.roots) * table.shape[1]))
+        parts = [
+            combine.reduce(table[self.leaves(x[start : start + block])], 1, initial=weights.nothing)
+            for start in range(0, len(x), block)
+        ]
+        y = np.concatenate([np.zeros((0, table.shape[1])), *parts])
+        y[y == np.inf] = y[y == -np.inf] = 0
+        return y / len(self.roots) if weights.how == "AVERAGE" else y
