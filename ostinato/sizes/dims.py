@@ -11,7 +11,7 @@ import hashlib
 from collections.abc import Iterable, Iterator
 from dataclasses import field
 from functools import lru_cache
-from math import prod
+from math import gcd, prod
 from typing import TypeAlias
 
 from ostinato.records import dataclass
@@ -428,6 +428,12 @@ def _least(terms: Iterable[tuple[Monomial, int]]) -> int | None:
             return None
         total += count * prod(lows)
     return total
+
+
+def primitive(size: Size) -> Size:
+    """The size divided by what all its coefficients have in common; it has the same sign."""
+    common = gcd(*(count for _, count in terms_of(size)))
+    return size if common < 2 else floordiv(size, common)
 
 
 def is_symbol(size: Size) -> bool:

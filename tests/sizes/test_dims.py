@@ -20,6 +20,7 @@ from ostinato.sizes.dims import (
     least,
     maximum,
     minimum,
+    primitive,
     symbol,
     symbols,
     truncdiv,
@@ -163,6 +164,12 @@ def test_integers_of_few_bits_wrap() -> None:
     assert wrap(3 * once - N, 256) == wrap(2 * N + 3 * V, 256)
     assert wrap(once - N - V + 300, 256) == 44
     assert substitute(once, {"N": 100, "v": 100}) == -56
+
+
+def test_sizes_lose_common_factors() -> None:
+    assert primitive(64 * N - 64) == N - 1 == primitive(N - 1)
+    assert primitive(-4 * N * V + 6) == 3 - 2 * N * V
+    assert (primitive(12), primitive(0)) == (1, 0)
 
 
 def test_a_divisor_of_zero_counts_as_one() -> None:

@@ -9,7 +9,7 @@ import onnx
 import pytest
 
 import ostinato
-from ostinato.errors import UnsupportedError
+from ostinato.errors import ShapeError, UnsupportedError
 
 # What exporters make of `x.squeeze(1)` when they do not know the size of axis 1.
 SQUEEZE = """
@@ -98,6 +98,24 @@ def test_other_sizes_are_refused_where_fallback_is() -> None:
     compiled = session(SQUEEZE, fallback=False)
     compiled.run(None, {"x": array(2, 1, 3)})
     with pytest.raises(UnsupportedError, match="Relu"):
+        compiled.run(None, {"x": array(2, 4, 3)})
+
+
+def test_an_axis_that_another_node_needs_to_be_1_is_squeezed() -> None:
+    compiled = session(
+        """<ir_version: 8, opset_import: ["" : 17]>
+        g (float[N, T, 3] x) => (float[T, 3] y) <float[6] h = {1, 2, 3, 4, 5, 6},
+            int64[1] first = {0}, int64[1] second = {1}, int64[1] six = {6}> {
+            s = Shape(x)  n = Slice(s, first, second)  size = Mul(n, six)
+            bias = Reshape(h, size)  all = ReduceSum <keepdims = 0> (bias)
+            sum = Add(x, all)  y = Squeeze(sum)
+        }""",
+        fallback=False,
+    )
+    assert compiled.report()["assumptions"] == ["node 'y': axis 1 has not the extent 1"]
+    x = array(1, 4, 3)
+    np.testing.assert_allclose(compiled.run(None, {"x": x})[0], x[0] + 21, rtol=1e-6)
+    with pytest.raises(ShapeError, match="number of elements"):
         compiled.run(None, {"x": array(2, 4, 3)})
 
 

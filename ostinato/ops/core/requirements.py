@@ -22,6 +22,7 @@ from ostinato.sizes.dims import (
     is_nonnegative,
     maximum,
     minimum,
+    primitive,
     product,
     symbol,
     symbols,
@@ -129,6 +130,14 @@ class Requirements:
         self.compared.append((left, right))
         for difference in (left - right, right - left):
             self.that(difference, f"{what}: {left} and {right} differ")
+
+    def is_required(self, size: Size, value: Size) -> bool:
+        """Whether a run ends before this place unless the size has that value."""
+        if isinstance(size - value, int):
+            return size == value
+        checked = {primitive(check.size) for check in self._draft.checks if not check.is_guard}
+        both = (size - value, value - size)
+        return all(primitive(n) in checked or is_nonnegative(n) for n in both)
 
     def nonnegative(self, size: Size, what: str) -> None:
         """The size must not be negative: an error now, or a check when the model runs."""

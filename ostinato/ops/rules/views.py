@@ -61,19 +61,20 @@ def lower_unsqueeze(context: Context) -> Value:
 def lower_squeeze(context: Context) -> Value:
     """Remove axes of extent 1: those named, or all of them.
 
-    Without names a size of the run is likely to be another one: a program may be for such sizes.
+    Without names a size of the run is likely to be another one, unless some other node needs a 1: a
+    program may be for such sizes.
     """
     value, builder = context.input(0), context.builder
     axes = optional_axes(context, 1, 13)
     if axes is None:
+        axes = [i for i, n in enumerate(value.shape) if builder.require.is_required(n, 1)]
         for axis, n in enumerate(value.shape):
             is_one = is_equal(n, 1)
-            if is_one in (0, 1):
+            if is_one == 0 or axis in axes:
                 continue
             if not builder.guarded or not builder.sizes.is_given(n):
                 raise context.refuse("without 'axes' every dimension must be known while compiling")
             builder.require.guard(1 - is_one, f"axis {axis} has not the extent 1")
-        axes = [i for i, n in enumerate(value.shape) if n == 1]
     return squeezed(context, value, axes_of(context, axes, len(value.shape)))
 
 
