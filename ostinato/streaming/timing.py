@@ -173,6 +173,59 @@ def seeded(
     return start, give
 
 
+def preceded(
+    context: Context, value: ir.Value, stream: Stream, known: ir.Value
+) -> tuple[ir.Value, ir.Value]:
+    """`value` with the last of the frames `known` in place of those that mean nothing.
+
+    known: frames that come before the first of `stream`, which is late. Returns what is to be known
+    besides: the ones that do not find place there, or all where none is left.
+    """
+    frames = context.dims(known)[stream.axis]
+    assert isinstance(frames, int)
+    axis, writer = stream.axis, context.writer
+    mask = valid(context, stream, context.rank(value))
+    last = writer.slice(known, axis, -stream.delay, END, "first")
+    count = min(frames, stream.delay)
+    if count > 1:
+        # Position p has known[p - delay + count] of these, if it is one of the places before.
+        positions = context.converter.positions(writer, stream.rate)
+        offset, size = np.array(count - stream.delay, np.int64), np.array(count, np.int64)
+        moved = writer.op("Add", [positions, offset], "place", dtype=ir.DataType.INT64)
+        places = writer.op("Mod", [moved, size], "place", dtype=ir.DataType.INT64)
+        last = writer.op("Gather", [last, places], "first", {"axis": axis}, known.dtype)
+    joined = writer.op("Where", [mask, value, last], "preceded", dtype=value.dtype)
+    context.know(joined, stream, context.converter.dims(value))
+    if frames <= stream.delay:
+        return joined, known
+    rest = writer.slice(known, axis, 0, -stream.delay, "before")
+    dims = list(context.dims(known))
+    dims[axis] = frames - stream.delay
+    context.know(rest, context.fact(known), tuple(dims))
+    return joined, rest
+
+
+def first_frame(context: Context, index: int) -> ir.Value:
+    """Frame 0 of input `index`, with a time axis of size 1: the first step has it, others keep it.
+
+    So it is the same in all steps. Refuses a stream whose first frame comes later.
+    """
+    value, stream = settled(context, index)
+    if stream.delay > 0:
+        raise context.refuse(
+            f"takes the first frame of the sequence, which comes {stream.delay} frames late "
+            "because of what the nodes before it look ahead: let it take that of an earlier value"
+        )
+    dims = list(context.dims(value))
+    dims[stream.axis] = 1
+    frame = context.writer.slice(value, stream.axis, 0, 1, "first")
+    context.know(frame, Fixed(), tuple(dims))
+    kept, give = seeded(context, frame, "first", dims, "the first frame")
+    give(kept)
+    context.know(kept, Fixed(), tuple(dims))
+    return kept
+
+
 def masked(context: Context, value: ir.Value, stream: Stream, before: float | None) -> ir.Value:
     """`value` with the frames that mean nothing replaced by `before`."""
     if before is None or stream.delay <= 0 or stream.steady:

@@ -86,6 +86,41 @@ RIGHT: dict[str, tuple[str, dict[str, Any]]] = {
         "  a, b = GRU <hidden_size=5> (t, W, R)  y = Squeeze (b, zero)",
         HIDDEN | {"V": (4, 4, 3), "zero": np.array([0])},
     ),
+    "the first frame": (
+        "f = Gather <axis=2> (x, z0)  u = Unsqueeze (f, two)  y = Sub (x, u)",
+        {"z0": np.array(0), "two": np.array([2])},
+    ),
+    "the first frame of what is padded": (
+        "p = Pad (x, w, c)  f = Slice (p, zero, one, two)  y = Sub (x, f)",
+        {
+            **{"w": np.array([0, 0, 2, 0, 0, 0]), "c": np.array(0.7, np.float32)},
+            **{"zero": np.array([0]), "one": np.array([1]), "two": np.array([2])},
+        },
+    ),
+    "zeros like a frame of what is late": (
+        "c = Conv (x, V)  f = Gather <axis=2> (c, five)  h = Shape (f)  z = ConstantOfShape (h)"
+        "  u = Unsqueeze (z, two)  y = Add (c, u)",
+        {"V": (4, 4, 3), "five": np.array(5), "two": np.array([2])},
+    ),
+    "a mean that begins with the first frame": (
+        "f = Gather <axis=2> (x, z0)  r = Slice (x, one, far, two)"
+        "  l, m = Scan <num_scan_inputs=1, scan_input_axes=[2], scan_output_axes=[2], body ="
+        "  step (float[N, 4] s, float[N, 4] e) => (float[N, 4] t, float[N, 4] o)"
+        "  { a = Add (s, e)  t = Mul (a, half)  o = Identity (t) }> (f, r)"
+        "  u = Unsqueeze (f, two)  y = Concat <axis=2> (u, m)",
+        {
+            **{"z0": np.array(0), "one": np.array([1]), "two": np.array([2]), "far": FAR},
+            "half": np.array(0.5, np.float32),
+        },
+    ),
+    **{
+        f"{count} frames in front of what is late": (
+            "c = Conv (x, V)  h = Shape <end=1> (x)  s = Concat <axis=0> (h, t)"
+            "  k = Expand (k0, s)  y = Concat <axis=2> (k, c)",
+            {"V": (4, 4, 3), "k0": (1, 4, count), "t": np.array([4, count])},
+        )
+        for count in (1, 2, 3)
+    },
     "values that are infinite before the first": (
         "a = Slice (x, three, far, two)  v0 = Reciprocal (a)  v = Transpose <perm=[0, 2, 1]> (v0)"
         "  q = Transpose <perm=[0, 2, 1]> (a)  s = MatMul (q, a)  h = Shape <start=2> (a)"

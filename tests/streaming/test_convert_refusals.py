@@ -32,7 +32,12 @@ REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
         {"z": np.array([0]), "e": np.array([9]), "o": np.array([1])},
         "frames 0 to 9",
     ),
-    "a frame by number": ("y = Gather <axis=1> (x, i)", {"i": np.array(5)}, "by number"),
+    "a frame by number": (
+        "y = Gather <axis=1> (x, i)",
+        {"i": np.array(5)},
+        "picks frame 5",
+    ),
+    "frames by number": ("y = Gather <axis=1> (x, i)", {"i": np.array([0, 5])}, "by number"),
     "a table of frames": ("y = Add (x, W)", {"W": (1, 9, 6)}, "each frame of the whole sequence"),
     "everything with everything": (
         "t = Transpose <perm=[0, 2, 1]> (x)  a = MatMul (x, t)  y = Softmax (a)",

@@ -200,7 +200,12 @@ def slice_(context: Context) -> None:
     length = context.dims(context.input(0))[stream.axis]
     if isinstance(length, int):
         start = start - length if start >= length - 1 > 0 and step > 0 else start
-        end = END if end >= length else end
+        # Of a sequence of known length the end of a part is where one of any length has it.
+        end = END if end >= length else end - length if end > 1 else end
+    if (start, end) == (0, 1) and step > 0:
+        context.operand(0, timing.first_frame(context, 0))
+        context.set(Fixed())
+        return
     _check_slice(context, start, end, step)
     if start < 0:
         starts[i], ends[i] = start, END
@@ -292,11 +297,34 @@ def gather(context: Context) -> None:
         _gather_sizes(context, fact)
         return
     data = context.only_stream()
-    last = context.constant(1)
-    if last is None or last.size != 1 or int(last.reshape(-1)[0]) != -1:
+    numbers = context.constant(1)
+    if numbers is None or numbers.size != 1:
         raise context.refuse("picks frames of the sequence by number")
-    timing.need_end(context, data)
-    context.set(timing.so_far(context, data, last=1))
+    number = int(numbers.reshape(-1)[0])
+    if number == -1 or number + 1 == context.dims(context.input(0))[data.axis]:
+        context.operand(1, context.writer.value(np.full_like(numbers, -1), "last"))
+        timing.need_end(context, data)
+        context.set(timing.so_far(context, data, last=1))
+    elif number >= 0 and _are_read_by_shape(context):
+        # Every frame has the shape of the first one of a step.
+        context.operand(1, context.writer.value(np.zeros_like(numbers), "any"))
+        context.set(Fixed())
+    elif number == 0:
+        context.operand(0, timing.first_frame(context, 0))
+        context.set(Fixed())
+    else:
+        raise context.refuse(
+            f"picks frame {number} of the sequence by number, which a stream has long passed or "
+            "does not have yet: let a loop over all frames do the same for each of them"
+        )
+
+
+def _are_read_by_shape(context: Context) -> bool:
+    """Whether only the shape of the result matters, as of a frame that zeros are made like."""
+    (result,) = context.node.outputs
+    return not result.is_graph_output() and all(
+        use.node.op_type == "Shape" and not use.node.domain for use in result.uses()
+    )
 
 
 def _gather_sizes(context: Context, fact: Sizes) -> None:
@@ -339,13 +367,13 @@ def _concat_in_time(context: Context, axis: int, found: list[Stream | None]) -> 
         if not isinstance(fact, Fixed):
             raise context.refuse(f"input {i} belongs to the end of the sequence")
         fill = uniform(fact.contents)
-        if stream.delay < 0 and (fill is None or stream.fill != fill):
+        known = context.input(i) if fill is None else fill
+        if stream.delay < 0 and stream.fill != fill:
             value, stream = timing.delayed(context, value, stream, -stream.delay)
-        if stream.delay > 0 and fill is None:
-            raise context.refuse(f"input {i} comes in front of a stream that is late")
+        if isinstance(known, ir.Value) and stream.delay > 0:
+            value, known = timing.preceded(context, value, stream, known)
         value = timing.masked(context, value, stream, fill)
         delay = stream.delay - frames
-        known = context.input(i) if fill is None else fill
         extra = None if stream.extra is None else stream.extra + frames
         first = known if delay < 0 else None
         stream = replace(stream, delay=delay, fill=first, extra=extra, steady=False)

@@ -80,7 +80,7 @@ def scan(context: Context) -> None:
         if part.axis % context.rank(part.source) != fact.axis:
             raise context.refuse("runs over another axis than time")
     stream = timing.align(context, range(count, len(context.node.inputs)))
-    valid = timing.valid(context, stream, 1) if stream.delay else None
+    valid = timing.valid(context, replace(stream, axis=0), 1) if stream.delay else None
     for i, state in enumerate(form.states):
         if state.final.uses() or state.final.is_graph_output():
             timing.need_end(context, stream)
