@@ -35,6 +35,7 @@ from ostinato.streaming.facts import (
     Fixed,
     Kind,
     OfLength,
+    Rows,
     Sizes,
     SoFar,
     Stream,
@@ -43,9 +44,9 @@ from ostinato.streaming.facts import (
     mixed,
 )
 from ostinato.streaming.fixed import contents_of
-from ostinato.streaming.registry import RULES, TAKE_FIRST_FRAMES, TAKE_LENGTHS, Rule
+from ostinato.streaming.registry import ROW_RULES, RULES, TAKE_FIRST_FRAMES, TAKE_LENGTHS, Rule
 from ostinato.streaming.rules.attention import table_rule
-from ostinato.streaming.rules.frames import each_frame, keeps_frames
+from ostinato.streaming.rules.frames import each_frame, each_row, keeps_frames
 from ostinato.streaming.timing import delayed, settled
 
 Time: TypeAlias = "str | Mapping[str, int]"
@@ -234,6 +235,8 @@ def _rule(context: Context, blocked: OfLength | None) -> Rule:
     node, read = context.node, list(reads(context.node))
     if any(isinstance(context.fact(value), Table) for value in read):
         return table_rule
+    if any(isinstance(context.fact(value), Rows) for value in read):
+        return ROW_RULES.get(node.op_type, each_row) if node.domain == "" else each_row
     if blocked is not None:
         raise context.refuse(f"computes with the length of the whole sequence: {blocked.reason}")
     rule = RULES.get(node.op_type) if node.domain == "" else None
@@ -293,12 +296,11 @@ def _settle_output(converter: Converter, index: int) -> OutputTiming:
     """Send the known first frames of an output too, and say how it lies in time."""
     output = converter.model.graph.outputs[index]
     fact = converter.fact(output)
-    if isinstance(fact, Table) or kind_of(fact) is Kind.LENGTH:
-        converter.refusals.append(
-            UnsupportedError(
-                str(output.name), "output", "is as large as the whole sequence is long"
-            )
-        )
+    if isinstance(fact, (Table, Rows)) or kind_of(fact) is Kind.LENGTH:
+        reason = "is as large as the whole sequence is long"
+        if isinstance(fact, Rows):
+            reason = "has its frames merged with another axis: let a Reshape take them apart"
+        converter.refusals.append(UnsupportedError(str(output.name), "output", reason))
     if isinstance(fact, SoFar):
         return OutputTiming(None, Fraction(1), 0, fact.first)
     if not isinstance(fact, Stream):
@@ -323,6 +325,7 @@ def _settle_output(converter: Converter, index: int) -> OutputTiming:
 def _write_states(converter: Converter) -> list:  # type: ignore[type-arg]
     graph = converter.model.graph
     writer = Writer(graph, converter.names, converter.opset, ir.DataType.FLOAT, "state")
+    graph.extend(converter.behind.nodes)
     states = []
     for state, before, after in converter.states:
         graph.inputs.append(before)

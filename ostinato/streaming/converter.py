@@ -53,7 +53,7 @@ class Converter:
         self.facts: dict[ir.Value, Fact] = {
             values[name]: Stream(axis, Fraction(1)) for name, axis in axes.items()
         }
-        self.sizes = find_sizes(model, axes)
+        self.sizes, self.multiples = find_sizes(model, axes)
         self._size_names = frozenset(named_sizes(model))
         self.states: list[tuple[State, ir.Value, ir.Value]] = []
         self.notes: list[Note] = []
@@ -64,6 +64,8 @@ class Converter:
         self.rings: dict[Fraction, Ring] = {}
         self.everything: dict[Fraction, Everything] = {}
         self.lengths = Lengths(model.clone(), self.sizes)
+        # What states become in the form in which they are kept, behind all other nodes.
+        self.behind = Writer(model.graph, self.names, self.opset, ir.DataType.FLOAT, "kept")
         self._before: ir.Value | None = None
         self._past: dict[Fraction, str] = {}
         self._positions: dict[Fraction, ir.Value] = {}
@@ -78,6 +80,13 @@ class Converter:
     def dims(self, value: ir.Value) -> Dims | None:
         array = constant_array(value)
         return self.sizes.get(str(value.name)) if array is None else array.shape
+
+    @property
+    def length(self) -> int | None:
+        """The number of frames of the given model's input, where that is a number."""
+        value, axis = self.source
+        size = None if value.shape is None else value.shape[axis]
+        return size if isinstance(size, int) else None
 
     def expand(self, node: ir.Node) -> None:
         """Ask for another try, in which the recurrence `node` is a Scan."""
@@ -98,12 +107,16 @@ class Converter:
 
         Raises `UnsupportedError` where a size is neither a number nor one that an input names.
         """
+        names = {*self._size_names, *self.multiples}
         for axis, size in enumerate(dims):
-            if axis != grows and not isinstance(size, int) and size not in self._size_names:
+            if axis != grows and not isinstance(size, int) and size not in names:
                 raise context.refuse(
                     f"has to keep {purpose}, and the size of axis {axis} of these is not known: "
                     "give the sizes of the inputs as numbers, or fix the operand that decides it"
                 )
+        merged = [axis for axis, size in enumerate(dims) if size in self.multiples]
+        if merged and grows is None:
+            return self._add_apart(context, role, dims, initial, purpose, merged[-1])
         stem = re.sub(r"\W+", "_", context.name).strip("_") or "state"
         base = self.names.fresh(f"{stem}_{role}")
         before = ir.Value(
@@ -121,6 +134,39 @@ class Converter:
             self.states.append((state, before, after))
 
         return before, give
+
+    def _add_apart(
+        self,
+        context: Context,
+        role: str,
+        dims: Sequence[int | str | None],
+        initial: np.ndarray,
+        purpose: str,
+        axis: int,
+    ) -> tuple[ir.Value, Callable[[ir.Value], None]]:
+        """A state whose axis of a multiple of a size is two axes: inputs name one of them."""
+        factor, name = self.multiples[str(dims[axis])]
+        apart = [*dims[:axis], name, factor, *dims[axis + 1 :]]
+        first = np.repeat(np.expand_dims(initial, axis + 1), factor, axis + 1)
+        kept, give = self.add_state(context, role, apart, first, purpose)
+
+        def sizes_of(writer: Writer, value: ir.Value, beyond: int) -> list[int | ir.Value]:
+            """The sizes of the other axes, which are `beyond` later behind this one in `value`."""
+            return [
+                size if isinstance(size, int) else writer.size(value, i + beyond * (i > axis))
+                for i, size in enumerate(dims)
+            ]
+
+        sizes = sizes_of(context.writer, kept, 1)
+        sizes[axis] = -1
+        whole = _resized(context.writer, kept, sizes)
+        self.sizes[str(whole.name)] = tuple(dims)
+
+        def give_apart(after: ir.Value) -> None:
+            sizes = sizes_of(self.behind, after, 0)
+            give(_resized(self.behind, after, [*sizes[:axis], -1, factor, *sizes[axis + 1 :]]))
+
+        return whole, give_apart
 
     def past(self, rate: Fraction) -> str:
         """The name of the number of frames of earlier steps at a rate."""
@@ -197,3 +243,12 @@ class Converter:
             if value is before:
                 checked = writer.op("Add", [after, zero], "frames_checked", dtype=integer)
                 self.states[index] = (state, value, checked)
+
+
+def _resized(writer: Writer, value: ir.Value, sizes: Sequence[int | ir.Value]) -> ir.Value:
+    """`value` with these sizes, one of which may be -1."""
+    parts: list[Operand] = [
+        np.array([size], np.int64) if isinstance(size, int) else size for size in sizes
+    ]
+    target = writer.concat(parts, 0, "sizes")
+    return writer.op("Reshape", [value, target], "kept", dtype=value.dtype)

@@ -3,18 +3,22 @@
 Shape inference with names loses sizes where it cannot compute with them: behind a Slice up to a
 length, say, every size gets a name of its own. With numbers in place of names it loses fewer. So
 where some are lost it is done twice more, with other numbers: what is the same both times is a
-number, and what is the number of a name both times is that name.
+number, what is the number of a name both times is that name, and what is a multiple of it is
+called one of that name (`Multiples`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TypeAlias
 
 import onnx_ir as ir
 
 from ostinato.graph.inferred_sizes import infer_sizes
 
 Dims = tuple["int | str | None", ...]
+Multiples: TypeAlias = "dict[str, tuple[int, str]]"
+"""The number and the name that sizes are products of, by what they are called in `Dims`."""
 
 # Lengths of sequences that strides divide; other sizes are primes that nothing else is.
 _FRAMES = (10080, 20160)
@@ -53,15 +57,18 @@ def named_sizes(model: ir.Model) -> list[str]:
     )
 
 
-def find_sizes(model: ir.Model, axes: Mapping[str, int]) -> dict[str, Dims | None]:
+def find_sizes(
+    model: ir.Model, axes: Mapping[str, int]
+) -> tuple[dict[str, Dims | None], Multiples]:
     """The sizes of all values by name; names that no input has are of sizes that are not known.
 
     axes: the time axis of each input that has one.
     """
     found: dict[str, Dims | None] = dict(infer_sizes(model))
     names = named_sizes(model)
+    multiples: Multiples = {}
     if not names or not _is_lost(model, found, names):
-        return found
+        return found, multiples
     timed = {
         str(value.shape[axes[str(value.name)]])
         for value in model.graph.inputs
@@ -69,7 +76,7 @@ def find_sizes(model: ir.Model, axes: Mapping[str, int]) -> dict[str, Dims | Non
     }
     others = [name for name in names if name not in timed]
     if len(others) > len(_PRIMES[0]):
-        return found
+        return found, multiples
     probes = [
         dict(zip(others, primes, strict=False)) | {name: frames for name in names if name in timed}
         for primes, frames in zip(_PRIMES, _FRAMES, strict=True)
@@ -80,9 +87,10 @@ def find_sizes(model: ir.Model, axes: Mapping[str, int]) -> dict[str, Dims | Non
             pairs = list(zip(first[name], second[name], strict=True))
             given = found.get(name) or (None,) * len(pairs)
             found[name] = tuple(
-                _meaning(size, pair, probes) for size, pair in zip(given, pairs, strict=True)
+                _meaning(size, pair, probes, others, multiples)
+                for size, pair in zip(given, pairs, strict=True)
             )
-    return found
+    return found, multiples
 
 
 def _is_lost(model: ir.Model, found: Mapping[str, Dims | None], names: list[str]) -> bool:
@@ -112,12 +120,25 @@ def _meaning(
     size: int | str | None,
     pair: tuple[int | str | None, int | str | None],
     probes: list[dict[str, int]],
+    others: list[str],
+    multiples: Multiples,
 ) -> int | str | None:
-    """Find the name or number of a size from its values in two probes, `pair`; else `size`."""
+    """Find the name or number of a size from its values in two probes, `pair`; else `size`.
+
+    A multiple of one of `others`, which are not the length, is added to `multiples`.
+    """
     first, second = pair
     if isinstance(size, int) or not (isinstance(first, int) and isinstance(second, int)):
         return size
     if first == second:
         return first
     names = [name for name in probes[0] if (probes[0][name], probes[1][name]) == pair]
-    return names[0] if names else size
+    if names:
+        return names[0]
+    for name in others:
+        factor, rest = divmod(first, probes[0][name])
+        if factor and not rest and factor * probes[1][name] == second:
+            called = f"{factor} * {name}"
+            multiples[called] = factor, name
+            return called
+    return size

@@ -1,6 +1,6 @@
 """Facts of a value while a model is converted: its dependence on time.
 
-    Fact = Fixed | Sizes | Stream | Table | SoFar | OfLength | Refused
+    Fact = Fixed | Sizes | Stream | Rows | Table | SoFar | OfLength | Refused
 
 Each fact is of one `Kind`, and `mixed` says which kinds no node can combine. What summarises the
 sequence up to a step (`SoFar`) is right in the step's own terms only: the whole model would apply
@@ -20,13 +20,21 @@ how padding before the first frame comes for free.
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from fractions import Fraction
 from typing import TypeAlias
 
 import numpy as np
 import onnx_ir as ir
+
+from ostinato.sizes.dims import Size, symbol
+
+# The length of a stream, beside the names of sizes: of no dimension, for those are known before.
+TIME = symbol("time", computed=True)
+Monomial: TypeAlias = "tuple[Fraction, Size]"
+"""A product of sizes: its number, which rates make a fraction, and the product of its symbols."""
+ONE: Monomial = (Fraction(1), 1)
 
 
 @dataclass(frozen=True)
@@ -99,6 +107,29 @@ class Stream:
 
 
 @dataclass(frozen=True)
+class Rows:
+    """Frames among the rows of an axis, as where a Reshape merges time with the batch.
+
+    What treats each row alone treats each frame alone; no frame is found by its number any more.
+
+    stream: as before the axes were merged; its axis is the merged one. A steady one has equal rows,
+        however these were made. time: how many frames there are, `outer x time x inner` rows.
+    """
+
+    stream: Stream
+    time: Monomial
+    outer: Monomial
+    inner: Monomial
+
+    def meets(self, other: Rows) -> bool:
+        """Whether equal rows of both are of equal frames."""
+        if self.stream.steady or other.stream.steady:
+            return True
+        alike = (self.time, self.outer, self.inner) == (other.time, other.outer, other.inner)
+        return alike and replace(self.stream, axis=other.stream.axis) == other.stream
+
+
+@dataclass(frozen=True)
 class SoFar:
     """Has no time axis, and says of the frames so far what the whole model says of all frames.
 
@@ -143,7 +174,7 @@ class Refused:
     """Made by a node that was refused, directly or not."""
 
 
-Fact: TypeAlias = "Fixed | Sizes | Stream | Table | SoFar | OfLength | Refused"
+Fact: TypeAlias = "Fixed | Sizes | Stream | Rows | Table | SoFar | OfLength | Refused"
 
 
 class Kind(Enum):
@@ -159,7 +190,7 @@ class Kind(Enum):
 
 def kind_of(fact: Fact) -> Kind:
     """The kind of a value with this fact."""
-    if isinstance(fact, (Stream, Table)):
+    if isinstance(fact, (Stream, Rows, Table)):
         return Kind.ALONG_TIME
     if isinstance(fact, SoFar):
         return Kind.LAST if fact.is_last else Kind.SO_FAR

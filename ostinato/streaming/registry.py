@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 Rule: TypeAlias = "Callable[[Context], None]"
 
 RULES: Rules[Rule] = Rules("streaming")
+ROW_RULES: Rules[Rule] = Rules("streaming by rows")
+"""Rules for what reads frames that are merged with another axis; others treat each row alone."""
 TAKE_LENGTHS: set[str] = set()
 """Operators whose rules know what to do with sizes that grow with the sequence."""
 TAKE_FIRST_FRAMES: set[str] = set()
@@ -30,3 +32,8 @@ def streams(
     TAKE_LENGTHS.update(op_types if lengths else ())
     TAKE_FIRST_FRAMES.update(op_types if first_frames else ())
     return RULES.register(*op_types)
+
+
+def streams_rows(*op_types: str) -> Callable[[Rule], Rule]:
+    """Declare the rule of some operators for frames that are merged with another axis."""
+    return ROW_RULES.register(*op_types)

@@ -54,11 +54,6 @@ REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
         {},
         "length of the whole sequence",
     ),
-    "time merged with the batch": (
-        "y = Reshape (x, s)",
-        {"s": np.array([-1, 6])},
-        "is not an axis of the result",
-    ),
     "copies in front": (
         'y = Pad <mode="reflect"> (x, w)',
         {"w": np.array([0, 2, 0, 0, 0, 0])},

@@ -11,7 +11,7 @@ from ostinato.graph.axis_maps import AxisMap, Form
 from ostinato.graph.facts import facts_of, sources
 from ostinato.streaming import timing
 from ostinato.streaming.context import Context
-from ostinato.streaming.facts import Sizes, Stream
+from ostinato.streaming.facts import Rows, Sizes, Stream
 
 
 def keeps_frames(context: Context) -> bool:
@@ -43,6 +43,37 @@ def each_frame(context: Context) -> None:
         if context.has(i) and i not in found:
             _check_fixed(context, i, row.index(axis) if row and axis in row else None)
     context.set_all(replace(_in_step(context, list(found.values())), axis=axis))
+
+
+def each_row(context: Context) -> None:
+    """Along an axis that frames are among the rows of: the same for equal rows of all operands."""
+    found = {
+        i: fact
+        for i, value in enumerate(context.node.inputs)
+        if value is not None and isinstance(fact := context.fact(value), Rows)
+    }
+    axes = _axis_map(context) if found and not context.node.domain else None
+    if axes is None:
+        raise context.refuse("does more than treat each row of frames merged with the batch alone")
+    first = in_step(context, list(found.values()))
+    (axis, *others) = {_place(context, axes, i, rows.stream) for i, rows in found.items()}
+    if others:
+        raise context.refuse("two of its inputs have frames among the rows of different axes")
+    for i, row in enumerate(axes):
+        if not context.has(i) or i in found:
+            continue
+        if context.stream(i) is not None:
+            raise context.refuse(f"input {i} has a time axis, and others have merged theirs")
+        _check_fixed(context, i, row.index(axis) if row and axis in row else None)
+    context.set_all(replace(first, stream=replace(first.stream, axis=axis)))
+
+
+def in_step(context: Context, found: list[Rows]) -> Rows:
+    """One of them that tells where frames are, refusing those that are at other rows."""
+    first = next((rows for rows in found if not rows.stream.steady), found[0])
+    if not all(first.meets(rows) for rows in found):
+        raise context.refuse("has frames among its rows that are merged or delayed in two ways")
+    return first
 
 
 def _streams(context: Context) -> dict[int, Stream]:

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from fractions import Fraction
-from typing import TypeAlias
 
 import numpy as np
 import onnx_ir as ir
 
 from ostinato.model.slices import slice_range
-from ostinato.sizes.dims import Size, exact_quotient, is_symbol, product, symbol
 from ostinato.streaming import timing
 from ostinato.streaming.context import END, UNBOUNDED, Context
 from ostinato.streaming.facts import Element, Fixed, Length, Sizes, Stream
@@ -51,135 +48,6 @@ def squeeze(context: Context) -> None:
         axes = np.array([axis for axis, size in enumerate(sizes) if size == 1], np.int64)
         context.operand(1, context.writer.value(axes, "axes"))
     each_frame(context)
-
-
-@streams("Reshape", lengths=True)
-def reshape(context: Context) -> None:
-    """Keeps the frames where they are, or regroups a whole number of them."""
-    fact = context.fact(context.input(0))
-    if isinstance(fact, Sizes):
-        count = len(context.elements(1))
-        if count > 1:
-            raise context.refuse("makes a table of sizes")
-        context.set(Sizes(fact.elements, scalar=count == 0))
-        return
-    if context.stream(0) is None:
-        raise context.refuse("gives a value that is no stream the length of the sequence")
-    stream = context.only_stream()
-    target = list(context.elements(1))
-    if context.attributes.int("allowzero", 0) and 0 in target:
-        raise context.refuse("makes an empty value, as attribute 'allowzero' says")
-    _regroup(context, stream, target)
-
-
-# The length of the stream, beside the names of sizes: of no dimension, for those are known before.
-_TIME = symbol("time", computed=True)
-Monomial: TypeAlias = "tuple[Fraction, Size]"
-"""A product of sizes: its number, which rates make a fraction, and the product of its symbols."""
-
-
-def _regroup(context: Context, stream: Stream, target: list[Element]) -> None:
-    value = context.input(0)
-    # A size that is not known is itself, and no other one.
-    dims: list[Element] = [
-        f"?{axis}" if size is None else size for axis, size in enumerate(context.dims(value))
-    ]
-    known_length = dims[stream.axis]
-    if not isinstance(known_length, int):
-        dims[stream.axis] = Length(stream.rate, stream.extra)
-    target = [dims[i] if size == 0 and i < len(dims) else size for i, size in enumerate(target)]
-    output = _solved(context, dims, target, stream)
-    before = _product(dims[: stream.axis], stream)
-    for axis, size in enumerate(output):
-        if before is not None and _product(output[:axis], stream) == before:
-            frames, whole = _product([size], stream), _product([dims[stream.axis]], stream)
-            if (
-                frames is not None
-                and whole is not None
-                and frames[1] == whole[1]
-                and (frames[1] != 1 or isinstance(known_length, int))
-                and _may_regroup(frames[0] / whole[0])
-                and (size != 1 or axis + 1 == len(output) or known_length == 1)
-            ):
-                _write_reshape(context, stream, axis, frames[0] / whole[0])
-                return
-    raise context.refuse(
-        f"the time axis (axis {stream.axis} of {_text(dims)}) is not an axis of the result "
-        f"{_text(target)}"
-    )
-
-
-def _text(dims: list[Element]) -> str:
-    names = ("time" if isinstance(d, Length) else "?" if d is None else str(d) for d in dims)
-    return "[" + ", ".join(names) + "]"
-
-
-def _may_regroup(factor: Fraction) -> bool:
-    return factor > 0 and 1 in (factor.numerator, factor.denominator)
-
-
-def _product(sizes: list[Element], stream: Stream) -> Monomial | None:
-    """The product, with the length of the stream as `_TIME`; None where a size is not known."""
-    number, symbols = Fraction(1), list[Size]()
-    for size in sizes:
-        if isinstance(size, int):
-            number *= size
-        elif isinstance(size, str):
-            symbols.append(symbol(size))
-        elif isinstance(size, Length) and size.scale is not None:
-            number *= size.scale / stream.rate
-            symbols.append(_TIME)
-        else:
-            return None
-    return number, product(symbols)
-
-
-def _solved(
-    context: Context, dims: list[Element], target: list[Element], stream: Stream
-) -> list[Element]:
-    """`target` with the one unknown size replaced by what is left of the input."""
-    open_ = [i for i, size in enumerate(target) if size == -1 or size is None]
-    opaque = [i for i, s in enumerate(target) if isinstance(s, Length) and s.scale is None]
-    if len(open_ + opaque) != 1:
-        return target
-    whole = _product(dims, stream)
-    rest = _product([s for i, s in enumerate(target) if i not in (open_ + opaque)], stream)
-    if whole is None or rest is None or not rest[0]:
-        return target
-    left = exact_quotient(whole[1], rest[1])
-    if left is None:
-        return target
-    number = whole[0] / rest[0]
-    solved: Element = None
-    if left == _TIME:
-        solved = Length(stream.rate * number)
-    elif left == 1 and number.denominator == 1:
-        solved = int(number)
-    elif is_symbol(left) and number == 1:
-        solved = str(left)
-    return [solved if i in (open_ + opaque) else size for i, size in enumerate(target)]
-
-
-def _write_reshape(context: Context, stream: Stream, axis: int, factor: Fraction) -> None:
-    """Write the sizes anew: those of the frames of a step in place of those of the sequence."""
-    elements = context.elements(1)
-    if any(isinstance(e, Length) for i, e in enumerate(elements) if i != axis):
-        raise context.refuse("makes a second axis that is as long as the sequence")
-    if factor < 1:
-        group = factor.denominator
-        _, stream = timing.settled(context, 0)
-        value, stream = timing.delayed(context, context.input(0), stream, -stream.delay % group)
-        context.operand(0, value)
-    rate = stream.rate * factor
-    timing.need_multiple(context, rate)
-    context.write_sizes(1, elements, axis, context.converter.frames(context.writer, rate))
-    delay = int(stream.delay * factor)
-    extra = (
-        None if stream.extra is None or stream.extra * factor % 1 else int(stream.extra * factor)
-    )
-    # Parts of a frame are not all the same.
-    steady = stream.steady and factor <= 1
-    context.set(replace(stream, axis=axis, rate=rate, delay=delay, extra=extra, steady=steady))
 
 
 @streams("Slice", lengths=True, first_frames=True)

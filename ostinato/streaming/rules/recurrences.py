@@ -11,17 +11,21 @@ from ostinato.definitions.recurrent_node import Recurrent, read_recurrent
 from ostinato.graph.loop_form import read_loop
 from ostinato.streaming import timing
 from ostinato.streaming.context import END, Context
-from ostinato.streaming.facts import Stream
-from ostinato.streaming.registry import streams
+from ostinato.streaming.facts import Fact, Fixed, Rows, Stream
+from ostinato.streaming.fixed import uniform
+from ostinato.streaming.registry import streams, streams_rows
+from ostinato.streaming.rules.frames import in_step
 
 
+@streams_rows("RNN", "GRU", "LSTM")
 @streams("RNN", "GRU", "LSTM")
 def recurrent(context: Context) -> None:
     """Initial states come from the step before; the last ones go to the next."""
     node = read_recurrent(context.node, context.converter.opset)
-    context.only_stream()
-    stream = context.stream(0)
-    assert stream is not None
+    if _time_axis(context.fact(context.input(0))) == node.batch_axis:
+        _each_frame(context, node)
+        return
+    stream = context.only_stream()
     if stream.axis != node.time_axis:
         raise context.refuse(f"time is axis {stream.axis} of X, expected {node.time_axis}")
     if node.directions != ("forward",):
@@ -39,6 +43,44 @@ def recurrent(context: Context) -> None:
     else:
         _carry(context, node, stream)
     context.set(replace(stream, axis=1 if node.layout else 0, steady=False))
+
+
+def _each_frame(context: Context, node: Recurrent) -> None:
+    """Along another axis than time: frames are rows of the batch, with states of their own."""
+    moving = [0]
+    for letter in node.kind.states:
+        index = node.kind.inputs.index(f"initial_{letter}")
+        fact = context.fact(context.input(index)) if context.has(index) else None
+        if isinstance(fact, Fixed) and uniform(fact.contents) == 0:
+            # Zeros as many as the whole sequence has rows; without them it starts from zeros too.
+            context.operand(index, None)
+        elif fact is not None:
+            moving.append(index)
+    facts = [context.fact(context.input(index)) for index in moving]
+    if any(_time_axis(fact) != node.batch_axis for fact in facts):
+        raise context.refuse("has an initial state that has not a row for each frame, as X has")
+    for index in range(1, len(context.node.inputs)):
+        fact = context.fact(context.input(index)) if context.has(index) else Fixed()
+        if index not in moving and _time_axis(fact) is not None:
+            raise context.refuse(f"input {index} changes with time")
+    if node.sequence_lens is not None:
+        raise context.refuse("sequence_lens says where rows end, and there is one for each frame")
+    rows = [fact for fact in facts if isinstance(fact, Rows)]
+    if rows and len(rows) < len(facts):
+        raise context.refuse("some of its inputs have a time axis, and others have merged theirs")
+    merged = in_step(context, rows) if rows else None
+    stream = timing.align(context, moving) if merged is None else merged.stream
+    for index, axis in enumerate(
+        (0 if node.layout else 2, *[node.batch_axis] * len(node.kind.states))
+    ):
+        placed = replace(stream, axis=axis)
+        context.set(placed if merged is None else replace(merged, stream=placed), index)
+
+
+def _time_axis(fact: Fact) -> int | None:
+    """The axis along which there are frames, alone or merged with others."""
+    stream = fact.stream if isinstance(fact, Rows) else fact
+    return stream.axis if isinstance(stream, Stream) else None
 
 
 def _carry(context: Context, node: Recurrent, stream: Stream) -> None:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from fractions import Fraction
 
 import numpy as np
 import onnx_ir as ir
 
 from ostinato.streaming import timing
 from ostinato.streaming.context import Context
-from ostinato.streaming.facts import Element, Fixed, Length, Sizes, Stream
+from ostinato.streaming.facts import ONE, Element, Fixed, Length, Rows, Sizes, Stream
 from ostinato.streaming.fixed import contents_of
-from ostinato.streaming.registry import streams
+from ostinato.streaming.registry import streams, streams_rows
 
 
 @streams("Expand", lengths=True)
@@ -38,14 +39,26 @@ def _to_length(context: Context, elements: list[Element], grown: list[int], rank
         raise context.refuse("makes a table of frames by frames")
     length = elements[grown[0]]
     assert isinstance(length, Length)
+    axis = rank - len(elements) + grown[0]
+    if length.scale is None and _is_alike(context, axis - rank):
+        # The shapes of a step say how many rows it has.
+        context.set(Rows(Stream(axis, Fraction(1), steady=True), ONE, ONE, ONE))
+        return
     if length.scale is None or length.scale < 0:
         raise context.refuse("makes an axis of a length that is no multiple of the sequence's")
     timing.need_multiple(context, length.scale)
     frames = context.converter.frames(context.writer, length.scale)
     target = 0 if context.op_type == "ConstantOfShape" else 1
     context.write_sizes(target, elements, grown[0], frames)
-    axis = rank - len(elements) + grown[0]
     context.set(Stream(axis, length.scale, steady=True, extra=length.extra))
+
+
+def _is_alike(context: Context, axis: int) -> bool:
+    """Whether the node repeats one element along an axis, counted from the end."""
+    if context.op_type == "ConstantOfShape":
+        return True
+    dims = context.dims(context.input(0))
+    return -axis > len(dims) or dims[axis] == 1
 
 
 @streams("ConstantOfShape", lengths=True)
@@ -59,6 +72,7 @@ def constant_of_shape(context: Context) -> None:
     _to_length(context, elements, grown, len(elements))
 
 
+@streams_rows("Shape")
 @streams("Shape", "Size")
 def shape(context: Context) -> None:
     """Sizes, of which that of the time axis grows."""
@@ -68,6 +82,8 @@ def shape(context: Context) -> None:
     elements: list[int | str | Length | None] = list(dims)
     if isinstance(fact, Stream):
         elements[fact.axis] = Length(fact.rate, fact.extra)
+    elif isinstance(fact, Rows):
+        elements[fact.stream.axis] = Length(None)
     start, end = context.attributes.int("start", 0), context.attributes.int("end", len(dims))
     context.set(Sizes(tuple(elements[start:end])))
 
