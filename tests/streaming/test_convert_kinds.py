@@ -77,6 +77,21 @@ RIGHT: dict[str, tuple[str, dict[str, Any]]] = {
         "  i = Add (r, one)  f = Cast <to=1> (i)  y = Mul (x, f)",
         {"zero": np.array(0, np.int32), "one": np.array(1, np.int32)},
     ),
+    "a running mean, by the numbers of frames": (
+        "h = Shape <start=2> (x)  l = Squeeze (h)  m = Add (l, o0)  f = Cast <to=1> (m)"
+        "  r = Range (one, f, one)  s = CumSum (x, two)  y = Div (s, r)",
+        {"o0": np.array(1), "one": np.array(1, np.float32), "two": np.array(2)},
+    ),
+    "numbers of elements so far": (
+        "h = Shape <start=2> (x)  l = Squeeze (h)  m = Add (l, one)  f = Mul (m, four)"
+        "  r = Range (four, f, four)  c = Cast <to=1> (r)  y = Mul (x, c)",
+        {"one": np.array(1), "four": np.array(4)},
+    ),
+    "numbers of every second frame": (
+        "c = Conv <strides=[2], pads=[1, 0]> (x, V)  h = Shape <start=2> (x)  l = Squeeze (h)"
+        "  r = Range (three, l, two)  s = Cast <to=1> (r)  y = Mul (c, s)",
+        {"V": (5, 4, 5), "three": np.array(3), "two": np.array(2)},
+    ),
     "a state that only the last frame has": (
         "a = Gather <axis=2> (x, last)  b = MatMul (a, M)  y = Softmax (b)",
         {"last": np.array(-1), "M": (4, 3)},

@@ -49,6 +49,15 @@ REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
         {"W": (9, 3)},
         "sums along time",
     ),
+    "numbers of parts of frames": (
+        "h = Shape <start=1, end=2> (x)  l = Squeeze (h)  f = Cast <to=1> (l)"
+        "  r = Range (z, f, s)  u = Unsqueeze (r, o)  y = Mul (x, u)",
+        {
+            **{"z": np.array(0, np.float32), "s": np.array(0.5, np.float32)},
+            "o": np.array([1]),
+        },
+        "whole steps",
+    ),
     "divided by the length": (
         "h = Shape <start=1, end=2> (x)  f = Cast <to=1> (h)  y = Div (x, f)",
         {},

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from fractions import Fraction
 
+import onnx_ir as ir
+
 from ostinato.graph.facts import facts_of
 from ostinato.graph.size_arithmetic import rows
 from ostinato.streaming.context import UNBOUNDED, Context
@@ -28,8 +30,7 @@ def _copy_sizes(context: Context) -> None:
     fact = context.fact(context.input(0))
     if not isinstance(fact, Sizes):
         raise context.refuse("reads sizes where no values are expected")
-    to = context.node.outputs[0].dtype
-    if fact.grows and to is not None and not to.is_integer():
+    if fact.grows and context.node.outputs[0].dtype is ir.DataType.BOOL:
         raise context.refuse("computes with the length of the whole sequence")
     context.set_all(fact)
 

@@ -8,6 +8,7 @@ from fractions import Fraction
 import numpy as np
 import onnx_ir as ir
 
+from ostinato.graph.writer import Operand
 from ostinato.streaming import timing
 from ostinato.streaming.context import Context
 from ostinato.streaming.facts import ONE, Element, Fixed, Length, Rows, Sizes, Stream
@@ -91,16 +92,28 @@ def shape(context: Context) -> None:
 @streams("Range", lengths=True)
 def range_(context: Context) -> None:
     """Numbers of frames: a stream of one element for each frame, from its position on."""
-    (start,), (limit,), (step,) = (context.elements(i) for i in range(3))
-    if not isinstance(limit, Length) or limit.scale is None or limit.scale < 0 or step != 1:
+    start, step = _whole(context, 0), _whole(context, 2)
+    (limit,) = context.elements(1)
+    if not isinstance(limit, Length) or limit.scale is None or limit.scale < 0:
         raise context.refuse("counts to something else than the length of the sequence")
-    if not isinstance(start, int):
-        raise context.refuse("does not count from a number")
-    timing.need_multiple(context, limit.scale)
-    positions = context.converter.positions(context.writer, limit.scale)
-    offset, dtype = np.array(start, np.int64), context.node.outputs[0].dtype
-    numbers = context.writer.op("Add", [positions, offset], "numbers", dtype=ir.DataType.INT64)
+    if start is None or step is None or step < 1:
+        raise context.refuse("does not count from a whole number upward, in whole steps")
+    rate = limit.scale / step
+    timing.need_multiple(context, rate)
+    writer, dtype = context.writer, context.node.outputs[0].dtype
+    numbers = context.converter.positions(writer, rate)
+    for op_type, number in (("Mul", step), ("Add", start)):
+        operands: list[Operand] = [numbers, np.array(number, np.int64)]
+        numbers = writer.op(op_type, operands, "numbers", dtype=ir.DataType.INT64)
     if dtype not in (None, ir.DataType.INT64):
-        numbers = context.writer.op("Cast", [numbers], "numbers", {"to": int(dtype)}, dtype)
-    extra = None if limit.extra is None else limit.extra - start
-    context.replace(numbers, Stream(0, limit.scale, extra=extra))
+        numbers = writer.op("Cast", [numbers], "numbers", {"to": int(dtype)}, dtype)
+    extra = None if limit.extra is None else -((start - limit.extra) // step)
+    context.replace(numbers, Stream(0, rate, extra=extra))
+
+
+def _whole(context: Context, index: int) -> int | None:
+    """An operand that is a whole number, of whatever type."""
+    array = context.constant(index)
+    if array is None or array.size != 1 or array.item() % 1:
+        return None
+    return int(array.item())
