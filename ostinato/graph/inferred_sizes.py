@@ -112,7 +112,7 @@ def _claim(
 
 
 def _infer(model: ir.Model, claims: Iterable[onnx.ValueInfoProto]) -> dict[str, Sizes]:
-    proto = _outline(model, {claim.name: claim for claim in claims})
+    proto, kept = _outline(model, {claim.name: claim for claim in claims}), set[str]()
     while True:
         try:
             # Data propagation writes a symbol for every element of a vector.
@@ -127,8 +127,59 @@ def _infer(model: ir.Model, claims: Iterable[onnx.ValueInfoProto]) -> dict[str, 
                 found[info.name] = tuple(map(_size, info.type.tensor_type.shape.dim))
         for tensor in inferred.graph.initializer:
             found[tensor.name] = tuple(tensor.dims)
-        if not fold_sizes(proto.graph, found):
+        infos = {info.name: info for info in _infos(inferred.graph)}
+        news = _claim_slices(proto.graph, infos, kept)
+        kept |= news
+        if not fold_sizes(proto.graph, found) and not news:
             return found
+
+
+def _claim_slices(
+    graph: onnx.GraphProto, infos: Mapping[str, onnx.ValueInfoProto], claimed: set[str]
+) -> set[str]:
+    """Say which sizes a Slice up to a computed place keeps; returns the values of which it does.
+
+    The inference of the onnx package gives up all of them then, those of other axes as well.
+    infos: what is known of values of this graph and the graphs in it. claimed: values of which this
+    has been said.
+    """
+    news, constants = set[str](), dict[str, onnx.TensorProto]()
+    dims = (dim for value in graph.input for dim in value.type.tensor_type.shape.dim)
+    names = {dim.dim_param for dim in dims}
+    for scope in (graph, *_nested(graph)):
+        constants |= {tensor.name: tensor for tensor in scope.initializer}
+        for node in scope.node:
+            axes = constants.get(node.input[3]) if len(node.input) > 3 else None
+            if node.op_type != "Slice" or node.domain or axes is None:
+                continue
+            given, result = infos.get(node.input[0]), infos.get(node.output[0])
+            if given is None or result is None or result.name in claimed:
+                continue
+            cut = {int(axis) for axis in onnx.numpy_helper.to_array(axes)}
+            kept = _uncut(given, result, cut, names)
+            if kept is not None:
+                scope.value_info.append(kept)
+                news.add(kept.name)
+    return news
+
+
+def _uncut(
+    given: onnx.ValueInfoProto, result: onnx.ValueInfoProto, axes: set[int], names: set[str]
+) -> onnx.ValueInfoProto | None:
+    """`result` with the sizes of `given` along other axes than `axes`; None where it has them.
+
+    names: of sizes that are known; what the inference does not know has another one every time.
+    """
+    before, after = (info.type.tensor_type.shape.dim for info in (given, result))
+    kept = onnx.ValueInfoProto()
+    kept.CopyFrom(result)
+    if len(before) != len(after):
+        return None
+    for axis, (old, new) in enumerate(zip(before, kept.type.tensor_type.shape.dim, strict=True)):
+        is_known = isinstance(_size(old), int) or old.dim_param in names
+        if is_known and not axes & {axis, axis - len(before)}:
+            new.CopyFrom(old)
+    return None if kept == result else kept
 
 
 def _is_long(info: onnx.ValueInfoProto) -> bool:

@@ -24,6 +24,7 @@ from ostinato.model.load import ModelLike, load_model
 from ostinato.model.schema import opset_of
 from ostinato.model.write import to_model_proto
 from ostinato.optimization import run_all_passes
+from ostinato.passes.loops.loop_to_scan import scan_obstacle
 from ostinato.passes.normalise.recurrent_to_scan import expand_recurrent
 from ostinato.streaming import rules  # noqa: F401 (its import registers the rules)
 from ostinato.streaming.context import Context, poison
@@ -240,6 +241,9 @@ def _rule(context: Context, blocked: OfLength | None) -> Rule:
     if blocked is not None:
         raise context.refuse(f"computes with the length of the whole sequence: {blocked.reason}")
     rule = RULES.get(node.op_type) if node.domain == "" else None
+    if rule is None and (node.op_type, node.domain) == ("Loop", ""):
+        why = scan_obstacle(context.converter.model, node)
+        raise context.refuse(f"is not known to do the same for each frame: {why}")
     if rule is None:
         raise context.refuse("has no rule for streams, so it may need the whole sequence")
     facts = [context.fact(value) for value in read]

@@ -25,6 +25,19 @@ def test_sizes_computed_from_sizes():
     assert found["one"] == (1,) and found["q"] == ("A", "B")
 
 
+def test_slices_up_to_a_computed_place_keep_other_axes():
+    found = sizes("""
+        g (float[T, N, 4] x, int64[1] end, int64[1] place) => (float[A, B, C] y)
+        <int64[1] zero = {0}, int64[1] first = {0}, int64[1] last = {-1}> {
+            a = Slice(x, zero, end, first)  b = Slice(a, zero, end, last)
+            y = Slice(b, zero, end, place)
+        }
+        """)
+    assert found["a"][1:] == ("N", 4)
+    assert found["b"][1] == "N"
+    assert not {*found["y"]} & {"N", 4}
+
+
 def test_what_the_file_claims_is_not_believed():
     found = sizes("g (float[T, 4] x) => (float[9, 9] y) { y = Exp(x) }")
     assert found["y"] == ("T", 4)

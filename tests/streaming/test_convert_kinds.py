@@ -136,6 +136,16 @@ RIGHT: dict[str, tuple[str, dict[str, Any]]] = {
         )
         for count in (1, 2, 3)
     },
+    "a loop over the frames of a sequence of tensors": (
+        "t = Transpose <perm=[2, 0, 1]> (x)  rows = SplitToSequence <keepdims=0> (t)"
+        "  n = SequenceLength (rows)  d = Shape <end=2> (x)  h = ConstantOfShape (d)"
+        "  l, m = Loop <body = b (int64 i, bool go, float[N, 4] s)"
+        "  => (bool on, float[N, 4] u, float[N, 4] o)"
+        "  { on = Identity (go)  e = SequenceAt (rows, i)"
+        "  a = Add (s, e)  u = Mul (a, half)  o = Identity (u) }> (n, yes, h)"
+        "  y = Transpose <perm=[1, 2, 0]> (m)",
+        {"yes": np.array(True), "half": np.array(0.5, np.float32)},
+    ),
     "values that are infinite before the first": (
         "a = Slice (x, three, far, two)  v0 = Reciprocal (a)  v = Transpose <perm=[0, 2, 1]> (v0)"
         "  q = Transpose <perm=[0, 2, 1]> (a)  s = MatMul (q, a)  h = Shape <start=2> (a)"

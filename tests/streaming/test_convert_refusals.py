@@ -73,6 +73,15 @@ REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
         {"m": np.array([-1]), "e": np.array([2**40]), "o": np.array([1])},
         "'a' belongs to the last frame",
     ),
+    "a loop that a frame ends": (
+        "h = Shape <start=1, end=2> (x)  l = Squeeze (h)"
+        "  n, y = Loop <body = b (int64 i, bool go, float[N, 6] s)"
+        " => (bool on, float[N, 6] t, float[N, 6] u) {"
+        " e = Gather <axis=1> (x, i)  t = Add (s, e)  u = Identity (t)"
+        " m = ReduceMax <keepdims=0> (t)  on = Less (m, far) }> (l, yes, a)",
+        {"yes": np.array(True), "far": np.array(9, np.float32), "a": (1, 6)},
+        "a condition that is computed while it runs ends it",
+    ),
     "the first half": (
         "h = Shape <start=1, end=2> (x)  l = Div (h, two)  y = Slice (x, z, l, o)",
         {"z": np.array([0]), "o": np.array([1]), "two": np.array([2])},

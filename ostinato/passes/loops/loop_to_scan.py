@@ -69,6 +69,15 @@ def loop_to_scan(model: ir.Model) -> int:
     return replaced
 
 
+def scan_obstacle(model: ir.Model, node: ir.Node) -> str:
+    """Why a Loop of `model` is no Scan."""
+    opset, sizes = opset_of(model), infer_sizes(model)
+    form = _counting(node, opset)
+    if form is None or form.head is None:
+        return "a condition that is computed while it runs ends it"
+    return _obstacle(form, form.head, sizes, Indices(sizes), opset) or "its steps are not numbered"
+
+
 def _counting(node: ir.Node, opset: int) -> LoopForm | None:
     """The parts of a Loop that only its trip count ends, None for any other node."""
     form = read_loop(node, opset) if node.op_type == "Loop" else None

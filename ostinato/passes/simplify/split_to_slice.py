@@ -26,10 +26,11 @@ def split_to_slice(model: ir.Model) -> int:
 
     Matches `SequenceAt(SplitToSequence(x, split, axis, keepdims), i)` with constant `split`, which
     may be absent, and `i`, of an axis whose size is known. Makes `Slice(x)`, and a Squeeze where
-    pieces of one row lose the axis. Where only a run tells `i`, the size or the single number
-    `split`, and pieces may differ, it computes where the piece begins; it makes the number of
-    pieces of SequenceLength, and `x` of a ConcatFromSequence along the axis. Valid because that is
-    what the piece is; what is out of range stays, or is refused by a Gather of the positions.
+    pieces of one row lose the axis. Where only a run tells `i` or the size, rows are taken by a
+    Gather. Where it tells the single number `split`, or pieces may differ, it computes where the
+    piece begins. It makes the number of pieces of SequenceLength, and `x` of a ConcatFromSequence
+    along the axis. Valid because that is what the piece is; what is out of range stays, or is
+    refused by a Gather of the positions.
     """
     opset = opset_of(model)
     nodes = [
@@ -53,6 +54,8 @@ def split_to_slice(model: ir.Model) -> int:
         if piece is not None:
             assert size is not None
             result: ir.Value | None = _known(writer, maker, source, piece, _axis(maker, size))
+        elif _is_of_rows(maker):
+            result = _Rows(writer, maker, source, sizes).read(node)
         else:
             result = _Pieces(writer, maker, source, sizes).read(node)
         if result is None:
@@ -76,6 +79,51 @@ def _known(
     return result
 
 
+def _is_of_rows(maker: ir.Node) -> bool:
+    """Whether each piece is one row."""
+    split = maker.inputs[1] if len(maker.inputs) > 1 else None
+    number = constant_array(split)
+    return split is None or (number is not None and number.ndim == 0 and number == 1)
+
+
+class _Rows:
+    """Pieces of one row each."""
+
+    def __init__(
+        self, writer: Writer, maker: ir.Node, source: ir.Value, sizes: Mapping[str, Sizes]
+    ) -> None:
+        self._writer, self._source, self._sizes = writer, source, sizes
+        self._axis = maker.attributes.get_int("axis", 0)
+        has_split = len(maker.inputs) > 1 and maker.inputs[1] is not None
+        self._keeps = has_split or bool(maker.attributes.get_int("keepdims", 1))
+
+    def read(self, node: ir.Node) -> ir.Value | None:
+        """What a node reads of the rows; None for what has another form."""
+        whole = self._sizes.get(str(self._source.name))
+        if whole is None or not -len(whole) <= self._axis < len(whole):
+            return None
+        axis, writer = self._axis % len(whole), self._writer
+        if node.op_type == "SequenceLength":
+            length = writer.squeeze(writer.size(self._source, axis), 0, "count")
+            return writer.value(length, "count")
+        if node.op_type == "SequenceAt":
+            position = node.inputs[1]
+            is_there = constant_array(position) is None or not isinstance(whole[axis], int)
+            # What is not there then is no piece.
+            return self._row(position, axis) if position is not None and is_there else None
+        is_new, place = node.attributes.get_int("new_axis", 0), node.attributes.get_int("axis", 0)
+        is_whole = place in (axis, axis - len(whole)) and bool(is_new) != self._keeps
+        return writer.copy(self._source) if is_whole else None
+
+    def _row(self, position: ir.Value, axis: int) -> ir.Value:
+        writer = self._writer
+        if self._sizes.get(str(position.name)) != ():
+            scalar = np.zeros(0, np.int64)
+            position = writer.op("Reshape", [position, scalar], "position", dtype=position.dtype)
+        row = writer.op("Gather", [self._source, position], "row", {"axis": axis})
+        return writer.value(writer.unsqueeze(row, [axis], "piece"), "piece") if self._keeps else row
+
+
 class _Pieces:
     """Pieces of one size, but for the last, of which only a run tells how many there are."""
 
@@ -87,7 +135,7 @@ class _Pieces:
         self._whole = sizes.get(str(source.name))
         split = maker.inputs[1] if len(maker.inputs) > 1 else None
         number = None if split is None else constant_array(split)
-        # One number for all pieces; rows of one element have a form of their own.
+        # One number for all pieces.
         self._length: Operand | None = None
         if number is not None:
             self._length = number.astype(np.int64) if number.ndim == 0 and number > 1 else None

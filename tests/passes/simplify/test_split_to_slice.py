@@ -11,6 +11,7 @@ import pytest
 import ostinato
 from ostinato.model.load import load_model
 from ostinato.model.write import to_model_proto
+from ostinato.optimization import run_all_passes
 from ostinato.passes.normalise.lift_constants import lift_constants
 from ostinato.passes.simplify.split_to_slice import split_to_slice
 
@@ -82,3 +83,39 @@ def test_pieces_that_only_a_run_tells(size: str) -> None:
         for wrong in (0, -3):
             with pytest.raises(ostinato.OstinatoError):
                 session.run(None, feeds | {"p": np.array(wrong)})
+
+
+ROWS = """<ir_version: 9, opset_import: ["": 18]>
+g (float[N, 3] x, int64 k) => (float[A, B, C] y, int64 count, float[D, E] z, float[N, 3] w) {{
+    c = Constant<value = bool {{1}}>()  {one}
+    s = SplitToSequence<axis = 0{attribute}>(x{split})  count = SequenceLength(s)
+    e = SequenceAt(s, k)  z = Tanh(e)
+    h = ConcatFromSequence<axis = -2, new_axis = {is_new}>(s)  w = Add(h, h)
+    m, y = Loop<body = b (int64 i, bool g, float[O, P] a)
+        => (bool q, float[O, P] r, float[O, P] u) {{
+        q = Identity(g)  t = SequenceAt(s, i)  r = Add(a, t)  u = Identity(r)
+    }}>(count, c, z)
+}}"""
+
+
+@pytest.mark.parametrize(("keeps", "is_given"), [(True, True), (True, False), (False, False)])
+def test_rows_that_only_a_run_tells(keeps: bool, is_given: bool) -> None:
+    text = ROWS.format(
+        one="o = Constant<value_int = 1>()" if is_given else "",
+        split=", o" if is_given else "",
+        attribute="" if keeps else ", keepdims = 0",
+        is_new=int(not keeps),
+    )
+    proto = onnx.parser.parse_model(text)
+    model = load_model(proto)
+    run_all_passes(model)
+    assert "Scan" in [node.op_type for node in model.graph]
+    session = ostinato.InferenceSession(proto, fallback=False)
+    witness = onnxruntime.InferenceSession(proto.SerializeToString())
+    x = np.random.default_rng(0).standard_normal((5, 3)).astype(np.float32)
+    for rows, place in ((5, 1), (5, -5), (1, 0)):
+        feeds = {"x": x[:rows], "k": np.array(place)}
+        for got, expected in zip(session.run(None, feeds), witness.run(None, feeds), strict=True):
+            np.testing.assert_allclose(got, expected, rtol=1e-5)
+    with pytest.raises(ostinato.RunError, match="out of range"):
+        session.run(None, {"x": x, "k": np.array(5)})
