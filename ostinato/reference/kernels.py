@@ -22,6 +22,7 @@ What `onnx.reference` 1.23 does instead:
 * Unique: along an axis it knows no strings, and unsorted it takes rows of the first axis;
 * StringNormalizer: takes accents off letters, and removes stop words after it changed the case;
 * StringSplit: an empty string has one piece if there is a delimiter;
+* LogSoftmax: is minus infinity where Softmax is 0;
 * TfIdfVectorizer: without weights it is an error;
 * STFT: a signal without an axis of parts is an error;
 * random numbers: are others in every run, from a generator of its own. These are refused here.
@@ -346,6 +347,18 @@ class OneHot(_Kernel):
         return (np.where(wanted == places, values[1], values[0]),)
 
 
+class LogSoftmax(_Kernel):
+    """Logarithms of Softmax; of what is too small for Softmax, too."""
+
+    axis: int
+
+    def _run(self, x: Array, **_: Any) -> tuple[Array]:
+        if x.size == 0:
+            return (x,)
+        shifted = x - x.max(self.axis, keepdims=True)
+        return ((shifted - np.log(np.exp(shifted).sum(self.axis, keepdims=True))).astype(x.dtype),)
+
+
 class Unique(_Kernel):
     """The different elements, or slices along an axis; of strings, too."""
 
@@ -489,6 +502,7 @@ KERNELS: list[type[OpRun]] = [
     BatchNormalization,
     Dropout,
     OneHot,
+    LogSoftmax,
     Unique,
     StringNormalizer,
     StringSplit,

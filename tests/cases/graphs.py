@@ -142,6 +142,52 @@ def loops() -> list[Case]:
             inputs={"n": In((), "int64", values=[27]), "go": In((), "bool", values=[False])},
         ),
         text(
+            "conditions-of-two-ranks",
+            """agraph (float[1, 1] a, float[T] b, float[1] c, int64 n) => (int64 count) {
+                yes = Constant<value = bool {1}>()  none = Constant<value = int64 {0}>()
+                off = Constant<value = bool {0}>()  one = Constant<value = int64 {1}>()
+                zero = Constant<value = float {0.0}>()
+                count = Loop<body = body (int64 i, bool go, int64 k) => (bool on, int64 k2) {
+                    on = Identity(go)  x = Gather(b, i)  p = Greater(x, c)
+                    both = If(p) <
+                        then_branch = t () => (bool[A] r) {
+                            q = Less(x, a)
+                            r = If(q) <
+                                then_branch = tt () => (bool[1] u) { u = Greater(c, zero) },
+                                else_branch = te () => (bool v) { v = Identity(off) }>
+                        },
+                        else_branch = e () => (bool[1, 1] w) { w = Greater(x, a) }>
+                    kept = Cast<to = 9>(both)
+                    k2 = If(kept) <
+                        then_branch = yt () => (int64 m) { m = Add(k, one) },
+                        else_branch = ye () => (int64 o) { o = Identity(k) }>
+                }>(n, yes, none)
+            }""",
+            inputs={
+                "a": In((1, 1), values=[0.5]),
+                "b": In(("T",), values=[-1.0, 0.2, 0.4, 0.9, 0.05, 0.3]),
+                "c": In((1,), values=[0.1]),
+                "n": In((), "int64", values=["T"]),
+            },
+            sizes=({"T": 6}, {"T": 9}),
+            ulps=0,
+        ),
+        text(
+            "one-row-at-a-size",
+            """agraph (float[T, 4] x, int64 n) => (float[1, 4] y, float[S, 1, 4] all) {
+                yes = Constant<value = bool {1}>()  one = Constant<value_ints = [1]>()
+                sizes = Shape<start = 0, end = 1>(x)  last = Sub(sizes, one)
+                h = Slice(x, last, sizes)  first = Sub(h, h)
+                y, all = Loop<body = body (int64 i, bool go, float[A, 4] s) =>
+                    (bool on, float[1, 4] s2, float[1, 4] r) {
+                    on = Identity(go)  u = Gather(x, i)  v = Mul(u, s)  w = Add(v, h)
+                    s2 = Tanh(w)  r = Identity(w)
+                }>(n, yes, first)
+            }""",
+            inputs={"x": In(("T", 4)), "n": In((), "int64", values=["T"])},
+            sizes=({"T": 5}, {"T": 1}, {"T": 2}),
+        ),
+        text(
             "while-at-most",
             f"""agraph (int64 n, bool go, int64 most) => (int64 last, int64 steps) {{
                 last, steps = Loop<body = {collatz}>(most, go, n, zero)

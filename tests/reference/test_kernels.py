@@ -45,6 +45,15 @@ def test_a_signal_needs_no_axis_of_parts():
     np.testing.assert_allclose(result, expected, atol=1e-5 * np.abs(expected).max())
 
 
+@pytest.mark.parametrize("axis", [0, -1])
+def test_logarithms_of_what_softmax_takes_for_0(axis: int):
+    text = f"g (float[N, M] x) => (float[N, M] y) {{ y = LogSoftmax <axis = {axis}> (x) }}"
+    model, x = parse(text), np.array([[0, -1e9, 2], [-300, 1, 2]], F)
+    (result,) = run(model, x=x)
+    expected = witness.run(model.SerializeToString(), {"x": x})[0]
+    np.testing.assert_allclose(result, expected, rtol=1e-6)
+
+
 LOOP = """
     g (int64 n, bool go, float[2] x) => (float[2] last, float[t, 2] all, int64[t] steps) {
         last, all, steps = Loop (n, go, x) <body = b

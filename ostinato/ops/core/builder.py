@@ -118,6 +118,8 @@ class Builder:
         # By the name of the value that they make: what works in the memory of a state of a loop.
         self.appending: dict[str, Appending] = {}
         self.moving: dict[str, Moving] = {}
+        # Names of values that graphs return as conditions alone: their rank does not matter.
+        self.conditions: set[str] = set()
         # Bodies of loops add those whose elements each step tells.
         self.measured = set(measured)
         # What attempts to lower a loop have found out of it, and how many there were in all.

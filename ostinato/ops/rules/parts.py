@@ -20,6 +20,7 @@ from ostinato.sizes.dims import (
     Size,
     ceildiv,
     choose,
+    computed,
     exact_quotient,
     floordiv,
     is_less,
@@ -156,7 +157,11 @@ def lower_slice(context: Context) -> Value:
         extent = result.shape[position]
         context.builder.require.nonzero(step, "a step is 0")
         step = maximum(minimum(step, FAR), -FAR)
-        if isinstance(step, int):
+        first: Size
+        count: Size
+        if step == 1 and end - start == 1 and _guarded_inside(context, start, extent):
+            first, count = start, 1
+        elif isinstance(step, int):
             first, count = slice_bounds(start, end, step, extent)
         else:
             step = sizes.defined(step, "step", signed=True)
@@ -169,6 +174,19 @@ def lower_slice(context: Context) -> Value:
             result = context.builder.constants.placed(result)
         result = slice_axis(result, position, first, step, count)
     return result
+
+
+def _guarded_inside(context: Context, start: Size, extent: Size) -> bool:
+    """Whether the program is now for an element within its axis, where sizes tell its place."""
+    builder = context.builder
+    if not builder.guarded or isinstance(start, int) or computed(start) or computed(extent):
+        return False
+    inside = is_less(-1, start) * is_less(start, extent)
+    if inside == 0:
+        return False
+    if inside != 1:
+        builder.require.guard(inside, "slices that are empty")
+    return True
 
 
 def _takes_one(context: Context) -> bool:
