@@ -304,12 +304,17 @@ def _window_loads(
             scalars += moves
         elif not moves and is_packable(kernel, load, buffers):
             shared += 1
-        elif stride == 1:
-            own_cycles += machine.load_cycles
         else:
-            close = CLOSE_LOADS * machine.load_cycles
-            own_cycles += close if stride in CLOSE else dict(machine.transposed_cycles)[1]
+            own_cycles += _cycles_of_lanes(stride, machine)
     return _WindowLoads(shared, own_cycles, scalars)
+
+
+def _cycles_of_lanes(stride: Size, machine: Machine) -> float:
+    """Cycles of loading a vector whose lanes lie so far apart."""
+    if stride == 1:
+        return machine.load_cycles
+    close = CLOSE_LOADS * machine.load_cycles
+    return close if stride in CLOSE else dict(machine.transposed_cycles)[1]
 
 
 class _Sums:
@@ -360,6 +365,12 @@ class _Sums:
         self._load_cycles = machine.packed_cycles if is_one_stream else machine.strided_cycles
         rows_of = [axis for axis in (outer, choice.across) if axis is not None]
         self._window = _window_loads(kernel, lane, rows_of, machine, buffers)
+        self._apart_cycles = 0.0
+        if self._window is None and moves_windows(kernel, lane):
+            # Windows overlap, so that `relayout` cannot bring these lanes together in a copy.
+            found = [x for x in dict.fromkeys(loads) if not is_packable(kernel, x, buffers)]
+            strides = [x.access.stride(lane) for x in found]
+            self._apart_cycles = sum(_cycles_of_lanes(s, machine) for s in strides if s != 1)
         self._row_loads = 1 if row is None else loads_of_a_row(kernel, lane, row)
         self._overlaps = any(rows_overlap(kernel, a) for a in (outer, choice.across) if a)
         # A scatter keeps its addresses in two vectors.
@@ -459,6 +470,7 @@ class _Sums:
         loops = -(-self._together // sums)
         row_loads = shape.rows * -(-self._row_loads // loops) * machine.broadcast_loads
         loads = sums * shape.vectors * load + row_loads * machine.load_cycles
+        loads += shape.vectors * self._apart_cycles
         if self._in_pieces:
             # Lines of the rows have left the first-level cache when the next tile reads them.
             item = machine.vector_bytes // self._width
