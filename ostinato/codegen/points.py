@@ -50,7 +50,8 @@ class Points:
             if not self._kernel.ordered:
                 self._x.beside = rows, tile.vectors
             groups, by_row = neighbouring_stores(self._kernel), []
-            if rows > 1 and self._x.masks is None and not self._kernel.ordered:
+            is_known = self._x.masks is None or None not in self._x.alive
+            if rows > 1 and is_known and not self._kernel.ordered:
                 beside = tile.across or tile.row
                 by_row = [g for g in groups if is_transposed(g, tile.lane, beside, tile.width)]
                 groups = [g for g in groups if g not in by_row]

@@ -45,7 +45,10 @@ def neighbouring_rows(group: Sequence[Store], tile: Tile, rows: int) -> list[ran
 def store_rows(
     w: Writer, x: Expressions, stores: Stores, group: Sequence[Store], rows: range, number: int
 ) -> None:
-    """Write vector `number` of neighbouring rows, in powers of two of neighbours."""
+    """Write vector `number` of neighbouring rows, in powers of two of neighbours.
+
+    Of a vector that not all lanes of exist, how many do must be known.
+    """
     left = [(store, row) for row in rows for store in group]
     while left:
         count = min(MOST_ROWS, x.width, 1 << (len(left).bit_length() - 1))
@@ -67,7 +70,8 @@ def _store_neighbours(
     step = x.size(first.access.stride(x.lane))
     place = x.address(first.access, row, number)
     piece = vector(memory, count)
-    for lane in range(width):
+    alive = width if x.masks is None else x.alive[number] or 0
+    for lane in range(alive):
         source, start = divmod(lane * count, width)
         value = vectors[source]
         if count < width:

@@ -244,11 +244,12 @@ def _even_axes(
         # Lanes that gather are the last choice.
         near = [a for a in candidates if all(x.access.stride(a) in (0, 1, *CLOSE) for x in loads)]
         return [lane, *(a for a in near if a != lane and row_axes_of_windows(kernel, a))]
-    even = [
-        axis
-        for axis in candidates
-        if shared_axes(kernel, axis) and all(load.access.stride(axis) in (0, 1) for load in loads)
-    ]
+
+    def is_even(axis: Axis) -> bool:
+        near = (0, 1, *CLOSE) if moves_windows(kernel, axis) else (0, 1)
+        return bool(shared_axes(kernel, axis)) and all(x.access.stride(axis) in near for x in loads)
+
+    even = [axis for axis in candidates if is_even(axis)]
     return [lane, *(axis for axis in even if axis != lane)] if lane in even else []
 
 

@@ -9,7 +9,7 @@ from ostinato.codegen.transposed_store import is_transposed
 from ostinato.program.expr import Axis, Cast, Index, Reduced, constant, op
 from ostinato.program.nodes import Kernel, Program, Reduce, Store, Tile
 from ostinato.sizes.dims import symbol
-from tests.codegen.test_module import check
+from tests.codegen.test_module import Native, check
 from tests.program.programs import at, program, store
 
 
@@ -79,6 +79,26 @@ def test_rows_of_several_neighbours(rows, count, width):
     x = np.random.default_rng(rows).standard_normal((rows, width)).astype(np.float32)
     inputs, outputs = {"x": (rows, width)}, {"y": (width, rows * count)}
     check(program(inputs, outputs, (kernel,)), {"x": x}, tiled=False)
+
+
+@pytest.mark.parametrize("lanes", [20, 24, 31])
+def test_lanes_that_do_not_fill_the_last_vector(lanes):
+    """The two vectors of a tile are stored alike, without a scatter."""
+    i, j, k = Axis("i", 8), Axis("jv", 32), Axis("k", 3)
+    reduce = Reduce((k,), "sum", at("x", (i, 3), (k, 1)), at("W", (k, 32), (j, 1)))
+    kernel = Kernel(
+        "k",
+        (i, j),
+        (reduce,),
+        (store("y", Reduced(0, "float32"), (j, 8), (i, 1)),),
+        guard=op("lt", Index(j), constant(lanes, "int64")),
+        tile=Tile(j, 16, 2, None, lanes, i, 8),
+    )
+    weights = np.arange(96).reshape(3, 32).astype(np.float32)
+    source = program({"x": (8, 3)}, {"y": (lanes, 8)}, (kernel,), {"W": weights})
+    x = np.random.default_rng(0).standard_normal((8, 3)).astype(np.float32)
+    check(source, {"x": x}, tiled=False)
+    assert "masked.scatter" not in Native(source, tiled=False).text
 
 
 def test_rows_that_do_not_fill_the_last_tile():

@@ -508,3 +508,24 @@ def test_tiles_of_pieces_have_few_rows():
     found = only(tile(source, WIDE)).tile
     assert found.row == i and found.depth == DEPTH and found.kept == (0,)
     assert found.rows < 2 * found.vectors
+
+
+@pytest.mark.parametrize(("breadth", "lane"), [(64, "x"), (60, "j")])
+def test_planes_that_are_pages_apart_are_stored_along_their_rows(breadth, lane):
+    """Of windows that move by two: lines of 32 planes of 64 x 64 have one place in the cache."""
+    j, y, x, c, u, v = (
+        Axis(name, n) for name, n in zip("jyxcuv", (32, breadth, breadth, 16, 3, 3), strict=True)
+    )
+    line = 2 * breadth + 2
+    left = at("a", (c, line * line), (y, 2 * line), (u, line), (x, 2), (v, 1))
+    reduce = Reduce((c, u, v), "sum", left, at("W", (j, 144), (c, 9), (u, 3), (v, 1)))
+    stored = store("z", Reduced(0, "float32"), (j, breadth * breadth), (y, breadth), (x, 1))
+    source = program(
+        {"a": (16, line, line)},
+        {"z": (32, breadth, breadth)},
+        (Kernel("k", (j, y, x), (reduce,), (stored,)),),
+        {"W": np.ones((32, 16, 3, 3), np.float32)},
+    )
+    tiled = only(tile(source, WIDE)).tile
+    assert tiled is not None and tiled.lane is not None
+    assert tiled.lane.name.startswith(lane)
