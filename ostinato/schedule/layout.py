@@ -47,6 +47,7 @@ from ostinato.schedule.tile import estimated_cycles, lane_of
 from ostinato.sizes.dims import (
     Apply,
     Dim,
+    Monomial,
     Size,
     exact_quotient,
     floordiv,
@@ -256,13 +257,11 @@ def _is_radix(radix: Size, accesses: list[Access]) -> bool:
             return False
         for axis, stride in access.terms:
             _, below = _split(stride, radix)
-            if below == 0:
-                continue
             # A size that only the run tells may be less than its terms seem to say.
-            parts = 0 if isinstance(stride, int) else exact_quotient(radix, stride)
-            if not isinstance(parts, int) or parts < 0:
+            if not is_nonnegative(below):
                 return False
-            last = last + (axis.extent - 1) * stride
+            # Where an axis has no points, nothing is accessed.
+            last = last + (axis.extent - 1) * below
         if not _is_covered(radix - 1 - last):
             return False
     return True
@@ -272,15 +271,26 @@ def _is_covered(size: Size) -> bool:
     """Whether a size is at least 0, also since `n * (x // n)` is at most `x`."""
     while not is_nonnegative(size):
         for monomial, count in terms_of(size):
-            rounded = monomial[0] if len(monomial) == 1 else None
-            if count < 0 and isinstance(rounded, Apply) and rounded.function == "floordiv":
-                above, below = rounded.args
-                if isinstance(below, int) and below > 0 and count % below == 0:
-                    size = size - Dim(((monomial, count),)) + above * (count // below)
-                    break
+            less = _rounded_up(monomial, count) if count < 0 else None
+            if less is not None:
+                size = size - Dim(((monomial, count),)) + less
+                break
         else:
             return False
     return True
+
+
+def _rounded_up(monomial: Monomial, count: int) -> Size | None:
+    """What a term with `x // n` in it is not below, a negative multiple of `x`; None without one."""
+    for place, rounded in enumerate(monomial):
+        if isinstance(rounded, Apply) and rounded.function == "floordiv":
+            above, below = rounded.args
+            rest = monomial[:place] + monomial[place + 1 :]
+            others = Dim(((rest, 1),)) if rest else 1
+            is_even = isinstance(below, int) and below > 0 and count % below == 0
+            if is_even and is_nonnegative(others):
+                return above * (count // below) * others
+    return None
 
 
 def _changed(kernel: Kernel, layouts: Layouts) -> Kernel:

@@ -279,6 +279,23 @@ def test_places_that_may_be_those_of_the_next_channel_keep_the_layout():
     assert not _is_radix(n, [Access("a", 0, ((c, n), (t, symbol("S", signed=True))))])
 
 
+def test_planes_of_images_that_only_a_run_tells_have_a_radix():
+    """As a transposed convolution writes them, by two: `[c, h, p, w, q]` of `2 H x 2 W`."""
+    height, width = symbol("H"), symbol("W")
+    c, h, w, p, q = (
+        Axis(name, n) for name, n in zip("chwpq", (4, height, width, 2, 2), strict=True)
+    )
+    plane, line = 4 * height * width, 2 * width
+    pixels = ((h, 2 * line), (p, line), (w, 2), (q, 1))
+    assert _is_radix(plane, [Access("a", 0, ((c, plane), *pixels))])
+    assert not _is_radix(plane, [Access("a", 1, ((c, plane), *pixels))])
+    # Whole lines of every second row, and what is left over of a line that is cut into four.
+    half, part = Axis("half", floordiv(height, 2)), Axis("part", floordiv(width, 4))
+    assert _is_radix(plane, [Access("a", 0, ((c, plane), (half, 8 * width), (q, line), (w, 2)))])
+    assert _is_radix(line, [Access("a", 0, ((h, line), (part, 8), (Axis("k", 8), 1)))])
+    assert not _is_radix(line, [Access("a", 0, ((h, line), (part, 8), (Axis("k", 9), 1)))])
+
+
 def test_a_reader_that_cannot_tell_channels_from_places_keeps_the_layout():
     check_unchanged(laid_out, convolution(whole=True))
 
