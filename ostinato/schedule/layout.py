@@ -258,7 +258,8 @@ def _is_radix(radix: Size, accesses: list[Access]) -> bool:
         for axis, stride in access.terms:
             _, below = _split(stride, radix)
             # A size that only the run tells may be less than its terms seem to say.
-            if not is_nonnegative(below):
+            parts = exact_quotient(radix, below) if below != 0 else 0
+            if not is_nonnegative(below) and not (isinstance(parts, int) and parts > 0):
                 return False
             # Where an axis has no points, nothing is accessed.
             last = last + (axis.extent - 1) * below
@@ -281,7 +282,7 @@ def _is_covered(size: Size) -> bool:
 
 
 def _rounded_up(monomial: Monomial, count: int) -> Size | None:
-    """What a term with `x // n` in it is not below, a negative multiple of `x`; None without one."""
+    """What a negative term with `x // n` in it is at least: a multiple of `x`; None without one."""
     for place, rounded in enumerate(monomial):
         if isinstance(rounded, Apply) and rounded.function == "floordiv":
             above, below = rounded.args

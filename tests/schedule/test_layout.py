@@ -289,6 +289,12 @@ def test_planes_of_images_that_only_a_run_tells_have_a_radix():
     pixels = ((h, 2 * line), (p, line), (w, 2), (q, 1))
     assert _is_radix(plane, [Access("a", 0, ((c, plane), *pixels))])
     assert not _is_radix(plane, [Access("a", 1, ((c, plane), *pixels))])
+    # Sizes that seem to be negative: those of what strides leave of an image without pixels.
+    up, along = 2 * floordiv(height - 1, 2) + 2, 2 * floordiv(width - 1, 2) + 2
+    rows, columns, b = Axis("r", up), Axis("s", along), Axis("b", symbol("B"))
+    image = ((c, up * along), (rows, along), (columns, 1))
+    assert _is_radix(4 * up * along, [Access("a", 0, ((b, 4 * up * along), *image))])
+    assert not _is_radix(3 * up * along, [Access("a", 0, ((b, 3 * up * along), *image))])
     # Whole lines of every second row, and what is left over of a line that is cut into four.
     half, part = Axis("half", floordiv(height, 2)), Axis("part", floordiv(width, 4))
     assert _is_radix(plane, [Access("a", 0, ((c, plane), (half, 8 * width), (q, line), (w, 2)))])
