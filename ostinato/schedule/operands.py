@@ -128,8 +128,8 @@ def row_axes_of_windows(kernel: Kernel, lane: Axis) -> tuple[Axis, ...]:
         beside = any(store.access.stride(axis) == 1 for store in stores)
         return shares or beside or rows_overlap(kernel, axis)
 
-    known = [a for a in kernel.axes if a != lane and isinstance(a.extent, int) and a.extent > 1]
-    return tuple(axis for axis in known if gains(axis))
+    others = [axis for axis in kernel.axes if axis != lane and axis.extent != 1]
+    return tuple(axis for axis in others if gains(axis))
 
 
 def neighbour_axes(kernel: Kernel, lane: Axis) -> set[Axis]:

@@ -12,9 +12,9 @@ from ostinato.program.expr import Access, Axis, Index, Load, Reduced, cast, cons
 from ostinato.program.nodes import Kernel, Program, Reduce
 from ostinato.program.printer import text
 from ostinato.schedule.cost import row_tiles, sums_at_once
-from ostinato.schedule.operands import DEPTH
+from ostinato.schedule.operands import DEPTH, row_axes_of_windows
 from ostinato.schedule.tile import tile, tile_kernel
-from ostinato.sizes.dims import symbol
+from ostinato.sizes.dims import Size, symbol
 from tests.program.programs import at, program, reduction, store
 from tests.schedule.test_pipeline import REGISTERS, assert_same_results, pointwise, product
 
@@ -435,10 +435,10 @@ def test_lanes_two_apart_are_cheaper_than_a_gather():
     assert tiled is not None and tiled.lane == x
 
 
-def depthwise(stride: int, channels_last: bool) -> Program:
+def depthwise(stride: int, channels_last: bool, lines: Size = 12) -> Program:
     """A convolution of 40 channels, each with a window of 3 x 3 of its own."""
-    c, y, x, u, v = Axis("c", 40), Axis("y", 12), Axis("x", 20), Axis("u", 3), Axis("v", 3)
-    height, breadth = 12 * stride + 2, 20 * stride + 2
+    c, y, x, u, v = Axis("c", 40), Axis("y", lines), Axis("x", 20), Axis("u", 3), Axis("v", 3)
+    height, breadth = lines * stride + 2, 20 * stride + 2
     plane, pixel = (1, 40) if channels_last else (height * breadth, 1)
     line = breadth * pixel
     rows, columns = ((y, line * stride), (u, line)), ((x, pixel * stride), (v, pixel))
@@ -446,7 +446,7 @@ def depthwise(stride: int, channels_last: bool) -> Program:
     places = [(c, 1), (y, 800), (x, 40)] if channels_last else [(c, 240), (y, 20), (x, 1)]
     kernel = Kernel("k", (c, y, x), (reduce,), (store("z", Reduced(0, "float32"), *places),))
     weights = np.random.default_rng(0).standard_normal((40, 3, 3)).astype(np.float32)
-    return program({"a": (40, height, breadth)}, {"z": (40, 12, 20)}, (kernel,), {"W": weights})
+    return program({"a": (40, height, breadth)}, {"z": (40, lines, 20)}, (kernel,), {"W": weights})
 
 
 def weights_of(c: Axis, u: Axis, v: Axis) -> Load:
@@ -529,3 +529,9 @@ def test_planes_that_are_pages_apart_are_stored_along_their_rows(breadth, lane):
     tiled = only(tile(source, WIDE)).tile
     assert tiled is not None and tiled.lane is not None
     assert tiled.lane.name.startswith(lane)
+
+
+def test_windows_of_images_that_only_a_run_tells_have_rows():
+    (kernel,) = depthwise(1, channels_last=True, lines=symbol("H")).kernels()
+    lane, *rows = kernel.axes
+    assert row_axes_of_windows(kernel, lane) == tuple(rows)
