@@ -24,7 +24,7 @@ from ostinato.schedule.operands import (
     neighbour_axes,
     partial_result_stores,
     row_axes_of_windows,
-    rows_overlap,
+    rows_share_copies,
     shared_axes,
     sum_loads,
     typical,
@@ -376,7 +376,8 @@ class _Sums:
             strides = [x.access.stride(lane) for x in found]
             self._apart_cycles = sum(_cycles_of_lanes(s, machine) for s in strides if s != 1)
         self._row_loads = 1 if row is None else loads_of_a_row(kernel, lane, row)
-        self._overlaps = any(rows_overlap(kernel, a) for a in (outer, choice.across) if a)
+        copies = machine.unroll
+        self._overlaps = any(rows_share_copies(kernel, a, copies) for a in rows_of)
         # A scatter keeps its addresses in two vectors.
         scatters = row is not None and any(
             s.access.stride(lane) not in (0, 1) and s.access.stride(row) != 1 for s in kernel.stores
@@ -418,7 +419,8 @@ class _Sums:
         if shape.held is not None:
             at_once = sums_at_once(sums, shape.block, shape.held)
             few = accumulators <= MOST_HELD * registers
-            return few and at_once < sums and at_once * shape.block <= shape.held
+            fits = few and at_once < sums and at_once * shape.block <= shape.held
+            return fits and self._has_room_for_rows(shape, at_once)
         if self._machine.loads_operands and accumulators > 1:
             # What lanes load stays in registers beside what is loaded last.
             operands = 1 if rows == 1 else self._together * vectors
@@ -430,12 +432,19 @@ class _Sums:
         operands = self._together * vectors + 1
         if sums > 1 and rows > 1 and accumulators + operands > registers:
             return False
-        # What neighbouring rows share stays in registers beside the accumulators, and so does what
-        # the terms to come of each row are multiplied by, if products take it from a lane.
-        shared = rows if self._breadth == 1 else rows - rows // self._breadth
-        taken = shape.block + vectors + shared + self._addresses
+        return self._has_room_for_rows(shape, sums)
+
+    def _has_room_for_rows(self, shape: Shape, sums: int) -> bool:
+        """Whether what rows keep fits into the registers beside so many sums at once.
+
+        What neighbouring rows share stays there beside the accumulators, and so does what the terms
+        to come of each row are multiplied by, if products take it from a lane.
+        """
+        rows, breadth = shape.rows, self._breadth
+        shared = rows if breadth == 1 else rows - rows // breadth
+        taken = sums * (shape.block + shape.vectors) + shared + self._addresses
         stays = self._overlaps or (self._machine.lane_operands and rows > 1)
-        return not stays or taken <= registers or shape.block == 1
+        return not stays or taken <= self._machine.vector_registers or shape.block == 1
 
     def cost(self, shape: Shape) -> float:
         """Cycles of a step of the sums, for each vector of results."""

@@ -153,18 +153,28 @@ def rows_overlap(kernel: Kernel, row: Axis) -> bool:
     return any(_overlaps(kernel, row, reduce.axes[-1]) for reduce in kernel.reductions)
 
 
+def rows_share_copies(kernel: Kernel, row: Axis, copies: int) -> bool:
+    """Whether a row reads what the next one reads within so many copies of the innermost loop."""
+    inner = [r.axes[-1] for r in kernel.reductions]
+    return any(_overlaps(kernel, row, axis, copies) for axis in inner)
+
+
 def moves_windows(kernel: Kernel, axis: Axis) -> bool:
     """Whether windows of neighbours along an axis overlap, along whichever axis of the sums."""
     return any(_overlaps(kernel, axis, a) for reduce in kernel.reductions for a in reduce.axes)
 
 
-def _overlaps(kernel: Kernel, axis: Axis, summed: Axis) -> bool:
-    """Whether a point reads what the next one along `axis` reads some steps of a sum later."""
+def _overlaps(kernel: Kernel, axis: Axis, summed: Axis, most: int | None = None) -> bool:
+    """Whether a point reads what the next one along `axis` reads some steps of a sum later.
+
+    most: of how many steps; None for all.
+    """
     for node in sum_loads(kernel):
         moved = exact_quotient(node.access.stride(axis), node.access.stride(summed))
-        known = isinstance(moved, int) and isinstance(summed.extent, int)
-        if known and 0 < abs(moved) < summed.extent:  # type: ignore[arg-type, operator]
-            return True
+        if isinstance(moved, int) and isinstance(summed.extent, int):
+            steps = summed.extent if most is None else min(most, summed.extent)
+            if 0 < abs(moved) < steps:
+                return True
     return False
 
 

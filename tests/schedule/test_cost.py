@@ -131,6 +131,37 @@ def test_sums_in_one_loop_wait_for_those_in_the_next():
     assert both.shape.block == alone.shape.block
 
 
+def gates_shape(sums: int, apart: int):
+    """The tile of so many sums over one window, whose neighbours begin `apart` steps later."""
+    c, p = Axis("c", 16), Axis("p", 32)
+    k, w = Axis("k", 120), Axis("w", 5 * apart)
+    shared = at("x", (k, 1), (p, 120 * apart), (w, 120))
+    weights = {f"W{n}": np.ones((120, w.extent, 16), np.float32) for n in range(sums)}
+    gates = tuple(
+        Reduce((k, w), "sum", shared, at(name, (k, 16 * w.extent), (w, 16), (c, 1)))
+        for name in weights
+    )
+    value = Reduced(0, "float32")
+    for n in range(1, sums):
+        value = op("add", value, Reduced(n, "float32"))
+    kernel = Kernel("k", (c, p), gates, (store("z", value, (p, 16), (c, 1)),))
+    source = program({"x": (36 * apart, 120)}, {"z": (32, 16)}, (kernel,), weights)
+    return cheapest_shape(kernel, c, [Rows(p)], 16, AVX512, source.buffers).shape
+
+
+@pytest.mark.parametrize("sums", [1, 2, 4])
+def test_registers_of_neighbouring_rows_are_counted_for_all_sums(sums):
+    """Rows keep what the next one reads beside the weights and the results of every gate."""
+    found = gates_shape(sums, 1)
+    at_once = sums_at_once(sums, found.block, found.held)
+    taken = at_once * (found.block + found.vectors) + found.rows
+    assert found.rows > 1 and taken <= AVX512.vector_registers
+
+
+def test_rows_share_nothing_beyond_the_copies_of_a_loop():
+    assert gates_shape(4, AVX512.unroll).block > gates_shape(4, 1).block
+
+
 @pytest.mark.parametrize(
     ("channels", "times", "turned", "lines"),
     [
