@@ -8,14 +8,17 @@ their part of an output directly, at whatever strides the output has.
 
 A copy with a constant around it, as convolutions read it, is a copy into the inside of a buffer.
 Its writer writes there, and what remains are kernels that fill the border.
+
+Steps of a loop do the same with buffers that they fill and read alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from dataclasses import replace
+from functools import partial
 
-from ostinato.program.expr import ITEM_BYTES, Access, Expr, Load
+from ostinato.program.expr import ITEM_BYTES, Access, Axis, Expr, Load
 from ostinato.program.nodes import (
     Branch,
     Kernel,
@@ -24,19 +27,44 @@ from ostinato.program.nodes import (
     Require,
     Stmt,
     Store,
+    count_own_uses,
     map_kernels,
     map_loads,
     statements,
+    with_bodies,
 )
 from ostinato.schedule.borders import padded_parts
 from ostinato.schedule.index_maps import solve, substitute_access
+from ostinato.schedule.steps import written_before_read
 from ostinato.sizes.dims import computed, product
 
 
 def elide_copies(program: Program) -> Program:
     """Remove copies of arena buffers whose other accesses can all be redirected."""
+    uses = count_own_uses(program.body)
+
+    def inside(body: tuple[Stmt, ...], axes: frozenset[Axis]) -> tuple[Stmt, ...]:
+        """The statements of a loop or branch, which alone know what is copied, and where to."""
+        deeper = tuple(with_bodies(s, partial(inside, axes=axes | _axes(s))) for s in body)
+        own = {name for name, count in count_own_uses(body).items() if count == uses[name]}
+        # Others hold what an earlier step left there.
+        own &= written_before_read(body, axes)
+        return _elided(replace(program, body=deeper), own).body
+
+    deeper = tuple(with_bodies(s, partial(inside, axes=_axes(s))) for s in program.body)
+    return _elided(program.with_body(deeper), program.buffers.keys())
+
+
+def _axes(statement: Stmt) -> frozenset[Axis]:
+    return frozenset((statement.axis,) if isinstance(statement, Loop) else ())
+
+
+def _elided(program: Program, names: Set[str]) -> Program:
+    """The program without copies between these buffers that are statements of its body."""
     for name in [s.name for s in program.body if isinstance(s, Kernel)]:
         kernel = next(s for s in program.body if isinstance(s, Kernel) and s.name == name)
+        if not kernel.reads() | kernel.writes() <= names:
+            continue
         source = _copied(program, kernel)
         if source is None:
             program = _bordered(program, kernel) or program

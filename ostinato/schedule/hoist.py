@@ -30,7 +30,7 @@ from ostinato.program.nodes import (
     map_kernels,
     statements,
 )
-from ostinato.schedule.steps import per_step, rewrite_loops, with_rows
+from ostinato.schedule.steps import per_step, rewrite_loops, with_rows, written_before_read
 from ostinato.sizes.dims import Size
 
 # Operations of a single instruction, of which two start in a cycle: computing them again takes less
@@ -93,7 +93,7 @@ def _movable(loop: Loop, outside: set[str]) -> dict[Kernel, bool]:
 def _movable_but(loop: Loop, outside: set[str]) -> dict[Kernel, bool]:
     """The same, each kernel for itself; `outside` also names what cannot have rows of its own."""
     carried = {name for c in loop.carries for name in (c.state, c.next)}
-    local = _written_before_read(loop) - outside
+    local = written_before_read(loop.body, {loop.axis}) - outside
     # What the body reads before it writes it has the value of the step before.
     changing = carried | (loop.writes() & outside)
     varying: set[str] = set()
@@ -119,15 +119,6 @@ def _movable_but(loop: Loop, outside: set[str]) -> dict[Kernel, bool]:
         if varies:
             varying |= statement.writes()
     return movable
-
-
-def _written_before_read(loop: Loop) -> set[str]:
-    """Buffers of one step, of which the body reads nothing before all of it is written."""
-    last = {name: i for i, s in enumerate(loop.body) for name in s.writes()}
-    early = {n for i, s in enumerate(loop.body) for n in s.reads() if i <= last.get(n, -1)}
-    kernels = [s for s in statements(loop.body) if isinstance(s, Kernel)]
-    stores = [store.access for kernel in kernels for store in kernel.stores]
-    return set(last) - early - {a.buffer for a in stores if a.stride(loop.axis) != 0}
 
 
 def _light(movable: Iterable[Kernel]) -> set[Kernel]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from dataclasses import replace
 
 from ostinato.program.expr import Access, Axis
@@ -15,6 +15,7 @@ from ostinato.program.nodes import (
     Store,
     bodies,
     map_loads,
+    statements,
     with_bodies,
 )
 from ostinato.sizes.dims import Size
@@ -57,6 +58,19 @@ def written_once(loop: Loop) -> set[str]:
     """Buffers that a single statement of the body writes."""
     names = [name for statement in loop.body for name in statement.writes()]
     return {name for name in names if names.count(name) == 1}
+
+
+def written_before_read(body: tuple[Stmt, ...], axes: Set[Axis]) -> set[str]:
+    """Buffers of one step, of which the body reads nothing before all of it is written.
+
+    axes: those of the loops around the body.
+    """
+    last = {name: i for i, s in enumerate(body) for name in s.writes()}
+    early = {n for i, s in enumerate(body) for n in s.reads() if i <= last.get(n, -1)}
+    kernels = [s for s in statements(body) if isinstance(s, Kernel)]
+    stores = [store.access for kernel in kernels for store in kernel.stores]
+    apart = {a.buffer for a in stores if any(a.stride(axis) != 0 for axis in axes)}
+    return set(last) - early - apart
 
 
 def per_step(store: Store, axis: Axis, local: set[str]) -> bool:

@@ -88,6 +88,30 @@ def scans() -> list[Case]:
             length=40,
         ),
         text(
+            "scan-of-images",
+            """agraph (float[N, 16, 5, 4] h0, float[S, N, 2, 5, 4] x)
+                => (float[N, 16, 5, 4] h, float[S, N, 16, 5, 4] y) {
+                h, y = Scan<num_scan_inputs = 1,
+                    body = step (float[N, 16, 5, 4] s, float[N, 2, 5, 4] e)
+                        => (float[N, 16, 5, 4] s2, float[N, 16, 5, 4] o) {
+                        both = Concat<axis = 1>(e, s)
+                        g = Conv<pads = [1, 1, 1, 1]>(both, gates)
+                        rz = Sigmoid(g)  r, z = Split<axis = 1, num_outputs = 2>(rz)
+                        kept = Mul(r, s)  again = Concat<axis = 1>(e, kept)
+                        c = Conv<pads = [1, 1, 1, 1]>(again, candidate)  n = Tanh(c)
+                        d = Sub(s, n)  m = Mul(z, d)  s2 = Add(n, m)  o = Identity(s2)
+                    }>(h0, x)
+            }""",
+            tuple({"S": s, "N": n} for s, n in ((3, 1), (2, 3), (0, 2), (1, 1))),
+            constants={
+                "gates": 0.2 * weights(32, 18, 3, 3),
+                "candidate": 0.2 * weights(16, 18, 3, 3),
+            },
+            batch=True,
+            states={"h0": "h"},
+            length=320,
+        ),
+        text(
             "scan-in-scan",
             """agraph (float[2] s, float[S, T, 2] x) => (float[2] last, float[S, T, 2] y) {
                 last, y = Scan<num_scan_inputs = 1, body = rows (float[2] u, float[T, 2] e)

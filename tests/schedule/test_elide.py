@@ -2,8 +2,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from ostinato.program.expr import Access, Axis, Index, Load, cast, constant, op
-from ostinato.program.nodes import Carry, Kernel, Loop, Program, Store
+from ostinato.program.nodes import Carry, Kernel, Loop, Program, Stmt, Store
 from ostinato.schedule.elide import elide_copies
 from ostinato.sizes.dims import symbol
 from tests.program.programs import at, program, store
@@ -220,3 +222,92 @@ def test_targets_that_others_change_behind_the_copy_are_written_in_the_first_pla
     # Not where the first value is still read behind the change.
     late = Kernel("late", (s,), (), (store("w", at("rows", (s, 2)), (s, 1)),))
     check_unchanged(elide_copies, loop(COPY, change, late, READS, outputs={**READ, "w": (T,)}))
+
+
+u, v, w = Axis("u", 3), Axis("v", 3), Axis("w", 6)
+# In each step: zeros, a value of three elements behind them, and a row of the output from both.
+ZERO = Kernel("zero", (w,), (), (store("wide", constant(0.0, "float32"), (w, 1)),))
+VALUE = Kernel("value", (u,), (), (store("a", op("tanh", at("x", (t, 3), (u, 1))), (u, 1)),))
+BEHIND = Kernel("behind", (v,), (), (store("wide", at("a", (v, 1)), (v, 1), offset=3),))
+PLACE = (t, 6 * T), (w, T), (s, 1)
+ROW = Kernel("row", (w, s), (), (store("y", op("neg", at("wide", (w, 1))), *PLACE),))
+
+
+def stepwise(*body: Stmt, before: tuple[Stmt, ...] = (), carries: tuple[Carry, ...] = (), **sizes):
+    """A loop whose steps are these statements, for rows of 3 to matrices of 6 x T."""
+    arena = {"a": 3, "wide": 6, **sizes}
+    loop = Loop(t, carries, body)
+    source = program({"x": (T, 3)}, {"y": (T, 6, T)}, (*before, loop), None, arena, ("T",))
+    return source.with_body(source.body)
+
+
+def test_steps_write_what_they_alone_copy_where_it_belongs():
+    check(
+        elide_copies,
+        stepwise(ZERO, VALUE, BEHIND, ROW),
+        """
+        arena a: float32[3]
+        arena wide: float32[6]
+        loop t < T
+          kernel zero [w < 6]
+            wide[w] = 0.0
+          kernel value [u < 3]
+            a[u] = tanh(x[3*t + u])
+          kernel behind [v < 3]
+            wide[v + 3] = a[v]
+          kernel row [w < 6, s < T]
+            y[6*T*t + T*w + s] = neg(wide[w])
+        """,
+        """
+        arena wide: float32[6]
+        loop t < T
+          kernel zero [w < 6]
+            wide[w] = 0.0
+          kernel value [u < 3]
+            wide[u + 3] = tanh(x[3*t + u])
+          kernel row [w < 6, s < T]
+            y[6*T*t + T*w + s] = neg(wide[w])
+        """,
+    )
+
+
+@pytest.mark.parametrize(("masked", "nested"), [(True, False), (False, False), (False, True)])
+def test_copies_stay_of_what_an_earlier_step_left(masked: bool, nested: bool):
+    """A target that every step clears would lose what the value keeps from step to step.
+
+    masked: the first step writes all of it. Otherwise, each step writes two elements, and the last
+    one, the middle one or the first one. nested: in a loop of one step.
+    """
+    step, two = Axis("t", 3), Axis("two", 2)
+    first = op("eq", Index(step), constant(0, "int64"))
+    begin = replace(store("a", constant(1.0, "float32"), (u, 1)), mask=first)
+    pair = store("a", constant(1.0, "float32"), (two, 1))
+    one = store("a", op("tanh", at("x", (step, 1))), (step, -1), offset=2)
+    whole = (Kernel("begin", (u,), (), (begin,)),)
+    parts = Kernel("pair", (two,), (), (pair,)), Kernel("one", (), (), (one,))
+    row = store("y", op("neg", at("wide", (w, 1))), (step, 6), (w, 1))
+    body: tuple[Stmt, ...] = (ZERO, *(whole if masked else parts), BEHIND)
+    body += (Kernel("row", (w,), (), (row,)),)
+    if nested:
+        body = (Loop(Axis("n", 1), (), body),)
+    inputs, arena = {"x": (3,)}, {"a": 3, "wide": 6}
+    source = program(inputs, {"y": (3, 6)}, (Loop(step, (), body),), None, arena)
+    check_unchanged(elide_copies, source)
+    assert_same_results(source, elide_copies(source))
+
+
+def test_copies_of_states_and_of_what_others_touch_stay_in_steps():
+    begin = pointwise("begin", constant(0.0, "float32"), "a", u)
+    carried = stepwise(
+        ZERO,
+        BEHIND,
+        ROW,
+        replace(VALUE, stores=(store("g", VALUE.stores[0].value, (u, 1)),)),
+        before=(begin,),
+        carries=(Carry("a", "g"),),
+        g=3,
+    )
+    check_unchanged(elide_copies, carried)
+    e = Axis("e", 6)
+    outside = Kernel("outside", (e,), (), (store("wide", constant(0.0, "float32"), (e, 1)),))
+    check_unchanged(elide_copies, stepwise(VALUE, BEHIND, ROW, before=(outside,)))
