@@ -8,6 +8,9 @@ scattered and gathered. An address is cut at a radix `P`, and both parts change 
 carries from one part into the other; whatever is a multiple of `Q` beyond, such as a batch, stays
 outside. Sizes may be those of a run, where it is proven that nothing is carried.
 
+The two halves of what a loop carries swap, so they change together: what a step leaves is converted
+once, where the loop begins and where it is over.
+
 All buffers are decided upon by one sum of cycles: chains and residual joins change together, since
 descent starts from both ends, everything as it is and everything changed.
 """
@@ -30,10 +33,10 @@ from ostinato.program.nodes import (
     bodies,
     map_kernels,
     map_loads,
+    statements,
 )
 from ostinato.program.words import first_byte
 from ostinato.records import dataclass
-from ostinato.schedule.elide import whole_buffers
 from ostinato.schedule.operands import (
     TURNED,
     TYPICAL_EXTENT,
@@ -96,14 +99,17 @@ class Layout:
 
 # By buffer, what is not as the program has it.
 Layouts = Mapping[str, Layout]
+# By buffer, those that have its layout, itself included.
+Together = Mapping[str, tuple[str, ...]]
 
 
 def layout(program: Program, machine: Machine) -> Program:
     """Lay buffers of the arena out so that all kernels together take the fewest cycles."""
-    found = _candidates(program, machine)
+    together = _together(program)
+    found = _candidates(program, machine, together)
     if not found:
         return program
-    costs = _Costs(program, machine)
+    costs = _Costs(program, machine, together)
     chosen = costs.best({name: choices for name, choices in found.items() if choices})
     if not chosen:
         return program
@@ -114,10 +120,29 @@ def layout(program: Program, machine: Machine) -> Program:
     return replace(program, buffers=buffers).with_body(body)
 
 
-def _candidates(program: Program, machine: Machine) -> dict[str, tuple[Layout, ...]]:
-    """By buffer, the layouts that all of its accesses allow and that bring lanes together."""
+def _together(program: Program) -> Together:
+    """Each buffer of the arena alone, but the halves of states with whatever they swap with."""
+    found: dict[str, tuple[str, ...]] = {name: (name,) for name in program.buffers}
+    for statement in statements(program.body):
+        for carry in statement.carries if isinstance(statement, Loop) else ():
+            group = tuple(dict.fromkeys(found[carry.state] + found[carry.next]))
+            found |= {name: group for name in group}
+    return {
+        name: group
+        for name, group in found.items()
+        if all(program.buffers[one].kind == "arena" for one in group)
+    }
+
+
+def _candidates(
+    program: Program, machine: Machine, together: Together
+) -> dict[str, tuple[Layout, ...]]:
+    """The layouts that all accesses allow and that bring lanes together.
+
+    By the first one of buffers that go together.
+    """
     accesses: dict[str, list[Access]] = {}
-    refused = set(whole_buffers(program))
+    refused: set[str] = set()
     kernels = list(program.kernels())
     for kernel in kernels:
         for place in _places(kernel):
@@ -128,24 +153,34 @@ def _candidates(program: Program, machine: Machine) -> dict[str, tuple[Layout, .
         # Bytes that are read as words stay neighbours.
         operands = [operand for r in kernel.reductions for operand in r.operands]
         refused.update(word.access.buffer for word in filter(None, map(first_byte, operands)))
-    radices = _radices(kernels, program.buffers, machine)
+    radices = _radices(kernels, program.buffers, machine, together)
     lanes = machine.vector_bytes // 4
+    groups = dict.fromkeys(together[name] for name in accesses if name in together)
     return {
-        name: _layouts(program.buffers[name], accesses[name], found, lanes)
-        for name, found in radices.items()
-        if name not in refused
+        group[0]: _layouts(
+            [program.buffers[name] for name in group],
+            [access for name in group for access in accesses.get(name, ())],
+            radices[group[0]],
+            lanes,
+        )
+        for group in groups
+        if radices[group[0]] and refused.isdisjoint(group)
     }
 
 
 def _radices(
-    kernels: list[Kernel], buffers: Mapping[str, Buffer], machine: Machine
+    kernels: list[Kernel], buffers: Mapping[str, Buffer], machine: Machine, together: Together
 ) -> dict[str, set[Size]]:
     """By buffer of the arena, how far lanes that sums share loading lie apart when they store.
 
     So do channels of windows, along which lanes might run just as well, and what meets neighbours
-    of another buffer. What another kernel reads or writes along the same axis follows.
+    of another buffer. What another kernel reads or writes along the same axis follows. Buffers that
+    go together have one set.
     """
     found: dict[str, set[Size]] = {}
+    for group in dict.fromkeys(together.values()):
+        shared_by_group = set[Size]()
+        found |= {name: shared_by_group for name in group}
     for kernel in kernels:
         _add_transposed(found, kernel, buffers)
         lane = lane_of(kernel, machine, buffers) if kernel.reductions else None
@@ -155,9 +190,8 @@ def _radices(
         ends = _places(kernel) if others else kernel.stores
         for access in [end.access for end in ends]:
             strides = {access.stride(axis) for axis in (lane, *others)} - {0, 1}
-            if strides and buffers[access.buffer].kind == "arena":
-                found.setdefault(access.buffer, set()).update(strides)
-    grows = bool(found)
+            found.get(access.buffer, set()).update(strides)
+    grows = any(found.values())
     while grows:
         grows = False
         for kernel in kernels:
@@ -168,17 +202,17 @@ def _radices(
                 if any(a.stride(axis) in found.get(a.buffer, ()) for a in places)
             ]
             for access in places:
-                strides = {access.stride(axis) for axis in shared} - {0, 1}
-                if buffers[access.buffer].kind != "arena":
+                known = found.get(access.buffer)
+                if known is None:
                     continue
-                known = found.setdefault(access.buffer, set())
+                strides = {access.stride(axis) for axis in shared} - {0, 1}
                 grows = grows or not strides <= known
                 known |= strides
     return found
 
 
 def _add_transposed(
-    found: dict[str, set[Size]], kernel: Kernel, buffers: Mapping[str, Buffer]
+    found: Mapping[str, set[Size]], kernel: Kernel, buffers: Mapping[str, Buffer]
 ) -> None:
     """Add how far apart lies in one buffer what are neighbours in another.
 
@@ -191,8 +225,8 @@ def _add_transposed(
         access, strides = accesses[one], {accesses[one].stride(axis) for axis in near[other]}
         is_constant = buffers[accesses[other].buffer].kind == "constant"
         is_across = any(accesses[other].stride(axis) not in (0, 1) for axis in near[one])
-        if (is_constant or is_across) and buffers[access.buffer].kind == "arena":
-            found.setdefault(access.buffer, set()).update(strides - {0, 1})
+        if is_constant or is_across:
+            found.get(access.buffer, set()).update(strides - {0, 1})
 
 
 def _other_lanes(kernel: Kernel, lane: Axis, buffers: Mapping[str, Buffer]) -> list[Axis]:
@@ -210,11 +244,12 @@ def _places(kernel: Kernel) -> Iterator[Load | Store]:
 
 
 def _layouts(
-    buffer: Buffer, accesses: list[Access], inner: set[Size], lanes: int
+    buffers: list[Buffer], accesses: list[Access], inner: set[Size], lanes: int
 ) -> tuple[Layout, ...]:
+    buffer = buffers[0]
     terms = [term for access in accesses for term in access.terms]
     numbers = [buffer.size, *(a.offset for a in accesses), *(stride for _, stride in terms)]
-    if buffer.dtype not in TURNED or buffer.is_copy or buffer.is_laid or buffer.padded:
+    if buffer.dtype not in TURNED or any(b.is_copy or b.is_laid or b.padded for b in buffers):
         return ()
     if any(isinstance(n, int) and n < 0 for n in numbers):
         return ()
@@ -326,8 +361,9 @@ def _runs(body: tuple[Stmt, ...], times: int = 1) -> Iterator[tuple[Kernel, int]
 class _Costs:
     """Cycles of kernels by the layouts of what they read and write."""
 
-    def __init__(self, program: Program, machine: Machine) -> None:
+    def __init__(self, program: Program, machine: Machine, together: Together) -> None:
         self._machine, self._buffers = machine, program.buffers
+        self._together = together
         runs = list(_runs(program.body))
         self._kernels = [kernel for kernel, _ in runs]
         self._times = [times for _, times in runs]
@@ -339,8 +375,15 @@ class _Costs:
         self._known: dict[tuple[int, tuple[Layout | None, ...]], float] = {}
 
     def best(self, candidates: Mapping[str, tuple[Layout, ...]]) -> dict[str, Layout]:
-        """The cheapest of what descent finds from no layout changed, and from all."""
-        everything = {name: choices[-1] for name, choices in candidates.items()}
+        """The cheapest of what descent finds from no layout changed, and from all.
+
+        candidates: by the first of the buffers that go together.
+        """
+        everything = {
+            member: choices[-1]
+            for name, choices in candidates.items()
+            for member in self._together[name]
+        }
         ends = [self._descent(start, candidates) for start in ({}, everything)]
         return min(ends, key=self._total)
 
@@ -352,11 +395,10 @@ class _Costs:
         for _ in range(MOST_SWEEPS):
             before = dict(chosen)
             for name, choices in candidates.items():
-                ways = [
-                    {k: v for k, v in {**chosen, name: choice}.items() if v is not None}
-                    for choice in (None, *choices)
-                ]
-                users = self._users[name]
+                group = self._together[name]
+                others = {k: v for k, v in chosen.items() if k not in group}
+                ways = [others, *(others | dict.fromkeys(group, choice) for choice in choices)]
+                users = sorted({user for member in group for user in self._users.get(member, ())})
                 chosen = min(ways, key=lambda way: self._sum(users, way))
             if chosen == before:
                 break

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ostinato.machine.record import Machine
-from ostinato.program.expr import Access, Axis, Reduced, cast, op
+from ostinato.program.expr import Access, Axis, Index, Reduced, cast, constant, op
 from ostinato.program.nodes import (
     Buffer,
     Carry,
@@ -19,7 +19,7 @@ from ostinato.program.nodes import (
     map_loads,
 )
 from ostinato.program.words import BYTES, word
-from ostinato.schedule.layout import Layout, _is_radix, _radices, layout
+from ostinato.schedule.layout import Layout, _candidates, _is_radix, _radices, _together, layout
 from ostinato.sizes.dims import Size, floordiv, symbol, symbols
 from tests.program.programs import at, program, store
 from tests.schedule.test_pipeline import assert_same_results, check, check_unchanged
@@ -263,9 +263,11 @@ def test_what_an_elementwise_kernel_turns_over_is_kept_as_it_reads_it():
 
 
 def test_rows_that_have_a_number_each_stay_whole():
-    whole, turned = transposing(rows=True), transposing(rows=False)
-    assert not _radices(list(whole.kernels()), whole.buffers, MACHINE).get("a")
-    assert _radices(list(turned.kernels()), turned.buffers, MACHINE)["a"] == {P}
+    whole, turned = (
+        _radices(list(source.kernels()), source.buffers, MACHINE, _together(source))
+        for source in (transposing(rows=True), transposing(rows=False))
+    )
+    assert not whole["a"] and turned["a"] == {P}
 
 
 def test_places_that_may_be_those_of_the_next_channel_keep_the_layout():
@@ -346,3 +348,56 @@ def test_what_every_step_reads_counts_as_often():
     (rates,) = [load.access for load in step.loads() if load.access.buffer == "a"]
     assert rates.stride(step.axes[0]) == 1
     assert_same_results(recurrence(64), found)
+
+
+def image_state(state: str = "h", read: str = "") -> Program:
+    """An image that each step multiplies by weights, channels first, in the two halves of a state.
+
+    state: the half that steps read: "y" is the output. read: how else a step reads the other half:
+    "flat" does not tell channels from places, "masked" asks for each place.
+    """
+    size, steps = OUT * P, symbol("T")
+    t, c, p, o, q, r, u, v, f = (
+        Axis(name, extent)
+        for name, extent in zip("tcpoqruvf", (steps, *(OUT, P) * 2, OUT, OUT, P, size), strict=True)
+    )
+    here, there = ((c, P), (p, 1)), ((u, P), (v, 1))
+    begin = Kernel("begin", (c, p), (), (store(state, at("h0", *here), *here),))
+    reduce = Reduce((r,), "sum", at(state, (r, P), (q, 1)), at("V", (r, OUT), (o, 1)))
+    result = store("g", Reduced(0, "float32"), (o, P), (q, 1))
+    step = Kernel("step", (o, q), (reduce,), (result,))
+    left = at("g", (f, 1)) if read == "flat" else at("g", *here)
+    if read == "masked":
+        mask = op("lt", Index(p), constant(P - 1, "int64"))
+        left = replace(left, mask=mask, other=constant(0.0, "float32"))
+    axes, place = ((f,), ((f, 1),)) if read == "flat" else ((c, p), here)
+    leave = Kernel("leave", axes, (), (store("z", op("neg", left), (t, size), *place),))
+    end = Kernel("end", (u, v), (), (store("y", at(state, *there), *there),))
+    loop = Loop(t, (Carry(state, "g"),), (step, leave) if read else (step,))
+    return program(
+        {"h0": (OUT, P), "x": (steps,)},
+        {"y": (OUT, P), **({"z": (steps, OUT, P)} if read else {})},
+        (begin, loop) if state == "y" else (begin, loop, end),
+        {"V": np.random.default_rng(0).standard_normal((OUT, OUT)).astype("f")},
+        {name: size for name in (state, "g") if name != "y"},
+        ("T",),
+    )
+
+
+def test_both_halves_of_a_state_change_together():
+    """Steps read and write channels beside each other, where the caller has them apart."""
+    found = laid_out(image_state())
+    places = [place.access for k in found.kernels() for place in (*k.loads(), *k.stores)]
+    strides = {(a.buffer, a.stride(x)) for a in places for x, _ in a.terms if x.name in "cour"}
+    halves = {stride for name, stride in strides if name in "hg"}
+    assert halves == {1} and {("y", P), ("h0", P)} <= strides
+    assert found.buffers["h"].size == found.buffers["g"].size
+    assert _candidates(image_state(), MACHINE, _together(image_state()))["h"]
+    assert_same_results(image_state(), found)
+
+
+@pytest.mark.parametrize(("state", "read"), [("h", "flat"), ("h", "masked"), ("y", "")])
+def test_a_state_of_which_one_half_cannot_change_keeps_its_layout(state: str, read: str):
+    source = image_state(state, read)
+    assert not _candidates(source, MACHINE, _together(source)).get(state)
+    assert_same_results(source, laid_out(source))
