@@ -50,7 +50,6 @@ from ostinato.schedule.tile import estimated_cycles, lane_of
 from ostinato.sizes.dims import (
     Apply,
     Dim,
-    Monomial,
     Size,
     exact_quotient,
     floordiv,
@@ -280,8 +279,11 @@ def _split(address: Size, radix: Size) -> tuple[Size, Size]:
         return times, 0
     # As often as the first monomial of the radix is in it, such as in an offset of `3*T + 1`.
     (first, count), *_ = terms_of(radix)
-    times = dict(terms_of(address)).get(first, 0) // count if first else 0
-    return max(times, 0), address - radix * max(times, 0)
+    times = max(dict(terms_of(address)).get(first, 0) // count if first else 0, 0)
+    # The last row of a plane of `3*T + 9` begins at `3*T + 6`.
+    if times and not _is_covered(address - radix * times):
+        times -= 1
+    return times, address - radix * times
 
 
 def _is_radix(radix: Size, accesses: list[Access]) -> bool:
@@ -306,27 +308,31 @@ def _is_radix(radix: Size, accesses: list[Access]) -> bool:
 def _is_covered(size: Size) -> bool:
     """Whether a size is at least 0, also since `n * (x // n)` is at most `x`."""
     while not is_nonnegative(size):
-        for monomial, count in terms_of(size):
-            less = _rounded_up(monomial, count) if count < 0 else None
-            if less is not None:
-                size = size - Dim(((monomial, count),)) + less
-                break
-        else:
+        atoms = dict.fromkeys(atom for monomial, _ in terms_of(size) for atom in monomial)
+        lower = (_rounded_up(size, atom) for atom in atoms if isinstance(atom, Apply))
+        found = next((each for each in lower if each is not None), None)
+        if found is None:
             return False
+        size = size + found
     return True
 
 
-def _rounded_up(monomial: Monomial, count: int) -> Size | None:
-    """What a negative term with `x // n` in it is at least: a multiple of `x`; None without one."""
-    for place, rounded in enumerate(monomial):
-        if isinstance(rounded, Apply) and rounded.function == "floordiv":
-            above, below = rounded.args
-            rest = monomial[:place] + monomial[place + 1 :]
-            others = Dim(((rest, 1),)) if rest else 1
-            is_even = isinstance(below, int) and below > 0 and count % below == 0
-            if is_even and is_nonnegative(others):
-                return above * (count // below) * others
-    return None
+def _rounded_up(size: Size, rounded: Apply) -> Size | None:
+    """What to add to a size to put `x` for `n * (x // n)` where that makes it no larger."""
+    if rounded.function != "floordiv":
+        return None
+    above, below = rounded.args
+    held = [(m, count) for m, count in terms_of(size) if m.count(rounded) == 1 and count < 0]
+    if not held or not isinstance(below, int) or below < 1 or any(c % below for _, c in held):
+        return None
+    times: Size = 0
+    for monomial, count in held:
+        place = monomial.index(rounded)
+        rest = monomial[:place] + monomial[place + 1 :]
+        times = times + (Dim(((rest, 1),)) if rest else 1) * (count // below)
+    if not is_nonnegative(-times):
+        return None
+    return times * (above - below * Dim((((rounded,), 1),)))
 
 
 def _changed(kernel: Kernel, layouts: Layouts) -> Kernel:

@@ -8,7 +8,8 @@ are not polynomial (`T // 2`, `max(a, b)`) become opaque atoms of the polynomial
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
+import itertools
+from collections.abc import Collection, Iterator
 from dataclasses import field
 from functools import lru_cache
 from math import gcd, prod
@@ -28,6 +29,8 @@ SPARE = "bytes to spare"
 _NONE: frozenset[str] = frozenset()
 # Functions of sizes are spelled out up to so many characters.
 _MOST_CHARACTERS = 400
+# Products of so many factors are multiplied out to find their least.
+_MOST_FACTORS = 6
 
 
 @dataclass(frozen=True, eq=False)
@@ -407,7 +410,7 @@ def is_at_most(left: Size, right: Size) -> bool:
     total = dict(terms_of(right))
     for monomial, count in terms_of(left):
         total[monomial] = total.get(monomial, 0) - count
-    known = _least((monomial, count) for monomial, count in total.items() if count)
+    known = _least([(monomial, count) for monomial, count in total.items() if count])
     return known is not None and known >= 0
 
 
@@ -416,18 +419,39 @@ def least(size: Size) -> int | None:
     return _least(terms_of(size))
 
 
-def _least(terms: Iterable[tuple[Monomial, int]]) -> int | None:
+def _least(terms: Collection[tuple[Monomial, int]]) -> int | None:
     total = 0
+    falls = False
     for monomial, count in terms:
         if not monomial:
             total += count
             continue
         lows = [atom.least for atom in monomial if atom.least is not None]
-        is_product = len(monomial) > 1
-        if count < 0 or len(lows) < len(monomial) or (is_product and min(lows) < 0):
+        if len(lows) < len(monomial):
             return None
+        if len(monomial) > 1 and min(lows) < 0:
+            return _least_above(terms)
+        falls = falls or count < 0
         total += count * prod(lows)
-    return total
+    return None if falls else total
+
+
+def _least_above(terms: Collection[tuple[Monomial, int]]) -> int | None:
+    """The same where factors may be negative, by what each of them is above its least.
+
+    With `n` and `m` above -1, `n*m + 3*n + 2*m + 6` is `(n + 1)*(m + 1) + 2*(n + 1) + (m + 1) + 2`.
+    """
+    above: dict[Monomial, int] = {}
+    for monomial, count in terms:
+        lows = [atom.least for atom in monomial if atom.least is not None]
+        if not len(monomial) == len(lows) <= _MOST_FACTORS:
+            return None
+        for kept in itertools.product((False, True), repeat=len(monomial)):
+            part = tuple(itertools.compress(monomial, kept))
+            below = prod(low for low, is_kept in zip(lows, kept, strict=True) if not is_kept)
+            above[part] = above.get(part, 0) + count * below
+    total = above.pop((), 0)
+    return None if any(count < 0 for count in above.values()) else total
 
 
 def primitive(size: Size) -> Size:

@@ -297,6 +297,20 @@ def test_planes_of_images_that_only_a_run_tells_have_a_radix():
     image = ((c, up * along), (rows, along), (columns, 1))
     assert _is_radix(4 * up * along, [Access("a", 0, ((b, 4 * up * along), *image))])
     assert not _is_radix(3 * up * along, [Access("a", 0, ((b, 3 * up * along), *image))])
+    # Their padding, which whole rows and columns of zeros are stored to, and windows two apart.
+    deep, wide = floordiv(height - 1, 2) + 3, floordiv(width - 1, 2) + 3
+    image, edge = (c, deep * wide), Axis("e", wide)
+    last = (deep - 1) * wide
+    assert _is_radix(deep * wide, [Access("a", last, (image, (edge, 1)))])
+    assert not _is_radix(deep * wide, [Access("a", last + 1, (image, (edge, 1)))])
+    assert _is_radix(4 * deep * wide, [Access("a", last, (image, (edge, 1)))])
+    moved = Layout(deep * wide, 4, 4).access(Access("a", last, (image, (edge, 1))))
+    assert moved == Access("a", 4 * last, ((c, 1), (edge, 4)))
+    y, x = (Axis(name, floordiv(n - 3, 2) + 1) for name, n in (("y", deep), ("x", wide)))
+    taps = ((Axis("k", 3), wide), (Axis("l", 3), 1))
+    windows = (image, (y, 2 * wide), (x, 2), *taps)
+    assert _is_radix(deep * wide, [Access("a", 0, windows)])
+    assert not _is_radix(deep * wide, [Access("a", wide, windows)])
     # Whole lines of every second row, and what is left over of a line that is cut into four.
     half, part = Axis("half", floordiv(height, 2)), Axis("part", floordiv(width, 4))
     assert _is_radix(plane, [Access("a", 0, ((c, plane), (half, 8 * width), (q, line), (w, 2)))])

@@ -56,6 +56,7 @@ def test_signed_symbols_may_be_negative() -> None:
 
 def test_is_at_most_says_what_the_difference_says() -> None:
     sizes = [0, 1, -3, N, V, N + 1, 2 * N, N * V, maximum(V, 2), N // 2, N * N + 4]
+    sizes += [floordiv(N - 1, 2), (floordiv(N - 1, 2) + 3) * (N + 2), N * floordiv(N - 1, 2)]
     for left, right in cartesian(sizes, sizes):
         assert is_at_most(left, right) is is_nonnegative(right - left), (left, right)
     assert is_signed(N + maximum(V, 0)) and not is_signed(N * N + 1)
@@ -72,6 +73,10 @@ def test_is_at_most_says_what_the_difference_says() -> None:
         (minimum(N + 1, floordiv(N - 4, 3)), -2),
         (floordiv(N, 2) * floordiv(N, 3) + 2, 2),
         (floordiv(N - 2, 2) * N, None),
+        ((floordiv(N - 1, 2) + 3) * (floordiv(N - 2, 2) + 4), 6),
+        ((floordiv(N - 1, 2) + 1) * N - N, None),
+        ((floordiv(N - 1, 2) + 2) * N - N + 3, 3),
+        ((floordiv(N - 1, 2) + 3) * V, None),
         (floordiv(N, V), None),
         (minimum(N, V), None),
         (2 - N, None),
