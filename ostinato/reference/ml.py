@@ -234,6 +234,8 @@ class TreeEnsemble(_Kernel):
         of_sets = np.flatnonzero(np.asarray(modes) == RULES.index("BRANCH_MEMBER"))
         members = self.given("membership_values")
         sets = [] if members is None else _split_at_nan(np.asarray(members))
+        if len(sets) < len(of_sets):
+            raise ValueError("a node asks for a set of values that is missing")
         tracks, leaves, own = self.given(_TRACKS), np.zeros(count), len(modes) + np.arange(count)
 
         def way(side: str) -> Array:
@@ -301,10 +303,9 @@ class TreeEnsembleClassifier(_Trees):
         _refuse(
             self._has_one_score and classes != {0}, "weights for the second of two classes alone"
         )
-        is_open = len(labels) == 2 and not self._has_one_score
-        _refuse(
-            is_open and bool(self.given("base_values")), "base values of two classes with weights"
-        )
+        has_two = len(labels) == 2 and not self._has_one_score
+        has_base = self.numbers("base_values") is not None
+        _refuse(has_two and has_base, "base values of two classes with weights")
         self._weights = self.weights("class", len(labels), "SUM")
 
     def _run(self, x: Array, **_: Any) -> tuple[Array, Array]:

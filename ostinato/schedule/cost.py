@@ -309,11 +309,11 @@ def _window_loads(
         elif not moves and is_packable(kernel, load, buffers):
             shared += 1
         else:
-            own_cycles += _cycles_of_lanes(stride, machine)
+            own_cycles += cycles_of_lanes(stride, machine)
     return _WindowLoads(shared, own_cycles, scalars)
 
 
-def _cycles_of_lanes(stride: Size, machine: Machine) -> float:
+def cycles_of_lanes(stride: Size, machine: Machine) -> float:
     """Cycles of loading a vector whose lanes lie so far apart."""
     if stride == 1:
         return machine.load_cycles
@@ -374,7 +374,7 @@ class _Sums:
             # Windows overlap, so that `relayout` cannot bring these lanes together in a copy.
             found = [x for x in dict.fromkeys(loads) if not is_packable(kernel, x, buffers)]
             strides = [x.access.stride(lane) for x in found]
-            self._apart_cycles = sum(_cycles_of_lanes(s, machine) for s in strides if s != 1)
+            self._apart_cycles = sum(cycles_of_lanes(s, machine) for s in strides if s != 1)
         self._row_loads = 1 if row is None else loads_of_a_row(kernel, lane, row)
         copies = machine.unroll
         self._overlaps = any(rows_share_copies(kernel, a, copies) for a in rows_of)

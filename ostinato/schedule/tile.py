@@ -15,12 +15,12 @@ from ostinato.program.nodes import Buffer, Kernel, Program, Tile, map_kernels
 from ostinato.schedule.chains import gathers
 from ostinato.schedule.cost import (
     CLOSE,
-    CLOSE_LOADS,
     ROW_CHOICES,
     Choice,
     Rows,
     cheapest_shape,
     cycles_apart,
+    cycles_of_lanes,
     groups_of_one_row,
     has_even_rows,
     is_far,
@@ -159,14 +159,12 @@ def estimated_cycles(kernel: Kernel, machine: Machine, buffers: Mapping[str, Buf
         each = dict(machine.transposed_cycles)[machine.transposed_rows]
         cycles = vectors * len(kernel.stores) * each
         return cycles + _turned_lines(kernel, stored, machine, buffers) * machine.apart_cycles
-    apart = dict(machine.transposed_cycles)[1]
     cycles = 0.0
     for access, weight, load in accesses(kernel):
         stride = access.stride(lane)
-        if stride in (0, 1) or (load is not None and is_packable(kernel, load, buffers)):
-            cycles += weight * machine.load_cycles
-        else:
-            cycles += weight * (CLOSE_LOADS * machine.load_cycles if stride in CLOSE else apart)
+        is_packed = load is not None and is_packable(kernel, load, buffers)
+        beside = stride == 0 or is_packed
+        cycles += weight * cycles_of_lanes(1 if beside else stride, machine)
     return vectors * cycles
 
 

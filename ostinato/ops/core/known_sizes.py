@@ -75,7 +75,7 @@ def _held(context: Context, value: Size | bool, dtype: str) -> Size | bool:
     limits = np.iinfo(dtype)
     for room in (value - int(limits.min), int(limits.max) - value):
         if not is_nonnegative(room):
-            builder.require.guard_that(room, f"{value} is a number that {dtype} does not hold")
+            builder.require.guard_that(room, f"sizes that {dtype} does not hold")
     return value
 
 

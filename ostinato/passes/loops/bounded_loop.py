@@ -10,6 +10,7 @@ import onnx_ir as ir
 from ostinato.graph.facts import facts_of
 from ostinato.graph.loop_form import LoopForm, LoopHead, State, origin, read_loop
 from ostinato.graph.writer import Operand, Writer
+from ostinato.limits import MOST_STEPS
 from ostinato.model.attributes import describe
 from ostinato.model.graphs import graphs
 from ostinato.model.names import Names
@@ -29,8 +30,6 @@ _COMPARISONS = {
     "Greater": (1, 0),
     "GreaterOrEqual": (1, 1),
 }
-# A constant trip count from here on means "until the condition fails".
-_ENDLESS = 1 << 31
 
 
 @dataclass(frozen=True)
@@ -110,7 +109,8 @@ def _trips(
     operator set cannot express it.
     """
     given = _integer(head.trips)
-    is_open = head.trips is None or (given is not None and given >= _ENDLESS)
+    # No run takes as many steps: such a trip count means "until the condition fails".
+    is_open = head.trips is None or (given is not None and given >= MOST_STEPS)
     if limit.steps is not None and (is_open or given is not None):
         most = max(limit.steps, least)
         return head.trips if given is not None and given <= most else np.array(most, np.int64)
@@ -184,13 +184,14 @@ def _comparison(condition: ir.Value | None) -> _Limit | None:
 
 
 def _whole(value: ir.Value) -> ir.Value:
-    """The integers that a value is made of by other types and shapes."""
+    """The integers that a value is made of by other types, none of them narrower, and shapes."""
     node = value.producer()
     while node is not None and node.domain == "" and node.inputs:
         source = node.inputs[0]
         if source is None or source.dtype not in _INTEGERS or value.dtype not in _COMPARED:
             break
-        if node.op_type != "Cast" and not facts_of(node.op_type).in_order:
+        narrows = source.dtype is ir.DataType.INT64 and value.dtype is ir.DataType.INT32
+        if narrows or (node.op_type != "Cast" and not facts_of(node.op_type).in_order):
             break
         value, node = source, source.producer()
     return value

@@ -141,8 +141,9 @@ def test_a_bound_that_the_run_tells_is_found_once() -> None:
 @pytest.mark.parametrize(
     ("text", "opset"),
     [
-        # Halves count to 2048.
+        # Halves count to 2048, and a limit of 2^32 wraps to 0.
         (waiting(CAST.format(10)), 17),
+        (waiting(CAST.format(6)), 17),
         # The limit moves, or is no whole number.
         (waiting("l = Sub(n, i)  q = Less(m, l)"), 17),
         (waiting("c = Cast <to = 1> (m)  q = Less(c, h)"), 17),
