@@ -9,12 +9,11 @@ faster.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
-from dataclasses import replace
 from typing import TypeGuard
 
 from ostinato.codegen.alike import form
-from ostinato.program.expr import Access, Axis, Const, Expr, Extent, Index, Load, rewrite
-from ostinato.program.nodes import Buffer, Kernel, Reduce, Store, Tile
+from ostinato.program.nodes import Buffer, Kernel
+from ostinato.program.resized import Resized
 from ostinato.records import dataclass
 from ostinato.sizes.dims import Atom, Dim, Size, symbol
 from ostinato.sizes.substitution import renamed
@@ -55,7 +54,7 @@ def generalise(
     any_size = symbol(prefix)
     for name, one in general.items():
         found: list[int] = []
-        skeleton = form(_Sizes(_note(found, any_size)).of(one.kernel), buffers)
+        skeleton = form(Resized(_note(found, any_size)).of(one.kernel), buffers)
         groups.setdefault(skeleton, {})[name] = found
     for members in groups.values():
         rows = list(members.values())
@@ -67,7 +66,7 @@ def generalise(
         names = {column: f"{prefix}.{i}" for i, column in enumerate(varying)}
         places = [symbol(names[c]) if c in names else c[0] for c in columns]
         first = general[next(iter(members))]
-        kernel = _Sizes(_put(iter(places))).of(first.kernel)
+        kernel = Resized(_put(iter(places))).of(first.kernel)
         for name, *values in zip(members, *varying, strict=True):
             run = general[name]
             general[name] = General(kernel, (*run.names, *names.values()), (*run.values, *values))
@@ -109,85 +108,8 @@ def _for_any_run(kernel: Kernel, prefix: str) -> General:
             parameters[atom] = symbol(f"{prefix}{len(parameters)}", is_signed)
         return parameters[atom]
 
-    changed = _Sizes(lambda size: renamed(size, parameter)).of(kernel)
+    changed = Resized(lambda size: renamed(size, parameter)).of(kernel)
     if not parameters:
         return General(kernel, (), ())
     values = tuple(Dim((((atom,), 1),)) for atom in parameters)
     return General(changed, tuple(map(str, parameters.values())), values)
-
-
-class _Sizes:
-    """Rebuilds a kernel with others in place of its sizes, each of which is asked for in order."""
-
-    def __init__(self, change: Callable[[Size], Size]) -> None:
-        self._size = change
-        self._axes: dict[Axis, Axis] = {}
-
-    def of(self, kernel: Kernel) -> Kernel:
-        """The rebuilt kernel."""
-        tile = kernel.tile
-        if tile is not None:
-            # Registers are counted by these.
-            self._axes |= {axis: axis for axis in (tile.lane, tile.across) if axis is not None}
-        return replace(
-            kernel,
-            axes=tuple(map(self._axis, kernel.axes)),
-            reductions=tuple(map(self._reduce, kernel.reductions)),
-            stores=tuple(map(self._store, kernel.stores)),
-            guard=None if kernel.guard is None else self._expr(kernel.guard),
-            tile=None if tile is None else self._tile(tile),
-            ordered=tuple(map(self._axis, kernel.ordered)),
-        )
-
-    def _axis(self, axis: Axis) -> Axis:
-        if axis not in self._axes:
-            self._axes[axis] = Axis(axis.name, self._size(axis.extent))
-        return self._axes[axis]
-
-    def _some(self, axis: Axis | None) -> Axis | None:
-        return None if axis is None else self._axis(axis)
-
-    def _access(self, access: Access) -> Access:
-        terms = tuple((self._axis(axis), self._size(stride)) for axis, stride in access.terms)
-        return Access(access.buffer, self._size(access.offset), terms)
-
-    def _places(self, index: tuple[tuple[Expr, Size], ...]) -> tuple[tuple[Expr, Size], ...]:
-        return tuple((position, self._size(stride)) for position, stride in index)
-
-    def _expr(self, root: Expr) -> Expr:
-        return rewrite(root, self._leaf)
-
-    def _leaf(self, node: Expr) -> Expr | None:
-        if isinstance(node, Load):
-            access = self._access(node.access)
-            return Load(access, node.dtype, node.mask, node.other, self._places(node.index))
-        if isinstance(node, Index):
-            return Index(self._axis(node.axis), node.dtype)
-        if isinstance(node, Extent):
-            return Extent(self._size(node.size), node.dtype)
-        if isinstance(node, Const) and node.dtype == "int64":
-            assert isinstance(node.value, int)
-            size = self._size(node.value)
-            return None if isinstance(size, int) else Extent(size)
-        return None
-
-    def _reduce(self, reduce: Reduce) -> Reduce:
-        factor = None if reduce.factor is None else self._expr(reduce.factor)
-        axes = tuple(map(self._axis, reduce.axes))
-        return replace(reduce, axes=axes, expr=self._expr(reduce.expr), factor=factor)
-
-    def _store(self, store: Store) -> Store:
-        changed = store.map(self._expr)
-        access, index = self._access(store.access), self._places(changed.index)
-        return replace(changed, access=access, index=index)
-
-    def _tile(self, tile: Tile) -> Tile:
-        return replace(
-            tile,
-            block=self._some(tile.block),
-            limit=None if tile.limit is None else self._size(tile.limit),
-            row=self._some(tile.row),
-            other=self._some(tile.other),
-            serpentine=self._some(tile.serpentine),
-            inside=tuple(map(self._axis, tile.inside)),
-        )

@@ -37,6 +37,7 @@ from ostinato.program.nodes import (
 )
 from ostinato.program.words import first_byte
 from ostinato.records import dataclass
+from ostinato.schedule.equal_sizes import least_sizes
 from ostinato.schedule.operands import (
     TURNED,
     TYPICAL_EXTENT,
@@ -49,7 +50,9 @@ from ostinato.schedule.operands import (
 from ostinato.schedule.tile import estimated_cycles, lane_of
 from ostinato.sizes.dims import (
     Apply,
+    Atom,
     Dim,
+    Monomial,
     Size,
     exact_quotient,
     floordiv,
@@ -153,7 +156,7 @@ def _candidates(
         operands = [operand for r in kernel.reductions for operand in r.operands]
         refused.update(word.access.buffer for word in filter(None, map(first_byte, operands)))
     radices = _radices(kernels, program.buffers, machine, together)
-    lanes = machine.vector_bytes // 4
+    lanes, lows = machine.vector_bytes // 4, least_sizes(program.checks)
     groups = dict.fromkeys(together[name] for name in accesses if name in together)
     return {
         group[0]: _layouts(
@@ -161,6 +164,7 @@ def _candidates(
             [access for name in group for access in accesses.get(name, ())],
             radices[group[0]],
             lanes,
+            lows,
         )
         for group in groups
         if radices[group[0]] and refused.isdisjoint(group)
@@ -243,7 +247,11 @@ def _places(kernel: Kernel) -> Iterator[Load | Store]:
 
 
 def _layouts(
-    buffers: list[Buffer], accesses: list[Access], inner: set[Size], lanes: int
+    buffers: list[Buffer],
+    accesses: list[Access],
+    inner: set[Size],
+    lanes: int,
+    lows: Mapping[Atom, Size],
 ) -> tuple[Layout, ...]:
     buffer = buffers[0]
     terms = [term for access in accesses for term in access.terms]
@@ -254,7 +262,9 @@ def _layouts(
         return ()
     strides = dict.fromkeys(stride for _, stride in terms if stride not in (0, 1))
     radices = [
-        n for n in strides if exact_quotient(buffer.size, n) is not None and _is_radix(n, accesses)
+        n
+        for n in strides
+        if exact_quotient(buffer.size, n) is not None and _is_radix(n, accesses, lows)
     ]
     found: list[Layout] = []
     for radix in sorted(radices, key=typical):
@@ -286,8 +296,11 @@ def _split(address: Size, radix: Size) -> tuple[Size, Size]:
     return times, address - radix * times
 
 
-def _is_radix(radix: Size, accesses: list[Access]) -> bool:
-    """Whether no access carries from below a multiple of `radix` beyond it."""
+def _is_radix(radix: Size, accesses: list[Access], lows: Mapping[Atom, Size] | None = None) -> bool:
+    """Whether no access carries from below a multiple of `radix` beyond it.
+
+    lows: what sizes are at least in each run of the program.
+    """
     for access in accesses:
         _, last = _split(access.offset, radix)
         if not _is_covered(last):
@@ -300,9 +313,35 @@ def _is_radix(radix: Size, accesses: list[Access]) -> bool:
                 return False
             # Where an axis has no points, nothing is accessed.
             last = last + (axis.extent - 1) * below
-        if not _is_covered(radix - 1 - last):
+        if not _is_known_to_cover(radix - 1 - last, lows or {}):
             return False
     return True
+
+
+def _is_known_to_cover(size: Size, lows: Mapping[Atom, Size]) -> bool:
+    """Whether a size is at least 0, also by what is known of its atoms."""
+    left = dict(lows)
+    while not _is_covered(size):
+        for atom, low in left.items():
+            held = [(m, count) for m, count in terms_of(size) if atom in m]
+            times = _without(held, atom)
+            if held and all(m.count(atom) == 1 for m, _ in held) and _is_covered(times):
+                size = size + times * (low - Dim((((atom,), 1),)))
+                del left[atom]
+                break
+        else:
+            return False
+    return True
+
+
+def _without(held: list[tuple[Monomial, int]], atom: Atom) -> Size:
+    """The sum of terms that have an atom, divided by it."""
+    total: Size = 0
+    for monomial, count in held:
+        place = monomial.index(atom)
+        rest = monomial[:place] + monomial[place + 1 :]
+        total = total + (Dim(((rest, count),)) if rest else count)
+    return total
 
 
 def _is_covered(size: Size) -> bool:
@@ -325,11 +364,7 @@ def _rounded_up(size: Size, rounded: Apply) -> Size | None:
     held = [(m, count) for m, count in terms_of(size) if m.count(rounded) == 1 and count < 0]
     if not held or not isinstance(below, int) or below < 1 or any(c % below for _, c in held):
         return None
-    times: Size = 0
-    for monomial, count in held:
-        place = monomial.index(rounded)
-        rest = monomial[:place] + monomial[place + 1 :]
-        times = times + (Dim(((rest, 1),)) if rest else 1) * (count // below)
+    times = _without([(m, count // below) for m, count in held], rounded)
     if not is_nonnegative(-times):
         return None
     return times * (above - below * Dim((((rounded,), 1),)))

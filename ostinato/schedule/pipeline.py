@@ -18,6 +18,7 @@ from ostinato.schedule.collapse import collapse
 from ostinato.schedule.dead import drop_dead
 from ostinato.schedule.deal import deal
 from ostinato.schedule.elide import elide_copies
+from ostinato.schedule.equal_sizes import equal_sizes
 from ostinato.schedule.fuse import Refusal, fuse
 from ostinato.schedule.hoist import hoist
 from ostinato.schedule.in_place import store_in_place
@@ -112,6 +113,11 @@ def _share(s: Scheduled) -> Scheduled:
 
 
 SCHEDULE_PASSES: tuple[SchedulePass, ...] = (
+    SchedulePass(
+        "equal_sizes",
+        "Sizes that checks say are equal are written alike.",
+        _rewrites(equal_sizes),
+    ),
     SchedulePass(
         "drop_dead", "Results that nothing depends on are not computed.", _rewrites(drop_dead)
     ),

@@ -20,7 +20,7 @@ from ostinato.program.nodes import (
 )
 from ostinato.program.words import BYTES, word
 from ostinato.schedule.layout import Layout, _candidates, _is_radix, _radices, _together, layout
-from ostinato.sizes.dims import Size, floordiv, symbol, symbols
+from ostinato.sizes.dims import Atom, Size, floordiv, symbol, symbols, terms_of
 from tests.program.programs import at, program, store
 from tests.schedule.test_pipeline import assert_same_results, check, check_unchanged
 
@@ -281,6 +281,12 @@ def test_places_that_may_be_those_of_the_next_channel_keep_the_layout():
     assert not _is_radix(n, [Access("a", 0, ((c, n), (t, symbol("S", signed=True))))])
 
 
+def atom(size: Size) -> Atom:
+    """What a size consists of that is no polynomial."""
+    ((monomial, _),) = terms_of(size)
+    return monomial[0]
+
+
 def test_planes_of_images_that_only_a_run_tells_have_a_radix():
     """As a transposed convolution writes them, by two: `[c, h, p, w, q]` of `2 H x 2 W`."""
     height, width = symbol("H"), symbol("W")
@@ -311,6 +317,17 @@ def test_planes_of_images_that_only_a_run_tells_have_a_radix():
     windows = (image, (y, 2 * wide), (x, 2), *taps)
     assert _is_radix(deep * wide, [Access("a", 0, windows)])
     assert not _is_radix(deep * wide, [Access("a", wide, windows)])
+    # The same where checks say how many windows there are, by another name: 8 times something.
+    rows, columns = 8 * symbol("R") + 8, 8 * symbol("S") + 8
+    y, x = Axis("y", rows), Axis("x", columns)
+    windows = (image, (y, 2 * wide), (x, 2), *taps)
+    lows = dict(zip((atom(deep - 3), atom(wide - 3)), (2 * rows - 2, 2 * columns - 2), strict=True))
+    access = [Access("a", 0, windows)]
+    assert _is_radix(deep * wide, access, lows)
+    assert _is_radix(deep * wide, access, dict(reversed(lows.items())))
+    assert not _is_radix(deep * wide, access)
+    assert not _is_radix(deep * wide, access, {atom(deep - 3): 2 * rows - 2})
+    assert not _is_radix(deep * wide, access, {**lows, atom(deep - 3): 2 * rows - 3})
     # Whole lines of every second row, and what is left over of a line that is cut into four.
     half, part = Axis("half", floordiv(height, 2)), Axis("part", floordiv(width, 4))
     assert _is_radix(plane, [Access("a", 0, ((c, plane), (half, 8 * width), (q, line), (w, 2)))])

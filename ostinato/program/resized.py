@@ -1,0 +1,88 @@
+"""Kernels with other sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from ostinato.program.expr import Access, Axis, Const, Expr, Extent, Index, Load, rewrite
+from ostinato.program.nodes import Kernel, Reduce, Store, Tile
+from ostinato.sizes.dims import Size
+
+
+class Resized:
+    """Rebuilds a kernel with others in place of its sizes, each of which is asked for in order."""
+
+    def __init__(self, change: Callable[[Size], Size]) -> None:
+        self._size = change
+        self._axes: dict[Axis, Axis] = {}
+
+    def of(self, kernel: Kernel) -> Kernel:
+        """The rebuilt kernel."""
+        tile = kernel.tile
+        if tile is not None:
+            # Registers are counted by these.
+            self._axes |= {axis: axis for axis in (tile.lane, tile.across) if axis is not None}
+        return replace(
+            kernel,
+            axes=tuple(map(self.axis, kernel.axes)),
+            reductions=tuple(map(self._reduce, kernel.reductions)),
+            stores=tuple(map(self._store, kernel.stores)),
+            guard=None if kernel.guard is None else self._expr(kernel.guard),
+            tile=None if tile is None else self._tile(tile),
+            ordered=tuple(map(self.axis, kernel.ordered)),
+        )
+
+    def axis(self, axis: Axis) -> Axis:
+        """The axis with another extent."""
+        if axis not in self._axes:
+            self._axes[axis] = Axis(axis.name, self._size(axis.extent))
+        return self._axes[axis]
+
+    def _some(self, axis: Axis | None) -> Axis | None:
+        return None if axis is None else self.axis(axis)
+
+    def _access(self, access: Access) -> Access:
+        terms = tuple((self.axis(axis), self._size(stride)) for axis, stride in access.terms)
+        return Access(access.buffer, self._size(access.offset), terms)
+
+    def _places(self, index: tuple[tuple[Expr, Size], ...]) -> tuple[tuple[Expr, Size], ...]:
+        return tuple((position, self._size(stride)) for position, stride in index)
+
+    def _expr(self, root: Expr) -> Expr:
+        return rewrite(root, self._leaf)
+
+    def _leaf(self, node: Expr) -> Expr | None:
+        if isinstance(node, Load):
+            access = self._access(node.access)
+            return Load(access, node.dtype, node.mask, node.other, self._places(node.index))
+        if isinstance(node, Index):
+            return Index(self.axis(node.axis), node.dtype)
+        if isinstance(node, Extent):
+            return Extent(self._size(node.size), node.dtype)
+        if isinstance(node, Const) and node.dtype == "int64":
+            assert isinstance(node.value, int)
+            size = self._size(node.value)
+            return None if isinstance(size, int) else Extent(size)
+        return None
+
+    def _reduce(self, reduce: Reduce) -> Reduce:
+        factor = None if reduce.factor is None else self._expr(reduce.factor)
+        axes = tuple(map(self.axis, reduce.axes))
+        return replace(reduce, axes=axes, expr=self._expr(reduce.expr), factor=factor)
+
+    def _store(self, store: Store) -> Store:
+        changed = store.map(self._expr)
+        access, index = self._access(store.access), self._places(changed.index)
+        return replace(changed, access=access, index=index)
+
+    def _tile(self, tile: Tile) -> Tile:
+        return replace(
+            tile,
+            block=self._some(tile.block),
+            limit=None if tile.limit is None else self._size(tile.limit),
+            row=self._some(tile.row),
+            other=self._some(tile.other),
+            serpentine=self._some(tile.serpentine),
+            inside=tuple(map(self.axis, tile.inside)),
+        )
