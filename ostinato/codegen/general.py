@@ -15,7 +15,7 @@ from ostinato.codegen.alike import form
 from ostinato.program.nodes import Buffer, Kernel
 from ostinato.program.resized import Resized
 from ostinato.records import dataclass
-from ostinato.sizes.dims import Atom, Dim, Size, symbol
+from ostinato.sizes.dims import Atom, Dim, Size, is_nonnegative, symbol, terms_of
 from ostinato.sizes.substitution import renamed
 
 # So many functions of one form take LLVM 0.3 s (`python -m benchmarks.bench_compile`). Of dense
@@ -99,17 +99,31 @@ def _put(places: Iterator[Size]) -> Callable[[Size], Size]:
 
 
 def _for_any_run(kernel: Kernel, prefix: str) -> General:
-    """The kernel with parameters for what only a run tells, numbered as they are met."""
-    parameters: dict[Atom, Dim] = {}
+    """The kernel with parameters for what only a run tells, numbered as they are met.
 
-    def parameter(atom: Atom) -> Size:
-        if atom not in parameters:
-            is_signed = not atom.nonnegative
-            parameters[atom] = symbol(f"{prefix}{len(parameters)}", is_signed)
-        return parameters[atom]
+    What is added to a dimension, or to a function, where it is met first is part of its parameter:
+    lengths of `N // 4 - 1` and of `N // 2 - 3` are as good.
+    """
+    values: list[Size] = []
+    parameters: dict[Atom, Size] = {}
 
-    changed = Resized(lambda size: renamed(size, parameter)).of(kernel)
-    if not parameters:
+    def change(size: Size) -> Size:
+        for monomial, _ in terms_of(size):
+            for atom in monomial:
+                if atom not in parameters:
+                    value = _with_number(size, atom)
+                    one = symbol(f"{prefix}{len(values)}", signed=not is_nonnegative(value))
+                    values.append(value)
+                    parameters[atom] = one - (value - Dim((((atom,), 1),)))
+        return renamed(size, parameters.__getitem__)
+
+    changed = Resized(change).of(kernel)
+    if not values:
         return General(kernel, (), ())
-    values = tuple(Dim((((atom,), 1),)) for atom in parameters)
-    return General(changed, tuple(map(str, parameters.values())), values)
+    return General(changed, tuple(f"{prefix}{i}" for i in range(len(values))), tuple(values))
+
+
+def _with_number(size: Size, atom: Atom) -> Size:
+    """The size, if it is an atom and a number, else the atom."""
+    one = Dim((((atom,), 1),))
+    return size if isinstance(size - one, int) else one

@@ -23,7 +23,7 @@ class Sizes:
         writer: Writer | None = None,
         given: Mapping[str, Value] = MappingProxyType({}),
     ) -> None:
-        self._given = given
+        self._given = dict(given)
         self._is_apart = writer is None
         self.writer = Writer(declarations) if writer is None else writer
         self._positions = {name: i for i, name in enumerate(symbols)}
@@ -145,7 +145,7 @@ class CheckedSizes(Sizes):
 
     def define(self, name: str, size: Size) -> Value:
         """From now on the symbol is this size, which is returned."""
-        self._known[Symbol(name, False)] = self._known[Symbol(name, True)] = self._raw(size)
+        self._given[name] = self._raw(size)
         return self.value(size)
 
     def _integer(self, number: int) -> Value:

@@ -11,7 +11,8 @@ from typing import Generic, TypeVar
 
 from ostinato.model.attributes import Attributes
 from ostinato.records import dataclass
-from ostinato.sizes.dims import Size, ceildiv, floordiv, maximum, minimum
+from ostinato.sizes.bounds import unless_negative
+from ostinato.sizes.dims import Size, ceildiv, floordiv, minimum
 
 S = TypeVar("S", bound="Size", covariant=True)
 
@@ -75,7 +76,7 @@ def placed(moves: Moves, axis: int, kernel: int, extent: Size, ceil: bool = Fals
     after: Size
     if moves.automatic.startswith("SAME"):
         outputs = ceildiv(extent, stride)
-        before, after = moves.halves(maximum((outputs - 1) * stride + span - extent, 0))
+        before, after = moves.halves(unless_negative((outputs - 1) * stride + span - extent))
         return Window(kernel, stride, dilation, before, after, outputs, 0)
     before, after = moves.padding(axis)
     room = extent + before + after - span
@@ -85,7 +86,7 @@ def placed(moves: Moves, axis: int, kernel: int, extent: Size, ceil: bool = Fals
     outputs = ceildiv(room, stride) + 1
     # A position that starts in the padding behind the data does not count.
     outputs = minimum(outputs, ceildiv(extent + before, stride))
-    beyond = maximum((outputs - 1) * stride + span - (extent + before + after), 0)
+    beyond = unless_negative((outputs - 1) * stride + span - (extent + before + after))
     return Window(kernel, stride, dilation, before, after, outputs, beyond)
 
 
@@ -101,7 +102,7 @@ def spread(
     full = stride * (extent - 1) + more + (kernel - 1) * dilation + 1
     if asked is not None or moves.automatic.startswith("SAME"):
         outputs = extent * stride if asked is None else asked
-        before, after = moves.halves(maximum(full - outputs, 0))
+        before, after = moves.halves(unless_negative(full - outputs))
     else:
         before, after = moves.padding(axis)
         outputs = full - before - after

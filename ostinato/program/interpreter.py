@@ -93,8 +93,7 @@ def _bind(program: Program, inputs: Mapping[str, Array]) -> dict[str, int]:
 
 def plain_symbol(size: Size) -> str | None:
     """The name of the dimension that a size consists of, or None for any other size."""
-    name = next(iter(dims.symbols(size)), None)
-    return name if name is not None and size == dims.symbol(name) else None
+    return str(size) if dims.is_symbol(size) else None
 
 
 class _Memory:

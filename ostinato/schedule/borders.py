@@ -11,7 +11,8 @@ from dataclasses import replace
 from ostinato.program.expr import Axis, Const, Expr, Extent, Index, Op
 from ostinato.program.nodes import Kernel, map_loads
 from ostinato.schedule.index_maps import Affine, Map, substitute_store
-from ostinato.sizes.dims import Size, is_nonnegative
+from ostinato.sizes.bounds import is_never_negative
+from ostinato.sizes.dims import Size
 
 # By axis the first index inside, and the first one behind it.
 Box = dict[Axis, tuple[Size, Size]]
@@ -35,7 +36,7 @@ def padded_parts(kernel: Kernel) -> tuple[Kernel, tuple[Kernel, ...]] | None:
     if any(load.mask is not mask or not isinstance(load.other, Const) for load in masked):
         return None
     for axis, (low, high) in box.items():
-        if not all(map(is_nonnegative, (low, high - low, axis.extent - high))):
+        if not all(map(is_never_negative, (low, high - low, axis.extent - high))):
             return None
     plain = map_loads(kernel, lambda x: x.mask and replace(x, mask=None, other=None))
     around = map_loads(kernel, lambda x: x.mask and x.other)

@@ -37,7 +37,7 @@ from ostinato.program.nodes import (
 )
 from ostinato.program.words import first_byte
 from ostinato.records import dataclass
-from ostinato.schedule.equal_sizes import least_sizes
+from ostinato.schedule.checked_sizes import least_sizes
 from ostinato.schedule.operands import (
     TURNED,
     TYPICAL_EXTENT,
@@ -48,11 +48,9 @@ from ostinato.schedule.operands import (
     typical,
 )
 from ostinato.schedule.tile import estimated_cycles, lane_of
+from ostinato.sizes.bounds import NOTHING, is_never_negative
 from ostinato.sizes.dims import (
-    Apply,
     Atom,
-    Dim,
-    Monomial,
     Size,
     exact_quotient,
     floordiv,
@@ -291,19 +289,19 @@ def _split(address: Size, radix: Size) -> tuple[Size, Size]:
     (first, count), *_ = terms_of(radix)
     times = max(dict(terms_of(address)).get(first, 0) // count if first else 0, 0)
     # The last row of a plane of `3*T + 9` begins at `3*T + 6`.
-    if times and not _is_covered(address - radix * times):
+    if times and not is_never_negative(address - radix * times):
         times -= 1
     return times, address - radix * times
 
 
-def _is_radix(radix: Size, accesses: list[Access], lows: Mapping[Atom, Size] | None = None) -> bool:
+def _is_radix(radix: Size, accesses: list[Access], lows: Mapping[Atom, Size] = NOTHING) -> bool:
     """Whether no access carries from below a multiple of `radix` beyond it.
 
     lows: what sizes are at least in each run of the program.
     """
     for access in accesses:
         _, last = _split(access.offset, radix)
-        if not _is_covered(last):
+        if not is_never_negative(last):
             return False
         for axis, stride in access.terms:
             _, below = _split(stride, radix)
@@ -313,61 +311,9 @@ def _is_radix(radix: Size, accesses: list[Access], lows: Mapping[Atom, Size] | N
                 return False
             # Where an axis has no points, nothing is accessed.
             last = last + (axis.extent - 1) * below
-        if not _is_known_to_cover(radix - 1 - last, lows or {}):
+        if not is_never_negative(radix - 1 - last, lows):
             return False
     return True
-
-
-def _is_known_to_cover(size: Size, lows: Mapping[Atom, Size]) -> bool:
-    """Whether a size is at least 0, also by what is known of its atoms."""
-    left = dict(lows)
-    while not _is_covered(size):
-        for atom, low in left.items():
-            held = [(m, count) for m, count in terms_of(size) if atom in m]
-            times = _without(held, atom)
-            if held and all(m.count(atom) == 1 for m, _ in held) and _is_covered(times):
-                size = size + times * (low - Dim((((atom,), 1),)))
-                del left[atom]
-                break
-        else:
-            return False
-    return True
-
-
-def _without(held: list[tuple[Monomial, int]], atom: Atom) -> Size:
-    """The sum of terms that have an atom, divided by it."""
-    total: Size = 0
-    for monomial, count in held:
-        place = monomial.index(atom)
-        rest = monomial[:place] + monomial[place + 1 :]
-        total = total + (Dim(((rest, count),)) if rest else count)
-    return total
-
-
-def _is_covered(size: Size) -> bool:
-    """Whether a size is at least 0, also since `n * (x // n)` is at most `x`."""
-    while not is_nonnegative(size):
-        atoms = dict.fromkeys(atom for monomial, _ in terms_of(size) for atom in monomial)
-        lower = (_rounded_up(size, atom) for atom in atoms if isinstance(atom, Apply))
-        found = next((each for each in lower if each is not None), None)
-        if found is None:
-            return False
-        size = size + found
-    return True
-
-
-def _rounded_up(size: Size, rounded: Apply) -> Size | None:
-    """What to add to a size to put `x` for `n * (x // n)` where that makes it no larger."""
-    if rounded.function != "floordiv":
-        return None
-    above, below = rounded.args
-    held = [(m, count) for m, count in terms_of(size) if m.count(rounded) == 1 and count < 0]
-    if not held or not isinstance(below, int) or below < 1 or any(c % below for _, c in held):
-        return None
-    times = _without([(m, count // below) for m, count in held], rounded)
-    if not is_nonnegative(-times):
-        return None
-    return times * (above - below * Dim((((rounded,), 1),)))
 
 
 def _changed(kernel: Kernel, layouts: Layouts) -> Kernel:

@@ -13,12 +13,12 @@ from ostinato.schedule.arena import Arena, plan
 from ostinato.schedule.blocks import by_blocks
 from ostinato.schedule.byte_tables import byte_tables
 from ostinato.schedule.chains import chains_to_axes
+from ostinato.schedule.checked_sizes import checked_sizes
 from ostinato.schedule.chunk import chunk
 from ostinato.schedule.collapse import collapse
 from ostinato.schedule.dead import drop_dead
 from ostinato.schedule.deal import deal
 from ostinato.schedule.elide import elide_copies
-from ostinato.schedule.equal_sizes import equal_sizes
 from ostinato.schedule.fuse import Refusal, fuse
 from ostinato.schedule.hoist import hoist
 from ostinato.schedule.in_place import store_in_place
@@ -114,9 +114,9 @@ def _share(s: Scheduled) -> Scheduled:
 
 SCHEDULE_PASSES: tuple[SchedulePass, ...] = (
     SchedulePass(
-        "equal_sizes",
-        "Sizes that checks say are equal are written alike.",
-        _rewrites(equal_sizes),
+        "checked_sizes",
+        "Sizes are written as checks say they are: equal, and not below.",
+        _rewrites(checked_sizes),
     ),
     SchedulePass(
         "drop_dead", "Results that nothing depends on are not computed.", _rewrites(drop_dead)

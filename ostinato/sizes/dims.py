@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import field
 from functools import lru_cache
 from math import gcd, prod
@@ -37,17 +37,19 @@ _MOST_FACTORS = 6
 class Symbol(metaclass=Interned):
     """A named number: a dimension of the model, at least 0, or a `signed` one of any value.
 
-    computed: a kernel of the program computes it; all others are known before a run.
+    computed: a kernel of the program computes it; all others are known before a run. low: what a
+    dimension is at least, in every run that passes the checks of its program.
     """
 
     name: str
     signed: bool = False
     computed: bool = False
+    low: int = 0
 
     @property
     def least(self) -> int | None:
         """A number that it is never below, if one is known."""
-        return None if self.signed else 0
+        return None if self.signed else self.low
 
     @property
     def nonnegative(self) -> bool:
@@ -307,7 +309,50 @@ def floordiv(numerator: Size, denominator: Size) -> Size:
     if isinstance(numerator, int) and isinstance(denominator, int):
         return numerator // denominator
     exact = exact_quotient(numerator, denominator)
-    return exact if exact is not None else _apply("floordiv", numerator, denominator)
+    if exact is not None:
+        return exact
+    if not isinstance(denominator, int) or denominator < 1:
+        return _apply("floordiv", numerator, denominator)
+    # To round down by and by is to do it once: one form for all that strides leave of an image.
+    whole, rest, divisor = _parted(terms_of(numerator), denominator)
+    if isinstance(rest, int):
+        return whole + rest // divisor
+    inner = _function(rest)
+    if inner is None or inner.function != "floordiv":
+        return whole + _apply("floordiv", rest, divisor)
+    above, below = inner.args
+    if not isinstance(below, int) or below < 1:
+        return whole + _apply("floordiv", rest, divisor)
+    number = rest - Dim((((inner,), 1),))
+    return whole + floordiv(above + number * below, below * divisor)
+
+
+def _parted(terms: Iterable[tuple[Monomial, int]], divisor: int) -> tuple[Size, Size, int]:
+    """What the divisor divides, divided by it; the rest; and what that is to be divided by.
+
+    The number in the rest is not negative, and no factor is common to rest and divisor.
+    """
+    whole: list[tuple[Monomial, int]] = []
+    rest: list[tuple[Monomial, int]] = []
+    number = 0
+    for monomial, count in terms:
+        if not monomial:
+            number = count
+        else:
+            (rest if count % divisor else whole).append((monomial, count))
+    common = gcd(divisor, *(count for _, count in rest))
+    left = _collect([(monomial, count // common) for monomial, count in rest])
+    times = _collect([(monomial, count // divisor) for monomial, count in whole])
+    return times + number // divisor, left + number % divisor // common, divisor // common
+
+
+def _function(size: Size) -> Apply | None:
+    """The function that a size is, but for a number added to it."""
+    terms = [(monomial, count) for monomial, count in terms_of(size) if monomial]
+    if len(terms) != 1 or terms[0][1] != 1 or len(terms[0][0]) != 1:
+        return None
+    atom = terms[0][0][0]
+    return atom if isinstance(atom, Apply) else None
 
 
 def wrap(size: Size, count: int) -> Size:
@@ -399,8 +444,7 @@ def choose(condition: Size, yes: Size, no: Size) -> Size:
 
 def is_nonnegative(size: Size) -> bool:
     """Whether `size` is at least 0 for every value of its symbols, as far as is easily seen."""
-    known = least(size)
-    return known is not None and known >= 0
+    return _is_never_negative(terms_of(size))
 
 
 def is_at_most(left: Size, right: Size) -> bool:
@@ -410,8 +454,33 @@ def is_at_most(left: Size, right: Size) -> bool:
     total = dict(terms_of(right))
     for monomial, count in terms_of(left):
         total[monomial] = total.get(monomial, 0) - count
-    known = _least([(monomial, count) for monomial, count in total.items() if count])
-    return known is not None and known >= 0
+    return _is_never_negative([(monomial, count) for monomial, count in total.items() if count])
+
+
+def _is_never_negative(terms: Collection[tuple[Monomial, int]]) -> bool:
+    known = _least(terms)
+    return (known is not None and known >= 0) or _is_rounded_down_less(terms)
+
+
+def _is_rounded_down_less(terms: Collection[tuple[Monomial, int]]) -> bool:
+    """Whether terms are `a // n - b // n`, and a number, with `b` at most `a` and the number."""
+    rounded: dict[int, tuple[Size, Size]] = {}
+    number = 0
+    for monomial, count in terms:
+        atom = monomial[0] if len(monomial) == 1 else None
+        if not monomial:
+            number = count
+        elif isinstance(atom, Apply) and atom.function == "floordiv":
+            rounded[count] = atom.args[0], atom.args[1]
+        else:
+            return False
+    if len(terms) - bool(number) != 2 or rounded.keys() != {1, -1}:
+        return False
+    (above, divisor), (below, other) = rounded[1], rounded[-1]
+    more = above - below
+    if divisor != other or not isinstance(divisor, int) or not isinstance(more, int):
+        return False
+    return more + number * divisor >= 0
 
 
 def least(size: Size) -> int | None:
@@ -421,7 +490,7 @@ def least(size: Size) -> int | None:
 
 def _least(terms: Collection[tuple[Monomial, int]]) -> int | None:
     total = 0
-    falls = False
+    falls = is_lifted = False
     for monomial, count in terms:
         if not monomial:
             total += count
@@ -432,12 +501,15 @@ def _least(terms: Collection[tuple[Monomial, int]]) -> int | None:
         if len(monomial) > 1 and min(lows) < 0:
             return _least_above(terms)
         falls = falls or count < 0
+        is_lifted = is_lifted or (len(monomial) > 1 and any(lows))
         total += count * prod(lows)
-    return None if falls else total
+    if not falls:
+        return total
+    return _least_above(terms) if is_lifted else None
 
 
 def _least_above(terms: Collection[tuple[Monomial, int]]) -> int | None:
-    """The same where factors may be negative, by what each of them is above its least.
+    """The same where the least of a factor is not 0, by what each of them is above its least.
 
     With `n` and `m` above -1, `n*m + 3*n + 2*m + 6` is `(n + 1)*(m + 1) + 2*(n + 1) + (m + 1) + 2`.
     """

@@ -8,7 +8,16 @@ from typing import Any
 import numpy as np
 
 from ostinato.records import dataclass
-from ostinato.sizes.dims import Apply, Dim, Size, is_equal, is_nonnegative, maximum, minimum
+from ostinato.sizes.dims import (
+    Apply,
+    Dim,
+    Size,
+    is_equal,
+    is_nonnegative,
+    maximum,
+    minimum,
+    terms_of,
+)
 from ostinato.sizes.strides import Shape, Steps
 
 
@@ -108,11 +117,12 @@ def bounds(line: Progression, shape: Shape) -> tuple[Size, Size]:
 def unrounded(step: int, count: Size) -> Size:
     """`step * count` for a number of steps that is rounded up, as the range's limit has it."""
     count = unclamped(count)
-    factor, quotient = _only_function(count)
+    number = dict(terms_of(count)).get((), 0)
+    factor, quotient = _only_function(count - number)
     if quotient is not None and quotient.function == "floordiv":
         numerator, denominator = quotient.args
         if isinstance(denominator, int) and step % denominator == 0:
-            return step // denominator * factor * (numerator - denominator + 1)
+            return step // denominator * factor * (numerator - denominator + 1) + step * number
     return step * count
 
 

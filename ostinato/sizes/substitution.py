@@ -256,6 +256,18 @@ def substitute(size: Size, values: Mapping[str, Size]) -> Size:
     return _made_anew(size, values, lambda function, *args: _MADE[function](*args))
 
 
+def replaced(size: Size, others: Mapping[Atom, Size]) -> Size:
+    """`size` with others in place of some symbols and functions, in what is left of those too."""
+    known = dict(others)
+
+    def made(size: Size) -> Size:
+        return renamed(size, lambda atom: known.get(atom, Dim((((atom,), 1),))))
+
+    for atom in functions(size, skip=others):
+        known[atom] = _MADE[atom.function](*map(made, atom.args))
+    return made(size)
+
+
 def decided(size: Size, bounds: Mapping[str, Size]) -> Size:
     """`size` without choices between two sizes that the bounds of computed symbols decide."""
 

@@ -39,6 +39,10 @@ def pools() -> list[Case]:
         batch = node("batch", op, In(("N", 3, 6)), opset=11, sizes=BATCHES, batch=True, length=9,
                      kernel_shape=[2])  # fmt: skip
         cases += [runtime, batch]
+        open_ = In((1, 2, "T", 8))
+        for name in ("pads", "ceil", "ceil-pads", "same", "same-lower"):
+            about = {"sizes": EXTENTS, "ulps": 2, "length": 9, **forms[name][1]}
+            cases.append(node(f"runtime-{name}", op, open_, opset=19, **about))
     cases += positions()
     counted = {"kernel_shape": [3, 3], "count_include_pad": 1, "pads": [1, 1, 1, 1]}
     ceiled = {**counted, "strides": [2, 2], "ceil_mode": 1}

@@ -321,13 +321,13 @@ def test_planes_of_images_that_only_a_run_tells_have_a_radix():
     rows, columns = 8 * symbol("R") + 8, 8 * symbol("S") + 8
     y, x = Axis("y", rows), Axis("x", columns)
     windows = (image, (y, 2 * wide), (x, 2), *taps)
-    lows = dict(zip((atom(deep - 3), atom(wide - 3)), (2 * rows - 2, 2 * columns - 2), strict=True))
+    lows = dict(zip((atom(deep - 2), atom(wide - 2)), (2 * rows - 1, 2 * columns - 1), strict=True))
     access = [Access("a", 0, windows)]
     assert _is_radix(deep * wide, access, lows)
     assert _is_radix(deep * wide, access, dict(reversed(lows.items())))
     assert not _is_radix(deep * wide, access)
-    assert not _is_radix(deep * wide, access, {atom(deep - 3): 2 * rows - 2})
-    assert not _is_radix(deep * wide, access, {**lows, atom(deep - 3): 2 * rows - 3})
+    assert not _is_radix(deep * wide, access, {atom(deep - 2): 2 * rows - 1})
+    assert not _is_radix(deep * wide, access, {**lows, atom(deep - 2): 2 * rows - 2})
     # Whole lines of every second row, and what is left over of a line that is cut into four.
     half, part = Axis("half", floordiv(height, 2)), Axis("part", floordiv(width, 4))
     assert _is_radix(plane, [Access("a", 0, ((c, plane), (half, 8 * width), (q, line), (w, 2)))])

@@ -216,7 +216,7 @@ def test_every_choice_of_passes_has_the_same_bits(left_out, registers):
     sorted(
         {*NAMES}
         - {"by_blocks", "by_panels", "by_rows", "byte_tables", "chains_to_axes", "chunk", "deal"}
-        - {"equal_sizes", "layout"}
+        - {"checked_sizes", "layout"}
         - {"relayout", "reuse_copies", "reuse_padded", "serpentine", "words_first"}
     ),
 )

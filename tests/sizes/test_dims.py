@@ -4,6 +4,8 @@ from itertools import product as cartesian
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ostinato.sizes.dims import (
     Size,
@@ -181,3 +183,31 @@ def test_a_divisor_of_zero_counts_as_one() -> None:
     quotient = floordiv(symbol("N") + 5, 0)
     assert least(quotient) == 5
     assert evaluate(quotient, {"N": 2}) == 7
+
+
+def test_rounding_down_again_and_again_is_rounding_down_once() -> None:
+    size: Size = N
+    for power in range(1, 6):
+        size = floordiv(size - 1, 2) + 1
+        assert size == floordiv(N + 2**power - 1, 2**power)
+    assert floordiv(floordiv(N - 2, 2) - 1, 2) == floordiv(N, 4) - 1
+    assert floordiv(4 * N + 2 * V + 7, 4) == N + 1 + floordiv(V + 1, 2)
+    assert floordiv(2 * floordiv(N, 2), 8) == floordiv(N, 8)
+    # One size is no part of another one.
+    assert str(floordiv(2 * floordiv(N, 3) + 1, 3)) == "((2*(N // 3) + 1) // 3)"
+    assert str(floordiv(floordiv(N, 3) + V, 3)) == "(((N // 3) + v) // 3)"
+    assert str(floordiv(floordiv(N, V), 3)) == "(((N // v)) // 3)"
+
+
+@given(
+    st.integers(-60, 60),
+    st.lists(st.tuples(st.integers(-3, 4), st.integers(-9, 9), st.integers(1, 6)), max_size=5),
+)
+def test_what_is_left_of_sizes_is_that_of_numbers(
+    v: int, steps: list[tuple[int, int, int]]
+) -> None:
+    size, number = V, v
+    for times, more, divisor in steps:
+        size = floordiv(times * size + more, divisor)
+        number = (times * number + more) // divisor
+    assert evaluate(size, {"v": v}) == number

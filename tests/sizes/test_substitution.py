@@ -2,8 +2,19 @@ from __future__ import annotations
 
 import pytest
 
-from ostinato.sizes.dims import SPARE, Atom, Dim, Size, floordiv, maximum, minimum, symbol, wrap
-from ostinato.sizes.substitution import largest, one_of, renamed, upper
+from ostinato.sizes.dims import (
+    SPARE,
+    Atom,
+    Dim,
+    Size,
+    floordiv,
+    maximum,
+    minimum,
+    symbol,
+    terms_of,
+    wrap,
+)
+from ostinato.sizes.substitution import largest, one_of, renamed, replaced, upper
 
 N, M = symbol("n"), symbol("m", computed=True)
 SIGNED = symbol("s", signed=True)
@@ -45,9 +56,20 @@ def test_a_choice_is_taken_apart_with_what_is_added_to_it():
 
 
 def test_symbols_and_functions_get_other_names() -> None:
-    size = 3 * M * floordiv(N - 7, 3) - floordiv(N - 7, 3) + 2
+    size = 3 * M * floordiv(N + 1, 3) - floordiv(N + 1, 3) + 2
     found: dict[Atom, Dim] = {}
     changed = renamed(size, lambda atom: found.setdefault(atom, symbol(f"p{len(found)}")))
     assert len(found) == 2
     assert str(changed) in ("3*p0*p1 - p0 + 2", "3*p0*p1 - p1 + 2")
     assert renamed(5, lambda atom: 1 // 0) == 5
+
+
+def test_symbols_are_replaced_in_what_functions_are_of() -> None:
+    (half,), (n,) = terms_of(floordiv(N, 2))[0][0], terms_of(N)[0][0]
+    size = M * floordiv(N, 2) + floordiv(N + 2, 4) + N
+    assert replaced(size, {}) == size
+    assert replaced(size, {half: 5}) == 5 * M + floordiv(N + 2, 4) + N
+    # By something of itself: only once.
+    even = 8 * floordiv(N, 8)
+    assert replaced(size, {n: even}) == 4 * M * floordiv(N, 8) + 10 * floordiv(N, 8)
+    assert replaced(even, {n: even}) == even

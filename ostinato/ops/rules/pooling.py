@@ -35,6 +35,9 @@ from ostinato.program.nodes import Reduce, Store, identity
 from ostinato.sizes.dims import Size, product
 from ostinato.sizes.strides import Shape, dense_strides
 
+# All integers up to this are floats of 32 bits.
+MOST_COUNTED = 1 << 24
+
 
 @lowers("MaxPool")
 def lower_max_pool(context: Context) -> Value | list[Value]:
@@ -226,18 +229,25 @@ def _pool(
     total = builder.fold(shape, outer, inner, combine, element)
     if combine == "max":
         return total
-    inside = inside_data(data, outer[2:], taps, given, counts_pads)
+    # It is the same for all images and channels.
+    plane = (1, 1, *shape[2:])
+    places = builder.axes(plane)
+    inside = inside_data(data, places[2:], taps, given, counts_pads)
+    size = math.prod(window.kernel for window in windows)
     if inside is None:
-        size: Size = product([window.kernel for window in windows])
         return builder.pointwise(lambda t: finish(t, Extent(size)), total)
-    count = builder.fold(shape, outer, inner, combine, cast(inside, "int64"))
-    return builder.pointwise(finish, total, count)
+    # Floats take as many lanes as the elements, integers of 64 bits half of them.
+    counted = cast(inside, "float32" if size <= MOST_COUNTED else "int64")
+    return builder.pointwise(finish, total, builder.fold(plane, places, inner, combine, counted))
 
 
 def _is_narrow(window: Window[Size]) -> bool:
-    """Whether the padding is narrower than the window: then it takes little memory."""
-    amounts = window.before, window.after + window.beyond
-    return all(isinstance(n, int) and n < window.span for n in amounts)
+    """Whether the padding is narrower than the window: then it takes little memory.
+
+    That of `auto_pad` always is, and windows of `ceil_mode` begin on data or in front of it.
+    """
+    amounts = window.before, window.after
+    return all(n < window.span for n in amounts if isinstance(n, int))
 
 
 @lowers("GlobalAveragePool", "GlobalMaxPool")

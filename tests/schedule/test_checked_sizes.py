@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from textwrap import dedent
 
 import numpy as np
@@ -9,8 +10,8 @@ from ostinato.program import interpreter
 from ostinato.program.expr import Axis, Extent, Index, Reduced, cast, op
 from ostinato.program.nodes import Carry, Check, Kernel, Loop, Program, Reduce
 from ostinato.program.verify import verify
-from ostinato.schedule.equal_sizes import equal_sizes, least_sizes
-from ostinato.sizes.dims import Size, floordiv, symbol, terms_of
+from ostinato.schedule.checked_sizes import checked_sizes, least_sizes
+from ostinato.sizes.dims import Dim, Size, Symbol, floordiv, is_nonnegative, symbol, terms_of
 from tests.program.programs import at, program, store
 from tests.schedule.test_pipeline import check_unchanged, shown
 
@@ -18,6 +19,11 @@ N, M = symbol("N"), symbol("M")
 HALF = floordiv(N - 1, 2)
 QUARTER = floordiv(HALF, 2)
 LAST = floordiv(QUARTER, 2)
+
+
+def at_least(low: int) -> Size:
+    """The dimension N of a program that checks it."""
+    return Dim((((Symbol("N", low=low),), 1),))
 
 
 def equal(left: Size, right: Size) -> tuple[Check, ...]:
@@ -45,13 +51,12 @@ def joined(checks: tuple[Check, ...]) -> Program:
 
 def test_what_was_made_larger_again_has_the_rows_that_it_is_joined_to():
     source = joined(equal(HALF, 2 * QUARTER + 1))
-    changed = equal_sizes(source)
-    rows = "(2*((((N - 1) // 2)) // 2) + 2)"
-    text = f"""
-        kernel up [c < 2, y < {rows[1:-1]}]
-          a[{rows}*c + y] = x[y]
-        kernel join [c < 2, z < {rows[1:-1]}]
-          out[{rows}*c + z] = a[{rows}*c + z] + float32(z)
+    changed = checked_sizes(source)
+    text = """
+        kernel up [c < 2, y < 2*((N + 3) // 4)]
+          a[(2*((N + 3) // 4))*c + y] = x[y]
+        kernel join [c < 2, z < 2*((N + 3) // 4)]
+          out[(2*((N + 3) // 4))*c + z] = a[(2*((N + 3) // 4))*c + z] + float32(z)
     """
     assert dedent(text).lstrip("\n") in shown(changed)
     assert changed.checks == source.checks
@@ -66,10 +71,23 @@ def test_what_was_made_larger_again_has_the_rows_that_it_is_joined_to():
             assert got[name].shape == array.shape and got[name].tobytes() == array.tobytes()
 
 
+def test_a_dimension_may_be_a_multiple_of_what_is_left_of_it():
+    """Nothing cuts off pixels then, and what a call gives still tells how many there are."""
+    source = joined(equal(N, 4 * floordiv(N, 4)))
+    changed = checked_sizes(source)
+    assert changed.buffers["out"].size == 4 * floordiv(N, 4)
+    assert changed.buffers["x"].size == N and changed.inputs == source.inputs
+    verify(changed)
+    for size in (4, 20):
+        x = {"x": np.arange(size, dtype=np.float32) / 16}
+        expected, got = interpreter.run(source, x), interpreter.run(changed, x)
+        assert [a.tobytes() for a in expected.values()] == [a.tobytes() for a in got.values()]
+
+
 def test_sizes_follow_from_each_other():
     """What is known of the rows of one image holds in what was known of another before."""
     checks = (*equal(3 * HALF, 6 * QUARTER + 3), *equal(QUARTER, 2 * LAST + 1))
-    assert equal_sizes(joined(checks)).buffers["out"].size == 2 * (4 * LAST + 4)
+    assert checked_sizes(joined(checks)).buffers["out"].size == 2 * (4 * LAST + 4)
 
 
 @pytest.mark.parametrize(
@@ -94,12 +112,55 @@ def test_sizes_stay_where_nothing_is_known_of_them(checks: tuple[Check, ...]):
         source = program(inputs, {"out": (N,)}, (kernel,), symbols=("N", "M"), checks=checks)
     else:
         source = joined(checks)
-    check_unchanged(equal_sizes, source)
+    check_unchanged(checked_sizes, source)
 
 
 def test_sizes_that_were_rounded_down_are_at_least_what_is_known_of_that():
-    checks = (*equal(LAST, 5), *equal(HALF, 2 * QUARTER + 1))
-    (half,), (dimension,) = terms_of(HALF)[0][0], terms_of(N)[0][0]
-    (quarter,) = terms_of(QUARTER)[0][0]
-    assert least_sizes(checks) == {quarter: 2 * 5, dimension: 2 * (2 * QUARTER + 1) + 1}
-    assert half not in least_sizes(checks)
+    (dimension,) = terms_of(N)[0][0]
+    half, last = equal(HALF, 2 * QUARTER + 1), equal(LAST, 5)
+    assert least_sizes(half) == {dimension: 4 * QUARTER + 3}
+    # The largest of several, where that is known.
+    rows = equal(floordiv(N, 2), 4 * M), equal(floordiv(N, 4), 2 * M)
+    for some in (rows, rows[::-1]):
+        assert least_sizes(some[0] + some[1]) == {dimension: 8 * M}
+    more = at_least(41)
+    (dimension,) = terms_of(more)[0][0]
+    assert least_sizes(last + half) == {dimension: 4 * floordiv(more + 3, 4) - 1}
+
+
+@pytest.mark.parametrize(
+    ("sizes", "low"),
+    [
+        ([N - 1], 1),
+        # Of several the largest; what it takes for 3 when it is divided by 4.
+        ([N - 1, floordiv(N + 2, 4) - 3, 2 * N - 4], 10),
+        ([3 * N - 4], 2),
+        # Nothing is known, or not of one dimension.
+        ([N + 1], 0),
+        ([5 - N], 0),
+        ([N + M - 3], 0),
+        ([N * M - 1], 0),
+        ([symbol("v", signed=True) - 1, symbol("c", computed=True) - 1], 0),
+    ],
+    ids=str,
+)
+def test_dimensions_are_at_least_what_checks_say(sizes: list[Size], low: int):
+    names = [("v", symbol("v", signed=True)), ("c", N), ("M", N)]
+    source = replace(joined(()), checks=tuple(Check(size, "too few") for size in sizes))
+    changed = checked_sizes(replace(source, definitions=tuple(names)))
+    ((monomial, _),) = terms_of(changed.inputs[0].shape[0])
+    assert monomial[0].least == low
+    assert changed.buffers["x"].size == changed.inputs[0].shape[0] == at_least(low)
+    assert changed.buffers["out"].size == 2 * (floordiv(at_least(low) - 1, 2) + 1)
+    # Nobody leaves out a check for what it says.
+    assert changed.checks == source.checks
+
+
+def test_what_is_left_of_a_dimension_is_known_not_to_be_negative():
+    source = joined((Check(HALF, "no windows"),))
+    changed = checked_sizes(source)
+    assert not is_nonnegative(HALF)
+    assert all(is_nonnegative(k.axes[-1].extent - 1) for k in changed.kernels() if k.axes)
+    x = {"x": np.arange(9, dtype=np.float32)}
+    expected, got = interpreter.run(source, x), interpreter.run(changed, x)
+    assert [a.tobytes() for a in expected.values()] == [a.tobytes() for a in got.values()]
