@@ -7,7 +7,7 @@ from a cache in all others. So each tile fetches its part of the next panel, spr
     panel of group b + 1  | 0 1 2  | 0 1 2  | 0 1 2  | ..      lines fetched by tiles 0, 1, 2
 
 A group of a single tile reads its panel once, at the pace of memory: it fetches what it reads a few
-steps later.
+steps later. Where only a run tells how many tiles there are, each of the first ones fetches a line.
 
 Rows of an image whose channels are neighbours lie a line or more apart. Each tile fetches what the
 rows of the next one read: caches do not foresee such a pattern on their own.
@@ -22,13 +22,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 
 from ostinato.codegen.expressions import Expressions
+from ostinato.codegen.sizes import Sizes
 from ostinato.codegen.writer import Value, Writer, integer
 from ostinato.machine.record import Machine
 from ostinato.program.expr import ITEM_BYTES, Access, Axis, Load, dtype_of, walk
 from ostinato.program.nodes import Buffer, Kernel, Tile
 from ostinato.records import dataclass
 from ostinato.schedule.operands import typical
-from ostinato.sizes.dims import product
+from ostinato.sizes.dims import Size, ceildiv, minimum, product
 
 LINE_BYTES = 64
 # How far ahead a stream is fetched that is read once: what memory delivers while it is late, a
@@ -70,31 +71,39 @@ class Ahead:
         self,
         w: Writer,
         x: Expressions,
+        sizes: Sizes,
         kernel: Kernel,
         buffers: Mapping[str, Buffer],
         machine: Machine,
     ) -> None:
-        self._w, self._x, self._kernel, self._buffers = w, x, kernel, buffers
+        self._w, self._x, self._sizes = w, x, sizes
+        self._kernel, self._buffers = kernel, buffers
         loops = {reduce.axes for reduce in kernel.reductions}
         self._terms = sum(typical(product([axis.extent for axis in axes])) for axes in loops)
         self._machine = machine
         self._far, self._near = machine.far_bytes, machine.first_level_bytes
 
-    def write(self, tile: Tile, axes: Sequence[Axis], positions: Sequence[int]) -> None:
+    def write(self, tile: Tile, rows: int, axes: Sequence[Axis], positions: Sequence[int]) -> None:
         """Fetch a tile's part of what a step of `axes[0]` of these sums reads in the next group."""
-        tiles = _tiles(tile)
-        if tiles is None:
+        is_known = all(isinstance(axis.extent, int) for axis in tile.inside)
+        # Where few rows share a panel, what they fetch beside it takes as long as reading it.
+        if not tile.inside or not (is_known or rows == tile.rows > 1):
             return
+        tiles = _tiles(tile)
         saved = dict(self._x.place)
         self._x.place.update({axis: (integer(0), 0) for axis in axes[1:]})
         for panel in self._panels(tile, axes, positions):
             if tiles > 1 and self._busy(tile, tiles, panel, axes, positions) > MOST_BUSY:
                 continue
-            lines = -(-panel.step_bytes // (LINE_BYTES * tiles))
+            lines = -(-panel.step_bytes // (LINE_BYTES * tiles)) if is_known else 1
             distance = integer(STREAM_BYTES)
             if tiles > 1:
                 first = self._w.mul(self._number(tile), integer(lines * LINE_BYTES))
                 distance = self._w.add(first, self._next(tile, panel))
+            if not is_known:
+                # Tiles behind those that fetch all of it ask for what is there.
+                fetch = self._w.compare("icmp", "slt", first, integer(panel.step_bytes), 1)
+                distance = self._w.select(fetch, distance, integer(0))
             own = self._x.address(panel.access, 0, 0)
             address = self._w.pointer(own, distance, "i8")
             for line in range(lines):
@@ -240,14 +249,17 @@ class Ahead:
         number = integer(0)
         for position, axis in enumerate(_passing(tile)):
             place = self._w.add(self._x.place[axis][0], integer(self._x.place[axis][1]))
-            extent = integer(_extent(axis))
+            extent = axis.extent
             if position == 0 and tile.chunk is not None:
-                extent = integer(tile.chunk)
-                place = self._w.binary("urem", place, extent)
+                extent = tile.chunk
+                place = self._w.binary("urem", place, integer(tile.chunk))
             count = _tiles_along(tile, axis)
-            if axis == tile.row:
-                place = self._w.binary("udiv", self._w.mul(place, integer(count)), extent)
-            number = self._w.add(self._w.mul(number, integer(count)), place)
+            if axis == tile.row and isinstance(extent, int) and isinstance(count, int):
+                place = self._w.mul(place, integer(count))
+                place = self._w.binary("udiv", place, integer(extent))
+            elif axis == tile.row:
+                place = self._w.binary("udiv", place, integer(tile.rows))
+            number = self._w.add(self._w.mul(number, self._sizes.value(count)), place)
         return number
 
 
@@ -257,13 +269,12 @@ def _passing(tile: Tile) -> list[Axis]:
     return axes if tile.row is None else [*axes, tile.row]
 
 
-def _tiles_along(tile: Tile, axis: Axis) -> int:
+def _tiles_along(tile: Tile, axis: Axis) -> Size:
     """How many tiles of a chunk, or of all points, lie along an axis."""
-    assert isinstance(axis.extent, int)
     extent = axis.extent
     if tile.chunk is not None and axis == _passing(tile)[0]:
-        extent = min(extent, tile.chunk)
-    return -(-extent // tile.rows) if axis == tile.row else extent
+        extent = minimum(extent, tile.chunk)
+    return ceildiv(extent, tile.rows) if axis == tile.row else extent
 
 
 def _extent(axis: Axis) -> int:
@@ -271,8 +282,7 @@ def _extent(axis: Axis) -> int:
     return axis.extent
 
 
-def _tiles(tile: Tile) -> int | None:
-    """How many tiles read a panel; None where only a run tells, or where panels are not far."""
-    if not tile.inside or not all(isinstance(axis.extent, int) for axis in tile.inside):
-        return None
-    return prod(_tiles_along(tile, axis) for axis in tile.inside if axis != tile.across)
+def _tiles(tile: Tile) -> int:
+    """How many tiles read a panel, or typically do where only a run tells."""
+    axes = [axis for axis in tile.inside if axis != tile.across]
+    return prod(typical(_tiles_along(tile, axis)) for axis in axes)

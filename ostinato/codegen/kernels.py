@@ -307,7 +307,7 @@ class KernelEmitter:
                 self._row_tiles(tile.row, done, done + count * rows, rows)
                 done += count * rows
             return
-        for rows in (tile.rows, *(n for n in (4, 2, 1) if n < tile.rows)):
+        for rows in (tile.rows, *(n for n in (4, 3, 2, 1) if n < tile.rows)):
             left = extent - done
             if isinstance(left, int):
                 if left <= 0:

@@ -68,7 +68,9 @@ class Reductions:
         self._tile = Tile(None, 1)
         self._piece: Piece | None = None
         buffers, machine = function.buffers, function.machine
-        self._ahead = Ahead(function.w, function.x, function.kernel, buffers, machine)
+        self._ahead = Ahead(
+            function.w, function.x, function.sizes, function.kernel, buffers, machine
+        )
         # Which reductions are written now, along which axes, and what a step of them takes.
         self._positions: Sequence[int] = ()
         self._axes: Sequence[Axis] = ()
@@ -286,7 +288,7 @@ class Reductions:
                     with self._x.point():
                         if self._fetches and len(rest) == len(self._axes) - 1:
                             sums = self._axes, self._positions
-                            self._ahead.write(self._tile, *sums)
+                            self._ahead.write(self._tile, self._rows, *sums)
                             self._ahead.write_rows(self._tile, self._rows, *sums)
                         values = self._reduce_nest(rest, values, step)
                     if self._end_block is None or copy == factor - 1:

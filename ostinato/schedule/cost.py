@@ -349,6 +349,7 @@ class _Sums:
         depths = [typical(product([axis.extent for axis in axes])) for axes in groups]
         self._depth = DEPTH if self._in_pieces else max(depths)
         self._needed = -(-typical(lane.extent) // width)
+        self._is_known_lane = isinstance(lane.extent, int)
         self._rows = self._breadth * (1 if outer is None else typical(outer.extent))
         self._sharing = typical(product([axis.extent for axis in shared_axes(kernel, lane)]))
         often = self._sharing >= MANY_POINTS
@@ -458,6 +459,8 @@ class _Sums:
             steps = (n * self._step(Shape(shape.vectors, r, shape.held)) for n, r in tiles)
             each = sum(steps) / rows
         padding = -(-self._needed // shape.vectors) * shape.vectors / self._needed
+        if not self._is_known_lane:
+            padding = 1 + (shape.vectors - 1) / 2 / self._needed
         # A single row meets each panel once in a step: panels that fit the cache can still be
         # there in the next one.
         excess = self._panel_bytes(shape) / self._machine.resident_bytes - 1
@@ -587,7 +590,7 @@ def row_tiles(extent: int, rows: int, even: bool) -> list[tuple[int, int]]:
 def _tiles_of_any(extent: int, rows: int) -> list[tuple[int, int]]:
     """Numbers of tiles and their heights, where only a run tells how many rows there are."""
     found: list[tuple[int, int]] = []
-    for size in (rows, *(n for n in (4, 2, 1) if n < rows)):
+    for size in (rows, *(n for n in (4, 3, 2, 1) if n < rows)):
         found.append((extent // size, size))
         extent %= size
     return found

@@ -13,7 +13,7 @@ from ostinato.codegen.kernels import KernelEmitter
 from ostinato.machine.record import AVX512, Machine
 from ostinato.program.expr import Axis, Reduced, op
 from ostinato.program.nodes import CALL, Buffer, Kernel, Program, Reduce, Tile
-from ostinato.sizes.dims import symbol
+from ostinato.sizes.dims import Size, symbol
 from tests.codegen.test_module import check
 from tests.program.programs import at, program, store
 
@@ -23,9 +23,9 @@ SMALL = replace(AVX512, second_level_bytes=32 << 10, packed_cycles=(0.1, 0.1, 3.
 ROWS, DEPTH, BLOCKS, VECTORS = 10, 64, 3, 2
 
 
-def packed(rows: int, **tile) -> Program:
+def packed(rows: int, number: Size = ROWS, **tile) -> Program:
     """`y[i, j] = sum_k x[i, k] W[j / 32, k, j % 32]`, the weights of a group of lanes together."""
-    i, o, j, k = Axis("i", ROWS), Axis("o", BLOCKS), Axis("j", 16 * VECTORS), Axis("k", DEPTH)
+    i, o, j, k = Axis("i", number), Axis("o", BLOCKS), Axis("j", 16 * VECTORS), Axis("k", DEPTH)
     group = j.extent
     right = at("W", (j, 1), (k, group), (o, group * DEPTH))
     reduce = Reduce((k,), "sum", at("x", (i, DEPTH), (k, 1)), right)
@@ -33,7 +33,9 @@ def packed(rows: int, **tile) -> Program:
     shape = Tile(j, 16, VECTORS, block=o, row=i, rows=rows, **{"inside": (i,), **tile})
     kernel = Kernel("k", (i, o, j), (reduce,), (stored,), tile=shape)
     weights = np.random.default_rng(0).standard_normal((BLOCKS, DEPTH, group)).astype(np.float32)
-    source = program({"x": (ROWS, DEPTH)}, {"y": (ROWS, BLOCKS * group)}, (kernel,), {"W": weights})
+    shapes = {"x": (number, DEPTH)}, {"y": (number, BLOCKS * group)}
+    names = () if isinstance(number, int) else (str(number),)
+    source = program(*shapes, (kernel,), {"W": weights}, symbols=names)
     return replace(source, buffers={**source.buffers, "W": padded(source.buffers["W"])})
 
 
@@ -57,6 +59,23 @@ def test_results_are_those_without(rows):
 def test_tiles_share_the_lines_of_a_step():
     # A step reads two lines: one of two tiles each, and one for each of more tiles than lines.
     assert fetches(packed(5)) == fetches(packed(1)) > 0
+
+
+@pytest.mark.parametrize("number", [0, 4, 5, 13, 41])
+def test_results_are_those_without_however_many_rows_a_run_has(number):
+    x = np.random.default_rng(number).standard_normal((number, DEPTH)).astype(np.float32)
+    for serpentine in (None, CALL):
+        check(packed(5, symbol("N"), serpentine=serpentine), {"x": x}, tiled=False)
+
+
+def test_each_of_the_first_tiles_of_a_run_fetches_a_line():
+    """A step reads two lines; those behind the full tiles, and rows alone, fetch nothing."""
+    source = packed(5, symbol("N"))
+    (kernel,) = source.kernels()
+    text = KernelEmitter(kernel, source.buffers, source.symbols, set(), SMALL).text()
+    assert 0 < fetches(source) == len(re.findall(r"icmp slt i64 %[^,]+, 128\b", text))
+    assert fetches(source) == fetches(packed(5))
+    assert fetches(packed(1, symbol("N"))) == 0
 
 
 @pytest.mark.parametrize("tile", [{"inside": ()}, {"block": None}])
