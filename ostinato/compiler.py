@@ -7,6 +7,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
@@ -28,6 +29,7 @@ from ostinato.model.load import without_defaults as without_defaults
 from ostinato.native.cache import Cache, KernelStore
 from ostinato.native.function import NativeFunction
 from ostinato.native.threads import processors
+from ostinato.ops.core.pairing import Pairing
 from ostinato.optimization import ALL_PASSES, advice, run_all_passes
 from ostinato.options import Options
 from ostinato.program.laid import ConstantBlob, Contents, lay_out
@@ -121,7 +123,7 @@ def _drive(
     """Take a model down to machine code, floor by floor; yield the text of each to an observer."""
     _check_names(options.disable)
     loaded = load_model(model)
-    pairs = options.winograd and has_fixed_sizes(loaded)
+    pairing = _pairing(model, options)
     _specialize(loaded, options)
 
     def show(floor: str, texts: Callable[[], Iterable[str]]) -> Iterator[tuple[str, str]]:
@@ -142,7 +144,7 @@ def _drive(
             options.disable,
             observer,
             options.integer_products,
-            lambda part: _evaluated(part, options, pairs),
+            partial(_evaluated, options=options, pairing=pairing),
         )
         facts = {
             "passes": changes,
@@ -151,7 +153,7 @@ def _drive(
         }
         yield from show("passes", lambda: steps)
         as_one = surround is not None
-        parts = partition(loaded, options.fallback, guarded, options.seed, kept, as_one, pairs)
+        parts = partition(loaded, options.fallback, guarded, options.seed, kept, as_one, pairing)
         programs = [part.program for part in parts.whole() if isinstance(part, Segment)]
         yield from show("program", lambda: map(program_text, programs))
         target = find_target(options.target)
@@ -173,14 +175,14 @@ def _drive(
         return dataclasses.replace(compiled, report=facts | {"other_sizes": other_sizes})
 
 
-def _evaluated(model: ir.Model, options: Options, pairs: bool) -> dict[str, Array]:
+def _evaluated(model: ir.Model, options: Options, pairing: Pairing | None) -> dict[str, Array]:
     """The outputs of a model without inputs, which this machine computes, with the bits of any.
 
     Left out are those that change where subnormal numbers are zero, and all if the model has no
     native form, fails when it runs, or takes more than `MOST_EVALUATED_STEPS`.
     """
     try:
-        parts = partition(model, fallback=False, seed=options.seed, as_one=True, pairs=pairs)
+        parts = partition(model, fallback=False, seed=options.seed, as_one=True, pairing=pairing)
         programs = [part.program for part in parts.parts if isinstance(part, Segment)]
         steps = sum(fixed_steps(s) for program in programs for s in program.body)
         if len(programs) != 1 or len(parts.parts) != 1 or steps > MOST_EVALUATED_STEPS:
@@ -287,11 +289,16 @@ def _specialize(model: ir.Model, options: Options) -> None:
         raise OptionError(f"specialize: no input has a dimension {unknown[0]!r}; named: {known}")
 
 
-def has_fixed_sizes(model: ir.Model) -> bool:
-    """Whether the model gives all sizes of its inputs but the first, which often is a batch."""
-    given = [v for v in model.graph.inputs if v.name not in model.graph.initializers]
-    shapes = [value.shape for value in given]
-    return all(s is not None and all(isinstance(n, int) for n in s[1:]) for s in shapes)
+def _pairing(model: Any, options: Options) -> Pairing | None:
+    """How convolutions are computed by pairs: as without sizes to specialise for."""
+    if not options.winograd or not options.specialize:
+        return Pairing() if options.winograd else None
+    general, found = load_model(model), Pairing()
+    if any(node.op_type == "Conv" for graph in graphs(general) for node in graph):
+        evaluate = partial(_evaluated, options=options, pairing=found)
+        run_all_passes(general, options.disable, None, options.integer_products, evaluate)
+        partition(general, fallback=True, seed=options.seed, pairing=found)
+    return Pairing(found.axes)
 
 
 def _op_counts(model: ir.Model) -> dict[str, int]:

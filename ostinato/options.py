@@ -39,9 +39,9 @@ class Options:
     integer_products: multiply the bytes in place of the floats that DequantizeLinear makes of them,
         in MatMul, Gemm and Conv. Faster, and rounded in another way than the operators'
         documents say (docs/quantization.md).
-    winograd: compute convolutions of three taps or more with fewer multiplications where the
-        model gives the sizes of images; False for the sums of the operator's document
-        (docs/numerics.md).
+    winograd: compute convolutions of three taps or more with fewer multiplications along axes
+        whose size the model gives, and along height and width of images of any size; False for the
+        sums of the operator's document (docs/numerics.md).
     seed: of random numbers, an integer of 64 bits. All runs draw the same ones; another seed gives
         others.
 

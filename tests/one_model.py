@@ -15,6 +15,7 @@ import ostinato.compiler
 from ostinato.codegen.module import guards
 from ostinato.machine.record import Machine
 from ostinato.model.load import load_model
+from ostinato.ops.core.pairing import Pairing
 from ostinato.optimization import run_all_passes
 from ostinato.program.nodes import Program
 from ostinato.program.verify import verify
@@ -31,29 +32,29 @@ class OneModel:
 
     def __init__(self, model: onnx.ModelProto) -> None:
         self._model = load_model(model)
-        pairs = ostinato.compiler.has_fixed_sizes(self._model)
         run_all_passes(self._model)
         self._partitions: dict[Any, Partition] = {}
         self._verified: list[Program] = []
         # By what they were made of, and where they were made, all that passes gave.
         self._made: dict[Any, Scheduled] = {}
         self._known: defaultdict[str, list[Scheduled]] = defaultdict(list)
-        self.compiled = self.programs = self._whole(True, pairs)
+        self.compiled = self.programs = self._whole(True)
         if any(guards(program) for program in self.compiled):
-            self.programs = self._whole(False, pairs)
+            self.programs = self._whole(False)
             self.compiled = [*self.compiled, *self.programs] if self.programs else []
 
-    def _whole(self, guarded: bool, pairs: bool) -> list[Program]:
+    def _whole(self, guarded: bool) -> list[Program]:
         """The programs that are all of the model, or none."""
-        parts = self.partition(None, True, guarded, 0, None, False, pairs).parts
+        parts = self.partition(None, True, guarded, 0, None, False, Pairing()).parts
         programs = [part.program for part in parts if isinstance(part, Segment)]
         return programs if len(programs) == len(parts) else []
 
     def partition(self, _: Any, fallback: bool = True, *rest: Any) -> Partition:
         """What `partition` gives for the model."""
-        key = fallback, *rest
+        # Each session brings a pairing of its own, which finds the same.
+        key = fallback, *(Pairing if isinstance(one, Pairing) else one for one in rest)
         if key not in self._partitions:
-            self._partitions[key] = partition(self._model, *key)
+            self._partitions[key] = partition(self._model, fallback, *rest)
         return self._partitions[key]
 
     def _verify(self, program: Program) -> None:

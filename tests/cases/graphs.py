@@ -88,6 +88,27 @@ def scans() -> list[Case]:
             length=40,
         ),
         text(
+            "image-of-any-size",
+            """agraph (float[N, 4, H, W] x) => (float[N, 8, R, C] y) {
+                a = Conv<pads = [1, 1, 1, 1], strides = [2, 2]>(x, first)  b = Relu(a)
+                c = MaxPool<kernel_shape = [3, 3], strides = [2, 2], ceil_mode = 1>(b)
+                d = Conv<pads = [1, 1, 1, 1]>(c, square)  e = Relu(d)
+                f = AveragePool<kernel_shape = [2, 2], strides = [2, 2]>(e)
+                g = Conv<pads = [1, 1, 1, 1]>(f, square)
+                h = ConvTranspose<strides = [2, 2]>(g, larger)  both = Concat<axis = 1>(h, e)
+                y = Conv<pads = [1, 1, 1, 1]>(both, last)
+            }""",
+            tuple({"N": n, "H": h, "W": w} for n, h, w in ((1, 16, 8), (2, 9, 15), (1, 32, 31))),
+            constants={
+                "first": 0.2 * weights(48, 4, 3, 3),
+                "square": 0.1 * weights(48, 48, 3, 3),
+                "larger": 0.2 * weights(48, 48, 2, 2),
+                "last": 0.1 * weights(8, 96, 3, 3),
+            },
+            batch=True,
+            length=900,
+        ),
+        text(
             "scan-of-images",
             """agraph (float[N, 16, 5, 4] h0, float[S, N, 2, 5, 4] x)
                 => (float[N, 16, 5, 4] h, float[S, N, 16, 5, 4] y) {

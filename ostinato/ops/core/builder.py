@@ -14,6 +14,7 @@ from ostinato.ops.core.constants import Constants, Room
 from ostinato.ops.core.draft import Draft
 from ostinato.ops.core.emitter import Emitter
 from ostinato.ops.core.joined_parts import Copies, laid_out
+from ostinato.ops.core.pairing import Pairing
 from ostinato.ops.core.requirements import Mark, Requirements
 from ostinato.ops.core.run_sizes import RunSizes
 from ostinato.ops.core.tensor import (
@@ -93,7 +94,7 @@ class Builder:
     room: the memory of constants, of this program and those that share it.
     measured: values whose elements the run tells as sizes, where it makes them.
     is_last: see `Draft`.
-    pairs: whether convolutions may be computed by pairs of positions.
+    pairing: how convolutions are computed by pairs of positions; None if they are not.
     """
 
     def __init__(
@@ -104,10 +105,10 @@ class Builder:
         room: Room | None = None,
         measured: Iterable[ir.Value] = (),
         is_last: bool = False,
-        pairs: bool = False,
+        pairing: Pairing | None = None,
     ) -> None:
         self.guarded = guarded
-        self.pairs = pairs
+        self.pairing = pairing
         self.seed = seed
         self.draft = Draft(is_last)
         self.require = Requirements(self.draft, set() if data_dependent is None else data_dependent)

@@ -15,7 +15,7 @@ def lower_conv(context: Context) -> Value:
     kernel = given_kernel(context, source, weight)
     windows = read_windows(context, source.shape[2:], kernel)
     group = context.attributes.int("group", 1)
-    pairs = in_pairs(weight, windows, group) if context.builder.pairs else None
+    pairs = in_pairs(context, weight, windows, group)
     if pairs is None:
         result = convolve(context, source, weight, windows, group)
     else:

@@ -18,7 +18,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial, reduce
-from typing import TypeAlias, cast
+from typing import TypeAlias
 
 import numpy as np
 
@@ -32,7 +32,7 @@ from ostinato.ops.rules.windows import terms_of, window_load
 from ostinato.program.expr import Expr, Load, Reduced, constant, op
 from ostinato.program.nodes import Reduce, Store
 from ostinato.records import dataclass
-from ostinato.sizes.dims import Size
+from ostinato.sizes.dims import Size, ceildiv, computed, floordiv, symbols
 from ostinato.sizes.strides import Shape
 
 TAPS = 3
@@ -45,6 +45,8 @@ PRODUCTS = TAPS + POSITIONS - 1
 OF_AN_ELEMENT = 25
 LEAST_ROWS = 20
 MOST_LEFT = 0.92
+# Pixels along a side of an image where only a run tells how many there are.
+TYPICAL_SIDE = 64
 # A tile of a dozen rows meets a line of memory below each tap: those of so many taps stay in the
 # first-level cache until the next channel, which lies beside the last one, is summed up. Else
 # channels are summed up tap by tap: 84 taps of 32 channels take 0.61 of the time so, 4 taps of 256
@@ -93,7 +95,7 @@ class Pairs:
     """
 
     weights: np.ndarray
-    windows: tuple[Window[int], ...]
+    windows: tuple[Window[Size], ...]
     axes: tuple[int, ...]
 
     @property
@@ -102,9 +104,9 @@ class Pairs:
         return [2 + axis for axis in self.axes]
 
     @property
-    def counts(self) -> list[int]:
+    def counts(self) -> list[Size]:
         """The number of pairs along each of the paired axes."""
-        return [-(-self.windows[axis].outputs // POSITIONS) for axis in self.axes]
+        return [ceildiv(self.windows[axis].outputs, POSITIONS) for axis in self.axes]
 
     @property
     def groups(self) -> list[int]:
@@ -117,11 +119,11 @@ class Pairs:
         return [POSITIONS if groups == 1 else 1 for groups in self.groups]
 
     @property
-    def starts(self) -> list[int]:
+    def starts(self) -> list[Size]:
         """The number of elements for which there are v, along each of the paired axes."""
         along = zip(self.counts, self.groups, self.steps, strict=True)
         return [
-            (POSITIONS * (count - 1) + TAPS * (groups - 1)) // step + 1
+            floordiv(POSITIONS * (count - 1) + TAPS * (groups - 1), step) + 1
             for count, groups, step in along
         ]
 
@@ -131,7 +133,7 @@ class Pairs:
         return (PRODUCTS,) * len(self.axes)
 
     @property
-    def inside(self) -> list[Window[int]]:
+    def inside(self) -> list[Window[Size]]:
         """What is left to sum over, on elements that are padded and paired."""
         windows = [replace(window, before=0, after=0, beyond=0) for window in self.windows]
         along = zip(self.axes, self.counts, self.groups, self.steps, strict=True)
@@ -146,26 +148,50 @@ class Pairs:
         return windows
 
 
-def in_pairs(weights: Value, windows: Sequence[Window[Size]], group: int) -> Pairs | None:
-    """How a convolution is computed by pairs where that takes less time, else None.
+def in_pairs(
+    context: Context, weights: Value, windows: Sequence[Window[Size]], group: int
+) -> Pairs | None:
+    """How a convolution is computed by pairs; None if it is not."""
+    pairing, result = context.builder.pairing, context.node.outputs[0]
+    if pairing is None:
+        return None
+    axes = pairing.of(result.name or "", lambda: paired_axes(weights, windows, group))
+    return (
+        Pairs(weights.known, tuple(windows), axes) if weights.known is not None and axes else None
+    )
+
+
+def paired_axes(weights: Value, windows: Sequence[Window[Size]], group: int) -> tuple[int, ...]:
+    """The axes along which pairs take less time.
 
     The weights and the sizes in the model alone decide it, so that the bits are the same for any
-    batch, machine and number of threads.
+    batch, machine and number of threads. Nobody cuts an image along an axis whose size the model
+    gives, nor along its height or width: no bit depends then on where a pair begins.
     """
     known = weights.known
     if known is None or known.dtype != np.float32 or group != 1 or len(windows) < 2:
-        return None
-    if not all(isinstance(window.outputs, int) and window.outputs > 0 for window in windows):
-        return None
+        return ()
+    if any(window.outputs == 0 for window in windows):
+        return ()
+    is_image = _are_height_and_width([window.outputs for window in windows])
     fit = [
         axis
         for axis, window in enumerate(windows)
-        if window.kernel >= TAPS and window.stride == window.dilation == 1
+        if window.kernel >= TAPS
+        and window.stride == window.dilation == 1
+        and (is_image or isinstance(window.outputs, int))
     ]
-    whole = Pairs(known, tuple(cast("Sequence[Window[int]]", windows)), ())
+    whole = Pairs(known, tuple(windows), ())
     choices = [replace(whole, axes=tuple(fit[-count:])) for count in (1, 2) if len(fit) >= count]
     best = min(choices, key=_cost, default=whole)
-    return best if _cost(best) < MOST_LEFT * _cost(whole) else None
+    return best.axes if _cost(best) < MOST_LEFT * _cost(whole) else ()
+
+
+def _are_height_and_width(sizes: Sequence[Size]) -> bool:
+    """Whether sizes follow from dimensions of the model, each from others."""
+    names = [set(symbols(size)) for size in sizes]
+    apart = len(set().union(*names)) == sum(map(len, names))
+    return apart and all(names) and not computed(*sizes)
 
 
 def _cost(pairs: Pairs) -> float:
@@ -176,10 +202,13 @@ def _cost(pairs: Pairs) -> float:
     products, rows = results * elements, 1
     for axis, window in enumerate(pairs.inside):
         number = PRODUCTS if axis in pairs.axes else 1
-        products *= number * window.outputs * window.kernel
-        results *= number * window.outputs
-        elements *= number * window.outputs * window.stride
-        rows *= window.outputs
+        outputs = window.outputs
+        if not isinstance(outputs, int):
+            outputs = TYPICAL_SIDE // POSITIONS if axis in pairs.axes else TYPICAL_SIDE
+        products *= number * outputs * window.kernel
+        results *= number * outputs
+        elements *= number * outputs * window.stride
+        rows *= outputs
     if not pairs.axes:
         return products
     return math.inf if rows < LEAST_ROWS else products + (results + elements) * OF_AN_ELEMENT
@@ -296,7 +325,7 @@ def _results_of(builder: Builder, sums: Tensor, pairs: Pairs) -> Tensor:
 
 
 def _spaced(
-    x: Tensor, pairs: Pairs, firsts: Sequence[int], steps: Sequence[int], counts: Sequence[int]
+    x: Tensor, pairs: Pairs, firsts: Sequence[int], steps: Sequence[int], counts: Sequence[Size]
 ) -> Tensor:
     """So many elements of each paired axis, from a first one on, so far apart."""
     for place, first, step, count in zip(pairs.places, firsts, steps, counts, strict=True):

@@ -10,16 +10,18 @@ from onnx import numpy_helper
 import ostinato
 from ostinato.graph.windows import Window
 from ostinato.ops.core.tensor import Tensor
-from ostinato.ops.rules.winograd import in_pairs
+from ostinato.ops.rules.winograd import paired_axes
+from ostinato.sizes.dims import Size, floordiv, symbol
 
 RNG = np.random.default_rng(3)
+HEIGHT, WIDTH = floordiv(symbol("H") + 1, 2), symbol("W")
 
 
 def weights(*shape: int) -> np.ndarray:
     return RNG.standard_normal(shape).astype(np.float32) / np.float32(np.sqrt(np.prod(shape[1:])))
 
 
-def window(outputs: int, kernel: int = 3, stride: int = 1, dilation: int = 1) -> Window[int]:
+def window(outputs: Size, kernel: int = 3, stride: int = 1, dilation: int = 1) -> Window[Size]:
     return Window(kernel, stride, dilation, 1, 1, outputs, 0)
 
 
@@ -52,27 +54,34 @@ def run(model: onnx.ModelProto, x: np.ndarray, **options: object) -> np.ndarray:
         ((128, 128, 5, 3), [window(28, kernel=5), window(28)], 1, (0, 1)),
         ((128, 128, 4, 9), [window(28, kernel=4), window(28, kernel=9)], 1, (1,)),
         ((32, 32, 21, 11), [window(41, kernel=21, stride=2), window(100, kernel=11)], 1, (1,)),
-        ((128, 128, 4, 4), [window(28, kernel=4), window(28, kernel=4)], 1, None),
+        ((128, 128, 4, 4), [window(28, kernel=4), window(28, kernel=4)], 1, ()),
         ((128, 128, 3, 3), [window(28), window(28, dilation=2)], 1, (0,)),
         ((128, 128, 2, 3, 3), [window(4, kernel=2), window(8), window(8)], 1, (1, 2)),
-        ((16, 16, 3, 3), [window(64), window(64)], 1, None),
-        ((512, 512, 3, 3), [window(2), window(4)], 1, None),
-        ((128, 128, 3, 3), [window(28, stride=2), window(28, stride=2)], 1, None),
-        ((128, 64, 3, 3), [window(28), window(28)], 2, None),
-        ((128, 128, 3), [window(1000)], 1, None),
+        ((16, 16, 3, 3), [window(64), window(64)], 1, ()),
+        ((512, 512, 3, 3), [window(2), window(4)], 1, ()),
+        ((128, 128, 3, 3), [window(28, stride=2), window(28, stride=2)], 1, ()),
+        ((128, 64, 3, 3), [window(28), window(28)], 2, ()),
+        ((128, 128, 3), [window(1000)], 1, ()),
+        ((128, 128, 3, 3), [window(HEIGHT), window(WIDTH)], 1, (0, 1)),
+        ((128, 128, 3, 3), [window(HEIGHT, stride=2), window(WIDTH)], 1, (1,)),
+        ((16, 16, 3, 3), [window(HEIGHT), window(WIDTH)], 1, ()),
+        # Times of which a run tells the number may come in parts, those of a step alone.
+        ((128, 128, 3, 3), [window(HEIGHT), window(28)], 1, (1,)),
+        ((128, 128, 3, 3), [window(28), window(WIDTH)], 1, (0,)),
+        ((128, 128, 3, 3), [window(WIDTH), window(WIDTH + 1)], 1, ()),
+        ((128, 128, 3, 3), [window(HEIGHT), window(symbol("n", computed=True))], 1, ()),
     ],
 )
 def test_axes_are_paired_where_that_takes_less_time(shape, windows, group, axes):
     w = np.zeros(shape, np.float32)
-    found = in_pairs(Tensor("float32", shape, None, known=w), windows, group)
-    assert (None if found is None else found.axes) == axes
+    assert paired_axes(Tensor("float32", shape, None, known=w), windows, group) == axes
 
 
 def test_weights_of_a_run_and_other_types_are_not_paired():
     shape, windows = (128, 128, 3, 3), [window(28), window(28)]
     doubles = np.zeros(shape)
-    assert in_pairs(Tensor("float32", shape, None), windows, 1) is None
-    assert in_pairs(Tensor("float64", shape, None, known=doubles), windows, 1) is None
+    assert paired_axes(Tensor("float32", shape, None), windows, 1) == ()
+    assert paired_axes(Tensor("float64", shape, None, known=doubles), windows, 1) == ()
 
 
 def test_it_is_as_accurate_as_the_sums_of_the_document():
@@ -111,12 +120,38 @@ def test_groups_of_three_taps_are_added_up(shape, strides):
     np.testing.assert_array_equal(paired[1:], run(model, x[1:]))
 
 
-def test_sizes_of_a_run_have_the_bits_of_the_document_also_when_they_are_baked_in():
-    w, x = weights(64, 64, 3, 3), weights(2, 64, 12, 12)
-    given, open_ = convolution(w, (12, 12)), convolution(w, ("R", "C"))
-    plain = run(given, x, winograd=False)
-    np.testing.assert_array_equal(run(open_, x), plain)
-    np.testing.assert_array_equal(run(open_, x, specialize={"R": 12, "C": 12}), plain)
+@pytest.mark.parametrize("size", [(12, 12), (11, 7), (1, 2), (0, 3)], ids=str)
+def test_images_of_any_size_have_the_bits_of_pairs_also_when_it_is_baked_in(size):
+    w, x = weights(64, 64, 3, 3), weights(2, 64, *size)
+    model = convolution(w, ("R", "C"))
+    paired, plain = run(model, x), run(model, x, winograd=False)
+    np.testing.assert_allclose(paired, plain, rtol=0, atol=1e-6)
+    assert x.size == 0 or not np.array_equal(paired, plain)
+    np.testing.assert_array_equal(run(model, x, threads=2), paired)
+    baked = {"R": size[0], "C": size[1]}
+    np.testing.assert_array_equal(run(model, x, specialize=baked), paired)
+    np.testing.assert_array_equal(run(model, x, specialize={"C": size[1]}), paired)
+
+
+@pytest.mark.parametrize("time", [0, 1])
+def test_times_have_the_same_bits_wherever_they_are_cut(time: int):
+    """The other axis is paired, those of a run are not, and not when their number is baked in."""
+    axis = 2 + time
+    shape = (1, 64, 13, 20) if time == 0 else (1, 64, 20, 13)
+    w, x = weights(64, 64, 3, 3), weights(*shape)
+    sizes: list[int | str] = [*shape[2:]]
+    sizes[time] = "T"
+    model = convolution(w, sizes)
+    pads = model.graph.node[0].attribute[0]
+    assert pads.name == "pads"
+    pads.ints[time] = pads.ints[2 + time] = 0
+    whole = run(model, x)
+    assert not np.array_equal(whole, run(model, x, winograd=False))
+    np.testing.assert_array_equal(run(model, x, specialize={"T": 13}), whole)
+    for first in range(0, 11, 4):
+        part = x.take(range(first, min(first + 6, 13)), axis)
+        got = whole.take(range(first, min(first + 4, 11)), axis)
+        np.testing.assert_array_equal(run(model, part), got)
 
 
 def test_a_batch_has_the_bits_of_its_images():
