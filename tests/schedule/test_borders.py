@@ -9,7 +9,7 @@ import pytest
 from ostinato.program.expr import Access, Axis, Extent, Index, Load, constant, op
 from ostinato.program.nodes import Kernel, Program
 from ostinato.schedule.borders import padded_parts
-from ostinato.schedule.elide import elide_copies
+from ostinato.schedule.elide import LONG_ROW, elide_copies
 from ostinato.sizes.dims import symbol
 from tests.program.programs import at, program, store
 from tests.schedule.test_pipeline import assert_same_results
@@ -70,11 +70,17 @@ def test_sizes_that_only_a_run_tells():
     assert_same_results(source, elide_copies(source))
 
 
-def test_a_value_of_the_caller_stays_a_masked_copy():
-    source = network(4, 5, (1, 1), (1, 1))
+@pytest.mark.parametrize(
+    ("breadth", "is_masked"), [(5, True), (LONG_ROW - 1, True), (LONG_ROW, False)]
+)
+def test_a_value_of_the_caller_stays_a_copy(breadth, is_masked):
+    """A masked one where rows are short."""
+    source = network(4, breadth, (1, 1), (1, 1))
     buffers = {**source.buffers, "b": replace(source.buffers["b"], kind="output")}
     changed = elide_copies(replace(source, buffers=buffers))
-    assert "pad" in [kernel.name for kernel in changed.kernels()]
+    (copy,) = (kernel for kernel in changed.kernels() if kernel.name == "pad")
+    assert any(load.mask is not None for load in copy.loads()) == is_masked
+    assert_same_results(source, elide_copies(source))
 
 
 def test_sides_of_one_thickness_share_a_kernel():
