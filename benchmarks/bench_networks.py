@@ -1,14 +1,16 @@
 """Whole networks beside other runtimes, and what share of this core's FMA peak they reach.
 
-    taskset -c 1 python -m benchmarks.bench_networks FILE [FILE ...] [--peers A,B] [--json FILE]
+    taskset -c 1 python -m benchmarks.bench_networks FILE [FILE ...] [--any-size] [--peers A,B]
 
-Files of fixed sizes, such as those of `tools.torch_networks`. One thread, its CPU time, buffers
-bound once. The bound counts the multiply-adds of convolutions, products and recurrent nodes, two
-operations each, and the weights, which are read once: what takes longer.
+Files of fixed sizes, such as those of `tools.torch_networks`. With `--any-size` they are networks
+for images of any height and width, which get some of those in the file. One thread, its CPU time,
+buffers bound once. The bound counts the multiply-adds of convolutions, products and recurrent
+nodes, two operations each, and the weights, which are read once: what takes longer.
 """
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Mapping
 from math import prod
 from pathlib import Path
@@ -62,10 +64,27 @@ def work(proto: onnx.ModelProto) -> models.Work:
     return models.Work(flops, projection=weights)
 
 
+def of_any_size(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """The network with names for height and width: inputs of four axes tell them when it runs."""
+    result = onnx.ModelProto()
+    result.CopyFrom(proto)
+    del result.graph.value_info[:]
+    for image in (v for v in result.graph.input if len(v.type.tensor_type.shape.dim) == 4):
+        for axis, dim in enumerate(image.type.tensor_type.shape.dim[2:]):
+            dim.dim_param = f"{image.name}.{'height width'.split()[axis]}"
+    for output in result.graph.output:
+        for axis, dim in enumerate(output.type.tensor_type.shape.dim):
+            dim.dim_param = f"{output.name}.{axis}"
+    return result
+
+
 def main() -> None:
     """Measure and print."""
     parser = harness.parser("networks, side by side", seconds=2.0)
     parser.add_argument("files", nargs="+", type=Path, metavar="FILE")
+    parser.add_argument(
+        "--any-size", action="store_true", help="leave height and width of images open"
+    )
     harness.add_limits(parser)
     parser.set_defaults(peers=["ostinato", "onnxruntime"])
     arguments = parser.parse_args()
@@ -77,9 +96,12 @@ def main() -> None:
         proto = onnx.load(str(files[name]))
         bound = work(proto).bound(limits) or None
         feeds = models.feeds(proto)
-        return harness.measure(
-            name, files[name], feeds, wanted, arguments.seconds, bound, thread_time
-        )
+        with tempfile.TemporaryDirectory() as folder:
+            path = files[name]
+            if arguments.any_size:
+                path = Path(folder) / path.name
+                onnx.save(of_any_size(proto), str(path))
+            return harness.measure(name, path, feeds, wanted, arguments.seconds, bound, thread_time)
 
     rows = harness.each("Networks", list(files), one)
     title = "Networks (bound: FMA peak, or reading the weights)"

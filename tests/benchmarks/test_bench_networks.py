@@ -3,7 +3,7 @@ from __future__ import annotations
 import onnx
 import pytest
 
-from benchmarks.bench_networks import work
+from benchmarks.bench_networks import of_any_size, work
 
 GRAPHS = {
     # 5 filters of 3 x 3 x 3 at 4 x 4 places.
@@ -30,6 +30,19 @@ def test_multiply_adds_and_weights_of_a_node(node: str) -> None:
     found = work(onnx.parser.parse_model(text))
     assert found.flops == 2 * products
     assert found.projection == 4 * count(w)
+
+
+def test_images_of_any_size_have_names_for_height_and_width() -> None:
+    text = """<ir_version: 8, opset_import: ["" : 17]>
+        g (float[1, 3, 8, 6] x, float[1, 4] h) => (float[1, 3, 8, 6] y, float[1, 4] n)
+        { y = Relu (x)  n = Relu (h) }"""
+    given = onnx.parser.parse_model(text)
+    model = of_any_size(given)
+    onnx.checker.check_model(model, full_check=True)
+    image, state = (value.type.tensor_type.shape.dim for value in model.graph.input)
+    assert [d.dim_param or d.dim_value for d in image] == [1, 3, "x.height", "x.width"]
+    assert [d.dim_value for d in state] == [1, 4]
+    assert given == onnx.parser.parse_model(text)
 
 
 def test_recurrent_nodes_count_both_products() -> None:
