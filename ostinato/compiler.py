@@ -123,7 +123,7 @@ def _drive(
     """Take a model down to machine code, floor by floor; yield the text of each to an observer."""
     _check_names(options.disable)
     loaded = load_model(model)
-    pairing = _pairing(model, options)
+    pairing = _pairing(model, loaded, options)
     _specialize(loaded, options)
 
     def show(floor: str, texts: Callable[[], Iterable[str]]) -> Iterator[tuple[str, str]]:
@@ -289,16 +289,21 @@ def _specialize(model: ir.Model, options: Options) -> None:
         raise OptionError(f"specialize: no input has a dimension {unknown[0]!r}; named: {known}")
 
 
-def _pairing(model: Any, options: Options) -> Pairing | None:
+def _pairing(model: Any, loaded: ir.Model, options: Options) -> Pairing | None:
     """How convolutions are computed by pairs: as without sizes to specialise for."""
-    if not options.winograd or not options.specialize:
+    if not options.winograd or not (options.specialize and _has_convolutions(loaded)):
         return Pairing() if options.winograd else None
     general, found = load_model(model), Pairing()
-    if any(node.op_type == "Conv" for graph in graphs(general) for node in graph):
-        evaluate = partial(_evaluated, options=options, pairing=found)
-        run_all_passes(general, options.disable, None, options.integer_products, evaluate)
-        partition(general, fallback=True, seed=options.seed, pairing=found)
+    evaluate = partial(_evaluated, options=options, pairing=found)
+    run_all_passes(general, options.disable, None, options.integer_products, evaluate)
+    partition(general, fallback=True, seed=options.seed, pairing=found)
     return Pairing(found.axes)
+
+
+def _has_convolutions(model: ir.Model) -> bool:
+    """Whether passes may leave some, of functions and of operators of other domains as well."""
+    bodies = (*graphs(model), *model.functions.values())
+    return any("Conv" in node.op_type for body in bodies for node in body)
 
 
 def _op_counts(model: ir.Model) -> dict[str, int]:

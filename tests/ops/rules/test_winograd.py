@@ -133,6 +133,23 @@ def test_images_of_any_size_have_the_bits_of_pairs_also_when_it_is_baked_in(size
     np.testing.assert_array_equal(run(model, x, specialize={"C": size[1]}), paired)
 
 
+def test_what_is_baked_in_changes_no_bit_of_a_function():
+    w, x = weights(48, 48, 3, 3), weights(1, 48, 9, 8)
+    model = onnx.parser.parse_model(
+        """<ir_version: 10, opset_import: ["": 21, "our": 1]>
+        g (float[N, 48, R, C] x, float[48, 48, 3, 3] w) => (float[N, 48, H, W] y) {
+            y = our.Padded(x, w)
+        }
+        <domain: "our", opset_import: ["": 21]>
+        Padded (a, b) => (c) { d = Conv<pads = [1, 1, 1, 1]>(a, b)  c = Relu(d) }"""
+    )
+    del model.graph.input[1]
+    model.graph.initializer.append(numpy_helper.from_array(w, "w"))
+    paired = run(model, x)
+    assert not np.array_equal(paired, run(model, x, winograd=False))
+    np.testing.assert_array_equal(run(model, x, specialize={"R": 9, "C": 8}), paired)
+
+
 @pytest.mark.parametrize("time", [0, 1])
 def test_times_have_the_same_bits_wherever_they_are_cut(time: int):
     """The other axis is paired, those of a run are not, and not when their number is baked in."""
