@@ -286,6 +286,24 @@ def test_a_single_score_without_a_meaning_is_refused() -> None:
         ostinato.InferenceSession(made, cache_dir=None).run(None, {"x0": X})
 
 
+def test_sets_of_values_that_are_missing_are_an_error() -> None:
+    (_, (x,), about, _) = ensembles()[-1]
+    sets = numpy_helper.from_array(np.array([1, 2], "f"))
+    made = model("TreeEnsemble", [x], ML, 5, [FLOAT], {**about, "membership_values": sets})
+    with pytest.raises(UnsupportedError, match="a set of values that is missing"):
+        ostinato.InferenceSession(made, cache_dir=None).run(None, {"x0": x})
+
+
+def test_base_values_of_two_classes_with_weights_are_refused() -> None:
+    about = trees("class", [0] * 5 + [1] * 5, [0.3, 0.4, 0.1, 0.2, 0.6] * 2, "BRANCH_LEQ")
+    about |= {f"class_{name}": ids * 2 for name, ids in LEAVES.items()}
+    base = numpy_helper.from_array(np.array([0.5, 0.25], "f"))
+    about |= {"classlabels_int64s": [4, 5], "base_values_as_tensor": base}
+    made = model("TreeEnsembleClassifier", [X], ML, 3, [INT64, FLOAT], about)
+    with pytest.raises(UnsupportedError, match="base values of two classes with weights"):
+        ostinato.InferenceSession(made, cache_dir=None).run(None, {"x0": X})
+
+
 def test_labels_of_version_1() -> None:
     about = {"classes_strings": ["a", "b"], "default_int64": -3, "default_string": "?"}
     words, places = strings("b", "a", "q"), np.array([1, 0, 7])
