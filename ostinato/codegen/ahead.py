@@ -86,10 +86,11 @@ class Ahead:
     def write(self, tile: Tile, rows: int, axes: Sequence[Axis], positions: Sequence[int]) -> None:
         """Fetch a tile's part of what a step of `axes[0]` of these sums reads in the next group."""
         is_known = all(isinstance(axis.extent, int) for axis in tile.inside)
-        # Where few rows share a panel, what they fetch beside it takes as long as reading it.
-        if not tile.inside or not (is_known or rows == tile.rows > 1):
-            return
         tiles = _tiles(tile)
+        # Where few rows share a panel, what they fetch beside it takes as long as reading it.
+        is_shared = rows == tile.rows > 1 and tiles > 1
+        if not tile.inside or not (is_known or is_shared):
+            return
         saved = dict(self._x.place)
         self._x.place.update({axis: (integer(0), 0) for axis in axes[1:]})
         for panel in self._panels(tile, axes, positions):

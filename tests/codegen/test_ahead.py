@@ -13,7 +13,7 @@ from ostinato.codegen.kernels import KernelEmitter
 from ostinato.machine.record import AVX512, Machine
 from ostinato.program.expr import Axis, Reduced, op
 from ostinato.program.nodes import CALL, Buffer, Kernel, Program, Reduce, Tile
-from ostinato.sizes.dims import Size, symbol
+from ostinato.sizes.dims import Dim, Size, Symbol, symbol
 from tests.codegen.test_module import check
 from tests.program.programs import at, program, store
 
@@ -76,6 +76,11 @@ def test_each_of_the_first_tiles_of_a_run_fetches_a_line():
     assert 0 < fetches(source) == len(re.findall(r"icmp slt i64 %[^,]+, 128\b", text))
     assert fetches(source) == fetches(packed(5))
     assert fetches(packed(1, symbol("N"))) == 0
+
+
+def test_a_single_tile_of_each_chunk_of_a_run_fetches_nothing():
+    enough = Dim((((Symbol("N", low=5),), 1),))
+    assert fetches(packed(5, enough, chunk=5)) == 0
 
 
 @pytest.mark.parametrize("tile", [{"inside": ()}, {"block": None}])

@@ -13,7 +13,7 @@ import numpy as np
 import onnx
 import pytest
 
-from tools.fuzz import damage, files, gradients, graphs, guarded, modes
+from tools.fuzz import damage, files, gradients, graphs, guarded, images, modes
 from tools.fuzz.guarded import Outcome
 from tools.fuzz.random_models import random_model
 from tools.fuzz.smaller import smaller
@@ -97,6 +97,14 @@ def test_a_short_run_of_graphs_finds_nothing(
 ) -> None:
     assert graphs.run(seconds=300, seed=40, count=8, folder=tmp_path) == 0
     assert "8 graphs, seeds 40 to 47" in capsys.readouterr().out
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_short_run_of_images_finds_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert images.run(seconds=300, seed=1081, count=4, folder=tmp_path) == 0
+    assert "agree" in capsys.readouterr().out
     assert list(tmp_path.iterdir()) == []
 
 

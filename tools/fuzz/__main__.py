@@ -3,6 +3,7 @@
 python -m tools.fuzz files --seconds 60      damaged files: no crash, no hang, no bare exception
 python -m tools.fuzz graphs --seconds 60     random valid graphs against other runtimes
 python -m tools.fuzz streams --seconds 60    random networks: the steps are the whole, delayed
+python -m tools.fuzz images --seconds 60     random networks for images of any size, likewise
 python -m tools.fuzz gradients --seconds 60  of random graphs: they are central differences
 
 Each subcommand is a module of this package whose `run` takes the options below and returns the
@@ -44,6 +45,14 @@ def graphs(
 ) -> None:
     """Compare random valid graphs with other runtimes."""
     _run("graphs", seconds, seed, count, folder)
+
+
+@app.command()
+def images(
+    seconds: float = SECONDS, seed: int = SEED, count: int = COUNT, folder: Path = FOLDER
+) -> None:
+    """Compare random networks for images of any size with other runtimes."""
+    _run("images", seconds, seed, count, folder)
 
 
 @app.command()
