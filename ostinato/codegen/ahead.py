@@ -250,17 +250,14 @@ class Ahead:
         number = integer(0)
         for position, axis in enumerate(_passing(tile)):
             place = self._w.add(self._x.place[axis][0], integer(self._x.place[axis][1]))
-            extent = axis.extent
+            extent = self._sizes.value(axis.extent)
             if position == 0 and tile.chunk is not None:
-                extent = tile.chunk
-                place = self._w.binary("urem", place, integer(tile.chunk))
-            count = _tiles_along(tile, axis)
-            if axis == tile.row and isinstance(extent, int) and isinstance(count, int):
-                place = self._w.mul(place, integer(count))
-                place = self._w.binary("udiv", place, integer(extent))
-            elif axis == tile.row:
-                place = self._w.binary("udiv", place, integer(tile.rows))
-            number = self._w.add(self._w.mul(number, self._sizes.value(count)), place)
+                extent = integer(tile.chunk)
+                place = self._w.binary("urem", place, extent)
+            count = self._sizes.value(_tiles_along(tile, axis))
+            if axis == tile.row:
+                place = self._w.binary("udiv", self._w.mul(place, count), extent)
+            number = self._w.add(self._w.mul(number, count), place)
         return number
 
 

@@ -15,7 +15,7 @@ from ostinato.codegen.writer import LoopState, Value, Writer, integer, is_consta
 from ostinato.machine.record import Machine
 from ostinato.program.expr import Axis
 from ostinato.program.nodes import Buffer, Kernel, Tile
-from ostinato.schedule.cost import row_tiles
+from ostinato.schedule.cost import REST_ROWS, row_tiles
 from ostinato.schedule.share import Part
 from ostinato.schedule.times import bounded_product, point_time
 from ostinato.sizes.dims import Size, ceildiv, floordiv
@@ -307,7 +307,7 @@ class KernelEmitter:
                 self._row_tiles(tile.row, done, done + count * rows, rows)
                 done += count * rows
             return
-        for rows in (tile.rows, *(n for n in (4, 3, 2, 1) if n < tile.rows)):
+        for rows in (tile.rows, *(n for n in REST_ROWS if n < tile.rows)):
             left = extent - done
             if isinstance(left, int):
                 if left <= 0:

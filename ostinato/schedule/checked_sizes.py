@@ -37,6 +37,7 @@ from ostinato.sizes.dims import (
     Symbol,
     exact_quotient,
     is_nonnegative,
+    linear,
     terms_of,
 )
 from ostinato.sizes.substitution import replaced
@@ -46,7 +47,7 @@ _Others: TypeAlias = "dict[Atom, Size]"
 
 
 def checked_sizes(program: Program) -> Program:
-    """Write sizes that the checks of a program say are equal alike, and what dimensions exceed."""
+    """Write equal sizes alike, and what dimensions are at least, as the checks of a program say."""
     lows = _lows(program.checks)
     known = _known(program.checks, lows)
     if not lows and not known:
@@ -108,15 +109,14 @@ def least_sizes(checks: tuple[Check, ...]) -> _Others:
 
 
 def _lows(checks: tuple[Check, ...]) -> _Others:
-    """Dimensions of which checks say that they are not 0, as such."""
+    """Dimensions that checks say are not 0, as symbols that know what they are at least."""
     lows: dict[Symbol, int] = {}
     for check in checks:
-        number = dict(terms_of(check.size)).get((), 0)
-        rest = terms_of(check.size - number)
-        if len(rest) != 1 or rest[0][1] < 1 or len(rest[0][0]) != 1:
+        count, one, number = linear(check.size) or (0, None, 0)
+        if one is None or count < 1:
             continue
+        least = -(number // count)
         # A dimension or, rounded down, some part of it.
-        least, ((one,), _) = -(number // rest[0][1]), rest[0]
         atom, added, below = _rounded(one) or (one, 0, 1)
         if isinstance(atom, Symbol) and not atom.signed and not atom.computed:
             lows[atom] = max(lows.get(atom, 0), below * least - added)
@@ -130,11 +130,10 @@ def _rounded(atom: Atom) -> tuple[Atom, int, int] | None:
     if not isinstance(atom, Apply) or atom.function != "floordiv":
         return None
     above, below = atom.args
-    (monomial, count), *_ = terms_of(above)
-    number = above - Dim(((monomial, count),)) if len(monomial) == count == 1 else None
-    if not isinstance(number, int) or not isinstance(below, int) or below < 1:
+    count, inner, number = linear(above) or (0, None, 0)
+    if inner is None or count != 1 or not isinstance(below, int) or below < 1:
         return None
-    return monomial[0], number, below
+    return inner, number, below
 
 
 def _known(checks: tuple[Check, ...], lows: _Others) -> _Others:
@@ -159,12 +158,13 @@ def _solvable(difference: Size) -> Atom | None:
     """
     terms = terms_of(difference)
     atoms = [atom for monomial, _ in terms for atom in monomial]
-    can = (Symbol,) if sum(isinstance(a, Symbol) for a in atoms) == 1 < len(atoms) else ()
+    is_of_functions = sum(isinstance(a, Symbol) for a in atoms) == 1 < len(atoms)
+    kinds = (Apply, Symbol) if is_of_functions else (Apply,)
     for monomial, count in terms:
         atom = monomial[0] if len(monomial) == 1 else None
         others = [(m, c) for m, c in terms if m != monomial]
         is_apart = all(atom not in m and c % count == 0 for m, c in others)
-        if isinstance(atom, (Apply, *can)) and is_apart:
+        if isinstance(atom, kinds) and is_apart:
             return atom
     return None
 

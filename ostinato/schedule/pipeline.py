@@ -115,7 +115,7 @@ def _share(s: Scheduled) -> Scheduled:
 SCHEDULE_PASSES: tuple[SchedulePass, ...] = (
     SchedulePass(
         "checked_sizes",
-        "Sizes are written as checks say they are: equal, and not below.",
+        "What checks say of sizes is known to all passes behind.",
         _rewrites(checked_sizes),
     ),
     SchedulePass(

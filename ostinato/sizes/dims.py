@@ -317,14 +317,12 @@ def floordiv(numerator: Size, denominator: Size) -> Size:
     whole, rest, divisor = _parted(terms_of(numerator), denominator)
     if isinstance(rest, int):
         return whole + rest // divisor
-    inner = _function(rest)
-    if inner is None or inner.function != "floordiv":
-        return whole + _apply("floordiv", rest, divisor)
-    above, below = inner.args
-    if not isinstance(below, int) or below < 1:
-        return whole + _apply("floordiv", rest, divisor)
-    number = rest - Dim((((inner,), 1),))
-    return whole + floordiv(above + number * below, below * divisor)
+    count, inner, number = linear(rest) or (0, None, 0)
+    if count == 1 and isinstance(inner, Apply) and inner.function == "floordiv":
+        above, below = inner.args
+        if isinstance(below, int) and below > 0:
+            return whole + floordiv(above + number * below, below * divisor)
+    return whole + _apply("floordiv", rest, divisor)
 
 
 def _parted(terms: Iterable[tuple[Monomial, int]], divisor: int) -> tuple[Size, Size, int]:
@@ -346,13 +344,18 @@ def _parted(terms: Iterable[tuple[Monomial, int]], divisor: int) -> tuple[Size, 
     return times + number // divisor, left + number % divisor // common, divisor // common
 
 
-def _function(size: Size) -> Apply | None:
-    """The function that a size is, but for a number added to it."""
-    terms = [(monomial, count) for monomial, count in terms_of(size) if monomial]
-    if len(terms) != 1 or terms[0][1] != 1 or len(terms[0][0]) != 1:
-        return None
-    atom = terms[0][0][0]
-    return atom if isinstance(atom, Apply) else None
+def linear(size: Size) -> tuple[int, Atom, int] | None:
+    """The `c`, `x` and `n` of a size that is `c*x + n`; None for any other size."""
+    number = 0
+    found: tuple[int, Atom] | None = None
+    for monomial, count in terms_of(size):
+        if not monomial:
+            number = count
+        elif len(monomial) > 1 or found is not None:
+            return None
+        else:
+            found = count, monomial[0]
+    return None if found is None else (*found, number)
 
 
 def wrap(size: Size, count: int) -> Size:

@@ -14,9 +14,9 @@ from ostinato.sizes.dims import (
     Size,
     is_equal,
     is_nonnegative,
+    linear,
     maximum,
     minimum,
-    terms_of,
 )
 from ostinato.sizes.strides import Shape, Steps
 
@@ -117,28 +117,18 @@ def bounds(line: Progression, shape: Shape) -> tuple[Size, Size]:
 def unrounded(step: int, count: Size) -> Size:
     """`step * count` for a number of steps that is rounded up, as the range's limit has it."""
     count = unclamped(count)
-    number = dict(terms_of(count)).get((), 0)
-    factor, quotient = _only_function(count - number)
-    if quotient is not None and quotient.function == "floordiv":
+    factor, quotient, number = linear(count) or (1, None, 0)
+    if isinstance(quotient, Apply) and quotient.function == "floordiv":
         numerator, denominator = quotient.args
         if isinstance(denominator, int) and step % denominator == 0:
             return step // denominator * factor * (numerator - denominator + 1) + step * number
     return step * count
 
 
-def _only_function(size: Size) -> tuple[int, Apply | None]:
-    """The function that a size is a multiple of, if it is one, and the factor."""
-    if isinstance(size, Dim) and len(size.terms) == 1:
-        ((atoms, factor),) = size.terms
-        if len(atoms) == 1 and isinstance(atoms[0], Apply):
-            return factor, atoms[0]
-    return 1, None
-
-
 def unclamped(extent: Size) -> Size:
     """The extent without a bound of 0 from below, which is the same where there are elements."""
-    factor, function = _only_function(extent)
-    if function is not None and function.function == "max":
+    factor, function, number = linear(extent) or (1, None, 0)
+    if isinstance(function, Apply) and function.function == "max" and not number:
         rest = [n for n in function.args if n != 0]
         return rest[0] * factor if len(rest) == 1 else extent
     return extent

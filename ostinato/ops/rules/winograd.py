@@ -45,7 +45,8 @@ PRODUCTS = TAPS + POSITIONS - 1
 OF_AN_ELEMENT = 25
 LEAST_ROWS = 20
 MOST_LEFT = 0.92
-# Pixels along a side of an image where only a run tells how many there are.
+# Pixels along a side of an image where only a run tells how many there are. Bits depend on it, so
+# it is no matter of schedules.
 TYPICAL_SIDE = 64
 # A tile of a dozen rows meets a line of memory below each tap: those of so many taps stay in the
 # first-level cache until the next channel, which lies beside the last one, is summed up. Else
