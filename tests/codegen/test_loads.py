@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ostinato.program.expr import Axis, Const, Index, Load, op
+from ostinato.program.expr import Axis, Const, Index, Load, constant, op
 from ostinato.program.nodes import Kernel, Program
 from ostinato.schedule.index_maps import size_expr
 from ostinato.sizes.dims import Size, symbol
@@ -37,3 +37,17 @@ def test_padding_that_is_long_is_not_read_where_it_is_not(
     x = np.arange(elements if isinstance(elements, int) else 1600, dtype=np.float32)
     check(source, {"x": x})
     assert ("ptr @nowhere" in Native(source).text) == looks
+
+
+def test_rows_that_are_left_out_are_not_looked_for() -> None:
+    """`y[r, i] = x[0, i] if r == p else 0`, whose address for other rows is anywhere."""
+    r, i = Axis("r", 64), Axis("i", 32)
+    row = op("sub", Index(r), at("c0", dtype="int64"))
+    load = at("x", (r, 0), (i, 1))
+    assert isinstance(load, Load)
+    inside = op("eq", row, constant(0, "int64"))
+    load = replace(load, index=((row, 32),), mask=inside, other=Const(0.0, "float32"))
+    kernel = Kernel("k", (r, i), (), (store("y", load, (r, 32), (i, 1)),))
+    source = program({"x": (1, 32)}, {"y": (64, 32)}, (kernel,), {"c0": np.array([5])})
+    check(source, {"x": np.ones((1, 32), np.float32)})
+    assert "ptr @nowhere" in Native(source).text
