@@ -8,7 +8,7 @@ from dataclasses import replace
 from ostinato.program.expr import FLOATS, Access, Axis, Expr, Load, children, dtype_of, walk
 from ostinato.program.nodes import Buffer, Kernel, Store
 from ostinato.program.words import loads_at_once
-from ostinato.sizes.dims import Size, exact_quotient
+from ostinato.sizes.dims import Size, exact_quotient, is_polynomial
 
 # Elements of images and sequences, whose channels and places may change places in memory.
 TURNED = (*FLOATS, "int8", "uint8")
@@ -151,6 +151,12 @@ def loads_of_a_row(kernel: Kernel, lane: Axis, row: Axis) -> int:
 def rows_overlap(kernel: Kernel, row: Axis) -> bool:
     """Whether a row reads what the next one reads some steps later: a window that moves."""
     return any(_overlaps(kernel, row, reduce.axes[-1]) for reduce in kernel.reductions)
+
+
+def may_be_batch(kernel: Kernel, axis: Axis) -> bool:
+    """Whether only a run tells the extent, and no window or stride passes along the axis."""
+    extent = axis.extent
+    return not isinstance(extent, int) and is_polynomial(extent) and not moves_windows(kernel, axis)
 
 
 def rows_share_copies(kernel: Kernel, row: Axis, copies: int) -> bool:

@@ -44,6 +44,7 @@ from ostinato.schedule.operands import (
     is_packable,
     is_turnable,
     loads_across,
+    may_be_batch,
     moves_windows,
     neighbour_axes,
     neighbouring_stores,
@@ -413,8 +414,10 @@ def _scattered(kernel: Kernel, lane: Axis, machine: Machine, buffers: Mapping[st
 def _row_axes(
     kernel: Kernel, shared: Sequence[Axis], beside: Set[Axis]
 ) -> tuple[Axis | None, Axis | None]:
-    """The longest of these axes, and the second longest if the two are only known at run time.
+    """The longest of these axes, and the second longest if a run tells which of them is longer.
 
+    Height and width of an image are about equal, and lines of it take less time than columns: one
+    of two only counts where either may be a batch.
     beside: those along which neighbours are read come first. Rows of windows that overlap share
     what they load: they are the first choice in runs where they are longer than a known axis.
     """
@@ -432,7 +435,9 @@ def _row_axes(
         moving = (a for a in shared if not isinstance(a.extent, int) and rows_overlap(kernel, a))
         first = None if rows_overlap(kernel, row) else next(moving, None)
         return (row, None) if first is None else (first, row)
-    return row, None if isinstance(other.extent, int) else other
+    if isinstance(other.extent, int):
+        return row, None
+    return row, other if any(may_be_batch(kernel, axis) for axis in (row, other)) else None
 
 
 def _across(row: Axis | None, shared: Sequence[Axis]) -> list[Rows]:

@@ -14,7 +14,7 @@ from ostinato.program.printer import text
 from ostinato.schedule.cost import row_tiles, sums_at_once
 from ostinato.schedule.operands import DEPTH, row_axes_of_windows
 from ostinato.schedule.tile import tile, tile_kernel
-from ostinato.sizes.dims import Size, symbol
+from ostinato.sizes.dims import Size, floordiv, symbol
 from tests.program.programs import at, program, reduction, store
 from tests.schedule.test_pipeline import REGISTERS, assert_same_results, pointwise, product
 
@@ -238,6 +238,33 @@ def test_rows_follow_the_longer_of_two_run_time_axes() -> None:
             (alone,) = session.run(None, {"x": x[i : i + 1], "w": w})
             np.testing.assert_array_equal(y[:, i : i + 1], alone)
         np.testing.assert_allclose(y, x.transpose(1, 0, 2) @ w, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("height", "width", "other"),
+    [
+        (symbol("N"), symbol("T"), True),
+        (symbol("N"), floordiv(symbol("W") + 1, 2), True),
+        (floordiv(symbol("H") + 1, 2), floordiv(symbol("W") + 1, 2), False),
+    ],
+    ids=str,
+)
+def test_only_a_batch_may_have_the_rows_of_a_longer_axis(height, width, other):
+    depth, columns = 8, 64
+    h, w, j, k = Axis("h", height), Axis("w", width), Axis("j", columns), Axis("k", depth)
+    # Lines of an image lie apart.
+    left = at("x", (h, depth * (width + 2)), (w, depth), (k, 1))
+    reduce = Reduce((k,), "sum", left, at("c0", (k, columns), (j, 1)))
+    stored = store("y", Reduced(0, "float32"), (h, columns * width), (w, columns), (j, 1))
+    source = program(
+        {"x": (height, width + 2, depth)},
+        {"y": (height, width, columns)},
+        (Kernel("k", (h, w, j), (reduce,), (stored,)),),
+        {"c0": np.ones((depth, columns), np.float32)},
+    )
+    tiled = only(tile(source, WIDE))
+    assert tiled.tile.row == w
+    assert (tiled.tile.other == h) == other
 
 
 def transposed(rows, columns, value=lambda x: x) -> Program:
