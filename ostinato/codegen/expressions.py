@@ -349,7 +349,6 @@ class Expressions:
     def address(self, access: Access, row: int, number: int) -> Value:
         """The address of the first lane."""
         fixed, terms = self._offset(access.offset)
-        # Rows come last, so that they share all the rest.
         steps: list[tuple[Value, Value]] = []
         for axis, stride in access.terms:
             value, plus = (
@@ -367,7 +366,9 @@ class Expressions:
                 if plus:
                     steps.append((integer(plus), step))
         element = MEMORY[self._buffers[access.buffer].dtype]
-        base = self._base(access.buffer, (*terms, *steps), element)
+        # What changes last comes first. Rows come last otherwise, so that they share all the rest.
+        parts = sorted((*terms, *steps), key=lambda term: self._w.depth(term[0]))
+        base = self._base(access.buffer, tuple(parts), element)
         key, known = ("at", base.text, fixed), self._addresses
         return known.get(key) or known.set(key, self._w.pointer(base, integer(fixed), element))
 

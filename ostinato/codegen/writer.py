@@ -6,6 +6,7 @@ otherwise go into building instruction objects only to print and parse them agai
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -13,6 +14,14 @@ from dataclasses import field
 from typing import NamedTuple
 
 from ostinato.records import dataclass
+
+# Arithmetic of indices and addresses: a loop that does not change what it is made of need not
+# repeat it.
+_MOVABLE = re.compile(
+    r"(add|sub|mul|and|or|xor|select|icmp|trunc|getelementptr) |[us](div|rem) .*, [1-9][0-9]*$"
+)
+_SCALARS = ("i64", "ptr", "i1")
+_LOCAL = re.compile(r"%[\w.]+")
 
 
 class Value(NamedTuple):
@@ -70,13 +79,20 @@ class Writer:
 
     def __init__(self, declarations: set[str]) -> None:
         self._declarations = declarations
-        self._lines: list[str] = []
+        # Of the function, and of each loop that is being written.
+        self._bodies: list[list[str]] = [[]]
+        # The loop in which a value is computed, by the number of those around it; 0 for others.
+        self._depths: dict[str, int] = {}
         self._count = 0
         self.current_block = "entry"
 
+    @property
+    def _lines(self) -> list[str]:
+        return self._bodies[-1]
+
     def text(self) -> str:
         """The instructions written so far."""
-        return "\n".join(self._lines)
+        return "\n".join(self._bodies[0])
 
     def name(self, hint: str = "v") -> str:
         """A fresh local name."""
@@ -91,8 +107,16 @@ class Writer:
         """Write an instruction; returns its result."""
         self._count += 1
         name = f"%v{self._count}"
-        self._lines.append(f"  {name} = {text}")
+        depth = len(self._bodies) - 1
+        if depth and type_ in _SCALARS and _MOVABLE.match(text):
+            depth = max((self._depths.get(used, 0) for used in _LOCAL.findall(text)), default=0)
+        self._depths[name] = depth
+        self._bodies[depth].append(f"  {name} = {text}")
         return Value(name, type_)
+
+    def depth(self, value: Value) -> int:
+        """How many loops surround what the value is computed from."""
+        return self._depths.get(value.text, 0)
 
     def call(self, result: str, function: str, *args: Value) -> Value:
         """Call a function, declaring it on first use."""
@@ -228,13 +252,10 @@ class Writer:
         index = self.name("i")
         phis = [self.name("p") for _ in carried]
         sure = is_constant(start) and is_constant(stop) and int(start.text) < int(stop.text)
-        if sure:
-            self.line(f"br label %{head}")
-        else:
-            enter = self.compare("icmp", "slt", start, stop, 1)
-            self.line(f"br i1 {enter.text}, label %{head}, label %{after}")
-        self.block(head)
-        place = len(self._lines)
+        enter = None if sure else self.compare("icmp", "slt", start, stop, 1)
+        self._bodies.append([])
+        self._depths |= dict.fromkeys((index, *phis), len(self._bodies) - 1)
+        self.current_block = head
         entered = [Value(p, c.type) for p, c in zip(phis, carried, strict=True)]
         state = LoopState(Value(index, "i64"), entered, self, after)
         yield state
@@ -246,9 +267,14 @@ class Writer:
             f"  {p} = phi {c.type} [ {c.text}, %{before} ], [ {r.text}, %{last} ]"
             for p, c, r in zip(phis, carried, results, strict=True)
         ]
-        self._lines[place:place] = header
         again = self.compare("icmp", "slt", following, stop, 1)
         self.line(f"br i1 {again.text}, label %{head}, label %{after}")
+        body = self._bodies.pop()
+        # By now the lines before the loop have all that the loop leaves unchanged.
+        way = f"i1 {enter.text}, label %{head}, label %{after}" if enter else f"label %{head}"
+        self.line(f"br {way}")
+        self.block(head)
+        self._lines.extend([*header, *body])
         self.block(after)
         if sure and not state.leaving:
             state.carried = list(results)

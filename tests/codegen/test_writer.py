@@ -102,6 +102,32 @@ def test_loops_that_may_be_empty_keep_the_first_value(w, declarations):
     assert parses(w.text(), declarations)
 
 
+def test_loops_compute_only_what_changes_in_them(w, declarations):
+    with w.loop(integer(0), Y, 1) as outer, w.loop(integer(0), X, 1, [integer(0)]) as inner:
+        start = w.pointer(Value("%at", "ptr"), w.mul(outer.index, X), "i64")
+        quotient = w.binary("sdiv", outer.index, integer(3))
+        unknown = w.binary("sdiv", X, Y)
+        end = w.add(inner.index, w.add(quotient, X))
+        place = w.pointer(start, end, "i64")
+        element = w.emit("i64", f"load i64, ptr {place.text}")
+        inner.results = [w.add(unknown, element)]
+    w.line("ret i64 0")
+    assert [w.depth(v) for v in (start, quotient, unknown, end, element)] == [1, 1, 2, 2, 2]
+    around, _, inside = w.text().partition(f"  {inner.index.text} = phi")
+    assert all(f"{v.text} =" in around for v in (start, quotient))
+    assert all(f"{v.text} =" in inside for v in (unknown, end, element))
+    assert parses(w.text(), declarations)
+
+
+def test_what_is_moved_out_of_a_branch_is_computed_before_its_loop(w, declarations):
+    with w.loop(integer(0), Y, 1) as loop, w.when(w.compare("icmp", "slt", loop.index, X, 1)):
+        total = w.mul(X, Y)
+        w.line(f"store i64 {total.text}, ptr %at")
+    w.line("ret i64 0")
+    assert w.depth(total) == 0
+    assert parses(w.text(), declarations)
+
+
 def test_loops_nest_and_can_be_left(w, declarations):
     with w.loop(integer(0), Y, 1, [X]) as outer:
         outer.leave_unless(w.compare("icmp", "slt", outer.carried[0], integer(9), 1))
