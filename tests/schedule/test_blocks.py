@@ -51,7 +51,7 @@ def attention(rows, columns, heads=2, merged=False) -> Program:
         {"y": (heads, rows, depth)},
         kernels,
         arena={"s": heads * rows * columns, "e": heads * rows * columns, "t": heads * rows},
-        symbols=tuple(str(n) for n in (rows,) if not isinstance(n, int)),
+        symbols=tuple(str(n) for n in (rows, heads) if not isinstance(n, int)),
     )
 
 
@@ -96,6 +96,11 @@ def test_the_run_decides_where_only_it_knows_the_sizes():
     full, rest = pieces_of(heads)
     assert (str(full[0]), full[1]) == ("(N // 24)", 24) and rest[0] == 1
     assert_same_results(source, changed)
+
+
+def test_lines_of_images_of_any_size_have_no_blocks():
+    source = attention(N, 16, heads=symbol("H"))
+    assert by_blocks(source).body == source.body
 
 
 def test_what_does_not_depend_on_a_block_runs_before():
