@@ -46,8 +46,8 @@ from ostinato.streaming.facts import (
 )
 from ostinato.streaming.fixed import contents_of
 from ostinato.streaming.registry import ROW_RULES, RULES, TAKE_FIRST_FRAMES, TAKE_LENGTHS, Rule
-from ostinato.streaming.rules.attention import table_rule
 from ostinato.streaming.rules.frames import each_frame, each_row, keeps_frames
+from ostinato.streaming.rules.tables import table_rule
 from ostinato.streaming.timing import delayed, settled
 
 Time: TypeAlias = "str | Mapping[str, int]"

@@ -7,6 +7,7 @@ So they are not recognised by their nodes: they are computed for one length, and
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 import onnx
@@ -59,6 +60,14 @@ class Lengths:
                 self._known[current] = all(self._known[source] for source in sources)
         return self._known[name]
 
+    def maker(self, name: str) -> ir.Node | None:
+        """The node of the given model that makes the value `name`."""
+        return self._makers.get(name)
+
+    def constant(self, name: str) -> np.ndarray | None:
+        """The elements of a constant of the given model."""
+        return constant_array(self._constants.get(name))
+
     def compute(self, name: str, frames: int, facts: Mapping[str, Fact]) -> np.ndarray | None:
         """The value `name` of a sequence of `frames` frames; None where that cannot be told."""
         nodes, feeds = self._needed(name, frames, facts)
@@ -83,16 +92,16 @@ class Lengths:
             if not any(str(output.name) in wanted for output in node.outputs):
                 continue
             if node.op_type == "Shape":
-                source = node.inputs[0]
-                assert source is not None
-                shape = self._shape(str(source.name), frames, facts)
-                if shape is None:
+                source = str(node.inputs[0].name)  # type: ignore[union-attr]
+                shape = self._shape(source, frames, facts)
+                if shape is not None:
+                    start = node.attributes.get_int("start", 0)
+                    end = node.attributes.get_int("end", len(shape))
+                    part = np.array(shape[start:end], np.int64)
+                    feeds.append(onnx.numpy_helper.from_array(part, str(node.outputs[0].name)))
+                    continue
+                if not self.decides(source):
                     return None, []
-                start = node.attributes.get_int("start", 0)
-                end = node.attributes.get_int("end", len(shape))
-                part = np.array(shape[start:end], np.int64)
-                feeds.append(onnx.numpy_helper.from_array(part, str(node.outputs[0].name)))
-                continue
             wanted |= {str(value.name) for value in node.inputs if value is not None}
             nodes.insert(0, ir.serde.serialize_node(node))
         for constant in wanted & set(self._constants):
@@ -112,23 +121,64 @@ class Lengths:
         return shape
 
 
-def reach_of(mask: np.ndarray, limit: int) -> int | None:
-    """Count the frames that a row of a causal mask sees, itself included; at most `limit`.
+@dataclass(frozen=True)
+class Band:
+    """A causal mask: which columns each row sees.
 
-    mask: `[.., rows, columns]`, true or 0 where a row sees a column, false or below -10000
-    elsewhere. None for anything but a band that ends at the diagonal.
+    Row i sees those from `i - back[i % chunk]` to the end of its chunk of `chunk` frames; with
+    chunks of one frame that is the row's own frame.
+    exact: whether it sees all of these, or only some of them, its own one included.
     """
-    if mask.ndim < 2 or mask.size > _LARGEST or mask.shape[-1] != mask.shape[-2]:
+
+    chunk: int
+    back: tuple[int, ...]
+    exact: bool = True
+
+
+def seen_by_rows(table: np.ndarray) -> np.ndarray | None:
+    """Which columns rows see, `[heads, rows, columns]`: where it is true, or more than `NEVER`.
+
+    None for what is no square, or too large to look at.
+    """
+    if table.ndim < 2 or not 0 < table.size <= _LARGEST or table.shape[-1] != table.shape[-2]:
         return None
-    table = mask.reshape(-1, *mask.shape[-2:])
-    if not (table == table[:1]).all():
+    seen = table if table.dtype == bool else table > NEVER
+    return seen.reshape(-1, *table.shape[-2:])
+
+
+def _by_any_head(seen: np.ndarray) -> np.ndarray:
+    union: np.ndarray = np.logical_or.reduce(seen, axis=0)
+    return union
+
+
+def frames_ahead(seen: np.ndarray) -> int:
+    """How many frames ahead of its own a row sees, at most, of those behind the first."""
+    count = seen.shape[-1]
+    last = count - 1 - _by_any_head(seen)[:, ::-1].argmax(1)
+    return int((last - np.arange(count)).max())
+
+
+def band_of(seen: np.ndarray, limit: int) -> Band | None:
+    """The band of a mask that is causal, whose rows see `limit` frames at most; else None.
+
+    seen: for at least `limit + 1` frames, and one chunk more where rows look ahead.
+    """
+    whole = _by_any_head(seen)
+    count = len(whole)
+    rows, chunk = np.arange(count), frames_ahead(seen) + 1
+    if chunk >= count or not whole[rows, rows].all():
         return None
-    seen = table[0] if table.dtype == bool else table[0] == 0
-    if table.dtype != bool and not (table[0][~seen] <= NEVER).all():
-        return None
-    count = len(seen)
-    reach = int(seen[-1].sum())
-    back = np.arange(count)[:, None] - np.arange(count)
-    if not np.array_equal(seen, (back >= 0) & (back < reach)):
-        return None
-    return min(reach, limit) if reach < count else limit
+    first = whole.argmax(1)
+    ends = rows - rows % chunk + chunk - 1
+    back = tuple(_reach(rows[p::chunk], first[p::chunk], limit) for p in range(chunk))
+    columns, reach = rows[None], np.array(back)[rows % chunk]
+    inside = (columns <= ends[:, None]) & (columns >= (rows - reach)[:, None])
+    if (seen & (columns >= (rows - limit + 1)[:, None]) == inside).all():
+        return Band(chunk, back)
+    return Band(1, (limit - 1,), exact=False) if chunk == 1 else None
+
+
+def _reach(rows: np.ndarray, first: np.ndarray, limit: int) -> int:
+    """How far rows look back that begin at the columns `first`; the last one tells."""
+    cut = first > 0
+    return min(int((rows - first)[cut][-1]), limit - 1) if cut.any() else limit - 1

@@ -257,7 +257,7 @@ REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
         "m = ConstantOfShape <value = float[1] {1.0}> (tt)  u = Trilu <upper=1> (m, one0)"
         "  masked = Add (scores, u)",
         {},
-        "not a causal one",
+        "attends to all frames",
     ),
 }
 
