@@ -47,6 +47,12 @@ class Field:
         return (self.axis,)
 
     @property
+    def form(self) -> tuple[int, ...]:
+        """What tells words of equal values apart."""
+        assert isinstance(self.axis.extent, int)
+        return self.bits, self.low, self.axis.extent
+
+    @property
     def word(self) -> str:
         """The type of a word."""
         assert isinstance(self.axis.extent, int)

@@ -67,6 +67,12 @@ class FloatField:
         """The axes that count the fields of a word."""
         return self.turn, self.place
 
+    @property
+    def form(self) -> tuple[int, ...]:
+        """What tells words of equal values apart."""
+        assert isinstance(self.turn.extent, int) and isinstance(self.place.extent, int)
+        return self.bits, self.low, self.turn.extent, self.place.extent
+
     def holds(self, loads: Sequence[Load], _: Mapping[str, Contents]) -> bool:
         """Whether these loads are of constants that have fields of this kind."""
         return all(load.access.buffer in self.names for load in loads)

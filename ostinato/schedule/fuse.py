@@ -33,12 +33,14 @@ from ostinato.records import dataclass
 from ostinato.schedule.in_place import stored_copies
 from ostinato.schedule.joining import (
     IN_PARTS,
+    READ_AGAIN,
     bijection,
     in_parts,
     inlined,
     is_free,
     merged,
     points_read,
+    reads_again,
 )
 from ostinato.sizes.dims import Size, is_nonnegative, product
 
@@ -83,6 +85,7 @@ class _Fuser:
         self._program = program
         self._refusals = refusals
         self._copies = copies
+        self._constants = {b.name for b in program.buffers.values() if b.kind == "constant"}
         self._statements: dict[int, Stmt] = dict(enumerate(body))
         # Buffers that somebody outside this list reads: their stores must stay.
         self._kept = outside | {i.buffer for i in program.outputs}
@@ -253,6 +256,7 @@ class _Fuser:
         if len(self._writers[name]) != 1:
             return IN_PARTS
         total: Size = 0
+        readers: list[Kernel] = []
         for key in self._readers.get(name, set()):
             reader = self._statements[key]
             if not isinstance(reader, Kernel):
@@ -265,8 +269,11 @@ class _Fuser:
             if isinstance(points, str):
                 return points
             total = total + points
+            readers.append(reader)
         if not is_free(p) and not is_nonnegative(product([a.extent for a in p.axes]) - total):
             return "readers would compute values more than once"
+        if len(readers) > 1 and reads_again(p, readers, self._constants):
+            return READ_AGAIN
         return None
 
     def _points_read(self, producer: int, key: int, p: Kernel, reader: Kernel) -> Size | str:

@@ -6,7 +6,7 @@ Says why where they cannot. `fuse` decides which pairs are tried.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from ostinato.program.expr import (
@@ -34,7 +34,7 @@ from ostinato.schedule.index_maps import (
     substitute_reduce,
     substitute_store,
 )
-from ostinato.sizes.dims import Size, exact_quotient, is_nonnegative, product
+from ostinato.sizes.dims import Size, exact_quotient, is_at_most, is_nonnegative, product
 
 # Half of the smallest file of vector registers (AVX2 has 16): each sum of a single row and vector
 # then has a register, with as many left for operands. The same on all machines, so that a model has
@@ -60,6 +60,7 @@ TOO_MANY_SUMS = f"together they keep more than {MAX_REDUCTIONS} sums, too many f
 TOO_MUCH_WORK = f"together they are more than {MAX_WORK} operations, too many for one kernel"
 COMPUTED_INDEX = "the reader picks values by indices that are computed while running"
 PADDED = "the reader pads the value"
+READ_AGAIN = "several readers would each load the same weights"
 TELLS_SIZE = "the writer computes a size of the reader"
 OTHER_ORDER = "the reader takes the values apart in another way than the writer lays them out"
 
@@ -301,6 +302,34 @@ def _are_apart(p: Kernel, images: list[Map]) -> bool:
         if len(places) < len(images):
             return False
     return True
+
+
+def reads_again(p: Kernel, readers: Iterable[Kernel], constants: Container[str]) -> bool:
+    """Whether readers that compute a kernel's values load more than the store and load they save.
+
+    A product of many rows loads its weights once. Readers of a row each, such as the steps of a
+    loop that was written out, would load all of them.
+    """
+    (store,) = p.stores
+    names = {store.access.buffer}
+    loads = [load for reader in readers for load in _reads_of(reader, names)]
+    images = [image for load in loads if (image := solve(store.access, p.axes, load.access))]
+    more: Size = 0
+    for load in {n for r in p.reductions for n in walk(*r.operands) if isinstance(n, Load)}:
+        if load.access.buffer in constants:
+            axes = [axis for axis, _ in load.access.terms]
+            parts = [_volume({a for axis in axes for a in _along_of(axis, i)}) for i in images]
+            more = more + sum(parts) - _volume(axes)
+    return not is_at_most(more, 2 * _volume(p.axes))
+
+
+def _along_of(axis: Axis, images: Map) -> Iterable[Axis]:
+    """The axes of a reader that move along one of the producer, or of its sums."""
+    return (a for a, _ in images[axis].terms) if axis in images else (axis,)
+
+
+def _volume(axes: Iterable[Axis]) -> Size:
+    return product([axis.extent for axis in axes])
 
 
 def _are_fewer(axes: tuple[Axis, ...], number: int) -> bool:

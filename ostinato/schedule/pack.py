@@ -67,6 +67,9 @@ def pack(program: Program, machine: Machine) -> Program:
     constants = dict(program.constants)
     copies = {n: k for k in program.kernels() for n in k.writes() if buffers[n].is_copy}
     writers: dict[str, tuple[Kernel, ...]] = {}
+    # Kernels that read the same in the same order, such as the steps of a loop that was written
+    # out, share it: what one step has read is in the cache for the next.
+    laid: dict[tuple[Laid, tuple[int, ...]], str] = {}
 
     def change(kernel: Kernel) -> Kernel:
         fields: dict[Axis, Field | FloatField]
@@ -80,6 +83,7 @@ def pack(program: Program, machine: Machine) -> Program:
             field = fields.get(panel.inner[-1]) if panel.inner else None
             if field is not None and field.holds(panel.loads, constants):
                 values = _packed(panel, kernel, constants)
+                name = laid.setdefault((values, field.form), name)
                 *outer, group = _known(_extents(panel))
                 shape = (*outer, len(panel.loads), group)
                 panel = replace(panel, inner=panel.inner[: -len(field.axes)])
@@ -100,7 +104,9 @@ def pack(program: Program, machine: Machine) -> Program:
                 writers.update(dict.fromkeys((copies[n].name for n in names), ()))
                 writers[copies[names[0]].name] = _writers(panel, kernel, copies, name)
             else:
-                constants[name] = _packed(panel, kernel, constants)
+                values = _packed(panel, kernel, constants)
+                name = laid.setdefault((values, ()), name)
+                constants[name] = values
             is_copy = kind != "constant"
             buffers[name] = Buffer(name, dtype, size, kind, True, is_copy, sources=sources)
             kernel = _reading(kernel, panel, name)

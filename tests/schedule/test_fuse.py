@@ -15,6 +15,7 @@ from ostinato.schedule.joining import (
     MAX_REDUCTIONS,
     OTHER_LANES,
     PADDED,
+    READ_AGAIN,
     TOO_MANY_SUMS,
 )
 from ostinato.sizes.dims import symbol
@@ -140,6 +141,18 @@ def test_readers_of_disjoint_pieces_compute_their_own():
           z[v] = neg(r0)
         """,
     )
+
+
+def test_readers_of_rows_do_not_each_load_the_weights():
+    """The steps of a loop that was written out leave one product of many rows in front."""
+    k, row, i = Axis("k", 8), Axis("t", 2), Axis("i", N)
+    sums = Reduce((k,), "sum", at("x", (row, N), (k, 1)), at("R", (k, N), (i, 1)))
+    rows = Kernel("rows", (row, i), (sums,), (store("g", Reduced(0, "float32"), (row, N), (i, 1)),))
+    one = pointwise("one", exp("g", A), "y", A)
+    other = pointwise("other", op("neg", at("g", (B, 1), offset=N)), "z", B)
+    source = joined(rows, one, other, outputs={"y": (N,), "z": (N,)}, g=8)
+    assert fuse(source) == source
+    assert {r.reason.split(": ")[-1] for r in refusals(source)} == {READ_AGAIN}
 
 
 def test_readers_of_interleaved_parts_store_in_parts():
