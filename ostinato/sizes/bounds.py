@@ -45,6 +45,8 @@ def is_never_negative(size: Size, lows: Mapping[Atom, Size] = NOTHING) -> bool:
 
 def unless_negative(size: Size) -> Size:
     """The size, or 0 in runs where it is less."""
+    if is_never_negative(-size):
+        return 0
     return size if is_never_negative(size) else maximum(size, 0)
 
 

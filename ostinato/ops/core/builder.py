@@ -123,6 +123,8 @@ class Builder:
         self.conditions: set[str] = set()
         # Bodies of loops add those whose elements each step tells.
         self.measured = set(measured)
+        # By buffer: what its floats are made of, where sizes tell it (`ops.core.quotients`).
+        self.quotients: dict[str, np.ndarray] = {}
         # What attempts to lower a loop have found out of it, and how many there were in all.
         self.learned: dict[Hashable, object] = {}
         self.attempts = 0

@@ -8,6 +8,7 @@ from ostinato.ops.core.byte_floats import ROUND_MODES, narrowed_to_bytes, widene
 from ostinato.ops.core.known_sizes import fold_sizes
 from ostinato.ops.core.literals import literal
 from ostinato.ops.core.progressions import computed
+from ostinato.ops.core.quotients import followed, whole_sizes
 from ostinato.ops.core.registry import Context, lowers
 from ostinato.ops.core.tensor import Value
 from ostinato.program.expr import (
@@ -79,8 +80,11 @@ def lower_cast(context: Context) -> Value:
     folded = fold_sizes(context, [value], dtype) if dtype != "bool" else None
     if folded is not None:
         return folded
+    whole = whole_sizes(context, value, dtype)
+    if whole is not None:
+        return whole
     result = context.builder.pointwise(lambda x: convert(x, dtype), value)
-    return computed(context, [value], result)
+    return followed(context, [value], computed(context, [value], result))
 
 
 def _named_dtype(context: Context, name: str) -> str:

@@ -14,6 +14,7 @@ from ostinato.ops.rules.gather import without_axes
 from ostinato.ops.rules.views import axes_of, axis_of
 from ostinato.program.expr import Axis, Expr, Extent, Index, Load, constant, op
 from ostinato.program.nodes import Store
+from ostinato.sizes.bounds import is_never_negative, unless_negative
 from ostinato.sizes.dims import Dim, Size, is_equal, is_less, is_nonnegative, maximum
 from ostinato.sizes.strides import Shape
 
@@ -99,14 +100,14 @@ def _extended(
         for amount in (before, after):
             builder.require.equal(amount, 0, f"pad of axis {axis}, which has no elements, and none")
         return value
-    if not (is_nonnegative(before) and is_nonnegative(after)):
-        removed = maximum(-before, 0), maximum(-after, 0)
+    if not (is_never_negative(before) and is_never_negative(after)):
+        removed = unless_negative(-before), unless_negative(-after)
         extent = builder.sizes.defined(
             extent - sum(removed, 0), "elements that negative pads leave"
         )
         tensor = slice_axis(builder.constants.placed(tensor), axis, removed[0], 1, extent)
-        before = builder.sizes.defined(maximum(before, 0), "pad")
-        after = builder.sizes.defined(maximum(after, 0), "pad")
+        before = builder.sizes.defined(unless_negative(before), "pad")
+        after = builder.sizes.defined(unless_negative(after), "pad")
     if ends is not _repeated and not _is_single(builder, extent - margin, before, after):
         return _periodic(context, tensor, axis, before, after, ends is _reflected)
     if ends is _repeated:

@@ -12,6 +12,7 @@ from ostinato.graph.facts import facts_of
 from ostinato.ops.core.known_sizes import fold_sizes
 from ostinato.ops.core.literals import literal
 from ostinato.ops.core.progressions import computed
+from ostinato.ops.core.quotients import followed
 from ostinato.ops.core.registry import Context, lowers
 from ostinato.ops.core.tensor import Value, insert_ones
 from ostinato.ops.rules.casts import convert
@@ -216,7 +217,8 @@ def lower_unary(context: Context) -> Value:
     folded = fold_sizes(context, [value], value.dtype)
     if folded is not None:
         return folded
-    return computed(context, [value], context.builder.pointwise(UNARY[name], value))
+    result = context.builder.pointwise(UNARY[name], value)
+    return followed(context, [value], computed(context, [value], result))
 
 
 @lowers(*BINARY)
@@ -230,7 +232,7 @@ def lower_binary(context: Context) -> Value:
     if folded is not None:
         return folded
     result = context.builder.pointwise(BINARY[name], left, right)
-    return computed(context, [left, right], result)
+    return followed(context, [left, right], computed(context, [left, right], result))
 
 
 @lowers("BitShift")

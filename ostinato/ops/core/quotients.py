@@ -1,0 +1,105 @@
+"""Floats that are computed from sizes: where they become integers again, those are sizes.
+
+So `Cast(Ceil(Cast(n) / 2))` is known before a run, like the same in integers, and shapes that are
+made of it are no shapes that only a run tells.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from operator import methodcaller
+from typing import Any
+
+import numpy as np
+
+from ostinato.ops.core.builder import Builder
+from ostinato.ops.core.known_sizes import LIMIT
+from ostinato.ops.core.registry import Context
+from ostinato.ops.core.tensor import Joined, Tensor, Value, static_shape
+from ostinato.sizes.dims import Dim, computed
+from ostinato.sizes.quotients import BITS, Quotient, combined, of_float, of_size
+
+# What becomes of quotients; Cast hands them on between floats, and from integers.
+_FUNCTIONS: Mapping[str, Callable[..., Quotient | None]] = {
+    **{name: partial(combined, name) for name in ("Add", "Sub", "Mul", "Div")},
+    **{name: methodcaller("integer", name) for name in ("Floor", "Ceil")},
+    "Cast": lambda quotient: quotient,
+}
+
+
+def followed(context: Context, operands: Sequence[Value], result: Tensor) -> Tensor:
+    """The result of the node; what its elements are is remembered where sizes tell it."""
+    function, shape = _FUNCTIONS.get(context.node.op_type), static_shape(result.shape)
+    if function is None or result.dtype not in BITS or result.base is None or shape is None:
+        return result
+    if all(value.known is not None and value.known.dtype != object for value in operands):
+        return result
+    known = [_quotients(context.builder, value, BITS[result.dtype]) for value in operands]
+    if any(array is None for array in known):
+        return result
+    combine: Any = np.frompyfunc(function, len(known), 1)
+    elements = np.empty(shape, object)
+    elements[...] = combine(*known)
+    if all(element is not None for element in elements.flat):
+        context.builder.quotients[result.base.buffer] = elements
+    return result
+
+
+def whole_sizes(context: Context, value: Value, dtype: str) -> Tensor | None:
+    """The result of the Cast of such floats to an integer type, as sizes."""
+    builder = context.builder
+    if dtype != "int64" or value.dtype not in BITS or value.known is not None:
+        return None
+    known = _quotients(builder, value, BITS[value.dtype])
+    if known is None:
+        return None
+    whole = [quotient.integer("Cast") for quotient in known.flat]
+    conditions = [room for quotient in whole for room in quotient.conditions()]
+    if computed(*(q.numerator for q in whole)) or (conditions and not builder.guarded):
+        return None
+    for room in conditions:
+        builder.require.guard_that(room, f"sizes that {value.dtype} rounds")
+    sizes = np.empty(known.shape, object)
+    sizes.flat[:] = [quotient.numerator for quotient in whole]
+    return builder.constants.known(dtype, sizes)
+
+
+def _quotients(builder: Builder, value: Value, bits: int) -> np.ndarray | None:
+    """What the elements are made of; None where sizes do not tell it."""
+    if isinstance(value, Joined):
+        parts = [_quotients(builder, part, bits) for part in value.parts]
+        known = [part for part in parts if part is not None]
+        return np.concatenate(known, value.axis) if len(known) == len(parts) else None
+    shape = static_shape(value.shape)
+    if shape is None or np.prod(shape, dtype=np.int64) > LIMIT:
+        return None
+    if value.known is not None:
+        return _of_known(value.known, bits)
+    if value.base is None:
+        return None
+    elements = builder.quotients.get(value.base.buffer)
+    steps = [n for n in (value.base.offset, *value.strides) if isinstance(n, int)]
+    if elements is None or len(steps) <= len(shape) or value.base.terms:
+        return None
+    start, *strides = steps
+    places = np.full(shape, start)
+    for step, numbers in zip(strides, np.indices(shape), strict=True):
+        places += step * numbers
+    found = np.empty(shape, object)
+    found[...] = elements.reshape(-1)[places]
+    return found if all(element.bits == bits for element in found.flat) else None
+
+
+def _of_known(known: np.ndarray, bits: int) -> np.ndarray | None:
+    """Sizes, or constants that are quotients of small numbers."""
+    result = np.empty(known.shape, object)
+    for index in np.ndindex(known.shape):
+        number = known[index]
+        if isinstance(number, Dim) or known.dtype.kind in "iuO":
+            result[index] = of_size(number if isinstance(number, Dim) else int(number), bits)
+        elif known.dtype.kind == "f" and np.isfinite(number):
+            result[index] = of_float(float(number), bits)
+        if result[index] is None:
+            return None
+    return result

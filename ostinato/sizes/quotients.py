@@ -1,0 +1,121 @@
+"""Quotients of sizes as floats hold them: rounded to integers, they are sizes.
+
+Exporters write divisions of sizes in floats, `Ceil(Cast(n) / 2 + 1)` for instance. Floats hold each
+step of it exactly, or round it by less than what it is away from the next integer, as long as the
+numerators stay below a limit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from fractions import Fraction
+from math import lcm
+
+from ostinato.records import dataclass
+from ostinato.sizes.dims import Size, ceildiv, floordiv, is_at_most, is_nonnegative, truncdiv
+
+# Bits of the significands of floats.
+BITS = {"float32": 24, "float64": 53}
+# Sums of so many rounded results are rounded by less than four times what one is.
+_MOST_ROUNDED = 3
+# Nobody divides a size by more, and smaller ones take no room from numerators.
+_MOST_DIVISOR = 4096
+
+INTEGERS: Mapping[str, Callable[[Size, int], Size]] = {
+    "Floor": floordiv,
+    "Ceil": ceildiv,
+    "Cast": truncdiv,
+}
+
+
+@dataclass(frozen=True)
+class Quotient:
+    """The size `numerator` over `denominator`, as a float of so many bits holds it.
+
+    limits: sizes between `-2 ** bits` and `2 ** bits` as long as that is so. rounded: numerators
+    and denominators of the steps that may have been rounded.
+    """
+
+    bits: int
+    numerator: Size
+    denominator: int = 1
+    limits: tuple[Size, ...] = ()
+    rounded: tuple[tuple[Size, int], ...] = ()
+
+    def integer(self, name: str) -> Quotient:
+        """The result of Floor, Ceil, or the Cast to an integer.
+
+        With numerators of `bits - 2` bits over the last denominator, each rounding moves it by at
+        most a quarter of what it is away from an integer, if it is none; integers are exact.
+        """
+        whole = INTEGERS[name](self.numerator, self.denominator)
+        away = [n * (4 * self.denominator // d) for n, d in self.rounded]
+        return Quotient(self.bits, whole, limits=_largest((*self.limits, *away)))
+
+    def conditions(self) -> list[Size]:
+        """Sizes that are at least 0 where this is what floats hold, as far as that is not sure."""
+        most = 2**self.bits
+        rooms = [room for n in self.limits for room in (most - n, most + n)]
+        return [room for room in rooms if not is_nonnegative(room)]
+
+
+def of_size(size: Size, bits: int) -> Quotient:
+    """A size that was made a float."""
+    return Quotient(bits, size, limits=() if isinstance(size, int) else (size,))
+
+
+def of_float(number: float, bits: int) -> Quotient | None:
+    """A constant, if it is the quotient of small numbers."""
+    exact = Fraction(number)
+    if abs(exact.numerator) > 2 ** (bits - 4) or exact.denominator > _MOST_DIVISOR:
+        return None
+    return Quotient(bits, exact.numerator, exact.denominator)
+
+
+def combined(name: str, left: Quotient, right: Quotient) -> Quotient | None:
+    """The result of Add, Sub, Mul or Div; None where floats may round it to something else."""
+    rounded = left.rounded + right.rounded
+    if name in ("Add", "Sub"):
+        below = lcm(left.denominator, right.denominator)
+        first, second = (q.numerator * (below // q.denominator) for q in (left, right))
+        above = first + second if name == "Add" else first - second
+    else:
+        if name == "Div":
+            if not isinstance(right.numerator, int) or right.numerator == 0:
+                return None
+            sign = 1 if right.numerator > 0 else -1
+            turned = sign * right.denominator, abs(right.numerator)
+            right = replace(right, numerator=turned[0], denominator=turned[1])
+        above, below = left.numerator * right.numerator, left.denominator * right.denominator
+        if rounded and not (_is_power(right) and _is_power(left)):
+            return None
+    if isinstance(above, int):
+        exact = Fraction(above, below)
+        above, below = exact.numerator, exact.denominator
+    limits = _largest((*left.limits, *right.limits))
+    if rounded or below & (below - 1):
+        rounded = (*rounded, (above, below))
+    elif not isinstance(above, int):
+        limits = _largest((*limits, above))
+    if below > _MOST_DIVISOR or len(rounded) > _MOST_ROUNDED:
+        return None
+    return Quotient(left.bits, above, below, limits, rounded)
+
+
+def _is_power(factor: Quotient) -> bool:
+    """Whether a factor may be rounded itself, or is a power of two, which rounds nothing."""
+    if factor.rounded:
+        return True
+    above, below = factor.numerator, factor.denominator
+    return isinstance(above, int) and above > 0 and above & (above - 1) == below & (below - 1) == 0
+
+
+def _largest(sizes: tuple[Size, ...]) -> tuple[Size, ...]:
+    """The sizes without those that are between 0 and another one."""
+    kept: list[Size] = []
+    for size in sizes:
+        if not any(is_nonnegative(size) and is_at_most(size, other) for other in kept):
+            kept = [n for n in kept if not (is_nonnegative(n) and is_at_most(n, size))]
+            kept.append(size)
+    return tuple(kept)
