@@ -72,7 +72,7 @@ def read_windows(
     return [placed(moves, i, kernel[i], extent, ceil) for i, extent in enumerate(spatial)]
 
 
-def biased(context: Context, result: Tensor, bias: Value | None) -> Tensor:
+def biased(context: Context, result: Value, bias: Value | None) -> Value:
     """Sums of a convolution, with the bias of each filter added if there is one."""
     if bias is None:
         return result

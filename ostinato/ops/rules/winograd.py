@@ -22,6 +22,7 @@ from typing import TypeAlias
 
 import numpy as np
 
+from ostinato.graph.dilation import count_of_phases, phases, share_on_data
 from ostinato.graph.windows import Window
 from ostinato.ops.core.builder import Builder
 from ostinato.ops.core.registry import Context
@@ -92,12 +93,14 @@ class Pairs:
     """A convolution by pairs of positions.
 
     weights: float32[filters, channels, taps..]. windows: one per spatial axis. axes: the spatial
-    axes along which positions are paired.
+    axes along which positions are paired. images: the phases that are images of their own, where
+    one of these axes is dilated.
     """
 
     weights: np.ndarray
     windows: tuple[Window[Size], ...]
     axes: tuple[int, ...]
+    images: int = 1
 
     @property
     def places(self) -> list[int]:
@@ -157,9 +160,14 @@ def in_pairs(
     if pairing is None:
         return None
     axes = pairing.of(result.name or "", lambda: paired_axes(weights, windows, group))
-    return (
-        Pairs(weights.known, tuple(windows), axes) if weights.known is not None and axes else None
-    )
+    return _pairs(weights.known, windows, axes) if weights.known is not None and axes else None
+
+
+def _pairs(known: np.ndarray, windows: Sequence[Window[Size]], axes: tuple[int, ...]) -> Pairs:
+    """A convolution by pairs along these axes, of all phases where one of them is dilated."""
+    if all(windows[axis].dilation == 1 for axis in axes):
+        return Pairs(known, tuple(windows), axes)
+    return Pairs(known, phases(windows), axes, count_of_phases(windows))
 
 
 def paired_axes(weights: Value, windows: Sequence[Window[Size]], group: int) -> tuple[int, ...]:
@@ -179,13 +187,28 @@ def paired_axes(weights: Value, windows: Sequence[Window[Size]], group: int) -> 
         axis
         for axis, window in enumerate(windows)
         if window.kernel >= TAPS
-        and window.stride == window.dilation == 1
-        and (is_image or isinstance(window.outputs, int))
+        and window.stride == 1
+        and (isinstance(window.outputs, int) or (is_image and window.dilation == 1))
     ]
+    even = [axis for axis in fit if windows[axis].dilation == 1]
+    choices = [
+        tuple(axes[-count:]) for axes in (even, fit) for count in (1, 2) if len(axes) >= count
+    ]
+    # Phases take all axes apart, and each place of theirs.
+    has_phases = all(w.stride == 1 and isinstance(w.outputs, int) for w in windows)
+    ways = [_pairs(known, windows, axes) for axes in choices if has_phases or {*axes} <= {*even}]
     whole = Pairs(known, tuple(windows), ())
-    choices = [replace(whole, axes=tuple(fit[-count:])) for count in (1, 2) if len(fit) >= count]
-    best = min(choices, key=_cost, default=whole)
-    return best.axes if _cost(best) < MOST_LEFT * _cost(whole) else ()
+    best = min(ways, key=_cost, default=whole)
+    return best.axes if _cost(best) < MOST_LEFT * _cost(whole) * _share_on_data(windows) else ()
+
+
+def _share_on_data(windows: Sequence[Window[Size]]) -> float:
+    """The share of the products that a convolution without pairs takes, not those of padding."""
+    if all(window.dilation == 1 for window in windows):
+        return 1.0
+    return share_on_data(
+        windows, [(w.outputs - 1) * w.stride + w.span - w.before - w.after for w in windows]
+    )
 
 
 def _are_height_and_width(sizes: Sequence[Size]) -> bool:
@@ -212,7 +235,14 @@ def _cost(pairs: Pairs) -> float:
         rows *= outputs
     if not pairs.axes:
         return products
-    return math.inf if rows < LEAST_ROWS else products + (results + elements) * OF_AN_ELEMENT
+    if rows * pairs.images < LEAST_ROWS:
+        return math.inf
+    passed = results + elements
+    if pairs.images > 1:
+        # Phases are copied apart, and together again.
+        places = math.prod(w.outputs for w in pairs.windows if isinstance(w.outputs, int))
+        passed += 2 * sum(pairs.weights.shape[:2]) * places
+    return (products + passed * OF_AN_ELEMENT) * pairs.images
 
 
 def convolve_pairs(context: Context, x: Tensor, pairs: Pairs) -> Tensor:
@@ -233,7 +263,7 @@ def _padded(context: Context, x: Tensor, pairs: Pairs) -> Tensor:
         after[place] += POSITIONS * count - window.outputs + TAPS * groups - window.kernel
     if all(n == 0 for n in (*before, *after)):
         return x
-    return pad(context, x, before, after, 0, partial(_channels_last, context.builder))
+    return pad(context, x, before, after, 0, partial(channels_last, context.builder))
 
 
 def _elements_of(builder: Builder, x: Tensor, pairs: Pairs) -> Tensor:
@@ -314,7 +344,7 @@ def _results_of(builder: Builder, sums: Tensor, pairs: Pairs) -> Tensor:
     shape = list(sums.shape[1:])
     for place in pairs.places:
         shape[place] *= POSITIONS
-    whole = _channels_last(builder, sums.dtype, tuple(shape))
+    whole = channels_last(builder, sums.dtype, tuple(shape))
     apart = [POSITIONS] * len(pairs.axes)
     parts = {
         number: _spaced(whole, pairs, number, apart, pairs.counts) for number in np.ndindex(y.shape)
@@ -334,7 +364,7 @@ def _spaced(
     return x
 
 
-def _channels_last(builder: Builder, dtype: str, shape: Shape, step: Size | None = None) -> Tensor:
+def channels_last(builder: Builder, dtype: str, shape: Shape, step: Size | None = None) -> Tensor:
     """A tensor not yet written, whose second axis is the innermost one in memory.
 
     step: how far its rows are apart there, by default one behind the other.
@@ -346,12 +376,16 @@ def _channels_last(builder: Builder, dtype: str, shape: Shape, step: Size | None
     return replace(dense, shape=shape, strides=tuple(dense.strides[axis] for axis in order))
 
 
-def _groups(builder: Builder, dtype: str, shape: Shape) -> Tensor:
-    """Tensors not yet written, by the first axis, each as `_channels_last` has it."""
-    groups, rows, channels, *sizes = shape
+def apart(channels: Size) -> Size:
+    """How far rows of so many elements are apart that do not evict each other."""
     is_crowded = isinstance(channels, int) and channels % CROWDED == 0
-    step = channels + LINE if is_crowded else channels
-    dense = _channels_last(builder, dtype, (groups * rows, channels, *sizes), step)
+    return channels + LINE if is_crowded else channels
+
+
+def _groups(builder: Builder, dtype: str, shape: Shape) -> Tensor:
+    """Tensors not yet written, by the first axis, each as `channels_last` has it."""
+    groups, rows, channels, *sizes = shape
+    dense = channels_last(builder, dtype, (groups * rows, channels, *sizes), apart(channels))
     assert dense.base is not None
     builder.draft.keep_layout(dense.base.buffer)
     return replace(dense, shape=shape, strides=(dense.strides[0] * rows, *dense.strides))

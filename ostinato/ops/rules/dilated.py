@@ -1,0 +1,125 @@
+"""Dilated convolutions: by parts of an image that have the same taps on data, or phase by phase.
+
+Taps far apart leave an image that is not much larger. Where they all lie in padding, their products
+are zeros, and the sum of the others has the same bits. Phases are images that are computed by pairs
+of positions like others (`ops.rules.winograd`).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from ostinato.graph.dilation import count_of_phases, phases, share_on_data, spans
+from ostinato.graph.windows import Window
+from ostinato.ops.core.builder import Builder
+from ostinato.ops.core.registry import Context
+from ostinato.ops.core.tensor import Joined, Tensor, Value, slice_axis
+from ostinato.ops.rules.padding import pad
+from ostinato.ops.rules.windows import convolve
+from ostinato.ops.rules.winograd import apart, channels_last
+from ostinato.sizes.dims import Size
+
+# The share of the products that may be left: each part of an image loads weights of its own.
+MOST_LEFT = 0.8
+
+
+def convolve_on_data(
+    context: Context, source: Value, weight: Value, windows: Sequence[Window[Size]]
+) -> Value | None:
+    """The convolution of one group, without products of padding; None where that saves too little.
+
+    Products of zeros are zeros if the weights are finite.
+    """
+    extents, known = source.shape[2:], weight.known
+    is_dilated = any(window.dilation > 1 for window in windows)
+    if not is_dilated or share_on_data(windows, extents) > MOST_LEFT:
+        return None
+    along = [spans(window, extent) or [] for window, extent in zip(windows, extents, strict=True)]
+    has_none = any(span.taps == 0 for axis in along for span in axis)
+    if has_none or known is None or not np.isfinite(known).all():
+        return None
+    builder = context.builder
+    w, step = builder.strided(weight), apart(source.shape[1])
+    x = channels_last(builder, source.dtype, source.shape, step)
+    assert x.base is not None
+    builder.draft.keep_layout(x.base.buffer)
+    builder.copy(source, x)
+    parts: dict[tuple[int, ...], Value] = {}
+    for places in itertools.product(*(range(len(axis)) for axis in along)):
+        inside, image, taps = [], x, w
+        for axis, (place, window) in enumerate(zip(places, windows, strict=True)):
+            span = along[axis][place]
+            assert isinstance(window.before, int)
+            cut = replace(window, kernel=span.taps, before=0, after=0, beyond=0, outputs=span.count)
+            start = span.first * window.stride + span.tap * window.dilation - window.before
+            image = slice_axis(image, 2 + axis, start, 1, (span.count - 1) * cut.stride + cut.span)
+            taps = slice_axis(taps, 2 + axis, span.tap, 1, span.taps)
+            inside.append(cut)
+        parts[places] = convolve(context, image, taps, inside, 1)
+    for axis in reversed(range(len(along))):
+        lines: dict[tuple[int, ...], list[Value]] = {}
+        for places, part in parts.items():
+            lines.setdefault(places[:axis], []).append(part)
+        parts = {places: _side_by_side(line, 2 + axis) for places, line in lines.items()}
+    return parts[()]
+
+
+def _side_by_side(line: list[Value], axis: int) -> Value:
+    first = line[0]
+    if len(line) == 1:
+        return first
+    extent = sum((part.shape[axis] for part in line), 0)
+    shape = (*first.shape[:axis], extent, *first.shape[axis + 1 :])
+    return Joined(first.dtype, shape, axis, tuple(line))
+
+
+def split_phases(context: Context, x: Tensor, windows: Sequence[Window[Size]]) -> Tensor:
+    """[phases.. * rows, channels, sizes..] of [rows, channels, sizes..], padded with zeros."""
+    builder, (rows, depth, *extents) = context.builder, x.shape
+    sizes = [window.outputs + window.kernel - 1 for window in phases(windows)]
+    before: list[Size] = [0, 0, *(window.before for window in windows)]
+    after: list[Size] = [0, 0]
+    for window, size, extent in zip(windows, sizes, extents, strict=True):
+        after.append(size * window.dilation - window.before - extent)
+    padded = pad(
+        context, x, before, after, 0, lambda dtype, shape: channels_last(builder, dtype, shape)
+    )
+    images = rows * count_of_phases(windows)
+    target = channels_last(builder, x.dtype, (images, depth, *sizes))
+    builder.copy(_by_phases(padded, windows, sizes), _by_images(target, windows, rows))
+    return target
+
+
+def join_phases(builder: Builder, y: Tensor, windows: Sequence[Window[Size]], rows: Size) -> Tensor:
+    """[rows, channels, places..] of [phases.. * rows, channels, places..]."""
+    _, depth, *sizes = y.shape
+    whole = [size * window.dilation for size, window in zip(sizes, windows, strict=True)]
+    target = channels_last(builder, y.dtype, (rows, depth, *whole))
+    builder.copy(_by_images(y, windows, rows), _by_phases(target, windows, sizes))
+    return replace(target, shape=(rows, depth, *(window.outputs for window in windows)))
+
+
+def _by_phases(x: Tensor, windows: Sequence[Window[Size]], sizes: Sequence[Size]) -> Tensor:
+    """[phases.., rows, channels, sizes..] of an image."""
+    numbers = [window.dilation for window in windows]
+    steps = [n * stride for n, stride in zip(numbers, x.strides[2:], strict=True)]
+    return replace(
+        x,
+        shape=(*numbers, *x.shape[:2], *sizes),
+        strides=(*x.strides[2:], *x.strides[:2], *steps),
+    )
+
+
+def _by_images(x: Tensor, windows: Sequence[Window[Size]], rows: Size) -> Tensor:
+    """[phases.., rows, channels, sizes..] of the images of all phases."""
+    steps: list[Size] = []
+    step = rows * x.strides[0]
+    for window in reversed(windows):
+        steps.insert(0, step)
+        step = step * window.dilation
+    numbers = [window.dilation for window in windows]
+    return replace(x, shape=(*numbers, rows, *x.shape[1:]), strides=(*steps, *x.strides))
