@@ -11,9 +11,12 @@ from ostinato.codegen.artifact import Argument
 from ostinato.model.values import constant_array
 from ostinato.native.arguments import numpy_dtype
 from ostinato.ops.core.builder import Builder
+from ostinato.ops.core.known_sizes import object_array
 from ostinato.ops.core.tensor import Absent, Stack, Tensor, TensorSequence, Value
 from ostinato.ops.lowering import Scope
+from ostinato.sizes.dims import Size, computed, symbol
 from ostinato.sizes.strides import Shape
+from ostinato.sizes.substitution import substitute
 from ostinato.stages import values
 from ostinato.stages.values import dtype_of_value, shape_of, size_symbols
 
@@ -96,7 +99,12 @@ class Handover:
             return False
         names = size_symbols(lowered)
         if names <= self.size_sources.keys():
-            self.known[value] = Tensor(lowered.dtype, lowered.shape, None, (), lowered.known)
+            known = lowered.known
+            if names:
+                # Sizes that kernels have computed are plain ones for all later parts.
+                known = np.empty(known.shape, object)
+                known.flat[:] = object_array([_plain(n) for n in lowered.known.flat])
+            self.known[value] = Tensor(lowered.dtype, lowered.shape, None, (), known)
         return not names
 
     def keep_constants(self, values: Iterable[ir.Value]) -> None:
@@ -121,3 +129,8 @@ class Handover:
         dtype, shape = self.available[value]
         sizes = tuple(n if isinstance(n, int) else str(n) for n in shape)
         return Argument(value.name or "", dtype, sizes)
+
+
+def _plain(size: Size) -> Size:
+    """A size of symbols that a run knows before the program begins."""
+    return substitute(size, {name: symbol(name) for name in computed(size)})

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from tests.cases.case import Array, Case, In, Sizes
+from tests.cases.case import Array, Case, In, Sizes, text
 from tests.passes import recurrent_cases
 from tests.passes.recurrent_cases import ORACLES, OUTPUTS
 
@@ -63,6 +63,63 @@ STATES = {
 }
 
 
+def keras() -> Case:
+    """A layer of Keras as tf2onnx writes it for any batch and length, and a dense one behind it.
+
+    Shapes are int32, the condition compares floats and asks for the number of the step as well,
+    and slices end at INT_MAX.
+    """
+    body = """
+        h2 = MatMul(h, R)  k2 = Add(k, one)  e = Gather(xt, k)  xw = MatMul(e, W)
+        p = Slice(h2, left, middle, both)  q = Slice(h2, right, ends, both)
+        u = Add(xw, p)  z = Sigmoid(u)  r = Add(xw, q)  v = Tanh(r)
+        a = Mul(z, v)  b = Mul(h, z)  hn = Add(a, b)  y1 = Identity(hn)
+        i1 = Cast<to = 1>(i)  t1 = Cast<to = 1>(t)  c1 = Less(i1, t1)
+        k1 = Cast<to = 1>(k2)  l1 = Cast<to = 1>(l)  c2 = Less(k1, l1)  co = And(c1, c2)
+        lo = Identity(l)"""
+    random = np.random.default_rng(4)
+    return text(
+        "loop-of-keras",
+        f"""agraph (float[N, T, 4] x) => (float[N, L, 3] y) {{
+            xt = Transpose<perm = [1, 0, 2]>(x)
+            s0 = Shape(xt)  s = Cast<to = 6>(s0)  n0 = Shape(x)  n1 = Cast<to = 6>(n0)
+            zero = Constant<value_ints = [0]>()  unit = Constant<value_ints = [1]>()
+            s1 = Slice(s, zero, unit, zero)  t = Squeeze(s1, zero)  tf = Cast<to = 1>(t)
+            ff = Less(none, tf)  first = And(ff, ff)  trips = Cast<to = 7>(t)
+            n2 = Slice(n1, zero, unit, zero)  n3 = Concat<axis = 0>(n2, five)
+            n = Cast<to = 7>(n3)  h0 = Expand(none, n)
+            last, hl, ll, ys = Loop<body = step (int64 i, bool ci, int32 k, float[A, 5] h, int32 l)
+                => (bool co, int32 k2, float[B, 5] hn, int32 lo, float[C, 5] y1) {{ {body} }}>
+                (trips, first, time, h0, t)
+            yt = Transpose<perm = [1, 0, 2]>(ys)
+            d0 = Shape(yt)  d1 = Cast<to = 6>(d0)  d2 = Gather(d1, free)
+            d3 = Concat<axis = 0>(d2, three)  d = Cast<to = 7>(d3)
+            r = Reshape(yt, rows)  m = MatMul(r, D)  y = Reshape(m, d)
+        }}""",
+        ({"N": 2, "T": 3}, {"N": 1, "T": 7}, {"N": 3, "T": 1}),
+        constants={
+            "R": random.standard_normal((5, 10)).astype(np.float32),
+            "W": random.standard_normal((4, 5)).astype(np.float32),
+            "D": random.standard_normal((5, 3)).astype(np.float32),
+            "left": np.array([0, 0]),
+            "middle": np.array([2**31 - 1, 5]),
+            "right": np.array([0, 5]),
+            "ends": np.array([2**31 - 1, 2**31 - 1]),
+            "both": np.array([0, 1]),
+            "none": np.array(0, np.float32),
+            "time": np.array(0, np.int32),
+            "one": np.array(1, np.int32),
+            "five": np.array([5], np.int32),
+            "three": np.array([3], np.int32),
+            "free": np.array([0, 1], np.int32),
+            "rows": np.array([-1, 5]),
+        },
+        opset=17,
+        at_once=True,
+        length=16,
+    )
+
+
 def cases() -> list[Case]:
     found = []
     for op in ("RNN", "GRU", "LSTM"):
@@ -92,6 +149,7 @@ def cases() -> list[Case]:
         recurrent("activations", "LSTM", activations=("Sigmoid", "Affine", "ScaledTanh"),
                   activation_alpha=(0.5, 0.9), activation_beta=(0.1, 1.1)),
         recurrent("activations", "RNN", activations=("LeakyRelu",), activation_alpha=(0.2,)),
+        keras(),
     ]  # fmt: skip
     return found
 

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 # Bounds and steps beyond this are "as far as there is"; no axis is as long.
 FAR = 2**40
+# "INT_MAX" and "INT_MIN", which the document recommends for ends of an axis of unknown size.
+UNBOUNDED = {2**31 - 1: 2**63 - 1, -(2**31): -(2**63)}
 # A joined value of more parts, or of parts joined of parts more often, is joined further only in
 # memory: models concatenate in long chains.
 MOST_PARTS = 256
@@ -244,8 +246,10 @@ def _slice_operands(context: Context) -> tuple[list[Size], list[Size], list[int]
         axes = list(context.attributes.ints("axes", tuple(range(len(starts)))))
         ones: list[Size] = [1] * len(axes)
         return starts, ends, axes, ones
-    starts = known_sizes(context, 1, "input 'starts'")
-    ends = known_sizes(context, 2, "input 'ends'")
+    starts, ends = (
+        [UNBOUNDED.get(n, n) if isinstance(n, int) else n for n in known_sizes(context, i, what)]
+        for i, what in ((1, "input 'starts'"), (2, "input 'ends'"))
+    )
     axes = list(range(len(starts)))
     steps: list[Size] = [1] * len(starts)
     # Outside of loops a program for the steps of a call finds neighbours, where they are 1.

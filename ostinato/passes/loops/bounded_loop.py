@@ -65,7 +65,7 @@ def bounded_loop(model: ir.Model) -> int:
     does not depend on the steps. Then `max(limit - start, 1)` steps run at most: the first one is
     not asked. Converters write a `while` like this, and `torch.jit.script` a `for` with a `break`.
     How much memory grows in the loop is known by its trip count. Where there is no other condition,
-    the body returns the one that it is given, which stays true; where that is the same before the
+    but perhaps that the number of the step is below the limit too, the body returns the one that it is given, which stays true; where that is the same before the
     first step, `limit - start` steps run.
     """
     opset, names, bounded = opset_of(model), Names(model), 0
@@ -81,8 +81,10 @@ def bounded_loop(model: ir.Model) -> int:
 
 def _bound(form: LoopForm, head: LoopHead, limit: _Limit, writer: Writer) -> bool:
     """Give the Loop the trip count that follows from a limit; returns whether that changes it."""
-    node, counts_alone = form.node, _comparison(head.proceed) is not None
-    is_asked = counts_alone and limit.says(_comparison(head.condition))
+    node = form.node
+    counts_alone = all(_follows(form, limit, part) for part in _parts(head.proceed))
+    asked = [limit.says(_comparison(part)) for part in _parts(head.condition)]
+    is_asked = counts_alone and asked != [] and all(asked)
     trips = _trips(writer, head, limit, 0 if is_asked else 1, counts_alone)
     if trips is None or (trips is head.trips and not counts_alone):
         return False
@@ -114,7 +116,8 @@ def _trips(
     if limit.steps is not None and (is_open or given is not None):
         most = max(limit.steps, least)
         return head.trips if given is not None and given <= most else np.array(most, np.int64)
-    if not (is_open or counts_alone):
+    is_given = head.trips is not None and _is_same(head.trips, limit.limit)
+    if not (is_open or counts_alone) or (is_given and _integer(limit.start) == limit.more):
         return head.trips
     if writer.opset < _INTEGER_MAX and (least or not is_open):
         return None
@@ -159,16 +162,36 @@ def _lowest(form: LoopForm) -> _Limit | None:
     )
 
 
+def _follows(form: LoopForm, limit: _Limit, part: ir.Value) -> bool:
+    """Whether a condition holds behind each step of as many as a limit allows but the last."""
+    comparison, step = _comparison(part), form.body.inputs[0]
+    outside = None if comparison is None else _outside(form, comparison.limit)
+    if comparison is None or outside is None or not _is_same(outside, limit.limit):
+        return False
+    if comparison.start is step:
+        # The last of `limit + more - start` steps has the number `limit + more - start - 1`.
+        start = _integer(limit.start)
+        return start is not None and limit.more - start <= comparison.more
+    return comparison.more == limit.more and any(
+        _whole(state.after) is comparison.start and _counts(state)
+        for state in form.states
+        if _is_same(state.initial, limit.start)
+    )
+
+
 def _limits(condition: ir.Value) -> Iterator[_Limit]:
     """Comparisons that are true if the condition is."""
-    node = origin(condition).producer()
+    yield from filter(None, map(_comparison, _parts(condition)))
+
+
+def _parts(condition: ir.Value | None) -> Iterator[ir.Value]:
+    """Conditions that are all true where this one is."""
+    node = None if condition is None else origin(condition).producer()
     if node is not None and node.op_type == "And" and node.domain == "":
         for part in node.inputs:
-            if part is not None:
-                yield from _limits(part)
-    comparison = _comparison(condition)
-    if comparison is not None:
-        yield comparison
+            yield from _parts(part)
+    elif condition is not None:
+        yield condition
 
 
 def _comparison(condition: ir.Value | None) -> _Limit | None:

@@ -69,6 +69,7 @@ def test_what_bounds_nothing(trips: str, condition: str) -> None:
 
 
 FIRST = "first = Less(start, n)"
+CASTS = "c = Cast <to = 1> (m)  l = Cast <to = 1> (n)"
 CAST = "c = Cast <to = {0}> (m)  l = Cast <to = {0}> (n)  q = Less(c, l)"
 LIMITS = (-1, 2, 3, 9)
 
@@ -117,6 +118,12 @@ def run(model: onnx.ModelProto) -> list[list[np.ndarray]]:
         (waiting("q = Less(m, n)", '"", ""'), ""),
         (waiting("q = Less(m, n)", before="first = LessOrEqual(start, n)"), "first"),
         (waiting("x = Greater(t, h)  w = Less(m, n)  q = And(w, x)"), "first"),
+        (waiting("x = Less(i, n)  w = Less(m, n)  q = And(w, x)"), ""),
+        (waiting("x = Less(i, n)  w = Less(m, n)  q = And(x, w)", "n, first"), ""),
+        (waiting(f"{CASTS}  w = Less(c, l)  q = And(w, w)"), ""),
+        # Another limit for the number of the step is another condition.
+        (waiting("x = Less(i, five)  w = Less(m, n)  q = And(w, x)"), "first"),
+        (waiting("x = LessOrEqual(m, n)  w = Less(m, n)  q = And(w, x)"), "first"),
     ],
 )
 def test_the_run_tells_the_limit(text: str, condition: str) -> None:
@@ -130,6 +137,27 @@ def test_the_run_tells_the_limit(text: str, condition: str) -> None:
     assert loop.input[1] == condition
     for expected, got in zip(run(source), run(result), strict=True):
         np.testing.assert_array_equal(got, expected, strict=True)
+
+
+# As tf2onnx writes the loops of Keras: both conditions twice, one for the number of the step.
+KERAS = waiting(
+    f"{CASTS}  e = Cast <to = 1> (i)  w = Less(e, l)  v = Less(c, l)  q = And(w, v)",
+    "n, first",
+    "r = Cast <to = 1> (n)  z = Cast <to = 1> (start)  a = Less(z, r)  first = And(a, a)",
+).replace("start = {2}", "start = {0}")
+
+
+@pytest.mark.parametrize("opset", [11, 17])
+def test_a_trip_count_that_says_the_same_is_left(opset: int) -> None:
+    source = parse(KERAS, opset)
+    model = load_model(source)
+    assert bounded_loop(model) == 1
+    (loop,) = [node for node in model.graph if node.op_type == "Loop"]
+    names = [None if value is None else value.name for value in loop.inputs[:2]]
+    assert names == ["n", None]
+    for expected, got in zip(run(source), run(ir.to_proto(model)), strict=True):
+        np.testing.assert_array_equal(got, expected, strict=True)
+    assert bounded_loop(model) == 0
 
 
 def test_a_bound_that_the_run_tells_is_found_once() -> None:
