@@ -65,8 +65,9 @@ def bounded_loop(model: ir.Model) -> int:
     does not depend on the steps. Then `max(limit - start, 1)` steps run at most: the first one is
     not asked. Converters write a `while` like this, and `torch.jit.script` a `for` with a `break`.
     How much memory grows in the loop is known by its trip count. Where there is no other condition,
-    but perhaps that the number of the step is below the limit too, the body returns the one that it is given, which stays true; where that is the same before the
-    first step, `limit - start` steps run.
+    but perhaps that the number of the step is below the limit too, as tf2onnx has it, the body
+    returns the one that it is given, which stays true; where that is the same before the first
+    step, `limit - start` steps run.
     """
     opset, names, bounded = opset_of(model), Names(model), 0
     for graph in graphs(model):
