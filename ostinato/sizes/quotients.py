@@ -1,19 +1,19 @@
 """Quotients of sizes as floats hold them: rounded to integers, they are sizes.
 
-Exporters write divisions of sizes in floats, `Ceil(Cast(n) / 2 + 1)` for instance. Floats hold each
-step of it exactly, or round it by less than what it is away from the next integer, as long as the
-numerators stay below a limit.
+Exporters write divisions of sizes in floats, `ceil(float(n) / 2 + 1)` for instance. Floats hold
+each step of it exactly, or round it by less than what it is away from the next integer, as long as
+the numerators stay below a limit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
 from math import lcm
 
 from ostinato.records import dataclass
-from ostinato.sizes.dims import Size, ceildiv, floordiv, is_at_most, is_nonnegative, truncdiv
+from ostinato.sizes.dims import Size, is_at_most, is_nonnegative
 
 # Bits of the significands of floats.
 BITS = {"float32": 24, "float64": 53}
@@ -21,12 +21,6 @@ BITS = {"float32": 24, "float64": 53}
 _MOST_ROUNDED = 3
 # Nobody divides a size by more, and smaller ones take no room from numerators.
 _MOST_DIVISOR = 4096
-
-INTEGERS: Mapping[str, Callable[[Size, int], Size]] = {
-    "Floor": floordiv,
-    "Ceil": ceildiv,
-    "Cast": truncdiv,
-}
 
 
 @dataclass(frozen=True)
@@ -43,13 +37,13 @@ class Quotient:
     limits: tuple[Size, ...] = ()
     rounded: tuple[tuple[Size, int], ...] = ()
 
-    def integer(self, name: str) -> Quotient:
-        """The result of Floor, Ceil, or the Cast to an integer.
+    def integer(self, rounding: Callable[[Size, int], Size]) -> Quotient:
+        """The integer that a division which rounds down, up or towards 0 gives.
 
         With numerators of `bits - 2` bits over the last denominator, each rounding moves it by at
         most a quarter of what it is away from an integer, if it is none; integers are exact.
         """
-        whole = INTEGERS[name](self.numerator, self.denominator)
+        whole = rounding(self.numerator, self.denominator)
         away = [n * (4 * self.denominator // d) for n, d in self.rounded]
         return Quotient(self.bits, whole, limits=_largest((*self.limits, *away)))
 
@@ -73,23 +67,34 @@ def of_float(number: float, bits: int) -> Quotient | None:
     return Quotient(bits, exact.numerator, exact.denominator)
 
 
-def combined(name: str, left: Quotient, right: Quotient) -> Quotient | None:
-    """The result of Add, Sub, Mul or Div; None where floats may round it to something else."""
+def added(left: Quotient, right: Quotient, sign: int = 1) -> Quotient | None:
+    """The sum of two, or with a `sign` of -1 the difference; None as `_rounded` says."""
+    below = lcm(left.denominator, right.denominator)
+    first, second = (q.numerator * (below // q.denominator) for q in (left, right))
+    return _rounded(left, right, first + sign * second, below)
+
+
+def multiplied(left: Quotient, right: Quotient) -> Quotient | None:
+    """The product of two; None as `_rounded` says."""
+    is_rounded = left.rounded or right.rounded
+    if is_rounded and not (_is_power(right) and _is_power(left)):
+        return None
+    above, below = left.numerator * right.numerator, left.denominator * right.denominator
+    return _rounded(left, right, above, below)
+
+
+def divided(left: Quotient, right: Quotient) -> Quotient | None:
+    """One over another, which is a number; None as `_rounded` says."""
+    if not isinstance(right.numerator, int) or right.numerator == 0:
+        return None
+    sign = 1 if right.numerator > 0 else -1
+    turned = replace(right, numerator=sign * right.denominator, denominator=abs(right.numerator))
+    return multiplied(left, turned)
+
+
+def _rounded(left: Quotient, right: Quotient, above: Size, below: int) -> Quotient | None:
+    """A quotient made of two as a float; None where it may be rounded to another integer."""
     rounded = left.rounded + right.rounded
-    if name in ("Add", "Sub"):
-        below = lcm(left.denominator, right.denominator)
-        first, second = (q.numerator * (below // q.denominator) for q in (left, right))
-        above = first + second if name == "Add" else first - second
-    else:
-        if name == "Div":
-            if not isinstance(right.numerator, int) or right.numerator == 0:
-                return None
-            sign = 1 if right.numerator > 0 else -1
-            turned = sign * right.denominator, abs(right.numerator)
-            right = replace(right, numerator=turned[0], denominator=turned[1])
-        above, below = left.numerator * right.numerator, left.denominator * right.denominator
-        if rounded and not (_is_power(right) and _is_power(left)):
-            return None
     if isinstance(above, int):
         exact = Fraction(above, below)
         above, below = exact.numerator, exact.denominator

@@ -1,19 +1,34 @@
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ostinato.sizes.dims import ceildiv, floordiv, symbol
-from ostinato.sizes.quotients import BITS, Quotient, combined, of_float, of_size
+from ostinato.sizes.dims import ceildiv, floordiv, symbol, truncdiv
+from ostinato.sizes.quotients import (
+    BITS,
+    Quotient,
+    added,
+    divided,
+    multiplied,
+    of_float,
+    of_size,
+)
 from ostinato.sizes.substitution import evaluate
 
 N = symbol("N")
 NUMBERS = [0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 5.0, 7.0, 8.0, 10.0, 160.0, -1.0]
-STEPS = st.tuples(st.sampled_from(["Add", "Sub", "Mul", "Div"]), st.sampled_from(NUMBERS))
-COMPUTE = {"Add": np.add, "Sub": np.subtract, "Mul": np.multiply, "Div": np.divide}
-ROUND = {"Floor": np.floor, "Ceil": np.ceil, "Cast": np.trunc}
+COMBINE = {
+    "add": (np.add, added),
+    "subtract": (np.subtract, partial(added, sign=-1)),
+    "multiply": (np.multiply, multiplied),
+    "divide": (np.divide, divided),
+}
+ROUND = {"down": (np.floor, floordiv), "up": (np.ceil, ceildiv), "to 0": (np.trunc, truncdiv)}
+STEPS = st.tuples(st.sampled_from(sorted(COMBINE)), st.sampled_from(NUMBERS))
 
 
 def quotient(steps: list[tuple[str, float]], dtype: str = "float32") -> Quotient | None:
@@ -22,7 +37,7 @@ def quotient(steps: list[tuple[str, float]], dtype: str = "float32") -> Quotient
     for name, number in steps:
         factor = of_float(number, BITS[dtype])
         assert factor is not None
-        found = combined(name, found, factor) if found else None
+        found = COMBINE[name][1](found, factor) if found else None
     return found
 
 
@@ -35,48 +50,48 @@ def test_integers_are_those_that_float32_gives(steps, rounding, size):
     found = quotient(steps)
     if found is None:
         return
-    whole = found.integer(rounding)
+    whole = found.integer(ROUND[rounding][1])
     if any(evaluate(room, {"N": size}) < 0 for room in whole.conditions()):
         return
     number = np.float32(size)
     for name, constant in steps:
-        number = COMPUTE[name](number, np.float32(constant))
-    assert evaluate(whole.numerator, {"N": size}) == int(ROUND[rounding](number))
+        number = COMBINE[name][0](number, np.float32(constant))
+    assert evaluate(whole.numerator, {"N": size}) == int(ROUND[rounding][0](number))
 
 
 @pytest.mark.parametrize(
     ("steps", "rounding", "expected"),
     [
-        ([("Mul", 2.0)], "Floor", 2 * N),
-        ([("Mul", 0.5)], "Floor", floordiv(N, 2)),
-        ([("Div", 5.0), ("Add", 1.0)], "Ceil", ceildiv(N, 5) + 1),
-        ([("Mul", 2.0), ("Div", 2.0)], "Cast", N),
+        ([("multiply", 2.0)], "down", 2 * N),
+        ([("multiply", 0.5)], "down", floordiv(N, 2)),
+        ([("divide", 5.0), ("add", 1.0)], "up", ceildiv(N, 5) + 1),
+        ([("multiply", 2.0), ("divide", 2.0)], "to 0", N),
     ],
 )
 def test_sizes(steps, rounding, expected):
     whole = quotient(steps)
-    assert whole is not None and whole.integer(rounding).numerator == expected
+    assert whole is not None and whole.integer(ROUND[rounding][1]).numerator == expected
 
 
 def test_numerators_that_floats_hold_are_limited():
     """16 million and more are no float32, 2 ** 53 and more no float64."""
-    whole = quotient([("Add", 6.0), ("Sub", 3.0)])
-    assert whole is not None and whole.integer("Ceil").conditions() == [2**24 - N - 6]
-    wide = quotient([("Add", 6.0)], "float64")
-    assert wide is not None and wide.integer("Ceil").conditions() == [2**53 - N - 6]
+    whole = quotient([("add", 6.0), ("subtract", 3.0)])
+    assert whole is not None and whole.integer(ceildiv).conditions() == [2**24 - N - 6]
+    wide = quotient([("add", 6.0)], "float64")
+    assert wide is not None and wide.integer(ceildiv).conditions() == [2**53 - N - 6]
     # Thirds are rounded, by less than what they are away from an integer.
-    third = quotient([("Div", 3.0)])
-    assert third is not None and third.integer("Floor").conditions() == [2**24 - 4 * N]
+    third = quotient([("divide", 3.0)])
+    assert third is not None and third.integer(floordiv).conditions() == [2**24 - 4 * N]
 
 
 @pytest.mark.parametrize(
     "steps",
     [
         # A third times three may be less than one, and five roundings more than one step.
-        [("Div", 3.0), ("Mul", 3.0)],
-        [("Div", 3.0), ("Add", 1.0), ("Add", 1.0), ("Add", 1.0)],
-        [("Div", 160.0), ("Mul", 0.5), ("Div", 160.0)],
-        [("Mul", 0.25)] * 7,
+        [("divide", 3.0), ("multiply", 3.0)],
+        [("divide", 3.0), ("add", 1.0), ("add", 1.0), ("add", 1.0)],
+        [("divide", 160.0), ("multiply", 0.5), ("divide", 160.0)],
+        [("multiply", 0.25)] * 7,
     ],
 )
 def test_what_may_be_rounded_to_another_integer_is_left(steps):
@@ -87,5 +102,5 @@ def test_constants_are_quotients_of_small_numbers():
     half = of_float(-0.5, 24)
     assert half is not None and (half.numerator, half.denominator) == (-1, 2)
     assert of_float(1 / 3, 24) is None and of_float(2.0**30, 24) is None
-    assert combined("Div", of_size(N, 24), Quotient(24, 0)) is None
-    assert combined("Div", of_size(N, 24), of_size(N, 24)) is None
+    assert divided(of_size(N, 24), Quotient(24, 0)) is None
+    assert divided(of_size(N, 24), of_size(N, 24)) is None

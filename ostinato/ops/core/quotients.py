@@ -17,13 +17,17 @@ from ostinato.ops.core.builder import Builder
 from ostinato.ops.core.known_sizes import LIMIT
 from ostinato.ops.core.registry import Context
 from ostinato.ops.core.tensor import Joined, Tensor, Value, static_shape
-from ostinato.sizes.dims import Dim, computed
-from ostinato.sizes.quotients import BITS, Quotient, combined, of_float, of_size
+from ostinato.sizes.dims import Dim, ceildiv, computed, floordiv, truncdiv
+from ostinato.sizes.quotients import BITS, Quotient, added, divided, multiplied, of_float, of_size
 
 # What becomes of quotients; Cast hands them on between floats, and from integers.
 _FUNCTIONS: Mapping[str, Callable[..., Quotient | None]] = {
-    **{name: partial(combined, name) for name in ("Add", "Sub", "Mul", "Div")},
-    **{name: methodcaller("integer", name) for name in ("Floor", "Ceil")},
+    "Add": added,
+    "Sub": partial(added, sign=-1),
+    "Mul": multiplied,
+    "Div": divided,
+    "Floor": methodcaller("integer", floordiv),
+    "Ceil": methodcaller("integer", ceildiv),
     "Cast": lambda quotient: quotient,
 }
 
@@ -54,7 +58,7 @@ def whole_sizes(context: Context, value: Value, dtype: str) -> Tensor | None:
     known = _quotients(builder, value, BITS[value.dtype])
     if known is None:
         return None
-    whole = [quotient.integer("Cast") for quotient in known.flat]
+    whole = [quotient.integer(truncdiv) for quotient in known.flat]
     conditions = [room for quotient in whole for room in quotient.conditions()]
     if computed(*(q.numerator for q in whole)) or (conditions and not builder.guarded):
         return None
