@@ -17,6 +17,7 @@ from ostinato.records import dataclass
 from ostinato.schedule.operands import (
     DEPTH,
     accesses,
+    depth_of,
     is_packable,
     loaded_by_lanes,
     loads_of_a_row,
@@ -343,14 +344,12 @@ class _Sums:
         groups = Counter(reduce.axes for reduce in kernel.reductions)
         self._loops = len(groups)
         self._sums, self._together = len(kernel.reductions), max(groups.values())
-        self._in_pieces = (
-            choice.across is None
-            and row is not None
-            and row in neighbour_axes(kernel, lane)
-            and bool(partial_result_stores(kernel, lane))
-        )
+        depth = None
+        if choice.across is None:
+            depth = depth_of(kernel, lane, row, machine, buffers)
+        self._in_pieces = depth == DEPTH
         depths = [typical(product([axis.extent for axis in axes])) for axes in groups]
-        self._depth = DEPTH if self._in_pieces else max(depths)
+        self._depth = max(depths) if depth is None else depth
         self._needed = -(-typical(lane.extent) // width)
         self._is_known_lane = isinstance(lane.extent, int)
         self._rows = self._breadth * (1 if outer is None else typical(outer.extent))

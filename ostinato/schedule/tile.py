@@ -37,10 +37,10 @@ from ostinato.schedule.index_maps import (
 )
 from ostinato.schedule.matrices import matrix_tile
 from ostinato.schedule.operands import (
-    DEPTH,
     TERMS_ACROSS,
     TURNED,
     accesses,
+    depth_of,
     is_packable,
     is_turnable,
     loads_across,
@@ -106,7 +106,7 @@ def tile_kernel(kernel: Kernel, machine: Machine, buffers: Mapping[str, Buffer])
         lane, choice = _cheapest_lane(kernel, lane, _lane_axes(kernel), machine, buffers)
         if is_turned(kernel, lane, machine, buffers):
             return _split(kernel, lane, _turned_tile(kernel, lane, machine))
-        return _split(kernel, lane, _tile_of_sums(kernel, lane, choice, machine))
+        return _split(kernel, lane, _tile_of_sums(kernel, lane, choice, machine, buffers))
     width = lane_width(kernel, lane.extent, machine)
     extent = lane.extent
     vectors = 2 if not isinstance(extent, int) or extent % (2 * width) == 0 else 1
@@ -262,7 +262,13 @@ def _choice(kernel: Kernel, lane: Axis, machine: Machine, buffers: Mapping[str, 
     return cheapest_shape(kernel, lane, choices, width, machine, buffers)
 
 
-def _tile_of_sums(kernel: Kernel, lane: Axis, choice: Choice, machine: Machine) -> Tile:
+def _tile_of_sums(
+    kernel: Kernel,
+    lane: Axis,
+    choice: Choice,
+    machine: Machine,
+    buffers: Mapping[str, Buffer],
+) -> Tile:
     shared, beside = shared_axes(kernel, lane), neighbour_axes(kernel, lane)
     width, (_, other) = lane_width(kernel, lane.extent, machine), _row_axes(kernel, shared, beside)
     row, across, shape = choice.rows.row, choice.rows.across, choice.shape
@@ -279,9 +285,10 @@ def _tile_of_sums(kernel: Kernel, lane: Axis, choice: Choice, machine: Machine) 
     elif row is not None and _may_be_single(kernel, lane, row, tile):
         groups = groups_of_one_row(kernel, lane, shape, width, machine)
         tile = replace(tile, groups=groups)
-    if across is None and row in beside and shape.rows > 1 and width > 1:
-        kept = partial_result_stores(kernel, lane)
-        tile = replace(tile, depth=DEPTH, kept=kept) if kept else tile
+    is_tall = across is None and shape.rows > 1 and width > 1
+    depth = depth_of(kernel, lane, row, machine, buffers) if is_tall else None
+    if depth is not None:
+        tile = replace(tile, depth=depth, kept=partial_result_stores(kernel, lane))
     return tile
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from ostinato.machine.record import AVX512
 from ostinato.program.expr import Axis, Reduced
-from ostinato.program.nodes import Kernel, Reduce
+from ostinato.program.nodes import Buffer, Kernel, Kind, Reduce
 from ostinato.schedule.operands import (
     DEPTH,
+    LONG_DEPTH,
     TYPICAL_EXTENT,
     accesses,
+    depth_of,
     loaded_by_lanes,
     loads_of_a_row,
     neighbour_axes,
@@ -18,7 +21,7 @@ from ostinato.schedule.operands import (
     shared_axes,
     typical,
 )
-from ostinato.sizes.dims import symbol
+from ostinato.sizes.dims import Size, symbol
 from tests.program.programs import at, store
 
 ROW, LANE, DEEP = Axis("m", 6), Axis("n", 8), Axis("k", 2 * DEPTH)
@@ -44,6 +47,29 @@ def test_weights_are_loaded_by_lanes_and_shared_by_rows() -> None:
 def test_loads_of_a_sum_happen_for_each_of_its_terms() -> None:
     counts = {access.buffer: count for access, count, _ in accesses(product())}
     assert counts == {"x": 2 * DEPTH, "w": 2 * DEPTH, "y": 1}
+
+
+def test_long_sums_of_many_rows_are_added_in_pieces() -> None:
+    def depth(rows: Size, terms: Size, kind: Kind = "constant") -> int | None:
+        m, k = Axis("m", rows), Axis("k", terms)
+        x, w = at("x", (m, terms), (k, 1)), at("w", (k, 64), (LANE, 1))
+        total = store("y", Reduced(0, "float32"), (m, 64), (LANE, 1))
+        kernel = Kernel("k", (m, LANE), (Reduce((k,), "sum", x, w),), (total,))
+        buffers = {"w": Buffer("w", "float32", 64 * 8192, kind)}
+        return depth_of(kernel, LANE, m, AVX512, buffers)
+
+    assert depth(100, 3072) == depth(16, 8192) == LONG_DEPTH
+    # A single tile reads nothing again, and short sums are near; what a run gives is copied first.
+    assert depth(8, 8192) is depth(50, 3072) is depth(400, 2 * LONG_DEPTH - 1) is None
+    assert depth(symbol("N"), 8192) is depth(100, symbol("T")) is None
+    assert depth(100, 3072, "input") is None
+
+
+def test_rows_of_memory_are_added_in_pieces() -> None:
+    buffers = {"w": Buffer("w", "float32", 16 * DEPTH, "input")}
+    assert depth_of(product(1), LANE, ROW, AVX512, buffers) == DEPTH
+    assert depth_of(product(), LANE, ROW, AVX512, buffers) is None
+    assert depth_of(product(), LANE, None, AVX512, buffers) is None
 
 
 def test_rows_overlap_where_a_window_moves() -> None:

@@ -562,3 +562,27 @@ def test_windows_of_images_that_only_a_run_tells_have_rows():
     (kernel,) = depthwise(1, channels_last=True, lines=symbol("H")).kernels()
     lane, *rows = kernel.axes
     assert row_axes_of_windows(kernel, lane) == tuple(rows)
+
+
+@pytest.mark.parametrize("columns", [17, 64])
+def test_long_sums_have_the_bits_of_single_rows(columns):
+    """Twenty rows are added in pieces, one row is not."""
+    rng = np.random.default_rng(0)
+    x, w = (
+        rng.standard_normal(shape).astype(np.float32) for shape in ((20, 5000), (5000, columns))
+    )
+
+    def run(rows: np.ndarray, **options: int) -> np.ndarray:
+        model = onnx.parser.parse_model(
+            f"""<ir_version: 10, opset_import: ["": 21]>
+            g (float[{len(rows)}, 5000] x, float[{columns}] b) => (float[A, B] y)
+            {{ p = MatMul(x, w)  q = Add(p, b)  y = Relu(q) }}"""
+        )
+        model.graph.initializer.append(onnx.numpy_helper.from_array(w, "w"))
+        bias = np.linspace(-9, 9, columns, dtype=np.float32)
+        session = ostinato.InferenceSession(model, cache_dir=None, **options)
+        return session.run(None, {"x": rows, "b": bias})[0]
+
+    whole = run(x)
+    np.testing.assert_array_equal(whole, np.concatenate([run(x[i : i + 1]) for i in range(20)]))
+    np.testing.assert_array_equal(whole, run(x, threads=2))
