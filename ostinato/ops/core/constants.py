@@ -33,8 +33,8 @@ class Constants:
 
     def __init__(self, draft: Draft, emit: Emitter, room: Room) -> None:
         self._draft, self._emit, self._room = draft, emit, room
-        # Arrays with memory, by identity: they are kept so that no other takes their identity.
-        self._placed: dict[tuple[int, str], tuple[np.ndarray, str]] = {}
+        # Arrays with memory, by what they view: they are kept so that nothing else takes its place.
+        self._placed: dict[tuple[object, ...], tuple[np.ndarray, str]] = {}
         # The model's constants and their names, by the array that owns the data: a view of them
         # is traced back to the name.
         self._named: dict[int, list[tuple[np.ndarray, str]]] = {}
@@ -57,7 +57,8 @@ class Constants:
         assert known is not None
         if known.dtype == object and any(isinstance(v, Dim) for v in known.flat):
             return replace(self._stored(value, known), progression=progression_of(value))
-        key = id(known), value.dtype
+        start = known.__array_interface__["data"][0]
+        key = start, known.shape, known.strides, known.dtype, value.dtype
         if key not in self._placed:
             array = np.ascontiguousarray(known, dtype=value.dtype).reshape(-1)
             self.require_room(array)
