@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import reduce
 
 from ostinato.limits import MOST_WINDOW
+from ostinato.ops.core.builder import Builder
 from ostinato.ops.core.known_sizes import known_ints, known_sizes
 from ostinato.ops.core.literals import literal
 from ostinato.ops.core.registry import Context, lowers
-from ostinato.ops.core.tensor import Tensor, Value, advance
+from ostinato.ops.core.tensor import Tensor, Value, advance, dense, slice_axis
 from ostinato.ops.rules.padding import within
 from ostinato.ops.rules.pointwise import floats
 from ostinato.ops.rules.reductions import absolute, divided_by_count, square
 from ostinato.ops.rules.views import axes_of, axis_of, reshape
-from ostinato.ops.rules.windows import output_sizes, read_windows, window_load
+from ostinato.ops.rules.windows import output_sizes, read_windows, terms_of, window_load
 from ostinato.program.expr import Access, Axis, Expr, Extent, Index, Load, constant, op
-from ostinato.sizes.dims import Size, floordiv, product
+from ostinato.records import dataclass
+from ostinato.sizes.dims import Size, ceildiv, floordiv, product
 
 # Powers up to this one are products.
 MOST_FACTORS = 8
@@ -174,22 +177,92 @@ def lower_col2im(context: Context) -> Value:
     channels = floordiv(x.shape[1], product(tuple(block)))
     split = reshape(context, x, (x.shape[0], channels, *block, *counts))
     columns = builder.strided(split)
-    outer = [*builder.axes((x.shape[0], channels)), *(builder.axis(n) for n in image)]
-    taps = [builder.axis(n, "r") for n in block]
-    index: list[tuple[Expr, Size]] = []
-    inside: Expr = constant(True, "bool")
-    for i, (axis, tap) in enumerate(zip(outer[2:], taps, strict=True)):
-        assert axis is not None
-        start = op("sub", op("add", Index(axis), constant(pads[i], "int64")),
-                   op("mul", Index(tap), constant(dilations[i], "int64")))  # fmt: skip
-        step = constant(strides[i], "int64")
-        number = op("div", start, step)
-        covers = op("eq", op("mul", number, step), start)
-        covers = op("and", covers, op("ge", start, constant(0, "int64")))
-        covers = op("and", covers, op("lt", number, Extent(counts[i])))
-        inside = op("and", inside, covers)
-        index.append((number, columns.strides[2 + rank + i]))
-    kept = Tensor(x.dtype, columns.shape[: 2 + rank], columns.base, columns.strides[: 2 + rank])
-    access = builder.access(kept, [*outer[:2], *taps])
-    element = Load(access, x.dtype, inside, constant(0, x.dtype), tuple(index))
-    return builder.fold((x.shape[0], channels, *image), outer, taps, "sum", element)
+    along = [
+        _covering(builder, columns.strides[2 + i], columns.strides[2 + rank + i], image[i],
+                  pads[i], Blocks(block[i], counts[i], strides[i], dilations[i]))
+        for i in range(rank)
+    ]  # fmt: skip
+    outer = builder.axes((x.shape[0], channels))
+    points = [*outer, *(axis for one in along for axis in one.axes)]
+    pairs = [
+        *zip(outer, columns.strides[:2], strict=True),
+        *(t for one in along for t in one.terms),
+    ]
+    index = tuple(term for one in along for term in one.index)
+    inside = reduce(lambda left, right: op("and", left, right), [one.inside for one in along])
+    assert columns.base is not None
+    access = replace(columns.base, terms=columns.base.terms + terms_of(pairs))
+    element = Load(access, x.dtype, inside, constant(0, x.dtype), index)
+    places = [axis.extent for one in along for axis in one.axes]
+    taps = [one.tap for one in along]
+    sums = builder.fold((x.shape[0], channels, *places), points, taps, "sum", element)
+    whole = [product([axis.extent for axis in one.axes]) for one in along]
+    assert sums.base is not None
+    result = dense(x.dtype, (x.shape[0], channels, *whole), sums.base.buffer)
+    for i, one in enumerate(along):
+        result = slice_axis(result, 2 + i, one.first, 1, image[i])
+    return result
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """Along an axis of an image, blocks of so many places each, `stride` apart."""
+
+    places: int
+    count: Size
+    stride: int
+    dilation: int
+
+
+@dataclass(frozen=True)
+class Covering:
+    """The blocks that cover an element of an axis of an image.
+
+    axes: that count the elements, of which the image begins at `first`. tap: counts the blocks that
+    may cover an element, by their place there. terms, index: the address of what they hold for it,
+    as in a Load. inside: whether there is such a block.
+    """
+
+    axes: tuple[Axis, ...]
+    first: int
+    tap: Axis
+    terms: tuple[tuple[Axis, Size], ...]
+    index: tuple[tuple[Expr, Size], ...]
+    inside: Expr
+
+
+def _covering(
+    builder: Builder, own: Size, next_block: Size, extent: Size, pad: int, blocks: Blocks
+) -> Covering:
+    """The blocks that cover the elements of an axis; strides are those of places and of blocks.
+
+    Element `q * stride + r` of the padded axis is place `r + j * stride` of block `q - j`.
+    """
+    if blocks.dilation > 1:
+        return _covering_dilated(builder, own, next_block, extent, pad, blocks)
+    step = blocks.stride
+    start, rest = builder.axis(ceildiv(extent + pad, step)), builder.axis(step)
+    tap = builder.axis(-(-blocks.places // step), "r")
+    number = op("sub", Index(start), Index(tap))
+    inside = op("ge", number, constant(0, "int64"))
+    inside = op("and", inside, op("lt", number, Extent(blocks.count)))
+    if blocks.places % step:
+        place = op("add", Index(rest), op("mul", Index(tap), constant(step, "int64")))
+        inside = op("and", inside, op("lt", place, constant(blocks.places, "int64")))
+    terms = (start, next_block), (rest, own), (tap, own * step - next_block)
+    return Covering((start, rest), pad, tap, terms, (), inside)
+
+
+def _covering_dilated(
+    builder: Builder, own: Size, next_block: Size, extent: Size, pad: int, blocks: Blocks
+) -> Covering:
+    """The same by a test of every place of a block."""
+    axis, tap = builder.axis(extent), builder.axis(blocks.places, "r")
+    start = op("sub", op("add", Index(axis), constant(pad, "int64")),
+               op("mul", Index(tap), constant(blocks.dilation, "int64")))  # fmt: skip
+    step = constant(blocks.stride, "int64")
+    number = op("div", start, step)
+    inside = op("eq", op("mul", number, step), start)
+    inside = op("and", inside, op("ge", start, constant(0, "int64")))
+    inside = op("and", inside, op("lt", number, Extent(blocks.count)))
+    return Covering((axis,), 0, tap, ((tap, own),), ((number, next_block),), inside)
