@@ -21,6 +21,7 @@ from ostinato.codegen.module import guards, messages, module_text
 from ostinato.codegen.target import Target, find_target
 from ostinato.codegen.workers import MOST, Workers
 from ostinato.errors import OptionError, OstinatoError, translated
+from ostinato.guards import Guards
 from ostinato.limits import MOST_EVALUATED_STEPS
 from ostinato.machine.targets import HOST
 from ostinato.model.graphs import graphs
@@ -65,7 +66,7 @@ def optional_passes() -> tuple[str, ...]:
 def compile_model(
     model: Any,
     options: Options,
-    guarded: bool = False,
+    guarded: bool | Guards = False,
     kept: Keeping | None = None,
     surround: Surround | None = None,
     clocked: list[Scheduled] | None = None,
@@ -114,7 +115,7 @@ def stages(model: Any, options: Options) -> Iterator[tuple[str, str]]:
 def _drive(
     model: Any,
     options: Options,
-    guarded: bool,
+    guarded: bool | Guards,
     is_observed: bool,
     kept: Keeping | None = None,
     surround: Surround | None = None,
@@ -172,7 +173,9 @@ def _drive(
         left = (artifact for _, artifact in made)
         compiled = _assembled(parts, (NativeStage(one or next(left)) for one in found))
         other_sizes = _not_native_in_general(loaded, compiled)
-        return dataclasses.replace(compiled, report=facts | {"other_sizes": other_sizes})
+        # Where a rank depends on the way that an If takes, what reads it is not native for any.
+        others = {"other_sizes": other_sizes, "other_ways": bool(other_sizes and before.get("If"))}
+        return dataclasses.replace(compiled, report=facts | others)
 
 
 def _evaluated(model: ir.Model, options: Options, pairing: Pairing | None) -> dict[str, Array]:

@@ -15,6 +15,7 @@ from typing import Any
 from ostinato.errors import ModelError
 from ostinato.files import open_file
 from ostinato.garbage import uncollected
+from ostinato.guards import Guards
 from ostinato.lazy_imports import quick_imports
 from ostinato.native.cache import Cache, Entry, machine_key
 from ostinato.options import Options
@@ -33,7 +34,7 @@ _PIECE = 1 << 20
 def build(
     model: Any,
     options: Options,
-    guarded: bool = False,
+    guarded: bool | Guards = False,
     kept: Keeping | None = None,
 ) -> tuple[CompiledModel, bool]:
     """The compiled model, and whether it came from the cache.
@@ -122,7 +123,9 @@ def _identified(
     return dataclasses.replace(compiled, report=report)
 
 
-def _compile(model: Any, options: Options, guarded: bool, kept: Keeping | None) -> CompiledModel:
+def _compile(
+    model: Any, options: Options, guarded: bool | Guards, kept: Keeping | None
+) -> CompiledModel:
     with quick_imports():
         from ostinato.compiler import compile_model
 

@@ -1,10 +1,12 @@
-"""From a model to its runnable stages: specialised first, general when a guard fails."""
+"""From a model to its runnable stages: specialised first, others when a guard fails."""
 
 from __future__ import annotations
 
 import dataclasses
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from ostinato.guards import Guards
 from ostinato.options import Options
 from ostinato.runtime.build import build, require_same
 from ostinato.stages.compiled import CompiledModel
@@ -27,14 +29,19 @@ def load(
     """
     compiled, from_cache = build(model, options, guarded=True, kept=kept)
 
-    # Only a model whose program has guards is kept, to compile the general one.
-    def general() -> CompiledModel:
+    # Only a model whose program has guards is kept, to compile the others.
+    def other(guards: Guards) -> CompiledModel:
         require_same(model, compiled)
-        return build(model, options, kept=kept)[0]
+        return build(model, options, guards, kept)[0]
+
+    others = []
+    if compiled.has_guards:
+        ways = [Guards.OTHERWISE] if compiled.report.get("other_ways") else []
+        others = [*ways, Guards.NONE]
 
     def specialize(node: onnx.ModelProto) -> Flow:
         return load(node, dataclasses.replace(options, fallback=False, specialize={}), notice)[0]
 
-    flow = Flow(compiled, options, notice, specialize, general if compiled.has_guards else None)
+    flow = Flow(compiled, options, notice, specialize, [partial(other, one) for one in others])
     notice(always_interpreted(flow.not_native()))
     return flow, from_cache

@@ -34,7 +34,8 @@ class CompiledModel:
     constants: values by name that fallback stages read or that are model outputs.
     overridable: the initializers that a caller may replace, as the model declares them.
     report: JSON-able facts about the compilation ("passes", "ops"), part of
-        `InferenceSession.report`.
+        `InferenceSession.report`; under "other_ways" whether a program for those that its guards
+        exclude may be native where one for all sizes is not.
     appended: inputs, and the outputs that are such an input with rows behind it.
     kept, grown: the growing states of the stream that it was compiled for, and the inputs that are
         as long as they are.

@@ -1,6 +1,6 @@
 """Run the stages of a compiled model one after the other, passing values by name.
 
-A flow whose guard fails deoptimises: the flow of the general program runs in its place.
+A flow whose guard fails deoptimises: the flow of a program for other sizes runs in its place.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Flow:
     """The runnable stages of `model`, and which values each of them is the last to read.
 
     notice: is told which nodes are interpreted.
-    general: compiles the program without guards, where `model` has any.
+    others: compile the programs for other sizes where `model` has guards, the last one without any.
     specialize: compiles a node that is specialised when called, and may fail with
         `UnsupportedError`.
     """
@@ -43,17 +43,16 @@ class Flow:
         options: Options,
         notice: Notice,
         specialize: Callable[[onnx.ModelProto], Flow],
-        general: Callable[[], CompiledModel] | None = None,
+        others: Sequence[Callable[[], CompiledModel]] = (),
     ) -> None:
         self.model = model
         self._options, self._notice, self._specialize = options, notice, specialize
-        self._compile_general = general
-        self._general: Flow | None = None
+        self._compile_others = others
+        self._other: Flow | None = None
         self.stages = [_runnable(stage, options, notice, specialize) for stage in model.stages]
         self._last_reads = _last_reads(model)
         self._direct = _direct(model, self.stages)
-        # Whether the general program ran last.
-        self._was_general = False
+        self._last: Flow = self
 
     def natives(self) -> Iterator[NativeFunction]:
         """The native functions in the order they run."""
@@ -65,12 +64,12 @@ class Flow:
                     yield from branch.natives()
 
     def not_native(self) -> list[NotNative]:
-        """The entries of `Report.fallback`; those of the general program come last."""
-        if self._general is None:
+        """The entries of `Report.fallback`; those of programs for other sizes come last."""
+        if self._other is None:
             others: list[NotNative] = list(self.model.report.get("other_sizes", ()))
         else:
             unless = [text for native in self.natives() for text in native.guards]
-            others = [of_other_sizes(entry, unless) for entry in self._general.not_native()]
+            others = [of_other_sizes(entry, unless) for entry in self._other.not_native()]
         return [*self._own_not_native(), *others]
 
     def _own_not_native(self) -> list[NotNative]:
@@ -82,14 +81,14 @@ class Flow:
         return self._direct
 
     def versions(self) -> Iterator[Flow]:
-        """This flow, then the general one, which is compiled when it is asked for."""
+        """This flow, then those for other sizes, which are compiled when they are asked for."""
         yield self
-        if self._general is None and self._compile_general is not None:
-            model = self._compile_general()
-            self._general = Flow(model, self._options, self._notice, self._specialize)
-            self._notice(always_interpreted(self._general.not_native()))
-        if self._general is not None:
-            yield self._general
+        if self._other is None and self._compile_others:
+            first, *others = self._compile_others
+            self._other = Flow(first(), self._options, self._notice, self._specialize, others)
+            self._notice(always_interpreted(self._other.not_native()))
+        if self._other is not None:
+            yield from self._other.versions()
 
     def run(self, inputs: Mapping[str, Any], given: Mapping[str, Array]) -> dict[str, Any]:
         """Every model output by name: the arrays of `given` where they name one, fresh otherwise.
@@ -102,14 +101,14 @@ class Flow:
             except GuardError as error:
                 failed = error
                 continue
-            self._was_general = version is not self
+            self._last = version
             return results
         raise failed
 
     @property
     def last(self) -> Flow:
         """The one of `versions` that ran last."""
-        return self._general if self._was_general and self._general is not None else self
+        return self._last
 
     def _run(self, inputs: Mapping[str, Any], given: Mapping[str, Array]) -> dict[str, Any]:
         values: dict[str, Any] = {**self.model.constants, **inputs}

@@ -10,6 +10,7 @@ import onnx_ir as ir
 
 from ostinato.codegen.artifact import Argument
 from ostinato.errors import ModelError, UnsupportedError, translated
+from ostinato.guards import Guards
 from ostinato.model.attributes import describe
 from ostinato.model.captures import captures, mentioned, with_inner
 from ostinato.model.declarations import overridable
@@ -83,7 +84,7 @@ class Partition:
 def partition(
     model: ir.Model,
     fallback: bool,
-    guarded: bool = False,
+    guarded: bool | Guards = False,
     seed: int = 0,
     kept: Keeping | None = None,
     as_one: bool = False,
@@ -127,7 +128,7 @@ class _Partitioner:
         model: ir.Model,
         fallback: bool,
         shape_operands: Set[ir.Value],
-        guarded: bool,
+        guarded: bool | Guards,
         seed: int,
         keeping: Keeping | None,
         hints: Hints,

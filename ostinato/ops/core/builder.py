@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ostinato.guards import Guards
 from ostinato.numerics import ROW_CHAINS
 from ostinato.ops.core.broadcasting import Broadcasting
 from ostinato.ops.core.constants import Constants, Room
@@ -100,7 +101,7 @@ class Builder:
     def __init__(
         self,
         data_dependent: set[str] | None = None,
-        guarded: bool = False,
+        guarded: bool | Guards = False,
         seed: int = 0,
         room: Room | None = None,
         measured: Iterable[ir.Value] = (),
@@ -115,7 +116,7 @@ class Builder:
         self.emit = Emitter(self.draft, self.require)
         self.sizes = RunSizes(self.draft, self.require, self.emit)
         self.constants = Constants(self.draft, self.emit, Room() if room is None else room)
-        self.broadcasting = Broadcasting(self.require, self.sizes, guarded)
+        self.broadcasting = Broadcasting(self.require, self.sizes, bool(guarded))
         # By the name of the value that they make: what works in the memory of a state of a loop.
         self.appending: dict[str, Appending] = {}
         self.moving: dict[str, Moving] = {}

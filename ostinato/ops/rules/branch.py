@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from ostinato.guards import Guards
 from ostinato.ops.core.builder import Builder
 from ostinato.ops.core.growing_states import share_memory
 from ostinato.ops.core.registry import Context, UnknownOperandError, lowers
@@ -40,7 +41,8 @@ def lower_if(context: Context) -> list[AnyValue]:
     """The outputs of one of two graphs.
 
     Where their shapes differ and sizes decide between them, the program is made for the sizes that
-    choose the first: exporters write a Squeeze of an axis that is 1 in this way.
+    choose the first: exporters write a Squeeze of an axis that is 1 in this way. Another one is
+    made for those that choose the second when they come.
     """
     condition = single(context, context.input(0), "cond", "bool")
     ways = [context.attributes.graph(name) for name in ("then_branch", "else_branch")]
@@ -58,6 +60,9 @@ def lower_if(context: Context) -> list[AnyValue]:
     except _DifferentFormError:
         pass
     builder.rollback(mark)
+    if builder.guarded is Guards.OTHERWISE:
+        builder.require.guard(1 - decides, "sizes for which its condition is true")
+        return context.lower_body(ways[1], [])
     builder.require.guard(decides, "sizes for which its condition is false")
     return context.lower_body(ways[0], [])
 
