@@ -96,6 +96,8 @@ class _Structure:
 
     def _operator(self, node: onnx.NodeProto) -> None:
         domain = normal_domain(node.domain)
+        if not node.op_type:
+            raise ModelError(f"node {_label(node)!r}: it names no operator (op_type is empty)")
         if (domain, node.op_type, node.overload) in self._functions:
             return
         version = self._opsets.get(domain)

@@ -52,7 +52,8 @@ class Flow:
         self.stages = [_runnable(stage, options, notice, specialize) for stage in model.stages]
         self._last_reads = _last_reads(model)
         self._direct = _direct(model, self.stages)
-        self._last: Flow = self
+        # Of the others, the one that ran last; none if this one did, which would keep itself alive.
+        self._last: Flow | None = None
 
     def natives(self) -> Iterator[NativeFunction]:
         """The native functions in the order they run."""
@@ -101,14 +102,14 @@ class Flow:
             except GuardError as error:
                 failed = error
                 continue
-            self._last = version
+            self._last = None if version is self else version
             return results
         raise failed
 
     @property
     def last(self) -> Flow:
         """The one of `versions` that ran last."""
-        return self._last
+        return self._last or self
 
     def _run(self, inputs: Mapping[str, Any], given: Mapping[str, Array]) -> dict[str, Any]:
         values: dict[str, Any] = {**self.model.constants, **inputs}

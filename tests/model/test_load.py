@@ -136,6 +136,15 @@ def test_opset_that_onnx_does_not_know(opset: int):
         load_model(parse(SIMPLE, opset))
 
 
+def test_nodes_without_an_operator_are_refused() -> None:
+    node = onnx.NodeProto(name="n", input=["x"], output=["y"])
+    value = onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [1])
+    result = onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [1])
+    graph = onnx.helper.make_graph([node], "g", [value], [result])
+    with pytest.raises(ModelError, match="node 'n': it names no operator"):
+        load_model(onnx.helper.make_model(graph))
+
+
 def test_no_opset_and_two_opsets():
     proto = parse(SIMPLE)
     second = proto.opset_import.add(domain="ai.onnx", version=16)
