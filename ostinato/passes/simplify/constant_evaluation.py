@@ -24,6 +24,13 @@ from ostinato.passes.simplify.dead_code import dead_code
 
 _EXACT_FLOATS = frozenset(ir.DataType.from_numpy(dtype) for dtype in EXACT_FLOATS)
 
+# What stores a constant in a type of its own, widened in front of its readers.
+_WIDENINGS = frozenset(("Cast", "DequantizeLinear"))
+# Taps along an axis from which convolutions are computed by pairs of positions, and positions of an
+# image: 64 channels of 32 x 32 pixels with weights that are widened in each call take 1.5 of the
+# time (`benchmarks.bench_narrow`).
+_FEW_TAPS, _MANY_PLACES = 3, 64
+
 # The outputs of a model without inputs, by name, but those whose bits depend on an option.
 Evaluate = Callable[[ir.Model], Mapping[str, np.ndarray]]
 
@@ -35,7 +42,8 @@ def constant_evaluation(model: ir.Model, evaluate: Evaluate) -> int:
     whose results something that varies reads; in place of results that have no fixed size or exceed
     the room that there is for constants their operands, and so for nodes that only move or convert
     elements, such as the DequantizeLinear of weights, or compute more exactly than they read: what
-    of these `constant_folding` leaves is not worth storing.
+    of these `constant_folding` leaves is not worth storing. Weights of windows over images are:
+    each of them meets so many positions that widening it takes longer than reading it.
 
     Valid because native code gives the same bits wherever a node stands. `evaluate` runs the
     nodes, and leaves out values that depend on `Options.flush_denormals`.
@@ -49,7 +57,9 @@ def constant_evaluation(model: ir.Model, evaluate: Evaluate) -> int:
         array = results.get(value.name or "")
         if array is not None:
             store_constant(model, names, value, array)
-    take_room(model, sum(array.nbytes for array in results.values()))
+    names_of_windows = {value.name for value in wanted if _meets_windows(value)}
+    counted = (a.nbytes for name, a in results.items() if name not in names_of_windows)
+    take_room(model, sum(counted))
     dead_code(model)
     return len(results)
 
@@ -79,6 +89,9 @@ def _wanted(model: ir.Model) -> list[ir.Value]:
     seen, wanted = set(pending), []
     for value in pending:
         size = _bytes(value)
+        if _meets_windows(value):
+            wanted.append(value)
+            continue
         if size <= room and not _is_left(constant[value], size):
             room -= size
             wanted.append(value)
@@ -109,6 +122,28 @@ def _is_left(node: ir.Node, size: float) -> bool:
         return True
     is_exact = facts.exact_floats if dtype in _EXACT_FLOATS else facts.exact_integers
     return is_exact and size > max(SMALL_RESULT_BYTES, *map(_bytes, operands))
+
+
+def _meets_windows(value: ir.Value) -> bool:
+    """Whether a value is widened, as weights of convolutions over images alone.
+
+    It is as large as it would be in a model of floats: no room is kept from others.
+    """
+    maker = value.producer()
+    if maker is None or maker.op_type not in _WIDENINGS or value.is_graph_output():
+        return False
+    uses = list(value.uses())
+    return uses != [] and all(use.idx == 1 and _is_over_image(use.node) for use in uses)
+
+
+def _is_over_image(node: ir.Node) -> bool:
+    """Whether a node is a Conv of three taps or more over many positions, of all channels."""
+    places, kernel = ((static_dims(value) or ())[2:] for value in node.inputs[:2])
+    group = node.attributes.get_int("group", 1)
+    if node.op_type != "Conv" or node.domain != "" or group != 1 or len(kernel) < 2:
+        return False
+    many = math.prod(_MANY_PLACES if n is None else n for n in places) >= _MANY_PLACES
+    return many and max(n or 0 for n in kernel) >= _FEW_TAPS
 
 
 def _bytes(value: ir.Value) -> float:

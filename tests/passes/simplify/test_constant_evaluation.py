@@ -243,3 +243,33 @@ def test_weights_of_a_convolution_are_known_whoever_computes_them():
     (folded,) = session(text, constants).run(None, {"x": x})
     (evaluated,) = session(text, constants, disable=("constant_folding",)).run(None, {"x": x})
     np.testing.assert_array_equal(evaluated, folded, strict=True)
+
+
+def image(taps: int = 3, size: str = "16, 16", more: str = "") -> ir.Model:
+    """A convolution whose weights are bytes, over an image."""
+    model = parse(
+        f"""
+        g (float[1, 2, {size}] x) => (float[1, 2, P, Q] y) <float s = {{0.5}}> {{
+            w = DequantizeLinear(q, s)
+            c = Conv<pads = [1, 1, 1, 1]>(x, w)
+            {more}
+            y = Relu(c)
+        }}"""
+    )
+    weights = np.arange(4 * taps * taps, dtype=np.int8).reshape(2, 2, taps, taps)
+    model.graph.initializer.append(onnx.numpy_helper.from_array(weights, "q"))
+    return load_model(model)
+
+
+@pytest.mark.parametrize("size", ["16, 16", "H, W"])
+def test_weights_of_windows_over_images_are_widened_once(size: str) -> None:
+    model = image(size=size)
+    assert evaluation(model) == 1
+    assert [node.op_type for node in model.graph] == ["Conv", "Relu"]
+
+
+@pytest.mark.parametrize(
+    "model", [image(taps=1), image(size="4, 4"), image(more="d = Mul(x, s)  e = Add(w, d)")]
+)
+def test_other_weights_stay_as_they_are_stored(model: ir.Model) -> None:
+    assert evaluation(model) == 0
