@@ -6,11 +6,11 @@ from enum import IntEnum
 
 
 class Guards(IntEnum):
-    """Whether guards may exclude sizes from a program.
+    """The sizes for which a program is made; guards exclude all others.
 
-    LIKELY: all but the likely ones; where sizes decide an If whose ways differ in rank, those that
-    choose the first, a Squeeze of an axis that is 1 for instance. OTHERWISE: those that choose the
-    second.
+    NONE: all. LIKELY: the likely ones, and where sizes decide an If whose ways differ in rank,
+    those that choose the first way, such as the Squeeze of an axis that is 1. OTHERWISE: the same
+    with those that choose the second way.
     """
 
     NONE = 0

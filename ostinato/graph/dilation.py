@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 from ostinato.graph.windows import Window
 from ostinato.records import dataclass
@@ -36,16 +37,14 @@ def spans(window: Window[Size], extent: Size) -> list[Span] | None:
     before, outputs = window.before, window.outputs
     if not (isinstance(extent, int) and isinstance(before, int) and isinstance(outputs, int)):
         return None
+    # A tap enters the data at one place, and leaves it at another.
+    reach = [before - k * window.dilation for k in range(window.kernel)]
+    ends = {-(-n // window.stride) for r in reach for n in (r, r + extent)}
+    places = sorted({0, outputs, *(place for place in ends if 0 < place < outputs)})
     found: list[Span] = []
-    for place in range(outputs):
-        start = place * window.stride - before
-        inside = [k for k in range(window.kernel) if 0 <= start + k * window.dilation < extent]
-        tap, taps = (inside[0], len(inside)) if inside else (0, 0)
-        last = found[-1] if found else None
-        if last is not None and (last.tap, last.taps) == (tap, taps):
-            found[-1] = replace(last, count=last.count + 1)
-        else:
-            found.append(Span(place, 1, tap, taps))
+    for first, last in pairwise(places):
+        inside = [k for k, r in enumerate(reach) if 0 <= first * window.stride - r < extent]
+        found.append(Span(first, last - first, inside[0] if inside else 0, len(inside)))
     return found
 
 

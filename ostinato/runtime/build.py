@@ -55,7 +55,7 @@ def build(
         return _identified(compiled, digest, _external_data(model, folder)), False
     cache = Cache(options.cache_dir, options.cache_bytes)
     facts = _relevant(options) | {
-        "guarded": guarded,
+        "guarded": int(guarded),
         "kept": None if kept is None else dataclasses.asdict(kept),
     }
     key = machine_key(digest.digest(), json.dumps(facts, sort_keys=True))

@@ -85,7 +85,6 @@ class _Fuser:
         self._program = program
         self._refusals = refusals
         self._copies = copies
-        self._constants = {b.name for b in program.buffers.values() if b.kind == "constant"}
         self._statements: dict[int, Stmt] = dict(enumerate(body))
         # Buffers that somebody outside this list reads: their stores must stay.
         self._kept = outside | {i.buffer for i in program.outputs}
@@ -272,7 +271,7 @@ class _Fuser:
             readers.append(reader)
         if not is_free(p) and not is_nonnegative(product([a.extent for a in p.axes]) - total):
             return "readers would compute values more than once"
-        if len(readers) > 1 and reads_again(p, readers, self._constants):
+        if len(readers) > 1 and reads_again(p, readers, self._program.buffers):
             return READ_AGAIN
         return None
 

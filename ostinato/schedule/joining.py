@@ -6,7 +6,7 @@ Says why where they cannot. `fuse` decides which pairs are tried.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from ostinato.program.expr import (
@@ -23,7 +23,7 @@ from ostinato.program.expr import (
     rewrite,
     walk,
 )
-from ostinato.program.nodes import Kernel, Reduce, Store, map_loads
+from ostinato.program.nodes import Buffer, Kernel, Reduce, Store, map_loads
 from ostinato.schedule.index_maps import (
     Affine,
     Map,
@@ -304,7 +304,7 @@ def _are_apart(p: Kernel, images: list[Map]) -> bool:
     return True
 
 
-def reads_again(p: Kernel, readers: Iterable[Kernel], constants: Container[str]) -> bool:
+def reads_again(p: Kernel, readers: Iterable[Kernel], buffers: Mapping[str, Buffer]) -> bool:
     """Whether readers that compute a kernel's values load more than the store and load they save.
 
     A product of many rows loads its weights once. Readers of a row each, such as the steps of a
@@ -316,7 +316,7 @@ def reads_again(p: Kernel, readers: Iterable[Kernel], constants: Container[str])
     images = [image for load in loads if (image := solve(store.access, p.axes, load.access))]
     more: Size = 0
     for load in {n for r in p.reductions for n in walk(*r.operands) if isinstance(n, Load)}:
-        if load.access.buffer in constants:
+        if buffers[load.access.buffer].kind == "constant":
             axes = [axis for axis, _ in load.access.terms]
             parts = [_volume({a for axis in axes for a in _along_of(axis, i)}) for i in images]
             more = more + sum(parts) - _volume(axes)
@@ -334,7 +334,7 @@ def _volume(axes: Iterable[Axis]) -> Size:
 
 def _are_fewer(axes: tuple[Axis, ...], number: int) -> bool:
     """Whether the axes are known to have fewer points."""
-    return is_nonnegative(number - 1 - product([axis.extent for axis in axes]))
+    return is_nonnegative(number - 1 - _volume(axes))
 
 
 def _space(reader: Kernel, load: Load) -> list[Size]:

@@ -23,8 +23,10 @@ from ostinato.ops.rules.windows import convolve
 from ostinato.ops.rules.winograd import apart, channels_last
 from ostinato.sizes.dims import Size
 
-# The share of the products that may be left: each part of an image loads weights of its own.
-MOST_LEFT = 0.8
+# The share of the products that may be left: each part of an image loads weights of its own. With
+# 0.77, 0.84 and 0.92 left (256 channels of 33 x 33 pixels, taps 6, 4 and 2 apart) parts take 0.70,
+# 0.84 and 0.98 of the time.
+MOST_LEFT = 0.9
 
 
 def convolve_on_data(

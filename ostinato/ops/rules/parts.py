@@ -157,6 +157,7 @@ def lower_slice(context: Context) -> Value:
     for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
         sizes, position = context.builder.sizes, axis_of(context, axis, len(value.shape))
         extent = result.shape[position]
+        start, end = (UNBOUNDED.get(n, n) if isinstance(n, int) else n for n in (start, end))
         context.builder.require.nonzero(step, "a step is 0")
         step = maximum(minimum(step, FAR), -FAR)
         first: Size
@@ -246,10 +247,8 @@ def _slice_operands(context: Context) -> tuple[list[Size], list[Size], list[int]
         axes = list(context.attributes.ints("axes", tuple(range(len(starts)))))
         ones: list[Size] = [1] * len(axes)
         return starts, ends, axes, ones
-    starts, ends = (
-        [UNBOUNDED.get(n, n) if isinstance(n, int) else n for n in known_sizes(context, i, what)]
-        for i, what in ((1, "input 'starts'"), (2, "input 'ends'"))
-    )
+    starts = known_sizes(context, 1, "input 'starts'")
+    ends = known_sizes(context, 2, "input 'ends'")
     axes = list(range(len(starts)))
     steps: list[Size] = [1] * len(starts)
     # Outside of loops a program for the steps of a call finds neighbours, where they are 1.

@@ -52,14 +52,14 @@ def constant_evaluation(model: ir.Model, evaluate: Evaluate) -> int:
     if not wanted:
         return 0
     results = evaluate(_part(model, {value.name for value in wanted}))
+    # Before uses move to what is stored.
+    counted = [value.name or "" for value in wanted if not _meets_windows(value)]
     names = Names(model)
     for value in wanted:
         array = results.get(value.name or "")
         if array is not None:
             store_constant(model, names, value, array)
-    names_of_windows = {value.name for value in wanted if _meets_windows(value)}
-    counted = (a.nbytes for name, a in results.items() if name not in names_of_windows)
-    take_room(model, sum(counted))
+    take_room(model, sum(results[name].nbytes for name in counted if name in results))
     dead_code(model)
     return len(results)
 
@@ -125,12 +125,14 @@ def _is_left(node: ir.Node, size: float) -> bool:
 
 
 def _meets_windows(value: ir.Value) -> bool:
-    """Whether a value is widened, as weights of convolutions over images alone.
+    """Whether a value is a stored constant widened, as weights of convolutions over images alone.
 
-    It is as large as it would be in a model of floats: no room is kept from others.
+    It is as large as it would be in a model of floats, and so takes no room from others.
     """
     maker = value.producer()
     if maker is None or maker.op_type not in _WIDENINGS or value.is_graph_output():
+        return False
+    if constant_array(maker.inputs[0]) is None:
         return False
     uses = list(value.uses())
     return uses != [] and all(use.idx == 1 and _is_over_image(use.node) for use in uses)

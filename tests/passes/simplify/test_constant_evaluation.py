@@ -273,3 +273,19 @@ def test_weights_of_windows_over_images_are_widened_once(size: str) -> None:
 )
 def test_other_weights_stay_as_they_are_stored(model: ir.Model) -> None:
     assert evaluation(model) == 0
+
+
+def test_weights_that_a_small_file_makes_large_are_left() -> None:
+    """Only what the file stores may be widened without regard to the room for constants."""
+    model = load_model(
+        parse(
+            """
+            g (float[1, 2048, 16, 16] x) => (float[1, 2048, P, Q] y)
+            <int8[1] one = {1}, int64[4] shape = {2048, 2048, 3, 3}, float s = {0.5}> {
+                q = Expand(one, shape)
+                w = DequantizeLinear(q, s)
+                y = Conv(x, w)
+            }"""
+        )
+    )
+    assert evaluation(model) == 0
