@@ -17,7 +17,7 @@ import onnx_ir as ir
 from ostinato.codegen import clocks
 from ostinato.codegen.artifact import Argument, Artifact
 from ostinato.codegen.machine import Keep, emit_assembly, emit_object
-from ostinato.codegen.module import guards, messages, module_text
+from ostinato.codegen.module import module_text
 from ostinato.codegen.target import Target, find_target
 from ostinato.codegen.workers import MOST, Workers
 from ostinato.errors import OptionError, OstinatoError, translated
@@ -33,6 +33,7 @@ from ostinato.native.threads import processors
 from ostinato.ops.core.pairing import Pairing
 from ostinato.optimization import ALL_PASSES, advice, run_all_passes
 from ostinato.options import Options
+from ostinato.program.conditions import guards, messages
 from ostinato.program.laid import ConstantBlob, Contents, lay_out
 from ostinato.program.nodes import Interface, Program
 from ostinato.program.printer import text as program_text

@@ -12,11 +12,11 @@ import onnx
 import pytest
 
 import ostinato.compiler
-from ostinato.codegen.module import guards
 from ostinato.machine.record import Machine
 from ostinato.model.load import load_model
 from ostinato.ops.core.pairing import Pairing
 from ostinato.optimization import run_all_passes
+from ostinato.program.conditions import guards
 from ostinato.program.nodes import Program
 from ostinato.program.verify import verify
 from ostinato.schedule.pipeline import SCHEDULE_PASSES, Scheduled

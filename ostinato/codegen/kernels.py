@@ -15,7 +15,7 @@ from ostinato.codegen.writer import LoopState, Value, Writer, integer, is_consta
 from ostinato.machine.record import Machine
 from ostinato.program.expr import Axis
 from ostinato.program.nodes import Buffer, Kernel, Tile
-from ostinato.schedule.cost import REST_ROWS, row_tiles
+from ostinato.schedule.shapes import REST_ROWS, row_tiles
 from ostinato.schedule.share import Part
 from ostinato.schedule.times import bounded_product, point_time
 from ostinato.sizes.dims import Size, ceildiv, floordiv

@@ -14,8 +14,8 @@ from ostinato.codegen.writer import LoopState, Value, integer, is_constant, vect
 from ostinato.program.expr import Axis, Expr, Index, Load, walk
 from ostinato.program.nodes import Reduce, Tile, identity
 from ostinato.records import dataclass
-from ostinato.schedule.cost import sums_at_once
 from ostinato.schedule.operands import TERMS_ACROSS
+from ostinato.schedule.shapes import sums_at_once
 from ostinato.schedule.times import bounded_product, term_time
 from ostinato.sizes.dims import Size, floordiv
 

@@ -29,9 +29,9 @@ from ostinato.program.nodes import (
     map_loads,
 )
 from ostinato.records import dataclass
-from ostinato.schedule.cost import LINE_BYTES
 from ostinato.schedule.decisions import decision
 from ostinato.schedule.index_maps import Affine, substitute_reduce, substitute_store
+from ostinato.schedule.lanes import LINE_BYTES
 from ostinato.sizes.dims import (
     Size,
     ceildiv,

@@ -7,23 +7,21 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import gcd
 
 from ostinato.machine.record import Machine
-from ostinato.program.expr import ITEM_BYTES, Access, Axis, Index, Load, dtype_of, walk
+from ostinato.program.expr import ITEM_BYTES, Axis, Load, dtype_of, walk
 from ostinato.program.nodes import Buffer, Kernel, Store
 from ostinato.records import dataclass
+from ostinato.schedule.lanes import LINE_BYTES, cycles_of_lanes
 from ostinato.schedule.operands import (
     DEPTH,
-    accesses,
     depth_of,
     is_packable,
     loaded_by_lanes,
     loads_of_a_row,
     moves_windows,
-    neighbour_axes,
-    partial_result_stores,
     row_axes_of_windows,
     rows_share_copies,
     shared_axes,
@@ -31,17 +29,19 @@ from ostinato.schedule.operands import (
     typical,
     widening_by_lanes,
 )
-from ostinato.sizes.dims import Size, product
+from ostinato.schedule.shapes import (
+    Rows,
+    Shape,
+    has_even_rows,
+    row_tiles,
+    sums_at_once,
+    tiles_of_any,
+)
+from ostinato.sizes.dims import product
 
-# The share of the lanes that is expected to be busy where only a run tells how many points there
-# are: streams are stepped with few, often one.
-TYPICAL_USE = 0.5
 # How many rows a kernel of several sums is taken to have where only a run tells: a batch. Smaller
 # ones are cut into heights of `REST_ROWS`; a single row has its own way (`groups_of_one_row`).
 TYPICAL_BATCH = 16
-# Heights of the tiles of what full ones leave of an axis whose extent only a run tells: two at most
-# of those below 8. Without 3, seven rows of 512 channels of 3 x 3 pixels take 1.3 of the time.
-REST_ROWS = (4, 3, 2, 1)
 # Heights of tiles: what is left of an axis is cut into tiles of `REST_ROWS`, or of exactly what is
 # left where its extent is known. There a single sum per point has registers for more rows.
 ROW_CHOICES = (1, 2, 3, 4, 5, 6, 8)
@@ -49,10 +49,6 @@ MORE_ROWS = (7, 10, 12, 14)
 # Several loops may compute this many times as many partial results as there are registers: what one
 # of them leaves goes to the stack until the stores read it.
 MOST_HELD = 3
-# Loads and stores whose lanes lie two apart, or backwards, in those whose lanes are neighbours: two
-# vectors and a shuffle.
-CLOSE = (-1, 2, -2)
-CLOSE_LOADS = 3
 # The share of the cycles of loads that is not hidden behind multiply-adds, what panels beyond the
 # first-level cache cost in each step of a loop, and the most of it. All three are fitted to
 # `benchmarks.bench_micro` and the rows of `benchmarks.bench_ops`.
@@ -71,10 +67,6 @@ MANY_POINTS = 64
 # waits on the stack meanwhile. Four gates of 64 units take 1.07 of the time with tiles of 6 rows in
 # place of 4.
 SPILL_CYCLES = 4.0
-LINE_BYTES = 64
-# How many lines a second-level cache holds whose addresses differ by multiples of its size over
-# this number: 16 on Sapphire Rapids, 20 on Ice Lake (`lscpu -C`), of which the least is taken.
-CACHE_WAYS = 16
 # Cycles of each line that has left the first-level cache when the next tile writes on in it: 32
 # filters of 3 x 3 over 3 channels take 1.0 ms for 304 x 304 results, whose planes have four places
 # in a way of the cache, and 2.5 ms for 320 x 320, whose planes have one.
@@ -83,91 +75,6 @@ WRITTEN_AGAIN = 16.0
 # its offsets, that of a word (`schedule.float_fields`).
 SHARE_OF_BYTES = 0.25
 OF_A_SCALE = 4
-
-
-@dataclass(frozen=True)
-class Rows:
-    """The axis of the rows of a tile, and one across; as `Tile` has them."""
-
-    row: Axis | None
-    across: Axis | None = None
-
-    @property
-    def breadth(self) -> int:
-        """Points of a row of the tile."""
-        return 1 if self.across is None else typical(self.across.extent)
-
-
-@dataclass(frozen=True)
-class Shape:
-    """Vectors along the lanes, height, and `held`, of a tile of sums; as `Tile` has them."""
-
-    vectors: int = 1
-    rows: int = 1
-    held: int | None = None
-
-    @property
-    def block(self) -> int:
-        """Partial results of each sum."""
-        return self.rows * self.vectors
-
-
-def sums_at_once(sums: int, vectors: int, held: int | None) -> int:
-    """Reductions per loop within the accumulator budget `held`; all of them if it is None."""
-    if held is None:
-        return sums
-    loops = -(-sums // max(1, held // vectors))
-    return -(-sums // loops)
-
-
-def lane_width(kernel: Kernel, extent: Size, machine: Machine) -> int:
-    """Lanes of a vector: a full register of the widest element type, less for short axes."""
-    dtypes = {dtype_of(node) for node in kernel.nodes}
-    widest = max((ITEM_BYTES[d] for d in dtypes - {"bool"}), default=1)
-    if isinstance(extent, int) and kernel.axes:
-        addresses = {dtype_of(n) for n in kernel.nodes if not isinstance(n, Index)}
-        widest = max((ITEM_BYTES[d] for d in addresses - {"bool"}), default=widest)
-    width = max(1, machine.vector_bytes // max(widest, 1))
-    while isinstance(extent, int) and width > 1 and width // 2 >= extent:
-        width //= 2
-    return width
-
-
-def lane_score(
-    kernel: Kernel, axis: Axis, machine: Machine, buffers: Mapping[str, Buffer]
-) -> tuple[float, int]:
-    """Higher is better for lanes: full vectors, few accesses whose lanes are not neighbours."""
-    width = lane_width(kernel, axis.extent, machine)
-    full = max(1, machine.vector_bytes // 4)
-    extent = typical(axis.extent)
-    padded = -(-extent // width) * width
-    used = max(extent, 1) / max(padded, 1) * min(width, full) / full
-    if not isinstance(axis.extent, int):
-        used *= TYPICAL_USE
-    cost = 0.0
-    for access, weight, load in accesses(kernel):
-        packable = load is not None and is_packable(kernel, load, buffers)
-        stride = access.stride(axis)
-        if stride in (0, 1) or packable:
-            cost += weight
-        else:
-            cost += weight * (CLOSE_LOADS if stride in CLOSE else machine.gather_loads)
-    return used / max(cost, 1e-9), kernel.axes.index(axis)
-
-
-def is_far(kernel: Kernel, lane: Axis, shared: Sequence[Axis], machine: Machine) -> bool:
-    """Whether the weights are too many to stay in a cache until points along `shared` read them.
-
-    Where it is known how many tiles read them, they are fetched ahead if the machine can, which
-    pays for fewer.
-    """
-    is_known = bool(shared) and all(isinstance(axis.extent, int) for axis in shared)
-    most = machine.panel_bytes if is_known and machine.fetches else machine.far_bytes
-    size: Size = 0
-    for load in loaded_by_lanes(kernel, lane):
-        extents = [axis.extent for axis, _ in load.access.terms]
-        size += product(extents) * ITEM_BYTES[load.dtype]
-    return isinstance(size, int) and size > most
 
 
 @dataclass(frozen=True)
@@ -213,74 +120,6 @@ def groups_of_one_row(
     return groups if groups > 1 and fits else 1
 
 
-def cycles_apart(
-    kernel: Kernel,
-    lane: Axis,
-    shape: Shape,
-    width: int,
-    machine: Machine,
-    buffers: Mapping[str, Buffer],
-) -> float:
-    """Cycles for which all sums wait since what they load by turns lies in too many pages.
-
-    Such as channels whose neighbours are times, of a longer signal than a cache holds.
-    """
-    shared = shared_axes(kernel, lane)
-    groups = -(-typical(lane.extent) // (width * shape.vectors))
-    tiles = -(-typical(product([axis.extent for axis in shared])) // shape.rows)
-    is_far_away = is_far(kernel, lane, shared, machine)
-    in_pieces = neighbour_axes(kernel, lane) and partial_result_stores(kernel, lane)
-    summed = {axis for reduce in kernel.reductions for axis in reduce.axes}
-    lines = 0.0
-    for load in dict.fromkeys(sum_loads(kernel)):
-        if is_packable(kernel, load, buffers):
-            continue
-        item, again = ITEM_BYTES[load.dtype], 1
-        if load.access.stride(lane) == 0:
-            again = groups if is_far_away else 1
-        elif not in_pieces and evict_each_other(load.access, item, summed, machine):
-            again = tiles
-        size = buffers[load.access.buffer].size
-        lines += lines_apart(load.access, size, item, summed, machine) * again
-    return lines * machine.apart_cycles
-
-
-def evict_each_other(access: Access, item: int, summed: Collection[Axis], machine: Machine) -> bool:
-    """Whether lines that a sum reads one after the other find too few places in a cache.
-
-    Each tile then reads them from further away again, however few they are: 1600 rows of 4 KiB, of
-    which lanes read two lines, take twice the time of a copy of these lines.
-    """
-    way = machine.second_level_bytes // CACHE_WAYS
-    return any(
-        axis in summed
-        and isinstance(stride, int)
-        and isinstance(axis.extent, int)
-        and axis.extent * gcd(stride * item, way) > machine.second_level_bytes
-        for axis, stride in access.terms
-    )
-
-
-def lines_apart(
-    access: Access, size: Size, item: int, by_turns: Collection[Axis], machine: Machine
-) -> float:
-    """How many lines an access meets in more pages by turns than are fetched ahead; 0 if in fewer.
-
-    size: elements of the buffer, of `item` bytes. by_turns: the axes that pass first.
-    """
-    reached = typical(product([axis.extent for axis, _ in access.terms]))
-    count = min(reached, typical(size)) * item
-    apart = [
-        axis.extent
-        for axis, step in access.terms
-        if axis in by_turns and typical(step) * item >= machine.page_bytes
-    ]
-    is_near = count <= machine.second_level_bytes
-    if is_near or typical(product(apart)) <= machine.followed_pages:
-        return 0.0
-    return count / LINE_BYTES
-
-
 @dataclass(frozen=True)
 class _WindowLoads:
     """What a step of all sums loads where rows share a part of it only.
@@ -315,14 +154,6 @@ def _window_loads(
         else:
             own_cycles += cycles_of_lanes(stride, machine)
     return _WindowLoads(shared, own_cycles, scalars)
-
-
-def cycles_of_lanes(stride: Size, machine: Machine) -> float:
-    """Cycles of loading a vector whose lanes lie so far apart."""
-    if stride == 1:
-        return machine.load_cycles
-    close = CLOSE_LOADS * machine.load_cycles
-    return close if stride in CLOSE else dict(machine.transposed_cycles)[1]
 
 
 class _Sums:
@@ -455,7 +286,7 @@ class _Sums:
         if self._is_known or self._is_several:
             # Where only a run tells, a step of several sums is that of a batch.
             rows = self._rows if self._is_known else min(self._rows, TYPICAL_BATCH)
-            tiles = _tiles_of_any(rows, shape.rows)
+            tiles = tiles_of_any(rows, shape.rows)
             if self._is_known:
                 tiles = row_tiles(rows, shape.rows, self._is_even)
             steps = (n * self._step(Shape(shape.vectors, r, shape.held)) for n, r in tiles)
@@ -561,38 +392,3 @@ def _share_of_bytes(loads: Sequence[Load]) -> float:
     """The bytes of weights in those of the floats that their lanes become: scales are floats."""
     sizes = [ITEM_BYTES[load.dtype] for load in loads]
     return min(sizes) / max(4, *sizes)
-
-
-def has_even_rows(kernel: Kernel, rows: Rows) -> bool:
-    """Whether tiles of a known number of these rows are even: those that have no pixels in common.
-
-    The cost of windows is that of full tiles: even ones of 64 channels of 56 x 56 pixels, 5 or 4
-    high and not 10, take 1.1 times as long.
-    """
-    if rows.row is None or rows.across is not None:
-        return False
-    return isinstance(rows.row.extent, int) and not moves_windows(kernel, rows.row)
-
-
-def row_tiles(extent: int, rows: int, even: bool) -> list[tuple[int, int]]:
-    """Numbers of tiles of at most `rows` rows, and their heights.
-
-    even: as few and as even as can be: a tile of one or two rows waits for what its lanes load.
-    Otherwise, what is left of full ones is one tile.
-    """
-    count = -(-extent // rows)
-    height = -(-extent // max(count, 1)) if even else rows
-    lower = count * height - extent
-    pairs = [(count - lower, height), (lower, height - 1)]
-    if not even:
-        pairs = [(extent // rows, rows), (1, extent % rows)]
-    return [(number, high) for number, high in pairs if number and high]
-
-
-def _tiles_of_any(extent: int, rows: int) -> list[tuple[int, int]]:
-    """Numbers of tiles and their heights, where only a run tells how many rows there are."""
-    found: list[tuple[int, int]] = []
-    for size in (rows, *(n for n in REST_ROWS if n < rows)):
-        found.append((extent // size, size))
-        extent %= size
-    return found

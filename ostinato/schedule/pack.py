@@ -40,10 +40,10 @@ from ostinato.program.nodes import (
     with_bodies,
 )
 from ostinato.records import dataclass
-from ostinato.schedule.cost import sums_at_once
 from ostinato.schedule.fields import Field, cut_for_fields
 from ostinato.schedule.float_fields import FloatField
 from ostinato.schedule.index_maps import Affine, Map, substitute, substitute_store
+from ostinato.schedule.shapes import sums_at_once
 from ostinato.sizes.dims import Size, floordiv, is_nonnegative, product
 
 

@@ -13,27 +13,22 @@ from ostinato.machine.record import Machine
 from ostinato.program.expr import ITEM_BYTES, Axis, Expr, Index, constant, dtype_of, op
 from ostinato.program.nodes import Buffer, Kernel, Program, Tile, map_kernels
 from ostinato.schedule.chains import gathers
-from ostinato.schedule.cost import (
-    CLOSE,
-    ROW_CHOICES,
-    Choice,
-    Rows,
-    cheapest_shape,
-    cycles_apart,
-    cycles_of_lanes,
-    groups_of_one_row,
-    has_even_rows,
-    is_far,
-    lane_score,
-    lane_width,
-    lines_apart,
-)
+from ostinato.schedule.cost import ROW_CHOICES, Choice, cheapest_shape, groups_of_one_row
 from ostinato.schedule.index_maps import (
     Affine,
     size_expr,
     split_axis,
     substitute_reduce,
     substitute_store,
+)
+from ostinato.schedule.lanes import (
+    CLOSE,
+    cycles_apart,
+    cycles_of_lanes,
+    is_far,
+    lane_score,
+    lane_width,
+    lines_apart,
 )
 from ostinato.schedule.matrices import matrix_tile
 from ostinato.schedule.operands import (
@@ -55,6 +50,7 @@ from ostinato.schedule.operands import (
     sum_loads,
     typical,
 )
+from ostinato.schedule.shapes import Rows, has_even_rows
 from ostinato.sizes.dims import ceildiv, product
 
 # A known axis of this many rows fills the rows of a tile: what is loaded by lanes is then shared

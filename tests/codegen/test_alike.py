@@ -9,7 +9,7 @@ import pytest
 from onnx import helper, numpy_helper
 
 import ostinato
-import ostinato.codegen.module
+import ostinato.codegen.kernel_functions
 from ostinato.codegen.alike import form
 from ostinato.codegen.module import module_text
 from ostinato.codegen.target import host_target
@@ -118,7 +118,7 @@ def test_a_function_is_written_once_for_all_programs_that_have_its_kernel(
     first, other = text("a", ("N", "M"), 4 * n), text("a", ("M", "N"), 4 * n)
     assert first != other, "the size has another place in the table"
     with monkeypatch.context() as patch:
-        patch.setattr(ostinato.codegen.module, "KernelEmitter", refuse)
+        patch.setattr(ostinato.codegen.kernel_functions, "KernelEmitter", refuse)
         assert text("b", ("N", "M"), 4 * n) == first.replace("kernel.ka", "kernel.kb")
         with pytest.raises(AssertionError, match="written again"):
             text("c", ("N", "M"), 5 * n)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from ostinato.codegen import module, safepoints
+from ostinato.codegen import kernel_functions, safepoints
 from ostinato.codegen.safepoints import STOPPED
 from ostinato.program import interpreter
 from ostinato.program.expr import Axis, Reduced, constant, op
@@ -79,9 +79,9 @@ def short_limits(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Safepoints that ask after little work; functions that are written with them are forgotten."""
     monkeypatch.setattr(safepoints, "LIMIT", 1 << 12)
     monkeypatch.setattr(safepoints, "GRAIN", 1 << 9)
-    module._written.cache_clear()
+    kernel_functions.function_text.cache_clear()
     yield
-    module._written.cache_clear()
+    kernel_functions.function_text.cache_clear()
 
 
 @pytest.mark.parametrize("tiled", [True, False])

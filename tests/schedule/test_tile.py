@@ -11,8 +11,8 @@ from ostinato.machine.record import Machine
 from ostinato.program.expr import Access, Axis, Index, Load, Reduced, cast, constant, op
 from ostinato.program.nodes import Kernel, Program, Reduce
 from ostinato.program.printer import text
-from ostinato.schedule.cost import row_tiles, sums_at_once
 from ostinato.schedule.operands import DEPTH, row_axes_of_windows
+from ostinato.schedule.shapes import row_tiles, sums_at_once
 from ostinato.schedule.tile import tile, tile_kernel
 from ostinato.sizes.dims import Size, floordiv, symbol
 from tests.program.programs import at, program, reduction, store

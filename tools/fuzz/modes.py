@@ -11,7 +11,7 @@ import onnx
 
 import ostinato.compiler
 from ostinato import InferenceSession
-from ostinato.codegen import module, safepoints, threads
+from ostinato.codegen import kernel_functions, safepoints, threads
 from ostinato.codegen.target import host_target
 from ostinato.compiler import optional_passes
 from ostinato.machine.record import AVX2, AVX512, NEON, NEOVERSE_V1, WASM
@@ -53,7 +53,7 @@ class Mode:
         if self.name in ("threads", "safepoints"):
             safepoints.LIMIT, safepoints.GRAIN = 1 << 13, 1 << 10
             # Functions that are kept were written with the limits before.
-            module._written.cache_clear()
+            kernel_functions.function_text.cache_clear()
         if self.name == "machine":
             host = host_target()
             machine = replace(host.machine, **self.machine)

@@ -1,0 +1,121 @@
+"""The functions of a program's kernels: kernels that are alike share one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Hashable, Mapping
+from dataclasses import field
+from functools import lru_cache
+
+from ostinato.codegen import safepoints
+from ostinato.codegen.alike import form
+from ostinato.codegen.general import General, generalise
+from ostinato.codegen.kernels import KernelEmitter
+from ostinato.codegen.signature import is_long, signature
+from ostinato.codegen.target import Target
+from ostinato.machine.record import Machine
+from ostinato.program.nodes import Buffer, Kernel, Program
+from ostinato.records import dataclass
+from ostinato.schedule.matrices import takes_pairs, takes_tiles
+from ostinato.schedule.share import Part
+from ostinato.schedule.times import kernel_time
+from ostinato.sizes.dims import Size
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What the function of a kernel depends on, and the kernel, one of all that are alike.
+
+    numbers: symbols that are parameters. divided: the position of the axis along which threads
+    divide it, and the unit.
+    """
+
+    form: Hashable
+    symbols: tuple[str, ...]
+    numbers: tuple[str, ...]
+    machine: Machine
+    is_watched: bool
+    divided: tuple[int, int] | None
+    kernel: Kernel = field(compare=False)
+    buffers: Mapping[str, Buffer] = field(compare=False)
+    part: Part | None = field(compare=False)
+
+
+@dataclass(frozen=True)
+class KernelFunction:
+    """What a kernel calls: a function, and its parameters beside buffers and indices.
+
+    is_long: as of `signature.is_long`.
+    """
+
+    name: str
+    numbers: tuple[Size, ...]
+    is_long: bool
+
+
+def functions_of(
+    program: Program,
+    declarations: set[str],
+    target: Target,
+    parts: Mapping[str, Part],
+    is_watched: bool,
+    written: Callable[[str, Collection[str]], None],
+) -> tuple[list[str], dict[str, KernelFunction]]:
+    """The functions of all kernels, and the one that stands for each kernel, by name.
+
+    written: is told of each function at once, and of what it needs declared.
+    """
+    names: dict[Wanted, str] = {}
+    texts: list[str] = []
+    shared: dict[str, KernelFunction] = {}
+    kernels = [kernel for kernel in program.kernels() if not is_empty(kernel)]
+    # A share of a thread is told by the sizes of its kernel, and so are products of matrices.
+    matrices = [k.name for k in kernels if takes_tiles(k) or takes_pairs(k)]
+    whole = [k for k in kernels if k.name not in parts and k.name not in matrices]
+    general = generalise(whole, program.buffers, program.symbols)
+    for special in kernels:
+        found = general.get(special.name, General(special, (), ()))
+        kernel, name, part = found.kernel, signature(special).name, parts.get(special.name)
+        wanted = Wanted(
+            form(kernel, program.buffers),
+            program.symbols,
+            found.names,
+            target.machine,
+            is_watched,
+            None if part is None else (kernel.axes.index(part.axis), part.unit),
+            kernel,
+            program.buffers,
+            part,
+        )
+        first = names.setdefault(wanted, name)
+        time = kernel_time(kernel, safepoints.LIMIT)
+        shared[name] = KernelFunction(first, found.values, is_watched and is_long(time))
+        if first == name:
+            linkage, function, declared = function_text(wanted)
+            texts.append(f'{linkage}@"{name}"{function}')
+            declarations |= declared
+            written(texts[-1], declared)
+    return texts, shared
+
+
+# A model that is compiled again for other sizes or options has most kernels in common.
+@lru_cache(maxsize=128)
+def function_text(wanted: Wanted) -> tuple[str, str, frozenset[str]]:
+    """The function's text before and behind its name, and what it declares."""
+    declarations: set[str] = set()
+    emitter = KernelEmitter(
+        wanted.kernel,
+        wanted.buffers,
+        wanted.symbols,
+        declarations,
+        wanted.machine,
+        wanted.part,
+        wanted.is_watched,
+        wanted.numbers,
+    )
+    linkage, _, function = emitter.text().partition(f'@"{signature(wanted.kernel).name}"')
+    return linkage, function, frozenset(declarations)
+
+
+def is_empty(kernel: Kernel) -> bool:
+    """Whether the kernel has no points, whatever the run-time dimensions are."""
+    return any(axis.extent == 0 for axis in kernel.axes)

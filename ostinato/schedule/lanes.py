@@ -1,0 +1,160 @@
+"""What an axis costs as that of the lanes: how full vectors are, how far apart loads lie."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from math import gcd
+
+from ostinato.machine.record import Machine
+from ostinato.program.expr import ITEM_BYTES, Access, Axis, Index, dtype_of
+from ostinato.program.nodes import Buffer, Kernel
+from ostinato.schedule.operands import (
+    accesses,
+    is_packable,
+    loaded_by_lanes,
+    neighbour_axes,
+    partial_result_stores,
+    shared_axes,
+    sum_loads,
+    typical,
+)
+from ostinato.schedule.shapes import Shape
+from ostinato.sizes.dims import Size, product
+
+# The share of the lanes that is expected to be busy where only a run tells how many points there
+# are: streams are stepped with few, often one.
+TYPICAL_USE = 0.5
+# Loads and stores whose lanes lie two apart, or backwards, in those whose lanes are neighbours: two
+# vectors and a shuffle.
+CLOSE = (-1, 2, -2)
+CLOSE_LOADS = 3
+LINE_BYTES = 64
+# How many lines a second-level cache holds whose addresses differ by multiples of its size over
+# this number: 16 on Sapphire Rapids, 20 on Ice Lake (`lscpu -C`), of which the least is taken.
+CACHE_WAYS = 16
+
+
+def lane_width(kernel: Kernel, extent: Size, machine: Machine) -> int:
+    """Lanes of a vector: a full register of the widest element type, less for short axes."""
+    dtypes = {dtype_of(node) for node in kernel.nodes}
+    widest = max((ITEM_BYTES[d] for d in dtypes - {"bool"}), default=1)
+    if isinstance(extent, int) and kernel.axes:
+        addresses = {dtype_of(n) for n in kernel.nodes if not isinstance(n, Index)}
+        widest = max((ITEM_BYTES[d] for d in addresses - {"bool"}), default=widest)
+    width = max(1, machine.vector_bytes // max(widest, 1))
+    while isinstance(extent, int) and width > 1 and width // 2 >= extent:
+        width //= 2
+    return width
+
+
+def lane_score(
+    kernel: Kernel, axis: Axis, machine: Machine, buffers: Mapping[str, Buffer]
+) -> tuple[float, int]:
+    """Higher is better for lanes: full vectors, few accesses whose lanes are not neighbours."""
+    width = lane_width(kernel, axis.extent, machine)
+    full = max(1, machine.vector_bytes // 4)
+    extent = typical(axis.extent)
+    padded = -(-extent // width) * width
+    used = max(extent, 1) / max(padded, 1) * min(width, full) / full
+    if not isinstance(axis.extent, int):
+        used *= TYPICAL_USE
+    cost = 0.0
+    for access, weight, load in accesses(kernel):
+        packable = load is not None and is_packable(kernel, load, buffers)
+        stride = access.stride(axis)
+        if stride in (0, 1) or packable:
+            cost += weight
+        else:
+            cost += weight * (CLOSE_LOADS if stride in CLOSE else machine.gather_loads)
+    return used / max(cost, 1e-9), kernel.axes.index(axis)
+
+
+def is_far(kernel: Kernel, lane: Axis, shared: Sequence[Axis], machine: Machine) -> bool:
+    """Whether the weights are too many to stay in a cache until points along `shared` read them.
+
+    Where it is known how many tiles read them, they are fetched ahead if the machine can, which
+    pays for fewer.
+    """
+    is_known = bool(shared) and all(isinstance(axis.extent, int) for axis in shared)
+    most = machine.panel_bytes if is_known and machine.fetches else machine.far_bytes
+    size: Size = 0
+    for load in loaded_by_lanes(kernel, lane):
+        extents = [axis.extent for axis, _ in load.access.terms]
+        size += product(extents) * ITEM_BYTES[load.dtype]
+    return isinstance(size, int) and size > most
+
+
+def cycles_apart(
+    kernel: Kernel,
+    lane: Axis,
+    shape: Shape,
+    width: int,
+    machine: Machine,
+    buffers: Mapping[str, Buffer],
+) -> float:
+    """Cycles for which all sums wait since what they load by turns lies in too many pages.
+
+    Such as channels whose neighbours are times, of a longer signal than a cache holds.
+    """
+    shared = shared_axes(kernel, lane)
+    groups = -(-typical(lane.extent) // (width * shape.vectors))
+    tiles = -(-typical(product([axis.extent for axis in shared])) // shape.rows)
+    is_far_away = is_far(kernel, lane, shared, machine)
+    in_pieces = neighbour_axes(kernel, lane) and partial_result_stores(kernel, lane)
+    summed = {axis for reduce in kernel.reductions for axis in reduce.axes}
+    lines = 0.0
+    for load in dict.fromkeys(sum_loads(kernel)):
+        if is_packable(kernel, load, buffers):
+            continue
+        item, again = ITEM_BYTES[load.dtype], 1
+        if load.access.stride(lane) == 0:
+            again = groups if is_far_away else 1
+        elif not in_pieces and evict_each_other(load.access, item, summed, machine):
+            again = tiles
+        size = buffers[load.access.buffer].size
+        lines += lines_apart(load.access, size, item, summed, machine) * again
+    return lines * machine.apart_cycles
+
+
+def evict_each_other(access: Access, item: int, summed: Collection[Axis], machine: Machine) -> bool:
+    """Whether lines that a sum reads one after the other find too few places in a cache.
+
+    Each tile then reads them from further away again, however few they are: 1600 rows of 4 KiB, of
+    which lanes read two lines, take twice the time of a copy of these lines.
+    """
+    way = machine.second_level_bytes // CACHE_WAYS
+    return any(
+        axis in summed
+        and isinstance(stride, int)
+        and isinstance(axis.extent, int)
+        and axis.extent * gcd(stride * item, way) > machine.second_level_bytes
+        for axis, stride in access.terms
+    )
+
+
+def lines_apart(
+    access: Access, size: Size, item: int, by_turns: Collection[Axis], machine: Machine
+) -> float:
+    """How many lines an access meets in more pages by turns than are fetched ahead; 0 if in fewer.
+
+    size: elements of the buffer, of `item` bytes. by_turns: the axes that pass first.
+    """
+    reached = typical(product([axis.extent for axis, _ in access.terms]))
+    count = min(reached, typical(size)) * item
+    apart = [
+        axis.extent
+        for axis, step in access.terms
+        if axis in by_turns and typical(step) * item >= machine.page_bytes
+    ]
+    is_near = count <= machine.second_level_bytes
+    if is_near or typical(product(apart)) <= machine.followed_pages:
+        return 0.0
+    return count / LINE_BYTES
+
+
+def cycles_of_lanes(stride: Size, machine: Machine) -> float:
+    """Cycles of loading a vector whose lanes lie so far apart."""
+    if stride == 1:
+        return machine.load_cycles
+    close = CLOSE_LOADS * machine.load_cycles
+    return close if stride in CLOSE else dict(machine.transposed_cycles)[1]
