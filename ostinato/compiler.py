@@ -67,7 +67,7 @@ def optional_passes() -> tuple[str, ...]:
 def compile_model(
     model: Any,
     options: Options,
-    guarded: bool | Guards = False,
+    guarded: Guards = Guards.NONE,
     kept: Keeping | None = None,
     surround: Surround | None = None,
     clocked: list[Scheduled] | None = None,
@@ -110,13 +110,13 @@ def stages(model: Any, options: Options) -> Iterator[tuple[str, str]]:
     A model in several native segments gives the text of each, one after the other. Raises what
     `compile_model` raises, once the floor is reached that cannot be made.
     """
-    yield from _drive(model, options, guarded=True, is_observed=True)
+    yield from _drive(model, options, guarded=Guards.LIKELY, is_observed=True)
 
 
 def _drive(
     model: Any,
     options: Options,
-    guarded: bool | Guards,
+    guarded: Guards,
     is_observed: bool,
     kept: Keeping | None = None,
     surround: Surround | None = None,

@@ -15,6 +15,7 @@ import pytest
 
 from ostinato.codegen import objects
 from ostinato.codegen.artifact import Argument, Artifact
+from ostinato.guards import Guards
 from ostinato.runtime.session import InferenceSession
 from ostinato.stages.compiled import CompiledModel
 from ostinato.stages.stage import NativeStage
@@ -199,7 +200,9 @@ class Compiler:
     model: CompiledModel | None = None
     calls: list[Any] = field(default_factory=list)
 
-    def compile_model(self, model: Any, options: Any, guarded: bool, kept: object) -> CompiledModel:
+    def compile_model(
+        self, model: Any, options: Any, guarded: Guards, kept: object
+    ) -> CompiledModel:
         self.calls.append((model, options))
         assert self.model is not None
         return self.model

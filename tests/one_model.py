@@ -12,6 +12,7 @@ import onnx
 import pytest
 
 import ostinato.compiler
+from ostinato.guards import Guards
 from ostinato.machine.record import Machine
 from ostinato.model.load import load_model
 from ostinato.ops.core.pairing import Pairing
@@ -38,12 +39,12 @@ class OneModel:
         # By what they were made of, and where they were made, all that passes gave.
         self._made: dict[Any, Scheduled] = {}
         self._known: defaultdict[str, list[Scheduled]] = defaultdict(list)
-        self.compiled = self.programs = self._whole(True)
+        self.compiled = self.programs = self._whole(Guards.LIKELY)
         if any(guards(program) for program in self.compiled):
-            self.programs = self._whole(False)
+            self.programs = self._whole(Guards.NONE)
             self.compiled = [*self.compiled, *self.programs] if self.programs else []
 
-    def _whole(self, guarded: bool) -> list[Program]:
+    def _whole(self, guarded: Guards) -> list[Program]:
         """The programs that are all of the model, or none."""
         parts = self.partition(None, True, guarded, 0, None, False, Pairing()).parts
         programs = [part.program for part in parts if isinstance(part, Segment)]

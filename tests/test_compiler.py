@@ -19,6 +19,7 @@ from ostinato import InferenceSession
 from ostinato.codegen.artifact import Artifact
 from ostinato.compiler import compile_model, optional_passes, stages
 from ostinato.errors import ModelError, OptionError, UnsupportedError
+from ostinato.guards import Guards
 from ostinato.ops import LOWERINGS
 from ostinato.optimization import ALL_PASSES
 from ostinato.options import Options
@@ -268,7 +269,7 @@ def test_what_is_printed_is_what_compiles(monkeypatch: pytest.MonkeyPatch) -> No
         texts = dict(stages(source, Options(cache_dir=None)))
         printed = list(compiled)
         compiled.clear()
-        compile_model(source, Options(cache_dir=None), guarded=True)
+        compile_model(source, Options(cache_dir=None), guarded=Guards.LIKELY)
         assert [texts["llvm"]] == printed == compiled
 
 

@@ -27,6 +27,7 @@ from ostinato.codegen.relocatable import NotRelocatable, without_labels
 from ostinato.codegen.target import Target, data_layout, find_target
 from ostinato.compiler import compile_model
 from ostinato.errors import InputError, ModelError, OptionError, UnsupportedError
+from ostinato.guards import Guards
 from ostinato.model.declarations import overridable
 from ostinato.model.load import load_model, without_defaults
 from ostinato.options import Options
@@ -213,13 +214,13 @@ class _Builder:
         """
         strict = dataclasses.replace(self._options, fallback=False)
         try:
-            return self._checked(self._compile(strict, guarded=False))
+            return self._checked(self._compile(strict, guarded=Guards.NONE))
         except UnsupportedError as error:
             refusal = error
         self._made = None
         lenient = dataclasses.replace(self._options, fallback=True)
         try:
-            compiled = self._compile(lenient, guarded=True)
+            compiled = self._compile(lenient, guarded=Guards.LIKELY)
             if any(isinstance(stage, FallbackStage) for stage in compiled.whole()):
                 raise refusal
             return self._checked(compiled)
@@ -233,9 +234,9 @@ class _Builder:
         if changed is None:
             raise refusal
         self._model = changed
-        return self._checked(self._compile(strict, guarded=False))
+        return self._checked(self._compile(strict, guarded=Guards.NONE))
 
-    def _compile(self, options: Options, guarded: bool) -> CompiledModel:
+    def _compile(self, options: Options, guarded: Guards) -> CompiledModel:
         """Compile the model; where states of it grow, for steps that keep them in place."""
         kept = Keeping(self._kept) if self._kept else None
         compiled = compile_model(self._model, options, guarded, kept, self._surround)

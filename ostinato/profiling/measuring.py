@@ -16,6 +16,7 @@ import numpy as np
 from ostinato.codegen import threads
 from ostinato.codegen.clocks import HEAD, TABLE, words
 from ostinato.compiler import compile_model
+from ostinato.guards import Guards
 from ostinato.native.function import GuardError, NativeFunction
 from ostinato.options import Options
 from ostinato.profiling.roofline import Roofline
@@ -136,9 +137,9 @@ def measure(
     """
     options = dataclasses.replace(options, cache_dir=None)
     try:
-        return _Measured(model, feeds, options, True, name).profile(seconds, roofline)
+        return _Measured(model, feeds, options, Guards.LIKELY, name).profile(seconds, roofline)
     except GuardError:
-        return _Measured(model, feeds, options, False, name).profile(seconds, roofline)
+        return _Measured(model, feeds, options, Guards.NONE, name).profile(seconds, roofline)
 
 
 class _Batch(NamedTuple):
@@ -165,7 +166,7 @@ class _Measured:
     """A model compiled with clocks, and its inputs."""
 
     def __init__(
-        self, model: Any, feeds: Mapping[str, Array], options: Options, guarded: bool, name: str
+        self, model: Any, feeds: Mapping[str, Array], options: Options, guarded: Guards, name: str
     ) -> None:
         self._feeds, self._name = dict(feeds), name
         scheduled: list[Scheduled] = []

@@ -34,7 +34,7 @@ _PIECE = 1 << 20
 def build(
     model: Any,
     options: Options,
-    guarded: bool | Guards = False,
+    guarded: Guards = Guards.NONE,
     kept: Keeping | None = None,
 ) -> tuple[CompiledModel, bool]:
     """The compiled model, and whether it came from the cache.
@@ -75,7 +75,7 @@ def report(model: Any, options: Options) -> Report:
 
     Arenas whose size follows from run-time sizes count as 0. Raises what the compiler raises.
     """
-    compiled, from_cache = build(model, options, guarded=True)
+    compiled, from_cache = build(model, options, guarded=Guards.LIKELY)
     stages = [*compiled.whole()]
     fallback = [not_native(stage) for stage in stages if isinstance(stage, FallbackStage)]
     fallback += compiled.report.get("other_sizes", ())
@@ -123,9 +123,7 @@ def _identified(
     return dataclasses.replace(compiled, report=report)
 
 
-def _compile(
-    model: Any, options: Options, guarded: bool | Guards, kept: Keeping | None
-) -> CompiledModel:
+def _compile(model: Any, options: Options, guarded: Guards, kept: Keeping | None) -> CompiledModel:
     with quick_imports():
         from ostinato.compiler import compile_model
 

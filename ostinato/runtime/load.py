@@ -27,7 +27,7 @@ def load(
     kept: as in `compile_model`.
     Raises what compiling the model raises.
     """
-    compiled, from_cache = build(model, options, guarded=True, kept=kept)
+    compiled, from_cache = build(model, options, guarded=Guards.LIKELY, kept=kept)
 
     # Only a model whose program has guards is kept, to compile the others.
     def other(guards: Guards) -> CompiledModel:

@@ -84,7 +84,7 @@ class Partition:
 def partition(
     model: ir.Model,
     fallback: bool,
-    guarded: bool | Guards = False,
+    guarded: Guards = Guards.NONE,
     seed: int = 0,
     kept: Keeping | None = None,
     as_one: bool = False,
@@ -128,7 +128,7 @@ class _Partitioner:
         model: ir.Model,
         fallback: bool,
         shape_operands: Set[ir.Value],
-        guarded: bool | Guards,
+        guarded: Guards,
         seed: int,
         keeping: Keeping | None,
         hints: Hints,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from ostinato.guards import Guards
 from ostinato.ops.core.requirements import Requirements
 from ostinato.ops.core.run_sizes import RunSizes
 from ostinato.ops.core.tensor import Tensor
@@ -20,10 +21,10 @@ class Broadcasting:
     where sizes depend on values, which are never likely. What meets a size that grows from step to
     step can be as long in a single one only, so that it is likely to be 1.
 
-    guarded: whether the program may be specialised for the likely sizes, behind guards.
+    guarded: for which sizes the program may be specialised.
     """
 
-    def __init__(self, require: Requirements, sizes: RunSizes, guarded: bool) -> None:
+    def __init__(self, require: Requirements, sizes: RunSizes, guarded: Guards) -> None:
         self._require, self._sizes, self._guarded = require, sizes, guarded
         # The sizes along which others, that may be 1, are repeated.
         self._wide = set[Size]()

@@ -88,7 +88,7 @@ class Builder:
     draft: the parts of the program. require: conditions on sizes. sizes: those that only a run
     tells. emit: statements. constants: what compiling has computed.
 
-    guarded: whether the program may be specialised behind guards.
+    guarded: for which sizes the program may be specialised.
     data_dependent: sizes that values, kernels or fallback stages tell, which may turn out to be 1
         and then broadcast; those defined here join it.
     seed: of all random numbers.
@@ -101,7 +101,7 @@ class Builder:
     def __init__(
         self,
         data_dependent: set[str] | None = None,
-        guarded: bool | Guards = False,
+        guarded: Guards = Guards.NONE,
         seed: int = 0,
         room: Room | None = None,
         measured: Iterable[ir.Value] = (),
@@ -116,7 +116,7 @@ class Builder:
         self.emit = Emitter(self.draft, self.require)
         self.sizes = RunSizes(self.draft, self.require, self.emit)
         self.constants = Constants(self.draft, self.emit, Room() if room is None else room)
-        self.broadcasting = Broadcasting(self.require, self.sizes, bool(guarded))
+        self.broadcasting = Broadcasting(self.require, self.sizes, guarded)
         # By the name of the value that they make: what works in the memory of a state of a loop.
         self.appending: dict[str, Appending] = {}
         self.moving: dict[str, Moving] = {}

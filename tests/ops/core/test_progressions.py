@@ -15,6 +15,7 @@ from onnx import numpy_helper
 
 import ostinato
 from ostinato.errors import OstinatoError
+from ostinato.guards import Guards
 from ostinato.machine.record import Machine
 from ostinato.model.load import load_model
 from ostinato.ops.core.progressions import Picks, injective, whole
@@ -50,7 +51,9 @@ def session(source: str, constants: Mapping[str, Any] | None = None) -> ostinato
 
 def program(source: str, constants: Mapping[str, Any] | None = None) -> Program:
     """The scheduled program of a model as it stands, without any pass over its graph."""
-    (part,) = partition(load_model(model(source, constants)), fallback=False, guarded=True).parts
+    (part,) = partition(
+        load_model(model(source, constants)), fallback=False, guarded=Guards.LIKELY
+    ).parts
     assert isinstance(part, Segment)
     return schedule(part.program, Machine(16, 32)).program
 
@@ -256,7 +259,7 @@ def test_updates_do_not_reach_what_another_stage_made() -> None:
         }""",
         {"w": [6, 2], "i": np.arange(6).reshape(6, 1), "j": np.arange(3).reshape(3, 1), **SHAPES},
     )
-    parts = partition(load_model(made), fallback=True, guarded=True).parts
+    parts = partition(load_model(made), fallback=True, guarded=Guards.LIKELY).parts
     programs = [part.program for part in parts if isinstance(part, Segment)]
     assert len(programs) == 2
     for one in programs:
