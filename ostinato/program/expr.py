@@ -75,7 +75,7 @@ class Access:
     def stride(self, axis: Axis) -> Size:
         """The stride of `axis`, in elements."""
         for other, stride in self.terms:
-            if other is axis or other == axis:
+            if other is axis or (other.name == axis.name and other == axis):
                 return stride
         return 0
 

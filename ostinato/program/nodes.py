@@ -28,6 +28,7 @@ from ostinato.program.expr import (
 )
 from ostinato.program.functions import operations
 from ostinato.program.laid import Contents
+from ostinato.program.words import loads_at_once
 from ostinato.records import dataclass
 from ostinato.sizes import dims
 from ostinato.sizes.dims import Size, product
@@ -93,6 +94,16 @@ class Reduce:
     @property
     def operands(self) -> tuple[Expr, ...]:
         return (self.expr,) if self.factor is None else (self.expr, self.factor)
+
+    @cached_property
+    def nodes(self) -> tuple[Expr, ...]:
+        """Every distinct expression of the operands."""
+        return tuple(walk(*self.operands))
+
+    @cached_property
+    def loads(self) -> tuple[Load, ...]:
+        """What the operands load; a word of neighbours counts as its first byte."""
+        return tuple(loads_at_once(*self.operands))
 
     def map(self, change: Callable[[Expr], Expr]) -> Reduce:
         """The reduction with its operands changed."""
@@ -254,6 +265,11 @@ class Kernel:
     @cached_property
     def _loads(self) -> tuple[Load, ...]:
         return tuple(node for node in self._in_order if isinstance(node, Load))
+
+    @cached_property
+    def summed(self) -> tuple[Load, ...]:
+        """What the operands of all reductions load; as `Reduce.loads`."""
+        return tuple(dict.fromkeys(load for reduce in self.reductions for load in reduce.loads))
 
     @cached_property
     def work(self) -> int:

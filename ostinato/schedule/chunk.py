@@ -23,7 +23,7 @@ from dataclasses import replace
 from ostinato.machine.record import Machine
 from ostinato.program.expr import ITEM_BYTES, Axis, Load, dtype_of
 from ostinato.program.nodes import Kernel, Program, map_kernels
-from ostinato.schedule.operands import moves_windows, sum_loads
+from ostinato.schedule.operands import moves_windows
 from ostinato.sizes.dims import product
 
 # Weights that leave the second-level cache are read again by each chunk. Windows of 4,000 to 32,000
@@ -106,7 +106,7 @@ def _bytes_of_windows(
     inside = {*groups, *kernel.tile.inside, kernel.tile.row, kernel.tile.across}
     around = product([axis.extent for axis in kernel.axes if axis not in inside])
     found = [0]
-    for load in sum_loads(kernel):
+    for load in kernel.summed:
         read = {axis for axis, _ in load.access.terms}
         size = _bytes(load, kernel, passing, program)
         if size is not None and passing in read and groups & read and isinstance(around, int):

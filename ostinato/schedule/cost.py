@@ -25,7 +25,6 @@ from ostinato.schedule.operands import (
     row_axes_of_windows,
     rows_share_copies,
     shared_axes,
-    sum_loads,
     typical,
     widening_by_lanes,
 )
@@ -144,7 +143,7 @@ def _window_loads(
     if not row_axes_of_windows(kernel, lane):
         return None
     own_cycles, shared, scalars = 0.0, 0, 0
-    for load in dict.fromkeys(sum_loads(kernel)):
+    for load in kernel.summed:
         stride = load.access.stride(lane)
         moves = any(load.access.stride(axis) != 0 for axis in rows)
         if stride == 0:
@@ -222,7 +221,7 @@ class _Sums:
         self._gathers = sum(stride not in (0, 1) for stride in outside)
         across = [s for s in kernel.stores if s.access.stride(lane) not in (0, 1)]
         self._runs = [self._run(store) for store in across]
-        self._apart = [_bytes_apart(store, lane) for store in across]
+        self._places = [_places(store, lane, machine) for store in across]
         # Tiles of many shapes leave rows for the same lower ones.
         self._steps: dict[Shape, float] = {}
         self._stores: dict[int, float] = {}
@@ -359,17 +358,14 @@ class _Sums:
         return total
 
     def _written_again(self, shape: Shape) -> float:
-        """Cycles for one vector of every row: lines that lanes find evicted before they are full.
-
-        A way of the first-level cache is as large as a page: what lies pages apart has one place.
-        """
-        page, lines = self._machine.page_bytes, 0.0
-        for run, apart in zip(self._runs, self._apart, strict=True):
+        """Cycles for one vector of every row: lines evicted before lanes have filled them."""
+        lines, lanes = 0.0, shape.vectors * self._width
+        ways = self._machine.near_bytes // self._machine.page_bytes
+        for run, places in zip(self._runs, self._places, strict=True):
             rows = run or shape.rows
-            if apart is None or rows * self._machine.vector_bytes >= LINE_BYTES * self._width:
+            if places is None or lanes <= places * ways:
                 continue
-            places = min(page // gcd(apart, page), page // LINE_BYTES)
-            if shape.vectors * self._width > places * (self._machine.near_bytes // page):
+            if rows * self._machine.vector_bytes < LINE_BYTES * self._width:
                 lines += self._width * shape.rows / rows
         return lines * WRITTEN_AGAIN
 
@@ -382,10 +378,16 @@ class _Sums:
         return None if store.access.stride(self._outer) == self._breadth else self._breadth
 
 
-def _bytes_apart(store: Store, lane: Axis) -> int | None:
-    """How far apart lanes store, None where only the run tells."""
-    stride = store.access.stride(lane)
-    return abs(stride) * ITEM_BYTES[dtype_of(store.value)] if isinstance(stride, int) else None
+def _places(store: Store, lane: Axis, machine: Machine) -> int | None:
+    """How many lines that lanes store have a place in a way of the first-level cache.
+
+    A way is as large as a page: what lies pages apart has one place. None where only the run tells.
+    """
+    stride, page = store.access.stride(lane), machine.page_bytes
+    if not isinstance(stride, int):
+        return None
+    apart = abs(stride) * ITEM_BYTES[dtype_of(store.value)]
+    return min(page // gcd(apart, page), page // LINE_BYTES)
 
 
 def _share_of_bytes(loads: Sequence[Load]) -> float:

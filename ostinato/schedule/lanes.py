@@ -15,7 +15,6 @@ from ostinato.schedule.operands import (
     neighbour_axes,
     partial_result_stores,
     shared_axes,
-    sum_loads,
     typical,
 )
 from ostinato.schedule.shapes import Shape
@@ -103,7 +102,7 @@ def cycles_apart(
     in_pieces = neighbour_axes(kernel, lane) and partial_result_stores(kernel, lane)
     summed = {axis for reduce in kernel.reductions for axis in reduce.axes}
     lines = 0.0
-    for load in dict.fromkeys(sum_loads(kernel)):
+    for load in kernel.summed:
         if is_packable(kernel, load, buffers):
             continue
         item, again = ITEM_BYTES[load.dtype], 1

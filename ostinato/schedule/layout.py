@@ -44,7 +44,6 @@ from ostinato.schedule.operands import (
     is_packable,
     moves_windows,
     row_axes_of_windows,
-    sum_loads,
     typical,
 )
 from ostinato.schedule.tile import estimated_cycles, lane_of
@@ -235,7 +234,7 @@ def _other_lanes(kernel: Kernel, lane: Axis, buffers: Mapping[str, Buffer]) -> l
     others = [axis for axis in kernel.axes if axis != lane]
     if row_axes_of_windows(kernel, lane):
         return [axis for axis in others if not moves_windows(kernel, axis)]
-    weights = [load.access for load in sum_loads(kernel) if is_packable(kernel, load, buffers)]
+    weights = [load.access for load in kernel.summed if is_packable(kernel, load, buffers)]
     return [a for a in others if any(weight.stride(a) != 0 for weight in weights)]
 
 

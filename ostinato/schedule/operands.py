@@ -15,10 +15,8 @@ from ostinato.program.expr import (
     Load,
     children,
     dtype_of,
-    walk,
 )
 from ostinato.program.nodes import Buffer, Kernel, Store
-from ostinato.program.words import loads_at_once
 from ostinato.sizes.dims import Size, exact_quotient, is_polynomial
 
 # Elements of images and sequences, whose channels and places may change places in memory.
@@ -45,12 +43,6 @@ def typical(size: Size) -> int:
     return size if isinstance(size, int) else TYPICAL_EXTENT
 
 
-def sum_loads(kernel: Kernel) -> list[Load]:
-    """The loads in the operands of all reductions."""
-    operands = [operand for r in kernel.reductions for operand in r.operands]
-    return list(loads_at_once(*operands))
-
-
 def is_packable(kernel: Kernel, load: Load, buffers: Mapping[str, Buffer]) -> bool:
     """Whether a reduction's operand can be laid out in the order in which it is read."""
     own = {*kernel.axes, *(axis for r in kernel.reductions for axis in r.axes)}
@@ -71,8 +63,8 @@ def accesses(kernel: Kernel) -> Iterator[tuple[Access, float, Load | None]]:
         trips = 1.0
         for axis in reduce.axes:
             trips *= typical(axis.extent)
-        inner.update(dict.fromkeys(walk(*reduce.operands), trips))
-        once.update(loads_at_once(*reduce.operands))
+        inner.update(dict.fromkeys(reduce.nodes, trips))
+        once.update(reduce.loads)
     for load in kernel.loads():
         if load in inner and load not in once:
             continue
@@ -83,7 +75,7 @@ def accesses(kernel: Kernel) -> Iterator[tuple[Access, float, Load | None]]:
 
 def loaded_by_lanes(kernel: Kernel, lane: Axis) -> list[Load]:
     """The loads of the sums that differ by lane: weights, mostly."""
-    return [load for load in sum_loads(kernel) if load.access.stride(lane) != 0]
+    return [load for load in kernel.summed if load.access.stride(lane) != 0]
 
 
 def widening_by_lanes(kernel: Kernel, lane: Axis) -> tuple[int, int]:
@@ -92,7 +84,7 @@ def widening_by_lanes(kernel: Kernel, lane: Axis) -> tuple[int, int]:
     steps: set[Expr] = set()
     for reduce in kernel.reductions:
         varying: set[Expr] = set()
-        for node in walk(*reduce.operands):
+        for node in reduce.nodes:
             if isinstance(node, Load):
                 own = node.access.stride(lane) != 0
                 if own and reduce.axes and node.access.stride(reduce.axes[-1]) == 0:
@@ -124,7 +116,7 @@ def loads_across(kernel: Kernel, lane: Axis, buffers: Mapping[str, Buffer]) -> l
     """The loads of the sums whose lanes are no neighbours, and that cannot be packed."""
     return [
         load
-        for load in sum_loads(kernel)
+        for load in kernel.summed
         if load.access.stride(lane) not in (0, 1) and not is_packable(kernel, load, buffers)
     ]
 
@@ -137,7 +129,7 @@ def row_axes_of_windows(kernel: Kernel, lane: Axis) -> tuple[Axis, ...]:
     """
     if kernel.ordered or not kernel.reductions or shared_axes(kernel, lane):
         return ()
-    loads = sum_loads(kernel)
+    loads = kernel.summed
 
     def gains(axis: Axis) -> bool:
         shares = any(load.access.stride(axis) == 0 for load in loads)
@@ -151,7 +143,7 @@ def row_axes_of_windows(kernel: Kernel, lane: Axis) -> tuple[Axis, ...]:
 
 def neighbour_axes(kernel: Kernel, lane: Axis) -> set[Axis]:
     """The axes whose points read neighbours in the sums, that of the lanes aside."""
-    loads = sum_loads(kernel)
+    loads = kernel.summed
     return {a for load in loads for a in kernel.axes if a != lane and load.access.stride(a) == 1}
 
 
@@ -159,7 +151,7 @@ def loads_of_a_row(kernel: Kernel, lane: Axis, row: Axis) -> int:
     """Count the elements a row loads, for all lanes, in a step of the sums that run together."""
     counts: dict[tuple[Axis, ...], dict[Load, None]] = {}
     for reduce in kernel.reductions:
-        for load in loads_at_once(*reduce.operands):
+        for load in reduce.loads:
             if load.access.stride(lane) == 0 != load.access.stride(row):
                 counts.setdefault(reduce.axes, {})[load] = None
     return max((len(loads) for loads in counts.values()), default=1)
@@ -192,7 +184,7 @@ def _overlaps(kernel: Kernel, axis: Axis, summed: Axis, most: int | None = None)
 
     most: of how many steps; None for all.
     """
-    for node in sum_loads(kernel):
+    for node in kernel.summed:
         moved = exact_quotient(node.access.stride(axis), node.access.stride(summed))
         if isinstance(moved, int) and isinstance(summed.extent, int):
             steps = summed.extent if most is None else min(most, summed.extent)

@@ -42,7 +42,7 @@ from ostinato.program.nodes import (
 )
 from ostinato.records import dataclass
 from ostinato.schedule.decisions import decision
-from ostinato.schedule.operands import DEPTH, is_packable, sum_loads, typical
+from ostinato.schedule.operands import DEPTH, is_packable, typical
 from ostinato.schedule.tile import MOST_TURNED_ROWS, is_turned
 from ostinato.sizes.dims import Size, is_nonnegative, minimum, product
 
@@ -179,7 +179,7 @@ class _Relayout:
             return None
         if changing is not None and kernel.sizes:
             return None
-        inner = [x for x in sum_loads(kernel) if not is_packable(kernel, x, self._buffers)]
+        inner = [x for x in kernel.summed if not is_packable(kernel, x, self._buffers)]
         crosswise: tuple[Axis, tuple[Load, ...]] | None = None
         suited = False
         for lane in kernel.axes:

@@ -47,7 +47,6 @@ from ostinato.schedule.operands import (
     row_axes_of_windows,
     rows_overlap,
     shared_axes,
-    sum_loads,
     typical,
 )
 from ostinato.schedule.shapes import Rows, has_even_rows
@@ -234,7 +233,7 @@ def _even_axes(
     if neighbour_axes(kernel, lane) and partial_result_stores(kernel, lane):
         # Pieces of long sums wait where this lane's neighbours are stored.
         return [lane]
-    loads = [load for load in sum_loads(kernel) if not is_packable(kernel, load, buffers)]
+    loads = [load for load in kernel.summed if not is_packable(kernel, load, buffers)]
     if row_axes_of_windows(kernel, lane):
         # Lanes that gather are the last choice.
         near = [a for a in candidates if all(x.access.stride(a) in (0, 1, *CLOSE) for x in loads)]
@@ -380,7 +379,7 @@ def _lines_stay(kernel: Kernel, lane: Axis, lanes: int, machine: Machine) -> boo
 
     Those that lie a power of two apart share few of its sets, each of a line from every way.
     """
-    strides = [(load.access.stride(lane), ITEM_BYTES[load.dtype]) for load in sum_loads(kernel)]
+    strides = [(load.access.stride(lane), ITEM_BYTES[load.dtype]) for load in kernel.summed]
     return typical(lane.extent) >= lanes and all(
         isinstance(stride, int)
         and lanes * gcd(stride * item, machine.page_bytes) <= machine.resident_bytes
