@@ -167,6 +167,7 @@ CASES: dict[str, Callable[[], models.Model]] = {
     "conv2d 3x3 64to128 56x56 s2": lambda: conv((64, 128), [56, 56], [3, 3], stride=2),
     "conv2d 3x3 d2 512ch 28x28": lambda: conv((512, 512), [28, 28], [3, 3], dilation=2),
     "conv2d 3x3 d12 960to256 14x14": lambda: conv((960, 256), [14, 14], [3, 3], dilation=12),
+    "conv2d 3x3 d12 2048to256 33x33": lambda: conv((2048, 256), [33, 33], [3, 3], dilation=12),
     "conv2d depthwise 3x3 128ch 56x56": lambda: conv((128, 128), [56, 56], [3, 3], group=128),
     "convT1d k16 s8 64to32 t100": lambda: conv_transpose((64, 32), [100], [16], 8),
     "convT2d 2x2 s2 64to32 28x28": lambda: conv_transpose((64, 32), [28, 28], [2, 2], 2),

@@ -214,13 +214,15 @@ class Reductions:
         most = max(1, min(self._unroll, self._unrolled // len(accumulators)))
         if self._tile.turned:
             most = TERMS_ACROSS
-        if self._piece is not None:
-            start = self._piece.start
-            if self._piece.terms is not None:
-                terms = self._piece.terms
+        # Pieces are steps of the outermost axis.
+        piece = self._piece if axis == self._axes[0] else None
+        if piece is not None:
+            start = piece.start
+            if piece.terms is not None:
+                terms = piece.terms
                 stop = self._w.add(start, integer(terms))
                 # Copies of the loop's body have no rest here.
-                factor = next(n for n in range(most, 0, -1) if terms % n == 0)
+                factor = 1 if rest else next(n for n in range(most, 0, -1) if terms % n == 0)
                 return self._counted(axis, start, stop, factor, accumulators, rest, step)
         if rest and isinstance(extent, int) and self._is_of_fields(axis):
             with self._x.scope():
@@ -229,7 +231,7 @@ class Reductions:
                     with self._x.point():
                         accumulators = self._reduce_nest(rest, accumulators, step)
             return accumulators
-        if rest or self._piece is not None or not isinstance(extent, int):
+        if rest or piece is not None or not isinstance(extent, int):
             return self._counted(axis, start, stop, 1, accumulators, rest, step)
         factor = min(most, max(1, extent))
         if self._is_of_fields(axis):

@@ -163,8 +163,8 @@ class Tile:
     inside: axes that pass before the next group of lanes begins; all others run around the groups.
     chunk: how many points of the outermost of `inside`, or of `row`, pass before the next group of
         lanes begins, so that what all groups read stays in a cache; None for all.
-    depth: how many terms of long sums all tiles add before any goes on with the next ones, so that
-        what tiles share stays in a cache; None for all.
+    depth: how many steps of the outermost axis of long sums all tiles add before any goes on with
+        the next ones, so that what tiles share stays in a cache; None for all.
     kept: by sum, the store in whose place its partial results wait for the next terms.
     turned: whether operands of sums that lie across the lanes are loaded several terms at once and
         transposed in registers; of one vector.

@@ -16,12 +16,13 @@ from ostinato.program.nodes import Buffer, Kernel, Store
 from ostinato.records import dataclass
 from ostinato.schedule.lanes import LINE_BYTES, cycles_of_lanes
 from ostinato.schedule.operands import (
-    DEPTH,
+    MANY_POINTS,
     depth_of,
     is_packable,
     loaded_by_lanes,
     loads_of_a_row,
     moves_windows,
+    reads_rows,
     row_axes_of_windows,
     rows_share_copies,
     shared_axes,
@@ -58,10 +59,6 @@ MOST_EVICTED = 1.0
 # since the next panel is fetched beside them: 1024 channels of 6 x 6 pixels take half the time with
 # panels of 1 vector, not 3, and 512 of 7 x 7 pixels 0.9 of it.
 CROWDED = 2.0
-# Points whose tiles read a panel so often that it stays in the second-level cache beside the next
-# one: products of 1536 terms over 128 rows take 0.98 of the time with panels of 3 vectors, not 2,
-# windows of 2304 terms over 1,000 pixels 0.85 with 2 in place of 1, those over 36 pixels longer.
-MANY_POINTS = 64
 # What stores compute from several sums takes half of the registers: cycles of a partial result that
 # waits on the stack meanwhile. Four gates of 64 units take 1.07 of the time with tiles of 6 rows in
 # place of 4.
@@ -177,9 +174,11 @@ class _Sums:
         depth = None
         if choice.across is None:
             depth = depth_of(kernel, lane, row, machine, buffers)
-        self._in_pieces = depth == DEPTH
-        depths = [typical(product([axis.extent for axis in axes])) for axes in groups]
-        self._depth = max(depths) if depth is None else depth
+        self._in_pieces = depth is not None and reads_rows(kernel, lane)
+        self._depth = max(typical(product([axis.extent for axis in axes])) for axes in groups)
+        if depth is not None:
+            inner = kernel.reductions[0].axes[1:]
+            self._depth = depth * typical(product([axis.extent for axis in inner]))
         self._needed = -(-typical(lane.extent) // width)
         self._is_known_lane = isinstance(lane.extent, int)
         self._rows = self._breadth * (1 if outer is None else typical(outer.extent))

@@ -12,8 +12,7 @@ from ostinato.schedule.operands import (
     accesses,
     is_packable,
     loaded_by_lanes,
-    neighbour_axes,
-    partial_result_stores,
+    reads_rows,
     shared_axes,
     typical,
 )
@@ -99,7 +98,7 @@ def cycles_apart(
     groups = -(-typical(lane.extent) // (width * shape.vectors))
     tiles = -(-typical(product([axis.extent for axis in shared])) // shape.rows)
     is_far_away = is_far(kernel, lane, shared, machine)
-    in_pieces = neighbour_axes(kernel, lane) and partial_result_stores(kernel, lane)
+    in_pieces = reads_rows(kernel, lane)
     summed = {axis for reduce in kernel.reductions for axis in reduce.axes}
     lines = 0.0
     for load in kernel.summed:

@@ -17,7 +17,7 @@ from ostinato.program.expr import (
     dtype_of,
 )
 from ostinato.program.nodes import Buffer, Kernel, Store
-from ostinato.sizes.dims import Size, exact_quotient, is_polynomial
+from ostinato.sizes.dims import Size, exact_quotient, is_polynomial, product
 
 # Elements of images and sequences, whose channels and places may change places in memory.
 TURNED = (*FLOATS, "int8", "uint8")
@@ -33,9 +33,14 @@ DEPTH = 128
 # The same of products of so many rows and columns that the operands of a tile leave the
 # second-level cache before the next one reads them: 100 rows of 3072 terms with 768 sums of each
 # take 0.84 of the time in pieces, 32 rows of 8192 terms with 256 sums 0.73 (`bench_micro`).
+# Convolutions of dilation 12 from 2048 to 256 channels of 33 x 33 pixels take 0.4 to 0.7.
 LONG_DEPTH = 1024
 # Fewer rows fill one tile, which reads nothing again: 8 rows of 4096 terms take twice the time.
 LONG_ROWS = 16
+# Points whose tiles read a panel so often that it stays in the second-level cache beside the next
+# one: products of 1536 terms over 128 rows take 0.98 of the time with panels of 3 vectors, not 2,
+# windows of 2304 terms over 1,000 pixels 0.85 with 2 in place of 1, those over 36 pixels longer.
+MANY_POINTS = 64
 
 
 def typical(size: Size) -> int:
@@ -202,7 +207,8 @@ def partial_result_stores(kernel: Kernel, lane: Axis) -> tuple[int, ...]:
     if len(loops) != 1 or any(r.combine != "sum" for r in kernel.reductions):
         return ()
     (axes,) = loops
-    if len(axes) != 1 or (isinstance(axes[0].extent, int) and axes[0].extent <= DEPTH):
+    terms = product([axis.extent for axis in axes])
+    if isinstance(terms, int) and terms <= DEPTH:
         return ()
     read = {load.access.buffer for load in kernel.loads()}
     found: list[int] = []
@@ -218,31 +224,44 @@ def partial_result_stores(kernel: Kernel, lane: Axis) -> tuple[int, ...]:
     return tuple(found)
 
 
+def reads_rows(kernel: Kernel, lane: Axis) -> bool:
+    """Whether terms of long sums are rows of memory that points read along."""
+    is_single = all(len(reduce.axes) == 1 for reduce in kernel.reductions)
+    pieces = is_single and partial_result_stores(kernel, lane)
+    return bool(pieces) and bool(neighbour_axes(kernel, lane))
+
+
 def depth_of(
     kernel: Kernel, lane: Axis, row: Axis | None, machine: Machine, buffers: Mapping[str, Buffer]
 ) -> int | None:
-    """How many terms all points add before the next ones; None where each adds all of its own.
+    """How many steps of the outermost axis of the sums all points add before the next ones.
 
-    The order of the terms of a sum stays: partial results wait where results are stored.
+    None where each point adds all of its own. The order of the terms of a sum stays: partial
+    results wait where results are stored.
     """
     if row is None or not partial_result_stores(kernel, lane):
         return None
-    if row in neighbour_axes(kernel, lane):
+    if row in neighbour_axes(kernel, lane) and all(len(r.axes) == 1 for r in kernel.reductions):
         return DEPTH
-    (reduce, *others), lanes = kernel.reductions, loaded_by_lanes(kernel, lane)
-    terms, rows = reduce.axes[0].extent, row.extent
+    shared, lanes = shared_axes(kernel, lane), loaded_by_lanes(kernel, lane)
     is_constant = all(
         buffers[load.access.buffer].kind == "constant" and is_packable(kernel, load, buffers)
         for load in lanes
     )
-    if others or not is_constant or widening_by_lanes(kernel, lane)[1]:
+    is_one = len(kernel.reductions) == 1 and not widening_by_lanes(kernel, lane)[1]
+    if not is_one or row not in shared or not is_constant:
         return None
-    if not (isinstance(terms, int) and isinstance(rows, int)) or rows < LONG_ROWS:
+    (reduce,) = kernel.reductions
+    rows = product([axis.extent for axis in shared])
+    inner = product([axis.extent for axis in reduce.axes[1:]])
+    terms = inner * reduce.axes[0].extent
+    if not (isinstance(rows, int) and isinstance(inner, int) and isinstance(terms, int)):
         return None
-    item = ITEM_BYTES[reduce.dtype]
-    is_long = rows * terms * item > machine.far_bytes
+    if rows < (LONG_ROWS if rows == row.extent else MANY_POINTS) or terms < 2 * LONG_DEPTH:
+        return None
+    is_long = rows * terms * ITEM_BYTES[reduce.dtype] > machine.far_bytes
     is_deep = 4 * machine.vector_bytes * terms > machine.paired_bytes
-    return LONG_DEPTH if terms >= 2 * LONG_DEPTH and (is_long or is_deep) else None
+    return max(1, LONG_DEPTH // inner) if is_long or is_deep else None
 
 
 def neighbouring_stores(kernel: Kernel) -> list[list[Store]]:

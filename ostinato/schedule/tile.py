@@ -44,6 +44,7 @@ from ostinato.schedule.operands import (
     neighbour_axes,
     neighbouring_stores,
     partial_result_stores,
+    reads_rows,
     row_axes_of_windows,
     rows_overlap,
     shared_axes,
@@ -230,7 +231,7 @@ def _even_axes(
     """`lane` and other axes, if sums find neighbours along each and their costs compare."""
     if not all(isinstance(axis.extent, int) for axis in kernel.axes):
         return []
-    if neighbour_axes(kernel, lane) and partial_result_stores(kernel, lane):
+    if reads_rows(kernel, lane):
         # Pieces of long sums wait where this lane's neighbours are stored.
         return [lane]
     loads = [load for load in kernel.summed if not is_packable(kernel, load, buffers)]

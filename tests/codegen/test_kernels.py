@@ -279,6 +279,20 @@ def test_long_sums_in_pieces_that_only_a_run_counts():
         assert_same_bits(native.run(feeds)["squared"], expected, str(extent))
 
 
+@pytest.mark.parametrize("depth", [1, 2, 3, 4])
+def test_long_sums_of_windows_in_pieces(depth):
+    """A piece has some steps of the outermost axis, and all terms of the others in each."""
+    i, j, c, t = Axis("i", 7), Axis("j", 16), Axis("c", 5), Axis("t", 3)
+    window = at("x", (i, 5), (c, 1), (t, 5))
+    taps = at("W", (c, 48), (t, 16), (j, 1))
+    reduce = Reduce((c, t), "sum", window, taps)
+    total = store("y", op("neg", Reduced(0, "float32")), (i, 16), (j, 1))
+    tile = Tile(j, 8, 2, None, None, i, 3, depth=depth, kept=(0,))
+    kernel = Kernel("windows", (i, j), (reduce,), (total,), tile=tile)
+    source = program({"x": (9, 5)}, {"y": (7, 16)}, (kernel,), {"W": random(5, 3, 16)})
+    check(source, {"x": random(9, 5)}, tiled=False)
+
+
 @pytest.mark.parametrize("held", [1, 6, 12, 24, 100])
 def test_several_sums_in_loops_of_their_own(held):
     i, j, k = Axis("i", 7), Axis("j", 16), Axis("k", 9)

@@ -65,6 +65,21 @@ def test_long_sums_of_many_rows_are_added_in_pieces() -> None:
     assert depth(100, 3072, "input") is None
 
 
+def test_long_sums_of_windows_are_added_in_pieces_of_channels() -> None:
+    def depth(pixels: int, channels: int, taps: int) -> int | None:
+        p, c, t = Axis("p", pixels), Axis("c", channels), Axis("t", taps)
+        x = at("x", (p, channels), (c, 1), (t, channels))
+        w = at("w", (c, 64 * taps), (t, 64), (LANE, 1))
+        total = store("y", Reduced(0, "float32"), (p, 64), (LANE, 1))
+        kernel = Kernel("k", (p, LANE), (Reduce((c, t), "sum", x, w),), (total,))
+        buffers = {"w": Buffer("w", "float32", 64 * channels * taps, "constant")}
+        return depth_of(kernel, LANE, p, AVX512, buffers)
+
+    assert depth(1000, 2048, 9) == LONG_DEPTH // 9
+    assert depth(1000, 16, 2 * LONG_DEPTH) == 1
+    assert depth(1000, 128, 9) is depth(8, 2048, 9) is None
+
+
 def test_rows_of_memory_are_added_in_pieces() -> None:
     buffers = {"w": Buffer("w", "float32", 16 * DEPTH, "input")}
     assert depth_of(product(1), LANE, ROW, AVX512, buffers) == DEPTH
