@@ -74,6 +74,12 @@ FusedGemm <activation?: string, activation_alpha?: float, activation_beta?: floa
 FusedMatMul <alpha: float = 1.0, transA: int = 0, transB: int = 0, transBatchA: int = 0,
     transBatchB: int = 0> (A: T, B: T) -> Y: T
 Gelu (X: T) -> Y: T like X
+GatedAdd (X: T, Y: T, gate: T) -> output: T like X
+GatherBlockQuantized <gather_axis: int = 0, quantize_axis: int = 1, block_size: int = 128,
+    bits: int = 4> (data: U, indices: M, scales: T, zero_points?: U) -> output: T
+GemmFastGelu (X: T, W: T, bias?: T) -> Y: T
+GroupNorm <activation: int, channels_last: int = 1, epsilon: float = 1e-05, groups: int>
+    (X: T, gamma: M, beta: M) -> Y: T like X
 GroupQueryAttention <num_heads: int, kv_num_heads: int, scale?: float, softcap: float = 0.0,
     local_window_size: int = -1, do_rotary: int = 0, rotary_interleaved: int = 0,
     smooth_softmax: int = -1, qk_output: int = 0, causal: int = 1, sliding_window_cache: int = 0,
@@ -83,6 +89,8 @@ GroupQueryAttention <num_heads: int, kv_num_heads: int, scale?: float, softcap: 
     total_sequence_length: int32, cos_cache?: T, sin_cache?: T, position_ids?: int64,
     attention_bias?: T, head_sink?: T, k_scale?: float, v_scale?: float, q_norm_weight?: T,
     k_norm_weight?: T) -> output: T, present_key?: T, present_value?: T, output_qk?: T
+MatMulBnb4 <K: int, N: int, block_size: int, quant_type: int, training_mode: int = 0,
+    transB: int = 1> (A: T, B: U, absmax: T) -> Y: T
 MatMulIntegerToFloat (A: T, B: U, a_scale: V, b_scale: V, a_zero_point?: T, b_zero_point?: U,
     bias?: V) -> Y: V
 MatMulNBits <K: int, N: int, bits: int = 4, block_size: int, accuracy_level: int = 0,
@@ -100,6 +108,13 @@ QAttention <num_heads: int, unidirectional: int = 0, scale?: float, do_rotary: i
     mask_filter_value: float = -10000.0, past_present_share_buffer: int = 0>
     (input: T, weight: U, bias: F, input_scale: F, weight_scale: F, mask_index?: int32,
     input_zero_point?: T, weight_zero_point?: U, past?: F) -> output: F, present?: F
+QEmbedLayerNormalization <epsilon: float = 1e-12>
+    (input_ids: M, segment_ids?: M, word_embedding_quant: T, position_embedding_quant: T,
+    segment_embedding?: T, gamma_quant: T, beta_quant: T, mask?: M, word_embedding_scale: F,
+    position_embedding_scale: F, segment_embedding_scale?: F, gamma_scale: F, beta_scale: F,
+    word_embedding_zero_point: T, position_embedding_zero_point: T,
+    segment_embedding_zero_point?: T, gamma_zero_point: T, beta_zero_point: T)
+    -> layernorm_out: F, mask_index_out: M
 QGemm <alpha: float = 1.0, transA: int = 0, transB: int = 0>
     (A: T, a_scale: float, a_zero_point: T, B: U, b_scale: float, b_zero_point: U, C?: int32,
     y_scale?: float, y_zero_point?: V) -> Y: V else float
@@ -124,6 +139,9 @@ QuickGelu <alpha: float = 1.702> (X: T) -> Y: T like X
 RotaryEmbedding <interleaved: int = 0, is_packed_batching: int = 0, num_heads: int = 0,
     rotary_embedding_dim: int = 0, scale: float = 1.0>
     (input: T, position_ids: int64, cos_cache: T, sin_cache: T) -> output: T like input
+ScaledSiLU <alpha: float = 1.0> (X: T, scale?: M) -> Y: T like X
+SkipGroupNorm <activation: int, channels_last: int = 1, epsilon: float = 1e-05, groups: int>
+    (X: T, gamma: M, beta: M, skip: T, bias?: T) -> Y: T like X, S?: T like X
 SkipLayerNormalization <epsilon: float = 1e-12>
     (input: T, skip: T, gamma: T, beta?: T, bias?: T)
     -> output: T like input, mean?: float, inv_std_var?: float, input_skip_bias_sum?: T like input

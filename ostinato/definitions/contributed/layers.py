@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
+import numpy as np
 import onnx_ir as ir
 
 from ostinato.definitions.contributed.call import FLOAT, INT32, INT64, Call, Maybe
@@ -44,12 +45,22 @@ def _gelu(call: Call, x: ir.Value) -> ir.Value:
 @microsoft.register("FastGelu")
 def fast_gelu(call: Call) -> Sequence[Maybe]:
     """`0.5 x (1 + tanh(x (0.0356774 x x + 0.797885)))`, the approximation by tanh."""
-    x = _added(call, call["X"], call.input("bias"))
+    return [_fast_gelu(call, _added(call, call["X"], call.input("bias")))]
+
+
+def _fast_gelu(call: Call, x: ir.Value) -> ir.Value:
     cubic, linear = math.sqrt(2 / math.pi) * 0.044715, math.sqrt(2 / math.pi)
     slope = call.op("Mul", call.op("Mul", x, x), call.number(cubic, x))
     inner = call.op("Mul", x, call.op("Add", slope, call.number(linear, x)))
     half = call.op("Mul", x, call.number(0.5, x))
-    return [call.op("Mul", half, call.op("Add", call.op("Tanh", inner), call.number(1, x)))]
+    return call.op("Mul", half, call.op("Add", call.op("Tanh", inner), call.number(1, x)))
+
+
+@microsoft.register("GemmFastGelu")
+def gemm_fast_gelu(call: Call) -> Sequence[Maybe]:
+    """FastGelu of `X W + bias`."""
+    product = call.op("MatMul", call["X"], call["W"])
+    return [_fast_gelu(call, _added(call, product, call.input("bias")))]
 
 
 @microsoft.register("QuickGelu")
@@ -58,6 +69,24 @@ def quick_gelu(call: Call) -> Sequence[Maybe]:
     x = call["X"]
     scaled = call.op("Mul", x, call.number(call.attribute("alpha"), x))
     return [call.op("Mul", x, call.op("Sigmoid", scaled))]
+
+
+@microsoft.register("ScaledSiLU")
+def scaled_silu(call: Call) -> Sequence[Maybe]:
+    """`z sigmoid(z)` of `z = scale X`, with `alpha` where no scale is given."""
+    x, scale = call["X"], call.input("scale")
+    factor: Operand = call.number(call.attribute("alpha"), x)
+    if scale is not None:
+        assert x.dtype is not None
+        factor = call.cast(scale, x.dtype)
+    scaled = call.op("Mul", x, factor)
+    return [call.op("Mul", scaled, call.op("Sigmoid", scaled))]
+
+
+@microsoft.register("GatedAdd")
+def gated_add(call: Call) -> Sequence[Maybe]:
+    """`X + Y gate`."""
+    return [call.op("Add", call["X"], call.op("Mul", call["Y"], call["gate"]))]
 
 
 @microsoft.register("BiasAdd")
@@ -124,6 +153,42 @@ def skip_simplified_layer_normalization(call: Call) -> Sequence[Maybe]:
     return [result, None, inverse, total]
 
 
+@microsoft.register("GroupNorm", "SkipGroupNorm")
+def group_norm(call: Call) -> Sequence[Maybe]:
+    """Groups of channels, normalised over all places in float32; times their sigmoid, if asked.
+
+    SkipGroupNorm adds `skip`, images or a row of channels for each, and `bias` first; the sum is its
+    second output.
+    """
+    call.refuse_unless("activation", 0, 1)
+    is_last, total = call.attribute("channels_last"), call["X"]
+    rank = call.rank(total)
+    if call.node.op_type == "SkipGroupNorm":
+        skip = call["skip"]
+        if call.rank(skip) == 2:
+            skip = call.reshape(skip, 0, *[1] * (rank - 2), -1)
+        total = _added(call, call.op("Add", total, skip), call.input("bias"))
+    second = call.cast(total, FLOAT)
+    if is_last:
+        second = call.op("Transpose", second, perm=[0, rank - 1, *range(1, rank - 1)])
+    groups = call.attribute("groups")
+    one, zero = np.ones(groups, np.float32), np.zeros(groups, np.float32)
+    flat, epsilon = call.reshape(second, 0, groups, -1), call.attribute("epsilon")
+    normal = call.op("InstanceNormalization", flat, one, zero, epsilon=epsilon)
+    normal = call.op("Reshape", normal, call.op("Shape", second, dtype=INT64))
+    gamma, beta = (
+        call.reshape(call.cast(call[name], FLOAT), -1, *[1] * (rank - 2))
+        for name in ("gamma", "beta")
+    )
+    result = call.op("Add", call.op("Mul", normal, gamma), beta)
+    if call.attribute("activation"):
+        result = call.op("Mul", result, call.op("Sigmoid", result))
+    if is_last:
+        result = call.op("Transpose", result, perm=[0, *range(2, rank), 1])
+    assert total.dtype is not None
+    return [call.cast(result, total.dtype), total]
+
+
 @standard.register("SimplifiedLayerNormalization")
 def simplified_layer_normalization(call: Call) -> Sequence[Maybe]:
     """`X / sqrt(mean(X X) + epsilon) scale` over the axes from `axis` on, computed in float32."""
@@ -164,14 +229,26 @@ def embed_layer_normalization(call: Call) -> Sequence[Maybe]:
     """
     # Says which shape the second output has, which is that of the nodes written here anyway.
     call.attribute("mask_index_type")
-    ids, positions = call["input_ids"], call.input("position_ids")
-    total = call.op("Gather", call["word_embedding"], ids, dtype=call["word_embedding"].dtype)
+
+    def rows(name: str, places: Operand) -> ir.Value:
+        table = call[f"{name}_embedding"]
+        return call.op("Gather", table, places, dtype=table.dtype)
+
+    return normalised_embedding(call, rows, call["gamma"], call["beta"])
+
+
+def normalised_embedding(
+    call: Call, rows: Callable[[str, Operand], ir.Value], gamma: ir.Value, beta: ir.Value
+) -> list[Maybe]:
+    """The outputs of EmbedLayerNormalization; `rows` reads the table of words, and so on."""
+    ids = call["input_ids"]
+    positions = call.input("position_ids") if "position_ids" in call.names else None
     places: Operand = call.writer.positions(ids, 1) if positions is None else positions
-    total = call.op("Add", total, call.op("Gather", call["position_embedding"], places))
-    segments, table = call.input("segment_ids"), call.input("segment_embedding")
-    if segments is not None and table is not None:
-        total = call.op("Add", total, call.op("Gather", table, segments))
-    normal = _layer_norm(call, total, call["gamma"], call["beta"], call.attribute("epsilon"))[0]
+    total = call.op("Add", rows("word", ids), rows("position", places))
+    segments = call.input("segment_ids")
+    if segments is not None and call.input("segment_embedding") is not None:
+        total = call.op("Add", total, rows("segment", segments))
+    normal = _layer_norm(call, total, gamma, beta, call.attribute("epsilon"))[0]
     if not call.wanted(1):
         return [normal, None, total]
     mask = call.input("mask")

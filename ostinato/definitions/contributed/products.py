@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from fractions import Fraction
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -166,7 +167,7 @@ def mat_mul_n_bits(call: Call) -> Sequence[Maybe]:
     if packed is None or scales is None:
         raise call.refuse("inputs 'B' and 'scales' are no constants")
     blocks = math.ceil(k / block)
-    weights = _unpacked(call.sized("B", packed, n, blocks * block * bits // 8), bits)
+    weights = unpacked(call.sized("B", packed, n, blocks * block * bits // 8), bits)
     points = call.constant("zero_points")
     if call.input("zero_points") is None:
         zero: np.ndarray = np.full((n, blocks), 1 << (bits - 1), np.uint8)
@@ -174,7 +175,7 @@ def mat_mul_n_bits(call: Call) -> Sequence[Maybe]:
         raise call.refuse("input 'zero_points' is no constant")
     elif points.dtype == np.uint8:
         size = math.ceil(blocks * bits / 8)
-        zero = _unpacked(call.sized("zero_points", points, n, size), bits)[:, :blocks]
+        zero = unpacked(call.sized("zero_points", points, n, size), bits)[:, :blocks]
     else:
         zero = call.sized("zero_points", points, n, blocks)
     matrix = _dequantized(call, weights, zero, call.sized("scales", scales, n, blocks), k)
@@ -206,10 +207,47 @@ def _dequantized(
     return call.op("Transpose", whole, perm=[1, 0])
 
 
-def _unpacked(data: np.ndarray, bits: int) -> np.ndarray:
-    """Numbers of some bits each, the first one in the lowest bits of the first byte of a row."""
+def unpacked(data: np.ndarray, bits: int) -> np.ndarray:
+    """Numbers of some bits each along the last axis, the first one in the lowest bits of a byte."""
     parts = [data >> shift & ((1 << bits) - 1) for shift in range(0, 8, bits)]
-    return np.stack(parts, -1).reshape(len(data), -1)
+    return np.stack(parts, -1).reshape(*data.shape[:-1], -1)
+
+
+# What the 16 codes of each `quant_type` stand for, as fractions of the largest number of a block.
+_BNB4 = (
+    "0 1/192 2/3 1 1/3 1/2 1/6 1/4 0 -1/192 -2/3 -1 -1/3 -1/2 -1/6 -1/4",
+    "-1 -0.6961928009986877 -0.5250730514526367 -0.39491748809814453 -0.28444138169288635 "
+    "-0.18477343022823334 -0.09105003625154495 0 0.07958029955625534 0.16093020141124725 "
+    "0.24611230194568634 0.33791524171829224 0.44070982933044434 0.5626170039176941 "
+    "0.7229568362236023 1",
+)
+
+
+@microsoft.register("MatMulBnb4")
+def mat_mul_bnb4(call: Call) -> Sequence[Maybe]:
+    """`A B'`, or `A B` with transB = 0, for weights `[N, K]` in codes of 4 bits.
+
+    A code stands for a fraction of `absmax`, which blocks of the flat weights have one of each. The
+    first of two codes is in the highest bits (https://github.com/bitsandbytes-foundation).
+
+    Raises `ShapeError` for operands of another size.
+    """
+    k, n, block = (call.attribute(name) for name in ("K", "N", "block_size"))
+    kind, is_transposed = call.attribute("quant_type"), call.attribute("transB")
+    call.refuse_unless("quant_type", 0, 1)
+    call.refuse_unless("training_mode", 0)
+    if k < 1 or n < 1 or block < 1:
+        raise call.refuse(f"attributes 'K', 'N' and 'block_size' are {k}, {n} and {block}")
+    packed, scales = call.constant("B"), call.constant("absmax")
+    if packed is None or scales is None:
+        raise call.refuse("inputs 'B' and 'absmax' are no constants")
+    pairs = unpacked(call.sized("B", packed, (n * k + 1) // 2, 1), 4)[:, ::-1]
+    levels = np.array([float(Fraction(text)) for text in _BNB4[kind].split()], np.float32)
+    largest = call.sized("absmax", scales, math.ceil(n * k / block)).astype(np.float32)
+    weights = levels[pairs.reshape(-1)[: n * k]] * np.repeat(largest, block)[: n * k]
+    matrix = weights.reshape(n, k).astype(scales.dtype)
+    matrix = np.ascontiguousarray(matrix.T) if is_transposed else matrix
+    return [call.op("MatMul", call["A"], matrix)]
 
 
 @microsoft.register("MatMulIntegerToFloat")

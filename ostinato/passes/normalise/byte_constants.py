@@ -6,6 +6,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ostinato.graph.edit import add_constant
+from ostinato.model.contributed import MICROSOFT
 from ostinato.model.graphs import graphs
 from ostinato.model.names import Names
 from ostinato.model.values import constant_array
@@ -31,7 +32,7 @@ def byte_constants(model: ir.Model) -> int:
     changed = 0
     for graph in graphs(model):
         for node in graph:
-            if node.op_type != "DequantizeLinear" or node.domain != "":
+            if node.op_type != "DequantizeLinear" or node.domain not in ("", MICROSOFT):
                 continue
             places = [i for i, v in enumerate(node.inputs) if v is not None and v.dtype in _BYTES]
             if not places or any(constant_array(node.inputs[i]) is None for i in places):

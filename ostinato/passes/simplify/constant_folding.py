@@ -151,7 +151,7 @@ def _evaluate(node: ir.Node, opset: int, room: int) -> list[np.ndarray] | None:
         # An operand that is given twice is stored once.
         stored = sum({id(array): array.nbytes for array in given}.values())
         bytes_allowed = max(SMALL_RESULT_BYTES, stored)
-        bytes_needed = _result_elements(node, arrays, opset) * _widest(node, given)
+        bytes_needed = _result_elements(node, arrays, opset) * _widest(node)
         if bytes_needed > bytes_allowed or bytes_needed - _freed(node) > room:
             return None
         with np.errstate(all="ignore"):
@@ -204,12 +204,10 @@ def _is_exact_cast(node: ir.Node, array: np.ndarray) -> bool:
     return True
 
 
-def _widest(node: ir.Node, arrays: Sequence[np.ndarray]) -> int:
-    """The most bytes that one element of the result can have."""
-    facts = facts_of(node.op_type)
-    if facts.casts or (facts.fills and not facts.sources):
-        return 8
-    return max(array.itemsize for array in arrays)
+def _widest(node: ir.Node) -> int:
+    """The most bytes that one element of the results has; the most there are where none is known."""
+    known = [value.dtype.itemsize for value in node.outputs if value.dtype is not None]
+    return math.ceil(max(known, default=8))
 
 
 def _result_elements(node: ir.Node, arrays: Sequence[np.ndarray | None], opset: int) -> int:

@@ -6,6 +6,7 @@ import math
 import re
 import zlib
 
+import ml_dtypes
 import numpy as np
 import onnx
 import onnx.parser
@@ -36,6 +37,8 @@ _GROUPED = f"float[2,1,64] q, float[2,1,32] k, float[2,1,32] v, {_CACHE}"
 _TABLES = "float[32,8] c, float[32,8] s"
 _HEADS = "num_heads = 4, kv_num_heads = 2"
 
+_NARROW_TABLES = "uint8[2,8] w, uint8[6,8] t, uint8[2,8] s, uint8[8] g, uint8[8] b, S ws, U U0"
+
 # name: operands, node, number of outputs. S and U are a positive float and a uint8; operands called
 # m are masks of 0 and 1, p positions, e lengths.
 CASES = {
@@ -57,6 +60,24 @@ CASES = {
         "int32[2,5] m, float[2,8] w, float[6,8] t, float[2,8] s, float[8] g, float[8] b",
         "EmbedLayerNormalization (m, m, w, t, s, g, b, m)",
         3,
+    ),
+    "ScaledSiLU": ("float[2,5,8] x, float s", "ScaledSiLU (x, s)", 1),
+    "ScaledSiLU alpha": ("float[2,5,8] x", "ScaledSiLU <alpha = 1.5> (x)", 1),
+    "GatedAdd": (
+        "float[2,5,8] x, float[2,5,8] y, float[2,5,1] g",
+        "GatedAdd (x, y, g)",
+        1,
+    ),
+    "QEmbedLayerNormalization": (
+        f"int32[2,5] m, {_NARROW_TABLES}",
+        "QEmbedLayerNormalization <epsilon = 0.001> "
+        "(m, m, w, t, s, g, b, m, ws, ws, ws, ws, ws, U0, U0, U0, U0, U0)",
+        2,
+    ),
+    "QEmbedLayerNormalization without segments": (
+        f"int32[2,5] m, {_NARROW_TABLES}",
+        "QEmbedLayerNormalization (m, , w, t, , g, b, , ws, ws, , ws, ws, U0, U0, , U0, U0)",
+        2,
     ),
     "FusedConv": (
         "float[1,3,9,9] x, float[4,3,3,3] w, float[4] b, float[1,4,9,9] z",
@@ -355,6 +376,27 @@ def test_nodes(name: str) -> None:
     _agrees(_model(operands, node, outputs), _feeds(operands))
 
 
+@pytest.mark.parametrize("kind", ("int4", "uint4"))
+@pytest.mark.parametrize("has_points", (False, True))
+def test_dequantised_weights_below_a_byte(kind: str, has_points: bool) -> None:
+    """As onnxruntime's quantiser writes them for operator sets before 21."""
+    dtype = np.dtype(getattr(ml_dtypes, kind))
+    constants = {
+        "w": np.arange(24).reshape(8, 3).astype(np.int8).astype(dtype),
+        "s": np.array([0.1, 0.2, 0.3], np.float32),
+    }
+    if has_points:
+        constants["z"] = np.array([1, 2, 3], np.int8).astype(dtype)
+    node = helper.make_node(
+        "DequantizeLinear", list(constants), ["d"], domain="com.microsoft", axis=1
+    )
+    product = helper.make_node("MatMul", ["a", "d"], ["y"])
+    feeds = {"a": _normal(2, 8)}
+    model = _fed(node, feeds, constants, opset=20)
+    model.graph.node.append(product)
+    _agrees(model, feeds)
+
+
 @pytest.mark.parametrize("opset", (11, 17, 21))
 @pytest.mark.parametrize("node", ("SimplifiedLayerNormalization", "LayerNormalization"))
 def test_versions_that_the_standard_does_not_have(node: str, opset: int) -> None:
@@ -432,6 +474,72 @@ def test_weights_of_few_bits_in_other_sizes(name: str, shape: tuple[int, ...]) -
         InferenceSession(_graph([node], {"a": [2, 40]}, ["y"], constants))
 
 
+@pytest.mark.parametrize(
+    ("kind", "bits", "gather_axis", "quantize_axis"),
+    [
+        *(("uint8", bits, 0, axis) for bits in (2, 4, 8) for axis in (1, -1)),
+        *((kind, 4, *axes) for kind in ("int4", "uint4") for axes in ((0, 1), (1, 0), (1, 1))),
+    ],
+)
+@pytest.mark.parametrize("has_points", (False, True))
+def test_rows_of_few_bits(
+    kind: str, bits: int, gather_axis: int, quantize_axis: int, has_points: bool
+) -> None:
+    random = np.random.default_rng(0)
+    rows, columns, block = 40, 72, 32
+    sizes = [rows, columns]
+    sizes[quantize_axis] = math.ceil(sizes[quantize_axis] / block)
+
+    def whole(rows: int, columns: int) -> np.ndarray:
+        if kind == "uint8":
+            return random.integers(0, 256, (rows, math.ceil(columns * bits / 8)), np.uint8)
+        dtype = np.dtype(getattr(ml_dtypes, kind))
+        low = int(ml_dtypes.iinfo(dtype).min)
+        return random.integers(low, low + 16, (rows, columns)).astype(dtype)
+
+    constants = {"d": whole(rows, columns), "s": random.uniform(0.1, 1, sizes).astype("f")}
+    if has_points:
+        constants["z"] = whole(*sizes)
+    node = helper.make_node(
+        "GatherBlockQuantized",
+        ["d", "i", *list(constants)[1:]],
+        ["y"],
+        domain="com.microsoft",
+        bits=bits,
+        block_size=block,
+        gather_axis=gather_axis,
+        quantize_axis=quantize_axis,
+    )
+    feeds = {"i": random.integers(-rows, rows, (2, 3))}
+    model = _fed(node, feeds, constants, opset=21)
+    (want,) = witness.run(model.SerializeToString(), feeds)
+    (got,) = InferenceSession(model, fallback=False).run(None, feeds)
+    np.testing.assert_array_equal(got, want)
+
+
+def test_rows_of_few_bits_in_other_sizes() -> None:
+    constants = {"d": np.zeros((8, 16), np.uint8), "s": np.ones((8, 2), np.float32)}
+    node = helper.make_node(
+        "GatherBlockQuantized", ["d", "i", "s"], ["y"], domain="com.microsoft", block_size=32
+    )
+    with pytest.raises(ShapeError, match=r"input 's\w*' has shape \[8, 2\], expected \[8, 1\]"):
+        InferenceSession(_fed(node, {"i": np.zeros((2,), np.int64)}, constants))
+
+
+@pytest.mark.parametrize("kind", (0, 1))
+@pytest.mark.parametrize(("k", "n", "block"), ((64, 24, 16), (50, 7, 32)))
+def test_weights_of_four_bit_floats(kind: int, k: int, n: int, block: int) -> None:
+    random = np.random.default_rng(0)
+    constants = {
+        "b": random.integers(0, 256, (k * n + 1) // 2, np.uint8),
+        "s": random.uniform(0.1, 1, math.ceil(k * n / block)).astype("f"),
+    }
+    given = {"K": k, "N": n, "block_size": block, "quant_type": kind}
+    node = helper.make_node("MatMulBnb4", ["a", "b", "s"], ["y"], domain="com.microsoft", **given)
+    feeds = {"a": _normal(3, k)}
+    _agrees(_fed(node, feeds, constants), feeds)
+
+
 def _normal(*shape: int) -> np.ndarray:
     return np.random.default_rng(len(shape)).standard_normal(shape).astype(np.float32)
 
@@ -447,6 +555,24 @@ def _graph(
     graph = helper.make_graph(nodes, "g", given, made, constants)
     opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
     return helper.make_model(graph, opset_imports=opsets, ir_version=8)
+
+
+def _fed(
+    node: onnx.NodeProto,
+    feeds: dict[str, np.ndarray],
+    constants: dict[str, np.ndarray],
+    opset: int = 17,
+) -> onnx.ModelProto:
+    """A model of one node with the inputs `feeds` and the output "y"."""
+    given = [
+        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(x.dtype), x.shape)
+        for name, x in feeds.items()
+    ]
+    made = [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)]
+    stored = [numpy_helper.from_array(array, name) for name, array in constants.items()]
+    opsets = [helper.make_opsetid("", opset), helper.make_opsetid("com.microsoft", 1)]
+    graph = helper.make_graph([node], "g", given, made, stored)
+    return helper.make_model(graph, opset_imports=opsets, ir_version=10)
 
 
 @pytest.mark.parametrize("direction", ("forward", "reverse", "bidirectional"))
@@ -528,10 +654,30 @@ def test_operators_without_a_kernel_in_onnxruntime() -> None:
         "BiasSoftmax <axis = 2, is_inner_broadcast = 0> (x, b)": weights
         / weights.sum(-1, keepdims=True),
     }
+    wanted["GemmFastGelu (x, w, b)"] = _fast_gelu(x @ (weight := _normal(8, 8)) + bias)
+    wanted["GroupNorm <activation = 1, groups = 2> (x, b, b)"] = _group_norm(x, bias)
+    wanted["SkipGroupNorm <activation = 1, groups = 2> (x, b, b, s, b)"] = _group_norm(
+        x + skip + bias, bias
+    )
+    given["w"] = weight
     for node, want in wanted.items():
-        model = _model("float[2,3,8] x, float[8] b, float[2,3,8] s", node, 1)
+        operands = "float[2,3,8] x, float[8] b, float[2,3,8] s, float[8,8] w"
+        model = _model(operands, node, 1)
         (got,) = InferenceSession(model, options=Options(cache_dir=None)).run(None, given)
         np.testing.assert_allclose(got, want, atol=1e-5)
+
+
+def _fast_gelu(x: np.ndarray) -> np.ndarray:
+    return 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+
+
+def _group_norm(x: np.ndarray, gamma: np.ndarray) -> np.ndarray:
+    """Two groups of channels along the last axis, `gamma` also as the bias, SiLU."""
+    parts = x.astype(np.float64).reshape(*x.shape[:2], 2, -1)
+    centred = parts - parts.mean((1, 3), keepdims=True)
+    normal = centred / np.sqrt((centred**2).mean((1, 3), keepdims=True) + 1e-5)
+    result = normal.reshape(x.shape) * gamma + gamma
+    return result / (1 + np.exp(-result))
 
 
 @pytest.mark.parametrize("block", (8, 16))
