@@ -163,7 +163,7 @@ class _Products:
         """Write the node of a site anew where it can be; False where its weights are left."""
         site, node = item.site, item.site.node
         x = node.inputs[site.other]
-        if x is None or site.weight.dtype != _FLOAT or site.is_recurrent:
+        if x is None or site.weight.dtype != _FLOAT or site.is_recurrent or site.is_table:
             return False
         opset = opset_of(self._model)
         writer = Writer(self._model.graph, self._names, opset, _FLOAT, describe(node))

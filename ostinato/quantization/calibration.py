@@ -161,7 +161,9 @@ class _Exposed:
         self._owners = {body: node for node in model.graph.all_nodes() for body in subgraphs(node)}
 
     def values(self, site: Site) -> list[Name]:
-        """The outputs that show what a site reads; none where that is not known."""
+        """The outputs that show what a site reads; none where that is not known, or no operand."""
+        if site.is_table:
+            return []
         if site.is_recurrent and site.position == RECURRENT_WEIGHTS:
             return self._states(site)
         value = site.node.inputs[site.other]

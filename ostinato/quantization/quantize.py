@@ -27,6 +27,7 @@ from ostinato.passes.simplify.dead_code import dead_code
 from ostinato.quantization.activations import LEVELS, write_activations
 from ostinato.quantization.bias import correct_bias
 from ostinato.quantization.calibration import Seen, observe
+from ostinato.quantization.constants import evaluate_operands
 from ostinato.quantization.formats import FORMATS, Format
 from ostinato.quantization.samples import (
     Calibration,
@@ -182,7 +183,7 @@ def _floats(request: _Request, target: float) -> Floats:
     """
     _quantized(request)  # refuses what cannot be calibrated
     assert request.calibration is not None  # it has been asked for ranges
-    loaded = prepared(request.model)
+    loaded = _loaded(request.model)
     samples = read_samples(request.calibration, _arguments(loaded), request.states)
 
     def outputs(proto: onnx.ModelProto) -> list[dict[str, Array]]:
@@ -217,7 +218,7 @@ def _quantized(
     measure_on: Calibration | None = None,
 ) -> Quantized:
     """A quantised model. floats: the operands that stay floats, by their rank."""
-    loaded, states = prepared(request.model), request.states
+    loaded, states = _loaded(request.model), request.states
     sites = _chosen(find_sites(loaded), request.exclude)
     for site in sites:
         _check_finite(site)
@@ -279,6 +280,14 @@ def prepared(model: ModelLike) -> ir.Model:
     return loaded
 
 
+def _loaded(model: ModelLike) -> ir.Model:
+    """`prepared`, and weights that are computed from constants are constants too."""
+    loaded = prepared(model)
+    if evaluate_operands(loaded):
+        dead_code(loaded)
+    return loaded
+
+
 def _format(name: str) -> Format:
     if name not in list(FORMATS):
         raise OptionError(f"weights={name!r}: expected one of {', '.join(FORMATS)}")
@@ -325,8 +334,8 @@ def _chosen(sites: Sequence[Site], exclude: Sequence[str]) -> list[Site]:
         raise OptionError(f"exclude={exclude!r}: expected a list of names")
     if not sites:
         raise ModelError(
-            "there is nothing to quantise: no MatMul, Gemm, Conv, ConvTranspose, RNN, GRU or LSTM "
-            "has constant weights of type float32 or float16"
+            "there is nothing to quantise: no MatMul, Gemm, Conv, ConvTranspose, RNN, GRU, LSTM or "
+            "Gather has constant weights of type float32 or float16"
         )
     left_out: set[int] = set()
     for pattern in exclude:

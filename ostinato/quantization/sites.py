@@ -21,13 +21,18 @@ INPUT_WEIGHTS, RECURRENT_WEIGHTS = 1, 2
 """The positions of W and R among the inputs of RNN, GRU and LSTM."""
 
 
+# Scales of shorter rows of a table are as many bytes as its numbers.
+_SHORTEST_ROW = 16
+
+
 @dataclass(frozen=True)
 class Site:
     """An operand of a node that is a constant matrix.
 
     position: of the weights among the inputs of `node`. axis: of the weights, along which products
-    are summed; for a convolution the axis of input channels. other: the position of the operand
-    that they are multiplied with. other_axis: the axis of it along which products are summed.
+    are summed; for a convolution the axis of input channels, for a table that of a row. other: the
+    position of the operand that they are multiplied with. other_axis: the axis of it along which
+    products are summed.
     weight, array: the initializer and its contents, also after the node reads another value.
     """
 
@@ -54,6 +59,11 @@ class Site:
     def is_convolution(self) -> bool:
         """Whether the sums also run over the taps of a kernel."""
         return self.node.op_type in ("Conv", "ConvTranspose")
+
+    @property
+    def is_table(self) -> bool:
+        """Whether rows of the matrix are taken, and nothing is multiplied."""
+        return self.node.op_type == "Gather"
 
     @property
     def is_left(self) -> bool:
@@ -97,17 +107,22 @@ class Site:
         return shape[self.axis]
 
 
-def find_sites(model: ir.Model) -> list[Site]:
-    """Give every operand of a product that is a constant matrix, in the order of nodes.
+def is_product(node: ir.Node) -> bool:
+    """Whether the operator multiplies by matrices, or takes rows of one."""
+    return node.domain == "" and node.op_type in _RULES
 
-    Matches MatMul, Gemm, Conv, ConvTranspose, RNN, GRU and LSTM in the main graph and in all
-    bodies, with weights of type float32 or float16. One-dimensional operands are no matrix.
+
+def find_sites(model: ir.Model) -> list[Site]:
+    """Give every operand of a product, and every table, that is a constant, in the order of nodes.
+
+    Matches MatMul, Gemm, Conv, ConvTranspose, RNN, GRU, LSTM, and Gather of rows of 16 numbers or
+    more, in the main graph and in all bodies, with weights of type float32 or float16.
+    One-dimensional operands are no matrix.
     """
     found = []
     for graph in graphs(model):
         for node in graph:
-            rule = _RULES.get(node.op_type) if node.domain == "" else None
-            for place in () if rule is None else rule(node):
+            for place in _RULES[node.op_type](node) if is_product(node) else ():
                 weight = node.inputs[place[0]]
                 array = None if weight is None else constant_array(weight)
                 if weight is None or array is None or weight.dtype not in _FLOATS:
@@ -157,6 +172,13 @@ def _recurrent(node: ir.Node) -> Iterator[Place]:
             yield position, 2, 0, -1
 
 
+def _gather(node: ir.Node) -> Iterator[Place]:
+    table = constant_array(node.inputs[0])
+    is_of_rows = table is not None and table.ndim == 2 and table.shape[1] >= _SHORTEST_ROW
+    if is_of_rows and not node.attributes.get_int("axis", 0):
+        yield 0, 1, 1, 0
+
+
 _RULES: dict[str, Callable[[ir.Node], Iterator[Place]]] = {
     "MatMul": _mat_mul,
     "Gemm": _gemm,
@@ -165,4 +187,5 @@ _RULES: dict[str, Callable[[ir.Node], Iterator[Place]]] = {
     "RNN": _recurrent,
     "GRU": _recurrent,
     "LSTM": _recurrent,
+    "Gather": _gather,
 }

@@ -83,6 +83,22 @@ TEXTS: dict[str, tuple[str, dict[str, Shape]]] = {
         }""",
         {"w": (12, 8), "r": (8, 8)},
     ),
+    "Gather": (
+        """(int64[N, T] x) => (float[N, T, 5] y) {
+            e = Gather(t, x)
+            y = MatMul(e, w)
+        }""",
+        {"t": (9, 48), "w": (48, 5)},
+    ),
+    "normalised": (
+        """(float[N, 12] x) => (float[N, 5] y) {
+            length = ReduceL2 <axes = [0]> (v)
+            direction = Div(v, length)
+            w = Mul(direction, g)
+            y = MatMul(x, w)
+        }""",
+        {"v": (12, 5), "g": (1, 5)},
+    ),
     "Loop": (
         """(int64 n, float[N, 8] h) => (float[N, 8] y) {
             yes = Constant <value = bool {1}> ()

@@ -69,7 +69,7 @@ def _centred(call: Call) -> tuple[Array, Array]:
         zero = np.take(np.repeat(zero, block, along), range(whole.shape[along]), along)
     centred = whole.astype(np.int16) - zero.astype(np.int16)
     limits = np.iinfo(np.int8)
-    fits = not centred.size or limits.min <= centred.min() and centred.max() <= limits.max
+    fits = not centred.size or (limits.min <= centred.min() and centred.max() <= limits.max)
     return centred.astype(np.int8) if fits else centred, scales
 
 

@@ -157,8 +157,8 @@ def skip_simplified_layer_normalization(call: Call) -> Sequence[Maybe]:
 def group_norm(call: Call) -> Sequence[Maybe]:
     """Groups of channels, normalised over all places in float32; times their sigmoid, if asked.
 
-    SkipGroupNorm adds `skip`, images or a row of channels for each, and `bias` first; the sum is its
-    second output.
+    SkipGroupNorm adds `skip`, images or a row of channels for each, and `bias` first; the sum is
+    its second output.
     """
     call.refuse_unless("activation", 0, 1)
     is_last, total = call.attribute("channels_last"), call["X"]

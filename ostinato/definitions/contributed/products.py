@@ -73,10 +73,10 @@ def fused_convolution(call: Call, x: ir.Value, w: ir.Value, b: Maybe, z: Maybe) 
 
 @microsoft.register("NhwcConv", "NhwcFusedConv")
 def nhwc_conv(call: Call) -> Sequence[Maybe]:
-    """FusedConv of images whose last axis counts channels."""
+    """FusedConv of images whose last axis counts channels; so does that of filters of NhwcConv."""
     x, z = call["X"], None
     if call.node.op_type == "NhwcConv":
-        operands = [channels_second(call, x), call["W"]]
+        operands = [channels_second(call, x), channels_second(call, call["W"])]
         operands += [b for b in [call.input("B")] if b is not None]
         result = call.op("Conv", *operands, **attributes(call, CONVOLUTION))
         return [channels_last(call, result, call.rank(x))]

@@ -29,6 +29,8 @@ _UNBOUNDED = 1 << 62
 # Those whose sums, products, quotients and roots IEEE 754 rounds correctly wherever they are made.
 EXACT_FLOATS: frozenset[np.dtype[Any]] = frozenset({np.dtype(np.float32), np.dtype(np.float64)})
 
+_HALVES = (ir.DataType.FLOAT16.numpy(), ir.DataType.BFLOAT16.numpy())
+
 # Where a model keeps how much its constants may still grow.
 _ROOM = "ostinato.room"
 
@@ -165,13 +167,13 @@ def _evaluate(node: ir.Node, opset: int, room: int) -> list[np.ndarray] | None:
 def _is_exact(node: ir.Node, arrays: Sequence[np.ndarray]) -> bool:
     """Whether any correct implementation of the node returns the same bits."""
     types = {array.dtype for array in arrays}
-    if not types or any(dtype.kind not in "biuf" for dtype in types):
-        return False
     if not all(isinstance(value.type, ir.TensorType) for value in node.outputs if value.name):
         return False
     facts = facts_of(node.op_type)
-    if facts.casts:
+    if facts.casts and types:
         return _is_exact_cast(node, arrays[0])
+    if not types or any(dtype.kind not in "biuf" for dtype in types):
+        return False
     # Identity makes a constant an output of the model.
     if facts.random or node.op_type == "Identity":
         return False
@@ -186,12 +188,19 @@ def _is_exact(node: ir.Node, arrays: Sequence[np.ndarray]) -> bool:
 
 
 def _is_exact_cast(node: ir.Node, array: np.ndarray) -> bool:
-    """Whether a cast has one right result: not so for floats that the target cannot hold."""
+    """Whether a cast has one right result: not so for floats that the target cannot hold.
+
+    Matrices of 16-bit floats are read as they are stored; vectors may be sizes.
+    """
     target = node.outputs[0].dtype
     if target is None:
         return False
     dtype = target.numpy()
-    if dtype.kind not in "biuf" or (array.dtype.kind == "f" and array.dtype not in EXACT_FLOATS):
+    if array.dtype in _HALVES and array.ndim < 2 and dtype in EXACT_FLOATS:
+        return True
+    if not {array.dtype.kind, dtype.kind} <= set("biuf"):
+        return False
+    if array.dtype.kind == "f" and array.dtype not in EXACT_FLOATS:
         return False
     if dtype.kind == "f":
         return dtype in EXACT_FLOATS and (
@@ -205,7 +214,7 @@ def _is_exact_cast(node: ir.Node, array: np.ndarray) -> bool:
 
 
 def _widest(node: ir.Node) -> int:
-    """The most bytes that one element of the results has; the most there are where none is known."""
+    """The most bytes that an element of the results has; 8 where that is not known."""
     known = [value.dtype.itemsize for value in node.outputs if value.dtype is not None]
     return math.ceil(max(known, default=8))
 

@@ -667,6 +667,17 @@ def test_operators_without_a_kernel_in_onnxruntime() -> None:
         np.testing.assert_allclose(got, want, atol=1e-5)
 
 
+def test_filters_whose_last_axis_counts_channels() -> None:
+    """NhwcConv, which onnxruntime has no kernel for on CPUs, as its tools for U-Nets write it."""
+    x, w, b = _normal(2, 7, 6, 3), _normal(4, 3, 2, 3), _normal(4)
+    node = helper.make_node("NhwcConv", ["x", "w", "b"], ["y"], domain="com.microsoft")
+    model = _fed(node, {"x": x}, {"w": w, "b": b})
+    (got,) = InferenceSession(model, options=Options(cache_dir=None)).run(None, {"x": x})
+    windows = np.lib.stride_tricks.sliding_window_view(x, (3, 2), (1, 2))
+    want = np.einsum("nijcab,oabc->nijo", windows, w) + b
+    np.testing.assert_allclose(got, want, atol=1e-4)
+
+
 def _fast_gelu(x: np.ndarray) -> np.ndarray:
     return 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
 

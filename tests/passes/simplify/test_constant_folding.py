@@ -2,6 +2,9 @@ from __future__ import annotations
 
 import tracemalloc
 
+import ml_dtypes
+import numpy as np
+import onnx
 import pytest
 
 from ostinato.model.load import load_model
@@ -83,6 +86,28 @@ def test_folded(node: str, type_: str, contents: str):
 def test_left_for_run_time(node: str, type_: str):
     text = f"g (float[3, N] x) => ({type_} r) <{CONSTANTS}> {{ r = {node} }}"
     check(constant_folding, text, text, count=0, evaluate="nobody")
+
+
+def _folded(node: str, array: np.ndarray) -> int:
+    """How many nodes are folded in a model of one, which reads the constants m and zero."""
+    proto = onnx.parser.parse_model(
+        '<ir_version: 10, opset_import: ["" : 21]>'
+        f"g (float[N] x) => (float r) <int64[1] zero = {{0}}> {{ r = {node} }}"
+    )
+    proto.graph.output[0].type.tensor_type.ClearField("shape")
+    proto.graph.initializer.append(onnx.numpy_helper.from_array(array, "m"))
+    return constant_folding(load_model(proto))
+
+
+def test_large_constants_that_only_get_another_axis():
+    assert _folded("Unsqueeze(m, zero)", np.zeros((100, 200), np.float32)) == 1
+
+
+@pytest.mark.parametrize("dtype", (np.float16, ml_dtypes.bfloat16))
+def test_halves_are_sizes_or_weights(dtype: type):
+    """Converters to 16 bits write scales so; matrices are widened where they are read."""
+    assert _folded("Cast <to = 1> (m)", np.array([1.5, 2], dtype)) == 1
+    assert _folded("Cast <to = 1> (m)", np.array([[1.5, 2]], dtype)) == 0
 
 
 def test_chain_is_folded_in_one_run():
