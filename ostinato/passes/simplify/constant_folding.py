@@ -31,6 +31,9 @@ EXACT_FLOATS: frozenset[np.dtype[Any]] = frozenset({np.dtype(np.float32), np.dty
 
 _HALVES = (ir.DataType.FLOAT16.numpy(), ir.DataType.BFLOAT16.numpy())
 
+# What QuantizeLinear makes, of those that have a native form.
+_WHOLE = (ir.DataType.INT8, ir.DataType.UINT8, ir.DataType.INT16, ir.DataType.UINT16)
+
 # Where a model keeps how much its constants may still grow.
 _ROOM = "ostinato.room"
 
@@ -172,6 +175,8 @@ def _is_exact(node: ir.Node, arrays: Sequence[np.ndarray]) -> bool:
     facts = facts_of(node.op_type)
     if facts.casts and types:
         return _is_exact_cast(node, arrays[0])
+    if node.op_type == "QuantizeLinear":
+        return _is_exact_rounding(node, arrays)
     if not types or any(dtype.kind not in "biuf" for dtype in types):
         return False
     # Identity makes a constant an output of the model.
@@ -211,6 +216,16 @@ def _is_exact_cast(node: ir.Node, array: np.ndarray) -> bool:
         whole = np.trunc(array)
         return bool(np.all((whole >= float(limits.min)) & (whole < float(limits.max))))
     return True
+
+
+def _is_exact_rounding(node: ir.Node, arrays: Sequence[np.ndarray]) -> bool:
+    """Whether quotients of float32, rounded, have one nearest whole number of at most 16 bits."""
+    (x, scale), target = arrays[:2], node.outputs[0].dtype
+    is_plain = target in _WHOLE and not node.attributes.get_int("precision", 0)
+    is_single = {x.dtype, scale.dtype} == {np.dtype(np.float32)}
+    if not (is_plain and is_single):
+        return False
+    return bool(np.isfinite(x).all() and np.isfinite(scale).all() and (scale > 0).all())
 
 
 def _widest(node: ir.Node) -> int:
