@@ -64,12 +64,15 @@ def block_of(site: Site, form: Format, block: int | None) -> int | None:
     """How many terms of a sum share a scale: `block` where given, else what the type needs.
 
     None, and a `block` of `WHOLE`, are all of a sum. A convolution has one scale for each output
-    channel. Raises `OptionError` for a block that does not divide the sums.
+    channel, a table one for each row that a block does not divide. Raises `OptionError` for a block
+    that does not divide the sums.
     """
     if not form.is_integer or site.is_convolution or block == WHOLE:
         return None
     if block is None:
         return _BLOCK_OF_INT4 if form.name == "int4" and site.terms > _BLOCK_OF_INT4 else None
+    if site.is_table and site.terms % block:
+        return None
     if site.terms % block:
         raise OptionError(
             f"block={block}: node {site.name!r} sums {site.terms} products, which is no multiple "

@@ -215,3 +215,13 @@ def test_the_narrowest_types_that_meet_a_target() -> None:
         quantize(model, "f16", target_snr=200, calibration=samples)
     with pytest.raises(OptionError, match="needs `calibration`"):
         quantize(model, target_snr=20)
+
+
+def test_tables_have_a_scale_for_each_row_that_blocks_do_not_divide() -> None:
+    model = model_of("Gather")
+    other = numpy_helper.from_array(np.ones((9, 50), np.float32), "other")
+    model.graph.initializer.append(other)
+    model.graph.node.append(onnx.helper.make_node("Gather", ["other", "x"], ["rows"]))
+    model.graph.output.append(onnx.helper.make_tensor_value_info("rows", 1, ["N", "T", 50]))
+    shapes = {t.name: list(t.dims) for t in quantize(model, block=16).graph.initializer}
+    assert (shapes["t_scale"], shapes["other_scale"]) == ([9, 3], [9])
