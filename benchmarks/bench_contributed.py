@@ -149,6 +149,18 @@ CASES = {
         "float[128,512] x | uint8[512,16,16] w, T[8192] s",
         "MatMulNBits <K = 512, N = 512, bits = 4, block_size = 32> (x, w, s)",
     ),
+    "MatMulBnb4": (
+        "float[1,512] x | uint8[131072] w, T[4096] s",
+        "MatMulBnb4 <K = 512, N = 512, block_size = 64, quant_type = 1> (x, w, s)",
+    ),
+    "GatherBlockQuantized": (
+        "int32[1,128] i | uint8[1000,384] w, T[1000,24] s",
+        "GatherBlockQuantized <block_size = 32> (w, i, s)",
+    ),
+    "QEmbedLayerNormalization": (
+        "int32[1,128] i | uint8[1000,768] w, uint8[512,768] t, uint8[768] g, uint8[768] b, T s, U z",
+        "y, m = QEmbedLayerNormalization (i, , w, t, , g, b, , s, s, , s, s, z, z, , z, z)",
+    ),
 }
 SHORT = {"S": "float", "U": "uint8", "I": "int8", "T": "float", "J": "int8"}
 
