@@ -158,7 +158,8 @@ CASES = {
         "GatherBlockQuantized <block_size = 32> (w, i, s)",
     ),
     "QEmbedLayerNormalization": (
-        "int32[1,128] i | uint8[1000,768] w, uint8[512,768] t, uint8[768] g, uint8[768] b, T s, U z",
+        "int32[1,128] i | uint8[1000,768] w, uint8[512,768] t, uint8[768] g, uint8[768] b, "
+        "T s, U z",
         "y, m = QEmbedLayerNormalization (i, , w, t, , g, b, , s, s, , s, s, z, z, , z, z)",
     ),
 }

@@ -20,7 +20,7 @@ Points: TypeAlias = "tuple[Operand | None, Operand | None]"
 CONVOLUTION = ("auto_pad", "dilations", "group", "kernel_shape", "pads", "strides")
 POOL = ("auto_pad", "ceil_mode", "dilations", "kernel_shape", "pads", "strides")
 
-# The attributes of each activation, in the order of `activation_params`.
+# The attributes of each activation, in the order of `activation_params` and of alpha, beta, gamma.
 _ACTIVATIONS: dict[str, tuple[str, ...]] = {
     "": (),
     "Relu": (),
@@ -28,7 +28,13 @@ _ACTIVATIONS: dict[str, tuple[str, ...]] = {
     "Sigmoid": (),
     "LeakyRelu": ("alpha",),
     "HardSigmoid": ("alpha", "beta"),
+    "HardSwish": (),
     "Clip": ("min", "max"),
+    "Elu": ("alpha",),
+    "Selu": ("alpha", "gamma"),
+    "Softplus": (),
+    "Softsign": (),
+    "ThresholdedRelu": ("alpha",),
 }
 
 
@@ -51,6 +57,8 @@ def activate(call: Call, x: ir.Value, name: str, parameters: Sequence[float]) ->
     if name == "Clip":
         bounds: list[Operand] = [call.number(p, x) for p in parameters]
         return call.op("Clip", x, *bounds)
+    if name == "HardSwish":
+        return call.op("Mul", x, call.op("HardSigmoid", x, alpha=1 / 6, beta=0.5))
     given: dict[str, Any] = dict(zip(names, parameters, strict=True))
     return call.op(name, x, **given) if name else x
 

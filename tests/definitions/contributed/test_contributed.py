@@ -105,6 +105,20 @@ CASES = {
         "(x, w, b)",
         1,
     ),
+    **{
+        f"FusedGemm {activation}": (
+            "float[3,4] x, float[4,5] w",
+            f'FusedGemm <activation = "{activation}"{parameters}> (x, w)',
+            1,
+        )
+        for activation, parameters in {
+            "Elu": ", activation_alpha = 0.7",
+            "Selu": ", activation_alpha = 1.6, activation_gamma = 1.1",
+            "Softplus": "",
+            "Softsign": "",
+            "ThresholdedRelu": ", activation_alpha = 0.3",
+        }.items()
+    },
     "FusedMatMul": (
         "float[2,3,4,5] x, float[2,3,6,5] w",
         "FusedMatMul <transB = 1, alpha = 0.5> (x, w)",
@@ -709,7 +723,7 @@ def test_images_in_blocks(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
     nodes = [
         helper.make_node("Conv", ["x", "v"], ["a"], **blocked, activation="Relu"),
         helper.make_node("MaxPool", ["a"], ["b"], **blocked, kernel_shape=[2, 2]),
-        helper.make_node("Conv", ["b", "w"], ["c"], **blocked),
+        helper.make_node("Conv", ["b", "w"], ["c"], **blocked, activation="HardSwish"),
         helper.make_node("ReorderOutput", ["c"], ["y"], **blocked, channels=5),
     ]
     model = _graph(nodes, {"x": [1, 3, 8, 8]}, ["y"], constants)
@@ -718,7 +732,9 @@ def test_images_in_blocks(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
         helper.make_node("Conv", ["x", "v"], ["a"]),
         helper.make_node("Relu", ["a"], ["r"]),
         helper.make_node("MaxPool", ["r"], ["b"], kernel_shape=[2, 2]),
-        helper.make_node("Conv", ["b", "w"], ["c"]),
+        helper.make_node("Conv", ["b", "w"], ["p"]),
+        helper.make_node("HardSigmoid", ["p"], ["s"], alpha=1 / 6, beta=0.5),
+        helper.make_node("Mul", ["p", "s"], ["c"]),
         helper.make_node("Slice", ["c", "from", "to", "axis"], ["y"]),
     ]
     bounds = [
