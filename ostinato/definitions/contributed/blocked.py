@@ -50,9 +50,13 @@ def conv(call: Call) -> Sequence[Maybe]:
         raise call.wrong_shape("W", weights, f"channels in blocks of {call.block}")
     x, group = call["X"], call.attribute("group")
     plain = _unblocked(weights, call.block, group)
-    channels = call.size(x, 1)
-    if channels is not None and channels < plain.shape[1] * group and group == 1:
+    channels, wanted = call.size(x, 1), plain.shape[1] * group
+    if channels is not None and channels < wanted and group == 1:
         plain = plain[:, :channels]
+    elif channels is not None and channels < wanted:
+        # Each channel that fills up the last block is a group, too.
+        rank = call.rank(x)
+        x = call.op("Pad", x, np.array([0] * (rank + 1) + [wanted - channels] + [0] * (rank - 2)))
     w = call.writer.value(np.ascontiguousarray(plain), "weights")
     return [fused_convolution(call, x, w, call.input("B"), call.input("Sum"))]
 

@@ -751,6 +751,27 @@ def test_images_in_blocks(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
     np.testing.assert_array_equal(got, want)
 
 
+def test_groups_that_fill_up_a_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A convolution of each channel on images that have been out of their blocks."""
+    monkeypatch.setattr(f"{expand_contributed.__module__}._block", lambda nodes: 8)
+    w = np.zeros((8, 1, 3, 3), np.float32)
+    w[:5] = _normal(5, 1, 3, 3)
+    in_blocks = w.reshape(1, 8, 1, 3, 3).transpose(0, 2, 3, 4, 1).reshape(w.shape)
+    blocked = {"domain": "com.microsoft.nchwc"}
+    nodes = [
+        helper.make_node("ReorderInput", ["x"], ["a"], **blocked),
+        helper.make_node("Conv", ["a", "w"], ["b"], **blocked, group=8),
+        helper.make_node("ReorderOutput", ["b"], ["y"], **blocked, channels=5),
+    ]
+    stored = [numpy_helper.from_array(in_blocks, "w")]
+    model = _graph(nodes, {"x": [1, 5, 7, 7]}, ["y"], stored)
+    model.opset_import.append(helper.make_opsetid("com.microsoft.nchwc", 1))
+    x = _normal(1, 5, 7, 7)
+    (got,) = InferenceSession(model, options=Options(cache_dir=None)).run(None, {"x": x})
+    windows = np.lib.stride_tricks.sliding_window_view(x, (3, 3), (2, 3))
+    np.testing.assert_allclose(got, np.einsum("nchwij,cij->nchw", windows, w[:5, 0]), atol=1e-5)
+
+
 def test_every_schema_has_a_definition() -> None:
     for domain, text in SCHEMAS.items():
         names = {line.split(" ")[0] for line in text.splitlines() if line[:1].isalpha()}
