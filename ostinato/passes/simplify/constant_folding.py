@@ -31,6 +31,9 @@ EXACT_FLOATS: frozenset[np.dtype[Any]] = frozenset({np.dtype(np.float32), np.dty
 
 _HALVES = (ir.DataType.FLOAT16.numpy(), ir.DataType.BFLOAT16.numpy())
 
+# The largest whole number up to which both of them hold all.
+_MOST_IN_HALVES = 256
+
 # What QuantizeLinear makes, of those that have a native form.
 _WHOLE = (ir.DataType.INT8, ir.DataType.UINT8, ir.DataType.INT16, ir.DataType.UINT16)
 
@@ -201,8 +204,10 @@ def _is_exact_cast(node: ir.Node, array: np.ndarray) -> bool:
     if target is None:
         return False
     dtype = target.numpy()
-    if array.dtype in _HALVES and array.ndim < 2 and dtype in EXACT_FLOATS:
+    if array.ndim < 2 and array.dtype in _HALVES and dtype in EXACT_FLOATS:
         return True
+    if array.ndim < 2 and array.dtype.kind in "iu" and dtype in _HALVES:
+        return bool(np.all(np.abs(array) <= _MOST_IN_HALVES))
     if not {array.dtype.kind, dtype.kind} <= set("biuf"):
         return False
     if array.dtype.kind == "f" and array.dtype not in EXACT_FLOATS:

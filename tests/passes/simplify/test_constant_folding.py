@@ -94,7 +94,7 @@ def _folded(node: str, array: np.ndarray) -> int:
         '<ir_version: 10, opset_import: ["" : 21]>'
         f"g (float[N] x) => (float r) <int64[1] zero = {{0}}> {{ r = {node} }}"
     )
-    proto.graph.output[0].type.tensor_type.ClearField("shape")
+    proto.graph.output[0].type.Clear()
     proto.graph.initializer.append(onnx.numpy_helper.from_array(array, "m"))
     return constant_folding(load_model(proto))
 
@@ -108,6 +108,9 @@ def test_halves_are_sizes_or_weights(dtype: type):
     """Converters to 16 bits write scales so; matrices are widened where they are read."""
     assert _folded("Cast <to = 1> (m)", np.array([1.5, 2], dtype)) == 1
     assert _folded("Cast <to = 1> (m)", np.array([[1.5, 2]], dtype)) == 0
+    target = int(onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
+    assert _folded(f"Cast <to = {target}> (m)", np.array([60])) == 1
+    assert _folded(f"Cast <to = {target}> (m)", np.array([257])) == 0
 
 
 def test_chain_is_folded_in_one_run():
