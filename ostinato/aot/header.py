@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator, Sequence
 
+from ostinato.aot.identifiers import different
 from ostinato.aot.interface import ERRORS, Interface, Size, Tensor, error
 from ostinato.aot.objects import ALIGNMENT, ObjectType, rounded
 from ostinato.version import __version__
@@ -21,9 +22,14 @@ def header(interface: Interface, target: str, arena_bytes: int | None, pointer_b
     return "\n".join(writer.lines()) + "\n"
 
 
+def _inside(text: str) -> str:
+    """Text of a comment: it neither ends it nor begins another one."""
+    return text.replace("*/", "* /").replace("/*", "/ *")
+
+
 def _comment(text: str) -> list[str]:
     """A comment of one or more lines."""
-    lines = textwrap.wrap(text.replace("*/", "* /"), _WIDTH - 6)
+    lines = textwrap.wrap(_inside(text), _WIDTH - 6)
     if len(lines) == 1:
         return [f"/* {lines[0]} */"]
     return [f"/* {lines[0]}", *(f"   {line}" for line in lines[1:-1]), f"   {lines[-1]} */"]
@@ -61,7 +67,7 @@ class _Header:
             rows.append(("state", interface.inputs[state.read]))
         rows += [("rows", interface.outputs[state.written]) for state in interface.growing]
         rows += [("output", t) for t in self._of(interface.outputs, interface.step_outputs)]
-        title = interface.title.replace("*/", "* /")
+        title = _inside(interface.title)
         yield f"/* {title}, compiled by Ostinato {__version__} for {self.target}."
         yield ""
         widths = (
@@ -81,7 +87,7 @@ class _Header:
             elif kind == "rows":
                 more = f"memory of the growing state {names[interface.outputs.index(tensor)]}"
             line = f"     {kind:<7} {tensor.name:<{widths[0]}}  {tensor.described:<{widths[1]}}  "
-            yield f"{line}{more}".rstrip().replace("*/", "* /")
+            yield _inside(f"{line}{more}".rstrip())
         yield ""
         yield from (f"   {line}" for line in self._example())
         yield ""
@@ -142,8 +148,9 @@ class _Header:
             *_comment("Elements of tensors."),
         )
         own = [interface.inputs[place] for place, _ in interface.own_sizes]
-        named = list(zip(_upper(interface), (*interface.inputs, *interface.outputs), strict=True))
-        for constant, tensor in named:
+        tensors = (*interface.inputs, *interface.outputs)
+        constants = different(tensor.identifier.upper() for tensor in tensors)
+        for constant, tensor in zip(constants, tensors, strict=True):
             if None in tensor.dims or tensor in own:
                 continue
             dims = list(dict.fromkeys(d for d in tensor.dims if isinstance(d, str)))
@@ -202,7 +209,7 @@ class _Header:
             return
         yield "/* The model's own checks:"
         for code, text in enumerate(self.interface.checks, 1):
-            lines = textwrap.wrap(text.replace("*/", "* /"), _WIDTH - 11) or [""]
+            lines = textwrap.wrap(_inside(text), _WIDTH - 11) or [""]
             yield f"   {code:>4}  {lines[0]}"
             yield from (f"         {line}" for line in lines[1:])
         yield from ("*/", "")
@@ -333,21 +340,8 @@ class _Header:
         for state in interface.states:
             tensor = interface.inputs[state.read]
             call = f"{name}_state_{tensor.identifier}({name} *object);"
-            yield f"{tensor.c_type} *{call} /* {tensor.described} */".replace("*/ */", "*/")
+            yield f"{tensor.c_type} *{call} /* {_inside(tensor.described)} */"
         yield ""
-
-
-def _upper(interface: Interface) -> list[str]:
-    """Names of constants, all different."""
-    used: set[str] = set()
-    result = []
-    for tensor in (*interface.inputs, *interface.outputs):
-        name = tensor.identifier.upper()
-        while name in used:
-            name += "_"
-        used.add(name)
-        result.append(name)
-    return result
 
 
 def _product(tensor: Tensor) -> str:

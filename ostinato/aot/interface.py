@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any, Literal
 
 import numpy as np
 
 from ostinato.aot.identifiers import plain, unique
-from ostinato.codegen.artifact import Argument, Artifact
+from ostinato.codegen.artifact import UNKNOWN_RANK, Argument, Artifact
 from ostinato.native.arguments import numpy_dtype
 from ostinato.runtime.states import Pair
 from ostinato.sizes.dims import MEMORY, SPARE
@@ -231,19 +232,23 @@ def declared(
     weights_in_file: bool,
     identity: str,
     kept: Sequence[Pair] = (),
+    shapes: Mapping[str, Sequence[int | str]] = MappingProxyType({}),
 ) -> Interface:
     """The interface of a compiled function.
 
     pairs, initial: its states and their first values. kept: those that grow, for which it was
-    compiled. identity: text that is another one for every model, whatever the target.
+    compiled. identity: text that is another one for every model, whatever the target. shapes: what
+    the model says of its outputs.
     """
     artifact = _with_capacities(artifact, kept)
     arguments = (*artifact.inputs, *artifact.outputs)
-    sizes = _sizes(artifact, pairs, kept)
+    sizes = _sizes(name, artifact, pairs, kept)
     taken = (*_PARAMETERS, name, *(size.identifier for size in sizes))
     identifiers = unique([argument.name for argument in arguments], taken)
     dims: dict[int | str, str] = {s.name: s.identifier for s in sizes if s.kind in DIMENSIONS}
-    tensors = [_tensor(a, i, dims) for a, i in zip(arguments, identifiers, strict=True)]
+    inner = [name for name in artifact.symbols if name not in {size.name for size in sizes}]
+    told = [_with_names(argument, inner, dims, shapes) for argument in arguments]
+    tensors = [_tensor(a, i, dims) for a, i in zip(told, identifiers, strict=True)]
     count = len(artifact.inputs)
     states = [State(p.read, p.written, _unless_zero(initial.get(p.name))) for p in pairs]
     written = [argument.name for argument in artifact.outputs]
@@ -291,7 +296,9 @@ def _with_capacities(artifact: Artifact, kept: Sequence[Pair]) -> Artifact:
     return replace(artifact, outputs=tuple(map(named, artifact.outputs)))
 
 
-def _sizes(artifact: Artifact, pairs: Sequence[Pair], kept: Sequence[Pair]) -> tuple[Size, ...]:
+def _sizes(
+    library: str, artifact: Artifact, pairs: Sequence[Pair], kept: Sequence[Pair]
+) -> tuple[Size, ...]:
     places = {name: place for place, name in enumerate(artifact.symbols)}
     grown = {pair.output.name for pair in kept}
     memory = [argument for argument in artifact.outputs if argument.name in grown]
@@ -308,7 +315,7 @@ def _sizes(artifact: Artifact, pairs: Sequence[Pair], kept: Sequence[Pair]) -> t
     spare = [SPARE] if SPARE in places else []
     named = [*dims, *(name for name, _ in rows)]
     spelled = [*named, *(_value_name(artifact.inputs[p], i) for _, (p, i) in values)]
-    identifiers = iter(unique([*spelled, *("spare_bytes" for _ in spare)], _PARAMETERS))
+    identifiers = iter(unique([*spelled, *("spare_bytes" for _ in spare)], (*_PARAMETERS, library)))
     found = [
         Size(dim, next(identifiers), "state" if dim in own else "call", places.get(dim))
         for dim in dims
@@ -326,6 +333,28 @@ def _own_sizes(artifact: Artifact, sizes: Sequence[Size]) -> Iterator[tuple[int,
         name = re.sub(f"^{LIMIT}", CAPACITY, argument.name)
         if name in places:
             yield position, places[name]
+
+
+def _with_names(
+    argument: Argument,
+    inner: Sequence[str],
+    dims: Container[int | str],
+    shapes: Mapping[str, Sequence[int | str]],
+) -> Argument:
+    """The same with the model's names, or `?`, for sizes of which only the compiler has one.
+
+    inner: names that the compiler made. dims: those of sizes that functions take.
+    """
+    declared_shape = shapes.get(argument.name, ())
+    names = declared_shape if len(declared_shape) == len(argument.shape) else argument.shape
+
+    def told(size: int | str, name: int | str) -> int | str:
+        if isinstance(size, int) or not any(symbol in size for symbol in inner):
+            return size
+        is_told = isinstance(name, str) and name not in dims and name not in (size, *UNKNOWN_RANK)
+        return name if is_told else "?"
+
+    return replace(argument, shape=tuple(map(told, argument.shape, names)))
 
 
 def _value_name(argument: Argument, element: int) -> str:

@@ -157,6 +157,7 @@ class _Builder:
         self._pairs: tuple[Pair, ...] = ()
         self._first: Mapping[str, Array] = {}
         self._names: set[str] = set()
+        self._shapes: Mapping[str, Sequence[int | str]] = {}
         self._kept: dict[str, str] = {}
         self._made: tuple[Interface, Artifact] | None = None
         self._target = find_target(options.target)
@@ -166,6 +167,7 @@ class _Builder:
         compiled = self._compiled()
         assert self._made is not None
         interface, artifact = self._made
+        _require_steady(interface)
         (stage,) = (stage for stage in compiled.stages if isinstance(stage, NativeStage))
         pointer = pointer_bytes(self._target)
         head = (
@@ -202,8 +204,9 @@ class _Builder:
                 )
                 raise UnsupportedError(self._title, "", reason)
         self._names = {value.name for value in inputs}
+        outputs = [argument(value) for value in loaded.graph.outputs]
+        self._shapes = {value.name: value.shape for value in outputs}
         if self._rows:
-            outputs = [argument(value) for value in loaded.graph.outputs]
             self._pairs = declared_pairs(self._rows, inputs, outputs)
         self._first = checked_initial(self._initial, self._pairs)
 
@@ -278,6 +281,7 @@ class _Builder:
             self._weights_in_file,
             self._identity,
             [pair for pair in self._pairs if pair.name in self._kept],
+            self._shapes,
         )
         self._made = interface, artifact
         data = np.asarray(artifact.constants).tobytes()
@@ -338,6 +342,18 @@ def _require_fit(name: str, shape: tuple[int | str, ...], value: Array | None) -
                 f"initial: state {name!r} has shape {list(shape)}, got {list(value.shape)}; "
                 "expected 1 for sizes that an object is made with"
             )
+
+
+def _require_steady(interface: Interface) -> None:
+    """Raise `InputError` for a state that is longer after every step."""
+    for state in interface.states:
+        read, written = interface.inputs[state.read], interface.outputs[state.written]
+        for before, after in zip(read.shape, written.shape, strict=True):
+            if str(after).startswith(f"{before} + ") and "-" not in str(after):
+                raise InputError(
+                    f"state {read.name!r} is {read.described} before and {written.described} after "
+                    "a step: it keeps its shape, or is Concat(state, rows) in the model itself"
+                )
 
 
 def weights_head(interface: Interface, data: bytes) -> tuple[int, ...]:

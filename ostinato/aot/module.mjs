@@ -6,6 +6,8 @@ const ARRAYS = {
   int8: Int8Array, int16: Int16Array, int32: Int32Array, int64: BigInt64Array,
   uint8: Uint8Array, uint16: Uint16Array, uint32: Uint32Array, uint64: BigUint64Array,
 };
+// Whether only a step tells the sizes of what it gives, even if it gets no others than its stream.
+const MEASURED = MODEL.sizes.some(({ kind }) => kind === 'value') || MODEL.exact.length > 0;
 const ALIGNMENT = 64;
 const PAGE = 65536;
 
@@ -182,12 +184,20 @@ function check(code) {
   if (code) throw new Error(`${name}: ${MODEL.errors[code] ?? `error ${code}`}`);
 }
 
-/** The elements, checked. */
+/** The elements, checked; of types that JavaScript lacks their bits. */
 function elements(tensor, given) {
   const data = ArrayBuffer.isView(given) ? given : given?.data ?? given;
   const type = ARRAYS[tensor.array];
-  if (data instanceof type || (tensor.array !== tensor.type && ArrayBuffer.isView(data) && data.BYTES_PER_ELEMENT === type.BYTES_PER_ELEMENT)) return data;
-  if (Array.isArray(data)) return type.from(data.flat(Infinity));
+  if (data instanceof type) return data;
+  const areBits = tensor.array !== tensor.type;
+  if (areBits && ArrayBuffer.isView(data) && data.BYTES_PER_ELEMENT === type.BYTES_PER_ELEMENT) {
+    return new type(data.buffer, data.byteOffset, data.length);
+  }
+  if (!areBits || tensor.type === 'bool') {
+    const element = tensor.array.endsWith('64') && tensor.array !== 'float64' ? BigInt : Number;
+    if (Array.isArray(data)) return type.from(data.flat(Infinity), element);
+    if (!tensor.dims.length && ['number', 'bigint', 'boolean'].includes(typeof data)) return type.of(element(data));
+  }
   throw new TypeError(`${name}: input ${tensor.name}: expected a ${type.name} for ${tensor.type}[${tensor.dims.join(', ')}], got ${data?.constructor?.name ?? typeof data}`);
 }
 
@@ -225,6 +235,8 @@ function solved(tensor, given, known) {
   const count = elements(tensor, given[tensor.name]).length;
   if (open.length) {
     const others = product(shaped(tensor, { ...known, [open[0]]: 1 }));
+    // No elements say nothing of a size beside one that is 0.
+    if (!others && !count) return true;
     const power = tensor.dims.filter((dim) => dim === open[0]).length;
     known[open[0]] = others ? Math.round((count / others) ** (1 / power)) : 0;
   }
@@ -244,6 +256,7 @@ function sizeArguments(list, known) {
 /** An object of the compiled interface, with memory for its tensors. */
 class Room {
   #model;
+  #table;
   #blocks = [];
 
   constructor(model, known) {
@@ -256,7 +269,8 @@ class Room {
     const place = this.take(8);
     check(model.call('create_in', this.memory, bytes, ...model.weights, ...all, place));
     this.object = new Uint32Array(model.heap.buffer, place, 1)[0];
-    this.shapes = this.#shapes(all, known);
+    if (!MODEL.plainOutputs) this.#table = this.take(8 * MODEL.maxRank * MODEL.outputs.length);
+    this.shapes = this.shapesFor(known);
     const count = (tensor, dims) => product(dims) * ARRAYS[tensor.array].BYTES_PER_ELEMENT;
     const take = (places, tensors, dims) => {
       const starts = new Array(tensors.length);
@@ -267,13 +281,20 @@ class Room {
     this.outputs = take(MODEL.called.outputs, MODEL.outputs, (i) => this.shapes[i]);
   }
 
-  #shapes(all, known) {
+  /** Sizes of all outputs of a call; of those that only the call tells what they are at most. */
+  shapesFor(known) {
     if (MODEL.plainOutputs) return MODEL.outputs.map((tensor) => shaped(tensor, known));
-    const place = this.take(8 * MODEL.maxRank * MODEL.outputs.length);
-    check(this.#model.call('output_sizes', ...all, place));
-    const table = new BigInt64Array(this.#model.heap.buffer, place, MODEL.maxRank * MODEL.outputs.length);
+    check(this.#model.call('output_sizes', ...sizeArguments(MODEL.sizes, known), this.#table));
+    const table = new BigInt64Array(this.#model.heap.buffer, this.#table, MODEL.maxRank * MODEL.outputs.length);
     return MODEL.outputs.map((tensor, i) =>
       tensor.dims.map((_, axis) => Number(table[i * MODEL.maxRank + axis])));
+  }
+
+  /** The sizes of an output after a call, which may have computed them. */
+  exact(i, shapes) {
+    const place = MODEL.exact.find(([output]) => output === i)?.[1];
+    if (place === undefined) return shapes[i];
+    return [...this.view(MODEL.outputs[place], this.outputs[place], shapes[place])].map(Number);
   }
 
   take(bytes) {
@@ -369,14 +390,7 @@ export class Model {
     const arguments_ = MODEL.sizes.filter(({ kind }) => kind === 'state' || kind === 'call');
     check(this.call('run', room.object, ...sizeArguments(arguments_, known), ...pointers, ...room.outputs));
     return Object.fromEntries(MODEL.outputs.map((tensor, i) =>
-      [tensor.name, room.view(tensor, room.outputs[i], this.#exact(room, i)).slice()]));
-  }
-
-  /** The sizes of an output after a call, which may have computed them. */
-  #exact(room, i) {
-    const place = MODEL.exact.find(([output]) => output === i)?.[1];
-    if (place === undefined) return room.shapes[i];
-    return [...room.view(MODEL.outputs[place], room.outputs[place], room.shapes[place])].map(Number);
+      [tensor.name, room.view(tensor, room.outputs[i], room.exact(i, room.shapes)).slice()]));
   }
 
   #for(known) {
@@ -437,6 +451,7 @@ export class Stream {
   #views;
   #arguments;
   #most;
+  #shapes;
 
   /** Use `Model.stream`. */
   constructor(model, sizes) {
@@ -482,7 +497,12 @@ export class Stream {
 
   /** What the last step gave: views that hold until the next one. */
   get outputs() {
-    return this.#found().outputs;
+    const { outputs: largest } = this.#found();
+    if (!this.#shapes) return largest;
+    return Object.freeze(Object.fromEntries(MODEL.step.outputs.map((i) => {
+      const tensor = MODEL.outputs[i];
+      return [tensor.name, this.#room.view(tensor, this.#room.outputs[i], this.#shapes[i])];
+    })));
   }
 
   /** The states, as views to read or to change. */
@@ -501,41 +521,40 @@ export class Stream {
    */
   step(given) {
     const views = this.#found();
-    if (given === undefined) {
+    const known = given === undefined ? this.#most : this.#filled(given, views.inputs);
+    if (known === this.#most && !MEASURED) {
       check(this.#model.call('step', ...this.#arguments));
+      this.#shapes = undefined;
       return views.outputs;
     }
+    const shapes = this.#shapesOf(known, views.inputs);
+    check(this.#model.call('step', ...this.#argumentsFor(known)));
+    this.#shapes = shapes.map((_, i) => this.#room.exact(i, shapes));
+    return this.outputs;
+  }
+
+  /** Write what a step gets to the memory of its inputs. Returns its sizes. */
+  #filled(given, views) {
     const places = MODEL.step.inputs;
-    if (places.length === 1 && ARRAYS[MODEL.inputs[places[0]].array] === given.constructor) {
-      const [view] = Object.values(views.inputs);
-      if (view.length === given.length) {
-        view.set(given);
-        check(this.#model.call('step', ...this.#arguments));
-        return views.outputs;
+    if (places.length === 1) {
+      const tensor = MODEL.inputs[places[0]];
+      if (ARRAYS[tensor.array] === given?.constructor && views[tensor.name].length === given.length) {
+        views[tensor.name].set(given);
+        return this.#most;
       }
-    }
-    if (places.length === 1 && (ArrayBuffer.isView(given) || Array.isArray(given))) {
-      given = { [MODEL.inputs[places[0]].name]: given };
+      if (ArrayBuffer.isView(given) || Array.isArray(given)) given = { [tensor.name]: given };
     }
     given = only(given);
     const known = this.#sizesOf(given, places);
     for (const place of places) {
       const tensor = MODEL.inputs[place];
       if (given[tensor.name] === undefined) throw new TypeError(`${name}: input ${tensor.name} is missing`);
-      views.inputs[tensor.name].set(elements(tensor, given[tensor.name]));
+      views[tensor.name].set(elements(tensor, given[tensor.name]));
     }
-    if (!known) {
-      check(this.#model.call('step', ...this.#arguments));
-      return views.outputs;
-    }
-    check(this.#model.call('step', ...this.#argumentsFor(known)));
-    return Object.freeze(Object.fromEntries(MODEL.step.outputs.map((i) => {
-      const tensor = MODEL.outputs[i];
-      return [tensor.name, this.#room.view(tensor, this.#room.outputs[i], shaped(tensor, known))];
-    })));
+    return known;
   }
 
-  /** Sizes of a step; nothing where they are the largest. */
+  /** Sizes of a step; those of the stream itself where they are the largest. */
   #sizesOf(given, places) {
     const known = {};
     for (const size of MODEL.sizes) if (size.kind !== 'call') known[size.name] = this.#most[size.name];
@@ -548,7 +567,25 @@ export class Stream {
         throw new RangeError(`${name}: ${size} is ${known[size]}, and this stream was made for ${this.#most[size]}; make it with stream({ ${size}: ${known[size]} })`);
       }
     }
-    return same ? undefined : known;
+    return same ? this.#most : known;
+  }
+
+  /** Sizes of the outputs of a step, which elements of inputs may decide; they fit in. */
+  #shapesOf(known, views) {
+    const sizes = { ...known };
+    for (const { name: size, kind, source: [place, element] } of MODEL.sizes) {
+      const tensor = MODEL.inputs[place];
+      if (kind === 'value') sizes[size] = (views[tensor.name] ?? this.states[tensor.name])[element];
+    }
+    const shapes = this.#room.shapesFor(sizes);
+    for (const i of MODEL.step.outputs) {
+      if (product(shapes[i]) > product(this.#room.shapes[i])) {
+        const said = MODEL.sizes.map((size) => `${size.name}: ${(size.kind === 'value' ? sizes : this.#most)[size.name]}`).join(', ');
+        throw new RangeError(`${name}: output ${MODEL.outputs[i].name} has sizes [${shapes[i].join(', ')}] here, and this stream was made for `
+          + `[${this.#room.shapes[i].join(', ')}]; make it with stream({ ${said} })`);
+      }
+    }
+    return shapes;
   }
 
   /** Back to the states before the first step. */

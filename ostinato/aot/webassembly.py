@@ -180,6 +180,27 @@ def _array_type(tensor: Tensor) -> str:
     return _ARRAYS.get(array, f"{start}{array.lstrip('u')[0 if start == 'Uint' else 1 :]}Array")
 
 
+def _elements(tensor: Tensor) -> str | None:
+    """What JavaScript has for an element; nothing for types of which it has the bits."""
+    if tensor.dtype == "bool":
+        return "boolean | number"
+    if _array(tensor) != tensor.dtype:
+        return None
+    return "bigint | number" if _array_type(tensor) in _ARRAYS.values() else "number"
+
+
+def _lists(tensor: Tensor) -> list[str]:
+    elements = _elements(tensor)
+    if elements is None:
+        return []
+    return [f"readonly ({elements})[]" if "|" in elements else f"readonly {elements}[]"]
+
+
+def _number(tensor: Tensor) -> list[str]:
+    elements = _elements(tensor)
+    return [] if elements is None or tensor.shape else [elements]
+
+
 def _key(name: str) -> str:
     plain = re.fullmatch(r"[A-Za-z_$][\w$]*", name) and not keyword.iskeyword(name)
     return name if plain else json.dumps(name)
@@ -218,7 +239,8 @@ def _declarations(interface: Interface) -> Iterator[str]:
         yield from _record("States", "What a stream keeps.", interface.inputs, reads)
     given = ["StepInputs"]
     if len(step_inputs) == 1:
-        given.append(f"{_array_type(interface.inputs[step_inputs[0]])} | readonly number[]")
+        tensor = interface.inputs[step_inputs[0]]
+        given += [_array_type(tensor), *_lists(tensor)]
     text = _TYPES.replace("GIVEN", " | ".join(given))
     if "run" not in interface.places:
         text = re.sub(r"\n  /\*\* Compute all outputs.*?;\n", "\n", text, flags=re.DOTALL)
@@ -245,7 +267,7 @@ def _record(
         tensor = tensors[place]
         type_ = _array_type(tensor)
         if takes:
-            type_ = f"{type_} | TensorLike<{type_}>"
+            type_ = " | ".join([type_, f"TensorLike<{type_}>", *_lists(tensor), *_number(tensor)])
         mark = "?" if place in optional and takes else ""
         yield f"  /** {tensor.described.replace('*/', '* /')} */"
         yield f"  {'' if takes else 'readonly '}{_key(tensor.name)}{mark}: {type_};"

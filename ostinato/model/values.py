@@ -27,12 +27,21 @@ def constant_array(value: ir.Value | None) -> np.ndarray | None:
     array: np.ndarray | None = tensor.meta.get(_ARRAY)
     if array is None:
         try:
-            array = np.asarray(tensor.numpy()).view()
+            array = _strings(tensor) if tensor.dtype == ir.DataType.STRING else tensor.numpy()
+            array = np.asarray(array).view()
         except Exception as error:  # whatever NumPy makes of data that does not fit the type
             raise ModelError(f"initializer {value.name!r} cannot be decoded: {error}") from error
         array.flags.writeable = False
         tensor.meta[_ARRAY] = array
     return array
+
+
+def _strings(tensor: ir.TensorProtocol) -> np.ndarray:
+    """The strings of a tensor, whatever NumPy would make of zeros at their ends."""
+    array = np.empty(tensor.size, object)
+    raw = tensor.string_data() if hasattr(tensor, "string_data") else np.ravel(tensor.numpy())
+    array[:] = [text.decode() if isinstance(text, bytes) else text for text in raw]
+    return array.reshape(tensor.shape.numpy())
 
 
 def constant_scalar(value: ir.Value | None) -> Any:

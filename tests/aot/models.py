@@ -83,8 +83,11 @@ def decoder_library(target: str = "host") -> Library:
     return compile_library(DECODER, Options(target=target), "decoder", "decoder", DECODER_STATES)
 
 
-# Names that C and C++ have other uses for, and two that become one.
-AWKWARD = """awkward (float[int, "I"] "a:b", float[int, "I"] "a.b", bool["T-1"] "class")
-    => (float[int, "I"] "1", bool["T-1"] "object") {
+# Names that C and C++ have other uses for, that begin a comment, and two that become one.
+AWKWARD = """awkward (float[int, "I"] "a:b", float[int, "I"] "a.b", bool["T-1"] "class",
+    float[size_t] int64_t, float[awkward] "/*")
+    => (float[int, "I"] "1", bool["T-1"] "object", float[size_t] size_t, float[awkward] typeof) {
     "1" = Add ("a:b", "a.b")
-    "object" = Not ("class") }"""
+    "object" = Not ("class")
+    size_t = Neg (int64_t)
+    typeof = Neg ("/*") }"""

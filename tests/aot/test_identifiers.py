@@ -7,7 +7,7 @@ from ostinato.errors import OptionError
 
 
 def test_identifiers_are_plain_and_different() -> None:
-    names = ["x", "x", "a:b", "a.b", "1", "class", "I", "Größe", "::", "x_2"]
+    names = ["x", "x", "a:b", "a.b", "1", "class", "I", "Größe", "::", "x_2", "size_t", "é"]
     assert unique(names, ["object"]) == [
         "x",
         "x_2",
@@ -16,9 +16,11 @@ def test_identifiers_are_plain_and_different() -> None:
         "n1",
         "class_2",
         "I_2",
-        "Gr_e",
-        "_",
+        "Gro_e",
+        "unnamed",
         "x_2_2",
+        "size_t_2",
+        "e",
     ]
 
 

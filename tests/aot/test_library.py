@@ -77,8 +77,12 @@ def test_awkward_names_become_identifiers(standard: str, tmp_path: Path) -> None
         "a:b float32 4 2 -1 I",
         "a.b float32 4 2 -1 I",
         "class bool 1 1 -1 T-1",
+        "int64_t float32 4 1 -1 size_t",
+        "/* float32 4 1 -1 awkward",
         "1 -",
         "object -",
+        "size_t -",
+        "typeof -",
     ]
 
 
@@ -173,6 +177,26 @@ def test_memory_of_states_that_grow_has_the_sizes_of_the_build() -> None:
     options = Options(specialize={"N": 1, "T": 1})
     library = compile_library(models.DECODER, options, "m", "m", models.DECODER_STATES)
     assert "M_NEXT_KEYS_ELEMENTS(capacity_of_P) ((size_t)(capacity_of_P) * 16)" in library.header()
+
+
+def test_a_state_that_is_longer_after_every_step_is_refused() -> None:
+    text = """g (float[N, 4] s, float[4] x) => (float[M, 4] t) {
+        axes = Constant <value_ints = [0]> () row = Unsqueeze (x, axes)
+        all = Concat <axis = 0> (s, row) t = Neg (all) }"""
+    with pytest.raises(InputError, match=r"float32\[N, 4\] before and float32\[N \+ 1, 4\] after"):
+        compile_library(models.parsed(text), Options(), "m", "m", {"s": "t"})
+
+
+def test_sizes_that_only_a_call_tells_have_the_names_of_the_model() -> None:
+    text = """g (float[N] x, int64[1] k) => (int64[1, places] y, float[N, M] z, float[rows, 2] w) {
+        y = NonZero (x) axes = Constant <value_ints = [1]> () column = Unsqueeze (x, axes)
+        one = Constant <value_ints = [1]> () shape = Concat <axis = 0> (one, k)
+        z = Expand (column, shape) two = Constant <value_ints = [2]> ()
+        wide = Concat <axis = 0> (k, two) half = Constant <value = float {0.5}> ()
+        w = Expand (half, wide) }"""
+    library = compile_library(models.parsed(text), Options(), "m", "m")
+    described = [tensor.described for tensor in library.interface.outputs[:3]]
+    assert described == ["int64[1, places]", "float32[N, M]", "float32[rows, 2]"]
 
 
 def test_states_that_grow_begin_without_rows() -> None:

@@ -235,6 +235,59 @@ def test_states_grow_up_to_the_capacity(tmp_path):
     assert "run(" not in (tmp_path / "denoiser.d.ts").read_text()
 
 
+# Outputs whose sizes are no plain dimensions: an expression, an element of an input, elements that
+# are not 0.
+MEASURED = """measured (float[T] x, int64 n, float16[2] half, float s)
+    => (float[A] twice, float[B, 2] rows, int64[1, C] places, float16[2] same, float s_out) {
+    total = Add (x, s) twice = Concat <axis = 0> (total, x)
+    one = Constant <value_ints = [1]> () two = Constant <value_ints = [2]> ()
+    zero = Constant <value_ints = [0]> () count = Reshape (n, one)
+    shape = Concat <axis = 0> (count, two) rows = Expand (s, shape)
+    positive = Relu (x) places = NonZero (positive) same = Identity (half)
+    s_out = ReduceSum <keepdims = 0> (x, zero) }"""
+
+
+def test_a_step_returns_what_it_computed_whatever_its_sizes(tmp_path):
+    model = models.parsed(MEASURED)
+    build.build(model, tmp_path, "wasm", {"s": "s_out"}, "denoiser")
+    script = """
+        const stream = (await library.load()).stream({ T: 3, n_value: 2 });
+        const half = typeof Float16Array === 'function'
+          ? new Float16Array([0.5, 2]) : new Uint16Array([0x3800, 0x4000]);
+        for (const [x, n] of [[[1, -2, 3], 2], [[4], 1], [[0, 0], 0], [[5, 6, 7], 2n]]) {
+          const given = stream.step({ x, n, half });
+          const text = (one) => Object.values(one).slice(0, 4).join(';');
+          console.log(text(given) + '|' + text(stream.outputs));
+        }
+        for (const [x, n, other] of [[[1, 2, 3, 4], 1], [[1], 9], [[1], -1], [[1], 1, [2, 3]]]) {
+          try {
+            stream.step({ x, n, half: other ?? half });
+          } catch (error) { console.log(error.message); }
+        }
+    """
+    *lines, many, rows, negative, numbers = node(tmp_path, script).splitlines()
+    stream = ostinato.InferenceSession(model).stream({"s": "s_out"})
+    half = np.array([0.5, 2], np.float16)
+    steps = [([1, -2, 3], 2), ([4], 1), ([0, 0], 0), ([5, 6, 7], 2)]
+    for line, (x, n) in zip(lines, steps, strict=True):
+        found = stream.step({"x": np.array(x, np.float32), "n": np.array(n), "half": half})
+        found[-1] = found[-1].view(np.uint16)
+        exact = ";".join(",".join(map("{:g}".format, array.reshape(-1))) for array in found)
+        assert line == f"{exact}|{exact}"
+    assert "T is 4, and this stream was made for 3" in many
+    assert "output rows has sizes [9, 2] here" in rows and "stream({ T: 3, n_value: 9 })" in rows
+    assert "is negative" in negative
+    assert "expected a Uint16Array for float16[2], got Array" in numbers
+
+
+def test_no_elements_say_nothing_of_other_sizes(tmp_path):
+    text = """g (float[N, 0] none, float[N] x) => (float[N] y, float[N, 0] z) {
+        y = Neg (x) z = Neg (none) }"""
+    build.build(models.parsed(text), tmp_path, "wasm", name="denoiser")
+    script = "console.log((await library.load()).run({ none: [], x: [1, 2] }).y.join())"
+    assert node(tmp_path, script) == "-1,-2"
+
+
 def test_a_posted_module_starts_at_once_where_there_is_no_fetch(denoiser):
     script = """
         import { Worker } from 'node:worker_threads';
@@ -329,8 +382,8 @@ def test_the_probes_are_what_they_say():
 def test_types_name_every_tensor(denoiser):
     text = (denoiser / "denoiser.d.mts").read_text()
     assert text == (denoiser / "denoiser.d.ts").read_text()
-    assert "  magnitude: Float32Array | TensorLike<Float32Array>;" in text
-    assert "  state?: Float32Array | TensorLike<Float32Array>;" in text
+    assert "  magnitude: Float32Array | TensorLike<Float32Array> | readonly number[];" in text
+    assert "  state?: Float32Array | TensorLike<Float32Array> | readonly number[];" in text
     assert "step(inputs?: StepInputs | Float32Array | readonly number[]): StepOutputs;" in text
 
 

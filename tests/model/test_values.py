@@ -20,6 +20,13 @@ def test_constant_array_is_decoded_once_and_read_only():
         array[...] = 3
 
 
+def test_strings_are_objects_of_python_even_those_that_end_with_zeros():
+    proto = parse('g () => (string[2] s) <string[2] w = {"a", "bé"}> { s = Identity(w) }')
+    proto.graph.initializer[0].string_data[0] = b"a\0"
+    array = constant_array(load_model(proto).graph.initializers["w"])
+    assert array is not None and array.tolist() == ["a\0", "bé"] and array.dtype == object
+
+
 def test_only_initializers_are_constants():
     model = load_model(parse("g (float[N] x) => (float[N] y) { y = Neg(x) }"))
     assert constant_array(model.graph.inputs[0]) is None
