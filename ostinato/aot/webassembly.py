@@ -171,13 +171,11 @@ def _array(tensor: Tensor) -> str:
 
 # The types
 
-_ARRAYS = {"int64": "BigInt64Array", "uint64": "BigUint64Array"}
-
-
 def _array_type(tensor: Tensor) -> str:
+    """The class of the typed array: `Float32Array`, `BigUint64Array`."""
     array = _array(tensor)
-    start = "Uint" if array.startswith("u") else array[0].upper()
-    return _ARRAYS.get(array, f"{start}{array.lstrip('u')[0 if start == 'Uint' else 1 :]}Array")
+    kind = array.capitalize()
+    return f"Big{kind}Array" if array in ("int64", "uint64") else f"{kind}Array"
 
 
 def _elements(tensor: Tensor) -> str | None:
@@ -186,7 +184,7 @@ def _elements(tensor: Tensor) -> str | None:
         return "boolean | number"
     if _array(tensor) != tensor.dtype:
         return None
-    return "bigint | number" if _array_type(tensor) in _ARRAYS.values() else "number"
+    return "bigint | number" if _array_type(tensor).startswith("Big") else "number"
 
 
 def _lists(tensor: Tensor) -> list[str]:

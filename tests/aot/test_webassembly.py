@@ -387,6 +387,20 @@ def test_types_name_every_tensor(denoiser):
     assert "step(inputs?: StepInputs | Float32Array | readonly number[]): StepOutputs;" in text
 
 
+def test_types_name_the_array_of_every_type():
+    arrays = {"bool": "Uint8", "float16": "Uint16", "bfloat16": "Uint16", "double": "Float64"}
+    arrays |= {f"int{bits}": f"Int{bits}" for bits in (8, 16, 32)} | {"int64": "BigInt64"}
+    arrays |= {f"uint{bits}": f"Uint{bits}" for bits in (8, 16, 32)} | {"uint64": "BigUint64"}
+    given = ", ".join(f"{type_}[2] i{type_}" for type_ in arrays)
+    made = ", ".join(f"{type_}[2] o{type_}" for type_ in arrays)
+    copies = " ".join(f"o{type_} = Identity (i{type_})" for type_ in arrays)
+    model = models.parsed(f"g ({given}) => ({made}) {{ {copies} }}")
+    library = compile_library(model, Options(target="wasm"), "m", "m")
+    text = webassembly.declarations(library.interface)
+    for type_, array in arrays.items():
+        assert f"  readonly o{type_}: {array}Array;" in text
+
+
 def test_without_a_linker_it_says_what_to_install(monkeypatch, tmp_path):
     monkeypatch.setattr(zig.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(
