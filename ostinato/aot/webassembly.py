@@ -171,6 +171,7 @@ def _array(tensor: Tensor) -> str:
 
 # The types
 
+
 def _array_type(tensor: Tensor) -> str:
     """The class of the typed array: `Float32Array`, `BigUint64Array`."""
     array = _array(tensor)
