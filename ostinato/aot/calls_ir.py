@@ -2,11 +2,12 @@
 
 A call
 
-1. checks the object and the pointers,
+1. checks the object and the pointers; of a tensor that may be empty the pointer may be NULL,
 2. plans anew where sizes are others than those of the last call (`layout`),
-3. writes the pointers to the table of buffers, those of the states among them,
-4. checks that no output overlaps another argument, or memory of the object,
-5. calls `entry`, and exchanges the two buffers of each state where that succeeded.
+3. checks that pointers which are NULL are those of empty tensors,
+4. writes the pointers to the table of buffers, those of the states among them,
+5. checks that no output overlaps another argument, or memory of the object,
+6. calls `entry`, and exchanges the two buffers of each state where that succeeded.
 
 Only `entry` writes to tensors, so that whatever is refused before leaves them as they were.
 """
@@ -40,8 +41,8 @@ def _call(e: Emitter, name: str, given: Sequence[Size]) -> str:
     _make_plan(e, w, given, sizes, pointers)
     if name == "step":
         _check_state_shapes(e, w)
-    for place, pointer in pointers.items():
-        type_.store(w, "%object", "buffers", Value(pointer, "ptr"), place)
+    for place, pointer in _given(e, w, pointers).items():
+        type_.store(w, "%object", "buffers", pointer, place)
     _check_overlap(e, w, name, inputs, outputs)
     states = interface.states if name == "step" else ()
     halves = []
@@ -71,9 +72,9 @@ def _call(e: Emitter, name: str, given: Sequence[Size]) -> str:
 
 
 def _check_pointers(e: Emitter, w: Writer, pointers: dict[int, str]) -> None:
-    if not pointers:
-        return
-    e.leave(w, e.is_null(w, *pointers.values()), "NULL")
+    full = [pointer for place, pointer in pointers.items() if not _may_be_empty(e, place)]
+    if full:
+        e.leave(w, e.is_null(w, *full), "NULL")
     bad = FALSE
     for place, pointer in pointers.items():
         size = e.tensors[place].item_bytes
@@ -82,6 +83,27 @@ def _check_pointers(e: Emitter, w: Writer, pointers: dict[int, str]) -> None:
             bad = found if bad is FALSE else w.binary("or", bad, found)
     if bad is not FALSE:
         e.leave(w, bad, "ALIGNMENT")
+
+
+def _may_be_empty(e: Emitter, place: int) -> bool:
+    return not e.tensors[place].elements
+
+
+def _given(e: Emitter, w: Writer, pointers: dict[int, str]) -> dict[int, Value]:
+    """The pointers to tensors; to the object in place of NULL for one without elements."""
+    found, bad = {}, FALSE
+    for place, pointer in pointers.items():
+        found[place] = Value(pointer, "ptr")
+        if _may_be_empty(e, place):
+            null = e.is_null(w, pointer)
+            length = e.type.load(w, "%object", "lengths", place)
+            wrong = w.binary("and", null, w.compare("icmp", "ne", length, integer(0), 1))
+            bad = wrong if bad is FALSE else w.binary("or", bad, wrong)
+            chosen = f"select i1 {null.text}, ptr %object, ptr {pointer}"
+            found[place] = w.emit("ptr", chosen)
+    if bad is not FALSE:
+        e.leave(w, bad, "NULL")
+    return found
 
 
 def _make_plan(

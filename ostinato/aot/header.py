@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Iterator, Sequence
 
 from ostinato.aot.identifiers import different
-from ostinato.aot.interface import ERRORS, Interface, Size, Tensor, error
+from ostinato.aot.interface import ERRORS, EXTENT, Interface, Size, Tensor, error
 from ostinato.aot.objects import ALIGNMENT, ObjectType, rounded
 from ostinato.version import __version__
 
@@ -125,15 +125,35 @@ class _Header:
 
     def _rules(self) -> Iterator[str]:
         yield (
-            "Tensors lie in memory row by row, without gaps, aligned to an element. Outputs share "
-            "no memory with other arguments nor with the object. An object is used by one thread "
-            "at a time; different objects share nothing that is written."
+            "Tensors lie in memory row by row, without gaps, aligned to an element; those without "
+            "elements may be NULL. Outputs share no memory with other arguments nor with the "
+            "object. An object is used by one thread at a time; different objects share nothing "
+            "that is written."
         )
+        yield from self._told_by_calls()
         yield (
             "Only create and destroy ask the system for memory; nothing else calls any function "
             "outside of this library. A call that returns an error leaves the states as they were, "
             "and the outputs too unless it is one of the model's own checks."
         )
+
+    def _told_by_calls(self) -> Iterator[str]:
+        """How sizes are told that are no arguments."""
+        interface = self.interface
+        for output, shape in interface.shapes:
+            tensor, sizes = interface.outputs[output], interface.outputs[shape]
+            yield (
+                f"{sizes.identifier} gets the sizes of {tensor.identifier}, which only the call "
+                "tells: there is memory for the largest, and the elements come first in it."
+            )
+        inputs = {tensor.name: tensor for tensor in interface.inputs}
+        for name, extent in inputs.items():
+            tensor = inputs.get(name.removeprefix(EXTENT)) if interface.growing else None
+            if tensor is not None and tensor is not extent:
+                yield (
+                    f"{extent.identifier} points to the length of {tensor.identifier} in this "
+                    "step: rows of growing states and those that the step adds."
+                )
 
     # Constants
 
@@ -291,7 +311,7 @@ class _Header:
             "capacity": "{}: rows of growing states that there is room for; a step that adds more "
             "fails with {full}, and the states stay as they were.",
             "call": "{}: the largest of any call.",
-            "value": "{}: the largest of any call, of an input's element that decides sizes.",
+            "value": "{}: elements of inputs that decide sizes, as large as in any call.",
             "spare": "{}: memory for values whose size nobody knows beforehand.",
         }
         said = [texts[kind].format(", ".join(names), full=full) for kind, names in kinds.items()]

@@ -201,6 +201,9 @@ function elements(tensor, given) {
   throw new TypeError(`${name}: input ${tensor.name}: expected a ${type.name} for ${tensor.type}[${tensor.dims.join(', ')}], got ${data?.constructor?.name ?? typeof data}`);
 }
 
+/** The name of a size as a key of an object is written. */
+const key = (size) => (/^[A-Za-z_$][\w$]*$/.test(size) ? size : `'${size}'`);
+
 /** Sizes that follow from how many elements the tensors have; those of states are 1 if nothing tells. */
 function inferred(places, given, known) {
   const there = places.map((place) => MODEL.inputs[place]).filter((tensor) => given[tensor.name] !== undefined);
@@ -219,7 +222,7 @@ function inferred(places, given, known) {
       const state = open.find(({ kind }) => kind === 'state');
       if (!state) {
         throw new RangeError(`${name}: the sizes of input ${left[0].name}[${left[0].dims.join(', ')}] do not follow from its length; `
-          + `say them: run(inputs, { ${open.map((size) => `${size.name}: ..`).join(', ')} })`);
+          + `say them: run(inputs, { ${open.map((size) => `${key(size.name)}: ..`).join(', ')} })`);
       }
       known[state.name] = 1;
     }
@@ -564,7 +567,7 @@ export class Stream {
       known[size] ??= this.#most[size];
       same &&= known[size] === this.#most[size];
       if (kind === 'call' && known[size] > this.#most[size]) {
-        throw new RangeError(`${name}: ${size} is ${known[size]}, and this stream was made for ${this.#most[size]}; make it with stream({ ${size}: ${known[size]} })`);
+        throw new RangeError(`${name}: ${size} is ${known[size]}, and this stream was made for ${this.#most[size]}; make it with stream({ ${key(size)}: ${known[size]} })`);
       }
     }
     return same ? this.#most : known;
@@ -580,7 +583,7 @@ export class Stream {
     const shapes = this.#room.shapesFor(sizes);
     for (const i of MODEL.step.outputs) {
       if (product(shapes[i]) > product(this.#room.shapes[i])) {
-        const said = MODEL.sizes.map((size) => `${size.name}: ${(size.kind === 'value' ? sizes : this.#most)[size.name]}`).join(', ');
+        const said = MODEL.sizes.map((size) => `${key(size.name)}: ${(size.kind === 'value' ? sizes : this.#most)[size.name]}`).join(', ');
         throw new RangeError(`${name}: output ${MODEL.outputs[i].name} has sizes [${shapes[i].join(', ')}] here, and this stream was made for `
           + `[${this.#room.shapes[i].join(', ')}]; make it with stream({ ${said} })`);
       }

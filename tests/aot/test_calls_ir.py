@@ -176,6 +176,13 @@ def test_a_run_leaves_the_states_of_the_object(gru: Caller) -> None:
     assert_same_bits(gru.step([x]), first)
 
 
+def test_tensors_without_elements_may_be_null(gru: Caller) -> None:
+    """As `std::vector<float>().data()` is."""
+    before = saved(gru)
+    assert gru.call("step", gru.object, ctypes.c_size_t(0), None, None) == 0
+    assert saved(gru) == before
+
+
 # What a step is given in place of (object, T, x, y), and the error.
 MISTAKES = {
     "no object": ({0: None}, "NULL"),

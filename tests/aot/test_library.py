@@ -197,6 +197,7 @@ def test_sizes_that_only_a_call_tells_have_the_names_of_the_model() -> None:
     library = compile_library(models.parsed(text), Options(), "m", "m")
     described = [tensor.described for tensor in library.interface.outputs[:3]]
     assert described == ["int64[1, places]", "float32[N, M]", "float32[rows, 2]"]
+    assert "   shape_of_y gets the sizes of y, which only the call tells" in library.header()
 
 
 def test_states_that_grow_begin_without_rows() -> None:
