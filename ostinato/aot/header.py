@@ -148,10 +148,10 @@ class _Header:
             )
         inputs = {tensor.name: tensor for tensor in interface.inputs}
         for name, extent in inputs.items():
-            tensor = inputs.get(name.removeprefix(EXTENT)) if interface.growing else None
-            if tensor is not None and tensor is not extent:
+            known = inputs.get(name.removeprefix(EXTENT)) if interface.growing else None
+            if known is not None and known is not extent:
                 yield (
-                    f"{extent.identifier} points to the length of {tensor.identifier} in this "
+                    f"{extent.identifier} points to the length of {known.identifier} in this "
                     "step: rows of growing states and those that the step adds."
                 )
 
