@@ -76,7 +76,7 @@ def model_identifier(name: str) -> str:
 
 def checked_identifier(name: str) -> str:
     """`name` itself. Raises `OptionError` where C or C++ cannot use it."""
-    if not re.fullmatch("[A-Za-z][0-9A-Za-z_]*", name):
+    if not isinstance(name, str) or not re.fullmatch("[A-Za-z][0-9A-Za-z_]*", name):
         raise OptionError(f"name={name!r}: expected letters, digits and _, a letter first")
     if model_identifier(name) != name and name in _TAKEN | _MACROS | _LIBRARY:
         raise OptionError(f"name={name!r}: C has this name already; take {name}_model, for example")
