@@ -16,6 +16,7 @@ from ostinato.passes.loops.chosen_rows import chosen_rows
 from ostinato.passes.loops.dead_loop_values import dead_loop_values
 from ostinato.passes.loops.fold_if import fold_if
 from ostinato.passes.loops.fold_loop import fold_loop
+from ostinato.passes.loops.growing_to_scan_output import growing_to_scan_output
 from ostinato.passes.loops.indexed_scan_inputs import indexed_scan_inputs
 from ostinato.passes.loops.loop_invariants import loop_invariants
 from ostinato.passes.loops.loop_to_scan import loop_to_scan
@@ -174,6 +175,11 @@ PASSES: tuple[Pass, ...] = (
         "sequence_to_scan_output",
         sequence_to_scan_output,
         "A sequence that a Loop appends to becomes a scan output.",
+    ),
+    Pass(
+        "growing_to_scan_output",
+        growing_to_scan_output,
+        "A tensor that a Loop adds a row to in each step becomes a scan output.",
     ),
     Pass(
         "sequence_to_growing",

@@ -226,6 +226,14 @@ class Stream(Uncopied):
                 for index, (pair, shape) in enumerate(zip(self._pairs, self._shapes, strict=True)):
                     self._stepper.state(index, shape)[...] = filled(pair, shape, self._initial)
 
+    def rewind(self, rows: int) -> None:
+        """Drop rows of states that grow: there are none here, so it raises `StreamError`."""
+        del rows
+        raise StreamError(
+            "no state of this stream grows, so that it cannot be rewound: keep a fork() or a copy "
+            "of `state` to go back to"
+        )
+
     def fork(self) -> Stream:
         """Another stream that goes on from a copy of the state that this one has now.
 

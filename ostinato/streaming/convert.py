@@ -28,9 +28,9 @@ from ostinato.passes.loops.loop_to_scan import scan_obstacle
 from ostinato.passes.normalise.recurrent_to_scan import expand_recurrent
 from ostinato.streaming import rules  # noqa: F401 (its import registers the rules)
 from ostinato.streaming.context import Context, poison
-from ostinato.streaming.conversion import Conversion, ConversionError, OutputTiming
+from ostinato.streaming.conversion import Conversion, ConversionError, Note, OutputTiming
 from ostinato.streaming.converter import Converter
-from ostinato.streaming.dims import name_sizes
+from ostinato.streaming.dims import decide_branches, name_sizes
 from ostinato.streaming.facts import (
     Fact,
     Fixed,
@@ -55,6 +55,7 @@ Reach: TypeAlias = int | Literal["all"] | None
 
 # Operators of recurrences are kept: other runtimes run them faster than Scan.
 _KEEP = ("recurrent_to_scan",)
+_LONG = "takes the way of long sequences, which their sizes decide"
 # The first version that has all the operators that rules write.
 _OLDEST_OPSET = 10
 
@@ -121,7 +122,13 @@ def _prepare(
         run_all_passes(loaded, _KEEP)
     axes = _time_axes(loaded.graph, time)
     name_sizes(loaded)
-    return Converter(loaded, axes, chunk, context), axes
+    notes = []
+    while decided := decide_branches(loaded, axes):
+        notes += [Note(describe(node), node.op_type, _LONG) for node in decided]
+        run_all_passes(loaded, _KEEP)
+    converter = Converter(loaded, axes, chunk, context)
+    converter.notes += notes
+    return converter, axes
 
 
 def _time_axes(graph: ir.Graph, time: Time) -> dict[str, int]:

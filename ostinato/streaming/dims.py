@@ -4,21 +4,35 @@ Shape inference with names loses sizes where it cannot compute with them: behind
 length, say, every size gets a name of its own. With numbers in place of names it loses fewer. So
 where some are lost it is done twice more, with other numbers: what is the same both times is a
 number, what is the number of a name both times is that name, and what is a multiple of it is
-called one of that name (`Multiples`).
+called one of that name (`Multiples`). Elements that shapes give are found in the same way.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TypeAlias
 
+import numpy as np
 import onnx_ir as ir
 
+from ostinato.graph.edit import add_constant, discard
+from ostinato.graph.facts import facts_of, sources
 from ostinato.graph.inferred_sizes import infer_sizes
+from ostinato.model.names import Names
+from ostinato.model.values import constant_array
+from ostinato.passes.normalise.infer_shapes import infer_shapes
+from ostinato.passes.simplify.constant_folding import constant_folding, store_constant
+from ostinato.passes.simplify.dead_code import dead_code
 
 Dims = tuple["int | str | None", ...]
 Multiples: TypeAlias = "dict[str, tuple[int, str]]"
 """The number and the name that sizes are products of, by what they are called in `Dims`."""
+
+# What arithmetic of sizes is made of; what saturates, as a minimum, is left out.
+_OF_SIZES = frozenset("Add Cast ConstantOfShape Div Equal Mul Sub Where".split())
+# What moves elements as sizes say.
+_BY_SIZES = frozenset(("Expand", "Reshape"))
+_MOST_ELEMENTS = 64
 
 # Lengths of sequences that strides divide; other sizes are primes that nothing else is.
 _FRAMES = (10080, 20160)
@@ -69,19 +83,11 @@ def find_sizes(
     multiples: Multiples = {}
     if not names or not _is_lost(model, found, names):
         return found, multiples
-    timed = {
-        str(value.shape[axes[str(value.name)]])
-        for value in model.graph.inputs
-        if str(value.name) in axes and value.shape is not None
-    }
-    others = [name for name in names if name not in timed]
-    if len(others) > len(_PRIMES[0]):
+    others, probes = _probes(model, axes)
+    if not probes:
         return found, multiples
-    probes = [
-        dict(zip(others, primes, strict=False)) | {name: frames for name in names if name in timed}
-        for primes, frames in zip(_PRIMES, _FRAMES, strict=True)
-    ]
-    first, second = (_with_numbers(model, probe) for probe in probes)
+    (first, known), (second, others_known) = (_with_numbers(model, probe) for probe in probes)
+    _store_constants(model, known, others_known)
     for name in first.keys() & second.keys():
         if len(first[name]) == len(second[name]):
             pairs = list(zip(first[name], second[name], strict=True))
@@ -91,6 +97,44 @@ def find_sizes(
                 for size, pair in zip(given, pairs, strict=True)
             )
     return found, multiples
+
+
+def _probes(model: ir.Model, axes: Mapping[str, int]) -> tuple[list[str], list[dict[str, int]]]:
+    """The names of sizes that are no lengths, and two sets of numbers; none for too many names."""
+    timed = {
+        str(value.shape[axes[str(value.name)]])
+        for value in model.graph.inputs
+        if str(value.name) in axes and value.shape is not None
+    }
+    names = named_sizes(model)
+    others = [name for name in names if name not in timed]
+    if len(others) > len(_PRIMES[0]):
+        return others, []
+    return others, [
+        dict(zip(others, primes, strict=False)) | {name: frames for name in names if name in timed}
+        for primes, frames in zip(_PRIMES, _FRAMES, strict=True)
+    ]
+
+
+def decide_branches(model: ir.Model, axes: Mapping[str, int]) -> list[ir.Node]:
+    """Let each If that sizes decide have the condition of long sequences; returns these nodes."""
+    branches = [node for node in model.graph if node.op_type == "If" and not node.domain]
+    conditions = {
+        node: node.inputs[0] for node in branches if constant_array(node.inputs[0]) is None
+    }
+    probes = _probes(model, axes)[1] if conditions else []
+    if not probes:
+        return []
+    (_, first), (_, second) = (_with_numbers(model, probe) for probe in probes)
+    names, decided = Names(model), []
+    for node, condition in conditions.items():
+        assert condition is not None
+        one, other = first.get(str(condition.name)), second.get(str(condition.name))
+        if one is not None and other is not None and np.array_equal(one, other):
+            name = names.fresh(f"{condition.name}_decided")
+            node.replace_input_with(0, add_constant(model, name, one))
+            decided.append(node)
+    return decided
 
 
 def _is_lost(model: ir.Model, found: Mapping[str, Dims | None], names: list[str]) -> bool:
@@ -105,7 +149,10 @@ def _is_lost(model: ir.Model, found: Mapping[str, Dims | None], names: list[str]
     )
 
 
-def _with_numbers(model: ir.Model, numbers: Mapping[str, int]) -> Mapping[str, Dims]:
+def _with_numbers(
+    model: ir.Model, numbers: Mapping[str, int]
+) -> tuple[Mapping[str, Dims], Mapping[str, np.ndarray]]:
+    """The sizes of all values, and the constants that these numbers make of them."""
     numbered = model.clone()
     for value in numbered.graph.inputs:
         if value.shape is not None:
@@ -113,7 +160,50 @@ def _with_numbers(model: ir.Model, numbers: Mapping[str, int]) -> Mapping[str, D
                 numbers[str(size.value)] if isinstance(size, ir.SymbolicDim) else size
                 for size in value.shape
             )
-    return infer_sizes(numbered)
+    for value in (value for node in numbered.graph for value in node.outputs):
+        value.shape = None
+    infer_shapes(numbered)
+    while constant_folding(numbered):
+        infer_shapes(numbered)
+    known = {
+        name: array
+        for name, value in numbered.graph.initializers.items()
+        if name not in model.graph.initializers and (array := constant_array(value)) is not None
+    }
+    return {n: a.shape for n, a in known.items()} | infer_sizes(numbered), known
+
+
+def _store_constants(
+    model: ir.Model, first: Mapping[str, np.ndarray], second: Mapping[str, np.ndarray]
+) -> None:
+    """Store the few elements that shapes give, and that are the same for all numbers."""
+    names, of_sizes = Names(model), set[str]()
+    for node in tuple(model.graph):
+        if len(node.outputs) != 1 or not _is_of_sizes(node, of_sizes):
+            continue
+        (value,) = node.outputs
+        of_sizes.add(str(value.name))
+        one, other = first.get(str(value.name)), second.get(str(value.name))
+        if one is None or other is None or one.size > _MOST_ELEMENTS:
+            continue
+        if np.array_equal(one, other):
+            store_constant(model, names, value, one)
+            discard(node)
+    dead_code(model)
+
+
+def _is_of_sizes(node: ir.Node, of_sizes: Collection[str]) -> bool:
+    """Whether a result follows from shapes by arithmetic that does the same for all sizes."""
+    if node.op_type == "Shape" and not node.domain:
+        return True
+    moves = facts_of(node.op_type, node.domain).moves
+    # A range up to a size ends at the end of an axis, however long the sequence is.
+    free = sources(node) if moves and node.op_type not in _BY_SIZES else node.inputs
+    return (moves or node.op_type in _OF_SIZES) and all(
+        constant_array(value) is not None or (value in free and str(value.name) in of_sizes)
+        for value in node.inputs
+        if value is not None
+    )
 
 
 def _meaning(

@@ -18,7 +18,7 @@ import onnx_ir as ir
 from ostinato.model.assemble import assemble
 from ostinato.model.graphs import subgraphs
 from ostinato.model.values import constant_array
-from ostinato.streaming.facts import Fact, Fixed, Kind, Stream, kind_of
+from ostinato.streaming.facts import Fact, Fixed, Kind, Stream, Table, kind_of
 
 # Added to a score, this leaves nothing of it behind exp in float16 and wider types.
 NEVER = -1e4
@@ -118,6 +118,8 @@ class Lengths:
         shape = [size if isinstance(size, int) else 2 for size in dims]
         if isinstance(fact, Stream):
             shape[fact.axis] = int(frames * fact.rate)
+        elif isinstance(fact, Table):
+            shape[-2:] = [int(frames * fact.rate)] * 2
         return shape
 
 

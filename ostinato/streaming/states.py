@@ -23,6 +23,8 @@ _MARKERS = frozenset(
     "current updated n".split()
 )
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
+# What transformers call a cache: `past_key_values.0.key` becomes `present.0.key`.
+_CACHE = re.compile(r"(?<![a-z])(past|present|next|new)_?key_?values?", re.IGNORECASE)
 # As in h0, hn, c0, cN: one letter, and which step it belongs to.
 _SHORT = re.compile(r"^([A-Za-z])[0nNtT]$")
 
@@ -46,6 +48,7 @@ def find_states(model: ModelLike) -> list[Suggestion]:
 
     * A recurrent node, a Scan or a Loop carries one to the other: what moves elements alone may
       stand before and behind it.
+    * The output is the input with new rows beside or in it, by a Concat or a scatter.
     * The names are the same up to words such as `in`, `next` or `n`.
     * The shapes are the same, size by size, and no other input has this one. The first input is
       left out, since it is the frame nearly always.
@@ -63,7 +66,9 @@ def find_states(model: ModelLike) -> list[Suggestion]:
         if read.dtype == written.dtype and _may_agree(read, written)
     }
     carried = _unique([pair for pair in _carried(graph) if pair in pairs])
-    taken = {name for pair in carried for name in pair}
+    kept = _unique([pair for pair in _kept(graph) if pair in pairs])
+    kept = [pair for pair in kept if not {*pair} & {name for other in carried for name in other}]
+    taken = {name for pair in [*carried, *kept] for name in pair}
     named = _unique(
         [(i, o) for (i, o), pair in pairs.items() if _same_stem(*pair) and not {i, o} & taken]
     )
@@ -85,6 +90,7 @@ def find_states(model: ModelLike) -> list[Suggestion]:
         ]
     )
     reasons = {pair: _carried_reason for pair in carried}
+    reasons |= {pair: _kept_reason for pair in kept}
     reasons |= {pair: _named_reason for pair in named}
     reasons |= {pair: _shaped_reason for pair in shaped}
     reasons |= {pair: _ordered_reason for pair in ordered}
@@ -106,6 +112,10 @@ def _unique(pairs: Sequence[tuple[_Name, _Name]]) -> list[tuple[_Name, _Name]]:
 
 def _carried_reason(read: ir.Value, written: ir.Value) -> str:
     return f"a recurrence carries one to the other, both are {_described(read)}"
+
+
+def _kept_reason(read: ir.Value, written: ir.Value) -> str:
+    return f"the output is the input with new rows, both are {_described(read)}"
 
 
 def _ordered_reason(read: ir.Value, written: ir.Value) -> str:
@@ -151,6 +161,31 @@ def _carried(graph: ir.Graph) -> list[tuple[_Name, _Name]]:
         for value in graph.outputs
         if len(inputs := after.get(value.name, nothing)) == 1
     ]
+
+
+_STORES = frozenset("ScatterElements ScatterND TensorScatter".split())
+
+
+def _kept(graph: ir.Graph) -> list[tuple[_Name, _Name]]:
+    """Inputs, and outputs that have all or part of their rows, and new ones that no input gives."""
+    moved: dict[_Name, frozenset[_Name]] = {v.name: frozenset([v.name]) for v in graph.inputs}
+    nothing: frozenset[_Name] = frozenset()
+    joined: dict[_Name, _Name] = {}
+    for node in graph:
+        facts = facts_of(node.op_type, node.domain)
+        if not facts.moves and (node.op_type not in _STORES or node.domain):
+            continue
+        operands = [v.name for v in (*sources(node), *node.inputs[:1]) if v is not None]
+        reached = nothing.union(*(moved.get(name, nothing) for name in operands))
+        earlier = {joined[name] for name in operands if name in joined}
+        adds = node.op_type in _STORES or (
+            node.op_type == "Concat" and any(not moved.get(name, nothing) for name in operands)
+        )
+        for value in node.outputs:
+            moved[value.name] = reached
+            if len(reached) == 1 and (adds or earlier == set(reached)):
+                joined[value.name] = next(iter(reached))
+    return [(joined[v.name], v.name) for v in graph.outputs if v.name in joined]
 
 
 def _states(node: ir.Node) -> list[tuple[ir.Value, ir.Value]]:
@@ -226,7 +261,7 @@ def _stem(name: str) -> tuple[str, ...]:
     short = _SHORT.match(name)
     if short:
         return (short[1].lower(),)
-    words = [word.lower() for word in _WORD.findall(name)]
+    words = [word.lower() for word in _WORD.findall(_CACHE.sub(r"\1", name))]
     if len(words) > 1 and words[-1] == "0":
         words.pop()
     return tuple(word for word in words if word not in _MARKERS)

@@ -419,7 +419,6 @@ def test_a_batch_of_nothing(gru: ostinato.InferenceSession) -> None:
         ({"h_in": "h"}, "unknown output 'h'"),
         ({"x": "h_out"}, "a state keeps its shape"),
         ({"h_in": "y"}, "a state keeps its shape"),
-        ({}, "got none"),
         (None, "got NoneType"),
         ("h_in", "got str"),
         (["h_in"], "got 'h_in'"),
@@ -431,6 +430,17 @@ def test_a_batch_of_nothing(gru: ostinato.InferenceSession) -> None:
 def test_pairs_that_do_not_fit(gru: ostinato.InferenceSession, states: Any, message: str) -> None:
     with pytest.raises(InputError, match=message):
         gru.stream(states)
+
+
+def test_a_model_without_states_streams_too() -> None:
+    """As a conversion of what treats each frame alone gives it."""
+    session = compiled("g (float[N, 2] x) => (float[N, 2] y) { y = Neg (x) }")
+    x = np.ones((3, 2), np.float32)
+    with session.stream({}, {}) as stream:
+        np.testing.assert_array_equal(stream.step({"x": x})[0], -x)
+        assert dict(stream.fork().state) == {}
+        with pytest.raises(StreamError, match="no state of this stream grows"):
+            stream.rewind(1)
 
 
 def test_a_state_has_one_dtype_and_is_a_tensor_of_numbers() -> None:

@@ -125,6 +125,14 @@ CASES = {
         "  e = Sub (masked, most)  p = Exp (e)  n = ReduceSum <keepdims=1> (p, last)"
         "  w = Div (p, n)  z = MatMul (w, v)"
     ),
+    "a mask of zeros, and one that is subtracted": (
+        "n = Not (ahead)  m = Cast <to=1> (n)  a = Mul (scores, m)  m1 = Sub (onef, m)"
+        "  b = Mul (m1, lots)  masked = Sub (a, b)  " + SOFTMAX
+    ),
+    "numbers in a tensor like the scores": (
+        "h2 = Shape (scores)  low4 = ConstantOfShape <value = float[1] {-1e9}> (h2)"
+        "  masked = Where (ahead, low4, scores)  " + SOFTMAX
+    ),
     "sigmoids": "masked = Where (ahead, never, scores)  w = Sigmoid (masked)  z = MatMul (w, v)",
     "the difference of two": (
         "masked = Where (ahead, never, scores)  a = Softmax (masked)  s2 = Mul (scores, onef)"

@@ -41,6 +41,9 @@ def step(read: str, written: str) -> str:
         ("conv1_cache_in", "conv1_cache_out"),
         ("initial_c", "final_c"),
         ("c", "c_new"),
+        ("past_key_values_0_key", "present_0_key"),
+        ("past_key_values_1_decoder_value", "present_1_decoder_value"),
+        ("pastKeyValue_3", "presentKeyValue_3"),
     ],
 )
 def test_names_that_say_before_and_after(read: str, written: str) -> None:
@@ -197,3 +200,24 @@ def test_caches_of_layers_are_put_in_order_by_what_depends_on_them() -> None:
     assert found(text) == {"a": "o1", "b": "o2", "c": "o3"}
     # Where an output less or more has the shape, nothing is said.
     assert found(text.replace("float[9] y", "float[2] y").replace("[9]> ()", "[2]> ()")) == {}
+
+
+@pytest.mark.parametrize(
+    "nodes",
+    [
+        "b = Concat <axis = 0> (a, new)",
+        "t = Transpose <perm = [1, 0]> (a)  n = Transpose <perm = [1, 0]> (new)"
+        "  j = Concat <axis = 1> (t, n)  b = Transpose <perm = [1, 0]> (j)",
+        "s = Slice (a, one, most)  b = Concat <axis = 0> (s, new)",
+        "b = ScatterND (a, place, new)",
+        "i = ScatterND (a, place, new)  c = Identity (i)  b = ScatterND (c, place, new)",
+    ],
+)
+def test_rows_beside_or_in_an_input_tell(nodes: str) -> None:
+    text = f"""g (float[1, 4] x, float[A, 4] a, float[A, 4] u, int64[1, 1] place)
+        => (float[B, 4] b, float[C, 4] v)
+        <int64[1] one = {{1}}, int64[1] most = {{1000}}>
+        {{ new = Tanh (x)  {nodes}  v = Relu (b) }}"""
+    assert found(text)["a"] == "b"
+    (suggestion,) = (s for s in find_states(model(text)) if s.input == "a")
+    assert "with new rows" in suggestion.reason

@@ -8,7 +8,7 @@ from ostinato.graph.facts import facts_of
 from ostinato.graph.loop_form import read_loop
 from ostinato.model.graphs import graphs
 from ostinato.model.schema import opset_of
-from ostinato.model.values import static_dims
+from ostinato.model.values import constant_array, static_dims
 
 
 def loop_invariants(model: ir.Model) -> int:
@@ -39,8 +39,21 @@ def _is_invariant(node: ir.Node, body: ir.Graph) -> bool:
     if any(value.graph is body for value in given):
         return False
     # Those of several operands refuse shapes: they cannot fail where inference has seen all sizes.
+    if node.op_type == "Gather" and _finds_all(node):
+        return True
     is_total = facts_of(node.op_type, node.domain).total
     return is_total and (len(given) == 1 or all(map(_has_fixed_sizes, given)))
+
+
+def _finds_all(node: ir.Node) -> bool:
+    """Whether a Gather by constants has no index that is out of range."""
+    data, indices = node.inputs
+    array, dims = constant_array(indices), None if data is None else data.shape
+    axis = node.attributes.get_int("axis", 0)
+    if array is None or dims is None or not -len(dims) <= axis < len(dims):
+        return False
+    size = dims[axis]
+    return isinstance(size, int) and bool(((array >= -size) & (array < size)).all())
 
 
 def _has_fixed_sizes(value: ir.Value) -> bool:

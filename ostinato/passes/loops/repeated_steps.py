@@ -10,6 +10,7 @@ import onnx_ir as ir
 
 from ostinato.graph.facts import facts_of
 from ostinato.graph.inferred_sizes import Sizes, infer_sizes
+from ostinato.graph.pieces import piece_lengths
 from ostinato.graph.random import is_random
 from ostinato.model.graphs import subgraphs
 from ostinato.model.values import constant_array
@@ -81,7 +82,17 @@ class Picked:
     operands: tuple[Wire, ...]
 
 
-Wire = Inner | Carried | Shared | Listed | Picked
+@dataclass(frozen=True, eq=False)
+class Piece:
+    """A piece of what a Split takes apart along `axis`: `size` elements from `begins[t]` on."""
+
+    source: ir.Value
+    axis: int
+    begins: tuple[np.ndarray, ...]
+    size: int
+
+
+Wire = Inner | Carried | Shared | Listed | Picked | Piece
 
 
 def find_steps(model: ir.Model) -> tuple[Steps, dict[str, Sizes]] | None:
@@ -176,6 +187,22 @@ class _Places:
         return (step, (position, found[1])) if 0 <= step < self._count else None
 
 
+def connect(steps: Steps) -> bool:
+    """Fill in `wires` and `states` of nodes that need not follow one another in the graph."""
+    made = {v: (i, k) for i, node in enumerate(steps.nodes) for k, v in enumerate(node.outputs)}
+    return _connect(steps, _Places(made, 0, steps.period, steps.count))
+
+
+def same_kind(nodes: Sequence[ir.Node]) -> bool:
+    """Whether nodes do the same with other operands."""
+    return len(set(_numbers(nodes))) == 1
+
+
+def from_outside(values: Sequence[ir.Value | None]) -> Wire | None:
+    """What steps read that none of them makes."""
+    return _outside(values, _DEEPEST_PICK)
+
+
 def _connect(steps: Steps, places: _Places) -> bool:
     """Fill in `wires` and `states`; returns whether all steps are connected alike."""
     for position in range(steps.period):
@@ -206,11 +233,10 @@ def _wire(values: Sequence[ir.Value | None], places: _Places) -> Wire | None:
         return None if first is None or found[0] is not None else Carried(place, first)
     if any(places.get(value) is not None for value in values):
         return None
-    return _outside(values, _DEEPEST_PICK)
+    return from_outside(values)
 
 
 def _outside(values: Sequence[ir.Value | None], depth: int) -> Wire | None:
-    """What steps read that none of them makes."""
     first = values[0]
     if all(value is first for value in values):
         return Shared(first)
@@ -223,10 +249,29 @@ def _outside(values: Sequence[ir.Value | None], depth: int) -> Wire | None:
         return None
     indices = {value.index() for value in values if value is not None}
     if len(indices) > 1:
-        return None
+        return _piece(values, nodes)
     operands = [_outside(row, depth - 1) for row in zip(*(n.inputs for n in nodes), strict=True)]
     whole = tuple(operand for operand in operands if operand is not None)
     return Picked(nodes[0], indices.pop() or 0, whole) if len(whole) == len(operands) else None
+
+
+def _piece(values: Sequence[ir.Value | None], nodes: Sequence[ir.Node]) -> Piece | None:
+    """The pieces that steps read of one Split."""
+    split = nodes[0]
+    source = split.inputs[0]
+    if split.op_type != "Split" or split.domain or len(set(nodes)) > 1 or source is None:
+        return None
+    axis, shape = split.attributes.get_int("axis", 0), source.shape
+    known = shape is not None and -len(shape) <= axis < len(shape)
+    lengths = piece_lengths(split, shape[axis] if shape is not None and known else None)
+    if lengths is None:
+        return None
+    read = [value.index() or 0 for value in values if value is not None]
+    sizes, begins = {lengths[k] for k in read}, np.cumsum([0, *lengths])
+    if len(sizes) > 1:
+        return None
+    places = tuple(np.array([begins[k]], np.int64) for k in read)
+    return Piece(source, axis, places, sizes.pop())
 
 
 def _constants(arrays: list[np.ndarray], first: ir.Value | None) -> Wire | None:

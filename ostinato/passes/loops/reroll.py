@@ -9,14 +9,16 @@ import onnx_ir as ir
 
 from ostinato.graph.inferred_sizes import Sizes
 from ostinato.graph.loop_form import SCAN_WITHOUT_BATCH
-from ostinato.graph.writer import Writer
+from ostinato.graph.writer import Operand, Writer
 from ostinato.model.names import Names
 from ostinato.model.schema import opset_of
+from ostinato.passes.loops.last_step import with_last_step
 from ostinato.passes.loops.repeated_steps import (
     Carried,
     Inner,
     Listed,
     Picked,
+    Piece,
     Place,
     Shared,
     Steps,
@@ -31,18 +33,20 @@ def reroll(model: ir.Model) -> int:
 
     Matches, in the main graph, `K` times the same nodes one after another, at least 8 times, whose
     operands are in every step a value of this step; one of the step before, for the first step
-    from outside; the same value from outside; or constants, or nodes on these, that may differ from
-    step to step. At least one value is handed on, and it keeps its type and shape. Makes
-    `Scan(initial values, step numbers)` with the nodes of one step, in which constants that grow
-    evenly are computed from the number of the step, and others are scanned. A Concat of a value of
-    all steps, in order or reversed, becomes a scan output. Valid because step `t` of the Scan
-    computes what copy `t` of the nodes computed.
+    from outside; the same value from outside; or constants, pieces of a Split, or nodes on these,
+    that may differ from step to step. At least one value is handed on, and it keeps its type and
+    shape. Makes `Scan(initial values, step numbers)` with the nodes of one step, in which constants
+    that grow evenly are computed from the number of the step, and others are scanned. A Concat of a
+    value of all steps, in order or reversed, becomes a scan output. What only a next step would
+    read may be missing in the last one. Valid because step `t` of the Scan computes what copy `t`
+    of the nodes computed.
     """
     if opset_of(model) < SCAN_WITHOUT_BATCH or "" not in model.opset_imports:
         return 0
     rolled = 0
     while (found := find_steps(model)) is not None:
-        _Rolling(model, *found).apply()
+        steps, sizes = found
+        _Rolling(model, with_last_step(steps), sizes).apply()
         rolled += 1
     return rolled
 
@@ -137,6 +141,8 @@ class _Rolling:
             return wire.value
         if isinstance(wire, Listed):
             return self._constant(wire.arrays)
+        if isinstance(wire, Piece):
+            return self._piece(wire)
         if wire not in self._picked:
             operands = [self._operand(operand) for operand in wire.operands]
             value = self._like(wire.node.outputs[wire.output], wire.node.op_type)
@@ -147,6 +153,13 @@ class _Rolling:
             self._write(wire.node, operands, outputs)
             self._picked[wire] = value
         return self._picked[wire]
+
+    def _piece(self, wire: Piece) -> ir.Value:
+        """The piece of a step, as a Slice."""
+        begin = self._constant(wire.begins)
+        end = self._inner.op("Add", [begin, np.array([wire.size])], "end")
+        operands: list[Operand] = [wire.source, begin, end, np.array([wire.axis])]
+        return self._inner.op("Slice", operands, "piece", dtype=wire.source.dtype)
 
     def _constant(self, arrays: Sequence[np.ndarray]) -> ir.Value:
         """The number of the step times a difference, or an element of a list."""

@@ -7,6 +7,8 @@ from dataclasses import replace
 import numpy as np
 import onnx_ir as ir
 
+from ostinato.graph.edit import discard, replace_value
+from ostinato.graph.pieces import piece_lengths
 from ostinato.model.slices import slice_range
 from ostinato.streaming import timing
 from ostinato.streaming.context import END, UNBOUNDED, Context
@@ -14,6 +16,7 @@ from ostinato.streaming.facts import Element, Fixed, Length, Sizes, Stream
 from ostinato.streaming.fixed import uniform
 from ostinato.streaming.registry import streams
 from ostinato.streaming.rules.frames import each_frame
+from ostinato.streaming.rules.framing import framed
 from ostinato.streaming.rules.windows import decimated
 
 # The end of a slice that grows with the sequence, where its distance from the end is not known.
@@ -59,6 +62,9 @@ def slice_(context: Context) -> None:
         taken = slice_range(starts[0], ends[0], steps[0], len(fact.elements))
         context.set(Sizes(tuple(fact.elements[i] for i in taken)))
         return
+    if context.stream(0) is None:
+        _rows_of_table(context)
+        return
     stream = context.only_stream()
     starts, ends, axes, steps = _slice_operands(context, stream)
     if isinstance(stream.fill, ir.Value) and axes != [stream.axis]:
@@ -93,6 +99,57 @@ def slice_(context: Context) -> None:
         stream = replace(stream, fill=None)
     context.operand(0, value)
     context.set(stream)
+
+
+def _rows_of_table(context: Context) -> None:
+    """The rows of a fixed value up to the length of the sequence: a row for each frame."""
+    operands = [context.elements(index) for index in (1, 2)]
+    axes = context.constant(3) if context.has(3) else np.array([0])
+    steps = context.constant(4) if context.has(4) else np.array([1])
+    if len(operands[0]) != 1 or axes is None or steps is None or steps.item() != 1:
+        raise context.refuse("takes another part of a fixed value than a row for each frame")
+    ((start,), (end,)) = operands
+    if not isinstance(start, int) or not isinstance(end, Length) or start < 0:
+        raise context.refuse("takes another part of a fixed value than a row for each frame")
+    if end.extra is None or end.scale is None or end.scale <= 0:
+        raise context.refuse("takes another part of a fixed value than a row for each frame")
+    axis = int(axes.item()) % context.rank(context.input(0))
+    timing.need_multiple(context, end.scale)
+    writer = context.writer
+    numbers = context.converter.positions(writer, end.scale)
+    if start:
+        operand = np.array(start, np.int64)
+        numbers = writer.op("Add", [numbers, operand], "row", dtype=ir.DataType.INT64)
+    table = context.input(0)
+    rows = writer.op("Gather", [table, numbers], "rows", {"axis": axis}, table.dtype)
+    context.note(f"takes a row of {table.name!r} for each frame, as many as there are")
+    context.replace(rows, Stream(axis, end.scale, extra=end.extra - start))
+
+
+@streams("Split")
+def split(context: Context) -> None:
+    """Along time: a Slice for each part."""
+    stream = context.only_stream()
+    lengths = piece_lengths(context.node, context.dims(context.input(0))[stream.axis])
+    if lengths is None:
+        raise context.refuse("splits along time into parts of unknown length")
+    ends = np.cumsum(lengths)
+    for index, part in enumerate(tuple(context.node.outputs)):
+        if not part.uses() and not part.is_graph_output():
+            continue
+        bounds = [np.array([n], np.int64) for n in (ends[index] - lengths[index], ends[index])]
+        axis = np.array([stream.axis], np.int64)
+        writer = context.writer
+        piece = writer.op("Slice", [context.input(0), *bounds, axis], "part", dtype=part.dtype)
+        (node,), dims = writer.nodes[-1:], context.dims(part)
+        context.flush()
+        replace_value(part, piece)
+        context.converter.sizes[str(piece.name)] = dims
+        inner = Context(context.converter, node)
+        slice_(inner)
+        if node.graph is not None:
+            inner.flush()
+    discard(context.node)
 
 
 def _slice_operands(context: Context, stream: Stream | None) -> list[list[int]]:
@@ -163,6 +220,9 @@ def gather(context: Context) -> None:
     fact = context.fact(context.input(0))
     if isinstance(fact, Sizes):
         _gather_sizes(context, fact)
+        return
+    whole = context.stream(0)
+    if whole is not None and context.stream(1) is not None and framed(context, whole):
         return
     data = context.only_stream()
     numbers = context.constant(1)

@@ -22,7 +22,8 @@ from ostinato.graph.facts import facts_of
 from ostinato.graph.writer import Operand
 from ostinato.streaming import timing
 from ostinato.streaming.context import Context
-from ostinato.streaming.facts import Fixed, Length, OfLength, Stream, Table
+from ostinato.streaming.facts import Element, Fixed, Length, OfLength, Sizes, Stream, Table
+from ostinato.streaming.fixed import uniform
 from ostinato.streaming.indexed import Indexed
 from ostinato.streaming.masks import NEVER, Band, band_of, frames_ahead, seen_by_rows
 from ostinato.streaming.rules.attention import NO_MASK, kept, places, ring_of
@@ -144,9 +145,19 @@ def _trilu(context: Context) -> None:
     _hide(context, 0, context.input(0), Band(1, (context.converter.context - 1,)), 0.0)
 
 
+def _shape(context: Context) -> None:
+    """Sizes, of which those of rows and columns grow; what is made by them is looked at."""
+    table = _first_table(context)
+    elements: list[Element] = list(context.dims(context.input(0)))
+    elements[-2:] = [Length(table.rate, table.extra)] * 2
+    start, end = context.attributes.int("start", 0), context.attributes.int("end", len(elements))
+    context.set(Sizes(tuple(elements[start:end])))
+
+
 _RULES: dict[str, Callable[[Context], None]] = {
     "MatMul": _weighted,
     "Reshape": _reshape,
+    "Shape": _shape,
     "Softmax": _softmax,
     "Trilu": _trilu,
     "ReduceMax": _of_rows,
@@ -175,14 +186,14 @@ def _combined(context: Context, found: list[int]) -> None:
     table = tables[0]
     if any(replace(other, form=table.form) != table for other in tables):
         raise context.refuse("combines tables of frames by frames that are out of step")
+    if context.op_type == "Where" and len(found) == 1:
+        _chosen(context, table, found[0], _operand(context, table, 0))
+        return
     others = [
         _operand(context, table, i)
         for i in range(len(context.node.inputs))
         if i not in found and context.has(i)
     ]
-    if context.op_type == "Where" and others[0].index == 0 and len(found) == 1:
-        _chosen(context, table, found[0], others[0])
-        return
     fill = {"Add": -np.inf, "Sub": -np.inf, "Mul": 0.0}.get(context.op_type)
     fill = None if context.op_type == "Sub" and found != [0] else fill
     hides = any(other.band is not None for other in others)
@@ -332,8 +343,7 @@ def _guarded(context: Context) -> None:
 
 def _chosen(context: Context, table: Table, index: int, mask: _Operand) -> None:
     """Scores where a mask says so, and a number elsewhere."""
-    other = context.constant(3 - index)
-    number = None if other is None or other.size != 1 else float(other.reshape(-1)[0])
+    number = _elsewhere(context, table, 3 - index)
     contents = _computed(context, 0, table) if table.form == "weights" else None
     if contents is not None and contents.dtype == bool and (contents == (index == 1)).all():
         # Rows that see nothing, which none is.
@@ -344,6 +354,19 @@ def _chosen(context: Context, table: Table, index: int, mask: _Operand) -> None:
         )
     else:
         raise context.refuse("chooses among scores by a mask that is not understood")
+
+
+def _elsewhere(context: Context, table: Table, index: int) -> float | None:
+    """The number that all elements of an operand are, which may be as large as the scores."""
+    value = context.input(index)
+    array = context.constant(index)
+    if array is None and _table(context, index) is None and _follows(context, value):
+        array = _computed(context, index, table)
+    number = uniform(array)
+    if number is not None and value.dtype is not None:
+        one = np.array(number, value.dtype.numpy())
+        context.operand(index, context.writer.value(one, "elsewhere"))
+    return number
 
 
 def _with_values(context: Context, table: Table, index: int, mask: _Operand) -> ir.Value:
@@ -363,7 +386,7 @@ def _hide(context: Context, index: int, scores: ir.Value, band: Band, fill: floa
     """
     table, converter = _table(context, index), context.converter
     assert table is not None and converter.context is not None
-    if (table.form in _ZERO and fill) or (table.form == "masked" and not fill):
+    if table.form == "masked" and not fill:
         raise context.refuse("computes with scores that are masked, or with weights")
     writer, boolean, integer = context.writer, ir.DataType.BOOL, ir.DataType.INT64
     if table.delay % band.chunk:

@@ -22,7 +22,7 @@ import onnx_ir as ir
 from ostinato.streaming import timing
 from ostinato.streaming.context import END, Context
 from ostinato.streaming.dims import Dims
-from ostinato.streaming.facts import Stream
+from ostinato.streaming.facts import Length, Stream
 from ostinato.streaming.registry import streams
 
 
@@ -238,53 +238,6 @@ def transposed_convolution(context: Context) -> None:
     context.set(Stream(stream.axis, stream.rate * stride, delay, extra=extra))
 
 
-@streams("Pad")
-def pad(context: Context) -> None:
-    """Padding before the first frame is what a state begins with; behind the last, nothing."""
-    stream = context.only_stream()
-    rank = context.rank(context.input(0))
-    if context.converter.opset < 11:
-        raise context.refuse("has an old form: raise the model to opset 13 or later")
-    pads, axes = context.constant(1), context.axes(3)
-    if pads is None:
-        raise context.refuse("its pads are not constant")
-    chosen = [axis % rank for axis in axes] if axes is not None else list(range(rank))
-    at, widths = chosen.index(stream.axis), [int(width) for width in pads]
-    extra = _padded(context, stream, widths[at], widths[at + len(chosen)])
-    count, mode = widths[at], context.attributes.string("mode", "constant")
-    value = context.constant(2)
-    if context.has(2) and (value is None or value.size != 1):
-        raise context.refuse("its padding value is not constant")
-    if count > 0 and mode != "constant":
-        raise context.refuse(f"mode {mode!r} puts copies of frames before the first one")
-    number = 0.0 if value is None else value.reshape(-1)[0].item()
-    if stream.delay < 0 and (stream.fill != number or any(_others(widths, at, len(chosen)))):
-        _, stream = timing.settled(context, 0)
-    widths[at] = widths[at + len(chosen)] = 0
-    context.operand(1, context.writer.value(np.array(widths, np.int64), "pads"))
-    delay = stream.delay
-    if delay > 0 and count > 0:
-        context.operand(0, timing.masked(context, context.input(0), stream, number))
-    delay -= count
-    fill = number if delay < 0 else None
-    steady = stream.steady and count <= 0
-    context.set(replace(stream, delay=delay, fill=fill, extra=extra, steady=steady))
-
-
-def _padded(context: Context, stream: Stream, before: int, behind: int) -> int | None:
-    """`extra` of a padded stream; frames that are cropped in front go first."""
-    if before < 0:
-        extra = None if stream.extra is None else stream.extra + before
-        stream = replace(stream, delay=stream.delay - before, extra=extra)
-    if behind > 0:
-        stream = timing.padded_behind(context, stream)
-    return None if stream.extra is None else stream.extra + max(before, 0) + behind
-
-
-def _others(widths: list[int], at: int, count: int) -> list[int]:
-    return [width for i, width in enumerate(widths) if i % count != at]
-
-
 @streams("STFT")
 def short_time_fourier_transform(context: Context) -> None:
     """Windows of samples, moved by frame_step; a frame for each."""
@@ -303,12 +256,14 @@ def short_time_fourier_transform(context: Context) -> None:
     context.set(result)
 
 
-@streams("Resize", "Upsample")
+@streams("Resize", "Upsample", lengths=True)
 def resize(context: Context) -> None:
     """Repeats every frame a whole number of times."""
     _, stream = timing.settled(context, 0)
     context.only_stream()
     scales = context.constant(1 if context.op_type == "Upsample" else 2)
+    if context.has(3):
+        scales = _scales(context, stream)
     axes = context.attributes.ints("axes", tuple(range(context.rank(context.input(0)))))
     if scales is None or not scales.size:
         raise context.refuse("its scales are not constant, or it resizes to given sizes")
@@ -325,3 +280,29 @@ def resize(context: Context) -> None:
     factor = int(scale)
     extra = None if stream.extra is None else stream.extra * factor
     context.set(Stream(stream.axis, stream.rate * factor, stream.delay * factor, extra=extra))
+
+
+def _scales(context: Context, stream: Stream) -> np.ndarray | None:
+    """The scales of a Resize to given sizes, which it reads from then on; None for others."""
+    dims, elements = context.dims(context.input(0)), context.elements(3)
+    axes = context.attributes.ints("axes", tuple(range(len(dims))))
+    found = []
+    for axis, element in zip(axes, elements, strict=True):
+        size = dims[axis % len(dims)]
+        if axis % len(dims) == stream.axis:
+            if not isinstance(element, Length) or element.scale is None or stream.extra is None:
+                return None
+            factor = element.scale / stream.rate
+            if element.extra != stream.extra * factor:
+                return None
+            found.append(float(factor))
+        elif element == size:
+            found.append(1.0)
+        elif isinstance(element, int) and isinstance(size, int) and not element % size:
+            found.append(element / size)
+        else:
+            return None
+    scales = np.array(found, np.float32)
+    context.operand(2, context.writer.value(scales, "scales"))
+    context.operand(3, None)
+    return scales

@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import pytest
 
+from ostinato.model.load import load_model
 from ostinato.passes.loops.loop_invariants import loop_invariants
-from tests.golden import check
+from tests.golden import check, parse
 
 
 def test_what_does_not_depend_on_the_step_moves_out():
@@ -93,6 +94,19 @@ def test_what_stays(body: str):
         }}
         """
     check(loop_invariants, text, text, count=0, evaluate="nobody")
+
+
+@pytest.mark.parametrize(("index", "count"), [(0, 1), (-1, 1), (1, 0), (-2, 0)])
+def test_an_element_that_is_there(index: int, count: int) -> None:
+    model = parse(f"""
+        g (float[3, 2] x, float[2] h, float[1, N] q) => (float[2] hn) <int64 i = {{{index}}}> {{
+            hn = Scan <num_scan_inputs = 1, body = f (float[2] s, float[2] e) => (float[2] sn) {{
+                l = Gather (q, i)  m = ReduceSum <keepdims = 0> (l)
+                a = Add (s, e)  sn = Add (a, m)
+            }}> (h, x)
+        }}""")
+    loaded = load_model(model)
+    assert loop_invariants(loaded) == count
 
 
 def test_inside_a_branch_only_up_to_the_loop():

@@ -22,6 +22,7 @@ def written_out(
     inputs: str = "float[9, 2, 4] x",
     outputs: str = "float[M, N] y, float[2, 4] last",
     count: int = STEPS,
+    before: str = "",
 ) -> onnx.ModelProto:
     """A model of `step` for each `t`; `p` is the number of the step before."""
     constants = [f"i{t} = Constant <value: tensor = int64 {{{t}}}> ()" for t in range(count + 1)]
@@ -31,7 +32,7 @@ def written_out(
     back = ", ".join(f"h{t}" for t in range(count, 0, -1))
     text = f"""<ir_version: 9, opset_import: ["": 20]>
 g ({inputs}, float[2, 4] h0) => ({outputs}) <float[4, 4] w = {{{W}}}> {{
-{chr(10).join([*constants, *axes, *steps])}
+{chr(10).join([*constants, *axes, before, *steps])}
 {last.replace("$all", names).replace("$back", back)}
 last = Identity(h{count}) }}"""
     return onnx.parser.parse_model(text)
@@ -69,12 +70,16 @@ def rolled(model: onnx.ModelProto) -> int:
 @pytest.mark.parametrize("name", list(MODELS))
 def test_steps_become_a_scan_with_the_same_bits(name: str) -> None:
     model = written_out(*MODELS[name])
+    assert rolled(model) == 1
+    assert_same_bits(model)
+
+
+def assert_same_bits(model: onnx.ModelProto) -> None:
     random = np.random.default_rng(0)
     feed = {
         "x": random.standard_normal((STEPS, 2, 4), np.float32),
         "h0": random.standard_normal((2, 4), np.float32),
     }
-    assert rolled(model) == 1
     results = [
         ostinato.InferenceSession(model, cache_dir=None, disable=passes).run(None, feed)
         for passes in ((), ("reroll",))
@@ -115,3 +120,41 @@ def test_a_value_of_three_steps_before_stays() -> None:
             if name.startswith("q"):
                 node.input[place] = f"h{max(int(name[1:]) - 2, 0)}"
     assert rolled(model) == 0
+
+
+PIECES = ", ".join(f"c{t}" for t in range(STEPS))
+
+
+@pytest.mark.parametrize("split", ["<axis=0, num_outputs=9>(x)", "<axis=0>(x, ones)"])
+def test_pieces_of_a_split(split: str) -> None:
+    ones = f"ones = Constant <value_ints=[{', '.join('1' * STEPS)}]> ()"
+    model = written_out(
+        f"e$t = Squeeze(c$t, a0)\n{CELL}",
+        "y = Concat<axis=0>($all)",
+        before=f"{ones}\n{PIECES} = Split{split}",
+    )
+    assert rolled(model) == 1
+    assert_same_bits(model)
+
+
+LEAK = """m$t = Mul(h$t, i)
+e$t = Gather<axis=0>(x, i$t)
+t$t = Tanh(e$t)
+r$t = Add(m$t, t$t)
+u$t = Exp(r$t)
+h$n = Mul(r$t, w0)"""
+
+
+@pytest.mark.parametrize("dead", [("h",), ("u", "h")])
+def test_a_last_step_that_lacks_what_only_a_next_one_reads(dead: tuple[str, ...]) -> None:
+    model = written_out(
+        LEAK,
+        f"y = Concat<axis=0>({', '.join(f'r{t}' for t in range(STEPS))})",
+        before="i = Constant<value_float=0.5>()\nw0 = Constant<value_float=0.7>()",
+    )
+    names = {f"{letter}{STEPS - (letter == 'u')}" for letter in dead} | {"last"}
+    kept = [node for node in model.graph.node if node.output[0] not in names]
+    del model.graph.node[:], model.graph.output[1:]
+    model.graph.node.extend(kept)
+    assert rolled(model) == 1
+    assert_same_bits(model)
