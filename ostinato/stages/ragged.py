@@ -136,7 +136,19 @@ class Ragged:
             return None if is_made else value
         if along != [self._size]:
             return None
-        return row_of(self._builder.strided(value), self._size, self._one, axis)
+        return self._row_of(value, axis)
+
+    def _row_of(self, value: Tensor | Joined, axis: Axis) -> Tensor | Joined | None:
+        """The row of one stream. Parts stay parts: readers add up products part by part."""
+        if not isinstance(value, Joined) or self._is_of_batch(value.shape[value.axis]):
+            return row_of(self._builder.strided(value), self._size, self._one, axis)
+        parts = tuple(row for part in value.parts if (row := self._row_of(part, axis)) is not None)
+        shape = tuple(self._one if size == self._size else size for size in value.shape)
+        return (
+            Joined(value.dtype, shape, value.axis, parts)
+            if len(parts) == len(value.parts)
+            else None
+        )
 
     def _is_of_batch(self, size: Size) -> bool:
         """Whether a size depends on how many streams there are."""
@@ -168,15 +180,22 @@ class Ragged:
         self._open = None
         with builder.emit.block(loop.body), builder.emit.step(Index(loop.axis)):
             for value, made in loop.shared.items():
-                shape = tuple(self._size if size == self._one else size for size in made.shape)
-                whole = builder.empty(made.dtype, shape)
-                row = row_of(whole, self._size, self._one, loop.axis)
-                assert row is not None
-                builder.copy(made, row)
-                self._scope[value] = whole
+                self._scope[value] = self._for_all(made, loop.axis)
         statement = Loop(loop.axis, (), tuple(loop.body), None)
         builder.require.time(statement)
         builder.emit.append(statement)
+
+    def _for_all(self, made: Tensor | Joined, axis: Axis) -> Tensor | Joined:
+        """A value of all streams that the row of one is stored to."""
+        shape = tuple(self._size if size == self._one else size for size in made.shape)
+        if isinstance(made, Joined) and all(self._shareable(part) for part in made.parts):
+            parts = tuple(self._for_all(part, axis) for part in made.parts)
+            return Joined(made.dtype, shape, made.axis, parts)
+        whole = self._builder.empty(made.dtype, shape)
+        row = row_of(whole, self._size, self._one, axis)
+        assert row is not None
+        self._builder.copy(made, row)
+        return whole
 
     def require_shared(self, value: ir.Value) -> None:
         """Refuse an output of the model that only exists for one stream at a time."""

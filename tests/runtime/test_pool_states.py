@@ -134,6 +134,31 @@ def test_either_end(name: str) -> None:
 
 
 # Positions are counted in the model, scores are shifted by what both layers read.
+@pytest.mark.parametrize(
+    "ends",
+    [
+        # A query whose parts are added up one after the other, computed outside of the loop.
+        "u = Tanh (x)  q = Concat <axis = 2> (u, x)  s = MatMul (q, t)  w = Softmax (s)"
+        "  y = MatMul (w, v)",
+        # What the loop makes, in parts, of which the last product is added up outside of it.
+        "s = MatMul (x2, t)  w = Softmax (s)  a = MatMul (w, v)  b = Tanh (a)"
+        "  c = Concat <axis = 2> (a, b)  y = MatMul (c, W)",
+    ],
+    ids=["before the loop", "behind the loop"],
+)
+def test_products_of_what_is_joined(ends: str) -> None:
+    model = text_model(
+        f"""g (float[N, 1, 6] x, float[N, P, 12] past)
+            => (float[N, 1, K] y, float[N, Q, 12] present) {{
+                x2 = Concat <axis = 2> (x, x)  present = Concat <axis = 1> (past, x2)
+                t = Transpose <perm = [0, 2, 1]> (present)  v = Sin (present)
+                {ends}
+        }}""",
+        W=RANDOM.standard_normal((24, 5)).astype(F32),
+    )
+    check(ostinato.InferenceSession(model), {"past": "present"}, vector(6), 40)
+
+
 TWO_LAYERS = """g (float[N, T, 8] x, float[N, P, 8] a, float[N, P, 8] c)
     => (float[N, T, 8] y, float[N, Q, 8] b, float[N, Q, 8] d) {
     zero = Constant<value_int = 0>()  one = Constant<value_int = 1>()
