@@ -6,9 +6,13 @@ import os
 import threading
 import weakref
 from collections.abc import Callable
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 _LOCKS: weakref.WeakSet[threading.Lock] = weakref.WeakSet()
-_METHODS: list[weakref.WeakMethod[Callable[[], None]]] = []
+# Methods by their object. No WeakMethod: its callback fails at exit.
+_METHODS: weakref.WeakKeyDictionary[object, Callable[[Any], None]] = weakref.WeakKeyDictionary()
 
 
 def new_lock() -> threading.Lock:
@@ -18,19 +22,17 @@ def new_lock() -> threading.Lock:
     return lock
 
 
-def in_child(method: Callable[[], None]) -> None:
-    """Call a method in every forked child, for as long as its object exists."""
-    _METHODS.append(weakref.WeakMethod(method, _METHODS.remove))
+def in_child(owner: T, method: Callable[[T], None]) -> None:
+    """Call a method of `owner` in every forked child, for as long as this exists; one of each."""
+    _METHODS[owner] = method
 
 
 def _put_in_order() -> None:
     for lock in _LOCKS:
         # As the standard library does with its own.
         lock._at_fork_reinit()  # type: ignore[attr-defined]
-    for reference in list(_METHODS):
-        method = reference()
-        if method is not None:
-            method()
+    for owner, function in list(_METHODS.items()):
+        function(owner)
 
 
 if hasattr(os, "register_at_fork"):

@@ -46,7 +46,7 @@ class Frames:
         self._lock = new_lock()
         # The turn before it was taken away for a moment.
         self._last = 0
-        in_child(self._forget_step)
+        in_child(self, Frames._forget_step)
 
     def _forget_step(self) -> None:
         """Let frames be kept in a forked child, where the thread in a step does not exist.
