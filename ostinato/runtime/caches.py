@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -178,7 +179,7 @@ def _enlarged(state: KeptState, rows: Array, room: int) -> Array:
         shape[state.moved] += 1
     if state.is_last:
         shape.append(shape.pop(state.axis))
-    count = int(np.prod(shape))
+    count = math.prod(shape)
     require_memory(count * rows.itemsize, f"state {state.input!r} of {room} rows")
     array = aligned_empty(count * rows.itemsize).view(rows.dtype).reshape(shape)
     view(state, array, rows.shape[state.axis])[...] = rows

@@ -8,7 +8,7 @@ past is copied, whatever its length, and one compiled program serves all lengths
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -40,6 +40,7 @@ from ostinato.runtime.states import (
     table,
     unresolved,
 )
+from ostinato.runtime.stream import as_state
 from ostinato.runtime.uncopied import Uncopied
 from ostinato.stages.compiled import CompiledModel
 
@@ -215,16 +216,25 @@ class GrowingStream(Uncopied):
         return self._stepper.caches.valid(list(self._kept).index(pair.name), rows)
 
     @property
-    def state(self) -> Mapping[str, Array]:
+    def state(self) -> GrowingState:
         """Copies of the states by the name of their input: of those that grow, the rows so far.
 
         Each has the model's dtype and shape. Empty before a first step has told the sizes.
         """
         self._require_open()
         if self._stepper is None:
-            return {}
+            return GrowingState(self, {})
         with self._stepper.taken():
-            return {pair.name: self._valid(pair).copy() for pair in self._pairs}
+            copies = {pair.name: self._valid(pair).copy() for pair in self._pairs}
+        return GrowingState(self, copies)
+
+    def _set(self, values: Mapping[str, Any]) -> None:
+        """Go on from these states, and from those that they leave out."""
+        pairs = {pair.name: pair for pair in self._pairs}
+        check_names("state", list(as_mapping("state", values)), list(pairs), complete=False)
+        arrays = {name: as_state(pairs[name], value) for name, value in values.items()}
+        known = self._initial if self._stepper is None else self.state
+        self._replace(self._made(dict(self._sizes), {**known, **arrays}))
 
     def reset(self) -> None:
         """Go back to the states before the first step."""
@@ -334,3 +344,33 @@ class GrowingStream(Uncopied):
     def __repr__(self) -> str:
         pairs = ", ".join(f"{pair.name} <- {pair.output.name}" for pair in self._pairs)
         return f"<GrowingStream {pairs}{', closed' if self._is_closed else ''}>"
+
+
+class GrowingState(Mapping[str, Array]):
+    """Copies of the states of a stream. Setting some lets the stream go on from them."""
+
+    def __init__(self, stream: GrowingStream, copies: dict[str, Array]) -> None:
+        self._stream, self._copies = stream, copies
+
+    def __getitem__(self, name: str) -> Array:
+        return self._copies[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._copies)
+
+    def __len__(self) -> int:
+        return len(self._copies)
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        self.update({name: value})
+
+    def update(self, values: Mapping[str, Any]) -> None:
+        """Set several states, or none if one is refused. Those of one length change together.
+
+        Raises `InputError` for names, dtypes and shapes that are not those of the states.
+        """
+        self._stream._set(values)
+        self._copies = self._stream.state._copies
+
+    def __repr__(self) -> str:
+        return repr(self._copies)

@@ -354,7 +354,7 @@ class StreamState(Mapping[str, Array]):
         """Set several states, or none if one of them is refused."""
         stream = self._stream
         places = {name: self._place(name) for name in as_mapping("state", values)}
-        arrays = {n: _as_state(stream._pairs[i], values[n]) for n, i in places.items()}
+        arrays = {n: as_state(stream._pairs[i], values[n]) for n, i in places.items()}
         if stream._stepper is None:
             known = resolve(stream._pairs, stream._sizes, stream._initial | arrays)
             if known is None:
@@ -376,7 +376,7 @@ class StreamState(Mapping[str, Array]):
         return repr({name: describe_array(array) for name, array in self.items()})
 
 
-def _as_state(pair: Pair, value: object) -> Array:
+def as_state(pair: Pair, value: object) -> Array:
     """`value` checked; NumPy's files keep elements of types it does not know as plain bytes."""
     plain = np.dtype(f"V{pair.dtype.itemsize}")
     if isinstance(value, np.ndarray) and value.dtype == plain:

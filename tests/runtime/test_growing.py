@@ -524,3 +524,29 @@ def test_rows_that_have_changed_places_in_a_step_that_fails_are_lost() -> None:
 def test_pools_keep_rows_in_their_places() -> None:
     with pytest.raises(InputError, match="no pool"):
         beams().pool(BEAMS, capacity=4, batch="B")
+
+
+def test_states_are_set() -> None:
+    """A copy of earlier states, with another number of rows, is where the stream goes on from."""
+    frames = [{"token": np.array([[i]])} for i in range(6)]
+    stream = decoder().stream(STATES)
+    expected = [stream.step(frame)[0] for frame in frames[:2]]
+    kept = dict(stream.state)
+    expected += [stream.step(frame)[0] for frame in frames[2:]]
+    stream.state.update(kept)
+    assert all(np.array_equal(stream.state[name], array) for name, array in kept.items())
+    for frame, wanted in zip(frames[2:], expected[2:], strict=True):
+        np.testing.assert_array_equal(stream.step(frame)[0], wanted)
+    before = dict(stream.state)
+    (name, array), *_ = before.items()
+    for wrong in (array[..., :-1], array.astype(np.float64), "x"):
+        with pytest.raises(InputError, match=name):
+            stream.state[name] = wrong
+    with pytest.raises(InputError, match="unknown state 'nothing'"):
+        stream.state.update({"nothing": array})
+    assert all(np.array_equal(stream.state[name], array) for name, array in before.items())
+
+
+def test_more_room_than_there_is_memory() -> None:
+    with pytest.raises(RunError, match="are available"):
+        decoder().stream(STATES, capacity=1 << 62).step({"token": np.array([[1]])})
