@@ -46,6 +46,7 @@ from ostinato.streaming.facts import (
 )
 from ostinato.streaming.fixed import contents_of
 from ostinato.streaming.registry import ROW_RULES, RULES, TAKE_FIRST_FRAMES, TAKE_LENGTHS, Rule
+from ostinato.streaming.rules.fixed_weights import weighs_frames, weights_of_length
 from ostinato.streaming.rules.frames import each_frame, each_row, keeps_frames
 from ostinato.streaming.rules.tables import table_rule
 from ostinato.streaming.timing import delayed, settled
@@ -245,6 +246,8 @@ def _rule(context: Context, blocked: OfLength | None) -> Rule:
         return table_rule
     if any(isinstance(context.fact(value), Rows) for value in read):
         return ROW_RULES.get(node.op_type, each_row) if node.domain == "" else each_row
+    if weighs_frames(context):
+        return weights_of_length
     if blocked is not None:
         raise context.refuse(f"computes with the length of the whole sequence: {blocked.reason}")
     rule = RULES.get(node.op_type) if node.domain == "" else None

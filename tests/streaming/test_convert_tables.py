@@ -133,6 +133,13 @@ CASES = {
         "h2 = Shape (scores)  low4 = ConstantOfShape <value = float[1] {-1e9}> (h2)"
         "  masked = Where (ahead, low4, scores)  " + SOFTMAX
     ),
+    "weights of a decay alone": (
+        "d0 = Max (d, zero0)  df = Cast <to=1> (d0)  p = Pow (gamma, df)"
+        "  w = Where (ahead, zerof, p)  z = MatMul (w, v)"
+    ),
+    "weights of the frame before": (
+        "e = Equal (d, one0)  w0 = Cast <to=1> (e)  w = Unsqueeze (w0, zero)  z = MatMul (w, v)"
+    ),
     "sigmoids": "masked = Where (ahead, never, scores)  w = Sigmoid (masked)  z = MatMul (w, v)",
     "the difference of two": (
         "masked = Where (ahead, never, scores)  a = Softmax (masked)  s2 = Mul (scores, onef)"
@@ -198,6 +205,10 @@ REFUSED = {
         "masked = Where (ahead, never, scores)  w0 = Softmax (masked)  w = Exp (w0)"
         "  z = MatMul (w, v)",
         "computes with scores that are masked, or with weights",
+    ),
+    "weights of later frames": (
+        "e = Abs (d)  w0 = Cast <to=1> (e)  w = Unsqueeze (w0, zero)  z = MatMul (w, v)",
+        "'z' .MatMul.*mask is not a causal one",
     ),
     "scores that nothing hides": ("z = MatMul (scores, v)", "attends to all frames"),
     "the mean over all frames": (

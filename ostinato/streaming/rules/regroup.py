@@ -83,10 +83,16 @@ class _Regrouping:
             if inner is not None and not inner[0] % 1 and lead[0] and inner[0]:
                 self._write_rows(place, Rows(self._stream, self._time, lead, inner))
                 return
-        raise self._context.refuse(
+        reason = (
             f"the time axis (axis {self._stream.axis} of {_text(self._context, self._given)}) is "
             f"not an axis of the result {_text(self._context, self._result)}, nor part of one"
         )
+        if self._time[1] is TIME and all(isinstance(e, int) and e > 0 for e in self._target):
+            reason += (
+                ". All sizes of the result are numbers, so the model holds for one length only: "
+                "give its input that length as a number too, and convert it then"
+            )
+        raise self._context.refuse(reason)
 
     def _measure(self, size: Element) -> Monomial | None:
         """A size as a monomial; None where it is not known."""

@@ -22,11 +22,18 @@ from ostinato.graph.facts import facts_of
 from ostinato.graph.writer import Operand
 from ostinato.streaming import timing
 from ostinato.streaming.context import Context
-from ostinato.streaming.facts import Element, Fixed, Length, OfLength, Sizes, Stream, Table
+from ostinato.streaming.facts import Element, Fixed, Length, OfLength, Sizes, Table
 from ostinato.streaming.fixed import uniform
 from ostinato.streaming.indexed import Indexed
 from ostinato.streaming.masks import NEVER, Band, band_of, frames_ahead, seen_by_rows
-from ostinato.streaming.rules.attention import NO_MASK, kept, places, ring_of
+from ostinato.streaming.rules.attention import NO_MASK, kept, ring_of
+from ostinato.streaming.rules.hiding import (
+    computed,
+    frames_of,
+    hidden_from,
+    not_understood,
+    rows_of,
+)
 
 _ZERO = ("weights", "zeros")
 # What leaves zeros as they are, and what makes zeros of minus infinity.
@@ -111,13 +118,7 @@ def _weighted(context: Context) -> None:
     value, stream = timing.delayed(context, context.input(1), stream, table.delay - stream.delay)
     # Frames that mean nothing have no weight, but may hold infinities.
     context.operand(1, kept(context, timing.masked(context, value, stream, 0.0), stream))
-    context.set(_rows(context, table))
-
-
-def _rows(context: Context, table: Table) -> Stream:
-    """What has a row for each frame, and something else than frames as its last axis."""
-    rank = context.rank(context.node.outputs[0])
-    return Stream(rank - 2, table.rate, table.delay, extra=table.extra)
+    context.set(rows_of(context, table))
 
 
 def _of_rows(context: Context) -> None:
@@ -128,7 +129,7 @@ def _of_rows(context: Context) -> None:
         raise context.refuse("reduces a table of frames by frames, but not along its last axis")
     if table.form not in (_ZERO if context.op_type == "ReduceSum" else ("masked",)):
         raise context.refuse(NO_MASK)
-    stream = _rows(context, table)
+    stream = rows_of(context, table)
     gone = not context.attributes.int("keepdims", 1)
     context.set(replace(stream, axis=stream.axis + 1) if gone else stream)
 
@@ -263,7 +264,7 @@ def _looked_at(context: Context, table: Table, index: int) -> _Operand:
     band = None if seen is None else band_of(seen, limit)
     if band is None or seen is None:
         if seen is not None and not seen.all() and context.op_type != "Mul":
-            raise _not_understood(context, index)
+            raise not_understood(context, index)
         return _Operand(index, values=True)
     neutral = 1.0 if context.op_type == "Mul" else 0.0
     pure = contents.dtype == bool or (contents[..., seen.any(0)] == neutral).all()
@@ -277,9 +278,9 @@ def _seen(
 
     more: frames of the sequence, beside those that a row can see.
     """
-    contents = _computed(context, index, table, more)
+    contents = computed(context, index, table, more)
     if contents is None:
-        raise _not_understood(context, index)
+        raise not_understood(context, index)
     if context.op_type == "Sub":
         contents = -contents
     elif context.op_type == "Where" and contents.dtype == bool and _table(context, 2) is not None:
@@ -289,48 +290,16 @@ def _seen(
     return contents, seen_by_rows(contents)
 
 
-def _not_understood(context: Context, index: int) -> Exception:
-    fact = context.fact(context.input(index))
-    why = f" ({fact.reason})" if isinstance(fact, OfLength) else ""
-    return context.refuse(f"its mask is not a causal one, or is not understood{why}")
-
-
-def _computed(context: Context, index: int, table: Table, more: int = 2) -> np.ndarray | None:
-    """A mask of a sequence that is longer than what a row can see."""
-    value, converter = context.input(index), context.converter
-    fact = context.fact(value)
-    if isinstance(fact, Fixed):
-        return fact.contents
-    assert converter.context is not None
-    multiple = converter.multiple
-    frames = -(-int((converter.context + more) / table.rate) // multiple) * multiple
-    return converter.lengths.compute(str(value.name), frames, converter.facts_by_name())
-
-
 def _write_values(context: Context, table: Table, operand: _Operand) -> None:
     """Let the node read the values at the rows and columns of a step."""
     if not operand.values:
         return
     value = context.input(operand.index)
     if not _follows(context, value):
-        raise _not_understood(context, operand.index)
-    rows, columns = _frames(context, table)
+        raise not_understood(context, operand.index)
+    rows, columns = frames_of(context, table)
     made = Indexed(context, rows, columns).table(str(value.name), context.rank(value))
     context.operand(operand.index, made)
-
-
-def _frames(context: Context, table: Table) -> tuple[ir.Value, ir.Value]:
-    """The numbers of the frames that rows and columns are, 0 for those that mean nothing."""
-    writer, integer = context.writer, ir.DataType.INT64
-    numbers = [context.converter.positions(writer, table.rate), places(context, table)]
-    found = []
-    for number in numbers:
-        if table.delay:
-            delay = np.array(table.delay, np.int64)
-            number = writer.op("Sub", [number, delay], "frame", dtype=integer)
-        zero = np.array(0, np.int64)
-        found.append(writer.op("Max", [number, zero], "frame", dtype=integer))
-    return found[0], found[1]
 
 
 def _guarded(context: Context) -> None:
@@ -344,7 +313,7 @@ def _guarded(context: Context) -> None:
 def _chosen(context: Context, table: Table, index: int, mask: _Operand) -> None:
     """Scores where a mask says so, and a number elsewhere."""
     number = _elsewhere(context, table, 3 - index)
-    contents = _computed(context, 0, table) if table.form == "weights" else None
+    contents = computed(context, 0, table) if table.form == "weights" else None
     if contents is not None and contents.dtype == bool and (contents == (index == 1)).all():
         # Rows that see nothing, which none is.
         context.replace(context.writer.copy(context.input(index)), table)
@@ -361,7 +330,7 @@ def _elsewhere(context: Context, table: Table, index: int) -> float | None:
     value = context.input(index)
     array = context.constant(index)
     if array is None and _table(context, index) is None and _follows(context, value):
-        array = _computed(context, index, table)
+        array = computed(context, index, table)
     number = uniform(array)
     if number is not None and value.dtype is not None:
         one = np.array(number, value.dtype.numpy())
@@ -384,45 +353,14 @@ def _hide(context: Context, index: int, scores: ir.Value, band: Band, fill: floa
 
     index: the table that tells where they lie in time.
     """
-    table, converter = _table(context, index), context.converter
-    assert table is not None and converter.context is not None
+    table = _table(context, index)
+    assert table is not None
     if table.form == "masked" and not fill:
         raise context.refuse("computes with scores that are masked, or with weights")
-    writer, boolean, integer = context.writer, ir.DataType.BOOL, ir.DataType.INT64
-    if table.delay % band.chunk:
-        raise context.refuse(
-            f"its mask lets chunks of {band.chunk} frames see each other, and they come "
-            f"{table.delay} frames late because of what the nodes before it look ahead: pad or "
-            f"look ahead by a multiple of {band.chunk} frames there"
-        )
-    timing.need_multiple(context, table.rate / band.chunk)
-    numbers = places(context, table)
-    rows = writer.unsqueeze(converter.positions(writer, table.rate), [1], "rows")
-    back = writer.op("Sub", [rows, numbers], "back", dtype=integer)
-    ahead, reach = _bounds(context, rows, band)
-    hidden = writer.op("Less", [back, ahead], "is_ahead", dtype=boolean)
-    tests = []
-    if not converter.grows or min(band.back) < converter.context - 1:
-        tests.append(writer.op("Greater", [back, reach], "is_past", dtype=boolean))
-    if not converter.grows or table.delay:
-        first = np.array(table.delay, np.int64)
-        tests.append(writer.op("Less", [numbers, first], "is_empty", dtype=boolean))
-    for test in tests:
-        hidden = writer.op("Or", [hidden, test], "is_hidden", dtype=boolean)
+    hidden = hidden_from(context, table, band)
     assert scores.dtype is not None
     number = np.array(fill, scores.dtype.numpy())
-    masked = writer.op("Where", [hidden, number, scores], "masked", dtype=scores.dtype)
+    operands: list[Operand] = [hidden, number, scores]
+    masked = context.writer.op("Where", operands, "masked", dtype=scores.dtype)
     form = "masked" if fill else "weights" if table.form == "weights" else "zeros"
     context.replace(masked, replace(table, form=form))
-
-
-def _bounds(context: Context, rows: Operand, band: Band) -> tuple[Operand, Operand]:
-    """How far rows look ahead, as a number that is not positive, and how far back."""
-    if band.chunk == 1:
-        return np.array(0, np.int64), np.array(band.back[0], np.int64)
-    writer, integer = context.writer, ir.DataType.INT64
-    chunk = np.array(band.chunk, np.int64)
-    phase = writer.op("Mod", [rows, chunk], "phase", dtype=integer)
-    ahead = writer.op("Sub", [phase, chunk - 1], "ahead", dtype=integer)
-    reach = writer.op("Gather", [np.array(band.back, np.int64), phase], "reach", dtype=integer)
-    return ahead, reach
