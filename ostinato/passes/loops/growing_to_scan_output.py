@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 import onnx_ir as ir
 
 from ostinato.graph.edit import replace_value
 from ostinato.graph.inferred_sizes import Sizes, infer_sizes
-from ostinato.graph.loop_form import LoopForm, Stacked, State, origin, read_loop
+from ostinato.graph.linear_index import Indices
+from ostinato.graph.loop_form import LoopForm, Stacked, State, origin
 from ostinato.graph.writer import Writer
 from ostinato.model.graphs import graphs
 from ostinato.model.names import Names
 from ostinato.model.schema import opset_of
 from ostinato.model.values import static_dims
+from ostinato.passes.loops.loop_to_scan import counting, obstacle
 
 # Squeeze takes its axes as an input since this version.
 _OPSET = 13
@@ -24,9 +27,9 @@ def growing_to_scan_output(model: ir.Model) -> int:
     """Let a Loop stack rows instead of carrying all of them; returns how many values.
 
     Matches a carried value of a Loop that the body only joins one row to, behind it along one axis:
-    `after = Concat(before, row)`. Makes a scan output of the row, and behind the loop a Concat of
-    the initial value, if it has rows, and of the stack. Valid because that is what the steps make,
-    row by row.
+    `after = Concat(before, row)`, where the Loop is a Scan but for such values. Makes a scan output
+    of the row, and behind the loop a Concat of the initial value, if it has rows, and of the stack.
+    Valid because that is what the steps make, row by row.
     """
     opset, replaced = opset_of(model), 0
     nodes = [node for graph in graphs(model) for node in graph if node.op_type == "Loop"]
@@ -34,10 +37,14 @@ def growing_to_scan_output(model: ir.Model) -> int:
         return 0
     sizes, names = infer_sizes(model), Names(model)
     for node in nodes:
-        form = read_loop(node, opset)
-        state = None if form is None else _growing(form, sizes)
-        if form is not None and state is not None:
-            _stack(model, form, *state, names)
+        form = counting(node, opset)
+        growing = [] if form is None else _growing(form, sizes)
+        if form is None or form.head is None or not growing:
+            continue
+        changing = [state for state, *_ in growing]
+        others = replace(form, states=[state for state in form.states if state not in changing])
+        if obstacle(others, form.head, sizes, Indices(sizes), opset) is None:
+            _stack(model, form, *growing[0], names)
             replaced += 1
     return replaced
 
@@ -45,8 +52,9 @@ def growing_to_scan_output(model: ir.Model) -> int:
 _Growing = tuple[State, ir.Value, int, int]
 
 
-def _growing(form: LoopForm, sizes: Mapping[str, Sizes]) -> _Growing | None:
-    """A value that grows by a row in each step, the row, the axis and the rank."""
+def _growing(form: LoopForm, sizes: Mapping[str, Sizes]) -> list[_Growing]:
+    """Values that grow by a row in each step, with the row, the axis and the rank."""
+    found: list[_Growing] = []
     for state in form.states:
         join = origin(state.after).producer()
         if join is None or join.op_type != "Concat" or join.domain or len(join.inputs) != 2:
@@ -60,8 +68,8 @@ def _growing(form: LoopForm, sizes: Mapping[str, Sizes]) -> _Growing | None:
             continue
         axis = join.attributes["axis"].as_int() % len(dims)
         if dims[axis] == 1:
-            return state, row, axis, len(dims)
-    return None
+            found.append((state, row, axis, len(dims)))
+    return found
 
 
 def _stack(

@@ -51,16 +51,16 @@ def loop_to_scan(model: ir.Model) -> int:
     opset = opset_of(model)
     if opset < SCAN_WITHOUT_BATCH:
         return 0
-    nodes = [node for graph in graphs(model) for node in graph if _counting(node, opset)]
+    nodes = [node for graph in graphs(model) for node in graph if counting(node, opset)]
     if not nodes:
         return 0
     sizes = infer_sizes(model)
     names, indices, replaced = Names(model), Indices(sizes), 0
     for node in nodes:
-        form = _counting(node, opset)
+        form = counting(node, opset)
         if form is None or form.head is None:
             continue
-        reason = _obstacle(form, form.head, sizes, indices, opset)
+        reason = obstacle(form, form.head, sizes, indices, opset)
         if reason is None:
             _replace(model, form, form.head, names, opset)
             replaced += 1
@@ -72,13 +72,13 @@ def loop_to_scan(model: ir.Model) -> int:
 def scan_obstacle(model: ir.Model, node: ir.Node) -> str:
     """Why a Loop of `model` is no Scan."""
     opset, sizes = opset_of(model), infer_sizes(model)
-    form = _counting(node, opset)
+    form = counting(node, opset)
     if form is None or form.head is None:
         return "a condition that is computed while it runs ends it"
-    return _obstacle(form, form.head, sizes, Indices(sizes), opset) or "its steps are not numbered"
+    return obstacle(form, form.head, sizes, Indices(sizes), opset) or "its steps are not numbered"
 
 
-def _counting(node: ir.Node, opset: int) -> LoopForm | None:
+def counting(node: ir.Node, opset: int) -> LoopForm | None:
     """The parts of a Loop that only its trip count ends, None for any other node."""
     form = read_loop(node, opset) if node.op_type == "Loop" else None
     head = form.head if form is not None else None
@@ -95,7 +95,7 @@ def is_true(value: ir.Value) -> bool:
     return array is not None and array.size == 1 and bool(array.item())
 
 
-def _obstacle(
+def obstacle(
     form: LoopForm, head: LoopHead, sizes: Mapping[str, Sizes], indices: Indices, opset: int
 ) -> str | None:
     """Why a counting Loop cannot be a Scan, None when it can."""
