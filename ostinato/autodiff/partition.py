@@ -12,6 +12,7 @@ from ostinato.autodiff.contributions import dims_of
 from ostinato.autodiff.differentiate import load_at_opset, prepare, pull_back
 from ostinato.autodiff.gradient import ALL_PASSES, expose
 from ostinato.autodiff.scope import is_float
+from ostinato.autodiff.stops import drop_stops
 from ostinato.errors import InputError
 from ostinato.graph.edit import append_copy, can_return
 from ostinato.graph.facts import facts_of
@@ -69,6 +70,7 @@ def partition(model: ModelLike, wrt: Sequence[str], outputs: Sequence[str]) -> P
         cotangents[name] = given
     seeds = {made[name]: given for name, given in cotangents.items()}
     gradients = pull_back(loaded, seeds, [inputs[name] for name in wrt])
+    drop_stops(loaded)
     gradient_names = _return(loaded.graph, names, wrt, gradients)
     run_passes(loaded, passes=ALL_PASSES)
     infer_shapes(loaded)

@@ -15,7 +15,8 @@ from torch.fx.experimental.symbolic_shapes import free_symbols, optimization_hin
 
 from ostinato.errors import OptionError, OstinatoError, UnsupportedError
 from ostinato.options import Options
-from ostinato.torch.export import export, last_line
+from ostinato.torch.explain import last_line
+from ostinato.torch.export import export
 from ostinato.torch.module import Call
 
 _logger = logging.getLogger(__name__)

@@ -5,13 +5,9 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
-import logging
-import os
-import traceback
-import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import FunctionType
 from typing import Any
 
 import onnx_ir as ir
@@ -21,12 +17,17 @@ from torch.nn.utils.rnn import PackedSequence
 from torch.utils import _pytree as pytree
 
 from ostinato.autodiff.gradient import expose
-from ostinato.errors import InputError, OstinatoError, UnsupportedError
-from ostinato.graph.random import may_draw
-from ostinato.model.attributes import describe
+from ostinato.errors import InputError, UnsupportedError
+from ostinato.torch import draws
+from ostinato.torch.constants import (
+    TRANSLATIONS,
+    functions_refused,
+    mark_constants,
+    refuse_gradients,
+)
+from ostinato.torch.explain import explained, quiet
 from ostinato.torch.formulas import Formulas, translations
 
-_ROOT = os.path.dirname(torch.__file__)
 # What stands before names of parameters, since the exported module is the attribute of another.
 _PREFIX = "module."
 _DTYPES = {int: torch.int64, float: torch.float64, bool: torch.bool}
@@ -37,18 +38,32 @@ class Result:
     """A leaf of what a module returns.
 
     place: of the model's output, None for a constant. value: the constant; of an output that Python
-    has as a number, the type of the number.
+    has as a number, the type of the number. parts: of an object that holds tensors, each of them as
+    the object has it, and the result that takes its place in a copy.
     """
 
     place: int | None
     value: Any = None
+    parts: tuple[tuple[Any, Result], ...] = ()
+
+
+@dataclass(frozen=True)
+class Write:
+    """A tensor that a call changes; its value is an output behind those of the results.
+
+    owner: the name of a buffer, or the place of a tensor among the arguments. assigned: whether the
+        module puts another tensor in the place of the buffer, which keeps its history.
+    """
+
+    owner: str | int
+    assigned: bool = False
 
 
 @dataclass(frozen=True)
 class Exported:
     """A module as ONNX.
 
-    model: its inputs are the tensors among the arguments, then parameters and buffers.
+    model: its inputs are the tensors among the arguments, parameters and buffers, then `draws`.
     arguments: for each leaf of the arguments, whether it is a tensor; if not, the value that is
         part of the model. names: of parameters and buffers, in the order of the inputs.
     results: for each leaf of the results.
@@ -63,6 +78,8 @@ class Exported:
     in_spec: Any
     out_spec: Any
     guards: tuple[str, ...] = ()
+    writes: tuple[Write, ...] = ()
+    draws: draws.Draws = field(default_factory=draws.Draws)
 
 
 def bound(
@@ -96,38 +113,30 @@ def export(
     """
     what = type(module).__name__
     signature = inspect.signature(module.forward)
+    restored = _as_given(signature, len(args), kwargs)
     args, kwargs = bound(signature, args, kwargs)
     _refuse_arguments(what, module, (args, kwargs))
-    leaves = _Leaves(module)
+    refuse_gradients(what, module)
+    leaves = _Leaves(module, restored)
     # Neither a fused operator nor a view of a tensor without versions, as these modes give.
-    with torch.inference_mode(False), torch.enable_grad(), _quiet(), _explained(what):
+    with torch.inference_mode(False), torch.enable_grad(), quiet(), explained(what):
         program = torch.export.export(
             leaves, args, kwargs, dynamic_shapes=_shapes(signature, args, kwargs, dynamic)
         )
+        mark_constants(program)
         converted = torch.onnx.export(
             program,
             dynamo=True,
             optimize=False,
             verbose=False,
-            custom_translation_table=translations(),
+            custom_translation_table=TRANSLATIONS | translations(),
         )
     # Decomposition gives values other names.
     done = converted.exported_program.graph_signature
-    written = [*done.buffers_to_mutate.values(), *done.user_inputs_to_mutate.values()]
-    written = [name.removeprefix(_PREFIX) for name in written] + leaves.returned.assigned
-    if written:
-        raise UnsupportedError(
-            what, "module", f"writes into {min(written)!r} when it is called; return the value"
-        )
+    written = {*map(_own_name, done.buffers_to_mutate.values())}
+    _refuse_writes(what, leaves.returned, written, len(done.user_inputs_to_mutate))
     model: ir.Model = converted.model
-    drawing = next((node for node in model.graph if may_draw(node)), None)
-    if drawing is not None:
-        raise UnsupportedError(
-            describe(drawing),
-            drawing.op_type,
-            "draws random numbers, which would be the same in every call: call eval() before",
-        )
-    arguments, names = [], []
+    arguments, floats, others = [], [], []
     for spec in done.input_specs:
         if spec.kind == InputKind.USER_INPUT:
             constant = isinstance(spec.arg, ConstantArgument)
@@ -135,38 +144,86 @@ def export(
         elif spec.kind in (InputKind.PARAMETER, InputKind.BUFFER):
             value = model.graph.initializers.get(spec.target)
             if value is not None and value.dtype is not None and value.dtype.is_floating_point():
-                names.append(spec.target)
-    expose(model, names)
+                floats.append(spec.target)
+            elif value is not None and _own_name(spec.target) in written:
+                others.append(spec.target)
+    expose(model, floats)
+    for name in others:
+        value = model.graph.initializers.pop(name)
+        value.const_value = None
+        model.graph.inputs.append(value)
     for value in model.graph.inputs:
-        value.name = str(value.name).removeprefix(_PREFIX)
+        value.name = _own_name(str(value.name))
         _settle(value)
+    drawn = draws.take(model)
     return Exported(
         model,
         tuple(arguments),
-        tuple(name.removeprefix(_PREFIX) for name in names),
+        tuple(map(_own_name, [*floats, *others])),
         tuple(leaves.returned.results),
         program.call_spec.in_spec,
         leaves.returned.spec,
         _guards(program, dynamic),
+        tuple(leaves.returned.writes),
+        drawn,
     )
+
+
+def _own_name(name: str) -> str:
+    return name.removeprefix(_PREFIX)
+
+
+def _refuse_writes(what: str, returned: _Returned, buffers: set[str], arguments: int) -> None:
+    """Raise `UnsupportedError` for what a call writes and does not return.
+
+    buffers, arguments: the names and the number of those that are written in place.
+    """
+    owners = [write.owner for write in returned.writes]
+    lost = {*returned.lost, *(buffers - {*owners})}
+    if arguments > sum(isinstance(owner, int) for owner in owners):
+        lost.add("an argument")
+    if lost:
+        raise UnsupportedError(
+            what, "module", f"writes into {min(lost)!r} when it is called; return the value"
+        )
+
+
+def _as_given(
+    signature: inspect.Signature, count: int, given: Mapping[str, Any]
+) -> Callable[[Sequence[Any], Mapping[str, Any]], tuple[Sequence[Any], dict[str, Any]]]:
+    """A function from arguments as `bound` has them to the way in which they were given.
+
+    count: how many were given by place. given: those by name. Wrappers of `forward` may tell one
+    from the other, and defaults from what was given.
+    """
+    names = [*signature.parameters]
+
+    def restored(
+        args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> tuple[Sequence[Any], dict[str, Any]]:
+        named = {**dict(zip(names[count:], args[count:], strict=False)), **kwargs}
+        return args[:count], {name: named[name] for name in given}
+
+    return restored
 
 
 @dataclass
 class _Returned:
-    """What a call has returned: each leaf, and how they are nested.
+    """What a call has returned: each leaf, how they are nested, and what it has written.
 
-    assigned: attributes of modules that the call has put other tensors in.
+    lost: attributes of modules, but no buffers, that the call has put other tensors in.
     """
 
     results: list[Result] = field(default_factory=list)
     spec: Any = None
-    assigned: list[str] = field(default_factory=list)
+    writes: list[Write] = field(default_factory=list)
+    lost: list[str] = field(default_factory=list)
 
 
 class _Leaves(torch.nn.Module):
     """A module as a function to the tensors among its results, each once."""
 
-    def __init__(self, module: torch.nn.Module) -> None:
+    def __init__(self, module: torch.nn.Module, restored: Callable[..., Any]) -> None:
         super().__init__()
         self.module = module
         self.training = module.training
@@ -175,25 +232,35 @@ class _Leaves(torch.nn.Module):
 
         @functools.wraps(module.forward)
         def forward(*args: Any, **kwargs: Any) -> tuple[torch.Tensor, ...]:
-            before = _attributes(module)
-            with Formulas():
+            args, kwargs = restored(args, kwargs)
+            before = _held(module, (args, kwargs))
+            versions = {owner: tensor._version for owner, tensor in before.items()}
+            with Formulas(), functions_refused():
                 found = module(*args, **kwargs)
-            after = _attributes(module)
-            returned.assigned = [name for name in after if after[name] is not before.get(name)]
+            after = _held(module, (args, kwargs))
             leaves, returned.spec = _flat(found)
             tensors: dict[int, torch.Tensor] = {}
             returned.results = [_result(leaf, tensors) for leaf in leaves]
-            return tuple(tensors.values())
+            values: list[torch.Tensor] = []
+            returned.writes, returned.lost = [], []
+            buffers = dict(module.named_buffers())
+            for owner, tensor in after.items():
+                old = before.get(owner)
+                if old is not None and tensor is old and old._version == versions[owner]:
+                    continue
+                if tensor is old or (owner in buffers and _is_alike(old, tensor)):
+                    returned.writes.append(Write(owner, tensor is not old))
+                    values.append(tensor.clone())
+                else:
+                    returned.lost.append(str(owner))
+            return *tensors.values(), *values
 
         # The names of its arguments become those of the inputs.
         self.forward = forward
 
 
 def _flat(found: Any) -> tuple[list[Any], Any]:
-    """The leaves of what a call returns, those of dataclasses too, and how they are nested.
-
-    Raises `UnsupportedError` for another object that holds tensors.
-    """
+    """The leaves of what a call returns, those of dataclasses too, and how they are nested."""
     while True:
         leaves, spec = pytree.tree_flatten(found)
         records = {type(leaf) for leaf in leaves if dataclasses.is_dataclass(leaf)}
@@ -201,26 +268,25 @@ def _flat(found: Any) -> tuple[list[Any], Any]:
             break
         for record in records:
             torch.export.register_dataclass(record)
-    for leaf in leaves:
-        held = pytree.tree_leaves(dict(getattr(leaf, "__dict__", {})))
-        if not isinstance(leaf, torch.Tensor) and any(isinstance(h, torch.Tensor) for h in held):
-            raise UnsupportedError(
-                type(leaf).__name__,
-                "module",
-                "it is returned and holds tensors that cannot be followed; return them in a "
-                "tuple, a dict or a dataclass",
-            )
     return leaves, spec
 
 
-def _attributes(module: torch.nn.Module) -> dict[str, torch.Tensor]:
-    """Tensors that are attributes of modules, and buffers."""
+def _held(module: torch.nn.Module, arguments: Any) -> dict[str | int, torch.Tensor]:
+    """Tensors that a call may write into: attributes of modules, buffers, arguments by place."""
+    given = [leaf for leaf in pytree.tree_leaves(arguments) if isinstance(leaf, torch.Tensor)]
     return {
-        f"{path}.{key}".lstrip("."): value
-        for path, part in module.named_modules()
-        for key, value in (*vars(part).items(), *part._buffers.items())
-        if isinstance(value, torch.Tensor)
+        **{
+            f"{path}.{key}".lstrip("."): value
+            for path, part in module.named_modules()
+            for key, value in (*vars(part).items(), *part._buffers.items())
+            if isinstance(value, torch.Tensor)
+        },
+        **dict(enumerate(given)),
     }
+
+
+def _is_alike(old: torch.Tensor | None, new: torch.Tensor) -> bool:
+    return old is not None and old.shape == new.shape and old.dtype == new.dtype
 
 
 def _result(leaf: Any, tensors: dict[int, torch.Tensor]) -> Result:
@@ -228,10 +294,33 @@ def _result(leaf: Any, tensors: dict[int, torch.Tensor]) -> Result:
     kinds = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}
     kind = kinds.get(type(leaf))
     if kind is None and not isinstance(leaf, torch.Tensor):
-        return Result(None, leaf)
+        held = {id(part): part for part in _within(leaf, (torch.Tensor, *kinds), set())}
+        return Result(None, leaf, tuple((part, _result(part, tensors)) for part in held.values()))
     tensor = leaf if kind is None else torch.scalar_tensor(leaf, dtype=_DTYPES[kind])
     tensors.setdefault(id(tensor), tensor)
     return Result(list(tensors).index(id(tensor)), kind)
+
+
+def _within(found: Any, kinds: tuple[type, ...], seen: set[int]) -> Iterator[Any]:
+    """What objects of these types an object holds, at any depth.
+
+    Raises `UnsupportedError` for one that holds modules.
+    """
+    if isinstance(found, kinds):
+        yield found
+    elif isinstance(found, torch.nn.Module):
+        raise UnsupportedError(
+            type(found).__name__,
+            "module",
+            "is returned within an object; return tensors in a tuple, a dict or a dataclass",
+        )
+    elif id(found) not in seen and not isinstance(found, (type, FunctionType)):
+        seen.add(id(found))
+        own = [*found.values()] if isinstance(found, dict) else []
+        own += found if isinstance(found, (list, tuple, set)) else []
+        own += getattr(found, "__dict__", {}).values()
+        for part in own:
+            yield from _within(part, kinds, seen)
 
 
 def _settle(value: ir.Value) -> None:
@@ -304,59 +393,3 @@ def _shapes(
 def _open_sizes(leaf: Any) -> Any:
     is_tensor = isinstance(leaf, torch.Tensor)
     return {axis: torch.export.Dim.AUTO for axis in range(leaf.dim())} if is_tensor else None
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Keep what PyTorch says beside its errors, as about packages it does not find, to itself."""
-    logger = logging.getLogger("torch")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        # Within a compilation of Dynamo, its guards and symbols are not those of this export.
-        with warnings.catch_warnings(), torch._guards.tracing(None):
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logger.setLevel(level)
-
-
-@contextmanager
-def _explained(what: str) -> Iterator[None]:
-    """Turn whatever the exporter raises into `UnsupportedError`, with the line it is about."""
-    try:
-        yield
-    except OstinatoError:
-        raise
-    except Exception as error:
-        where = line_of(error)
-        while error.__cause__ is not None and isinstance(error.__cause__, Exception):
-            error = error.__cause__
-        reason = str(error).strip().splitlines() or [type(error).__name__]
-        raise UnsupportedError(
-            what,
-            "module",
-            f"{where or 'export'}: {reason[0]}; torch.compile(module, backend='ostinato') breaks "
-            "the graph there, torch.cond, torch.while_loop and scan keep it whole",
-        ) from error
-
-
-def line_of(error: BaseException) -> str:
-    """The innermost line outside of PyTorch that an error came from, "" if there is none."""
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if not _is_library(frame.filename)]
-    return _told(own[-1]) if own else ""
-
-
-def last_line(frames: Sequence[traceback.FrameSummary]) -> str:
-    """The innermost of these frames outside of PyTorch."""
-    own = [frame for frame in frames if not _is_library(frame.filename)]
-    return _told(own[-1]) if own else ""
-
-
-def _is_library(file: str) -> bool:
-    return file.startswith((_ROOT, os.path.dirname(os.path.dirname(__file__)), "<"))
-
-
-def _told(frame: traceback.FrameSummary) -> str:
-    return f"{frame.filename}:{frame.lineno}, in {frame.name}: {frame.line or ''}".rstrip(": ")

@@ -7,10 +7,13 @@ from typing import Any, TypeAlias
 
 import torch
 import torch.nn.functional as F
+from onnxscript import opset18
 from torch import Tensor
 from torch._higher_order_ops.scan import scan
 from torch.onnx._internal.exporter._registration import ONNXRegistry
 from torch.overrides import TorchFunctionMode
+
+from ostinato.errors import UnsupportedError
 
 
 class Formulas(TorchFunctionMode):
@@ -183,6 +186,71 @@ def _attention(
     return result, weights.mean(1) if average_attn_weights else weights
 
 
+def _batch_norm(
+    x: Tensor,
+    mean: Tensor | None,
+    variance: Tensor | None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    training: bool = False,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Any:
+    """Batch normalization by the statistics of the batch, which count in the running ones."""
+    if not training:
+        return NotImplemented
+    axes = [axis for axis in range(x.dim()) if axis != 1]
+    own, shifted = torch.var_mean(x, axes, correction=0)
+    if mean is not None and variance is not None:
+        count = x.numel() // x.shape[1]
+        with torch.no_grad():
+            mean.mul_(1 - momentum).add_(shifted, alpha=momentum)
+            variance.mul_(1 - momentum).add_(own * (count / (count - 1)), alpha=momentum)
+    shape = [-1 if axis == 1 else 1 for axis in range(x.dim())]
+    y = (x - shifted.view(shape)) * (own + eps).rsqrt().view(shape)
+    y = y if weight is None else y * weight.view(shape)
+    return y if bias is None else y + bias.view(shape)
+
+
+def _scaled_dot_product_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Any:
+    """Attention with dropout, or of tensors that have not four axes."""
+    if query.dim() == 4 and dropout_p == 0:
+        return NotImplemented
+    if enable_gqa:
+        groups = query.shape[-3] // key.shape[-3]
+        key, value = (t.repeat_interleave(groups, -3) for t in (key, value))
+    scores = query @ key.transpose(-1, -2) * (query.shape[-1] ** -0.5 if scale is None else scale)
+    if is_causal:
+        attn_mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=query.device).tril()
+    if attn_mask is not None and attn_mask.dtype == torch.bool:
+        scores = scores.masked_fill(~attn_mask, float("-inf"))
+    elif attn_mask is not None:
+        scores = scores + attn_mask
+    weights = scores.softmax(-1)
+    if attn_mask is not None:
+        # A row that sees nothing is 0.
+        weights = weights.masked_fill((scores == float("-inf")).all(-1, keepdim=True), 0.0)
+    return F.dropout(weights, dropout_p) @ value
+
+
+def _cdist(x: Tensor, y: Tensor, p: float = 2.0, compute_mode: Any = None) -> Tensor:
+    """Distances of all rows of `x` from all rows of `y`."""
+    return torch.linalg.vector_norm(x.unsqueeze(-2) - y.unsqueeze(-3), p, -1)
+
+
+def _refuse_hook(*_: Any) -> Any:
+    raise UnsupportedError("register_hook", "module", "no hook is called for a gradient within")
+
+
 def _of_any_length(name: str) -> Any:
     """An operator that does what this one of PyTorch does, without steps in its tracing.
 
@@ -262,10 +330,16 @@ def _is_open(x: Tensor) -> bool:
 def translations() -> dict[Any, Any]:
     """How the exporter writes the operators that are defined here: like PyTorch's own."""
     registry = ONNXRegistry.from_torchlib()
-    return {
+    return {torch.ops.aten.bernoulli.p: _bernoulli} | {
         operator.default: registry.get_decomps(getattr(torch.ops.aten, name).input)[0].onnx_function
         for name, operator in _OF_ANY_LENGTH.items()
     }
+
+
+def _bernoulli(x: Any, p: float) -> Any:
+    """1 with this chance, drawn as PyTorch draws it."""
+    chance = opset18.CastLike(opset18.Constant(value_float=p), x)
+    return opset18.Bernoulli(opset18.Expand(chance, opset18.Shape(x)))
 
 
 _LIBRARY = torch.library.Library("ostinato", "DEF")
@@ -275,6 +349,11 @@ _FORMULAS: dict[Any, Callable[..., Any]] = {
     torch.gru: _gru,
     torch.rnn_tanh: _rnn(torch.tanh),
     torch.rnn_relu: _rnn(torch.relu),
+    Tensor.data.__get__: Tensor.detach,
+    Tensor.register_hook: _refuse_hook,
+    torch.cdist: _cdist,
+    F.batch_norm: _batch_norm,
+    F.scaled_dot_product_attention: _scaled_dot_product_attention,
     torch._transformer_encoder_layer_fwd: _encoder_layer,
     torch._native_multi_head_attention: _attention,
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import copy
 import inspect
 import math
 import operator
@@ -10,14 +11,15 @@ from collections.abc import Callable, Mapping, Sequence
 from types import CodeType
 from typing import Any
 
+import onnx_ir as ir
 import torch
 from torch.utils import _pytree as pytree
 
-from ostinato.errors import InputError
+from ostinato.errors import InputError, UnsupportedError
 from ostinato.options import Options
 from ostinato.runtime.session import InferenceSession
 from ostinato.torch.export import Exported, Result, bound, export
-from ostinato.torch.native import Native
+from ostinato.torch.native import Native, downstream
 
 # What PyTorch's conditions on sizes call.
 _GUARD_NAMES = {"__builtins__": {"max": max, "min": min, "abs": abs, "int": int}, "math": math}
@@ -151,8 +153,16 @@ class Call:
     def __init__(
         self, module: torch.nn.Module, exported: Exported, options: Options, example: Any
     ) -> None:
-        self.native = Native(exported.model, options)
-        self._exported = exported
+        count = len(exported.model.graph.outputs) - len(exported.writes)
+        copied = [count + i for i, write in enumerate(exported.writes) if not write.assigned]
+        self.native = Native(exported.model, options, copied)
+        self._exported, self._count = exported, count
+        self._lasting = {
+            write.owner
+            for write in exported.writes
+            if write.assigned and _has_gradient(exported.model, str(write.owner))
+        }
+        self._has_effects = bool(exported.writes or exported.draws.order)
         self._owners = [_owner(module, name) for name in exported.names]
         self._signature = inspect.signature(module.forward)
         # By what sizes the program decided, compiled, and the sizes for which that was asked.
@@ -166,7 +176,7 @@ class Call:
         self._plain = len(args) if plain else -1
         # The same of results: one tensor, or a tuple of all in order.
         self._form: Callable[[Sequence[torch.Tensor]], Any] | None = None
-        whole = [Result(place) for place in range(len(exported.model.graph.outputs))]
+        whole = [Result(place) for place in range(count)]
         if [*exported.results] == whole:
             if exported.out_spec == pytree.tree_structure(torch.empty(0)):
                 self._form = operator.itemgetter(0)
@@ -179,7 +189,8 @@ class Call:
         if kwargs or len(args) != self._plain:
             args = self._tensors(args, kwargs)
         try:
-            results = self.native((*args, *[table[name] for table, name in self._owners]))
+            tensors = (*args, *[table[name] for table, name in self._owners])
+            results = self._run(tensors) if self._has_effects else self.native(tensors)
         except (AttributeError, TypeError, NotImplementedError):
             # Something that is no tensor, most likely: then this says which.
             self._tensors(args, kwargs)
@@ -188,6 +199,31 @@ class Call:
             return self._form(results)
         leaves = [_leaf(result, results) for result in self._exported.results]
         return pytree.tree_unflatten(leaves, self._exported.out_spec)
+
+    def _run(self, tensors: tuple[torch.Tensor, ...]) -> Sequence[torch.Tensor]:
+        """Call with random numbers drawn now, and write what the module writes."""
+        exported, given = self._exported, [*tensors]
+        owners = dict(zip(exported.names, self._owners, strict=True))
+        places = {name: len(tensors) - len(owners) + i for i, name in enumerate(exported.names)}
+        for write in exported.writes:
+            place = write.owner if isinstance(write.owner, int) else places[write.owner]
+            if torch.is_grad_enabled() and not write.assigned:
+                if tensors[place].requires_grad:
+                    raise UnsupportedError(
+                        str(write.owner), "module", "is written into and wants a gradient"
+                    )
+                # The backward call may read what it was.
+                given[place] = tensors[place].clone()
+        results = self.native((*given, *exported.draws(tensors)))
+        for write, value in zip(exported.writes, results[self._count :], strict=True):
+            if write.assigned:
+                table, key = owners[str(write.owner)]
+                table[key] = value if write.owner in self._lasting else value.detach()
+            else:
+                place = write.owner if isinstance(write.owner, int) else places[write.owner]
+                with torch.no_grad():
+                    tensors[place].copy_(value)
+        return results[: self._count]
 
     def _check(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Raise `InputError` for sizes of which the program may do something else."""
@@ -234,6 +270,13 @@ class Call:
         return tuple(tensors)
 
 
+def _has_gradient(model: ir.Model, name: str) -> bool:
+    """Whether an output depends on this input by more than its value."""
+    graph = model.graph
+    given = [value for value in graph.inputs if value.name == name]
+    return not downstream(model, given).isdisjoint(graph.outputs)
+
+
 def _builtin_compile(guard: str) -> CodeType:
     return builtins.compile(guard, "<guard>", "eval")
 
@@ -256,6 +299,9 @@ _STAR = _Star()
 
 
 def _leaf(result: Result, tensors: Sequence[torch.Tensor]) -> Any:
+    if result.parts:
+        made = {id(part): _leaf(own, tensors) for part, own in result.parts}
+        return copy.deepcopy(result.value, made)
     if result.place is None:
         return result.value
     tensor = tensors[result.place]

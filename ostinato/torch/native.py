@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,8 @@ from torch import Tensor, from_numpy
 from torch.nn import Parameter
 
 from ostinato.autodiff.partition import Partition, partition
+from ostinato.autodiff.stops import drop_stops, is_stop
+from ostinato.graph.loop_form import reads
 from ostinato.options import Options
 from ostinato.runtime.session import InferenceSession
 
@@ -26,14 +28,17 @@ class Native:
 
     model: its inputs are the tensors in order. Tensors are read where they are. Where gradients are
     wanted, the model is compiled once more for each set of inputs that want one: forward with what
-    the backward call needs, and backward.
+    the backward call needs, and backward. constant: outputs through which no gradients flow.
 
     Raises `UnsupportedError` naming the node that has no native form.
     """
 
-    def __init__(self, model: ir.Model, options: Options) -> None:
-        self._model, self._options = model, options
-        self._session = _Session(InferenceSession(model, options))
+    def __init__(self, model: ir.Model, options: Options, constant: Collection[int] = ()) -> None:
+        self._model, self._options, self._constant = model, options, constant
+        forward = model.clone()
+        drop_stops(forward)
+        self._session = _Session(InferenceSession(forward, options))
+        self._live = _live(model, constant)
         self._pairs: dict[tuple[bool, ...], _Pair] = {}
         self._lock = threading.Lock()
 
@@ -45,8 +50,16 @@ class Native:
     def __call__(self, tensors: Sequence[Tensor]) -> Sequence[Tensor]:
         """The outputs of the model."""
         if torch.is_grad_enabled():
-            wanted = tuple(tensor.requires_grad for tensor in tensors)
+            wanted = tuple(
+                [t.requires_grad and live for t, live in zip(tensors, self._live, strict=True)]
+            )
             if True in wanted:
+                if False in self._live:
+                    # A call is no reason to go back to where those come from.
+                    tensors = [
+                        t.detach() if t.requires_grad and not live else t
+                        for t, live in zip(tensors, self._live, strict=True)
+                    ]
                 results: Sequence[Tensor] = _Differentiable.apply(self.pair(wanted), *tensors)
                 return results
         return self._session(tensors)
@@ -58,7 +71,9 @@ class Native:
             with self._lock:
                 found = self._pairs.get(wanted)
                 if found is None:
-                    found = self._pairs[wanted] = _Pair(self._model, wanted, self._options)
+                    found = self._pairs[wanted] = _Pair(
+                        self._model, wanted, self._options, self._constant
+                    )
         return found
 
 
@@ -100,19 +115,31 @@ class _Session:
 class _Pair:
     """A model compiled for a forward and a backward call.
 
-    saved: which inputs the backward call reads. floats: which outputs have a gradient.
+    wanted: which inputs want a gradient. saved: which the backward call reads. floats: which
+        outputs have a gradient.
     """
 
-    def __init__(self, model: ir.Model, wanted: Sequence[bool], options: Options) -> None:
+    def __init__(
+        self,
+        model: ir.Model,
+        wanted: Sequence[bool],
+        options: Options,
+        constant: Collection[int],
+    ) -> None:
         inputs = [str(value.name) for value in model.graph.inputs]
         outputs = [str(value.name) for value in model.graph.outputs]
-        self.floats = [_is_float(value) for value in model.graph.outputs]
+        given = [v for v, want in zip(model.graph.inputs, wanted, strict=True) if want]
+        reached = downstream(model, given)
+        self.floats = [
+            _may_flow(value) and place not in constant and value in reached
+            for place, value in enumerate(model.graph.outputs)
+        ]
         parts = partition(
             model,
             [name for name, want in zip(inputs, wanted, strict=True) if want],
             [name for name, has in zip(outputs, self.floats, strict=True) if has],
         )
-        self.count = len(outputs)
+        self.count, self.wanted = len(outputs), tuple(wanted)
         self.forward = _Session(InferenceSession(parts.forward, options))
         self.backward = _Session(InferenceSession(parts.backward, options))
         self.saved = [place for place, name in enumerate(inputs) if name in parts.reads]
@@ -135,8 +162,27 @@ class _Pair:
         return self.backward([given[place] for place in self._order])
 
 
-def _is_float(value: ir.Value) -> bool:
-    return value.dtype is not None and value.dtype.is_floating_point()
+def downstream(model: ir.Model, sources: Collection[ir.Value]) -> set[ir.Value]:
+    """Values of the main graph from which gradients flow to the sources."""
+    found = set(sources)
+    for node in model.graph:
+        if not is_stop(node) and not found.isdisjoint(reads(node)):
+            found.update(filter(_may_flow, node.outputs))
+    return found
+
+
+def _live(model: ir.Model, constant: Collection[int]) -> list[bool]:
+    """For each input, whether a gradient flows to it from an output."""
+    outputs = enumerate(model.graph.outputs)
+    found = {value for place, value in outputs if place not in constant and _may_flow(value)}
+    for node in reversed(model.graph):
+        if not is_stop(node) and not found.isdisjoint(node.outputs):
+            found.update(filter(_may_flow, reads(node)))
+    return [value in found for value in model.graph.inputs]
+
+
+def _may_flow(value: ir.Value) -> bool:
+    return value.dtype is None or value.dtype.is_floating_point()
 
 
 class _Differentiable(torch.autograd.Function):
@@ -164,4 +210,5 @@ class _Differentiable(torch.autograd.Function):
             refuse = torch._C._functions.DelayedError(_ONCE, len(results))
             results = [*refuse(*(result.requires_grad_() for result in results))]
         found = iter(results)
-        return tuple(next(found) if wanted else None for wanted in ctx.needs_input_grad)
+        # The pair is one input of the function, which wants none.
+        return None, *(next(found) if wanted else None for wanted in pair.wanted)

@@ -1,0 +1,52 @@
+"""Nodes that hand on their operand and count as constants of a gradient: `detach` of PyTorch.
+
+Once a model has been differentiated, each is an Identity.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import onnx
+import onnx_ir as ir
+
+from ostinato.model.graphs import graphs
+
+DOMAIN, OP_TYPE = "ostinato", "StopGradient"
+
+
+def is_stop(node: ir.Node) -> bool:
+    """Whether no gradient flows through `node`."""
+    return node.op_type == OP_TYPE and node.domain == DOMAIN
+
+
+def drop_stops(model: ir.Model) -> None:
+    """Make an Identity of each such node, in place."""
+    for graph in graphs(model):
+        for node in graph:
+            if is_stop(node):
+                node.op_type, node.domain = "Identity", ""
+    model.opset_imports.pop(DOMAIN, None)
+
+
+def _infer(context: Any) -> None:
+    context.set_output_type(0, context.get_input_type(0))
+
+
+def _register() -> None:
+    """Tell the onnx package what the operator is."""
+    schema, operand = onnx.defs.OpSchema, onnx.defs.OpSchema.FormalParameter
+    floats = [f"tensor({name})" for name in ("float", "double", "float16", "bfloat16")]
+    stop = schema(
+        OP_TYPE,
+        DOMAIN,
+        1,
+        inputs=[operand("x", "T")],
+        outputs=[operand("y", "T")],
+        type_constraints=[("T", floats, "")],
+    )
+    stop.set_type_and_shape_inference_function(_infer)
+    onnx.defs.register_schema(stop)
+
+
+_register()

@@ -1,0 +1,72 @@
+"""What PyTorch's exporter says, as errors with the line of the program."""
+
+from __future__ import annotations
+
+import logging
+import os
+import traceback
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import torch
+
+from ostinato.errors import OstinatoError, UnsupportedError
+
+_ROOT = os.path.dirname(torch.__file__)
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Keep what PyTorch says beside its errors, as about packages it does not find, to itself."""
+    logger = logging.getLogger("torch")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        # Within a compilation of Dynamo, its guards and symbols are not those of this export.
+        with warnings.catch_warnings(), torch._guards.tracing(None):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(level)
+
+
+@contextmanager
+def explained(what: str) -> Iterator[None]:
+    """Turn whatever the exporter raises into `UnsupportedError`, with the line it is about."""
+    try:
+        yield
+    except OstinatoError:
+        raise
+    except Exception as error:
+        where = line_of(error)
+        while error.__cause__ is not None and isinstance(error.__cause__, Exception):
+            error = error.__cause__
+        reason = str(error).strip().splitlines() or [type(error).__name__]
+        raise UnsupportedError(
+            what,
+            "module",
+            f"{where or 'export'}: {reason[0]}; torch.compile(module, backend='ostinato') breaks "
+            "the graph there, torch.cond, torch.while_loop and scan keep it whole",
+        ) from error
+
+
+def line_of(error: BaseException) -> str:
+    """The innermost line outside of PyTorch that an error came from, "" if there is none."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if not _is_library(frame.filename)]
+    return _told(own[-1]) if own else ""
+
+
+def last_line(frames: Sequence[traceback.FrameSummary]) -> str:
+    """The innermost of these frames outside of PyTorch."""
+    own = [frame for frame in frames if not _is_library(frame.filename)]
+    return _told(own[-1]) if own else ""
+
+
+def _is_library(file: str) -> bool:
+    return file.startswith((_ROOT, os.path.dirname(os.path.dirname(__file__)), "<"))
+
+
+def _told(frame: traceback.FrameSummary) -> str:
+    return f"{frame.filename}:{frame.lineno}, in {frame.name}: {frame.line or ''}".rstrip(": ")
