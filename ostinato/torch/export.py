@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import FunctionType
 from typing import Any
 
 import onnx_ir as ir
@@ -27,24 +25,10 @@ from ostinato.torch.constants import (
 )
 from ostinato.torch.explain import explained, quiet
 from ostinato.torch.formulas import Formulas, translations
+from ostinato.torch.results import Result, flat, noted
 
 # What stands before names of parameters, since the exported module is the attribute of another.
 _PREFIX = "module."
-_DTYPES = {int: torch.int64, float: torch.float64, bool: torch.bool}
-
-
-@dataclass(frozen=True)
-class Result:
-    """A leaf of what a module returns.
-
-    place: of the model's output, None for a constant. value: the constant; of an output that Python
-    has as a number, the type of the number. parts: of an object that holds tensors, each of them as
-    the object has it, and the result that takes its place in a copy.
-    """
-
-    place: int | None
-    value: Any = None
-    parts: tuple[tuple[Any, Result], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -69,6 +53,7 @@ class Exported:
     results: for each leaf of the results.
     in_spec, out_spec: how arguments, as `bound` has them, and results are nested.
     guards: conditions on sizes without which the program may do something else; see `_guards`.
+    original: computes the outputs of the model in PyTorch.
     """
 
     model: ir.Model
@@ -77,6 +62,7 @@ class Exported:
     results: tuple[Result, ...]
     in_spec: Any
     out_spec: Any
+    original: Callable[[Sequence[torch.Tensor]], Sequence[torch.Tensor]]
     guards: tuple[str, ...] = ()
     writes: tuple[Write, ...] = ()
     draws: draws.Draws = field(default_factory=draws.Draws)
@@ -147,6 +133,7 @@ def export(
                 floats.append(spec.target)
             elif value is not None and _own_name(spec.target) in written:
                 others.append(spec.target)
+    names = [*floats, *others]
     expose(model, floats)
     for name in others:
         value = model.graph.initializers.pop(name)
@@ -159,14 +146,31 @@ def export(
     return Exported(
         model,
         tuple(arguments),
-        tuple(map(_own_name, [*floats, *others])),
+        tuple(map(_own_name, names)),
         tuple(leaves.returned.results),
         program.call_spec.in_spec,
         leaves.returned.spec,
+        functools.partial(_original, leaves, program.call_spec.in_spec, arguments, names),
         _guards(program, dynamic),
         tuple(leaves.returned.writes),
         drawn,
     )
+
+
+def _original(
+    leaves: _Leaves,
+    in_spec: Any,
+    arguments: Sequence[tuple[bool, Any]],
+    names: Sequence[str],
+    tensors: Sequence[torch.Tensor],
+) -> Sequence[torch.Tensor]:
+    """The outputs of the model for these inputs, as PyTorch computes them."""
+    given = iter(tensors)
+    values = [next(given) if is_tensor else constant for is_tensor, constant in arguments]
+    args, kwargs = pytree.tree_unflatten(values, in_spec)
+    own = dict(zip(names, given, strict=True))
+    outputs: Sequence[torch.Tensor] = torch.func.functional_call(leaves, own, args, kwargs)
+    return outputs
 
 
 def _own_name(name: str) -> str:
@@ -238,9 +242,9 @@ class _Leaves(torch.nn.Module):
             with Formulas(), functions_refused():
                 found = module(*args, **kwargs)
             after = _held(module, (args, kwargs))
-            leaves, returned.spec = _flat(found)
+            leaves, returned.spec = flat(found)
             tensors: dict[int, torch.Tensor] = {}
-            returned.results = [_result(leaf, tensors) for leaf in leaves]
+            returned.results = [noted(leaf, tensors) for leaf in leaves]
             values: list[torch.Tensor] = []
             returned.writes, returned.lost = [], []
             buffers = dict(module.named_buffers())
@@ -248,7 +252,8 @@ class _Leaves(torch.nn.Module):
                 old = before.get(owner)
                 if old is not None and tensor is old and old._version == versions[owner]:
                     continue
-                if tensor is old or (owner in buffers and _is_alike(old, tensor)):
+                is_place = isinstance(owner, int) or owner in buffers
+                if is_place and _is_alike(old, tensor):
                     returned.writes.append(Write(owner, tensor is not old))
                     values.append(tensor.clone())
                 else:
@@ -259,26 +264,18 @@ class _Leaves(torch.nn.Module):
         self.forward = forward
 
 
-def _flat(found: Any) -> tuple[list[Any], Any]:
-    """The leaves of what a call returns, those of dataclasses too, and how they are nested."""
-    while True:
-        leaves, spec = pytree.tree_flatten(found)
-        records = {type(leaf) for leaf in leaves if dataclasses.is_dataclass(leaf)}
-        if not records:
-            break
-        for record in records:
-            torch.export.register_dataclass(record)
-    return leaves, spec
-
-
 def _held(module: torch.nn.Module, arguments: Any) -> dict[str | int, torch.Tensor]:
-    """Tensors that a call may write into: attributes of modules, buffers, arguments by place."""
+    """Tensors that a call may write into: those of modules by name, arguments by place."""
     given = [leaf for leaf in pytree.tree_leaves(arguments) if isinstance(leaf, torch.Tensor)]
     return {
         **{
             f"{path}.{key}".lstrip("."): value
             for path, part in module.named_modules()
-            for key, value in (*vars(part).items(), *part._buffers.items())
+            for key, value in (
+                *vars(part).items(),
+                *part._buffers.items(),
+                *part._parameters.items(),
+            )
             if isinstance(value, torch.Tensor)
         },
         **dict(enumerate(given)),
@@ -287,40 +284,6 @@ def _held(module: torch.nn.Module, arguments: Any) -> dict[str | int, torch.Tens
 
 def _is_alike(old: torch.Tensor | None, new: torch.Tensor) -> bool:
     return old is not None and old.shape == new.shape and old.dtype == new.dtype
-
-
-def _result(leaf: Any, tensors: dict[int, torch.Tensor]) -> Result:
-    """Note a leaf of the results; `tensors` are those that were before, by identity."""
-    kinds = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}
-    kind = kinds.get(type(leaf))
-    if kind is None and not isinstance(leaf, torch.Tensor):
-        held = {id(part): part for part in _within(leaf, (torch.Tensor, *kinds), set())}
-        return Result(None, leaf, tuple((part, _result(part, tensors)) for part in held.values()))
-    tensor = leaf if kind is None else torch.scalar_tensor(leaf, dtype=_DTYPES[kind])
-    tensors.setdefault(id(tensor), tensor)
-    return Result(list(tensors).index(id(tensor)), kind)
-
-
-def _within(found: Any, kinds: tuple[type, ...], seen: set[int]) -> Iterator[Any]:
-    """What objects of these types an object holds, at any depth.
-
-    Raises `UnsupportedError` for one that holds modules.
-    """
-    if isinstance(found, kinds):
-        yield found
-    elif isinstance(found, torch.nn.Module):
-        raise UnsupportedError(
-            type(found).__name__,
-            "module",
-            "is returned within an object; return tensors in a tuple, a dict or a dataclass",
-        )
-    elif id(found) not in seen and not isinstance(found, (type, FunctionType)):
-        seen.add(id(found))
-        own = [*found.values()] if isinstance(found, dict) else []
-        own += found if isinstance(found, (list, tuple, set)) else []
-        own += getattr(found, "__dict__", {}).values()
-        for part in own:
-            yield from _within(part, kinds, seen)
 
 
 def _settle(value: ir.Value) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import builtins
-import copy
 import inspect
 import math
 import operator
@@ -18,8 +17,9 @@ from torch.utils import _pytree as pytree
 from ostinato.errors import InputError, UnsupportedError
 from ostinato.options import Options
 from ostinato.runtime.session import InferenceSession
-from ostinato.torch.export import Exported, Result, bound, export
+from ostinato.torch.export import Exported, bound, export
 from ostinato.torch.native import Native, downstream
+from ostinato.torch.results import Result, rebuilt
 
 # What PyTorch's conditions on sizes call.
 _GUARD_NAMES = {"__builtins__": {"max": max, "min": min, "abs": abs, "int": int}, "math": math}
@@ -155,14 +155,16 @@ class Call:
     ) -> None:
         count = len(exported.model.graph.outputs) - len(exported.writes)
         copied = [count + i for i, write in enumerate(exported.writes) if not write.assigned]
-        self.native = Native(exported.model, options, copied)
+        has_effects = bool(exported.writes or exported.draws.order)
+        original = None if has_effects else exported.original
+        self.native = Native(exported.model, options, copied, original)
         self._exported, self._count = exported, count
         self._lasting = {
             write.owner
             for write in exported.writes
             if write.assigned and _has_gradient(exported.model, str(write.owner))
         }
-        self._has_effects = bool(exported.writes or exported.draws.order)
+        self._has_effects = has_effects
         self._owners = [_owner(module, name) for name in exported.names]
         self._signature = inspect.signature(module.forward)
         # By what sizes the program decided, compiled, and the sizes for which that was asked.
@@ -197,7 +199,7 @@ class Call:
             raise
         if self._form is not None:
             return self._form(results)
-        leaves = [_leaf(result, results) for result in self._exported.results]
+        leaves = [rebuilt(result, results) for result in self._exported.results]
         return pytree.tree_unflatten(leaves, self._exported.out_spec)
 
     def _run(self, tensors: tuple[torch.Tensor, ...]) -> Sequence[torch.Tensor]:
@@ -296,16 +298,6 @@ class _Star:
 
 
 _STAR = _Star()
-
-
-def _leaf(result: Result, tensors: Sequence[torch.Tensor]) -> Any:
-    if result.parts:
-        made = {id(part): _leaf(own, tensors) for part, own in result.parts}
-        return copy.deepcopy(result.value, made)
-    if result.place is None:
-        return result.value
-    tensor = tensors[result.place]
-    return tensor if result.value is None else result.value(tensor.item())
 
 
 def _owner(module: torch.nn.Module, name: str) -> tuple[dict[str, Any], str]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 import onnx_ir as ir
@@ -21,6 +21,7 @@ from ostinato.runtime.session import InferenceSession
 _ONCE = b"a gradient of a gradient is not compiled; call the module itself, compiled.module, for it"
 
 Array = np.ndarray[Any, Any]
+Original: TypeAlias = Callable[[Sequence[Tensor]], Sequence[Tensor]]
 
 
 class Native:
@@ -29,12 +30,20 @@ class Native:
     model: its inputs are the tensors in order. Tensors are read where they are. Where gradients are
     wanted, the model is compiled once more for each set of inputs that want one: forward with what
     the backward call needs, and backward. constant: outputs through which no gradients flow.
+    original: the function as PyTorch computes it, for gradients of gradients, if there is one.
 
     Raises `UnsupportedError` naming the node that has no native form.
     """
 
-    def __init__(self, model: ir.Model, options: Options, constant: Collection[int] = ()) -> None:
+    def __init__(
+        self,
+        model: ir.Model,
+        options: Options,
+        constant: Collection[int] = (),
+        original: Original | None = None,
+    ) -> None:
         self._model, self._options, self._constant = model, options, constant
+        self._original = original
         forward = model.clone()
         drop_stops(forward)
         self._session = _Session(InferenceSession(forward, options))
@@ -60,7 +69,9 @@ class Native:
                         t.detach() if t.requires_grad and not live else t
                         for t, live in zip(tensors, self._live, strict=True)
                     ]
-                results: Sequence[Tensor] = _Differentiable.apply(self.pair(wanted), *tensors)
+                results: Sequence[Tensor] = _Differentiable.apply(
+                    self.pair(wanted), self._original, *tensors
+                )
                 return results
         return self._session(tensors)
 
@@ -189,9 +200,12 @@ class _Differentiable(torch.autograd.Function):
     """The forward call of a pair, whose backward call is the other one."""
 
     @staticmethod
-    def forward(ctx: Any, pair: _Pair, *tensors: Tensor) -> tuple[Tensor, ...]:
+    def forward(
+        ctx: Any, pair: _Pair, original: Original | None, *tensors: Tensor
+    ) -> tuple[Tensor, ...]:
         results = pair.forward(tensors)
-        ctx.pair = pair
+        ctx.pair, ctx.original = pair, original
+        ctx.inputs = tensors
         # Outputs among them, so that one who writes into these is told before the backward call.
         ctx.save_for_backward(*[tensors[place] for place in pair.saved], *pair.kept(results))
         outputs = results[: pair.count]
@@ -203,12 +217,26 @@ class _Differentiable(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         pair: _Pair = ctx.pair
-        own = [g for g, has in zip(gradients, pair.floats, strict=True) if has]
-        results = pair.gradients([*ctx.saved_tensors, *own])
-        if torch.is_grad_enabled():
-            # Who asks for the graph of this may differentiate it, which then is an error.
-            refuse = torch._C._functions.DelayedError(_ONCE, len(results))
-            results = [*refuse(*(result.requires_grad_() for result in results))]
+        if torch.is_grad_enabled() and ctx.original is not None:
+            results: Any = _gradients(ctx.original, pair, ctx.inputs, gradients)
+        else:
+            own = [g for g, has in zip(gradients, pair.floats, strict=True) if has]
+            results = pair.gradients([*ctx.saved_tensors, *own])
+            if torch.is_grad_enabled():
+                # Who asks for the graph of this may differentiate it, which then is an error.
+                refuse = torch._C._functions.DelayedError(_ONCE, len(results))
+                results = [*refuse(*(result.requires_grad_() for result in results))]
         found = iter(results)
-        # The pair is one input of the function, which wants none.
-        return None, *(next(found) if wanted else None for wanted in pair.wanted)
+        # Pair and original are inputs of the function, too.
+        return None, None, *(next(found) if wanted else None for wanted in pair.wanted)
+
+
+def _gradients(
+    original: Original, pair: _Pair, tensors: Sequence[Tensor], gradients: Sequence[Tensor]
+) -> list[Tensor | None]:
+    """Gradients that have one themselves, by what PyTorch computes."""
+    sources = [t for t, wanted in zip(tensors, pair.wanted, strict=True) if wanted]
+    made = zip(original(tensors), gradients, pair.floats, strict=True)
+    ways = [(y, g) for y, g, has in made if has and y.requires_grad]
+    outputs, seeds = zip(*ways, strict=True)
+    return [*torch.autograd.grad(outputs, sources, seeds, create_graph=True, allow_unused=True)]

@@ -1,0 +1,208 @@
+"""What a call does beside its results: random numbers, written buffers, where gradients stop."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+pytest.importorskip("onnxscript", reason="onnxscript is not installed")
+
+import torch.nn.functional as F  # noqa: E402
+
+import ostinato.torch  # noqa: E402
+from ostinato.errors import UnsupportedError  # noqa: E402
+from ostinato.torch import dynamo  # noqa: E402
+
+pytestmark = pytest.mark.extras
+through = pytest.mark.parametrize("through", ["compile", "dynamo"])
+
+
+def compiled(module: Any, through: str, *args: Any, dynamic: Any = None) -> Any:
+    if through == "compile":
+        return ostinato.torch.compile(module, args, dynamic)
+    torch._dynamo.reset()
+    return torch.compile(module, backend=dynamo.backend, fullgraph=True, dynamic=dynamic)
+
+
+def trained(call: Any, module: Any, x: Any, steps: int = 3) -> list[Any]:
+    """Results, gradients (zero or None count) and buffers after some steps of a seed."""
+    torch.manual_seed(1)
+    found: list[Any] = []
+    for _ in range(steps):
+        module.zero_grad()
+        y = call(x)
+        y.square().sum().backward()
+        found += [y.detach(), *(p.grad for p in module.parameters())]
+        with torch.no_grad():
+            for parameter in module.parameters():
+                if parameter.grad is not None:
+                    parameter -= 0.01 * parameter.grad
+    return found + [buffer.clone() for buffer in module.buffers()]
+
+
+def assert_trains_alike(module: Any, through: str, x: Any, dynamic: Any = None) -> None:
+    other = copy.deepcopy(module)
+    expected = trained(module, module, x)
+    got = trained(compiled(other, through, x, dynamic=dynamic), other, x)
+    for a, b in zip(expected, got, strict=True):
+        if a is None or b is None:
+            assert a is b
+        else:
+            torch.testing.assert_close(b, a, rtol=1e-4, atol=1e-5)
+
+
+class Drawing(torch.nn.Module):
+    """Draws at many places, at each step of a loop too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cell, self.out = torch.nn.Linear(6, 6), torch.nn.Linear(6, 3)
+
+    def forward(self, x: Any) -> Any:
+        h = torch.zeros(x.shape[1], 6)
+        for t in range(x.shape[0]):
+            h = torch.tanh(self.cell(h) + F.dropout(x[t], 0.3, self.training))
+        h = F.dropout1d(h[None], 0.2, self.training)[0] + torch.randn_like(h)
+        h = h * torch.rand(h.shape[0], 1) + torch.bernoulli(torch.sigmoid(h.detach()))
+        return self.out(F.alpha_dropout(h, 0.1, self.training))
+
+
+@through
+def test_the_numbers_of_a_seed_are_those_of_torch(through: str) -> None:
+    assert_trains_alike(Drawing(), through, torch.randn(10, 4, 6))
+
+
+def test_drawn_numbers_have_the_sizes_of_the_call() -> None:
+    module = torch.nn.Sequential(torch.nn.Linear(6, 5), torch.nn.Dropout(0.5))
+    call = ostinato.torch.compile(module, torch.randn(4, 6), dynamic=True)
+    for rows in (7, 3):
+        assert_same_seed(module, call, torch.randn(rows, 6))
+
+
+def assert_same_seed(module: Any, call: Any, x: Any) -> None:
+    torch.manual_seed(2)
+    expected = module(x)
+    torch.manual_seed(2)
+    torch.testing.assert_close(call(x), expected, rtol=1e-5, atol=1e-6)
+    assert not torch.equal(call(x), call(x))
+
+
+def test_dropout_of_attention() -> None:
+    attention = torch.nn.MultiheadAttention(8, 2, dropout=0.5, batch_first=True)
+    x = torch.randn(1, 5, 8)
+    for module in (
+        lambda x: attention(x, x, x)[0],
+        lambda x: F.scaled_dot_product_attention(x, x, x, dropout_p=0.5),
+    ):
+        assert_same_seed(module, ostinato.torch.compile(module, x), x)
+
+
+def test_numbers_within_a_loop_are_refused() -> None:
+    from torch._higher_order_ops.scan import scan
+
+    def forward(x: Any) -> Any:
+        return scan(lambda h, e: (h + F.dropout(e), h.clone()), x[0].clone(), x)[1]
+
+    with pytest.raises(UnsupportedError, match="draws random numbers within a loop"):
+        ostinato.torch.compile(forward, torch.randn(5, 3))
+
+
+class Remembering(torch.nn.Module):
+    """A state that is written in place or replaced, and a count of calls."""
+
+    def __init__(self, replaced: bool) -> None:
+        super().__init__()
+        self.replaced, self.cell = replaced, torch.nn.GRUCell(6, 6)
+        self.register_buffer("state", torch.zeros(4, 6))
+        self.register_buffer("count", torch.zeros((), dtype=torch.int64))
+
+    def forward(self, x: Any) -> Any:
+        h = self.cell(x, self.state.detach().clone())
+        self.count += 1
+        if self.replaced:
+            self.state = h
+        else:
+            self.state.mul_(0.5).add_(h.detach())
+        return h * self.count
+
+
+@through
+@pytest.mark.parametrize("replaced", [False, True])
+def test_buffers_that_a_call_writes(through: str, replaced: bool) -> None:
+    assert_trains_alike(Remembering(replaced), through, torch.randn(4, 6))
+
+
+@through
+def test_batch_normalization_in_training(through: str) -> None:
+    module = torch.nn.Sequential(
+        torch.nn.Conv1d(6, 5, 2, bias=False),
+        torch.nn.BatchNorm1d(5),
+        torch.nn.ReLU(),
+        torch.nn.Dropout(0.2),
+    )
+    assert_trains_alike(module, through, torch.randn(8, 6, 7), dynamic=True)
+
+
+@through
+def test_an_argument_that_a_call_writes(through: str) -> None:
+    def forward(x: Any, total: Any) -> Any:
+        total.add_(x.sum(0))
+        return x * total
+
+    x, total = torch.randn(3, 4), torch.zeros(4)
+    call = compiled(forward, through, x, torch.zeros(4))
+    for steps in (1, 2):
+        torch.testing.assert_close(call(x, total), x * x.sum(0) * steps)
+        torch.testing.assert_close(total, x.sum(0) * steps)
+
+
+class Stopping(torch.nn.Module):
+    """Gradients stop in the graph, in a loop, and in front of parameters."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.code = torch.nn.Embedding(9, 6)
+        self.enter, self.target = torch.nn.Linear(6, 6), torch.nn.Linear(6, 6)
+
+    def forward(self, x: Any) -> Any:
+        z = self.enter(x)
+        nearest = self.code(torch.cdist(z, self.code.weight).argmin(-1))
+        z = z + (nearest - z).detach()
+        with torch.no_grad():
+            target = self.target(z)
+        h, spikes = torch.zeros_like(z[0]), []
+        for t in range(x.shape[0]):
+            h = 0.9 * h + z[t]
+            soft = torch.sigmoid(h)
+            spikes.append(soft + ((h > 0.5).float() - soft).detach())
+            h = h - spikes[-1].detach()
+        return torch.stack(spikes) - target
+
+
+@through
+def test_gradients_stop_where_torch_stops_them(through: str) -> None:
+    assert_trains_alike(Stopping(), through, torch.randn(10, 2, 6))
+
+
+def test_results_without_a_gradient_say_so() -> None:
+    weight = torch.nn.Parameter(torch.randn(3))
+    call = ostinato.torch.compile(lambda x: (x * 2, (x * 2).detach(), x.argmax()), (weight,))
+    assert [y.requires_grad for y in call(weight)] == [True, False, False]
+
+
+def test_hooks_within_a_module_are_refused() -> None:
+    module = torch.nn.Sequential(torch.nn.Linear(3, 3))
+    module[0].register_full_backward_hook(lambda *_: None)
+    with pytest.raises(UnsupportedError, match="hook"):
+        ostinato.torch.compile(module, torch.randn(2, 3))
+
+    def forward(x: Any) -> Any:
+        y = x * 2
+        y.register_hook(lambda g: g * 2)
+        return y
+
+    with pytest.raises(UnsupportedError, match="hook"):
+        ostinato.torch.compile(forward, torch.randn(2, 3).requires_grad_())
