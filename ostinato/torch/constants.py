@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from onnxscript.values import Opset
 from torch import Tensor
+from torch.utils.checkpoint import CheckpointFunction
 
 from ostinato.autodiff import stops
 from ostinato.errors import UnsupportedError
@@ -62,6 +63,10 @@ def functions_refused() -> Iterator[None]:
     original = torch.autograd.Function.__dict__["apply"]
 
     def apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
+        if cls is CheckpointFunction:
+            # It would compute without gradients.
+            run, _, *given = args
+            return run(*given)
         if cls.__module__.partition(".")[0] == "torch":
             return original.__get__(None, cls)(*args, **kwargs)
         raise UnsupportedError(cls.__name__, "module", _OWN_GRADIENT)

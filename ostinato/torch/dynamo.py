@@ -125,7 +125,9 @@ class _Graph:
         whole = _OfTensors(_with_numbers(self._module, known), origins)
         tensors = [self._given[place] for place in self._tensors]
         sizes = tuple({a: torch.export.Dim.AUTO for a in _open_axes(given)} for given in tensors)
-        exported = export(whole, [*map(_example, tensors)], {}, {"tensors": sizes})
+        exported = export(
+            whole, [*map(_example, tensors)], {}, {"tensors": sizes} if sizes else None
+        )
         for value, wanted in zip(exported.model.graph.inputs, sizes, strict=False):
             for axis in wanted:
                 if value.shape is None or isinstance(value.shape[axis], int):

@@ -25,6 +25,7 @@ from ostinato.torch.constants import (
 )
 from ostinato.torch.explain import explained, quiet
 from ostinato.torch.formulas import Formulas, translations
+from ostinato.torch.layers import masks_as_they_are
 from ostinato.torch.results import Result, flat, noted
 
 # What stands before names of parameters, since the exported module is the attribute of another.
@@ -35,8 +36,8 @@ _PREFIX = "module."
 class Write:
     """A tensor that a call changes; its value is an output behind those of the results.
 
-    owner: the name of a buffer, or the place of a tensor among the arguments. assigned: whether the
-        module puts another tensor in the place of the buffer, which keeps its history.
+    owner: the name of a buffer or an attribute, or the place of a tensor among the arguments.
+    assigned: whether the module puts another tensor in its place, which keeps its history.
     """
 
     owner: str | int
@@ -120,8 +121,11 @@ def export(
     # Decomposition gives values other names.
     done = converted.exported_program.graph_signature
     written = {*map(_own_name, done.buffers_to_mutate.values())}
-    _refuse_writes(what, leaves.returned, written, len(done.user_inputs_to_mutate))
+    _refuse_writes(
+        what, leaves.returned, written, len(done.user_inputs_to_mutate), [*program.constants]
+    )
     model: ir.Model = converted.model
+    _widen_indices(model)
     arguments, floats, others = [], [], []
     for spec in done.input_specs:
         if spec.kind == InputKind.USER_INPUT:
@@ -177,13 +181,16 @@ def _own_name(name: str) -> str:
     return name.removeprefix(_PREFIX)
 
 
-def _refuse_writes(what: str, returned: _Returned, buffers: set[str], arguments: int) -> None:
-    """Raise `UnsupportedError` for what a call writes and does not return.
+def _refuse_writes(
+    what: str, returned: _Returned, buffers: set[str], arguments: int, constants: Sequence[str]
+) -> None:
+    """Raise `UnsupportedError` for what a call writes and cannot be an output.
 
-    buffers, arguments: the names and the number of those that are written in place.
+    buffers, arguments: the names and the number of those that are written in place. constants:
+        names of attributes that the program reads as they are now.
     """
     owners = [write.owner for write in returned.writes]
-    lost = {*returned.lost, *(buffers - {*owners})}
+    lost = {*returned.lost, *(buffers - {*owners}), *({*map(_own_name, constants)} & {*owners})}
     if arguments > sum(isinstance(owner, int) for owner in owners):
         lost.add("an argument")
     if lost:
@@ -215,7 +222,7 @@ def _as_given(
 class _Returned:
     """What a call has returned: each leaf, how they are nested, and what it has written.
 
-    lost: attributes of modules, but no buffers, that the call has put other tensors in.
+    lost: names of what it has written and no output can be.
     """
 
     results: list[Result] = field(default_factory=list)
@@ -239,7 +246,7 @@ class _Leaves(torch.nn.Module):
             args, kwargs = restored(args, kwargs)
             before = _held(module, (args, kwargs))
             versions = {owner: tensor._version for owner, tensor in before.items()}
-            with Formulas(), functions_refused():
+            with Formulas(), functions_refused(), masks_as_they_are():
                 found = module(*args, **kwargs)
             after = _held(module, (args, kwargs))
             leaves, returned.spec = flat(found)
@@ -247,13 +254,14 @@ class _Leaves(torch.nn.Module):
             returned.results = [noted(leaf, tensors) for leaf in leaves]
             values: list[torch.Tensor] = []
             returned.writes, returned.lost = [], []
-            buffers = dict(module.named_buffers())
+            buffers, parameters = dict(module.named_buffers()), dict(module.named_parameters())
             for owner, tensor in after.items():
                 old = before.get(owner)
                 if old is not None and tensor is old and old._version == versions[owner]:
                     continue
-                is_place = isinstance(owner, int) or owner in buffers
-                if is_place and _is_alike(old, tensor):
+                is_kept = isinstance(owner, int) or owner in buffers
+                is_kept = _is_alike(old, tensor) if is_kept else tensor is not old
+                if is_kept and owner not in parameters:
                     returned.writes.append(Write(owner, tensor is not old))
                     values.append(tensor.clone())
                 else:
@@ -284,6 +292,17 @@ def _held(module: torch.nn.Module, arguments: Any) -> dict[str | int, torch.Tens
 
 def _is_alike(old: torch.Tensor | None, new: torch.Tensor) -> bool:
     return old is not None and old.shape == new.shape and old.dtype == new.dtype
+
+
+def _widen_indices(model: ir.Model) -> None:
+    """Make int64 of indices that the exporter leaves in int32, where ONNX takes no others."""
+    for node in [*model.graph.all_nodes()]:
+        indices = node.inputs[1] if node.op_type in ("GatherND", "ScatterND") else None
+        if indices is not None and indices.dtype != ir.DataType.INT64:
+            cast = ir.node("Cast", [indices], {"to": ir.DataType.INT64})
+            cast.outputs[0].dtype = ir.DataType.INT64
+            node.prepend(cast)
+            node.replace_input_with(1, cast.outputs[0])
 
 
 def _settle(value: ir.Value) -> None:

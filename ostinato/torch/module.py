@@ -7,6 +7,7 @@ import inspect
 import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from types import CodeType
 from typing import Any
 
@@ -17,7 +18,7 @@ from torch.utils import _pytree as pytree
 from ostinato.errors import InputError, UnsupportedError
 from ostinato.options import Options
 from ostinato.runtime.session import InferenceSession
-from ostinato.torch.export import Exported, bound, export
+from ostinato.torch.export import Exported, Write, bound, export
 from ostinato.torch.native import Native, downstream
 from ostinato.torch.results import Result, rebuilt
 
@@ -144,6 +145,32 @@ class CompiledModule(torch.nn.Module):
         return call(args, kwargs)
 
 
+@dataclass(frozen=True)
+class _Write:
+    """Where a value goes behind a call.
+
+    table, owner: of a buffer or attribute. place: of the tensor among the inputs, None for one that
+        the model does not read. assigned, lasts: whether it replaces the buffer, with its history.
+    """
+
+    table: dict[Any, Any]
+    owner: str | int
+    place: int | None
+    assigned: bool
+    lasts: bool
+
+
+def _written(
+    module: torch.nn.Module, exported: Exported, write: Write, places: Mapping[str, int]
+) -> _Write:
+    if isinstance(write.owner, int):
+        return _Write({}, write.owner, write.owner, False, False)
+    place = places.get(write.owner)
+    lasts = place is None or _has_gradient(exported.model, write.owner)
+    table, key = _owner(module, write.owner)
+    return _Write(table, key, place, write.assigned, lasts)
+
+
 class Call:
     """A compiled module: arguments as Python has them to tensors, and back.
 
@@ -159,11 +186,9 @@ class Call:
         original = None if has_effects else exported.original
         self.native = Native(exported.model, options, copied, original)
         self._exported, self._count = exported, count
-        self._lasting = {
-            write.owner
-            for write in exported.writes
-            if write.assigned and _has_gradient(exported.model, str(write.owner))
-        }
+        first = sum(is_tensor for is_tensor, _ in exported.arguments)
+        places = {name: first + place for place, name in enumerate(exported.names)}
+        self._writes = [_written(module, exported, write, places) for write in exported.writes]
         self._has_effects = has_effects
         self._owners = [_owner(module, name) for name in exported.names]
         self._signature = inspect.signature(module.forward)
@@ -204,27 +229,23 @@ class Call:
 
     def _run(self, tensors: tuple[torch.Tensor, ...]) -> Sequence[torch.Tensor]:
         """Call with random numbers drawn now, and write what the module writes."""
-        exported, given = self._exported, [*tensors]
-        owners = dict(zip(exported.names, self._owners, strict=True))
-        places = {name: len(tensors) - len(owners) + i for i, name in enumerate(exported.names)}
-        for write in exported.writes:
-            place = write.owner if isinstance(write.owner, int) else places[write.owner]
-            if torch.is_grad_enabled() and not write.assigned:
-                if tensors[place].requires_grad:
+        given = [*tensors]
+        for write in self._writes:
+            if write.place is not None and not write.assigned and torch.is_grad_enabled():
+                if tensors[write.place].requires_grad:
                     raise UnsupportedError(
                         str(write.owner), "module", "is written into and wants a gradient"
                     )
                 # The backward call may read what it was.
-                given[place] = tensors[place].clone()
-        results = self.native((*given, *exported.draws(tensors)))
-        for write, value in zip(exported.writes, results[self._count :], strict=True):
+                given[write.place] = tensors[write.place].clone()
+        results = self.native((*given, *self._exported.draws(tensors)))
+        for write, value in zip(self._writes, results[self._count :], strict=True):
             if write.assigned:
-                table, key = owners[str(write.owner)]
-                table[key] = value if write.owner in self._lasting else value.detach()
-            else:
-                place = write.owner if isinstance(write.owner, int) else places[write.owner]
-                with torch.no_grad():
-                    tensors[place].copy_(value)
+                write.table[write.owner] = value if write.lasts else value.detach()
+                continue
+            owner = write.table[write.owner] if write.place is None else tensors[write.place]
+            with torch.no_grad():
+                owner.copy_(value)
         return results[: self._count]
 
     def _check(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -301,7 +322,8 @@ _STAR = _Star()
 
 
 def _owner(module: torch.nn.Module, name: str) -> tuple[dict[str, Any], str]:
-    """The table of a parameter or buffer, in which programs may put another tensor, and its key."""
+    """The table of a parameter, buffer or attribute, where programs put other tensors; its key."""
     path, _, key = name.rpartition(".")
     part = module.get_submodule(path)
-    return (part._parameters if key in part._parameters else part._buffers), key
+    tables = part._parameters, part._buffers
+    return next((table for table in tables if key in table), vars(part)), key

@@ -421,6 +421,35 @@ def test_the_fused_encoder_of_torch_has_a_formula(caplog: pytest.LogCaptureFixtu
     assert not caplog.messages
 
 
+def test_a_transformer_with_masks() -> None:
+    module = torch.nn.Transformer(8, 2, 1, 1, 12, dropout=0.0, batch_first=True)
+    mask = torch.nn.Transformer.generate_square_subsequent_mask(4)
+    padding = torch.tensor([[False] * 5, [False] * 3 + [True] * 2])
+    args, given = (
+        (torch.randn(2, 5, 8), torch.randn(2, 4, 8)),
+        {
+            "tgt_mask": mask,
+            "src_key_padding_mask": padding,
+        },
+    )
+    compiled = ostinato.torch.compile(module, args, example_kwargs=given)
+    close(module(*args, **given), compiled(*args, **given))
+
+
+def test_a_mask_of_a_spectrum() -> None:
+    window, width = torch.hann_window(16), torch.nn.Linear(9, 9)
+
+    def forward(x: Any) -> Any:
+        spectrum = torch.stft(x, 16, 8, window=window, return_complex=True)
+        mask = torch.sigmoid(width(spectrum.abs().mT)).mT
+        return torch.istft(spectrum * mask, 16, 8, window=window, length=x.shape[-1])
+
+    x = torch.randn(2, 64)
+    expected, got = gradients(forward, x, []), gradients(ostinato.torch.compile(forward, x), x, [])
+    close(expected[0], got[0])
+    close(expected[1][0], got[1][0])
+
+
 def test_arguments_and_results_may_be_nested() -> None:
     class Nested(torch.nn.Module):
         def forward(self, pair: Any, *, scale: float) -> Any:

@@ -11,6 +11,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 pytest.importorskip("onnxscript", reason="onnxscript is not installed")
 
 import torch.nn.functional as F  # noqa: E402
+from torch.utils.checkpoint import checkpoint  # noqa: E402
 
 import ostinato.torch  # noqa: E402
 from ostinato.errors import UnsupportedError  # noqa: E402
@@ -135,6 +136,32 @@ def test_buffers_that_a_call_writes(through: str, replaced: bool) -> None:
     assert_trains_alike(Remembering(replaced), through, torch.randn(4, 6))
 
 
+class Watched(torch.nn.Module):
+    """Keeps what no later call reads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = torch.nn.utils.spectral_norm(torch.nn.Linear(4, 4))
+        self.seen = None
+        self.register_buffer("last", torch.zeros(3, 4))
+
+    def forward(self, x: Any) -> Any:
+        y = self.linear(x)
+        self.seen, self.last = torch.tanh(y), y.detach()
+        return self.seen * 2
+
+
+def test_attributes_that_no_call_reads() -> None:
+    module, x = Watched(), torch.randn(3, 4)
+    other = copy.deepcopy(module)
+    call = ostinato.torch.compile(other, x)
+    for _ in range(2):
+        torch.testing.assert_close(call(x), module(x))
+        torch.testing.assert_close(other.seen, module.seen)
+        torch.testing.assert_close(other.last, module.last)
+        torch.testing.assert_close(other.linear.weight_u, module.linear.weight_u)
+
+
 @through
 def test_batch_normalization_in_training(through: str) -> None:
     module = torch.nn.Sequential(
@@ -144,6 +171,11 @@ def test_batch_normalization_in_training(through: str) -> None:
         torch.nn.Dropout(0.2),
     )
     assert_trains_alike(module, through, torch.randn(8, 6, 7), dynamic=True)
+
+
+def test_instance_normalization_with_running_statistics() -> None:
+    module = torch.nn.InstanceNorm1d(3, affine=True, track_running_stats=True)
+    assert_trains_alike(module, "compile", torch.randn(4, 3, 5))
 
 
 @through
@@ -185,6 +217,22 @@ class Stopping(torch.nn.Module):
 @through
 def test_gradients_stop_where_torch_stops_them(through: str) -> None:
     assert_trains_alike(Stopping(), through, torch.randn(10, 2, 6))
+
+
+class Padded(torch.nn.Module):
+    """One row of a table has no gradient, and a part is computed again in the backward call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.out = torch.nn.Embedding(5, 4, padding_idx=1), torch.nn.Linear(4, 3)
+
+    def forward(self, x: Any) -> Any:
+        rows = self.table(x)
+        return checkpoint(lambda rows: self.out(rows).tanh(), rows, use_reentrant=True)
+
+
+def test_padding_of_an_embedding_and_checkpoints() -> None:
+    assert_trains_alike(Padded(), "compile", torch.tensor([[0, 1, 1], [4, 1, 2]]))
 
 
 def test_results_without_a_gradient_say_so() -> None:
