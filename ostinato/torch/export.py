@@ -118,6 +118,7 @@ def export(
             verbose=False,
             custom_translation_table=TRANSLATIONS | translations(),
         )
+    leaves.returned.exporting = False
     # Decomposition gives values other names.
     done = converted.exported_program.graph_signature
     written = {*map(_own_name, done.buffers_to_mutate.values())}
@@ -222,9 +223,11 @@ def _as_given(
 class _Returned:
     """What a call has returned: each leaf, how they are nested, and what it has written.
 
-    lost: names of what it has written and no output can be.
+    lost: names of what it has written and no output can be. exporting: whether formulas stand for
+    what the exporter has no form for.
     """
 
+    exporting: bool = True
     results: list[Result] = field(default_factory=list)
     spec: Any = None
     writes: list[Write] = field(default_factory=list)
@@ -246,8 +249,11 @@ class _Leaves(torch.nn.Module):
             args, kwargs = restored(args, kwargs)
             before = _held(module, (args, kwargs))
             versions = {owner: tensor._version for owner, tensor in before.items()}
-            with Formulas(), functions_refused(), masks_as_they_are():
+            if not returned.exporting:
                 found = module(*args, **kwargs)
+            else:
+                with Formulas(), functions_refused(), masks_as_they_are():
+                    found = module(*args, **kwargs)
             after = _held(module, (args, kwargs))
             leaves, returned.spec = flat(found)
             tensors: dict[int, torch.Tensor] = {}

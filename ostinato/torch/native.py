@@ -225,7 +225,9 @@ class _Differentiable(torch.autograd.Function):
             if torch.is_grad_enabled():
                 # Who asks for the graph of this may differentiate it, which then is an error.
                 refuse = torch._C._functions.DelayedError(_ONCE, len(results))
-                results = [*refuse(*(result.requires_grad_() for result in results))]
+                refused = refuse(*(result.requires_grad_() for result in results))
+                # One tensor comes back as itself.
+                results = [refused] if isinstance(refused, Tensor) else [*refused]
         found = iter(results)
         # Pair and original are inputs of the function, too.
         return None, None, *(next(found) if wanted else None for wanted in pair.wanted)

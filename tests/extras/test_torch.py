@@ -398,7 +398,8 @@ def test_a_gradient_of_a_gradient_is_that_of_torch(kind: str) -> None:
         return [*torch.autograd.grad((slope.norm() - 1).square(), sources, allow_unused=True)]
 
     for a, b in zip(penalty(module), penalty(compiled), strict=True):
-        close(a, b)
+        if a is not None:
+            close(a, b)
 
 
 def test_a_gradient_of_a_gradient_of_drawn_numbers_is_refused() -> None:
@@ -512,9 +513,12 @@ def test_dataclasses_and_other_objects_are_results() -> None:
 
 
 def test_objects_that_cannot_be_copied_are_refused() -> None:
+    def holding(other: Any) -> Any:
+        return lambda x: Opaque(x * 2, other)
+
     for other in (threading.Lock(), torch.nn.ReLU()):
         with pytest.raises(UnsupportedError, match="is returned"):
-            ostinato.torch.compile(lambda x, o=other: Opaque(x * 2, o), (torch.randn(3),))
+            ostinato.torch.compile(holding(other), (torch.randn(3),))
 
 
 def test_a_wrapper_sees_arguments_as_they_were_given() -> None:
