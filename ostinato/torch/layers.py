@@ -99,8 +99,8 @@ def attention(
 
 def batch_norm(
     x: Tensor,
-    mean: Tensor | None,
-    variance: Tensor | None,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
     weight: Tensor | None = None,
     bias: Tensor | None = None,
     training: bool = False,
@@ -112,11 +112,11 @@ def batch_norm(
         return NotImplemented
     axes = [axis for axis in range(x.dim()) if axis != 1]
     own, shifted = torch.var_mean(x, axes, correction=0)
-    if mean is not None and variance is not None:
+    if running_mean is not None and running_var is not None:
         count = x.numel() // x.shape[1]
         with torch.no_grad():
-            mean.mul_(1 - momentum).add_(shifted, alpha=momentum)
-            variance.mul_(1 - momentum).add_(own * (count / (count - 1)), alpha=momentum)
+            running_mean.mul_(1 - momentum).add_(shifted, alpha=momentum)
+            running_var.mul_(1 - momentum).add_(own * (count / (count - 1)), alpha=momentum)
     shape = [-1 if axis == 1 else 1 for axis in range(x.dim())]
     y = (x - shifted.view(shape)) * (own + eps).rsqrt().view(shape)
     y = y if weight is None else y * weight.view(shape)
@@ -125,8 +125,8 @@ def batch_norm(
 
 def instance_norm(
     x: Tensor,
-    mean: Tensor | None = None,
-    variance: Tensor | None = None,
+    running_mean: Tensor | None = None,
+    running_var: Tensor | None = None,
     weight: Tensor | None = None,
     bias: Tensor | None = None,
     use_input_stats: bool = True,
@@ -134,12 +134,12 @@ def instance_norm(
     eps: float = 1e-5,
 ) -> Any:
     """Instance normalization, whose statistics count in the running ones."""
-    if mean is None or variance is None or not use_input_stats:
+    if running_mean is None or running_var is None or not use_input_stats:
         return NotImplemented
     with torch.no_grad():
         own, shifted = torch.var_mean(x, [*range(2, x.dim())])
-        mean.mul_(1 - momentum).add_(shifted.mean(0), alpha=momentum)
-        variance.mul_(1 - momentum).add_(own.mean(0), alpha=momentum)
+        running_mean.mul_(1 - momentum).add_(shifted.mean(0), alpha=momentum)
+        running_var.mul_(1 - momentum).add_(own.mean(0), alpha=momentum)
     return F.instance_norm(x, None, None, weight, bias, True, momentum, eps)
 
 
@@ -189,6 +189,6 @@ def scaled_dot_product_attention(
     return F.dropout(weights, dropout_p) @ value
 
 
-def cdist(x: Tensor, y: Tensor, p: float = 2.0, compute_mode: Any = None) -> Tensor:
-    """Distances of all rows of `x` from all rows of `y`."""
-    return torch.linalg.vector_norm(x.unsqueeze(-2) - y.unsqueeze(-3), p, -1)
+def cdist(x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: Any = None) -> Tensor:
+    """Distances of all rows of `x1` from all rows of `x2`."""
+    return torch.linalg.vector_norm(x1.unsqueeze(-2) - x2.unsqueeze(-3), p, -1)
