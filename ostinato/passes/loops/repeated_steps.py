@@ -187,22 +187,6 @@ class _Places:
         return (step, (position, found[1])) if 0 <= step < self._count else None
 
 
-def connect(steps: Steps) -> bool:
-    """Fill in `wires` and `states` of nodes that need not follow one another in the graph."""
-    made = {v: (i, k) for i, node in enumerate(steps.nodes) for k, v in enumerate(node.outputs)}
-    return _connect(steps, _Places(made, 0, steps.period, steps.count))
-
-
-def same_kind(nodes: Sequence[ir.Node]) -> bool:
-    """Whether nodes do the same with other operands."""
-    return len(set(_numbers(nodes))) == 1
-
-
-def from_outside(values: Sequence[ir.Value | None]) -> Wire | None:
-    """What steps read that none of them makes."""
-    return _outside(values, _DEEPEST_PICK)
-
-
 def _connect(steps: Steps, places: _Places) -> bool:
     """Fill in `wires` and `states`; returns whether all steps are connected alike."""
     for position in range(steps.period):
@@ -233,10 +217,11 @@ def _wire(values: Sequence[ir.Value | None], places: _Places) -> Wire | None:
         return None if first is None or found[0] is not None else Carried(place, first)
     if any(places.get(value) is not None for value in values):
         return None
-    return from_outside(values)
+    return _outside(values, _DEEPEST_PICK)
 
 
 def _outside(values: Sequence[ir.Value | None], depth: int) -> Wire | None:
+    """What steps read that none of them makes."""
     first = values[0]
     if all(value is first for value in values):
         return Shared(first)

@@ -12,7 +12,6 @@ from ostinato.graph.loop_form import SCAN_WITHOUT_BATCH
 from ostinato.graph.writer import Operand, Writer
 from ostinato.model.names import Names
 from ostinato.model.schema import opset_of
-from ostinato.passes.loops.last_step import with_last_step
 from ostinato.passes.loops.repeated_steps import (
     Carried,
     Inner,
@@ -37,16 +36,14 @@ def reroll(model: ir.Model) -> int:
     that may differ from step to step. At least one value is handed on, and it keeps its type and
     shape. Makes `Scan(initial values, step numbers)` with the nodes of one step, in which constants
     that grow evenly are computed from the number of the step, and others are scanned. A Concat of a
-    value of all steps, in order or reversed, becomes a scan output. What only a next step would
-    read may be missing in the last one. Valid because step `t` of the Scan computes what copy `t`
-    of the nodes computed.
+    value of all steps, in order or reversed, becomes a scan output. Valid because step `t` of the
+    Scan computes what copy `t` of the nodes computed.
     """
     if opset_of(model) < SCAN_WITHOUT_BATCH or "" not in model.opset_imports:
         return 0
     rolled = 0
     while (found := find_steps(model)) is not None:
-        steps, sizes = found
-        _Rolling(model, with_last_step(steps), sizes).apply()
+        _Rolling(model, *found).apply()
         rolled += 1
     return rolled
 

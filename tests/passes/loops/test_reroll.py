@@ -135,26 +135,3 @@ def test_pieces_of_a_split(split: str) -> None:
     )
     assert rolled(model) == 1
     assert_same_bits(model)
-
-
-LEAK = """m$t = Mul(h$t, i)
-e$t = Gather<axis=0>(x, i$t)
-t$t = Tanh(e$t)
-r$t = Add(m$t, t$t)
-u$t = Exp(r$t)
-h$n = Mul(r$t, w0)"""
-
-
-@pytest.mark.parametrize("dead", [("h",), ("u", "h")])
-def test_a_last_step_that_lacks_what_only_a_next_one_reads(dead: tuple[str, ...]) -> None:
-    model = written_out(
-        LEAK,
-        f"y = Concat<axis=0>({', '.join(f'r{t}' for t in range(STEPS))})",
-        before="i = Constant<value_float=0.5>()\nw0 = Constant<value_float=0.7>()",
-    )
-    names = {f"{letter}{STEPS - (letter == 'u')}" for letter in dead} | {"last"}
-    kept = [node for node in model.graph.node if node.output[0] not in names]
-    del model.graph.node[:], model.graph.output[1:]
-    model.graph.node.extend(kept)
-    assert rolled(model) == 1
-    assert_same_bits(model)
