@@ -19,6 +19,10 @@ def piece_lengths(split: ir.Node, extent: object) -> list[int] | None:
         return list(split.attributes.get_ints("split", ()))
     if len(split.inputs) > 1 or not isinstance(extent, int):
         return None
-    count = len(split.outputs)
+    return even_pieces(extent, len(split.outputs))
+
+
+def even_pieces(extent: int, count: int) -> list[int]:
+    """Sizes of equal pieces, of which the last may be smaller."""
     piece = -(-extent // count)
     return [max(min(piece, extent - i * piece), 0) for i in range(count)]

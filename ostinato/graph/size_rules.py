@@ -22,6 +22,7 @@ import numpy as np
 
 from ostinato.graph import axis_maps
 from ostinato.graph.axis_maps import Along, Form
+from ostinato.graph.pieces import even_pieces
 from ostinato.graph.windows import placed as placed_window
 from ostinato.graph.windows import read_moves, spread
 from ostinato.model.attributes import Attributes
@@ -157,8 +158,7 @@ def split(form: Form) -> list[Sizes | None] | None:
         return None
     parts, extent = _integers(form, 1, "split"), sizes[axis]
     if parts is None and not form.has(1) and isinstance(extent, int):
-        most = -(-extent // count)
-        parts = [max(min(most, extent - i * most), 0) for i in range(count)]
+        parts = even_pieces(extent, count)
     return [_with(sizes, axis, None if parts is None else parts[i]) for i in range(count)]
 
 

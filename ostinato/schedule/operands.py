@@ -32,8 +32,8 @@ TERMS_ACROSS = 4
 DEPTH = 128
 # The same of products of so many rows and columns that the operands of a tile leave the
 # second-level cache before the next one reads them: 100 rows of 3072 terms with 768 sums of each
-# take 0.84 of the time in pieces, 32 rows of 8192 terms with 256 sums 0.73 (`bench_micro`).
-# Convolutions of dilation 12 from 2048 to 256 channels of 33 x 33 pixels take 0.4 to 0.7.
+# take 0.84 of the time in pieces, 32 rows of 8192 terms with 256 sums 0.73, a convolution of
+# dilation 12 from 2048 to 256 channels of 33 x 33 pixels 0.47 (`bench_micro`).
 LONG_DEPTH = 1024
 # Fewer rows fill one tile, which reads nothing again: 8 rows of 4096 terms take twice the time.
 LONG_ROWS = 16

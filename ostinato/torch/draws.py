@@ -149,11 +149,6 @@ def _same_number(value: ir.Value | None) -> float | None:
     return None if numbers is None or numbers.size != 1 else float(numbers[0])
 
 
-def _attribute(node: ir.Node, name: str, default: float) -> float:
-    found = node.attributes.get(name)
-    return default if found is None else float(found.value)
-
-
 def _shape(node: ir.Node, draws: Draws) -> tuple[int | str, ...]:
     """The shape of what `node` gives."""
     shape = node.outputs[0].shape
@@ -218,10 +213,10 @@ def _kind(node: ir.Node, dtype: ir.DataType, shape: tuple[int | str, ...]) -> Ki
         chance = 1 - _number(node, 1, 0.5)
         return Kind("bernoulli_", (chance,), 1 / chance if chance else 0.0, drawn, shape)
     if node.op_type in ("RandomUniform", "RandomUniformLike"):
-        ends = _attribute(node, "low", 0.0), _attribute(node, "high", 1.0)
+        ends = tuple(node.attributes.get_float(*end) for end in (("low", 0.0), ("high", 1.0)))
         return Kind("uniform_", ends, 1.0, drawn, shape)
     if node.op_type in ("RandomNormal", "RandomNormalLike"):
-        settings = _attribute(node, "mean", 0.0), _attribute(node, "scale", 1.0)
+        settings = tuple(node.attributes.get_float(*one) for one in (("mean", 0.0), ("scale", 1.0)))
         return Kind("normal_", settings, 1.0, drawn, shape)
     if node.op_type == "Bernoulli":
         chance_of_all = _same_number(node.inputs[0])

@@ -11,6 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.modules import transformer
 
+from ostinato.errors import UnsupportedError
+
 
 @contextmanager
 def masks_as_they_are() -> Iterator[None]:
@@ -148,10 +150,17 @@ def embedding(
     weight: Tensor,
     padding_idx: int | None = None,
     max_norm: float | None = None,
-    *rest: Any,
-    **settings: Any,
+    norm_type: float = 2.0,
+    scale_grad_by_freq: bool = False,
+    sparse: bool = False,
 ) -> Any:
-    """Rows of a table, of which one has no gradient."""
+    """Rows of a table, of which one has no gradient.
+
+    Gradients have all rows, also with `sparse`. Raises `UnsupportedError` for `scale_grad_by_freq`.
+    """
+    if scale_grad_by_freq:
+        reason = "scale_grad_by_freq=True divides gradients by counts, which is not compiled"
+        raise UnsupportedError("embedding", "module", reason)
     if padding_idx is None or max_norm is not None:
         return NotImplemented
     padding = padding_idx if padding_idx >= 0 else weight.shape[0] + padding_idx

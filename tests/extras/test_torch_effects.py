@@ -235,6 +235,12 @@ def test_padding_of_an_embedding_and_checkpoints() -> None:
     assert_trains_alike(Padded(), "compile", torch.tensor([[0, 1, 1], [4, 1, 2]]))
 
 
+def test_gradients_that_are_divided_by_counts_are_refused() -> None:
+    module = torch.nn.Embedding(5, 4, scale_grad_by_freq=True)
+    with pytest.raises(UnsupportedError, match="scale_grad_by_freq"):
+        ostinato.torch.compile(module, (torch.tensor([0, 1, 1]),))
+
+
 def test_results_without_a_gradient_say_so() -> None:
     weight = torch.nn.Parameter(torch.randn(3))
     call = ostinato.torch.compile(lambda x: (x * 2, (x * 2).detach(), x.argmax()), (weight,))
