@@ -125,6 +125,9 @@ def _serve() -> None:
         options.intra_op_num_threads = options.inter_op_num_threads = 1
         level = levels.ORT_ENABLE_ALL if optimized else levels.ORT_DISABLE_ALL
         options.graph_optimization_level = level
+        if not optimized:
+            # A packed weight is summed in another order: bits must not tell whether it is constant.
+            options.add_session_config_entry("session.disable_prepacking", "1")
         try:
             session = onnxruntime.InferenceSession(
                 model, options, providers=["CPUExecutionProvider"]
