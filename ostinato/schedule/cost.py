@@ -14,6 +14,7 @@ from ostinato.machine.record import Machine
 from ostinato.program.expr import ITEM_BYTES, Axis, Load, dtype_of, walk
 from ostinato.program.nodes import Buffer, Kernel, Store
 from ostinato.records import dataclass
+from ostinato.schedule.half_fields import HALVES
 from ostinato.schedule.lanes import LINE_BYTES, cycles_of_lanes
 from ostinato.schedule.operands import (
     MANY_POINTS,
@@ -71,6 +72,9 @@ WRITTEN_AGAIN = 16.0
 # its offsets, that of a word (`schedule.float_fields`).
 SHARE_OF_BYTES = 0.25
 OF_A_SCALE = 4
+# Registers beside the words of two terms (`schedule.half_fields`): what lanes are multiplied by and
+# a weight.
+OF_A_TERM = 2
 
 
 @dataclass(frozen=True)
@@ -198,6 +202,7 @@ class _Sums:
         if self._has_fields and self._rows == 1:
             self._held = None, machine.accumulators // (1 + OF_A_SCALE)
         is_one_stream = all(is_packable(kernel, load, buffers) for load in loads)
+        self._has_words = is_one_stream and all(load.dtype == HALVES for load in loads)
         self._load_cycles = machine.packed_cycles if is_one_stream else machine.strided_cycles
         rows_of = [axis for axis in (outer, choice.across) if axis is not None]
         self._window = _window_loads(kernel, lane, rows_of, machine, buffers)
@@ -248,8 +253,12 @@ class _Sums:
         accumulators = sums * shape.block + scales * vectors
         if waits and self._sums * shape.block > MOST_HELD * registers:
             return False
+        at_once = sums_at_once(sums, shape.block, shape.held)
+        # Words of two terms stay in registers until the second one.
+        words = at_once * vectors if self._has_words and shape.block > 1 else 0
+        if words and at_once * shape.block + words + OF_A_TERM > registers:
+            return False
         if shape.held is not None:
-            at_once = sums_at_once(sums, shape.block, shape.held)
             few = accumulators <= MOST_HELD * registers
             fits = few and at_once < sums and at_once * shape.block <= shape.held
             return fits and self._has_room_for_rows(shape, at_once)

@@ -2,7 +2,8 @@
 
     w[k]    k = 0, 1, .., 7: eight numbers of four bits are one int32, the first one lowest
 
-Constants of bytes tell by their values how many bits they need. Words lie along a sum, whose axis
+Constants of bytes tell by their values how many bits they need; two bfloat16 are a word as they are
+(`schedule.half_fields`). Words lie along a sum, whose axis
 is cut into one of words and one of fields; so each lane loads a word, and takes its fields out one
 after the other. The order of the terms stays.
 """
@@ -19,6 +20,7 @@ from ostinato.program.laid import Contents, elements
 from ostinato.program.nodes import Buffer, Kernel
 from ostinato.records import dataclass
 from ostinato.schedule.float_fields import FloatField, float_fields
+from ostinato.schedule.half_fields import COUNT, HalfField, are_halves
 from ostinato.schedule.index_maps import split_sum
 
 if TYPE_CHECKING:
@@ -85,6 +87,9 @@ class Field:
         return field if not self.low else op("add", field, constant(self.low, "int32"))
 
 
+AnyField = Field | FloatField | HalfField
+
+
 def _needed(loads: Iterable[Load], constants: Mapping[str, Contents]) -> tuple[int, int] | None:
     """How many bits hold the constants that are loaded, and from which value on; None for eight."""
     if _is_of_others(loads, constants):
@@ -111,21 +116,31 @@ def cut_for_fields(
     buffers: dict[str, Buffer],
     constants: dict[str, Contents],
     merges: bool,
-) -> tuple[Kernel, dict[Axis, Field | FloatField]]:
+) -> tuple[Kernel, dict[Axis, AnyField]]:
     """The kernel with the sums over narrow constants cut, and the fields by their new inner axis.
 
     merges: whether floats are made of fields in place of conversions, with constants of their own.
     """
-    fields: dict[Axis, Field | FloatField] = {}
+    fields: dict[Axis, AnyField] = {}
     done: set[Axis] = set()
     for panel in panels:
-        if not panel.inner or panel.inner[-1] in done or _is_of_others(panel.loads, constants):
+        halves = are_halves(panel.loads, constants)
+        is_other = not halves and _is_of_others(panel.loads, constants)
+        if not panel.inner or panel.inner[-1] in done or is_other:
             continue
-        axis, needed = panel.inner[-1], _needed(panel.loads, constants)
+        axis = panel.inner[-1]
         sums = [r for r in kernel.reductions if axis in r.axes]
         plain = all(r.axes[-1] == axis and r.chains == 1 for r in sums)
         if not plain or kernel.tile is None or kernel.tile.depth is not None:
             continue
+        if halves:
+            if _divides(COUNT, axis):
+                done.add(axis)
+                kernel = split_sum(kernel, axis, COUNT)
+                inner = Axis(f"{axis.name}i", COUNT)
+                fields[inner] = HalfField(inner)
+            continue
+        needed = _needed(panel.loads, constants)
         least = np.iinfo(panel.loads[0].dtype).min
         form = needed or (8, int(least))
         found = float_fields(kernel, panel, *form, buffers, constants) if merges else None

@@ -11,7 +11,7 @@ Other axes of the operand, groups of channels for instance, are the outermost. L
 of the axis are filled with zeros.
 
 Bytes that fit into four or two bits are packed into words along the sum (`schedule.fields`), and so
-are all bytes that need no conversion then (`schedule.float_fields`).
+are all bytes that need no conversion then (`schedule.float_fields`) and bfloat16.
 
 Constants are laid out once, while compiling. So are the copies that `relayout` makes of what a
 run computes or is given: their writer writes this order then.
@@ -40,8 +40,7 @@ from ostinato.program.nodes import (
     with_bodies,
 )
 from ostinato.records import dataclass
-from ostinato.schedule.fields import Field, cut_for_fields
-from ostinato.schedule.float_fields import FloatField
+from ostinato.schedule.fields import AnyField, cut_for_fields
 from ostinato.schedule.index_maps import Affine, Map, substitute, substitute_store
 from ostinato.schedule.shapes import sums_at_once
 from ostinato.sizes.dims import Size, floordiv, is_nonnegative, product
@@ -72,7 +71,7 @@ def pack(program: Program, machine: Machine) -> Program:
     laid: dict[tuple[Laid, tuple[int, ...]], str] = {}
 
     def change(kernel: Kernel) -> Kernel:
-        fields: dict[Axis, Field | FloatField]
+        fields: dict[Axis, AnyField]
         kernel, fields = cut_for_fields(
             kernel, panels(kernel, buffers), buffers, constants, machine.merges_bits
         )
@@ -250,9 +249,7 @@ def _access(panel: Panel, name: str, number: int) -> Access:
     return Access(name, group * number, tuple(terms))
 
 
-def _reading(
-    kernel: Kernel, panel: Panel, name: str, field: Field | FloatField | None = None
-) -> Kernel:
+def _reading(kernel: Kernel, panel: Panel, name: str, field: AnyField | None = None) -> Kernel:
     """The kernel reading the packed operands, which may be fields of words."""
     packed: dict[Expr, Expr] = {}
     for number, load in enumerate(panel.loads):

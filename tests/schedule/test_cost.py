@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import ml_dtypes
 import numpy as np
 import pytest
 
 from ostinato.machine.record import AVX2, AVX512, NEON, WASM, Machine
-from ostinato.program.expr import Axis, Reduced, op
+from ostinato.program.expr import Axis, Reduced, cast, op
 from ostinato.program.nodes import Kernel, Reduce
 from ostinato.schedule.cost import cheapest_shape
 from ostinato.schedule.lanes import lane_width
@@ -123,3 +124,28 @@ def test_registers_of_neighbouring_rows_are_counted_for_all_sums(sums):
 
 def test_rows_share_nothing_beyond_the_copies_of_a_loop():
     assert gates_shape(4, AVX512.unroll).block > gates_shape(4, 1).block
+
+
+@pytest.mark.parametrize("machine", [AVX512, AVX2, NEON], ids=lambda m: f"{m.vector_bytes}-bytes")
+@pytest.mark.parametrize("sums", [1, 4, 6, 8])
+def test_words_of_two_terms_have_registers(sums, machine):
+    j, k = Axis("j", 512), Axis("k", 512)
+    weights = {f"W{n}": np.ones((512, 512), ml_dtypes.bfloat16) for n in range(sums)}
+    gates = tuple(
+        Reduce(
+            (k,),
+            "sum",
+            at("x", (k, 1)),
+            cast(at(name, (k, 512), (j, 1), dtype="bfloat16"), "float32"),
+        )
+        for name in weights
+    )
+    value = Reduced(0, "float32")
+    for n in range(1, sums):
+        value = op("add", value, Reduced(n, "float32"))
+    kernel = Kernel("k", (j,), gates, (store("z", value, (j, 1)),))
+    source = program({"x": (512,)}, {"z": (512,)}, (kernel,), weights)
+    width = lane_width(kernel, j.extent, machine)
+    found = cheapest_shape(kernel, j, [Rows(None)], width, machine, source.buffers).shape
+    at_once = sums_at_once(sums, found.block, found.held)
+    assert found.block == 1 or at_once * 2 * found.block < machine.vector_registers

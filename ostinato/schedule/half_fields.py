@@ -1,0 +1,63 @@
+"""Two bfloat16 in a word along a sum: each is a float32 once the bits of the other one are zeros.
+
+    word = b[k] + (b[k + 1] << 16)      float32(b[k]) = word << 16      float32(b[k + 1]) = word & m
+
+with `m` = 0xFFFF0000. So lanes load a whole vector of words for two terms, and each term takes one
+instruction, in place of a load that spreads 16 bits over 32 and a shift.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+
+from ostinato.program.expr import Axis, Expr, Index, Load, cast, constant, op
+from ostinato.program.laid import Contents
+from ostinato.records import dataclass
+
+HALVES, BITS, COUNT = "bfloat16", 16, 2
+
+
+@dataclass(frozen=True)
+class HalfField:
+    """The bfloat16 of words along an axis, which counts the two of a word."""
+
+    axis: Axis
+    word = "int32"
+
+    @property
+    def axes(self) -> tuple[Axis, ...]:
+        """The axis that counts the fields of a word."""
+        return (self.axis,)
+
+    @property
+    def form(self) -> tuple[int, ...]:
+        """What tells words of equal values apart."""
+        return BITS, COUNT
+
+    def holds(self, loads: Iterable[Load], constants: Mapping[str, Contents]) -> bool:
+        """Whether these loads are of constants that have fields of this kind."""
+        return are_halves(loads, constants)
+
+    def packed(self, values: np.ndarray, axis: int) -> np.ndarray:
+        """The words of values that `axis` counts in a word."""
+        low, high = np.moveaxis(values, axis, 0).view(np.uint16).astype(np.uint32)
+        words: np.ndarray = (low | high << np.uint32(BITS)).view(self.word)
+        return words
+
+    def readings(self, load: Load, word: Load) -> dict[Expr, Expr]:
+        """By what reads a number, what reads its field of a word."""
+        up = op("sub", _whole(COUNT - 1), cast(Index(self.axis), "int32"))
+        moved = op("shl", word, op("mul", up, _whole(BITS)))
+        pattern = op("and", moved, _whole(-1 << BITS))
+        return {cast(load, "float32"): op("bitcast", pattern, dtype="float32")}
+
+
+def _whole(number: int) -> Expr:
+    return constant(number, "int32")
+
+
+def are_halves(loads: Iterable[Load], constants: Mapping[str, Contents]) -> bool:
+    """Whether all that is loaded are constants of bfloat16."""
+    return all(load.dtype == HALVES and load.access.buffer in constants for load in loads)
