@@ -158,6 +158,7 @@ CASES: dict[str, Callable[[], models.Model]] = {
     "conv2d 3x3 3to32 112x112 s2": lambda: conv((3, 32), [112, 112], [3, 3], stride=2),
     "conv2d 3x3 3to24 640x640 s2": lambda: conv((3, 24), [640, 640], [3, 3], stride=2),
     "conv2d 3x3 16ch 64x64": lambda: conv((16, 16), [64, 64], [3, 3]),
+    "conv2d 3x3 32ch 225x30": lambda: conv((32, 32), [225, 30], [3, 3]),
     "conv2d 3x3 64ch 56x56": lambda: conv((64, 64), [56, 56], [3, 3]),
     "conv2d 3x3 128ch 28x28": lambda: conv((128, 128), [28, 28], [3, 3]),
     "conv2d 3x3 256ch 14x14": lambda: conv((256, 256), [14, 14], [3, 3]),

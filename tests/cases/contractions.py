@@ -240,6 +240,7 @@ def convolutions() -> list[Case]:
             strides=[2, 2],
             pads=[1, 1, 1, 1],
         ),
+        one("2d-rows-a-page-apart", (1, 64, 5, 14), (8, 64, 3, 3), pads=[1, 1, 1, 1]),
         one("2d-1x1", (2, 8, 3, 5), (16, 8, 1, 1)),
         one("2d-1x1-stride", (1, 4, 5, 5), (3, 4, 1, 1), strides=[2, 2]),
         one("2d-whole", (2, 3, 4, 5), (7, 3, 4, 5)),
