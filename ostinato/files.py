@@ -47,19 +47,27 @@ def open_model(path: str | os.PathLike[str]) -> BufferedReader:
 
 def no_onnx_file(beginning: bytes) -> ModelError:
     """The error for a file that begins like this and is no ONNX file."""
-    others = (kind for start, kind in _OTHERS.items() if beginning.lower().startswith(start))
     kind = "a text file" if _is_text(beginning) else "truncated, or another format"
-    return ModelError(f"not an ONNX file ({next(others, kind)})")
+    return ModelError(f"not an ONNX file ({_other_kind(beginning) or kind})")
 
 
-# What is often taken for a model: how it begins, in lower case.
-_OTHERS = {
-    b"version https://git-lfs": "a pointer of Git LFS: `git lfs pull` fetches the file",
-    b"<!doctype html": "a web page",
-    b"<html": "a web page",
-    b"pk\x03\x04": "a ZIP archive, such as torch.save writes",
-    b"\x1f\x8b": "compressed by gzip",
-}
+# What is often taken for a model: where it has a mark, the mark in lower case, what it is.
+_OTHERS = (
+    (0, b"version https://git-lfs", "a pointer of Git LFS: `git lfs pull` fetches the file"),
+    (0, b"<!doctype html", "a web page"),
+    (0, b"<html", "a web page"),
+    (0, b"pk\x03\x04", "a ZIP archive, such as torch.save writes"),
+    (0, b"\x1f\x8b", "compressed by gzip"),
+    (0, b"\x89hdf", "HDF5, as Keras writes: tf2onnx converts models"),
+    (4, b"ortm", "onnxruntime's own format: compile the ONNX file that it was made from"),
+    (4, b"tfl3", "TensorFlow Lite: tf2onnx converts models"),
+)
+
+
+def _other_kind(beginning: bytes) -> str | None:
+    """What a file is that begins like this, if it has a mark of something that is no model."""
+    found = beginning.lower()
+    return next((kind for place, mark, kind in _OTHERS if found.startswith(mark, place)), None)
 
 
 def _is_text(beginning: bytes) -> bool:
@@ -104,7 +112,7 @@ def _fields(file: BufferedReader) -> set[tuple[int, int]]:
         raise ModelError("the file is empty")
     beginning = file.read(64)
     file.seek(0)
-    if beginning.lower().startswith(tuple(_OTHERS)):
+    if _other_kind(beginning):
         raise no_onnx_file(beginning)
     found = set()
     groups: list[int] = []
