@@ -176,9 +176,9 @@ def not_native(stage: FallbackStage, taken_over: Iterable[str] = ()) -> NotNativ
 
 def of_other_sizes(entry: NotNative, unless: list[str]) -> NotNative:
     """The entry of a node in the program for other sizes, which has been compiled for a run."""
-    is_interpreted = entry["status"] == REFERENCE and not entry["taken_over"]
-    taken_over = ["sizes that are not assumed"] if is_interpreted else entry["taken_over"]
-    return {**entry, "unless": unless, "taken_over": taken_over}
+    ran = entry["status"] == REFERENCE and not entry["unless"] and not entry["taken_over"]
+    taken_over = ["sizes that are not assumed"] if ran else entry["taken_over"]
+    return {**entry, "unless": [*unless, *entry["unless"]], "taken_over": taken_over}
 
 
 def described(entry: NotNative) -> str:

@@ -1,4 +1,4 @@
-"""Sizes that decide an If whose ways differ in rank: a program for each way."""
+"""Sizes that decide on the rank of a value: a program for each way."""
 
 from __future__ import annotations
 
@@ -20,6 +20,10 @@ SQUEEZE = """<ir_version: 10, opset_import: ["": 17]>
         t = Tanh(h)  y = Mul(t, t)
     }"""
 
+# The same as PyTorch writes `h.squeeze()`.
+NO_AXES = """<ir_version: 10, opset_import: ["": 17]>
+    g (float[N, 4] x) => (y) { h = Squeeze(x)  t = Tanh(h)  y = Mul(t, t) }"""
+
 
 def expected(x: np.ndarray) -> np.ndarray:
     h = np.tanh(x[0] if len(x) == 1 else x)
@@ -36,6 +40,17 @@ def test_both_ways_are_native(fallback: bool) -> None:
         np.testing.assert_allclose(got, expected(x), rtol=1e-6, atol=1e-7)
         assert got.shape == expected(x).shape
         assert not session.report().interpreted
+
+
+def test_a_single_row_is_native_where_all_axes_of_one_element_go() -> None:
+    session = ostinato.InferenceSession(onnx.parser.parse_model(NO_AXES), cache_dir=None)
+    for count in (3, 1, 2, 1):
+        x = np.random.default_rng(count).standard_normal((count, 4)).astype(np.float32)
+        (got,) = session.run(None, {"x": x})
+        np.testing.assert_allclose(got, expected(x), rtol=1e-6, atol=1e-7)
+        assert got.shape == expected(x).shape
+        taken_over = [entry["taken_over"] for entry in session.report()["fallback"]]
+        assert not any(taken_over)
 
 
 def test_bound_calls_take_the_way_of_their_sizes() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ostinato.guards import Guards
 from ostinato.ops.core.known_sizes import known_ints, known_sizes
 from ostinato.ops.core.registry import Context, lowers
 from ostinato.ops.core.tensor import Value, drop_ones, insert_ones, transpose
@@ -62,19 +63,26 @@ def lower_squeeze(context: Context) -> Value:
     """Remove axes of extent 1: those named, or all of them.
 
     Without names a size of the run is likely to be another one, unless some other node needs a 1: a
-    program may be for such sizes.
+    program may be for such sizes. Another one is made for a single row when that comes: the first
+    such axis has the extent 1 then.
     """
     value, builder = context.input(0), context.builder
     axes = optional_axes(context, 1, 13)
     if axes is None:
         axes = [i for i, n in enumerate(value.shape) if builder.require.is_required(n, 1)]
-        for axis, n in enumerate(value.shape):
-            is_one = is_equal(n, 1)
-            if is_one == 0 or axis in axes:
-                continue
-            if not builder.guarded or not builder.sizes.is_given(n):
+        open_axes = {axis: is_equal(n, 1) for axis, n in enumerate(value.shape) if axis not in axes}
+        is_other = builder.guarded is Guards.OTHERWISE
+        for axis, is_one in open_axes.items():
+            if isinstance(is_one, int):
+                axes += [axis] * is_one
+            elif not builder.guarded or not builder.sizes.is_given(value.shape[axis]):
                 raise context.refuse("without 'axes' every dimension must be known while compiling")
-            builder.require.guard(1 - is_one, f"axis {axis} has not the extent 1")
+            elif is_other:
+                is_other = False
+                axes.append(axis)
+                builder.require.guard(is_one, f"axis {axis} has the extent 1")
+            else:
+                builder.require.guard(1 - is_one, f"axis {axis} has not the extent 1")
     return squeezed(context, value, axes_of(context, axes, len(value.shape)))
 
 
