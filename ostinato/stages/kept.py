@@ -27,22 +27,22 @@ from ostinato.codegen.artifact import Argument
 from ostinato.errors import InputError
 from ostinato.ops.core.builder import Appending, Builder
 from ostinato.ops.core.common_rows import common_after, starts_of
-from ostinato.ops.core.growing_states import Growth, State, layout_of
+from ostinato.ops.core.growing_states import Beside, Growth, State, layout_of
 from ostinato.ops.core.moved_rows import Moves, Moving
-from ostinato.ops.core.tensor import Tensor, Value, dense, slice_axis, transpose
+from ostinato.ops.core.tensor import (
+    Tensor,
+    Value,
+    dense,
+    share_memory,
+    slice_axis,
+    transpose,
+)
 from ostinato.ops.lowering import Scope
 from ostinato.program.expr import Access, Axis, Expr, Extent, Load, cast, constant, op
 from ostinato.program.nodes import Check, Interface, Require, statements
 from ostinato.records import dataclass
 from ostinato.sizes.dims import Size, computed, is_symbol, product, symbol, symbols
-from ostinato.stages.appended import (
-    appended,
-    gather_of,
-    growing_axis,
-    is_first,
-    moved_axis,
-    refused,
-)
+from ostinato.stages.appended import Appended, appended
 from ostinato.stages.stage import NO_ROOM, GrownInput, Keeping, KeptState
 from ostinato.stages.values import dtype_of_value, shape_of
 
@@ -99,16 +99,11 @@ class _Length:
 
 @dataclass(frozen=True)
 class _Kept:
-    """One growing state: the model's input and output, its memory, and the length it shares.
+    """One growing state: the model's input and output, its memory, and the length it shares."""
 
-    moved: the axis along which rows change places before a step.
-    """
-
-    past: ir.Value
-    present: ir.Value
+    pair: Appended
     state: State
     length: _Length
-    moved: int | None
 
     @property
     def growth(self) -> Growth:
@@ -176,9 +171,9 @@ class KeptStates:
         self._is_checked = False
         builder.draft.node = "length"
         self.batch = None if batch is None else self._declared_batch(batch)
-        for past, present in appended(graph):
-            if pairs.get(past.name or "") == present.name:
-                self._declare(past, present)
+        for pair in appended(graph):
+            if pairs.get(pair.past.name or "") == pair.present.name:
+                self._declare(pair)
         for value in graph.inputs:
             if value not in self:
                 self._declare_grown(value)
@@ -187,18 +182,18 @@ class KeptStates:
 
     def __contains__(self, value: ir.Value) -> bool:
         """Whether an input or output of the model is one of them."""
-        return any(value is kept.past or value is kept.present for kept in self._states)
+        return any(value in (kept.pair.past, kept.pair.present) for kept in self._states)
 
     def is_given(self, value: ir.Value) -> bool:
         """Whether an input of the model is given in another form than that of the model."""
         return value in self or value in self._whole
 
-    def after(self, value: ir.Value) -> Tensor | None:
-        """A next state that is in memory already, if `value` is one."""
-        for kept in self._states:
-            if value is kept.present and self._hints.added.get(kept.length.name) is not None:
-                return kept.view(kept.length.rows + self._hints.added[kept.length.name])
-        return None
+    def stores(self, node: ir.Node) -> bool:
+        """Whether a node puts so many rows beside a state, or a part of it, as is known before."""
+        return any(
+            node in kept.pair.how.joins and kept.length.name in self._hints.added
+            for kept in self._states
+        )
 
     # What the program is given
 
@@ -222,7 +217,7 @@ class KeptStates:
             if length.name in self._hints.added and not self._is_checked:
                 self._require_room(length, self._hints.added[length.name])
         for kept in self._states:
-            scope[kept.past] = builder.appending[kept.present.name or ""].state
+            scope[kept.pair.past] = kept.view(kept.length.rows)
         for value, (whole, extent) in self._whole.items():
             self._begin_grown(scope, value, whole, extent, axis)
         self._is_checked = True
@@ -237,59 +232,63 @@ class KeptStates:
         builder.input("one stream", "int64", (one,))
         return _Batch(size, one, streams, builder.sizes.varying(streams, "place"), places)
 
-    def _declare(self, past: ir.Value, present: ir.Value) -> None:
-        builder, axis = self._builder, growing_axis(past, present)
+    def _declare(self, pair: Appended) -> None:
+        builder, past, axis = self._builder, pair.past, pair.axis
         shape, dtype = shape_of(past), dtype_of_value(past)
         if shape is None or dtype is None or isinstance(shape[axis], int):
-            raise refused(past, present, "needs a native type, and a name for the axis that grows")
+            raise pair.refused("needs a native type, and a name for the axis that grows")
         length = self._length(str(shape[axis]))
         is_last = past.name in self._hints.rows_last
         order = sorted(range(len(shape)), key=lambda i: is_last and i == axis)
         room, streams = [*shape], self._streams_axis(past)
         room[axis] = length.capacity
-        moved, gather = moved_axis(past, present), gather_of(past, present)
+        moved, in_front = pair.moved, pair.how.in_front
         if moved is not None:
             room[moved] = room[moved] + 1
         if self.batch is not None:
             if moved is not None:
-                raise refused(past, present, "changes the places of rows, which no pool does")
+                raise pair.refused("changes the places of rows, which no pool does")
             if streams is None:
-                raise refused(past, present, "needs the batch as one of its dimensions")
+                raise pair.refused("needs the batch as one of its dimensions")
             room[streams] = self.batch.streams
             order = sorted(order, key=lambda i: i != streams)
         sizes = tuple(room[i] for i in order)
-        name = present.name or ""
+        name = pair.present.name or ""
         buffer = builder.draft.buffer(dtype, product(sizes), "output", f"out.{name}")
         builder.draft.outputs.append(Interface(name, buffer, dtype, sizes))
         whole = transpose(
             dense(dtype, sizes, buffer), tuple(order.index(i) for i in range(len(shape)))
         )
         assert isinstance(whole, Tensor)
-        if moved is not None and gather is not None:
+        if moved is not None and pair.how.moved is not None:
             whole = slice_axis(whole, moved, 0, 1, shape[moved])
             starts = partial(self._copied_from, past.name or "")
-            in_front = not is_first(past, present)
             moving = Moving(whole, moved, self._plans, True, axis, in_front, starts)
-            builder.moving[gather.outputs[0].name or ""] = moving
+            builder.moving[pair.how.moved.outputs[0].name or ""] = moving
         if self.batch is not None and streams is not None:
             whole = slice_axis(whole, streams, self.batch.place, 1, self.batch.one)
-        in_front = not is_first(past, present)
         growth = Growth(axis, length.capacity, "most", in_front=in_front, is_last=is_last)
         state = State(builder, f"state {past.name!r}", whole, whole, growth, 0, length.rows)
-        kept = _Kept(past, present, state, length, moved)
-        view = kept.view(length.rows)
-
-        def append(piece: Value) -> Tensor | None:
-            rows = piece.shape[axis]
-            if piece.shape != growth.with_rows(view.shape, rows) or piece.dtype != dtype:
-                return None
-            if rows != self._hints.added.get(length.name):
-                self._require_room(length, rows)
-            builder.copy(piece, kept.place(length.rows, rows))
-            return kept.view(length.rows + rows)
-
-        builder.appending[name] = Appending(view, in_front, append)
+        kept = _Kept(pair, state, length)
+        append = partial(self._appended, kept)
+        for node in pair.how.joins:
+            appending = Appending(kept.view(length.rows), in_front, append)
+            builder.appending[node.outputs[0].name or ""] = appending
         self._states.append(kept)
+
+    def _appended(self, kept: _Kept, part: Value, axis: int, piece: Value) -> Tensor | None:
+        """A part of a state with a piece stored beside it along `axis` of the part."""
+        length, rows, given = kept.length, piece.shape[axis], kept.view(kept.length.rows)
+        if not isinstance(part, Tensor):
+            return None
+        beside = Beside(part, axis)
+        if not beside.takes(piece) or not beside.is_part(given, kept.growth.axis):
+            return None
+        if rows != self._hints.added.get(length.name):
+            self._require_room(length, rows)
+        self._builder.copy(piece, beside.within(kept.place(length.rows, rows), given, rows))
+        after = length.rows + rows
+        return beside.within(kept.view(after), given, after)
 
     def _copied_from(self, state: str, indices: Value, planned: Moves, extent: Size) -> Tensor:
         """From where on each copy has to be made; states whose rows move alike share a table."""
@@ -399,20 +398,16 @@ class KeptStates:
         builder = self._builder
         following: dict[str, Size] = {}
         for kept in self._states:
-            past, present, length = kept.past, kept.present, kept.length
-            made = self._scope.get(present)
+            pair, length = kept.pair, kept.length
+            made = self._scope.get(pair.present)
             rows = made.shape[kept.growth.axis] if isinstance(made, Tensor) else 0
-            whole = kept.view(rows)
-            if not isinstance(made, Tensor) or (made.base, made.strides) != (
-                whole.base,
-                whole.strides,
-            ):
-                raise refused(past, present, "must be a Concat of the state and new rows")
-            if kept.moved is not None and computed(rows - length.rows):
+            if not isinstance(made, Tensor) or not share_memory(made, kept.view(rows)):
+                raise pair.refused("must be a Concat of the state and new rows")
+            if pair.moved is not None and computed(rows - length.rows):
                 # Whether there is room has to be known before any row changes its place.
-                raise refused(past, present, "gets rows whose number only the step tells")
+                raise pair.refused("gets rows whose number only the step tells")
             if following.setdefault(length.name, rows) != rows:
-                raise refused(past, present, "grows by other rows than states of the same axis")
+                raise pair.refused("grows by other rows than states of the same axis")
         self._require_no_guards()
         added = {name: rows - self._lengths[name].rows for name, rows in following.items()}
         for name, table in self._tables.items():
@@ -425,13 +420,13 @@ class KeptStates:
     def _require_no_guards(self) -> None:
         """Where rows have changed places, no other program can take the step over."""
         body = [*statements(tuple(self._builder.draft.body))]
-        for kept in (kept for kept in self._states if kept.moved is not None):
+        for kept in (kept for kept in self._states if kept.pair.moved is not None):
             assert kept.state.whole.base is not None
             buffer = kept.state.whole.base.buffer
             first = next((i for i, each in enumerate(body) if buffer in each.writes()), 0)
             if any(isinstance(each, Require) and each.is_guard for each in body[first:]):
                 reason = "has rows that change places before the model looks at sizes in the data"
-                raise refused(kept.past, kept.present, reason)
+                raise kept.pair.refused(reason)
 
     def _following(self, name: str, rows: Size, added: Size) -> Tensor:
         """How many rows there are after the step."""
@@ -448,7 +443,9 @@ class KeptStates:
     def _layouts(self) -> frozenset[str]:
         """Names of the states whose rows are better neighbours in memory, by who reads them."""
         body = self._builder.draft.body
-        growths = ((kept.past.name or "", layout_of(kept.state, body)) for kept in self._states)
+        growths = (
+            (kept.pair.past.name or "", layout_of(kept.state, body)) for kept in self._states
+        )
         return frozenset(name for name, growth in growths if growth is not None and growth.is_last)
 
     def _found_grown(
@@ -468,7 +465,7 @@ class KeptStates:
                 if is_symbol(one) and str(one) in free and other in lengths:
                     found.setdefault(str(one), lengths[other])
         for kept in self._states:
-            shape = shape_of(kept.present)
+            shape = shape_of(kept.pair.present)
             name = "" if shape is None else str(shape[kept.growth.axis])
             if name in free and kept.length.name in added:
                 found.setdefault(name, kept.length.name)
@@ -499,15 +496,15 @@ class KeptStates:
         """Records of the kept states for the runtime."""
         return tuple(
             KeptState(
-                kept.past.name or "",
-                kept.present.name or "",
+                kept.pair.past.name or "",
+                kept.pair.present.name or "",
                 kept.growth.axis,
                 kept.length.name,
                 kept.growth.is_last,
                 kept.growth.in_front,
-                self._streams_axis(kept.past),
-                kept.moved,
-                self._tables_of.get(kept.past.name or ""),
+                self._streams_axis(kept.pair.past),
+                kept.pair.moved,
+                self._tables_of.get(kept.pair.past.name or ""),
             )
             for kept in self._states
         )

@@ -154,7 +154,9 @@ class _Partitioner:
             tuple(argument(v) for v in self._graph.inputs),
             tuple(argument(v) for v in self._graph.outputs),
             tuple(argument(v) for v in overridable(model)),
-            tuple((past.name or "", now.name or "") for past, now in appended(self._graph)),
+            tuple(
+                (pair.past.name or "", pair.present.name or "") for pair in appended(self._graph)
+            ),
         )
         self._handover = Handover(shape_operands)
         self._result.constants = self._handover.constants

@@ -56,9 +56,9 @@ class Ragged:
         assert kept.batch is not None
         self._builder, self._lowerer, self._scope, self._kept = builder, lowerer, scope, kept
         self._size, self._one = kept.batch.size, kept.batch.one
-        # Values that exist for one stream at a time, and the next states among them.
+        # Values that exist for one stream at a time, and those among them that lie in a state.
         self._single: set[ir.Value] = set()
-        self._stored: set[ir.Value] = set()
+        self._stored: dict[ir.Value, AnyValue] = {}
         self._open: _Open | None = None
 
     def node(self, node: ir.Node) -> None:
@@ -86,8 +86,9 @@ class Ragged:
             shareable = self._shareable(made)
             if shareable is None:
                 self._single.add(value)
+                if self._kept.stores(node):
+                    self._stored[value] = made
                 if value in self._kept:
-                    self._stored.add(value)
                     self._scope[value] = made
             elif self._scope.get(value) is None:
                 loop.shared[value] = shareable
@@ -105,9 +106,8 @@ class Ragged:
         if value in loop.inside or constant_array(value) is not None:
             return
         producer = value.producer()
-        stored = self._kept.after(value) if value in self._stored else None
-        if stored is not None:
-            loop.scope[value] = stored
+        if value in self._stored:
+            loop.scope[value] = self._stored[value]
         elif value in self._single:
             assert producer is not None
             self._lower_inside(producer)

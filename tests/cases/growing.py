@@ -76,6 +76,13 @@ _CASES = [
         """st = Transpose(s)  et = Transpose(e)  u = Concat<axis = 0>(st, et)
         so = Transpose(u)""",
     ),
+    _loop(
+        "stacked",
+        """v, w = Split<axis = 0, num_outputs = 2>(s)
+        a, b = Split<axis = 0, num_outputs = 2>(e)  k = Concat<axis = 1>(v, a)
+        m = ReduceMean(k, axis)  c = Add(m, b)  l = Concat<axis = 1>(w, c)
+        so = Concat<axis = 0>(k, l)""",
+    ),
     _loop("ended", "so = Concat<axis = 1>(s, e)", "co = Less(f, limit)"),
     _loop("only-ended", "so = Concat<axis = 1>(s, e)", "co = Less(f, limit)", ""),
     _loop("ended-in-front", "so = Concat<axis = 1>(e, s)", "co = Less(f, limit)"),

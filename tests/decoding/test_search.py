@@ -230,6 +230,41 @@ def test_positions_masks_and_other_inputs() -> None:
         np.testing.assert_array_equal(tokens[row], search_beams(logits, prompt, 2, None, 1.0)[0])
 
 
+@pytest.mark.parametrize("method", ["greedy", "beam"])
+def test_a_cache_of_all_layers_is_carried_as_one_of_each(method: str) -> None:
+    """Two layers that sum up their rows of one state `[N, layers, rows, 6]`, or of two."""
+    layer = "k{i} = Concat<axis = 1>({past}, x{i}) s{i} = ReduceSum(k{i}, one) {after} = Sin(s{i})"
+    first = layer.format(i=0, past="u", after="x1")
+    second = layer.format(i=1, past="v", after="h")
+    step = f"""g (int64[N, 1] t, PAST) => (float[N, 1, 11] y, PRESENT) {{
+        one = Constant<value_ints = [1]>()  x0 = Gather(E, t)  TAKEN
+        {first}  {second}  y = MatMul(h, O)  JOINED }}"""
+    ways = {
+        "float[N, 2, P, 6] s => float[N, 2, Q, 6] so": (
+            "a, b = Split<axis = 1>(s)  u = Squeeze(a, one)  v = Squeeze(b, one)",
+            "c = Unsqueeze(k0, one)  d = Unsqueeze(k1, one)  so = Concat<axis = 1>(c, d)",
+            {"s": "so"},
+        ),
+        "float[N, P, 6] u, float[N, P, 6] v => float[N, Q, 6] k0, float[N, Q, 6] k1": (
+            "",
+            "",
+            {"u": "k0", "v": "k1"},
+        ),
+    }
+    found, kernels = [], []
+    for declared, (taken, joined, states) in ways.items():
+        past, present = declared.split(" => ")
+        text = step.replace("PAST", past).replace("PRESENT", present)
+        weights = {name: WEIGHTS[name] for name in "EO"}
+        model = text_model(text.replace("TAKEN", taken).replace("JOINED", joined), **weights)
+        beams = {"beams": 3} if method == "beam" else {}
+        loop = decoding.loop(model, states=states, method=method, **beams)
+        found.append(run(loop, prompt=PROMPT, max_tokens=NEW)[0])
+        kernels.append(len(ostinato.InferenceSession(loop).report()["kernels"]))
+    np.testing.assert_array_equal(*found)
+    assert kernels[0] <= kernels[1]
+
+
 def test_states_that_are_given_come_first() -> None:
     model = search(initial=["keys", "values"])
     past = RANDOM.standard_normal((2, 2, 2, 5, 8)).astype(np.float32)

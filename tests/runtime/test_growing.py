@@ -171,13 +171,34 @@ AXES = {
         s = MatMul(x, t)  seen = Unsqueeze(mask, one)  w = Where(seen, s, low)
         p = Softmax<axis = -1>(w)  y = MatMul(p, present) }""",
 }
-EMPTY = {"past": {"of columns": (2, 8, 0), "in front, of a list": (0, 8)}, "sums": {}}
+# Two layers, each of which reads its part of one state, and rows of the one before.
+LAYERS = """t{i} = Transpose<perm = [0, 2, 1]>(k{i})  s{i} = MatMul(x{i}, t{i})
+    p{i} = Softmax<axis = -1>(s{i})  v{i} = MatMul(p{i}, k{i})  {next} = MatMul(v{i}, W)"""
+FIRST, SECOND = (LAYERS.format(i=i, next=after) for i, after in enumerate(("x1", "y")))
+AXES["of layers"] = f"""g (float[N, T, 8] x0, float[2, N, P, 8] past)
+    => (float[N, T, 8] y, float[2, N, Q, 8] present) {{
+    a, b = Split<axis = 0>(past)  u = Squeeze(a, zero)  k0 = Concat<axis = 1>(u, x0)  {FIRST}
+    v = Squeeze(b, zero)  k1 = Concat<axis = 1>(v, x1)  {SECOND}
+    c = Unsqueeze(k0, zero)  d = Unsqueeze(k1, zero)  present = Concat<axis = 0>(c, d) }}"""
+AXES["of layers, joined at last"] = f"""g (float[N, T, 8] x0, float[N, 2, P, 8] past)
+    => (float[N, T, 8] y, float[N, 2, Q, 8] present) {{
+    first = Squeeze(zero)  u = Gather<axis = 1>(past, first)  k0 = Concat<axis = 1>(u, x0)  {FIRST}
+    last = Squeeze(one)  v = Gather<axis = 1>(past, last)  k1 = Concat<axis = 1>(v, x1)  {SECOND}
+    c = Unsqueeze(x0, one)  d = Unsqueeze(x1, one)  e = Concat<axis = 1>(c, d)
+    present = Concat<axis = 2>(past, e) }}"""
+EMPTY = {
+    "of columns": (2, 8, 0),
+    "in front, of a list": (0, 8),
+    "of layers": (2, 2, 0, 8),
+    "of layers, joined at last": (2, 2, 0, 8),
+}
 
 
 @cache
 def of_axis(name: str) -> ostinato.InferenceSession:
     weights = {
         "W": RANDOM.standard_normal((8, 8)).astype(np.float32) / 3,
+        "zero": np.array([0], np.int64),
         "one": np.array([1], np.int64),
         "low": np.float32(-1e9),
     }
@@ -189,7 +210,7 @@ def of_axis(name: str) -> ostinato.InferenceSession:
 @pytest.mark.parametrize("name", AXES)
 def test_any_axis_either_end_and_several_lengths(name: str, capacity: int | None) -> None:
     session = of_axis(name)
-    past = EMPTY["past"].get(name, (2, 0, 8))
+    past = EMPTY.get(name, (2, 0, 8))
     caches = {"past": np.zeros(past, np.float32), "sums": np.zeros((0, 8), np.float32)}
     states = {"past": "present", "sums": "next_sums"}
     names = [node.name for node in session.get_inputs()]
@@ -198,7 +219,7 @@ def test_any_axis_either_end_and_several_lengths(name: str, capacity: int | None
     stream = session.stream(states, caches, capacity=capacity)
     outputs = [node.name for node in session.get_outputs()]
     for count in [1, 1, 2, 57, 1, 1, 3, 1, 1, 1]:
-        feeds = {"x": RANDOM.standard_normal((2, count, 8)).astype(np.float32)}
+        feeds = {names[0]: RANDOM.standard_normal((2, count, 8)).astype(np.float32)}
         if "mask" in names:
             feeds["mask"] = RANDOM.random((2, caches["past"].shape[1] + count)) < 0.8
         made = dict(zip(outputs, session.run(None, {**feeds, **caches}), strict=True))
@@ -213,9 +234,24 @@ def test_any_axis_either_end_and_several_lengths(name: str, capacity: int | None
     )
 
 
+def test_states_of_several_layers_take_no_more_kernels_than_one_of_each() -> None:
+    source = AXES["of layers"].replace("a, b = Split<axis = 0>(past)", "")
+    for old, new in (
+        ("float[2, N, P, 8] past", "float[1, N, P, 8] a, float[1, N, P, 8] b"),
+        ("float[2, N, Q, 8] present", "float[1, N, Q, 8] c, float[1, N, Q, 8] d"),
+        ("present = Concat<axis = 0>(c, d)", ""),
+    ):
+        source = source.replace(old, new)
+    weights = {"W": np.eye(8, dtype=np.float32), "zero": np.array([0])}
+    apart = ostinato.InferenceSession(text_model(source, **weights)).stream({"a": "c", "b": "d"})
+    whole = of_axis("of layers").stream({"past": "present"})
+    counts = [len(stream._session.report()["kernels"]) for stream in (whole, apart)]
+    assert counts[0] == counts[1]
+
+
 def dropped(rows: np.ndarray, in_front: bool, name: str) -> np.ndarray:
     """Without the three rows that came last."""
-    axis = {"of columns": 2, "in front, of a list": 0}.get(name, 1)
+    axis = EMPTY.get(name, (2, 0, 8)).index(0)
     kept = slice(3, None) if in_front else slice(-3)
     return rows[(slice(None),) * axis + (kept,)]
 

@@ -28,8 +28,8 @@ def masked_token(rows: int) -> dict[str, np.ndarray]:
     return {"token": RANDOM.integers(0, 40, (1, 1)), "mask": mask[None]}
 
 
-def vector(width: int) -> Frame:
-    return lambda _: {"x": RANDOM.standard_normal((1, 1, width)).astype(F32)}
+def vector(width: int, name: str = "x") -> Frame:
+    return lambda _: {name: RANDOM.standard_normal((1, 1, width)).astype(F32)}
 
 
 def check(
@@ -126,11 +126,11 @@ def test_other_layouts_and_states_that_do_not_grow() -> None:
     check(wide(), {"past": "present", "h": "next_h"}, vector(24))
 
 
-@pytest.mark.parametrize("name", ["in front", "two layers"])
+@pytest.mark.parametrize("name", ["in front", "two layers", "of layers"])
 def test_either_end(name: str) -> None:
-    session = of_axis(name) if name == "in front" else text_model_session(TWO_LAYERS)
-    states = {"past": "present"} if name == "in front" else {"a": "b", "c": "d"}
-    check(session, states, vector(8), steps=100)
+    session = text_model_session(TWO_LAYERS) if name == "two layers" else of_axis(name)
+    states = {"a": "b", "c": "d"} if name == "two layers" else {"past": "present"}
+    check(session, states, vector(8, session.get_inputs()[0].name), steps=100)
 
 
 # Positions are counted in the model, scores are shifted by what both layers read.

@@ -69,16 +69,17 @@ class Checkpoint:
 
 @dataclass(frozen=True)
 class Appending:
-    """A Concat that stores what it adds beside a state of a loop, in place.
+    """A Concat that stores what it adds beside a state of a loop, or a part of it, in place.
 
-    state: as a step is given it. in_front: whether what is added comes first. append: stores it and
-    gives the whole, or None where that is not possible. memory: of the state, with room behind its
-    last row, if a loop inside may append to it as well.
+    state: as a step is given it. in_front: whether what is added comes first. append: stores it
+    beside such a part, along an axis of that, and gives the longer part, or None where that is not
+    possible. memory: of the state, with room behind its last row, if a loop inside may append to it
+    as well.
     """
 
     state: Tensor
     in_front: bool
-    append: Callable[[Value], Tensor | None]
+    append: Callable[[Value, int, Value], Tensor | None]
     memory: Tensor | None = None
 
 

@@ -22,8 +22,16 @@ from ostinato.ops.core.emitter import LoopFrame
 from ostinato.ops.core.moved_rows import Moves, Moving
 from ostinato.ops.core.requirements import SPARE_VALUES
 from ostinato.ops.core.run_sizes import FAR
-from ostinato.ops.core.state_chains import JOINS, chain_of, places_to_move
-from ostinato.ops.core.tensor import Tensor, Value, dense, slice_axis, transpose
+from ostinato.ops.core.state_chains import chain_of, places_to_move
+from ostinato.ops.core.tensor import (
+    Tensor,
+    Value,
+    advance,
+    dense,
+    share_memory,
+    slice_axis,
+    transpose,
+)
 from ostinato.program.expr import ITEM_BYTES, Access, Axis, Extent, Load, cast, walk
 from ostinato.program.nodes import Carry, Kernel, Stmt, statements
 from ostinato.records import dataclass
@@ -234,6 +242,39 @@ def steps_with_room(
 
 
 @dataclass(frozen=True)
+class Beside:
+    """A part of a state, or all of it, that a piece is joined to along `axis` of the part."""
+
+    part: Tensor
+    axis: int
+
+    def takes(self, piece: Value) -> bool:
+        """Whether a piece differs from the part in its number of rows alone."""
+        rows = (piece.shape[self.axis],)
+        shape = (*self.part.shape[: self.axis], *rows, *self.part.shape[self.axis + 1 :])
+        return piece.shape == shape and piece.dtype == self.part.dtype
+
+    def is_part(self, state: Tensor, growing: int) -> bool:
+        """Whether the part lies in the memory of a state and has all of its rows."""
+        own, base = self.part.base, state.base
+        return (
+            own is not None
+            and base is not None
+            and (own.buffer, own.terms) == (base.buffer, base.terms)
+            and self.part.strides[self.axis] == state.strides[growing]
+            and self.part.shape[self.axis] == state.shape[growing]
+        )
+
+    def within(self, rows: Tensor, state: Tensor, count: Size) -> Tensor:
+        """The part of other rows of a state, so many, that it is of `state`."""
+        part = self.part
+        assert part.base is not None and state.base is not None
+        shape = (*part.shape[: self.axis], count, *part.shape[self.axis + 1 :])
+        base = advance(rows, part.base.offset - state.base.offset)
+        return replace(part, shape=shape, base=base)
+
+
+@dataclass(frozen=True)
 class State:
     """A carried value and its memory: `whole` has room for what it grows to in the end.
 
@@ -332,29 +373,34 @@ class State:
         assert self.growth is not None
         return slice_axis(self.whole, self.growth.axis, start, 1, extent)
 
-    def appended(self, given: Tensor, piece: Value, step: Axis, after: Size) -> Tensor | None:
-        """The state with a piece appended in place, where that is possible.
+    def appended(
+        self, given: Tensor, beside: Beside, piece: Value, step: Axis, after: Size
+    ) -> Tensor | None:
+        """A part of the state with a piece appended in place, where that is possible.
 
-        after: the number of the next step.
+        given: the state of the step. after: the number of the next step.
         """
         growth = self.growth
         assert growth is not None and self.whole.base is not None
-        axis, rows = growth.axis, piece.shape[growth.axis]
-        if piece.shape != growth.with_rows(given.shape, rows) or piece.dtype != given.dtype:
+        rows = piece.shape[beside.axis]
+        if not beside.takes(piece) or not beside.is_part(given, growth.axis):
             return None
         if growth.kind != "exact":
             self._require_room(self.extent + rows)
-            self.builder.copy(piece, self._view(self.extent, rows))
-            return self._view(0, self.extent + rows)
+            self.builder.copy(piece, beside.within(self._view(self.extent, rows), given, rows))
+            extent = self.extent + rows
+            return beside.within(self._view(0, extent), given, extent)
         if rows != growth.rows:
             return None
-        self._require_room(self.before(after).shape[axis])
-        base, stride = self.whole.base, self.whole.strides[axis]
-        start = (self.steps - 1) * rows if growth.in_front else self.initial.shape[axis]
+        longer = self.before(after)
+        self._require_room(longer.shape[growth.axis])
+        base, stride = self.whole.base, self.whole.strides[growth.axis]
+        start = (self.steps - 1) * rows if growth.in_front else self.initial.shape[growth.axis]
         moves = (step, (-rows if growth.in_front else rows) * stride)
         place = Access(base.buffer, base.offset + start * stride, (*base.terms, moves))
-        self.builder.copy(piece, replace(self.whole, shape=piece.shape, base=place))
-        return self.before(after)
+        target = beside.within(replace(self.whole, base=place), given, rows)
+        self.builder.copy(piece, target)
+        return beside.within(longer, given, longer.shape[growth.axis])
 
     def _require_room(self, extent: Size) -> None:
         """Check that so many rows fit where nothing, or a loop around, says how many do."""
@@ -464,34 +510,31 @@ def announce(
         made = body.outputs[position + 1]
         node, growth = made.producer(), state.growth
         in_front = growth is not None and growth.in_front
-        chain = chain_of(body, position, in_front)
+        chain = chain_of(body, position, in_front, value.shape)
         if state.moved is not None:
             # A table that one of two moves writes would not know of the other.
-            alone = sum(each.op_type == "Gather" for each in chain) == 1
+            alone = sum(each.op_type == "Gather" for each in chain.nodes) == 1
             grown = growth.axis if growth is not None and alone else None
-            for gather, at_once in places_to_move(body, position, chain):
+            for gather, at_once in places_to_move(body, position, chain.nodes):
                 one = Moving(state.whole, state.moved, plans, at_once, grown, in_front, common.of)
                 state.builder.moving[gather.outputs[0].name or ""] = one
                 moving.append(one)
         if growth is None or growth.others:
             continue
-        names = [each.outputs[0].name or "" for each in chain if each.op_type in JOINS]
+        names = [each.outputs[0].name or "" for each in chain.joins]
         if node is not None and node.op_type in CHOICES and not in_front:
             names.append(made.name or "")
         for name in filter(None, names):
 
-            def append(piece: Value, state: State = state, value: Tensor = value) -> Tensor | None:
-                return state.appended(value, piece, step, after)
+            def append(
+                part: Value, axis: int, piece: Value, state: State = state, value: Tensor = value
+            ) -> Tensor | None:
+                if not isinstance(part, Tensor):
+                    return None
+                return state.appended(value, Beside(part, axis), piece, step, after)
 
             state.builder.appending[name] = Appending(value, in_front, append, state.whole)
     return moving
-
-
-def share_memory(left: Value, right: Value) -> bool:
-    """Whether two values begin at one place and have the same strides."""
-    if not isinstance(left, Tensor) or not isinstance(right, Tensor) or left.base is None:
-        return False
-    return (left.base, left.strides, left.dtype) == (right.base, right.strides, right.dtype)
 
 
 def layout_of(state: State, body: Iterable[Stmt]) -> Growth | None:

@@ -3,13 +3,18 @@
     state' = Gather(Concat(state, piece), indices)
     state' = Concat(Gather(state, indices), piece)
 
-Nodes of such a chain may work in the memory of the state where nobody needs what they overwrite.
+Each part of the state may have a Concat of its own (`graph/grown_parts.py`). Nodes of such a chain
+may work in the memory of the state where nobody needs what they overwrite.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
+
+from ostinato.graph.grown_parts import grown, parts_of
+from ostinato.records import dataclass
+from ostinato.sizes.strides import Shape
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -18,39 +23,55 @@ if TYPE_CHECKING:
 JOINS = frozenset(("Concat", "SequenceInsert"))
 
 
-def chain_of(body: ir.Graph, position: int, in_front: bool) -> list[ir.Node]:
-    """The nodes from a carried value to its next one, one that joins at most; none if others do.
+@dataclass(frozen=True)
+class Chain:
+    """The nodes from a carried value to its next one, and those that join something to it.
 
-    position: of the state. in_front: whether the state is the last operand of what joins.
+    Of those that join parts of it only the last, which puts them together, is one of `nodes`.
+    """
+
+    nodes: tuple[ir.Node, ...] = ()
+    joins: tuple[ir.Node, ...] = ()
+
+
+def chain_of(body: ir.Graph, position: int, in_front: bool, shape: Shape) -> Chain:
+    """The chain of a carried value that is joined to once at most; empty if there is none.
+
+    position, shape: of the state. in_front: whether it is the last operand of what joins.
     """
     given, value = body.inputs[position + 2], body.outputs[position + 1]
-    chain: list[ir.Node] = []
+    nodes: list[ir.Node] = []
+    joins: tuple[ir.Node, ...] = ()
     while value is not given:
         node = value.producer()
         if node is None or node.graph is not body:
-            return []
-        joins = node.op_type in JOINS
-        if not joins and node.op_type != "Gather":
-            return []
-        if joins and any(each.op_type in JOINS for each in chain):
-            return []
-        operand = node.inputs[-1 if joins and in_front else 0]
+            return Chain()
+        is_join = node.op_type in JOINS
+        if node.op_type != "Gather":
+            part = None if joins else grown(parts_of(given, shape, body), given, value)
+            if part is not None and part.in_front == in_front:
+                before = () if part.moved is None else (part.moved,)
+                return Chain((*before, node, *nodes[::-1]), part.joins)
+            if joins or not is_join:
+                return Chain()
+            joins = (node,)
+        operand = node.inputs[-1 if is_join and in_front else 0]
         if operand is None:
-            return []
-        chain.append(node)
+            return Chain()
+        nodes.append(node)
         value = operand
-    return chain[::-1]
+    return Chain(tuple(nodes[::-1]), joins)
 
 
-def moved_axis(body: ir.Graph, position: int, rank: int) -> int | None:
+def moved_axis(body: ir.Graph, position: int, shape: Shape) -> int | None:
     """The axis along which the rows of a state change places before the next step, if there is one.
 
-    rank: of the state.
+    shape: of the state.
     """
-    chains = (chain_of(body, position, in_front) for in_front in (False, True))
-    for chain in chains:
-        gathers = [node for node, _ in places_to_move(body, position, chain)]
-        axes = {node.attributes.get_int("axis", 0) % max(rank, 1) for node in gathers}
+    for in_front in (False, True):
+        chain = chain_of(body, position, in_front, shape)
+        gathers = [node for node, _ in places_to_move(body, position, chain.nodes)]
+        axes = {node.attributes.get_int("axis", 0) % max(len(shape), 1) for node in gathers}
         if len(axes) == 1:
             return axes.pop()
     return None

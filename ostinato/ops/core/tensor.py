@@ -220,6 +220,51 @@ def slice_axis(value: Tensor, axis: int, start: Size, step: Size, count: Size) -
     )
 
 
+def share_memory(left: Value, right: Value) -> bool:
+    """Whether two values begin at one place and have the same strides where that matters."""
+    if not isinstance(left, Tensor) or not isinstance(right, Tensor) or left.base is None:
+        return False
+    return (left.base, left.dtype) == (right.base, right.dtype) and _agree(left, right)
+
+
+def _agree(left: Tensor, right: Tensor, *but: int) -> bool:
+    """Whether two views have one rank and the same strides, but along axes of one element."""
+    axes = range(len(left.shape))
+    if len(axes) != len(right.shape):
+        return False
+    extents = [{left.shape[i], right.shape[i]} for i in axes]
+    return all(
+        left.strides[i] == right.strides[i] or extents[i] == {1} for i in axes if i not in but
+    )
+
+
+def side_by_side(parts: Sequence[Value], axis: int) -> Tensor | None:
+    """The view of parts that lie one after the other in memory; None where they do not."""
+    first, others = parts[0], parts[1:]
+    if not isinstance(first, Tensor) or first.base is None:
+        return None
+    stride, extent = first.strides[axis], first.shape[axis]
+    for part in others:
+        if not isinstance(part, Tensor) or part.base is None or part.dtype != first.dtype:
+            return None
+        if extent == 1:
+            # The stride along one element may be anything: that of two is known now.
+            stride = part.base.offset - first.base.offset
+        beside = advance(first, extent * stride)
+        is_even = part.shape[axis] == 1 or part.strides[axis] == stride
+        rest = (*part.shape[:axis], *part.shape[axis + 1 :])
+        if part.base != beside or not is_even or not _agree(first, part, axis):
+            return None
+        if rest != (*first.shape[:axis], *first.shape[axis + 1 :]):
+            return None
+        extent = extent + part.shape[axis]
+    if isinstance(stride, int) and stride <= 0:
+        return None
+    shape = (*first.shape[:axis], extent, *first.shape[axis + 1 :])
+    strides = (*first.strides[:axis], stride, *first.strides[axis + 1 :])
+    return Tensor(first.dtype, shape, first.base, strides)
+
+
 def at(value: Tensor, axis: int, position: Axis, start: Size, step: int) -> Tensor:
     """The value at `start + step * position` of `axis`, which disappears, for a loop's axis."""
     assert value.base is not None

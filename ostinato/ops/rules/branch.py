@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 
 from ostinato.guards import Guards
 from ostinato.ops.core.builder import Builder
-from ostinato.ops.core.growing_states import share_memory
 from ostinato.ops.core.registry import Context, UnknownOperandError, lowers
 from ostinato.ops.core.singles import known_element, single
-from ostinato.ops.core.tensor import AnyValue, Tensor, Value, dense, drop_ones
+from ostinato.ops.core.tensor import AnyValue, Tensor, Value, dense, drop_ones, share_memory
 from ostinato.ops.rules.sequences import (
     MissingElementError,
     as_stack,

@@ -11,7 +11,14 @@ from ostinato.graph.facts import facts_of
 from ostinato.model.values import constant_array
 from ostinato.ops.core.known_sizes import known_ints, known_sizes, require_numbers
 from ostinato.ops.core.registry import Context, lowers
-from ostinato.ops.core.tensor import Joined, Value, can_be_known, slice_axis, static_shape
+from ostinato.ops.core.tensor import (
+    Joined,
+    Value,
+    can_be_known,
+    side_by_side,
+    slice_axis,
+    static_shape,
+)
 from ostinato.ops.rules.gather import gather
 from ostinato.ops.rules.views import axes_of, axis_of
 from ostinato.program.expr import Expr, Extent, cast, constant, op
@@ -49,11 +56,12 @@ def lower_concat(context: Context) -> Value:
     appending = context.builder.appending.get(context.node.outputs[0].name or "")
     if appending is not None and len(values) > 1:
         place = len(values) - 1 if appending.in_front else 0
-        if values[place] is appending.state:
-            others = [*values[:place], *values[place + 1 :]]
-            whole = appending.append(concatenated(context, others, axis))
-            if whole is not None:
-                return whole
+        given, others = values[place], [*values[:place], *values[place + 1 :]]
+        longer = appending.append(
+            given, axis_of(context, axis, len(given.shape)), concatenated(context, others, axis)
+        )
+        if longer is not None:
+            return longer
     return concatenated(context, values, axis)
 
 
@@ -81,7 +89,9 @@ def concatenated(context: Context, values: Sequence[Value], place: int) -> Value
         values = [placed[value] for value in values]
     parts = [part for value in values for part in _parts(context, value, axis)]
     present = tuple(part for part in parts if part.shape[axis] != 0) or (first,)
-    return present[0] if len(present) == 1 else Joined(first.dtype, shape, axis, present)
+    if len(present) == 1:
+        return present[0]
+    return side_by_side(present, axis) or Joined(first.dtype, shape, axis, present)
 
 
 def _widest(arrays: Sequence[np.ndarray]) -> np.dtype[Any]:

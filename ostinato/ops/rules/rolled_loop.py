@@ -298,7 +298,7 @@ class RolledLoop:
             steps = steps_with_room(builder, steps, expected.row_bytes, is_part)
         states = []
         for i, (value, growth) in enumerate(kinds):
-            axis = moved_axis(self._body, i, len(value.shape)) if self._is_plain else None
+            axis = moved_axis(self._body, i, value.shape) if self._is_plain else None
             name = f"carried value {i}"
             states.append(State.of(builder, name, value, growth, steps, around[i], axis))
         return states, steps, {i for i, memory in enumerate(around) if memory is not None}
@@ -389,7 +389,8 @@ class RolledLoop:
         elif old.shape == new.shape:
             check_states(self._context, [old], [new])
             return None
-        joins_last = self._is_plain and bool(chain_of(self._body, position, in_front=True))
+        chain = chain_of(self._body, position, True, old.shape) if self._is_plain else None
+        joins_last = chain is not None and bool(chain.nodes)
         found = growth_of(state, old, new, joins_last)
         if found is None:
             # With a number of steps there may be a form.

@@ -128,8 +128,8 @@ def _inserted(context: Context, sequence: Stack, value: Value) -> Stack:
         first, last = _halves(context, rows, 2, rows.shape[0])
         return Stack(sequence.dtype, concatenated(context, [first, row, last], 0))
     appending = context.builder.appending.get(context.node.outputs[0].name or "")
-    if appending is not None and rows is appending.state:
-        whole = appending.append(row)
+    if appending is not None:
+        whole = appending.append(rows, 0, row)
         if whole is not None:
             return Stack(sequence.dtype, whole)
     return Stack(sequence.dtype, concatenated(context, [rows, row], 0))

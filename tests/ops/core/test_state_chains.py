@@ -5,6 +5,9 @@ import pytest
 from onnx import parser
 
 from ostinato.ops.core.state_chains import chain_of, moved_axis, places_to_move
+from ostinato.sizes.dims import symbol
+
+SHAPE = (symbol("N"), symbol("M"))
 
 
 def body(text: str) -> ir.Graph:
@@ -46,7 +49,7 @@ def body(text: str) -> ir.Graph:
 )
 def test_chains(text: str, in_front: bool, operators: list[str], at_once: list[bool]) -> None:
     graph = body(text)
-    chain = chain_of(graph, 0, in_front)
-    assert [node.op_type for node in chain] == operators
-    assert [now for _, now in places_to_move(graph, 0, chain)] == at_once
-    assert moved_axis(graph, 0, 2) == (0 if at_once else None)
+    chain = chain_of(graph, 0, in_front, SHAPE)
+    assert [node.op_type for node in chain.nodes] == operators
+    assert [now for _, now in places_to_move(graph, 0, chain.nodes)] == at_once
+    assert moved_axis(graph, 0, SHAPE) == (0 if at_once else None)
