@@ -213,7 +213,7 @@ class _Fuser:
         if not originals:
             return False
         points = product([axis.extent for axis in kernel.axes])
-        few = [n for n in originals if is_nonnegative(self._program.buffers[n].size - 1 - points)]
+        few = [n for n in originals if not is_nonnegative(points - self._program.buffers[n].size)]
         copies = {copy for name in few for copy in self._copies[name]}
         writers = {w for name in copies for w in self._writers.get(name, set()) if start < w <= end}
         return any(copies & self._statements[writer].reads() for writer in writers)

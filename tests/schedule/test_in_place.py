@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from ostinato.program.expr import Access, Axis, Index, Load, cast, constant, op
+from ostinato.program.expr import Access, Axis, Extent, Index, Load, cast, constant, op
 from ostinato.program.nodes import Branch, Carry, Kernel, Loop, Program, Store, statements
 from ostinato.schedule.fuse import STORED_INTO, fuse
 from ostinato.schedule.in_place import store_in_place
@@ -387,3 +387,21 @@ def test_what_is_read_of_an_original_stays_before_the_store():
     assert any(STORED_INTO in refusal.reason for refusal in refusals)
     assert_same_results(source, fused)
     assert_left(fused, "s=x")
+
+
+def test_what_is_added_to_an_element_of_a_run_time_size_is_read_before_the_store():
+    n = symbol("N")
+    v, some = Axis("v", n), op("lt", constant(0, "int64"), cast(Extent(n), "int64"))
+
+    def whole(source: str, target: str) -> Kernel:
+        return pointwise(f"{target}={source}", at(source, (v, 1)), target, v)
+
+    first = replace(at("s"), mask=some, other=constant(0, "float32"))
+    taken = Kernel("r of s", (), (), (store("r", first),))
+    double = Kernel("double", (), (), (store("q", op("add", at("r"), at("r"))),))
+    put = Kernel("put n", (), (), (replace(store("n", at("q")), mask=some),))
+    step = taken, double, whole("s", "n"), put
+    body = whole("x", "s"), Loop(t, (Carry("s", "n"),), step), whole("s", "y")
+    sizes = {"s": n, "n": n, "r": 1, "q": 1}
+    source = program({"x": (n,)}, {"y": (n,)}, body, arena=sizes, symbols=("N",))
+    assert_left(fuse(source), "s=x")
