@@ -42,6 +42,7 @@ from ostinato.program.expr import Access, Axis, Expr, Extent, Load, cast, consta
 from ostinato.program.nodes import Check, Interface, Require, statements
 from ostinato.records import dataclass
 from ostinato.sizes.dims import Size, computed, is_symbol, product, symbol, symbols
+from ostinato.sizes.substitution import substitute
 from ostinato.stages.appended import Appended, appended
 from ostinato.stages.stage import NO_ROOM, GrownInput, Keeping, KeptState
 from ostinato.stages.values import dtype_of_value, shape_of
@@ -460,7 +461,9 @@ class KeptStates:
         found = dict(self._hints.grown)
         lengths = {rows: name for name, rows in following.items() if name in added}
         free = self._free_dimensions()
-        for pair in self._builder.require.compared:
+        meaning = self._builder.sizes.meaning
+        for left, right in self._builder.require.compared:
+            pair = meaning(left), meaning(right)
             for one, other in (pair, pair[::-1]):
                 if is_symbol(one) and str(one) in free and other in lengths:
                     found.setdefault(str(one), lengths[other])
@@ -470,6 +473,24 @@ class KeptStates:
             if name in free and kept.length.name in added:
                 found.setdefault(name, kept.length.name)
         return found
+
+    def implied(self) -> Hints:
+        """What a model that is refused so far implies of inputs that are as long as the states.
+
+        A size that it makes of one met another, which it is if that many rows are added.
+        """
+        added, grown = dict[str, Size](), dict[str, str]()
+        free, meaning = self._free_dimensions(), self._builder.sizes.meaning
+        for pair in self._builder.require.compared if self._hints.grown is not None else ():
+            for size, rows in (pair, pair[::-1]):
+                made = meaning(size)
+                for name, length in () if computed(rows) else self._lengths.items():
+                    for dimension in free.intersection(symbols(made)):
+                        extent = length.rows + rows
+                        if substitute(made, {dimension: extent}) == rows:
+                            added.setdefault(name, rows)
+                            grown.setdefault(dimension, name)
+        return Hints(frozenset(), added, grown)
 
     def _free_dimensions(self) -> set[str]:
         """The names of dimensions that only inputs beside the states have, once in each."""

@@ -9,7 +9,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ostinato.codegen.artifact import Argument
-from ostinato.errors import ModelError, UnsupportedError, translated
+from ostinato.errors import InputError, ModelError, UnsupportedError, translated
 from ostinato.guards import Guards
 from ostinato.model.attributes import describe
 from ostinato.model.captures import captures, mentioned, with_inner
@@ -110,7 +110,11 @@ def partition(
         )
         try:
             result = attempt.run()
-        except UnsupportedError:
+        except (UnsupportedError, InputError):
+            implied = attempt.implied()
+            if not implied <= hints:
+                hints |= implied
+                continue
             if not hints.grown:
                 raise
             # Sizes that the run computes may have no native form where those of inputs have one.
@@ -208,6 +212,10 @@ class _Partitioner:
         if self._refusals and not self._fallback and not self.requested:
             raise joined_refusals(self._refusals)
         return self._result
+
+    def implied(self) -> Hints:
+        """What a model that was refused tells of its states anyway."""
+        return Hints() if self._kept is None else self._kept.implied()
 
     def _finder(self) -> ShapeOperands:
         return ShapeOperands(self._shape_operands, self._graph, self._scope, self._handover)

@@ -83,6 +83,12 @@ _CASES = [
         m = ReduceMean(k, axis)  c = Add(m, b)  l = Concat<axis = 1>(w, c)
         so = Concat<axis = 0>(k, l)""",
     ),
+    _loop(
+        "weighted",
+        """w = Constant<value_floats = [4.0, 3.0, -2.0, 5.0, 1.0, -1.0, 2.0, 6.0, 3.0, 1.0, 2.0]>()
+        d = Shape<start = 1>(s)  v = Slice(w, first, d, first)  z = Mul(s, v)
+        m = ReduceSum(z, axis)  u = Tanh(m)  c = Add(e, u)  so = Concat<axis = 1>(s, c)""",
+    ),
     _loop("ended", "so = Concat<axis = 1>(s, e)", "co = Less(f, limit)"),
     _loop("only-ended", "so = Concat<axis = 1>(s, e)", "co = Less(f, limit)", ""),
     _loop("ended-in-front", "so = Concat<axis = 1>(e, s)", "co = Less(f, limit)"),

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 import threading
 from functools import cache
 from pathlib import Path
@@ -171,6 +172,18 @@ AXES = {
         s = MatMul(x, t)  seen = Unsqueeze(mask, one)  w = Where(seen, s, low)
         p = Softmax<axis = -1>(w)  y = MatMul(p, present) }""",
 }
+# Positions that a mask tells, and a table of what each row sees, of which steps take their rows.
+POSITIONS = """g (float[N, T, 8] x, float[N, P, 8] past, bool[N, M] mask)
+    => (float[N, T, 8] y, float[N, Q, 8] present) {
+    n = Shape<start = 1, end = 2>(x)  before = Shape<start = 1, end = 2>(past)  START
+    at = Slice(mask, from, far, one)  b = Cast<to = 1>(at)  c = Unsqueeze(b, two)  d = Add(x, c)
+    present = Concat<axis = 1>(past, d)  all = Shape<start = 1, end = 2>(present)
+    new = Sub(all, n)  rows = Slice(table, new, all, zero)  sees = Slice(rows, zero, all, one)
+    t = Transpose<perm = [0, 2, 1]>(present)  s = MatMul(d, t)  u = Where(sees, s, low)
+    v = Unsqueeze(mask, one)  w = Where(v, u, low)  p = Softmax<axis = -1>(w)
+    y = MatMul(p, present) }"""
+AXES["with positions behind the past"] = POSITIONS.replace("START", "from = Identity(before)")
+AXES["with the last positions"] = POSITIONS.replace("START", "from = Neg(n)")
 # Two layers, each of which reads its part of one state, and rows of the one before.
 LAYERS = """t{i} = Transpose<perm = [0, 2, 1]>(k{i})  s{i} = MatMul(x{i}, t{i})
     p{i} = Softmax<axis = -1>(s{i})  v{i} = MatMul(p{i}, k{i})  {next} = MatMul(v{i}, W)"""
@@ -200,9 +213,12 @@ def of_axis(name: str) -> ostinato.InferenceSession:
         "W": RANDOM.standard_normal((8, 8)).astype(np.float32) / 3,
         "zero": np.array([0], np.int64),
         "one": np.array([1], np.int64),
+        "two": np.array([2], np.int64),
+        "far": np.array([2**63 - 1]),
+        "table": np.tri(96, dtype=bool),
         "low": np.float32(-1e9),
     }
-    used = {n: w for n, w in weights.items() if f"{n})" in AXES[name] or f"{n}," in AXES[name]}
+    used = {n: w for n, w in weights.items() if re.search(rf"[(,] ?{n}[,)]", AXES[name])}
     return ostinato.InferenceSession(text_model(AXES[name], **used))
 
 

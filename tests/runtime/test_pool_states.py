@@ -96,6 +96,17 @@ def test_masks_of_different_lengths() -> None:
         pool.push(pool.open(), frame)
 
 
+@pytest.mark.parametrize("name", ["with positions behind the past", "with the last positions"])
+def test_positions_that_masks_tell(name: str) -> None:
+    def frame(rows: int) -> dict[str, np.ndarray]:
+        x = RANDOM.standard_normal((1, 1, 8)).astype(F32)
+        return {"x": x, "mask": RANDOM.random((1, rows + 1)) < 0.8}
+
+    check(of_axis(name), {"past": "present"}, frame, 50, rows=60)
+    with pytest.raises(InputError, match=r"'mask' is as long as the states .* pass `rows`"):
+        of_axis(name).pool({"past": "present"}, 2, batch="N")
+
+
 def test_masks_of_one_element_are_repeated() -> None:
     model = text_model(
         """g (float[N, 1, 4] x, float[N, P, 4] past, float[N, M] mask)

@@ -10,7 +10,7 @@ from ostinato.ops.core.draft import Draft
 from ostinato.ops.core.literals import sized
 from ostinato.ops.core.tensor import static_shape
 from ostinato.program.expr import ITEM_BYTES, Access, constant, op
-from ostinato.program.nodes import Check, Kernel, Loop, Require, Store
+from ostinato.program.nodes import Check, Kernel, Loop, Require, Stmt, Store
 from ostinato.program.work import fixed_steps, steps
 from ostinato.sizes.dims import (
     MEMORY,
@@ -68,6 +68,8 @@ class Requirements:
         self._limited: set[Size] = set()
         # Sizes that are known to be at most what any machine holds.
         self._bounded: set[Size] = set()
+        # Computed sizes that guards have checked, by the statements where the last one stands.
+        self._guarded: dict[Size, list[Stmt]] = {}
 
     def upper(self, size: Size) -> Size:
         """An upper bound of a size that is known before the run."""
@@ -163,6 +165,13 @@ class Requirements:
             raise UnboundedError(draft.node, draft.op, "a size is only known at run time")
         if not any(check.is_guard and check.size == size for check in draft.checks):
             draft.checks.append(Check(size, f"node {draft.node!r}: {what}", is_guard=True))
+
+    def guard_now(self, size: Size, what: str) -> None:
+        """As `guard_that`, of a size that the run computes: checked here, once among statements."""
+        draft = self._draft
+        if self._guarded.get(size) is not draft.body:
+            self._guarded[size] = draft.body
+            self.now(Check(size, f"node {draft.node!r}: {what}", is_guard=True))
 
     def _check(self, size: Size, message: str) -> None:
         if computed(size):
@@ -304,4 +313,5 @@ class Requirements:
         """Drop the checks added since the mark."""
         checks, limited, bounded = mark
         self._limited, self._bounded = set(limited), set(bounded)
+        self._guarded.clear()
         del self._draft.checks[checks:]

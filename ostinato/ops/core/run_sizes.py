@@ -204,10 +204,15 @@ class RunSizes:
         bounds = {n: most for n, most in self._draft.bounds.items() if n not in self._assumed}
         return decided(size, {**bounds, **self._inside})
 
+    def meaning(self, size: Size) -> Size:
+        """What a size that got a symbol of its own was made of; any other as it is."""
+        while is_symbol(size) and str(size) in self._meaning:
+            size = self._meaning[str(size)]
+        return size
+
     def lost(self, new: Size, old: Size) -> int | None:
         """How many one size is less than another, as long as it is not 0; None if unclear."""
-        while is_symbol(new) and str(new) in self._meaning:
-            new = self._meaning[str(new)]
+        new = self.meaning(new)
         choice = one_of(new)
         if choice is not None and choice[0] == "max" and 0 in choice[1]:
             new = next(size for size in choice[1] if size != 0)

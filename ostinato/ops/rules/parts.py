@@ -165,28 +165,40 @@ def lower_slice(context: Context) -> Value:
     axes_of(context, axes, len(value.shape))
     result = context.builder.strided(value) if isinstance(value, Joined) else value
     for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
-        sizes, position = context.builder.sizes, axis_of(context, axis, len(value.shape))
-        extent = result.shape[position]
+        position = axis_of(context, axis, len(value.shape))
         start, end = (UNBOUNDED.get(n, n) if isinstance(n, int) else n for n in (start, end))
         context.builder.require.nonzero(step, "a step is 0")
         step = maximum(minimum(step, FAR), -FAR)
-        first: Size
-        count: Size
-        if step == 1 and end - start == 1 and _guarded_inside(context, start, extent):
-            first, count = start, 1
-        elif isinstance(step, int):
-            first, count = slice_bounds(start, end, step, extent)
-        else:
-            step = sizes.defined(step, "step", signed=True)
-            first, count = _bounds_by_steps(start, end, step, extent)
-        first, count = sizes.decided(first), sizes.decided(count)
-        first = sizes.defined(first, "first element", signed=not is_nonnegative(first))
-        bound = None if isinstance(step, int) else extent
-        count = sizes.defined(count, "number of elements", bound=bound)
+        if not isinstance(step, int):
+            step = context.builder.sizes.defined(step, "step", signed=True)
+        first, count = _bounds(context, start, end, step, result.shape[position])
         if not isinstance(first, int) or not isinstance(count, int):
             result = context.builder.constants.placed(result)
         result = slice_axis(result, position, first, step, count)
     return result
+
+
+def _bounds(
+    context: Context, start: Size, end: Size, step: Size, extent: Size
+) -> tuple[Size, Size]:
+    """The first element of a slice and how many there are, as sizes to lay out memory by."""
+    sizes = context.builder.sizes
+    first: Size
+    count: Size
+    if step == 1 and _is_of_table(context, start, end, extent):
+        return start, end - start
+    if step == 1 and end - start == 1 and _guarded_inside(context, start, extent):
+        first, count = start, 1
+    elif step == 1 and isinstance(end, int) and end >= FAR and _counts_back(context, start):
+        first, count = _last(start, extent)
+    elif isinstance(step, int):
+        first, count = slice_bounds(start, end, step, extent)
+    else:
+        first, count = _bounds_by_steps(start, end, step, extent)
+    first, count = sizes.decided(first), sizes.decided(count)
+    first = sizes.defined(first, "first element", signed=not is_nonnegative(first))
+    bound = None if isinstance(step, int) else extent
+    return first, sizes.defined(count, "number of elements", bound=bound)
 
 
 def _guarded_inside(context: Context, start: Size, extent: Size) -> bool:
@@ -200,6 +212,42 @@ def _guarded_inside(context: Context, start: Size, extent: Size) -> bool:
     if inside != 1:
         builder.require.guard(inside, "slices that are empty")
     return True
+
+
+def _counts_back(context: Context, start: Size) -> bool:
+    """Whether the program is now for a start before the end of the axis, as of `x[-n:]`."""
+    builder = context.builder
+    if isinstance(start, int) or computed(start) or not is_nonnegative(-start):
+        return False
+    if not is_nonnegative(-start - 1):
+        if not builder.guarded:
+            return False
+        builder.require.guard(is_less(start, 0), "slices that begin at -0")
+    return True
+
+
+def _is_of_table(context: Context, start: Size, end: Size, extent: Size) -> bool:
+    """Whether the program is now for rows that a constant has, where only a run tells which.
+
+    Masks and positions are tables for the longest sequence, of which steps take `[past : all]`.
+    """
+    builder, source = context.builder, context.node.inputs[0]
+    while source is not None and (node := source.producer()) is not None:
+        source = node.inputs[0] if node.op_type == "Slice" else None
+    if constant_array(source) is None or not isinstance(extent, int):
+        return False
+    if not builder.guarded or not computed(end):
+        return False
+    if not is_nonnegative(start) or not is_nonnegative(end - start):
+        return False
+    builder.require.guard_now(extent - end, "slices that end behind the axis")
+    return True
+
+
+def _last(start: Size, extent: Size) -> tuple[Size, Size]:
+    """The bounds of the last `-start` elements: it is plain how many there are at most."""
+    count = minimum(extent, -start)
+    return extent - count, count
 
 
 def _takes_one(context: Context) -> bool:
@@ -279,9 +327,7 @@ def slice_bounds(start: Size, end: Size, step: int, extent: Size) -> tuple[Size,
     low, high = (0, extent) if step > 0 else (-1, extent - 1)
     counts_back = isinstance(start, int) and -FAR < start < 0
     if step == 1 and counts_back and isinstance(end, int) and end >= FAR:
-        # The last elements, written such that it is plain how many there are at most.
-        count = minimum(extent, -start)
-        return extent - count, count
+        return _last(start, extent)
     last = _clamped(end, extent, low, high)
     is_within = is_nonnegative(start + 1)
     first = _clamped(start, extent, low if is_within else minimum(0, high), high)
