@@ -89,6 +89,12 @@ _CASES = [
         d = Shape<start = 1>(s)  v = Slice(w, first, d, first)  z = Mul(s, v)
         m = ReduceSum(z, axis)  u = Tanh(m)  c = Add(e, u)  so = Concat<axis = 1>(s, c)""",
     ),
+    _loop(
+        "of-floats",
+        """none = Squeeze(first)  step = Squeeze(axis)  d = Shape<start = 1>(s)  l = Squeeze(d)
+        a = Cast<to = 1>(none)  b = Cast<to = 1>(l)  c = Cast<to = 1>(step)  v = Range(a, b, c)
+        z = Mul(s, v)  u = ReduceSum(z, axis)  w = Tanh(u)  so = Concat<axis = 1>(s, w)""",
+    ),
     _loop("ended", "so = Concat<axis = 1>(s, e)", "co = Less(f, limit)"),
     _loop("only-ended", "so = Concat<axis = 1>(s, e)", "co = Less(f, limit)", ""),
     _loop("ended-in-front", "so = Concat<axis = 1>(e, s)", "co = Less(f, limit)"),

@@ -102,3 +102,14 @@ def test_initial_states_are_not_repeated(rows: int, states: int) -> None:
     del given["lens"]
     with pytest.raises(ShapeError, match=r"initial_h.*M.*N"):
         session(text, 14).run(None, {**given, "h": np.zeros((1, states, 2), np.float32)})
+
+
+def test_a_range_of_one_float_that_a_size_tells() -> None:
+    compiled = session(
+        """g (float[N] x) => (float[M] y) {
+            n = Shape(x)  a = Squeeze(n)  one = Constant<value = int64 {1}>()  b = Add(a, one)
+            c = Cast<to = 1>(a)  d = Cast<to = 1>(b)  step = Cast<to = 1>(one)
+            y = Range(c, d, step)
+        }"""
+    )
+    assert compiled.run(None, {"x": np.zeros(5, np.float32)})[0].tolist() == [5.0]

@@ -184,6 +184,17 @@ POSITIONS = """g (float[N, T, 8] x, float[N, P, 8] past, bool[N, M] mask)
     y = MatMul(p, present) }"""
 AXES["with positions behind the past"] = POSITIONS.replace("START", "from = Identity(before)")
 AXES["with the last positions"] = POSITIONS.replace("START", "from = Neg(n)")
+# Distances to all rows, whose scores are shifted row by row: pad, reshape, slice.
+AXES["with a relative shift"] = """g (float[N, T, 8] x, float[N, P, 8] past)
+    => (float[N, T, 8] y, float[N, Q, 8] present) {
+    present = Concat<axis = 1>(past, x)  n = Shape<start = 1, end = 2>(x)
+    all = Shape<start = 1, end = 2>(present)  first = Sub(all, one)  scalar = Squeeze(first)
+    a = Cast<to = 1>(scalar)  back = Constant<value = float {-1.0}>()  d = Range(a, back, back)
+    e = Unsqueeze(d, one)  f = Mul(e, half)  r = Sin(f)  m = MatMul(x, W)  h = Transpose(r)
+    b = MatMul(m, h)  c = Pad(b, pads)  more = Add(all, one)
+    turned = Concat<axis = 0>(zero, more, n)  i = Reshape(c, turned)  j = Slice(i, one, far, one)
+    size = Shape(b)  k = Reshape(j, size)  t = Transpose<perm = [0, 2, 1]>(present)
+    s = MatMul(x, t)  z = Add(s, k)  p = Softmax<axis = -1>(z)  y = MatMul(p, present) }"""
 # Two layers, each of which reads its part of one state, and rows of the one before.
 LAYERS = """t{i} = Transpose<perm = [0, 2, 1]>(k{i})  s{i} = MatMul(x{i}, t{i})
     p{i} = Softmax<axis = -1>(s{i})  v{i} = MatMul(p{i}, k{i})  {next} = MatMul(v{i}, W)"""
@@ -215,6 +226,8 @@ def of_axis(name: str) -> ostinato.InferenceSession:
         "one": np.array([1], np.int64),
         "two": np.array([2], np.int64),
         "far": np.array([2**63 - 1]),
+        "half": np.full((1, 8), 0.5, np.float32),
+        "pads": np.array([0, 0, 1, 0, 0, 0]),
         "table": np.tri(96, dtype=bool),
         "low": np.float32(-1e9),
     }

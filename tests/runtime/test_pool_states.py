@@ -137,7 +137,7 @@ def test_other_layouts_and_states_that_do_not_grow() -> None:
     check(wide(), {"past": "present", "h": "next_h"}, vector(24))
 
 
-@pytest.mark.parametrize("name", ["in front", "two layers", "of layers"])
+@pytest.mark.parametrize("name", ["in front", "two layers", "of layers", "with a relative shift"])
 def test_either_end(name: str) -> None:
     session = text_model_session(TWO_LAYERS) if name == "two layers" else of_axis(name)
     states = {"a": "b", "c": "d"} if name == "two layers" else {"past": "present"}

@@ -257,7 +257,7 @@ def _is_number(*sizes: Size) -> bool:
 def guard(builder: Builder, condition: Size, what: str) -> None:
     """Specialise the program for the sizes where the condition is 1, unless it always is."""
     if condition != 1:
-        builder.require.guard(condition, what)
+        builder.require.guard_now(condition - 1, what)
 
 
 def by_sign(line: Progression, count: int) -> list[tuple[Progression, int]]:

@@ -167,9 +167,11 @@ class Requirements:
             draft.checks.append(Check(size, f"node {draft.node!r}: {what}", is_guard=True))
 
     def guard_now(self, size: Size, what: str) -> None:
-        """As `guard_that`, of a size that the run computes: checked here, once among statements."""
+        """As `guard_that`; a size that the run computes is checked here, once among statements."""
         draft = self._draft
-        if self._guarded.get(size) is not draft.body:
+        if not computed(size):
+            self.guard_that(size, what)
+        elif self._guarded.get(size) is not draft.body:
             self._guarded[size] = draft.body
             self.now(Check(size, f"node {draft.node!r}: {what}", is_guard=True))
 

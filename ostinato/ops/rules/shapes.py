@@ -98,11 +98,11 @@ def lower_range(context: Context) -> Value:
 def _counted(context: Context, dtype: str, start: Size, count: Size, delta: Size) -> Tensor:
     """So many numbers from `start` in steps of `delta`, all of which the type holds."""
     (axis,) = axes = context.builder.axes((count,))
-    assert axis is not None
     first, step = (
         constant(n, "int64") if isinstance(n, int) else Extent(n) for n in (start, delta)
     )
-    element = cast(op("add", first, op("mul", Index(axis), step)), dtype)
+    number = first if axis is None else op("add", first, op("mul", Index(axis), step))
+    element = cast(number, dtype)
     stored = context.builder.stored((count,), axes, element)
     return replace(stored, progression=Progression(start, (delta,)))
 
