@@ -98,6 +98,15 @@ def _check_initial(step: Step, initial: Collection[str]) -> None:
     for name in initial:
         if name not in names:
             raise OptionError(f"initial names {name!r}, which is no state")
+    for before, after in step.states:
+        named = step.growing_axes(before) if before.name not in initial else []
+        same = [axis for axis in named if before.dims[axis] == after.dims[axis]]
+        if len(named) > 1 and same:
+            rows = step.batch or "those of the token, which has none"
+            raise OptionError(
+                f"axis {same[0]} of state {before.name!r} of shape {list(before.dims)} has a name, "
+                f"does not grow and is not that of rows ({rows}): give it that name or a size"
+            )
     for port in step.others:
         if port.name in INPUTS:
             raise OptionError(

@@ -61,8 +61,12 @@ class Step:
 
     @property
     def batch(self) -> str | None:
+        """The first axis of the token, unless all states have one row: then it counts tokens."""
         first = self.token.dims[0] if self.token.dims else 1
-        return first if isinstance(first, str) else None
+        carried = [before.dims for before, _ in self.states]
+        if not isinstance(first, str) or (carried and all(first not in dims for dims in carried)):
+            return None
+        return first
 
     def batch_axis(self, port: Port) -> int | None:
         """The axis of rows of an input or output."""

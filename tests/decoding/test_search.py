@@ -12,7 +12,7 @@ import pytest
 
 import ostinato
 from ostinato import decoding
-from ostinato.errors import OptionError
+from ostinato.errors import InputError, OptionError
 
 DECODER = Path(__file__).parents[1] / "models" / "cached_decoder.script.onnx"
 STATES = {"keys": "next_keys", "values": "next_values"}
@@ -263,6 +263,42 @@ def test_a_cache_of_all_layers_is_carried_as_one_of_each(method: str) -> None:
         kernels.append(len(ostinato.InferenceSession(loop).report()["kernels"]))
     np.testing.assert_array_equal(*found)
     assert kernels[0] <= kernels[1]
+
+
+STACKED = """g (int64[TOKEN] t, float[1, P, 6] c) => (float[1, ONE, 11] y, float[1, Q, 6] d) {
+    one = Constant<value_ints = [1]>()  zero = Constant<value_ints = [0]>()  READ
+    x = Gather(E, u)  d = Concat<axis = 1>(c, x)  m = CumSum(d, one)
+    far = Constant<value_ints = [9223372036854775807]>()
+    n = Shape<start = 1, end = 2>(x)  k = Neg(n)  last = Slice(m, k, far, one)  o = Sin(last)
+    y = MatMul(o, O) }"""
+
+
+@pytest.mark.parametrize(
+    ("token", "read"), [("1, N", "u = Identity(t)"), ("N", "u = Unsqueeze(t, zero)")]
+)
+def test_a_step_of_one_row_and_any_number_of_tokens(token: str, read: str) -> None:
+    source = STACKED.replace("TOKEN", token).replace("READ", read).replace("ONE", "N")
+    weights = {name: WEIGHTS[name] for name in "EO"}
+    model = decoding.loop(text_model(source, **weights), states={"c": "d"}, max_tokens=NEW)
+    (tokens,) = run(model, prompt=PROMPT[:1])
+
+    def logits(tokens: np.ndarray) -> np.ndarray:
+        return np.sin(WEIGHTS["E"][tokens].sum(1)) @ WEIGHTS["O"]
+
+    greedy = generate(logits, PROMPT[:1], lambda scored, _: scored.argmax(1), None)
+    np.testing.assert_array_equal(tokens, greedy)
+    with pytest.raises(InputError, match="'prompt'"):
+        ostinato.InferenceSession(model).run(None, {"prompt": PROMPT})
+
+
+def test_rows_of_another_name_are_refused() -> None:
+    step = text_model(
+        """g (int64[N, 1] t, float[B, P, 6] c) => (float[N, 1, 11] y, float[B, Q, 6] d) {
+            x = Gather(E, t)  d = Concat<axis = 1>(c, x)  y = MatMul(x, O) }""",
+        **{name: WEIGHTS[name] for name in "EO"},
+    )
+    with pytest.raises(OptionError, match=r"axis 0 of state 'c' of shape \['B', 'P', 6\]"):
+        decoding.loop(step, states={"c": "d"})
 
 
 def test_states_that_are_given_come_first() -> None:

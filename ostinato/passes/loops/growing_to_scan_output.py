@@ -62,7 +62,8 @@ def _growing(form: LoopForm, sizes: Mapping[str, Sizes]) -> list[_Growing]:
         before, row = join.inputs
         if before is not state.before or row is None or row.producer() is None:
             continue
-        is_read = len(state.before.uses()) > 1 or len(join.outputs[0].uses()) > 1
+        readers = len(join.outputs[0].uses()) + join.outputs[0].is_graph_output()
+        is_read = len(state.before.uses()) > 1 or readers > 1
         dims = sizes.get(str(row.name))
         if is_read or dims is None or row.graph is not form.body:
             continue

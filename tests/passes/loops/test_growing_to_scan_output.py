@@ -67,3 +67,9 @@ def test_what_stays(row: str, more: str) -> None:
         row, more = more, row
     loaded = load_model(parse(model(row, "Unsqueeze (h, axis)", more=more)))
     assert growing_to_scan_output(loaded) == 0
+
+
+def test_what_is_read_as_a_whole_stays() -> None:
+    joined = "r = Concat <axis = 1> (a, u)"
+    text = model(ROW, "Unsqueeze (h, axis)").replace(joined, f"{joined}  w = Neg (r)")
+    assert growing_to_scan_output(load_model(parse(text))) == 0
