@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import math
 import os
+import re
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -188,7 +189,7 @@ class NativeFunction:
         except GuardError:
             raise
         except ShapeError as error:
-            raise ShapeError(f"{error}{self._described(values)}") from None
+            raise ShapeError(f"{error}{self._described(str(error), sizes, values)}") from None
         if arena_bytes > self._arena.nbytes:
             # Plans hold the arena they were made for: dropping them frees the smaller one.
             # Doubling keeps that rare when every call is a little longer than the last.
@@ -261,10 +262,13 @@ class NativeFunction:
         require_memory(arena_bytes + sum(sizes), f"{what} and the values before them")
         return arena_bytes, shapes
 
-    def _described(self, values: Values) -> str:
-        inputs = self.artifact.inputs
+    def _described(self, text: str, sizes: Mapping[str, int], values: Values) -> str:
+        """The numbers of this call: of sizes that `text` names, and of values that are sizes."""
+        words = set(re.findall(r"\w+", text))
+        names = [name for name in self.artifact.symbols if name in words and name in sizes]
+        inputs, texts = self.artifact.inputs, [f"{name} = {sizes[name]}" for name in names]
         pairs = zip(self.artifact.values, values, strict=True)
-        texts = [f"{inputs[i].name} = {list(elements)}" for (i, _), elements in pairs]
+        texts += [f"{inputs[i].name} = {list(elements)}" for (i, _), elements in pairs]
         return f" (with {', '.join(texts)})" if texts else ""
 
     def _callee(self, symbols: Array, arena: Array, workspace: Workspace) -> Callee:

@@ -285,7 +285,7 @@ def _finish(converter: Converter, axes: Mapping[str, int], chunk: int | None) ->
     if chunk is None and converter.multiple > 1:
         writer = Writer(graph, converter.names, converter.opset, ir.DataType.INT64, "chunk")
         converter.guard_chunks(writer)
-        graph.extend(writer.nodes)
+        graph.insert_before(graph[0], writer.nodes)
     name = _length_name(converter)
     for value in graph.inputs:
         if str(value.name) in axes and value.shape is not None:

@@ -228,21 +228,30 @@ class Converter:
     def guard_chunks(self, writer: Writer) -> None:
         """Let a step whose number of frames is no multiple of `multiple` be an error.
 
-        The number of frames so far gets a zero added from a table of one element, at the place
-        that the remainder says.
+        The input is reshaped to groups of `multiple` frames and back, which costs nothing.
         """
-        before = self.before(writer)
-        operands: list[Operand] = [
-            self.frames(writer, Fraction(1)),
-            np.array([self.multiple], np.int64),
-        ]
-        integer = ir.DataType.INT64
-        rest = writer.op("Mod", operands, "frames_left_over", dtype=integer)
-        zero = writer.op("Gather", [np.zeros(1, np.int64), rest], "chunk_that_fits", dtype=integer)
-        for index, (state, value, after) in enumerate(self.states):
-            if value is before:
-                checked = writer.op("Add", [after, zero], "frames_checked", dtype=integer)
-                self.states[index] = (state, value, checked)
+        value, axis = self.source
+        users, shape = list(value.uses()), value.shape
+        assert shape is not None
+        sizes = [writer.size(value, i) for i in range(len(shape))]
+        group = np.array([self.multiple], np.int64)
+        groups = writer.op("Div", [sizes[axis], group], "groups", dtype=ir.DataType.INT64)
+        apart = writer.concat([*sizes[:axis], groups, group, *sizes[axis + 1 :]], 0, "sizes")
+        grouped = writer.op("Reshape", [value, apart], "grouped", dtype=value.dtype)
+        self.expect(writer, f"a multiple of {self.multiple}")
+        whole = writer.concat(sizes, 0, "sizes")
+        checked = writer.op("Reshape", [grouped, whole], "checked", dtype=value.dtype)
+        for node, index in users:
+            node.replace_input_with(index, checked)
+
+    def expect(self, writer: Writer, number: str) -> None:
+        """Name the last node of `writer` after the number of frames that it is an error without.
+
+        Whatever runtime a step fails in, it tells the name of the node.
+        """
+        value, axis = self.source
+        name = f"frames of {value.name!r} in a step (axis {axis}): {number}"
+        writer.nodes[-1].name = self.names.fresh(name)
 
 
 def _resized(writer: Writer, value: ir.Value, sizes: Sequence[int | ir.Value]) -> ir.Value:

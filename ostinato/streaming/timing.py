@@ -218,12 +218,23 @@ def first_frame(context: Context, index: int) -> ir.Value:
         )
     dims = list(context.dims(value))
     dims[stream.axis] = 1
-    frame = context.writer.slice(value, stream.axis, 0, 1, "first")
+    # A step without frames leaves it to the next one.
+    longer = filled_up(context, value, stream.axis)
+    frame = context.writer.slice(longer, stream.axis, 0, 1, "first")
     context.know(frame, Fixed(), tuple(dims))
     kept, give = seeded(context, frame, "first", dims, "the first frame")
     give(kept)
     context.know(kept, Fixed(), tuple(dims))
     return kept
+
+
+def filled_up(context: Context, value: ir.Value, axis: int) -> ir.Value:
+    """`value` with one frame more where a step may have none: so there is one to pick."""
+    if context.converter.chunk is not None:
+        return value
+    widths = np.zeros(2 * context.rank(value), np.int64)
+    widths[context.rank(value) + axis] = 1
+    return context.writer.op("Pad", [value, widths], "filled_up", dtype=value.dtype)
 
 
 def masked(context: Context, value: ir.Value, stream: Stream, before: float | None) -> ir.Value:

@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 
 import ostinato
-from ostinato.cli.stream_check import Arrays, Difference, compare, runner, step_by_step
+from ostinato.cli.stream_check import Arrays, Difference, Run, compare, runner, step_by_step
 from ostinato.streaming import Conversion, convert
 from ostinato.streaming.convert import Reach
 from tests import witness
@@ -71,6 +71,8 @@ def assert_streams(
             compared += difference.frames
     timed = [t for t in conversion.outputs.values() if t.axis is not None]
     assert compared or not timed
+    if len(timed) == len(conversion.outputs):
+        assert_empty_step_changes_nothing(step, conversion, feeds)
     fixed = convert(proto, time, 2 * conversion.multiple, context=context)
     step = runner(ostinato.InferenceSession(fixed.model, cache_dir=None, fallback=False))
     usable = _whole_chunks(feeds, fixed)
@@ -79,6 +81,19 @@ def assert_streams(
         assert_small(difference, whole, tolerance)
     assert_onnxruntime_agrees(conversion, feeds, whole, 7 * conversion.multiple)
     return conversion
+
+
+def assert_empty_step_changes_nothing(step: Run, conversion: Conversion, feeds: Arrays) -> None:
+    """Behind a step with frames, one without any has outputs of no frames and keeps the states."""
+    states = conversion.initial_values({"N": 2})
+    for frames in (conversion.multiple, 0):
+        part = {n: np.take(feeds[n], range(frames), axis) for n, axis in conversion.time.items()}
+        outputs = step(feeds | part | states)
+        before, states = states, {i: outputs[o] for i, o in conversion.states.items()}
+    for name, timing in conversion.outputs.items():
+        assert timing.axis is None or outputs[name].shape[timing.axis] == 0
+    for name, state in states.items():
+        np.testing.assert_array_equal(state, before[name], strict=True)
 
 
 def assert_small(difference: Difference, whole: Arrays, tolerance: float) -> None:

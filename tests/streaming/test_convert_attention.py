@@ -189,7 +189,7 @@ def test_a_step_that_overruns_the_ring_is_an_error() -> None:
     session = ostinato.InferenceSession(conversion.model, cache_dir=None)
     state = conversion.initial_values({"N": 1})
     session.run(None, {"x": np.zeros((1, 17, 8), np.float32), **state})
-    with pytest.raises(ostinato.ShapeError, match="an index is out of range"):
+    with pytest.raises(ostinato.ShapeError, match=r"at most.*an index is out of range"):
         session.run(None, {"x": np.zeros((1, 18, 8), np.float32), **state})
 
 

@@ -10,7 +10,7 @@ import onnx.shape_inference
 import pytest
 
 import ostinato
-from ostinato import InputError, OptionError, RunError, UnsupportedError
+from ostinato import InputError, OptionError, ShapeError, UnsupportedError
 from ostinato.streaming import ConversionError, convert
 from tests.streaming.streams import model
 
@@ -263,7 +263,7 @@ def test_an_open_chunk_that_is_no_multiple_is_an_error_while_running() -> None:
     session = ostinato.InferenceSession(conversion.model, cache_dir=None)
     state = conversion.initial_values({"N": 1})
     session.run(None, {"x": np.zeros((1, 4, 6), np.float32), **state})
-    with pytest.raises(RunError):
+    with pytest.raises(ShapeError, match=r"frames of 'x' in a step .*: a multiple of 2.*T = 7"):
         session.run(None, {"x": np.zeros((1, 4, 7), np.float32), **state})
 
 

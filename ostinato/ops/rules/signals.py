@@ -144,8 +144,8 @@ def lower_stft(context: Context) -> Value:
     if onesided and source.im is not None:
         raise context.invalid("onesided=1 needs a real signal")
     n = _frame_length(context, signal.shape[1], window)
-    builder.require.nonnegative(signal.shape[1] - n, "signal beyond the first frame")
     frames = floordiv(signal.shape[1] - n, step) + 1
+    builder.require.nonnegative(frames, "number of frames")
     result = builder.empty(
         signal.dtype, (signal.shape[0], frames, n // 2 + 1 if onesided else n, 2)
     )

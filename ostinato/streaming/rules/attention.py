@@ -90,10 +90,11 @@ def kept(context: Context, value: ir.Value, stream: Stream) -> ir.Value:
     initial = np.zeros([n if isinstance(n, int) else 1 for n in dims], value.dtype.numpy())
     purpose = f"a ring of {ring.size} frames"
     old, give = context.converter.add_state(context, "ring", dims, initial, purpose)
+    axis, frames = stream.axis, timing.filled_up(context, value, stream.axis)
     new = context.writer.op(
-        "Gather", [value, ring.source], "ring_new", {"axis": stream.axis}, value.dtype
+        "Gather", [frames, ring.source], "ring_new", {"axis": axis}, value.dtype
     )
-    behind = list(range(1, len(dims) - stream.axis))
+    behind = list(range(1, len(dims) - axis))
     is_new = context.writer.unsqueeze(ring.is_new, behind, "is_new") if behind else ring.is_new
     ring_next = context.writer.op("Where", [is_new, new, old], "ring", dtype=value.dtype)
     give(ring_next)
@@ -162,5 +163,6 @@ def _checked(context: Context, last: ir.Value, place: ir.Value, most: int) -> ir
     writer, integer = context.writer, ir.DataType.INT64
     table = np.zeros(most, np.int64)
     zero = writer.op("Gather", [table, place], "chunk_that_fits", dtype=integer)
+    context.converter.expect(writer, f"{most} at most")
     context.note(f"a step may have {most} frames at most")
     return writer.op("Add", [last, zero], "last", dtype=integer)

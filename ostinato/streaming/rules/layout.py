@@ -122,6 +122,9 @@ def _rows_of_table(context: Context) -> None:
         numbers = writer.op("Add", [numbers, operand], "row", dtype=ir.DataType.INT64)
     table = context.input(0)
     rows = writer.op("Gather", [table, numbers], "rows", {"axis": axis}, table.dtype)
+    writer.nodes[-1].name = context.converter.names.fresh(
+        f"{context.name}: a row of {table.name!r} for each frame so far"
+    )
     context.note(f"takes a row of {table.name!r} for each frame, as many as there are")
     context.replace(rows, Stream(axis, end.scale, extra=end.extra - start))
 
