@@ -195,6 +195,11 @@ def _resized(form: Form) -> Sequence[int] | None:
     return [axis for axis, scale in zip(axes, scales, strict=True) if scale != 1]
 
 
+def _compressed(form: Form) -> Sequence[int]:
+    """Attribute `axis`; without it the elements of all axes become one."""
+    return range(form.rank()) if form.attribute("axis") is None else [form.axis()]
+
+
 same = mixing(lambda form: ())
 whole = mixing(lambda form: range(form.rank()))
 blocks = mixing(lambda form: range(1, form.rank()))
@@ -206,6 +211,8 @@ mean_variance = mixing(lambda form: form.attribute("axes", (0, 2, 3)))
 cumulative = mixing(_cumulative_axis)
 transform = mixing(_transform_axes)
 tile = mixing(_repeated)
+compressed = mixing(_compressed)
+cropped = mixing(lambda form: form.attribute("axes", range(form.rank())))
 sliced, padded, resized = mixing(_sliced), mixing(_padded), mixing(_resized)
 determinant = mixing(lambda form: (-2, -1), lambda form: True)
 # Which axes are dropped where none are named is a matter of their sizes.
@@ -278,6 +285,21 @@ def product(form: Form) -> AxisMap:
     a: Row = [*range(batch - max(left - 2, 0), batch), *[row] * (left > 1), Along.ALL]
     b: Row = [*range(batch - max(right - 2, 0), batch), Along.ALL, *[column] * (right > 1)]
     return form.only(a, b, [row] * form.rank(2), [column] * form.rank(3))
+
+
+def quantized_product(form: Form) -> AxisMap:
+    """QLinearMatMul: scales and zero points are of rows and of columns, or of everything."""
+    a, b = product(Form(form.node, (form.dims[0], form.dims[3]), form.constant, form.opset))
+    assert a is not None and b is not None
+
+    def scale(index: int, operand: Row, axis: int) -> Row:
+        if form.rank(index) != 1:
+            return operand[: form.rank(index)]
+        is_of_one = form.dims[index] != (1,) and len(operand) > 1
+        return [operand[axis] if is_of_one else Along.ALL]
+
+    rows, columns = [scale(i, a, -2) for i in (1, 2, 6, 7)], [scale(i, b, -1) for i in (4, 5)]
+    return form.only(a, *rows[:2], b, *columns, *rows[2:])
 
 
 def matrix_product(form: Form) -> AxisMap:
@@ -357,6 +379,24 @@ def gather_nd(form: Form) -> AxisMap | None:
     left = form.rank() - batch - depth
     data: Row = [*range(batch), *[Along.ALL] * depth, *range(front, front + left)]
     return form.only(data, [*range(front), Along.ALL])
+
+
+def scattered(form: Form) -> AxisMap | None:
+    """ScatterND: the axes of the data behind those that indices count along."""
+    indices = form.dims[1] or ()
+    depth, front = indices[-1], len(indices) - 1
+    if not isinstance(depth, int):
+        return None
+    left = range(depth, form.rank())
+    return form.only(
+        [*[Along.ALL] * depth, *left], [Along.ALL] * len(indices), [*[Along.ALL] * front, *left]
+    )
+
+
+def updated(form: Form) -> AxisMap:
+    """TensorScatter: all axes but the one along which rows are written; a place for each batch."""
+    row = _but(form.rank(), [form.axis(-2)])
+    return form.only(row, row, [0])
 
 
 def reverse_sequence(form: Form) -> AxisMap:

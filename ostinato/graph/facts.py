@@ -179,7 +179,7 @@ _CONVERSION = Facts(Work.CONVERT, elementwise=True, axes=axis_maps.same, sizes=k
 _declare("Cast", _CONVERSION, cheap=True, arithmetic=lambda a: a)
 _declare("CastLike", _CONVERSION, arithmetic=lambda a: a)
 _declare("Bernoulli", _CONVERSION, random=True)
-_declare("BitCast", work=Work.CONVERT)
+_declare("BitCast", work=Work.CONVERT, axes=axis_maps.same)
 _QUANTIZATION = Facts(Work.CONVERT, axes=axis_maps.quantization, sizes=kept, verb="computes scales")
 _declare("DequantizeLinear QuantizeLinear", _QUANTIZATION, settings=(1,))
 
@@ -214,15 +214,17 @@ _PICK = replace(_MOVE, verb="picks elements")
 _declare("Gather", _PICK, cheap=True, axes=_GATHER, sizes=placed(_GATHER))
 _declare("GatherElements", _PICK, axes=axis_maps.gather_elements, sizes=like(1))
 _declare("GatherND", _PICK, axes=_GATHER_ND, sizes=placed(_GATHER_ND))
-_declare("Compress", _MOVE, sizes=size_rules.compressed)
+_declare("Compress", _MOVE, axes=axis_maps.compressed, sizes=size_rules.compressed)
 _BLOCKS = replace(_MOVE, axes=axis_maps.blocks, sizes=size_rules.blocks, verb="mixes elements")
 _declare("DepthToSpace SpaceToDepth", _BLOCKS)
 _declare("ReverseSequence", _MOVE, axes=axis_maps.reverse_sequence, sizes=kept, verb="turns back")
 _declare("Tile", _MOVE, axes=axis_maps.tile, sizes=size_rules.tiled, verb="repeats")
-_declare("TensorScatter", _MOVE, sources=(0, 1), sizes=kept)
+_ROWS = replace(_MOVE, axes=axis_maps.updated, sizes=kept, verb="writes rows")
+_declare("TensorScatter", _ROWS, sources=(0, 1))
 _CHOICE = replace(_MOVE, sources=(2,), settings=(2,))
 _declare("OneHot", _CHOICE, axes=axis_maps.one_hot, sizes=size_rules.one_hot)
-_declare("CenterCropPad", _MOVE, fills=True, sizes=size_rules.cropped)
+_CROP = replace(_MOVE, axes=axis_maps.cropped, sizes=size_rules.cropped, verb="crops or pads")
+_declare("CenterCropPad", _CROP, fills=True)
 _TRIANGLE = replace(_MOVE, axes=axis_maps.last_axes, sizes=kept, verb="cuts a triangle")
 _declare("Trilu", _TRIANGLE, fills=True)
 _FRAME = replace(_MOVE, sources=(0, 2), fills=True, settings=(2,), verb="pads")
@@ -274,6 +276,7 @@ _PRODUCT = Facts(broadcasts=True, verb="sums")
 _MATMUL = replace(_PRODUCT, axes=axis_maps.product, sizes=placed(axis_maps.product))
 _declare("MatMul", _MATMUL, total=True)
 _declare("MatMulInteger", _MATMUL)
+_declare("QLinearMatMul", _PRODUCT, axes=axis_maps.quantized_product)
 _GEMM, _EINSUM = axis_maps.matrix_product, axis_maps.einsum
 _declare("Gemm", _PRODUCT, total=True, axes=_GEMM, sizes=placed(_GEMM))
 _declare("Einsum", axes=_EINSUM, sizes=placed(_EINSUM), verb="sums")
@@ -284,7 +287,7 @@ _declare("RNN", _RECURRENT, sizes=size_rules.recurrent(1))
 _declare("DFT", axes=axis_maps.transform, verb="transforms")
 _declare("DynamicQuantizeLinear", axes=axis_maps.whole, verb="computes its scale")
 _declare("Scatter ScatterElements", axes=axis_maps.concat, sizes=kept, verb="writes elements")
-_declare("ScatterND", sizes=kept)
+_declare("ScatterND", axes=axis_maps.scattered, sizes=kept, verb="writes elements")
 
 # Of windows
 
@@ -308,6 +311,6 @@ _declare("Range", exact_integers=True, settings=(0, 1, 2), sizes=size_rules.coun
 _declare("Multinomial RandomNormal RandomUniform", random=True)
 _declare(
     "BlackmanWindow Col2Im DeformConv HammingWindow HannWindow "
-    "MaxRoiPool MaxUnpool MelWeightMatrix NonMaxSuppression NonZero QLinearMatMul RoiAlign "
+    "MaxRoiPool MaxUnpool MelWeightMatrix NonMaxSuppression NonZero RoiAlign "
     "Unique"
 )

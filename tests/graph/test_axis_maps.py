@@ -138,6 +138,12 @@ EXAMPLES: dict[str, tuple[list[Any], AxisMap | None]] = {
     "Resize (x, , y)": ([(2, 3), None, [1.0, 2.0]], ((0, ALL), None, None)),
     "STFT (x, y)": ([(2, 9, 1), 4], ((0, WINDOW, ALL), None)),
     "GRU (x, y, y)": ([(5, 2, 3), (1, 9, 3), (1, 9, 3)], ((ALL, 2, ALL), (ALL,) * 3, (ALL,) * 3)),
+    "QLinearMatMul (x, y, y, x, z, y, w, y)": (
+        [(5, 3), (1,), (5,), (3, 4), (4,), (1,), (5, 1), ()],
+        ((0, ALL), (ALL,), (0,), (ALL, 1), (1,), (ALL,), (0, ALL), ()),
+    ),
+    "ScatterND (x, y, z)": ([(4, 2, 3), (5, 1), (5, 2, 3)], ((ALL, 1, 2), (ALL,) * 2, (ALL, 1, 2))),
+    "Compress <axis=1> (x, y)": ([(2, 3), (3,)], ((0, ALL), None)),
     "OneHot <axis=0> (x, y, z)": ([(2, 3), [4], [0, 1]], ((1, 2), None, None)),
 }
 

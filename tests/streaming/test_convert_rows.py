@@ -33,6 +33,11 @@ ROWS: dict[str, tuple[str, dict[str, Any]]] = {
         "  q = Concat <axis=0> (p, m)  y = Reshape (b, q)",
         {"s": np.array([-1, 6]), "W": (6, 3), "c": (3,)},
     ),
+    "a product of rows that Flatten makes": (
+        "a = Flatten <axis=-1> (x)  b = Gemm (a, W)  p = Shape <end=2> (x)"
+        "  q = Concat <axis=0> (p, m)  y = Reshape (b, q)",
+        {"W": (6, 3)},
+    ),
     "a recurrence within each frame": (
         f"{MERGED}  i = Concat <axis=0> (o, nt, five)  h = Expand (none, i)"
         "  v = Transpose <perm=[1, 0, 2]> (r)  a, b, c = LSTM <hidden_size=5> (v, W, R, B, , h, h)"

@@ -130,6 +130,27 @@ WINDOWS: dict[str, tuple[str, dict[str, Any], int, int]] = {
         4,
         18,
     ),
+    "overlapping blocks": (
+        "h = Shape <start=2> (x)  d = Mul (h, two)  e = Sub (d, i)  s = Concat <axis=0> (i, e)"
+        "  f = Col2Im <strides=[1, 2], pads=[0, 2, 0, 1]> (x, s, b)  y = Squeeze (f, two)",
+        {"two": np.array([2]), "i": np.array([1]), "b": np.array([1, 4])},
+        2,
+        18,
+    ),
+    "blocks of every second place, of what is late": (
+        "a = Conv <pads=[1, 1]> (x, W)  h = Shape <start=2> (x)  e = Add (h, two)"
+        "  s = Concat <axis=0> (e, i)  f = Col2Im <dilations=[2, 1]> (a, s, b)"
+        "  y = Squeeze (f, three)",
+        {
+            "W": (4, 4, 3),
+            "two": np.array([2]),
+            "three": np.array([3]),
+            "i": np.array([1]),
+            "b": np.array([2, 1]),
+        },
+        1,
+        18,
+    ),
     "every second frame": (
         "y = Slice (x, s, e, a, t)",
         {"s": np.array([3]), "e": np.array([2**40]), "a": np.array([2]), "t": np.array([2])},
@@ -305,6 +326,24 @@ FEATURES: dict[str, tuple[str, dict[str, Any]]] = {
         "a = ArgMax <axis=2, keepdims=0> (x)  y = Gather (E, a)",
         {"E": (6, 5)},
     ),
+    "product of bytes": (
+        "q = QuantizeLinear (x, s, z)  r = QLinearMatMul (q, s, z, W, v, w, s, z)"
+        "  y = DequantizeLinear (r, s, z)",
+        {
+            "s": np.array(0.05, np.float32),
+            "z": np.array(128, np.uint8),
+            "W": np.arange(24, dtype=np.uint8).reshape(6, 4),
+            "v": np.full(4, 0.01, np.float32),
+            "w": np.full(4, 9, np.uint8),
+        },
+    ),
+    "some features": ("y = Compress <axis=-1> (x, c)", {"c": np.arange(6) % 2 == 0}),
+    "more features": ("y = CenterCropPad <axes=[2]> (x, n)", {"n": np.array([9])}),
+    "features that are replaced": (
+        "a = Transpose <perm=[2, 1, 0]> (x)  u = Slice (a, two, four)  v = Exp (u)"
+        "  b = ScatterND (a, i, v)  y = Transpose <perm=[2, 1, 0]> (b)",
+        {"i": np.array([[5], [0]]), "two": np.array([2]), "four": np.array([4])},
+    ),
     "transform of features": (
         "a = Unsqueeze (x, three)  d = DFT <axis=2> (a)"
         "  y = ReduceSumSquare <axes=[3], keepdims=0> (d)",
@@ -433,6 +472,14 @@ def test_the_time_axis_keeps_its_name_or_gets_the_size_of_a_chunk() -> None:
         for value in (graph.input[0], graph.output[0]):
             size = value.type.tensor_type.shape.dim[2]
             assert (size.dim_param or size.dim_value) == expected
+
+
+def test_blocks_of_a_fixed_number() -> None:
+    text = """g (float[1, 8, 336] x) => (float[1, 2, 1, 674] y) {
+        y = Col2Im <strides=[1, 2]> (x, image, block)
+    }"""
+    weights = {"image": np.array([1, 674]), "block": np.array([1, 4])}
+    assert assert_streams(model(text, weights), {"x": 2}).outputs["y"].rate == 2
 
 
 def test_a_sequence_of_fixed_length_streams_too() -> None:

@@ -7,6 +7,7 @@ its rows (`Rows`).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
@@ -45,6 +46,25 @@ def reshape_rows(context: Context) -> None:
     if not isinstance(rows, Rows) or rows.stream.steady:
         raise context.refuse("takes equal rows apart: make them with a time axis of their own")
     _Regrouping(context, rows.stream, rows.time, rows.outer, rows.inner).apply()
+
+
+@streams_rows("Flatten")
+@streams("Flatten")
+def flatten(context: Context) -> None:
+    """A Reshape to two axes, of which the one without frames has a known size."""
+    dims, fact = context.dims(context.input(0)), context.fact(context.input(0))
+    stream = fact.stream if isinstance(fact, Rows) else context.required_stream(0)
+    at = context.attributes.int("axis", 1)
+    at += len(dims) if at < 0 else 0
+    others = dims[at:] if stream.axis < at else dims[:at]
+    known = [size for size in others if isinstance(size, int)]
+    if len(known) < len(others):
+        raise context.refuse("merges frames with others beside an axis of unknown size")
+    sizes = [-1, math.prod(known)] if stream.axis < at else [math.prod(known), -1]
+    context.node.op_type = "Reshape"
+    context.node.attributes.pop("axis", None)
+    context.operand(1, context.writer.value(np.array(sizes, np.int64), "sizes"))
+    (reshape_rows if isinstance(fact, Rows) else reshape)(context)
 
 
 class _Regrouping:

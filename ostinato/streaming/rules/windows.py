@@ -202,40 +202,72 @@ def pooling(context: Context) -> None:
     _window_node(context, stream, geometry, time, before)
 
 
+def _overlapping(
+    context: Context, extent: int, stride: int, pads: list[int], time: int, more: int = 0
+) -> Stream:
+    """Put earlier frames before those of input 0, each of which makes `extent`, `stride` apart.
+
+    The node runs over these too, and `pads` crop what only they make. Carrying the overlap as sums
+    instead would add up each result in two pieces, in an order that depends on the chunk. Returns
+    the fact of the result but for its axis. more: frames that the node adds at the end.
+    """
+    behind = time + len(pads) // 2
+    cut, more = pads[time], more + extent - stride - pads[time] - pads[behind]
+    value, stream = timing.settled(context, 0)
+    stream = timing.padded_behind(context, stream)
+    earlier = max(0, math.ceil((extent - stride) / stride))
+    purpose = f"the last {earlier} frames, which overlap"
+    context.operand(0, timing.history(context, value, stream, earlier, "past", purpose, 0.0))
+    pads[time], pads[behind] = earlier * stride, max(0, extent - stride)
+    context.node.attributes["pads"] = ir.AttrInt64s("pads", pads)
+    if cut:
+        context.note(f"its first {cut} frames are cropped: a delay of as many")
+    extra = None if stream.extra is None else stream.extra * stride + more
+    return Stream(stream.axis, stream.rate * stride, stream.delay * stride + cut, extra=extra)
+
+
 @streams("ConvTranspose")
 def transposed_convolution(context: Context) -> None:
-    """Runs over the earlier frames that reach into the chunk too, and crops their own results.
-
-    Carrying the overlap as sums instead would add up each result in two pieces, in an order that
-    depends on the chunk.
-    """
-    stream = context.only_stream()
-    time = _spatial_axis(context, stream)
+    """Runs over the earlier frames that reach into the chunk too, and crops their own results."""
+    time = _spatial_axis(context, context.only_stream())
     weights, given = context.dims(context.input(1)), context.attributes.ints("output_shape", ())
     geometry = Geometry(context, weights)
     if geometry.auto_pad not in ("NOTSET", "", "VALID") or given:
         raise context.refuse("auto_pad and output_shape depend on the length: write the pads")
     extent, stride = geometry.extent(context, time), geometry.strides[time]
-    before, behind = geometry.pads[time], geometry.pads[time + geometry.count]
-    value, stream = timing.settled(context, 0)
-    stream = timing.padded_behind(context, stream)
-    earlier = max(0, math.ceil((extent - stride) / stride))
-    value = timing.history(
-        context, value, stream, earlier, "past", f"the last {earlier} frames, which overlap", 0.0
-    )
-    context.operand(0, value)
-    geometry.pads[time] = earlier * stride
-    geometry.pads[time + geometry.count] = max(0, extent - stride)
-    context.node.attributes["pads"] = ir.AttrInt64s("pads", geometry.pads)
     padding = list(context.attributes.ints("output_padding", (0,) * geometry.count))
-    more = extent - stride - before - behind + padding[time]
+    result = _overlapping(context, extent, stride, geometry.pads, time, padding[time])
     padding[time] = max(0, stride - extent)
     context.node.attributes["output_padding"] = ir.AttrInt64s("output_padding", padding)
-    delay = stream.delay * stride + before
-    if before:
-        context.note(f"its first {before} frames are cropped: a delay of as many")
-    extra = None if stream.extra is None else stream.extra * stride + more
-    context.set(Stream(stream.axis, stream.rate * stride, delay, extra=extra))
+    context.set(result)
+
+
+@streams("Col2Im", lengths=True)
+def overlapping_blocks(context: Context) -> None:
+    """As a transposed convolution: overlap-add of frames that are blocks of an image."""
+    stream, block, image = context.required_stream(0), context.constant(2), context.elements(1)
+    if stream.axis != 2 or block is None:
+        raise context.refuse("time is not its axis of blocks, or its block_shape is not constant")
+    count, read = len(image), context.attributes
+    strides, dilations = (read.ints(n, (1,) * count) for n in ("strides", "dilations"))
+    pads = list(read.ints("pads", (0,) * 2 * count))
+    extents = [(int(n) - 1) * d + 1 for n, d in zip(block, dilations, strict=True)]
+    # Blocks are counted along all axes of the image, and are frames where the others have one.
+    others = [
+        isinstance(size, int) and 0 <= size + pads[i] + pads[i + count] - extents[i] < strides[i]
+        for i, size in enumerate(image)
+    ]
+    if others.count(False) != 1:
+        raise context.refuse("its blocks are not along time alone")
+    time = others.index(False)
+    result = _overlapping(context, extents[time], strides[time], pads, time)
+    size, frames = image[time], context.converter.length
+    if isinstance(size, int) and frames is not None:
+        size = Length(result.rate, size - int(frames * result.rate))
+    if not isinstance(size, Length) or size.scale != result.rate:
+        raise context.refuse("its image is not as long as its blocks are")
+    context.write_sizes(1, image, time, context.converter.frames(context.writer, result.rate))
+    context.set(replace(result, axis=2 + time, extra=size.extra))
 
 
 @streams("STFT")
