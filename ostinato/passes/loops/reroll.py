@@ -12,7 +12,9 @@ from ostinato.graph.loop_form import SCAN_WITHOUT_BATCH
 from ostinato.graph.writer import Operand, Writer
 from ostinato.model.names import Names
 from ostinato.model.schema import opset_of
-from ostinato.passes.loops.repeated_steps import (
+from ostinato.passes.loops.repeated_steps import find_steps
+from ostinato.passes.loops.rolled_results import Results
+from ostinato.passes.loops.steps import (
     Carried,
     Inner,
     Listed,
@@ -22,22 +24,21 @@ from ostinato.passes.loops.repeated_steps import (
     Shared,
     Steps,
     Wire,
-    find_steps,
 )
-from ostinato.passes.loops.rolled_results import Results
 
 
 def reroll(model: ir.Model) -> int:
     """Replace repeated nodes that hand values on by a Scan; returns the number of Scans made.
 
     Matches, in the main graph, `K` times the same nodes one after another, at least 8 times, whose
-    operands are in every step a value of this step; one of the step before, for the first step
-    from outside; the same value from outside; or constants, pieces of a Split, or nodes on these,
+    operands are in every step a value of this step; one of a step before, for the first steps from
+    outside; the same value from outside; or constants, pieces of a Split, or nodes on these,
     that may differ from step to step. At least one value is handed on, and it keeps its type and
     shape. Makes `Scan(initial values, step numbers)` with the nodes of one step, in which constants
     that grow evenly are computed from the number of the step, and others are scanned. A Concat of a
-    value of all steps, in order or reversed, becomes a scan output. Valid because step `t` of the
-    Scan computes what copy `t` of the nodes computed.
+    value of all steps, in order or reversed, becomes a scan output. The last steps may lack what
+    only next ones would read (`last_steps`). Valid because step `t` of the Scan computes what copy
+    `t` of the nodes computed.
     """
     if opset_of(model) < SCAN_WITHOUT_BATCH or "" not in model.opset_imports:
         return 0
@@ -63,25 +64,26 @@ class _Rolling:
 
     def apply(self) -> None:
         steps = self._steps
-        states = [
-            self._like(initial, f"state_{number}") for (_, initial), number in steps.states.items()
-        ]
+        states = [self._like(state.initials[0], f"state_{i}") for state, i in steps.states.items()]
         self._states = states
         self._values: dict[Place, ir.Value] = {}
         for position, node in enumerate(steps.nodes[: steps.period]):
             self._copy(position, node)
-        finals = [self._like(initial, "final") for _, initial in steps.states]
+        finals = [self._like(state.initials[0], "final") for state in steps.states]
         first = steps.nodes[0]
         results = Results(self._model, steps, self._sizes, self._outer, self._values)
         results.hand_on(finals)
-        outputs = [self._values[place] for place, _ in steps.states]
+        outputs = [
+            states[steps.states[state.later]] if state.later else self._values[state.place]
+            for state in steps.states
+        ]
         outputs += [self._values[place] for place, _, _ in results.collected]
         body = self._body(states, outputs)
         numbers = self._outer.value(np.arange(steps.count, dtype=np.int64), "steps")
         self._outer.node(
             "Scan",
             [
-                *(initial for _, initial in steps.states),
+                *(state.initials[0] for state in steps.states),
                 numbers,
                 *(stacked for _, stacked in self._scanned),
             ],
@@ -133,7 +135,7 @@ class _Rolling:
         if isinstance(wire, Inner):
             return self._values[wire.place]
         if isinstance(wire, Carried):
-            return self._states[self._steps.states[wire.place, wire.initial]]
+            return self._states[self._steps.states[wire]]
         if isinstance(wire, Shared):
             return wire.value
         if isinstance(wire, Listed):

@@ -11,7 +11,7 @@ from ostinato.graph.edit import discard, replace_value
 from ostinato.graph.inferred_sizes import Sizes
 from ostinato.graph.writer import Writer
 from ostinato.model.values import constant_array
-from ostinato.passes.loops.repeated_steps import Place, Steps
+from ostinato.passes.loops.steps import Place, Steps
 
 
 class Results:
@@ -38,8 +38,9 @@ class Results:
         """Let readers outside read `finals`, the last values of states, and `collected`."""
         steps, own = self._steps, set(self._steps.nodes)
         ends: dict[Place, ir.Value] = {}
-        for (place, _), final in zip(steps.states, finals, strict=True):
-            ends.setdefault(place, final)
+        for state, final in zip(steps.states, finals, strict=True):
+            if state.later is None:
+                ends.setdefault(state.place, final)
         for place in self._values:
             copies = [steps.output(t, place) for t in range(steps.count)]
             for gathering in self._gatherings(copies, own):
