@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -68,11 +68,13 @@ class Options:
             raise OptionError(f"threads={self.threads!r}: expected 1 to {MOST_THREADS}")
         if self.precision != "f32":
             raise OptionError(f"precision={self.precision!r}: only 'f32' is available")
-        if isinstance(self.disable, str):
+        if isinstance(self.disable, str) or not isinstance(self.disable, Iterable):
             raise OptionError(f"disable={self.disable!r}: expected a tuple of pass names")
         whole = isinstance(self.seed, int) and not isinstance(self.seed, bool)
         if not whole or not -(2**63) <= self.seed < 2**64:
             raise OptionError(f"seed={self.seed!r}: expected an integer of 64 bits")
+        if not isinstance(self.specialize, Mapping):
+            raise OptionError(f"specialize={self.specialize!r}: expected {{name: size}}")
         for name, size in self.specialize.items():
             if isinstance(size, bool) or not isinstance(size, int) or size < 0:
                 raise OptionError(f"specialize[{name!r}]={size!r}: expected a size of 0 or more")

@@ -15,6 +15,7 @@ from ostinato.aot.library import Library, compile_library
 from ostinato.aot.shared import shared_library
 from ostinato.aot.webassembly import web_files
 from ostinato.errors import OptionError
+from ostinato.native.arguments import as_mapping
 from ostinato.options import Options
 from ostinato.runtime.states import Declaration
 from ostinato.streaming.conversion import Conversion
@@ -58,12 +59,15 @@ def build(
     Raises `OptionError` for options that do not exist, `InputError` for states that do not fit,
     `UnsupportedError` for a model that is not native code as a whole, and what compiling raises.
     """
+    place = Path(folder) if isinstance(folder, (str, os.PathLike)) else None
+    if place is None:
+        raise OptionError(f"folder={folder!r}: expected a path")
     library = make_library(model, target, states, name, initial, weights, options)
     # What needs no linker is there even if linking fails.
-    written = write_files(Path(folder), static_files(library))
+    written = write_files(place, static_files(library))
     try:
         if shared is not False:
-            written += write_files(Path(folder), linked_files(library))
+            written += write_files(place, linked_files(library))
     except OptionError as error:
         if shared:
             raise
@@ -95,7 +99,7 @@ def make_library(
     if isinstance(model, Conversion):
         # A model that looks at one frame at a time has no state.
         states = (model.states or None) if states is None else states
-        initial = {**model.initial, **(initial or {})}
+        initial = {**model.initial, **as_mapping("initial", {} if initial is None else initial)}
         model = model.model
     is_apart = weights == "file"
 
@@ -125,12 +129,19 @@ def linked_files(library: Library) -> dict[str, bytes]:
 def write_files(folder: Path, files: Mapping[str, bytes]) -> list[Path]:
     """Write files so that whoever reads one meanwhile sees all of the old or all of the new.
 
-    Raises `OptionError` where the folder cannot be made.
+    Raises `OptionError` where the folder cannot be made, or written to.
     """
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        return _written(folder, files)
     except (FileExistsError, NotADirectoryError) as error:
         raise OptionError(f"{folder}: expected a folder for the files, there is a file") from error
+    except (OSError, ValueError) as error:
+        reason = (error.strerror if isinstance(error, OSError) else None) or error
+        raise OptionError(f"{folder}: no files can be written there ({reason})") from error
+
+
+def _written(folder: Path, files: Mapping[str, bytes]) -> list[Path]:
+    folder.mkdir(parents=True, exist_ok=True)
     written = []
     for name, contents in files.items():
         place = folder / name

@@ -30,6 +30,7 @@ from ostinato.errors import InputError, ModelError, OptionError, UnsupportedErro
 from ostinato.guards import Guards
 from ostinato.model.declarations import overridable
 from ostinato.model.load import load_model, without_defaults
+from ostinato.native.arguments import as_mapping
 from ostinato.options import Options
 from ostinato.runtime.build import fingerprint
 from ostinato.runtime.states import Declaration, Pair, checked_initial, declared_pairs, named_pairs
@@ -152,7 +153,7 @@ class _Builder:
         self._weights_in_file = weights_in_file
         self._identity = fingerprint(model) or ""
         self._rows = [] if states is None else named_pairs(states)
-        self._initial = dict(initial or {})
+        self._initial = dict(as_mapping("initial", {} if initial is None else initial))
         self._model = model
         self._pairs: tuple[Pair, ...] = ()
         self._first: Mapping[str, Array] = {}

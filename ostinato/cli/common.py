@@ -109,7 +109,11 @@ def error_line(debug: bool) -> Iterator[None]:
     except (OstinatoError, OSError) as error:
         if debug:
             raise
-        typer.secho(f"error: {error}", fg="red", err=True)
+        text = str(error)
+        named = isinstance(error, OSError) and isinstance(error.filename, (str, bytes))
+        if named and not isinstance(error, OstinatoError):
+            text = f"{os.fsdecode(error.filename)}: {error.strerror}"
+        typer.secho(f"error: {text}", fg="red", err=True)
         raise typer.Exit(2) from error
 
 

@@ -145,12 +145,16 @@ def checked_initial(initial: object, pairs: Sequence[Pair]) -> dict[str, Array]:
     check_names("state", initial, list(named), complete=False)
     arrays = {}
     for name, value in initial.items():
-        array = as_input(named[name], value)
-        shape = named[name].shape
-        if shape != UNKNOWN_RANK and array.ndim != len(shape):
-            raise mismatch(named[name], array)
+        array = checked_rank(named[name], as_input(named[name], value))
         arrays[name] = np.array(array, order="C")
     return arrays
+
+
+def checked_rank(argument: Argument, array: Array) -> Array:
+    """`array`, or `InputError` where it has another number of axes than the state."""
+    if argument.shape != UNKNOWN_RANK and array.ndim != len(argument.shape):
+        raise mismatch(argument, array)
+    return array
 
 
 def checked_rows(rows: object, what: str = "rows") -> int | None:

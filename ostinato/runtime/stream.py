@@ -31,6 +31,7 @@ from ostinato.runtime.states import (
     Declaration,
     Pair,
     checked_initial,
+    checked_rank,
     checked_sizes,
     declared_pairs,
     filled,
@@ -381,9 +382,7 @@ def as_state(pair: Pair, value: object) -> Array:
     plain = np.dtype(f"V{pair.dtype.itemsize}")
     if isinstance(value, np.ndarray) and value.dtype == plain:
         value = value.view(pair.dtype)
-    array = as_input(pair.input, value)
-    assert isinstance(array, np.ndarray)
-    return array
+    return checked_rank(pair.input, as_input(pair.input, value))
 
 
 def _stepping(

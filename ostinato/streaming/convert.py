@@ -7,6 +7,7 @@ from fractions import Fraction
 from functools import reduce
 from typing import Literal, TypeAlias
 
+import numpy as np
 import onnx
 import onnx.checker
 import onnx.shape_inference
@@ -82,11 +83,8 @@ def convert(
     sequence; `InputError` for an input, axis or size that is not there; `OptionError` for a chunk
     that is not positive or no multiple of what the strides need; what `load_model` raises.
     """
-    for name, number in (("chunk", chunk), ("context", context)):
-        if isinstance(number, str) and (name, number) != ("context", "all"):
-            raise OptionError(f"{name} is {number!r}, expected a number of frames")
-        if isinstance(number, int) and number < 1:
-            raise OptionError(f"{name} is {number}, expected 1 frame or more, or None")
+    chunk = None if chunk is None else _frames("chunk", chunk)
+    context = context if context in (None, "all") else _frames("context", context)
     expanded: set[str] = set()
     while True:
         converter, axes = _prepare(model, time, chunk, context, expanded)
@@ -104,6 +102,14 @@ def convert(
             "model turn that many frames into one"
         )
     return _finish(converter, axes, chunk)
+
+
+def _frames(name: str, number: object) -> int:
+    if isinstance(number, bool) or not isinstance(number, (int, np.integer)):
+        raise OptionError(f"{name} is {number!r}, expected a number of frames")
+    if number < 1:
+        raise OptionError(f"{name} is {number}, expected 1 frame or more, or None")
+    return int(number)
 
 
 def _prepare(
@@ -151,11 +157,13 @@ def _time_axes(graph: ir.Graph, time: Time) -> dict[str, int]:
     for name, axis in time.items():
         if name not in shapes:
             raise InputError(f"the model has no input {name!r}, it has {sorted(shapes)}")
+        if isinstance(axis, bool) or not isinstance(axis, (int, np.integer)):
+            raise InputError(f"input {name!r}: its time axis is {axis!r}, expected a number")
         shape = shapes[name]
         if shape is None or not -len(shape) <= axis < len(shape):
             rank = "unknown rank" if shape is None else f"rank {len(shape)}"
             raise InputError(f"input {name!r} has {rank}, so no axis {axis}")
-        found[name] = axis % len(shape)
+        found[name] = int(axis) % len(shape)
     return found
 
 

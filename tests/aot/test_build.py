@@ -4,6 +4,7 @@ import ctypes
 import importlib.util
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -13,7 +14,7 @@ import ostinato
 from ostinato.aot import zig
 from ostinato.aot.build import make_library, write_files
 from ostinato.aot.interface import error
-from ostinato.errors import OptionError
+from ostinato.errors import InputError, OptionError
 from ostinato.native.memory import aligned
 from ostinato.streaming import convert
 from tests.aot import models
@@ -57,6 +58,15 @@ def test_a_folder_that_is_a_file_is_refused(tmp_path: Path) -> None:
     for folder in (tmp_path / "file", tmp_path / "file" / "folder"):
         with pytest.raises(OptionError, match="expected a folder for the files, there is a file"):
             ostinato.build(models.gru(), folder, name="gru", shared=False)
+
+
+@pytest.mark.parametrize(
+    ("folder", "message"),
+    [(5, "folder=5: expected a path"), ("a\0b", "no files can be written there")],
+)
+def test_a_folder_that_cannot_be_made_is_refused(folder: Any, message: str) -> None:
+    with pytest.raises(OptionError, match=message):
+        ostinato.build(models.gru(), folder, name="gru", shared=False)
 
 
 @needs_zig
@@ -138,6 +148,10 @@ def test_options_that_do_not_exist_are_refused(tmp_path: Path) -> None:
         ostinato.build(models.gru(), tmp_path, weights="beside")  # type: ignore[arg-type]
     with pytest.raises(OptionError, match="did you mean windows"):
         ostinato.build(models.gru(), tmp_path, target="windws")
+    with pytest.raises(OptionError, match=r"specialize=5: expected .name: size."):
+        ostinato.build(models.gru(), tmp_path, specialize=5)
+    with pytest.raises(InputError, match="initial: expected a dict of name to array, got int"):
+        ostinato.build(models.gru(), tmp_path, states=models.GRU_STATES, initial=5)  # type: ignore[arg-type]
     assert files_of(tmp_path) == []
 
 
@@ -148,6 +162,6 @@ def test_a_file_is_replaced_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         raise OSError("disk full")
 
     monkeypatch.setattr("os.replace", fails)
-    with pytest.raises(OSError, match="disk full"):
+    with pytest.raises(OptionError, match=r"no files can be written there .disk full."):
         write_files(tmp_path, {"a.h": b"new"})
     assert files_of(tmp_path) == ["a.h"] and (tmp_path / "a.h").read_bytes() == b"old"

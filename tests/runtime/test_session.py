@@ -49,6 +49,8 @@ def test_inputs_and_outputs_are_described_as_in_onnxruntime(add: Any) -> None:
 def test_unknown_options_are_refused_with_the_valid_ones(compiler: Any) -> None:
     with pytest.raises(OptionError, match=r"'thread'.*threads, precision, disable"):
         ostinato.InferenceSession(b"", thread=1)
+    with pytest.raises(OptionError, match="disable=5: expected a tuple of pass names"):
+        ostinato.InferenceSession(b"", disable=5)
     with pytest.raises(OptionError, match="threads=0"):
         ostinato.InferenceSession(b"", threads=0)
     with pytest.raises(OptionError, match="expected an Options, got dict"):

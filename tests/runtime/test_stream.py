@@ -539,6 +539,8 @@ def test_states_of_another_shape_or_dtype_are_refused(
     stream = counter.stream({"s": "t"}, {"s": [1, 2]})
     with pytest.raises(InputError, match="'s'"):
         stream.state["s"] = value
+    with pytest.raises(InputError, match=r"state 's': expected float32.*, got float32\[\]"):
+        counter.stream({"s": "t"}).state["s"] = 5
     with pytest.raises(InputError, match="unknown state 'q'"):
         stream.state.update({"s": np.zeros(2, F32), "q": 1})
     with pytest.raises(InputError, match="unknown state 'q'"):

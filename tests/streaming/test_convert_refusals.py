@@ -226,6 +226,7 @@ FINE = "g (float[N, T, 6] x, float[N, 6] v) => (float[N, T, 6] y) { y = Relu (x)
         ("S", r"no input has a size named 'S'; there are \['N', 'T'\]"),
         ({"z": 1}, "the model has no input 'z'"),
         ({"x": 3}, "input 'x' has rank 3, so no axis 3"),
+        ({"x": 1.0}, "input 'x': its time axis is 1.0, expected a number"),
         ({"x": -4}, "no axis -4"),
         ({}, "time is empty"),
         (1, "time=1: expected .input: axis. or the name of a size"),
@@ -267,9 +268,12 @@ def test_an_open_chunk_that_is_no_multiple_is_an_error_while_running() -> None:
         session.run(None, {"x": np.zeros((1, 4, 7), np.float32), **state})
 
 
-@pytest.mark.parametrize("chunk", [0, -1])
-def test_a_chunk_has_a_frame(chunk: int) -> None:
-    with pytest.raises(OptionError, match="expected 1 frame or more"):
+@pytest.mark.parametrize(
+    ("chunk", "message"),
+    [(0, "1 frame or more"), (-1, "1 frame or more"), (1.5, "a number of frames")],
+)
+def test_a_chunk_has_a_frame(chunk: Any, message: str) -> None:
+    with pytest.raises(OptionError, match=f"chunk is {chunk}, expected {message}"):
         convert(model(FINE), "T", chunk)
 
 
