@@ -9,6 +9,7 @@ called one of that name (`Multiples`). Elements that shapes give are found in th
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping
 from typing import TypeAlias
 
@@ -34,8 +35,9 @@ _OF_SIZES = frozenset("Add Cast ConstantOfShape Div Equal Mul Sub Where".split()
 _BY_SIZES = frozenset(("Expand", "Reshape"))
 _MOST_ELEMENTS = 64
 
-# Lengths of sequences that strides divide; other sizes are primes that nothing else is.
-_FRAMES = (10080, 20160)
+# Lengths of sequences that strides divide; the second one is twice as long. Other sizes are primes
+# that nothing else is.
+_FRAMES = (10080, 5040, 2520, 1680, 840, 420, 240, 120, 60)
 _PRIMES = (
     (1009, 1013, 1019, 1021, 1031, 1033, 1039, 1049, 1051, 1061),
     (2003, 2011, 2017, 2027, 2029, 2039, 2053, 2063, 2069, 2081),
@@ -110,10 +112,25 @@ def _probes(model: ir.Model, axes: Mapping[str, int]) -> tuple[list[str], list[d
     others = [name for name in names if name not in timed]
     if len(others) > len(_PRIMES[0]):
         return others, []
+    most = _most_frames(model)
+    frames = next((n for n in _FRAMES if 2 * n <= most), _FRAMES[0])
     return others, [
-        dict(zip(others, primes, strict=False)) | {name: frames for name in names if name in timed}
-        for primes, frames in zip(_PRIMES, _FRAMES, strict=True)
+        dict(zip(others, primes, strict=False)) | {name: length for name in names if name in timed}
+        for primes, length in zip(_PRIMES, (frames, 2 * frames), strict=True)
     ]
+
+
+def _most_frames(model: ir.Model) -> float:
+    """How long sequences can be: fixed tables have a row for each frame, and a length cuts them."""
+    most = math.inf
+    for node in model.graph:
+        if node.op_type == "Slice" and not node.domain and len(node.inputs) > 2:
+            table = constant_array(node.inputs[0])
+            if table is not None and table.ndim and constant_array(node.inputs[2]) is None:
+                axes = constant_array(node.inputs[3]) if len(node.inputs) > 3 else None
+                cut = range(table.ndim) if axes is None else np.ravel(axes)
+                most = min(most, max(table.shape[axis] for axis in cut))
+    return most
 
 
 def decide_branches(model: ir.Model, axes: Mapping[str, int]) -> list[ir.Node]:

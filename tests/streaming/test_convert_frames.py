@@ -25,6 +25,34 @@ CASES: dict[str, tuple[str, dict[str, Any], int]] = {
         {"P": (400, 6), "two": np.array([2]), "zero": np.array([0])},
         1,
     ),
+    "sizes behind rows of a table": (
+        "t = Shape <start=1, end=2> (x)  p = Slice (P, zero, t, one)  a = Add (x, p)"
+        "  h = Shape <start=1> (a)  s = Concat <axis=0> (m, h)  b = Reshape (a, s)"
+        "  c = Transpose <perm=[0, 2, 1]> (b)  n = Shape <end=1> (x)"
+        "  r = Concat <axis=0> (n, two, m, t)  d = Reshape (c, r)"
+        "  e = ReduceSum <keepdims=0> (d, one)"
+        "  y = Transpose <perm=[0, 2, 1]> (e)",
+        {
+            "P": (1, 400, 6),
+            "zero": np.array([0]),
+            "one": np.array([1]),
+            "two": np.array([2]),
+            "m": np.array([-1]),
+        },
+        1,
+    ),
+    "the last frames, as many as windows": (
+        "t = Transpose <perm=[0, 2, 1]> (x)  c = Conv (t, W)  n = Shape <start=2> (c)  m = Neg (n)"
+        "  s = Slice (t, m, far, two)  d = Add (s, c)  k = Sub (zero, n)"
+        "  u = Slice (t, k, far, two)  e = Mul (u, d)  y = Transpose <perm=[0, 2, 1]> (e)",
+        {
+            "W": (6, 6, 3),
+            "far": np.array([2**62]),
+            "two": np.array([2]),
+            "zero": np.array([0]),
+        },
+        1,
+    ),
     "copies of the first frame": (
         'p = Pad <mode="edge"> (x, w)  t = Transpose <perm=[0, 2, 1]> (p)  c = Conv (t, W)'
         "  y = Transpose <perm=[0, 2, 1]> (c)",

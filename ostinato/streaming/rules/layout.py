@@ -184,7 +184,12 @@ def _slice_operands(context: Context, stream: Stream | None) -> list[list[int]]:
 def _counted_back(
     context: Context, bound: Length, stream: Stream, unknown: int | None
 ) -> int | None:
-    """A bound that grows with the sequence as one from its end; `unknown` where it is not known."""
+    """A bound that grows with the sequence as one from its end; `unknown` where it is not known.
+
+    One that is counted from the end is as far from the beginning, whatever the length.
+    """
+    if bound.scale == -stream.rate and bound.extra is not None and stream.extra is not None:
+        return max(0, stream.extra + bound.extra)
     if bound.scale != stream.rate:
         raise context.refuse("takes a part of the sequence only, which a stream has long passed")
     if bound.extra is None or stream.extra is None:

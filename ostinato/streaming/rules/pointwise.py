@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
-
 import onnx_ir as ir
 
 from ostinato.graph.facts import facts_of
@@ -35,7 +33,7 @@ def _copy_sizes(context: Context) -> None:
     context.set_all(fact)
 
 
-@streams("Add", "Div", "Equal", "Max", "Min", "Mul", "Sub", "Where", lengths=True)
+@streams("Add", "Div", "Equal", "Max", "Min", "Mul", "Neg", "Sub", "Where", lengths=True)
 def arithmetic(context: Context) -> None:
     """Of frames, or of sizes."""
     if any(context.stream(i) for i in range(len(context.node.inputs))):
@@ -64,11 +62,9 @@ def _size_arithmetic(context: Context) -> None:
 
 
 def _combine(op_type: str, row: tuple[Element, ...]) -> Element:
-    if all(isinstance(element, int) for element in row) and len(row) == 2:
-        a, b = row
-        assert isinstance(a, int) and isinstance(b, int)
+    if all(isinstance(element, int) for element in row):
         function = facts_of(op_type).arithmetic
-        return None if function is None else int(function(a, b))
+        return None if function is None else int(function(*row))
     if op_type == "Where" and isinstance(row[0], int):
         return row[1 if row[0] else 2]
     lengths = [element for element in row if isinstance(element, Length)]
@@ -76,15 +72,17 @@ def _combine(op_type: str, row: tuple[Element, ...]) -> Element:
         return None
     if len(row) == 2 and len(lengths) == 2:
         return _difference(op_type, *lengths)
+    if op_type == "Neg":
+        return _negative(lengths[0])
     number = next((element for element in row if isinstance(element, int)), None)
     if len(row) != 2 or number is None:
         return Length(None)
     (length,) = lengths
-    if op_type == "Equal":
-        return 0 if number < 0 else Length(None)
-    if length.scale is None or (op_type in ("Sub", "Div") and row[0] is not length):
+    if op_type == "Sub" and row[0] is not length:
+        return _with_number("Add", _negative(length), number)
+    if op_type == "Div" and row[0] is not length:
         return Length(None)
-    return _with_number(op_type, length, length.scale, number)
+    return _with_number(op_type, length, number)
 
 
 def _difference(op_type: str, a: Length, b: Length) -> Element:
@@ -94,14 +92,25 @@ def _difference(op_type: str, a: Length, b: Length) -> Element:
     return Length(None)
 
 
-def _with_number(op_type: str, length: Length, scale: Fraction, number: int) -> Element:
+def _negative(length: Length) -> Length:
+    extra = None if length.extra is None else -length.extra
+    return Length(None if length.scale is None else -length.scale, extra)
+
+
+def _with_number(op_type: str, length: Length, number: int) -> Element:
     """Of a length and a number behind it, or of the two in any order."""
-    extra = length.extra
+    scale, extra = length.scale, length.extra
+    if scale is None:
+        return Length(None)
     if op_type in ("Add", "Sub"):
         more = number if op_type == "Add" else -number
         return Length(scale, None if extra is None else extra + more)
     if op_type == "Mul":
         return Length(scale * number, None if extra is None else extra * number)
+    if scale < 0:
+        return Length(None)
+    if op_type == "Equal":
+        return 0 if number < 0 else Length(None)
     if op_type == "Div" and number > 0:
         # Of as many frames as make whole frames at this rate.
         return Length(scale / number, None if extra is None else extra // number)
