@@ -14,7 +14,8 @@ chunk, frames `s[0], s[1], ..`, where
 The first `delay` frames of `s` mean nothing: what a node makes of them must not reach a frame that
 does. A negative delay says that the first `-delay` frames of `v` are never sent, because they are
 known: all their elements are `fill`, or they are the last frames of the fixed value `fill`. That is
-how padding before the first frame comes for free.
+how padding before the first frame comes for free. `MIRRORED` ones are the frames behind the first
+one in reverse order, which come later: what reads them waits until they have come.
 """
 
 from __future__ import annotations
@@ -50,6 +51,14 @@ class Length:
     scale: Fraction | None
     extra: int | None = 0
 
+
+class Mirror(Enum):
+    """Marks frames before the first one that mirror those behind it."""
+
+    MIRRORED = "mirrored"
+
+
+MIRRORED = Mirror.MIRRORED
 
 Element: TypeAlias = "int | str | Length | None"
 """A size: a number, the name of a size that does not grow, one that does, or one not known."""
@@ -92,7 +101,7 @@ class Stream:
     axis: int
     rate: Fraction
     delay: int = 0
-    fill: float | ir.Value | None = None
+    fill: float | ir.Value | Mirror | None = None
     steady: bool = False
     extra: int | None = 0
 

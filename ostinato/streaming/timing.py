@@ -11,7 +11,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ostinato.streaming.context import END, Context
-from ostinato.streaming.facts import Fixed, SoFar, Stream
+from ostinato.streaming.facts import MIRRORED, Fixed, SoFar, Stream
 
 CUT_AND_PADDED = (
     "the whole model cuts frames off the end, or may do so, and pads there: its last frames differ"
@@ -52,6 +52,11 @@ def delayed(
     context: Context, value: ir.Value, stream: Stream, frames: int
 ) -> tuple[ir.Value, Stream]:
     """`value`, `frames` frames later."""
+    if frames and stream.fill is MIRRORED:
+        raise context.refuse(
+            "frames that mirror those behind the first one are not there in time: only windows "
+            "(Conv, STFT, pools) wait for them"
+        )
     result = replace(stream, delay=stream.delay + frames, fill=None)
     if result.delay < 0:
         result = replace(result, fill=stream.fill)
@@ -124,7 +129,7 @@ def history(
         representative = [size if isinstance(size, int) else 1 for size in dims]
         assert value.dtype is not None
         initial = np.full(representative, before or 0.0, value.dtype.numpy())
-        if stream.delay < 0:
+        if stream.delay < 0 and stream.fill is not MIRRORED:
             known = [slice(None)] * len(dims)
             known[stream.axis] = slice(max(0, frames + stream.delay), None)
             initial[tuple(known)] = stream.fill
@@ -132,8 +137,30 @@ def history(
     at = {"axis": stream.axis}
     joined = context.writer.op("Concat", [old, value], f"{role}_joined", at, value.dtype)
     give(context.writer.slice(joined, stream.axis, -frames, END, f"{role}_next"))
+    if stream.fill is MIRRORED:
+        joined = _mirrored(context, joined, stream, frames)
     context.converter.histories[key] = joined
     return joined
+
+
+def _mirrored(context: Context, joined: ir.Value, stream: Stream, frames: int) -> ir.Value:
+    """`joined`, whose first `frames` are of earlier steps, with mirrored ones before frame 0."""
+    converter, writer, integer = context.converter, context.writer, ir.DataType.INT64
+    earlier = np.array(frames, np.int64)
+    places = writer.positions(joined, stream.axis)
+    first = writer.op(
+        "Sub", [converter.first(writer, stream.rate), earlier], "first", dtype=integer
+    )
+    numbers = writer.op("Add", [places, first], "numbers", dtype=integer)
+    distance = writer.op("Abs", [numbers], "distance", dtype=integer)
+    mirrored = writer.op("Sub", [distance, first], "mirrored", dtype=integer)
+    last = writer.op(
+        "Sub", [writer.size(joined, stream.axis), np.array(1, np.int64)], "last", dtype=integer
+    )
+    # What has not come yet is in windows that nobody waits for.
+    within = writer.op("Min", [mirrored, last], "mirrored", dtype=integer)
+    axis = {"axis": stream.axis}
+    return writer.op("Gather", [joined, within], "with_mirrored", axis, joined.dtype)
 
 
 def _first_frames(

@@ -63,10 +63,21 @@ REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
         {},
         "length of the whole sequence",
     ),
-    "copies in front": (
-        'y = Pad <mode="reflect"> (x, w)',
+    "mirrored frames that nothing waits for": (
+        'p = Pad <mode="reflect"> (x, w)  y = Relu (p)',
         {"w": np.array([0, 2, 0, 0, 0, 0])},
-        "copies of frames",
+        "only windows",
+    ),
+    "mirrored frames that are late": (
+        't = Transpose <perm=[0, 2, 1]> (x)  a = Conv (t, W)  y = Pad <mode="reflect"> (a, w)',
+        {"w": np.array([0, 0, 2, 0, 0, 0]), "W": (6, 6, 3)},
+        "mirrors frames in front of the first one, which is late",
+    ),
+    "mirrored frames that are padded": (
+        't = Transpose <perm=[0, 2, 1]> (x)  p = Pad <mode="reflect"> (t, w)'
+        "  y = Conv <pads=[1, 0]> (p, W)",
+        {"w": np.array([0, 0, 2, 0, 0, 0]), "W": (6, 6, 3)},
+        "let one node pad",
     ),
     "the end for all frames": (
         "a = Slice (x, m, e, o)  y = Mul (x, a)",

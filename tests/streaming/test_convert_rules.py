@@ -151,6 +151,24 @@ WINDOWS: dict[str, tuple[str, dict[str, Any], int, int]] = {
         1,
         18,
     ),
+    "mirrored frames": (
+        'p = Pad <mode="reflect"> (x, w)  y = Conv <strides=[2]> (p, W)',
+        {"w": np.array([0, 0, 4, 0, 0, 3]), "W": (5, 4, 8)},
+        2,
+        18,
+    ),
+    "mirrored frames, moved and cut": (
+        'u = Unsqueeze (x, i)  p = Pad <mode="reflect"> (u, w)  q = Squeeze (p, i)'
+        "  c = Slice (q, i, far, two)  y = MaxPool <kernel_shape=[4], strides=[3]> (c)",
+        {
+            "w": np.array([0, 0, 0, 5, 0, 0, 0, 0]),
+            "i": np.array([1]),
+            "two": np.array([2]),
+            "far": np.array([2**62]),
+        },
+        1,
+        18,
+    ),
     "every second frame": (
         "y = Slice (x, s, e, a, t)",
         {"s": np.array([3]), "e": np.array([2**40]), "a": np.array([2]), "t": np.array([2])},

@@ -8,7 +8,7 @@ import numpy as np
 
 from ostinato.streaming import timing
 from ostinato.streaming.context import Context
-from ostinato.streaming.facts import Fixed, Stream
+from ostinato.streaming.facts import MIRRORED, Fixed, Stream
 from ostinato.streaming.registry import streams
 
 
@@ -27,6 +27,9 @@ def pad(context: Context) -> None:
     count, mode = widths[at], context.attributes.string("mode", "constant")
     if count > 0 and mode == "edge" and not any(_others(widths, at, len(chosen))):
         _repeat_first(context, count, widths[at + len(chosen)])
+        return
+    if count > 0 and mode == "reflect" and not any(_others(widths, at, len(chosen))):
+        _mirror_first(context, count, widths[at + len(chosen)])
         return
     extra = _padded(context, stream, widths[at], widths[at + len(chosen)])
     value = context.constant(2)
@@ -63,6 +66,19 @@ def _repeat_first(context: Context, count: int, behind: int) -> None:
         context.writer.copy(value),
         replace(stream, delay=-count, fill=known, extra=extra, steady=False),
     )
+
+
+def _mirror_first(context: Context, count: int, behind: int) -> None:
+    """Mirror the frames behind the first one in front of it."""
+    stream = context.required_stream(0)
+    if stream.delay:
+        raise context.refuse(
+            "mirrors frames in front of the first one, which is late because of what the nodes "
+            "before it look ahead or pad: let it mirror those of an earlier value"
+        )
+    extra = _padded(context, stream, count, behind)
+    mirrored = replace(stream, delay=-count, fill=MIRRORED, extra=extra, steady=False)
+    context.replace(context.writer.copy(context.input(0)), mirrored)
 
 
 def _padded(context: Context, stream: Stream, before: int, behind: int) -> int | None:

@@ -22,7 +22,7 @@ import onnx_ir as ir
 from ostinato.streaming import timing
 from ostinato.streaming.context import END, Context
 from ostinato.streaming.dims import Dims
-from ostinato.streaming.facts import Length, Stream
+from ostinato.streaming.facts import MIRRORED, Length, Stream
 from ostinato.streaming.registry import streams
 
 
@@ -50,12 +50,16 @@ def windowed(
     pad: frames of `before` that the operator puts before the first one; behind: and at the end.
     sampled: take the frames that windows of one frame would start at.
     """
+    if pad > 0 and stream.fill is MIRRORED:
+        raise context.refuse("pads in front of mirrored frames: let one node pad")
     rate, pads = stream.rate / stride, pad + behind
     if behind > 0:
         stream = timing.padded_behind(context, stream)
     timing.need_multiple(context, rate)
     reach = stream.delay - pad + extent - stride
-    delay = max(0, math.ceil(reach / stride))
+    # The first window needs the frame that is as far behind frame 0 as it reaches before.
+    mirrored = 1 - stream.delay - stride if stream.fill is MIRRORED else 0
+    delay = max(0, math.ceil(max(reach, mirrored) / stride))
     slack = delay * stride - reach
     earlier = extent - stride + slack
     masking = before if pad > 0 else None
