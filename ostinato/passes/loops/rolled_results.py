@@ -46,11 +46,10 @@ class Results:
             for gathering in self._gatherings(copies, own):
                 self._join(place, *gathering)
             for t, value in enumerate(copies):
-                for use in list(value.uses()):
-                    results = use.node.outputs
-                    unused = not any(v.uses() or v.is_graph_output() for v in results)
-                    if unused and use.node not in own:
-                        discard(use.node)
+                for node in dict.fromkeys(use.node for use in value.uses()):
+                    unused = not any(v.uses() or v.is_graph_output() for v in node.outputs)
+                    if unused and node.graph is not None and node not in own:
+                        discard(node)
                 readers = [use for use in value.uses() if use.node not in own]
                 if not readers and not value.is_graph_output():
                     continue

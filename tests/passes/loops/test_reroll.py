@@ -53,6 +53,10 @@ MODELS = {
         "f$t = Cast<to=1>(i$t)\n" + CELL.replace("e$t", "f$t"),
         "y = Concat<axis=0>($all)",
     ),
+    "a result that is read twice in vain": (
+        f"e$t = Gather<axis=0>(x, i$t)\n{CELL}",
+        "y = Concat<axis=0>($all)\nd = Sub(h3, h3)",
+    ),
     "some results alone": (f"e$t = Gather<axis=0>(x, i$t)\n{CELL}", "y = Concat<axis=0>(h3, h7)"),
 }
 
