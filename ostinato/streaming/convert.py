@@ -86,10 +86,15 @@ def convert(
     chunk = None if chunk is None else _frames("chunk", chunk)
     context = context if context in (None, "all") else _frames("context", context)
     expanded: set[str] = set()
+    kept: tuple[str, ...] = _KEEP
     while True:
-        converter, axes = _prepare(model, time, chunk, context, expanded)
+        converter, axes = _prepare(model, time, chunk, context, expanded, kept)
         for node in tuple(converter.model.graph):
             _visit(converter, node)
+        if converter.refusals and converter.hands_on_frames and kept == _KEEP:
+            # Layers that share their weights, as they were written out.
+            kept = (*_KEEP, "reroll")
+            continue
         late = set(converter.late_recurrences) - expanded
         if not late or converter.refusals:
             break
@@ -113,7 +118,12 @@ def _frames(name: str, number: object) -> int:
 
 
 def _prepare(
-    model: ModelLike, time: Time, chunk: int | None, context: Reach, expanded: set[str]
+    model: ModelLike,
+    time: Time,
+    chunk: int | None,
+    context: Reach,
+    expanded: set[str],
+    kept: tuple[str, ...],
 ) -> tuple[Converter, dict[str, int]]:
     loaded = load_model(model)
     if opset_of(loaded) < _OLDEST_OPSET:
@@ -122,17 +132,17 @@ def _prepare(
             "model",
             f"has opset {opset_of(loaded)}: raise it to 13 or later with onnx.version_converter",
         )
-    run_all_passes(loaded, _KEEP)
+    run_all_passes(loaded, kept)
     chosen = [n for n in loaded.graph if is_recurrent(n) and describe(n) in expanded]
     if chosen:
         expand_recurrent(loaded, chosen)
-        run_all_passes(loaded, _KEEP)
+        run_all_passes(loaded, kept)
     axes = _time_axes(loaded.graph, time)
     name_sizes(loaded)
     notes = []
     while decided := decide_branches(loaded, axes):
         notes += [Note(describe(node), node.op_type, _LONG) for node in decided]
-        run_all_passes(loaded, _KEEP)
+        run_all_passes(loaded, kept)
     converter = Converter(loaded, axes, chunk, context)
     converter.notes += notes
     return converter, axes

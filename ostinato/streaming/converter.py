@@ -60,6 +60,8 @@ class Converter:
         self.refusals: list[UnsupportedError] = []
         self.multiple = 1
         self.late_recurrences: list[str] = []
+        # Whether a Scan hands frames on, as one that layers with shared weights became.
+        self.hands_on_frames = False
         self.histories: dict[tuple[ir.Value, int, float | None], ir.Value] = {}
         self.rings: dict[Fraction, Ring] = {}
         self.everything: dict[Fraction, Everything] = {}

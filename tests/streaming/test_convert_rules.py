@@ -344,6 +344,12 @@ FEATURES: dict[str, tuple[str, dict[str, Any]]] = {
         "a = ArgMax <axis=2, keepdims=0> (x)  y = Gather (E, a)",
         {"E": (6, 5)},
     ),
+    "layers that share their weights": (
+        "h0 = Relu (x)"
+        + "".join(f" a{i} = MatMul (h{i}, W)  h{i + 1} = Tanh (a{i})" for i in range(8))
+        + "  y = Sub (h8, x)",
+        {"W": (6, 6)},
+    ),
     "product of bytes": (
         "q = QuantizeLinear (x, s, z)  r = QLinearMatMul (q, s, z, W, v, w, s, z)"
         "  y = DequantizeLinear (r, s, z)",

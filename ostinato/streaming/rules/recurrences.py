@@ -111,6 +111,7 @@ def scan(context: Context) -> None:
     count = len(form.states)
     for i in range(count):
         if context.stream(i) is not None:
+            context.converter.hands_on_frames = True
             raise context.refuse(f"input {i}, an initial state, changes with time")
     backward = [part.backward for part in form.scanned] + [part.backward for part in form.stacked]
     if any(backward):
