@@ -151,6 +151,25 @@ WINDOWS: dict[str, tuple[str, dict[str, Any], int, int]] = {
         1,
         18,
     ),
+    "interpolated frames": (
+        'y = Resize <mode="linear"> (x, , s)',
+        {"s": np.array([1, 1, 2], np.float32)},
+        1,
+        18,
+    ),
+    "interpolated pixels of frames at a lower rate": (
+        "p = Pad (x, w)  a = Conv <strides=[2]> (p, W)  u = Unsqueeze (a, m)"
+        '  r = Resize <mode="linear", coordinate_transformation_mode="pytorch_half_pixel"> (u, , s)'
+        "  b = ReduceMax <keepdims=0> (r, m)  y = Tanh (b)",
+        {
+            "w": np.array([0, 0, 1, 0, 0, 0]),
+            "W": (4, 4, 2),
+            "m": np.array([3]),
+            "s": np.array([1, 1, 4, 3], np.float32),
+        },
+        2,
+        18,
+    ),
     "mirrored frames": (
         'p = Pad <mode="reflect"> (x, w)  y = Conv <strides=[2]> (p, W)',
         {"w": np.array([0, 0, 4, 0, 0, 3]), "W": (5, 4, 8)},

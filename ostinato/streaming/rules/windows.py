@@ -292,9 +292,13 @@ def short_time_fourier_transform(context: Context) -> None:
     context.set(result)
 
 
+# Powers of two.
+_EXACT_SCALES = (2, 4, 8, 16)
+
+
 @streams("Resize", "Upsample", lengths=True)
 def resize(context: Context) -> None:
-    """Repeats every frame a whole number of times."""
+    """Repeats every frame a whole number of times, or interpolates between it and the next one."""
     _, stream = timing.settled(context, 0)
     context.only_stream()
     scales = context.constant(1 if context.op_type == "Upsample" else 2)
@@ -308,14 +312,46 @@ def resize(context: Context) -> None:
         raise context.refuse("crops, maybe the sequence: let Slice do it")
     scale = dict(zip(axes, map(float, scales), strict=True))[stream.axis]
     rounding = context.attributes.string("nearest_mode", "round_prefer_floor")
+    mode = context.attributes.string("mode", "nearest")
+    halves = how in ("half_pixel", "pytorch_half_pixel") and not context.attributes.int(
+        "antialias", 0
+    )
+    # Places between frames are exact numbers then, however many frames came before.
+    if context.op_type == "Resize" and mode == "linear" and halves and scale in _EXACT_SCALES:
+        _interpolate(context, stream, int(scale))
+        return
     repeats = (how, rounding) in (("half_pixel", "round_prefer_floor"), ("asymmetric", "floor"))
-    if context.attributes.string("mode", "nearest") != "nearest" or scale % 1 or scale < 1:
-        raise context.refuse("interpolates in time, or drops frames")
+    if mode != "nearest" or scale % 1 or scale < 1:
+        raise context.refuse(
+            "drops frames, or interpolates in time other than linearly, by half_pixel, to a number "
+            f"of frames that is {', '.join(map(str, _EXACT_SCALES))} times as large"
+        )
     if not repeats and context.op_type == "Resize":
         raise context.refuse(f"{how} with {rounding} does not repeat every frame alike")
     factor = int(scale)
     extra = None if stream.extra is None else stream.extra * factor
     context.set(Stream(stream.axis, stream.rate * factor, stream.delay * factor, extra=extra))
+
+
+def _interpolate(context: Context, stream: Stream, factor: int) -> None:
+    """Resize the last frame before the chunk and the chunk, and crop what the ends make.
+
+    Half of what lies between two frames waits for the second one. Before the first frame there is
+    a copy of it, as the operator sees beyond the edge.
+    """
+    frame, node, writer = timing.first_frame(context, 0), context.node, context.writer
+    ahead = replace(stream, delay=-1, fill=frame)
+    purpose = "the last frame, before the chunk"
+    joined = timing.history(context, context.input(0), ahead, 1, "past", purpose)
+    resized = writer.declare("resized", None, joined.dtype)
+    operands, attributes = [joined, *node.inputs[1:]], list(node.attributes.values())
+    name = writer.name("Resize")
+    writer.nodes.append(ir.Node("", "Resize", operands, attributes, outputs=[resized], name=name))
+    half = factor // 2
+    result = writer.slice(resized, stream.axis, half, -half, "interpolated")
+    context.note(f"interpolates: its result comes {half} of its frames late")
+    extra = None if stream.extra is None else stream.extra * factor
+    context.replace(result, Stream(stream.axis, stream.rate * factor, half, extra=extra))
 
 
 def _scales(context: Context, stream: Stream) -> np.ndarray | None:
