@@ -264,6 +264,17 @@ def filled_up(context: Context, value: ir.Value, axis: int) -> ir.Value:
     return context.writer.op("Pad", [value, widths], "filled_up", dtype=value.dtype)
 
 
+def rows_of_table(context: Context, table: ir.Value, axis: int, numbers: ir.Value) -> ir.Value:
+    """The rows of a fixed value with these numbers; behind the last one a step is an error."""
+    writer = context.writer
+    rows = writer.op("Gather", [table, numbers], "rows", {"axis": axis}, table.dtype)
+    writer.nodes[-1].name = context.converter.names.fresh(
+        f"{context.name}: a row of {table.name!r} for each frame so far"
+    )
+    context.note(f"takes a row of {table.name!r} for each frame, as many as there are")
+    return rows
+
+
 def masked(context: Context, value: ir.Value, stream: Stream, before: float | None) -> ir.Value:
     """`value` with the frames that mean nothing replaced by `before`."""
     if before is None or stream.delay <= 0 or stream.steady:

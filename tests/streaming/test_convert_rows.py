@@ -135,18 +135,19 @@ def test_a_state_of_several_rows_for_each_sequence_names_its_sizes() -> None:
     assert [state.shape for state in conversion.state_list] == [(1, "N", 3, 5)]
 
 
-def test_a_sequence_of_fixed_length_is_merged_too() -> None:
+@pytest.mark.parametrize("rows", [1, 2])
+def test_a_sequence_of_fixed_length_is_merged_too(rows: int) -> None:
     text = """g (float[2, 336, 6] x) => (float[2, 336, 5] y) {
         r = Reshape (x, s)
         v = Transpose <perm=[1, 0, 2]> (r)
         a, h = GRU <hidden_size=5> (v, W, R, , , zero)
         d = Squeeze (h, z)
         y = Reshape (d, q)
-    }"""
+    }""".replace("[2,", f"[{rows},")
     weights = {
-        "s": np.array([672, 3, 2]),
-        "zero": np.zeros((1, 672, 5)),
-        "q": np.array([2, 336, 5]),
+        "s": np.array([336 * rows, 3, 2]),
+        "zero": np.zeros((1, 336 * rows, 5)),
+        "q": np.array([rows, 336, 5]),
         "z": SIZES["z"],
     }
     assert_streams(model(text, weights | {"W": (1, 15, 2), "R": (1, 15, 5)}), {"x": 1})

@@ -517,6 +517,46 @@ def test_the_time_axis_keeps_its_name_or_gets_the_size_of_a_chunk() -> None:
             assert (size.dim_param or size.dim_value) == expected
 
 
+FIXED: dict[str, tuple[str, dict[str, Any], int]] = {
+    "counts, rows of a table, and both for what is late": (
+        "a = Div (x, counts)  b = Add (a, table)  c = Conv <pads=[1, 1]> (b, W)"
+        "  d = Mul (c, table)  e = Sub (d, counts)  f = Concat <axis=1> (e, counts)  y = Tanh (f)",
+        {
+            "counts": np.arange(1, 337, dtype=np.float32).reshape(1, 1, 336),
+            "table": (4, 336),
+            "W": (4, 4, 3),
+        },
+        1,
+    ),
+    "most of the frames": (
+        "a = Conv (x, W)  b = Slice (x, begin, end, two)  y = Add (a, b)",
+        {
+            "W": (4, 4, 3),
+            "begin": np.array([-334]),
+            "end": np.array([336]),
+            "two": np.array([2]),
+        },
+        2,
+    ),
+    "frames that overlap, by their numbers": (
+        "p = Pad (x, w)  f = Gather <axis=2> (p, i)  y = ReduceMax <keepdims=0> (f, three)",
+        {
+            "w": np.array([0, 0, 3, 0, 0, 0]),
+            "i": np.arange(336)[:, None] + np.array([0, 3, 1]),
+            "three": np.array([3]),
+        },
+        0,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FIXED)
+def test_constants_of_a_sequence_of_fixed_length(name: str) -> None:
+    nodes, weights, delay = FIXED[name]
+    text = f"g (float[1, 4, 336] x) => (float[1, C, S] y) {{ {nodes} }}"
+    assert assert_streams(model(text, weights), {"x": 2}, (1, 3, 7)).delay == {"y": delay}
+
+
 def test_blocks_of_a_fixed_number() -> None:
     text = """g (float[1, 8, 336] x) => (float[1, 2, 1, 674] y) {
         y = Col2Im <strides=[1, 2]> (x, image, block)

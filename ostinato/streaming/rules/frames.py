@@ -7,8 +7,10 @@ from dataclasses import replace
 import numpy as np
 import onnx_ir as ir
 
+from ostinato.errors import UnsupportedError
 from ostinato.graph.axis_maps import AxisMap, Form
 from ostinato.graph.facts import facts_of, sources
+from ostinato.graph.writer import Operand
 from ostinato.streaming import timing
 from ostinato.streaming.context import Context
 from ostinato.streaming.facts import Rows, Sizes, Stream
@@ -25,7 +27,10 @@ def keeps_frames(context: Context) -> bool:
 
 
 def each_frame(context: Context) -> None:
-    """Along an axis that becomes one of the results, operands in step; refused along others."""
+    """Along an axis that becomes one of the results, operands in step; refused along others.
+
+    In a model of one length, constants may have a row for each frame.
+    """
     found = _streams(context)
     if not found:
         context.required_stream(0)
@@ -39,10 +44,20 @@ def each_frame(context: Context) -> None:
             "frame to every other"
         )
     (axis,) = places
+    tables = {}
     for i, row in enumerate(axes):
         if context.has(i) and i not in found:
-            _check_fixed(context, i, row.index(axis) if row and axis in row else None)
-    context.set_all(replace(_in_step(context, list(found.values())), axis=axis))
+            place = row.index(axis) if row and axis in row else None
+            if _is_table(context, i, place) and place is not None:
+                tables[i] = place
+    stream = _in_step(context, list(found.values()))
+    frames = {context.dims(context.input(i))[s.axis] for i, s in found.items()}
+    for i, along in tables.items():
+        if context.dims(context.input(i))[along] not in frames:
+            raise _refusal(context, i)
+        context.operand(i, _row_of_each_frame(context, i, along, stream))
+        stream = replace(stream, steady=False)
+    context.set_all(replace(stream, axis=axis))
 
 
 def each_row(context: Context) -> None:
@@ -105,21 +120,88 @@ def _place(context: Context, axes: AxisMap, index: int, stream: Stream) -> int:
 
 def _check_fixed(context: Context, index: int, axis: int | None) -> None:
     """Refuse an operand that is the same in all steps, but not in all frames along `axis`."""
+    if _is_table(context, index, axis):
+        raise _refusal(context, index)
+
+
+def _is_table(context: Context, index: int, axis: int | None) -> bool:
+    """Whether an operand that is the same in all steps has a row for each frame, along `axis`.
+
+    One whose rows are equal gets a single one, where that stands for all.
+    """
     value, broadcasts = context.input(index), facts_of(context.op_type).broadcasts
     fact = context.fact(value)
     if isinstance(fact, Sizes) and fact.grows:
         raise context.refuse("computes with the length of the whole sequence")
     if axis is None or (broadcasts and context.dims(value)[axis] == 1):
-        return
+        return False
     array = context.constant(index)
     if broadcasts and array is not None and array.size and _is_uniform(array, axis):
         one = np.take(array, [0], axis=axis)
         context.operand(index, context.writer.value(one, "frame"))
-        return
-    raise context.refuse(
-        f"input {index} ({value.name!r}) has values of its own for each frame of the whole sequence"
+        return False
+    return True
+
+
+def _refusal(context: Context, index: int) -> UnsupportedError:
+    broadcasts = facts_of(context.op_type).broadcasts
+    return context.refuse(
+        f"input {index} ({context.input(index).name!r}) has values of its own for each frame of "
+        "the whole sequence"
         + ("" if broadcasts else ": let Expand make it, or add it for each frame")
     )
+
+
+def _row_of_each_frame(context: Context, index: int, axis: int, stream: Stream) -> ir.Value:
+    """The rows of a constant that frames of `stream` meet, in place of input `index`.
+
+    Whole numbers that grow evenly go on behind the last one; of other rows there are no more than
+    the constant has.
+    """
+    value, writer, integer = context.input(index), context.writer, ir.DataType.INT64
+    lengths, name, length = context.converter.lengths, str(value.name), context.dims(value)[axis]
+    array = context.constant(index)
+    if array is None and not lengths.decides(name):
+        raise _refusal(context, index)
+    if not isinstance(length, int) or length < 2 or stream.delay < 0:
+        raise _refusal(context, index)
+    if array is not None and _is_uniform(array, axis):
+        sizes: list[Operand] = [np.ones(axis, np.int64)]
+        sizes += [context.converter.frames(writer, stream.rate)]
+        sizes += [np.ones(array.ndim - axis - 1, np.int64)]
+        one = np.take(array, [0], axis)
+        operands: list[Operand] = [one, writer.concat(sizes, 0, "sizes")]
+        return writer.op("Expand", operands, "rows", dtype=value.dtype)
+    positions = context.converter.positions(writer, stream.rate)
+    if stream.delay:
+        late: list[Operand] = [positions, np.array(stream.delay, np.int64)]
+        positions = writer.op("Sub", late, "numbers", dtype=integer)
+        first: list[Operand] = [positions, np.array(0, np.int64)]
+        positions = writer.op("Max", first, "numbers", dtype=integer)
+    if array is None:
+        array = lengths.compute(name, length, context.converter.facts_by_name())
+    step = None if array is None else _whole_step(array, axis)
+    if array is None or step is None:
+        return timing.rows_of_table(context, value, axis, positions)
+    counted: list[Operand] = [positions, np.array(step, np.int64)]
+    numbers, dtype = writer.op("Mul", counted, "numbers", dtype=integer), ir.tensor(array).dtype
+    numbers = writer.op("Cast", [numbers], "numbers", {"to": int(dtype)}, dtype)
+    behind = range(1, array.ndim - axis)
+    placed = writer.unsqueeze(numbers, behind, "numbers") if behind else numbers
+    return writer.op("Add", [placed, np.take(array, [0], axis)], "rows", dtype=dtype)
+
+
+def _whole_step(array: np.ndarray, axis: int) -> int | None:
+    """By how much all elements grow from one to the next along `axis`, if these are whole numbers.
+
+    Sums of whole numbers are exact, so they are the elements of a range of any length.
+    """
+    if array.dtype.kind not in "iuf" or array.dtype.itemsize < 4:
+        return None
+    steps = np.diff(array, axis=axis)
+    step, first = steps.flat[0], np.take(array, [0], axis)
+    is_whole = np.isfinite(array).all() and not step % 1 and not (first % 1).any()
+    return int(step) if is_whole and (steps == step).all() else None
 
 
 def _is_uniform(array: np.ndarray, axis: int) -> bool:

@@ -64,9 +64,14 @@ def framed(context: Context, data: Stream) -> bool:
 
 def _frames(context: Context, data: Stream) -> _Frames | None:
     converter, name = context.converter, str(context.input(1).name)
-    if data.extra is None or not converter.lengths.decides(name):
+    if data.extra is None:
         return None
     if context.attributes.int("axis", 0) % context.rank(context.input(0)) != data.axis:
+        return None
+    given, length = context.constant(1), converter.length
+    if given is not None and length is not None:
+        return _look(given, length, data)
+    if not converter.lengths.decides(name):
         return None
     count = -(-_LOOKED_AT // converter.multiple) * converter.multiple
     facts = converter.facts_by_name()

@@ -74,6 +74,8 @@ def slice_(context: Context) -> None:
     length = context.dims(context.input(0))[stream.axis]
     if isinstance(length, int):
         start = start - length if start >= length - 1 > 0 and step > 0 else start
+        # Most frames are those from one on, and not the last few.
+        start = max(start + length, 0) if 2 * start < -length and step > 0 else start
         # Of a sequence of known length the end of a part is where one of any length has it.
         end = END if end >= length else end - length if end > 1 else end
     if (start, end) == (0, 1) and step > 0:
@@ -121,11 +123,7 @@ def _rows_of_table(context: Context) -> None:
         operand = np.array(start, np.int64)
         numbers = writer.op("Add", [numbers, operand], "row", dtype=ir.DataType.INT64)
     table = context.input(0)
-    rows = writer.op("Gather", [table, numbers], "rows", {"axis": axis}, table.dtype)
-    writer.nodes[-1].name = context.converter.names.fresh(
-        f"{context.name}: a row of {table.name!r} for each frame so far"
-    )
-    context.note(f"takes a row of {table.name!r} for each frame, as many as there are")
+    rows = timing.rows_of_table(context, table, axis, numbers)
     context.replace(rows, Stream(axis, end.scale, extra=end.extra - start))
 
 
@@ -230,7 +228,8 @@ def gather(context: Context) -> None:
         _gather_sizes(context, fact)
         return
     whole = context.stream(0)
-    if whole is not None and context.stream(1) is not None and framed(context, whole):
+    is_table = context.stream(1) is not None or context.constant(1) is not None
+    if whole is not None and is_table and framed(context, whole):
         return
     data = context.only_stream()
     numbers = context.constant(1)
