@@ -72,8 +72,8 @@ def convert(
     not named are the same in all steps.
     chunk: frames of a step; None leaves it open, so that each step may have another number.
 
-    context: frames that causal attention can look back, or "all" so far, with states that grow;
-    models with attention need it.
+    context: frames that causal attention sees at most, the present one among them, or "all" so far,
+    with states that grow; models with attention need it.
 
     The model that comes out takes states beside its inputs and returns them beside its outputs,
     uses standard operators only, and gives the bits of the whole model when both are compiled
