@@ -34,7 +34,7 @@ from ostinato.model.normal_form import normalize, store_data
 from ostinato.model.order import attribute_graphs
 from ostinato.model.schema import schema_of
 from ostinato.model.signature import type_error
-from ostinato.model.types import type_text
+from ostinato.model.types import known_type
 from ostinato.model.weights import put_back, set_aside
 from ostinato.model.write import innermost, to_model_proto
 
@@ -184,7 +184,8 @@ def _check_values(model: ir.Model) -> None:
             for value in node.outputs:
                 _check_rank(value)
             schema = schema_of(node.op_type, "", version) if node.domain == "" else None
-            problem = None if schema is None else type_error(schema, [*map(_kind, node.inputs)])
+            kinds = [known_type(value) for value in node.inputs]
+            problem = None if schema is None else type_error(schema, kinds)
             if problem is not None:
                 raise ModelError(f"node {describe(node)!r} ({node.op_type}): {problem}")
 
@@ -195,12 +196,6 @@ def _check_rank(value: ir.Value) -> None:
             f"value {value.name!r} has {len(value.shape)} axes, more than the {MOST_AXES} that "
             "arrays can have"
         )
-
-
-def _kind(value: ir.Value | None) -> str | None:
-    """The type of an operand as schemas spell it, None where it is not known."""
-    kind = "undefined" if value is None else type_text(value.type)
-    return None if "undefined" in kind else kind
 
 
 def _import_standard_operators(proto: onnx.ModelProto) -> None:

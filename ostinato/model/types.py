@@ -17,6 +17,12 @@ def type_text(kind: ir.TypeProtocol | None) -> str:
     return "undefined"
 
 
+def known_type(value: ir.Value | None) -> str | None:
+    """The type of an operand as schemas write it, None where it is not known."""
+    kind = "undefined" if value is None else type_text(value.type)
+    return None if "undefined" in kind else kind
+
+
 def proto_text(kind: onnx.TypeProto) -> str:
     """The same of a type in a file, which may be one of maps."""
     field = kind.WhichOneof("value")

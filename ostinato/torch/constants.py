@@ -22,7 +22,7 @@ _OWN_GRADIENT = (
 
 
 def _is_float(x: Any) -> bool:
-    return isinstance(x, Tensor) and x.is_floating_point()
+    return isinstance(x, Tensor) and (x.is_floating_point() or x.is_complex())
 
 
 def mark_constants(program: torch.export.ExportedProgram) -> None:

@@ -16,6 +16,7 @@ from torch.utils import _pytree as pytree
 
 from ostinato.autodiff.gradient import expose
 from ostinato.errors import InputError, UnsupportedError
+from ostinato.model.names import Names
 from ostinato.torch import draws
 from ostinato.torch.constants import (
     TRANSLATIONS,
@@ -25,7 +26,9 @@ from ostinato.torch.constants import (
 )
 from ostinato.torch.explain import explained, quiet
 from ostinato.torch.formulas import Formulas, translations
-from ostinato.torch.layers import masks_as_they_are
+from ostinato.torch.layers import unseen_elements
+from ostinato.torch.narrow import widen
+from ostinato.torch.operators import with_formulas
 from ostinato.torch.results import Result, flat, noted
 
 # What stands before names of parameters, since the exported module is the attribute of another.
@@ -38,10 +41,12 @@ class Write:
 
     owner: the name of a buffer or an attribute, or the place of a tensor among the arguments.
     assigned: whether the module puts another tensor in its place, which keeps its history.
+    is_complex: whether the value is one of complex numbers, which are pairs in the model.
     """
 
     owner: str | int
     assigned: bool = False
+    is_complex: bool = False
 
 
 @dataclass(frozen=True)
@@ -55,6 +60,7 @@ class Exported:
     in_spec, out_spec: how arguments, as `bound` has them, and results are nested.
     guards: conditions on sizes without which the program may do something else; see `_guards`.
     original: computes the outputs of the model in PyTorch.
+    pairs: places of inputs that are complex in PyTorch, and in the model have a last axis of two.
     """
 
     model: ir.Model
@@ -67,6 +73,7 @@ class Exported:
     guards: tuple[str, ...] = ()
     writes: tuple[Write, ...] = ()
     draws: draws.Draws = field(default_factory=draws.Draws)
+    pairs: tuple[int, ...] = ()
 
 
 def bound(
@@ -110,6 +117,10 @@ def export(
         program = torch.export.export(
             leaves, args, kwargs, dynamic_shapes=_shapes(signature, args, kwargs, dynamic)
         )
+        in_spec, guards = program.call_spec.in_spec, _guards(program, dynamic)
+        # Before formulas, which would enter what is computed without gradients, and those within.
+        mark_constants(program)
+        program = with_formulas(program)
         mark_constants(program)
         converted = torch.onnx.export(
             program,
@@ -127,6 +138,7 @@ def export(
     )
     model: ir.Model = converted.model
     _widen_indices(model)
+    widen(model)
     arguments, floats, others = [], [], []
     for spec in done.input_specs:
         if spec.kind == InputKind.USER_INPUT:
@@ -144,22 +156,38 @@ def export(
         value = model.graph.initializers.pop(name)
         value.const_value = None
         model.graph.inputs.append(value)
-    for value in model.graph.inputs:
-        value.name = _own_name(str(value.name))
-        _settle(value)
+    _name_inputs(model)
     drawn = draws.take(model)
+    own = {**dict(leaves.named_parameters()), **dict(leaves.named_buffers())}
+    given = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
+    inputs = [*given, *(own[name] for name in names)]
+    pairs = tuple(place for place, tensor in enumerate(inputs) if tensor.is_complex())
     return Exported(
         model,
         tuple(arguments),
         tuple(map(_own_name, names)),
         tuple(leaves.returned.results),
-        program.call_spec.in_spec,
+        in_spec,
         leaves.returned.spec,
-        functools.partial(_original, leaves, program.call_spec.in_spec, arguments, names),
-        _guards(program, dynamic),
+        functools.partial(_original, leaves, in_spec, arguments, names, pairs),
+        guards,
         tuple(leaves.returned.writes),
         drawn,
+        pairs,
     )
+
+
+def _name_inputs(model: ir.Model) -> None:
+    """Give inputs the names of the module, and other values that have one of those another one."""
+    for value in model.graph.inputs:
+        value.name = _own_name(str(value.name))
+        _settle(value)
+    taken = {value.name for value in model.graph.inputs}
+    names = Names(model)
+    for node in model.graph.all_nodes():
+        for value in node.outputs:
+            if value.name in taken:
+                value.name = names.fresh(str(value.name))
 
 
 def _original(
@@ -167,10 +195,11 @@ def _original(
     in_spec: Any,
     arguments: Sequence[tuple[bool, Any]],
     names: Sequence[str],
+    pairs: Sequence[int],
     tensors: Sequence[torch.Tensor],
 ) -> Sequence[torch.Tensor]:
     """The outputs of the model for these inputs, as PyTorch computes them."""
-    given = iter(tensors)
+    given = iter([torch.view_as_complex(t) if i in pairs else t for i, t in enumerate(tensors)])
     values = [next(given) if is_tensor else constant for is_tensor, constant in arguments]
     args, kwargs = pytree.tree_unflatten(values, in_spec)
     own = dict(zip(names, given, strict=True))
@@ -252,7 +281,7 @@ class _Leaves(torch.nn.Module):
             if not returned.exporting:
                 found = module(*args, **kwargs)
             else:
-                with Formulas(), functions_refused(), masks_as_they_are():
+                with Formulas(), functions_refused(), unseen_elements():
                     found = module(*args, **kwargs)
             after = _held(module, (args, kwargs))
             leaves, returned.spec = flat(found)
@@ -268,11 +297,12 @@ class _Leaves(torch.nn.Module):
                 is_kept = isinstance(owner, int) or owner in buffers
                 is_kept = _is_alike(old, tensor) if is_kept else tensor is not old
                 if is_kept and owner not in parameters:
-                    returned.writes.append(Write(owner, tensor is not old))
+                    returned.writes.append(Write(owner, tensor is not old, tensor.is_complex()))
                     values.append(tensor.clone())
                 else:
                     returned.lost.append(str(owner))
-            return *tensors.values(), *values
+            made = *tensors.values(), *values
+            return tuple(torch.view_as_real(t) if t.is_complex() else t for t in made)
 
         # The names of its arguments become those of the inputs.
         self.forward = forward
@@ -344,11 +374,7 @@ def _refuse_arguments(what: str, module: torch.nn.Module, arguments: Any) -> Non
         if not isinstance(leaf, torch.Tensor):
             continue
         reason = None
-        if leaf.is_complex():
-            reason = f"is {leaf.dtype}; use torch.view_as_real and two real numbers for each"
-        elif leaf.dtype == torch.bfloat16:
-            reason = "is torch.bfloat16, which NumPy has not; call float() or half() of the module"
-        elif leaf.layout != torch.strided or leaf.is_quantized or leaf.is_nested:
+        if leaf.layout != torch.strided or leaf.is_quantized or leaf.is_nested:
             reason = "is no dense tensor; make it one, by to_dense for instance"
         elif leaf.is_meta and not isinstance(name, int):
             reason = "is on the device 'meta', which has no data; load the parameters before"

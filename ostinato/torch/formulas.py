@@ -14,7 +14,7 @@ from torch.onnx._internal.exporter._registration import ONNXRegistry
 from torch.overrides import TorchFunctionMode
 
 from ostinato.errors import UnsupportedError
-from ostinato.torch import layers
+from ostinato.torch import layers, losses
 
 
 class Formulas(TorchFunctionMode):
@@ -196,10 +196,15 @@ def _is_open(x: Tensor) -> bool:
 def translations() -> dict[Any, Any]:
     """How the exporter writes the operators that are defined here: like PyTorch's own."""
     registry = ONNXRegistry.from_torchlib()
-    return {torch.ops.aten.bernoulli.p: _bernoulli} | {
+    own = {torch.ops.aten.bernoulli.p: _bernoulli, torch.ops.aten._neg_view.default: _negative}
+    return own | {
         operator.default: registry.get_decomps(getattr(torch.ops.aten, name).input)[0].onnx_function
         for name, operator in _OF_ANY_LENGTH.items()
     }
+
+
+def _negative(x: Any) -> Any:
+    return opset18.Neg(x)
 
 
 def _bernoulli(x: Any, p: float) -> Any:
@@ -219,6 +224,11 @@ _FORMULAS: dict[Any, Callable[..., Any]] = {
     Tensor.register_hook: _refuse_hook,
     torch.cdist: layers.cdist,
     F.batch_norm: layers.batch_norm,
+    F.cross_entropy: losses.cross_entropy,
+    torch._C._nn.cross_entropy_loss: losses.cross_entropy_loss,
+    F.ctc_loss: losses.ctc_loss,
+    torch.ctc_loss: losses.ctc_loss,
+    F.gaussian_nll_loss: losses.gaussian_nll_loss,
     F.embedding: layers.embedding,
     F.instance_norm: layers.instance_norm,
     F.scaled_dot_product_attention: layers.scaled_dot_product_attention,

@@ -9,20 +9,27 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.distributions import Distribution
 from torch.nn.modules import transformer
 
 from ostinato.errors import UnsupportedError
 
 
 @contextmanager
-def masks_as_they_are() -> Iterator[None]:
-    """Have `nn.Transformer` and its parts not look whether the elements of a mask are causal."""
-    original = transformer._detect_is_causal_mask
+def unseen_elements() -> Iterator[None]:
+    """Keep PyTorch from looking at elements.
+
+    `nn.Transformer` and its parts ask whether a mask is causal, `torch.distributions` whether
+    parameters and values are valid.
+    """
+    is_causal, validates = transformer._detect_is_causal_mask, Distribution._validate_args
     transformer._detect_is_causal_mask = lambda mask, is_causal=None, size=None: is_causal is True
+    Distribution.set_default_validate_args(False)
     try:
         yield
     finally:
-        transformer._detect_is_causal_mask = original
+        transformer._detect_is_causal_mask = is_causal
+        Distribution.set_default_validate_args(validates)
 
 
 def encoder_layer(

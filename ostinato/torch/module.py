@@ -74,7 +74,16 @@ class _Function(torch.nn.Module):
             if isinstance(value, torch.nn.Module):
                 self.add_module(name, value)
         self.training = all(module.training for module in self.children())
-        self.forward = function
+        self.forward = _with_signature(function)
+
+
+def _with_signature(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function itself, or one of any arguments where it has not said which, as builtins."""
+    try:
+        inspect.signature(function)
+    except ValueError:
+        return lambda *args, **kwargs: function(*args, **kwargs)
+    return function
 
 
 class CompiledModule(torch.nn.Module):
@@ -151,6 +160,7 @@ class _Write:
 
     table, owner: of a buffer or attribute. place: of the tensor among the inputs, None for one that
         the model does not read. assigned, lasts: whether it replaces the buffer, with its history.
+        is_complex: whether it is one of complex numbers.
     """
 
     table: dict[Any, Any]
@@ -158,17 +168,18 @@ class _Write:
     place: int | None
     assigned: bool
     lasts: bool
+    is_complex: bool
 
 
 def _written(
     module: torch.nn.Module, exported: Exported, write: Write, places: Mapping[str, int]
 ) -> _Write:
     if isinstance(write.owner, int):
-        return _Write({}, write.owner, write.owner, False, False)
+        return _Write({}, write.owner, write.owner, False, False, write.is_complex)
     place = places.get(write.owner)
     lasts = place is None or _has_gradient(exported.model, write.owner)
     table, key = _owner(module, write.owner)
-    return _Write(table, key, place, write.assigned, lasts)
+    return _Write(table, key, place, write.assigned, lasts, write.is_complex)
 
 
 class Call:
@@ -217,6 +228,8 @@ class Call:
             args = self._tensors(args, kwargs)
         try:
             tensors = (*args, *[table[name] for table, name in self._owners])
+            if self._exported.pairs:
+                tensors = self._as_pairs(tensors)
             results = self._run(tensors) if self._has_effects else self.native(tensors)
         except (AttributeError, TypeError, NotImplementedError):
             # Something that is no tensor, most likely: then this says which.
@@ -226,6 +239,13 @@ class Call:
             return self._form(results)
         leaves = [rebuilt(result, results) for result in self._exported.results]
         return pytree.tree_unflatten(leaves, self._exported.out_spec)
+
+    def _as_pairs(self, tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+        """Complex tensors as pairs of real numbers."""
+        found = [*tensors]
+        for place in self._exported.pairs:
+            found[place] = torch.view_as_real(found[place].resolve_conj())
+        return tuple(found)
 
     def _run(self, tensors: tuple[torch.Tensor, ...]) -> Sequence[torch.Tensor]:
         """Call with random numbers drawn now, and write what the module writes."""
@@ -240,6 +260,8 @@ class Call:
                 given[write.place] = tensors[write.place].clone()
         results = self.native((*given, *self._exported.draws(tensors)))
         for write, value in zip(self._writes, results[self._count :], strict=True):
+            if write.is_complex and (write.assigned or write.place is None):
+                value = torch.view_as_complex(value)
             if write.assigned:
                 write.table[write.owner] = value if write.lasts else value.detach()
                 continue

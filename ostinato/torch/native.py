@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, TypeAlias
 
+import ml_dtypes
 import numpy as np
 import onnx_ir as ir
 import torch
@@ -94,18 +95,25 @@ class _Session:
     def __init__(self, session: InferenceSession) -> None:
         self.session, self._run = session, session.run
         self.names = [argument.name for argument in session.get_inputs()]
+        self._is_narrow = [
+            any(argument.type == "tensor(bfloat16)" for argument in arguments)
+            for arguments in (session.get_inputs(), session.get_outputs())
+        ]
         # What a parameter was when its array was made, and the array: a parameter may get other
         # memory, or be another one in the next call.
         self._parameters: dict[str, tuple[Tensor, int, torch.Size, Array]] = {}
 
     def __call__(self, tensors: Sequence[Tensor]) -> list[Tensor]:
-        feed = {
-            name: self._parameter(name, tensor)
-            if tensor.__class__ is Parameter
-            else tensor.numpy(force=True)
-            for name, tensor in zip(self.names, tensors, strict=True)
-        }
-        return [*map(from_numpy, self._run(None, feed))]
+        if self._is_narrow[0]:
+            feed = {n: _array(t) for n, t in zip(self.names, tensors, strict=True)}
+        else:
+            feed = {
+                name: self._parameter(name, tensor)
+                if tensor.__class__ is Parameter
+                else tensor.numpy(force=True)
+                for name, tensor in zip(self.names, tensors, strict=True)
+            }
+        return [*map(_tensor if self._is_narrow[1] else from_numpy, self._run(None, feed))]
 
     def _parameter(self, name: str, tensor: Tensor) -> Array:
         kept = self._parameters.get(name)
@@ -121,6 +129,21 @@ class _Session:
         if tensor.is_contiguous():
             self._parameters[name] = tensor, tensor.data_ptr(), tensor.shape, array
         return array
+
+
+def _array(tensor: Tensor) -> Array:
+    """A tensor as NumPy has it, also one of bfloat16."""
+    if tensor.dtype == torch.bfloat16:
+        words: Array = tensor.detach().contiguous().view(torch.int16).numpy(force=True)
+        return words.view(ml_dtypes.bfloat16)
+    array: Array = tensor.numpy(force=True)
+    return array
+
+
+def _tensor(array: Array) -> Tensor:
+    if array.dtype == ml_dtypes.bfloat16:
+        return from_numpy(array.view(np.int16)).view(torch.bfloat16)
+    return from_numpy(array)
 
 
 class _Pair:

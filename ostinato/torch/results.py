@@ -22,8 +22,9 @@ class Result:
     """A leaf of what a module returns.
 
     place: of the model's output, None for a constant. value: the constant; of an output that Python
-    has as a number, the type of the number. parts: of an object that holds tensors, each of them as
-    the object has it, and the result that takes its place in a copy.
+    has as a number, the type of the number; complex for a tensor of complex numbers, pairs in the
+    model. parts: of an object that holds tensors, each of them as the object has it, and the result
+    that takes its place in a copy.
     """
 
     place: int | None
@@ -53,7 +54,7 @@ def noted(leaf: Any, tensors: dict[int, torch.Tensor]) -> Result:
         return Result(None, leaf, tuple((part, noted(part, tensors)) for part in held.values()))
     tensor = leaf if kind is None else torch.scalar_tensor(leaf, dtype=_DTYPES[kind])
     tensors.setdefault(id(tensor), tensor)
-    return Result(list(tensors).index(id(tensor)), kind)
+    return Result(list(tensors).index(id(tensor)), complex if tensor.is_complex() else kind)
 
 
 def _try_copy(leaf: Any, held: Mapping[int, Any]) -> None:
@@ -99,4 +100,6 @@ def rebuilt(result: Result, tensors: Sequence[torch.Tensor]) -> Any:
     if result.place is None:
         return result.value
     tensor = tensors[result.place]
+    if result.value is complex:
+        return torch.view_as_complex(tensor.contiguous())
     return tensor if result.value is None else result.value(tensor.item())

@@ -1,0 +1,214 @@
+"""Operators of PyTorch for which `ostinato.torch` has formulas, beside PyTorch itself."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+pytest.importorskip("onnxscript", reason="onnxscript is not installed")
+
+import torch.nn.functional as F  # noqa: E402
+
+import ostinato.torch  # noqa: E402
+from ostinato.torch import dynamo  # noqa: E402
+
+pytestmark = pytest.mark.extras
+LABELS = torch.tensor([[1, 2, 2], [3, 1, 0]])
+SPREAD = functools.partial(F.cross_entropy, label_smoothing=0.1)
+
+
+def complex_pair(x: Any) -> tuple[Any, Any]:
+    z = torch.complex(x[:, :3], x[:, 3:])
+    return z, z.flip(0)
+
+
+# Each is a function of a matrix of 4 x 6 numbers.
+FUNCTIONS: dict[str, Callable[[Any], Any]] = {
+    "smoothed labels": lambda x: [
+        SPREAD(x, LABELS[0, [0, 1, 2, 0]], ignore_index=2, reduction=how)
+        for how in ("mean", "sum", "none")
+    ],
+    "smoothed labels of weights": lambda x: SPREAD(x, LABELS.flatten()[:4], torch.arange(6.0)),
+    "probabilities": lambda x: (F.cross_entropy(x, x.softmax(1)), SPREAD(x, x.softmax(1))),
+    "Gaussian": lambda x: F.gaussian_nll_loss(x, x.flip(0), x.exp(), full=True),
+    "CTC": lambda x: F.ctc_loss(
+        x.view(6, 2, 2).repeat(1, 1, 2).log_softmax(-1), LABELS, (6, 5), (3, 2), reduction="none"
+    ),
+    "CTC without a way": lambda x: F.ctc_loss(
+        x.view(6, 2, 2).repeat(1, 1, 2).log_softmax(-1), LABELS, (2, 6), (3, 0), zero_infinity=True
+    ),
+    "log gamma": lambda x: torch.lgamma(torch.cat([x * 3, x * 30])),
+    "digamma": lambda x: torch.digamma(x * 5),
+    "erfinv": lambda x: torch.erfinv(x.tanh()),
+    "hypot": lambda x: torch.hypot(x, x.flip(0)),
+    "signs": lambda x: (torch.copysign(x, x.flip(0)), torch.fmax(x, x.flip(0))),
+    "order": lambda x: (x.median(), *torch.kthvalue(x, 2, 1), *x.median(0, True)),
+    "places": lambda x: torch.searchsorted(x.sort(1)[0], x.flip(0), right=True),
+    "distances": F.pdist,
+    "distributions": lambda x: (
+        torch.distributions.StudentT(3 + x.exp(), x, x.exp()).log_prob(x.flip(0)),
+        torch.distributions.NegativeBinomial(x.exp(), x.sigmoid()).log_prob(torch.tensor(3.0)),
+    ),
+    "complex functions": lambda x: [
+        f(complex_pair(x)[0]) for f in (torch.exp, torch.tanh, torch.sqrt, torch.log, torch.sin)
+    ],
+    "complex products": lambda x: (
+        complex_pair(x)[0] @ complex_pair(x)[1].mT,
+        torch.einsum("ij,kj->ik", *complex_pair(x)).conj().imag,
+        (complex_pair(x)[0] ** 3 / (complex_pair(x)[1] + 2j)).abs(),
+        F.linear(*complex_pair(x), complex_pair(x)[0][:, 0]),
+    ),
+    "complex parts": lambda x: (
+        complex_pair(x)[0].unsqueeze(1).expand(4, 2, 3)[1:, 0].cumsum(1),
+        torch.where(x[:, :3] > 0, *complex_pair(x)).detach(),
+        F.pad(complex_pair(x)[0], (1, 0)).split(2, 1),
+    ),
+}
+
+
+class Whole(torch.nn.Module):
+    def __init__(self, function: Callable[[Any], Any]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: Any) -> Any:
+        return self.function(x)
+
+
+def parts(found: Any) -> list[Any]:
+    """The tensors of a result, as real numbers."""
+    leaves = torch.utils._pytree.tree_leaves(found)
+    return [torch.view_as_real(t) if t.is_complex() else t for t in leaves]
+
+
+def gradient(results: list[Any], x: Any) -> Any:
+    reached = [t for t in results if t.requires_grad]
+    if not reached:
+        return torch.zeros(())
+    weights = [torch.linspace(0.5, 1.5, t.numel()).view(t.shape) for t in reached]
+    return torch.autograd.grad(reached, x, weights)[0]
+
+
+@pytest.mark.parametrize("name", list(FUNCTIONS))
+def test_values_and_gradients_are_those_of_torch(name: str) -> None:
+    torch.manual_seed(0)
+    module, x = Whole(FUNCTIONS[name]), torch.randn(4, 6, requires_grad=True)
+    expected, got = module(x), ostinato.torch.compile(module, x)(x)
+    kinds = [[t.dtype for t in torch.utils._pytree.tree_leaves(y)] for y in (expected, got)]
+    assert kinds[0] == kinds[1]
+    for a, b in zip(parts(expected), parts(got), strict=True):
+        torch.testing.assert_close(b, a, rtol=1e-5, atol=1e-6)
+    wanted, own = gradient(parts(expected), x), gradient(parts(got), x)
+    assert float((own - wanted).abs().max()) <= 1e-5 * float(wanted.abs().max())
+
+
+def test_dynamo_takes_the_formulas() -> None:
+    def whole(x: Any) -> Any:
+        return SPREAD(x, LABELS.flatten()[:4]) + torch.lgamma(x.exp()).sum()
+
+    torch._dynamo.reset()
+    x = torch.randn(4, 6, requires_grad=True)
+    got = torch.compile(whole, backend=dynamo.backend, fullgraph=True)(x)
+    torch.testing.assert_close(got, whole(x))
+    torch.testing.assert_close(*(torch.autograd.grad(y, x)[0] for y in (got, whole(x))))
+
+
+class Complex(torch.nn.Module):
+    """Complex parameters, arguments and results, and states that are written."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.w = torch.nn.Parameter(torch.randn(5, dtype=torch.complex64))
+        self.register_buffer("mean", torch.zeros(5, dtype=torch.complex64))
+        self.register_buffer("last", torch.zeros(5, dtype=torch.complex64))
+
+    def forward(self, x: Any, z: Any) -> Any:
+        self.mean.mul_(0.5).add_(z.detach().mean(0))
+        self.last = self.last + z[0].detach()
+        return self.w * torch.fft.rfft(x) + z * self.mean, {"size": (self.w * z).abs()}
+
+
+def test_complex_parameters_arguments_and_buffers() -> None:
+    torch.manual_seed(0)
+    modules = Complex(), Complex()
+    modules[1].load_state_dict(modules[0].state_dict())
+    x, z = torch.randn(2, 8), torch.randn(2, 5, dtype=torch.complex64, requires_grad=True)
+    calls = modules[0], ostinato.torch.compile(modules[1], (x, z))
+    found = []
+    for call, module in zip(calls, modules, strict=True):
+        for given in (z, z.conj()):
+            y, others = call(x, given)
+        wanted = torch.view_as_real(y).square().sum() + others["size"].sum()
+        found.append([y, *torch.autograd.grad(wanted, [z, module.w]), module.mean, module.last])
+    for a, b in zip(*found, strict=True):
+        torch.testing.assert_close(b, a)
+
+
+def test_formulas_without_gradients_stay_without() -> None:
+    def whole(x: Any) -> Any:
+        with torch.no_grad():
+            scale = torch.lgamma(x.exp())
+        return torch.lgamma(x.exp()) * scale
+
+    x = torch.randn(3, requires_grad=True)
+    got = ostinato.torch.compile(whole, x)(x)
+    torch.testing.assert_close(*(torch.autograd.grad(y.sum(), x)[0] for y in (got, whole(x))))
+
+
+class Narrow(torch.nn.Module):
+    """Layers that ONNX has for bfloat16, and others that it has not."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.norm = torch.nn.Conv1d(4, 6, 3), torch.nn.LayerNorm(6)
+        self.gru = torch.nn.GRU(6, 5, batch_first=True)
+
+    def forward(self, x: Any) -> Any:
+        y = F.max_pool1d(F.gelu(self.conv(x)), 2).mT
+        return self.gru(self.norm(y).cumsum(1))
+
+
+def test_bfloat16() -> None:
+    torch.manual_seed(0)
+    module, x = Narrow().bfloat16(), torch.randn(2, 4, 12, dtype=torch.bfloat16).requires_grad_()
+    compiled = ostinato.torch.compile(module, x)
+    found = []
+    for call in (module, compiled):
+        y, state = call(x)
+        assert y.dtype == state.dtype == torch.bfloat16
+        wanted = y.square().sum() + state.sum()
+        gradients = torch.autograd.grad(wanted, [x, *module.parameters()])
+        found.append([y.detach(), state.detach(), *gradients])
+    for a, b in zip(*found, strict=True):
+        assert b.dtype == torch.bfloat16
+        # Eight bits, rounded at every operator by both.
+        assert float((a - b).abs().max()) <= 0.03 * float(a.abs().max())
+
+
+def test_autocast() -> None:
+    module, x = torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.LayerNorm(8)), torch.randn(4, 6)
+
+    def whole(x: Any) -> Any:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return module(x)
+
+    expected, got = whole(x), ostinato.torch.compile(whole, x)(x)
+    assert got.dtype == expected.dtype
+    assert float((got - expected).abs().max()) <= 0.01 * float(expected.abs().max())
+
+
+def test_buffers_may_be_called_as_values_of_the_program() -> None:
+    class Centred(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("mean", torch.ones(4))
+
+        def forward(self, x: Any) -> Any:
+            return x - x.mean(0) + self.mean
+
+    x = torch.randn(3, 4)
+    torch.testing.assert_close(ostinato.torch.compile(Centred(), x)(x), Centred()(x))
