@@ -19,16 +19,17 @@ _ROOT = os.path.dirname(torch.__file__)
 @contextmanager
 def quiet() -> Iterator[None]:
     """Keep what PyTorch says beside its errors, as about packages it does not find, to itself."""
-    logger = logging.getLogger("torch")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
+    levels = {one: one.level for one in map(logging.getLogger, ("torch", "onnx_ir"))}
+    for logger in levels:
+        logger.setLevel(logging.ERROR)
     try:
         # Within a compilation of Dynamo, its guards and symbols are not those of this export.
         with warnings.catch_warnings(), torch._guards.tracing(None):
             warnings.simplefilter("ignore")
             yield
     finally:
-        logger.setLevel(level)
+        for logger, level in levels.items():
+            logger.setLevel(level)
 
 
 @contextmanager

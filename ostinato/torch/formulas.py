@@ -14,7 +14,7 @@ from torch.onnx._internal.exporter._registration import ONNXRegistry
 from torch.overrides import TorchFunctionMode
 
 from ostinato.errors import UnsupportedError
-from ostinato.torch import layers, losses
+from ostinato.torch import layers, linear_algebra, losses, running
 
 
 class Formulas(TorchFunctionMode):
@@ -222,6 +222,22 @@ _FORMULAS: dict[Any, Callable[..., Any]] = {
     torch.rnn_relu: _rnn(torch.relu),
     Tensor.data.__get__: Tensor.detach,
     Tensor.register_hook: _refuse_hook,
+    **{one: running.cummax for one in (torch.cummax, Tensor.cummax)},
+    **{one: running.cummin for one in (torch.cummin, Tensor.cummin)},
+    **{one: running.cumprod for one in (torch.cumprod, Tensor.cumprod)},
+    **{one: linear_algebra.inverse for one in (torch.linalg.inv, torch.inverse, Tensor.inverse)},
+    **{one: linear_algebra.det for one in (torch.linalg.det, torch.det, Tensor.det)},
+    **{
+        one: linear_algebra.slogdet for one in (torch.linalg.slogdet, torch.slogdet, Tensor.slogdet)
+    },
+    **{one: linear_algebra.logdet for one in (torch.logdet, Tensor.logdet)},
+    **{
+        one: linear_algebra.cholesky
+        for one in (torch.linalg.cholesky, torch.cholesky, Tensor.cholesky)
+    },
+    torch.linalg.solve: linear_algebra.solve,
+    torch.linalg.inv_ex: linear_algebra.inv_ex,
+    torch.linalg.solve_triangular: linear_algebra.solve_triangular,
     torch.cdist: layers.cdist,
     F.batch_norm: layers.batch_norm,
     F.cross_entropy: losses.cross_entropy,
@@ -230,6 +246,7 @@ _FORMULAS: dict[Any, Callable[..., Any]] = {
     torch.ctc_loss: losses.ctc_loss,
     F.gaussian_nll_loss: losses.gaussian_nll_loss,
     F.embedding: layers.embedding,
+    F.embedding_bag: layers.embedding_bag,
     F.instance_norm: layers.instance_norm,
     F.scaled_dot_product_attention: layers.scaled_dot_product_attention,
     torch._transformer_encoder_layer_fwd: layers.encoder_layer,

@@ -175,6 +175,50 @@ def embedding(
     return torch.where((indices == padding).unsqueeze(-1), rows.detach(), rows)
 
 
+def embedding_bag(
+    indices: Tensor,
+    weight: Tensor,
+    offsets: Tensor | None = None,
+    max_norm: float | None = None,
+    norm_type: float = 2,
+    scale_grad_by_freq: bool = False,
+    mode: str = "mean",
+    sparse: bool = False,
+    per_sample_weights: Tensor | None = None,
+    include_last_offset: bool = False,
+    padding_idx: int | None = None,
+) -> Any:
+    """Sums, means or maxima of rows of a table, for each row of indices or from each offset on."""
+    if max_norm is not None or scale_grad_by_freq:
+        return NotImplemented
+    if offsets is None:
+        count, bag = indices.shape[0], torch.arange(indices.shape[0]).unsqueeze(1)
+        bag = bag.expand_as(indices).flatten()
+    else:
+        starts = offsets[:-1] if include_last_offset else offsets
+        count = starts.shape[0]
+        bag = (torch.arange(indices.shape[0]).unsqueeze(1) >= starts).sum(1) - 1
+    rows = F.embedding(indices.flatten(), weight)
+    counts = torch.ones_like(bag, dtype=weight.dtype)
+    if padding_idx is not None:
+        padding = padding_idx if padding_idx >= 0 else weight.shape[0] + padding_idx
+        counts = (indices.flatten() != padding).to(weight.dtype)
+    if include_last_offset and offsets is not None:
+        # What is behind the last offset is in no bag.
+        counts = counts * (torch.arange(indices.shape[0]) < offsets[-1])
+    if mode == "max":
+        own = (bag == torch.arange(count).unsqueeze(1)) & (counts > 0)
+        found = rows.masked_fill(~own.unsqueeze(-1), float("-inf")).amax(1)
+        return found.masked_fill(~own.any(1, keepdim=True), 0.0)
+    scales = counts if per_sample_weights is None else counts * per_sample_weights.flatten()
+    table = rows.new_zeros(count, rows.shape[1])
+    total = table.index_add(0, bag, rows * scales.unsqueeze(1))
+    if mode == "sum":
+        return total
+    number = counts.new_zeros(count).index_add(0, bag, counts)
+    return total / number.clamp(min=1).unsqueeze(1)
+
+
 def scaled_dot_product_attention(
     query: Tensor,
     key: Tensor,

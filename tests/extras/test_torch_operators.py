@@ -49,6 +49,27 @@ FUNCTIONS: dict[str, Callable[[Any], Any]] = {
     "order": lambda x: (x.median(), *torch.kthvalue(x, 2, 1), *x.median(0, True)),
     "places": lambda x: torch.searchsorted(x.sort(1)[0], x.flip(0), right=True),
     "distances": F.pdist,
+    "running": lambda x: (*x.cummax(1), *torch.cummin(x.round(), 0), x.cumprod(1)),
+    "solutions": lambda x: (
+        torch.linalg.solve(x[:, :4], x[:, 4:]),
+        torch.linalg.solve(x[:, :4].flip(0), x[0, :4]),
+        torch.linalg.inv(torch.stack([x[:, :4], x[:, 2:]])),
+        torch.linalg.solve_triangular(x[:3, :3].exp(), x[:3, 3:], upper=True),
+    ),
+    "determinants": lambda x: (torch.linalg.det(x[:, :4]), *torch.linalg.slogdet(x[:, 1:5])),
+    "factors": lambda x: (
+        torch.linalg.cholesky(x @ x.T),
+        torch.distributions.MultivariateNormal(x[:, 0], x @ x.T).log_prob(x[:, 1]),
+    ),
+    "bags": lambda x: (
+        [
+            F.embedding_bag(
+                LABELS.flatten() % 4, x, torch.tensor([0, 0, 4]), mode=how, padding_idx=1
+            )
+            for how in ("mean", "sum", "max")
+        ]
+        + [F.embedding_bag(LABELS, x, per_sample_weights=x[:2, :3], mode="sum")]
+    ),
     "distributions": lambda x: (
         torch.distributions.StudentT(3 + x.exp(), x, x.exp()).log_prob(x.flip(0)),
         torch.distributions.NegativeBinomial(x.exp(), x.sigmoid()).log_prob(torch.tensor(3.0)),

@@ -1,0 +1,127 @@
+"""Inverses, determinants and factors of matrices, which ONNX does not have.
+
+What is computed by elimination has no gradient of its own: each result adds a term that is zero,
+and has the gradient of the whole. So a backward call takes products, not elimination.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._higher_order_ops.scan import scan
+
+
+def _eliminated(a: Tensor) -> tuple[Tensor, Tensor]:
+    """The inverse of [.., n, n] matrices, and the pivots [.., n], whose product is the determinant.
+
+    Gauss and Jordan's method; the largest element of a column is its pivot.
+    """
+    n = a.shape[-1]
+    places = torch.arange(n)
+    unit = (places.unsqueeze(0) == places.unsqueeze(1)).to(a.dtype)
+
+    def step(m: Tensor, k: Tensor) -> Any:
+        column = torch.index_select(m, -1, k.reshape(1)).squeeze(-1)
+        size = torch.where(places < k, -1.0, column.abs())
+        at = (places == size.argmax(-1, keepdim=True)).to(m.dtype)
+        is_own = (places == k).to(m.dtype)
+        # Row k and the row of the pivot change places: I - d d' of the difference d of their units.
+        apart = is_own - at
+        m = m - apart.unsqueeze(-1) * (apart.unsqueeze(-2) @ m)
+        column = torch.index_select(m, -1, k.reshape(1)).squeeze(-1)
+        pivot = (column * is_own).sum(-1)
+        row = (is_own.unsqueeze(-2) @ m).squeeze(-2) / pivot.unsqueeze(-1)
+        rest = m - column.unsqueeze(-1) * row.unsqueeze(-2)
+        m = torch.where(is_own.unsqueeze(-1) > 0, row.unsqueeze(-2), rest)
+        moved = apart.abs().amax(-1) > 0
+        return m, torch.where(moved, -pivot, pivot)
+
+    whole = torch.cat([a.detach(), unit.expand(a.shape)], -1)
+    m, pivots = scan(step, whole, places)
+    return m[..., n:].detach(), pivots.movedim(0, -1).detach()
+
+
+def inverse(a: Tensor) -> Tensor:
+    """dA' = -A' dA A', and a step of Newton's method in its value."""
+    found = _eliminated(a)[0]
+    return found + found @ (torch.eye(a.shape[-1], dtype=a.dtype) - a @ found)
+
+
+def inv_ex(a: Tensor, *, check_errors: bool = False) -> Any:
+    """The inverse, and what says that there is one, whatever the elements are."""
+    return torch.return_types.linalg_inv_ex(
+        (inverse(a), torch.zeros(a.shape[:-2], dtype=torch.int32))
+    )
+
+
+def solve(a: Tensor, b: Tensor, *, left: bool = True) -> Tensor:
+    """X of A X = B, or X A = B, with one step of refinement."""
+    if not left:
+        return solve(a.mT, b.mT).mT
+    is_vector = b.dim() == 1 or (b.dim() == a.dim() - 1 and b.shape == a.shape[:-1])
+    if is_vector:
+        return solve(a, b.unsqueeze(-1)).squeeze(-1)
+    found = _eliminated(a)[0]
+    x = (found @ b).detach()
+    return x + found @ (b - a @ x)
+
+
+def _change(a: Tensor, inverse_of: Tensor) -> Tensor:
+    """Zero, with the gradient of log |det A|."""
+    return (inverse_of.mT * (a - a.detach())).sum((-2, -1))
+
+
+def slogdet(a: Tensor) -> Any:
+    """Sign and logarithm of the determinant."""
+    found, pivots = _eliminated(a)
+    logarithm = pivots.abs().log().sum(-1) + _change(a, found)
+    return torch.return_types.linalg_slogdet((pivots.sign().prod(-1), logarithm))
+
+
+def logdet(a: Tensor) -> Tensor:
+    """NaN where the determinant is negative."""
+    sign, logarithm = slogdet(a)
+    return torch.where(sign < 0, torch.nan, logarithm)
+
+
+def det(a: Tensor) -> Tensor:
+    """The product of all pivots."""
+    found, pivots = _eliminated(a)
+    value = pivots.prod(-1)
+    return value + value * _change(a, found)
+
+
+def cholesky(a: Tensor, *, upper: bool = False) -> Tensor:
+    """The factor L of A = L L', column by column; Murray 2016 has its gradient."""
+    n = a.shape[-1]
+    places = torch.arange(n)
+
+    def step(factor: Tensor, element: Any) -> Any:
+        k, column = element
+        row = torch.index_select(factor, -2, k.reshape(1))
+        rest = column - (factor @ row.mT).squeeze(-1)
+        is_own = (places == k).to(rest.dtype)
+        pivot = (rest * is_own).sum(-1, keepdim=True)
+        column = torch.where(places < k, 0.0, rest / pivot.sqrt())
+        return factor + column.unsqueeze(-1) * is_own, column.clone()
+
+    given = a.detach().mT if upper else a.detach()
+    whole = scan(step, torch.zeros_like(given), (places, given.movedim(-1, 0)))[0].detach()
+    back = _eliminated(whole)[0]
+    middle = back @ (a - a.detach()) @ back.mT
+    half = torch.tril(middle) * (1 - 0.5 * torch.eye(n, dtype=a.dtype))
+    found = whole + whole @ half
+    return found.mT if upper else found
+
+
+def solve_triangular(
+    a: Tensor, b: Tensor, *, upper: bool, left: bool = True, unitriangular: bool = False
+) -> Tensor:
+    """The same of a matrix of which only a triangle counts."""
+    own = torch.triu(a) if upper else torch.tril(a)
+    if unitriangular:
+        unit = torch.eye(a.shape[-1], dtype=a.dtype)
+        own = own * (1 - unit) + unit
+    return solve(own, b, left=left)
