@@ -30,6 +30,7 @@ from ostinato.torch.layers import unseen_elements
 from ostinato.torch.narrow import widen
 from ostinato.torch.operators import with_formulas
 from ostinato.torch.results import Result, flat, noted
+from ostinato.torch.tracing import traced_once
 
 # What stands before names of parameters, since the exported module is the attribute of another.
 _PREFIX = "module."
@@ -122,13 +123,14 @@ def export(
         mark_constants(program)
         program = with_formulas(program)
         mark_constants(program)
-        converted = torch.onnx.export(
-            program,
-            dynamo=True,
-            optimize=False,
-            verbose=False,
-            custom_translation_table=TRANSLATIONS | translations(),
-        )
+        with traced_once():
+            converted = torch.onnx.export(
+                program,
+                dynamo=True,
+                optimize=False,
+                verbose=False,
+                custom_translation_table=TRANSLATIONS | translations(),
+            )
     leaves.returned.exporting = False
     # Decomposition gives values other names.
     done = converted.exported_program.graph_signature
@@ -158,7 +160,10 @@ def export(
         model.graph.inputs.append(value)
     _name_inputs(model)
     drawn = draws.take(model)
-    own = {**dict(leaves.named_parameters()), **dict(leaves.named_buffers())}
+    own = {
+        **dict(leaves.named_parameters(remove_duplicate=False)),
+        **dict(leaves.named_buffers(remove_duplicate=False)),
+    }
     given = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
     inputs = [*given, *(own[name] for name in names)]
     pairs = tuple(place for place, tensor in enumerate(inputs) if tensor.is_complex())

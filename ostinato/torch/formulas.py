@@ -196,7 +196,11 @@ def _is_open(x: Tensor) -> bool:
 def translations() -> dict[Any, Any]:
     """How the exporter writes the operators that are defined here: like PyTorch's own."""
     registry = ONNXRegistry.from_torchlib()
-    own = {torch.ops.aten.bernoulli.p: _bernoulli, torch.ops.aten._neg_view.default: _negative}
+    own = {
+        torch.ops.aten.bernoulli.p: _bernoulli,
+        torch.ops.aten._neg_view.default: _negative,
+        torch.ops.aten.rsub.Scalar: _subtracted,
+    }
     return own | {
         operator.default: registry.get_decomps(getattr(torch.ops.aten, name).input)[0].onnx_function
         for name, operator in _OF_ANY_LENGTH.items()
@@ -205,6 +209,11 @@ def translations() -> dict[Any, Any]:
 
 def _negative(x: Any) -> Any:
     return opset18.Neg(x)
+
+
+def _subtracted(x: Any, other: float, alpha: float = 1) -> Any:
+    scaled = x if alpha == 1 else opset18.Mul(x, opset18.CastLike(alpha, x))
+    return opset18.Sub(opset18.CastLike(other, x), scaled)
 
 
 def _bernoulli(x: Any, p: float) -> Any:

@@ -222,6 +222,24 @@ def test_autocast() -> None:
     assert float((got - expected).abs().max()) <= 0.01 * float(expected.abs().max())
 
 
+def test_parameters_with_two_names() -> None:
+    class Tied(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table, self.out = torch.nn.Embedding(7, 4), torch.nn.Linear(4, 7)
+            self.out.weight = self.table.weight
+
+        def forward(self, x: Any) -> Any:
+            return self.out(self.table(x))
+
+    module, x = Tied(), torch.tensor([[1, 2, 2]])
+    compiled = ostinato.torch.compile(module, x)
+    found = [
+        torch.autograd.grad(call(x).sin().sum(), module.table.weight) for call in (module, compiled)
+    ]
+    torch.testing.assert_close(*found)
+
+
 def test_buffers_may_be_called_as_values_of_the_program() -> None:
     class Centred(torch.nn.Module):
         def __init__(self) -> None:
