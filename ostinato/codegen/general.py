@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, 
 from typing import TypeGuard
 
 from ostinato.codegen.alike import form
+from ostinato.program.expr import Expr, children, walk
 from ostinato.program.nodes import Buffer, Kernel
 from ostinato.program.resized import Resized
 from ostinato.records import dataclass
@@ -55,7 +56,7 @@ def generalise(
     for name, one in general.items():
         found: list[int] = []
         skeleton = form(Resized(_note(found, any_size)).of(one.kernel), buffers)
-        groups.setdefault(skeleton, {})[name] = found
+        groups.setdefault((skeleton, _shared(one.kernel)), {})[name] = found
     for members in groups.values():
         rows = list(members.values())
         if len({*map(tuple, rows)}) < MANY:
@@ -71,6 +72,18 @@ def generalise(
             run = general[name]
             general[name] = General(kernel, (*run.names, *names.values()), (*run.values, *values))
     return general
+
+
+def _shared(kernel: Kernel) -> tuple[tuple[int, ...], ...]:
+    """Which operands its expressions have in common, which is not to be seen in a skeleton.
+
+    `x[100:] * x[100:]` has one load and one number, `x[100:] * x[200:]` has two.
+    """
+    numbers: dict[Expr, int] = {}
+    for node in walk(*kernel.expressions()):
+        numbers[node] = len(numbers)
+    below = [tuple([numbers[part] for part in children(node)]) for node in numbers]
+    return (*below, tuple([numbers[root] for root in kernel.expressions()]))
 
 
 def _is_fixed(column: tuple[int, ...]) -> bool:

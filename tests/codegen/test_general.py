@@ -101,6 +101,29 @@ def test_any_kernel_may_be_general(body: str, monkeypatch: pytest.MonkeyPatch) -
     np.testing.assert_array_equal(_outputs(model, feed)[0], expected)
 
 
+def test_what_is_read_once_and_what_is_read_twice_are_told_apart() -> None:
+    """Products of four pieces, two of which are the same one: not the same two in all."""
+    starts = [(100 + i, 200 + i, 300 + i, 300 + i) for i in range(MANY)]
+    starts += [(100 + i, 100 + i, 200 + i, 300 + i) for i in range(MANY)]
+    lines = []
+    for i, places in enumerate(starts):
+        lines += [f"p{i}_{n} = Slice (x, s{a}, e{a})" for n, a in enumerate(places)]
+        lines.append(f"a{i} = Mul (p{i}_0, p{i}_1)  b{i} = Mul (a{i}, p{i}_2)")
+        lines.append(f"y{i} = Mul (b{i}, p{i}_3)")
+    known = sorted({place for places in starts for place in places})
+    constants = ", ".join(f"int64[1] s{a} = {{{a}}}, int64[1] e{a} = {{{a + 30}}}" for a in known)
+    outputs = ", ".join(f"float[30] y{i}" for i in range(len(starts)))
+    model = onnx.parser.parse_model(
+        f"""<ir_version: 8, opset_import: ["": 17]>
+        g (float[400] x) => ({outputs}) <{constants}> {{ {" ".join(lines)} }}"""
+    )
+    x = np.random.default_rng(4).standard_normal(400).astype(np.float32)
+    results = ostinato.InferenceSession(model, cache_dir=None).run(None, {"x": x})
+    for places, result in zip(starts, results, strict=True):
+        a, b, c, d = (x[place : place + 30] for place in places)
+        np.testing.assert_array_equal(result, a * b * c * d)
+
+
 def test_sizes_that_a_run_tells_are_parameters() -> None:
     """Two convolutions whose lengths are other functions of one dimension have one function."""
     convolution = "Conv <kernel_shape = [3]>"
