@@ -10,6 +10,8 @@ program says `fma`. Every stage that evaluates expressions therefore gives the s
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterator
+from functools import lru_cache
+from itertools import chain
 from typing import Any
 
 from ostinato.records import dataclass
@@ -195,13 +197,32 @@ def _computed(load: Load) -> tuple[Expr, ...]:
     return computed if load.mask is None else (load.mask, *computed)
 
 
-def walk(*roots: Expr, skip: Container[Expr] = ()) -> Iterator[Expr]:
+def walk(*roots: Expr, skip: Container[Expr] | None = None) -> Iterator[Expr]:
     """Every distinct node below the roots, operands first.
 
     Nothing here recurses over the depth of an expression, which is that of a model: whatever needs
     the values of operands walks, and finds them in a table. `skip` holds nodes that are not
     visited, nor what is only below them; it may grow on the way.
     """
+    if skip is not None:
+        return _walk(roots, skip)
+    if len(roots) == 1:
+        return iter(_below(roots[0]))
+    return iter(dict.fromkeys(chain.from_iterable(map(_below, roots))))
+
+
+def _below(root: Expr) -> tuple[Expr, ...]:
+    """Every distinct node below one, operands first."""
+    return _in_order(root) if children(root) else (root,)
+
+
+# One pass after the other asks for those of the same expressions.
+@lru_cache(maxsize=1024)
+def _in_order(root: Expr) -> tuple[Expr, ...]:
+    return tuple(_walk((root,), ()))
+
+
+def _walk(roots: tuple[Expr, ...], skip: Container[Expr]) -> Iterator[Expr]:
     seen: set[Expr] = set()
     opened: set[Expr] = set()
     stack = list(reversed(roots))
@@ -223,7 +244,7 @@ def walk(*roots: Expr, skip: Container[Expr] = ()) -> Iterator[Expr]:
 def rewrite(root: Expr, leaf: Callable[[Expr], Expr | None]) -> Expr:
     """`root` rebuilt bottom-up: `leaf` sees each rebuilt node and may return another."""
     memo: dict[Expr, Expr] = {}
-    for node in walk(root):
+    for node in _below(root):
         rebuilt = _rebuild(node, memo) if children(node) else node
         memo[node] = leaf(rebuilt) or rebuilt
     return memo[root]
@@ -232,7 +253,7 @@ def rewrite(root: Expr, leaf: Callable[[Expr], Expr | None]) -> Expr:
 def _rebuild(node: Expr, memo: dict[Expr, Expr]) -> Expr:
     """A node with operands, itself if they are all themselves."""
     if isinstance(node, Op):
-        args = tuple([memo[arg] for arg in node.args])
+        args = tuple(map(memo.__getitem__, node.args))
         return node if args == node.args else Op(node.name, args, node.dtype)
     if isinstance(node, Cast):
         value = memo[node.value]

@@ -137,7 +137,7 @@ class Store:
     def map(self, change: Callable[[Expr], Expr]) -> Store:
         """The store with every root expression changed."""
         mask = None if self.mask is None else change(self.mask)
-        index = tuple((change(position), stride) for position, stride in self.index)
+        index = tuple([(change(position), stride) for position, stride in self.index])
         return Store(self.access, change(self.value), mask, index)
 
 

@@ -17,16 +17,18 @@ class Interned(type):
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
         names: tuple[str, ...] = cls.__match_args__  # type: ignore[attr-defined]
-        made = None
-        if kwargs or len(args) != len(names):
+        if kwargs:
             made = super().__call__(*args, **kwargs)
-            args = tuple(getattr(made, name) for name in names)
+            args = tuple([getattr(made, name) for name in names])
+        elif len(args) != len(names):
+            # A class has the defaults of its fields as attributes.
+            args += tuple([getattr(cls, name) for name in names[len(args) :]])
         key = (cls, *map(_key, args)) if float in map(type, args) else (cls, *args)
         reference = _INTERNED.get(key)
         found = reference() if reference is not None else None
         if found is not None:
             return found
-        made = super().__call__(*args) if made is None else made
+        made = super().__call__(*args)
         with _LOCK:
             reference = _INTERNED.get(key)
             found = reference() if reference is not None else None
