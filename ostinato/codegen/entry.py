@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from ostinato.codegen import clocks, safepoints
 from ostinato.codegen.kernel_functions import KernelFunction, is_empty
 from ostinato.codegen.kernels import dealt
+from ostinato.codegen.primitives import literal
 from ostinato.codegen.safepoints import POLL, STOPPED, Safepoints, open_poll
 from ostinato.codegen.signature import signature
 from ostinato.codegen.sizes import Sizes
@@ -259,6 +260,8 @@ class Entry:
         function = self._shared[called.name]
         args += ["ptr %symbols", *(f"i64 {self._indices[axis].text}" for axis in called.outer)]
         args += [f"i64 {self._size(number).text}" for number in function.numbers]
+        values = [literal(const.value, const.dtype) for const in function.literals]
+        args += [f"{value.type} {value.text}" for value in values]
         if self._shares is not None and kernel.name in self._shares.parts:
             args += [f"i64 {_NUMBER.text}", f"i64 {self._count.text}"]
         name = f'@"{function.name}"'

@@ -21,6 +21,7 @@ from ostinato.program.expr import (
     Const,
     Expr,
     Extent,
+    Given,
     Index,
     Load,
     Op,
@@ -40,6 +41,11 @@ REGISTERS_BESIDE = 8
 
 # Computed positions of a load or store, each with its stride.
 Positions: TypeAlias = "tuple[tuple[Expr, Size], ...]"
+
+
+def parameter(literal: Given) -> Value:
+    """The parameter of a function that is a literal of its kernels."""
+    return Value(f"%g{literal.position}", ELEMENT[literal.dtype])
 
 
 class _Memo:
@@ -232,6 +238,8 @@ class Expressions:
     def _compute(self, expr: Expr, row: int, number: int) -> Value:
         if isinstance(expr, Const):
             return literal(expr.value, expr.dtype)
+        if isinstance(expr, Given):
+            return parameter(expr)
         if isinstance(expr, Extent):
             return self._sizes.value(expr.size)
         if isinstance(expr, Index):

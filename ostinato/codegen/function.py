@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ostinato.codegen import safepoints
-from ostinato.codegen.expressions import Expressions
+from ostinato.codegen.expressions import Expressions, parameter
 from ostinato.codegen.primitives import Primitives
 from ostinato.codegen.safepoints import WatchedLoops
 from ostinato.codegen.signature import is_long, signature
@@ -13,6 +13,7 @@ from ostinato.codegen.sizes import Sizes
 from ostinato.codegen.stores import Stores
 from ostinato.codegen.writer import Value, Writer
 from ostinato.machine.record import Machine
+from ostinato.program.expr import Given
 from ostinato.program.nodes import Buffer, Kernel, Tile
 from ostinato.schedule.times import kernel_time
 
@@ -36,6 +37,8 @@ class KernelFunction:
     ) -> None:
         self._scratch: list[str] = []
         self._numbers = [f"i64 %n{i}" for i in range(len(numbers))]
+        literals = sorted({n for n in kernel.nodes if isinstance(n, Given)}, key=_position)
+        self._literals = [f"{value.type} {value.text}" for value in map(parameter, literals)]
         self.kernel, self.buffers, self.signature = kernel, buffers, signature(kernel)
         time = kernel_time(kernel, safepoints.LIMIT)
         self.is_long = is_watched and is_long(time)
@@ -63,7 +66,8 @@ class KernelFunction:
         every = [f"ptr noalias %b{i}" for i in range(len(self.signature.buffers))]
         every += ["ptr noalias readonly %symbols"]
         every += [f"i64 %a{i}" for i in range(len(self.signature.outer))]
-        every += [*self._numbers, *parameters, *(["ptr noalias %poll"] if self.is_long else [])]
+        every += [*self._numbers, *self._literals, *parameters]
+        every += ["ptr noalias %poll"] if self.is_long else []
         type_, result = ("i1", "i1 false") if self.is_long else ("void", "void")
         start = "".join(self._scratch) + self.sizes.text()
         return (
@@ -71,3 +75,7 @@ class KernelFunction:
             f"start:\n{start}\n  br label %entry\nentry:\n{self.w.text()}\n"
             f"  ret {result}\n{self.loops.safepoints.ending('i1 true')}}}\n"
         )
+
+
+def _position(literal: Given) -> int:
+    return literal.position

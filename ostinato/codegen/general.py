@@ -1,18 +1,19 @@
-"""One function for kernels that differ in their sizes, which become its parameters.
+"""One function for kernels that differ in sizes and literals, which become its parameters.
 
 Sizes that only a run tells are parameters in any case: two networks in one model, for chunks of
 other lengths, have the same functions. A network may also have hundreds of layers of which no two
-have the same sizes. A function for each takes hundreds of times as long to compile, and is hardly
-faster.
+have the same sizes, or, if it is quantised, the same scales. A function for each takes hundreds of
+times as long to compile, and is hardly faster.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
-from typing import TypeGuard
+from typing import TypeAlias, TypeGuard
 
 from ostinato.codegen.alike import form
-from ostinato.program.expr import Expr, children, walk
+from ostinato.program.expr import FLOATS, Const, Expr, Given, Op, children, constant, walk
 from ostinato.program.nodes import Buffer, Kernel
 from ostinato.program.resized import Resized
 from ostinato.records import dataclass
@@ -24,69 +25,126 @@ from ostinato.sizes.substitution import renamed
 MANY = 8
 # Smaller numbers decide what is unrolled, and how lanes are loaded.
 LEAST = 17
+# Literals decide nothing.
+FEW = 3
+# Those of the types of scales and zero points. Shifts and masks, which tell what one instruction
+# can load or look up, have others.
+_LITERALS = (*FLOATS, "uint8", "int8")
+
+# What may be a parameter of a function.
+_Place: TypeAlias = "int | Const"
 
 
 @dataclass(frozen=True)
 class General:
-    """A kernel with parameters in its sizes, which the names tell, and their values for it."""
+    """A kernel with parameters, and their values for it.
+
+    names: those of parameters in its sizes. literals: what takes the places of its `Given`.
+    """
 
     kernel: Kernel
-    names: tuple[str, ...]
-    values: tuple[Size, ...]
+    names: tuple[str, ...] = ()
+    values: tuple[Size, ...] = ()
+    literals: tuple[Const, ...] = ()
 
 
 def generalise(
-    kernels: Iterable[Kernel], buffers: Mapping[str, Buffer], symbols: Collection[str] = ()
+    kernels: Iterable[Kernel],
+    buffers: Mapping[str, Buffer],
+    symbols: Collection[str] = (),
+    special: Collection[str] = (),
 ) -> dict[str, General]:
     """The general forms of kernels by name: alike ones are those that have equal forms.
 
     What only a run tells is a parameter: a dimension, and each function of dimensions that is no
-    polynomial. Of kernels that are `MANY` and differ in nothing but numbers, so are the numbers.
+    polynomial. Of kernels that are `MANY` and differ in nothing but numbers and literals, so are
+    these; of kernels that are `FEW`, literals alone.
 
-    symbols: the names that sizes of kernels have already.
+    symbols: the names that sizes of kernels have already. special: names of kernels that keep their
+    sizes.
     """
     prefix = "number"
     while any(name.startswith(prefix) for name in symbols):
         prefix += "'"
-    general = {kernel.name: _for_any_run(kernel, f"{prefix}.run") for kernel in kernels}
-    if len(general) < MANY:
-        return general
-    groups: dict[Hashable, dict[str, list[int]]] = {}
-    any_size = symbol(prefix)
-    for name, one in general.items():
-        found: list[int] = []
-        skeleton = form(Resized(_note(found, any_size)).of(one.kernel), buffers)
-        groups.setdefault((skeleton, _shared(one.kernel)), {})[name] = found
+    general = {
+        kernel.name: General(kernel)
+        if kernel.name in special
+        else _for_any_run(kernel, f"{prefix}.run")
+        for kernel in kernels
+    }
+    whole = {name: one for name, one in general.items() if name not in special}
+    general |= _united(whole, buffers, prefix, MANY)
+    rest = {name: one for name, one in general.items() if not one.literals}
+    return general | _united(rest, buffers, None, FEW)
+
+
+def _united(
+    kernels: Mapping[str, General], buffers: Mapping[str, Buffer], prefix: str | None, least: int
+) -> dict[str, General]:
+    """Those of the kernels of which at least so many differ in literals alone, or in numbers too.
+
+    prefix: of the names of parameters in place of numbers; None if these stay.
+    """
+    if len(kernels) < least:
+        return {}
+    outlines: defaultdict[Hashable, list[str]] = defaultdict(list)
+    for name, one in kernels.items():
+        outlines[_outline(one.kernel)].append(name)
+    groups: dict[Hashable, dict[str, list[_Place]]] = {}
+    for outline, names in outlines.items():
+        for name in names if len(names) >= least else ():
+            found: list[_Place] = []
+            skeleton = form(_noted(kernels[name].kernel, found, prefix), buffers)
+            groups.setdefault((outline, skeleton), {})[name] = found
+    result: dict[str, General] = {}
     for members in groups.values():
-        rows = list(members.values())
-        if len({*map(tuple, rows)}) < MANY:
-            continue
-        columns = list(zip(*rows, strict=True))
-        # Numbers that are the same everywhere stay what they are; equal ones are one parameter.
-        varying = list(dict.fromkeys(c for c in columns if not _is_fixed(c)))
-        names = {column: f"{prefix}.{i}" for i, column in enumerate(varying)}
-        places = [symbol(names[c]) if c in names else c[0] for c in columns]
-        first = general[next(iter(members))]
-        kernel = Resized(_put(iter(places))).of(first.kernel)
-        for name, *values in zip(members, *varying, strict=True):
-            run = general[name]
-            general[name] = General(kernel, (*run.names, *names.values()), (*run.values, *values))
-    return general
+        if len({*map(tuple, members.values())}) >= least:
+            result |= _as_one(kernels, members, prefix)
+    return result
 
 
-def _shared(kernel: Kernel) -> tuple[tuple[int, ...], ...]:
-    """Which operands its expressions have in common, which is not to be seen in a skeleton.
+def _as_one(
+    kernels: Mapping[str, General], members: Mapping[str, list[_Place]], prefix: str | None
+) -> dict[str, General]:
+    """The general kernel in place of all members, each with what it has in the places noted."""
+    columns = list(zip(*members.values(), strict=True))
+    # What is the same everywhere stays what it is; equal columns are one parameter.
+    varying = list(dict.fromkeys(column for column in columns if not _is_fixed(column)))
+    names: dict[tuple[_Place, ...], str] = {}
+    given: dict[tuple[_Place, ...], Given] = {}
+    for column in varying:
+        if isinstance(column[0], Const):
+            given[column] = Given(len(given), column[0].dtype)
+        else:
+            names[column] = f"{prefix}.{len(names)}"
+    sizes = (symbol(names[c]) if c in names else c[0] for c in columns if isinstance(c[0], int))
+    literals = (given.get(c, c[0]) for c in columns if isinstance(c[0], Const))
+    kernel = _put(kernels[next(iter(members))].kernel, sizes, literals, prefix)
+    result: dict[str, General] = {}
+    for name, places in members.items():
+        one, values = kernels[name], dict(zip(columns, places, strict=True))
+        sized = tuple([size for c in names if isinstance(size := values[c], int)])
+        filled = tuple([const for c in given if isinstance(const := values[c], Const)])
+        result[name] = General(kernel, (*one.names, *names.values()), (*one.values, *sized), filled)
+    return result
 
-    `x[100:] * x[100:]` has one load and one number, `x[100:] * x[200:]` has two.
+
+def _outline(kernel: Kernel) -> Hashable:
+    """The operations of a kernel, and which operands they have in common.
+
+    The latter is not to be seen in what is left of it without numbers: `x[100:] * x[100:]` has one
+    load and one number, `x[100:] * x[200:]` has two.
     """
     numbers: dict[Expr, int] = {}
+    lines: list[Hashable] = []
     for node in walk(*kernel.expressions()):
         numbers[node] = len(numbers)
-    below = [tuple([numbers[part] for part in children(node)]) for node in numbers]
-    return (*below, tuple([numbers[root] for root in kernel.expressions()]))
+        kind = node.name if isinstance(node, Op) else type(node)
+        lines.append((kind, *[numbers[part] for part in children(node)]))
+    return (*lines, *[numbers[root] for root in kernel.expressions()])
 
 
-def _is_fixed(column: tuple[int, ...]) -> bool:
+def _is_fixed(column: tuple[_Place, ...]) -> bool:
     return len({*column}) == 1
 
 
@@ -94,21 +152,35 @@ def _is_large(size: Size) -> TypeGuard[int]:
     return isinstance(size, int) and size >= LEAST
 
 
-def _note(found: list[int], instead: Size) -> Callable[[Size], Size]:
-    """Collect large numbers, for which there is something else."""
+def _noted(kernel: Kernel, found: list[_Place], prefix: str | None) -> Kernel:
+    """The kernel with nothing to tell literals apart, nor large numbers; these are collected."""
 
-    def change(size: Size) -> Size:
-        if not _is_large(size):
+    def number(size: Size) -> Size:
+        if prefix is None or not _is_large(size):
             return size
         found.append(size)
-        return instead
+        return symbol(prefix)
 
-    return change
+    def literal(const: Const) -> Expr:
+        found.append(const)
+        return constant(0, const.dtype)
+
+    return Resized(number, _of_literals(literal)).of(kernel)
 
 
-def _put(places: Iterator[Size]) -> Callable[[Size], Size]:
-    """Others in the place of large numbers, in the order in which `_note` finds them."""
-    return lambda size: next(places) if _is_large(size) else size
+def _put(
+    kernel: Kernel, sizes: Iterator[Size], literals: Iterator[Expr], prefix: str | None
+) -> Kernel:
+    """The kernel with others in the places that `_noted` finds, in its order."""
+
+    def number(size: Size) -> Size:
+        return size if prefix is None or not _is_large(size) else next(sizes)
+
+    return Resized(number, _of_literals(lambda _: next(literals))).of(kernel)
+
+
+def _of_literals(change: Callable[[Const], Expr]) -> Callable[[Const], Expr]:
+    return lambda const: change(const) if const.dtype in _LITERALS else const
 
 
 def _for_any_run(kernel: Kernel, prefix: str) -> General:
@@ -132,7 +204,7 @@ def _for_any_run(kernel: Kernel, prefix: str) -> General:
 
     changed = Resized(change).of(kernel)
     if not values:
-        return General(kernel, (), ())
+        return General(kernel)
     return General(changed, tuple(f"{prefix}{i}" for i in range(len(values))), tuple(values))
 
 

@@ -8,11 +8,12 @@ from functools import lru_cache
 
 from ostinato.codegen import safepoints
 from ostinato.codegen.alike import form
-from ostinato.codegen.general import General, generalise
+from ostinato.codegen.general import generalise
 from ostinato.codegen.kernels import KernelEmitter
 from ostinato.codegen.signature import is_long, signature
 from ostinato.codegen.target import Target
 from ostinato.machine.record import Machine
+from ostinato.program.expr import Const
 from ostinato.program.nodes import Buffer, Kernel, Program
 from ostinato.records import dataclass
 from ostinato.schedule.matrices import takes_pairs, takes_tiles
@@ -49,6 +50,7 @@ class KernelFunction:
 
     name: str
     numbers: tuple[Size, ...]
+    literals: tuple[Const, ...]
     is_long: bool
 
 
@@ -69,11 +71,10 @@ def functions_of(
     shared: dict[str, KernelFunction] = {}
     kernels = [kernel for kernel in program.kernels() if not is_empty(kernel)]
     # A share of a thread is told by the sizes of its kernel, and so are products of matrices.
-    matrices = [k.name for k in kernels if takes_tiles(k) or takes_pairs(k)]
-    whole = [k for k in kernels if k.name not in parts and k.name not in matrices]
-    general = generalise(whole, program.buffers, program.symbols)
+    sized = {k.name for k in kernels if k.name in parts or takes_tiles(k) or takes_pairs(k)}
+    general = generalise(kernels, program.buffers, program.symbols, sized)
     for special in kernels:
-        found = general.get(special.name, General(special, (), ()))
+        found = general[special.name]
         kernel, name, part = found.kernel, signature(special).name, parts.get(special.name)
         wanted = Wanted(
             form(kernel, program.buffers),
@@ -88,7 +89,8 @@ def functions_of(
         )
         first = names.setdefault(wanted, name)
         time = kernel_time(kernel, safepoints.LIMIT)
-        shared[name] = KernelFunction(first, found.values, is_watched and is_long(time))
+        is_slow = is_watched and is_long(time)
+        shared[name] = KernelFunction(first, found.values, found.literals, is_slow)
         if first == name:
             linkage, function, declared = function_text(wanted)
             texts.append(f'{linkage}@"{name}"{function}')

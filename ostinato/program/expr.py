@@ -130,6 +130,17 @@ class Reduced(Expr):
 
 
 @dataclass(frozen=True, eq=False)
+class Given(Expr):
+    """A literal that the function of several kernels takes as its parameter number `position`.
+
+    No program has one: code generation puts it in the place of literals in which kernels differ.
+    """
+
+    position: int
+    dtype: str
+
+
+@dataclass(frozen=True, eq=False)
 class Op(Expr):
     """A primitive, or a function that `program.functions` defines in terms of primitives."""
 

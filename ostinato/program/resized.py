@@ -1,4 +1,4 @@
-"""Kernels with other sizes."""
+"""Kernels with other sizes and literals."""
 
 from __future__ import annotations
 
@@ -11,10 +11,16 @@ from ostinato.sizes.dims import Size
 
 
 class Resized:
-    """Rebuilds a kernel with others in place of its sizes, each of which is asked for in order."""
+    """Rebuilds a kernel with others in place of its sizes, each of which is asked for in order.
 
-    def __init__(self, change: Callable[[Size], Size]) -> None:
+    literal: gives what takes the place of a literal that is no size.
+    """
+
+    def __init__(
+        self, change: Callable[[Size], Size], literal: Callable[[Const], Expr] | None = None
+    ) -> None:
         self._size = change
+        self._literal = literal
         self._axes: dict[Axis, Axis] = {}
 
     def of(self, kernel: Kernel) -> Kernel:
@@ -64,6 +70,8 @@ class Resized:
             assert isinstance(node.value, int)
             size = self._size(node.value)
             return None if isinstance(size, int) else Extent(size)
+        if isinstance(node, Const) and self._literal is not None:
+            return self._literal(node)
         return None
 
     def _reduce(self, reduce: Reduce) -> Reduce:

@@ -12,7 +12,7 @@ import pytest
 
 import ostinato
 from ostinato.codegen import general
-from ostinato.codegen.general import MANY
+from ostinato.codegen.general import FEW, MANY
 from ostinato.compiler import stages
 from ostinato.options import Options
 
@@ -80,6 +80,7 @@ def test_they_compute_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
         "y = Gather <axis = 3> (x, places)",
         "t = ReduceMean (x)  y = Sub (x, t)",
         "y = MaxPool <kernel_shape = [3, 3]> (x)",
+        "t = LeakyRelu <alpha = 0.3> (x)  y = Elu <alpha = 0.7> (t)",
     ],
 )
 def test_any_kernel_may_be_general(body: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,10 +96,52 @@ def test_any_kernel_may_be_general(body: str, monkeypatch: pytest.MonkeyPatch) -
         "places": np.array([36, 0, -1, 17, 5]),
     }
     expected = _outputs(model, feed)[0]
-    for name in ("MANY", "LEAST"):
+    for name in ("MANY", "LEAST", "FEW"):
         monkeypatch.setattr(general, name, 1)
     monkeypatch.setattr(general, "_is_fixed", lambda column: False)
     np.testing.assert_array_equal(_outputs(model, feed)[0], expected)
+
+
+def _quantised(scales: Sequence[float]) -> onnx.ModelProto:
+    """A chain of Softmax and quantisation, with zero points from 3 on."""
+    values = {f"s{i}": np.float32(scale) for i, scale in enumerate(scales)}
+    values |= {f"z{i}": np.uint8(i + 3) for i in range(len(scales))}
+    constants = [onnx.numpy_helper.from_array(np.array(v), name) for name, v in values.items()]
+    nodes = []
+    for i in range(len(scales)):
+        inputs = [f"s{i}", f"z{i}"]
+        nodes += [
+            onnx.helper.make_node("Softmax", [f"x{i}"], [f"t{i}"]),
+            onnx.helper.make_node("QuantizeLinear", [f"t{i}", *inputs], [f"q{i}"]),
+            onnx.helper.make_node("DequantizeLinear", [f"q{i}", *inputs], [f"x{i + 1}"]),
+        ]
+    x, *ys = (
+        onnx.helper.make_tensor_value_info(f"x{i}", onnx.TensorProto.FLOAT, [24, 24])
+        for i in range(len(scales) + 1)
+    )
+    graph = onnx.helper.make_graph(nodes, "quantised", [x], ys, constants)
+    return onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)])
+
+
+def test_layers_that_differ_in_scales_and_zero_points_share_a_function(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # The last one has no reader.
+    scales = [0.001 * 1.1**i for i in range(FEW + 1)]
+    model = _quantised(scales)
+    x = np.random.default_rng(5).standard_normal((24, 24)).astype(np.float32)
+    results = ostinato.InferenceSession(model, cache_dir=None).run(None, {"x0": x})
+    few = _functions(model)
+    monkeypatch.setattr(general, "FEW", 1 << 30)
+    assert _functions(model) == few + FEW - 1
+    expected = ostinato.InferenceSession(model, cache_dir=None).run(None, {"x0": x})
+    for one, other in zip(results, expected, strict=True):
+        np.testing.assert_array_equal(one, other)
+    for i, (before, after, scale) in enumerate(zip([x, *results], results, scales, strict=False)):
+        powers = np.exp(before.astype(np.float64))
+        softmax = powers / powers.sum(-1, keepdims=True)
+        rounded = np.clip(np.rint(softmax / scale), -(i + 3), 252 - i) * scale
+        np.testing.assert_allclose(after, rounded, atol=1.01 * scale)
 
 
 def test_what_is_read_once_and_what_is_read_twice_are_told_apart() -> None:

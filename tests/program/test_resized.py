@@ -44,3 +44,12 @@ def test_numbers_of_expressions_may_become_sizes():
     changed = Resized(lambda size: N + 1 if size == 7 else size).of(kernel(N, 3, 5, 7))
     extents = [node.size for node in changed.nodes if isinstance(node, Extent)]
     assert sorted(map(str, extents)) == ["N", "N + 1"]
+
+
+def test_literals_that_are_no_sizes_are_asked_for_on_their_own():
+    half, one = constant(0.5, "float32"), constant(1.0, "float32")
+    before = Kernel("k", (), (), (store("y", op("add", half, cast(Extent(N), "float32"))),))
+    asked = []
+    changed = Resized(twice, lambda const: asked.append(const) or one).of(before)
+    assert asked == [half]
+    assert changed.stores[0].value == op("add", one, cast(Extent(2 * N), "float32"))
