@@ -181,20 +181,22 @@ class Expressions:
 
     def _evaluate(self, expr: Expr, row: int, number: int) -> None:
         """Compute an expression and all below it."""
+        known = self._memo.get
         # Operands from left to right, each before the node and, if it takes vectors, spread out.
         stack = [(expr, False, False)]
         while stack:
             node, spread, ready = stack.pop()
-            key = self._key(node, row, number)
-            if self._memo.get(key) is None:
+            by_rows, by_lanes = self._varying.get(node) or self._varies(node)
+            key = (node, row if by_rows else 0, number if by_lanes else 0)
+            if known(key) is None:
                 parts = () if ready else self._parts(node)
                 if parts:
                     stack.append((node, spread, True))
-                    vectors = self.by_lanes(node) and not isinstance(node, Load)
+                    vectors = by_lanes and type(node) is not Load
                     stack += [(part, vectors, False) for part in reversed(parts)]
                     continue
                 self._memo.set(key, self._compute(*key))
-            if spread:
+            if spread and not by_lanes:
                 self.lanes(node, row, number)
 
     def _key(self, expr: Expr, row: int, number: int) -> tuple[Expr, int, int]:
@@ -204,12 +206,12 @@ class Expressions:
 
     def _parts(self, node: Expr) -> tuple[Expr, ...]:
         """The operands to compute before a node, or the definition of a function."""
+        if type(node) is not Op:
+            return children(node)
         if self._word(node) is not None:
             return ()
-        if not isinstance(node, Op) or node.name in PRIMITIVES or self._is_called(node):
-            return children(node)
-        if self._is_wide(node):
-            return children(node)
+        if node.name in PRIMITIVES or self._is_called(node) or self._is_wide(node):
+            return node.args
         if node not in self._definitions:
             self._definitions[node] = define(node.name, node.args, node.dtype)
         return (self._definitions[node],)
@@ -224,8 +226,10 @@ class Expressions:
 
     def lanes(self, expr: Expr, row: int, number: int) -> Value:
         """The value with one element in each lane."""
-        value = self.value(expr, row, number)
-        if self.by_lanes(expr) or self.width == 1:
+        by_rows, by_lanes = self._varying.get(expr) or self._varies(expr)
+        key: object = (expr, row if by_rows else 0, number if by_lanes else 0)
+        value = self._memo.get(key) or self.value(expr, row, number)
+        if by_lanes or self.width == 1:
             return value
         key = ("lanes", value)
         return self._memo.get(key) or self._memo.set(key, self._splat(expr, value))
@@ -236,40 +240,48 @@ class Expressions:
         return self._w.splat(value, self.width)
 
     def _compute(self, expr: Expr, row: int, number: int) -> Value:
+        if isinstance(expr, Op):
+            return self._operation(expr, row, number)
+        if isinstance(expr, Load):
+            return self.loads.load(expr, row, number)
         if isinstance(expr, Const):
             return literal(expr.value, expr.dtype)
-        if isinstance(expr, Given):
-            return parameter(expr)
-        if isinstance(expr, Extent):
-            return self._sizes.value(expr.size)
-        if isinstance(expr, Index):
-            return self._index(expr.axis, row, number)
+        if isinstance(expr, Cast):
+            return self._cast(expr, row, number)
         if isinstance(expr, Reduced):
             place = expr.position, row, number
             return self.later[place]() if place in self.later else self.reduced[place]
-        if isinstance(expr, Load):
-            return self.loads.load(expr, row, number)
+        if isinstance(expr, Given):
+            return parameter(expr)
+        if isinstance(expr, Index):
+            return self._index(expr.axis, row, number)
+        assert isinstance(expr, Extent)
+        return self._sizes.value(expr.size)
+
+    def _operation(self, expr: Op, row: int, number: int) -> Value:
         first = self._word(expr)
         if first is not None:
             return self.loads.word(first, row, number)
-        wide = self.by_lanes(expr)
-        count = self.width if wide else 1
-        operand = self.lanes if wide else self.value
-        if isinstance(expr, Cast):
-            found = looked_up(expr) if wide else None
-            if found is not None and self._primitives.looks_up(count):
-                return self._primitives.look_up(self.lanes(found.place, row, number), found.values)
-            inner = operand(expr.value, row, number)
-            return self._primitives.cast(inner, dtype_of(expr.value), expr.dtype, count)
-        assert isinstance(expr, Op)
-        if expr.name not in PRIMITIVES and self._is_wide(expr):
+        is_primitive = expr.name in PRIMITIVES
+        if not is_primitive and self._is_wide(expr):
             return self._side_by_side(expr, row, number)
-        if expr.name not in PRIMITIVES and not self._is_called(expr):
+        if not is_primitive and not self._is_called(expr):
             return self.value(self._definitions[expr], row, number)
+        wide = self.by_lanes(expr)
+        count, operand = (self.width, self.lanes) if wide else (1, self.value)
         args = [operand(arg, row, number) for arg in expr.args]
-        if expr.name not in PRIMITIVES:
+        if not is_primitive:
             return self._function_of(expr, args, count)
         return self._primitives.emit(expr.name, args, dtype_of(expr.args[0]), expr.dtype, count)
+
+    def _cast(self, expr: Cast, row: int, number: int) -> Value:
+        wide = self.by_lanes(expr)
+        count, operand = (self.width, self.lanes) if wide else (1, self.value)
+        found = looked_up(expr) if wide else None
+        if found is not None and self._primitives.looks_up(count):
+            return self._primitives.look_up(self.lanes(found.place, row, number), found.values)
+        inner = operand(expr.value, row, number)
+        return self._primitives.cast(inner, dtype_of(expr.value), expr.dtype, count)
 
     def _is_called(self, node: Op) -> bool:
         """Whether a scalar function is called in place of being expanded."""

@@ -75,14 +75,14 @@ class Primitives:
 
     def emit(self, name: str, args: Sequence[Value], operand: str, dtype: str, lanes: int) -> Value:
         """`name` applied to values of dtype `operand`, giving `dtype`."""
-        special: dict[str, Callable[[], Value]] = {
-            "select": lambda: self._select(args[0], args[1], args[2], dtype, lanes),
-            "bitcast": lambda: self._bitcast(args[0], dtype, lanes),
-            "larger": lambda: self._larger(args[0], args[1], operand, lanes),
-            "dot": lambda: self._dot(args[0], args[1], args[2], lanes),
-        }
-        if name in special:
-            return special[name]()
+        if name == "select":
+            return self._select(args[0], args[1], args[2], dtype, lanes)
+        if name == "bitcast":
+            return self._bitcast(args[0], dtype, lanes)
+        if name == "larger":
+            return self._larger(args[0], args[1], operand, lanes)
+        if name == "dot":
+            return self._dot(args[0], args[1], args[2], lanes)
         if name in _FLOAT_COMPARE:
             return self._compare(name, args[0], args[1], operand, lanes)
         if operand in FLOATS:

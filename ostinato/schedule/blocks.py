@@ -352,7 +352,7 @@ def _piece(
     steps = ((over, inner.extent),) if is_loop else ()
     images = {**around, run.rows[-1]: Affine(start, (*steps, (inner, 1)))}
     piece = "block" if start == 0 else "rest"
-    for name in run.local:
+    for name in sorted(run.local):
         local = f"{name}.{piece}"
         size = _row(run, buffers[name]) * run.block
         buffers[local] = replace(buffers[name], name=local, size=size)
