@@ -5,7 +5,7 @@ No fast-math flags anywhere: what is written is what is computed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 

@@ -254,11 +254,22 @@ def _walk(roots: tuple[Expr, ...], skip: Container[Expr]) -> Iterator[Expr]:
 
 def rewrite(root: Expr, leaf: Callable[[Expr], Expr | None]) -> Expr:
     """`root` rebuilt bottom-up: `leaf` sees each rebuilt node and may return another."""
+    return rewriter(leaf)(root)
+
+
+def rewriter(leaf: Callable[[Expr], Expr | None]) -> Callable[[Expr], Expr]:
+    """`rewrite` of any number of roots, which looks once at what they have in common."""
     memo: dict[Expr, Expr] = {}
-    for node in _below(root):
-        rebuilt = _rebuild(node, memo) if children(node) else node
-        memo[node] = leaf(rebuilt) or rebuilt
-    return memo[root]
+
+    def rewritten(root: Expr) -> Expr:
+        if root not in memo:
+            for node in _below(root):
+                if node not in memo:
+                    rebuilt = _rebuild(node, memo) if children(node) else node
+                    memo[node] = leaf(rebuilt) or rebuilt
+        return memo[root]
+
+    return rewritten
 
 
 def _rebuild(node: Expr, memo: dict[Expr, Expr]) -> Expr:

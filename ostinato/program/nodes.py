@@ -23,7 +23,7 @@ from ostinato.program.expr import (
     constant,
     dtype_of,
     op,
-    rewrite,
+    rewriter,
     walk,
 )
 from ostinato.program.functions import operations
@@ -108,7 +108,9 @@ class Reduce:
     def map(self, change: Callable[[Expr], Expr]) -> Reduce:
         """The reduction with its operands changed."""
         factor = None if self.factor is None else change(self.factor)
-        return replace(self, expr=change(self.expr), factor=factor)
+        expr = change(self.expr)
+        is_same = expr is self.expr and factor is self.factor
+        return self if is_same else replace(self, expr=expr, factor=factor)
 
 
 @dataclass(frozen=True)
@@ -531,11 +533,10 @@ def map_loads(kernel: Kernel, change: Callable[[Load], Expr | None]) -> Kernel:
     def leaf(node: Expr) -> Expr | None:
         return change(node) if isinstance(node, Load) else None
 
-    return replace(
-        kernel,
-        reductions=tuple(r.map(lambda e: rewrite(e, leaf)) for r in kernel.reductions),
-        stores=tuple(s.map(lambda e: rewrite(e, leaf)) for s in kernel.stores),
-    )
+    rewritten = rewriter(leaf)
+    reductions = tuple([reduce.map(rewritten) for reduce in kernel.reductions])
+    stores = tuple([store.map(rewritten) for store in kernel.stores])
+    return replace(kernel, reductions=reductions, stores=stores)
 
 
 def combine(reduce: Reduce, accumulator: Expr, expr: Expr, factor: Expr | None) -> Expr:

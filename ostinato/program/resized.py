@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from ostinato.program.expr import Access, Axis, Const, Expr, Extent, Index, Load, rewrite
+from ostinato.program.expr import Access, Axis, Const, Expr, Extent, Index, Load, rewriter
 from ostinato.program.nodes import Kernel, Reduce, Store, Tile
 from ostinato.sizes.dims import Size
 
@@ -22,6 +22,7 @@ class Resized:
         self._size = change
         self._literal = literal
         self._axes: dict[Axis, Axis] = {}
+        self._expr = rewriter(self._leaf)
 
     def of(self, kernel: Kernel) -> Kernel:
         """The rebuilt kernel."""
@@ -54,9 +55,6 @@ class Resized:
 
     def _places(self, index: tuple[tuple[Expr, Size], ...]) -> tuple[tuple[Expr, Size], ...]:
         return tuple((position, self._size(stride)) for position, stride in index)
-
-    def _expr(self, root: Expr) -> Expr:
-        return rewrite(root, self._leaf)
 
     def _leaf(self, node: Expr) -> Expr | None:
         if isinstance(node, Load):

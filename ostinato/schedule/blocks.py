@@ -30,7 +30,7 @@ from ostinato.program.nodes import (
 )
 from ostinato.records import dataclass
 from ostinato.schedule.decisions import decision
-from ostinato.schedule.index_maps import Affine, substitute_reduce, substitute_store
+from ostinato.schedule.index_maps import Affine, substitute_kernel
 from ostinato.schedule.lanes import LINE_BYTES
 from ostinato.sizes.dims import (
     Size,
@@ -362,11 +362,9 @@ def _piece(
         assert groups is not None
         places = {axis: _place(group, images) for axis, group in groups.items()}
         moved = replace(
-            kernel,
+            substitute_kernel(kernel, places),
             name=f"{kernel.name}.{piece}",
             axes=_inner_axes(kernel, groups, run.rows[-1], inner),
-            reductions=tuple(substitute_reduce(r, places) for r in kernel.reductions),
-            stores=tuple(substitute_store(s, places) for s in kernel.stores),
         )
         kernels.append(_within_block(moved, run, piece, inner, start, buffers))
     return (Loop(over, (), tuple(kernels), is_independent=True),) if is_loop else tuple(kernels)

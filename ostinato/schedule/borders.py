@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from ostinato.program.expr import Axis, Const, Expr, Extent, Index, Op
 from ostinato.program.nodes import Kernel, map_loads
-from ostinato.schedule.index_maps import Affine, Map, substitute_store
+from ostinato.schedule.index_maps import Affine, Map, substitute_stores
 from ostinato.sizes.bounds import is_never_negative
 from ostinato.sizes.dims import Size
 
@@ -41,7 +41,7 @@ def padded_parts(kernel: Kernel) -> tuple[Kernel, tuple[Kernel, ...]] | None:
     plain = map_loads(kernel, lambda x: x.mask and replace(x, mask=None, other=None))
     around = map_loads(kernel, lambda x: x.mask and x.other)
     inner = {axis: _part(axis, low, high - low) for axis, (low, high) in box.items()}
-    inside = tuple(substitute_store(one, inner) for one in plain.stores)
+    inside = substitute_stores(plain.stores, inner)
     whole = replace(kernel, axes=_axes(kernel, inner), stores=inside)
     return whole, tuple(_border(around, box))
 
@@ -74,10 +74,10 @@ def _border(kernel: Kernel, box: Box) -> list[Kernel]:
         together = [sides] if before.terms == after.terms else [[side] for side in sides]
         for part, group in enumerate(together if sides else ()):
             maps: list[Map] = [{**images, axis: side} for side in group]
-            stores = [substitute_store(store, m) for m in maps]
+            stores = tuple(s for m in maps for s in substitute_stores([store], m))
             name = f"{kernel.name}.border{number}.{part}"
             axes = _axes(kernel, maps[0])
-            found.append(replace(kernel, name=name, axes=axes, stores=tuple(stores)))
+            found.append(replace(kernel, name=name, axes=axes, stores=stores))
         images[axis] = _part(axis, low, high - low)
     return found
 

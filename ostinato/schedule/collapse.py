@@ -15,8 +15,8 @@ from ostinato.schedule.index_maps import (
     Affine,
     Map,
     substitute_access,
+    substitute_kernel,
     substitute_reduce,
-    substitute_store,
 )
 from ostinato.sizes.dims import Size
 
@@ -53,12 +53,7 @@ def _merge_parallel(kernel: Kernel, outer: Axis, inner: Axis) -> Kernel:
     merged = Axis(inner.name, outer.extent * inner.extent)
     image: Map = {outer: Affine(0, ()), inner: Affine(0, ((merged, 1),))}
     axes = tuple(merged if a == inner else a for a in kernel.axes if a != outer)
-    return replace(
-        kernel,
-        axes=axes,
-        reductions=tuple(substitute_reduce(r, image) for r in kernel.reductions),
-        stores=tuple(substitute_store(s, image) for s in kernel.stores),
-    )
+    return replace(substitute_kernel(kernel, image), axes=axes)
 
 
 def _reduced(kernel: Kernel) -> Kernel:

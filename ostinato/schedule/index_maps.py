@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 from ostinato.program.expr import (
@@ -15,7 +15,7 @@ from ostinato.program.expr import (
     Reduced,
     constant,
     op,
-    rewrite,
+    rewriter,
 )
 from ostinato.program.nodes import Kernel, Reduce, Store
 from ostinato.records import dataclass
@@ -66,8 +66,8 @@ def size_expr(size: Size) -> Expr:
     return Extent(size) if isinstance(size, Dim) else constant(size, "int64")
 
 
-def substitute(expr: Expr, axes: Map) -> Expr:
-    """The expression in terms of the replaced axes."""
+def substitution(axes: Map) -> Callable[[Expr], Expr]:
+    """What gives expressions in terms of the replaced axes."""
 
     def leaf(node: Expr) -> Expr | None:
         if isinstance(node, Load):
@@ -77,40 +77,52 @@ def substitute(expr: Expr, axes: Map) -> Expr:
             return as_expr(axes[node.axis])
         return None
 
-    return rewrite(expr, leaf)
+    return rewriter(leaf)
+
+
+def substitute(expr: Expr, axes: Map) -> Expr:
+    """The expression in terms of the replaced axes."""
+    return substitution(axes)(expr)
 
 
 def substitute_reduce(reduce: Reduce, axes: Map) -> Reduce:
     """The reduction in terms of the replaced axes (its own axes excepted)."""
-    factor = None if reduce.factor is None else substitute(reduce.factor, axes)
-    return replace(reduce, expr=substitute(reduce.expr, axes), factor=factor)
+    return reduce.map(substitution(axes))
 
 
-def substitute_store(store: Store, axes: Map) -> Store:
-    """The store in terms of the replaced axes."""
-    moved = store.map(lambda expr: substitute(expr, axes))
-    return replace(moved, access=substitute_access(store.access, axes))
+def substitute_stores(stores: Iterable[Store], axes: Map) -> tuple[Store, ...]:
+    """The stores in terms of the replaced axes."""
+    return _substituted_stores(stores, axes, substitution(axes))
+
+
+def _substituted_stores(
+    stores: Iterable[Store], axes: Map, change: Callable[[Expr], Expr]
+) -> tuple[Store, ...]:
+    moved = [(store.map(change), substitute_access(store.access, axes)) for store in stores]
+    return tuple([Store(access, s.value, s.mask, s.index) for s, access in moved])
+
+
+def substitute_kernel(kernel: Kernel, axes: Map) -> Kernel:
+    """The kernel with its reductions and stores in terms of the replaced axes."""
+    change = substitution(axes)
+    reductions = tuple([reduce.map(change) for reduce in kernel.reductions])
+    stores = _substituted_stores(kernel.stores, axes, change)
+    return replace(kernel, reductions=reductions, stores=stores)
 
 
 def turned_round(kernel: Kernel, axis: Axis) -> Kernel:
     """The kernel with its last point along one of its axes as the first one."""
     image: Map = {axis: Affine(axis.extent - 1, ((axis, -1),))}
-    return replace(
-        kernel,
-        reductions=tuple(substitute_reduce(r, image) for r in kernel.reductions),
-        stores=tuple(substitute_store(s, image) for s in kernel.stores),
-    )
+    return substitute_kernel(kernel, image)
 
 
-def shift_reduced(expr: Expr, by: int) -> Expr:
-    """The expression with its reductions renumbered."""
-    if by == 0:
-        return expr
+def shifter(by: int) -> Callable[[Expr], Expr]:
+    """What gives expressions with their reductions renumbered."""
 
     def leaf(node: Expr) -> Expr | None:
         return Reduced(node.position + by, node.dtype) if isinstance(node, Reduced) else None
 
-    return rewrite(expr, leaf)
+    return rewriter(leaf) if by else lambda expr: expr
 
 
 def split_axis(kernel: Kernel, axis: Axis, block: Axis, lane: Axis, guard: Expr | None) -> Kernel:
@@ -119,13 +131,7 @@ def split_axis(kernel: Kernel, axis: Axis, block: Axis, lane: Axis, guard: Expr 
     axes: list[Axis] = []
     for a in kernel.axes:
         axes += [block, lane] if a == axis else [a]
-    return replace(
-        kernel,
-        axes=tuple(axes),
-        reductions=tuple(substitute_reduce(r, image) for r in kernel.reductions),
-        stores=tuple(substitute_store(s, image) for s in kernel.stores),
-        guard=guard,
-    )
+    return replace(substitute_kernel(kernel, image), axes=tuple(axes), guard=guard)
 
 
 def split_sum(kernel: Kernel, axis: Axis, length: int) -> Kernel:

@@ -20,19 +20,20 @@ from ostinato.program.expr import (
     Op,
     Reduced,
     dtype_of,
-    rewrite,
+    rewriter,
     walk,
 )
 from ostinato.program.nodes import Buffer, Kernel, Reduce, Store, map_loads
 from ostinato.schedule.index_maps import (
     Affine,
     Map,
-    shift_reduced,
+    shifter,
     solve,
     substitute,
     substitute_access,
+    substitute_kernel,
     substitute_reduce,
-    substitute_store,
+    substitute_stores,
 )
 from ostinato.sizes.dims import Size, exact_quotient, is_at_most, is_nonnegative, product
 
@@ -174,7 +175,8 @@ def merged(p: Kernel, c: Kernel, images: Map, dead: set[str]) -> Kernel:
         number = writers.get(node) if isinstance(node, Load) else None
         return None if number is None else p.stores[number].value
 
-    own = tuple(s.map(lambda e: rewrite(shift_reduced(e, shift), leaf)) for s in c.stores)
+    shifted, answered = shifter(shift), rewriter(leaf)
+    own = tuple(s.map(shifted).map(answered) for s in c.stores)
     kept = tuple(s for s in p.stores if s.access.buffer not in dead)
     merged = replace(
         c,
@@ -207,13 +209,8 @@ def _inverse(images: Map) -> Map | None:
 def _along(kernel: Kernel, images: Map) -> Kernel:
     """The kernel at the points that the images of its axes give."""
     axes = tuple(dict.fromkeys(a for axis in kernel.axes for a, _ in images[axis].terms))
-    return replace(
-        kernel,
-        axes=axes,
-        ordered=tuple(a for axis in kernel.ordered for a, _ in images[axis].terms),
-        reductions=tuple(substitute_reduce(r, images) for r in kernel.reductions),
-        stores=tuple(substitute_store(s, images) for s in kernel.stores),
-    )
+    ordered = tuple(a for axis in kernel.ordered for a, _ in images[axis].terms)
+    return replace(substitute_kernel(kernel, images), axes=axes, ordered=ordered)
 
 
 def in_parts(p: Kernel, c: Kernel) -> Kernel:
@@ -234,7 +231,7 @@ def in_parts(p: Kernel, c: Kernel) -> Kernel:
     split = replace(
         c,
         axes=tuple(part if a == axis else a for a in c.axes),
-        stores=tuple(substitute_store(s, image) for image in images for s in c.stores),
+        stores=tuple(s for image in images for s in substitute_stores(c.stores, image)),
     )
     return in_parts(p, split)
 
@@ -367,7 +364,7 @@ def inlined(p: Kernel, reader: Kernel) -> Kernel:
     for load in _reads_of(reader, {store.access.buffer}):
         images = solve(store.access, p.axes, load.access)
         assert images is not None
-        value = substitute(shift_reduced(store.value, len(reductions)), images)
+        value = substitute(shifter(len(reductions))(store.value), images)
         reductions += [substitute_reduce(r, images) for r in p.reductions]
         if load.mask is not None and load.other is not None:
             value = _masked(value, load)
@@ -402,5 +399,6 @@ def _shared(kernel: Kernel) -> Kernel:
             return Reduced(numbering[node.position], node.dtype)
         return None
 
-    stores = tuple(s.map(lambda e: rewrite(e, leaf)) for s in kernel.stores)
+    renumbered = rewriter(leaf)
+    stores = tuple(store.map(renumbered) for store in kernel.stores)
     return replace(kernel, reductions=tuple(kept), stores=stores)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 
 from ostinato.machine.record import Machine
 from ostinato.program.expr import (
@@ -266,14 +265,17 @@ def depth_of(
 
 def neighbouring_stores(kernel: Kernel) -> list[list[Store]]:
     """The stores of a point, those together that write elements next to each other."""
-    groups: list[list[Store]] = []
     # Where a point reads what it writes, the order of its stores matters.
-    alone = bool(kernel.ordered) or not kernel.reads().isdisjoint(kernel.writes())
+    if len(kernel.stores) == 1 or kernel.ordered or not kernel.reads().isdisjoint(kernel.writes()):
+        return [[store] for store in kernel.stores]
+    groups: list[list[Store]] = []
+    ends: dict[Access, list[Store]] = {}
     for store in kernel.stores:
-        before = replace(store.access, offset=store.access.offset - 1)
-        group = next((g for g in groups if g[-1].access == before and not alone), None)
+        access = store.access
+        group = ends.pop(Access(access.buffer, access.offset - 1, access.terms), None)
         if group is None:
-            groups.append([store])
-        else:
-            group.append(store)
+            group = []
+            groups.append(group)
+        group.append(store)
+        ends.setdefault(access, group)
     return groups

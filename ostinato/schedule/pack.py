@@ -41,7 +41,7 @@ from ostinato.program.nodes import (
 )
 from ostinato.records import dataclass
 from ostinato.schedule.fields import AnyField, cut_for_fields
-from ostinato.schedule.index_maps import Affine, Map, substitute, substitute_store
+from ostinato.schedule.index_maps import Affine, Map, substitute, substitute_stores
 from ostinato.schedule.shapes import sums_at_once
 from ostinato.sizes.dims import Size, floordiv, is_nonnegative, product
 
@@ -327,5 +327,4 @@ def _along(kernel: Kernel, images: Map) -> Kernel:
     axes: list[Axis] = []
     for axis in kernel.axes:
         axes += [a for a, _ in images[axis].terms] if axis in images else [axis]
-    stores = tuple(substitute_store(s, images) for s in kernel.stores)
-    return replace(kernel, axes=tuple(axes), stores=stores)
+    return replace(kernel, axes=tuple(axes), stores=substitute_stores(kernel.stores, images))

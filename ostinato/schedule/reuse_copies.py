@@ -26,7 +26,7 @@ from ostinato.program.nodes import (
     with_bodies,
 )
 from ostinato.schedule.elide import whole_buffers
-from ostinato.schedule.index_maps import Affine, Map, substitute_store
+from ostinato.schedule.index_maps import Affine, Map, substitute_stores
 
 # What is copied and how, with the buffers that hold the copy and what was copied.
 _Made: TypeAlias = "dict[Hashable, tuple[str, Set[str]]]"
@@ -104,7 +104,7 @@ def _contents(copies: tuple[Stmt, ...]) -> Hashable:
             axis: Affine(0, ((Axis(str(number), axis.extent), 1),))
             for number, axis in enumerate(kernel.axes)
         }
-        stores = [substitute_store(store, images) for store in kernel.stores]
+        stores = substitute_stores(kernel.stores, images)
         extents = tuple(axis.extent for axis in kernel.axes)
         unnamed = (replace(s, access=replace(s.access, buffer="")) for s in stores)
         found.append((extents, tuple(unnamed)))

@@ -28,7 +28,7 @@ from ostinato.program.nodes import (
     map_loads,
     with_bodies,
 )
-from ostinato.schedule.index_maps import Affine, Map, substitute_reduce, substitute_store
+from ostinato.schedule.index_maps import Affine, Map, substitute_kernel
 from ostinato.schedule.tile import transposition
 from ostinato.sizes.dims import Size, is_nonnegative
 
@@ -189,12 +189,7 @@ def _one_block(kernel: Kernel, loop: Axis, block: int, local: set[str]) -> Kerne
     terms = ((loop, block), (inner, 1)) if block > 1 else ((loop, 1),)
     image: Map = {row: Affine(0, terms)}
     axes = (inner, *kernel.axes[1:]) if block > 1 else kernel.axes[1:]
-    moved = replace(
-        kernel,
-        axes=axes,
-        reductions=tuple(substitute_reduce(r, image) for r in kernel.reductions),
-        stores=tuple(substitute_store(s, image) for s in kernel.stores),
-    )
+    moved = replace(substitute_kernel(kernel, image), axes=axes)
 
     def inside(access: Access) -> Access:
         kept = tuple((axis, step) for axis, step in access.terms if axis != loop)

@@ -18,8 +18,7 @@ from ostinato.schedule.index_maps import (
     Affine,
     size_expr,
     split_axis,
-    substitute_reduce,
-    substitute_store,
+    substitute_kernel,
 )
 from ostinato.schedule.lanes import (
     CLOSE,
@@ -473,10 +472,8 @@ def _split(kernel: Kernel, lane: Axis, shape: Tile) -> Kernel:
 def _padded(kernel: Kernel, lane: Axis, inner: Axis, shape: Tile) -> Kernel:
     image = {lane: Affine(0, ((inner, 1),))}
     return replace(
-        kernel,
+        substitute_kernel(kernel, image),
         axes=tuple(inner if axis == lane else axis for axis in kernel.axes),
-        reductions=tuple(substitute_reduce(r, image) for r in kernel.reductions),
-        stores=tuple(substitute_store(s, image) for s in kernel.stores),
         guard=op("lt", Index(inner), size_expr(lane.extent)),
         tile=shape,
     )

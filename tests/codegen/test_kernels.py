@@ -12,7 +12,7 @@ from ostinato.program import interpreter
 from ostinato.program.expr import Access, Axis, Index, Load, Reduced, constant, op
 from ostinato.program.nodes import CALL, Kernel, Program, Reduce, Store, Tile
 from ostinato.schedule.arena import plan
-from ostinato.schedule.index_maps import Affine, substitute_reduce, substitute_store
+from ostinato.schedule.index_maps import Affine, substitute_kernel
 from ostinato.schedule.tile import tile
 from ostinato.sizes.dims import symbol
 from tests.codegen.test_module import (
@@ -253,10 +253,8 @@ def test_long_sums_in_pieces(extent, columns, kept):
     limit = None if columns == 16 else columns
     images = {j: Affine(0, ((lane, 1),))}
     kernel = replace(
-        kernel,
+        substitute_kernel(kernel, images),
         axes=(i, lane),
-        reductions=tuple(substitute_reduce(r, images) for r in kernel.reductions),
-        stores=tuple(substitute_store(s, images) for s in kernel.stores),
         guard=None if limit is None else op("lt", Index(lane), constant(limit, "int64")),
         tile=Tile(lane, 8, 2, None, limit, i, 3, depth=4, kept=(kept,)),
     )

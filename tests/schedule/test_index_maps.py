@@ -11,7 +11,7 @@ from ostinato.program.nodes import Kernel
 from ostinato.schedule.index_maps import (
     Affine,
     as_expr,
-    shift_reduced,
+    shifter,
     size_expr,
     solve,
     split_axis,
@@ -57,8 +57,8 @@ def test_expressions_in_terms_of_other_axes():
 
 def test_reductions_are_renumbered():
     value = op("add", Reduced(0, "float32"), Reduced(2, "float32"))
-    assert shift_reduced(value, 3) is op("add", Reduced(3, "float32"), Reduced(5, "float32"))
-    assert shift_reduced(value, 0) is value
+    assert shifter(3)(value) is op("add", Reduced(3, "float32"), Reduced(5, "float32"))
+    assert shifter(0)(value) is value
 
 
 def test_an_axis_is_split_everywhere():
