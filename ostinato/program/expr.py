@@ -50,8 +50,8 @@ PRIMITIVES = frozenset(
 COMPARISONS = frozenset("eq ne lt le gt ge".split())
 
 
-@dataclass(frozen=True)
-class Axis:
+@dataclass(frozen=True, eq=False)
+class Axis(metaclass=Interned):
     """A loop index running from 0 to `extent - 1`. Names are unique within a program."""
 
     name: str
@@ -66,8 +66,8 @@ class Expr(metaclass=Interned):
     """Base of all expression nodes; every node has a `dtype`."""
 
 
-@dataclass(frozen=True)
-class Access:
+@dataclass(frozen=True, eq=False)
+class Access(metaclass=Interned):
     """The element `offset + sum(axis * stride)` of a flat buffer. Counted in elements."""
 
     buffer: str
@@ -77,7 +77,7 @@ class Access:
     def stride(self, axis: Axis) -> Size:
         """The stride of `axis`, in elements."""
         for other, stride in self.terms:
-            if other is axis or (other.name == axis.name and other == axis):
+            if other is axis:
                 return stride
         return 0
 

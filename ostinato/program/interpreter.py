@@ -7,7 +7,7 @@ point of a kernel may touch what another point of that kernel writes.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from itertools import product as cartesian
 from typing import Any
@@ -126,7 +126,7 @@ class _Memory:
             return size
         return substitution.evaluate(size, self.symbols)
 
-    def read_sizes(self, written: set[str]) -> None:
+    def read_sizes(self, written: Set[str]) -> None:
         """Sizes that a kernel has computed count from now on."""
         for name in written & self.sizes.keys():
             value, most = int(self.data[name][0]), self.size(self.sizes[name])

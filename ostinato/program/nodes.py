@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import field, replace
@@ -33,6 +34,8 @@ from ostinato.records import dataclass
 from ostinato.sizes import dims
 from ostinato.sizes.dims import Size, product
 from ostinato.sizes.substitution import upper
+
+_NOTHING: frozenset[str] = frozenset()
 
 Kind: TypeAlias = Literal["input", "output", "constant", "arena", "size"]
 
@@ -140,7 +143,9 @@ class Store:
         """The store with every root expression changed."""
         mask = None if self.mask is None else change(self.mask)
         index = tuple([(change(position), stride) for position, stride in self.index])
-        return Store(self.access, change(self.value), mask, index)
+        value = change(self.value)
+        is_same = value is self.value and mask is self.mask and index == self.index
+        return self if is_same else Store(self.access, value, mask, index)
 
 
 # Counts the runs of a program. It chooses the order of independent work, never a value.
@@ -283,9 +288,9 @@ class Kernel:
         )
         return sum(n * (operations(*kind) if kind else 1) for kind, n in kinds.items())
 
-    def reads(self) -> set[str]:
+    def reads(self) -> frozenset[str]:
         """Names of the buffers read, or of which values decide what part is written."""
-        return set(self._reads)
+        return self._reads
 
     @cached_property
     def _reads(self) -> frozenset[str]:
@@ -304,9 +309,13 @@ class Kernel:
             found += [stride for _, stride in place.index]
         return dims.computed(*found)
 
-    def writes(self) -> set[str]:
+    def writes(self) -> frozenset[str]:
         """Names of the buffers written."""
-        return {store.access.buffer for store in self.stores}
+        return self._writes
+
+    @cached_property
+    def _writes(self) -> frozenset[str]:
+        return frozenset([store.access.buffer for store in self.stores])
 
 
 @dataclass(frozen=True)
@@ -338,14 +347,22 @@ class Loop:
     is_independent: bool = False
     scratch: frozenset[str] | None = None
 
-    def reads(self) -> set[str]:
+    def reads(self) -> frozenset[str]:
         """Names of the buffers read anywhere inside, the initial states included."""
-        inner: set[str] = set().union(*(s.reads() for s in self.body))
-        return inner | {c.state for c in self.carries} | dims.computed(self.axis.extent)
+        return self._reads
 
-    def writes(self) -> set[str]:
+    @cached_property
+    def _reads(self) -> frozenset[str]:
+        inner = dims.computed(self.axis.extent).union(*(s.reads() for s in self.body))
+        return inner | {c.state for c in self.carries}
+
+    def writes(self) -> frozenset[str]:
         """Names of the buffers written anywhere inside, both halves of the states included."""
-        inner: set[str] = set().union(*(s.writes() for s in self.body))
+        return self._writes
+
+    @cached_property
+    def _writes(self) -> frozenset[str]:
+        inner = _NOTHING.union(*(s.writes() for s in self.body))
         return inner | {name for c in self.carries for name in (c.state, c.next)}
 
 
@@ -357,13 +374,21 @@ class Branch:
     then: tuple[Stmt, ...]
     orelse: tuple[Stmt, ...]
 
-    def reads(self) -> set[str]:
+    def reads(self) -> frozenset[str]:
         """Names of the buffers read on either way."""
-        return {self.condition}.union(*(s.reads() for s in (*self.then, *self.orelse)))
+        return self._reads
 
-    def writes(self) -> set[str]:
+    @cached_property
+    def _reads(self) -> frozenset[str]:
+        return frozenset([self.condition]).union(*(s.reads() for s in (*self.then, *self.orelse)))
+
+    def writes(self) -> frozenset[str]:
         """Names of the buffers written on either way."""
-        return set().union(*(s.writes() for s in (*self.then, *self.orelse)))
+        return self._writes
+
+    @cached_property
+    def _writes(self) -> frozenset[str]:
+        return _NOTHING.union(*(s.writes() for s in (*self.then, *self.orelse)))
 
 
 @dataclass(frozen=True)
@@ -377,13 +402,13 @@ class Require:
     message: str
     is_guard: bool = False
 
-    def reads(self) -> set[str]:
+    def reads(self) -> frozenset[str]:
         """The name of the condition's buffer."""
-        return {self.condition}
+        return frozenset([self.condition])
 
-    def writes(self) -> set[str]:
+    def writes(self) -> frozenset[str]:
         """Nothing."""
-        return set()
+        return _NOTHING
 
 
 Stmt: TypeAlias = Kernel | Loop | Branch | Require
@@ -461,8 +486,8 @@ class Program:
 
     def with_body(self, body: tuple[Stmt, ...]) -> Program:
         """The same program with other statements; buffers nobody mentions any more are dropped."""
-        used = {name for s in body for name in s.reads() | s.writes()}
-        used |= {i.buffer for i in (*self.inputs, *self.outputs)}
+        used = {i.buffer for i in (*self.inputs, *self.outputs)}
+        used.update(*(s.reads() for s in body), *(s.writes() for s in body))
         used |= dims.computed(*(b.size for n, b in self.buffers.items() if n in used))
         unused = self.bounds.keys() - used
         return replace(
@@ -536,7 +561,11 @@ def map_loads(kernel: Kernel, change: Callable[[Load], Expr | None]) -> Kernel:
     rewritten = rewriter(leaf)
     reductions = tuple([reduce.map(rewritten) for reduce in kernel.reductions])
     stores = tuple([store.map(rewritten) for store in kernel.stores])
-    return replace(kernel, reductions=reductions, stores=stores)
+    # What is known of a kernel stays with one that stays.
+    is_same = all(map(operator.is_, reductions, kernel.reductions)) and all(
+        map(operator.is_, stores, kernel.stores)
+    )
+    return kernel if is_same else replace(kernel, reductions=reductions, stores=stores)
 
 
 def combine(reduce: Reduce, accumulator: Expr, expr: Expr, factor: Expr | None) -> Expr:

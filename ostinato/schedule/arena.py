@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import field, replace
 
 from ostinato.program.expr import ITEM_BYTES
@@ -98,7 +98,7 @@ def _written_in_parts(loop: Loop) -> frozenset[str]:
     return frozenset(a.buffer for a in accesses if a.stride(loop.axis) != 0 or computed(a.offset))
 
 
-def _own_reads(statement: Stmt) -> set[str]:
+def _own_reads(statement: Stmt) -> Set[str]:
     """Buffers that the statement itself touches, not the statements inside it."""
     if isinstance(statement, Branch):
         return {statement.condition}

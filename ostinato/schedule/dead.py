@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
 from dataclasses import replace
 
 from ostinato.program.nodes import (
@@ -31,7 +32,7 @@ def drop_dead(program: Program) -> Program:
     return program.with_body(_kept(program.body, live))
 
 
-def _needs(statement: Stmt, live: set[str]) -> set[str]:
+def _needs(statement: Stmt, live: set[str]) -> Set[str]:
     """The buffers that a statement needs, given those that are needed of it."""
     if isinstance(statement, Kernel):
         return statement.reads() if statement.writes() & live else set()

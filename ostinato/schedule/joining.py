@@ -6,7 +6,7 @@ Says why where they cannot. `fuse` decides which pairs are tried.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import replace
 
 from ostinato.program.expr import (
@@ -66,16 +66,16 @@ TELLS_SIZE = "the writer computes a size of the reader"
 OTHER_ORDER = "the reader takes the values apart in another way than the writer lays them out"
 
 
-def _reads_of(kernel: Kernel, names: set[str]) -> list[Load]:
+def _reads_of(kernel: Kernel, names: Set[str]) -> list[Load]:
     return [load for load in kernel.loads() if load.access.buffer in names]
 
 
-def _number_of_reads(kernel: Kernel, names: set[str]) -> int:
+def _number_of_reads(kernel: Kernel, names: Set[str]) -> int:
     """Count the loads that `_reads_of` finds, without a walk of the kernel."""
     return sum(load.access.buffer in names for load in kernel.loaded)
 
 
-def _inside_reduction(kernel: Kernel, names: set[str]) -> bool:
+def _inside_reduction(kernel: Kernel, names: Set[str]) -> bool:
     operands = [e for r in kernel.reductions for e in r.operands]
     return any(isinstance(n, Load) and n.access.buffer in names for n in walk(*operands))
 

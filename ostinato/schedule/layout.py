@@ -325,6 +325,8 @@ def _changed(kernel: Kernel, layouts: Layouts) -> Kernel:
     def load(node: Load) -> Expr | None:
         return replace(node, access=moved(node.access)) if node.access.buffer in layouts else None
 
+    if layouts.keys().isdisjoint(kernel.reads() | kernel.writes()):
+        return kernel
     changed = map_loads(kernel, load)
     stores = tuple(replace(s, access=moved(s.access)) for s in changed.stores)
     return replace(changed, stores=stores)

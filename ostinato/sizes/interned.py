@@ -17,12 +17,12 @@ class Interned(type):
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
         names: tuple[str, ...] = cls.__match_args__  # type: ignore[attr-defined]
-        if kwargs:
-            made = super().__call__(*args, **kwargs)
-            args = tuple([getattr(made, name) for name in names])
-        elif len(args) != len(names):
+        if len(args) != len(names):
             # A class has the defaults of its fields as attributes.
-            args += tuple([getattr(cls, name) for name in names[len(args) :]])
+            rest = names[len(args) :]
+            args += tuple([kwargs.pop(n) if n in kwargs else getattr(cls, n) for n in rest])
+        if kwargs:
+            raise TypeError(f"{cls.__name__} has no {', '.join(kwargs)}, or was given it twice")
         key = (cls, *map(_key, args)) if float in map(type, args) else (cls, *args)
         reference = _INTERNED.get(key)
         found = reference() if reference is not None else None
