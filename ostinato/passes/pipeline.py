@@ -259,16 +259,22 @@ def run_passes(
     """
     enabled = [item for item in passes if item.name not in disable]
     changes = dict.fromkeys((item.name for item in enabled), 0)
+    total = 0
+    # By pass that found nothing, the changes before: it finds nothing as long as none is added.
+    idle: dict[str, int] = {}
     for round_number in range(_MOST_ROUNDS):
-        before = sum(changes.values())
+        before = total
         for item in enabled:
-            if round_number and not item.repeat:
+            if (round_number and not item.repeat) or idle.get(item.name) == total:
                 continue
             with translated(f"graph {model.graph.name!r}, pass {item.name!r}"):
                 changed = item.function(model)
             changes[item.name] += changed
-            if changed and observer is not None:
+            total += changed
+            if not changed:
+                idle[item.name] = total
+            elif observer is not None:
                 observer(item.name, model)
-        if sum(changes.values()) == before:
+        if total == before:
             break
     return changes

@@ -68,9 +68,9 @@ def _runs(numbers: np.ndarray) -> list[tuple[int, int, int]]:
     for period in range(1, min(len(numbers) // _LEAST_STEPS, _LONGEST_BODY) + 1):
         differs = np.flatnonzero(numbers[period:] != numbers[:-period])
         edges = np.concatenate([[-1], differs, [len(numbers) - period]])
-        for begin, end in zip(edges[:-1] + 1, edges[1:], strict=True):
-            if end - begin >= (_LEAST_STEPS - 1) * period:
-                found.append((int(begin), int(end - begin) + period, period))
+        lengths = np.diff(edges) - 1
+        for place in np.flatnonzero(lengths >= (_LEAST_STEPS - 1) * period):
+            found.append((int(edges[place]) + 1, int(lengths[place]) + period, period))
     return sorted(found, key=lambda run: (-(run[1] // run[2] * run[2]), run[2]))
 
 
