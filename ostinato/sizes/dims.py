@@ -454,6 +454,12 @@ def is_at_most(left: Size, right: Size) -> bool:
     """Whether `right - left` is nonnegative, without making that size."""
     if isinstance(left, int) and isinstance(right, int):
         return left <= right
+    return _is_at_most(left, right)
+
+
+# Of two buffers of the arena it is asked for each place of a third.
+@lru_cache(maxsize=4096)
+def _is_at_most(left: Size, right: Size) -> bool:
     total = dict(terms_of(right))
     for monomial, count in terms_of(left):
         total[monomial] = total.get(monomial, 0) - count
