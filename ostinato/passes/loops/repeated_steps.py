@@ -29,8 +29,11 @@ def find_steps(model: ir.Model) -> tuple[Steps, dict[str, Sizes]] | None:
     # A chain of element-wise functions is one kernel as it is.
     plain = np.array([facts_of(node.op_type, node.domain).elementwise for node in nodes], bool)
     runs = [run for run in _runs(numbers) if not plain[run[0] : run[0] + run[2]].all()]
-    for run in runs[:_MOST_RUNS]:
-        best = _best(nodes, made, *run)
+    for begin, length, period in runs[:_MOST_RUNS]:
+        # Known once some repetition was all but steps, and then far cheaper than to connect others.
+        if sizes is not None and not _may_keep_shapes(nodes[begin : begin + length], period, sizes):
+            continue
+        best = _best(nodes, made, begin, length, period)
         if best is not None and _recurs(best[0]):
             steps, last = best
             sizes = infer_sizes(model) if sizes is None else sizes
@@ -72,6 +75,17 @@ def _runs(numbers: np.ndarray) -> list[tuple[int, int, int]]:
         for place in np.flatnonzero(lengths >= (_LEAST_STEPS - 1) * period):
             found.append((int(edges[place]) + 1, int(lengths[place]) + period, period))
     return sorted(found, key=lambda run: (-(run[1] // run[2] * run[2]), run[2]))
+
+
+def _may_keep_shapes(nodes: Sequence[ir.Node], period: int, sizes: dict[str, Sizes]) -> bool:
+    """Whether two repetitions in the middle, which are steps wherever these begin, keep shapes."""
+    middle = len(nodes) // 2 - period
+    one, other = nodes[middle : middle + period], nodes[middle + period : middle + 2 * period]
+    return all(
+        sizes.get(str(before.name)) == sizes.get(str(after.name))
+        for first, second in zip(one, other, strict=True)
+        for before, after in zip(first.outputs, second.outputs, strict=True)
+    )
 
 
 def _phases(nodes: Sequence[ir.Node], period: int) -> list[int]:
