@@ -279,7 +279,7 @@ BAD: dict[str, Bad] = {
     "dft-axis": Bad("DFT", (In((1, 8, 1)), None, np.array(5)), opset=20),
     "dft-huge": Bad("DFT", (In((1, 8, 1)), np.array(HUGE)), opset=20),
     "stft-step": Bad("STFT", (In((1, 8, 1)), np.array(0), None, np.array(4))),
-    "stft-frame": Bad("STFT", (In((1, 8, 1)), np.array(1), None, np.array(9))),
+    "stft-frame": Bad("STFT", (In((1, 8, 1)), np.array(1), None, np.array(10))),
     "stft-step-negative": Bad("STFT", (In((1, 8, 1)), np.array(-2), None, np.array(4))),
     "window-negative": Bad("HannWindow", (np.array(-3),)),
     "window-huge": Bad("HannWindow", (np.array(HUGE),)),

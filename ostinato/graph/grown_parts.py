@@ -120,15 +120,18 @@ def _pieces(
     if node.op_type == "Identity":
         yield from _pieces(node.inputs[0], axes, box, growing)
     elif node.op_type == "Unsqueeze":
-        new = [axis % len(axes) for axis in _axes(node) or ()]
-        left = _without(Part(axes, box, growing=growing), new)
-        if new and left is not None:
+        new = _positions(_axes(node) or (), len(axes))
+        left = _without(Part(axes, box, growing=growing), new) if new else None
+        if left is not None:
             yield from _pieces(node.inputs[0], left.axes, box, growing)
     elif node.op_type == "Concat":
-        position = node.attributes.get_int("axis", 0) % len(axes)
+        positions = _positions([node.attributes.get_int("axis", 0)], len(axes))
+        dims = [static_dims(operand) or (None,) * len(axes) for operand in node.inputs]
+        if positions is None or any(len(sizes) != len(axes) for sizes in dims):
+            return
+        (position,) = positions
         along = axes[position]
         within = None if along is None else box[along]
-        dims = [static_dims(operand) or (None,) * len(axes) for operand in node.inputs]
         counts = [sizes[position] or 0 for sizes in dims]
         if along is None or along == growing or within is None or sum(counts) != within[1]:
             return
@@ -143,7 +146,10 @@ def _gather(node: ir.Node, parts: Parts) -> list[Part | None]:
     part, indices = parts.get(node.inputs[0]), constant_array(node.inputs[1])  # type: ignore[arg-type]
     if part is None:
         return [None]
-    position = node.attributes.get_int("axis", 0) % max(len(part.axes), 1)
+    positions = _positions([node.attributes.get_int("axis", 0)], len(part.axes))
+    if positions is None:
+        return [None]
+    (position,) = positions
     if indices is None:
         index = node.inputs[1]
         is_list = index is not None and (index.shape is None or len(index.shape) == 1)
@@ -177,8 +183,10 @@ def _slice(node: ir.Node, parts: Parts) -> list[Part | None]:
             if array is None or array.size != len(starts):
                 return [None]
             target[:] = [int(n) for n in array.reshape(-1)]
-    for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
-        position = axis % max(len(part.axes), 1)
+    positions = _positions(axes, len(part.axes))
+    if positions is None or len(ends) != len(starts):
+        return [None]
+    for start, end, position, step in zip(starts, ends, positions, steps, strict=True):
         along = part.axes[position]
         within = None if along is None else part.box[along]
         if within is None or step != 1:
@@ -193,11 +201,13 @@ def _slice(node: ir.Node, parts: Parts) -> list[Part | None]:
 
 def _split(node: ir.Node, parts: Parts) -> list[Part | None]:
     part = parts.get(node.inputs[0])  # type: ignore[arg-type]
-    if part is None:
+    axis = node.attributes.get_int("axis", 0)
+    positions = None if part is None else _positions([axis], len(part.axes))
+    if part is None or positions is None:
         return [None]
-    position = node.attributes.get_int("axis", 0) % len(part.axes)
-    axis = part.axes[position]
-    within = None if axis is None else part.box[axis]
+    (position,) = positions
+    along = part.axes[position]
+    within = None if along is None else part.box[along]
     lengths = None if within is None else piece_lengths(node, within[1])
     if within is None or lengths is None or sum(lengths) != within[1]:
         return [None]
@@ -233,7 +243,8 @@ def _squeeze(node: ir.Node, parts: Parts) -> list[Part | None]:
     part, axes = parts.get(node.inputs[0]), _axes(node)  # type: ignore[arg-type]
     if part is None or axes is None:
         return [None]
-    return [_without(part, [axis % len(part.axes) for axis in axes])]
+    positions = _positions(axes, len(part.axes))
+    return [None if positions is None else _without(part, positions)]
 
 
 def _unsqueeze(node: ir.Node, parts: Parts) -> list[Part | None]:
@@ -241,8 +252,18 @@ def _unsqueeze(node: ir.Node, parts: Parts) -> list[Part | None]:
     if part is None or axes is None:
         return [None]
     rank = len(part.axes) + len(axes)
-    new, left = {axis % rank for axis in axes}, iter(part.axes)
+    new, left = _positions(axes, rank), iter(part.axes)
+    if new is None:
+        return [None]
     return [replace(part, axes=tuple(None if i in new else next(left) for i in range(rank)))]
+
+
+def _positions(axes: Sequence[int], rank: int) -> list[int] | None:
+    """The places of axes, which count from the end if they are negative; None if one is no axis."""
+    if not all(-rank <= axis < rank for axis in axes):
+        return None
+    found = [axis % rank for axis in axes]
+    return found if len({*found}) == len(found) else None
 
 
 def _axes(node: ir.Node) -> list[int] | None:
@@ -257,7 +278,10 @@ def _transpose(node: ir.Node, parts: Parts) -> list[Part | None]:
     part = parts.get(node.inputs[0])  # type: ignore[arg-type]
     if part is None:
         return [None]
-    order = node.attributes.get_ints("perm", tuple(range(len(part.axes)))[::-1])
+    rank = len(part.axes)
+    order = node.attributes.get_ints("perm", tuple(range(rank))[::-1])
+    if sorted(order) != [*range(rank)]:
+        return [None]
     return [replace(part, axes=tuple(part.axes[i] for i in order))]
 
 
@@ -275,7 +299,8 @@ def _concat(node: ir.Node, parts: Parts) -> list[Part | None]:
         return [None]
     for part, in_front in ((found[0], False), (found[-1], True)):
         if part is not None and not part.joins:
-            axis = part.axes[node.attributes.get_int("axis", 0) % len(part.axes)]
+            positions = _positions([node.attributes.get_int("axis", 0)], len(part.axes))
+            axis = None if positions is None else part.axes[positions[0]]
             if axis is not None:
                 return [replace(part, joins=(node,), growing=axis, in_front=in_front)]
     return [None]
@@ -283,7 +308,10 @@ def _concat(node: ir.Node, parts: Parts) -> list[Part | None]:
 
 def _joined(parts: Sequence[Part], axis: int) -> Part | None:
     """Boxes that lie side by side along an axis, which may be one that they lack."""
-    first, position = parts[0], axis % len(parts[0].axes)
+    first, positions = parts[0], _positions([axis], len(parts[0].axes))
+    if positions is None:
+        return None
+    (position,) = positions
     ways = {(part.axes, part.growing, part.in_front, part.moved) for part in parts}
     given = first.axes[position]
     candidates = first.dropped if given is None else [given]

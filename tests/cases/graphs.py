@@ -217,6 +217,35 @@ def loops() -> list[Case]:
             sizes=({"T": 6}, {"T": 9}),
             ulps=0,
         ),
+        # What paddle2onnx makes of a decoder: results begin as scalars, flags become vectors.
+        text(
+            "results-that-steps-set",
+            """agraph (float[2, T] x, float limit) => (float[2, T] y, float[2, S] r, bool[W] end) {
+                yes = Constant<value = bool {1}>()  most = Constant<value = int64 {9}>()
+                off = Constant<value = bool {0}>()  nothing = Constant<value = float {0.0}>()
+                none = Constant<value_ints = [0]>()
+                y, r, end = Loop<body = body (int64 i, bool go, float[2, A] h, float p, bool stop)
+                    => (bool on, float[2, B] h2, float[2, C] p2, bool[1] stop2) {
+                    h2 = Sin(h)  p2 = Exp(h2)
+                    total = ReduceMax<keepdims = 0>(h2)  is_small = Less(total, limit)
+                    ends = If(is_small) <
+                        then_branch = t () => (bool u) { u = Constant<value = bool {1}>() },
+                        else_branch = e () => (bool[1] v) {
+                            as_number = Cast<to = 7>(stop)  same = Add(as_number, none)
+                            v = Cast<to = 9>(same)
+                        }>
+                    number = Cast<to = 7>(ends)  joined = Add(number, none)
+                    stop2 = Cast<to = 9>(joined)  goes = Not(ends)  both = And(go, goes)
+                    last = Cast<to = 7>(both)  vector = Add(last, none)  on = Cast<to = 9>(vector)
+                }>(most, yes, x, nothing, off)
+            }""",
+            inputs={
+                "x": In((2, "T"), values=[0.3, 1.5, -0.2, 0.7]),
+                "limit": In((), values=[0.6]),
+            },
+            sizes=({"T": 3}, {"T": 1}, {"T": 9}),
+            length=9,
+        ),
         text(
             "one-row-at-a-size",
             """agraph (float[T, 4] x, int64 n) => (float[1, 4] y, float[S, 1, 4] all) {

@@ -11,6 +11,7 @@ from ostinato.ops.core.builder import Builder
 from ostinato.ops.core.registry import Context, UnknownOperandError, lowers
 from ostinato.ops.core.singles import known_element, single
 from ostinato.ops.core.tensor import AnyValue, Tensor, Value, dense, drop_ones, share_memory
+from ostinato.ops.rules.elements import is_element
 from ostinato.ops.rules.sequences import (
     MissingElementError,
     as_stack,
@@ -25,10 +26,6 @@ from ostinato.sizes.dims import Dim, Size, computed, maximum
 
 if TYPE_CHECKING:
     import onnx_ir as ir
-
-# Operators that take a condition, with its place among their operands, and those that pass it on.
-CONDITIONS = {"If": 0, "Loop": 1}
-PASSED_ON = frozenset(("Cast", "Identity", "Not"))
 
 
 class _DifferentFormError(UnknownOperandError):
@@ -86,7 +83,7 @@ def _branch(
     if [form(value) for value in forms[0]] != [form(value) for value in forms[1]]:
         reason = "branches give sequences of different lengths, or optionals of which one is empty"
         raise _DifferentFormError(context.node, reason, _operands(context, 0), True)
-    results = _as_conditions(context, [flattened(values) for values in forms])
+    results = _as_elements(context, [flattened(values) for values in forms])
     targets = [_target(context, pair, blocks, is_merged) for pair in zip(*results, strict=True)]
     for statements, values in zip(blocks, results, strict=True):
         with builder.emit.block(statements):
@@ -121,32 +118,22 @@ def _in_rows(
     return changed
 
 
-def _as_conditions(context: Context, results: list[list[Value]]) -> list[list[Value]]:
+def _as_elements(context: Context, results: list[list[Value]]) -> list[list[Value]]:
     """Single elements of different ranks as scalars where only the element is read.
 
     PyTorch writes `bool(a) and bool(b)` as an If of which one branch gives `b` with its axes and
-    the other one a scalar.
+    the other one a scalar; paddle2onnx joins vectors of one element to what comes of it.
     """
     if any(len(values) != len(context.node.outputs) for values in results):
         return results
     for i, made in enumerate(context.node.outputs):
         pair = [values[i] for values in results]
-        if len({len(value.shape) for value in pair}) > 1 and _is_condition(context, made):
+        ranks = {len(value.shape) for value in pair}
+        if len(ranks) > 1 and is_element(context.builder, made, max(ranks)):
             for values, value in zip(results, pair, strict=True):
                 if value.size == 1:
                     values[i] = drop_ones(value, tuple(range(len(value.shape)))) or value
     return results
-
-
-def _is_condition(context: Context, value: ir.Value) -> bool:
-    """Whether a value is read for its only element, to decide which way to go."""
-    if value.is_graph_output() and value.name not in context.builder.conditions:
-        return False
-    return all(
-        position == CONDITIONS.get(reader.op_type)
-        or (reader.op_type in PASSED_ON and _is_condition(context, reader.outputs[0]))
-        for reader, position in value.uses()
-    )
 
 
 def _way(context: Context, way: ir.Graph) -> list[AnyValue]:
@@ -156,7 +143,7 @@ def _way(context: Context, way: ir.Graph) -> list[AnyValue]:
         # What a loop carries on is appended to in place in the way that is taken, too.
         if made.name in appending and value.name and node is not None and node.graph is way:
             appending[value.name] = appending[made.name]
-        if value.name and _is_condition(context, made):
+        if value.name and is_element(context.builder, made):
             context.builder.conditions.add(value.name)
     try:
         return context.lower_body(way, [])

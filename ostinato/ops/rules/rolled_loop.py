@@ -11,6 +11,7 @@ import numpy as np
 from ostinato.errors import UnsupportedError
 from ostinato.model.attributes import describe
 from ostinato.ops.core.common_rows import CommonRows
+from ostinato.ops.core.emitter import LoopFrame
 from ostinato.ops.core.growing_states import (
     Growth,
     State,
@@ -28,6 +29,7 @@ from ostinato.ops.core.size_sources import made_in, told_by_steps
 from ostinato.ops.core.state_chains import chain_of, moved_axis
 from ostinato.ops.core.tensor import (
     AnyValue,
+    Joined,
     Stack,
     Tensor,
     TensorSequence,
@@ -35,12 +37,13 @@ from ostinato.ops.core.tensor import (
     slice_axis,
 )
 from ostinato.ops.rules.collected import collect, is_fixed
+from ostinato.ops.rules.elements import is_element
 from ostinato.ops.rules.scan import check_states
 from ostinato.ops.rules.sequences import as_stack, element_of, flattened, form, rebuilt
 from ostinato.program.expr import ITEM_BYTES, Axis, Expr, Extent, Index, cast, constant, op
 from ostinato.program.nodes import Carry, Require
 from ostinato.records import dataclass
-from ostinato.sizes.dims import SPARE, Size, computed, symbols
+from ostinato.sizes.dims import SPARE, Size, computed, is_nonnegative, symbols
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -82,6 +85,10 @@ class _UnexpectedError(Exception):
     def __init__(self, found: _Expected, initial: Sequence[AnyValue] | None = None) -> None:
         super().__init__()
         self.found, self.initial = found, initial
+
+
+def _is_known(value: AnyValue, loop: LoopFrame, states: Sequence[State]) -> bool:
+    return isinstance(value, Tensor | Joined) and is_fixed(value, loop, states)
 
 
 def _is_open(growth: Growth | None) -> bool:
@@ -146,7 +153,7 @@ class RolledLoop:
                 expected = unexpected.found
                 self._builder.rollback(mark)
                 if unexpected.initial is not None:
-                    self._stack(unexpected.initial)
+                    self._begin_as(unexpected.initial)
                     mark = self._builder.checkpoint()
                     expected = self._expected()
         raise self._changing("what its steps carry takes no form that the next step keeps")
@@ -199,21 +206,56 @@ class RolledLoop:
                 "the values that they carry change their sizes"
             )
 
-    def _stack(self, models: Sequence[AnyValue]) -> None:
-        """Begin with sequences as rows where these values are given."""
+    def _begin_as(self, models: Sequence[AnyValue]) -> None:
+        """Begin with values of the form of these, which steps make."""
         initial: list[AnyValue] = []
-        for value, model in zip(self._initial, models, strict=True):
+        for i, (value, model) in enumerate(zip(self._initial, models, strict=True)):
             element = element_of(model)
-            if form(value) == form(model) or element is None:
+            if self._takes_shape(i, value, model):
+                initial.append(self._in_shape(value, model))
+            elif form(value) == form(model) or element is None:
                 initial.append(value)
-                continue
-            stack = as_stack(self._context, value, element)
-            if stack is None:
-                raise self._changing(
-                    "a carried sequence changes its length, and its elements differ in shape"
-                )
-            initial.append(stack)
+            else:
+                stack = as_stack(self._context, value, element)
+                if stack is None:
+                    raise self._changing(
+                        "a carried sequence changes its length, and its elements differ in shape"
+                    )
+                initial.append(stack)
         self._initial = initial
+
+    def _takes_shape(self, position: int, value: AnyValue, after: AnyValue) -> bool:
+        """Whether a state may begin with the shape that it has after a step, unlike the given one.
+
+        Nobody sees what a state begins with that steps only set, as converters carry results; nor
+        how many axes an element has that only meets others.
+        """
+        if not isinstance(value, Tensor | Joined) or not isinstance(after, Tensor | Joined):
+            return False
+        if value.dtype != after.dtype or value.shape == after.shape or not self._has_step:
+            return False
+        given = self._body.inputs[2 + position]
+        if not given.uses():
+            return not given.is_graph_output()
+        ranks = len(value.shape), len(after.shape)
+        one = value.size == after.size == 1
+        return one and is_element(self._builder, given, max(ranks))
+
+    def _in_shape(self, value: AnyValue, model: AnyValue) -> Tensor:
+        """The only element of a value in another shape, or zeros in place of what nobody reads."""
+        assert isinstance(value, Tensor | Joined) and isinstance(model, Tensor | Joined)
+        if value.size == model.size == 1:
+            return self._builder.reshaped(value, model.shape)
+        zero = constant(0, model.dtype)
+        return self._builder.compute(model.shape, lambda _: zero)
+
+    @property
+    def _has_step(self) -> bool:
+        """Whether it is known before that there is a step."""
+        trips, condition = (self._context.optional(n) for n in (0, 1))
+        count, begins = known_element(trips), known_element(condition)
+        counted = trips is None or (count is not None and is_nonnegative(count - 1))
+        return counted and (condition is None or begins is True)
 
     def _run(
         self, condition: Value | None, initial: Sequence[Value], expected: _Expected
@@ -253,7 +295,7 @@ class RolledLoop:
                 given,
                 results[1 : count + 1],
                 elements,
-                [is_fixed(element, loop, states) for element in elements],
+                loop,
                 ends_early or self._is_open,
             )
             moved = {
@@ -342,13 +384,16 @@ class RolledLoop:
         given: Sequence[Tensor],
         after: Sequence[AnyValue],
         elements: Sequence[Value],
-        are_fixed: Sequence[bool],
+        loop: LoopFrame,
         ends_early: bool,
     ) -> _Expected:
         """Find the kind of loop by comparing the states after a step with those before.
 
-        elements, are_fixed: what each step gives, and which of it has a shape known before.
+        elements: what each step gives.
         """
+        for position, (value, made) in enumerate(zip(self._initial, after, strict=True)):
+            if self._takes_shape(position, value, made) and _is_known(made, loop, states):
+                raise _UnexpectedError(_Expected(()), after)
         values = flattened(after)
         if [form(value) for value in after] != [form(value) for value in self._initial]:
             if all(map(_can_be_rows, self._initial, after)):
@@ -367,8 +412,8 @@ class RolledLoop:
         ]
         kept = [
             element.size * ITEM_BYTES[element.dtype]
-            for element, fixed in zip(elements, are_fixed, strict=True)
-            if fixed
+            for element in elements
+            if is_fixed(element, loop, states)
         ]
         total = sum(grown + kept, start=0)
         keeps = bool(elements) or total != 0
