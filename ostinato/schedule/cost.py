@@ -72,9 +72,9 @@ WRITTEN_AGAIN = 16.0
 # its offsets, that of a word (`schedule.float_fields`).
 SHARE_OF_BYTES = 0.25
 OF_A_SCALE = 4
-# Registers beside the words of two terms (`schedule.half_fields`): what lanes are multiplied by and
-# a weight.
-OF_A_TERM = 2
+# The share of registers for the words of two terms and partial results (`schedule.half_fields`):
+# with more, some go to the stack, which takes 1.5 times as long where it begins between two lines.
+OF_WORDS = 0.75
 
 
 @dataclass(frozen=True)
@@ -256,7 +256,7 @@ class _Sums:
         at_once = sums_at_once(sums, shape.block, shape.held)
         # Words of two terms stay in registers until the second one.
         words = at_once * vectors if self._has_words and shape.block > 1 else 0
-        if words and at_once * shape.block + words + OF_A_TERM > registers:
+        if words and at_once * shape.block + words >= registers * OF_WORDS:
             return False
         if shape.held is not None:
             few = accumulators <= MOST_HELD * registers
