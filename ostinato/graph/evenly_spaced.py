@@ -9,6 +9,7 @@ import onnx_ir as ir
 
 from ostinato.graph.inferred_sizes import Sizes
 from ostinato.graph.linear_index import Indices, linear_size
+from ostinato.graph.named_axes import named_axes, positions_of
 from ostinato.model.values import constant_array
 from ostinato.records import dataclass
 from ostinato.sizes.dims import Size, ceildiv, exact_quotient, is_nonnegative, maximum, product
@@ -231,12 +232,8 @@ def _constant(array: np.ndarray) -> Line | None:
 
 def _axes(node: ir.Node, rank: int) -> list[int] | None:
     """The axes of Squeeze or Unsqueeze, of the tensor of `rank` axes that has them."""
-    array = constant_array(node.inputs[1]) if len(node.inputs) > 1 else None
-    given = node.attributes.get_ints("axes") if len(node.inputs) == 1 else None
-    axes = given if array is None else array.reshape(-1).tolist()
-    if not axes or not all(-rank <= axis < rank for axis in axes):
-        return None
-    return [axis % rank for axis in axes]
+    axes = named_axes(node)
+    return positions_of(axes, rank) if axes else None
 
 
 def _squeezed(node: ir.Node, line: Line) -> Line | None:

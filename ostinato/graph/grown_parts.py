@@ -16,6 +16,7 @@ from itertools import pairwise
 
 import onnx_ir as ir
 
+from ostinato.graph.named_axes import named_axes, positions_of
 from ostinato.graph.pieces import piece_lengths
 from ostinato.model.values import constant_array, static_dims
 from ostinato.records import dataclass
@@ -120,12 +121,12 @@ def _pieces(
     if node.op_type == "Identity":
         yield from _pieces(node.inputs[0], axes, box, growing)
     elif node.op_type == "Unsqueeze":
-        new = _positions(_axes(node) or (), len(axes))
+        new = positions_of(named_axes(node) or (), len(axes))
         left = _without(Part(axes, box, growing=growing), new) if new else None
         if left is not None:
             yield from _pieces(node.inputs[0], left.axes, box, growing)
     elif node.op_type == "Concat":
-        positions = _positions([node.attributes.get_int("axis", 0)], len(axes))
+        positions = positions_of([node.attributes.get_int("axis", 0)], len(axes))
         dims = [static_dims(operand) or (None,) * len(axes) for operand in node.inputs]
         if positions is None or any(len(sizes) != len(axes) for sizes in dims):
             return
@@ -146,7 +147,7 @@ def _gather(node: ir.Node, parts: Parts) -> list[Part | None]:
     part, indices = parts.get(node.inputs[0]), constant_array(node.inputs[1])  # type: ignore[arg-type]
     if part is None:
         return [None]
-    positions = _positions([node.attributes.get_int("axis", 0)], len(part.axes))
+    positions = positions_of([node.attributes.get_int("axis", 0)], len(part.axes))
     if positions is None:
         return [None]
     (position,) = positions
@@ -183,7 +184,7 @@ def _slice(node: ir.Node, parts: Parts) -> list[Part | None]:
             if array is None or array.size != len(starts):
                 return [None]
             target[:] = [int(n) for n in array.reshape(-1)]
-    positions = _positions(axes, len(part.axes))
+    positions = positions_of(axes, len(part.axes))
     if positions is None or len(ends) != len(starts):
         return [None]
     for start, end, position, step in zip(starts, ends, positions, steps, strict=True):
@@ -202,7 +203,7 @@ def _slice(node: ir.Node, parts: Parts) -> list[Part | None]:
 def _split(node: ir.Node, parts: Parts) -> list[Part | None]:
     part = parts.get(node.inputs[0])  # type: ignore[arg-type]
     axis = node.attributes.get_int("axis", 0)
-    positions = None if part is None else _positions([axis], len(part.axes))
+    positions = None if part is None else positions_of([axis], len(part.axes))
     if part is None or positions is None:
         return [None]
     (position,) = positions
@@ -240,38 +241,22 @@ def _without(part: Part, positions: Sequence[int]) -> Part | None:
 
 
 def _squeeze(node: ir.Node, parts: Parts) -> list[Part | None]:
-    part, axes = parts.get(node.inputs[0]), _axes(node)  # type: ignore[arg-type]
+    part, axes = parts.get(node.inputs[0]), named_axes(node)  # type: ignore[arg-type]
     if part is None or axes is None:
         return [None]
-    positions = _positions(axes, len(part.axes))
+    positions = positions_of(axes, len(part.axes))
     return [None if positions is None else _without(part, positions)]
 
 
 def _unsqueeze(node: ir.Node, parts: Parts) -> list[Part | None]:
-    part, axes = parts.get(node.inputs[0]), _axes(node)  # type: ignore[arg-type]
+    part, axes = parts.get(node.inputs[0]), named_axes(node)  # type: ignore[arg-type]
     if part is None or axes is None:
         return [None]
     rank = len(part.axes) + len(axes)
-    new, left = _positions(axes, rank), iter(part.axes)
+    new, left = positions_of(axes, rank), iter(part.axes)
     if new is None:
         return [None]
     return [replace(part, axes=tuple(None if i in new else next(left) for i in range(rank)))]
-
-
-def _positions(axes: Sequence[int], rank: int) -> list[int] | None:
-    """The places of axes, which count from the end if they are negative; None if one is no axis."""
-    if not all(-rank <= axis < rank for axis in axes):
-        return None
-    found = [axis % rank for axis in axes]
-    return found if len({*found}) == len(found) else None
-
-
-def _axes(node: ir.Node) -> list[int] | None:
-    """The axes of Squeeze and Unsqueeze, which are an attribute or an operand."""
-    if "axes" in node.attributes:
-        return list(node.attributes.get_ints("axes", ()))
-    array = constant_array(node.inputs[1]) if len(node.inputs) > 1 else None
-    return None if array is None else [int(axis) for axis in array.reshape(-1)]
 
 
 def _transpose(node: ir.Node, parts: Parts) -> list[Part | None]:
@@ -299,7 +284,7 @@ def _concat(node: ir.Node, parts: Parts) -> list[Part | None]:
         return [None]
     for part, in_front in ((found[0], False), (found[-1], True)):
         if part is not None and not part.joins:
-            positions = _positions([node.attributes.get_int("axis", 0)], len(part.axes))
+            positions = positions_of([node.attributes.get_int("axis", 0)], len(part.axes))
             axis = None if positions is None else part.axes[positions[0]]
             if axis is not None:
                 return [replace(part, joins=(node,), growing=axis, in_front=in_front)]
@@ -308,7 +293,7 @@ def _concat(node: ir.Node, parts: Parts) -> list[Part | None]:
 
 def _joined(parts: Sequence[Part], axis: int) -> Part | None:
     """Boxes that lie side by side along an axis, which may be one that they lack."""
-    first, positions = parts[0], _positions([axis], len(parts[0].axes))
+    first, positions = parts[0], positions_of([axis], len(parts[0].axes))
     if positions is None:
         return None
     (position,) = positions
