@@ -4,11 +4,11 @@
 
 Greedy decoding of one row from one token: the loop as one call, a stream that is stepped, and
 onnxruntime's steps with IOBinding, where what a step gave is what the next one is given, without a
-copy. `onnxruntime's loop` is the same model as our loop. Then whole searches of tests/models:
-the greedy search of an RNN-T over 200 frames, which programs write as a loop over three sessions,
-100 steps of the decoder of Tacotron 2, and beam search over one row as one Loop. All ways must give
-the same tokens. The bound is the time to read weights and caches once for each token, from the
-cache that holds them.
+copy. `onnxruntime's loop` is the same model as our loop. Then rows with a prompt, which one call of
+the step reads, here and there. Then whole searches of tests/models: the greedy search of an RNN-T
+over 200 frames, which programs write as a loop over three sessions, 100 steps of the decoder of
+Tacotron 2, and beam search over one row as one Loop. All ways must give the same tokens. The bound
+is the time to read weights and caches once for each token, from the cache that holds them.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ Call = Callable[[], Any]
 FRAMES, MOST = 200, 3
 STEPS = 100
 TOKENS, BEAMS = (64, 256, 1024), (4, 8)
+PROMPTS, AFTER = (16, 128, 512), 32
 
 
 @dataclass(frozen=True)
@@ -50,9 +51,12 @@ def decoder_calls(decoder: Decoder, count: int, folder: Path, wanted: list[str])
     model = decoder.loop()
     path = folder / f"{decoder.path.stem}_loop.onnx"
     onnx.save(model, str(path))
-    feeds = {"prompt": np.ones((1, 1), np.int64), "max_tokens": np.array(count), **decoder.others}
+    feeds = {"prompt": decoder.first_tokens(), "max_tokens": np.array(count), **decoder.others}
     session = ostinato.InferenceSession(path, fallback=False)
     calls: dict[str, Call] = {"loop": lambda: session.run(None, feeds)[0][0]}
+    if decoder.prompt > 1:
+        one_by_one = ostinato.InferenceSession(decoder.loop(prefill=False), fallback=False)
+        calls["loop, prompt by tokens"] = lambda: one_by_one.run(None, feeds)[0][0]
     calls["steps"] = our_steps(decoder, count)
     if "onnxruntime" in wanted:
         from ostinato.cli.witness import onnxruntime_session
@@ -66,16 +70,17 @@ def decoder_calls(decoder: Decoder, count: int, folder: Path, wanted: list[str])
 def our_steps(decoder: Decoder, count: int) -> Call:
     """A stream with room for all tokens, which is taken back to its beginning in the end."""
     session = ostinato.InferenceSession(decoder.path, fallback=False)
-    stream = session.stream(decoder.states, decoder.empty(), capacity=count)
+    room = decoder.prompt + count - 1
+    stream = session.stream(decoder.states, decoder.empty(), capacity=room)
     given = [decoder.given(number) for number in range(count)]
 
     def run() -> np.ndarray:
-        token, made = np.ones((1, 1), np.int64), []
+        token, made = decoder.first_tokens(), []
         for feeds in given:
             (logits,) = stream.step({"token": token, **feeds})
-            made.append(int(logits.argmax()))
-            token[0, 0] = made[-1]
-        stream.rewind(count)
+            made.append(int(logits[:, -1].argmax()))
+            token = np.array([made[-1:]])
+        stream.rewind(room)
         return np.array(made)
 
     return run
@@ -96,14 +101,13 @@ def their_steps(decoder: Decoder, count: int) -> Call:
     ]
     fixed = {name: value(array) for name, array in decoder.others.items()}
     names = [output.name for output in session.get_outputs()]
-    token = value(np.ones((1, 1), np.int64))
-    begin, tokens = np.ones((1, 1), np.int64), np.ones((1, 1), np.int64)
+    begin, token = value(decoder.first_tokens()), value(np.ones((1, 1), np.int64))
+    tokens = np.ones((1, 1), np.int64)
     run = session._sess.run_with_iobinding
 
     def generate() -> np.ndarray:
         binding, states, made = session.io_binding(), first, []
-        token.update_inplace(begin)
-        binding.bind_ortvalue_input("token", token)
+        binding.bind_ortvalue_input("token", begin)
         for name, array in fixed.items():
             binding.bind_ortvalue_input(name, array)
         for counted in changing:
@@ -114,9 +118,10 @@ def their_steps(decoder: Decoder, count: int) -> Call:
             run(binding._iobinding, None)
             results = dict(zip(names, binding.get_outputs(), strict=True))
             states = {name: results[after] for name, after in decoder.states.items()}
-            made.append(int(results["logits"].numpy().argmax()))
+            made.append(int(results["logits"].numpy()[:, -1].argmax()))
             tokens[0, 0] = made[-1]
             token.update_inplace(tokens)
+            binding.bind_ortvalue_input("token", token)
         return np.array(made)
 
     return generate
@@ -250,6 +255,11 @@ def main() -> None:
                     label = f"{name}, {count} tokens"
                     timings = compared(label, calls, arguments.seconds)
                     rows[label] = Row(count, timings, decoder.bound(count, limits))
+        prompts: Rows = {}
+        for length in PROMPTS if arguments.only is None or "prompts" in arguments.only else ():
+            calls = decoder_calls(decoders.large(where, prompt=length), AFTER, where, wanted)
+            label = f"prompt of {length}, {AFTER} tokens"
+            prompts[label] = Row(AFTER, compared(label, calls, arguments.seconds))
         searches: Rows = {}
         for beams in BEAMS if arguments.only is None or "beams" in arguments.only else ():
             rows_of_beams = decoders.large(where, rows="N")
@@ -258,8 +268,9 @@ def main() -> None:
                 label = f"{beams} beams, {count} tokens"
                 searches[label] = Row(count, compared(label, calls, arguments.seconds))
     print_rows("Greedy decoding of one row", "tokens per second", rows)
+    print_rows("6 layers of 256 that read a prompt", "generated tokens per second", prompts)
     print_rows("6 layers of 256", "tokens per second, of each beam", searches)
-    figures |= {**rows, **searches}
+    figures |= {**rows, **prompts, **searches}
     for name, unit, count, make in (
         ("RNN-T", "frames per second", FRAMES, transducer_calls),
         ("Tacotron", "steps per second", STEPS, tacotron_calls),

@@ -23,15 +23,17 @@ Arrays = dict[str, np.ndarray]
 class Decoder:
     """A step of one row.
 
-    states: input -> output. counted: the input that is told how many tokens came before; a mask has
-    as many ones, all others are of the shape `position`. others: inputs that are the same in every
-    step. tokens: how many are generated in a row of a table. weight_bytes: what every step reads;
-    row_bytes: what each token adds to that; 0 for steps so small that this is not what they take.
+    states: input -> output. tokens: how many are generated in a row of a table. prompt: how many
+    come before, read by one call. counted: the input that is told how many tokens came before; a
+    mask has as many ones, all others are of the shape `position`. others: inputs that are the same
+    in every step. weight_bytes: what every step reads; row_bytes: what each token adds to that; 0
+    for steps so small that this is not what they take.
     """
 
     path: Path
     states: Mapping[str, str]
     tokens: Sequence[int]
+    prompt: int = 1
     counted: str | None = None
     is_mask: bool = False
     position: tuple[int, ...] = (1, 1)
@@ -39,12 +41,16 @@ class Decoder:
     weight_bytes: int = 0
     row_bytes: int = 0
 
-    def loop(self) -> onnx.ModelProto:
+    def loop(self, **options: Any) -> onnx.ModelProto:
         """The step in a loop that takes the most likely tokens."""
-        parts: dict[str, Any] = {}
+        parts = options
         if self.counted is not None:
             parts["mask" if self.is_mask else "position"] = self.counted
         return ostinato.decoding.loop(self.path, states=self.states, token="token", **parts)
+
+    def first_tokens(self) -> np.ndarray:
+        """The prompt, int64[1, prompt]."""
+        return np.arange(1, self.prompt + 1)[None] % VOCABULARY
 
     def bound(self, count: int, limits: Roofline) -> float | None:
         """The least seconds in which this core reads what so many tokens need."""
@@ -86,10 +92,12 @@ def small() -> dict[str, Decoder]:
     encoded = {"encoded": random.standard_normal((1, 20, 16), np.float32)}
     one = {"keys": "next_keys", "values": "next_values"}
     return {
-        "GPT-2": Decoder(FOLDER / "gpt2.onnx", layers, (60,), "position"),
-        "Llama": Decoder(FOLDER / "llama.onnx", layers, (60,), "mask", True),
+        "GPT-2": Decoder(FOLDER / "gpt2.onnx", layers, (60,), counted="position"),
+        "Llama": Decoder(FOLDER / "llama.onnx", layers, (60,), counted="mask", is_mask=True),
         "T5": Decoder(FOLDER / "t5.onnx", layers, (60,), others=encoded),
-        "Whisper": Decoder(FOLDER / "whisper.onnx", one, (60,), "position", False, (1,), crossed),
+        "Whisper": Decoder(
+            FOLDER / "whisper.onnx", one, (60,), counted="position", position=(1,), others=crossed
+        ),
     }
 
 
@@ -104,12 +112,23 @@ LAYER = """
     next_values_{i} = Concat<axis = 2>(values_{i}, value{i})
     turned{i} = Transpose<perm = [0, 1, 3, 2]>(next_keys_{i})
     dots{i} = MatMul(query{i}, turned{i})  scores{i} = Mul(dots{i}, scale)
-    weights{i} = Softmax<axis = -1>(scores{i})  seen{i} = MatMul(weights{i}, next_values_{i})
+    masked{i} = {masked}
+    weights{i} = Softmax<axis = -1>(masked{i})  seen{i} = MatMul(weights{i}, next_values_{i})
     moved{i} = Transpose<perm = [0, 2, 1, 3]>(seen{i})  joined{i} = Reshape(moved{i}, flat)
     out{i} = MatMul(joined{i}, Wo{i})  y{i} = Add(x{i}, out{i})
     n{i} = LayerNormalization<axis = -1>(y{i}, Scale, Bias)
     up{i} = MatMul(n{i}, Wup{i})  gate{i} = Sigmoid(up{i})  wide{i} = Mul(up{i}, gate{i})
     down{i} = MatMul(wide{i}, Wdown{i})  x{next} = Add(y{i}, down{i})
+"""
+
+CAUSAL = """
+    zero = Constant<value = int64 {0}>()
+    past = Shape<start = 2, end = 3>(keys_0)  new = Shape<start = 1, end = 2>(token)
+    all = Add(past, new)  all_number = Squeeze(all)  past_number = Squeeze(past)
+    one = Constant<value = int64 {1}>()  row = Range(zero, all_number, one)
+    queries = Range(past_number, all_number, one)  first = Constant<value_ints = [1]>()
+    column = Unsqueeze(queries, first)  sees = LessOrEqual(row, column)
+    nothing = Constant<value = float {-1e9}>()
 """
 
 
@@ -119,20 +138,26 @@ def large(
     width: int = 256,
     tokens: Sequence[int] = (),
     rows: int | str = 1,
+    prompt: int = 1,
 ) -> Decoder:
     """A decoder of so many layers with norms first and Swish, written to `folder`.
 
-    rows: how many there are, or the name of the dimension.
+    rows: how many there are, or the name of the dimension. prompt: above 1, a step takes several
+    tokens, each of which sees those before it.
     """
     size = width // HEADS
     cache = [rows, HEADS, "P", size]
     states = {
         f"{kind}_{i}": f"next_{kind}_{i}" for i in range(layers) for kind in ("keys", "values")
     }
-    body = "".join(LAYER.format(i=i, next=i + 1) for i in range(layers))
+    several = prompt > 1
+    masked = "Where(sees, scores{i}, nothing)" if several else "Identity(scores{i})"
+    body = "".join(LAYER.format(i=i, next=i + 1, masked=masked.format(i=i)) for i in range(layers))
+    taken = "S" if several else 1
     model = onnx.parser.parse_model(
         f"""<ir_version: 8, opset_import: ["": 17]>
-        decoder (int64[{rows}, 1] token) => (float[{rows}, 1, {VOCABULARY}] logits) {{
+        decoder (int64[{rows}, {taken}] token) => (float[{rows}, {taken}, {VOCABULARY}] logits) {{
+            {CAUSAL if several else ""}
             heads = Constant<value_ints = [0, 0, {HEADS}, {size}]>()
             flat = Constant<value_ints = [0, 0, {width}]>()
             scale = Constant<value = float {{{size**-0.5}}}>()
@@ -159,8 +184,8 @@ def large(
     weights["Embed"] = random.standard_normal((VOCABULARY, width)).astype(np.float32)
     weights |= {"Scale": np.ones(width, np.float32), "Bias": np.zeros(width, np.float32)}
     graph.initializer.extend(numpy_helper.from_array(v, n) for n, v in weights.items())
-    path = folder / f"decoder_{layers}_{width}_{rows}.onnx"
+    path = folder / f"decoder_{layers}_{width}_{rows}_{taken}.onnx"
     onnx.save(model, str(path))
     read = sum(value.nbytes for name, value in weights.items() if name != "Embed")
     added = len(states) * width * np.dtype(np.float32).itemsize
-    return Decoder(path, states, tokens, weight_bytes=read, row_bytes=added)
+    return Decoder(path, states, tokens, prompt, weight_bytes=read, row_bytes=added)

@@ -47,7 +47,6 @@ _SLOTS = """
     slot_next = Where(copies, free_slot, held)
 """
 _TOKENS = """
-    far = Constant<value_ints = [9223372036854775807]>()
     begin = Unsqueeze(last, first)  made = Slice(all_token, begin, far, first)
 """
 
@@ -83,8 +82,8 @@ class Choice:
 
     @property
     def before(self) -> str:
-        """Define `rows`, the prompt of each as `source`, and `each`, the shape of `done`."""
-        return "rows = Identity(given_rows)  each = Identity(rows)  source = Identity(prompt)"
+        """Define `rows`, what each is to read as `source`, and `each`, the shape of `done`."""
+        return "rows = Identity(given_rows)  each = Identity(rows)  source = Identity(unread)"
 
     def choose(self, vocabulary: int | None, ends: bool) -> str:
         """Define `chosen_next`, what is carried and collected, and with `ends` `done_next`."""
@@ -249,7 +248,7 @@ class Beam(Choice):
             beams = Constant<value = int64 {{{beams}}}>()
             rows = Mul(given_rows, beams)  rows_number = Squeeze(rows)
             all_rows = Range(zero, rows_number, one)  origin = Div(all_rows, beams)
-            source = Gather<axis = 0>(prompt, origin)
+            source = Gather<axis = 0>(unread, origin)
             order = Range(zero, beams, one)
             beams_axis = Constant<value_ints = [{beams}]>()
             by_beam = Concat<axis = 0>(given_rows, beams_axis)  each = Identity(by_beam)

@@ -9,6 +9,8 @@ import onnx.parser
 
 PREFIX = "decoding/"
 """Begins every name that a text introduces, so that none is one of the step's."""
+STEP = "step/"
+"""Begins every name of the step."""
 
 
 def nodes(

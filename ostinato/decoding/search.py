@@ -5,19 +5,18 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Literal, get_args
 
-import numpy as np
 import onnx
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
 
-from ostinato.decoding import choices
-from ostinato.decoding.fragments import PREFIX, nodes, renamed
+from ostinato.decoding import choices, prompt
+from ostinato.decoding.fragments import PREFIX, STEP, nodes, renamed
 from ostinato.decoding.step import Port, Step, read_step
+from ostinato.decoding.values import Values, declared
 from ostinato.errors import OptionError
 from ostinato.model.load import ModelLike
 from ostinato.version import __version__
 
 Method = Literal["greedy", "sample", "beam"]
-STEP = "step/"
 INPUTS = ("prompt", "max_tokens", "uniform")
 
 
@@ -30,6 +29,7 @@ def loop(
     position: str | None = None,
     mask: str | None = None,
     initial: Collection[str] = (),
+    prefill: bool | None = None,
     method: Method = "greedy",
     max_tokens: int | None = None,
     end_token: int | None = None,
@@ -42,19 +42,22 @@ def loop(
 ) -> onnx.ModelProto:
     """One model that generates tokens, from a model that makes one step. ONNX in, ONNX out.
 
-    The result uses standard operators alone and runs in any runtime. It reads the prompt token by
-    token in the same loop that generates, so that there is one copy of the step.
+    The result uses standard operators alone and runs in any runtime.
 
     step_model: path, bytes, onnx.ModelProto or onnx_ir.Model of opset 13 or newer.
     states: input -> output of the step for everything that is carried: caches, recurrent states.
-    token: the input of the last token, int64 or int32 of shape [], [rows] or [rows, 1]; by default
-        the only input of integers that nothing else names.
+    token: the input of the last token, int64 or int32 of shape [], [rows], [rows, 1], or of several
+        tokens, [rows, S]; by default the only input of integers that nothing else names.
     logits: the output that scores the next token, of shape [tokens], [rows, tokens] or
         [rows, 1, tokens]; by default the only output that is no state.
-    position: the input that is told how many tokens came before, if there is one.
+    position: the input that is told how many tokens came before, if there is one; along an axis of
+        tokens, each gets its own number.
     mask: the input of ones as long as all tokens so far, if there is one.
     initial: states whose first value is an input of the result. All others begin with zeros, and
         with no elements along the axes that grow: those with a name other than that of the rows.
+    prefill: whether one call of the step reads all tokens of the prompt but the last, in front of
+        the loop; by default where the step takes several, [rows, S]. Otherwise the loop reads them
+        token by token, and there is one copy of the step.
     method: "greedy" takes the most likely token. "sample" draws from the `top_k` most likely, and
         of these from as few as have probability `top_p` together, after dividing the logits by
         `temperature`. "beam" keeps the `beams` most likely sequences.
@@ -79,6 +82,10 @@ def loop(
         raise OptionError(f"max_tokens is {max_tokens}, expected 0 or more")
     step = read_step(step_model, states, token, logits, position, mask)
     _check_initial(step, initial)
+    reason = step.one_at_a_time()
+    if prefill and reason is not None:
+        raise OptionError(f"prefill needs a step that takes several tokens: {reason}")
+    prefills = reason is None if prefill is None else prefill
     choice: choices.Choice
     if method == "greedy":
         choice = choices.Greedy()
@@ -90,7 +97,7 @@ def loop(
         raise OptionError(
             f"input {step.token.name!r} of the step has no named axis of rows, which beams need"
         )
-    return _Search(step, choice, set(initial), max_tokens, end_token).model()
+    return _Search(step, choice, set(initial), prefills, max_tokens, end_token).model()
 
 
 def _check_initial(step: Step, initial: Collection[str]) -> None:
@@ -122,18 +129,21 @@ class _Search:
         step: Step,
         choice: choices.Choice,
         initial: set[str],
+        prefills: bool,
         max_tokens: int | None,
         end_token: int | None,
     ) -> None:
         self._step, self._choice = step, choice
-        self._initial, self._most, self._end = initial, max_tokens, end_token
+        self._initial, self._prefills = initial, prefills
+        self._most, self._end = max_tokens, end_token
         self._inputs: list[onnx.ValueInfoProto] = []
+        self._values = Values(step, f"{PREFIX}rows")
 
     def model(self) -> onnx.ModelProto:
         """The result."""
         step = self._step
         graph = renamed(step.model.graph, STEP)
-        before, body = self._before(), self._body(graph)
+        before, body = self._before(graph), self._body(graph)
         after = nodes(
             self._choice.after(),
             plain=(*INPUTS, *self._choice.outputs),
@@ -162,7 +172,7 @@ class _Search:
 
     # Before the loop
 
-    def _before(self) -> list[onnx.NodeProto]:
+    def _before(self, graph: onnx.GraphProto) -> list[onnx.NodeProto]:
         self._input("prompt", TensorProto.INT64, [choices.ROWS, "prompt_length"])
         if self._most is None:
             self._input("max_tokens", TensorProto.INT64, [])
@@ -171,12 +181,26 @@ class _Search:
             most = f"most = Constant<value = int64 {{{self._most}}}>()"
         for name, (dtype, dims) in self._choice.inputs.items():
             self._input(name, dtype, dims)
-        text = f"""
+        for port in (*self._step.others, *self._given()):
+            self._input(port.name, port.dtype, port.dims)
+        made = nodes(
+            f"""
             zero = Constant<value = int64 {{0}}>()  one = Constant<value = int64 {{1}}>()
             axis = Constant<value_ints = [1]>()  first = Constant<value_ints = [0]>()
+            far = Constant<value_ints = [9223372036854775807]>()
             {most}
             size = Shape(prompt)
-            given_rows = Gather(size, first)  length = Gather(size, one)
+            given_rows = Gather(size, first)  prompt_length = Gather(size, one)
+            """,
+            plain=INPUTS,
+        )
+        made += self._offset()
+        # The loop reads what is left of the prompt.
+        whole = "unread = Identity(prompt)  past = Identity(offset)"
+        left = prompt.COUNTS if self._prefills else whole
+        text = f"""
+            {left}  past_size = Unsqueeze(past, first)
+            unread_size = Shape(unread)  length = Gather(unread_size, one)
             last = Sub(length, one)  trips = Add(last, most)
             {self._choice.before}
             chosen_0 = Expand(zero, rows)
@@ -186,29 +210,13 @@ class _Search:
                 yes = Constant<value = bool {{1}}>()  no = Constant<value = bool {{0}}>()
                 end = Constant<value = int64 {{{self._end}}}>()  done_0 = Expand(no, each)
             """
-        made = nodes(text, plain=INPUTS)
+        made += nodes(text, plain=INPUTS)
+        made += self._first_states(graph)
         for port in self._step.others:
-            self._input(port.name, port.dtype, port.dims)
             made += self._spread(port, port.name, STEP + port.name)
-        offset: tuple[str, dict[str, str]] = "offset = Sub(zero, zero)", {}
-        for number, (port, _) in enumerate(self._step.states):
-            name = f"{PREFIX}state_{number}"
-            if port.name not in self._initial:
-                made += self._zeros(port, name)
-                continue
-            self._input(port.name, port.dtype, port.dims)
-            made += self._spread(port, port.name, name)
-            if axes := self._step.growing_axes(port):
-                offset = (
-                    f"""sizes = Shape(past)  where = Constant<value = int64 {{{axes[0]}}}>()
-                        offset = Gather(sizes, where)""",
-                    {"past": port.name},
-                )
-        made += nodes(*offset)
         if self._step.mask is not None:
-            made += nodes("offset_size = Unsqueeze(offset, first)")
-            size = f"{PREFIX}offset_size"
-            made += self._filled(self._step.mask, "one", size, f"{PREFIX}mask_0")
+            size = f"{PREFIX}past_size"
+            made += self._values.filled(self._step.mask, "one", size, f"{PREFIX}mask_0")
         return made
 
     def _input(self, name: str, dtype: int, dims: Sequence[int | str]) -> None:
@@ -228,27 +236,43 @@ class _Search:
             return nodes("b = Identity(a)", {"a": source, "b": target})
         return nodes(f"b = Gather<axis = {axis}>(a, origin)", {"a": source, "b": target})
 
-    def _zeros(self, port: Port, target: str) -> list[onnx.NodeProto]:
-        """The first value of a state."""
-        made, shape = self._shape(port, 0, f"shape of {target}")
-        zero = helper.make_tensor("value", port.dtype, [1], [0])
-        return [*made, helper.make_node("ConstantOfShape", [shape], [target], target, value=zero)]
+    def _given(self) -> list[Port]:
+        """The states that are inputs of the result."""
+        return [port for port, _ in self._step.states if port.name in self._initial]
 
-    def _shape(self, port: Port, growing: int | str, role: str) -> tuple[list[onnx.NodeProto], str]:
-        """The shape of an input, whose growing axes have an extent or one that a value tells."""
-        rows, axes = self._step.batch_axis(port), self._step.growing_axes(port)
-        extents = [growing if axis in axes else dim for axis, dim in enumerate(port.dims)]
-        if rows is not None:
-            extents[rows] = f"{PREFIX}rows"
-        name, made, parts = PREFIX + role, [], []
-        for axis, extent in enumerate(extents):
-            part = f"{name} {axis}" if isinstance(extent, int) else extent
-            if isinstance(extent, int):
-                made += [_constant(part, [extent])]
-            parts.append(part)
-        if parts:
-            return [*made, helper.make_node("Concat", parts, [name], name, axis=0)], name
-        return [_constant(name, [])], name
+    def _offset(self) -> list[onnx.NodeProto]:
+        """How many tokens the caches hold that are given."""
+        for port in self._given():
+            if axes := self._step.growing_axes(port):
+                where = f"where = Constant<value = int64 {{{axes[0]}}}>()"
+                text = f"{where}  sizes = Shape(past)  offset = Gather(sizes, where)"
+                return nodes(text, {"past": port.name})
+        return nodes("offset = Identity(zero)")
+
+    def _first_states(self, graph: onnx.GraphProto) -> list[onnx.NodeProto]:
+        """What states are before the loop."""
+        made: list[onnx.NodeProto] = []
+        states = {f"{PREFIX}state_{i}": port for i, (port, _) in enumerate(self._step.states)}
+        if not self._prefills:
+            for name, port in states.items():
+                if port.name in self._initial:
+                    made += self._spread(port, port.name, name)
+                else:
+                    made += self._values.zeros(port, name)
+            return made
+        before = {
+            name: port.name if port.name in self._initial else f"{name} at first"
+            for name, port in states.items()
+        }
+        given_rows = Values(self._step, f"{PREFIX}given_rows")
+        for name, port in states.items():
+            if port.name not in self._initial:
+                made += given_rows.zeros(port, before[name])
+        after = {name: f"{name} after the prompt" for name in states}
+        made.append(prompt.read(self._step, graph, [*before.values()], [*after.values()]))
+        for name, port in states.items():
+            made += self._spread(port, after[name], name)
+        return made
 
     # The loop
 
@@ -276,17 +300,17 @@ class _Search:
         text = """
             reading = Less(i, length)  at = Min(i, last)
             given = Gather<axis = 1>(source, at)  fed = Where(reading, given, chosen)
-            number = Add(i, offset)  numbers = Add(number, one)
+            number = Add(i, past)  numbers = Add(number, one)
             choosing = GreaterOrEqual(i, last)
         """
         made = nodes(text)
         made += self._fed()
         if step.position is not None:
-            made += self._filled(step.position, "number", 1, STEP + step.position.name)
+            made += self._values.filled(step.position, "number", 1, STEP + step.position.name)
         if step.mask is not None:
             # It grows like a cache: what a step appends is stored in place.
             (axis,) = step.growing_axes(step.mask)
-            made += self._filled(step.mask, "one", 1, f"{PREFIX}mask_piece")
+            made += self._values.filled(step.mask, "one", 1, f"{PREFIX}mask_piece")
             joined = {"mask_next": STEP + step.mask.name}
             made += nodes(f"mask_next = Concat<axis = {axis}>(mask, mask_piece)", joined)
             made += nodes("mask_next = Identity(a)", {"a": STEP + step.mask.name})
@@ -300,10 +324,10 @@ class _Search:
         ]
         outputs = [helper.make_tensor_value_info(f"{PREFIX}proceed", TensorProto.BOOL, [])]
         for number, (before, after) in enumerate(step.states):
-            inputs.append(_declared(STEP + before.name, before))
+            inputs.append(declared(STEP + before.name, before))
             name = f"{PREFIX}next_state_{number}"
             made += self._kept(before, STEP + after.name, name)
-            outputs.append(_declared(name, after))
+            outputs.append(declared(name, after))
         for name, (dtype, dims) in self._carried().items():
             inputs.append(helper.make_tensor_value_info(PREFIX + name, dtype, dims))
             outputs.append(helper.make_tensor_value_info(f"{PREFIX}{name}_next", dtype, dims))
@@ -319,18 +343,6 @@ class _Search:
             f"shaped = {shaped}  token = Cast<to = {port.dtype}>(shaped)",
             {"token": STEP + port.name},
         )
-
-    def _filled(
-        self, port: Port, value: str, growing: int | str, target: str
-    ) -> list[onnx.NodeProto]:
-        """A value like an input, with the same number everywhere."""
-        made, shape = self._shape(port, growing, f"shape of {target}")
-        full = f"{target} as int64"
-        return [
-            *made,
-            helper.make_node("Expand", [PREFIX + value, shape], [full], full),
-            helper.make_node("Cast", [full], [target], target, to=port.dtype),
-        ]
 
     def _row(self) -> list[onnx.NodeProto]:
         """The logits of the next token as float32[rows, tokens]."""
@@ -358,14 +370,3 @@ class _Search:
                 "of rows, which beams need"
             )
         return nodes(f"b = Gather<axis = {axis}>(a, going)", {"a": source, "b": target})
-
-
-def _declared(name: str, port: Port) -> onnx.ValueInfoProto:
-    """A value of the body, whose named axes may differ from those outside."""
-    dims = [None if isinstance(dim, str) else dim for dim in port.dims]
-    return helper.make_tensor_value_info(name, port.dtype, dims)
-
-
-def _constant(name: str, elements: list[int]) -> onnx.NodeProto:
-    array = numpy_helper.from_array(np.array(elements, np.int64))
-    return helper.make_node("Constant", [], [name], name, value=array)

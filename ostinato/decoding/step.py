@@ -68,6 +68,29 @@ class Step:
             return None
         return first
 
+    @property
+    def tokens(self) -> str | None:
+        """The name of the axis along which a call takes several tokens, if it says so."""
+        last = self.token.dims[-1] if self.token.dims else 1
+        return last if isinstance(last, str) and last and last != self.batch else None
+
+    def one_at_a_time(self) -> str | None:
+        """Why a call takes one token only, or None where it takes several, one after the other."""
+        if self.tokens is None:
+            return f"token {self.token.name!r} of shape {list(self.token.dims)} is one of each row"
+        for port in (*self.others, *(before for before, _ in self.states)):
+            if self.tokens in port.dims:
+                return f"input {port.name!r} of shape {list(port.dims)} has a part for each token"
+        if self.position is None:
+            return None
+        named = [self.position.dims[axis] for axis in self.growing_axes(self.position)]
+        if named in ([], [self.tokens]):
+            return None
+        return (
+            f"position {self.position.name!r} of shape {list(self.position.dims)} has axes other "
+            f"than that of the tokens, {self.tokens!r}"
+        )
+
     def batch_axis(self, port: Port) -> int | None:
         """The axis of rows of an input or output."""
         return port.dims.index(self.batch) if self.batch in port.dims else None

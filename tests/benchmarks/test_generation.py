@@ -10,11 +10,16 @@ from benchmarks import bench_generation, decoders
 BOTH = ["ostinato", "onnxruntime"]
 
 
-@pytest.mark.parametrize("name", ["large", "GPT-2", "Llama", "T5", "Whisper"])
+@pytest.mark.parametrize("name", ["large", "large, prompt", "GPT-2", "Llama", "T5", "Whisper"])
 def test_all_ways_to_generate_give_the_same_tokens(name: str, tmp_path: Path) -> None:
-    decoder = decoders.small().get(name) or decoders.large(tmp_path, layers=1, width=32)
+    prompt = 5 if name == "large, prompt" else 1
+    decoder = decoders.small().get(name) or decoders.large(
+        tmp_path, layers=1, width=32, prompt=prompt
+    )
     calls = bench_generation.decoder_calls(decoder, 9, tmp_path, BOTH)
-    assert list(calls) == ["loop", "steps", "onnxruntime's steps", "onnxruntime's loop"]
+    one_by_one = ["loop, prompt by tokens"] * (prompt > 1)
+    steps = ["steps", "onnxruntime's steps", "onnxruntime's loop"]
+    assert list(calls) == ["loop", *one_by_one, *steps]
     for _ in range(2):
         first, *others = (call() for call in calls.values())
         assert first.shape == (9,)

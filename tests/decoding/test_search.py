@@ -110,9 +110,11 @@ def search(**options: Any) -> onnx.ModelProto:
     return decoding.loop(DECODER, states=STATES, **options)
 
 
-@pytest.mark.parametrize("end", [None, 4, 19])
-def test_greedy_is_the_most_likely_token_of_the_whole_sequence(end: int | None) -> None:
-    (tokens,) = run(search(end_token=end), prompt=PROMPT, max_tokens=NEW)
+@pytest.mark.parametrize(("end", "prefill"), [(None, True), (4, False), (19, None)])
+def test_greedy_is_the_most_likely_token_of_the_whole_sequence(
+    end: int | None, prefill: bool | None
+) -> None:
+    (tokens,) = run(search(end_token=end, prefill=prefill), prompt=PROMPT, max_tokens=NEW)
     expected = generate(whole, PROMPT, lambda logits, _: logits.argmax(1), end)
     np.testing.assert_array_equal(tokens, expected)
 
@@ -130,7 +132,7 @@ def test_greedy_is_the_most_likely_token_of_the_whole_sequence(end: int | None) 
 )
 def test_samples_follow_the_numbers_that_are_given(options: dict[str, Any]) -> None:
     uniform = np.random.default_rng(1).random((2, NEW), np.float32)
-    model = search(method="sample", **options)
+    model = search(method="sample", prefill=False, **options)
     (tokens,) = run(model, prompt=PROMPT, max_tokens=NEW, uniform=uniform)
     top = options.get("top_k", 20), options.get("top_p", 2.0)
     choose = sampler(uniform, options.get("temperature", 1.0), *top)
@@ -145,7 +147,8 @@ def test_samples_follow_the_numbers_that_are_given(options: dict[str, Any]) -> N
 
 
 def test_a_seed_draws_the_same_numbers_every_time() -> None:
-    session = ostinato.InferenceSession(search(method="sample", seed=3, max_tokens=30))
+    model = search(method="sample", seed=3, max_tokens=30, prefill=False)
+    session = ostinato.InferenceSession(model)
     (once,), (again,) = (session.run(None, {"prompt": PROMPT}) for _ in range(2))
     np.testing.assert_array_equal(once, again)
     assert once.shape == (2, 30) and len(np.unique(once)) > 5
@@ -153,7 +156,10 @@ def test_a_seed_draws_the_same_numbers_every_time() -> None:
 
 @pytest.mark.parametrize(("beams", "end", "penalty"), [(1, None, 1.0), (3, None, 0.0), (4, 4, 1.5)])
 def test_beams_are_the_best_sequences(beams: int, end: int | None, penalty: float) -> None:
-    model = search(method="beam", beams=beams, end_token=end, length_penalty=penalty)
+    prefill = end is not None
+    model = search(
+        method="beam", beams=beams, end_token=end, length_penalty=penalty, prefill=prefill
+    )
     tokens, scores = run(model, prompt=PROMPT, max_tokens=NEW)
     for row, prompt in enumerate(PROMPT):
         expected, best = search_beams(whole, prompt, beams, end, penalty)
@@ -201,18 +207,37 @@ def test_a_recurrent_step_of_one_row(token: str, reading: str) -> None:
     assert tokens.tolist() == [expected]
 
 
-def test_positions_masks_and_other_inputs() -> None:
-    step = text_model(
-        """g (int64[N, 1] t, int64[N, 1] at, int64[N, L] ones, float[N, 6] extra, float[N, P, 6] c)
-            => (float[N, 1, 11] y, float[N, Q, 6] d) {
-            one = Constant<value_ints = [1]>()
-            x = Gather(E, t)  f = Cast<to = 1>(at)  g = Unsqueeze(f, one)  h = Add(x, g)
-            d = Concat<axis = 1>(c, h)  w = Cast<to = 1>(ones)  two = Constant<value_ints = [2]>()
-            v = Unsqueeze(w, two)  k = Mul(d, v)  m = ReduceSum(k, one)
-            e = Unsqueeze(extra, one)  s = Add(m, e)  o = Sin(s)  y = MatMul(o, O)
-        }""",
-        **WEIGHTS,
-    )
+POSITIONS = """
+    g (int64[N, S] t, int64[AT] at, int64[N, L] ones, float[N, 6] extra, float[N, P, 6] c)
+        => (float[N, S, 11] y, float[N, Q, 6] d) {
+        one = Constant<value_ints = [1]>()  two = Constant<value_ints = [2]>()
+        x = Gather(E, t)  PLACES  f = Cast<to = 1>(places)  g = Unsqueeze(f, two)  h = Add(x, g)
+        d = Concat<axis = 1>(c, h)  w = Cast<to = 1>(ones)
+        v = Unsqueeze(w, two)  k = Mul(d, v)  m = CumSum(k, one)
+        far = Constant<value_ints = [9223372036854775807]>()
+        n = Shape<start = 1, end = 2>(t)  b = Neg(n)  last = Slice(m, b, far, one)
+        e = Unsqueeze(extra, one)  s = Add(last, e)  o = Sin(s)  y = MatMul(o, O)
+    }"""
+WAYS = {
+    # Numbers of all tokens, of the first one; of one token only, read one by one.
+    "each": ("N, S", "S", "places = Identity(at)"),
+    "time first": ("S, N", "S", "places = Transpose<perm = [1, 0]>(at)"),
+    "the first": (
+        "1",
+        "S",
+        """upwards = Shape<start = 1, end = 2>(t)  count = Squeeze(upwards)
+        zero = Constant<value = int64 {0}>()  unit = Constant<value = int64 {1}>()
+        behind = Range(zero, count, unit)  placed = Add(at, behind)
+        first = Constant<value_ints = [0]>()  places = Unsqueeze(placed, first)""",
+    ),
+    "one token": ("N, 1", "1", "places = Identity(at)"),
+}
+
+
+@pytest.mark.parametrize(("at", "several", "places"), WAYS.values(), ids=WAYS)
+def test_positions_masks_and_other_inputs(at: str, several: str, places: str) -> None:
+    source = POSITIONS.replace("AT", at).replace("PLACES", places).replace("N, S", f"N, {several}")
+    step = text_model(source, **{name: WEIGHTS[name] for name in "EO"})
     extra = RANDOM.standard_normal((2, 6)).astype(np.float32)
 
     def logits(tokens: np.ndarray) -> np.ndarray:
@@ -221,13 +246,43 @@ def test_positions_masks_and_other_inputs() -> None:
         return np.sin((WEIGHTS["E"][tokens] + at).sum(1) + extras) @ WEIGHTS["O"]
 
     options = {"states": {"c": "d"}, "token": "t", "position": "at", "mask": "ones"}
-    feeds = {"prompt": PROMPT, "max_tokens": NEW, "extra": extra}
-    (tokens,) = run(decoding.loop(step, **options), **feeds)
-    greedy = generate(logits, PROMPT, lambda scored, _: scored.argmax(1), None)
-    np.testing.assert_array_equal(tokens, greedy)
-    tokens, _ = run(decoding.loop(step, method="beam", beams=2, **options), **feeds)
+    feeds = {"max_tokens": np.array(NEW), "extra": extra}
+    model = decoding.loop(step, **options)
+    assert ("If" in [node.op_type for node in model.graph.node]) == (several == "S")
+    session = ostinato.InferenceSession(model, fallback=False)
+    for prompt in (PROMPT, PROMPT[:, :1]):
+        (tokens,) = session.run(None, {"prompt": prompt, **feeds})
+        greedy = generate(logits, prompt, lambda scored, _: scored.argmax(1), None)
+        np.testing.assert_array_equal(tokens, greedy)
+    if places != "places = Identity(at)":
+        return
+    tokens, _ = run(decoding.loop(step, method="beam", beams=2, **options), prompt=PROMPT, **feeds)
     for row, prompt in enumerate(PROMPT):
         np.testing.assert_array_equal(tokens[row], search_beams(logits, prompt, 2, None, 1.0)[0])
+
+
+@pytest.mark.parametrize(
+    ("token", "at", "other", "message"),
+    [
+        ("N, 1", "1", "N, 6", r"'t' of shape \['N', 1\] is one of each row"),
+        ("N, S", "N, S", "N, S", r"'extra' of shape \['N', 'S'\] has a part for each token"),
+        ("N, S", "N, M", "N, 6", r"'at' of shape \['N', 'M'\] has axes other"),
+    ],
+)
+def test_steps_that_take_one_token_read_prompts_one_by_one(
+    token: str, at: str, other: str, message: str
+) -> None:
+    step = text_model(
+        f"""g (int64[{token}] t, int64[{at}] at, float[{other}] extra, float[N, 6] h)
+            => (float[N, 1, 11] y, float[N, 6] n) {{
+            x = Gather(E, t)  one = Constant<value_ints = [1]>()  r = ReduceMean<keepdims = 0,
+            axes = [1]>(x)  n = Add(h, r)  o = MatMul(n, O)  y = Unsqueeze(o, one) }}""",
+        **{name: WEIGHTS[name] for name in "EO"},
+    )
+    options = {"states": {"h": "n"}, "token": "t", "position": "at"}
+    assert all(node.op_type != "If" for node in decoding.loop(step, **options).graph.node)
+    with pytest.raises(OptionError, match=message):
+        decoding.loop(step, prefill=True, **options)
 
 
 @pytest.mark.parametrize("method", ["greedy", "beam"])
@@ -301,8 +356,9 @@ def test_rows_of_another_name_are_refused() -> None:
         decoding.loop(step, states={"c": "d"})
 
 
-def test_states_that_are_given_come_first() -> None:
-    model = search(initial=["keys", "values"])
+@pytest.mark.parametrize("prefill", [True, False])
+def test_states_that_are_given_come_first(prefill: bool) -> None:
+    model = search(initial=["keys", "values"], prefill=prefill)
     past = RANDOM.standard_normal((2, 2, 2, 5, 8)).astype(np.float32)
     (tokens,) = run(model, prompt=PROMPT, max_tokens=NEW, keys=past[0], values=past[1])
 
