@@ -139,6 +139,37 @@ def scatters() -> list[Case]:
             constants={"i": np.array([[1], [3]]), "j": np.array([[4], [3], [2]])},
         ),
         text(
+            "rows-of-a-later-axis",
+            """agraph (float[2, 6, N] x, int64[3, 1] i, float[3, 2, N] u)
+                => (float[2, 6, N] y, float[6, 2, N] z, float[N, 2, 6] w) {
+                e = Exp(x)  f = Transpose<perm = [1, 0, 2]>(e)  g = Neg(u)
+                s = ScatterND(f, i, g)  r = ScatterND<reduction = "add">(f, i, u)
+                y = Transpose<perm = [1, 0, 2]>(s)  z = Identity(r)
+                c = Tanh(s)  w = Transpose<perm = [2, 1, 0]>(c)
+            }""",
+            ({"N": 3}, {"N": 1}, {"N": 40}),
+            inputs={"i": places(3, 1, high=6)},
+            length=3,
+        ),
+        text(
+            "a-cache-of-fixed-length",
+            """agraph (float[2, 6, 3] s, int64[T, 1] i, float[T, 2, 1, 3] u)
+                => (float[2, 6, 3] last, float[T, 2, 3] all) {
+                last, all = Scan<num_scan_inputs = 2, body = step
+                    (float[2, 6, 3] h, int64[1] p, float[2, 1, 3] v)
+                    => (float[2, 6, 3] next, float[2, 3] out) {
+                    q = Unsqueeze(p, zero)  f = Transpose<perm = [1, 0, 2]>(h)
+                    w = Transpose<perm = [1, 0, 2]>(v)  n = ScatterND(f, q, w)
+                    next = Transpose<perm = [1, 0, 2]>(n)
+                    k = ReduceSum<keepdims = 0>(next, one)  out = Tanh(k)
+                }>(s, i, u)
+            }""",
+            ({"T": 5}, {"T": 1}, {"T": 0}),
+            constants={"zero": np.array([0]), "one": np.array([1])},
+            inputs={"i": places("T", 1, high=6)},
+            length=20,
+        ),
+        text(
             "scatter-in-a-loop",
             """agraph (float[6] s, int64[T, 2] i, float[T, 2] u)
                 => (float[6] last, float[T, 6] all) {

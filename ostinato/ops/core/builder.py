@@ -24,6 +24,7 @@ from ostinato.ops.core.tensor import (
     Value,
     dense,
     expand,
+    memory_order,
     reshape_view,
     slice_axis,
     static_shape,
@@ -191,6 +192,15 @@ class Builder:
         """A dense tensor in the arena, not yet written. what: as in `Requirements.memory`."""
         room = self.require.memory(dtype, shape, what)
         return dense(dtype, shape, self.draft.buffer(dtype, room))
+
+    def empty_like(self, value: Value) -> Tensor:
+        """A tensor of the value's type and shape, whose axes lie in memory as its do, if dense."""
+        order = memory_order(value)
+        if order is None:
+            return self.empty(value.dtype, value.shape)
+        made = self.empty(value.dtype, tuple(value.shape[axis] for axis in order))
+        strides = tuple(made.strides[order.index(axis)] for axis in range(len(order)))
+        return replace(made, shape=value.shape, strides=strides)
 
     def strided(self, value: Value) -> Tensor:
         """The value as one strided tensor with memory: joined parts are copied together, once."""

@@ -174,6 +174,25 @@ def transpose(value: Value, order: tuple[int, ...]) -> Value:
     return _view(value, shape, known, lambda strides: tuple(strides[i] for i in order))
 
 
+def memory_order(value: Value) -> tuple[int, ...] | None:
+    """The axes as they lie in memory, outermost first; None where that has gaps or overlaps."""
+    if isinstance(value, Joined) or value.base is None:
+        return None
+    left = [axis for axis, extent in enumerate(value.shape) if extent != 1]
+    order = [axis for axis, extent in enumerate(value.shape) if extent == 1]
+    # From the innermost on; those of one element may lie anywhere.
+    inner: list[int] = []
+    step: Size = 1
+    while left:
+        axis = next((axis for axis in left if value.strides[axis] == step), None)
+        if axis is None:
+            return None
+        left.remove(axis)
+        inner.insert(0, axis)
+        step = step * value.shape[axis]
+    return (*order, *inner)
+
+
 def owner(array: np.ndarray) -> np.ndarray:
     """The array whose memory a view shows."""
     while isinstance(array.base, np.ndarray):

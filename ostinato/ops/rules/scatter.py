@@ -57,7 +57,11 @@ def _target(context: Context) -> Tensor:
     builder, data = context.builder, context.input(0)
     if _is_spare(data, context):
         return data
-    target, fill = builder.empty(data.dtype, data.shape), _fill(context)
+    # A result that the caller gets is dense; for all others, transposed data stays transposed, so
+    # that a Transpose behind it leads to what lies as the original does.
+    is_result = any(out.is_graph_output() for out in context.node.outputs)
+    target = builder.empty(data.dtype, data.shape) if is_result else builder.empty_like(data)
+    fill = _fill(context)
     if fill is None:
         builder.copy(data, target)
     else:
