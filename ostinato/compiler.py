@@ -40,6 +40,7 @@ from ostinato.program.printer import text as program_text
 from ostinato.program.verify import verify
 from ostinato.program.work import fixed_steps
 from ostinato.schedule.pipeline import SCHEDULE_PASSES, Scheduled, schedule
+from ostinato.schedule.replaced import replaced_inputs
 from ostinato.schedule.report import report_kernels, report_unfused_pairs
 from ostinato.stages.compiled import CompiledModel
 from ostinato.stages.partition import Choice, Partition, Segment, partition
@@ -419,6 +420,7 @@ def _artifact(
             report,
             tuple((i, one.values) for i, one in enumerate(source.inputs) if one.values),
             tuple(source.shapes.items()),
+            tuple(replaced_inputs(scheduled.program).values()),
         )
         text = module.text if surround is None else surround(module.text, artifact)
         return dataclasses.replace(artifact, object_code=emit_object(text, target, keep))

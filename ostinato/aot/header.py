@@ -196,7 +196,7 @@ class _Header:
         for state in self.interface.states:
             size = self.type.fixed_state_bytes(state)
             assert size is not None
-            states += 2 * rounded(size)
+            states += state.buffers * rounded(size)
         return self.type.head_bytes + states + rounded(self.arena_bytes)
 
     def _errors(self) -> Iterator[str]:

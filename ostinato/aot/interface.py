@@ -89,11 +89,13 @@ class State:
     """An input and an output, by position, that an object keeps for its steps.
 
     initial: the value before the first step, None for zeros; an axis of size 1 stands for any size.
+    buffers: 2 that take turns, or 1 that a step changes in place.
     """
 
     read: int
     written: int
     initial: Array | None
+    buffers: int
 
 
 @dataclass(frozen=True)
@@ -250,7 +252,15 @@ def declared(
     told = [_with_names(argument, inner, dims, shapes) for argument in arguments]
     tensors = [_tensor(a, i, dims) for a, i in zip(told, identifiers, strict=True)]
     count = len(artifact.inputs)
-    states = [State(p.read, p.written, _unless_zero(initial.get(p.name))) for p in pairs]
+    states = [
+        State(
+            pair.read,
+            pair.written,
+            _unless_zero(initial.get(pair.name)),
+            buffers=1 if (pair.read, pair.written) in artifact.replaced else 2,
+        )
+        for pair in pairs
+    ]
     written = [argument.name for argument in artifact.outputs]
     symbols, report = list(artifact.symbols), artifact.report
     return Interface(

@@ -95,9 +95,12 @@ def _fill(e: Emitter, w: Writer, weights: Value, given: Value, sizes: Sequence[V
     for i, state in enumerate(e.interface.states):
         tensor = e.interface.inputs[state.read]
         size = rounded_value(w, e.bytes_of(w, tensor, sizes))
-        for half in (0, 1):
-            type_.store(w, "%memory", "states", place, 2 * i + half)
-            place = w.pointer(place, size, "i8")
+        places = [place]
+        for _ in range(state.buffers):
+            places.append(w.pointer(places[-1], size, "i8"))
+        *halves, place = places
+        type_.store(w, "%memory", "states", halves[0], 2 * i)
+        type_.store(w, "%memory", "states", halves[-1], 2 * i + 1)
     for i, grown in enumerate(e.interface.growing):
         type_.store(w, "%memory", "growing", place, i)
         tensor = e.interface.outputs[grown.written]

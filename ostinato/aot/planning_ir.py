@@ -54,7 +54,7 @@ def _state_bytes(e: Emitter) -> str:
     parameters = e.parameters(e.interface.sizes, "i64")
     sizes = e.wide(w, parameters)
     total = integer(0)
-    buffers = [(e.interface.inputs[state.read], 2) for state in e.interface.states]
+    buffers = [(e.interface.inputs[state.read], state.buffers) for state in e.interface.states]
     buffers += [(e.interface.outputs[state.written], 1) for state in e.interface.growing]
     for tensor, count in buffers:
         if tensor.elements is None:

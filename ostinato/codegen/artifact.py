@@ -89,6 +89,8 @@ class Artifact:
     shapes: (position of an output, position of the int64 output that has its shape): only the run
         tells it. To `layout` its dimensions are what they are at most; its elements come first in
         its memory, without gaps.
+    replaced: (position of an input, position of an output) that may be one memory: `entry` then
+        changes it in place, behind all checks.
     constants: one blob; the code has offsets into it (multiples of 64) baked in.
     report: JSON-able facts about the function, besides "checks" what `InferenceSession.report`
         documents.
@@ -102,6 +104,7 @@ class Artifact:
     report: Mapping[str, Any] = field(default_factory=dict)
     values: tuple[tuple[int, tuple[str, ...]], ...] = ()
     shapes: tuple[tuple[int, int], ...] = ()
+    replaced: tuple[tuple[int, int], ...] = ()
 
     @property
     def results(self) -> tuple[Argument, ...]:

@@ -16,6 +16,7 @@ from ostinato.program.conditions import messages
 from ostinato.program.laid import ConstantBlob
 from ostinato.program.nodes import CALL, Branch, Kernel, Loop, Program, Require
 from ostinato.schedule.arena import Arena, counts_calls
+from ostinato.schedule.replaced import replaced_inputs
 from ostinato.schedule.share import Shares, Step, undivided
 from ostinato.schedule.times import STATEMENT, kernel_time, known_time
 from ostinato.sizes.dims import Size, computed
@@ -61,6 +62,7 @@ class Entry:
         self._bases: dict[str, Value] = {}
         self._indices: dict[object, Value] = {}
         self._codes = {message: i + 1 for i, message in enumerate(messages(program))}
+        self._replaced = replaced_inputs(program)
         self._shares = shares
         # How many threads run what is being written.
         self._count = integer(1) if shares is None else Value("%shares", "i64")
@@ -248,6 +250,18 @@ class Entry:
         self._unasked, self._kernels = 0, 0
 
     def _kernel(self, kernel: Kernel, time: Size) -> None:
+        if kernel.name not in self._replaced:
+            self._shared_call(kernel, time)
+            return
+        source, target = self._replaced[kernel.name]
+        places = (
+            self._table(self._w, source),
+            self._table(self._w, len(self._program.inputs) + target),
+        )
+        with self._w.when(self._w.compare("icmp", "ne", *places, 1)):
+            self._shared_call(kernel, time)
+
+    def _shared_call(self, kernel: Kernel, time: Size) -> None:
         if self._shares is None or kernel.name in self._shares.parts or is_constant(self._count):
             self._call(kernel, time)
             return

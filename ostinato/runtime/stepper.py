@@ -1,4 +1,8 @@
-"""Runs a model on states that stay in memory: one arena, two buffers a state, a call per shape."""
+"""Runs a model on states that stay in memory: one arena, two buffers a state, a call per shape.
+
+A state of which the model replaces some rows, and keeps the others, may have a single buffer,
+in which a step changes it (`schedule/replaced.py`).
+"""
 
 from __future__ import annotations
 
@@ -10,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from ostinato.errors import StreamError
 from ostinato.native.arguments import check_output_shape, in_place
 from ostinato.native.function import GuardError, NativeFunction, Plan, Values
 from ostinato.native.memory import aligned_empty
@@ -69,7 +74,10 @@ class Stepper:
     """Steps of a model whose `pairs` are states, each in `sizes[pair]` elements of memory at most.
 
     flow: runs the whole model. native: its only stage, if one native function is all of it.
-    shapes: for how many shapes of inputs and states calls are kept.
+    shapes: for how many shapes of inputs and states calls are kept. in_place: whether states have
+    one buffer where one is enough.
+
+    lost: the name of a state that a step had begun to change when it was interrupted, if any.
     """
 
     def __init__(
@@ -79,6 +87,7 @@ class Stepper:
         pairs: Sequence[Pair],
         sizes: Sequence[int],
         shapes: int = MAX_STEPS,
+        in_place: bool = False,
     ) -> None:
         self._flow, self.native, self._pairs = flow, native, tuple(pairs)
         read, written = {pair.read for pair in pairs}, {pair.written for pair in pairs}
@@ -86,13 +95,18 @@ class Stepper:
         self.inputs = [a for i, a in enumerate(flow.model.inputs) if i not in read]
         self.outputs = [a for i, a in enumerate(flow.model.outputs) if i not in written]
         self._kept = [i for i in range(len(flow.model.outputs)) if i not in written]
+        self.replaced: list[Pair] = []
+        if in_place and native is not None:
+            known = native.artifact.replaced
+            self.replaced = [pair for pair in pairs if (pair.read, pair.written) in known]
+        self.lost: str | None = None
         count = len(flow.model.inputs)
-        self.workspace = Workspace(
-            [
-                State(pair.read, count + pair.written, (_block(pair, size), _block(pair, size)))
-                for pair, size in zip(pairs, sizes, strict=True)
-            ]
-        )
+        states = []
+        for pair, size in zip(pairs, sizes, strict=True):
+            first = _block(pair, size)
+            second = first if pair in self.replaced else _block(pair, size)
+            states.append(State(pair.read, count + pair.written, (first, second)))
+        self.workspace = Workspace(states)
         self._most = shapes
         self._arena = aligned_empty(0)
         self._steps: OrderedDict[object, Step] = OrderedDict()
@@ -105,8 +119,11 @@ class Stepper:
     def find(self, inputs: Sequence[Array], shapes: Sequence[Shape]) -> Step | None:
         """The step for checked inputs and states of `shapes`; None where no native code fits.
 
-        Raises `InputError` when a state would change its shape, and what planning a call raises.
+        Raises `InputError` when a state would change its shape, `StreamError` when one is `lost`,
+        and what planning a call raises.
         """
+        if self.lost is not None:
+            raise lost(self.lost)
         if self.native is None or not self.native.has_direct_dtypes:
             return None
         key: tuple[object, Values] = (*(a.shape for a in inputs), *shapes), ()
@@ -131,6 +148,9 @@ class Stepper:
         for flow in self._flow.versions():
             native = flow.direct()
             if native is None or native.artifact.values != self.native.artifact.values:
+                return None
+            known = native.artifact.replaced
+            if any((pair.read, pair.written) not in known for pair in self.replaced):
                 return None
             try:
                 plan = native.plan([array.shape for array in arrays], native.values(arrays))
@@ -158,7 +178,7 @@ class Stepper:
         if plan.arena_bytes > self._arena.nbytes:
             self._steps.clear()
             self._arena = aligned_empty(max(plan.arena_bytes, 2 * self._arena.nbytes))
-        call = native.step(plan, self._arena, self.workspace)
+        call = self._watched(native.step(plan, self._arena, self.workspace))
         kept = self._kept
         return Step(
             native,
@@ -167,6 +187,28 @@ class Stepper:
             tuple(plan.shapes[i] for i in kept),
             tuple(plan.dtypes[i] for i in kept),
         )
+
+    def _watched(self, call: Callable[..., int | None]) -> Callable[..., int | None]:
+        """The call; if it is interrupted, states that it changes in place are lost.
+
+        Codes tell of checks, which come before anything is stored.
+        """
+        if not self.replaced:
+            return call
+
+        def watched(*arrays: Any) -> int | None:
+            if self.lost is not None:
+                raise lost(self.lost)
+            try:
+                return call(*arrays)
+            except (TypeError, ValueError, BufferError):
+                # Arrays that do not fit are refused before anything runs.
+                raise
+            except BaseException:
+                self.lost = self.replaced[0].name
+                raise
+
+        return watched
 
     def run(
         self, inputs: Sequence[Any], shapes: Sequence[Shape], given: Mapping[str, Array]
@@ -219,7 +261,8 @@ class Stepper:
 
     def bound(self, step: Step, memory: Sequence[Array]) -> Callable[[], int | None]:
         """A call of the step over the memory of checked inputs and outputs."""
-        return step.native.bound_step(step.plan, self._arena, self.workspace, memory)
+        bound = step.native.bound_step(step.plan, self._arena, self.workspace, memory)
+        return self._watched(bound)
 
     def _targets(self, step: Step, given: Mapping[str, Array]) -> list[Array]:
         """The outputs of a step: those of `given`, checked, and fresh ones."""
@@ -232,6 +275,14 @@ class Stepper:
                 check_output_shape(argument, array, shape)
             outputs.append(array)
         return outputs
+
+
+def lost(name: str) -> StreamError:
+    """The error for a state that a step had begun to change."""
+    return StreamError(
+        f"state {name!r} is lost: a step was interrupted while it changed it; reset or load the "
+        "stream, or set its states"
+    )
 
 
 def _block(pair: Pair, size: int) -> Array:

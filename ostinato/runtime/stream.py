@@ -1,7 +1,8 @@
 """A stream: a model stepped frame by frame, with its state in an object of its own.
 
 The model stays pure. A stream owns two buffers for every state; a step reads one, writes the other
-and exchanges their addresses, so no state is ever copied.
+and exchanges their addresses, so no state is ever copied. One that the model only stores into has
+one buffer, in which it is changed.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ from ostinato.runtime.states import (
     table,
     unresolved,
 )
-from ostinato.runtime.stepper import Quick, Step, Stepper
+from ostinato.runtime.stepper import Quick, Step, Stepper, lost
 from ostinato.runtime.uncopied import Uncopied
 
 if TYPE_CHECKING:
@@ -101,7 +102,8 @@ class Stream(Uncopied):
         out: arrays to write outputs into, by name, as there.
 
         Returns the arrays of `out`, and fresh ones that belong to the caller. A step that raises
-        leaves the state as it was. Raises what `InferenceSession.run` raises, and `StreamError` for
+        leaves the state as it was; one that is interrupted while it changes a state in place loses
+        it. Raises what `InferenceSession.run` raises, and `StreamError` for
         a stream that is closed, or in use by another thread.
         """
         quick = self._quick
@@ -189,9 +191,8 @@ class Stream(Uncopied):
         if shapes is None:
             return
         values = [filled(pair, shapes[pair.name], self._initial) for pair in self._pairs]
-        stepper = Stepper(
-            self._session._flow, self._session._native, self._pairs, [v.size for v in values]
-        )
+        flow, native = self._session._flow, self._session._native
+        stepper = Stepper(flow, native, self._pairs, [v.size for v in values], in_place=True)
         self._shapes = tuple(value.shape for value in values)
         for index, value in enumerate(values):
             stepper.state(index, value.shape)[...] = value
@@ -226,6 +227,7 @@ class Stream(Uncopied):
             with self._stepper.workspace.taken():
                 for index, (pair, shape) in enumerate(zip(self._pairs, self._shapes, strict=True)):
                     self._stepper.state(index, shape)[...] = filled(pair, shape, self._initial)
+                self._stepper.lost = None
 
     def rewind(self, rows: int) -> None:
         """Drop rows of states that grow: there are none here, so it raises `StreamError`."""
@@ -345,6 +347,8 @@ class StreamState(Mapping[str, Array]):
                 f"state {name!r} has no size before the first step; pass `sizes` or `initial` when "
                 "making the stream"
             )
+        if stream._stepper.lost is not None:
+            raise lost(stream._stepper.lost)
         with stream._stepper.workspace.taken():
             return stream._stepper.state(index, stream._shapes[index]).copy()
 
@@ -367,9 +371,14 @@ class StreamState(Mapping[str, Array]):
         for name, index in places.items():
             if arrays[name].shape != stream._shapes[index]:
                 raise mismatch(stream._pairs[index].input, arrays[name], stream._shapes[index])
-        with stream._stepper.workspace.taken():
+        stepper = stream._stepper
+        kept = [pair.name for pair in stepper.replaced if pair.name not in arrays]
+        if stepper.lost is not None and kept:
+            raise lost(kept[0])
+        with stepper.workspace.taken():
             for name, index in places.items():
-                stream._stepper.state(index, stream._shapes[index])[...] = arrays[name]
+                stepper.state(index, stream._shapes[index])[...] = arrays[name]
+            stepper.lost = None
 
     def __repr__(self) -> str:
         if self._stream._stepper is None:

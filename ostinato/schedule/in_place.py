@@ -58,13 +58,20 @@ def stored_copies(program: Program) -> dict[str, set[str]]:
     partial = {s.access.buffer for _, s in stores if s.partial}
     found: dict[str, set[str]] = {}
     for kernel, store in stores:
-        source = _copied(kernel, store) if store.access.buffer in partial else None
+        source = copied_from(kernel, store) if store.access.buffer in partial else None
         if source is not None:
             found.setdefault(source, set()).add(store.access.buffer)
     return found
 
 
-def _copied(kernel: Kernel, store: Store) -> str | None:
+def whole_stores(kernel: Kernel, buffers: Mapping[str, Buffer]) -> set[str]:
+    """The buffers of which a kernel writes every element."""
+    points = _points(kernel)
+    names = {s.access.buffer for s in kernel.stores if not s.partial}
+    return {name for name in names if buffers[name].size == points}
+
+
+def copied_from(kernel: Kernel, store: Store) -> str | None:
     """The buffer of which a store copies elements to the same places of another one."""
     load = store.value
     if kernel.reductions or kernel.ordered or store.partial or not isinstance(load, Load):
@@ -84,7 +91,7 @@ def _stored_into(program: Program) -> list[tuple[str, str]]:
     partial: set[str] = set()
     for depth, kernel in _kernels(program.body):
         for store in kernel.stores:
-            target, source = store.access.buffer, _copied(kernel, store)
+            target, source = store.access.buffer, copied_from(kernel, store)
             if store.partial:
                 partial.add(target)
             if source is not None and _may_be_one(program.buffers[target], program.buffers[source]):
@@ -168,16 +175,14 @@ class _Lives:
         reads, writes = kernel.reads() & self.names, kernel.writes() & self.names
         for name in writes:
             stores = [s for s in kernel.stores if s.access.buffer == name]
-            sources = {_copied(kernel, store) for store in stores}
+            sources = {copied_from(kernel, store) for store in stores}
             original = sources if len(sources) == 1 else set[str | None]()
             self.separate(name, (live | reads | writes) - original)
         return (live - self._filled(kernel)) | reads
 
     def _filled(self, kernel: Kernel) -> set[str]:
         """The buffers of which a kernel writes every element."""
-        points = _points(kernel)
-        stores = [s for s in kernel.stores if not s.partial and s.access.buffer in self.names]
-        return {s.access.buffer for s in stores if self.buffers[s.access.buffer].size == points}
+        return whole_stores(kernel, self.buffers) & self.names
 
     def _loop(self, loop: Loop, live: frozenset[str]) -> frozenset[str]:
         """A step finds nothing in the second half of a state; what it leaves there comes next."""
@@ -308,5 +313,5 @@ def _renamed_kernel(kernel: Kernel, names: Mapping[str, str]) -> list[Kernel]:
 
 
 def _new_source(kernel: Kernel, store: Store, names: Mapping[str, str]) -> str | None:
-    source = _copied(kernel, store)
+    source = copied_from(kernel, store)
     return None if source is None else names.get(source, source)

@@ -14,6 +14,7 @@ from ostinato.schedule.blocks import by_blocks
 from ostinato.schedule.byte_tables import byte_tables
 from ostinato.schedule.chains import chains_to_axes
 from ostinato.schedule.checked_sizes import checked_sizes
+from ostinato.schedule.checks_first import checks_first
 from ostinato.schedule.chunk import chunk
 from ostinato.schedule.collapse import collapse
 from ostinato.schedule.dead import drop_dead
@@ -228,6 +229,11 @@ SCHEDULE_PASSES: tuple[SchedulePass, ...] = (
         "store_in_place",
         "Copies that are stored into share the memory of originals that nobody needs any more.",
         _store_in_place,
+    ),
+    SchedulePass(
+        "checks_first",
+        "Indices are checked before anything is stored: a call that fails changes nothing.",
+        _rewrites(checks_first),
     ),
     SchedulePass(
         "deal", "Threads deal out the steps of loops that do not depend on each other.", _deal

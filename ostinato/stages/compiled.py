@@ -175,6 +175,7 @@ def _pack_native(stage: NativeStage, blob: Any) -> dict[str, Any]:
         "symbols": list(artifact.symbols),
         "values": [[position, list(names)] for position, names in artifact.values],
         "shapes": [list(pair) for pair in artifact.shapes],
+        "replaced": [list(pair) for pair in artifact.replaced],
         "report": dict(artifact.report),
     }
 
@@ -189,6 +190,7 @@ def _unpack_native(record: Mapping[str, Any], blobs: Sequence[Array]) -> NativeS
         report=record["report"],
         values=tuple((position, tuple(names)) for position, names in record["values"]),
         shapes=tuple((position, place) for position, place in record["shapes"]),
+        replaced=tuple((source, target) for source, target in record["replaced"]),
     )
     return NativeStage(artifact)
 

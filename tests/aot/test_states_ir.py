@@ -106,6 +106,40 @@ def test_states_may_be_read_and_set(gru: Caller) -> None:
     assert ctypes.string_at(state(gru, "h_in"), h.nbytes) == following.tobytes()
 
 
+CACHE = """cache (float[N, 6, 3] cache, float[N, 1, 3] x, int64[1] p, float[N, 3] h)
+    => (float[N, 6] y, float[N, 6, 3] next, float[N, 3] g) {
+    zero = Constant<value_ints = [0]>()  one = Constant<value_ints = [1]>()
+    q = Unsqueeze(p, one)  c = Transpose<perm = [1, 0, 2]>(cache)
+    r = Transpose<perm = [1, 0, 2]>(x)  d = ScatterND(c, q, r)
+    next = Transpose<perm = [1, 0, 2]>(d)  k = Unsqueeze(h, one)  a = Mul(next, k)
+    two = Constant<value_ints = [2]>()  y = ReduceSum<keepdims = 0>(a, two)
+    f = Squeeze(x, one)  g = Add(h, f) }"""
+
+
+def test_a_state_of_which_rows_are_replaced_has_one_buffer(tmp_path: Path) -> None:
+    model, states = models.parsed(CACHE), {"cache": "next", "h": "g"}
+    library = compile_library(model, Options(), "cache", "cache", states)
+    assert [state.buffers for state in library.interface.states] == [1, 2]
+    caller = Caller(library, linked(library, tmp_path), {"N": 2})
+    stream = ostinato.InferenceSession(model).stream(states, sizes={"N": 2})
+
+    def both(number: int) -> None:
+        x = np.random.default_rng(number).standard_normal((2, 1, 3)).astype(F32)
+        feeds = {"x": x, "p": np.array([number])}
+        assert caller.step([*feeds.values()])[0].tobytes() == stream.step(feeds)[0].tobytes()
+
+    both(0)
+    saved, kept = save(caller), {name: stream.state[name] for name in states}
+    both(1)
+    with pytest.raises(AssertionError, match="out of range"):
+        caller.step([np.ones((2, 1, 3), F32), np.array([6])])
+    both(2)
+    caller.check(load(caller, saved))
+    stream.state.update(kept)
+    both(5)
+    caller.close()
+
+
 def test_states_begin_with_the_given_value_on_every_row(tmp_path: Path) -> None:
     model = models.parsed("g (float[N, 3] x, float[N, 3] s) => (float[N, 3] y, float[N, 3] t) "
                           "{ y = Add (x, s)  t = Add (s, x) }")  # fmt: skip

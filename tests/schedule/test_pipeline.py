@@ -210,13 +210,13 @@ def test_every_choice_of_passes_has_the_same_bits(left_out, registers):
 
 
 # Weights, rows and operands of these programs are too small for these, one thread deals nothing
-# out, no sum is one of bytes, and no check compares sizes.
+# out, no sum is one of bytes, and there are no checks.
 @pytest.mark.parametrize(
     "name",
     sorted(
         {*NAMES}
         - {"by_blocks", "by_panels", "by_rows", "byte_tables", "chains_to_axes", "chunk", "deal"}
-        - {"checked_sizes", "layout"}
+        - {"checked_sizes", "checks_first", "layout"}
         - {"relayout", "reuse_copies", "reuse_padded", "serpentine", "words_first"}
     ),
 )
