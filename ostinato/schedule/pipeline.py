@@ -22,6 +22,7 @@ from ostinato.schedule.deal import deal
 from ostinato.schedule.elide import elide_copies
 from ostinato.schedule.fuse import Refusal, fuse
 from ostinato.schedule.hoist import hoist
+from ostinato.schedule.idle_steps import idle_steps
 from ostinato.schedule.in_place import store_in_place
 from ostinato.schedule.layout import layout
 from ostinato.schedule.originals import read_originals
@@ -149,6 +150,12 @@ SCHEDULE_PASSES: tuple[SchedulePass, ...] = (
         "read_originals",
         "Parts of joined inputs and constants are read where they were.",
         _rewrites(read_originals),
+    ),
+    # Behind what makes one kernel of a step, before its rows become those of a matrix.
+    SchedulePass(
+        "idle_steps",
+        "Steps of a loop that only keep its states are not run.",
+        _rewrites(idle_steps),
     ),
     # Before axes collapse: one along elements of several places could not be told apart.
     SchedulePass(

@@ -11,7 +11,7 @@ import pytest
 
 from ostinato.machine.record import Machine
 from ostinato.program import interpreter
-from ostinato.program.expr import Access, Axis, Index, Reduced, cast, op
+from ostinato.program.expr import Access, Axis, Index, Reduced, cast, constant, op
 from ostinato.program.nodes import Carry, Kernel, Loop, Program, Reduce, Store
 from ostinato.program.printer import text
 from ostinato.program.verify import verify
@@ -138,7 +138,14 @@ def chores() -> Program:
     y, z, u, o = Axis("y", 6), Axis("z", 6), Axis("u", 6), Axis("o", 4)
     step = cast(Index(o), "int64")
     put = Store(Access("after", 0, ()), cast(step, "float32"), index=((step, 1),))
+    t, part, whole = Axis("steps", 4), Axis("part", 32), Axis("whole", 32)
+    old = at("c", (part, 1))
+    goes_on = op("lt", Index(t), constant(2, "int64"))
+    idle = op("select", goes_on, op("add", old, at("m")), old)
     extra = (
+        pointwise("nothing", constant(0.0, "float32"), "c", whole),
+        Loop(t, (Carry("c", "d"),), (pointwise("idle", idle, "d", part),)),
+        pointwise("sum", at("c"), "double"),
         pointwise("state", at("m", (y, 1)), "before", y),
         Loop(
             o,
@@ -173,10 +180,12 @@ def chores() -> Program:
             "few": (2, 3),
             "t": (3,),
             "stored": (6,),
+            "double": (),
         },
         (*source.body, *extra),
         {**source.constants, "narrow": np.arange(-7, 8, dtype=np.int8)},
-        {"dead": 5, "rows": 15, "p": 5, "wide": 15, "halves": 6, "before": 6, "after": 6},
+        {"dead": 5, "rows": 15, "p": 5, "wide": 15, "halves": 6, "before": 6, "after": 6}
+        | {"c": 32, "d": 32},
         source.symbols,
     )
     return replace(more, buffers={**source.buffers, **more.buffers})
