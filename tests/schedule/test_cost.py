@@ -43,6 +43,13 @@ def test_registers_of_rows_are_counted_where_products_take_a_lane_of_them():
     assert without.block > found.block
 
 
+@pytest.mark.parametrize("columns", [192, 512, 1024])
+def test_what_lanes_load_stays_in_a_register_until_all_rows_have_met_it(columns):
+    """Four rows of three vectors, not three of four: those would load each vector three times."""
+    found = shape_of(symbol("N"), 256, columns, AVX2)
+    assert found.block + found.vectors + 1 <= AVX2.vector_registers
+
+
 def test_panels_beyond_a_cache_are_narrower():
     """What the tiles share is read from the cache that the record says holds it."""
     depth = 2000
