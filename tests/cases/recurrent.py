@@ -16,6 +16,7 @@ SIZES: tuple[Sizes, ...] = (
     {"S": 4, "N": 2}, {"S": 1, "N": 1}, {"S": 0, "N": 2}, {"S": 3, "N": 0}, {"S": 6, "N": 5},
 )  # fmt: skip
 RAGGED: tuple[Sizes, ...] = ({"S": 4, "N": 2}, {"S": 9, "N": 5})
+PADDED: tuple[Sizes, ...] = ({"S": 13, "N": 3}, {"S": 4, "N": 4}, {"S": 5, "N": 1})
 # Long enough for several chunks of each size.
 LONG: Sizes = {"S": 23, "N": 3}
 
@@ -50,7 +51,7 @@ def recurrent(name: str, op: str, sizes: tuple[Sizes, ...] = SIZES, **options: A
         # Errors of every step grow through the steps that follow.
         length=256 if carried else 64,
         witness=False,
-        batch=source.lengths is None and not source.static,
+        batch=not source.static,
         states=states if carried else None,
         expected=expected,
     )
@@ -120,6 +121,32 @@ def keras() -> Case:
     )
 
 
+def padded_in_front() -> Case:
+    """A cell that keeps its state where rows are padding, and gives it as the result as well."""
+    random = np.random.default_rng(5)
+    body = """
+        idle = Less(m, zero)  xw = MatMul(e, W)  hr = MatMul(h, R)  s = Add(xw, hr)
+        n = Tanh(s)  hn = Where(idle, h, n)  row = Identity(hn)"""
+    marks = (-1, -1, -1, -1, 1, -1, -1, -1, 1, 1, -1, -1, -1, -1)
+    return text(
+        "scan-padded-in-front",
+        f"""agraph (float[T, N, 4] x, float[T, N, 1] marks, float[N, 20] h0) => (float[N, 20] last,
+            float[T, N, 20] y) {{
+            last, y = Scan<num_scan_inputs = 2, body = step (float[N, 20] h, float[N, 4] e,
+                float[N, 1] m) => (float[N, 20] hn, float[N, 20] row) {{ {body} }}>(h0, x, marks)
+        }}""",
+        ({"T": 7, "N": 2}, {"T": 14, "N": 1}, {"T": 2, "N": 2}, {"T": 3, "N": 5}),
+        constants={
+            "W": random.standard_normal((4, 20)).astype(np.float32),
+            "R": random.standard_normal((20, 20)).astype(np.float32) / 4,
+            "zero": np.array(0, np.float32),
+        },
+        inputs={"marks": In(("T", "N", 1), values=marks)},
+        length=64,
+        batch=True,
+    )
+
+
 def cases() -> list[Case]:
     found = []
     for op in ("RNN", "GRU", "LSTM"):
@@ -133,6 +160,10 @@ def cases() -> list[Case]:
             recurrent("bidirectional", op, direction="bidirectional", **STATES, H=7),
             recurrent("layout", op, layout=1, **STATES),
             recurrent("lengths", op, lengths=(4, 2), sizes=RAGGED, direction="bidirectional"),
+            recurrent("padded", op, lengths=(3, 0, 1, 4), sizes=PADDED, **STATES,
+                      direction="reverse", N=4, H=17),
+            recurrent("constant-lengths", op, lengths=(4, 2, 3), static=True, S=9, N=3,
+                      constant=frozenset({"W", "R", "B", "sequence_lens"}), H=17),
             recurrent("clip", op, clip=0.3),
             recurrent("runtime-weights", op, constant=frozenset(), H=9),
             recurrent("last-only", op, outputs=("Y_h",), H=16),
@@ -150,6 +181,7 @@ def cases() -> list[Case]:
                   activation_alpha=(0.5, 0.9), activation_beta=(0.1, 1.1)),
         recurrent("activations", "RNN", activations=("LeakyRelu",), activation_alpha=(0.2,)),
         keras(),
+        padded_in_front(),
     ]  # fmt: skip
     return found
 
