@@ -60,7 +60,7 @@ class Model:
 def feeds(proto: onnx.ModelProto, seed: int = 0) -> dict[str, np.ndarray]:
     """Inputs with a fixed seed: `x` normal, everything else (states) a tenth of that.
 
-    f32, or int64: tokens below 100.
+    f32, int64: tokens below 100, or int32: the number that the documentation of the input says.
     """
     rng = np.random.default_rng(seed)
     given = {tensor.name for tensor in proto.graph.initializer}
@@ -72,6 +72,9 @@ def feeds(proto: onnx.ModelProto, seed: int = 0) -> dict[str, np.ndarray]:
         if value.type.tensor_type.elem_type == TensorProto.INT64:
             result[value.name] = rng.integers(0, 100, shape)
             continue
+        if value.type.tensor_type.elem_type == TensorProto.INT32:
+            result[value.name] = np.full(shape, int(value.doc_string), np.int32)
+            continue
         scale = 1.0 if value.name == "x" else 0.1
         result[value.name] = (scale * rng.standard_normal(shape)).astype(np.float32)
     return result
@@ -82,8 +85,10 @@ def _uniform(rng: np.random.Generator, *shape: int, fan_in: int) -> np.ndarray:
     return rng.uniform(-limit, limit, shape).astype(np.float32)
 
 
-def _value(name: str, *shape: int, dtype: int = TensorProto.FLOAT) -> onnx.ValueInfoProto:
-    return helper.make_tensor_value_info(name, dtype, list(shape))
+def _value(
+    name: str, *shape: int, dtype: int = TensorProto.FLOAT, doc_string: str = ""
+) -> onnx.ValueInfoProto:
+    return helper.make_tensor_value_info(name, dtype, list(shape), doc_string)
 
 
 def _model(
@@ -120,13 +125,17 @@ def recurrent_op(
     steps: int,
     directions: int = 1,
     batch: int = 1,
+    length: int | None = None,
     **attributes: object,
 ) -> Model:
-    """One GRU, LSTM or RNN: x [steps, batch, hidden] and states in, hidden and last states out."""
+    """One GRU, LSTM or RNN: x [steps, batch, hidden] and states in, hidden and last states out.
+
+    length: `sequence_lens` of all rows, an input; None for a model without.
+    """
     states = ["h", "c"] if op == "LSTM" else ["h"]
     node = helper.make_node(
         op,
-        ["x", "W", "R", "B", "", *(f"{state}0" for state in states)],
+        ["x", "W", "R", "B", "lengths" if length else "", *(f"{state}0" for state in states)],
         ["y", *(f"{state}n" for state in states)],
         hidden_size=hidden,
         direction="bidirectional" if directions == 2 else "forward",
@@ -134,13 +143,17 @@ def recurrent_op(
     )
     state = (directions, batch, hidden)
     weights = 4 * directions * GATES[op] * hidden * hidden
+    inputs = [_value("x", steps, batch, hidden), *(_value(f"{s}0", *state) for s in states)]
+    if length:
+        inputs.append(_value("lengths", batch, dtype=TensorProto.INT32, doc_string=str(length)))
+    run = length or steps
     return _model(
         name,
         [node],
-        [_value("x", steps, batch, hidden), *(_value(f"{s}0", *state) for s in states)],
+        inputs,
         [_value("y", steps, *state), *(_value(f"{s}n", *state) for s in states)],
         _recurrent_weights(op, hidden, directions),
-        Work(weights * steps * batch, weights, weights, steps, directions),
+        Work(weights * run * batch, weights, weights, run, directions),
     )
 
 
@@ -322,6 +335,11 @@ def _recurrent_cases() -> dict[str, Callable[[], Model]]:
     for batch in (8, 32):
         name = f"gru_h128_t100_b{batch}"
         add(name, recurrent_op, "GRU", 128, 100, batch=batch, linear_before_reset=1)
+    for length in (20, 50, 100):
+        name, options = f"gru_h128_t100_b8_l{length}", {"linear_before_reset": 1}
+        add(name, recurrent_op, "GRU", 128, 100, batch=8, length=length, **options)
+        name = f"lstm_bi_h128_t100_l{length}"
+        add(name, recurrent_op, "LSTM", 128, 100, directions=2, length=length)
     add("scan_trivial_w4_t1000", trivial_scan, 4, 1000)
     add("df_dec_h256_t100", two_layer_gru, 256, 100)
     for kind in ("scan", "loop"):

@@ -10,6 +10,7 @@ from ostinato.cli.witness import outputs_of
 SMALL = [
     models.recurrent_op("gru", "GRU", 8, 3, linear_before_reset=1),
     models.recurrent_op("lstm_bi", "LSTM", 8, 3, directions=2),
+    models.recurrent_op("lengths", "GRU", 8, 5, batch=2, length=3),
     models.two_layer_gru("two", 8, 3),
     models.coupled_gate_lstm("scan", "scan", 8, 3),
     models.coupled_gate_lstm("loop", "loop", 8, 3),
