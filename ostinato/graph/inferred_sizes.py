@@ -128,18 +128,19 @@ def _infer(model: ir.Model, claims: Iterable[onnx.ValueInfoProto]) -> dict[str, 
         for tensor in inferred.graph.initializer:
             found[tensor.name] = tuple(tensor.dims)
         infos = {info.name: info for info in _infos(inferred.graph)}
-        news = _claim_slices(proto.graph, infos, kept)
+        news = _claim_kept(proto.graph, infos, kept)
         kept |= news
         if not fold_sizes(proto.graph, found) and not news:
             return found
 
 
-def _claim_slices(
+def _claim_kept(
     graph: onnx.GraphProto, infos: Mapping[str, onnx.ValueInfoProto], claimed: set[str]
 ) -> set[str]:
-    """Say which sizes a Slice up to a computed place keeps; returns the values of which it does.
+    """Say which sizes a Slice up to a computed place, or a Tile, keeps; returns of which values.
 
-    The inference of the onnx package gives up all of them then, those of other axes as well.
+    The inference of the onnx package gives up those of all axes of a Slice then, and those of a
+    run along axes that a Tile repeats once.
     infos: what is known of values of this graph and the graphs in it. claimed: values of which this
     has been said.
     """
@@ -149,18 +150,35 @@ def _claim_slices(
     for scope in (graph, *_nested(graph)):
         constants |= {tensor.name: tensor for tensor in scope.initializer}
         for node in scope.node:
-            axes = constants.get(node.input[3]) if len(node.input) > 3 else None
-            if node.op_type != "Slice" or node.domain or axes is None:
+            cut = _changed_axes(node, constants)
+            if cut is None:
                 continue
             given, result = infos.get(node.input[0]), infos.get(node.output[0])
             if given is None or result is None or result.name in claimed:
                 continue
-            cut = {int(axis) for axis in onnx.numpy_helper.to_array(axes)}
             kept = _uncut(given, result, cut, names)
             if kept is not None:
                 scope.value_info.append(kept)
                 news.add(kept.name)
     return news
+
+
+def _changed_axes(
+    node: onnx.NodeProto, constants: Mapping[str, onnx.TensorProto]
+) -> set[int] | None:
+    """The axes that a Slice cuts or a Tile repeats; None for other nodes, or where they vary."""
+    # The first Tile has an input more, and repeats along one axis.
+    position = {"Slice": 3, "Tile": 1}.get(node.op_type)
+    is_first = node.op_type == "Tile" and len(node.input) > 2
+    if node.domain or position is None or len(node.input) <= position or is_first:
+        return None
+    tensor = constants.get(node.input[position])
+    if tensor is None:
+        return None
+    numbers = onnx.numpy_helper.to_array(tensor).reshape(-1).tolist()
+    if node.op_type == "Slice":
+        return set(numbers)
+    return {axis for axis, repeats in enumerate(numbers) if repeats != 1}
 
 
 def _uncut(

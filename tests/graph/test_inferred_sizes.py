@@ -38,6 +38,20 @@ def test_slices_up_to_a_computed_place_keep_other_axes():
     assert not {*found["y"]} & {"N", 4}
 
 
+def test_a_tile_keeps_what_it_repeats_once():
+    """As Keras repeats the mask of a step for all units."""
+    found = sizes("""
+        g (bool[N, 1] m, float[N, 8] h, int64[2] k) => (float[A, B] y, bool[C, D] z)
+            <int64[2] units = {1, 8}, int64[2] rows = {2, 1}> {
+            t = Tile(m, units)  y = Where(t, h, h)
+            u = Tile(m, rows)  z = Tile(m, k)
+        }
+        """)
+    assert found["t"] == found["y"] == ("N", 8)
+    assert found["u"][0] != "N" and found["u"][1] == 1
+    assert not {*found["z"]} & {"N", 1}
+
+
 def test_what_the_file_claims_is_not_believed():
     found = sizes("g (float[T, 4] x) => (float[9, 9] y) { y = Exp(x) }")
     assert found["y"] == ("T", 4)
