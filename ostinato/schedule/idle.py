@@ -194,4 +194,4 @@ def finder(axis: Axis, conditions: tuple[Condition, ...], names: tuple[str, str,
     end = op("max", first, end)
     values = first, op("sub", end, first), op("sub", extent, end)
     stores = [Store(Access(n, 0, ()), v) for n, v in zip(names, values, strict=True)]
-    return Kernel(f"{axis.name}f", (), tuple(reductions), tuple(stores))
+    return Kernel(f"{axis.name}.range", (), tuple(reductions), tuple(stores))

@@ -35,6 +35,17 @@ def test_figures_add_up(invoke: Invoke, gru: Path) -> None:
     assert max(kernel["flops"] for kernel in kernels) >= 2 * 50 * 4 * 12
 
 
+def test_sizes_that_kernels_compute_are_those_of_the_call(invoke: Invoke, tmp_path: Path) -> None:
+    model = tmp_path / "model.onnx"
+    text = """g (float[9] x, float[64] w) => (float[64] y) <float low = {-9}, int64[1] k = {0}> {
+        p = Greater(x, low)  i = NonZero(p)  r = Transpose(i)  f = Cast<to = 1>(r)
+        m = Mul(f, w)  y = ReduceSum<keepdims = 0>(m, k)
+    }"""
+    model.write_bytes(parse(text).SerializeToString())
+    record = json.loads(invoke("profile", model, "--seconds", "0.02", "--json").stdout)
+    assert max(kernel["flops"] for kernel in record["kernels"]) >= 9 * 64
+
+
 def test_page_and_trace(invoke: Invoke, gru: Path, tmp_path: Path) -> None:
     page, trace = tmp_path / "page.html", tmp_path / "trace.json"
     result = invoke(

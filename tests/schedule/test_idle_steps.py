@@ -109,7 +109,7 @@ def test_steps_that_keep_the_state_are_not_run():
         size t.first: int64[1] <= T
         size t.steps: int64[1] <= T
         size t.rest: int64[1] <= T
-        kernel tf []
+        kernel t.range []
           r0 = min tf < T: select(0.0 < marks[tf], tf, extent(T))
           r1 = max tf < T: select(0.0 < marks[tf], tf + 1, 0)
           v0 = min(extent(T), r0)
@@ -211,7 +211,7 @@ def with_state(value: Expr) -> Program:
 def test_every_state_has_to_be_kept():
     behind = op("lt", at("marks", (t, 1)), constant(1.0, "float32"))
     source = with_state(op("select", behind, at("i", (j, 1)), NEW))
-    assert len(kernel_of(shortened(source), "tf").reductions) == 4
+    assert len(kernel_of(shortened(source), "t.range").reductions) == 4
     counted = op("add", at("i", (j, 1)), constant(1.0, "float32"))
     check_unchanged(idle_steps, with_state(counted))
 
