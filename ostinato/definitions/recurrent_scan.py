@@ -97,7 +97,9 @@ def _initial_states(recurrent: Recurrent, writer: Writer) -> list[list[ir.Value]
             given = direction_of(recurrent, writer, name, d, recurrent.direction_axis)
             if given is None:
                 zero = given = zero or _zero_state(recurrent, writer)
-            elif isinstance(given, ir.Value) and not _has_rows_of_x(recurrent, name):
+            elif isinstance(given, ir.Value) and not _has_rows_of_x(
+                recurrent, name, 1 - recurrent.direction_axis
+            ):
                 # Rows of a state are never repeated: this refuses other numbers of them.
                 shape = _state_shape(recurrent, writer)
                 given = writer.op("Reshape", [given, shape], f"{direction}/{name}_rows")
@@ -105,28 +107,30 @@ def _initial_states(recurrent: Recurrent, writer: Writer) -> list[list[ir.Value]
     return states
 
 
-def _has_rows_of_x(recurrent: Recurrent, name: str) -> bool:
-    """Whether a state has one row for each sequence of X, by the names of their sizes."""
+def _has_rows_of_x(recurrent: Recurrent, name: str, axis: int) -> bool:
+    """Whether an input has one row for each sequence of X, by the names of their sizes."""
     value, x = recurrent.input(name), recurrent.x
     if value is None or value.shape is None or x.shape is None:
         return False
-    rows = value.shape[1 - recurrent.direction_axis]
+    rows = value.shape[axis]
     many = x.shape[recurrent.batch_axis]
     if isinstance(rows, int) or isinstance(many, int):
         return rows == many
     return rows.value is not None and rows.value == many.value
 
 
+def _batch(recurrent: Recurrent, writer: Writer) -> Operand:
+    """The number of sequences, `[B]`."""
+    batch = recurrent.x_size(recurrent.batch_axis)
+    if batch is not None:
+        return np.array([batch], np.int64)
+    return writer.size(recurrent.x, recurrent.batch_axis)
+
+
 def _state_shape(recurrent: Recurrent, writer: Writer) -> Operand:
     """The sizes `[B, H]` of a state."""
-    batch, h = recurrent.x_size(recurrent.batch_axis), recurrent.hidden_size
-    if batch is not None:
-        return np.array([batch, h], np.int64)
-    sizes: list[Operand] = [
-        writer.size(recurrent.x, recurrent.batch_axis),
-        np.array([h], dtype=np.int64),
-    ]
-    return writer.concat(sizes, 0, "state_shape")
+    units = np.array([recurrent.hidden_size], np.int64)
+    return writer.concat([_batch(recurrent, writer), units], 0, "state_shape")
 
 
 def _zero_state(recurrent: Recurrent, writer: Writer) -> ir.Value:
@@ -142,6 +146,10 @@ def _valid_steps(recurrent: Recurrent, writer: Writer) -> ir.Value | None:
         return None
     places = writer.positions(recurrent.x, recurrent.time_axis)
     lengths = recurrent.sequence_lens
+    if not _has_rows_of_x(recurrent, "sequence_lens", 0):
+        # Lengths are never repeated: this refuses other numbers of them.
+        rows, dtype = _batch(recurrent, writer), ir.DataType.INT32
+        lengths = writer.op("Reshape", [lengths, rows], "lengths_of_rows", dtype=dtype)
     if isinstance(lengths, ir.Value):
         lengths = _checked_lengths(recurrent, writer, lengths, places)
     else:

@@ -160,6 +160,22 @@ def test_full_lengths_need_no_mask(
     assert ("Where" in op_types(case.expanded)) == masked
 
 
+def test_lengths_are_never_repeated() -> None:
+    text = """
+        <ir_version: 8, opset_import: ["": 17]>
+        g (double[S,N,3] x, double[1,9,3] w, double[1,9,3] r, int32[M] lengths)
+            => (double[S,1,N,3] y) { y = GRU <hidden_size: int = 3> (x, w, r, , lengths) }"""
+    model = ir.from_proto(onnx.parser.parse_model(text))
+    expand_recurrent(model)
+    rng = np.random.default_rng(3)
+    x, w, r = (rng.standard_normal(shape) for shape in ((4, 2, 3), (1, 9, 3), (1, 9, 3)))
+    feeds, lengths = {"x": x, "w": w, "r": r}, np.array([3, 1], np.int32)
+    (y,) = evaluator.run(ir.to_proto(model), {**feeds, "lengths": lengths})
+    np.testing.assert_allclose(y, oracle.gru(x, w, r, sequence_lens=lengths)[0], rtol=1e-12)
+    with pytest.raises(ValueError, match="reshape"):
+        evaluator.run(ir.to_proto(model), {**feeds, "lengths": lengths[:1]})
+
+
 def test_unused_sequence_is_not_scanned() -> None:
     (scan,) = (n for n in Case("LSTM", outputs=("Y_h",)).expanded.graph.node if n.op_type == "Scan")
     assert len(scan.output) == 2
