@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ class MethodDef(ctypes.Structure):
     )
 
 
+@functools.cache
 def dtype_numbers(dtype: np.dtype[Any]) -> tuple[int, int]:
     """NumPy's numbers of `dtype`: int64 is both "l" and "q" where long has 64 bits."""
     if not can_pass(dtype):

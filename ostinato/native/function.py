@@ -29,6 +29,7 @@ from ostinato.native.arguments import (
 from ostinato.native.memory import (
     LEAST_SPARE,
     Make,
+    address_of,
     aligned,
     aligned_empty,
     empty,
@@ -236,7 +237,7 @@ class NativeFunction:
     def _lay_out(self, symbols: Array) -> tuple[int, list[Shape]]:
         ranks = [len(argument.shape) for argument in self.artifact.outputs]
         table = np.zeros(1 + sum(ranks), np.int64)
-        code = self._layout(symbols.ctypes.data, table.ctypes.data)
+        code = self._layout(address_of(symbols), address_of(table))
         if code < 0:
             # Defined symbols are called after the nodes that define them.
             names = [f"node {n.rpartition('.')[0]!r}: a size" for n in self.artifact.symbols]
@@ -249,18 +250,20 @@ class NativeFunction:
         for rank in ranks:
             shapes.append(tuple(dims[:rank]))
             del dims[:rank]
-        for argument, shape in zip(self.artifact.outputs, shapes, strict=True):
-            # NumPy wants the dimensions of an array without elements to fit in memory as well.
-            largest = math.prod(max(n, 1) for n in shape)
-            if min(shape, default=0) < 0 or (0 in shape and largest > _MOST_ELEMENTS):
-                raise ShapeError(f"value {argument.name!r} would have the shape {list(shape)}")
-        sizes = [
-            math.prod(shape) * dtype.itemsize
-            for shape, dtype in zip(shapes, self._outputs, strict=True)
-        ]
-        what = ", ".join(f"output {argument.name!r}" for argument in self.artifact.outputs)
-        require_memory(arena_bytes + sum(sizes), f"{what} and the values before them")
+        size = arena_bytes
+        for argument, shape, dtype in zip(
+            self.artifact.outputs, shapes, self._outputs, strict=True
+        ):
+            elements = math.prod(shape)
+            if not elements or min(shape, default=0) < 0:
+                _require_shape(argument, shape)
+            size += elements * dtype.itemsize
+        require_memory(size, self._all_values)
         return arena_bytes, shapes
+
+    def _all_values(self) -> str:
+        what = ", ".join(f"output {argument.name!r}" for argument in self.artifact.outputs)
+        return f"{what} and the values before them"
 
     def _described(self, text: str, sizes: Mapping[str, int], values: Values) -> str:
         """The numbers of this call: of sizes that `text` names, and of values that are sizes."""
@@ -382,6 +385,13 @@ def _stored(argument: Argument, exact: Array, given: Mapping[str, Array]) -> Arr
     check_output_shape(argument, array, exact.shape)
     np.copyto(array, exact)
     return array
+
+
+def _require_shape(argument: Argument, shape: Shape) -> None:
+    """NumPy wants the dimensions of an array without elements to fit in memory as well."""
+    largest = math.prod(max(n, 1) for n in shape)
+    if min(shape, default=0) < 0 or (0 in shape and largest > _MOST_ELEMENTS):
+        raise ShapeError(f"value {argument.name!r} would have the shape {list(shape)}")
 
 
 def _checked(argument: Argument, value: Any) -> Array:

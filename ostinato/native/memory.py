@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable
 from typing import Any
 
@@ -24,6 +25,15 @@ RESERVED = 1 << 32
 SPARE_PART = 16
 # A plan that does not fit with this little to spare is refused.
 LEAST_SPARE = 1 << 20
+
+
+def address_of(memory: Array | bytearray) -> int:
+    """Where memory begins. Takes a quarter of the time of `ctypes.data` where it is writable."""
+    try:
+        return ctypes.addressof(ctypes.c_char.from_buffer(memory))  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        # Read-only, or without elements.
+        return int(np.asarray(memory).ctypes.data)
 
 
 def aligned_empty(size: int) -> Array:
@@ -80,7 +90,7 @@ def empty(shape: tuple[int, ...], dtype: np.dtype[Any], what: str, make: Make = 
         raise RunError(f"{what}: no memory for {dtype} of shape {list(shape)}") from error
 
 
-def require_memory(size: int, what: str) -> None:
+def require_memory(size: int, what: str | Callable[[], str]) -> None:
     """Raise `RunError` that says `what` when `size` bytes are more than the machine has left.
 
     Operating systems hand out more than they have and end the process when it is touched.
@@ -89,7 +99,8 @@ def require_memory(size: int, what: str) -> None:
         return
     available = available_memory()
     if available is not None and size > available:
+        named = what if isinstance(what, str) else what()
         raise RunError(
-            f"{what} need {size / 2**30:.1f} GiB for these input shapes, "
+            f"{named} need {size / 2**30:.1f} GiB for these input shapes, "
             f"{available / 2**30:.1f} GiB are available; pass smaller inputs"
         )

@@ -14,6 +14,7 @@ import ctypes
 import hashlib
 import math
 import os
+import struct
 from collections.abc import Callable, Sequence
 from dataclasses import field
 from typing import Any
@@ -34,9 +35,10 @@ from ostinato.native.abi import (
     require_array_layout,
 )
 from ostinato.native.cache import Cache, machine_key
+from ostinato.native.memory import address_of
 from ostinato.native.workspace import Workspace
 from ostinato.records import dataclass
-from ostinato.system import address_of
+from ostinato.system import address_of as address_of_function
 
 Array = np.ndarray[Any, Any]
 Shape = tuple[int, ...]
@@ -91,37 +93,36 @@ def _call_context(
 ) -> bytearray:
     """The record that `trampoline_ir` reads: head, a specification of each array, dimensions."""
     arguments = [*inputs, *outputs]
-    head = trampoline_ir.CONTEXT_SLOTS
-    dims_start = head + trampoline_ir.SPEC_SLOTS * len(arguments)
-    rank_sum = sum(len(shape) for _, shape in arguments)
     states = callee.workspace.states
     taken = {position for state in states for position in (state.input, state.output)}
     places = [i for i in range(len(arguments) + 2 * len(states)) if i not in taken]
-    context = bytearray(8 * (dims_start + rank_sum))
-    slots = np.frombuffer(context, np.int64)
-    slots[:head] = (
+    dims = [n for _, shape in arguments for n in shape]
+    dims_start = trampoline_ir.CONTEXT_SLOTS + trampoline_ir.SPEC_SLOTS * len(arguments)
+    context = bytearray(8 * (dims_start + len(dims)))
+    address = address_of(context) + 8 * dims_start
+    slots: list[int] = [
         callee.entry,
         callee.flush_denormals,
-        callee.symbols.ctypes.data,
-        callee.workspace.record.ctypes.data,
+        address_of(callee.symbols),
+        address_of(callee.workspace.record),
         len(inputs),
         len(arguments),
-        callee.constants.ctypes.data,
-        callee.arena.ctypes.data,
+        address_of(callee.constants),
+        address_of(callee.arena),
         id(np.ndarray),
-    )
-    spec, dims = head, dims_start
+    ]
     for place, (dtype, shape) in zip(places, arguments, strict=True):
-        numbers = np.array(dtype_numbers(dtype), np.int32)
-        slots[spec : spec + trampoline_ir.SPEC_SLOTS] = (
-            *numbers.view(np.int64),
+        first, second = dtype_numbers(dtype)
+        rank = len(shape)
+        slots += (
+            first | second << 32,
             math.prod(shape) * dtype.itemsize,
-            len(shape),
-            slots.ctypes.data + 8 * dims,
+            rank,
+            address,
             place,
         )
-        slots[dims : dims + len(shape)] = shape
-        spec, dims = spec + trampoline_ir.SPEC_SLOTS, dims + len(shape)
+        address += 8 * rank
+    struct.pack_into(f"={dims_start + len(dims)}q", context, 0, *slots, *dims)
     return context
 
 
@@ -130,7 +131,7 @@ class Trampoline:
 
     def __init__(self, object_code: bytes) -> None:
         require_array_layout()
-        api = {name: address_of(getattr(ctypes.pythonapi, name)) for name in _PYTHON_API}
+        api = {name: address_of_function(getattr(ctypes.pythonapi, name)) for name in _PYTHON_API}
         self._code = objects.load(object_code, _NAMES, api)
         none, call, call_bound, self.keep, self._watch = map(self._code.address, _NAMES)
         ctypes.c_void_p.from_address(none).value = id(None)

@@ -103,6 +103,7 @@ class InferenceSession(Uncopied):
         self._overridable = {argument.name: argument for argument in self._compiled.overridable}
         self._inputs = {argument.name: argument for argument in self._compiled.inputs}
         self._outputs = {argument.name: argument for argument in self._compiled.outputs}
+        self._tensors = [argument for argument in self._compiled.inputs if argument.is_tensor]
         self._native = self._flow.direct()
         self._direct = _checking(self._flow)
         self._places = {name: place for place, name in enumerate(self._outputs)}
@@ -382,8 +383,7 @@ class InferenceSession(Uncopied):
         feed = as_mapping("inputs", feed)
         check_names("input", feed, list(self._inputs), complete=True)
         values = {name: check(argument, feed[name]) for name, argument in self._inputs.items()}
-        tensors = [argument for argument in self._inputs.values() if argument.is_tensor]
-        bind_shapes(tensors, [values[argument.name].shape for argument in tensors])
+        bind_shapes(self._tensors, [values[argument.name].shape for argument in self._tensors])
         return values
 
 
