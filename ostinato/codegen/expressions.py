@@ -453,20 +453,18 @@ class Expressions:
             counts = "<" + ", ".join(f"i64 {i}" for i in range(self.width)) + ">"
             wide = self._w.splat(self._sizes.value(stride), self.width)
             steps = self._w.binary("mul", wide, Value(counts, type_))
-        places = self._w.emit(
+        for place, (expr, step) in enumerate(varying):
+            lanes = self.lanes(expr, row, number)
+            moved = self._primitives.cast(lanes, dtype_of(expr), "int64", self.width)
+            if step != 1:
+                factor = self._w.splat(self._sizes.value(step), self.width)
+                moved = self._w.binary("mul", moved, factor)
+            is_all = place == 0 and stride == 0
+            steps = moved if is_all else self._w.binary("add", steps, moved)
+        return self._w.emit(
             vector("ptr", self.width),
             f"getelementptr {memory}, ptr {first.text}, {type_} {steps.text}",
         )
-        for expr, step in varying:
-            factor = self._w.splat(self._sizes.value(step), self.width)
-            lanes = self.lanes(expr, row, number)
-            position = self._primitives.cast(lanes, dtype_of(expr), "int64", self.width)
-            moved = self._w.binary("mul", position, factor)
-            places = self._w.emit(
-                places.type,
-                f"getelementptr {memory}, {places.type} {places.text}, {moved.type} {moved.text}",
-            )
-        return places
 
 
 # Few models use more than these at once.

@@ -5,6 +5,7 @@ No fast-math flags anywhere: what is written is what is computed.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 import numpy as np
@@ -39,6 +40,10 @@ _INTRINSIC_FLOAT = {
     "fma": "fma",
 }
 _FLOAT_COMPARE = {"eq": "oeq", "ne": "une", "lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge"}
+# A count of bits in every lane.
+_COUNT = re.compile(r"(?:splat \(i\d+ )?(\d+)\)?")
+# By lanes, the instruction of x86 that adds two products of 16-bit integers.
+_PAIRS = {4: "sse2.pmadd.wd", 8: "avx2.pmadd.wd", 16: "avx512.pmaddw.d.512"}
 _INT_COMPARE = {"eq": "eq", "ne": "ne", "lt": "lt", "le": "le", "gt": "gt", "ge": "ge"}
 
 
@@ -72,6 +77,8 @@ class Primitives:
         self._w, self.machine = writer, machine
         # By the result of a comparison of floats: the lesser value and the greater one.
         self._compared: dict[Value, tuple[Value, Value]] = {}
+        # Even and odd bytes of words, by the block that takes them apart.
+        self._bytes: dict[tuple[Value, bool, bool, str], Value] = {}
 
     def emit(self, name: str, args: Sequence[Value], operand: str, dtype: str, lanes: int) -> Value:
         """`name` applied to values of dtype `operand`, giving `dtype`."""
@@ -126,6 +133,12 @@ class Primitives:
             return w.call(total.type, f"llvm.x86.avx512.vpdpbusd.{32 * lanes}", total, a, b)
         if kind in neon.DOTS and lanes == neon.LANES:
             return neon.DOTS[kind](w, left, right, total)
+        if kind == "none" and lanes in _PAIRS and (lanes < 16 or self.machine.vector_bytes == 64):
+            function = f"llvm.x86.{_PAIRS[lanes]}"
+            for odd in (False, True):
+                pair = [self._bytes_of(v, odd, s, lanes) for v, s in ((left, False), (right, True))]
+                total = w.binary("add", total, w.call(total.type, function, *pair))
+            return total
         low, top = (self.splat_literal(n, "int32", lanes) for n in (255, 24))
         for shift in (0, 8, 16, 24):
             right_shift = self.splat_literal(shift, "int32", lanes)
@@ -134,6 +147,22 @@ class Primitives:
             b = w.binary("ashr", w.binary("shl", right, left_shift), top)
             total = w.binary("add", total, w.binary("mul", a, b))
         return total
+
+    def _bytes_of(self, words: Value, odd: bool, signed: bool, lanes: int) -> Value:
+        """Even or odd bytes as 16-bit integers, once in a block for all sums that need them."""
+        w, type_ = self._w, vector("i16", 2 * lanes)
+        key = words, odd, signed, w.current_block
+        if key not in self._bytes:
+            eight = Value("splat (i16 8)", type_)
+            found = w.emit(type_, f"bitcast {words.type} {words.text} to {type_}")
+            if signed:
+                found = w.binary("ashr", found if odd else w.binary("shl", found, eight), eight)
+            elif odd:
+                found = w.binary("lshr", found, eight)
+            else:
+                found = w.binary("and", found, Value("splat (i16 255)", type_))
+            self._bytes[key] = found
+        return self._bytes[key]
 
     def _compare(self, name: str, left: Value, right: Value, operand: str, lanes: int) -> Value:
         if operand in FLOATS:
@@ -181,12 +210,15 @@ class Primitives:
         return self._divide(name, args[0], args[1], operand, lanes)
 
     def _shift(self, name: str, value: Value, by: Value, operand: str, lanes: int) -> Value:
-        w = self._w
-        bits = self.splat_literal(8 * ITEM_BYTES[operand], operand, lanes)
+        w, operation, width = self._w, "shl" if name == "shl" else "lshr", 8 * ITEM_BYTES[operand]
+        known = _COUNT.fullmatch(by.text)
+        if known is not None and int(known[1]) < width:
+            return w.binary(operation, value, by)
+        bits = self.splat_literal(width, operand, lanes)
         fits = w.compare("icmp", "ult", by, bits, lanes)
         zero = self.splat_literal(0, operand, lanes)
         count = w.select(fits, by, zero)
-        shifted = w.binary("shl" if name == "shl" else "lshr", value, count)
+        shifted = w.binary(operation, value, count)
         return w.select(fits, shifted, zero)
 
     def _divide(self, name: str, left: Value, right: Value, operand: str, lanes: int) -> Value:

@@ -218,6 +218,8 @@ class Writer:
         if lanes == 1:
             return value
         type_ = vector(value.type, lanes)
+        if is_constant(value):
+            return Value(f"splat ({value.type} {value.text})", type_)
         one = self.emit(type_, f"insertelement {type_} poison, {value.type} {value.text}, i64 0")
         return self.emit(
             type_,

@@ -22,7 +22,7 @@ def word(bytes_: Sequence[Expr]) -> Expr:
 
 @lru_cache(maxsize=4096)
 def first_byte(expr: Expr) -> Load | None:
-    """The lowest byte of a word of uint8 that lie beside each other in memory; None for others."""
+    """The lowest byte of a word of bytes that lie beside each other in memory; None for others."""
     if not isinstance(expr, Op) or expr.name != "or":
         return None
     loads = [node for node in walk(expr) if isinstance(node, Load)]
@@ -31,7 +31,7 @@ def first_byte(expr: Expr) -> Load | None:
             replace(first, access=replace(first.access, offset=first.access.offset + number))
             for number in range(BYTES)
         ]
-        if first.dtype == "uint8" and word(bytes_) is expr:
+        if first.dtype in ("uint8", "int8") and word(bytes_) is expr:
             return first
     return None
 

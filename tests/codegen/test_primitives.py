@@ -24,6 +24,7 @@ from ostinato.program.expr import (
     Cast,
     Op,
     Reduced,
+    constant,
     op,
 )
 from ostinato.program.nodes import Kernel, Reduce
@@ -142,6 +143,22 @@ def test_sums_of_byte_products_with_and_without_the_instruction(target):
         machine = replace(target.machine, byte_dots=byte_dots)
         native = check(source, feeds, target=replace(target, machine=machine))
         assert ("vpdpbusd" in native.text) is (byte_dots == "vnni")
+        x86 = target.architecture == "x86_64"
+        assert ("pmadd" in native.text) is (x86 and byte_dots == "none")
+
+
+@pytest.mark.parametrize("count", [0, 1, 31, 32, 40])
+@pytest.mark.parametrize("name", ["shl", "shr"])
+def test_shifts_by_a_constant_are_one_instruction(name, count):
+    i = Axis("i", 19)
+    value = op(name, at("a", (i, 1), dtype="uint32"), constant(count, "uint32"))
+    source = mixed(
+        {"a": ("uint32", (19,))},
+        {"y": ("uint32", (19,))},
+        (Kernel("k", (i,), (), (store("y", value, (i, 1)),)),),
+    )
+    feeds = {"a": np.random.default_rng(0).integers(0, 2**32, 19, np.uint32)}
+    assert (" select " in check(source, feeds).text) is (count >= 32)
 
 
 def test_the_tables_hold_every_primitive():
