@@ -90,10 +90,19 @@ def _passing(kernel: Kernel, axis: Axis, size: int, most: int, least: int = 1) -
     assert tile is not None
     # Whole tiles of rows: a chunk that ends within one would leave rows to smaller tiles.
     unit = tile.rows if axis == tile.row else 1
-    length = max(extent * most // size // unit, 1) * unit
+    length = max(extent * most // size // unit, 1)
+    if not isinstance(axis.extent, int):
+        length = _rounded(length)
+    length *= unit
     if length >= extent or length < least:
         return kernel
     return replace(kernel, tile=replace(tile, chunk=length))
+
+
+def _rounded(count: int) -> int:
+    """The count, or less, in two bits: layers that differ in sizes share functions."""
+    shift = max(count.bit_length() - 2, 0)
+    return count >> shift << shift
 
 
 def _bytes_of_windows(

@@ -39,6 +39,17 @@ def test_rows_that_exceed_the_cache_pass_in_whole_tiles():
     assert found * 128 <= MACHINE.panel_bytes
 
 
+def test_layers_that_differ_in_sizes_have_chunks_in_common():
+    """Of rows that only a run counts; so layers share a function (`codegen/general.py`)."""
+    machine = replace(MACHINE, second_level_bytes=1 << 20)
+    found = set()
+    for depth in range(33, 49):
+        (kernel,) = chunk(tile(matmul(symbol("N"), depth, 64), machine), machine).kernels()
+        assert kernel.tile is not None
+        found.add(kernel.tile.chunk)
+    assert len(found) <= 2 and None not in found
+
+
 @pytest.mark.parametrize("stride", [1, 2])
 def test_windows_of_each_group_pass_in_chunks(stride: int):
     """Of a depthwise convolution whose channels lie together; in the other layout all are near."""
