@@ -77,8 +77,8 @@ class Primitives:
         self._w, self.machine = writer, machine
         # By the result of a comparison of floats: the lesser value and the greater one.
         self._compared: dict[Value, tuple[Value, Value]] = {}
-        # Even and odd bytes of words, by the block that takes them apart.
-        self._bytes: dict[tuple[Value, bool, bool, str], Value] = {}
+        # Bytes of words, by the block that takes these apart.
+        self._bytes: dict[tuple[Value, int, int, bool, str], Value] = {}
 
     def emit(self, name: str, args: Sequence[Value], operand: str, dtype: str, lanes: int) -> Value:
         """`name` applied to values of dtype `operand`, giving `dtype`."""
@@ -135,32 +135,41 @@ class Primitives:
             return neon.DOTS[kind](w, left, right, total)
         if kind == "none" and lanes in _PAIRS and (lanes < 16 or self.machine.vector_bytes == 64):
             function = f"llvm.x86.{_PAIRS[lanes]}"
-            for odd in (False, True):
-                pair = [self._bytes_of(v, odd, s, lanes) for v, s in ((left, False), (right, True))]
-                total = w.binary("add", total, w.call(total.type, function, *pair))
+            for number in range(2):
+                a = self._byte(left, number, 16, False, lanes)
+                b = self._byte(right, number, 16, True, lanes)
+                total = w.binary("add", total, w.call(total.type, function, a, b))
             return total
-        low, top = (self.splat_literal(n, "int32", lanes) for n in (255, 24))
-        for shift in (0, 8, 16, 24):
-            right_shift = self.splat_literal(shift, "int32", lanes)
-            left_shift = self.splat_literal(24 - shift, "int32", lanes)
-            a = w.binary("and", w.binary("lshr", left, right_shift), low)
-            b = w.binary("ashr", w.binary("shl", right, left_shift), top)
+        for number in range(4):
+            a = self._byte(left, number, 32, False, lanes)
+            b = self._byte(right, number, 32, True, lanes)
             total = w.binary("add", total, w.binary("mul", a, b))
         return total
 
-    def _bytes_of(self, words: Value, odd: bool, signed: bool, lanes: int) -> Value:
-        """Even or odd bytes as 16-bit integers, once in a block for all sums that need them."""
-        w, type_ = self._w, vector("i16", 2 * lanes)
-        key = words, odd, signed, w.current_block
+    def _byte(self, words: Value, number: int, bits: int, signed: bool, lanes: int) -> Value:
+        """A byte of words, or of both their halves, as an integer of so many bits.
+
+        It is taken out once in a block for all sums that need it.
+        """
+        w, key = self._w, (words, number, bits, signed, self._w.current_block)
         if key not in self._bytes:
-            eight = Value("splat (i16 8)", type_)
-            found = w.emit(type_, f"bitcast {words.type} {words.text} to {type_}")
+            # Bits below the byte, and above it.
+            below, above = 8 * number, bits - 8 * number - 8
+            count = 32 // bits * lanes
+            type_, found = vector(f"i{bits}", count), words
+
+            def each(value: int) -> Value:
+                return w.splat(integer(value, f"i{bits}"), count)
+
+            if bits < 32:
+                found = w.emit(type_, f"bitcast {words.type} {words.text} to {type_}")
+
             if signed:
-                found = w.binary("ashr", found if odd else w.binary("shl", found, eight), eight)
-            elif odd:
-                found = w.binary("lshr", found, eight)
+                top = w.binary("shl", found, each(above)) if above else found
+                found = w.binary("ashr", top, each(bits - 8))
             else:
-                found = w.binary("and", found, Value("splat (i16 255)", type_))
+                low = w.binary("lshr", found, each(below)) if below else found
+                found = w.binary("and", low, each(255)) if above else low
             self._bytes[key] = found
         return self._bytes[key]
 
