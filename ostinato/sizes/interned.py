@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from functools import cache
 from threading import RLock
 from typing import Any
 from weakref import KeyedRef
@@ -18,9 +19,11 @@ class Interned(type):
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
         names: tuple[str, ...] = cls.__match_args__  # type: ignore[attr-defined]
         if len(args) != len(names):
-            # A class has the defaults of its fields as attributes.
-            rest = names[len(args) :]
-            args += tuple([kwargs.pop(n) if n in kwargs else getattr(cls, n) for n in rest])
+            if kwargs:
+                rest = names[len(args) :]
+                args += tuple([kwargs.pop(n) if n in kwargs else getattr(cls, n) for n in rest])
+            else:
+                args += _defaults(cls, len(args))
         if kwargs:
             raise TypeError(f"{cls.__name__} has no {', '.join(kwargs)}, or was given it twice")
         key = (cls, *map(_key, args)) if float in map(type, args) else (cls, *args)
@@ -35,6 +38,13 @@ class Interned(type):
             if found is None:
                 _INTERNED[key] = KeyedRef(made, _forget, key)
             return made if found is None else found
+
+
+@cache
+def _defaults(cls: type, given: int) -> tuple[Any, ...]:
+    """The arguments behind so many: a class has the defaults of its fields as attributes."""
+    names: tuple[str, ...] = cls.__match_args__  # type: ignore[attr-defined]
+    return tuple([getattr(cls, name) for name in names[given:]])
 
 
 # A WeakValueDictionary takes several times as long.
