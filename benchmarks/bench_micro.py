@@ -150,6 +150,7 @@ def across(heads: int, rows: int, columns: int, inner: int) -> models.Model:
 CASES: dict[str, Callable[[], models.Model]] = {
     "conv1d causal k3 64ch t100": lambda: conv((64, 64), [100], [3], causal=True),
     "conv1d dilated k3 d8 64ch t400": lambda: conv((64, 64), [400], [3], dilation=8, causal=True),
+    "conv1d dilated k29 d2 64to128 t51": lambda: conv((64, 128), [51], [29], dilation=2),
     "conv1d depthwise k9 256ch t200": lambda: conv((256, 256), [200], [9], group=256),
     "conv1d grouped k3 128ch g4 t200": lambda: conv((128, 128), [200], [3], group=4),
     "conv1d strided k8 s4 1to64 t4000": lambda: conv((1, 64), [4000], [9], stride=4),

@@ -6,14 +6,21 @@ axis is an image of its own, over which the window has no dilation.
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
 from ostinato.graph.windows import Window
 from ostinato.records import dataclass
 from ostinato.sizes.dims import Size, ceildiv
+
+# A part takes as long as so many places at least: it loads the weights of its taps. 29 taps, 2
+# apart, of 64 channels to 128 over 51 places: 26 parts take 2.7 of the time of the whole.
+FEWEST_PLACES = 8
+# Axes of more spans are not divided.
+MOST_SPANS = 128
 
 
 @dataclass(frozen=True)
@@ -48,16 +55,59 @@ def spans(window: Window[Size], extent: Size) -> list[Span] | None:
     return found
 
 
+def parts(windows: Sequence[Window[Size]], extents: Sequence[Size]) -> list[list[Span]] | None:
+    """The places along each axis in parts that are worth weights of their own.
+
+    The taps of a part are those on data at any of its places. None where only a run tells them.
+    """
+    found = [spans(window, extent) for window, extent in zip(windows, extents, strict=True)]
+    if not all(axis and len(axis) <= MOST_SPANS for axis in found):
+        return None
+    along = [axis for axis in found if axis is not None]
+    counts = [sum(span.count for span in axis) / len(axis) for axis in along]
+    return [
+        _merged(axis, FEWEST_PLACES / math.prod(counts[:i] + counts[i + 1 :]))
+        for i, axis in enumerate(along)
+    ]
+
+
+def _merged(axis: Sequence[Span], least: float) -> list[Span]:
+    """Neighbours as one where that takes less; a part takes as long as `least` places or longer."""
+    best: list[tuple[float, list[Span]]] = [(0.0, [])]
+    for end in range(len(axis)):
+        ways = []
+        for start in range(end + 1):
+            joined = _joined(axis[start : end + 1])
+            before, others = best[start]
+            ways.append((before + joined.taps * max(joined.count, least), [*others, joined]))
+        best.append(min(ways, key=lambda way: (way[0], -len(way[1]))))
+    return best[-1][1]
+
+
+def _joined(neighbours: Sequence[Span]) -> Span:
+    """All places of neighbours, with every tap of theirs."""
+    met = [span for span in neighbours if span.taps]
+    first = min((span.tap for span in met), default=0)
+    last = max((span.tap + span.taps for span in met), default=0)
+    count = sum(span.count for span in neighbours)
+    return Span(neighbours[0].first, count, first, last - first)
+
+
 def share_on_data(windows: Sequence[Window[Size]], extents: Sequence[Size]) -> float:
-    """The share of the taps of all places that lie on data; 1 where only a run tells it."""
-    share = 1.0
-    for window, extent in zip(windows, extents, strict=True):
-        along = spans(window, extent)
-        if not along:
-            return 1.0
-        met = sum(span.count * span.taps for span in along)
-        share *= met / (window.kernel * sum(span.count for span in along))
-    return share
+    """The share of the time that `parts` take of the whole; 1 where only a run tells them."""
+    along = parts(windows, extents)
+    if along is None:
+        return 1.0
+
+    def time(part: Iterable[Span]) -> float:
+        taps, counts = zip(*((span.taps, span.count) for span in part), strict=True)
+        return math.prod(taps) * max(math.prod(counts), FEWEST_PLACES)
+
+    whole = [
+        Span(0, sum(span.count for span in axis), 0, w.kernel)
+        for axis, w in zip(along, windows, strict=True)
+    ]
+    return sum(map(time, itertools.product(*along))) / time(whole)
 
 
 def phases(windows: Sequence[Window[Size]]) -> tuple[Window[Size], ...]:

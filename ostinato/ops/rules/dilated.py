@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ostinato.graph.dilation import count_of_phases, phases, share_on_data, spans
+from ostinato.graph.dilation import Span, count_of_phases, parts, phases, share_on_data
 from ostinato.graph.windows import Window
 from ostinato.ops.core.builder import Builder
 from ostinato.ops.core.registry import Context
@@ -22,8 +22,9 @@ from ostinato.ops.rules.padding import pad
 from ostinato.ops.rules.windows import convolve
 from ostinato.ops.rules.winograd import apart, channels_last
 from ostinato.sizes.dims import Size
+from ostinato.sizes.strides import Shape
 
-# The share of the products that may be left: each part of an image loads weights of its own. With
+# The share of the time that may be left: each part of an image loads weights of its own. With
 # 0.77, 0.84 and 0.92 left (256 channels of 33 x 33 pixels, taps 6, 4 and 2 apart) parts take 0.70,
 # 0.84 and 0.98 of the time.
 MOST_LEFT = 0.9
@@ -40,34 +41,65 @@ def convolve_on_data(
     is_dilated = any(window.dilation > 1 for window in windows)
     if not is_dilated or share_on_data(windows, extents) > MOST_LEFT:
         return None
-    along = [spans(window, extent) or [] for window, extent in zip(windows, extents, strict=True)]
+    along = parts(windows, extents) or []
     has_none = any(span.taps == 0 for axis in along for span in axis)
     if has_none or known is None or not np.isfinite(known).all():
         return None
     builder = context.builder
-    w, step = builder.strided(weight), apart(source.shape[1])
-    x = channels_last(builder, source.dtype, source.shape, step)
-    assert x.base is not None
-    builder.draft.keep_layout(x.base.buffer)
-    builder.copy(source, x)
-    parts: dict[tuple[int, ...], Value] = {}
+    margins = [_margins(*axis) for axis in zip(along, windows, extents, strict=True)]
+    w, x = builder.strided(weight), _padded(context, source, margins)
+    by_place: dict[tuple[int, ...], Value] = {}
     for places in itertools.product(*(range(len(axis)) for axis in along)):
         inside, image, taps = [], x, w
         for axis, (place, window) in enumerate(zip(places, windows, strict=True)):
             span = along[axis][place]
-            assert isinstance(window.before, int)
             cut = replace(window, kernel=span.taps, before=0, after=0, beyond=0, outputs=span.count)
-            start = span.first * window.stride + span.tap * window.dilation - window.before
+            start = _start(span, window) + margins[axis][0]
             image = slice_axis(image, 2 + axis, start, 1, (span.count - 1) * cut.stride + cut.span)
             taps = slice_axis(taps, 2 + axis, span.tap, 1, span.taps)
             inside.append(cut)
-        parts[places] = convolve(context, image, taps, inside, 1)
+        by_place[places] = convolve(context, image, taps, inside, 1)
     for axis in reversed(range(len(along))):
         lines: dict[tuple[int, ...], list[Value]] = {}
-        for places, part in parts.items():
+        for places, part in by_place.items():
             lines.setdefault(places[:axis], []).append(part)
-        parts = {places: _side_by_side(line, 2 + axis) for places, line in lines.items()}
-    return parts[()]
+        by_place = {places: _side_by_side(line, 2 + axis) for places, line in lines.items()}
+    return by_place[()]
+
+
+def _start(span: Span, window: Window[Size]) -> int:
+    """The element below the first tap of the first place; it may lie in the padding."""
+    assert isinstance(window.before, int)
+    return span.first * window.stride + span.tap * window.dilation - window.before
+
+
+def _margins(spans: Sequence[Span], window: Window[Size], extent: Size) -> tuple[int, int]:
+    """The padding before and behind an axis that taps of its parts meet."""
+    assert isinstance(extent, int)
+    starts = [_start(span, window) for span in spans]
+    ends = [
+        start + (span.count - 1) * window.stride + (span.taps - 1) * window.dilation + 1
+        for start, span in zip(starts, spans, strict=True)
+    ]
+    return max(0, -min(starts)), max(0, max(ends) - extent)
+
+
+def _padded(context: Context, source: Value, margins: Sequence[tuple[int, int]]) -> Tensor:
+    """A copy whose channels are neighbours, with so much padding along each axis."""
+    builder, step = context.builder, apart(source.shape[1])
+
+    def empty(dtype: str, shape: Shape) -> Tensor:
+        x = channels_last(builder, dtype, shape, step)
+        assert x.base is not None
+        builder.draft.keep_layout(x.base.buffer)
+        return x
+
+    if any(map(any, margins)):
+        before, after = zip((0, 0), (0, 0), *margins, strict=True)
+        return pad(context, builder.strided(source), before, after, 0, empty)
+    x = empty(source.dtype, source.shape)
+    builder.copy(source, x)
+    return x
 
 
 def _side_by_side(line: list[Value], axis: int) -> Value:
