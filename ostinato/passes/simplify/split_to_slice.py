@@ -80,10 +80,26 @@ def _known(
 
 
 def _is_of_rows(maker: ir.Node) -> bool:
-    """Whether each piece is one row."""
+    """Whether each piece is one row: by default, by one number or by a vector of ones."""
     split = maker.inputs[1] if len(maker.inputs) > 1 else None
-    number = constant_array(split)
-    return split is None or (number is not None and number.ndim == 0 and number == 1)
+    numbers = constant_array(split)
+    if split is None or numbers is not None:
+        return numbers is None or (numbers.size > 0 and bool((numbers == 1).all()))
+    return _ones(maker) is not None
+
+
+def _ones(maker: ir.Node) -> ir.Value | None:
+    """The vector of ones that tells how an axis is split; its length is then that of the axis."""
+    split = maker.inputs[1] if len(maker.inputs) > 1 else None
+    numbers = constant_array(split)
+    if numbers is not None:
+        return split if numbers.ndim == 1 and (numbers == 1).all() else None
+    filler = None if split is None else split.producer()
+    if split is None or filler is None or filler.op_type != "ConstantOfShape":
+        return None
+    fill = filler.attributes.get("value")
+    is_vector = split.shape is not None and len(split.shape) == 1
+    return split if is_vector and fill is not None and fill.as_tensor().numpy() == 1 else None
 
 
 class _Rows:
@@ -93,7 +109,7 @@ class _Rows:
         self, writer: Writer, maker: ir.Node, source: ir.Value, sizes: Mapping[str, Sizes]
     ) -> None:
         self._writer, self._source, self._sizes = writer, source, sizes
-        self._axis = maker.attributes.get_int("axis", 0)
+        self._axis, self._ones = maker.attributes.get_int("axis", 0), _ones(maker)
         has_split = len(maker.inputs) > 1 and maker.inputs[1] is not None
         self._keeps = has_split or bool(maker.attributes.get_int("keepdims", 1))
 
@@ -103,6 +119,8 @@ class _Rows:
         if whole is None or not -len(whole) <= self._axis < len(whole):
             return None
         axis, writer = self._axis % len(whole), self._writer
+        if self._ones is not None:
+            self._source = self._checked(axis, len(whole), self._ones)
         if node.op_type == "SequenceLength":
             length = writer.squeeze(writer.size(self._source, axis), 0, "count")
             return writer.value(length, "count")
@@ -114,6 +132,17 @@ class _Rows:
         is_new, place = node.attributes.get_int("new_axis", 0), node.attributes.get_int("axis", 0)
         is_whole = place in (axis, axis - len(whole)) and bool(is_new) != self._keeps
         return writer.copy(self._source) if is_whole else None
+
+    def _checked(self, axis: int, rank: int, ones: ir.Value) -> ir.Value:
+        """The tensor, which fails if it has not as many rows as there are ones."""
+        writer = self._writer.within("rows")
+        sizes = [writer.size(self._source, place) for place in range(rank)]
+        sizes[axis] = writer.op("Shape", [ones], "count", dtype=_INT64)
+        shape = writer.concat(sizes, 0, "shape")
+        strict = {"allowzero": 1} if writer.opset >= 14 else None
+        result = writer.op("Reshape", [self._source, shape], "checked", strict)
+        self._writer.nodes += writer.nodes
+        return result
 
     def _row(self, position: ir.Value, axis: int) -> ir.Value:
         writer = self._writer

@@ -98,11 +98,15 @@ g (float[N, 3] x, int64 k) => (float[A, B, C] y, int64 count, float[D, E] z, flo
 }}"""
 
 
-@pytest.mark.parametrize(("keeps", "is_given"), [(True, True), (True, False), (False, False)])
-def test_rows_that_only_a_run_tells(keeps: bool, is_given: bool) -> None:
+ONE = "o = Constant<value_int = 1>()"
+ONES = "n = Shape<end = 1>(x)  o = ConstantOfShape<value = int64[1] {1}>(n)"
+
+
+@pytest.mark.parametrize(("keeps", "one"), [(True, ONE), (True, ONES), (True, ""), (False, "")])
+def test_rows_that_only_a_run_tells(keeps: bool, one: str) -> None:
     text = ROWS.format(
-        one="o = Constant<value_int = 1>()" if is_given else "",
-        split=", o" if is_given else "",
+        one=one,
+        split=", o" if one else "",
         attribute="" if keeps else ", keepdims = 0",
         is_new=int(not keeps),
     )
@@ -119,3 +123,31 @@ def test_rows_that_only_a_run_tells(keeps: bool, is_given: bool) -> None:
             np.testing.assert_allclose(got, expected, rtol=1e-5)
     with pytest.raises(ostinato.RunError, match="out of range"):
         session.run(None, {"x": x, "k": np.array(5)})
+
+
+REPEATED = """<ir_version: 9, opset_import: ["": 18]>
+g (float[N, 3] x, int64[M] counts) => (float[K, 3] y) {
+    n = Shape(counts)  ones = ConstantOfShape<value = int64[1] {1}>(n)  e = SequenceEmpty()
+    r = SplitToSequence(x, ones)  k = SplitToSequence(counts, ones)
+    c = Constant<value = bool {1}>()  zero = Constant<value_int = 0>()
+    size = Gather(n, zero)  three = Constant<value_ints = [3]>()
+    s = Loop<body = b (int64 i, bool g, seq(float[?, 3]) q) => (bool h, seq(float[?, 3]) o) {
+        h = Identity(g)  row = SequenceAt(r, i)  times = SequenceAt(k, i)
+        shape = Concat<axis = 0>(times, three)  part = Expand(row, shape)
+        o = SequenceInsert(q, part)
+    }>(size, c, e)
+    y = ConcatFromSequence<axis = 0>(s)
+}"""
+
+
+def test_rows_repeated_as_often_as_a_run_tells() -> None:
+    """`repeat_interleave` of PyTorch's scripts, as length regulators have it."""
+    proto = onnx.parser.parse_model(REPEATED)
+    session = ostinato.InferenceSession(proto, fallback=False)
+    x = np.random.default_rng(0).standard_normal((5, 3)).astype(np.float32)
+    for counts in ([2, 0, 1, 3, 1], [1], [0, 4]):
+        feeds = {"x": x[: len(counts)], "counts": np.array(counts)}
+        (y,) = session.run(None, feeds)
+        np.testing.assert_array_equal(y, np.repeat(x[: len(counts)], counts, axis=0))
+    with pytest.raises(ostinato.OstinatoError, match="number of elements"):
+        session.run(None, {"x": x, "counts": np.array([2, 1, 1])})
