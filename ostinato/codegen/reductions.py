@@ -5,13 +5,14 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from functools import partial
 
 from ostinato.codegen import safepoints
 from ostinato.codegen.ahead import Ahead
 from ostinato.codegen.function import KernelFunction
 from ostinato.codegen.primitives import ELEMENT
 from ostinato.codegen.writer import LoopState, Value, integer, is_constant, vector
-from ostinato.program.expr import Axis, Expr, Index, Load, walk
+from ostinato.program.expr import FLOATS, ITEM_BYTES, Axis, Expr, Index, Load, walk
 from ostinato.program.nodes import Reduce, Tile, identity
 from ostinato.records import dataclass
 from ostinato.schedule.operands import TERMS_ACROSS
@@ -61,7 +62,7 @@ class Reductions:
         self._in_lanes = function.machine.lane_operands
         self._fetches = function.machine.fetches
         self._short_blocks = function.machine.short_blocks
-        self._registers = function.machine.vector_registers
+        self._registers, self._scratch = function.machine.vector_registers, function.scratch
         # Between groups of sums of a term: ends the block, with what is accumulated so far.
         self._end_block: Callable[[list[Value]], None] | None = None
         self._unrolled = UNROLL_OPERATIONS_IN_LANES if self._in_lanes else UNROLL_OPERATIONS
@@ -90,13 +91,18 @@ class Reductions:
         groups: dict[tuple[tuple[Axis, ...], int], list[int]] = {}
         for position, reduce in enumerate(self._kernel.reductions):
             groups.setdefault((reduce.axes, reduce.chains), []).append(position)
-        for (axes, chains), positions in groups.items():
+        block, crowded = rows * tile.vectors, False
+        if rows > 1 and len(groups) > 1:
+            crowded = len(self._kernel.reductions) * block + tile.vectors >= self._registers
+        for number, ((axes, chains), positions) in enumerate(groups.items()):
             if chains > 1:
                 self._in_chains(axes, chains, positions)
                 continue
-            count = sums_at_once(len(positions), rows * self._tile.vectors, self._tile.held)
+            count = sums_at_once(len(positions), block, tile.held)
             for first in range(0, len(positions), count):
                 self._in_order(axes, positions[first : first + count], rows)
+            if crowded and number < len(groups) - 1:
+                self._put_aside(positions, rows)
 
     def _in_order(self, axes: Sequence[Axis], positions: list[int], rows: int) -> None:
         """Every lane of every row accumulates its own elements, one after the other."""
@@ -142,6 +148,22 @@ class Reductions:
         self._slots, self._rows = slots, rows
         final = self._reduce_nest(axes, initial, step)
         self._x.reduced.update(zip(slots, final, strict=True))
+
+    def _put_aside(self, positions: Sequence[int], rows: int) -> None:
+        """Move sums to the stack until they are stored.
+
+        LLVM may leave them in registers instead, and keep those of the next loop on the stack.
+        """
+        width, reductions = self._tile.width, self._kernel.reductions
+        for slot in itertools.product(positions, range(rows), range(self._tile.vectors)):
+            dtype, value = reductions[slot[0]].dtype, self._x.reduced[slot]
+            if dtype not in FLOATS:
+                continue
+            place = self._scratch(ITEM_BYTES[dtype] * width)
+            # What is volatile stays in memory.
+            self._w.line(f"store volatile {value.type} {value.text}, ptr {place.text}")
+            load = f"load {value.type}, ptr {place.text}"
+            self._x.later[slot] = partial(self._w.emit, value.type, load)
 
     def _takes_registers(self, positions: Sequence[int]) -> bool:
         """Whether what a row loads takes a register: dots read none of it from memory."""

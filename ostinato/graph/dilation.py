@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 
@@ -99,14 +99,12 @@ def share_on_data(windows: Sequence[Window[Size]], extents: Sequence[Size]) -> f
     if along is None:
         return 1.0
 
-    def time(part: Iterable[Span]) -> float:
-        taps, counts = zip(*((span.taps, span.count) for span in part), strict=True)
-        return math.prod(taps) * max(math.prod(counts), FEWEST_PLACES)
+    def time(part: Sequence[Span]) -> float:
+        places = math.prod([span.count for span in part])
+        return math.prod([span.taps for span in part]) * max(places, FEWEST_PLACES)
 
-    whole = [
-        Span(0, sum(span.count for span in axis), 0, w.kernel)
-        for axis, w in zip(along, windows, strict=True)
-    ]
+    counts = [sum(span.count for span in axis) for axis in along]
+    whole = [Span(0, n, 0, w.kernel) for n, w in zip(counts, windows, strict=True)]
     return sum(map(time, itertools.product(*along))) / time(whole)
 
 

@@ -25,7 +25,7 @@ from ostinato.schedule.operands import (
     moves_windows,
     reads_rows,
     row_axes_of_windows,
-    rows_share_copies,
+    rows_that_share,
     shared_axes,
     typical,
     widening_by_lanes,
@@ -214,7 +214,8 @@ class _Sums:
             self._apart_cycles = sum(cycles_of_lanes(s, machine) for s in strides if s != 1)
         self._row_loads = 1 if row is None else loads_of_a_row(kernel, lane, row)
         copies = machine.unroll
-        self._overlaps = any(rows_share_copies(kernel, a, copies) for a in rows_of)
+        apart = (rows_that_share(kernel, a, copies) for a in rows_of)
+        self._apart = min((n for n in apart if n is not None), default=None)
         # A scatter keeps its addresses in two vectors.
         scatters = row is not None and any(
             s.access.stride(lane) not in (0, 1) and s.access.stride(row) != 1 for s in kernel.stores
@@ -281,10 +282,13 @@ class _Sums:
         What neighbouring rows share stays there beside the accumulators, and so does what the terms
         to come of each row are multiplied by, if products take it from a lane.
         """
-        rows, breadth = shape.rows, self._breadth
+        rows, breadth, apart = shape.rows, self._breadth, self._apart
+        overlaps = apart is not None and (breadth > 1 or apart == 1 or rows > apart)
+        stays = overlaps or (self._machine.lane_operands and rows > 1)
         shared = rows if breadth == 1 else rows - rows // breadth
+        if apart is not None and breadth == 1 and not self._machine.lane_operands:
+            shared = rows - apart + 1
         taken = sums * (shape.block + shape.vectors) + shared + self._addresses
-        stays = self._overlaps or (self._machine.lane_operands and rows > 1)
         return not stays or taken <= self._machine.vector_registers or shape.block == 1
 
     def cost(self, shape: Shape) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from math import gcd
 
 from ostinato.machine.record import Machine
 from ostinato.program.expr import (
@@ -172,10 +173,25 @@ def may_be_batch(kernel: Kernel, axis: Axis) -> bool:
     return not isinstance(extent, int) and is_polynomial(extent) and not moves_windows(kernel, axis)
 
 
-def rows_share_copies(kernel: Kernel, row: Axis, copies: int) -> bool:
-    """Whether a row reads what the next one reads within so many copies of the innermost loop."""
-    inner = [r.axes[-1] for r in kernel.reductions]
-    return any(_overlaps(kernel, row, axis, copies) for axis in inner)
+def rows_that_share(kernel: Kernel, row: Axis, copies: int) -> int | None:
+    """How many rows before reads within so many copies of the innermost loop what a row reads.
+
+    None where rows that share nothing lie between any two. Windows whose taps are three rows apart
+    meet again what the third row before has met.
+    """
+    apart = []
+    for axis in {r.axes[-1] for r in kernel.reductions}:
+        for node in kernel.summed:
+            steps, each = node.access.stride(row), node.access.stride(axis)
+            if isinstance(steps, int) and isinstance(each, int) and steps and each:
+                common = gcd(steps, each)
+                steps, each = abs(steps) // common, abs(each) // common
+            elif (moved := exact_quotient(steps, each)) is not None:
+                steps, each = moved, 1
+            few = min(copies, axis.extent) if isinstance(axis.extent, int) else 0
+            if isinstance(steps, int) and isinstance(each, int) and 0 < abs(steps) < few:
+                apart.append(each)
+    return min(apart, default=None)
 
 
 def moves_windows(kernel: Kernel, axis: Axis) -> bool:
@@ -183,17 +199,13 @@ def moves_windows(kernel: Kernel, axis: Axis) -> bool:
     return any(_overlaps(kernel, axis, a) for reduce in kernel.reductions for a in reduce.axes)
 
 
-def _overlaps(kernel: Kernel, axis: Axis, summed: Axis, most: int | None = None) -> bool:
-    """Whether a point reads what the next one along `axis` reads some steps of a sum later.
-
-    most: of how many steps; None for all.
-    """
+def _overlaps(kernel: Kernel, axis: Axis, summed: Axis) -> bool:
+    """Whether a point reads what the next one along `axis` reads some steps of a sum later."""
+    extent = summed.extent if isinstance(summed.extent, int) else 0
     for node in kernel.summed:
         moved = exact_quotient(node.access.stride(axis), node.access.stride(summed))
-        if isinstance(moved, int) and isinstance(summed.extent, int):
-            steps = summed.extent if most is None else min(most, summed.extent)
-            if 0 < abs(moved) < steps:
-                return True
+        if isinstance(moved, int) and 0 < abs(moved) < extent:
+            return True
     return False
 
 

@@ -136,6 +136,25 @@ def test_reductions_of_different_axes_in_one_kernel():
     check(source, {"x": random(4), "z": random(7)})
 
 
+@pytest.mark.parametrize("target", TARGETS, ids=WIDTHS)
+@pytest.mark.parametrize(("columns", "is_aside"), [(64, True), (1, False)])
+def test_sums_of_several_loops_wait_in_memory(columns, is_aside, target):
+    """Those of all loops are more than there are registers; those of single rows are not."""
+    i, j = Axis("i", 24), Axis("j", columns)
+    sums, weights = [], {}
+    for number, terms in enumerate((40, 24, 17)):
+        k = Axis(f"k{number}", terms)
+        left, right = at(f"x{number}", (i, terms), (k, 1)), at(f"W{number}", (k, columns), (j, 1))
+        sums.append(Reduce((k,), "sum", left, right))
+        weights[f"W{number}"] = random(terms, columns)
+    value = op("add", op("add", *(Reduced(n, "float32") for n in (0, 1))), Reduced(2, "float32"))
+    kernel = Kernel("k", (i, j), tuple(sums), (store("y", value, (i, columns), (j, 1)),))
+    inputs = {f"x{number}": (24, len(w)) for number, w in enumerate(weights.values())}
+    source = program(inputs, {"y": (24, columns)}, (kernel,), weights)
+    native = check(source, {name: random(*shape) for name, shape in inputs.items()}, target=target)
+    assert ("store volatile <" in native.text) == is_aside
+
+
 def test_reductions_over_no_elements_known_while_compiling():
     i, k = Axis("i", 5), Axis("k", 0)
     for combine, expected in (("sum", 0.0), ("prod", 1.0), ("max", -np.inf), ("min", np.inf)):

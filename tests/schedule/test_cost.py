@@ -133,6 +133,27 @@ def test_rows_share_nothing_beyond_the_copies_of_a_loop():
     assert gates_shape(4, AVX512.unroll).block > gates_shape(4, 1).block
 
 
+@pytest.mark.parametrize("dilation", [1, 2, 3, 5, 12])
+@pytest.mark.parametrize("machine", [AVX512, AVX2], ids=lambda m: f"{m.vector_bytes}-bytes")
+def test_rows_share_what_dilated_windows_meet_again(machine, dilation):
+    """Rows keep what so many rows further on the next tap reads; nearer ones share nothing."""
+    c, p, k, w = Axis("c", 64), Axis("p", 160), Axis("k", 64), Axis("w", 11)
+    taps = Reduce(
+        (k, w),
+        "sum",
+        at("x", (k, 1), (p, 64), (w, 64 * dilation)),
+        at("W", (k, 704), (w, 64), (c, 1)),
+    )
+    kernel = Kernel("k", (c, p), (taps,), (store("z", Reduced(0, "float32"), (p, 64), (c, 1)),))
+    weights = {"W": np.ones((64, 11, 64), np.float32)}
+    source = program({"x": (160 + 10 * dilation, 64)}, {"z": (160, 64)}, (kernel,), weights)
+    width = machine.vector_bytes // 4
+    found = cheapest_shape(kernel, c, [Rows(p)], width, machine, source.buffers).shape
+    kept = max(found.rows - dilation + 1, 0) if found.rows > dilation else 0
+    assert found.block + found.vectors + kept <= machine.vector_registers
+    assert found.block >= 8
+
+
 @pytest.mark.parametrize("machine", [AVX512, AVX2, NEON], ids=lambda m: f"{m.vector_bytes}-bytes")
 @pytest.mark.parametrize("sums", [1, 4, 6, 8])
 def test_words_of_two_terms_have_registers(sums, machine):
