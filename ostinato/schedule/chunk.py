@@ -24,7 +24,7 @@ from ostinato.machine.record import Machine
 from ostinato.program.expr import ITEM_BYTES, Axis, Load, dtype_of
 from ostinato.program.nodes import Kernel, Program, map_kernels
 from ostinato.schedule.operands import moves_windows
-from ostinato.sizes.dims import product
+from ostinato.sizes.dims import exact_quotient, product
 
 # Weights that leave the second-level cache are read again by each chunk. Windows of 4,000 to 32,000
 # points with 3 MB of weights take 0.5 to 1.0 of the time in chunks of 182 points (wav2vec 2.0,
@@ -51,12 +51,15 @@ def _in_chunks(kernel: Kernel, program: Program, machine: Machine) -> Kernel:
     axes = [axis for axis in tile.inside if axis not in (tile.row, tile.across)]
     passing = axes[0] if axes else tile.row
     groups = {tile.lane, tile.block}
+    # Loops around the groups, such as a batch, read others.
+    inside = {*groups, *tile.inside, tile.row, tile.across, passing}
+    around = {axis for axis in kernel.axes if axis not in inside}
     bytes_shared: dict[str, int] = {}
     bytes_owned: dict[str, int] = {}
     bytes_beside: dict[str, int] = {}
     stored = [Load(store.access, dtype_of(store.value)) for store in kernel.stores]
     for load in (*kernel.loads(), *stored):
-        size = _bytes(load, kernel, passing, program)
+        size = _bytes(load, kernel, passing, around, program)
         if size is None:
             return kernel
         read = {axis for axis, _ in load.access.terms}
@@ -68,7 +71,7 @@ def _in_chunks(kernel: Kernel, program: Program, machine: Machine) -> Kernel:
     blocks = tile.block.extent
     if not isinstance(blocks, int) or blocks == 1:
         return kernel
-    windows = _bytes_of_windows(kernel, passing, groups, program)
+    windows = _bytes_of_windows(kernel, passing, groups, around, program)
     if windows > machine.panel_bytes:
         return _passing(kernel, passing, windows, machine.panel_bytes)
     if shared + own + beside <= machine.second_level_bytes:
@@ -106,20 +109,18 @@ def _rounded(count: int) -> int:
 
 
 def _bytes_of_windows(
-    kernel: Kernel, passing: Axis, groups: Set[Axis | None], program: Program
+    kernel: Kernel, passing: Axis, groups: Set[Axis | None], around: Set[Axis], program: Program
 ) -> int:
-    """What sums load that both passes and differs by group, for one point of all other axes."""
+    """What sums load that both passes and differs by group, for one point of the axes around."""
     assert kernel.tile is not None
     if passing not in kernel.tile.inside:
         return 0
-    inside = {*groups, *kernel.tile.inside, kernel.tile.row, kernel.tile.across}
-    around = product([axis.extent for axis in kernel.axes if axis not in inside])
     found = [0]
     for load in kernel.summed:
         read = {axis for axis, _ in load.access.terms}
-        size = _bytes(load, kernel, passing, program)
-        if size is not None and passing in read and groups & read and isinstance(around, int):
-            found.append(size // around)
+        size = _bytes(load, kernel, passing, around, program)
+        if size is not None and passing in read and groups & read:
+            found.append(size)
     return max(found)
 
 
@@ -127,19 +128,28 @@ def _extent(axis: Axis) -> int:
     return axis.extent if isinstance(axis.extent, int) else LONG
 
 
-def _bytes(load: Load, kernel: Kernel, passing: Axis, program: Program) -> int | None:
-    """Of all elements that the kernel reads or writes, as far as their number is known.
+def _bytes(
+    load: Load, kernel: Kernel, passing: Axis, around: Set[Axis], program: Program
+) -> int | None:
+    """Of what the kernel reads or writes at a point of the axes around, if its number is known.
 
     Points along `passing` are many where their number is not: elements between two are met once.
     """
     own = {*kernel.axes, *(axis for reduce in kernel.reductions for axis in reduce.axes)}
-    met = [axis for axis, _ in load.access.terms if axis in own]
+    met = [axis for axis, _ in load.access.terms if axis in own and axis not in around]
     read = product([axis.extent for axis in met if axis != passing])
     whole, step = program.buffers[load.access.buffer].size, load.access.stride(passing)
+    points = product([axis.extent for axis, _ in load.access.terms if axis in around])
+    each = exact_quotient(whole, points)
+    whole = whole if each is None else each
     if passing in met:
         read = read * _extent(passing)
     if passing in met and not isinstance(passing.extent, int):
-        whole = step * LONG
+        # What is apart by a number that only a run tells, as channels of a sequence, lies beyond.
+        lines = [
+            axis.extent for axis, n in load.access.terms if axis in met and not isinstance(n, int)
+        ]
+        whole = step * LONG * product(lines)
     if not isinstance(read, int):
         return None
     return (min(read, whole) if isinstance(whole, int) else read) * ITEM_BYTES[load.dtype]

@@ -227,8 +227,12 @@ def _cheapest_lane(
 def _even_axes(
     kernel: Kernel, lane: Axis, candidates: Sequence[Axis], buffers: Mapping[str, Buffer]
 ) -> list[Axis]:
-    """`lane` and other axes, if sums find neighbours along each and their costs compare."""
-    if not all(isinstance(axis.extent, int) for axis in kernel.axes):
+    """`lane` and other axes, if sums find neighbours along each and their costs compare.
+
+    Costs compare where extents are known, but for that of a batch, which is the same for all.
+    """
+    unknown = [axis for axis in kernel.axes if not isinstance(axis.extent, int)]
+    if not all(may_be_batch(kernel, axis) for axis in unknown):
         return []
     if reads_rows(kernel, lane):
         # Pieces of long sums wait where this lane's neighbours are stored.

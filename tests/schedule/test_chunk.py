@@ -118,6 +118,46 @@ def test_rows_that_only_a_run_tells_pass_as_many_do():
     assert_same_results(unknown, chunk(unknown, MACHINE))
 
 
+def test_elements_of_a_batch_pass_in_chunks_one_after_the_other():
+    """Windows of three places over 500 rows of 32 terms, as many of them as a run tells."""
+    size = symbol("N")
+    n, i, j = Axis("n", size), Axis("i", 500), Axis("j", 64)
+    k, w = Axis("k", 32), Axis("w", 3)
+    window = at("x", (n, 502 * 32), (i, 32), (k, 1), (w, 32))
+    total = Reduce((k, w), "sum", window, at("W", (k, 192), (w, 64), (j, 1)))
+    stored = store("y", Reduced(0, "float32"), (n, 500 * 64), (i, 64), (j, 1))
+    kernel, weights = Kernel("k", (n, i, j), (total,), (stored,)), {"W": np.ones((32, 192), "f4")}
+    shapes = {"x": (size, 502, 32)}, {"y": (size, 500, 64)}
+    source = program(*shapes, (kernel,), weights, symbols=("N",))
+    machine = replace(MACHINE, second_level_bytes=128 * 1024)
+    found = chunk(tile(source, machine), machine)
+    (kernel,) = found.kernels()
+    assert kernel.tile is not None
+    # Rows of 32 and of 64 floats fill a panel; each is met once by its windows.
+    assert kernel.tile.chunk == 500 * machine.panel_bytes // (502 * 128 + 500 * 256) // 2 * 2
+    assert_same_results(source, found)
+
+
+def test_channels_that_only_a_run_tells_apart_are_counted():
+    """Chunks of sequences of any length are those of a long one."""
+    chunks = []
+    for times in (4096, symbol("N")):
+        t, o, r, w = Axis("t", times), Axis("o", 64), Axis("r", 32), Axis("w", 3)
+        window = at("x", (r, times + 2), (t, 1), (w, 1))
+        total = Reduce((r, w), "sum", window, at("W", (r, 192), (w, 64), (o, 1)))
+        stored = store("y", Reduced(0, "float32"), (t, 64), (o, 1))
+        kernel = Kernel("k", (t, o), (total,), (stored,))
+        symbols = () if isinstance(times, int) else ("N",)
+        shapes = {"x": (32, times + 2)}, {"y": (times, 64)}
+        weights = {"W": np.ones((32, 192), np.float32)}
+        source = program(*shapes, (kernel,), weights, symbols=symbols)
+        machine = replace(MACHINE, second_level_bytes=128 * 1024)
+        found = next(chunk(tile(source, machine), machine).kernels()).tile
+        assert found is not None and found.chunk is not None
+        chunks.append(found.chunk)
+    assert abs(chunks[0] - chunks[1]) <= 8
+
+
 def convolution(times: Size) -> Program:
     """Of three places, whose weights of 96 KiB leave the cache."""
     o, t, r, w = Axis("o", 128), Axis("t", times), Axis("r", 64), Axis("w", 3)

@@ -7,7 +7,7 @@ import onnx
 import pytest
 
 import ostinato
-from ostinato.machine.record import Machine
+from ostinato.machine.record import AVX2, Machine
 from ostinato.program.expr import Access, Axis, Index, Load, Reduced, cast, constant, op
 from ostinato.program.nodes import Kernel, Program, Reduce
 from ostinato.program.printer import text
@@ -217,6 +217,22 @@ def test_tilings_of_windows_have_the_same_bits():
     source = convolution(40, 17, 3)
     for registers in REGISTERS:
         assert_same_results(source, tile(source, registers))
+
+
+@pytest.mark.parametrize("batch", [2, symbol("N")], ids=str)
+def test_the_size_of_a_batch_decides_no_lanes(batch) -> None:
+    """Lanes along filters, whose sums cost less than those along times of so many channels."""
+    n, o, t = Axis("n", batch), Axis("o", 256), Axis("t", 3000)
+    r, w = Axis("r", 256), Axis("w", 3)
+    window = at("x", (n, 256 * 3002), (r, 3002), (t, 1), (w, 1))
+    total = Reduce((r, w), "sum", window, at("c0", (o, 768), (r, 3), (w, 1)))
+    stored = store("y", Reduced(0, "float32"), (n, 256 * 3000), (o, 3000), (t, 1))
+    kernel = Kernel("k", (n, o, t), (total,), (stored,))
+    shapes = {"x": (batch, 256, 3002)}, {"y": (batch, 256, 3000)}
+    symbols = () if isinstance(batch, int) else ("N",)
+    weights = {"c0": np.ones((256, 256, 3), np.float32)}
+    found = only(tile(program(*shapes, (kernel,), weights, symbols=symbols), AVX2)).tile
+    assert found is not None and found.lane is not None and found.lane.name == "ov"
 
 
 def test_rows_follow_the_longer_of_two_run_time_axes() -> None:
