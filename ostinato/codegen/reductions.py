@@ -60,6 +60,7 @@ class Reductions:
         self._sizes, self._primitives = function.sizes, function.primitives
         self._loops, self._unroll = function.loops, function.machine.unroll
         self._in_lanes = function.machine.lane_operands
+        self._elements_take_registers = function.machine.elements_take_registers
         self._fetches = function.machine.fetches
         self._short_blocks = function.machine.short_blocks
         self._registers, self._scratch = function.machine.vector_registers, function.scratch
@@ -113,9 +114,9 @@ class Reductions:
             for position in positions
             for number in range(self._tile.vectors)
         ]
-        if rows < self._tile.vectors and self._takes_registers(positions):
+        if rows < len(positions) * self._tile.vectors and self._takes_registers(positions):
             # What few rows load stays in registers, and each vector of weights meets them all.
-            slots.sort(key=lambda slot: slot[2])
+            slots.sort(key=lambda slot: (slot[0], slot[2]))
         initial = [
             self._primitives.splat_literal(
                 identity(self._kernel.reductions[p]).value, self._kernel.reductions[p].dtype, width
@@ -167,7 +168,8 @@ class Reductions:
 
     def _takes_registers(self, positions: Sequence[int]) -> bool:
         """Whether what a row loads takes a register: dots read none of it from memory."""
-        return all(self._kernel.reductions[p].step == "dot" for p in positions)
+        dots = all(self._kernel.reductions[p].step == "dot" for p in positions)
+        return dots or self._elements_take_registers
 
     def _is_of_fields(self, axis: Axis) -> bool:
         """Whether an axis counts fields of a word, each with a place of its own, known now."""

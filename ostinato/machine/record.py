@@ -34,6 +34,7 @@ class Machine:
     vector_bytes, vector_registers: bytes of a vector register, and how many there are.
     byte_dots, fused_multiply_add: see their types.
     lane_operands: whether a multiply-add takes one lane of a register for every lane of an operand.
+    element_operands: whether it takes one element of memory for every lane of an operand.
     pointer_bits: of an address.
     fetches: whether there is an instruction that fetches a line of memory into a cache.
     byte_tiles: whether there are registers for 16 by 16 sums of products of bytes (AMX), which the
@@ -74,6 +75,7 @@ class Machine:
     byte_dots: ByteDots = "none"
     fused_multiply_add: FusedMultiplyAdd = "instruction"
     lane_operands: bool = False
+    element_operands: bool = False
     pointer_bits: int = 64
     fetches: bool = True
     byte_tiles: bool = False
@@ -103,6 +105,14 @@ class Machine:
     def accumulators(self) -> int:
         """Registers for partial results: the others hold operands and addresses."""
         return self.vector_registers * 3 // 4
+
+    @property
+    def elements_take_registers(self) -> bool:
+        """Whether what all lanes are multiplied by is in a register of its own.
+
+        So it is where every operand is, but there tiles have room for what lanes load as well.
+        """
+        return not (self.lane_operands or self.element_operands or self.loads_operands)
 
     @property
     def merges_bits(self) -> bool:
@@ -145,7 +155,7 @@ class Machine:
         return self.second_level_bytes // 2
 
 
-AVX512 = Machine(64, 32)
+AVX512 = Machine(64, 32, element_operands=True)
 AVX2 = Machine(32, 16)
 # Any AArch64 core: the caches of a small one.
 NEON = Machine(

@@ -57,6 +57,7 @@ def targets() -> Iterator[Target]:
                 vector_bytes=width,
                 vector_registers=registers,
                 lane_operands=width == NEON.vector_bytes,
+                element_operands=False,
             )
             yield dataclasses.replace(host, machine=machine)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -21,7 +22,9 @@ from tests.codegen.test_module import (
     check,
     mixed,
 )
+from tests.codegen.test_webassembly import assembly
 from tests.program.programs import at, program, reduction, store
+from tests.schedule.test_tile import matmul
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=WIDTHS)
@@ -57,6 +60,13 @@ def test_what_rows_read_is_loaded_by_four_terms_at_once(depth, target):
     native = check(source, feeds, target=target)
     at_once = target.machine.lane_operands and depth >= 8
     assert ("extractelement <4 x float>" in native.text) is at_once
+
+
+@pytest.mark.parametrize("target", ["x86-64-v3", "x86-64-v4"])
+def test_operands_leave_registers_to_partial_results(target):
+    """Where products take no element from memory, few rows wait for all vectors of weights."""
+    text = assembly(matmul(63, 64, 256), target)
+    assert "vfmadd" in text and not re.search(r"[yz]mm.*\(%rsp\)|\(%rsp\).*[yz]mm", text)
 
 
 @pytest.mark.parametrize("depth", [7, 15, 16, 17, 24, 31])
