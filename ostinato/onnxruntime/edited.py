@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,8 +17,10 @@ if TYPE_CHECKING:
     import onnx
 
 
-def edited(model: str | bytes, options: SessionOptions) -> Any:
+def edited(model: str | bytes, options: SessionOptions, apart: Collection[str] = ()) -> Any:
     """The model with what the options change; itself where they change nothing.
+
+    apart: dimensions that inputs share by name and that may differ from input to input.
 
     Raises `Fail` for an external initializer that the model does not have.
     """
@@ -26,7 +29,7 @@ def edited(model: str | bytes, options: SessionOptions) -> Any:
     values = dict(options.called("add_initializer"))
     external = {n: v for (n,), (v,) in options.called("add_external_initializers")}
     values |= external
-    if not (named or denoted or values):
+    if not (named or denoted or values or apart):
         return model
     from onnx import numpy_helper
 
@@ -37,6 +40,12 @@ def edited(model: str | bytes, options: SessionOptions) -> Any:
             size = named.get(dim.dim_param) if size is None and dim.dim_param else size
             if size is not None:
                 dim.dim_value = size
+            elif dim.dim_param in apart:
+                dim.dim_param = f"{dim.dim_param} of {value.name}"
+    for value in (*proto.graph.output, *proto.graph.value_info):
+        for dim in value.type.tensor_type.shape.dim:
+            if dim.dim_param in apart:
+                dim.ClearField("dim_param")
     tensors = {tensor.name: tensor for tensor in proto.graph.initializer}
     for name, value in values.items():
         if name not in tensors and name in external:

@@ -69,6 +69,18 @@ def _require_array(argument: NodeArg, array: np.ndarray[Any, Any]) -> None:
         )
 
 
+def differing(feed: Mapping[str, Any], inputs: Sequence[NodeArg]) -> set[str]:
+    """Names of dimensions that have several sizes, which onnxruntime lets them have."""
+    sizes: dict[str, set[int]] = {}
+    for argument in inputs:
+        value = feed.get(argument.name)
+        if isinstance(value, np.ndarray) and argument.shape is not None:
+            for dim, size in zip(argument.shape, value.shape, strict=True):
+                if isinstance(dim, str):
+                    sizes.setdefault(dim, set()).add(size)
+    return {name for name, found in sizes.items() if len(found) > 1}
+
+
 def fitted(feed: Mapping[str, Any]) -> dict[str, Any]:
     """The inputs in the forms that a compiled session takes: this byte order, texts as objects."""
     return {name: _fitted(unwrapped(value)) for name, value in feed.items()}

@@ -29,7 +29,7 @@ from ostinato.onnxruntime.errors import (
     raise_translated,
     unprefixed,
 )
-from ostinato.onnxruntime.feeds import fitted, require_all, require_feed
+from ostinato.onnxruntime.feeds import differing, fitted, require_all, require_feed
 from ostinato.onnxruntime.options import IGNORED, LOGGER, RunOptions, SessionOptions
 from ostinato.onnxruntime.real import RealSession, folders, module
 from ostinato.onnxruntime.values import OrtValue
@@ -103,6 +103,8 @@ class InferenceSession(OfDevices):
             warnings.warn(f"{error} The CPU is used.", stacklevel=2)
             self._providers = []
         self._real: RealSession | None = None
+        # Dimensions that have had different sizes in inputs that share their name.
+        self._apart: set[str] = set()
         self._events: list[dict[str, Any]] = []
         self._profiled = self._sess_options.enable_profiling
         self._start = time.perf_counter_ns()
@@ -119,6 +121,21 @@ class InferenceSession(OfDevices):
             self._use(RealSession(self._model, self._sess_options, self._providers), reason)
             return
         model = edited(self._model, self._sess_options)
+        try:
+            session = self._load(model)
+        except OstinatoError as error:
+            self._use(self._replacement(error), error)
+            return
+        self._inputs = [_as_declared(argument) for argument in session.get_inputs()]
+        named = {dim for a in self._inputs for dim in a.shape or () if isinstance(dim, str)}
+        self._outputs = [_as_computed(argument, named) for argument in session.get_outputs()]
+        self._initializers = session.get_overridable_initializers()
+        if self._sess_options.optimized_model_filepath:
+            self._write_optimized(model)
+
+    def _load(self, model: Any) -> ostinato.InferenceSession:
+        """Compile the model; runs take what was compiled from now on."""
+        start = time.perf_counter()
         settings = Options(
             threads=self._sess_options.threads(),
             flush_denormals=self._sess_options.flushes_denormals(),
@@ -126,22 +143,13 @@ class InferenceSession(OfDevices):
             seed=process.seed,
         )
         notice = _Refusal(self._name) if folders() else Notice(self._name)
-        try:
-            session = ostinato.InferenceSession._loaded(model, settings, notice)
-        except OstinatoError as error:
-            self._use(self._replacement(error), error)
-            return
-        seconds = (time.perf_counter_ns() - self._start) / 1e9
+        session = ostinato.InferenceSession._loaded(model, settings, notice)
         if not session.report().from_cache:
+            seconds = time.perf_counter() - start
             self._log(logging.INFO, "%s: compiled in %.1f s, once", self._name, seconds)
         self._compiled: ostinato.InferenceSession | None = session
         self._run: Callable[[Any, Any], list[Any]] = session.run
-        self._inputs = [_as_declared(argument) for argument in session.get_inputs()]
-        named = {dim for a in self._inputs for dim in a.shape or () if isinstance(dim, str)}
-        self._outputs = [_as_computed(argument, named) for argument in session.get_outputs()]
-        self._initializers = session.get_overridable_initializers()
-        if self._sess_options.optimized_model_filepath:
-            self._write_optimized(model)
+        return session
 
     def _write_optimized(self, model: Any) -> None:
         """Write the optimised model; raises what onnxruntime raises for a path that is none."""
@@ -215,6 +223,15 @@ class InferenceSession(OfDevices):
         require_feed(plain, self._inputs, overridable | {a.name for a in self._inputs})
         self._require_names(output_names)
         try:
+            if apart := differing(plain, self._inputs) - self._apart:
+                self._apart |= apart
+                self._log(
+                    logging.INFO,
+                    "%s: compiled anew, as inputs have different sizes of %s",
+                    self._name,
+                    ", ".join(sorted(apart)),
+                )
+                session = self._load(edited(self._model, self._sess_options, self._apart))
             return session.run(output_names, plain)
         except OstinatoError as again:
             real = self._replacement(again)

@@ -15,6 +15,7 @@ import onnxruntime as theirs
 import pytest
 
 import ostinato.onnxruntime as ours
+from ostinato.errors import InputError
 from ostinato.onnxruntime import real
 from tests.onnxruntime.models import GATHER, RELU, SUM, TEXTS, model
 
@@ -176,18 +177,17 @@ def test_what_cannot_be_native_is_interpreted_where_onnxruntime_is_not_installed
 
 
 def test_a_run_that_ours_refuses_is_repeated_in_onnxruntime(
-    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    # Both inputs are declared with the same size, which they need not have.
-    data = model(
-        "g (float[N] x, float[N] w) => (float s, float t)"
-        " { s = ReduceSum<keepdims=0>(x) t = ReduceSum<keepdims=0>(w) }"
-    )
-    session = ours.InferenceSession(data)
-    feed = {"x": np.ones(2, np.float32), "w": np.ones(3, np.float32)}
-    assert [float(v) for v in session.run(None, feed)] == [2, 3]
-    assert [float(v) for v in session.run(None, feed)] == [2, 3]
-    assert caplog.text.count("runs in onnxruntime") == 1
+    def refuse(*_: object) -> list[Any]:
+        raise InputError("not like this")
+
+    session = ours.InferenceSession(RELU)
+    monkeypatch.setattr(session._compiled, "run", refuse)
+    monkeypatch.setattr(session, "_run", refuse)
+    for _ in range(2):
+        np.testing.assert_array_equal(session.run(None, {"x": -X})[0], np.zeros_like(X))
+    assert caplog.text.count("runs in onnxruntime, not compiled: not like this") == 1
 
 
 def test_providers_are_checked_as_in_onnxruntime() -> None:
@@ -278,3 +278,29 @@ def test_ort_values_are_taken_and_given() -> None:
     (y,) = session.run_with_ort_values(["y"], values)
     np.testing.assert_array_equal(y.numpy(), X + X)
     np.testing.assert_array_equal(session.run(["y"], values)[0], X + X)
+
+
+# As decoders with a cache are exported: a branch that does not read the cache, which is empty then.
+MERGED = model("""g (float[N, 3] encoded, float[N, 3] cached, bool cache) => (float[N, 3] y) {
+    y = If(cache) <then_branch = t () => (float[M, 3] a) { a = Neg(cached) },
+        else_branch = e () => (float[M, 3] b) { b = Exp(encoded) }> }""")
+
+
+def test_inputs_may_differ_in_a_size_that_they_share_by_name(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    feeds = []
+    for rows, is_cached in ((0, False), (4, True), (2, True), (0, False)):
+        given = {"encoded": np.ones((4, 3), np.float32), "cached": np.ones((rows, 3), np.float32)}
+        feeds.append(given | {"cache": np.array(is_cached)})
+    with caplog.at_level(logging.INFO, "ostinato.onnxruntime"):
+        session = ours.InferenceSession(MERGED)
+        expected = theirs.InferenceSession(MERGED)
+        for feed in feeds:
+            np.testing.assert_allclose(
+                session.run(None, feed)[0], expected.run(None, feed)[0], rtol=1e-6
+            )
+    assert session.get_inputs()[1].shape == ["N", 3]
+    said = [record.message for record in caplog.records if "compiled anew" in record.message]
+    assert said == ["the model: compiled anew, as inputs have different sizes of N"]
+    assert not any("runs in onnxruntime" in record.message for record in caplog.records)
