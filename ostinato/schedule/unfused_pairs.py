@@ -16,6 +16,7 @@ from ostinato.schedule.joining import IN_PARTS
 from ostinato.sizes.dims import Size, product
 
 CHANGED = "a loop in between changes the value"
+COUNTED = "one of them counts what the other runs for"
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,7 @@ def unfused_pairs(program: Program, refusals: Iterable[Refusal] | None) -> tuple
     for place in places:
         for name in sorted(place.kernel.writes()):
             writers.setdefault(value.get(name, name), []).append((place, name))
+    sizes = {name for name, buffer in program.buffers.items() if buffer.kind == "size"}
     reasons = {(r.producer, r.consumer): r.reason for r in refusals or ()}
     found: list[UnfusedPair] = []
     for reader in places:
@@ -71,6 +73,8 @@ def unfused_pairs(program: Program, refusals: Iterable[Refusal] | None) -> tuple
                     reason = "the reader changes a part of the value in place"
                 elif reason is None:
                     default = CHANGED if name in value else IN_PARTS
+                    if not sizes.isdisjoint(writer.kernel.writes() | reader.kernel.writes()):
+                        default = COUNTED
                     reason = reasons.get((writer.kernel.name, reader.kernel.name), default)
                 size = _written(writer, written, program)
                 found.append(UnfusedPair(writer.kernel, reader.kernel, name, size, reason))
