@@ -50,13 +50,11 @@ def run_steps(
     carried: an output, by input; after the first step the input takes the value of that output of
     the step before.
     """
-    if importlib.util.find_spec("onnxruntime") is None:
-        import pytest
+    import pytest
 
+    if importlib.util.find_spec("onnxruntime") is None:
         pytest.skip("onnxruntime is not installed")
     if _multiplies_bytes(model, optimized) and _saturates():
-        import pytest
-
         pytest.skip("onnxruntime saturates sums of bytes on this CPU, which has no VNNI")
     ok, answer = _ask((model, [dict(feeds) for feeds in steps], dict(carried), optimized))
     if not ok:

@@ -29,9 +29,9 @@ from ostinato.native.arguments import (
 from ostinato.native.memory import (
     LEAST_SPARE,
     Make,
-    address_of,
     aligned,
     aligned_empty,
+    data_address,
     empty,
     require_memory,
     spare_memory,
@@ -237,7 +237,7 @@ class NativeFunction:
     def _lay_out(self, symbols: Array) -> tuple[int, list[Shape]]:
         ranks = [len(argument.shape) for argument in self.artifact.outputs]
         table = np.zeros(1 + sum(ranks), np.int64)
-        code = self._layout(address_of(symbols), address_of(table))
+        code = self._layout(data_address(symbols), data_address(table))
         if code < 0:
             # Defined symbols are called after the nodes that define them.
             names = [f"node {n.rpartition('.')[0]!r}: a size" for n in self.artifact.symbols]

@@ -35,10 +35,10 @@ from ostinato.native.abi import (
     require_array_layout,
 )
 from ostinato.native.cache import Cache, machine_key
-from ostinato.native.memory import address_of
+from ostinato.native.memory import data_address
 from ostinato.native.workspace import Workspace
 from ostinato.records import dataclass
-from ostinato.system import address_of as address_of_function
+from ostinato.system import address_of
 
 Array = np.ndarray[Any, Any]
 Shape = tuple[int, ...]
@@ -99,16 +99,16 @@ def _call_context(
     dims = [n for _, shape in arguments for n in shape]
     dims_start = trampoline_ir.CONTEXT_SLOTS + trampoline_ir.SPEC_SLOTS * len(arguments)
     context = bytearray(8 * (dims_start + len(dims)))
-    address = address_of(context) + 8 * dims_start
+    address = data_address(context) + 8 * dims_start
     slots: list[int] = [
         callee.entry,
         callee.flush_denormals,
-        address_of(callee.symbols),
-        address_of(callee.workspace.record),
+        data_address(callee.symbols),
+        data_address(callee.workspace.record),
         len(inputs),
         len(arguments),
-        address_of(callee.constants),
-        address_of(callee.arena),
+        data_address(callee.constants),
+        data_address(callee.arena),
         id(np.ndarray),
     ]
     for place, (dtype, shape) in zip(places, arguments, strict=True):
@@ -131,7 +131,7 @@ class Trampoline:
 
     def __init__(self, object_code: bytes) -> None:
         require_array_layout()
-        api = {name: address_of_function(getattr(ctypes.pythonapi, name)) for name in _PYTHON_API}
+        api = {name: address_of(getattr(ctypes.pythonapi, name)) for name in _PYTHON_API}
         self._code = objects.load(object_code, _NAMES, api)
         none, call, call_bound, self.keep, self._watch = map(self._code.address, _NAMES)
         ctypes.c_void_p.from_address(none).value = id(None)

@@ -11,7 +11,6 @@ there on, so that a call that raises leaves the input as it was.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
 
 from ostinato.program.nodes import Kernel, Program, Require, Stmt, statements
 from ostinato.schedule.in_place import copied_from, whole_stores
@@ -19,7 +18,7 @@ from ostinato.schedule.in_place import copied_from, whole_stores
 
 def replaced_inputs(program: Program) -> dict[str, tuple[int, int]]:
     """By the name of the kernel that copies it: the positions of an input and of its output."""
-    body = [(s, *_uses(s)) for s in program.body]
+    body = [(s, s.reads(), s.writes()) for s in program.body]
     inputs = {one.buffer: place for place, one in enumerate(program.inputs)}
     outputs = {one.buffer: place for place, one in enumerate(program.outputs)}
     found: dict[str, tuple[int, int]] = {}
@@ -41,10 +40,5 @@ def replaced_inputs(program: Program) -> dict[str, tuple[int, int]]:
     return {name: pair for name, pair in found.items() if count[pair[0]] == 1}
 
 
-def _uses(statement: Stmt) -> tuple[frozenset[str], frozenset[str]]:
-    return frozenset(statement.reads()), frozenset(statement.writes())
-
-
 def _requires(statement: Stmt) -> bool:
-    inner: Iterable[Stmt] = statements((statement,))
-    return any(isinstance(each, Require) for each in inner)
+    return any(isinstance(each, Require) for each in statements((statement,)))
