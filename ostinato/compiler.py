@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ostinato.lazy_imports  # noqa: F401, before onnx and onnx_ir
+
+# isort: split
 import dataclasses
 import logging
 from collections import Counter

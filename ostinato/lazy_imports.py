@@ -1,4 +1,4 @@
-"""Import onnx_ir without what it never needs here: half of the time of importing it.
+"""Import onnx_ir without what it never needs here, which saves half of the time of importing it.
 
 onnx_ir needs SymPy for arithmetic on symbolic dimensions, which nothing here does; its `_core`
 imports it, and its `_symbolic_shapes` looks into it at once. It compares versions of packages where
@@ -14,12 +14,9 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from importlib.machinery import ModuleSpec
 from types import ModuleType
-
-from ostinato.garbage import uncollected
 
 _LAZY = frozenset(
     (
@@ -53,14 +50,6 @@ class _LazyFinder:
         return None
 
 
-@contextmanager
-def quick_imports() -> Iterator[None]:
-    """Whoever imports the compiler does it inside: onnx_ir comes first, nothing is collected."""
-    with uncollected():
-        _import_onnx_ir()
-        yield
-
-
 def _import_onnx_ir() -> None:
     if "onnx_ir" in sys.modules:
         return
@@ -70,3 +59,6 @@ def _import_onnx_ir() -> None:
         importlib.import_module("onnx_ir")
     finally:
         sys.meta_path.remove(finder)
+
+
+_import_onnx_ir()

@@ -7,9 +7,7 @@ import sys
 
 COMPILE = """
 import sys, ostinato
-from ostinato.lazy_imports import quick_imports
-with quick_imports():
-    import onnx
+import ostinato.compiler, onnx
 model = onnx.parser.parse_model('''<ir_version: 8, opset_import: ["": 17]>
     g (float[N, T] x) => (float[M] y) <int64[1] flat = {-1}> {
         z = Exp(x)  y = Reshape(z, flat)

@@ -12,7 +12,7 @@ import typer
 
 from ostinato.cli import common
 from ostinato.errors import OptionError
-from ostinato.lazy_imports import quick_imports
+from ostinato.garbage import uncollected
 from ostinato.machine.targets import HOST
 from ostinato.program.title import title
 from ostinato.stages.report import always_reached, described
@@ -126,7 +126,7 @@ def _report(model: Path, options: Options) -> Report:
 
 
 def _stage_text(model: Path, options: Options, stage: Stage) -> str:
-    with quick_imports():
+    with uncollected():
         from ostinato.compiler import stages
 
     with common.status(f"Compiling {model.name}"):

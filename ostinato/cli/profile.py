@@ -10,7 +10,7 @@ import typer
 
 from ostinato.cli import common
 from ostinato.errors import OptionError
-from ostinato.lazy_imports import quick_imports
+from ostinato.garbage import uncollected
 
 if TYPE_CHECKING:
     from ostinato.profiling import KernelTime, Profile
@@ -57,7 +57,7 @@ def profile(
         )
         session = common.open_session(model, options)
         feeds = common.feeds_of(session, files, dims)
-        with common.status(f"Measuring {model.name}"), quick_imports():
+        with common.status(f"Measuring {model.name}"), uncollected():
             from ostinato.profiling import measure, page, roofline, trace_events
 
             limits = roofline.quick()

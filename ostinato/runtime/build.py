@@ -16,7 +16,6 @@ from ostinato.errors import ModelError
 from ostinato.files import open_file
 from ostinato.garbage import uncollected
 from ostinato.guards import Guards
-from ostinato.lazy_imports import quick_imports
 from ostinato.native.cache import Cache, Entry, machine_key
 from ostinato.options import Options
 from ostinato.stages.compiled import CompiledModel, pack, unpack
@@ -124,13 +123,12 @@ def _identified(
 
 
 def _compile(model: Any, options: Options, guarded: Guards, kept: Keeping | None) -> CompiledModel:
-    with quick_imports():
-        from ostinato.compiler import compile_model
-
     name = os.fspath(model) if isinstance(model, (str, os.PathLike)) else "a model"
     _LOGGER.info("compiling %s", name)
     begun = perf_counter()
     with uncollected():
+        from ostinato.compiler import compile_model
+
         compiled: CompiledModel = compile_model(model, options, guarded, kept)
     _LOGGER.info("compiled %s in %.1f s", name, perf_counter() - begun)
     return compiled
