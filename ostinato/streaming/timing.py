@@ -264,10 +264,21 @@ def filled_up(context: Context, value: ir.Value, axis: int) -> ir.Value:
     return context.writer.op("Pad", [value, widths], "filled_up", dtype=value.dtype)
 
 
-def rows_of_table(context: Context, table: ir.Value, axis: int, numbers: ir.Value) -> ir.Value:
-    """The rows of a fixed value with these numbers; behind the last one a step is an error."""
-    writer = context.writer
-    rows = writer.op("Gather", [table, numbers], "rows", {"axis": axis}, table.dtype)
+def rows_of_table(
+    context: Context, table: ir.Value, axis: int, numbers: ir.Value, met: Stream
+) -> ir.Value:
+    """The rows of a fixed value with these numbers; behind the last one a step is an error.
+
+    met: the frames that meet them. Those that the whole model has cut off its end meet copies of
+    the last row.
+    """
+    writer, behind = context.writer, -((met.extra or 0) + met.delay)
+    given = table
+    if behind > 0:
+        widths = np.zeros(2 * context.rank(table), np.int64)
+        widths[context.rank(table) + axis] = behind
+        given = writer.op("Pad", [table, widths], "table", {"mode": "edge"}, table.dtype)
+    rows = writer.op("Gather", [given, numbers], "rows", {"axis": axis}, table.dtype)
     writer.nodes[-1].name = context.converter.names.fresh(
         f"{context.name}: a row of {table.name!r} for each frame so far"
     )

@@ -10,6 +10,7 @@ import pytest
 import ostinato
 from ostinato.errors import RunError
 from ostinato.streaming import convert
+from ostinato.streaming.timing import CUT_AND_PADDED
 from tests.streaming.streams import assert_streams, model
 
 # From x [N, T, 6] to y [N, T, C].
@@ -116,6 +117,34 @@ def test_a_frame_behind_the_last_row_is_an_error() -> None:
         stream.step(frame)
     with pytest.raises(RunError, match=r"a row of .* for each frame so far.*out of range"):
         stream.step(frame)
+
+
+def test_frames_that_are_cut_off_need_no_row() -> None:
+    proto = model(
+        """g (float[N, 8, 6] x) => (float[N, 6, 6] y) {
+            c = Slice (x, zero, end, one)  y = Add (c, P)
+        }""",
+        {"P": (1, 6, 6), "zero": np.array([0]), "one": np.array([1]), "end": np.array([-2])},
+    )
+    assert_streams(proto, {"x": 1}, chunks=(1, 2, 8))
+
+
+@pytest.mark.parametrize(
+    "last",
+    [
+        "y = Conv <pads=[0, 2]> (c, W)",
+        'y = Pad <mode="edge"> (c, pads)',
+        'y = Resize <mode="linear"> (c, , scales)',
+    ],
+)
+def test_what_pads_behind_a_cut_is_noted(last: str) -> None:
+    values = {"zero": np.array([0]), "two": np.array([2]), "end": np.array([-2]), "W": (4, 4, 3)}
+    pads, scales = np.array([0, 0, 0, 0, 0, 1]), np.array([1, 1, 2], np.float32)
+    proto = model(
+        f"g (float[N, 4, T] x) => (float[N, 4, S] y) {{ c = Slice (x, zero, end, two)  {last} }}",
+        values | {"pads": pads, "scales": scales},
+    )
+    assert CUT_AND_PADDED in [note.text for note in convert(proto, "T").notes]
 
 
 SPLIT = "g (float[2, 9, 6] x) => (float[2, S, C] y) { %s }"

@@ -182,7 +182,7 @@ def _row_of_each_frame(context: Context, index: int, axis: int, stream: Stream) 
         array = lengths.compute(name, length, context.converter.facts_by_name())
     step = None if array is None else _whole_step(array, axis)
     if array is None or step is None:
-        return timing.rows_of_table(context, value, axis, positions)
+        return timing.rows_of_table(context, value, axis, positions, stream)
     counted: list[Operand] = [positions, np.array(step, np.int64)]
     numbers, dtype = writer.op("Mul", counted, "numbers", dtype=integer), ir.tensor(array).dtype
     numbers = writer.op("Cast", [numbers], "numbers", {"to": int(dtype)}, dtype)

@@ -123,8 +123,8 @@ def _rows_of_table(context: Context) -> None:
         operand = np.array(start, np.int64)
         numbers = writer.op("Add", [numbers, operand], "row", dtype=ir.DataType.INT64)
     table = context.input(0)
-    rows = timing.rows_of_table(context, table, axis, numbers)
-    context.replace(rows, Stream(axis, end.scale, extra=end.extra - start))
+    stream = Stream(axis, end.scale, extra=end.extra - start)
+    context.replace(timing.rows_of_table(context, table, axis, numbers, stream), stream)
 
 
 @streams("Split")

@@ -337,9 +337,10 @@ def _interpolate(context: Context, stream: Stream, factor: int) -> None:
     """Resize the last frame before the chunk and the chunk, and crop what the ends make.
 
     Half of what lies between two frames waits for the second one. Before the first frame there is
-    a copy of it, as the operator sees beyond the edge.
+    a copy of it, as the operator sees beyond the edge; beyond the last one, likewise.
     """
     frame, node, writer = timing.first_frame(context, 0), context.node, context.writer
+    stream = timing.padded_behind(context, stream)
     ahead = replace(stream, delay=-1, fill=frame)
     purpose = "the last frame, before the chunk"
     joined = timing.history(context, context.input(0), ahead, 1, "past", purpose)
