@@ -134,6 +134,23 @@ def attention(heads: int, positions: int, width: int) -> models.Model:
     return models.Model(proto, models.Work(4.0 * heads * positions**2 * width))
 
 
+def open_queries(heads: int, positions: int, width: int) -> models.Model:
+    """Attention of queries whose number only the run tells, one here, to keys that are scaled."""
+    proto = onnx.parser.parse_model(
+        f"""<ir_version: {models.IR_VERSION}, opset_import: ["" : {models.OPSET}]>
+        open_queries (float[{heads}, Q, {width}] q, float[{heads}, {positions}, {width}] k,
+            float[{heads}, {positions}, {width}] v) => (float[{heads}, Q, {width}] y)
+        <float scale = {{0.35}}> {{
+            t = Transpose<perm = [0, 2, 1]>(k)
+            u = Mul(t, scale)
+            s = MatMul(q, u)
+            p = Softmax<axis = -1>(s)
+            y = MatMul(p, v)
+        }}"""
+    )
+    return models.Model(proto, models.Work(4.0 * heads * positions * width))
+
+
 def across(heads: int, rows: int, columns: int, inner: int) -> models.Model:
     """q k' of inputs q [heads, rows, inner] and k [heads, columns, inner]."""
     proto = onnx.parser.parse_model(
@@ -186,6 +203,7 @@ CASES: dict[str, Callable[[], models.Model]] = {
     "attention 12x197x64": lambda: attention(12, 197, 64),
     "attention 8x512x64": lambda: attention(8, 512, 64),
     "attention 8x1500x64": lambda: attention(8, 1500, 64),
+    "open queries 6x1500x64": lambda: open_queries(6, 1500, 64),
     "one query 4x1024x64": lambda: across(4, 1, 1024, 64),
     "given weights 1x512x512": lambda: across(1, 1, 512, 512),
     "softmax 512x32": lambda: softmax(512, 32),

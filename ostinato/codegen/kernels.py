@@ -141,7 +141,7 @@ class KernelEmitter:
                     own = self._w.compare("icmp", "slt", start, stop, 1)
                     stack.enter_context(self._w.when(own))
                 self._x.place[row] = (integer(0), 0)
-                self._tile = replace(tile, row=tile.block, rows=tile.groups)
+                self._tile = replace(tile, row=tile.block, rows=tile.groups, chunk=None)
                 self._x.rows_along(tile.block)
                 special = {tile.lane, tile.block, row}
                 self._nest([a for a in self._kernel.axes if a not in special], self._groups)

@@ -46,7 +46,7 @@ def _in_chunks(kernel: Kernel, program: Program, machine: Machine) -> Kernel:
     tile = kernel.tile
     if tile is None or tile.block is None or tile.row is None or not kernel.reductions:
         return kernel
-    if tile.depth is not None or tile.other is not None or tile.groups > 1:
+    if tile.depth is not None or tile.other is not None:
         return kernel
     axes = [axis for axis in tile.inside if axis not in (tile.row, tile.across)]
     passing = axes[0] if axes else tile.row

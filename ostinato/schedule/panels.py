@@ -85,7 +85,7 @@ def _looped(
         axes=tuple(a for a in reader.axes if a != axis),
         reductions=tuple(r.map(lambda e: rewrite(e, moved.get)) for r in reader.reductions),
         stores=tuple(s.map(lambda e: rewrite(e, moved.get)) for s in reader.stores),
-        tile=replace(tile, block=None),
+        tile=replace(tile, block=None, groups=1),
     )
     stored = Store(_without(store.access, axis), store.value)
     copy = replace(copy, axes=tuple(a for a in copy.axes if a != axis), stores=(stored,))
@@ -102,7 +102,7 @@ def _is_outer(kernel: Kernel, axis: Axis) -> bool:
     if tile is None or axis not in kernel.axes or kernel.guard is not None or kernel.ordered:
         return False
     others = (tile.lane, tile.row, tile.across, tile.other, *tile.inside)
-    return axis not in others and tile.depth is None and tile.groups == 1
+    return axis not in others and tile.depth is None
 
 
 def _without(access: Access, axis: Axis) -> Access:

@@ -28,6 +28,7 @@ from ostinato.schedule.layout import layout
 from ostinato.schedule.originals import read_originals
 from ostinato.schedule.pack import pack
 from ostinato.schedule.panels import by_panels
+from ostinato.schedule.read_through import read_through
 from ostinato.schedule.relayout import relayout
 from ostinato.schedule.reuse_copies import reuse_copies
 from ostinato.schedule.rows import by_rows
@@ -197,6 +198,12 @@ SCHEDULE_PASSES: tuple[SchedulePass, ...] = (
         "relayout",
         "Operands that many rows or steps read are copied first.",
         _for_machine(relayout),
+    ),
+    # Behind `by_blocks`, whose runs it would part, and `relayout`, whose copies read what it joins.
+    SchedulePass(
+        "read_through",
+        "Sums of few rows compute operands themselves that a kernel stores for many.",
+        _rewrites(read_through),
     ),
     SchedulePass(
         "byte_tables",

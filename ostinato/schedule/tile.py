@@ -281,23 +281,22 @@ def _tile_of_sums(
         tile = replace(tile, inside=tuple(near))
     elif is_far(kernel, lane, shared, machine):
         tile = replace(tile, inside=shared)
-    elif row is not None and _may_be_single(kernel, lane, row, tile):
-        groups = groups_of_one_row(kernel, lane, shape, width, machine)
-        tile = replace(tile, groups=groups)
     is_tall = across is None and shape.rows > 1 and width > 1
     depth = depth_of(kernel, lane, row, machine, buffers) if is_tall else None
     if depth is not None:
-        tile = replace(tile, depth=depth, kept=partial_result_stores(kernel, lane))
+        return replace(tile, depth=depth, kept=partial_result_stores(kernel, lane))
+    if row is not None and not tile.inside and _may_be_single(kernel, lane, row, tile):
+        groups = groups_of_one_row(kernel, lane, shape, width, machine, buffers)
+        tile = replace(tile, groups=groups)
     return tile
 
 
 def _may_be_single(kernel: Kernel, lane: Axis, row: Axis, tile: Tile) -> bool:
-    """Whether a tile of rows of several sums may meet a single one, as only the run tells."""
+    """Whether a tile of rows of sums may meet a single one, as only the run tells."""
     is_known = isinstance(row.extent, int) or not isinstance(lane.extent, int)
     loops = {reduce.axes for reduce in kernel.reductions}
-    whole = tile.other is None and tile.held is None and tile.depth is None
-    several = len(kernel.reductions) > 1 and len(loops) == 1
-    return not is_known and tile.rows > 1 and several and whole
+    whole = tile.other is None and tile.held is None
+    return not is_known and tile.rows > 1 and len(loops) == 1 and whole
 
 
 def transposition(kernel: Kernel, machine: Machine) -> tuple[Axis, Axis] | None:

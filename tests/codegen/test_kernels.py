@@ -124,10 +124,11 @@ def test_a_single_row_computes_groups_of_lanes_together(columns, groups, backwar
 
 @pytest.mark.parametrize("columns", [32, 40, 100])
 @pytest.mark.parametrize("tiles", [1, 2, 5])
-def test_groups_of_lanes_take_turns_for_chunks_of_rows(columns, tiles):
-    (kernel,) = in_groups(columns, 1).kernels()
+@pytest.mark.parametrize("groups", [1, 2])
+def test_groups_of_lanes_take_turns_for_chunks_of_rows(columns, tiles, groups):
+    source = in_groups(columns, groups)
+    (kernel,) = source.kernels()
     chunk = tiles * kernel.tile.rows
-    source = in_groups(columns, 1)
     source = source.with_body((replace(kernel, tile=replace(kernel.tile, chunk=chunk)),))
     native = Native(source, tiled=False)
     for rows in (0, 1, chunk - 1, chunk, chunk + 1, 3 * chunk + 2):

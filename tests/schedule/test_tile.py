@@ -425,6 +425,7 @@ def gates(rows, count: int, hidden: int) -> Kernel:
         (symbol("N"), 4, 64, 2),
         (symbol("N"), 3, 16, 1),  # one group
         (symbol("N"), 1, 64, 1),  # one sum has wider tiles
+        (symbol("N"), 1, 128, 2),
         (symbol("N"), 6, 64, 1),  # enough sums in flight
         (5, 3, 64, 1),  # never a single row
     ],
