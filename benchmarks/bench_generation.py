@@ -5,10 +5,12 @@
 Greedy decoding of one row from one token: the loop as one call, a stream that is stepped, and
 onnxruntime's steps with IOBinding, where what a step gave is what the next one is given, without a
 copy. `onnxruntime's loop` is the same model as our loop. Then rows with a prompt, which one call of
-the step reads, here and there. Then whole searches of tests/models: the greedy search of an RNN-T
-over 200 frames, which programs write as a loop over three sessions, 100 steps of the decoder of
-Tacotron 2, and beam search over one row as one Loop. All ways must give the same tokens. The bound
-is the time to read weights and caches once for each token, from the cache that holds them.
+the step reads, here and there. Then caches of a fixed length, of which a step replaces one place:
+streams, and pools of which all streams are stepped, or one half after the other. Then whole
+searches of tests/models: the greedy search of an RNN-T over 200 frames, which programs write as a
+loop over three sessions, 100 steps of the decoder of Tacotron 2, and beam search over one row as
+one Loop. All ways must give the same tokens. The bound is the time to read weights and caches once
+for each token, from the cache that holds them.
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ FRAMES, MOST = 200, 3
 STEPS = 100
 TOKENS, BEAMS = (64, 256, 1024), (4, 8)
 PROMPTS, AFTER = (16, 128, 512), 32
+PLACES, POOLED, OF_EACH = 1024, (1, 8), 8
 
 
 @dataclass(frozen=True)
@@ -123,6 +126,67 @@ def their_steps(decoder: Decoder, count: int) -> Call:
             token.update_inplace(tokens)
             binding.bind_ortvalue_input("token", token)
         return np.array(made)
+
+    return generate
+
+
+def fixed_calls(decoder: Decoder, streams: int, wanted: list[str]) -> dict[str, Call]:
+    """The ways to make some tokens of each stream, whose caches have a fixed length."""
+    session = ostinato.InferenceSession(decoder.path, fallback=False)
+    pools = [session.pool(decoder.states, capacity=streams) for _ in range(2)]
+    handles = [[pool.open() for _ in range(streams)] for pool in pools]
+    alone = [session.stream(decoder.states, sizes={"N": 1}) for _ in range(streams)]
+    given = [decoder.placed(number) for number in range(OF_EACH)]
+
+    def one_by_one() -> np.ndarray:
+        for feeds in given:
+            logits = [stream.step(feeds)[0] for stream in alone]
+        return np.concatenate(logits)
+
+    def pooled(number: int, parts: int) -> np.ndarray:
+        made: dict[int, np.ndarray] = {}
+        for feeds in given:
+            for part in range(parts):
+                for handle in handles[number][part::parts]:
+                    pools[number].push(handle, feeds)
+                made |= {handle: logits for handle, (logits,) in pools[number].step().items()}
+        return np.concatenate([made[handle] for handle in handles[number]])
+
+    calls: dict[str, Call] = {"pool": lambda: pooled(0, 1), "one by one": one_by_one}
+    if streams > 1:
+        calls["pool, half and half"] = lambda: pooled(1, 2)
+    if "onnxruntime" in wanted:
+        calls["onnxruntime's batch"] = their_batch(decoder, streams)
+    return calls
+
+
+def their_batch(decoder: Decoder, streams: int) -> Call:
+    """onnxruntime with IOBinding, whose streams are always a batch."""
+    import onnxruntime
+
+    from ostinato.cli.witness import onnxruntime_session
+
+    session = onnxruntime_session(decoder.path)
+    value = onnxruntime.OrtValue.ortvalue_from_numpy
+    names = [output.name for output in session.get_outputs()]
+    states = {name: value(array) for name, array in decoder.empty(streams).items()}
+    given = [
+        {name: value(np.repeat(array, streams, 0)) for name, array in decoder.placed(i).items()}
+        for i in range(OF_EACH)
+    ]
+
+    def generate() -> np.ndarray:
+        nonlocal states
+        binding = session.io_binding()
+        for feeds in given:
+            for name, array in {**states, **feeds}.items():
+                binding.bind_ortvalue_input(name, array)
+            for name in names:
+                binding.bind_output(name)
+            session._sess.run_with_iobinding(binding._iobinding, None)
+            results = dict(zip(names, binding.get_outputs(), strict=True))
+            states = {name: results[after] for name, after in decoder.states.items()}
+        return results["logits"].numpy()
 
     return generate
 
@@ -260,6 +324,12 @@ def main() -> None:
             calls = decoder_calls(decoders.large(where, prompt=length), AFTER, where, wanted)
             label = f"prompt of {length}, {AFTER} tokens"
             prompts[label] = Row(AFTER, compared(label, calls, arguments.seconds))
+        pooled: Rows = {}
+        fixed = decoders.large(where, rows="N", places=PLACES)
+        for streams in POOLED if arguments.only is None or "fixed" in arguments.only else ():
+            label = f"{streams} of {PLACES} places"
+            timings = compared(label, fixed_calls(fixed, streams, wanted), arguments.seconds)
+            pooled[label] = Row(streams * OF_EACH, timings)
         searches: Rows = {}
         for beams in BEAMS if arguments.only is None or "beams" in arguments.only else ():
             rows_of_beams = decoders.large(where, rows="N")
@@ -269,8 +339,9 @@ def main() -> None:
                 searches[label] = Row(count, compared(label, calls, arguments.seconds))
     print_rows("Greedy decoding of one row", "tokens per second", rows)
     print_rows("6 layers of 256 that read a prompt", "generated tokens per second", prompts)
+    print_rows("6 layers of 256, caches of a fixed length", "tokens per second", pooled)
     print_rows("6 layers of 256", "tokens per second, of each beam", searches)
-    figures |= {**rows, **prompts, **searches}
+    figures |= {**rows, **prompts, **pooled, **searches}
     for name, unit, count, make in (
         ("RNN-T", "frames per second", FRAMES, transducer_calls),
         ("Tacotron", "steps per second", STEPS, tacotron_calls),

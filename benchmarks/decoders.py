@@ -59,9 +59,9 @@ class Decoder:
         read = self.weight_bytes + self.row_bytes * (count + 1) // 2
         return count * read / limits.bandwidth(read)
 
-    def empty(self) -> Arrays:
-        """The states before the first token."""
-        sizes = {"N": 1, "P": 0}
+    def empty(self, rows: int = 1) -> Arrays:
+        """The states before the first token, of so many rows."""
+        sizes = {"N": rows, "P": 0}
         inputs = {value.name: value for value in onnx.load(str(self.path)).graph.input}
         return {
             name: np.zeros(
@@ -81,6 +81,10 @@ class Decoder:
         ones = np.ones((1, number + 1), np.int64)
         value = ones if self.is_mask else np.full(self.position, number)
         return {**self.others, self.counted: value}
+
+    def placed(self, number: int) -> Arrays:
+        """What step `number` of one row is given whose caches have a fixed length."""
+        return {"token": np.full((1, 1), number + 1), "position": np.full(1, number)}
 
 
 def small() -> dict[str, Decoder]:
@@ -108,8 +112,8 @@ LAYER = """
     q{i}_heads = Reshape(q{i}, heads)  query{i} = Transpose<perm = [0, 2, 1, 3]>(q{i}_heads)
     k{i}_heads = Reshape(k{i}, heads)  key{i} = Transpose<perm = [0, 2, 1, 3]>(k{i}_heads)
     v{i}_heads = Reshape(v{i}, heads)  value{i} = Transpose<perm = [0, 2, 1, 3]>(v{i}_heads)
-    next_keys_{i} = Concat<axis = 2>(keys_{i}, key{i})
-    next_values_{i} = Concat<axis = 2>(values_{i}, value{i})
+    next_keys_{i} = {put}(keys_{i}, {index}key{i})
+    next_values_{i} = {put}(values_{i}, {index}value{i})
     turned{i} = Transpose<perm = [0, 1, 3, 2]>(next_keys_{i})
     dots{i} = MatMul(query{i}, turned{i})  scores{i} = Mul(dots{i}, scale)
     masked{i} = {masked}
@@ -131,6 +135,13 @@ CAUSAL = """
     nothing = Constant<value = float {-1e9}>()
 """
 
+FIXED = """
+    last_three = Constant<value_ints = [1, 2, 3]>()  place = Unsqueeze(position, last_three)
+    heads_of_one = Constant<value_ints = [1, {heads}, 1, {size}]>()
+    index = Expand(place, heads_of_one)  sees = LessOrEqual(Numbers, place)
+    nothing = Constant<value = float {{-1e9}}>()
+"""
+
 
 def large(
     folder: Path,
@@ -139,25 +150,34 @@ def large(
     tokens: Sequence[int] = (),
     rows: int | str = 1,
     prompt: int = 1,
+    places: int = 0,
 ) -> Decoder:
     """A decoder of so many layers with norms first and Swish, written to `folder`.
 
     rows: how many there are, or the name of the dimension. prompt: above 1, a step takes several
-    tokens, each of which sees those before it.
+    tokens, each of which sees those before it. places: of caches of a fixed length, of which a step
+    replaces the place that `position` says, for each row; 0 for caches that grow.
     """
     size = width // HEADS
-    cache = [rows, HEADS, "P", size]
+    cache = [rows, HEADS, places or "P", size]
     states = {
         f"{kind}_{i}": f"next_{kind}_{i}" for i in range(layers) for kind in ("keys", "values")
     }
     several = prompt > 1
-    masked = "Where(sees, scores{i}, nothing)" if several else "Identity(scores{i})"
-    body = "".join(LAYER.format(i=i, next=i + 1, masked=masked.format(i=i)) for i in range(layers))
+    masked = "Where(sees, scores{i}, nothing)" if several or places else "Identity(scores{i})"
+    put, index = ("ScatterElements<axis = 2>", "index, ") if places else ("Concat<axis = 2>", "")
+    body = "".join(
+        LAYER.format(i=i, next=i + 1, masked=masked.format(i=i), put=put, index=index)
+        for i in range(layers)
+    )
+    given = f", int64[{rows}] position" if places else ""
+    before = FIXED.format(heads=HEADS, size=size) if places else CAUSAL if several else ""
     taken = "S" if several else 1
     model = onnx.parser.parse_model(
         f"""<ir_version: 8, opset_import: ["": 17]>
-        decoder (int64[{rows}, {taken}] token) => (float[{rows}, {taken}, {VOCABULARY}] logits) {{
-            {CAUSAL if several else ""}
+        decoder (int64[{rows}, {taken}] token{given})
+            => (float[{rows}, {taken}, {VOCABULARY}] logits) {{
+            {before}
             heads = Constant<value_ints = [0, 0, {HEADS}, {size}]>()
             flat = Constant<value_ints = [0, 0, {width}]>()
             scale = Constant<value = float {{{size**-0.5}}}>()
@@ -170,7 +190,7 @@ def large(
     graph = model.graph
     for before, after in states.items():
         graph.input.append(helper.make_tensor_value_info(before, TensorProto.FLOAT, cache))
-        grown = [rows, HEADS, "Q", size]
+        grown = cache if places else [rows, HEADS, "Q", size]
         graph.output.append(helper.make_tensor_value_info(after, TensorProto.FLOAT, grown))
     random = np.random.default_rng(0)
     shapes = {"Embed": (VOCABULARY, width), "Classes": (width, VOCABULARY)}
@@ -183,8 +203,10 @@ def large(
     }
     weights["Embed"] = random.standard_normal((VOCABULARY, width)).astype(np.float32)
     weights |= {"Scale": np.ones(width, np.float32), "Bias": np.zeros(width, np.float32)}
+    if places:
+        weights["Numbers"] = np.arange(places).reshape(1, 1, 1, places)
     graph.initializer.extend(numpy_helper.from_array(v, n) for n, v in weights.items())
-    path = folder / f"decoder_{layers}_{width}_{rows}_{taken}.onnx"
+    path = folder / f"decoder_{layers}_{width}_{rows}_{taken}_{places}.onnx"
     onnx.save(model, str(path))
     read = sum(value.nbytes for name, value in weights.items() if name != "Embed")
     added = len(states) * width * np.dtype(np.float32).itemsize

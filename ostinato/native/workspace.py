@@ -60,6 +60,8 @@ class Workspace:
 
     limit: ticks of the call before from which on a call gives up the GIL at once; None if it does
     so only on the way. A call that finds the workspace in use by another thread returns `BUSY`.
+
+    is_abandoned: whether a thread was in a call when this process was forked from the one it is in.
     """
 
     def __init__(self, states: Sequence[State] = (), limit: int | None = LONG_CALL) -> None:
@@ -71,6 +73,7 @@ class Workspace:
         head = (0, 0, _NEVER if limit is None else limit, 0, 0, 0, len(rows))
         self.record = np.array([*head, *itertools.chain.from_iterable(rows)], np.int64)
         self._firsts = [first for _, _, first, _ in rows]
+        self.is_abandoned = False
         _WORKSPACES.add(self)
 
     def current(self, index: int) -> Array:
@@ -83,6 +86,11 @@ class Workspace:
         """The buffer that the next call writes state `index` to."""
         first, second = self.states[index].buffers
         return second if self.current(index) is first else first
+
+    def begin(self, index: int, offset: int) -> None:
+        """Let the only buffer of state `index` begin so many bytes further on."""
+        row = self._row(index)
+        self.record[row + 2 : row + 4] = self._firsts[index] + offset
 
     def swap(self) -> None:
         """Exchange the buffers of every state, as a call that succeeded does."""
@@ -118,11 +126,12 @@ _WORKSPACES: weakref.WeakSet[Workspace] = weakref.WeakSet()
 def _release_all() -> None:
     """A thread that was in a call when the process was forked is not in the child.
 
-    Its call has not exchanged the states, so they are what they were before it.
+    Its call has not exchanged the states, so those of two buffers are what they were before it.
     """
     for workspace in _WORKSPACES:
         if workspace.record[0] == 1:
             workspace.record[0] = 0
+            workspace.is_abandoned = True
 
 
 if hasattr(os, "register_at_fork"):

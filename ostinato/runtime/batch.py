@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from typing import Any
 
 import numpy as np
@@ -10,21 +10,23 @@ import numpy as np
 from ostinato.codegen.artifact import Argument
 from ostinato.errors import InputError, RunError
 from ostinato.native.arguments import describe
+from ostinato.runtime.residents import Residents
 from ostinato.runtime.rows import Rows
 from ostinato.runtime.slots import Slots
-from ostinato.runtime.stepper import Quick, Step, Stepper
+from ostinato.runtime.stepper import Quick, Step, Stepper, lost
 from ostinato.stages.compiled import CompiledModel
 from ostinato.stages.stage import NO_ROOM
 
 Array = np.ndarray[Any, Any]
+Shape = tuple[int, ...]
 
 
 class Batch:
     """The states of the streams that were stepped last, where the stepper reads and writes them.
 
     stepper: has room for all streams. states: a row for each stream of the pool, where its states
-    are while it is not in the batch. axes: the batch axis of each output that is no state. shared:
-    inputs that all streams have in common.
+    are while it is not in the batch, by their numbers. residents: other states. axes: the batch
+    axis of each output that is no state. shared: inputs that all streams have in common.
 
     handles: the streams in the batch, in its order. rows: their numbers among the `states`. marks:
     these rows as `Frames.take` says which have a frame; empty when a stream has left since.
@@ -33,37 +35,67 @@ class Batch:
     def __init__(
         self,
         stepper: Stepper,
-        states: Sequence[Rows],
+        states: Mapping[int, Rows],
+        residents: Residents,
         axes: Mapping[str, int],
         shared: Mapping[str, Array],
     ) -> None:
         self._stepper, self._states, self._shared = stepper, states, shared
+        self._residents = residents
         self._names = [argument.name for argument in stepper.inputs]
         outputs = [output for output in stepper.outputs if output.name in axes]
         self._cutters = [_cutter(axes[output.name], len(output.shape)) for output in outputs]
         self.handles: list[int] = []
         self.rows = np.empty(0, np.intp)
         self.marks = b""
+        # By stream, a state that it had begun to change.
+        self._lost: dict[int, str] = {}
         # The call for as many streams.
         self._quick: Quick | None = None
 
-    def load(self, handles: list[int], slots: Mapping[int, int]) -> None:
-        """Take the states of these streams into the batch. slots: the rows of open streams."""
+    def lost(self) -> Set[int]:
+        """The streams that had begun to change a state in a step that was interrupted."""
+        name = self._stepper.lost
+        if name is not None:
+            self._lost |= dict.fromkeys(self.handles, name)
+            self.handles, self.marks = [], b""
+            self._stepper.found()
+        return self._lost.keys()
+
+    def require(self, handle: int) -> None:
+        """Raise `StreamError` for a stream whose state is lost."""
+        if handle in self.lost():
+            raise lost(self._lost[handle])
+
+    def find(self, handle: int) -> None:
+        """Let the states of a stream, which are set anew, be known again."""
+        self._lost.pop(handle, None)
+
+    def load(self, handles: Sequence[int], slots: Mapping[int, int]) -> None:
+        """Take the states of these streams into the batch. slots: the rows of open streams.
+
+        Raises `StreamError` for one whose state is lost.
+        """
+        for handle in handles:
+            self.require(handle)
         self.store(slots)
-        chosen = np.array([slots[handle] for handle in handles], np.intp)
+        self._lost = {handle: name for handle, name in self._lost.items() if handle in slots}
+        owners = {slots[handle]: handle for handle in handles}
         self.marks, self._quick = b"", None
-        for index, rows in enumerate(self._states):
+        chosen = self._residents.gather(np.array([*owners], np.intp), slots.values())
+        for index, rows in self._states.items():
             batch = self._stepper.state(index, rows.batch_shape(len(handles)))
             rows.gather(chosen, batch)
         # Only now: a batch that is not filled must not be put back, be it in a forked child.
-        self.handles, self.rows = handles, chosen
+        self.handles, self.rows = [owners[slot] for slot in chosen.tolist()], chosen
 
     def store(self, slots: Mapping[int, int]) -> None:
         """Put the states of the batch back into the rows of the streams that are still open."""
+        self.lost()
         places = [i for i, handle in enumerate(self.handles) if handle in slots]
         if places:
             chosen = np.array(places, np.intp)
-            for index, rows in enumerate(self._states):
+            for index, rows in self._states.items():
                 batch = self._stepper.state(index, rows.batch_shape(len(self.handles)))
                 rows.scatter(self.rows[chosen], batch, chosen)
         self.handles, self.marks = [], b""
@@ -77,8 +109,15 @@ class Batch:
         parts = [cut(output) for cut, output in zip(self._cutters, outputs, strict=True)]
         return map(list, zip(*parts, strict=True)) if parts else ([] for _ in range(count))
 
+    def _shapes(self, count: int) -> list[Shape]:
+        """The shapes of the states of so many streams."""
+        moving = {index: rows.batch_shape(count) for index, rows in self._states.items()}
+        return [
+            shape for _, shape in sorted((moving | self._residents.batch_shapes(count)).items())
+        ]
+
     def _run_checked(self, inputs: Sequence[Array], count: int) -> list[Array]:
-        shapes = [rows.batch_shape(count) for rows in self._states]
+        shapes = self._shapes(count)
         outputs = self._stepper.run(inputs, shapes, {})
         step = self._stepper.repeated(inputs, shapes)
         self._quick = None if step is None else step.on_dicts(self._names)
@@ -94,13 +133,14 @@ class GrownBatch(Batch):
     def __init__(
         self,
         stepper: Stepper,
-        states: Sequence[Rows],
+        states: Mapping[int, Rows],
+        residents: Residents,
         axes: Mapping[str, int],
         shared: Mapping[str, Array],
         slots: Slots,
         model: CompiledModel,
     ) -> None:
-        super().__init__(stepper, states, axes, shared)
+        super().__init__(stepper, states, residents, axes, shared)
         self._slots = slots
         self._presents = [state.output for state in model.kept]
         self._following = {f"next length of {name}": name for name in slots.lengths}
@@ -113,7 +153,7 @@ class GrownBatch(Batch):
         # The step of batches of a size, while memory stays where it is.
         self._step: tuple[int, Step] | None = None
 
-    def load(self, handles: list[int], slots: Mapping[int, int]) -> None:
+    def load(self, handles: Sequence[int], slots: Mapping[int, int]) -> None:
         """Take these streams into the batch, each with rows of its own, to which it may append."""
         super().load(handles, slots)
         if self._slots.are_shared:
@@ -166,7 +206,7 @@ class GrownBatch(Batch):
             outputs = [*self._slots.arrays, *made]
             if step.call(*values, *outputs) is None:
                 return outputs
-        shapes = [rows.batch_shape(count) for rows in self._states]
+        shapes = self._shapes(count)
         given = dict(zip(self._presents, self._slots.arrays, strict=True))
         outputs = self._stepper.run(values, shapes, given)
         found = self._stepper.find(values, shapes)

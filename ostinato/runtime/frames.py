@@ -119,13 +119,14 @@ class Frames:
             self._turn[0] = turn if 1 in self._marks[turn] else 1 - turn
 
     def choose(self, chosen: Array) -> None:
-        """From now on batches are made of the rows of these numbers, which rise."""
+        """From now on batches are made of the rows of these numbers, in this order."""
         self._chosen, self._batches, self._copied = chosen, [], []
         count = len(chosen)
+        is_front = bool((chosen == np.arange(count)).all())
         for turn in self._turns:
             batches, copied = {}, []
             for rows in turn:
-                batch = rows.first(count) if chosen[-1] == count - 1 else None
+                batch = rows.first(count) if is_front else None
                 if batch is None:
                     batch = np.empty(rows.batch_shape(count), rows.dtype)
                     copied.append(rows)

@@ -111,8 +111,8 @@ class Pool(Uncopied):
         of it, and `RunError` where there is no memory for rows that grow.
         """
         values = self._states.checked(state)
-        # A step that appends needs the memory of all streams.
-        with self._stepping if self._states.grows else nullcontext(), self._seating:
+        # A step may be in the memory of all streams.
+        with self._stepping if self._states.has_places else nullcontext(), self._seating:
             self._states.put(self._seats.next_free(), values)
             return self._seats.take()
 
@@ -125,6 +125,7 @@ class Pool(Uncopied):
         """
         with self._stepping, self._seating:
             slot = self._seats.slot(handle)
+            self._batch.require(handle)
             self._batch.store(self._seats.slots)
             self._states.copy(slot, self._seats.next_free())
             return self._seats.take()
@@ -177,6 +178,7 @@ class Pool(Uncopied):
         """
         with self._stepping, self._seating:
             slot = self._seats.slot(handle)
+            self._batch.require(handle)
             self._batch.store(self._seats.slots)
             return self._states.get(slot)
 
@@ -190,6 +192,7 @@ class Pool(Uncopied):
             slot = self._seats.slot(handle)
             self._batch.store(self._seats.slots)
             self._states.put(slot, values)
+            self._batch.find(handle)
 
     # Frames
 
@@ -210,6 +213,7 @@ class Pool(Uncopied):
     def _push_checked(self, handle: int, feeds: object) -> None:
         """`push` for whatever the caller passed: lists, foreign arrays, mistakes."""
         slot = self._seats.slot(handle)
+        self._batch.require(handle)
         padded = self._states.padding.of(self.checked(feeds))
         values = [in_place(value) for value in padded.values()]
         values = [value.view(storage(value.dtype)) for value in values]
@@ -264,9 +268,9 @@ class Pool(Uncopied):
 
         The arrays belong to the caller; those of one output are views of one batch. A step that an
         interrupt ends leaves all states as they were, and streams their frames, but those that got
-        another one meanwhile. Raises
-        `PoolError` when streams failed, which has the outputs of the others, and `StreamError` when
-        another thread is in a step.
+        another one meanwhile; streams with states of which a step replaces some rows have lost them
+        until `reset`. Raises `PoolError` when streams failed, which has the outputs of the others,
+        and `StreamError` when another thread is in a step, and for a stream that has lost a state.
         """
         if self._driver is not None:
             raise StreamError("the asynchronous streams of this pool are stepped as they come")
@@ -287,7 +291,8 @@ class Pool(Uncopied):
             except OstinatoError as error:
                 return self._one_by_one(handles, frames, error)
             except BaseException:
-                self._give_back(handles)
+                with self._seating:
+                    self._give_back(handles)
                 raise
             finally:
                 with self._seating:
@@ -296,10 +301,12 @@ class Pool(Uncopied):
             self._stepping.release()
 
     def _give_back(self, handles: Sequence[int]) -> None:
-        """Let streams that are still open have the frames that a step took."""
-        with self._seating:
-            open_ = [self._seats.slots[handle] for handle in handles if handle in self._seats]
-            self._frames.give_back(open_)  # type: ignore[union-attr]
+        """Let streams have the frames that a step took, if they are still open and can go on."""
+        lost, slots = self._batch.lost(), self._seats.slots
+        kept = [slots[handle] for handle in handles if handle in slots and handle not in lost]
+        self._frames.give_back(kept)  # type: ignore[union-attr]
+        for handle in lost:
+            self._keepers.pop(handle, None)
 
     def _gathered(self) -> dict[str, Array] | None:
         """The frames as batches, with the states of their streams in place; None without any."""
@@ -308,8 +315,11 @@ class Pool(Uncopied):
         marks, turn = self._frames.take()
         if 1 not in marks:
             return None
+        lost = self._batch.lost()
         if marks != self._batch.marks:
             handles = [self._seats.owner(slot) for slot, mark in enumerate(marks) if mark]
+            if not lost.isdisjoint(handles):
+                self._give_back(handles)
             self._batch.load(handles, self._seats.slots)
             self._frames.choose(self._batch.rows)
             self._batch.marks = marks

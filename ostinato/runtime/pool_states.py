@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,6 +11,7 @@ from ostinato.errors import InputError, StreamError
 from ostinato.native.arguments import as_input, as_mapping, bind_shapes, check_names
 from ostinato.runtime.batch import Batch, GrownBatch, batch_axis
 from ostinato.runtime.padding import Padding, require_fixed_room
+from ostinato.runtime.residents import Residents
 from ostinato.runtime.rows import Rows
 from ostinato.runtime.slots import Slots
 from ostinato.runtime.states import (
@@ -69,29 +70,36 @@ class PoolStates:
         self.first = {pair.name: filled(pair, shapes[pair.name], values) for pair in pairs}
         names = {state.input for state in model.kept}
         fixed = [pair for pair in pairs if pair.name not in names]
-        self._fixed = [
-            Rows(p.name, batch_axis(p.input, batch), shapes[p.name], p.dtype, capacity)
-            for p in fixed
-        ]
         declared = [(pair.name, pair.output.name) for pair in fixed]
         own = declared_pairs(declared, model.inputs, model.outputs) if fixed else ()
-        elements = [capacity * each.size for each in self._fixed]
-        stepper = Stepper(flow, stepped._native, own, elements, capacity)
+        rows_of = {
+            i: Rows(p.name, batch_axis(p.input, batch), shapes[p.name], p.dtype, capacity)
+            for i, p in enumerate(fixed)
+        }
+        elements = [(capacity + 1) * rows.size for rows in rows_of.values()]
+        stepper = Stepper(flow, stepped._native, own, elements, capacity, in_place=True)
+        # States that a step changes in place stay where they are; others move into batches.
+        resident = {
+            i: rows for i, rows in rows_of.items() if own[i] in stepper.replaced and rows.is_leading
+        }
+        self._moving = {i: rows for i, rows in rows_of.items() if i not in resident}
+        self._residents = Residents(stepper, resident, capacity)
+        of_all = stepper, self._moving, self._residents
         made = {pair.output.name for pair in pairs} | {
             f"next length of {n.length}" for n in model.kept
         }
         axes = {a.name: batch_axis(a, batch) for a in model.outputs if a.name not in made}
         self._grown: Slots | None = None
-        self.batch = Batch(stepper, self._fixed, axes, shared)
+        self.batch = Batch(*of_all, axes, shared)
         if growing is not None:
             self._grown = Slots(model.kept, capacity, shapes, dtypes, limit)
-            self.batch = GrownBatch(stepper, self._fixed, axes, shared, self._grown, model)
+            self.batch = GrownBatch(*of_all, axes, shared, self._grown, model)
         self.padding = Padding(model.grown, self._grown)
 
     @property
-    def grows(self) -> bool:
-        """Whether a step appends to memory of all streams."""
-        return self._grown is not None
+    def has_places(self) -> bool:
+        """Whether streams have places in memory that steps change."""
+        return self._grown is not None or self._residents.are_there
 
     def checked(self, state: Mapping[str, Any] | None) -> dict[str, Array]:
         """Values of all states of one stream, those of `state` where given. Raises `InputError`."""
@@ -115,28 +123,35 @@ class PoolStates:
         """Give a stream these states."""
         if self._grown is not None:
             self._grown.put(slot, values)
-        for rows in self._fixed:
-            rows.places[slot][...] = values[rows.name]
+        for name, value in self._fixed(slot):
+            value[...] = values[name]
+
+    def _fixed(self, slot: int) -> Iterator[tuple[str, Array]]:
+        """The states of a stream that do not grow."""
+        for rows in self._moving.values():
+            yield rows.name, rows.places[slot]
+        yield from self._residents.values(slot)
 
     def get(self, slot: int) -> dict[str, Array]:
         """Copies of the states of a stream."""
-        found = {rows.name: rows.places[slot].copy() for rows in self._fixed}
+        found = {name: value.copy() for name, value in self._fixed(slot)}
         if self._grown is not None:
             found |= self._grown.valid(slot)
         return {pair.name: found[pair.name] for pair in self._pairs}
 
     def copy(self, slot: int, other: int) -> None:
         """Give another stream the states of one; rows of those that grow are shared at first."""
-        for rows in self._fixed:
-            rows.places[other][...] = rows.places[slot]
+        for (_, value), (_, target) in zip(self._fixed(slot), self._fixed(other), strict=True):
+            target[...] = value
         if self._grown is not None:
             self._grown.share(slot, other)
 
     def rewind(self, slot: int, rows: object) -> None:
         """Drop the last rows of a stream; raises as `GrowingStream.rewind`."""
         count = checked_count(rows)
-        if self._grown is None or self._fixed:
-            name = self._fixed[0].name
+        fixed = [name for name, _ in self._fixed(slot)]
+        if self._grown is None or fixed:
+            name = fixed[0]
             raise StreamError(f"state {name!r} does not grow, so that it cannot be rewound")
         self._grown.rewind(slot, count)
 

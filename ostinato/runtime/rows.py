@@ -29,7 +29,8 @@ class Rows:
         self.name, self.axis, self.shape, self.dtype = name, axis, shape, dtype
         self.size = math.prod(shape)
         self._front = (axis, *(i for i in range(len(shape)) if i != axis))
-        self._is_leading = math.prod(shape[:axis]) == 1
+        # Whether a batch has the rows one after the other in memory.
+        self.is_leading = math.prod(shape[:axis]) == 1
         size = capacity * (_COPIES * self.size * dtype.itemsize + _VIEW_BYTES)
         require_memory(size, f"{capacity} rows of {name!r}")
         self.store = np.zeros((capacity, *shape[:axis], *shape[axis + 1 :]), dtype)
@@ -42,7 +43,7 @@ class Rows:
 
     def first(self, count: int) -> Array | None:
         """The first `count` rows as a batch, without copy; None where memory has another order."""
-        return self.store[:count].reshape(self.batch_shape(count)) if self._is_leading else None
+        return self.store[:count].reshape(self.batch_shape(count)) if self.is_leading else None
 
     def gather(self, rows: Array, batch: Array) -> None:
         """Copy the rows of these numbers into `batch`, in this order."""

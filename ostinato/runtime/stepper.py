@@ -6,6 +6,7 @@ in which a step changes it (`schedule/replaced.py`).
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -77,7 +78,7 @@ class Stepper:
     shapes: for how many shapes of inputs and states calls are kept. in_place: whether states have
     one buffer where one is enough.
 
-    lost: the name of a state that a step had begun to change when it was interrupted, if any.
+    replaced: the states that have one buffer, which is enough for them.
     """
 
     def __init__(
@@ -99,7 +100,7 @@ class Stepper:
         if in_place and native is not None:
             known = native.artifact.replaced
             self.replaced = [pair for pair in pairs if (pair.read, pair.written) in known]
-        self.lost: str | None = None
+        self._lost: str | None = None
         count = len(flow.model.inputs)
         states = []
         for pair, size in zip(pairs, sizes, strict=True):
@@ -107,14 +108,37 @@ class Stepper:
             second = first if pair in self.replaced else _block(pair, size)
             states.append(State(pair.read, count + pair.written, (first, second)))
         self.workspace = Workspace(states)
+        self._starts = [0] * len(states)
         self._most = shapes
         self._arena = aligned_empty(0)
         self._steps: OrderedDict[object, Step] = OrderedDict()
 
     def state(self, index: int, shape: Shape) -> Array:
         """The memory of state `index`, seen as `shape`."""
-        block = self.workspace.current(index)
-        return block[: int(np.prod(shape))].reshape(shape)
+        return self._seen(self.workspace.current(index), index, shape)
+
+    def begin(self, index: int, start: int) -> None:
+        """Let state `index`, one of the `replaced`, begin at this element of its memory."""
+        self.workspace.begin(index, start * self._pairs[index].dtype.itemsize)
+        self._starts[index] = start
+
+    def _seen(self, block: Array, index: int, shape: Shape) -> Array:
+        start = self._starts[index]
+        return block[start : start + math.prod(shape)].reshape(shape)
+
+    @property
+    def lost(self) -> str | None:
+        """The name of a state that a step had begun to change when it was interrupted, if any.
+
+        A fork interrupts the steps of other threads in the child.
+        """
+        if self.workspace.is_abandoned and self.replaced:
+            self._lost = self.replaced[0].name
+        return self._lost
+
+    def found(self) -> None:
+        """Let all states be known again."""
+        self._lost, self.workspace.is_abandoned = None, False
 
     def find(self, inputs: Sequence[Array], shapes: Sequence[Shape]) -> Step | None:
         """The step for checked inputs and states of `shapes`; None where no native code fits.
@@ -205,7 +229,7 @@ class Stepper:
                 # Arrays that do not fit are refused before anything runs.
                 raise
             except BaseException:
-                self.lost = self.replaced[0].name
+                self._lost = self.replaced[0].name
                 raise
 
         return watched
@@ -241,8 +265,8 @@ class Stepper:
             for pair, shape in zip(self._pairs, shapes, strict=True):
                 pair.require_same(shape, results[pair.output.name].shape)
             for index, (pair, shape) in enumerate(zip(self._pairs, shapes, strict=True)):
-                block = self.workspace.following(index)
-                block[: int(np.prod(shape))].reshape(shape)[...] = results[pair.output.name]
+                following = self._seen(self.workspace.following(index), index, shape)
+                following[...] = results[pair.output.name]
             self.workspace.swap()
         return [results[argument.name] for argument in self.outputs]
 

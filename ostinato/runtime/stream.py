@@ -227,7 +227,7 @@ class Stream(Uncopied):
             with self._stepper.workspace.taken():
                 for index, (pair, shape) in enumerate(zip(self._pairs, self._shapes, strict=True)):
                     self._stepper.state(index, shape)[...] = filled(pair, shape, self._initial)
-                self._stepper.lost = None
+                self._stepper.found()
 
     def rewind(self, rows: int) -> None:
         """Drop rows of states that grow: there are none here, so it raises `StreamError`."""
@@ -378,7 +378,7 @@ class StreamState(Mapping[str, Array]):
         with stepper.workspace.taken():
             for name, index in places.items():
                 stepper.state(index, stream._shapes[index])[...] = arrays[name]
-            stepper.lost = None
+            stepper.found()
 
     def __repr__(self) -> str:
         if self._stream._stepper is None:

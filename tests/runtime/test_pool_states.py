@@ -43,7 +43,7 @@ def check(
     pool = session.pool(states, 5, batch="N", sizes={"N": 1}, **options)
     alone: dict[int, Any] = {}
     rows: dict[int, int] = {}
-    can_rewind = len(pool._states._fixed) == 0
+    can_rewind = not [*pool._states._fixed(0)]
     for number in range(steps):
         draw = RANDOM.random()
         if number % 9 == 0 and len(alone) < 5:

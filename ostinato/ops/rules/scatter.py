@@ -15,7 +15,7 @@ from ostinato.ops.core.builder import Builder
 from ostinato.ops.core.literals import literal
 from ostinato.ops.core.progressions import Picks, firsts, guard, injective, view_at
 from ostinato.ops.core.registry import Context, lowers
-from ostinato.ops.core.tensor import Joined, Tensor, Value, insert_ones, slice_axis
+from ostinato.ops.core.tensor import Joined, Tensor, Value, slice_axis
 from ostinato.ops.rules.gather import (
     Positions,
     column_picks,
@@ -30,13 +30,13 @@ from ostinato.ops.rules.gather import (
     without_axes,
 )
 from ostinato.ops.rules.views import axis_of
-from ostinato.program.expr import Access, Axis, Const, Expr, Extent, Index, Load, constant, op
+from ostinato.program.expr import Access, Axis, Const, Expr, Extent, Index, Load, cast, constant, op
 from ostinato.program.nodes import Store
 from ostinato.sizes.dims import Size, is_nonnegative, maximum, minimum
 
 COMBINES = {"none": None, "add": "add", "mul": "mul", "min": "min", "max": "max"}
 # Nodes whose result is memory that nobody else knows.
-_FRESH = frozenset(("Scatter", "ScatterElements", "ScatterND"))
+_FRESH = frozenset(("Scatter", "ScatterElements", "ScatterND", "TensorScatter"))
 
 
 def _combine(context: Context) -> str | None:
@@ -269,12 +269,9 @@ def lower_scatter_nd(context: Context) -> Value:
 
 @lowers("TensorScatter")
 def lower_tensor_scatter(context: Context) -> Value:
-    """A cache with a part along one axis replaced, which begins elsewhere for each batch row.
-
-    Every element is written once, from the update where it covers the place, else from the cache.
-    """
+    """A cache with a part along one axis replaced, which begins elsewhere for each batch row."""
     builder = context.builder
-    cache, update = (builder.strided(context.input(i)) for i in (0, 1))
+    cache, update = context.input(0), builder.strided(context.input(1))
     starts = context.optional(2)
     mode = context.attributes.string("mode", "linear")
     if mode not in ("linear", "circular"):
@@ -287,24 +284,22 @@ def lower_tensor_scatter(context: Context) -> Value:
             builder.require.equal(n, wanted, f"axis {i} of update and cache")
     extent, count = cache.shape[axis], update.shape[axis]
     builder.require.nonnegative(extent - count, "length of the cache beyond the update")
-    if starts is not None:
-        _require_starts(context, starts, extent, count if mode == "linear" else 1)
-        rank = len(cache.shape)
-        starts = insert_ones(builder.strided(starts), tuple(range(1, rank)))
-    # The place along the axis is known by its index, even if there is only one.
+    if starts is None:
+        target = _target(context)
+        _apply_to_view(builder, slice_axis(target, axis, 0, 1, count), None, update)
+        return target
+    _require_starts(context, starts, extent, count if mode == "linear" else 1)
+    target = _target(context)
     axes: list[Axis | None] = list(builder.axes(cache.shape))
-    place = axes[axis] = builder.axis(extent)
-    distance: Expr = Index(place)
-    if starts is not None:
-        first = builder.load(starts, [axes[0], *[None] * (len(axes) - 1)])
-        distance = op("sub", distance, first)
+    # The place along the axis is known by its index, even if there is only one.
+    number = axes[axis] = builder.axis(count)
+    place = op("add", cast(builder.load(builder.strided(starts), axes[:1]), "int64"), Index(number))
     if mode == "circular":
-        distance = op("mod", distance, Extent(extent))
-    covered = op("and", op("ge", distance, literal(0, distance)), op("lt", distance, Extent(count)))
-    access = builder.access(without_axes(update, axis), [*axes[:axis], *axes[axis + 1 :]])
-    index = ((distance, update.strides[axis]),)
-    new = Load(access, update.dtype, covered, constant(0, update.dtype), index)
-    return builder.stored(cache.shape, axes, op("select", covered, new, builder.load(cache, axes)))
+        place = op("mod", place, Extent(extent))
+    inside = op("and", op("ge", place, literal(0, place)), op("lt", place, Extent(extent)))
+    access = builder.access(without_axes(target, axis), [*axes[:axis], *axes[axis + 1 :]])
+    places = (((place, target.strides[axis]),), inside)
+    return _apply(builder, target, None, access, places, (update, axes), ())
 
 
 def _require_starts(context: Context, starts: Value, extent: Size, count: Size) -> None:
