@@ -40,3 +40,12 @@ def test_whole_searches_give_the_same() -> None:
     ours, theirs = (call() for call in bench_generation.tacotron_calls(BOTH).values())
     assert ours.shape == (3, bench_generation.STEPS, 8)
     np.testing.assert_allclose(ours, theirs, atol=2e-3)
+
+
+def test_caches_of_a_fixed_length_give_the_same(tmp_path: Path) -> None:
+    decoder = decoders.large(tmp_path, layers=1, width=32, rows="N", places=16)
+    calls = bench_generation.fixed_calls(decoder, 2, BOTH)
+    first, *others = (call() for call in calls.values())
+    assert len(others) == 3 and len(np.unique(first.argmax(-1))) == 1
+    for other in others:
+        np.testing.assert_allclose(first, other, atol=1e-4)
