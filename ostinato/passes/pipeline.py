@@ -26,6 +26,7 @@ from ostinato.passes.loops.sequence_to_scan_output import sequence_to_scan_outpu
 from ostinato.passes.loops.single_step_scan import single_step_scan
 from ostinato.passes.loops.stack_operands import stack_operands
 from ostinato.passes.loops.stores_to_concat import stores_to_concat
+from ostinato.passes.loops.thread_ifs import thread_ifs
 from ostinato.passes.normalise.batched_scan import batched_scan
 from ostinato.passes.normalise.byte_constants import byte_constants
 from ostinato.passes.normalise.expand_contributed import expand_contributed
@@ -165,6 +166,11 @@ PASSES: tuple[Pass, ...] = (
         "A choice among rows of one value becomes rows at chosen positions.",
     ),
     Pass("fold_if", fold_if, "An If that need not choose becomes one of its branches."),
+    Pass(
+        "thread_ifs",
+        thread_ifs,
+        "An If whose condition an earlier If decides goes into the branches of that one.",
+    ),
     Pass(
         "bounded_loop",
         bounded_loop,
