@@ -200,22 +200,23 @@ def _extreme_function(
 
 
 def powers(size: Size) -> list[Counter[str]]:
-    """Count each symbol in each monomial, those inside of functions included."""
-    known: dict[Apply, list[Counter[str]]] = {}
+    """Count each symbol in each monomial, those inside of functions included, each count once."""
+    # Products as names in order: sizes of sizes have the same ones again and again.
+    known: dict[Apply, set[tuple[str, ...]]] = {}
 
-    def polynomial(size: Size) -> list[Counter[str]]:
-        found = []
+    def polynomial(size: Size) -> set[tuple[str, ...]]:
+        found = set[tuple[str, ...]]()
         for monomial, _ in terms_of(size):
-            products: list[Counter[str]] = [Counter()]
+            products: set[tuple[str, ...]] = {()}
             for atom in monomial:
-                own = [Counter((atom.name,))] if isinstance(atom, Symbol) else known[atom]
-                products = [left + right for left in products for right in own]
-            found += products
+                own = {(atom.name,)} if isinstance(atom, Symbol) else known[atom]
+                products = {tuple(sorted(left + right)) for left in products for right in own}
+            found |= products
         return found
 
     for atom in functions(size):
-        known[atom] = [p for arg in atom.grows_with for p in polynomial(arg)]
-    return polynomial(size)
+        known[atom] = {product for arg in atom.grows_with for product in polynomial(arg)}
+    return [Counter(product) for product in sorted(polynomial(size))]
 
 
 FUNCTIONS: dict[str, Callable[[int, int], int]] = {

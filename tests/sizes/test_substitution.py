@@ -14,7 +14,7 @@ from ostinato.sizes.dims import (
     terms_of,
     wrap,
 )
-from ostinato.sizes.substitution import largest, one_of, renamed, replaced, upper
+from ostinato.sizes.substitution import largest, one_of, powers, renamed, replaced, upper
 
 N, M = symbol("n"), symbol("m", computed=True)
 SIGNED = symbol("s", signed=True)
@@ -46,6 +46,16 @@ def test_an_upper_bound_does_not_depend_on_the_memory_to_spare_where_it_need_not
     spare = symbol(SPARE)
     assert upper(minimum(M, 3), {"m": spare}) == 3
     assert upper(maximum(M, 3), {"m": spare}) == maximum(spare, 3)
+
+
+def test_products_of_symbols_are_counted_once() -> None:
+    several = maximum(N, floordiv(N * M, 2) + 1)
+    found = ["".join(sorted(product.elements())) for product in powers(several * several + N)]
+    assert sorted(found) == ["", "mmnn", "mn", "mnn", "n", "nn"]
+    # Choices of choices would be as many products as there are ways through them.
+    for i in range(40):
+        several = maximum(several, minimum(several + i, N))
+    assert len(powers(several)) == 3
 
 
 def test_a_choice_is_taken_apart_with_what_is_added_to_it():
