@@ -18,6 +18,7 @@ from ostinato.model.schema import schema_of
 from ostinato.model.signature import type_error
 from ostinato.model.values import constant_array
 from ostinato.ops import LOWERINGS
+from ostinato.ops.core import ranges
 from ostinato.ops.core.builder import Builder
 from ostinato.ops.core.halves import narrowed, widened
 from ostinato.ops.core.registry import (
@@ -110,6 +111,7 @@ class Lowerer:
         results: list[AnyValue] = list(result) if isinstance(result, Sequence) else [result]
         if facts.computes:
             results = narrowed(self.builder, context.schema, operands, results)
+        self._note_range(node, operands, results)
         # Opset 1 let nodes name inputs whose memory they may reuse: a hint without meaning.
         context.attributes.ints("consumed_inputs", ())
         context.attributes.finish()
@@ -122,6 +124,31 @@ class Lowerer:
             elif output.name:
                 name = context.schema.outputs[position].name
                 raise context.refuse(f"output {name!r} has no native form")
+
+    def _note_range(
+        self, node: ir.Node, operands: Sequence[AnyValue | None], results: Sequence[AnyValue]
+    ) -> None:
+        """Note between which numbers the integers of the first result lie, if that follows."""
+        first = results[0] if results else None
+        if not isinstance(first, (Tensor, Joined)) or not np.issubdtype(first.dtype, np.integer):
+            return
+        given = [self._range(*pair) for pair in zip(node.inputs, operands, strict=True)]
+        found = ranges.of_result(node, facts_of(node.op_type), operands, given)
+        if found is not None and ranges.fits(found, first.dtype):
+            self.builder.ranges[first] = found
+
+    def _range(self, value: ir.Value | None, lowered: AnyValue | None) -> ranges.Range | None:
+        if value is None or not isinstance(lowered, (Tensor, Joined)):
+            return None
+        if lowered.dtype == "bool":
+            return 0, 1
+        if lowered not in self.builder.ranges:
+            array = constant_array(value)
+            found = None if array is None else ranges.of_array(array)
+            if found is None:
+                return None
+            self.builder.ranges[lowered] = found
+        return self.builder.ranges[lowered]
 
     def _measured(self, value: ir.Value, lowered: AnyValue) -> AnyValue:
         """The value, its elements as sizes where those of a step have to be known as such."""

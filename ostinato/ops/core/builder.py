@@ -16,6 +16,7 @@ from ostinato.ops.core.draft import Draft
 from ostinato.ops.core.emitter import Emitter
 from ostinato.ops.core.joined_parts import Copies, laid_out
 from ostinato.ops.core.pairing import Pairing
+from ostinato.ops.core.ranges import Range
 from ostinato.ops.core.requirements import Mark, Requirements
 from ostinato.ops.core.run_sizes import RunSizes
 from ostinato.ops.core.tensor import (
@@ -128,6 +129,8 @@ class Builder:
         self.measured = set(measured)
         # By buffer: what its floats are made of, where sizes tell it (`ops.core.quotients`).
         self.quotients: dict[str, np.ndarray] = {}
+        # Between which numbers integers lie (`ops.core.ranges`).
+        self.ranges: dict[Value, Range] = {}
         # What attempts to lower a loop have found out of it, and how many there were in all.
         self.learned: dict[Hashable, object] = {}
         self.attempts = 0

@@ -11,10 +11,11 @@ import numpy as np
 from ostinato.ops.core.literals import literal, sized
 from ostinato.ops.core.moved_rows import moves
 from ostinato.ops.core.progressions import Picks, aligned, by_sign, line_along, view
+from ostinato.ops.core.ranges import is_within
 from ostinato.ops.core.registry import Context, lowers
 from ostinato.ops.core.tensor import Joined, Tensor, Value, can_be_known, drop_ones, slice_axis
 from ostinato.ops.rules.views import axis_of, reshape
-from ostinato.program.expr import Axis, Expr, Load, cast, constant, op
+from ostinato.program.expr import Access, Axis, Expr, Load, cast, constant, op
 from ostinato.program.nodes import Require
 from ostinato.sizes.dims import Dim, Size, product
 from ostinato.sizes.progressions import Progression
@@ -51,6 +52,8 @@ def require_in_range(context: Context, indices: Value, axis: int, extent: Size) 
                 raise context.invalid(f"index {number} is out of range for {extent} elements")
         needed = max((n + 1 if n >= 0 else -n for n in numbers), default=0)
         builder.require.nonnegative(extent - needed, f"axis {axis} minus the index needed")
+        return
+    if is_within(builder.ranges.get(indices), extent):
         return
     within = builder.pointwise(lambda i: normalized(i, extent)[1], _once(indices))
     require_all(context, within, f"an index is out of range for axis {axis} of {extent} elements")
@@ -97,16 +100,23 @@ def gather(context: Context, value: Tensor, indices: Value, axis: int) -> Tensor
     rank = len(indices.shape)
     shape = (*value.shape[:axis], *indices.shape, *value.shape[axis + 1 :])
     rest = without_axes(value, axis)
+    exists = is_within(builder.ranges.get(indices), value.shape[axis])
 
     def element(axes: Sequence[Axis | None]) -> Expr:
         inner = axes[axis : axis + rank]
-        outer = (*axes[:axis], *axes[axis + rank :])
-        position, inside = normalized(builder.load(places, inner), value.shape[axis])
-        access = builder.access(rest, outer)
-        index = ((position, value.strides[axis]),)
-        return Load(access, value.dtype, inside, constant(0, value.dtype), index)
+        access = builder.access(rest, (*axes[:axis], *axes[axis + rank :]))
+        return element_at(builder.load(places, inner), access, value, axis, exists)
 
     return builder.compute(shape, element)
+
+
+def element_at(index: Expr, access: Access, data: Tensor, axis: int, exists: bool) -> Expr:
+    """The element at an index along an axis. exists: whether that is proven to be a position."""
+    if exists:
+        return Load(access, data.dtype, index=((cast(index, "int64"), data.strides[axis]),))
+    position, inside = normalized(index, data.shape[axis])
+    place = ((position, data.strides[axis]),)
+    return Load(access, data.dtype, inside, constant(0, data.dtype), place)
 
 
 @lowers("Gather")
@@ -218,12 +228,11 @@ def lower_gather_elements(context: Context) -> Value:
         return picked
     require_in_range(context, indices, axis, data.shape[axis])
     rest = without_axes(data, axis)
+    exists = is_within(builder.ranges.get(indices), data.shape[axis])
 
     def element(axes: Sequence[Axis | None]) -> Expr:
-        position, inside = normalized(builder.load(indices, axes), data.shape[axis])
         access = builder.access(rest, (*axes[:axis], *axes[axis + 1 :]))
-        index = ((position, data.strides[axis]),)
-        return Load(access, data.dtype, inside, constant(0, data.dtype), index)
+        return element_at(builder.load(indices, axes), access, data, axis, exists)
 
     return builder.compute(indices.shape, element)
 

@@ -1,0 +1,100 @@
+"""Between which numbers all elements of an integer value lie, where the nodes before it prove that.
+
+    table = [3, 0, 5]
+    at    = Gather(table, ...)          0 .. 5
+    next  = Add(at, Cast(x > y))        0 .. 6
+
+Indices in a range that lies within an axis need no check while running, nor a mask.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeAlias
+
+import numpy as np
+import onnx_ir as ir
+
+from ostinato.graph.facts import REST, Facts
+from ostinato.ops.core.tensor import AnyValue, Joined, Tensor
+from ostinato.sizes.dims import Size
+
+# The least and the largest element, both included.
+Range: TypeAlias = "tuple[int, int]"
+
+
+def of_array(array: np.ndarray) -> Range | None:
+    """The range of integers or booleans; None for other elements, or none."""
+    if array.dtype.kind not in "iub" or not array.size:
+        return None
+    return int(array.min()), int(array.max())
+
+
+def of_result(
+    node: ir.Node, facts: Facts, operands: Sequence[AnyValue | None], given: Sequence[Range | None]
+) -> Range | None:
+    """The range of a node's first result.
+
+    operands: as they are lowered. given: their ranges.
+    """
+    if facts.moves and not facts.fills:
+        return _union(_sources(facts, given))
+    if facts.casts:
+        return given[0]
+    if node.op_type in ("ArgMax", "ArgMin"):
+        return _places(node, operands[0])
+    combine = _ARITHMETIC.get(node.op_type)
+    if combine is None or len(given) != 2 or given[0] is None or given[1] is None:
+        return None
+    return combine(given[0], given[1])
+
+
+def fits(found: Range | None, dtype: str) -> bool:
+    """Whether numbers of this range are elements of an integer type, so that none wraps."""
+    if found is None or not np.issubdtype(dtype, np.integer):
+        return False
+    about = np.iinfo(dtype)
+    return about.min <= found[0] and found[1] <= about.max
+
+
+def is_within(found: Range | None, extent: Size) -> bool:
+    """Whether all are positions along an axis of this extent, counted from its start."""
+    return found is not None and isinstance(extent, int) and found[0] >= 0 and found[1] < extent
+
+
+def _sources(facts: Facts, given: Sequence[Range | None]) -> list[Range | None]:
+    positions = facts.sources
+    if positions[-1:] == (REST,):
+        positions = (*positions[:-1], *range(len(positions) - 1, len(given)))
+    return [given[position] for position in positions if position < len(given)]
+
+
+def _union(parts: Sequence[Range | None]) -> Range | None:
+    known = [part for part in parts if part is not None]
+    if not known or len(known) < len(parts):
+        return None
+    return min(least for least, _ in known), max(most for _, most in known)
+
+
+def _places(node: ir.Node, data: AnyValue | None) -> Range | None:
+    """Of positions along an axis."""
+    attribute = node.attributes.get("axis")
+    if not isinstance(data, (Tensor, Joined)):
+        return None
+    axis = 0 if attribute is None else attribute.as_int()
+    extent = data.shape[axis] if -len(data.shape) <= axis < len(data.shape) else None
+    return (0, extent - 1) if isinstance(extent, int) and extent > 0 else None
+
+
+def _products(a: Range, b: Range) -> Range:
+    corners = [x * y for x in a for y in b]
+    return min(corners), max(corners)
+
+
+_ARITHMETIC: Mapping[str, Callable[[Range, Range], Range]] = {
+    "Add": lambda a, b: (a[0] + b[0], a[1] + b[1]),
+    "Sub": lambda a, b: (a[0] - b[1], a[1] - b[0]),
+    "Mul": _products,
+    "Min": lambda a, b: (min(a[0], b[0]), min(a[1], b[1])),
+    "Max": lambda a, b: (max(a[0], b[0]), max(a[1], b[1])),
+}
