@@ -27,6 +27,7 @@ from onnx.reference.ops.aionnx_preview_training._op_list import load_op as load_
 from onnx.reference.ops.aionnxml._op_list import load_op as load_ml_op
 
 from ostinato.definitions.contributed.tables import TABLES
+from ostinato.definitions.ml.table import DOMAIN, ml
 from ostinato.errors import OstinatoError
 from ostinato.model.contributed import SCHEMAS
 from ostinato.model.load import load_model
@@ -178,6 +179,8 @@ def others() -> str:
                 kinds["other ops (`expand_functions`)"].append(name)
             elif (domain, name) == ("ai.onnx.preview.training", "Gradient"):
                 kinds["other ops (`gradient_nodes`)"].append(name)
+            elif domain == DOMAIN and name in ml:
+                kinds["other ops (`expand_ml`; texts on reference kernels)"].append(name)
             elif has_reference(domain, name, v[-1]):
                 kinds[REFERENCE].append(name)
             else:

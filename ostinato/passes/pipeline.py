@@ -31,6 +31,7 @@ from ostinato.passes.normalise.batched_scan import batched_scan
 from ostinato.passes.normalise.byte_constants import byte_constants
 from ostinato.passes.normalise.expand_contributed import expand_contributed
 from ostinato.passes.normalise.expand_functions import expand_functions
+from ostinato.passes.normalise.expand_ml import expand_ml
 from ostinato.passes.normalise.infer_shapes import infer_shapes
 from ostinato.passes.normalise.inline_functions import inline_functions
 from ostinato.passes.normalise.integer_products import integer_products
@@ -94,6 +95,12 @@ PASSES: tuple[Pass, ...] = (
         "Operators that onnxruntime's tools write become those of the standard.",
         repeat=False,
         needed=True,
+    ),
+    Pass(
+        "expand_ml",
+        expand_ml,
+        "Operators of classical machine learning become those of the standard.",
+        repeat=False,
     ),
     Pass(
         "batched_scan",

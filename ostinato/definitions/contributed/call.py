@@ -26,13 +26,19 @@ class Call:
     """Operands and attributes of `node`, by the names of its schema, and a writer of new nodes.
 
     names: of the operands, in order. infer: finds the shapes of values that have none; called when
-    one is needed. block: channels in a block of images that lie in blocks.
+    one is needed. block: channels in a block of images that lie in blocks. opset: the version of
+    the operator's domain.
     """
 
     def __init__(
-        self, node: ir.Node, writer: Writer, infer: Callable[[], object], block: int
+        self,
+        node: ir.Node,
+        writer: Writer,
+        infer: Callable[[], object],
+        block: int = 1,
+        opset: int = 1,
     ) -> None:
-        schema = schema_of(node.op_type, node.domain, 1)
+        schema = schema_of(node.op_type, node.domain, opset)
         assert schema is not None
         self.node, self.writer, self.block = node, writer, block
         self._infer, self._schema = infer, schema
@@ -57,6 +63,10 @@ class Call:
         default = declared.default_value
         given = _value(default) if default.name else None
         return getattr(self._reader, kind)(name, given)
+
+    def tensor(self, name: str) -> Array:
+        """A required attribute that is a tensor."""
+        return np.asarray(self._reader.tensor(name).numpy())
 
     def refuse_unless(self, name: str, *supported: Any) -> None:
         """Raise `UnsupportedError` where the attribute is none of `supported`."""

@@ -1,0 +1,135 @@
+"""Operators that look at elements or rows alone: what comes in front of a model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import onnx_ir as ir
+
+from ostinato.definitions.contributed.call import FLOAT, Call
+from ostinato.definitions.ml.forest import BOOL
+from ostinato.definitions.ml.table import ml
+from ostinato.graph.writer import Array
+
+# Keys are compared with each element.
+MOST_KEYS = 1024
+
+
+@ml.register("Scaler")
+def scaler(call: Call) -> Sequence[ir.Value]:
+    """(x - offset) * scale, as float32."""
+    offset, scale = (np.array(call.attribute(name), np.float32) for name in ("offset", "scale"))
+    centred = call.op("Sub", call.cast(call["X"], FLOAT), offset)
+    return [call.op("Mul", centred, scale)]
+
+
+@ml.register("Normalizer")
+def normalizer(call: Call) -> Sequence[ir.Value]:
+    """Rows divided by their maximum, or by the norm; rows whose divisor is 0 stay."""
+    norm, x = call.attribute("norm"), call.cast(call["X"], FLOAT)
+    if norm not in ("MAX", "L1", "L2"):
+        raise call.refuse(f"norm {norm} has no native form")
+    reduction = "ReduceMax" if norm == "MAX" else f"Reduce{norm}"
+    divisor = call.reduce(reduction, x, [-1], keepdims=True)
+    is_zero = call.op("Equal", divisor, call.number(0, x), dtype=BOOL)
+    return [call.op("Div", x, call.op("Where", is_zero, call.number(1, x), divisor, dtype=FLOAT))]
+
+
+@ml.register("Binarizer")
+def binarizer(call: Call) -> Sequence[ir.Value]:
+    """1 for elements above the threshold, else 0."""
+    x = call["X"]
+    limit = call.number(call.attribute("threshold"), x)
+    return [call.cast(call.op("Greater", x, limit, dtype=BOOL), x.dtype or FLOAT)]
+
+
+@ml.register("Imputer")
+def imputer(call: Call) -> Sequence[ir.Value]:
+    """Elements of one value, such as NaN, replaced by that of their column."""
+    x = call["X"]
+    kind = "float" if x.dtype in (FLOAT, ir.DataType.DOUBLE) else "int64"
+    old, new = call.attribute(f"replaced_value_{kind}"), call.attribute(f"imputed_value_{kind}s")
+    other = {"float": "int64", "int64": "float"}[kind]
+    call.attribute(f"replaced_value_{other}")
+    if call.attribute(f"imputed_value_{other}s") or not new or x.dtype is None:
+        raise call.refuse("values of another type than the elements have no native form")
+    if old != old:
+        is_old = call.op("IsNaN", x, dtype=BOOL)
+    else:
+        is_old = call.op("Equal", x, call.number(old, x), dtype=BOOL)
+    return [call.op("Where", is_old, np.array(new, x.dtype.numpy()), x, dtype=x.dtype)]
+
+
+@ml.register("ArrayFeatureExtractor")
+def array_feature_extractor(call: Call) -> Sequence[ir.Value]:
+    """Columns at positions, of which there may be several axes."""
+    x = call["X"]
+    if x.dtype == ir.DataType.STRING:
+        raise call.refuse("texts have no native form")
+    columns = call.op("Gather", x, call.reshape(call["Y"], -1), axis=-1)
+    return [call.reshape(columns, 1, -1) if call.rank(x) == 1 else columns]
+
+
+@ml.register("OneHotEncoder")
+def one_hot_encoder(call: Call) -> Sequence[ir.Value]:
+    """A new last axis with 1 at the place of each element among categories, else 0."""
+    x, categories = call["X"], call.attribute("cats_int64s")
+    if call.attribute("cats_strings") or not categories or not call.attribute("zeros"):
+        raise call.refuse("texts, and errors for other elements, have no native form")
+    wide = call.cast(x, ir.DataType.INT64)
+    found = call.op("Equal", _last_axis(call, wide), np.array(categories, np.int64), dtype=BOOL)
+    return [call.cast(found, FLOAT)]
+
+
+@ml.register("LabelEncoder")
+def label_encoder(call: Call) -> Sequence[ir.Value]:
+    """Numbers by keys that are numbers."""
+    if "classes_strings" in call.node.attributes:
+        raise call.refuse("texts have no native form")
+    keys, values = (_labels(call, what) for what in ("keys", "values"))
+    x = call["X"]
+    if len(keys) != len(values) or len(keys) > MOST_KEYS or len(set(keys.tolist())) < len(keys):
+        raise call.refuse("keys that are repeated, or many, have no native form")
+    own = np.stack([call.number(key, x) for key in keys.tolist()])
+    is_key = call.op("Equal", _last_axis(call, x), own, dtype=BOOL)
+    found = call.cast(is_key, ir.DataType.INT32)
+    place = call.op("ArgMax", found, dtype=ir.DataType.INT64, axis=-1, keepdims=0)
+    is_known = call.cast(call.reduce("ReduceMax", found, [-1], keepdims=False), BOOL)
+    kind = ir.DataType.from_numpy(values.dtype)
+    value = call.op("Gather", values, place, dtype=kind)
+    default = _default(call, values)
+    return [call.op("Where", is_known, value, default, dtype=kind)]
+
+
+def _labels(call: Call, what: str) -> Array:
+    """Keys or values that are numbers; refuses texts and NaN."""
+    given = [name for name in call.node.attributes if name.startswith(f"{what}_")]
+    if len(given) != 1 or given[0].endswith("strings"):
+        raise call.refuse(f"{what} that are no numbers have no native form")
+    (name,) = given
+    if name.endswith("_tensor"):
+        found = call.tensor(name)
+    else:
+        kind = np.int64 if name.endswith("int64s") else np.float32
+        found = np.array(call.attribute(name), kind)
+    if found.dtype.kind not in "if" or np.isnan(found).any() or not found.size:
+        raise call.refuse(f"{what} that are no numbers have no native form")
+    return found
+
+
+def _default(call: Call, values: Array) -> Array:
+    """What elements that are no keys become."""
+    defaults = {name: call.attribute(name) for name in ("default_int64", "default_float")}
+    call.attribute("default_string")
+    if "default_tensor" in call.node.attributes:
+        return call.tensor("default_tensor").reshape(()).astype(values.dtype)
+    name = "default_int64" if values.dtype.kind == "i" else "default_float"
+    return np.array(defaults[name], values.dtype)
+
+
+def _last_axis(call: Call, x: ir.Value) -> ir.Value:
+    """x with a last axis of size 1."""
+    value = call.writer.unsqueeze(x, [call.rank(x)], "last")
+    assert isinstance(value, ir.Value)
+    return value

@@ -1,0 +1,173 @@
+"""Ensembles of decision trees as tables, down which all rows go through all trees at once.
+
+Nodes are places of tables, level by level; the two places that a node leads to are neighbours, and
+a leaf leads to itself, by a comparison with an element behind the row that always holds:
+
+    at = first[at] + (the rule does not hold for x[feature[at]] and split[at])
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+
+from ostinato.definitions.contributed.call import FLOAT, INT32, Call
+from ostinato.graph.writer import Array, Operand
+from ostinato.records import dataclass
+
+BOOL, DOUBLE = ir.DataType.BOOL, ir.DataType.DOUBLE
+# The numbers of rules in version 5 are their places.
+RULES = "BRANCH_LEQ BRANCH_LT BRANCH_GTE BRANCH_GT BRANCH_EQ BRANCH_NEQ".split()
+LEAF = -1
+# Each level is some nodes of ONNX.
+MOST_LEVELS = 128
+
+_COMPARISONS = "LessOrEqual", "Less", "GreaterOrEqual", "Greater", "Equal", "Equal"
+# By rule, what 0 is compared with so that it holds.
+_HOLDING = np.inf, np.inf, -np.inf, -np.inf, 0.0, 1.0
+
+
+@dataclass(frozen=True, eq=False)
+class Forest:
+    """Nodes of trees, one in each place of the arrays.
+
+    rules: the places of their rules in `RULES`, or `LEAF`. features, splits: the element of a row
+    that a node looks at, and what this is compared with. tracks: whether a missing element goes
+    the first way. ways: by node where to go if the rule holds, and if not. roots: the first node
+    of each tree.
+    """
+
+    rules: Array
+    features: Array
+    splits: Array
+    tracks: Array
+    ways: tuple[Array, Array]
+    roots: Array
+
+
+@dataclass(frozen=True, eq=False)
+class Descent:
+    """Where rows end.
+
+    leaves: places, int32 `[rows, trees]`. places: of each node, -1 where no way leads to it.
+    count: the number of places, of which none leads to the last one. trees: how many there are.
+    """
+
+    leaves: ir.Value
+    places: Array
+    count: int
+    trees: int
+
+
+def descend(call: Call, x: ir.Value, forest: Forest) -> Descent:
+    """Let the rows of x go down all trees.
+
+    Refuses rows whose length only a run tells, nodes that two others lead to, and deep trees.
+    """
+    width = call.size(x, 1) if call.rank(x) == 2 else None
+    if width is None:
+        raise call.refuse("rows of a length that only a run tells have no native form")
+    inner = forest.rules != LEAF
+    used = forest.features[inner]
+    if not inner[forest.roots].any() or ((used < 0) | (used >= width)).any():
+        raise call.refuse(f"rows of {width} elements do not have those that nodes look at")
+    places, first, levels = _placed(call, forest)
+    order = np.argsort(places)[np.count_nonzero(places < 0) :]
+    # One place more, so that also what lies behind the last one exists.
+    order = np.append(order, order[-1])
+    rules = sorted(set(forest.rules[inner].tolist()))
+    splits = np.where(inner, forest.splits, _HOLDING[rules[0]])
+    is_single = x.dtype == FLOAT and (splits.astype(np.float32) == splits)[inner].all()
+    dtype = FLOAT if is_single else DOUBLE
+    tables = {
+        "first": first,
+        "features": np.where(inner, forest.features, width)[order].astype(np.int32),
+        "splits": splits[order].astype(dtype.numpy()),
+        "rules": np.where(inner, forest.rules, rules[0])[order].astype(np.int32),
+        "tracks": (forest.tracks & inner)[order],
+    }
+    rows = call.op("Pad", call.cast(x, dtype), np.array([0, 0, 0, 1]))
+    steps = _Steps(call, rows, tables, rules)
+    at: Operand = np.arange(len(forest.roots), dtype=np.int32)[None]
+    for _ in range(levels):
+        at = steps.next(at)
+    assert isinstance(at, ir.Value)
+    return Descent(at, places, len(first), len(forest.roots))
+
+
+def _placed(call: Call, forest: Forest) -> tuple[Array, Array, int]:
+    """The place of each node, by place that of the first way, and the number of levels."""
+    places = np.full(len(forest.rules), -1)
+    first = np.zeros(len(forest.rules), np.int32)
+    nodes, at = forest.roots, np.arange(len(forest.roots))
+    end, levels = len(at), 0
+    while True:
+        if len(np.unique(nodes)) < len(nodes) or (places[nodes] >= 0).any():
+            raise call.refuse("a node that two others lead to has no native form")
+        places[nodes] = first[at] = at
+        goes = forest.rules[nodes] != LEAF
+        nodes, at = nodes[goes], at[goes]
+        if not len(nodes):
+            return places, np.append(first[:end], np.int32(0)), levels
+        if levels == MOST_LEVELS:
+            raise call.refuse(f"trees of more than {MOST_LEVELS} levels have no native form")
+        first[at] = end + 2 * np.arange(len(nodes))
+        nodes = np.stack([way[nodes] for way in forest.ways], 1).reshape(-1)
+        at = end + np.arange(len(nodes))
+        end, levels = end + len(nodes), levels + 1
+
+
+class _Steps:
+    """Writes steps from one level to the next.
+
+    rows: `[rows, width + 1]`, with a zero behind each row. tables: by what they hold. rules: those
+    that nodes have.
+    """
+
+    def __init__(
+        self, call: Call, rows: ir.Value, tables: dict[str, Array], rules: list[int]
+    ) -> None:
+        self._call, self._rows, self._rules = call, rows, rules
+        self._has_tracks = bool(tables["tracks"].any())
+        self._arrays = tables
+        self._values: dict[str, ir.Value] = {}
+
+    def next(self, at: Operand) -> ir.Value:
+        """The places behind those where rows are: int32 `[rows, trees]`."""
+        call = self._call
+        features = self._look("features", at)
+        if isinstance(features, ir.Value):
+            element = call.op("GatherElements", self._rows, features, axis=1)
+        else:
+            element = call.op("Gather", self._rows, features.reshape(-1), axis=1)
+        holds = self._holds(element, at)
+        if self._has_tracks:
+            missing = call.op("IsNaN", element, dtype=BOOL)
+            goes = call.op("And", self._look("tracks", at), missing, dtype=BOOL)
+            holds = call.op("Or", holds, goes, dtype=BOOL)
+        other = call.cast(call.op("Not", holds), INT32)
+        return call.op("Add", self._look("first", at), other, dtype=INT32)
+
+    def _holds(self, element: ir.Value, at: Operand) -> ir.Value:
+        """Whether the rules of nodes hold."""
+        call, split = self._call, self._look("splits", at)
+        result = self._compared(self._rules[0], element, split)
+        for rule in self._rules[1:]:
+            number = np.array(rule, np.int32)
+            has_rule = call.op("Equal", self._look("rules", at), number, dtype=BOOL)
+            other = self._compared(rule, element, split)
+            result = call.op("Where", has_rule, other, result, dtype=BOOL)
+        return result
+
+    def _compared(self, rule: int, element: ir.Value, split: Operand) -> ir.Value:
+        result = self._call.op(_COMPARISONS[rule], element, split, dtype=BOOL)
+        return self._call.op("Not", result) if RULES[rule] == "BRANCH_NEQ" else result
+
+    def _look(self, what: str, at: Operand) -> Operand:
+        """The entries of a table at these places."""
+        if not isinstance(at, ir.Value):
+            return self._arrays[what][at]
+        if what not in self._values:
+            self._values[what] = self._call.writer.value(self._arrays[what], what)
+        table = self._values[what]
+        return self._call.op("Gather", table, at, dtype=table.dtype)

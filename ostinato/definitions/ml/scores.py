@@ -1,0 +1,41 @@
+"""What classifiers make of their scores: a label for each row, and probabilities."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+
+from ostinato.definitions.contributed.call import FLOAT, INT64, Call
+
+
+def labels(call: Call, numbers: str, texts: str) -> np.ndarray:
+    """The label of each class. Refuses labels that are texts, or none."""
+    found = call.attribute(numbers)
+    if call.attribute(texts) or not found:
+        raise call.refuse("labels that are no integers have no native form")
+    return np.array(found, np.int64)
+
+
+def largest(call: Call, scores: ir.Value, names: np.ndarray) -> ir.Value:
+    """The label of the class with the largest score in each row."""
+    chosen = call.op("ArgMax", scores, dtype=INT64, axis=1, keepdims=0)
+    return call.op("Gather", names, chosen, dtype=INT64)
+
+
+def transformed(call: Call, scores: ir.Value, transform: str) -> ir.Value:
+    """Scores as float32 probabilities; SOFTMAX_ZERO passes over scores of 0."""
+    if transform == "LOGISTIC":
+        return call.cast(call.op("Sigmoid", scores), FLOAT)
+    if transform == "SOFTMAX":
+        return call.cast(call.op("Softmax", scores, axis=1), FLOAT)
+    if transform == "SOFTMAX_ZERO":
+        top = call.reduce("ReduceMax", scores, [1], keepdims=True)
+        powers = call.op("Exp", call.op("Sub", scores, top))
+        zero = call.number(0, scores)
+        is_zero = call.op("Equal", scores, zero, dtype=ir.DataType.BOOL)
+        powers = call.op("Where", is_zero, zero, powers, dtype=scores.dtype)
+        total = call.reduce("ReduceSum", powers, [1], keepdims=True)
+        return call.cast(call.op("Div", powers, total), FLOAT)
+    if transform != "NONE":
+        raise call.refuse(f"post_transform {transform} has no native form")
+    return call.cast(scores, FLOAT)

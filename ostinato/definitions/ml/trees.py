@@ -1,0 +1,193 @@
+"""Ensembles of decision trees: what the leaves of a row add up to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import onnx_ir as ir
+
+from ostinato.definitions.contributed.call import FLOAT, Call
+from ostinato.definitions.ml.forest import BOOL, DOUBLE, LEAF, RULES, Descent, Forest, descend
+from ostinato.definitions.ml.scores import labels, largest, transformed
+from ostinato.definitions.ml.table import ml
+from ostinato.graph.writer import Array
+
+_TRACKS = "nodes_missing_value_tracks_true"
+_HOW = "AVERAGE", "SUM", "MIN", "MAX"
+
+
+@ml.register("TreeEnsembleRegressor")
+def tree_ensemble_regressor(call: Call) -> Sequence[ir.Value]:
+    """The sum, mean, minimum or maximum of what leaves add to each target, as float32."""
+    call.refuse_unless("post_transform", "NONE")
+    trees = _Trees(call)
+    how, count = call.attribute("aggregate_function"), call.attribute("n_targets")
+    sums = _combined(call, trees.descent, trees.weights("target", count, how), how)
+    base = _numbers(call, "base_values")
+    total = sums if base is None else call.op("Add", sums, base.astype(float))
+    return [call.cast(total, FLOAT)]
+
+
+@ml.register("TreeEnsembleClassifier")
+def tree_ensemble_classifier(call: Call) -> Sequence[ir.Value]:
+    """The class with the largest sum of what leaves add to it, and the scores.
+
+    Of two classes, weights for the first alone are those of one score s. It decides by 0.5 where no
+    weight is negative, and the scores are 1 - s and s; else by 0, and they are -s and s.
+    """
+    names = labels(call, "classlabels_int64s", "classlabels_strings")
+    transform = call.attribute("post_transform")
+    trees, base = _Trees(call), _numbers(call, "base_values")
+    classes = set(call.attribute("class_ids"))
+    weights = trees.weights("class", len(names))
+    if len(names) == 2 and len(classes) == 1:
+        if classes != {0} or (base is not None and len(base) != 1):
+            raise call.refuse("weights or base values of the second of two classes alone")
+        score = _combined(call, trees.descent, weights[:, :1], "SUM")
+        score = score if base is None else call.op("Add", score, base.astype(float))
+        return _of_two(call, score, names, bool((weights >= 0).all()), transform)
+    if len(names) == 2 and base is not None:
+        raise call.refuse("base values of two classes with weights have no native form")
+    scores = _combined(call, trees.descent, weights, "SUM")
+    scores = scores if base is None else call.op("Add", scores, base.astype(float))
+    return [largest(call, scores, names), transformed(call, scores, transform)]
+
+
+def _of_two(
+    call: Call, score: ir.Value, names: Array, is_share: bool, transform: str
+) -> Sequence[ir.Value]:
+    """Label and scores of two classes. is_share: whether the score is that of the second in 1."""
+    limit = call.number(0.5 if is_share else 0, score)
+    is_second = call.op("Greater", call.reshape(score, -1), limit, dtype=BOOL)
+    label = call.op("Where", is_second, names[1], names[0], dtype=ir.DataType.INT64)
+    other = call.op("Sub", call.number(1, score), score) if is_share else call.op("Neg", score)
+    scores = call.op("Concat", other, score, axis=1)
+    has_transform = transform == "LOGISTIC" and not is_share
+    return [label, transformed(call, scores, "LOGISTIC" if has_transform else "NONE")]
+
+
+@ml.register("TreeEnsemble")
+def tree_ensemble(call: Call) -> Sequence[ir.Value]:
+    """Trees of version 5, whose nodes and leaves have numbers of their own."""
+    transforms = {0: "NONE", 3: "SOFTMAX_ZERO"}
+    call.refuse_unless("post_transform", *transforms)
+    modes, targets = call.tensor("nodes_modes"), np.array(call.attribute("leaf_targetids"))
+    if (modes >= len(RULES)).any() or call.node.attributes.get("membership_values"):
+        raise call.refuse("rules that ask for one of a set have no native form")
+    count, leaves = len(modes), np.zeros(len(targets))
+    own = count + np.arange(len(targets))
+
+    def way(side: str) -> Array:
+        to_leaf, places = (
+            np.array(call.attribute(f"nodes_{side}{what}")) for what in ("leafs", "nodeids")
+        )
+        return np.concatenate([places + count * to_leaf, own])
+
+    forest = Forest(
+        rules=np.concatenate([modes.astype(int), np.full(len(targets), LEAF)]),
+        features=np.concatenate([call.attribute("nodes_featureids"), leaves]).astype(int),
+        splits=np.concatenate([call.tensor("nodes_splits"), leaves]).astype(float),
+        tracks=np.concatenate([_tracks(call, count), leaves]).astype(bool),
+        ways=(way("true"), way("false")),
+        roots=np.array(call.attribute("tree_roots")),
+    )
+    how = _HOW[call.attribute("aggregate_function")]
+    nodes = count + np.arange(len(targets))
+    x = call["X"]
+    descent = descend(call, x, forest)
+    values = call.tensor("leaf_weights")
+    weights = _table(descent, nodes, targets, values, call.attribute("n_targets"), how)
+    sums = _combined(call, descent, weights, how)
+    result = transformed(call, sums, transforms[call.attribute("post_transform")])
+    return [call.cast(result, x.dtype or FLOAT)]
+
+
+class _Trees:
+    """Trees whose nodes are rows of the attributes `nodes_..`, and where the rows of X end."""
+
+    def __init__(self, call: Call) -> None:
+        self._call = call
+        trees, numbers = call.attribute("nodes_treeids"), call.attribute("nodes_nodeids")
+        self._nodes = {pair: i for i, pair in enumerate(zip(trees, numbers, strict=True))}
+        modes, own = call.attribute("nodes_modes"), np.arange(len(trees))
+        if not set(modes) <= {*RULES, "LEAF"}:
+            raise call.refuse(f"rules {sorted(set(modes))} have no native form")
+        rules = np.array([LEAF if mode == "LEAF" else RULES.index(mode) for mode in modes])
+        is_leaf = rules == LEAF
+        ways = [
+            np.where(is_leaf, own, self._found(trees, call.attribute(f"nodes_{side}nodeids")))
+            for side in ("true", "false")
+        ]
+        led = np.zeros(len(trees), bool)
+        for way in ways:
+            led[way[~is_leaf]] = True
+        if (np.stack(ways)[:, ~is_leaf] < 0).any():
+            raise call.refuse("a node leads to one that is missing")
+        splits = _numbers(call, "nodes_values")
+        forest = Forest(
+            rules=rules,
+            features=np.array(call.attribute("nodes_featureids")),
+            splits=np.zeros(len(trees)) if splits is None else splits.astype(float),
+            tracks=np.array(_tracks(call, len(trees)), bool),
+            ways=(ways[0], ways[1]),
+            # A tree begins with the node that no other one leads to.
+            roots=own[~led],
+        )
+        call.attribute("nodes_hitrates")
+        if "nodes_hitrates_as_tensor" in call.node.attributes:
+            call.tensor("nodes_hitrates_as_tensor")
+        if len(forest.roots) != len(set(trees)):
+            raise call.refuse("a tree has no first node, or several")
+        self.descent = descend(call, call["X"], forest)
+
+    def _found(self, trees: Sequence[int], numbers: Sequence[int]) -> Array:
+        """The places of nodes in the attributes; -1 where there is none."""
+        return np.array([self._nodes.get(pair, -1) for pair in zip(trees, numbers, strict=True)])
+
+    def weights(self, kind: str, count: int, how: str = "SUM") -> Array:
+        """What leaves add to so many targets or classes, by place."""
+        call = self._call
+        values = _numbers(call, f"{kind}_weights")
+        nodes = self._found(call.attribute(f"{kind}_treeids"), call.attribute(f"{kind}_nodeids"))
+        targets = np.array(call.attribute(f"{kind}_ids"))
+        if values is None or (nodes < 0).any():
+            raise call.refuse("weights of nodes that are missing have no native form")
+        return _table(self.descent, nodes, targets, values, count, how)
+
+
+def _table(
+    descent: Descent, nodes: Array, targets: Array, values: Array, count: int, how: str
+) -> Array:
+    """What each place adds to each target: float64 `[places, count]`."""
+    combine = {"MIN": np.minimum, "MAX": np.maximum}.get(how, np.add)
+    table = np.full((descent.count, count), {"MIN": np.inf, "MAX": -np.inf}.get(how, 0.0))
+    combine.at(table, (descent.places[nodes], targets), values)
+    return table
+
+
+def _combined(call: Call, descent: Descent, weights: Array, how: str) -> ir.Value:
+    """What the leaves of rows add to targets: float64 `[rows, targets]`, 0 where none adds."""
+    is_single = weights.shape[1] == 1
+    table = weights[:, 0] if is_single else weights
+    terms = call.op("Gather", table, descent.leaves, dtype=DOUBLE)
+    reduction = {"MIN": "ReduceMin", "MAX": "ReduceMax"}.get(how, "ReduceSum")
+    result = call.reduce(reduction, terms, [1], keepdims=is_single)
+    if reduction != "ReduceSum":
+        is_empty = call.op("IsInf", result, dtype=BOOL)
+        return call.op("Where", is_empty, call.number(0, result), result, dtype=DOUBLE)
+    if how == "AVERAGE":
+        return call.op("Div", result, call.number(descent.trees, result))
+    return result
+
+
+def _numbers(call: Call, name: str) -> Array | None:
+    """A list of numbers that may be given as a tensor; None where it is left out."""
+    if f"{name}_as_tensor" in call.node.attributes:
+        return call.tensor(f"{name}_as_tensor")
+    values = call.attribute(name)
+    return None if values is None else np.array(values)
+
+
+def _tracks(call: Call, count: int) -> Array:
+    return np.array(call.attribute(_TRACKS) or [0] * count)

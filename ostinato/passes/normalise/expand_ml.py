@@ -1,0 +1,82 @@
+"""Operators of classical machine learning (`ai.onnx.ml`) become those of the standard."""
+
+from __future__ import annotations
+
+import onnx
+import onnx_ir as ir
+
+from ostinato.definitions import ml
+from ostinato.definitions.contributed.call import Call
+from ostinato.definitions.ml.table import DOMAIN
+from ostinato.definitions.ml.table import ml as definitions
+from ostinato.errors import UnsupportedError
+from ostinato.graph.edit import discard, replace_value
+from ostinato.graph.rules import load_rules
+from ostinato.graph.writer import Writer
+from ostinato.model.attributes import describe
+from ostinato.model.graphs import graphs
+from ostinato.model.names import Names
+from ostinato.model.schema import normal_domain, opset_of, schema_of
+from ostinato.passes.normalise.infer_shapes import infer_shapes
+
+# The first operator set of which all that definitions write has operands for what were attributes.
+_OLDEST = 13
+
+load_rules(ml.__name__, ml.__path__)
+
+
+def expand_ml(model: ir.Model) -> int:
+    """Replace operators of `ai.onnx.ml` by their definitions, in place; returns their number.
+
+    Matches nodes of that domain, in any graph. Valid because a definition computes what the
+    operator's document says, and where that leaves a choice, what onnxruntime does. What a
+    definition refuses stays, for reference kernels. Models of an older operator set than
+    definitions are written in import that one, if all their nodes mean the same there.
+    """
+    nodes = [
+        node
+        for graph in graphs(model)
+        for node in graph
+        if node.domain == DOMAIN and node.op_type in definitions
+    ]
+    if not nodes or not _raised(model):
+        return 0
+    names, count = Names(model), 0
+    for node in nodes:
+        writer = Writer(model.graph, names, opset_of(model), ir.DataType.FLOAT, describe(node))
+        call = Call(node, writer, lambda: infer_shapes(model), opset=opset_of(model, DOMAIN))
+        try:
+            results = definitions[node.op_type](call)
+            call.finish()
+        except UnsupportedError:
+            continue
+        assert node.graph is not None
+        node.graph.insert_before(node, writer.nodes)
+        for old, new in zip(node.outputs, results, strict=False):
+            assert new is not None
+            replace_value(old, new)
+        discard(node)
+        count += 1
+    return count
+
+
+def _raised(model: ir.Model) -> bool:
+    """Let the model import a set that has all that definitions write, if it may."""
+    opset = opset_of(model)
+    standard = {n.op_type for g in graphs(model) for n in g if not normal_domain(n.domain)}
+    if opset < _OLDEST and not all(_stays(op_type, opset) for op_type in standard):
+        return False
+    model.opset_imports[""] = max(opset, _OLDEST)
+    return True
+
+
+def _stays(op_type: str, opset: int) -> bool:
+    """Whether an operator has the same operands and attributes in the newer set, or more types."""
+    old, new = (schema_of(op_type, "", version) for version in (opset, _OLDEST))
+    return old is not None and new is not None and _signature(old) == _signature(new)
+
+
+def _signature(schema: onnx.defs.OpSchema) -> object:
+    parameters = [(p.name, p.option, p.is_homogeneous) for p in (*schema.inputs, *schema.outputs)]
+    attributes = schema.attributes.items()
+    return parameters, [(k, a.type, a.default_value, a.required) for k, a in sorted(attributes)]

@@ -1,0 +1,202 @@
+"""Operators of `ai.onnx.ml` by those of the standard: onnxruntime's results, and native code."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper, parser
+
+import ostinato
+from tests import witness
+from tests.reference_cases import CASES, FLOAT, HOLES, INT64, ML, TYPES, Case, X, model, trees
+
+# By operator, what stays on reference kernels.
+KEPT = {
+    "FeatureVectorizer": "rows of any kind",
+    "SVMClassifier": "votes",
+    "SVMRegressor": "sums over support vectors",
+}
+
+
+def is_kept(case: Case) -> bool:
+    op, inputs, about, _ = case
+    has_texts = any(x.dtype == object for x in inputs)
+    has_nan = any(np.isnan(about.get("keys_floats", [0.0])))
+    return op in KEPT or has_texts or has_nan or "membership_values" in about
+
+
+OWN = [case for case in CASES if case[0] not in ("Unique", "OneHot", "TfIdfVectorizer")]
+OWN = [case for case in OWN if not is_kept(case) and not case[0].startswith(("String", "Regex"))]
+
+
+def session_of(made: onnx.ModelProto, **options: Any) -> ostinato.InferenceSession:
+    return ostinato.InferenceSession(made, cache_dir=None, **options)
+
+
+def agree(got: Any, wanted: Any) -> None:
+    for ours, theirs in zip(got, wanted, strict=True):
+        if theirs.dtype.kind == "f":
+            np.testing.assert_allclose(ours, theirs, 1e-5, 1e-6, strict=True)
+        else:
+            assert ours.shape == theirs.shape and (ours == theirs).all()
+
+
+@pytest.mark.parametrize("case", OWN, ids=[f"{i}-{case[0]}" for i, case in enumerate(OWN)])
+def test_a_definition_agrees_with_onnxruntime(case: Case) -> None:
+    op, inputs, about, version = case
+    made = model(op, inputs, ML, version, TYPES.get(op, [FLOAT]), about)
+    feeds = {f"x{i}": x for i, x in enumerate(inputs)}
+    got = session_of(made, fallback=False).run(None, feeds)
+    agree(got, witness.run(made.SerializeToString(), feeds))
+
+
+def numbers_by(keys: np.ndarray, values: np.ndarray, **more: Any) -> dict[str, Any]:
+    kinds = {"i": "int64s", "f": "floats"}
+    return {
+        f"keys_{kinds[keys.dtype.kind]}": keys.tolist(),
+        f"values_{kinds[values.dtype.kind]}": values.tolist(),
+        **more,
+    }
+
+
+@pytest.mark.parametrize(
+    ("x", "about"),
+    [
+        (np.array([[3, 1], [8, 3]]), numbers_by(np.array([1, 3]), np.array([7, 9]))),
+        (np.array([3, 1, 5]), numbers_by(np.array([5, 3]), np.array([0.5, 2.5]))),
+        (np.array([2.5, 0], "f"), numbers_by(np.array([0, 2.5]), np.array([4, 3]))),
+        (np.array([9]), numbers_by(np.array([5]), np.array([1]), default_int64=-7)),
+    ],
+)
+def test_labels_that_are_numbers(x: np.ndarray, about: dict[str, Any]) -> None:
+    kind = INT64 if "values_int64s" in about else FLOAT
+    made = model("LabelEncoder", [x], ML, 2, [kind], about)
+    got = session_of(made, fallback=False).run(None, {"x0": x})
+    agree(got, witness.run(made.SerializeToString(), {"x0": x}))
+
+
+def forest(trees: int, depth: int, width: int, seed: int = 0) -> dict[str, Any]:
+    """Trees whose leaves are as deep as chance has it."""
+    rng = np.random.default_rng(seed)
+    nodes: list[tuple[int, int, str, int, float, int, int]] = []
+    leaves: list[tuple[int, int]] = []
+    for tree in range(trees):
+        ends, count = [(0, 0)], 1
+        while ends:
+            node, level = ends.pop()
+            if level == depth or (level > 1 and rng.random() < 0.3):
+                nodes.append((tree, node, "LEAF", 0, 0.0, 0, 0))
+                leaves.append((tree, node))
+                continue
+            split = float(np.float32(rng.standard_normal()))
+            feature = int(rng.integers(width))
+            nodes.append((tree, node, "BRANCH_LEQ", feature, split, count, count + 1))
+            ends += [(count, level + 1), (count + 1, level + 1)]
+            count += 2
+    names = "treeids nodeids modes featureids values truenodeids falsenodeids".split()
+    return {
+        **{
+            f"nodes_{name}": list(part)
+            for name, part in zip(names, zip(*nodes, strict=True), strict=True)
+        },
+        "target_treeids": [tree for tree, _ in leaves],
+        "target_nodeids": [node for _, node in leaves],
+        "target_ids": [0] * len(leaves),
+        "target_weights": rng.standard_normal(len(leaves)).tolist(),
+        "n_targets": 1,
+    }
+
+
+def test_no_index_of_a_forest_is_checked_in_a_run() -> None:
+    """All indices are known to exist, so that a whole forest is one kernel, or two."""
+    x = np.random.default_rng(1).standard_normal((40, 6)).astype("f")
+    x[3, 2] = np.nan
+    made = model("TreeEnsembleRegressor", [x], ML, 1, [FLOAT], forest(12, 7, 6))
+    made.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "N"
+    session = session_of(made, fallback=False)
+    assert len(session.report()["kernels"]) <= 2
+    agree(session.run(None, {"x0": x}), witness.run(made.SerializeToString(), {"x0": x}))
+    (whole,) = session.run(None, {"x0": x})
+    (one,) = session.run(None, {"x0": x[5:6]})
+    assert (whole[5:6] == one).all()
+
+
+def test_splits_of_doubles_are_compared_as_such() -> None:
+    x = np.array([[0.1], [0.1 + 1e-12]])
+    about = {
+        "nodes_treeids": [0, 0, 0],
+        "nodes_nodeids": [0, 1, 2],
+        "nodes_modes": ["BRANCH_LEQ", "LEAF", "LEAF"],
+        "nodes_featureids": [0, 0, 0],
+        "nodes_values_as_tensor": numpy_helper.from_array(np.array([0.1, 0, 0])),
+        "nodes_truenodeids": [1, 0, 0],
+        "nodes_falsenodeids": [2, 0, 0],
+        "target_treeids": [0, 0],
+        "target_nodeids": [1, 2],
+        "target_ids": [0, 0],
+        "target_weights_as_tensor": numpy_helper.from_array(np.array([1.0, 2.0])),
+        "n_targets": 1,
+    }
+    made = model("TreeEnsembleRegressor", [x], ML, 3, [FLOAT], about)
+    (y,) = session_of(made, fallback=False).run(None, {"x0": x})
+    assert y.tolist() == [[1.0], [2.0]]
+
+
+def test_rules_may_differ_from_node_to_node() -> None:
+    about = {**trees("target", [0, 1, 0, 1, 0], [1, 2, 3, 4, 5], "BRANCH_LT"), "n_targets": 2}
+    about["nodes_modes"] = [
+        rule if rule == "LEAF" else ("BRANCH_GT", "BRANCH_EQ", "BRANCH_LEQ")[i % 3]
+        for i, rule in enumerate(about["nodes_modes"])
+    ]
+    made = model("TreeEnsembleRegressor", [HOLES], ML, 1, [FLOAT], about)
+    got = session_of(made, fallback=False).run(None, {"x0": HOLES})
+    agree(got, witness.run(made.SerializeToString(), {"x0": HOLES}))
+
+
+def test_a_model_of_an_older_opset_whose_nodes_stay_the_same_is_native() -> None:
+    """As LightGBM's converter writes them: opset 9."""
+    about = {**forest(3, 3, 3), "post_transform": "NONE"}
+    made = model("TreeEnsembleRegressor", [X], ML, 1, [FLOAT], about)
+    made.graph.output[0].name = "sum"
+    made.graph.node[0].output[0] = "sum"
+    made.graph.node.append(helper.make_node("Cast", ["sum"], ["y0"], to=TensorProto.DOUBLE))
+    made.graph.output.append(helper.make_tensor_value_info("y0", TensorProto.DOUBLE, None))
+    made.opset_import[0].version = 9
+    got = session_of(made, fallback=False).run(["y0"], {"x0": X})
+    agree(got, witness.run(made.SerializeToString(), {"x0": X})[1:])
+
+
+def test_what_a_definition_refuses_stays_on_its_kernel() -> None:
+    """Labels that are texts, a node that two lead to, nodes that are missing."""
+    of_texts = trees("class", [0, 1, 2, 0, 1], [1, 0.2, 0.3, 0.4, 0.5], "BRANCH_LEQ")
+    of_texts["classlabels_strings"] = ["a", "b", "c"]
+    kinds = [TensorProto.STRING, FLOAT]
+    made = model("TreeEnsembleClassifier", [X], ML, 1, kinds, of_texts)
+    (entry,) = session_of(made).report()["fallback"]
+    assert entry["op"] == "TreeEnsembleClassifier"
+    shared = {**trees("target", [0, 1, 0, 1, 0], [1, 2, 3, 4, 5], "BRANCH_LT"), "n_targets": 2}
+    shared["nodes_falsenodeids"] = [4, 2, 0, 0, 0, 2, 0, 0]
+    shared["nodes_treeids"] = [0, 0, 0, 0, 0, 1, 1, 1]
+    made = model("TreeEnsembleRegressor", [X], ML, 1, [FLOAT], shared)
+    with pytest.raises(ostinato.OstinatoError, match="no first node, or several"):
+        session_of(made).run(None, {"x0": X})
+
+
+def test_a_softmax_before_opset_13_keeps_its_meaning() -> None:
+    text = """
+    <ir_version: 7, opset_import: ["" : 9, "ai.onnx.ml" : 1]>
+    g (float[2, 3, 4] x) => (float[2, 3, 4] y) {
+        z = ai.onnx.ml.Normalizer <norm = "MAX"> (x)
+        y = Softmax (z)
+    }"""
+    made = parser.parse_model(text)
+    x = np.random.default_rng(0).standard_normal((2, 3, 4)).astype("f")
+    session = session_of(made)
+    assert session.report()["fallback"], "Softmax means something else in a newer set"
+    rows = x / x.max(-1, keepdims=True)
+    powers = np.exp(rows - rows.max((1, 2), keepdims=True))
+    expected = powers / powers.sum((1, 2), keepdims=True)
+    np.testing.assert_allclose(session.run(None, {"x": x})[0], expected, 1e-5)
