@@ -15,6 +15,7 @@ from torch.fx.experimental.symbolic_shapes import free_symbols, optimization_hin
 
 from ostinato.errors import OptionError, OstinatoError, UnsupportedError
 from ostinato.options import Options
+from ostinato.torch.dynamo_packed import in_torch, install
 from ostinato.torch.explain import last_line
 from ostinato.torch.export import export
 from ostinato.torch.module import Call
@@ -44,6 +45,7 @@ def backend(
         raise OptionError(f"options: there is no {unknown[0]!r}, there are {', '.join(known)}")
     settings = Options(**{"fallback": False, **(options or {})})
     _tell_break(module)
+    in_torch(module)
     graph = _Graph(module, settings)
     if not graph.settings:
         graph.compile(())
@@ -193,3 +195,6 @@ def _open_axes(tensor: torch.Tensor) -> list[int]:
 def _example(tensor: torch.Tensor) -> torch.Tensor:
     """A tensor with the sizes of this one, some of which may be symbols."""
     return torch.empty([optimization_hint(size) for size in tensor.shape], dtype=tensor.dtype)
+
+
+install(backend)

@@ -29,6 +29,7 @@ from ostinato.torch.formulas import Formulas, translations
 from ostinato.torch.layers import unseen_elements
 from ostinato.torch.narrow import widen
 from ostinato.torch.operators import with_formulas
+from ostinato.torch.packed import unseen_sizes
 from ostinato.torch.results import Result, flat, noted
 from ostinato.torch.tracing import traced_once
 
@@ -286,7 +287,7 @@ class _Leaves(torch.nn.Module):
             if not returned.exporting:
                 found = module(*args, **kwargs)
             else:
-                with Formulas(), functions_refused(), unseen_elements():
+                with Formulas(), functions_refused(), unseen_elements(), unseen_sizes():
                     found = module(*args, **kwargs)
             after = _held(module, (args, kwargs))
             leaves, returned.spec = flat(found)
@@ -370,8 +371,8 @@ def _refuse_arguments(what: str, module: torch.nn.Module, arguments: Any) -> Non
         raise UnsupportedError(
             what,
             "module",
-            "takes a packed sequence, whose sizes are data; pass a padded tensor and the lengths, "
-            "and choose the steps that count by torch.where",
+            "takes a packed sequence, whose sizes are data; pass padded rows and their lengths, "
+            "and call pack_padded_sequence within the module",
         )
     named = dict(enumerate(pytree.tree_leaves(arguments)))
     for name, leaf in [*named.items(), *module.named_parameters(), *module.named_buffers()]:

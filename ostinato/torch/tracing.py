@@ -1,4 +1,4 @@
-"""The exporter's second tracing of a program, left out where it changes nothing."""
+"""The exporter's own tracings of a program."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+from torch.fx.experimental.symbolic_shapes import _ignore_fresh_unbacked_symbols_tls_context
 from torch.onnx._internal.exporter import _decomp, _fx_passes
 
 
@@ -15,9 +16,10 @@ from torch.onnx._internal.exporter import _decomp, _fx_passes
 def traced_once() -> Iterator[None]:
     """Have the exporter take operators apart only in programs with one that it has no form for.
 
-    That traces all of a program again, half of the time of a long one.
+    That traces all of a program again, half of the time of a long one. When it looks for operands
+    of several types, sizes that data decide are not kept for a later scan, which would refuse them.
     """
-    original = _fx_passes.decompose_with_registry
+    original, promote = _fx_passes.decompose_with_registry, _fx_passes.insert_type_promotion_nodes
 
     def decompose(program: torch.export.ExportedProgram, registry: Any) -> Any:
         known = {operator.getitem, *_decomp.get_onnx_implemented_overloads(registry)}
@@ -25,11 +27,17 @@ def traced_once() -> Iterator[None]:
         is_known = all(node.target in known and not _writes(node.target) for node in nodes)
         return program if is_known else original(program, registry)
 
+    def promoted(module: torch.fx.GraphModule) -> None:
+        with _ignore_fresh_unbacked_symbols_tls_context():
+            promote(module)
+
     _fx_passes.decompose_with_registry = decompose
+    _fx_passes.insert_type_promotion_nodes = promoted
     try:
         yield
     finally:
         _fx_passes.decompose_with_registry = original
+        _fx_passes.insert_type_promotion_nodes = promote
 
 
 def _writes(target: Any) -> bool:
