@@ -7,13 +7,13 @@ model gives to the dimensions of its inputs, and names that shape inference make
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TypeAlias
 
 import onnx
 import onnx_ir as ir
 
-from ostinato.graph.size_arithmetic import fold_sizes
+from ostinato.graph.size_arithmetic import fold_sizes, made_shapes
 from ostinato.model import inference
 from ostinato.model.graphs import graphs
 from ostinato.model.order import attribute_graphs
@@ -112,7 +112,7 @@ def _claim(
 
 
 def _infer(model: ir.Model, claims: Iterable[onnx.ValueInfoProto]) -> dict[str, Sizes]:
-    proto, kept = _outline(model, {claim.name: claim for claim in claims}), set[str]()
+    proto, kept = _outline(model, {claim.name: claim for claim in claims}), dict[str, Sizes]()
     while True:
         try:
             # Data propagation writes a symbol for every element of a vector.
@@ -128,38 +128,48 @@ def _infer(model: ir.Model, claims: Iterable[onnx.ValueInfoProto]) -> dict[str, 
         for tensor in inferred.graph.initializer:
             found[tensor.name] = tuple(tensor.dims)
         infos = {info.name: info for info in _infos(inferred.graph)}
-        news = _claim_kept(proto.graph, infos, kept)
+        news = _claim_kept(proto.graph, infos, kept, made_shapes(proto.graph, found))
         kept |= news
         if not fold_sizes(proto.graph, found) and not news:
             return found
 
 
 def _claim_kept(
-    graph: onnx.GraphProto, infos: Mapping[str, onnx.ValueInfoProto], claimed: set[str]
-) -> set[str]:
-    """Say which sizes a Slice up to a computed place, or a Tile, keeps; returns of which values.
+    graph: onnx.GraphProto,
+    infos: Mapping[str, onnx.ValueInfoProto],
+    claimed: Mapping[str, Sizes],
+    made: Mapping[str, Sizes],
+) -> dict[str, Sizes]:
+    """Say which sizes a Slice up to a computed place, or a Tile, keeps; returns what is new.
 
     The inference of the onnx package gives up those of all axes of a Slice then, and those of a
     run along axes that a Tile repeats once.
-    infos: what is known of values of this graph and the graphs in it. claimed: values of which this
-    has been said.
+    infos: what is known of values of this graph and the graphs in it. claimed: what has been said
+    of them. made: shapes of other values, to be said as well.
     """
-    news, constants = set[str](), dict[str, onnx.TensorProto]()
+    news, constants = dict[str, Sizes](), dict[str, onnx.TensorProto]()
     dims = (dim for value in graph.input for dim in value.type.tensor_type.shape.dim)
     names = {dim.dim_param for dim in dims}
     for scope in (graph, *_nested(graph)):
         constants |= {tensor.name: tensor for tensor in scope.initializer}
         for node in scope.node:
             cut = _changed_axes(node, constants)
-            if cut is None:
+            given = made.get(node.output[0])
+            before = given if cut is None else _sizes(infos.get(node.input[0]))
+            result = infos.get(node.output[0])
+            if before is None or result is None:
                 continue
-            given, result = infos.get(node.input[0]), infos.get(node.output[0])
-            if given is None or result is None or result.name in claimed:
+            kept = _uncut(before, result, cut or set(), names)
+            if kept is None:
                 continue
-            kept = _uncut(given, result, cut, names)
-            if kept is not None:
-                scope.value_info.append(kept)
-                news.add(kept.name)
+            # Names that inference makes up differ every time.
+            sizes = map(_size, kept.type.tensor_type.shape.dim)
+            shape = tuple(n if isinstance(n, int) or n in names else None for n in sizes)
+            if claimed.get(kept.name) == shape:
+                continue
+            said = (info for info in (*scope.output, *scope.value_info) if info.name == kept.name)
+            (next(said, None) or scope.value_info.add()).CopyFrom(kept)
+            news[kept.name] = shape
     return news
 
 
@@ -182,22 +192,32 @@ def _changed_axes(
 
 
 def _uncut(
-    given: onnx.ValueInfoProto, result: onnx.ValueInfoProto, axes: set[int], names: set[str]
+    before: Sequence[int | str | None],
+    result: onnx.ValueInfoProto,
+    axes: set[int],
+    names: set[str],
 ) -> onnx.ValueInfoProto | None:
-    """`result` with the sizes of `given` along other axes than `axes`; None where it has them.
+    """`result` with these sizes along other axes than `axes`; None where it has them.
 
     names: of sizes that are known; what the inference does not know has another one every time.
     """
-    before, after = (info.type.tensor_type.shape.dim for info in (given, result))
     kept = onnx.ValueInfoProto()
     kept.CopyFrom(result)
-    if len(before) != len(after):
+    dims = kept.type.tensor_type.shape.dim
+    if len(before) != len(dims):
         return None
-    for axis, (old, new) in enumerate(zip(before, kept.type.tensor_type.shape.dim, strict=True)):
-        is_known = isinstance(_size(old), int) or old.dim_param in names
-        if is_known and not axes & {axis, axis - len(before)}:
-            new.CopyFrom(old)
+    for axis, (old, new) in enumerate(zip(before, dims, strict=True)):
+        if axes & {axis, axis - len(before)}:
+            continue
+        if isinstance(old, int):
+            new.dim_value = old
+        elif old in names:
+            new.dim_param = old
     return None if kept == result else kept
+
+
+def _sizes(info: onnx.ValueInfoProto | None) -> Sizes | None:
+    return None if info is None else tuple(map(_size, info.type.tensor_type.shape.dim))
 
 
 def _is_long(info: onnx.ValueInfoProto) -> bool:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial, reduce
+from math import prod
 from typing import TypeAlias, TypeVar
 
 import numpy as np
@@ -16,7 +18,9 @@ from ostinato.model.slices import slice_range
 
 Sizes: TypeAlias = "Mapping[str, Sequence[int | str | None]]"
 Values: TypeAlias = "dict[str, np.ndarray]"
-"""Integers by name, as arrays of objects; a size that is no number is None."""
+"""Integers by name, as arrays of objects: numbers, the names of sizes, None for any other."""
+
+Size: TypeAlias = "int | str | None"
 
 
 E = TypeVar("E")
@@ -39,6 +43,69 @@ def fold_sizes(graph: onnx.GraphProto, sizes: Sizes) -> int:
     have to be initializers, and a division ends it, as in the `chunk` of scripted PyTorch.
     """
     return sum(_fold(scope, known, sizes) for scope, known in _scopes(graph, {}))
+
+
+def made_shapes(graph: onnx.GraphProto, sizes: Sizes) -> dict[str, tuple[Size, ...]]:
+    """The shapes of what Expand, Reshape and Tile make of known sizes, whose names inference loses.
+
+    sizes: of values of this graph and the graphs in it. PyTorch's `expand` chooses between the
+    sizes that it is given and, where one is -1, those of the tensor.
+    """
+    found: dict[str, tuple[Size, ...]] = {}
+    for scope, known in _scopes(graph, {}):
+        for node in scope.node:
+            if (value := _value(node, known, sizes) if not node.domain else None) is not None:
+                known[node.output[0]] = value
+            rule = _SHAPES.get(node.op_type) if not node.domain else None
+            # The first Tile has an input more, the first Reshape one less.
+            if rule is None or len(node.input) != 2 or node.input[1] not in known:
+                continue
+            if node.input[0] not in sizes:
+                continue
+            allows_zero = any(a.name == "allowzero" and a.i for a in node.attribute)
+            target = known[node.input[1]]
+            if target.ndim == 1 and not (allows_zero and not target.all()):
+                found[node.output[0]] = rule(tuple(sizes[node.input[0]]), tuple(target))
+    return found
+
+
+def _expanded(given: tuple[Size, ...], target: tuple[Size, ...]) -> tuple[Size, ...]:
+    rank = max(len(given), len(target))
+    pairs = zip(*((1,) * (rank - len(each)) + each for each in (given, target)), strict=True)
+    return tuple(_broadcast(left, right) for left, right in pairs)
+
+
+def _broadcast(left: Size, right: Size) -> Size:
+    """The size of two axes that meet, each of which may be 1."""
+    if 1 in (left, right):
+        return right if left == 1 else left
+    numbers = [size for size in (left, right) if isinstance(size, int)]
+    return numbers[0] if numbers else left if left == right else None
+
+
+def _reshaped(given: tuple[Size, ...], target: tuple[Size, ...]) -> tuple[Size, ...]:
+    """The target, where 0 is a size that stays, and -1 what is left over."""
+    kept = [given[i] if size == 0 and i < len(given) else size for i, size in enumerate(target)]
+    if -1 not in kept or None in (*given, *kept):
+        return tuple(None if size == -1 else size for size in kept)
+    others = [size for size in kept if size != -1]
+    rest = Counter(size for size in given if isinstance(size, str))
+    rest.subtract(size for size in others if isinstance(size, str))
+    number, divisor = (prod(n for n in each if isinstance(n, int)) for each in (given, others))
+    names = [name for name, count in rest.items() if count]
+    left: Size = None
+    if divisor > 0 and number % divisor == 0 and not names:
+        left = number // divisor
+    elif divisor == number > 0 and len(names) == 1 and rest[names[0]] == 1:
+        left = names[0]
+    return tuple(left if size == -1 else size for size in kept)
+
+
+def _tiled(given: tuple[Size, ...], repeats: tuple[Size, ...]) -> tuple[Size, ...]:
+    return tuple(
+        size if times == 1 else times if size == 1 else None
+        for size, times in zip(given, repeats, strict=False)
+    )
 
 
 def _scopes(graph: onnx.GraphProto, outer: Values) -> Iterator[tuple[onnx.GraphProto, Values]]:
@@ -80,7 +147,7 @@ def _fold(graph: onnx.GraphProto, known: Values, sizes: Sizes) -> int:
 
 
 def _is_int64(value: np.ndarray) -> bool:
-    return all(size is not None and -(2**63) <= size < 2**63 for size in value.flat)
+    return all(type(size) is int and -(2**63) <= size < 2**63 for size in value.flat)
 
 
 def _value(
@@ -92,9 +159,9 @@ def _value(
     if facts.arithmetic is not None and facts.broadcasts and facts.computes and not facts.tests:
         rule = partial(_of_numbers, facts)
     if node.op_type == "Shape" and node.input[0] in sizes:
-        numbers = [size if isinstance(size, int) else None for size in sizes[node.input[0]]]
         bounds = {attribute.name: attribute.i for attribute in node.attribute}
-        return np.array(numbers[bounds.get("start", 0) : bounds.get("end")], object)
+        shape = [*sizes[node.input[0]]][bounds.get("start", 0) : bounds.get("end")]
+        return np.array(shape, object)
     if rule is None or not all(name in known for name in node.input):
         return None
     try:
@@ -142,18 +209,36 @@ def _reshape(values: np.ndarray, target: np.ndarray) -> np.ndarray:
 def _of_numbers(facts: Facts, *operands: np.ndarray) -> np.ndarray:
     """What arithmetic makes of operands that are all numbers; a quotient by 0 is none."""
     assert facts.arithmetic is not None
-    if any(size is None for operand in operands for size in operand.flat):
+    if any(not isinstance(size, int) for operand in operands for size in operand.flat):
         raise TypeError
     if not facts.total and not operands[1].all():
         raise ZeroDivisionError
     return np.asarray(reduce(np.frompyfunc(facts.arithmetic, 2, 1), operands), object)
 
 
+def _equal(left: Size, right: Size) -> bool | None:
+    """Whether two sizes are equal, where that is sure; those with names are not negative."""
+    if left is None or right is None:
+        return None
+    if isinstance(left, int) == isinstance(right, int):
+        return left == right or (None if isinstance(left, str) else False)
+    number = left if isinstance(left, int) else right
+    return False if isinstance(number, int) and number < 0 else None
+
+
+def _chosen(condition: bool | None, left: Size, right: Size) -> Size:
+    return (left if left == right else None) if condition is None else left if condition else right
+
+
 _VIEWS: dict[str, Callable[..., np.ndarray]] = {
     "Concat": _concat,
+    "Equal": np.frompyfunc(_equal, 2, 1),
     "Gather": _gather,
     "Reshape": _reshape,
     "Slice": _slice,
     "Squeeze": _squeeze,
     "Unsqueeze": lambda values, axes: np.expand_dims(values, tuple(map(int, axes))),
+    "Where": np.frompyfunc(_chosen, 3, 1),
 }
+
+_SHAPES = {"Expand": _expanded, "Reshape": _reshaped, "Tile": _tiled}

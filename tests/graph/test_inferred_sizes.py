@@ -52,6 +52,51 @@ def test_a_tile_keeps_what_it_repeats_once():
     assert not {*found["z"]} & {"N", 1}
 
 
+def test_an_expand_as_pytorch_writes_it():
+    """`-1` in `x.expand(n, -1)` is chosen to be the size that is there."""
+    found = sizes("""
+        g (float[N, T, 4] x, float[1, 4] h) => (float[A, B] y, float[C, D] z)
+            <int64[1] zero = {0}, int64[1] four = {4}, int64[1] rest = {-1},
+             int64[2] ones = {1, 1}, int64[2] minus = {-1, -1}> {
+            s = Shape(x)  n = Gather(s, zero)
+            d = Concat<axis = 0>(n, four)  e = Reshape(d, rest)
+            c = Equal(e, minus)  f = Where(c, ones, e)  a = Expand(h, f)
+            o = Concat<axis = 0>(n, rest)  p = Equal(o, minus)  q = Where(p, ones, o)
+            b = Expand(h, q)  y = Exp(a)  z = Exp(b)
+        }
+        """)
+    assert found["y"] == found["z"] == ("N", 4)
+
+
+def test_sizes_that_a_reshape_leaves_over():
+    found = sizes("""
+        g (float[N, 2, 4] x, float[N, T] p, float[M, 1] e) => (float[A] y, float[B, C] z)
+            <int64[2] flat = {-1, 8}, int64[3] column = {-1, 1, 1}, int64[2] kept = {0, -1},
+             int64[1] all = {-1}> {
+            a = Reshape(x, flat)  s = Shape<end = 1>(x)  t = Shape<start = 1, end = 2>(p)
+            b = Reshape(p, kept)  c = Concat<axis = 0>(t, all)  d = Reshape(p, c)
+            f = ReduceSum(x)  g = Squeeze(f)  h = Expand(g, s)  i = Reshape(h, column)
+            j = Concat<axis = 0>(s, all)  k = Reshape(p, all)  l = Reshape(e, j)
+            y = Exp(k)  z = Exp(l)
+        }
+        """)
+    assert found["a"] == ("N", 8) and found["b"] == ("N", "T") and found["d"] == ("T", "N")
+    assert found["h"] == ("N",) and found["i"] == ("N", 1, 1)
+    assert not {*found["y"], found["z"][1]} & {"N", "T", "M"}
+
+
+def test_rows_that_a_tile_repeats_so_many_times():
+    found = sizes("""
+        g (float[N, T] x, float[1, 4] h, float[M, 4] w) => (float[A, B] y, float[C, D] z)
+            <int64[1] one = {1}> {
+            n = Shape<end = 1>(x)  d = Concat<axis = 0>(n, one)  a = Tile(h, d)  b = Tile(w, d)
+            y = Exp(a)  z = Exp(b)
+        }
+        """)
+    assert found["y"] == ("N", 4)
+    assert found["z"][0] not in ("N", "M") and found["z"][1] == 4
+
+
 def test_what_the_file_claims_is_not_believed():
     found = sizes("g (float[T, 4] x) => (float[9, 9] y) { y = Exp(x) }")
     assert found["y"] == ("T", 4)

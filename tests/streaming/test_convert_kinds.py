@@ -146,6 +146,22 @@ RIGHT: dict[str, tuple[str, dict[str, Any]]] = {
         "  y = Transpose <perm=[1, 2, 0]> (m)",
         {"yes": np.array(True), "half": np.array(0.5, np.float32)},
     ),
+    "a loop over a batch of any size whose state is expanded and reshaped": (
+        "t = Transpose <perm=[2, 0, 1]> (x)  l0 = Shape <end=1> (t)  l = Squeeze (l0)"
+        "  n = Shape <end=1> (x)  d0 = Concat <axis=0> (n, rest)  c = Equal (d0, minus)"
+        "  d = Where (c, ones, d0)  h = Expand (first, d)"
+        "  f, m = Loop <body = b (int64 i, bool go, float[N, 4] s)"
+        "  => (bool on, float[N, 4] u, float[N, 4] o)"
+        "  { on = Identity (go)  e = Gather (t, i)  a = Add (s, e)  p = Reshape (a, heads)"
+        "  q = Mul (p, half)  k = Concat <axis=0> (n, rest)  u = Reshape (q, k)"
+        "  o = Identity (u) }> (l, yes, h)"
+        "  y = Transpose <perm=[1, 2, 0]> (m)",
+        {
+            **{"rest": np.array([-1]), "minus": np.array([-1, -1]), "ones": np.array([1, 1])},
+            **{"first": (1, 4), "heads": np.array([-1, 2, 2]), "yes": np.array(True)},
+            "half": np.array([[0.5], [0.25]], np.float32),
+        },
+    ),
     "values that are infinite before the first": (
         "a = Slice (x, three, far, two)  v0 = Reciprocal (a)  v = Transpose <perm=[0, 2, 1]> (v0)"
         "  q = Transpose <perm=[0, 2, 1]> (a)  s = MatMul (q, a)  h = Shape <start=2> (a)"
