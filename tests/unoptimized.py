@@ -19,6 +19,10 @@ from ostinato.codegen.relocatable import NotRelocatable, join
 from ostinato.codegen.target import Target
 from ostinato.codegen.units import divide
 
+# Characters of a function that is compiled apart: without optimizations LLVM takes 0.3 us for one,
+# and about as long as for a few thousand for one module more.
+SHORTEST = 2500
+
 
 @cache
 def _machine(target: Target) -> Any:
@@ -31,17 +35,23 @@ def _machine(target: Target) -> Any:
 
 def emit_object(text: str, target: Target, _: object = None) -> bytes:
     """What `ostinato.codegen.machine.emit_object` gives, but slower code."""
-    if target.object_format == "elf" and (units := divide(text)).kernels:
+    if target.object_format == "elf" and (units := divide(text, SHORTEST)).kernels:
         modules = (units.rest, *units.kernels)
         with suppress(NotRelocatable):
             return join([_emitted(module, target) for module in modules], dict(units.names))
     return _emitted(text, target)
 
 
-# Modes of one case have whole modules, or long kernels, in common.
-@lru_cache(maxsize=256)
+# Modes of one case have whole modules, or kernels, in common.
+@lru_cache(maxsize=1024)
 def _emitted(text: str, target: Target) -> bytes:
-    return bytes(_machine(target).emit_object(llvm.parse_assembly(text)))
+    module, machine = llvm.parse_assembly(text), _machine(target)
+    # To combine nodes takes a tenth to half of the time, even without optimizations.
+    llvm.set_option("ostinato", "-combiner-disabled=true")
+    try:
+        return bytes(machine.emit_object(module))
+    finally:
+        llvm.set_option("ostinato", "-combiner-disabled=false")
 
 
 def patch(monkeypatch: pytest.MonkeyPatch) -> None:

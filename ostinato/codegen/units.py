@@ -34,10 +34,14 @@ class Units(NamedTuple):
     names: tuple[tuple[str, str], ...] = ()
 
 
-def divide(text: str) -> Units:
-    """The units of a module as `module_text` writes it."""
+def divide(text: str, shortest: int | None = None) -> Units:
+    """The units of a module as `module_text` writes it.
+
+    shortest: characters of a function from which on it is a unit; None for `SHORTEST`.
+    """
+    shortest = SHORTEST if shortest is None else shortest
     blocks = text.split("\n}\n")
-    if not any(len(block) >= SHORTEST and _KERNEL.search(block) for block in blocks):
+    if not any(len(block) >= shortest and _KERNEL.search(block) for block in blocks):
         return Units(text, ())
     lines = [line for block in blocks for line in _outside(block).split("\n")]
     frame = [line for line in lines if line.startswith(_FRAME)]
@@ -54,7 +58,7 @@ def divide(text: str) -> Units:
     for block in blocks:
         head = _KERNEL.search(block)
         used = set() if head is None else set(_NAMES.findall(block, head.end()))
-        if head is None or len(block) < SHORTEST or not used <= known.keys():
+        if head is None or len(block) < shortest or not used <= known.keys():
             rest.append(block + "\n}\n")
             continue
         function = f"define hidden {head[1]} @kernel{block[head.end() :]}"

@@ -10,6 +10,7 @@ from ostinato.codegen import units
 from ostinato.codegen.machine import emit_object
 from ostinato.codegen.relocatable import NotRelocatable, join
 from ostinato.codegen.target import Target, host_target
+from tests import unoptimized
 from tests.by_hand import emit
 from tests.golden import parse
 
@@ -78,6 +79,21 @@ def test_short_modules_are_whole(texts: list[str], monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(units, "SHORTEST", 10**6)
     run("Sigmoid", cache_dir=None)
     assert units.divide(texts[0]) == units.Units(texts[0], ())
+    assert len(units.divide(texts[0], 1000).kernels) > 1
+
+
+def test_tests_compile_kernels_that_modules_share_once(
+    texts: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(unoptimized, "SHORTEST", 1000)
+    run("Sigmoid", cache_dir=None)
+    run("Sin", cache_dir=None)
+    unoptimized._emitted.cache_clear()
+    for text in texts:
+        unoptimized.emit_object(text, host_target())
+    first, second = (units.divide(text, 1000).kernels for text in texts)
+    shared = set(first) & set(second)
+    assert unoptimized._emitted.cache_info()[:2] == (len(shared), 2 + len({*first, *second}))
 
 
 @pytest.mark.parametrize("threads", [1, 2])
