@@ -12,7 +12,8 @@ The two halves of what a loop carries swap, so they change together: what a step
 once, where the loop begins and where it is over.
 
 All buffers are decided upon by one sum of cycles: chains and residual joins change together, since
-descent starts from both ends, everything as it is and everything changed.
+descent starts from both ends, everything as it is and everything changed. Where both end in
+different ways, parts that no kernel has in common are decided upon one by one.
 """
 
 from __future__ import annotations
@@ -252,12 +253,13 @@ def _layouts(
 ) -> tuple[Layout, ...]:
     buffer = buffers[0]
     terms = [term for access in accesses for term in access.terms]
-    numbers = [buffer.size, *(a.offset for a in accesses), *(stride for _, stride in terms)]
     if buffer.dtype not in TURNED or any(b.is_copy or b.is_laid or b.padded for b in buffers):
         return ()
-    if any(isinstance(n, int) and n < 0 for n in numbers):
+    if any(isinstance(a.offset, int) and a.offset < 0 for a in accesses):
         return ()
-    strides = dict.fromkeys(stride for _, stride in terms if stride not in (0, 1))
+    # What is read backwards, as the last step of a sequence first, lies as far apart.
+    apart = (abs(stride) if isinstance(stride, int) else stride for _, stride in terms)
+    strides = dict.fromkeys(stride for stride in apart if stride not in (0, 1))
     radices = [
         n
         for n in strides
@@ -278,9 +280,13 @@ def _layouts(
 
 
 def _split(address: Size, radix: Size) -> tuple[Size, Size]:
-    """How many times a radix is in an address, as far as that is known, and what is left."""
+    """How many times a radix is in an address, as far as that is known, and what is left.
+
+    Both are negative for a step backwards, so that they add up as addresses do.
+    """
     if isinstance(address, int) and isinstance(radix, int):
-        return divmod(address, radix)
+        sign = 1 if address >= 0 else -1
+        return sign * (abs(address) // radix), sign * (abs(address) % radix)
     times = exact_quotient(address, radix)
     if times is not None:
         return times, 0
@@ -300,17 +306,19 @@ def _is_radix(radix: Size, accesses: list[Access], lows: Mapping[Atom, Size] = N
     """
     for access in accesses:
         _, last = _split(access.offset, radix)
-        if not is_never_negative(last):
-            return False
+        first: Size = last
         for axis, stride in access.terms:
             _, below = _split(stride, radix)
+            if isinstance(below, int) and below < 0:
+                first = first + (axis.extent - 1) * below
+                continue
             # A size that only the run tells may be less than its terms seem to say.
             parts = exact_quotient(radix, below) if below != 0 else 0
             if not is_nonnegative(below) and not (isinstance(parts, int) and parts > 0):
                 return False
             # Where an axis has no points, nothing is accessed.
             last = last + (axis.extent - 1) * below
-        if not is_never_negative(radix - 1 - last, lows):
+        if not is_never_negative(first) or not is_never_negative(radix - 1 - last, lows):
             return False
     return True
 
@@ -363,7 +371,7 @@ class _Costs:
         self._known: dict[tuple[int, tuple[Layout | None, ...]], float] = {}
 
     def best(self, candidates: Mapping[str, tuple[Layout, ...]]) -> dict[str, Layout]:
-        """The cheapest of what descent finds from no layout changed, and from all.
+        """The cheaper one, part by part, of what descent finds from no layout changed and from all.
 
         candidates: by the first of the buffers that go together.
         """
@@ -372,8 +380,26 @@ class _Costs:
             for name, choices in candidates.items()
             for member in self._together[name]
         }
-        ends = [self._descent(start, candidates) for start in ({}, everything)]
-        return min(ends, key=self._total)
+        chosen, other = (self._descent(start, candidates) for start in ({}, everything))
+        for names in self._apart(chosen, other):
+            changed = {name: layout for name, layout in chosen.items() if name not in names}
+            changed |= {name: other[name] for name in names if name in other}
+            users = sorted({user for name in names for user in self._users.get(name, ())})
+            chosen = min(chosen, changed, key=lambda way: self._sum(users, way))
+        return chosen
+
+    def _apart(self, one: Layouts, other: Layouts) -> Iterator[set[str]]:
+        """Groups of buffers that differ, of which no kernel meets two."""
+        left = {name for name in {*one, *other} if one.get(name) != other.get(name)}
+        while left:
+            group, front = set[str](), {min(left)}
+            while front:
+                group |= front
+                left -= front
+                users = {user for name in front for user in self._users.get(name, ())}
+                met = {name for user in users for name in self._names[user]}
+                front = left & (met | {m for name in met & left for m in self._together[name]})
+            yield group
 
     def _descent(
         self, start: Layouts, candidates: Mapping[str, tuple[Layout, ...]]
@@ -391,9 +417,6 @@ class _Costs:
             if chosen == before:
                 break
         return chosen
-
-    def _total(self, layouts: Layouts) -> float:
-        return self._sum(range(len(self._kernels)), layouts)
 
     def _sum(self, numbers: list[int] | range, layouts: Layouts) -> float:
         return sum(self._cycles(number, layouts) for number in numbers)

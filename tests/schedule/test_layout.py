@@ -19,7 +19,15 @@ from ostinato.program.nodes import (
     map_loads,
 )
 from ostinato.program.words import BYTES, word
-from ostinato.schedule.layout import Layout, _candidates, _is_radix, _radices, _together, layout
+from ostinato.schedule.layout import (
+    Layout,
+    _candidates,
+    _Costs,
+    _is_radix,
+    _radices,
+    _together,
+    layout,
+)
 from ostinato.sizes.dims import Atom, Size, floordiv, symbol, symbols, terms_of
 from tests.program.programs import at, program, store
 from tests.schedule.test_pipeline import assert_same_results, check, check_unchanged
@@ -432,3 +440,60 @@ def test_a_state_of_which_one_half_cannot_change_keeps_its_layout(state: str, re
     source = image_state(state, read)
     assert not _candidates(source, MACHINE, _together(source)).get(state)
     assert_same_results(source, laid_out(source))
+
+
+def backwards(offset: int = P - 1) -> Program:
+    """A convolution whose places are read from the last one on, as a sequence in reverse is."""
+    c, k, p, r = Axis("c", OUT), Axis("k", IN), Axis("p", P), Axis("r", OUT)
+    o, q = Axis("o", OUT), Axis("q", P)
+    weights = at("W", (k, OUT), (c, 1)), at("V", (r, OUT), (o, 1))
+    first = Reduce((k,), "sum", at("x", (k, P), (p, 1)), weights[0])
+    second = Reduce((r,), "sum", at("a", (r, P), (q, -1), offset=offset), weights[1])
+    value = Reduced(0, "float32")
+    one = Kernel("one", (c, p), (first,), (store("a", value, (c, P), (p, 1)),))
+    two = Kernel("two", (o, q), (second,), (store("y", value, (o, P), (q, 1)),))
+    random = np.random.default_rng(0)
+    shapes = {"W": (IN, OUT), "V": (OUT, OUT)}
+    return program(
+        {"x": (IN, P)},
+        {"y": (OUT, P)},
+        (one, two),
+        {name: random.standard_normal(shape).astype("f") for name, shape in shapes.items()},
+        {"a": OUT * P},
+    )
+
+
+def test_places_that_are_read_backwards_change_as_others_do():
+    source = backwards()
+    found = laid_out(source)
+    reads = [load.access for kernel in found.kernels() for load in kernel.loads()]
+    (read,) = (access for access in reads if access.buffer == "a")
+    strides = {axis.name: stride for axis, stride in read.terms}
+    step = found.buffers["a"].size // P
+    assert strides == {"r": 1, "q": -step} and read.offset == (P - 1) * step
+    assert_same_results(source, found)
+
+
+def test_what_is_read_backwards_from_another_channel_on_stays():
+    q, r = Axis("q", P), Axis("r", OUT)
+    inside = Access("a", P - 1, ((r, P), (q, -1)))
+    beyond = Access("a", P - 2, ((r, P), (q, -1)))
+    assert _is_radix(P, [inside])
+    assert not _is_radix(P, [beyond])
+
+
+def test_parts_without_a_common_kernel_are_decided_upon_one_by_one():
+    """Both ends differ in three buffers, of which one kernel meets two."""
+    i, size = Axis("i", OUT), OUT
+    pairs = [("x", "a"), ("a", "b"), ("b", "y"), ("x", "c"), ("c", "z")]
+    kernels = tuple(
+        Kernel(f"k{n}", (i,), (), (store(to, op("neg", at(of, (i, 1))), (i, 1)),))
+        for n, (of, to) in enumerate(pairs)
+    )
+    arena = dict.fromkeys("abc", size)
+    source = program({"x": (size,)}, {"y": (size,), "z": (size,)}, kernels, {}, arena)
+    costs = _Costs(source, MACHINE, _together(source))
+    change = Layout(4, 8, 8)
+    parts = costs._apart({"a": change}, {"b": change, "c": change})
+    assert sorted(map(sorted, parts)) == [["a", "b"], ["c"]]
+    assert not [*costs._apart({"a": change}, {"a": change})]
