@@ -45,7 +45,6 @@ _LINEAR = (
     aten.repeat_interleave,
     aten.index_add,
     aten.diff,
-    aten.rsub,
     aten.zeros_like,
     aten.index_put,
     aten.copy,
@@ -87,11 +86,23 @@ def _joined(real: Any, imaginary: Any) -> Any:
 
 
 def _by_parts(operator: Any) -> Callable[..., Any]:
+    numbers = [one.name for one in operator._schema.arguments if str(one.type) == "number"]
+    places = {one.name: place for place, one in enumerate(operator._schema.arguments)}
+
     def call(*args: Any, **kwargs: Any) -> Any:
-        if not any(map(_is_complex, pytree.tree_leaves(args))):
+        if not any(map(_is_complex, pytree.tree_leaves((args, kwargs)))):
             return NotImplemented
+        # A factor counts for both parts, any other number is one beside complex ones.
+        factor = {"alpha": kwargs.pop("alpha")} if "alpha" in kwargs else {}
         kwargs = {name: value for name, value in kwargs.items() if name != "dtype"}
-        return _joined(*(operator(*_part(args, i), **_part(kwargs, i)) for i in range(2)))
+        given = [*args]
+        for name in numbers:
+            place = places[name]
+            if place < len(given) and isinstance(given[place], int):
+                given[place] = float(given[place])
+        return _joined(
+            *(operator(*_part(given, i), **_part(kwargs, i), **factor) for i in range(2))
+        )
 
     return call
 
@@ -142,6 +153,35 @@ def _added(operator: Any) -> Callable[..., Any]:
     return call
 
 
+def _times(x: Tensor, factor: Any) -> Any:
+    """A product with a complex number."""
+    if not isinstance(factor, complex):
+        return NotImplemented
+    if not _is_complex(x):
+        return torch.complex(x * factor.real, x * factor.imag)
+    a, b = _parts(x)
+    real = a * factor.real - b * factor.imag
+    return torch.complex(real, a * factor.imag + b * factor.real)
+
+
+def _subtracted(x: Any, other: Any, alpha: Any = 1) -> Any:
+    if not _is_complex(x) and not _is_complex(other) and not isinstance(other, complex):
+        return NotImplemented
+    return x * -alpha + other
+
+
+def _full(size: Any, value: Any, **settings: Any) -> Any:
+    if not isinstance(value, complex):
+        return NotImplemented
+    return torch.complex(torch.full(size, value.real), torch.full(size, value.imag))
+
+
+def _with_product(z: Any, a: Any, b: Any, *, value: Any = 1) -> Any:
+    if not any(map(_is_complex, (z, a, b))):
+        return NotImplemented
+    return z + a * b * value
+
+
 def _exp(z: Tensor) -> Tensor:
     real, imaginary = _parts(z)
     size = real.exp()
@@ -189,6 +229,30 @@ def _cos(z: Tensor) -> Tensor:
     return torch.complex(a.cos() * b.cosh(), -a.sin() * b.sinh())
 
 
+def _sinh(z: Tensor) -> Tensor:
+    a, b = _parts(z)
+    return torch.complex(a.sinh() * b.cos(), a.cosh() * b.sin())
+
+
+def _cosh(z: Tensor) -> Tensor:
+    a, b = _parts(z)
+    return torch.complex(a.cosh() * b.cos(), a.sinh() * b.sin())
+
+
+def _sign(z: Tensor) -> Tensor:
+    size = z.abs()
+    return z / torch.where(size == 0, 1.0, size)
+
+
+def _ones_like(z: Tensor, **settings: Any) -> Tensor:
+    real, imaginary = _parts(z)
+    return torch.complex(torch.ones_like(real), torch.zeros_like(imaginary))
+
+
+def _norm(z: Tensor, *args: Any, **settings: Any) -> Any:
+    return torch.linalg.vector_norm(z.abs(), *args)
+
+
 _FUNCTIONS: dict[Any, Callable[..., Any]] = {
     aten.exp: _exp,
     aten.log: _log,
@@ -201,6 +265,11 @@ _FUNCTIONS: dict[Any, Callable[..., Any]] = {
     aten.real: lambda z: _parts(z)[0],
     aten.imag: lambda z: _parts(z)[1],
     aten.square: lambda z: z * z,
+    aten.sinh: _sinh,
+    aten.cosh: _cosh,
+    aten.sgn: _sign,
+    aten.ones_like: _ones_like,
+    aten.linalg_vector_norm: _norm,
 }
 
 
@@ -213,6 +282,12 @@ def _overloads(packet: Any) -> list[Any]:
 COMPLEX: dict[Any, Callable[..., Any]] = {
     CONSTANT: _by_parts(CONSTANT),
     aten.linear.default: _linear,
+    aten.mul.Scalar: _times,
+    aten.mul.Tensor: _times,
+    aten.rsub.Scalar: _subtracted,
+    aten.rsub.Tensor: _subtracted,
+    aten.full.default: _full,
+    aten.addcmul.default: _with_product,
     aten.addmm.default: _added(aten.mm.default),
     aten.baddbmm.default: _added(aten.bmm.default),
     **{one: _by_parts(one) for packet in _LINEAR for one in _overloads(packet)},

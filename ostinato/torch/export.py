@@ -113,6 +113,7 @@ def export(
     args, kwargs = bound(signature, args, kwargs)
     _refuse_arguments(what, module, (args, kwargs))
     refuse_gradients(what, module)
+    args, kwargs = _apart(module, (args, kwargs))
     leaves = _Leaves(module, restored)
     # Neither a fused operator nor a view of a tensor without versions, as these modes give.
     with torch.inference_mode(False), torch.enable_grad(), quiet(), explained(what):
@@ -181,6 +182,22 @@ def export(
         drawn,
         pairs,
     )
+
+
+def _apart(module: torch.nn.Module, arguments: Any) -> Any:
+    """The arguments, each with memory of its own: the exporter takes the same tensor as one input.
+
+    So does a parameter that is an argument.
+    """
+    seen = {id(tensor) for tensor in (*module.parameters(), *module.buffers())}
+
+    def alone(leaf: Any) -> Any:
+        if not isinstance(leaf, torch.Tensor) or id(leaf) not in seen:
+            seen.add(id(leaf))
+            return leaf
+        return leaf.detach().clone()
+
+    return pytree.tree_map(alone, arguments)
 
 
 def _name_inputs(model: ir.Model) -> None:

@@ -353,6 +353,15 @@ def test_what_no_input_of_a_model_can_be_is_refused() -> None:
         ostinato.torch.compile(torch.nn.Linear(2, 2, device="meta"), torch.ones(2))
 
 
+def test_examples_may_be_the_same_tensor() -> None:
+    x, other = torch.randn(3), torch.randn(3)
+    compiled = ostinato.torch.compile(lambda a, b: a * 2 - b, (x, x))
+    close(x * 2 - other, compiled(x, other))
+    layer = torch.nn.Linear(3, 3)
+    compiled = ostinato.torch.compile(lambda w: layer(w), (layer.weight,))
+    close(layer(torch.ones(3, 3)), compiled(torch.ones(3, 3)))
+
+
 def test_functions_without_a_signature() -> None:
     x = torch.randn(3)
     close(torch.tan(x), ostinato.torch.compile(torch.tan, x)(x))

@@ -83,6 +83,22 @@ FUNCTIONS: dict[str, Callable[[Any], Any]] = {
         (complex_pair(x)[0] ** 3 / (complex_pair(x)[1] + 2j)).abs(),
         F.linear(*complex_pair(x), complex_pair(x)[0][:, 0]),
     ),
+    "complex numbers": lambda x: (
+        (1j * x).imag + (x / 2j).imag,
+        3 - complex_pair(x)[0],
+        torch.rsub(complex_pair(x)[0], 2, alpha=3),
+        complex_pair(x)[0].masked_fill(x[:, :3] > 0, 3),
+        F.pad(complex_pair(x)[0], (1, 1), value=2),
+        torch.addcmul(*complex_pair(x), complex_pair(x)[1], value=2),
+        complex_pair(x)[0] * torch.full((3,), 1 + 2j),
+        complex_pair(x)[0].index_add(0, torch.tensor([0]), complex_pair(x)[1][:1], alpha=2.0),
+    ),
+    "complex functions of angles": lambda x: (
+        torch.sinh(complex_pair(x)[0]),
+        torch.cosh(complex_pair(x)[0]),
+        torch.sgn(complex_pair(x)[0]),
+        torch.linalg.vector_norm(complex_pair(x)[0], dim=-1),
+    ),
     "complex parts": lambda x: (
         complex_pair(x)[0].unsqueeze(1).expand(4, 2, 3)[1:, 0].cumsum(1),
         torch.where(x[:, :3] > 0, *complex_pair(x)).detach(),
