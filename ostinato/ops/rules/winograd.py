@@ -370,7 +370,7 @@ def channels_last(builder: Builder, dtype: str, shape: Shape, step: Size | None 
     step: how far its rows are apart there, by default one behind the other.
     """
     rows, channels, *sizes = shape
-    dense = builder.empty(dtype, (rows, *sizes, step or channels))
+    dense = builder.empty(dtype, (rows, *sizes, channels if step is None else step))
     last = len(shape) - 1
     order = (0, last, *range(1, last))
     return replace(dense, shape=shape, strides=tuple(dense.strides[axis] for axis in order))

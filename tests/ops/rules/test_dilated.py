@@ -103,3 +103,10 @@ def test_infinite_weights_meet_the_padding():
     w[0, 0, 0, 0] = np.inf
     got = run(convolution(w, (8, 8), 7, 7), x)
     assert np.isnan(got[0, 0]).any() and np.isfinite(got[0, 1:]).all()
+
+
+def test_channels_that_only_a_run_tells():
+    w, x = numbers(4, 6, 3, 3), numbers(2, 6, 9, 9)
+    model = convolution(w, (9, 9), 5, 5)
+    model.graph.input[0].type.tensor_type.shape.dim[1].dim_param = "C"
+    np.testing.assert_array_equal(run(model, x), run(convolution(w, (9, 9), 5, 5), x))
