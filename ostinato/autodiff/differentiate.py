@@ -27,7 +27,7 @@ from ostinato.model.schema import opset_of
 from ostinato.passes.normalise.inline_functions import inline_functions
 from ostinato.passes.normalise.lift_constants import lift_constants
 from ostinato.passes.normalise.recurrent_to_scan import expand_recurrent
-from ostinato.passes.pipeline import PASSES, Pass, run_passes
+from ostinato.passes.pipeline import PASSES, Pass, before_gradients, run_passes
 
 # The rules write ReduceMean with axes as an input, ScatterElements that adds, and their like.
 _OPSET = 18
@@ -69,6 +69,7 @@ def prepare(
     for value in model.graph.outputs:
         if value.producer() is not None:
             value.shape = None
+    passes = before_gradients(passes)
     inline_functions(model)
     lift_constants(model)
     expand_recurrent(model, clean_padding=True)

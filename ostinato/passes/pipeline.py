@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 
 import onnx_ir as ir
 
@@ -20,7 +21,7 @@ from ostinato.passes.loops.growing_to_scan_output import growing_to_scan_output
 from ostinato.passes.loops.indexed_scan_inputs import indexed_scan_inputs
 from ostinato.passes.loops.loop_invariants import loop_invariants
 from ostinato.passes.loops.loop_to_scan import loop_to_scan
-from ostinato.passes.loops.reroll import reroll
+from ostinato.passes.loops.reroll import reroll, reroll_whole_steps
 from ostinato.passes.loops.sequence_to_growing import sequence_to_growing
 from ostinato.passes.loops.sequence_to_scan_output import sequence_to_scan_output
 from ostinato.passes.loops.single_step_scan import single_step_scan
@@ -249,6 +250,12 @@ def with_gradient_nodes(expand: Callable[[ir.Model], int]) -> tuple[Pass, ...]:
     """
     sentence = "Gradient nodes become the nodes that compute the gradient."
     return Pass("gradient_nodes", expand, sentence, repeat=False, needed=True), *PASSES
+
+
+def before_gradients(passes: Sequence[Pass]) -> tuple[Pass, ...]:
+    """The passes as they run on a model whose gradient is wanted: none adds dead values."""
+    own = {"reroll": reroll_whole_steps}
+    return tuple(replace(item, function=own.get(item.name, item.function)) for item in passes)
 
 
 def with_integer_products(passes: Sequence[Pass]) -> tuple[Pass, ...]:

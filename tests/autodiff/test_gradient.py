@@ -69,3 +69,32 @@ def test_a_loss_that_does_not_depend_on_an_input_has_zeros() -> None:
     _, x, y = session.run(None, {"x": np.ones(2, np.float32), "y": np.ones(3, np.float32)})
     np.testing.assert_array_equal(x, np.ones(2, np.float32))
     np.testing.assert_array_equal(y, np.zeros(3, np.float32))
+
+
+def test_a_step_that_is_not_there_has_no_gradient() -> None:
+    """A number beside those of written out steps looks like one more of them, which divides by 0.
+
+    Zero times the derivative of that quotient would not be zero.
+    """
+    steps = 12
+    numbers = [f"n{t} = Cast<to=1>(k{t})" for t in range(steps + 1)]
+    divided = [
+        f"{numbers[t]}  d{t} = Div(r{t}, n{t})  a{t} = Add(u, d{t})  r{t + 1} = MatMul(q, a{t})"
+        for t in range(steps)
+    ]
+    model = parse(
+        f"""g (float[3, 4, 4] q) => (float loss) <float[4, 4] u = {{{", ".join(["0.5"] * 16)}}}> {{
+            {"  ".join(f"k{t} = Constant<value_int={steps - t}>()" for t in range(steps + 1))}
+            r0 = Identity(q)
+            {"  ".join(divided)}  {numbers[steps]}  m = MatMul(r{steps}, r{steps})
+            y = Add(m, n{steps})  loss = ReduceSum<keepdims=0>(y) }}"""
+    )
+    feeds = feeds_of(model, 0.3)
+    (own,), (written,) = (
+        ostinato.InferenceSession(
+            gradient(model, "loss", ["q"], disable=passes), cache_dir=None
+        ).run(["q_grad"], feeds)
+        for passes in ((), ("reroll",))
+    )
+    assert np.isfinite(own).all()
+    np.testing.assert_allclose(own, written, rtol=1e-5, atol=1e-6)

@@ -20,8 +20,13 @@ _MOST_PHASES = 32
 _MOST_RUNS = 64
 
 
-def find_steps(model: ir.Model) -> tuple[Steps, dict[str, Sizes]] | None:
-    """The longest repetition that is a recurrence, and the sizes of all values."""
+def find_steps(
+    model: ir.Model, most_last: int = MOST_LAST
+) -> tuple[Steps, dict[str, Sizes]] | None:
+    """The longest repetition that is a recurrence, and the sizes of all values.
+
+    most_last: how many steps at the end may lack nodes.
+    """
     nodes = list(model.graph)
     made = {value: (i, k) for i, node in enumerate(nodes) for k, value in enumerate(node.outputs)}
     numbers = kinds(nodes)
@@ -33,7 +38,7 @@ def find_steps(model: ir.Model) -> tuple[Steps, dict[str, Sizes]] | None:
         # Known once some repetition was all but steps, and then far cheaper than to connect others.
         if sizes is not None and not _may_keep_shapes(nodes[begin : begin + length], period, sizes):
             continue
-        best = _best(nodes, made, begin, length, period)
+        best = _best(nodes, made, begin, length, period, most_last)
         if best is not None and _recurs(best[0]):
             steps, last = best
             sizes = infer_sizes(model) if sizes is None else sizes
@@ -43,7 +48,12 @@ def find_steps(model: ir.Model) -> tuple[Steps, dict[str, Sizes]] | None:
 
 
 def _best(
-    nodes: Sequence[ir.Node], made: Mapping[ir.Value, Place], begin: int, length: int, period: int
+    nodes: Sequence[ir.Node],
+    made: Mapping[ir.Value, Place],
+    begin: int,
+    length: int,
+    period: int,
+    most_last: int,
 ) -> tuple[Steps, LastSteps] | None:
     """The steps of a run that hand on least, and those behind that lack what is dead."""
     best: tuple[Steps, LastSteps] | None = None
@@ -55,7 +65,7 @@ def _best(
         steps = Steps(list(nodes[first:end]), period, count)
         if not connect(steps, Places(made, first, period, count)):
             continue
-        last = LastSteps(steps, nodes[end : end + MOST_LAST * period])
+        last = LastSteps(steps, nodes[end : end + most_last * period])
         if best is None or _rank(steps, last) < _rank(*best):
             best = steps, last
     return best

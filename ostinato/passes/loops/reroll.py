@@ -12,6 +12,7 @@ from ostinato.graph.loop_form import SCAN_WITHOUT_BATCH
 from ostinato.graph.writer import Operand, Writer
 from ostinato.model.names import Names
 from ostinato.model.schema import opset_of
+from ostinato.passes.loops.last_steps import MOST_LAST
 from ostinato.passes.loops.repeated_steps import find_steps
 from ostinato.passes.loops.rolled_results import Results
 from ostinato.passes.loops.steps import (
@@ -40,10 +41,23 @@ def reroll(model: ir.Model) -> int:
     only next ones would read (`last_steps`). Valid because step `t` of the Scan computes what copy
     `t` of the nodes computed.
     """
+    return _reroll(model, MOST_LAST)
+
+
+def reroll_whole_steps(model: ir.Model) -> int:
+    """`reroll` of steps that lack nothing: no step computes what the model does not.
+
+    What only a next step would read has no gradient. In a Scan it has zeros, and zero times what is
+    not finite, as of a division by the number of a step, is not zero.
+    """
+    return _reroll(model, 0)
+
+
+def _reroll(model: ir.Model, most_last: int) -> int:
     if opset_of(model) < SCAN_WITHOUT_BATCH or "" not in model.opset_imports:
         return 0
     rolled = 0
-    while (found := find_steps(model)) is not None:
+    while (found := find_steps(model, most_last)) is not None:
         _Rolling(model, *found).apply()
         rolled += 1
     return rolled
