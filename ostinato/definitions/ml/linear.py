@@ -34,7 +34,7 @@ def linear_classifier(call: Call) -> Sequence[ir.Value]:
         scores = call.op("Concat", call.op("Neg", scores), scores, axis=1)
     if (given and len(given) != count) or max(count, 2) != len(names):
         raise call.refuse(f"{count} scores of {len(names)} classes have no native form")
-    return [largest(call, scores, names), transformed(call, scores, transform)]
+    return [largest(call, scores, names), call.cast(transformed(call, scores, transform), FLOAT)]
 
 
 def _width(call: Call) -> int:

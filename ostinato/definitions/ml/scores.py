@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from ostinato.definitions.contributed.call import FLOAT, INT64, Call
+from ostinato.definitions.contributed.call import INT64, Call
 
 
 def labels(call: Call, numbers: str, texts: str) -> np.ndarray:
@@ -23,11 +23,11 @@ def largest(call: Call, scores: ir.Value, names: np.ndarray) -> ir.Value:
 
 
 def transformed(call: Call, scores: ir.Value, transform: str) -> ir.Value:
-    """Scores as float32 probabilities; SOFTMAX_ZERO passes over scores of 0."""
+    """Scores as probabilities of their type; SOFTMAX_ZERO passes over scores of 0."""
     if transform == "LOGISTIC":
-        return call.cast(call.op("Sigmoid", scores), FLOAT)
+        return call.op("Sigmoid", scores)
     if transform == "SOFTMAX":
-        return call.cast(call.op("Softmax", scores, axis=1), FLOAT)
+        return call.op("Softmax", scores, axis=1)
     if transform == "SOFTMAX_ZERO":
         top = call.reduce("ReduceMax", scores, [1], keepdims=True)
         powers = call.op("Exp", call.op("Sub", scores, top))
@@ -35,7 +35,7 @@ def transformed(call: Call, scores: ir.Value, transform: str) -> ir.Value:
         is_zero = call.op("Equal", scores, zero, dtype=ir.DataType.BOOL)
         powers = call.op("Where", is_zero, zero, powers, dtype=scores.dtype)
         total = call.reduce("ReduceSum", powers, [1], keepdims=True)
-        return call.cast(call.op("Div", powers, total), FLOAT)
+        return call.op("Div", powers, total)
     if transform != "NONE":
         raise call.refuse(f"post_transform {transform} has no native form")
-    return call.cast(scores, FLOAT)
+    return scores

@@ -51,7 +51,7 @@ def tree_ensemble_classifier(call: Call) -> Sequence[ir.Value]:
         raise call.refuse("base values of two classes with weights have no native form")
     scores = _combined(call, trees.descent, weights, "SUM")
     scores = scores if base is None else call.op("Add", scores, base.astype(float))
-    return [largest(call, scores, names), transformed(call, scores, transform)]
+    return [largest(call, scores, names), call.cast(transformed(call, scores, transform), FLOAT)]
 
 
 def _of_two(
@@ -64,7 +64,8 @@ def _of_two(
     other = call.op("Sub", call.number(1, score), score) if is_share else call.op("Neg", score)
     scores = call.op("Concat", other, score, axis=1)
     has_transform = transform == "LOGISTIC" and not is_share
-    return [label, transformed(call, scores, "LOGISTIC" if has_transform else "NONE")]
+    shares = transformed(call, scores, "LOGISTIC" if has_transform else "NONE")
+    return [label, call.cast(shares, FLOAT)]
 
 
 @ml.register("TreeEnsemble")
