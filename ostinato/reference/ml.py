@@ -25,7 +25,8 @@ from onnx.reference.ops.aionnxml.op_label_encoder import LabelEncoder as _LabelE
 from onnx.reference.ops.aionnxml.op_svm_classifier import SVMClassifier as _SVMClassifier
 from onnx.reference.ops.aionnxml.op_svm_regressor import SVMRegressor as _SVMRegressor
 
-from ostinato.reference.trees import LEAF, RULES, Forest, Weights
+from ostinato.model.trees import LEAF, RULES
+from ostinato.reference.trees import Forest, Weights
 
 Array = np.ndarray[Any, Any]
 

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
+from ostinato.model import trees
+from ostinato.model.trees import LEAF, Array
 from ostinato.records import dataclass
 
-Array = np.ndarray[Any, Any]
-
-# The numbers of rules in version 5 are their places; the last one asks for one of a set of values.
-RULES = "BRANCH_LEQ BRANCH_LT BRANCH_GTE BRANCH_GT BRANCH_EQ BRANCH_NEQ BRANCH_MEMBER".split()
 _COMPARISONS = (
     np.less_equal,
     np.less,
@@ -21,7 +18,6 @@ _COMPARISONS = (
     np.equal,
     np.not_equal,
 )
-LEAF = -1
 # Rows are looked at in blocks, of which the sums have no more terms than this.
 _MOST_TERMS = 1 << 22
 
@@ -49,21 +45,9 @@ class Weights:
 
 
 @dataclass(frozen=True, eq=False)
-class Forest:
-    """Nodes of trees. A leaf leads to itself.
+class Forest(trees.Forest):
+    """Nodes of trees, and by node the values of BRANCH_MEMBER."""
 
-    rules: of each node, the place of its rule in `RULES`, or `LEAF`. features, splits: the element
-    of a row that it looks at, and the value that this is compared with. tracks: whether a missing
-    element goes the first way. ways: by node where to go if the rule holds, and if not. roots: the
-    first node of each tree. sets: by node the values of BRANCH_MEMBER.
-    """
-
-    rules: Array
-    features: Array
-    splits: Array
-    tracks: Array
-    ways: tuple[Array, Array]
-    roots: Array
     sets: dict[int, Array]
 
     def leaves(self, x: Array) -> Array:

@@ -28,7 +28,8 @@ from ostinato.program.nodes import (
 from ostinato.schedule.decisions import decision
 from ostinato.schedule.in_place import stored_copies
 from ostinato.schedule.joining import inlined, points_read
-from ostinato.sizes.dims import Size, minimum, product
+from ostinato.schedule.relayout import least_uses
+from ostinato.sizes.dims import Size
 
 # From so many rows on, storing what they share pays: keys of 16 to 1500 positions that are scaled
 # (row `open queries` of `benchmarks.bench_micro`, for 1 to 23 queries).
@@ -142,11 +143,7 @@ class _Rewriter:
         lanes = [a for a in reader.axes if all(s.access.stride(a) == 1 for s in reader.stores)]
         if not any(all(load.access.stride(a) != 0 for load in loads) for a in lanes):
             return None
-        rows: Size | None = None
-        for load in loads:
-            met = {axis for axis, _ in load.access.terms}
-            count = product([a.extent for a in reader.axes if a not in met])
-            rows = count if rows is None else minimum(rows, count)
+        rows = least_uses(reader, loads)
         return None if isinstance(rows, int) else rows
 
 

@@ -204,7 +204,7 @@ class _Relayout:
             suited = True
         if suited or crosswise is None:
             return None
-        uses = _uses(kernel, crosswise[1]) * trips
+        uses = least_uses(kernel, crosswise[1]) * trips
         # Rows of a tile share what is transposed, steps of a loop do not.
         turned = trips == 1 and is_turned(kernel, crosswise[0], self._machine, self._buffers)
         least = LEAST_TURNED_USES if turned else LEAST_USES
@@ -227,7 +227,7 @@ class _Relayout:
         lanes = [axis for axis in kernel.axes if any(axis in _axes(value) for value in found)]
         if not found or not lanes or any(r.chains > 1 for r in kernel.reductions):
             return None
-        uses, least = _uses(kernel, found), LEAST_WIDENED_USES
+        uses, least = least_uses(kernel, found), LEAST_WIDENED_USES
         lane = max(lanes, key=lambda axis: typical(axis.extent))
         few = isinstance(uses, int) and uses < least
         return None if few else _Operands(lane, tuple(found), uses, least)
@@ -257,7 +257,7 @@ class _Relayout:
                 found.append(load)
         if not found:
             return None
-        uses = _uses(kernel, found) * trips
+        uses = least_uses(kernel, found) * trips
         least = min(_least_shared_uses(kernel, lane, load, self._machine) for load in found)
         least = LEAST_SPLIT_USES if reads_rows else least
         few = isinstance(uses, int) and uses < least
@@ -315,7 +315,7 @@ def _axes(value: Expr) -> tuple[Axis, ...]:
     return tuple(dict.fromkeys(axis for load in loads for axis, _ in load.access.terms))
 
 
-def _uses(kernel: Kernel, values: Sequence[Expr]) -> Size:
+def least_uses(kernel: Kernel, values: Sequence[Expr]) -> Size:
     """The least number of times that an element is read."""
     least: Size | None = None
     for value in values:

@@ -3,8 +3,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from ostinato.model.trees import LEAF, RULES
 from ostinato.reference import trees
-from ostinato.reference.trees import LEAF, RULES, Forest, Weights
+from ostinato.reference.trees import Forest, Weights
 
 
 def forest(ways: tuple[list[int], list[int]]) -> Forest:

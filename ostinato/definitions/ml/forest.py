@@ -13,36 +13,16 @@ import onnx_ir as ir
 
 from ostinato.definitions.contributed.call import FLOAT, INT32, Call
 from ostinato.graph.writer import Array, Operand
+from ostinato.model.trees import COMPARISONS, LEAF, Forest
 from ostinato.records import dataclass
 
 BOOL, DOUBLE = ir.DataType.BOOL, ir.DataType.DOUBLE
-# The numbers of rules in version 5 are their places.
-RULES = "BRANCH_LEQ BRANCH_LT BRANCH_GTE BRANCH_GT BRANCH_EQ BRANCH_NEQ".split()
-LEAF = -1
 # Each level is some nodes of ONNX.
 MOST_LEVELS = 128
 
 _COMPARISONS = "LessOrEqual", "Less", "GreaterOrEqual", "Greater", "Equal", "Equal"
 # By rule, what 0 is compared with so that it holds.
 _HOLDING = np.inf, np.inf, -np.inf, -np.inf, 0.0, 1.0
-
-
-@dataclass(frozen=True, eq=False)
-class Forest:
-    """Nodes of trees, one in each place of the arrays.
-
-    rules: the places of their rules in `RULES`, or `LEAF`. features, splits: the element of a row
-    that a node looks at, and what this is compared with. tracks: whether a missing element goes
-    the first way. ways: by node where to go if the rule holds, and if not. roots: the first node
-    of each tree.
-    """
-
-    rules: Array
-    features: Array
-    splits: Array
-    tracks: Array
-    ways: tuple[Array, Array]
-    roots: Array
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,7 +141,7 @@ class _Steps:
 
     def _compared(self, rule: int, element: ir.Value, split: Operand) -> ir.Value:
         result = self._call.op(_COMPARISONS[rule], element, split, dtype=BOOL)
-        return self._call.op("Not", result) if RULES[rule] == "BRANCH_NEQ" else result
+        return self._call.op("Not", result) if COMPARISONS[rule] == "BRANCH_NEQ" else result
 
     def _look(self, what: str, at: Operand) -> Operand:
         """The entries of a table at these places."""

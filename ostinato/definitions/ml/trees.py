@@ -8,10 +8,11 @@ import numpy as np
 import onnx_ir as ir
 
 from ostinato.definitions.contributed.call import FLOAT, Call
-from ostinato.definitions.ml.forest import BOOL, DOUBLE, LEAF, RULES, Descent, Forest, descend
+from ostinato.definitions.ml.forest import BOOL, DOUBLE, Descent, descend
 from ostinato.definitions.ml.scores import labels, largest, transformed
 from ostinato.definitions.ml.table import ml
 from ostinato.graph.writer import Array
+from ostinato.model.trees import COMPARISONS, LEAF, Forest
 
 _TRACKS = "nodes_missing_value_tracks_true"
 _HOW = "AVERAGE", "SUM", "MIN", "MAX"
@@ -74,7 +75,7 @@ def tree_ensemble(call: Call) -> Sequence[ir.Value]:
     transforms = {0: "NONE", 3: "SOFTMAX_ZERO"}
     call.refuse_unless("post_transform", *transforms)
     modes, targets = call.tensor("nodes_modes"), np.array(call.attribute("leaf_targetids"))
-    if (modes >= len(RULES)).any() or call.node.attributes.get("membership_values"):
+    if (modes >= len(COMPARISONS)).any() or call.node.attributes.get("membership_values"):
         raise call.refuse("rules that ask for one of a set have no native form")
     count, leaves = len(modes), np.zeros(len(targets))
     own = count + np.arange(len(targets))
@@ -112,9 +113,9 @@ class _Trees:
         trees, numbers = call.attribute("nodes_treeids"), call.attribute("nodes_nodeids")
         self._nodes = {pair: i for i, pair in enumerate(zip(trees, numbers, strict=True))}
         modes, own = call.attribute("nodes_modes"), np.arange(len(trees))
-        if not set(modes) <= {*RULES, "LEAF"}:
+        if not set(modes) <= {*COMPARISONS, "LEAF"}:
             raise call.refuse(f"rules {sorted(set(modes))} have no native form")
-        rules = np.array([LEAF if mode == "LEAF" else RULES.index(mode) for mode in modes])
+        rules = np.array([LEAF if mode == "LEAF" else COMPARISONS.index(mode) for mode in modes])
         is_leaf = rules == LEAF
         ways = [
             np.where(is_leaf, own, self._found(trees, call.attribute(f"nodes_{side}nodeids")))
