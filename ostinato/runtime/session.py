@@ -195,7 +195,7 @@ class InferenceSession(Uncopied):
 
         Arrays must be C-contiguous and of the exact dtype; outputs writable and apart from all
         others. Outputs that are not given are allocated; a model with fallback nodes runs once to
-        learn their shapes. Elements of inputs on which sizes depend must stay what they are now:
+        learn their shapes. Each call puts a new list in the place of a sequence. Elements of inputs on which sizes depend must stay what they are now:
         the call raises `InputError` otherwise. Raises `InputError` naming the array, and
         `ShapeError` when run-time dimensions contradict each other.
         """
@@ -410,7 +410,9 @@ def _node_arg(argument: Argument) -> NodeArg:
 
 
 def _bind_flow(flow: Flow, inputs: dict[str, Any], outputs: dict[str, Any]) -> BoundCall:
+    tensors = {a.name: outputs[a.name] for a in flow.model.outputs if a.is_tensor}
+
     def call() -> None:
-        flow.run(inputs, outputs)
+        outputs.update(flow.run(inputs, tensors))
 
     return BoundCall(call, lambda code: OstinatoError(f"code {code}"), inputs, outputs)

@@ -136,7 +136,8 @@ class _Rewriter:
         """How many rows of a sum read each element, where only a run tells and lanes meet it."""
         name = writer.stores[0].access.buffer
         loads = [load for load in reader.loads() if load.access.buffer == name]
-        if any(load not in reader.summed or load.mask is not None for load in loads):
+        # What stores a part of it counts as a reader of the rest.
+        if not loads or any(x not in reader.summed or x.mask is not None for x in loads):
             return None
         if isinstance(points_read(writer, reader), str):
             return None

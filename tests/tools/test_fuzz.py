@@ -13,7 +13,7 @@ import numpy as np
 import onnx
 import pytest
 
-from tools.fuzz import damage, files, gradients, graphs, guarded, images, modes
+from tools.fuzz import damage, files, gradients, graphs, guarded, images, loops, modes
 from tools.fuzz.guarded import Outcome
 from tools.fuzz.random_models import random_model
 from tools.fuzz.smaller import smaller
@@ -162,3 +162,10 @@ def test_a_graph_is_made_as_small_as_what_fails() -> None:
     assert [node.op_type for node in small.graph.node] == ["Exp"]
     assert [value.name for value in small.graph.input] == ["a"] == list(given)
     assert (given["a"] == -1).all()
+
+
+@pytest.mark.parametrize("seed", [36, 49, 122])
+def test_loops_with_states_of_any_size_agree(seed: int) -> None:
+    """In these: rows chosen of none, a part that is stored behind rows, a list as an output."""
+    outcome = loops.tried(seed)
+    assert outcome.kind.startswith("agree"), outcome.message

@@ -2,6 +2,7 @@
 
 python -m tools.fuzz files --seconds 60      damaged files: no crash, no hang, no bare exception
 python -m tools.fuzz graphs --seconds 60     random valid graphs against other runtimes
+python -m tools.fuzz loops --seconds 60      random loops whose states grow, likewise
 python -m tools.fuzz streams --seconds 60    random networks: the steps are the whole, delayed
 python -m tools.fuzz images --seconds 60     random networks for images of any size, likewise
 python -m tools.fuzz gradients --seconds 60  of random graphs: they are central differences
@@ -53,6 +54,14 @@ def images(
 ) -> None:
     """Compare random networks for images of any size with other runtimes."""
     _run("images", seconds, seed, count, folder)
+
+
+@app.command()
+def loops(
+    seconds: float = SECONDS, seed: int = SEED, count: int = COUNT, folder: Path = FOLDER
+) -> None:
+    """Compare random loops, whose states change their sizes, with other runtimes."""
+    _run("loops", seconds, seed, count, folder)
 
 
 @app.command()

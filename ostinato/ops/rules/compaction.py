@@ -70,6 +70,8 @@ def chosen_positions(builder: Builder, chosen: Tensor, count: Size) -> Tensor:
 def taken(builder: Builder, value: Tensor, positions: Tensor, axis: int) -> Tensor:
     """Elements of an axis at positions that exist."""
     shape = (*value.shape[:axis], positions.shape[0], *value.shape[axis + 1 :])
+    if value.shape[axis] == 0:
+        return builder.empty(value.dtype, shape)
     first = slice_axis(value, axis, 0, 1, 1)
 
     def element(axes: Sequence[Axis | None]) -> Expr:

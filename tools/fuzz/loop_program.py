@@ -1,0 +1,239 @@
+"""Random loops whose states change their sizes, are lists, or are written in place.
+
+Values have kinds rather than shapes: how many rows there are only a run tells, and every operator
+is valid for any number of them. What decides (conditions, counts, indices) is computed from
+integers alone, so that runtimes differ by roundings only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+SLOTS = 5
+BEAMS = 2
+
+Array = np.ndarray[Any, Any]
+Rule = Callable[["Program"], str]
+
+KINDS = ("number", "flag", "vec", "rows", "columns", "beams", "ints", "buffer", "list")
+RULES: dict[str, list[Rule]] = {kind: [] for kind in KINDS}
+"""What makes a value of a kind; see `makes`."""
+UPDATES: dict[str, list[Callable[[Program, str], str]]] = {kind: [] for kind in KINDS}
+"""What makes the next value of a state of a kind of the one before; see `updates`."""
+
+
+def makes(kind: str, weight: int = 1) -> Callable[[Rule], Rule]:
+    """Register a function that adds nodes and returns the name of a value of this kind."""
+
+    def register(function: Rule) -> Rule:
+        RULES[kind] += [function] * weight
+        return function
+
+    return register
+
+
+def updates(
+    kind: str, weight: int = 1
+) -> Callable[[Callable[[Program, str], str]], Callable[[Program, str], str]]:
+    """Register a function that adds nodes and returns the next value of a state."""
+
+    def register(function: Callable[[Program, str], str]) -> Callable[[Program, str], str]:
+        UPDATES[kind] += [function] * weight
+        return function
+
+    return register
+
+
+@dataclass
+class Names:
+    """Names are unique in the whole model."""
+
+    count: int = 0
+
+    def next(self) -> str:
+        self.count += 1
+        return f"v{self.count}"
+
+
+@dataclass
+class Program:
+    """A graph that grows; `outer` is the one around it, whose values it reads."""
+
+    random: np.random.Generator
+    width: int
+    names: Names
+    depth: int = 0
+    outer: Program | None = None
+    nodes: list[onnx.NodeProto] = field(default_factory=list)
+    constants: list[onnx.TensorProto] = field(default_factory=list)
+    values: dict[str, list[str]] = field(default_factory=lambda: {kind: [] for kind in KINDS})
+
+    # Choosing
+
+    def chance(self, probability: float) -> bool:
+        return bool(self.random.random() < probability)
+
+    def choose(self, items: Any) -> Any:
+        return items[int(self.random.integers(len(items)))]
+
+    def pick(self, kind: str) -> str:
+        """A value of a kind; one that is there, more often newer, or a new one."""
+        own = self.values[kind]
+        if self.outer is not None and self.chance(0.2 if own else 0.7):
+            return self.outer.pick_there(kind) or self.pick_there(kind) or self.new(kind)
+        if own and self.chance(0.8):
+            return own[int(len(own) * self.random.random() ** 0.5)]
+        return self.new(kind)
+
+    def pick_there(self, kind: str) -> str:
+        """A value of a kind that is there, here or around; empty if there is none."""
+        own = self.values[kind]
+        if own:
+            return str(self.choose(own))
+        return self.outer.pick_there(kind) if self.outer is not None else ""
+
+    def new(self, kind: str) -> str:
+        """A value of a kind, made by one of its rules of what there is."""
+        there = self.pick_there(kind)
+        rules = RULES[kind]
+        name = self.choose(rules)(self) if self.depth < 9 else there or rules[0](self)
+        self.values[kind].append(name)
+        return str(name)
+
+    # Writing
+
+    def add(self, op: str, *inputs: str, **attributes: Any) -> str:
+        """One node; the name of its first output."""
+        return self.add_several(op, 1, *inputs, **attributes)[0]
+
+    def add_several(self, op: str, count: int, *inputs: str, **attributes: Any) -> list[str]:
+        outputs = [self.names.next() for _ in range(count)]
+        name = f"{op.lower()}_{outputs[0]}"
+        self.nodes.append(helper.make_node(op, inputs, outputs, name=name, **attributes))
+        return outputs
+
+    def constant(self, value: Any, dtype: str = "int64") -> str:
+        name = self.names.next()
+        self.constants.append(numpy_helper.from_array(np.array(value, dtype), name))
+        return name
+
+    def weights(self, *shape: int) -> str:
+        return self.constant(self.random.standard_normal(shape) * 0.7, "float32")
+
+    def inner(self) -> Program:
+        return Program(self.random, self.width, self.names, self.depth + 1, self)
+
+    # What many rules need
+
+    def below(self, limit: int) -> str:
+        """A number from 0 to limit - 1 that a run computes."""
+        return self.add("Mod", self.pick("number"), self.constant(limit))
+
+    def one(self, number: str) -> str:
+        """A tensor of one element of a scalar."""
+        return self.add("Unsqueeze", number, self.constant([0]))
+
+    def row(self, vec: str | None = None) -> str:
+        """One row, of a vector."""
+        return self.add("Unsqueeze", vec or self.pick("vec"), self.constant([0]))
+
+    def some(self) -> str:
+        """Rows of which there is one at least."""
+        pair = [self.pick("rows"), self.row()]
+        self.random.shuffle(pair)
+        return self.add("Concat", *pair, axis=0)
+
+    def count(self, value: str, axis: int = 0) -> str:
+        """How many there are along an axis, as a scalar."""
+        shape = self.add("Shape", value)
+        return self.add("Gather", shape, self.constant(axis), axis=0)
+
+    def index(self, value: str) -> str:
+        """A valid index of the first axis of what is not empty."""
+        return self.add("Mod", self.pick("number"), self.count(value))
+
+    def mask(self, value: str) -> str:
+        """One flag for every row."""
+        places = self.add("Range", self.constant(0), self.count(value), self.constant(1))
+        if self.chance(0.5):
+            places = self.add("Add", places, self.pick("number"))
+        rest = self.add("Mod", places, self.constant(self.choose((2, 3))))
+        return self.add("Equal", rest, self.constant(self.choose((0, 1))))
+
+    def sliced(self, rows: str, axis: int = 0) -> str:
+        """A part: the last few, without the first, without the last, up to a count, backwards."""
+        far = 2**40
+        start, end, step = self.choose(
+            (
+                (-3, far, 1),
+                (1, far, 1),
+                (0, -1, 1),
+                (0, 3, 1),
+                (-1, -far, -1),
+                (0, far, 2),
+                (-2, -1, 1),
+            )
+        )
+        starts, ends = self.constant([start]), self.constant([end])
+        if step == 1 and self.chance(0.4):
+            starts, ends = self.constant([0]), self.one(self.pick("number"))
+            if self.chance(0.5):
+                starts, ends = ends, self.constant([far])
+                if self.chance(0.5):
+                    starts = self.add("Neg", starts)
+        return self.add("Slice", rows, starts, ends, self.constant([axis]), self.constant([step]))
+
+    def filtered(self, rows: str) -> str:
+        mask = self.mask(rows)
+        if self.chance(0.5):
+            return self.add("Compress", rows, mask, axis=0)
+        places = self.add("Transpose", self.add("NonZero", mask), perm=[1, 0])
+        if self.chance(0.5):
+            return self.add("GatherND", rows, places)
+        return self.add("Gather", rows, self.add("Squeeze", places, self.constant([1])), axis=0)
+
+    def branched(self, kind: str, first: Rule, second: Rule) -> str:
+        """An If whose branches give values of one kind, of any size."""
+        decides = self.pick("flag")
+        graphs = {}
+        for name, rule in (("then_branch", first), ("else_branch", second)):
+            inner = self.inner()
+            given = inner.add("Identity", rule(inner))
+            outputs = [info(given, kind, self.width)]
+            graphs[name] = helper.make_graph(inner.nodes, name, [], outputs, inner.constants)
+        return self.add("If", decides, **graphs)
+
+    def element(self, of: str) -> str:
+        if self.chance(0.4):
+            return self.add("SequenceAt", of, self.constant(self.choose((0, -1))))
+        index = self.add("Mod", self.pick("number"), self.add("SequenceLength", of))
+        return self.add("SequenceAt", of, index)
+
+
+SHAPES: dict[str, tuple[int, tuple[Any, ...]]] = {
+    "number": (TensorProto.INT64, ()),
+    "flag": (TensorProto.BOOL, ()),
+    "vec": (TensorProto.FLOAT, ("width",)),
+    "rows": (TensorProto.FLOAT, (None, "width")),
+    "columns": (TensorProto.FLOAT, ("width", None)),
+    "beams": (TensorProto.FLOAT, (BEAMS, None, "width")),
+    "ints": (TensorProto.INT64, (None,)),
+    "buffer": (TensorProto.FLOAT, (SLOTS, "width")),
+    "list": (TensorProto.FLOAT, (None, "width")),
+}
+
+
+def info(name: str, kind: str, width: int) -> onnx.ValueInfoProto:
+    """The type of a value of a kind."""
+    number, shape = SHAPES[kind]
+    axes = [width if axis == "width" else axis for axis in shape]
+    if kind == "list":
+        element = helper.make_tensor_type_proto(number, axes)
+        return helper.make_value_info(name, helper.make_sequence_type_proto(element))
+    return helper.make_tensor_value_info(name, number, axes)
