@@ -24,6 +24,9 @@ from ostinato.model.write import to_model_proto
 from ostinato.passes.normalise.infer_shapes import infer_shapes
 from ostinato.passes.pipeline import run_passes
 
+# What makes one node of two, of which one may belong to the forward model and the other not.
+_JOINING = ("stack_operands", "thread_ifs")
+
 
 @dataclass(frozen=True)
 class Partition:
@@ -72,7 +75,7 @@ def partition(model: ModelLike, wrt: Sequence[str], outputs: Sequence[str]) -> P
     gradients = pull_back(loaded, seeds, [inputs[name] for name in wrt])
     drop_stops(loaded)
     gradient_names = _return(loaded.graph, names, wrt, gradients)
-    run_passes(loaded, passes=ALL_PASSES)
+    run_passes(loaded, _JOINING, passes=ALL_PASSES)
     infer_shapes(loaded)
     return _cut(loaded, results, gradient_names, {k: str(v.name) for k, v in cotangents.items()})
 

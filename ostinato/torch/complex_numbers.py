@@ -45,7 +45,6 @@ _LINEAR = (
     aten.repeat_interleave,
     aten.index_add,
     aten.diff,
-    aten.zeros_like,
     aten.index_put,
     aten.copy,
     aten.slice_scatter,
@@ -170,10 +169,24 @@ def _subtracted(x: Any, other: Any, alpha: Any = 1) -> Any:
     return x * -alpha + other
 
 
-def _full(size: Any, value: Any, **settings: Any) -> Any:
-    if not isinstance(value, complex):
-        return NotImplemented
-    return torch.complex(torch.full(size, value.real), torch.full(size, value.imag))
+def _filled(value: Any = None) -> Callable[..., Any]:
+    """A tensor of one complex number, given as an argument or the same in each call.
+
+    The first argument is its sizes, or a tensor, which then may say them, and the type.
+    """
+
+    def call(like: Any, *args: Any, dtype: torch.dtype | None = None, **settings: Any) -> Any:
+        number = args[-1] if value is None else value
+        kind = like.dtype if dtype is None and isinstance(like, Tensor) else dtype
+        if not isinstance(number, complex) and (kind is None or not kind.is_complex):
+            return NotImplemented
+        given = args[:-1] if value is None else args
+        size = given[0] if given else like.shape if isinstance(like, Tensor) else like
+        real = None if kind is None else kind.to_real()
+        whole = complex(number)
+        return torch.complex(*(torch.full(size, n, dtype=real) for n in (whole.real, whole.imag)))
+
+    return call
 
 
 def _with_product(z: Any, a: Any, b: Any, *, value: Any = 1) -> Any:
@@ -244,11 +257,6 @@ def _sign(z: Tensor) -> Tensor:
     return z / torch.where(size == 0, 1.0, size)
 
 
-def _ones_like(z: Tensor, **settings: Any) -> Tensor:
-    real, imaginary = _parts(z)
-    return torch.complex(torch.ones_like(real), torch.zeros_like(imaginary))
-
-
 def _norm(z: Tensor, *args: Any, **settings: Any) -> Any:
     return torch.linalg.vector_norm(z.abs(), *args)
 
@@ -268,7 +276,6 @@ _FUNCTIONS: dict[Any, Callable[..., Any]] = {
     aten.sinh: _sinh,
     aten.cosh: _cosh,
     aten.sgn: _sign,
-    aten.ones_like: _ones_like,
     aten.linalg_vector_norm: _norm,
 }
 
@@ -286,7 +293,12 @@ COMPLEX: dict[Any, Callable[..., Any]] = {
     aten.mul.Tensor: _times,
     aten.rsub.Scalar: _subtracted,
     aten.rsub.Tensor: _subtracted,
-    aten.full.default: _full,
+    **{one: _filled() for one in (aten.full.default, aten.full_like.default)},
+    aten.new_full.default: _filled(),
+    **{one: _filled(0) for one in (aten.zeros.default, aten.new_zeros.default)},
+    **{one: _filled(1) for one in (aten.ones.default, aten.new_ones.default)},
+    aten.ones_like.default: _filled(1),
+    aten.zeros_like.default: _filled(0),
     aten.addcmul.default: _with_product,
     aten.addmm.default: _added(aten.mm.default),
     aten.baddbmm.default: _added(aten.bmm.default),

@@ -89,3 +89,27 @@ def test_what_a_slice_leaves_most_of_is_kept_whole() -> None:
         reads = partition(model, ["x"], ["y"]).reads
         kept[end] = {name for name in reads if name in ("joined", "rows")}
     assert kept == {4: {"joined"}, 1: {"rows"}}
+
+
+def test_branches_that_go_forward_and_back_stay_apart() -> None:
+    text = """<ir_version: 9, opset_import: ["": 20]>
+    g (float[3] x, float[3] w) => (float[3] y) {
+      total = ReduceSum<keepdims=0>(x)
+      zero = Constant <value: tensor = float {0}> ()
+      positive = Greater(total, zero)
+      y = If (positive) <
+        then_branch = a () => (float[3] p) { q = Mul(x, w)  p = Tanh(q) },
+        else_branch = b () => (float[3] r) { r = Relu(x) }
+      >
+    }"""
+    parts = partition(onnx.parser.parse_model(text), ["x", "w"], ["y"])
+    forward = ostinato.InferenceSession(parts.forward, cache_dir=None)
+    backward = ostinato.InferenceSession(parts.backward, cache_dir=None)
+    x, w = np.array([[1, 2, -1], [0.5, 2, 3]], np.float32)
+    for sign, expected in ((1, w * (1 - np.tanh(x * w) ** 2)), (-1, (-x > 0).astype(np.float32))):
+        feed = {"x": sign * x, "w": w}
+        names = [argument.name for argument in forward.get_outputs()]
+        known = {**feed, **dict(zip(names, forward.run(None, feed), strict=True))}
+        taken = {name: known[name] for name in parts.reads}
+        got = backward.run(None, {**taken, parts.cotangents["y"]: np.ones(3, np.float32)})
+        np.testing.assert_allclose(got[0], expected, rtol=1e-5)

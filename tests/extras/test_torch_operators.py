@@ -91,6 +91,10 @@ FUNCTIONS: dict[str, Callable[[Any], Any]] = {
         F.pad(complex_pair(x)[0], (1, 1), value=2),
         torch.addcmul(*complex_pair(x), complex_pair(x)[1], value=2),
         complex_pair(x)[0] * torch.full((3,), 1 + 2j),
+        complex_pair(x)[0] * torch.ones(3, dtype=torch.complex64) + torch.zeros(3) * 1j,
+        complex_pair(x)[0] + torch.full((3,), 2, dtype=torch.complex64),
+        [complex_pair(x)[0].new_zeros(3), complex_pair(x)[0].new_full((3,), 2)],
+        [f(complex_pair(x)[0]) for f in (torch.zeros_like, torch.ones_like)],
         complex_pair(x)[0].index_add(0, torch.tensor([0]), complex_pair(x)[1][:1], alpha=2.0),
     ),
     "complex functions of angles": lambda x: (
