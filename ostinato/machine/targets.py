@@ -114,7 +114,12 @@ TARGETS: dict[str, Target] = {
 # Cores whose second-level cache is half of the record's (optimisation manuals of Intel and AMD). On
 # Zen 4, panels that are fetched for 2 MiB evict each other: measured on dilated convolutions of 192
 # to 384 channels over 48 positions; an LSTM, ResNet-18 and BERT take the same time with either.
-ONE_MIB = {"skylake-avx512", "cascadelake", "cooperlake", "znver4", "znver5"}
+# Zen 3 and its predecessors have a quarter, but the third level is so near that pieces of a sum for
+# that take up to 1.2 of the time (dilated convolutions and `attention 8x1500x64` of bench_micro).
+ONE_MIB = {
+    *("skylake-avx512", "cascadelake", "cooperlake"),
+    *("znver1", "znver2", "znver3", "znver4", "znver5"),
+}
 
 
 def x86_machine(registers: Machine, cpu: str, has_dots: bool, has_lookups: bool = False) -> Machine:

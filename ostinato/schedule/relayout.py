@@ -177,7 +177,7 @@ class _Relayout:
             or any(r.chains > 1 for r in kernel.reductions)
         ):
             return None
-        if changing is not None and kernel.sizes:
+        if changing is not None and not kernel.sizes.isdisjoint(changing):
             return None
         inner = [x for x in kernel.summed if not is_packable(kernel, x, self._buffers)]
         crosswise: tuple[Axis, tuple[Load, ...]] | None = None
@@ -241,15 +241,13 @@ class _Relayout:
         or backwards, and not along the sum: then the sum runs along neighbours in the copy.
         """
         found: list[Load] = []
-        own = _own_axes(kernel)
         reads_rows = _reads_rows(kernel, lane, loads, self._machine)
         if reads_rows:
             given = [x for x in loads if self._buffers[x.access.buffer].kind == "input"]
             is_long = typical(lane.extent) >= LEAST_SPLIT_LANES
             loads = [load for load in given if is_long and load.access.stride(lane) == 1]
         for load in loads:
-            read = [axis for axis, _ in load.access.terms if axis in own]
-            size = product([axis.extent for axis in read]) * ITEM_BYTES[load.dtype]
+            size = _bytes(kernel, load)
             varied = [axis for axis in kernel.axes if load.access.stride(axis) != 0]
             panel = varied == [lane]
             row = len(varied) == 1 and not panel and load.access.stride(varied[0]) in (1, -1)
@@ -258,24 +256,34 @@ class _Relayout:
         if not found:
             return None
         uses = least_uses(kernel, found) * trips
-        least = min(_least_shared_uses(kernel, lane, load, self._machine) for load in found)
+        # Operands of several sums meet in the cache.
+        total = sum((_bytes(kernel, load) for load in found), start=0)
+        is_far = not is_nonnegative(self._machine.second_level_bytes - 1 - total)
+        least = min(_least_shared_uses(kernel, lane, load, is_far) for load in found)
         least = LEAST_SPLIT_USES if reads_rows else least
         few = isinstance(uses, int) and uses < least
         return None if few else _Operands(lane, tuple(found), uses, least)
 
 
-def _least_shared_uses(kernel: Kernel, lane: Axis, load: Load, machine: Machine) -> int:
-    """How often each element must be read for a copy to pay that only saves lines."""
-    item = ITEM_BYTES[load.dtype]
-    own = _own_axes(kernel)
-    size = product([axis.extent for axis, _ in load.access.terms if axis in own]) * item
-    is_far = not is_nonnegative(machine.second_level_bytes - 1 - size)
+def _least_shared_uses(kernel: Kernel, lane: Axis, load: Load, is_far: bool) -> int:
+    """How often each element must be read for a copy to pay that only saves lines.
+
+    is_far: whether what is copied leaves the second-level cache.
+    """
     if is_far or load.access.stride(lane) == 0:
         return LEAST_FAR_USES
     summed = {axis for reduce in kernel.reductions for axis in reduce.axes}
+    item = ITEM_BYTES[load.dtype]
     apart = [stride * item for axis, stride in load.access.terms if axis in summed]
     is_near = all(isinstance(n, int) and abs(n) <= NEAR_BYTES for n in apart)
     return LEAST_NEAR_USES if is_near else LEAST_SHARED_USES
+
+
+def _bytes(kernel: Kernel, load: Load) -> Size:
+    """How large an operand is that points and sums of the kernel read."""
+    own = _own_axes(kernel)
+    read = [axis.extent for axis, _ in load.access.terms if axis in own]
+    return product(read) * ITEM_BYTES[load.dtype]
 
 
 def _reads_rows(kernel: Kernel, lane: Axis, loads: Sequence[Load], machine: Machine) -> bool:

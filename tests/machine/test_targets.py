@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from ostinato.errors import OptionError
-from ostinato.machine.record import AVX512
+from ostinato.machine.record import AVX2, AVX512
 from ostinato.machine.targets import TARGETS, Target, check_target_name, x86_machine
 from ostinato.options import Options
 
@@ -57,3 +57,4 @@ def test_the_second_level_cache_is_that_of_the_cpu() -> None:
     large, small = (x86_machine(AVX512, cpu, True) for cpu in ("sapphirerapids", "znver4"))
     assert large.second_level_bytes == AVX512.second_level_bytes == 2 * small.second_level_bytes
     assert small.byte_dots == "vnni" and small.vector_bytes == 64
+    assert x86_machine(AVX2, "znver3", False).second_level_bytes == small.second_level_bytes

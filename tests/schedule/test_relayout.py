@@ -1,13 +1,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
+from functools import partial, reduce
 
 import numpy as np
 import pytest
 
 from ostinato.machine.record import Machine
-from ostinato.program.expr import Axis, Reduced, cast
+from ostinato.program.expr import Axis, Op, Reduced, cast
 from ostinato.program.nodes import Branch, Buffer, Interface, Kernel, Loop, Program, Reduce
 from ostinato.schedule.relayout import (
     LEAST_FAR_USES,
@@ -150,6 +150,28 @@ def test_what_the_outer_loop_changes_is_copied_before_the_inner_one():
     assert_same_results(source, changed)
 
 
+def test_steps_may_read_sizes_that_are_computed_before_the_loop_not_within():
+    i, j, k = Axis("i", 9), Axis("j", COLUMNS), Axis("k", DEPTH)
+    first, row = symbol("first", computed=True), 9 * COLUMNS
+    total = Reduce((k,), "sum", at("q", (i, DEPTH), (k, 1)), at("b", (j, DEPTH), (k, 1)))
+    rows = store("y", Reduced(0, "float32"), (i, COLUMNS), (j, 1), offset=row * first)
+    reader = Kernel("scores", (i, j), (total,), (rows,))
+    count = Kernel("count", (), (), (store("first", at("n", dtype="int64")),))
+    inputs = {"q": (9, DEPTH), "b": (COLUMNS, DEPTH)}
+    source = program(inputs, {"y": (2 * row,)}, (), symbols=("first",))
+    buffers = {
+        **source.buffers,
+        "n": Buffer("n", "int64", 1, "input"),
+        "first": Buffer("first", "int64", 1, "size", bound=1),
+    }
+    given = (*source.inputs, Interface("n", "n", "int64", (1,)))
+    source = replace(source, buffers=buffers, inputs=given)
+    time = Axis("t", 3)
+    before = source.with_body((count, Loop(time, (), (reader,))))
+    assert [type(s) for s in relayout(before).body] == [Kernel, Kernel, Loop]
+    check_unchanged(relayout, source.with_body((Loop(time, (), (count, reader)),)))
+
+
 def test_few_steps_copy_nothing():
     check_unchanged(relayout, steps(scores(1), LEAST_USES - 1))
 
@@ -192,6 +214,27 @@ def test_an_operand_that_many_rows_share_is_copied():
         assert isinstance(copy, Kernel) and copy.reads() == {"w"} and "w" not in reader.reads()
         check_unchanged(relayout, matrix_product(least - 1, depth, columns))
     check_unchanged(relayout, matrix_product(LEAST_NEAR_USES, 16))
+
+
+@pytest.mark.parametrize(("sums", "is_copied"), [(4, True), (2, False)])
+def test_operands_of_several_sums_leave_the_cache_together(sums, is_copied):
+    depth, columns = 512, 256
+    i, j, k = Axis("i", LEAST_FAR_USES), Axis("j", columns), Axis("k", depth)
+    parts = [at("w", (k, columns), (j, 1), offset=n * depth * columns) for n in range(sums)]
+    totals = tuple(Reduce((k,), "sum", at("x", (i, depth), (k, 1)), part) for part in parts)
+    whole = reduce(
+        lambda a, b: Op("add", (a, b), "float32"), (Reduced(n, "float32") for n in range(sums))
+    )
+    y = store("y", whole, (i, columns), (j, 1))
+    source = program(
+        {"x": (LEAST_FAR_USES, depth), "w": (sums * depth, columns)},
+        {"y": (LEAST_FAR_USES, columns)},
+        (Kernel("product", (i, j), totals, (y,)),),
+    )
+    if is_copied:
+        assert len(relayout(source).body) == sums + 1
+    else:
+        check_unchanged(relayout, source)
 
 
 def test_the_run_decides_how_many_rows_share_an_operand():
