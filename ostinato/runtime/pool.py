@@ -317,7 +317,8 @@ class Pool(Uncopied):
             return None
         lost = self._batch.lost()
         if marks != self._batch.marks:
-            handles = [self._seats.owner(slot) for slot, mark in enumerate(marks) if mark]
+            taken = np.flatnonzero(np.frombuffer(marks, np.uint8)).tolist()
+            handles = [self._seats.owner(slot) for slot in taken]
             if not lost.isdisjoint(handles):
                 self._give_back(handles)
             self._batch.load(handles, self._seats.slots)

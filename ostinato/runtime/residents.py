@@ -36,8 +36,9 @@ class Residents:
             index: stepper.state(index, (capacity + 1, *rows.shape))
             for index, rows in states.items()
         }
-        # Where the stream of each row of the pool is; and behind them where nobody is.
-        self._places = np.arange(capacity + 1)
+        # Where the stream of each row of the pool is, and behind them where nobody is; and the row
+        # whose stream has a place.
+        self._places, self._owners = np.arange(capacity + 1), np.arange(capacity + 1)
 
     @property
     def are_there(self) -> bool:
@@ -58,6 +59,8 @@ class Residents:
 
         slots: their rows in the pool. is_open: those of all streams that are there.
         """
+        if not self._states:
+            return slots
         count = len(slots)
         # How many copies give a place to a stream of the batch.
         copies = np.ones(self._capacity + 1, np.int64)
@@ -71,15 +74,11 @@ class Residents:
         outside = [slot for slot in slots if self._places[slot] not in run]
         for slot, place in zip(outside, to, strict=True):
             if copies[place] == 2:
-                self._move(self._owner(place), self._capacity)
-            self._move(slot, self._owner(place))
+                self._move(self._owners[place], self._capacity)
+            self._move(slot, self._owners[place])
         for index, rows in self._states.items():
             self._stepper.begin(index, first * rows.size)
-        return np.argsort(self._places)[first : first + count]
-
-    def _owner(self, place: int) -> int:
-        """The row whose stream has a place."""
-        return int(np.flatnonzero(self._places == place)[0])
+        return self._owners[first : first + count].copy()
 
     def _move(self, slot: int, other: int) -> None:
         """Copy a stream to the place of another row, which nobody needs, and exchange the two."""
@@ -87,3 +86,4 @@ class Residents:
         for memory in self._memory.values():
             memory[there] = memory[here]
         self._places[[slot, other]] = there, here
+        self._owners[[there, here]] = slot, other
