@@ -91,6 +91,14 @@ _FORMULAS: dict[Any, Callable[..., Any]] = {
         one: linear_algebra.cholesky
         for one in (torch.linalg.cholesky, torch.cholesky, Tensor.cholesky)
     },
+    **{
+        one: linear_algebra.matrix_exp
+        for one in (torch.linalg.matrix_exp, torch.matrix_exp, Tensor.matrix_exp)
+    },
+    **{
+        one: linear_algebra.householder_product
+        for one in (torch.linalg.householder_product, torch.orgqr, Tensor.orgqr)
+    },
     torch.linalg.solve: linear_algebra.solve,
     torch.linalg.inv_ex: linear_algebra.inv_ex,
     torch.linalg.solve_triangular: linear_algebra.solve_triangular,

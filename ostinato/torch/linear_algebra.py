@@ -1,4 +1,4 @@
-"""Inverses, determinants and factors of matrices, which ONNX does not have.
+"""Inverses, determinants, factors and functions of matrices, which ONNX does not have.
 
 What is computed by elimination has no gradient of its own: each result adds a term that is zero,
 and has the gradient of the whole. So a backward call takes products, not elimination.
@@ -6,11 +6,17 @@ and has the gradient of the whole. So a backward call takes products, not elimin
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch._higher_order_ops.scan import scan
+
+# Terms of the series of exp, in groups of four, and norms up to which the rest is below the
+# precision of a type; larger matrices are halved first, and the result is squared as often.
+_TERMS, _GROUP = 20, 4
+_MOST_SQUARINGS = 16
 
 
 def _eliminated(a: Tensor) -> tuple[Tensor, Tensor]:
@@ -125,3 +131,46 @@ def solve_triangular(
         unit = torch.eye(a.shape[-1], dtype=a.dtype)
         own = own * (1 - unit) + unit
     return solve(own, b, left=left)
+
+
+def matrix_exp(a: Tensor) -> Any:
+    """exp(A) by Taylor's series, scaled and squared (Higham 2008); NaN for norms beyond 2^16."""
+    if not a.dtype.is_floating_point:
+        return NotImplemented
+    most = 1.0 if a.dtype == torch.float64 else 3.0
+    norm = a.detach().abs().sum(-2).amax(-1)
+    count = (norm / most).log2().ceil().clamp(min=0)[..., None, None]
+    scaled = a * torch.exp2(-count)
+    unit = torch.eye(a.shape[-1], dtype=a.dtype)
+    powers = [unit, scaled]
+    while len(powers) <= _GROUP:
+        powers.append(powers[-1] @ scaled)
+    found: Tensor | None = None
+    for first in reversed(range(0, _TERMS, _GROUP)):
+        part = sum(powers[i] / math.factorial(first + i) for i in range(_GROUP))
+        found = part if found is None else found @ powers[_GROUP] + part
+
+    def step(m: Tensor, k: Tensor) -> Any:
+        m = torch.where(k < count, m @ m, m)
+        return m, m.sum()
+
+    whole = scan(step, found, torch.arange(_MOST_SQUARINGS, dtype=a.dtype))[0]
+    return torch.where(count > _MOST_SQUARINGS, torch.nan, whole)
+
+
+def householder_product(a: Tensor, tau: Tensor) -> Any:
+    """The first columns of the product of reflections I - tau v v', with v below the diagonal."""
+    if not a.dtype.is_floating_point:
+        return NotImplemented
+    places = torch.arange(a.shape[-2])
+
+    def step(q: Tensor, element: Any) -> Any:
+        k, column, factor = element
+        v = torch.where(places > k, column, (places == k).to(column.dtype)).unsqueeze(-1)
+        q = q - factor[..., None, None] * v * (v.mT @ q)
+        return q, q.sum()
+
+    unit = torch.eye(*a.shape[-2:], dtype=a.dtype).expand(a.shape)
+    count = tau.shape[-1]
+    columns = a[..., :count].movedim(-1, 0), tau.movedim(-1, 0)
+    return scan(step, unit.clone(), (torch.arange(count), *columns), reverse=True)[0]

@@ -57,6 +57,15 @@ FUNCTIONS: dict[str, Callable[[Any], Any]] = {
         torch.linalg.solve_triangular(x[:3, :3].exp(), x[:3, 3:], upper=True),
     ),
     "determinants": lambda x: (torch.linalg.det(x[:, :4]), *torch.linalg.slogdet(x[:, 1:5])),
+    "exponentials": lambda x: (
+        torch.linalg.matrix_exp(x[:, :4]),
+        torch.matrix_exp(torch.stack([x[:3, :3] * 0.01, x[:3, 3:] * 5])),
+        torch.matrix_exp(x[:, :4] - x[:, :4].mT),
+    ),
+    "reflections": lambda x: (
+        torch.linalg.householder_product(x[:, :3].tril(-1), x[0, :3].tanh()),
+        torch.linalg.householder_product(torch.stack([x, 2 * x])[:, :, :2], x[:2, :1].tanh()),
+    ),
     "factors": lambda x: (
         torch.linalg.cholesky(x @ x.T),
         torch.distributions.MultivariateNormal(x[:, 0], x @ x.T).log_prob(x[:, 1]),
