@@ -13,9 +13,11 @@ import torch
 from torch import Tensor
 from torch._higher_order_ops.scan import scan
 
-# Terms of the series of exp, in groups of four, and norms up to which the rest is below the
-# precision of a type; larger matrices are halved first, and the result is squared as often.
+# Terms of the series of exp, of which a group takes one product, and norms up to which the rest is
+# below the precision of a type.
 _TERMS, _GROUP = 20, 4
+_NORM, _WIDE_NORM = 3.0, 1.0
+# A larger matrix is halved first, and the result is squared as often.
 _MOST_SQUARINGS = 16
 
 
@@ -137,7 +139,7 @@ def matrix_exp(a: Tensor) -> Any:
     """exp(A) by Taylor's series, scaled and squared (Higham 2008); NaN for norms beyond 2^16."""
     if not a.dtype.is_floating_point:
         return NotImplemented
-    most = 1.0 if a.dtype == torch.float64 else 3.0
+    most = _WIDE_NORM if a.dtype == torch.float64 else _NORM
     norm = a.detach().abs().sum(-2).amax(-1)
     count = (norm / most).log2().ceil().clamp(min=0)[..., None, None]
     scaled = a * torch.exp2(-count)
