@@ -113,6 +113,11 @@ def softmax(rows: int, length: int) -> models.Model:
     return _model("Softmax", [rows, length], [], [rows, length], axis=-1)
 
 
+def top_k(rows: int, length: int, count: int) -> models.Model:
+    """The largest elements of every row."""
+    return _model("TopK", [rows, length], [np.array([count])], [rows, count], axis=-1)
+
+
 def layer_norm(rows: int, length: int) -> models.Model:
     """Layer normalisation of every row."""
     constants = [np.ones(length, np.float32), np.zeros(length, np.float32)]
@@ -209,6 +214,10 @@ CASES: dict[str, Callable[[], models.Model]] = {
     "softmax 512x32": lambda: softmax(512, 32),
     "softmax 128x257": lambda: softmax(128, 257),
     "softmax 16x4096": lambda: softmax(16, 4096),
+    "topk 128x128 k8": lambda: top_k(128, 128, 8),
+    "topk 128x300 k16": lambda: top_k(128, 300, 16),
+    "topk 64x1000 k4": lambda: top_k(64, 1000, 4),
+    "topk 64x1000 k10": lambda: top_k(64, 1000, 10),
     "layernorm 128x256": lambda: layer_norm(128, 256),
     "layernorm 512x768": lambda: layer_norm(512, 768),
 }

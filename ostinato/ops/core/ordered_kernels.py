@@ -31,6 +31,12 @@ from ostinato.sizes.strides import Shape
 COUNTED = 128
 DIGIT_BITS = 8
 DIGITS = 1 << DIGIT_BITS
+# Up to this many elements are taken one by one from rows of any length, and up to so many where
+# groups could be looked at. Measured by `benchmarks.bench_micro`, rows `topk`.
+CHOSEN = 64
+CHOSEN_UNGROUPED = 4
+# Bits of a number that holds a key and a place, which is less than 2**31.
+PLACE_BITS = 31
 # Lengths of groups whose smallest elements are looked at first.
 GROUPS = (8, 16, 32, 64, 128, 256)
 
@@ -96,13 +102,37 @@ def smallest(builder: Builder, keys: Tensor, count: Size) -> Tensor:
     Of equal keys the first comes first. The order is total, so that all ways give the same.
     """
     last, extent = len(keys.shape) - 1, keys.shape[-1]
+    if _is_chosen(builder, keys, count):
+        assert isinstance(count, int)
+        return _smallest_by_choosing(builder, keys, count)
     if isinstance(extent, int) and extent <= COUNTED:
         return slice_axis(_sorted_by_counting(builder, keys), last, 0, 1, count)
-    if isinstance(extent, int) and isinstance(count, int):
-        seen = {-(-extent // group) + count * group: group for group in GROUPS}
-        if 0 < min(seen) <= extent // 3 and count > 0:
-            return _smallest_by_groups(builder, keys, count, seen[min(seen)])
+    group = _group(extent, count)
+    if group:
+        assert isinstance(count, int)
+        return _smallest_by_groups(builder, keys, count, group)
     return slice_axis(_sorted_by_digits(builder, keys), last, 0, 1, count)
+
+
+def _is_chosen(builder: Builder, keys: Tensor, count: Size) -> bool:
+    """Whether `count` looks at all elements take less time than the other ways."""
+    extent = keys.shape[-1]
+    if not isinstance(count, int) or not 0 < count <= CHOSEN or ITEM_BYTES[keys.dtype] > 4:
+        return False
+    if not isinstance(extent, int):
+        builder.require.nonnegative((1 << PLACE_BITS) - 1 - extent, "elements of 2**31 - 1")
+        return True
+    if extent <= COUNTED:
+        return 2 * count <= extent
+    return extent < 1 << PLACE_BITS and (count <= CHOSEN_UNGROUPED or not _group(extent, count))
+
+
+def _group(extent: Size, count: Size) -> int:
+    """The length of groups with which the fewest elements are looked at, or 0: too many are."""
+    if not isinstance(extent, int) or not isinstance(count, int) or count == 0:
+        return 0
+    seen = {-(-extent // group) + count * group: group for group in GROUPS}
+    return seen[min(seen)] if min(seen) <= extent // 3 else 0
 
 
 def _smallest_by_groups(builder: Builder, keys: Tensor, count: int, group: int) -> Tensor:
@@ -150,6 +180,31 @@ def _smallest_by_groups(builder: Builder, keys: Tensor, count: int, group: int) 
     number_there = Load(row_start(builder, picked, axes), "int64", index=((which, 1),))
     rest = op("mod", where, constant(group, "int64"))
     return builder.stored(found.shape, axes, within(number_there, rest))
+
+
+def _smallest_by_choosing(builder: Builder, keys: Tensor, count: int) -> Tensor:
+    """Takes the smallest element beyond the one before, `count` times.
+
+    The place behind the bits of its key makes each element another number, in order of both.
+    """
+    rows, extent = keys.shape[:-1], keys.shape[-1]
+    axes, own = row_axes(builder, keys)
+    key = op("shl", cast(builder.load(keys, axes), "int64"), constant(PLACE_BITS, "int64"))
+    numbered = builder.stored(keys.shape, axes, op("or", key, Index(own)))
+    chosen = builder.empty("int64", (*rows, count))
+    before = builder.compute(rows, lambda _: constant(-1, "int64"))
+    with builder.emit.loop(count) as loop:
+        outer, other = builder.axes(rows), builder.axis(extent, "r")
+        element = builder.load(numbered, [*outer, other])
+        beyond = op("gt", element, builder.load(before, outer))
+        candidate = op("select", beyond, element, constant((1 << 63) - 1, "int64"))
+        least = builder.fold(rows, outer, [other], "min", candidate, ROW_CHAINS)
+        axes = list(builder.axes(rows))
+        place = op("and", builder.load(least, axes), constant((1 << PLACE_BITS) - 1, "int64"))
+        builder.emit.kernel(axes, [Store(builder.access(chosen, [*axes, loop.axis]), place)])
+        assert before.base is not None and least.base is not None
+        loop.carries.append(Carry(before.base.buffer, least.base.buffer))
+    return chosen
 
 
 def _sorted_by_counting(builder: Builder, keys: Tensor) -> Tensor:
