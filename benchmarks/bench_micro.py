@@ -204,6 +204,7 @@ CASES: dict[str, Callable[[], models.Model]] = {
     "matmul 32x8192x256": lambda: matmul(32, 8192, 256),
     "matmul 100x3072x768": lambda: matmul(100, 3072, 768),
     "matmul 2000x64x64": lambda: matmul(2000, 64, 64),
+    "matmul 256x64x4": lambda: matmul(256, 64, 4),
     "matmul 8x(32x128)x128": lambda: matmul(32, 128, 128, batch=[8]),
     "attention 12x197x64": lambda: attention(12, 197, 64),
     "attention 8x512x64": lambda: attention(8, 512, 64),

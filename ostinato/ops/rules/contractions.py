@@ -72,22 +72,30 @@ def matmul(context: Context, left: Value, right: Value, is_constant: bool) -> Te
     builder = context.builder
     if isinstance(left, Joined) and left.axis == len(left.shape) - 1:
         return _matmul_parts(context, left, builder.strided(right), is_constant)
-    a, b = builder.strided(left), builder.strided(right)
+    a = builder.strided(left)
+    narrow = is_constant and a.dtype in FLOATS and _is_tall_and_narrow(right.shape[-2:])
+    b = _columns_in_a_piece(context, right) if narrow else builder.strided(right)
     builder.require.equal(a.shape[-1], b.shape[-2], "contracted axes")
     batch = builder.broadcasting.shape(a.shape[:-2], b.shape[:-2])
     shape = (*batch, a.shape[-2], b.shape[-1])
     axes = builder.axes(shape)
     inner = builder.axis(a.shape[-1], "r")
     outer, row, column = axes[:-2], axes[-2], axes[-1]
-    narrow = is_constant and _is_tall_and_narrow(b.shape[-2:])
     return builder.contract(
         shape,
         axes,
         (inner,),
         builder.load(a, (*outer, row, inner)),
         builder.load(b, (*outer, inner, column)),
-        ROW_CHAINS if narrow and a.dtype in FLOATS else 1,
+        ROW_CHAINS if narrow else 1,
     )
+
+
+def _columns_in_a_piece(context: Context, weights: Value) -> Tensor:
+    """The weights; a constant's columns lie in one piece, as lanes along the sum read them."""
+    order = (*range(len(weights.shape) - 2), len(weights.shape) - 1, len(weights.shape) - 2)
+    turned = context.builder.strided(transpose(weights, order))
+    return context.builder.strided(transpose(turned, order))
 
 
 def _matmul_parts(context: Context, left: Joined, right: Tensor, is_constant: bool) -> Tensor:

@@ -1,0 +1,37 @@
+"""Products of matrices: what their sums read, and in which order it lies in memory."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import onnx
+import pytest
+from onnx import numpy_helper
+
+from ostinato import compiler
+from ostinato.options import Options
+
+
+def schedule_of(body: str, weights: np.ndarray) -> str:
+    model = onnx.parser.parse_model(
+        f"""<ir_version: 10, opset_import: ["": 21]>
+        g (float[256, 64] x) => (float[256, N] y) {{ {body} }}"""
+    )
+    model.graph.initializer.append(numpy_helper.from_array(weights, "w"))
+    return dict(compiler.stages(model, Options()))["schedule"]
+
+
+@pytest.mark.parametrize(
+    ("body", "shape"),
+    [
+        ("y = MatMul(x, w)", (64, 4)),
+        ("y = Gemm(x, w)", (64, 4)),
+        ("y = Gemm<transB = 1>(x, w)", (4, 64)),
+    ],
+)
+def test_columns_of_tall_weights_lie_in_one_piece(body: str, shape: tuple[int, int]) -> None:
+    weights = np.random.default_rng(1).standard_normal(shape).astype(np.float32)
+    text = schedule_of(body, weights)
+    (column,) = re.findall(r"in 32 chains: fma\(.*?, c\d+\[(.*?)\]\)", text)
+    assert re.fullmatch(r"64\*i\d+ \+ r\d+|r\d+ \+ 64\*i\d+", column)
