@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import field, replace
 from functools import cached_property
 from typing import Literal, TypeAlias
@@ -251,8 +251,13 @@ class Kernel:
 
         A kernel that grows by one operation after the other is then known in linear time.
         """
-        new = walk(*self.expressions(), skip=part.nodes)
-        object.__setattr__(self, "nodes", part.nodes.union(new))
+        new = tuple(walk(*self.expressions(), skip=part.nodes))
+        self.__dict__.update(
+            nodes=part.nodes.union(new),
+            loaded=part.loaded.union(_loads_of(new)),
+            work=part.work + _work_of(new),
+            _node_sizes=part._node_sizes | _sizes_of(new),
+        )
         return self
 
     @cached_property
@@ -267,11 +272,11 @@ class Kernel:
     @cached_property
     def loaded(self) -> frozenset[Load]:
         """The loads in no order, known without a walk where the nodes are."""
-        return frozenset(node for node in self.nodes if isinstance(node, Load))
+        return frozenset(_loads_of(self.nodes))
 
     @cached_property
     def _loads(self) -> tuple[Load, ...]:
-        return tuple(node for node in self._in_order if isinstance(node, Load))
+        return tuple(_loads_of(self._in_order))
 
     @cached_property
     def summed(self) -> tuple[Load, ...]:
@@ -281,12 +286,7 @@ class Kernel:
     @cached_property
     def work(self) -> int:
         """Loads and operations of a point, functions counted by what they are made of."""
-        kinds = Counter(
-            (n.name, n.dtype) if isinstance(n, Op) else None
-            for n in self.nodes
-            if isinstance(n, (Op, Load, Cast))
-        )
-        return sum(n * (operations(*kind) if kind else 1) for kind, n in kinds.items())
+        return _work_of(self.nodes)
 
     def reads(self) -> frozenset[str]:
         """Names of the buffers read, or of which values decide what part is written."""
@@ -302,12 +302,14 @@ class Kernel:
         """Names of the computed sizes that the kernel depends on."""
         axes = (*self.axes, *(axis for reduce in self.reductions for axis in reduce.axes))
         found: list[Size] = [axis.extent for axis in axes]
-        found += [node.size for node in self.nodes if isinstance(node, Extent)]
-        places: list[Load | Store] = [*self.stores, *self.loaded]
-        for place in places:
-            found += [place.access.offset, *(stride for _, stride in place.access.terms)]
-            found += [stride for _, stride in place.index]
-        return dims.computed(*found)
+        for store in self.stores:
+            found += _sizes_of_place(store)
+        return dims.computed(*found).union(self._node_sizes)
+
+    @cached_property
+    def _node_sizes(self) -> frozenset[str]:
+        """Those that the expressions depend on."""
+        return _sizes_of(self.nodes)
 
     def writes(self) -> frozenset[str]:
         """Names of the buffers written."""
@@ -316,6 +318,39 @@ class Kernel:
     @cached_property
     def _writes(self) -> frozenset[str]:
         return frozenset([store.access.buffer for store in self.stores])
+
+
+def _loads_of(nodes: Iterable[Expr]) -> list[Load]:
+    return [node for node in nodes if isinstance(node, Load)]
+
+
+def _work_of(nodes: Iterable[Expr]) -> int:
+    """Loads and operations among the nodes, functions counted by what they are made of."""
+    kinds = Counter(
+        [
+            (n.name, n.dtype) if isinstance(n, Op) else None
+            for n in nodes
+            if isinstance(n, (Op, Load, Cast))
+        ]
+    )
+    return sum([n * (operations(*kind) if kind else 1) for kind, n in kinds.items()])
+
+
+def _sizes_of(nodes: Iterable[Expr]) -> frozenset[str]:
+    """The computed sizes that the nodes themselves depend on, not what is below them."""
+    found: list[Size] = []
+    for node in nodes:
+        if isinstance(node, Extent):
+            found.append(node.size)
+        elif isinstance(node, Load):
+            found += _sizes_of_place(node)
+    return dims.computed(*found)
+
+
+def _sizes_of_place(place: Load | Store) -> list[Size]:
+    """The sizes that an address is made of."""
+    strides = [stride for _, stride in (*place.access.terms, *place.index)]
+    return [place.access.offset, *strides]
 
 
 @dataclass(frozen=True)

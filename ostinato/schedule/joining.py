@@ -46,7 +46,9 @@ MAX_REDUCTIONS = 8
 # several hundred. LLVM takes more than linear time for larger functions, and kernels cut alike
 # share one (`benchmarks.bench_depth` measures both).
 MAX_WORK = 512
-LONG = MAX_WORK // 4
+# Expressions of a writer that are not written anew for each reader that joins: below, that takes
+# about as long as all else that joining two kernels does.
+LONG = 32
 
 IN_PARTS = "the value is made part by part, by several kernels or stores"
 APART = "the reader needs several long sums, which load nothing in common"
@@ -161,7 +163,7 @@ def merged(p: Kernel, c: Kernel, images: Map, dead: set[str]) -> Kernel:
 
     Joining one reader after the other to a chain then takes linear time.
     """
-    back = _inverse(images) if p.work > max(c.work, LONG) else None
+    back = _inverse(images) if len(p.nodes) > max(len(c.nodes), LONG) else None
     if back is None:
         writers = _writers(p, c)
         p = _along(p, images)

@@ -13,7 +13,7 @@ from ostinato.machine.record import Machine
 from ostinato.program.expr import ITEM_BYTES, Axis, Expr, Index, constant, dtype_of, op
 from ostinato.program.nodes import Buffer, Kernel, Program, Tile, map_kernels
 from ostinato.schedule.chains import gathers
-from ostinato.schedule.cost import ROW_CHOICES, Choice, cheapest_shape, groups_of_one_row
+from ostinato.schedule.cost import Choice, cheapest_shape, groups_of_one_row
 from ostinato.schedule.index_maps import (
     Affine,
     size_expr,
@@ -50,6 +50,7 @@ from ostinato.schedule.operands import (
     typical,
 )
 from ostinato.schedule.shapes import Rows, has_even_rows
+from ostinato.schedule.sums import ROW_CHOICES
 from ostinato.sizes.dims import ceildiv, product
 
 # A known axis of this many rows fills the rows of a tile: what is loaded by lanes is then shared

@@ -153,30 +153,12 @@ class Dim(metaclass=Interned):
     terms: tuple[tuple[Monomial, int], ...]
 
     def __add__(self, other: Size) -> Size:
-        if isinstance(other, Dim):
-            return _collect([*self.terms, *other.terms])
-        # The number comes last.
-        monomial, number = self.terms[-1]
-        if monomial:
-            return Dim((*self.terms, ((), int(other)))) if other else self
-        total = number + int(other)
-        return Dim((*self.terms[:-1], ((), total)) if total else self.terms[:-1])
+        return _sum(self, other)
 
     __radd__ = __add__
 
     def __mul__(self, other: Size) -> Size:
-        if not isinstance(other, Dim):
-            if other == 1:
-                return self
-            # The order of terms does not depend on their coefficients.
-            return Dim(tuple((m, c * int(other)) for m, c in self.terms)) if other else 0
-        return _collect(
-            [
-                (tuple(sorted((*left, *right), key=str)), a * b)
-                for left, a in self.terms
-                for right, b in other.terms
-            ]
-        )
+        return _product(self, other)
 
     __rmul__ = __mul__
 
@@ -203,6 +185,35 @@ class Dim(metaclass=Interned):
 
     # Messages show shapes, which are tuples of sizes.
     __repr__ = __str__
+
+
+# Addresses and bounds of a program are sums and products of few sizes, again and again.
+@lru_cache(maxsize=8192)
+def _sum(left: Dim, right: Size) -> Size:
+    if isinstance(right, Dim):
+        return _collect([*left.terms, *right.terms])
+    # The number comes last.
+    monomial, number = left.terms[-1]
+    if monomial:
+        return Dim((*left.terms, ((), int(right)))) if right else left
+    total = number + int(right)
+    return Dim((*left.terms[:-1], ((), total)) if total else left.terms[:-1])
+
+
+@lru_cache(maxsize=8192)
+def _product(left: Dim, right: Size) -> Size:
+    if isinstance(right, Dim):
+        return _collect(
+            [
+                (tuple(sorted((*above, *beside), key=str)), a * b)
+                for above, a in left.terms
+                for beside, b in right.terms
+            ]
+        )
+    if right == 1:
+        return left
+    # The order of terms does not depend on their coefficients.
+    return Dim(tuple([(m, c * int(right)) for m, c in left.terms])) if right else 0
 
 
 def _monomial_text(monomial: Monomial, coefficient: int) -> str:
