@@ -83,6 +83,20 @@ def test_copies_of_a_loop_may_be_apart(depth):
     assert ("stay" in native.text) is (depth > 15)
 
 
+@pytest.mark.parametrize(("depth", "copies"), [(31, 7), (32, 2), (33, 3)])
+def test_loops_of_many_steps_have_few_copies(depth, copies):
+    """Two of eight sums, and what they leave; of shorter loops up to four."""
+    target = next(t for t in TARGETS if t.machine.vector_bytes == 32)
+    i, j, k = Axis("i", 4), Axis("j", 16), Axis("k", depth)
+    sums = Reduce((k,), "sum", at("x", (i, depth), (k, 1)), at("w", (k, 16), (j, 1)))
+    kernel = Kernel("k", (i, j), (sums,), (store("y", Reduced(0, "float32"), (i, 16), (j, 1)),))
+    shapes = {"x": ("float32", (4, depth)), "w": ("float32", (depth, 16))}
+    source = mixed(shapes, {"y": ("float32", (4, 16))}, (kernel,))
+    native = check(source, {n: random(*shape) for n, (_, shape) in shapes.items()}, target=target)
+    products = len(re.findall(r"call <8 x float> @llvm.fma", native.text))
+    assert products == 8 * copies
+
+
 @pytest.mark.parametrize("rows", [4, 7])
 def test_pieces_of_long_sums_have_their_terms_whatever_the_tile_unrolls(rows):
     """Seven rows of three vectors leave room for three copies of a step; a piece has 128 terms."""
