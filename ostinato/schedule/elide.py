@@ -67,17 +67,19 @@ def _axes(statement: Stmt) -> frozenset[Axis]:
 
 def _elided(program: Program, names: Set[str]) -> Program:
     """The program without copies between these buffers that are statements of its body."""
-    for name in [s.name for s in program.body if isinstance(s, Kernel)]:
-        kernel = next(s for s in program.body if isinstance(s, Kernel) and s.name == name)
+    kernels = {s.name: s for s in program.body if isinstance(s, Kernel)}
+    for name in list(kernels):
+        kernel = kernels[name]
         if not kernel.reads() | kernel.writes() <= names:
             continue
         source = _copied(program, kernel)
         if source is None:
-            program = _bordered(program, kernel) or program
-            continue
-        redirected = _redirect(program, kernel, source)
-        if redirected is not None:
-            program = redirected
+            changed = _bordered(program, kernel)
+        else:
+            changed = _redirect(program, kernel, source)
+        if changed is not None:
+            program = changed
+            kernels = {s.name: s for s in program.body if isinstance(s, Kernel)}
     return program
 
 

@@ -11,6 +11,7 @@ from ostinato.graph.facts import facts_of
 from ostinato.graph.inferred_sizes import Sizes, infer_sizes
 from ostinato.passes.loops.last_steps import MOST_LAST, LastSteps
 from ostinato.passes.loops.steps import Carried, Inner, Place, Places, Steps, connect, kinds
+from ostinato.records import dataclass
 
 # Fewer steps cost little written out.
 _LEAST_STEPS = 8
@@ -34,11 +35,14 @@ def find_steps(
     # A chain of element-wise functions is one kernel as it is.
     plain = np.array([facts_of(node.op_type, node.domain).elementwise for node in nodes], bool)
     runs = [run for run in _runs(numbers) if not plain[run[0] : run[0] + run[2]].all()]
+    uses = _Uses.of(nodes) if runs else None
     for begin, length, period in runs[:_MOST_RUNS]:
         # Known once some repetition was all but steps, and then far cheaper than to connect others.
         if sizes is not None and not _may_keep_shapes(nodes[begin : begin + length], period, sizes):
             continue
-        best = _best(nodes, made, begin, length, period, most_last)
+        assert uses is not None
+        phases = _phases(uses.waiting(begin, length), period)
+        best = _best(nodes, made, phases, (begin, length, period), most_last)
         if best is not None and _recurs(best[0]):
             steps, last = best
             sizes = infer_sizes(model) if sizes is None else sizes
@@ -50,14 +54,14 @@ def find_steps(
 def _best(
     nodes: Sequence[ir.Node],
     made: Mapping[ir.Value, Place],
-    begin: int,
-    length: int,
-    period: int,
+    phases: Sequence[int],
+    run: tuple[int, int, int],
     most_last: int,
 ) -> tuple[Steps, LastSteps] | None:
     """The steps of a run that hand on least, and those behind that lack what is dead."""
     best: tuple[Steps, LastSteps] | None = None
-    for phase in _phases(nodes[begin : begin + length], period):
+    begin, length, period = run
+    for phase in phases:
         count = (length - phase) // period
         if best is not None and count < best[0].count:
             break
@@ -98,20 +102,55 @@ def _may_keep_shapes(nodes: Sequence[ir.Node], period: int, sizes: dict[str, Siz
     )
 
 
-def _phases(nodes: Sequence[ir.Node], period: int) -> list[int]:
-    """Where in a repetition a step may begin: where most steps fit, and fewest values cross."""
-    places = {node: place for place, node in enumerate(nodes)}
-    crossed = np.zeros(len(nodes) + 1, np.int64)
-    for node, place in places.items():
-        for value in node.outputs:
-            last = max((places.get(use.node, place) for use in value.uses()), default=place)
-            # Before each node behind the one that makes it, up to its last reader.
-            crossed[place + 1] += 1
-            crossed[last + 1] -= 1
-    waiting = np.cumsum(crossed)[: len(nodes)]
-    begins = range(min(period, len(nodes) - _LEAST_STEPS * period + 1))
+@dataclass(frozen=True, eq=False)
+class _Uses:
+    """Who reads what of a list of nodes, as places in it.
+
+    makers: of each value, who makes it. values, readers: of each use, the value and who reads it.
+    """
+
+    makers: np.ndarray
+    values: np.ndarray
+    readers: np.ndarray
+
+    @staticmethod
+    def of(nodes: Sequence[ir.Node]) -> _Uses:
+        """The uses of values of these nodes by others of them."""
+        places = {node: place for place, node in enumerate(nodes)}
+        made = [(place, value) for node, place in places.items() for value in node.outputs]
+        uses = [
+            (number, places[use.node])
+            for number, (_, value) in enumerate(made)
+            for use in value.uses()
+            if use.node in places
+        ]
+        makers = np.array([place for place, _ in made], np.int64)
+        return _Uses(makers, *np.array(uses, np.int64).reshape(-1, 2).T)
+
+    def waiting(self, begin: int, length: int) -> np.ndarray:
+        """How many values of a part of the nodes wait for a reader in it, before each of them."""
+        own = self.makers[self.values]
+        is_inside = (begin <= own) & (own < begin + length) & (self.readers < begin + length)
+        last = self.makers.copy()
+        np.maximum.at(last, self.values[is_inside], self.readers[is_inside])
+        makes = (begin <= self.makers) & (self.makers < begin + length)
+        # Before each node behind the one that makes it, up to its last reader.
+        starts, stops = (
+            np.bincount(places[makes] - begin + 1, minlength=length + 1)
+            for places in (self.makers, last)
+        )
+        return np.cumsum(starts - stops)[:length]
+
+
+def _phases(waiting: np.ndarray, period: int) -> list[int]:
+    """Where in a repetition a step may begin: where most steps fit, and fewest values cross.
+
+    waiting: by node, how many do.
+    """
+    count = len(waiting)
+    begins = range(min(period, count - _LEAST_STEPS * period + 1))
     ranked = sorted(
-        begins, key=lambda at: (-((len(nodes) - at) // period), int(waiting[at::period].sum()))
+        begins, key=lambda at: (-((count - at) // period), int(waiting[at::period].sum()))
     )
     return ranked[:_MOST_PHASES]
 
