@@ -85,6 +85,9 @@ def _united(
 
     prefix: of the names of parameters in place of numbers; None if these stay.
     """
+    if prefix is None:
+        # All others differ in nothing that is noted.
+        kernels = {name: one for name, one in kernels.items() if _has_literals(one.kernel)}
     if len(kernels) < least:
         return {}
     outlines: defaultdict[Hashable, list[str]] = defaultdict(list)
@@ -177,6 +180,10 @@ def _put(
         return size if prefix is None or not _is_large(size) else next(sizes)
 
     return Resized(number, _of_literals(lambda _: next(literals))).of(kernel)
+
+
+def _has_literals(kernel: Kernel) -> bool:
+    return any(isinstance(node, Const) and node.dtype in _LITERALS for node in kernel.nodes)
 
 
 def _of_literals(change: Callable[[Const], Expr]) -> Callable[[Const], Expr]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ostinato.program.laid import elements
@@ -37,6 +37,9 @@ def _seen(program: Program) -> set[str]:
     return narrow.union(*beside)
 
 
+_LEAVES = str, int, float, type(None)
+
+
 def _describe(root: Any, state: hashlib._Hash) -> None:
     """Feed what a tree of frozen dataclasses, tuples and tables is made of.
 
@@ -46,16 +49,15 @@ def _describe(root: Any, state: hashlib._Hash) -> None:
     numbers: dict[tuple[Any, ...], int] = {}
     # By identity; the objects are held as well, so that no other takes the identity of one.
     known: dict[int, tuple[Any, int]] = {}
-    stack = [root]
+    stack = [(root, _parts(root))]
     while stack:
-        node = stack[-1]
+        node, parts = stack[-1]
         if id(node) in known:
             stack.pop()
             continue
-        parts = _parts(node)
         inner = [part for part in parts if not _is_leaf(part) and id(part) not in known]
         if inner:
-            stack += inner
+            stack += [(part, _parts(part)) for part in inner]
             continue
         stack.pop()
         texts = [_leaf(p) if _is_leaf(p) else known[id(p)][1] for p in parts]
@@ -67,16 +69,16 @@ def _describe(root: Any, state: hashlib._Hash) -> None:
         known[id(node)] = node, number
 
 
-def _parts(node: Any) -> list[Any]:
-    if isinstance(node, tuple):
-        return list(node)
+def _parts(node: Any) -> Sequence[Any]:
+    if type(node) is tuple:
+        return node
     if isinstance(node, Mapping):
         return [part for item in node.items() for part in item]
     return [getattr(node, name) for name in node.__match_args__]
 
 
 def _is_leaf(part: Any) -> bool:
-    return part is None or isinstance(part, (str, int, float))
+    return isinstance(part, _LEAVES)
 
 
 def _leaf(part: Any) -> str:
