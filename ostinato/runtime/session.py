@@ -195,9 +195,10 @@ class InferenceSession(Uncopied):
 
         Arrays must be C-contiguous and of the exact dtype; outputs writable and apart from all
         others. Outputs that are not given are allocated; a model with fallback nodes runs once to
-        learn their shapes. Each call puts a new list in the place of a sequence. Elements of inputs on which sizes depend must stay what they are now:
-        the call raises `InputError` otherwise. Raises `InputError` naming the array, and
-        `ShapeError` when run-time dimensions contradict each other.
+        learn their shapes. Each call puts a new list in the place of a sequence. Elements of
+        inputs on which sizes depend must stay what they are now: the call raises `InputError`
+        otherwise. Raises `InputError` naming the array, and `ShapeError` when run-time dimensions
+        contradict each other.
         """
         overriding = self._with_overridden(inputs)
         if overriding is not None:
