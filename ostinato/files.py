@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import os
+import re
 import stat
 from io import BufferedReader
 
@@ -39,10 +41,22 @@ def open_model(path: str | os.PathLike[str]) -> BufferedReader:
     try:
         file = open_file(path)
     except FileNotFoundError as error:
-        raise MissingModelError(f"{os.fspath(path)}: no such file") from error
+        raise MissingModelError(f"{os.fspath(path)}: {_missing(os.fspath(path))}") from error
     except (OSError, ValueError) as error:
         raise ModelError(f"cannot be read: {error}") from error
     return file
+
+
+def _missing(path: str) -> str:
+    """That there is no such file, and what may be meant."""
+    if re.match("[a-z]{3,}:/", path):
+        return "no such file, and addresses are not fetched: download the model, give its path"
+    folder, name = os.path.split(path)
+    try:
+        close = difflib.get_close_matches(name, os.listdir(folder or "."), cutoff=0.8)
+    except OSError:
+        return "no such file"
+    return f"no such file; did you mean {', '.join(close)}?" if close else "no such file"
 
 
 def no_onnx_file(beginning: bytes) -> ModelError:

@@ -82,3 +82,11 @@ def test_a_command_refuses_a_mistaken_path_before_anything_heavy_is_imported(com
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.stdout.split() == ["2"], done.stdout
     assert done.stderr.strip() == "error: none.onnx: no such file"
+
+
+def test_what_may_be_meant_is_said(tmp_path: Path) -> None:
+    (tmp_path / "denoiser.onnx").write_bytes(b"")
+    with pytest.raises(MissingModelError, match=r"no such file; did you mean denoiser\.onnx\?"):
+        require_model(tmp_path / "denoser.onnx")
+    with pytest.raises(MissingModelError, match="addresses are not fetched: download"):
+        require_model("https://example.com/model.onnx")

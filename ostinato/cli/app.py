@@ -26,6 +26,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
+    context_settings={"help_option_names": ["--help", "-h"]},
 )
 for command in (run, bench, compare, inspect, profile, stream, quantize, build, serve, demo):
     app.command()(command)

@@ -72,16 +72,27 @@ Debug = Annotated[
     bool, typer.Option("--debug", help="Show the traceback of an error.", is_eager=True)
 ]
 
+# Floats that NumPy lacks, by the names that ml_dtypes has for them.
+_NARROW_FLOATS = {
+    "tensor(bfloat16)": "bfloat16",
+    "tensor(float8e4m3fn)": "float8_e4m3fn",
+    "tensor(float8e4m3fnuz)": "float8_e4m3fnuz",
+    "tensor(float8e5m2)": "float8_e5m2",
+    "tensor(float8e5m2fnuz)": "float8_e5m2fnuz",
+}
+# Types whose values can be made up.
 NUMPY_TYPES = {
     "tensor(float)": "float32",
     "tensor(double)": "float64",
     "tensor(float16)": "float16",
     "tensor(bool)": "bool",
+    "tensor(string)": "object",
     **{
         f"tensor({kind}{bits})": f"{kind}{bits}"
         for kind in ("int", "uint")
         for bits in (8, 16, 32, 64)
     },
+    **_NARROW_FLOATS,
 }
 SEED = 0
 
@@ -255,12 +266,13 @@ def feeds_of(
 
     feeds = make_feeds(feedable(session, files), files, dims)
     made_up = {name: array for name, array in feeds.items() if name not in files}
-    if not any(array.dtype.kind == "f" for array in made_up.values()):
+    floats = {name: array for name, array in made_up.items() if is_float(array.dtype)}
+    if not floats:
         return feeds
     results = [array for array in session.run(None, feeds) if isinstance(array, np.ndarray)]
-    if all(np.isfinite(array).all() for array in results if array.dtype.kind == "f"):
+    if all(np.isfinite(array).all() for array in results if is_float(array.dtype)):
         return feeds
-    return {**feeds, **{name: np.asarray(np.abs(array)) for name, array in made_up.items()}}
+    return {**feeds, **{name: np.asarray(np.abs(array)) for name, array in floats.items()}}
 
 
 def make_feeds(
@@ -269,7 +281,7 @@ def make_feeds(
     """An array for every input: read from its file, or random with a fixed seed.
 
     A named dimension has the size that `dims` or a file gives it, else 1. Floats are normal with
-    deviation 0.1; integers are 0 or 1, so that they are valid indices.
+    deviation 0.1; integers are 0 or 1, so that they are valid indices, and so are strings.
 
     Raises:
         InputError: a file names no input or is no .npy file, a dimension does not exist, or an
@@ -281,7 +293,8 @@ def make_feeds(
     for name in files:
         if name not in names:
             raise InputError(f"--input {name!r}: the model has no such input, it has {names}")
-    feeds = {name: read_array(name, path) for name, path in files.items()}
+    kinds = {argument.name: argument.type for argument in arguments}
+    feeds = {name: read_array(name, path, kinds[name]) for name, path in files.items()}
     named = {dim for arg in arguments for dim in arg.shape or () if isinstance(dim, str)}
     for name in dims:
         if name not in named:
@@ -312,13 +325,33 @@ def _made_up(argument: NodeArg, sizes: Mapping[str, int], rng: np.random.Generat
             f"give --input {argument.name}=FILE.npy"
         )
     shape = [dim if isinstance(dim, int) else sizes.get(dim, 1) for dim in argument.shape]
-    dtype = np.dtype(NUMPY_TYPES[argument.type])
-    values = 0.1 * rng.standard_normal(shape) if dtype.kind == "f" else rng.integers(0, 2, shape)
+    dtype = numpy_type(argument.type)
+    if dtype.kind == "O":
+        return np.asarray(rng.integers(0, 2, shape).astype(str), dtype)
+    values = 0.1 * rng.standard_normal(shape) if is_float(dtype) else rng.integers(0, 2, shape)
     return np.asarray(values, dtype)
 
 
-def read_array(name: str, path: str) -> np.ndarray:
-    """The array in a .npy file. Raises `InputError` that names the input."""
+def numpy_type(kind: str) -> np.dtype[Any]:
+    """The dtype of the values of a type such as "tensor(bfloat16)", of `NUMPY_TYPES`."""
+    import ml_dtypes
+    import numpy as np
+
+    name = NUMPY_TYPES[kind]
+    return np.dtype(getattr(ml_dtypes, name) if kind in _NARROW_FLOATS else name)
+
+
+def is_float(dtype: np.dtype[Any]) -> bool:
+    """Whether values are floats; NumPy takes those of ml_dtypes for bytes without a meaning."""
+    return dtype.kind == "f" or dtype.name in _NARROW_FLOATS.values()
+
+
+def read_array(name: str, path: str, kind: str = "") -> np.ndarray:
+    """The array in a .npy file. Raises `InputError` that names the input.
+
+    kind: the type of the input. NumPy stores what it does not know, as bfloat16, as bytes without
+    a name, which are read as elements of that type.
+    """
     import numpy as np
 
     try:
@@ -329,6 +362,8 @@ def read_array(name: str, path: str) -> np.ndarray:
         raise InputError(f"input {name!r}: {path} is not a .npy file of numbers") from error
     if not isinstance(array, np.ndarray):
         raise InputError(f"input {name!r}: {path} is an archive, expected one .npy array")
+    if kind in _NARROW_FLOATS and array.dtype == f"V{numpy_type(kind).itemsize}":
+        return array.view(numpy_type(kind))
     return array
 
 

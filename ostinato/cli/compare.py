@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -59,8 +60,46 @@ def difference(ours: Any, expected: Any, tolerance: float) -> dict[str, Any]:
     """Largest error of one output, absolute and as it is tested, whether it passes, else why not.
 
     It passes when type and shape agree and |a - b| / (1 + |b|), "max_scaled", is nowhere above the
-    tolerance. NaN equals NaN and an infinity itself.
+    tolerance. NaN equals NaN and an infinity itself. Sequences and maps pass when they have the
+    same places and keys, and what is there passes; the row is that of the worst one.
     """
+    if not isinstance(expected, (list, tuple, Mapping)):
+        return _difference(ours, expected, tolerance)
+    found, wanted = dict(_elements(ours)), dict(_elements(expected))
+    row: dict[str, Any] = {"max_abs": None, "max_scaled": None, "ok": True, "reason": ""}
+    if found.keys() != wanted.keys():
+        place = min(found.keys() ^ wanted.keys())
+        side = "only here" if place in found else "only there"
+        return {**row, "ok": False, "reason": f"element {place} is {side}"}
+    for place, value in wanted.items():
+        each = _difference(found[place], value, tolerance)
+        if not each["ok"] and row["ok"]:
+            row |= {"ok": False, "reason": f"element {place}: {each['reason']}"}
+        for key in ("max_abs", "max_scaled"):
+            if each[key] is not None:
+                row[key] = max(each[key], row[key] or 0.0)
+    return row
+
+
+def _elements(value: Any, place: str = "") -> Iterator[tuple[str, Any]]:
+    """The tensors, numbers and texts in a value, each with its place, such as "[0]['cat']".
+
+    What is empty is one element, so that it counts.
+    """
+    if isinstance(value, Mapping):
+        inner = [(repr(key), value[key]) for key in value]
+    elif isinstance(value, (list, tuple)):
+        inner = [(str(index), item) for index, item in enumerate(value)]
+    else:
+        yield place, value
+        return
+    if not inner:
+        yield f"{place}[]", 0
+    for key, item in inner:
+        yield from _elements(item, f"{place}[{key}]")
+
+
+def _difference(ours: Any, expected: Any, tolerance: float) -> dict[str, Any]:
     import numpy as np
 
     a, b = np.asarray(ours), np.asarray(expected)
@@ -68,7 +107,7 @@ def difference(ours: Any, expected: Any, tolerance: float) -> dict[str, Any]:
     if (a.dtype, a.shape) != (b.dtype, b.shape):
         found, wanted = (f"{x.dtype}{common.format_shape(x.shape)}" for x in (a, b))
         return {**row, "reason": f"expected {wanted}, got {found}"}
-    if a.dtype.kind not in "biuf":
+    if a.dtype.kind not in "biuf" and not common.is_float(a.dtype):
         same = bool(np.array_equal(a, b))
         return {**row, "ok": same, "reason": "" if same else "values differ"}
     error, magnitude = _errors(a, b)

@@ -90,7 +90,7 @@ def quantize(
         report: dict[str, Any] = {
             "model": str(model),
             "output": str(output),
-            "bytes": {"before": model.stat().st_size, "after": output.stat().st_size},
+            "bytes": {"before": _file_bytes(model), "after": _file_bytes(output)},
             "layers": [vars(layer) for layer in result.layers],
         }
         if verify:
@@ -101,6 +101,16 @@ def quantize(
         common.print_json(report)
     else:
         _print(model, output, result.layers, report)
+
+
+def _file_bytes(model: Path) -> int:
+    """Bytes of a model's file and of those beside it that have its weights."""
+    import onnx_ir as ir
+
+    values = [v for graph in ir.load(model).graphs() for v in graph.initializers.values()]
+    tensors = (value.const_value for value in values)
+    files = {Path(t.path) for t in tensors if isinstance(t, ir.ExternalTensor)}
+    return sum(file.stat().st_size for file in {model, *files})
 
 
 def _samples(

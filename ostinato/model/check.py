@@ -7,6 +7,7 @@ rest (attribute types, arity, tensor sizes) is left to `onnx.checker`.
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterable, Mapping, Sequence
 
 import onnx
@@ -110,8 +111,26 @@ class _Structure:
             raise UnsupportedError(
                 _label(node),
                 node.op_type,
-                f"{domain or 'ai.onnx'} version {version} has no such operator",
+                _unknown(node.op_type, domain, version),
             )
+
+
+def _unknown(op_type: str, domain: str, version: int) -> str:
+    """Why an operator that no schema describes is refused, and what may be done."""
+    refused = f"{domain or 'ai.onnx'} version {version} has no such operator"
+    schemas = [schema for schema in onnx.defs.get_all_schemas() if schema.domain == domain]
+    newer = [schema.since_version for schema in schemas if schema.name == op_type]
+    if newer:
+        return f"{refused}; it is one of version {newer[0]}: import that version of the domain"
+    close = difflib.get_close_matches(op_type, {s.name for s in schemas}, cutoff=0.8)
+    if close:
+        return f"{refused}; did you mean {', '.join(sorted(close))}?"
+    if not domain:
+        return refused
+    return (
+        f"{refused} that is known here: let the model define it as a function, or run the model "
+        "by ostinato.onnxruntime, which leaves it to onnxruntime"
+    )
 
 
 def _refuse_repeats(names: Sequence[str], where: str, kind: str) -> None:

@@ -11,6 +11,7 @@ def test_help_lists_every_command(invoke: Invoke) -> None:
     for command in ("run", "bench", "compare", "inspect", "demo"):
         assert command in result.stdout
         assert invoke(command, "--help").exit_code == 0
+        assert invoke(command, "-h").exit_code == 0
 
 
 def test_version(invoke: Invoke) -> None:

@@ -1,6 +1,7 @@
 import json
 from pathlib import Path
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -66,6 +67,17 @@ def test_inputs_are_made_up_alike_each_time() -> None:
         np.testing.assert_array_equal(array, second[name])
 
 
+def test_every_element_type_can_be_made_up_and_read(tmp_path: Path) -> None:
+    bits = NodeArg("b", "tensor(bfloat16)", [3])
+    feeds = common.make_feeds([bits, NodeArg("s", "tensor(string)", [3])], {}, {})
+    assert feeds["b"].dtype == ml_dtypes.bfloat16 and np.unique(feeds["b"]).size == 3
+    assert feeds["s"].dtype == object and set(feeds["s"]) <= {"0", "1"}
+    np.save(tmp_path / "b.npy", feeds["b"])
+    again = common.make_feeds([bits], {"b": str(tmp_path / "b.npy")}, {})["b"]
+    assert again.dtype == ml_dtypes.bfloat16 and np.array_equal(again, feeds["b"])
+    assert common.make_feeds([NodeArg("e", "tensor(float8e5m2)", [2])], {}, {})["e"].itemsize == 1
+
+
 def test_named_dimensions_default_to_one() -> None:
     assert common.make_feeds([X], {}, {})["x"].shape == (1, 2)
 
@@ -83,7 +95,7 @@ def test_a_file_fixes_the_dimensions_it_has(tmp_path: Path) -> None:
     [
         (X, {"z": "z.npy"}, {}, "no such input"),
         (X, {}, {"S": 1}, "no such dimension"),
-        (NodeArg("s", "tensor(string)", []), {}, {}, r"tensor\(string\)"),
+        (NodeArg("s", "seq(tensor(float))", []), {}, {}, r"seq\(tensor\(float\)\)"),
         (NodeArg("u", "tensor(float)", None), {}, {}, "unknown rank"),
     ],
 )

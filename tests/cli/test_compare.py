@@ -3,6 +3,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -58,6 +59,29 @@ def test_type_and_shape_count(ours: np.ndarray) -> None:
 def test_strings_are_equal_or_not() -> None:
     assert difference(np.array(["a"], object), np.array(["a"], object), 0.0)["ok"]
     assert not difference(np.array(["a"], object), np.array(["b"], object), 0.0)["ok"]
+
+
+def test_floats_that_numpy_lacks_are_numbers() -> None:
+    ours, expected = (np.array([value], ml_dtypes.bfloat16) for value in (1.5, 1.0))
+    assert difference(ours, expected, 0.3)["max_abs"] == 0.5
+    assert not difference(ours, expected, 0.2)["ok"]
+
+
+@pytest.mark.parametrize(
+    ("ours", "ok", "reason"),
+    [
+        ([{"cat": 0.5, "dog": 0.25}], True, ""),
+        ([{"cat": 0.5, "dog": 0.25 + 1e-4}], True, ""),
+        ([{"cat": 0.5, "dog": 0.75}], False, "element [0]['dog']: |a - b| / (1 + |b|) is 0.4"),
+        ([{"cat": 0.5}], False, "element [0]['dog'] is only there"),
+        ([{"cat": 0.5, "dog": 0.25}, {}], False, "element [1][] is only here"),
+        ([], False, "only there"),
+    ],
+)
+def test_sequences_and_maps_are_compared_by_element(ours: object, ok: bool, reason: str) -> None:
+    row = difference(ours, [{"cat": 0.5, "dog": 0.25}], 1e-3)
+    assert row["ok"] == ok and reason in row["reason"]
+    assert difference([floats(1), floats(2.5)], [floats(1), floats(2)], 1.0)["max_abs"] == 0.5
 
 
 def test_agrees_with_the_reference(invoke: Invoke, gru: Path) -> None:

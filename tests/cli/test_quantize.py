@@ -40,6 +40,15 @@ def test_random_inputs_of_a_log_are_positive(model: Path) -> None:
     assert code == 0 and json.loads(text)["snr"]["mask"] > 30
 
 
+def test_weights_beside_the_file_count(model: Path) -> None:
+    one, two = onnx.load(model), Path("two.onnx")
+    onnx.save(one, two, save_as_external_data=True, location="two.data", size_threshold=0)
+    code, text = call(two, "-o", "out.onnx", "--json")
+    assert code == 0, text
+    sizes = [path.stat().st_size for path in (two, Path("two.data"))]
+    assert json.loads(text)["bytes"]["before"] == sum(sizes)
+
+
 def test_figures(model: Path) -> None:
     samples = [feeds_of(model_of("GRU"), seed) for seed in range(3)]
     np.savez("data.npz", x=np.stack([sample["x"] for sample in samples]))

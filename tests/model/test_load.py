@@ -8,6 +8,7 @@ import onnx
 import onnx.external_data_helper
 import onnx.helper
 import onnx.numpy_helper
+import onnx.parser
 import onnx_ir as ir
 import pytest
 
@@ -249,3 +250,21 @@ def test_messages_of_every_error_name_the_file(tmp_path: Path):
     onnx.save(parse("g (float[N] x) => (float[N] y) { y = Add(x, z) }"), path)
     with pytest.raises(OstinatoError, match=r"m\.onnx"):
         load_model(path)
+
+
+@pytest.mark.parametrize(
+    ("node", "domains", "said"),
+    [
+        ("Sigmod(x)", '"": 18', r"version 18 has no such operator; did you mean Sigmoid\?"),
+        ("Gelu(x)", '"": 9', "it is one of version 20"),
+        ("my.company.Fancy(x)", '"": 18, "my.company": 1', "define it as a function"),
+        ("com.microsoft.Tokenizer(x)", '"": 18, "com.microsoft": 1', r"ostinato\.onnxruntime"),
+    ],
+)
+def test_an_unknown_operator_is_refused_with_what_to_do(node: str, domains: str, said: str) -> None:
+    model = onnx.parser.parse_model(
+        f"<ir_version: 9, opset_import: [{domains}]> "
+        f"g (float[N] x) => (float[N] y) {{ y = {node} }}"
+    )
+    with pytest.raises(UnsupportedError, match=said):
+        load_model(model)
