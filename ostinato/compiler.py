@@ -26,7 +26,7 @@ from ostinato.codegen.workers import MOST, Workers
 from ostinato.errors import OptionError, OstinatoError, translated
 from ostinato.guards import Guards
 from ostinato.limits import MOST_EVALUATED_STEPS
-from ostinato.machine.targets import HOST
+from ostinato.machine.targets import HOST, nearest
 from ostinato.model.graphs import graphs
 from ostinato.model.load import load_model
 from ostinato.model.load import without_defaults as without_defaults
@@ -280,8 +280,8 @@ def _not_native_in_general(model: ir.Model, compiled: CompiledModel) -> list[Not
 def _check_names(disable: Collection[str]) -> None:
     unknown = sorted(set(disable) - set(optional_passes()))
     if unknown:
-        known = ", ".join(optional_passes())
-        raise OptionError(f"disable: no optional pass is called {unknown[0]!r}; there are: {known}")
+        known = nearest(unknown[0], optional_passes())
+        raise OptionError(f"disable: no optional pass is called {unknown[0]!r}; {known}")
 
 
 def _specialize(model: ir.Model, options: Options) -> None:

@@ -225,7 +225,7 @@ def test_unknown_dimensions_are_refused_by_name():
 
 @pytest.mark.parametrize("use", [compile_model, lambda m, o: list(stages(m, o))])
 def test_unknown_passes_are_refused_by_name(use):
-    with pytest.raises(OptionError, match=r"pass is called 'fuze'; there are: .*\bfuse\b"):
+    with pytest.raises(OptionError, match=r"pass is called 'fuze'; did you mean fuse"):
         use(parse(SMALL), Options(cache_dir=None, disable=("fuse", "fuze")))
 
 

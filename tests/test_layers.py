@@ -47,7 +47,7 @@ DEFERRED = {
         "cli.common": "ml_dtypes numpy rich rich.console rich.progress rich.table",
         "cli.compare": "numpy",
         "cli.demo": "demo",
-        "cli.inspect": "compiler optimization runtime.build schedule.pipeline",
+        "cli.inspect": "compiler optimization runtime.build schedule.pipeline streaming",
         "cli.profile": ("profiling profiling.page profiling.roofline profiling.trace_events"),
         "cli.quantize": "onnx onnx_ir quantization quantization.samples",
         "cli.run": "numpy",

@@ -111,6 +111,8 @@ def inspect(
             common.print_json({"model": str(model), **report})
         elif report is not None:
             _show_report(model.name, report, WHY if why else SUMMARY)
+            if not why:
+                _show_states(model)
     violations = [] if report is None else assertions.violations(report)
     if violations:
         common.fail(violations)
@@ -170,6 +172,19 @@ def _show_report(title: str, report: Report, parts: Sequence[Callable[[Report], 
         console.print(f"{what}: {_size(report[key])}")
     for text in report.advice:
         console.print(f"advice: {text}")
+
+
+def _show_states(model: Path) -> None:
+    """What looks like a state, in the form in which --state of other commands takes it."""
+    from ostinato.streaming import find_states
+
+    with common.status(f"Looking for states of {model.name}"):
+        found = find_states(model)
+    table = common.table("Looks like states, to be declared", "option", "why", left=2)
+    for each in found:
+        table.add_row(f"--state {each.input}={each.output}", each.reason)
+    if found:
+        common.console().print(table)
 
 
 def _ops(report: Report) -> Any:

@@ -9,6 +9,7 @@ from onnx import helper
 
 from ostinato.cli.inspect import Assertions
 from ostinato.compiler import optional_passes
+from ostinato.demo import MODEL
 from ostinato.ops import LOWERINGS
 from ostinato.stages.report import Report, not_native
 from ostinato.stages.stage import FallbackStage
@@ -88,6 +89,17 @@ def test_report(invoke: Invoke, gru: Path) -> None:
     record = json.loads(invoke("inspect", gru, "--json").stdout)
     assert record["fallback"] == []
     assert record["ops"]["before"] == {"GRU": 1}
+
+
+def test_what_looks_like_a_state_is_the_option_of_other_commands(invoke: Invoke) -> None:
+    result = invoke("inspect", MODEL)
+    assert result.exit_code == 0, result.stderr
+    assert "--state state=state_out" in result.stdout
+
+
+def test_a_pass_that_does_not_exist_is_answered_by_the_nearest(invoke: Invoke, gru: Path) -> None:
+    result = invoke("inspect", gru, "--disable", "fus")
+    assert result.exit_code == 2 and "did you mean fuse" in result.stderr
 
 
 def test_assertions_set_the_exit_code(invoke: Invoke, gru: Path) -> None:
