@@ -121,10 +121,12 @@ class Growth:
             return True
         if self.kind == "most":
             return is_at_most(builder.sizes.most_added(new, old), self.rows)
-        fixed = builder.sizes.most_apart(new, old)
-        if fixed is not None and self.rows == maximum(builder.require.most(first), fixed):
+        fixed, begins = builder.sizes.most_apart(new, old), builder.require.most(first)
+        if fixed is not None and self.rows == maximum(begins, fixed):
             return True
-        return is_nonnegative(self.rows - builder.require.most(new))
+        # What an earlier attempt at a loop around found may be too few to begin with by now.
+        rooms = (self.rows - begins, self.rows - builder.require.most(new))
+        return all(map(is_nonnegative, rooms))
 
     def holds_all(self, builder: Builder, old: Shape, new: Shape) -> bool:
         """As `holds`, of all axes."""
@@ -195,8 +197,8 @@ def growth_of(state: State, old: Value, new: Value, joins_last: bool) -> Growth 
         fixed, added = builder.sizes.most_apart(size, old.shape[axis]), largest(most)
         if fixed is None and added is not None:
             return Growth(axis, max(added, 0), "most")
-        total = maximum(before.rows, require.most(size)) if fixed is None else maximum(first, fixed)
-        return Growth(axis, total, "total", before.raised + 1)
+        rows = maximum(before.rows, require.most(size)) if fixed is None else fixed
+        return Growth(axis, maximum(first, rows), "total", before.raised + 1)
     if before.kind == "total" and SPARE not in symbols(most):
         return Growth(axis, most, "most")
     return _growth_to_spare(state, axis)
@@ -325,6 +327,7 @@ class State:
         is_shared = memory is not None
         state = State(builder, name, whole, initial, growth, steps, extent, is_shared, moved=moved)
         if memory is None:
+            growth.require_room(builder, first)
             builder.copy(initial, slice_axis(state.before(0), growth.axis, 0, 1, first))
         return state
 

@@ -116,3 +116,37 @@ def test_a_state_that_inner_loops_cut_has_memory_for_what_is_left(trips: str) ->
     for ours, theirs in zip(session.run(None, feeds), expected, strict=True):
         np.testing.assert_allclose(ours, theirs, atol=1e-5)
     assert session.report()["arena_bytes"] < 2**20
+
+
+# A loop that begins with rows of which the loop around has more in every step.
+BEGINS_WITH_MORE = """
+    g (int64 n, float[8] x, float[N, 8] rows) => (float[M, 8] y) {
+      go = Constant<value = bool {1}>()  one = Constant<value = int64 {1}>()
+      is_one = Equal(n, one)
+      y = Loop<body = outer (int64 i, bool c, float[P, 8] s) => (bool co, float[Q, 8] so) {
+        co = Identity(c)  two = Constant<value = int64 {2}>()  axis = Constant<value_ints = [0]>()
+        back = Constant<value_ints = [-2]>()  far = Constant<value_ints = [99]>()
+        w = Loop<body = inner (int64 j, bool d, float[R, 8] t) => (bool e, float[S, 8] u) {
+          e = Identity(d)  row = Unsqueeze(x, axis)
+          a = Concat<axis = 0>(t, row)  u = Slice(a, back, far, axis)
+        }>(two, go, s)
+        top = ReduceMax<keepdims = 1>(w, axis)
+        so = If(is_one)<
+          then_branch = keep () => (float[U, 8] k) { k = Identity(s) },
+          else_branch = more () => (float[V, 8] m) { m = Concat<axis = 0>(s, top) }>
+      }>(n, go, rows)
+    }"""
+
+
+@pytest.mark.parametrize("n", [1, 9, 300])
+def test_a_loop_in_a_loop_has_memory_for_all_rows_that_it_may_begin_with(n: int) -> None:
+    proto = parser.parse_model(HEAD + BEGINS_WITH_MORE)
+    rng = np.random.default_rng(0)
+    feeds = {
+        "n": np.array(n),
+        "x": rng.standard_normal(8).astype("f"),
+        "rows": rng.standard_normal((1, 8)).astype("f"),
+    }
+    (y,) = InferenceSession(proto, fallback=False, cache_dir=None).run(None, feeds)
+    (expected,) = witness.run(proto.SerializeToString(), feeds)
+    assert np.array_equal(y, expected)
