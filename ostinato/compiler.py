@@ -26,7 +26,7 @@ from ostinato.codegen.workers import MOST, Workers
 from ostinato.errors import OptionError, OstinatoError, translated
 from ostinato.guards import Guards
 from ostinato.limits import MOST_EVALUATED_STEPS
-from ostinato.machine.targets import HOST, nearest
+from ostinato.machine.targets import HOST
 from ostinato.model.graphs import graphs
 from ostinato.model.load import load_model
 from ostinato.model.load import without_defaults as without_defaults
@@ -45,6 +45,7 @@ from ostinato.program.work import fixed_steps
 from ostinato.schedule.pipeline import SCHEDULE_PASSES, Scheduled, schedule
 from ostinato.schedule.replaced import replaced_inputs
 from ostinato.schedule.report import report_kernels, report_unfused_pairs
+from ostinato.spelling import nearest
 from ostinato.stages.compiled import CompiledModel
 from ostinato.stages.partition import Choice, Partition, Segment, partition
 from ostinato.stages.report import NotNative, not_native

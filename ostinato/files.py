@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 import stat
 from io import BufferedReader
 
 from ostinato.errors import MissingModelError, ModelError
+from ostinato.spelling import mistyped
 
 
 def open_file(path: str | os.PathLike[str], follow: bool = True) -> BufferedReader:
@@ -53,10 +53,10 @@ def _missing(path: str) -> str:
         return "no such file, and addresses are not fetched: download the model, give its path"
     folder, name = os.path.split(path)
     try:
-        close = difflib.get_close_matches(name, os.listdir(folder or "."), cutoff=0.8)
+        meant = mistyped(name, os.listdir(folder or "."))
     except OSError:
-        return "no such file"
-    return f"no such file; did you mean {', '.join(close)}?" if close else "no such file"
+        meant = ""
+    return f"no such file; {meant}" if meant else "no such file"
 
 
 def no_onnx_file(beginning: bytes) -> ModelError:

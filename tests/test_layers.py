@@ -44,7 +44,9 @@ DEFERRED = {
         "cli": "cli.app",
         "cli.build": "aot.build",
         "cli.cache": "native.cache",
-        "cli.common": "ml_dtypes numpy rich rich.console rich.progress rich.table",
+        "cli.common": (
+            "codegen.artifact native.arguments numpy rich rich.console rich.progress rich.table"
+        ),
         "cli.compare": "numpy",
         "cli.demo": "demo",
         "cli.inspect": "compiler optimization runtime.build schedule.pipeline streaming",

@@ -72,28 +72,6 @@ Debug = Annotated[
     bool, typer.Option("--debug", help="Show the traceback of an error.", is_eager=True)
 ]
 
-# Floats that NumPy lacks, by the names that ml_dtypes has for them.
-_NARROW_FLOATS = {
-    "tensor(bfloat16)": "bfloat16",
-    "tensor(float8e4m3fn)": "float8_e4m3fn",
-    "tensor(float8e4m3fnuz)": "float8_e4m3fnuz",
-    "tensor(float8e5m2)": "float8_e5m2",
-    "tensor(float8e5m2fnuz)": "float8_e5m2fnuz",
-}
-# Types whose values can be made up.
-NUMPY_TYPES = {
-    "tensor(float)": "float32",
-    "tensor(double)": "float64",
-    "tensor(float16)": "float16",
-    "tensor(bool)": "bool",
-    "tensor(string)": "object",
-    **{
-        f"tensor({kind}{bits})": f"{kind}{bits}"
-        for kind in ("int", "uint")
-        for bits in (8, 16, 32, 64)
-    },
-    **_NARROW_FLOATS,
-}
 SEED = 0
 
 
@@ -318,7 +296,7 @@ def make_feeds(
 def _made_up(argument: NodeArg, sizes: Mapping[str, int], rng: np.random.Generator) -> np.ndarray:
     import numpy as np
 
-    if argument.type not in NUMPY_TYPES or argument.shape is None:
+    if not argument.type.startswith("tensor(") or argument.shape is None:
         what = argument.type if argument.shape is not None else "unknown rank"
         raise InputError(
             f"input {argument.name!r}: values of {what} cannot be made up, "
@@ -333,17 +311,16 @@ def _made_up(argument: NodeArg, sizes: Mapping[str, int], rng: np.random.Generat
 
 
 def numpy_type(kind: str) -> np.dtype[Any]:
-    """The dtype of the values of a type such as "tensor(bfloat16)", of `NUMPY_TYPES`."""
-    import ml_dtypes
-    import numpy as np
+    """The dtype of the elements of a type such as "tensor(bfloat16)"."""
+    from ostinato.codegen.artifact import element_dtype
+    from ostinato.native.arguments import numpy_dtype
 
-    name = NUMPY_TYPES[kind]
-    return np.dtype(getattr(ml_dtypes, name) if kind in _NARROW_FLOATS else name)
+    return numpy_dtype(element_dtype(kind.removeprefix("tensor(").removesuffix(")")))
 
 
 def is_float(dtype: np.dtype[Any]) -> bool:
-    """Whether values are floats; NumPy takes those of ml_dtypes for bytes without a meaning."""
-    return dtype.kind == "f" or dtype.name in _NARROW_FLOATS.values()
+    """Whether values are floats; to NumPy those of ml_dtypes are bytes without a meaning."""
+    return dtype.kind == "f" or (dtype.kind == "V" and "float" in dtype.name)
 
 
 def read_array(name: str, path: str, kind: str = "") -> np.ndarray:
@@ -362,8 +339,10 @@ def read_array(name: str, path: str, kind: str = "") -> np.ndarray:
         raise InputError(f"input {name!r}: {path} is not a .npy file of numbers") from error
     if not isinstance(array, np.ndarray):
         raise InputError(f"input {name!r}: {path} is an archive, expected one .npy array")
-    if kind in _NARROW_FLOATS and array.dtype == f"V{numpy_type(kind).itemsize}":
-        return array.view(numpy_type(kind))
+    if array.dtype.kind == "V" and kind.startswith("tensor("):
+        wanted = numpy_type(kind)
+        if wanted.kind == "V" and array.itemsize == wanted.itemsize:
+            return array.view(wanted)
     return array
 
 

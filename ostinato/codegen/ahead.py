@@ -26,7 +26,8 @@ from ostinato.codegen.sizes import Sizes
 from ostinato.codegen.writer import Value, Writer, integer
 from ostinato.machine.record import Machine
 from ostinato.program.expr import ITEM_BYTES, Access, Axis, Load, dtype_of, walk
-from ostinato.program.nodes import Buffer, Kernel, Tile
+from ostinato.program.kernel import Kernel, Tile
+from ostinato.program.nodes import Buffer
 from ostinato.records import dataclass
 from ostinato.schedule.operands import typical
 from ostinato.sizes.dims import Size, ceildiv, minimum, product

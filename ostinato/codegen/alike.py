@@ -12,7 +12,8 @@ from typing import Any
 
 from ostinato.codegen.signature import signature
 from ostinato.program.expr import Access, Axis, Expr, walk
-from ostinato.program.nodes import Buffer, Kernel
+from ostinato.program.kernel import Kernel, Reduce, Store, Tile
+from ostinato.program.nodes import Buffer
 from ostinato.records import dataclass
 
 
@@ -57,7 +58,7 @@ class _Forms:
             return ("expression", self._positions[value])
         if isinstance(value, tuple):
             return tuple(map(self.of, value))
-        if hasattr(value, "__dataclass_fields__") and type(value).__module__.endswith("nodes"):
+        if isinstance(value, Reduce | Store | Tile):
             return self._fields(value)
         # 0.0 == -0.0, 1 == True and nan != nan, but they are different constants.
         return (type(value).__name__, repr(value)) if isinstance(value, float | bool) else value

@@ -10,7 +10,8 @@ from dataclasses import replace
 
 from ostinato.errors import OptionError
 from ostinato.machine.record import AVX2, AVX512, NEON, WASM
-from ostinato.machine.targets import NO_SVE, TARGETS, Target, arm_machine, nearest, x86_machine
+from ostinato.machine.targets import NO_SVE, TARGETS, Target, arm_machine, x86_machine
+from ostinato.spelling import nearest
 
 # Environments whose addresses are narrower than registers.
 _NARROW = ("ilp32", "x32")

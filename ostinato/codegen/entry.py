@@ -13,8 +13,9 @@ from ostinato.codegen.signature import signature
 from ostinato.codegen.sizes import Sizes
 from ostinato.codegen.writer import Value, Writer, integer, is_constant
 from ostinato.program.conditions import messages
+from ostinato.program.kernel import Kernel
 from ostinato.program.laid import ConstantBlob
-from ostinato.program.nodes import CALL, Branch, Kernel, Loop, Program, Require
+from ostinato.program.nodes import CALL, Branch, Loop, Program, Require
 from ostinato.schedule.arena import Arena, counts_calls
 from ostinato.schedule.replaced import replaced_inputs
 from ostinato.schedule.share import Shares, Step, undivided

@@ -14,7 +14,8 @@ from ostinato.codegen.stores import Stores
 from ostinato.codegen.writer import Value, Writer
 from ostinato.machine.record import Machine
 from ostinato.program.expr import Given
-from ostinato.program.nodes import Buffer, Kernel, Tile
+from ostinato.program.kernel import Kernel, Tile
+from ostinato.program.nodes import Buffer
 from ostinato.schedule.times import kernel_time
 
 

@@ -14,7 +14,8 @@ from typing import TypeAlias, TypeGuard
 
 from ostinato.codegen.alike import form
 from ostinato.program.expr import FLOATS, Const, Expr, Given, Op, children, constant, walk
-from ostinato.program.nodes import Buffer, Kernel
+from ostinato.program.kernel import Kernel
+from ostinato.program.nodes import Buffer
 from ostinato.program.resized import Resized
 from ostinato.records import dataclass
 from ostinato.sizes.dims import Atom, Dim, Size, is_nonnegative, symbol, terms_of

@@ -14,7 +14,8 @@ from ostinato.codegen.signature import is_long, signature
 from ostinato.codegen.target import Target
 from ostinato.machine.record import Machine
 from ostinato.program.expr import Const
-from ostinato.program.nodes import Buffer, Kernel, Program
+from ostinato.program.kernel import Kernel
+from ostinato.program.nodes import Buffer, Program
 from ostinato.records import dataclass
 from ostinato.schedule.matrices import takes_pairs, takes_tiles
 from ostinato.schedule.share import Part

@@ -14,7 +14,8 @@ from ostinato.codegen.reductions import LONG, Piece
 from ostinato.codegen.writer import LoopState, Value, Writer, integer, is_constant, vector
 from ostinato.machine.record import Machine
 from ostinato.program.expr import Axis
-from ostinato.program.nodes import Buffer, Kernel, Tile
+from ostinato.program.kernel import Kernel, Tile
+from ostinato.program.nodes import Buffer
 from ostinato.schedule.shapes import REST_ROWS, row_tiles
 from ostinato.schedule.share import Part
 from ostinato.schedule.times import bounded_product, point_time

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from ostinato.codegen.function import KernelFunction
 from ostinato.codegen.writer import Value, Writer, integer
-from ostinato.program.nodes import Tile
+from ostinato.program.kernel import Tile
 from ostinato.schedule.matrices import FEWEST_PAIRED, Matrices, matrices, takes_pairs
 from ostinato.schedule.times import term_time
 

@@ -9,7 +9,7 @@ from ostinato.codegen.reductions import Piece, Reductions
 from ostinato.codegen.transposed_store import is_transposed, neighbouring_rows, store_rows
 from ostinato.codegen.writer import integer
 from ostinato.program.expr import Reduced
-from ostinato.program.nodes import Store, Tile
+from ostinato.program.kernel import Store, Tile
 from ostinato.schedule.operands import neighbouring_stores
 from ostinato.schedule.times import store_time
 

@@ -13,7 +13,7 @@ from ostinato.codegen.function import KernelFunction
 from ostinato.codegen.primitives import ELEMENT
 from ostinato.codegen.writer import LoopState, Value, integer, is_constant, vector
 from ostinato.program.expr import FLOATS, ITEM_BYTES, Axis, Expr, Index, Load, walk
-from ostinato.program.nodes import Reduce, Tile, identity
+from ostinato.program.kernel import Reduce, Tile, identity
 from ostinato.records import dataclass
 from ostinato.schedule.operands import TERMS_ACROSS
 from ostinato.schedule.shapes import sums_at_once

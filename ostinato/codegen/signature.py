@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ostinato.codegen import safepoints
 from ostinato.program.expr import Axis
-from ostinato.program.nodes import Kernel
+from ostinato.program.kernel import Kernel
 from ostinato.records import dataclass
 from ostinato.sizes.dims import Size
 

@@ -9,7 +9,7 @@ from ostinato.codegen.primitives import MEMORY, suffix
 from ostinato.codegen.strided import CLOSE, interleaved, store_close, store_first
 from ostinato.codegen.writer import Value, Writer, integer, vector
 from ostinato.program.expr import FLOATS, ITEM_BYTES, dtype_of
-from ostinato.program.nodes import Store
+from ostinato.program.kernel import Store
 
 
 class Stores:

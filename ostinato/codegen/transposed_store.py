@@ -16,7 +16,7 @@ from ostinato.codegen.primitives import MEMORY
 from ostinato.codegen.stores import Stores
 from ostinato.codegen.writer import Value, Writer, vector
 from ostinato.program.expr import ITEM_BYTES, Axis, dtype_of
-from ostinato.program.nodes import Store, Tile
+from ostinato.program.kernel import Store, Tile
 
 # As many rows as a store can write at once without spilling what is interleaved: the last height
 # in `Machine.transposed_cycles`.

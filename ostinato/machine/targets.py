@@ -6,8 +6,6 @@ spells them (`aarch64-unknown-linux-gnu:cortex-a76:+dotprod`), which `codegen.ta
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable
 from dataclasses import replace
 from typing import Literal, TypeAlias
 
@@ -26,6 +24,7 @@ from ostinato.machine.record import (
     Machine,
 )
 from ostinato.records import dataclass
+from ostinato.spelling import nearest
 
 ObjectFormat: TypeAlias = Literal["elf", "mach-o", "coff", "wasm"]
 HOST = "host"
@@ -141,13 +140,6 @@ def arm_machine(cpu: str, has_dotprod: bool, has_i8mm: bool) -> Machine:
         byte_dots="usdot" if has_i8mm else "sdot" if has_dotprod else "widening",
         byte_pairs=has_i8mm,
     )
-
-
-def nearest(name: str, known: Iterable[str]) -> str:
-    """A sentence with the known names that are nearest to one that is not."""
-    known = sorted(known)
-    close = difflib.get_close_matches(name, known, n=4, cutoff=0.5)
-    return f"did you mean {', '.join(close)}?" if close else f"known are {', '.join(known)}"
 
 
 # What follows the triple of an architecture: the least CPU and features that code is made for.

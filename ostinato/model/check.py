@@ -7,7 +7,6 @@ rest (attribute types, arity, tensor sizes) is left to `onnx.checker`.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Mapping, Sequence
 
 import onnx
@@ -17,6 +16,7 @@ from ostinato.model.check_bodies import check_bodies
 from ostinato.model.check_inferable import check_inferable
 from ostinato.model.order import attribute_graphs
 from ostinato.model.schema import normal_domain, schema_of
+from ostinato.spelling import mistyped
 
 FunctionKey = tuple[str, str, str]
 
@@ -118,13 +118,13 @@ class _Structure:
 def _unknown(op_type: str, domain: str, version: int) -> str:
     """Why an operator that no schema describes is refused, and what may be done."""
     refused = f"{domain or 'ai.onnx'} version {version} has no such operator"
-    schemas = [schema for schema in onnx.defs.get_all_schemas() if schema.domain == domain]
-    newer = [schema.since_version for schema in schemas if schema.name == op_type]
-    if newer:
-        return f"{refused}; it is one of version {newer[0]}: import that version of the domain"
-    close = difflib.get_close_matches(op_type, {s.name for s in schemas}, cutoff=0.8)
-    if close:
-        return f"{refused}; did you mean {', '.join(sorted(close))}?"
+    schemas = [s for s in onnx.defs.get_all_schemas_with_history() if s.domain == domain]
+    versions = [schema.since_version for schema in schemas if schema.name == op_type]
+    if versions:
+        return f"{refused}; it is one since {min(versions)}: import that version of the domain"
+    meant = mistyped(op_type, {schema.name for schema in schemas})
+    if meant:
+        return f"{refused}; {meant}"
     if not domain:
         return refused
     return (

@@ -21,7 +21,8 @@ from ostinato.native.function import GuardError, NativeFunction
 from ostinato.options import Options
 from ostinato.profiling.roofline import Roofline
 from ostinato.program.expr import ITEM_BYTES
-from ostinato.program.nodes import Buffer, Kernel, Loop, Program, Stmt, statements
+from ostinato.program.kernel import Kernel
+from ostinato.program.nodes import Buffer, Loop, Program, Stmt, statements
 from ostinato.program.title import title
 from ostinato.runtime.load import load
 from ostinato.schedule.pipeline import Scheduled

@@ -18,20 +18,9 @@ import numpy.typing as npt
 from ostinato.errors import InputError, OstinatoError, RunError, ShapeError
 from ostinato.program.evaluate import evaluate, numpy_dtype
 from ostinato.program.expr import Access, Axis, Expr, Extent, Index, Load, Reduced
+from ostinato.program.kernel import Kernel, Reduce, Store, combine, identity
 from ostinato.program.laid import elements
-from ostinato.program.nodes import (
-    Branch,
-    Interface,
-    Kernel,
-    Loop,
-    Program,
-    Reduce,
-    Require,
-    Stmt,
-    Store,
-    combine,
-    identity,
-)
+from ostinato.program.nodes import Branch, Interface, Loop, Program, Require, Stmt
 from ostinato.sizes import dims, substitution
 from ostinato.sizes.dims import Size
 

@@ -33,7 +33,8 @@ from ostinato.program.expr import (
     children,
     walk,
 )
-from ostinato.program.nodes import Interface, Kernel, Loop, Program, Reduce, Require, Stmt
+from ostinato.program.kernel import Kernel, Reduce
+from ostinato.program.nodes import Interface, Loop, Program, Require, Stmt
 from ostinato.sizes.dims import Size
 
 # Operators by how strongly they bind.

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from ostinato.program.expr import Access, Axis, Const, Expr, Extent, Index, Load, rewriter
-from ostinato.program.nodes import Kernel, Reduce, Store, Tile
+from ostinato.program.kernel import Kernel, Reduce, Store, Tile
 from ostinato.sizes.dims import Size
 
 

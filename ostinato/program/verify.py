@@ -31,15 +31,14 @@ from ostinato.program.expr import (
     dtype_of,
     walk,
 )
+from ostinato.program.kernel import Kernel, Reduce
 from ostinato.program.laid import Contents
 from ostinato.program.nodes import (
     Branch,
     Buffer,
     Interface,
-    Kernel,
     Loop,
     Program,
-    Reduce,
     Require,
     Stmt,
     count_own_uses,

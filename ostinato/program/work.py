@@ -5,7 +5,8 @@ from __future__ import annotations
 from functools import lru_cache
 
 from ostinato.program.expr import Axis
-from ostinato.program.nodes import Branch, Kernel, Loop, Stmt
+from ostinato.program.kernel import Kernel
+from ostinato.program.nodes import Branch, Loop, Stmt
 from ostinato.sizes.dims import Apply, Dim, Size, product
 
 

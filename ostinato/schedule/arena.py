@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping, Set
 from dataclasses import field, replace
 
 from ostinato.program.expr import ITEM_BYTES
+from ostinato.program.kernel import Kernel
 from ostinato.program.laid import ALIGNMENT as ALIGNMENT
 from ostinato.program.nodes import (
     CALL,
     Branch,
     Buffer,
-    Kernel,
     Loop,
     Program,
     Stmt,

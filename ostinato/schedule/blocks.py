@@ -18,16 +18,8 @@ from dataclasses import replace
 
 from ostinato.machine.record import Machine
 from ostinato.program.expr import ITEM_BYTES, Access, Axis
-from ostinato.program.nodes import (
-    Branch,
-    Buffer,
-    Kernel,
-    Loop,
-    Program,
-    Stmt,
-    count_uses,
-    map_loads,
-)
+from ostinato.program.kernel import Kernel, map_loads
+from ostinato.program.nodes import Branch, Buffer, Loop, Program, Stmt, count_uses
 from ostinato.records import dataclass
 from ostinato.schedule.decisions import decision
 from ostinato.schedule.index_maps import Affine, substitute_kernel

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ostinato.program.expr import Axis, Const, Expr, Extent, Index, Op
-from ostinato.program.nodes import Kernel, map_loads
+from ostinato.program.kernel import Kernel, map_loads
 from ostinato.schedule.index_maps import Affine, Map, substitute_stores
 from ostinato.sizes.bounds import is_never_negative
 from ostinato.sizes.dims import Size

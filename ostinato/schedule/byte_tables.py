@@ -32,7 +32,8 @@ from ostinato.program.expr import (
     walk,
 )
 from ostinato.program.functions import operations
-from ostinato.program.nodes import Branch, Buffer, Kernel, Program, Stmt, Store, bodies, with_bodies
+from ostinato.program.kernel import Kernel, Store
+from ostinato.program.nodes import Branch, Buffer, Program, Stmt, bodies, with_bodies
 from ostinato.schedule.decisions import decision
 from ostinato.sizes.dims import product
 

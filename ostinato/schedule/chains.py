@@ -17,19 +17,8 @@ from dataclasses import replace
 
 from ostinato.machine.record import Machine
 from ostinato.program.expr import Access, Axis, Expr, Load, Reduced, op, rewrite, walk
-from ostinato.program.nodes import (
-    Buffer,
-    Kernel,
-    Loop,
-    Program,
-    Reduce,
-    Stmt,
-    Store,
-    bodies,
-    combine,
-    identity,
-    with_bodies,
-)
+from ostinato.program.kernel import Kernel, Reduce, Store, combine, identity
+from ostinato.program.nodes import Buffer, Loop, Program, Stmt, bodies, with_bodies
 from ostinato.schedule.index_maps import Affine, substitute
 from ostinato.sizes.dims import Size, floordiv, product
 

@@ -18,10 +18,10 @@ from dataclasses import replace
 from functools import cache
 from typing import TypeAlias
 
+from ostinato.program.kernel import Kernel
 from ostinato.program.nodes import (
     Check,
     Interface,
-    Kernel,
     Loop,
     Program,
     Stmt,

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ostinato.program.expr import INTEGERS
-from ostinato.program.nodes import Buffer, Kernel, Program, Require, Stmt
+from ostinato.program.kernel import Kernel
+from ostinato.program.nodes import Buffer, Program, Require, Stmt
 
 _KINDS = {"bool", *INTEGERS}
 

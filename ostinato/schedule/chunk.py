@@ -22,7 +22,8 @@ from dataclasses import replace
 
 from ostinato.machine.record import Machine
 from ostinato.program.expr import ITEM_BYTES, Axis, Load, dtype_of
-from ostinato.program.nodes import Kernel, Program, map_kernels
+from ostinato.program.kernel import Kernel
+from ostinato.program.nodes import Program, map_kernels
 from ostinato.schedule.operands import moves_windows
 from ostinato.sizes.dims import exact_quotient, product
 

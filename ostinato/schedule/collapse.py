@@ -10,7 +10,8 @@ from dataclasses import replace
 from itertools import pairwise
 
 from ostinato.program.expr import Access, Axis, Index, walk
-from ostinato.program.nodes import Kernel, Program, Reduce, map_kernels
+from ostinato.program.kernel import Kernel, Reduce
+from ostinato.program.nodes import Program, map_kernels
 from ostinato.schedule.index_maps import (
     Affine,
     Map,

@@ -11,7 +11,8 @@ from math import gcd
 
 from ostinato.machine.record import Machine
 from ostinato.program.expr import ITEM_BYTES, Axis, Load, dtype_of, walk
-from ostinato.program.nodes import Buffer, Kernel, Store
+from ostinato.program.kernel import Kernel, Store
+from ostinato.program.nodes import Buffer
 from ostinato.records import dataclass
 from ostinato.schedule.half_fields import HALVES
 from ostinato.schedule.lanes import LINE_BYTES, cycles_of_lanes

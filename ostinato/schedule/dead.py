@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Set
 from dataclasses import replace
 
+from ostinato.program.kernel import Kernel
 from ostinato.program.nodes import (
     Branch,
-    Kernel,
     Loop,
     Program,
     Require,

@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
+from ostinato.program.kernel import Kernel
 from ostinato.program.nodes import (
-    Kernel,
     Loop,
     Program,
     Stmt,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from ostinato.program.expr import Access, constant, op
-from ostinato.program.nodes import Buffer, Kernel, Store
+from ostinato.program.kernel import Kernel, Store
+from ostinato.program.nodes import Buffer
 from ostinato.schedule.index_maps import size_expr
 from ostinato.sizes.dims import Size
 

@@ -19,17 +19,15 @@ from dataclasses import replace
 from functools import partial
 
 from ostinato.program.expr import ITEM_BYTES, Access, Axis, Expr, Load
+from ostinato.program.kernel import Kernel, Store, map_loads
 from ostinato.program.nodes import (
     Branch,
-    Kernel,
     Loop,
     Program,
     Require,
     Stmt,
-    Store,
     count_own_uses,
     map_kernels,
-    map_loads,
     statements,
     with_bodies,
 )

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ostinato.program.expr import Axis, Expr, Index, Load, cast, constant, op
+from ostinato.program.kernel import Kernel
 from ostinato.program.laid import Contents, elements
-from ostinato.program.nodes import Buffer, Kernel
+from ostinato.program.nodes import Buffer
 from ostinato.records import dataclass
 from ostinato.schedule.float_fields import FloatField, float_fields
 from ostinato.schedule.half_fields import COUNT, HalfField, are_halves

@@ -33,8 +33,9 @@ from ostinato.program.expr import (
     rewrite,
     walk,
 )
+from ostinato.program.kernel import Kernel
 from ostinato.program.laid import Contents, elements
-from ostinato.program.nodes import Buffer, Kernel
+from ostinato.program.nodes import Buffer
 from ostinato.records import dataclass
 from ostinato.schedule.index_maps import split_sum
 

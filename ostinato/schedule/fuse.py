@@ -20,15 +20,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Set
 
-from ostinato.program.nodes import (
-    Kernel,
-    Loop,
-    Program,
-    Require,
-    Stmt,
-    bodies,
-    with_bodies,
-)
+from ostinato.program.kernel import Kernel
+from ostinato.program.nodes import Loop, Program, Require, Stmt, bodies, with_bodies
 from ostinato.records import dataclass
 from ostinato.schedule.in_place import stored_copies
 from ostinato.schedule.joining import (

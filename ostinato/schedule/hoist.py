@@ -19,10 +19,10 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from ostinato.program.expr import Axis, Index, Op, walk
+from ostinato.program.kernel import Kernel
 from ostinato.program.nodes import (
     Branch,
     Buffer,
-    Kernel,
     Loop,
     Program,
     Require,

@@ -20,7 +20,8 @@ from ostinato.program.expr import (
     rewriter,
     walk,
 )
-from ostinato.program.nodes import Kernel, Loop, Reduce, Require, Store, statements
+from ostinato.program.kernel import Kernel, Reduce, Store
+from ostinato.program.nodes import Loop, Require, statements
 from ostinato.records import dataclass
 from ostinato.schedule.index_maps import Affine, Map, size_expr, substitute
 from ostinato.schedule.operands import typical

@@ -22,10 +22,10 @@ from dataclasses import replace
 
 from ostinato.program import interpreter
 from ostinato.program.expr import Axis, Index, Load
+from ostinato.program.kernel import Kernel
 from ostinato.program.nodes import (
     Buffer,
     Interface,
-    Kernel,
     Loop,
     Program,
     Stmt,

@@ -18,17 +18,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import field, replace
 
 from ostinato.program.expr import Access, Load
+from ostinato.program.kernel import Kernel, Store, map_loads
 from ostinato.program.nodes import (
     Buffer,
     Carry,
-    Kernel,
     Loop,
     Program,
     Stmt,
-    Store,
     bodies,
     count_own_uses,
-    map_loads,
     statements,
     with_bodies,
 )

@@ -17,7 +17,7 @@ from ostinato.program.expr import (
     op,
     rewriter,
 )
-from ostinato.program.nodes import Kernel, Reduce, Store
+from ostinato.program.kernel import Kernel, Reduce, Store
 from ostinato.records import dataclass
 from ostinato.sizes.dims import Dim, Size, exact_quotient, is_nonnegative
 

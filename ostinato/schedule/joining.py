@@ -23,7 +23,8 @@ from ostinato.program.expr import (
     rewriter,
     walk,
 )
-from ostinato.program.nodes import Buffer, Kernel, Reduce, Store, map_loads
+from ostinato.program.kernel import Kernel, Reduce, Store, map_loads
+from ostinato.program.nodes import Buffer
 from ostinato.schedule.index_maps import (
     Affine,
     Map,

@@ -7,7 +7,8 @@ from math import gcd
 
 from ostinato.machine.record import Machine
 from ostinato.program.expr import ITEM_BYTES, Access, Axis, Index, dtype_of
-from ostinato.program.nodes import Buffer, Kernel
+from ostinato.program.kernel import Kernel
+from ostinato.program.nodes import Buffer
 from ostinato.schedule.operands import (
     accesses,
     is_packable,

@@ -24,16 +24,14 @@ from dataclasses import replace
 
 from ostinato.machine.record import Machine
 from ostinato.program.expr import ITEM_BYTES, Access, Axis, Expr, Load
+from ostinato.program.kernel import Kernel, Store, map_loads
 from ostinato.program.nodes import (
     Buffer,
-    Kernel,
     Loop,
     Program,
     Stmt,
-    Store,
     bodies,
     map_kernels,
-    map_loads,
     statements,
 )
 from ostinato.program.words import first_byte

@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 
 from ostinato.machine.record import Machine
 from ostinato.program.expr import Axis, Load
-from ostinato.program.nodes import Buffer, Kernel, Tile
+from ostinato.program.kernel import Kernel, Tile
+from ostinato.program.nodes import Buffer
 from ostinato.program.words import BYTES, first_byte
 from ostinato.records import dataclass
 from ostinato.schedule.operands import is_packable, typical

@@ -16,7 +16,8 @@ from ostinato.program.expr import (
     children,
     dtype_of,
 )
-from ostinato.program.nodes import Buffer, Kernel, Store
+from ostinato.program.kernel import Kernel, Store
+from ostinato.program.nodes import Buffer
 from ostinato.sizes.dims import Size, exact_quotient, is_polynomial, product
 
 # Elements of images and sequences, whose channels and places may change places in memory.

@@ -16,7 +16,8 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from ostinato.program.expr import Access, Expr, Load
-from ostinato.program.nodes import Kernel, Program, map_kernels, map_loads, statements
+from ostinato.program.kernel import Kernel, map_loads
+from ostinato.program.nodes import Program, map_kernels, statements
 from ostinato.records import dataclass
 from ostinato.schedule.elide import whole_buffers
 from ostinato.sizes.dims import Size, is_nonnegative, product

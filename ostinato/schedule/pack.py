@@ -26,19 +26,9 @@ from dataclasses import replace
 
 from ostinato.machine.record import Machine
 from ostinato.program.expr import Access, Axis, Expr, Load, constant, rewrite, walk
+from ostinato.program.kernel import Kernel, Reduce, Store, Tile
 from ostinato.program.laid import Contents, Laid, Piece, elements
-from ostinato.program.nodes import (
-    Buffer,
-    Kernel,
-    Kind,
-    Program,
-    Reduce,
-    Stmt,
-    Store,
-    Tile,
-    map_kernels,
-    with_bodies,
-)
+from ostinato.program.nodes import Buffer, Kind, Program, Stmt, map_kernels, with_bodies
 from ostinato.records import dataclass
 from ostinato.schedule.fields import AnyField, cut_for_fields
 from ostinato.schedule.index_maps import Affine, Map, substitute, substitute_stores

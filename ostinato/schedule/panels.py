@@ -15,16 +15,8 @@ from dataclasses import replace
 
 from ostinato.machine.record import Machine
 from ostinato.program.expr import ITEM_BYTES, Access, Axis, Expr, Load, rewrite
-from ostinato.program.nodes import (
-    Branch,
-    Buffer,
-    Kernel,
-    Loop,
-    Program,
-    Stmt,
-    Store,
-    with_bodies,
-)
+from ostinato.program.kernel import Kernel, Store
+from ostinato.program.nodes import Branch, Buffer, Loop, Program, Stmt, with_bodies
 
 
 def by_panels(program: Program, machine: Machine) -> Program:

@@ -15,10 +15,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 
+from ostinato.program.kernel import Kernel
 from ostinato.program.nodes import (
     Branch,
     Buffer,
-    Kernel,
     Program,
     Stmt,
     bodies,
@@ -136,7 +136,7 @@ class _Rewriter:
         """How many rows of a sum read each element, where only a run tells and lanes meet it."""
         name = writer.stores[0].access.buffer
         loads = [load for load in reader.loads() if load.access.buffer == name]
-        # What stores a part of it counts as a reader of the rest.
+        # A kernel that writes another part of it uses it without a load.
         if not loads or any(x not in reader.summed or x.mask is not None for x in loads):
             return None
         if isinstance(points_read(writer, reader), str):

@@ -27,15 +27,13 @@ from ostinato.program.expr import (
     rewrite,
     walk,
 )
+from ostinato.program.kernel import Kernel, Reduce, Store
 from ostinato.program.nodes import (
     Branch,
     Buffer,
-    Kernel,
     Loop,
     Program,
-    Reduce,
     Stmt,
-    Store,
     bodies,
     map_kernels,
     with_bodies,

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from collections import Counter
 
-from ostinato.program.nodes import Kernel, Program, Require, Stmt, statements
+from ostinato.program.kernel import Kernel
+from ostinato.program.nodes import Program, Require, Stmt, statements
 from ostinato.schedule.in_place import copied_from, whole_stores
 
 

@@ -7,7 +7,8 @@ from typing import Any
 
 from ostinato.limits import ENDLESS
 from ostinato.program.expr import ITEM_BYTES, Op, walk
-from ostinato.program.nodes import Kernel, Loop, Program, Stmt, bodies
+from ostinato.program.kernel import Kernel
+from ostinato.program.nodes import Loop, Program, Stmt, bodies
 from ostinato.schedule.unfused_pairs import UnfusedPair
 from ostinato.sizes.dims import Size, product, symbols
 from ostinato.sizes.substitution import evaluate

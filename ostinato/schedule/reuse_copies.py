@@ -16,15 +16,8 @@ from itertools import groupby
 from typing import TypeAlias
 
 from ostinato.program.expr import Axis, Load
-from ostinato.program.nodes import (
-    Branch,
-    Kernel,
-    Program,
-    Stmt,
-    map_kernels,
-    map_loads,
-    with_bodies,
-)
+from ostinato.program.kernel import Kernel, map_loads
+from ostinato.program.nodes import Branch, Program, Stmt, map_kernels, with_bodies
 from ostinato.schedule.elide import whole_buffers
 from ostinato.schedule.index_maps import Affine, Map, substitute_stores
 

@@ -17,15 +17,14 @@ from dataclasses import replace
 
 from ostinato.machine.record import Machine
 from ostinato.program.expr import ITEM_BYTES, Access, Axis
+from ostinato.program.kernel import Kernel, map_loads
 from ostinato.program.nodes import (
     Buffer,
-    Kernel,
     Loop,
     Program,
     Stmt,
     bodies,
     count_uses,
-    map_loads,
     with_bodies,
 )
 from ostinato.schedule.index_maps import Affine, Map, substitute_kernel

@@ -15,7 +15,8 @@ from dataclasses import replace
 
 from ostinato.machine.record import Machine
 from ostinato.program.expr import ITEM_BYTES, Axis
-from ostinato.program.nodes import CALL, Kernel, Loop, Program, Stmt, with_bodies
+from ostinato.program.kernel import Kernel
+from ostinato.program.nodes import CALL, Loop, Program, Stmt, with_bodies
 from ostinato.sizes.dims import Size
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ostinato.program.expr import Axis
-from ostinato.program.nodes import Kernel
+from ostinato.program.kernel import Kernel
 from ostinato.records import dataclass
 from ostinato.schedule.operands import moves_windows, typical
 

@@ -15,15 +15,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import field, replace
 
 from ostinato.program.expr import ITEM_BYTES, Axis, Load, walk
+from ostinato.program.kernel import Kernel, Tile
 from ostinato.program.nodes import (
     Branch,
     Buffer,
-    Kernel,
     Loop,
     Program,
     Require,
     Stmt,
-    Tile,
     bodies,
     statements,
 )

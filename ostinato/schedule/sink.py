@@ -13,10 +13,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ostinato.program.expr import Axis, Index
+from ostinato.program.kernel import Kernel
 from ostinato.program.nodes import (
     Branch,
     Buffer,
-    Kernel,
     Loop,
     Program,
     Require,

@@ -6,15 +6,13 @@ from collections.abc import Callable, Set
 from dataclasses import replace
 
 from ostinato.program.expr import Access, Axis
+from ostinato.program.kernel import Kernel, Store, map_loads
 from ostinato.program.nodes import (
     Buffer,
-    Kernel,
     Loop,
     Program,
     Stmt,
-    Store,
     bodies,
-    map_loads,
     statements,
     with_bodies,
 )

@@ -11,7 +11,8 @@ from math import gcd, prod
 
 from ostinato.machine.record import Machine
 from ostinato.program.expr import ITEM_BYTES, Axis, Expr, Index, constant, dtype_of, op
-from ostinato.program.nodes import Buffer, Kernel, Program, Tile, map_kernels
+from ostinato.program.kernel import Kernel, Tile
+from ostinato.program.nodes import Buffer, Program, map_kernels
 from ostinato.schedule.chains import gathers
 from ostinato.schedule.cost import Choice, cheapest_shape, groups_of_one_row
 from ostinato.schedule.index_maps import (

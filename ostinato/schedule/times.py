@@ -10,7 +10,8 @@ from collections.abc import Iterable
 from functools import lru_cache
 
 from ostinato.program.expr import ITEM_BYTES, Expr, Load, Op, walk
-from ostinato.program.nodes import Kernel, Loop, Reduce, Stmt, bodies
+from ostinato.program.kernel import Kernel, Reduce
+from ostinato.program.nodes import Loop, Stmt, bodies
 from ostinato.sizes.dims import Size, maximum, minimum, product
 
 # Magnitudes, and the same on all machines, so that safepoints and threads are too. From

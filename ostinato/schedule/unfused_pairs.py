@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from ostinato.program.expr import ITEM_BYTES
-from ostinato.program.nodes import Branch, Carry, Kernel, Loop, Program, Stmt, bodies, statements
+from ostinato.program.kernel import Kernel
+from ostinato.program.nodes import Branch, Carry, Loop, Program, Stmt, bodies, statements
 from ostinato.records import dataclass
 from ostinato.schedule.fuse import Refusal
 from ostinato.schedule.joining import IN_PARTS

@@ -18,9 +18,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from ostinato.program.expr import COMPARISONS, ITEM_BYTES, Access, Axis, Load, Op, walk
+from ostinato.program.kernel import Kernel
 from ostinato.program.nodes import (
     Buffer,
-    Kernel,
     Program,
     Stmt,
     bodies,

@@ -11,7 +11,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ostinato.machine.record import Machine
-from ostinato.program.nodes import Kernel, Program, Reduce, map_kernels
+from ostinato.program.kernel import Kernel, Reduce
+from ostinato.program.nodes import Program, map_kernels
 from ostinato.program.words import BYTES, first_byte
 
 

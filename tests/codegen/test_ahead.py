@@ -12,7 +12,8 @@ from ostinato.codegen.ahead import STREAM_BYTES
 from ostinato.codegen.kernels import KernelEmitter
 from ostinato.machine.record import AVX512, Machine
 from ostinato.program.expr import Axis, Reduced, op
-from ostinato.program.nodes import CALL, Buffer, Kernel, Program, Reduce, Tile
+from ostinato.program.kernel import Kernel, Reduce, Tile
+from ostinato.program.nodes import CALL, Buffer, Program
 from ostinato.sizes.dims import Dim, Size, Symbol, symbol
 from tests.codegen.test_module import check
 from tests.program.programs import at, program, store

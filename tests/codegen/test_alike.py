@@ -16,8 +16,9 @@ from ostinato.codegen.target import host_target
 from ostinato.compiler import stages
 from ostinato.options import Options
 from ostinato.program.expr import Access, Axis, Const, Load, op
+from ostinato.program.kernel import Kernel, Reduce, Store, Tile
 from ostinato.program.laid import lay_out
-from ostinato.program.nodes import Buffer, Kernel, Reduce, Store, Tile
+from ostinato.program.nodes import Buffer
 from ostinato.schedule.arena import plan
 from ostinato.sizes.dims import Size, symbol
 from tests.program.programs import program

@@ -28,7 +28,7 @@ from ostinato.program.expr import (
     op,
 )
 from ostinato.program.functions import BINARY, UNARY
-from ostinato.program.nodes import Kernel, Reduce
+from ostinato.program.kernel import Kernel, Reduce
 from ostinato.sizes.dims import symbol
 from tests.codegen.test_module import (
     AARCH64,

@@ -5,7 +5,8 @@ from __future__ import annotations
 from ostinato.codegen.function import KernelFunction
 from ostinato.machine.record import Machine
 from ostinato.program.expr import Axis
-from ostinato.program.nodes import Buffer, Kernel
+from ostinato.program.kernel import Kernel
+from ostinato.program.nodes import Buffer
 from tests.program.programs import at, store
 
 

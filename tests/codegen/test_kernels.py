@@ -10,7 +10,8 @@ import pytest
 from ostinato.machine.record import Machine
 from ostinato.program import interpreter
 from ostinato.program.expr import Access, Axis, Index, Load, Reduced, constant, op
-from ostinato.program.nodes import CALL, Kernel, Program, Reduce, Store, Tile
+from ostinato.program.kernel import Kernel, Reduce, Store, Tile
+from ostinato.program.nodes import CALL, Program
 from ostinato.schedule.arena import plan
 from ostinato.schedule.index_maps import Affine, substitute_kernel
 from ostinato.schedule.tile import tile

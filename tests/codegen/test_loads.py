@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from ostinato.program.expr import Axis, Const, Index, Load, constant, op
-from ostinato.program.nodes import Kernel, Program
+from ostinato.program.kernel import Kernel
+from ostinato.program.nodes import Program
 from ostinato.schedule.index_maps import size_expr
 from ostinato.sizes.dims import Size, symbol
 from tests.codegen.test_module import Native, check

@@ -22,6 +22,7 @@ from ostinato.program import interpreter
 from ostinato.program.conditions import messages
 from ostinato.program.evaluate import numpy_dtype
 from ostinato.program.expr import HALVES, Axis, Cast, constant, op
+from ostinato.program.kernel import Kernel
 from ostinato.program.laid import lay_out
 from ostinato.program.nodes import (
     Branch,
@@ -29,7 +30,6 @@ from ostinato.program.nodes import (
     Carry,
     Check,
     Interface,
-    Kernel,
     Loop,
     Program,
     Require,

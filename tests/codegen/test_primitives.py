@@ -27,7 +27,7 @@ from ostinato.program.expr import (
     constant,
     op,
 )
-from ostinato.program.nodes import Kernel, Reduce
+from ostinato.program.kernel import Kernel, Reduce
 from ostinato.program.verify import ARITY, _dtypes_fit
 from tests.codegen.test_module import (
     AARCH64,

@@ -10,7 +10,7 @@ import pytest
 
 from ostinato.program import interpreter
 from ostinato.program.expr import INTEGERS, Axis, Reduced, op
-from ostinato.program.nodes import Kernel, Reduce
+from ostinato.program.kernel import Kernel, Reduce
 from ostinato.schedule.operands import DEPTH
 from ostinato.sizes.dims import symbol
 from tests.codegen.test_kernels import random

@@ -12,7 +12,8 @@ from ostinato.codegen import kernel_functions, safepoints
 from ostinato.codegen.safepoints import STOPPED
 from ostinato.program import interpreter
 from ostinato.program.expr import Axis, Reduced, constant, op
-from ostinato.program.nodes import Carry, Kernel, Loop, Program, Reduce
+from ostinato.program.kernel import Kernel, Reduce
+from ostinato.program.nodes import Carry, Loop, Program
 from ostinato.sizes.dims import Size, symbol
 from tests.codegen.test_kernels import matmul, random
 from tests.codegen.test_module import Native, assert_same_bits

@@ -6,12 +6,11 @@ from dataclasses import replace
 
 from ostinato.codegen.signature import signature
 from ostinato.program.expr import Axis, Index, Reduced, op
-from ostinato.program.nodes import Kernel, Loop, Reduce
+from ostinato.program.kernel import Kernel, Reduce
+from ostinato.program.nodes import Loop
 from ostinato.sizes.dims import symbol
 from tests.codegen.test_kernels import random
-from tests.codegen.test_module import (
-    check,
-)
+from tests.codegen.test_module import check
 from tests.program.programs import at, program, store
 
 

@@ -17,8 +17,9 @@ from ostinato.native import memory
 from ostinato.native import threads as workers
 from ostinato.program import interpreter
 from ostinato.program.expr import Axis
+from ostinato.program.kernel import Kernel, Tile
 from ostinato.program.laid import lay_out
-from ostinato.program.nodes import CALL, Kernel, Program, Tile
+from ostinato.program.nodes import CALL, Program
 from ostinato.schedule.arena import plan
 from ostinato.schedule.pipeline import schedule
 from ostinato.schedule.share import Part, Shares, undivided

@@ -6,7 +6,8 @@ import pytest
 from ostinato.codegen.target import find_target
 from ostinato.machine.record import AVX512
 from ostinato.program.expr import Axis, Reduced
-from ostinato.program.nodes import Kernel, Program, Reduce
+from ostinato.program.kernel import Kernel, Reduce
+from ostinato.program.nodes import Program
 from ostinato.schedule.tile import tile
 from ostinato.sizes.dims import Size, symbol
 from tests.codegen.test_module import Native, check

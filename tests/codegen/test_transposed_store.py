@@ -7,7 +7,8 @@ import pytest
 
 from ostinato.codegen.transposed_store import is_transposed
 from ostinato.program.expr import Axis, Cast, Index, Reduced, constant, op
-from ostinato.program.nodes import Kernel, Program, Reduce, Store, Tile
+from ostinato.program.kernel import Kernel, Reduce, Store, Tile
+from ostinato.program.nodes import Program
 from ostinato.sizes.dims import symbol
 from tests.codegen.test_module import Native, check
 from tests.program.programs import at, program, store

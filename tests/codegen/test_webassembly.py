@@ -15,8 +15,9 @@ from ostinato.codegen.runtime_functions import complete
 from ostinato.codegen.target import find_target, host_target
 from ostinato.codegen.writer import Value, Writer, vector
 from ostinato.program.expr import Axis, Reduced, constant, op
+from ostinato.program.kernel import Kernel, Reduce
 from ostinato.program.laid import lay_out
-from ostinato.program.nodes import Kernel, Program, Reduce
+from ostinato.program.nodes import Program
 from ostinato.schedule.pipeline import schedule
 from tests.program.programs import at, gru, pointwise, program, store
 

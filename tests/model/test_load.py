@@ -256,7 +256,7 @@ def test_messages_of_every_error_name_the_file(tmp_path: Path):
     ("node", "domains", "said"),
     [
         ("Sigmod(x)", '"": 18', r"version 18 has no such operator; did you mean Sigmoid\?"),
-        ("Gelu(x)", '"": 9', "it is one of version 20"),
+        ("Gelu(x)", '"": 9', "it is one since 20"),
         ("my.company.Fancy(x)", '"": 18, "my.company": 1', "define it as a function"),
         ("com.microsoft.Tokenizer(x)", '"": 18, "com.microsoft": 1', r"ostinato\.onnxruntime"),
     ],

@@ -5,17 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from ostinato.program.expr import Access, Axis, Expr, Load, Reduced, constant, op
-from ostinato.program.nodes import (
-    Buffer,
-    Carry,
-    Interface,
-    Kernel,
-    Loop,
-    Program,
-    Reduce,
-    Stmt,
-    Store,
-)
+from ostinato.program.kernel import Kernel, Reduce, Store
+from ostinato.program.nodes import Buffer, Carry, Interface, Loop, Program, Stmt
 from ostinato.sizes.dims import product, symbol
 
 

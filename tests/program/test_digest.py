@@ -7,7 +7,8 @@ import pytest
 
 from ostinato.program.digest import digest
 from ostinato.program.expr import Axis, Expr, cast, constant, op
-from ostinato.program.nodes import Buffer, Kernel, Program
+from ostinato.program.kernel import Kernel
+from ostinato.program.nodes import Buffer, Program
 from tests.program.programs import at, program, store
 
 

@@ -18,18 +18,16 @@ from ostinato.program.expr import (
     op,
 )
 from ostinato.program.interpreter import run
+from ostinato.program.kernel import Kernel, Reduce, Store
 from ostinato.program.nodes import (
     Branch,
     Buffer,
     Carry,
     Check,
     Interface,
-    Kernel,
     Loop,
     Program,
-    Reduce,
     Require,
-    Store,
 )
 from ostinato.program.verify import ProgramError, verify
 from ostinato.sizes.dims import symbol

@@ -14,7 +14,8 @@ from ostinato.program.expr import (
     constant,
     op,
 )
-from ostinato.program.nodes import Branch, Carry, Check, Kernel, Loop, Reduce, Require, Store
+from ostinato.program.kernel import Kernel, Reduce, Store
+from ostinato.program.nodes import Branch, Carry, Check, Loop, Require
 from ostinato.program.printer import kernel_text, text
 from ostinato.sizes.dims import symbol
 from tests.program.programs import at, gru, program, store

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from ostinato.program.expr import Axis, Extent, Index, Reduced, cast, constant, op
-from ostinato.program.nodes import Kernel, Reduce
+from ostinato.program.kernel import Kernel, Reduce
 from ostinato.program.resized import Resized
 from ostinato.sizes.dims import Size, symbol
 from tests.program.programs import at, store

@@ -22,16 +22,15 @@ from ostinato.program.expr import (
     op,
 )
 from ostinato.program.functions import NAMES
+from ostinato.program.kernel import Kernel, Reduce
 from ostinato.program.nodes import (
     Branch,
     Buffer,
     Carry,
     Check,
     Interface,
-    Kernel,
     Loop,
     Program,
-    Reduce,
     Require,
 )
 from ostinato.program.verify import ARITY, ProgramError, verify

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ostinato import InferenceSession
-from ostinato.errors import InputError, RunError
+from ostinato.errors import InputError, RunError, ShapeError
 from tests.golden import parse
 
 PLACES = parse("g (float[N] x) => (int64[1, K] p, float[N] y) { p = NonZero(x)  y = Neg(x) }")
@@ -137,3 +137,13 @@ def test_memory_for_the_most_is_not_taken_where_it_is_out_of_proportion():
     x = np.zeros(1_000_000, np.float32)
     x[[5, 7]] = 1
     assert one.run(None, {"x": x})[0].tolist() == [[25, 35], [35, 49]]
+
+
+def test_of_a_constant_without_rows_none_are_chosen():
+    model = parse("""
+        g (bool[N] c) => (float[K, 3] y) <float[0, 3] rows = {}> { y = Compress<axis = 0>(rows, c) }
+        """)
+    one = session(model)
+    assert one.run(None, {"c": np.zeros(0, bool)})[0].shape == (0, 3)
+    with pytest.raises(ShapeError, match="beyond the condition"):
+        one.run(None, {"c": np.ones(1, bool)})

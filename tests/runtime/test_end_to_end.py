@@ -97,3 +97,16 @@ def test_calls_cost_well_under_a_microsecond() -> None:
     # About 90 and 700 ns on an idle machine; the margin is for a busy one.
     assert nanoseconds(call) < 1000
     assert nanoseconds(lambda: session.run(None, feeds)) < 7000
+
+
+def test_a_bound_call_gives_a_new_list_each_time() -> None:
+    model = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["": 17]>
+        g (float[2] x) => (seq(float[2]) y) { z = Neg(x)  y = SequenceConstruct(x, z) }""")
+    x = np.array([1, 2], np.float32)
+    call = ostinato.InferenceSession(model, cache_dir=None).bind({"x": x})
+    call()
+    first = call.outputs["y"]
+    x[:] = 3
+    call()
+    assert [a.tolist() for a in first] == [[1, 2], [-1, -2]]
+    assert [a.tolist() for a in call.outputs["y"]] == [[3, 3], [-3, -3]]

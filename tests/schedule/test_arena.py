@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from ostinato.program import interpreter
 from ostinato.program.expr import Axis, constant, op
-from ostinato.program.nodes import Branch, Buffer, Carry, Interface, Kernel, Loop, Program, Stmt
+from ostinato.program.kernel import Kernel
+from ostinato.program.nodes import Branch, Buffer, Carry, Interface, Loop, Program, Stmt
 from ostinato.program.verify import verify
 from ostinato.schedule.arena import ALIGNMENT, Arena, plan
 from ostinato.sizes.dims import Size, symbol

@@ -7,7 +7,8 @@ import pytest
 
 from ostinato.machine.record import Machine
 from ostinato.program.expr import Axis, Reduced, op
-from ostinato.program.nodes import Branch, Kernel, Loop, Program, Reduce, statements
+from ostinato.program.kernel import Kernel, Reduce
+from ostinato.program.nodes import Branch, Loop, Program, statements
 from ostinato.program.verify import verify
 from ostinato.schedule import blocks
 from ostinato.schedule.blocks import by_blocks as by_blocks_for

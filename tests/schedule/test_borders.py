@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from ostinato.program.expr import Access, Axis, Extent, Index, Load, constant, op
-from ostinato.program.nodes import Kernel, Program
+from ostinato.program.kernel import Kernel
+from ostinato.program.nodes import Program
 from ostinato.schedule.borders import padded_parts
 from ostinato.schedule.elide import LONG_ROW, elide_copies
 from ostinato.sizes.dims import symbol

@@ -6,7 +6,8 @@ import pytest
 
 from ostinato.machine.record import Machine
 from ostinato.program.expr import Axis, Load, Reduced, op, walk
-from ostinato.program.nodes import Kernel, Loop, Program, Reduce
+from ostinato.program.kernel import Kernel, Reduce
+from ostinato.program.nodes import Loop, Program
 from ostinato.schedule.chains import chains_to_axes as chains_to_axes_for
 from ostinato.sizes.dims import symbol
 from tests.program.programs import at, program, store

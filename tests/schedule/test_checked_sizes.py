@@ -8,7 +8,8 @@ import pytest
 
 from ostinato.program import interpreter
 from ostinato.program.expr import Axis, Extent, Index, Reduced, cast, op
-from ostinato.program.nodes import Carry, Check, Kernel, Loop, Program, Reduce
+from ostinato.program.kernel import Kernel, Reduce
+from ostinato.program.nodes import Carry, Check, Loop, Program
 from ostinato.program.verify import verify
 from ostinato.schedule.checked_sizes import checked_sizes, least_sizes
 from ostinato.sizes.dims import Dim, Size, Symbol, floordiv, is_nonnegative, symbol, terms_of

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ostinato.program.expr import Axis, cast, constant, op
-from ostinato.program.nodes import Kernel, Program, Require
+from ostinato.program.kernel import Kernel
+from ostinato.program.nodes import Program, Require
 from ostinato.schedule.checks_first import checks_first
 from tests.program.programs import at, program, store
 from tests.schedule.test_pipeline import assert_same_results, pointwise

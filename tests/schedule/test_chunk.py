@@ -7,7 +7,8 @@ import pytest
 
 from ostinato.machine.record import AVX512, Machine
 from ostinato.program.expr import Axis, Reduced, op
-from ostinato.program.nodes import Kernel, Loop, Program, Reduce
+from ostinato.program.kernel import Kernel, Reduce
+from ostinato.program.nodes import Loop, Program
 from ostinato.schedule.chunk import chunk
 from ostinato.schedule.tile import tile
 from ostinato.sizes.dims import Size, symbol

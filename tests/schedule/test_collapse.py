@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from ostinato.program.expr import Axis, Index, Reduced, cast, op
-from ostinato.program.nodes import Kernel, Program, Reduce
+from ostinato.program.kernel import Kernel, Reduce
+from ostinato.program.nodes import Program
 from ostinato.schedule.collapse import collapse
 from ostinato.sizes.dims import symbol
 from tests.program.programs import at, program, store

@@ -10,7 +10,7 @@ import pytest
 
 from ostinato.machine.record import AVX2, AVX512, NEON, WASM, Machine
 from ostinato.program.expr import Axis, Reduced, cast, op
-from ostinato.program.nodes import Kernel, Reduce
+from ostinato.program.kernel import Kernel, Reduce
 from ostinato.schedule.cost import cheapest_shape
 from ostinato.schedule.lanes import lane_width
 from ostinato.schedule.operands import TYPICAL_EXTENT

@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from ostinato.program.expr import Axis, op
-from ostinato.program.nodes import Branch, Buffer, Carry, Kernel, Loop, Require
+from ostinato.program.kernel import Kernel
+from ostinato.program.nodes import Branch, Buffer, Carry, Loop, Require
 from ostinato.schedule.dead import drop_dead
 from tests.program.programs import at, program, store
 from tests.schedule.test_pipeline import assert_same_results, check, check_unchanged, pointwise

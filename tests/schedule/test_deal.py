@@ -10,7 +10,8 @@ import pytest
 
 from ostinato.machine.record import Machine
 from ostinato.program.expr import Axis
-from ostinato.program.nodes import Kernel, Loop, Program, statements
+from ostinato.program.kernel import Kernel
+from ostinato.program.nodes import Loop, Program, statements
 from ostinato.program.printer import text
 from ostinato.program.verify import ProgramError, verify
 from ostinato.schedule import share as sharing

@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from ostinato.program.expr import Access, Axis, Index, Load, cast, constant, op
-from ostinato.program.nodes import Carry, Kernel, Loop, Program, Stmt, Store
+from ostinato.program.kernel import Kernel, Store
+from ostinato.program.nodes import Carry, Loop, Program, Stmt
 from ostinato.schedule.elide import elide_copies
 from ostinato.sizes.dims import symbol
 from tests.program.programs import at, program, store

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from ostinato.program.expr import Access, Axis, Index, Load, Reduced, constant, op
-from ostinato.program.nodes import Carry, Kernel, Loop, Program, Reduce
+from ostinato.program.kernel import Kernel, Reduce
+from ostinato.program.nodes import Carry, Loop, Program
 from ostinato.schedule.fuse import IN_BETWEEN, Refusal, fuse
 from ostinato.schedule.joining import (
     APART,

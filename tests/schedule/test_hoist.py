@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from ostinato.program.expr import Axis, Index, cast, op
-from ostinato.program.nodes import Branch, Buffer, Carry, Kernel, Loop, Program, Require
+from ostinato.program.kernel import Kernel
+from ostinato.program.nodes import Branch, Buffer, Carry, Loop, Program, Require
 from ostinato.schedule.hoist import hoist
 from ostinato.sizes.dims import symbol
 from tests.program.programs import at, program, store

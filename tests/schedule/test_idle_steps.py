@@ -6,17 +6,8 @@ import numpy as np
 import pytest
 
 from ostinato.program.expr import Axis, Expr, Index, Reduced, constant, op
-from ostinato.program.nodes import (
-    Buffer,
-    Carry,
-    Kernel,
-    Loop,
-    Program,
-    Reduce,
-    Require,
-    Stmt,
-    Store,
-)
+from ostinato.program.kernel import Kernel, Reduce, Store
+from ostinato.program.nodes import Buffer, Carry, Loop, Program, Require, Stmt
 from ostinato.schedule.idle_steps import idle_steps
 from ostinato.sizes.dims import computed, symbol
 from tests.program.programs import at, program, store

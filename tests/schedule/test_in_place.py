@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from ostinato.program.expr import Access, Axis, Extent, Index, Load, cast, constant, op
-from ostinato.program.nodes import Branch, Carry, Kernel, Loop, Program, Store, statements
+from ostinato.program.kernel import Kernel, Store
+from ostinato.program.nodes import Branch, Carry, Loop, Program, statements
 from ostinato.schedule.fuse import STORED_INTO, fuse
 from ostinato.schedule.in_place import store_in_place
 from ostinato.sizes.dims import symbol

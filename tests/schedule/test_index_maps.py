@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from ostinato.program.evaluate import evaluate
 from ostinato.program.expr import Access, Axis, Extent, Index, Reduced, constant, op
-from ostinato.program.nodes import Kernel
+from ostinato.program.kernel import Kernel
 from ostinato.schedule.index_maps import (
     Affine,
     as_expr,

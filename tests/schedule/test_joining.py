@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ostinato.program.expr import Axis, op
-from ostinato.program.nodes import Kernel
+from ostinato.program.kernel import Kernel
 from ostinato.schedule.joining import OTHER_ORDER, bijection, merged
 from tests.program.programs import at, store
 from tests.schedule.test_pipeline import pointwise

@@ -7,7 +7,7 @@ import pytest
 
 from ostinato.machine.record import AVX512, NEON
 from ostinato.program.expr import Access, Axis, Cast, Reduced
-from ostinato.program.nodes import Kernel, Reduce
+from ostinato.program.kernel import Kernel, Reduce
 from ostinato.schedule.lanes import evict_each_other, lane_width, lines_apart
 from ostinato.schedule.tile import estimated_cycles
 from ostinato.sizes.dims import symbol

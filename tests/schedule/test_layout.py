@@ -7,17 +7,8 @@ import pytest
 
 from ostinato.machine.record import Machine
 from ostinato.program.expr import Access, Axis, Index, Reduced, cast, constant, op
-from ostinato.program.nodes import (
-    Buffer,
-    Carry,
-    Interface,
-    Kernel,
-    Loop,
-    Program,
-    Reduce,
-    map_kernels,
-    map_loads,
-)
+from ostinato.program.kernel import Kernel, Reduce, map_loads
+from ostinato.program.nodes import Buffer, Carry, Interface, Loop, Program, map_kernels
 from ostinato.program.words import BYTES, word
 from ostinato.schedule.layout import (
     Layout,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from ostinato.machine.record import AVX512
 from ostinato.program.expr import Axis, Reduced
-from ostinato.program.nodes import Buffer, Kernel, Kind, Reduce
+from ostinato.program.kernel import Kernel, Reduce
+from ostinato.program.nodes import Buffer, Kind
 from ostinato.schedule.operands import (
     DEPTH,
     LONG_DEPTH,

@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from ostinato.program.expr import Axis, op
-from ostinato.program.nodes import Kernel, Program
+from ostinato.program.kernel import Kernel
+from ostinato.program.nodes import Program
 from ostinato.schedule.originals import read_originals
 from ostinato.sizes.dims import symbol
 from tests.program.programs import at, program, store

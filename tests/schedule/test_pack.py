@@ -7,8 +7,9 @@ import pytest
 
 from ostinato.machine.record import Machine
 from ostinato.program.expr import Access, Axis, Index, Load, Reduced, constant, op
+from ostinato.program.kernel import Kernel, Reduce
 from ostinato.program.laid import elements
-from ostinato.program.nodes import Kernel, Loop, Program, Reduce
+from ostinato.program.nodes import Loop, Program
 from ostinato.program.printer import text
 from ostinato.program.verify import verify
 from ostinato.schedule.pack import pack

@@ -12,7 +12,8 @@ import pytest
 from ostinato.machine.record import Machine
 from ostinato.program import interpreter
 from ostinato.program.expr import Access, Axis, Index, Reduced, cast, constant, op
-from ostinato.program.nodes import Carry, Kernel, Loop, Program, Reduce, Store
+from ostinato.program.kernel import Kernel, Reduce, Store
+from ostinato.program.nodes import Carry, Loop, Program
 from ostinato.program.printer import text
 from ostinato.program.verify import verify
 from ostinato.schedule.pipeline import SCHEDULE_PASSES, schedule

@@ -7,7 +7,8 @@ import pytest
 
 import ostinato
 from ostinato.program.expr import Axis, Reduced, constant, op
-from ostinato.program.nodes import Branch, Kernel, Program, Reduce
+from ostinato.program.kernel import Kernel, Reduce
+from ostinato.program.nodes import Branch, Program
 from ostinato.schedule import read_through as module
 from ostinato.schedule.read_through import LEAST_ROWS, read_through
 from ostinato.sizes.dims import Size, symbol
@@ -123,3 +124,12 @@ def test_scaled_keys_have_the_bits_of_known_rows(rows: int) -> None:
         for size in ("N", rows)
     ]
     assert results[0][0].tobytes() == results[1][0].tobytes()
+
+
+def test_a_kernel_that_writes_the_rest_is_no_reader() -> None:
+    made = scores(N)
+    writer, reader = made.body
+    assert isinstance(reader, Kernel)
+    k = Axis("k", DEPTH)
+    rest = Kernel("rest", (k,), (), (store("b", constant(0.0, "float32"), (k, 1)),))
+    check_unchanged(read_through, replace(made, body=(writer, rest)))

@@ -8,7 +8,8 @@ import pytest
 
 from ostinato.machine.record import Machine
 from ostinato.program.expr import Axis, Op, Reduced, cast
-from ostinato.program.nodes import Branch, Buffer, Interface, Kernel, Loop, Program, Reduce
+from ostinato.program.kernel import Kernel, Reduce
+from ostinato.program.nodes import Branch, Buffer, Interface, Loop, Program
 from ostinato.schedule.relayout import (
     LEAST_FAR_USES,
     LEAST_NEAR_USES,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from ostinato.program.expr import Access, Axis, constant, op
-from ostinato.program.nodes import Kernel, Program, Require, Store
+from ostinato.program.kernel import Kernel, Store
+from ostinato.program.nodes import Program, Require
 from ostinato.schedule.replaced import replaced_inputs
 from tests.program.programs import at, program
 from tests.schedule.test_pipeline import pointwise

@@ -4,7 +4,7 @@ import json
 from dataclasses import replace
 
 from ostinato.program.expr import Axis, op
-from ostinato.program.nodes import Kernel
+from ostinato.program.kernel import Kernel
 from ostinato.schedule.pipeline import schedule
 from ostinato.schedule.report import report_kernels, report_unfused_pairs
 from tests.program.programs import at, pointwise, program, store

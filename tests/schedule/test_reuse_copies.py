@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ostinato.program.expr import Access, Axis, Index, Load, constant, op
-from ostinato.program.nodes import Branch, Kernel, Loop, Program, Stmt, Store
+from ostinato.program.kernel import Kernel, Store
+from ostinato.program.nodes import Branch, Loop, Program, Stmt
 from ostinato.schedule.reuse_copies import reuse_copies
 from tests.program.programs import at, program, store
 from tests.schedule.test_pipeline import assert_same_results, check_unchanged, pointwise

@@ -7,7 +7,8 @@ import pytest
 
 from ostinato.machine.record import Machine
 from ostinato.program.expr import Axis, Reduced, op
-from ostinato.program.nodes import Kernel, Loop, Program, Reduce
+from ostinato.program.kernel import Kernel, Reduce
+from ostinato.program.nodes import Loop, Program
 from ostinato.program.verify import verify
 from ostinato.schedule.rows import by_rows as by_rows_for
 from ostinato.sizes.dims import symbol

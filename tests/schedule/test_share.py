@@ -8,17 +8,8 @@ from dataclasses import replace
 import pytest
 
 from ostinato.program.expr import Axis, Reduced, op
-from ostinato.program.nodes import (
-    Branch,
-    Buffer,
-    Carry,
-    Kernel,
-    Loop,
-    Program,
-    Reduce,
-    Require,
-    Tile,
-)
+from ostinato.program.kernel import Kernel, Reduce, Tile
+from ostinato.program.nodes import Branch, Buffer, Carry, Loop, Program, Require
 from ostinato.schedule import share as sharing
 from ostinato.schedule.arena import plan
 from ostinato.schedule.share import Part, Shares, Step, part_of, share, undivided

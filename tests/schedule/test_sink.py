@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from ostinato.program.expr import Axis, Reduced, op
-from ostinato.program.nodes import Branch, Buffer, Carry, Kernel, Loop, Program, Require
+from ostinato.program.kernel import Kernel
+from ostinato.program.nodes import Branch, Buffer, Carry, Loop, Program, Require
 from ostinato.schedule.sink import sink
 from ostinato.sizes.dims import symbol
 from tests.program.programs import at, program, store

@@ -9,7 +9,8 @@ import pytest
 import ostinato
 from ostinato.machine.record import AVX2, Machine
 from ostinato.program.expr import Access, Axis, Index, Load, Reduced, cast, constant, op
-from ostinato.program.nodes import Kernel, Program, Reduce
+from ostinato.program.kernel import Kernel, Reduce
+from ostinato.program.nodes import Program
 from ostinato.program.printer import text
 from ostinato.schedule.operands import DEPTH, row_axes_of_windows
 from ostinato.schedule.shapes import row_tiles, sums_at_once

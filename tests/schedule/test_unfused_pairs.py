@@ -11,7 +11,8 @@ from ostinato.codegen.target import host_target
 from ostinato.model.load import load_model
 from ostinato.passes.pipeline import run_passes
 from ostinato.program.expr import Axis, op
-from ostinato.program.nodes import Branch, Kernel, Program, Stmt, bodies, statements
+from ostinato.program.kernel import Kernel
+from ostinato.program.nodes import Branch, Program, Stmt, bodies, statements
 from ostinato.schedule.fuse import Refusal, fuse
 from ostinato.schedule.joining import IN_PARTS
 from ostinato.schedule.pipeline import schedule

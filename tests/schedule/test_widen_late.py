@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from ostinato.program.expr import Axis, cast, op
-from ostinato.program.nodes import Carry, Kernel, Loop, Program
+from ostinato.program.kernel import Kernel
+from ostinato.program.nodes import Carry, Loop, Program
 from ostinato.schedule.widen_late import widen_late
 from tests.program.programs import at, program, store
 from tests.schedule.test_pipeline import (

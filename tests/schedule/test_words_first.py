@@ -4,7 +4,8 @@ from dataclasses import replace
 
 from ostinato.machine.record import Machine
 from ostinato.program.expr import Axis, Reduced
-from ostinato.program.nodes import Buffer, Interface, Kernel, Program, Reduce
+from ostinato.program.kernel import Kernel, Reduce
+from ostinato.program.nodes import Buffer, Interface, Program
 from ostinato.program.words import BYTES, word
 from ostinato.schedule.words_first import words_first
 from tests.program.programs import at, store

@@ -5,7 +5,8 @@ import pytest
 
 from ostinato.errors import UnsupportedError
 from ostinato.model.load import load_model
-from ostinato.program.nodes import Kernel, Loop, Program, statements
+from ostinato.program.kernel import Kernel
+from ostinato.program.nodes import Loop, Program, statements
 from ostinato.stages.partition import Segment, partition
 from ostinato.stages.stage import Keeping
 from tests.runtime.test_growing import text_model

@@ -164,8 +164,22 @@ def test_a_graph_is_made_as_small_as_what_fails() -> None:
     assert (given["a"] == -1).all()
 
 
-@pytest.mark.parametrize("seed", [36, 49, 122, 5029])
-def test_loops_with_states_of_any_size_agree(seed: int) -> None:
-    """In these: rows chosen of none, parts stored behind rows, a list as an output, inner loops."""
-    outcome = loops.tried(seed)
-    assert outcome.kind.startswith("agree"), outcome.message
+def test_a_short_run_over_loops_finds_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert loops.run(seconds=300, seed=1, count=3, folder=tmp_path) == 0
+    assert "3 agree" in capsys.readouterr().out
+
+
+def test_a_loop_that_computes_something_else_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    right = graphs.ours
+
+    def wrong(model: bytes, feeds: modes.Feeds, mode: modes.Mode) -> Any:
+        outcome, results = right(model, feeds, mode)
+        return outcome, [r + 1 if isinstance(r, np.ndarray) else r for r in results]
+
+    monkeypatch.setattr(graphs, "ours", wrong)
+    assert loops.run(seconds=300, seed=1, count=1, folder=tmp_path) == 1
+    assert (tmp_path / "1.onnx").exists()

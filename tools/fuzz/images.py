@@ -14,6 +14,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+from tools.fuzz.choosing import Chooser
 from tools.fuzz.graphs import Outcome, judged
 from tools.fuzz.modes import Array, mode_of
 from tools.fuzz.seeds import try_seeds
@@ -25,19 +26,15 @@ SIDES = (1, 2, 3, 5, 8, 9, 16, 17, 31, 32)
 CHANNELS = (4, 8, 16, 48, 64)
 
 
-class Network:
+class Network(Chooser):
     """A network under construction. value, channels: what its last node makes."""
 
     def __init__(self, random: np.random.Generator) -> None:
-        self.random = random
+        super().__init__(random)
         self.nodes: list[onnx.NodeProto] = []
         self.constants: list[onnx.TensorProto] = []
         self.value, self.channels = "x", self.choose((1, 3, 4))
         self.earlier: list[tuple[str, int]] = []
-
-    def choose(self, among: Any) -> Any:
-        """One of these."""
-        return among[int(self.random.integers(len(among)))]
 
     def weights(self, *shape: int) -> str:
         """The name of random weights of products that stay about as large as the image."""

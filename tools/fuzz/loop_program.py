@@ -15,6 +15,9 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+from tools.fuzz.choosing import Chooser
+from tools.fuzz.random_graph import Counter
+
 SLOTS = 5
 BEAMS = 2
 
@@ -51,23 +54,11 @@ def updates(
 
 
 @dataclass
-class Names:
-    """Names are unique in the whole model."""
-
-    count: int = 0
-
-    def next(self) -> str:
-        self.count += 1
-        return f"v{self.count}"
-
-
-@dataclass
-class Program:
+class Program(Chooser):
     """A graph that grows; `outer` is the one around it, whose values it reads."""
 
-    random: np.random.Generator
     width: int
-    names: Names
+    names: Counter
     depth: int = 0
     outer: Program | None = None
     nodes: list[onnx.NodeProto] = field(default_factory=list)
@@ -75,12 +66,6 @@ class Program:
     values: dict[str, list[str]] = field(default_factory=lambda: {kind: [] for kind in KINDS})
 
     # Choosing
-
-    def chance(self, probability: float) -> bool:
-        return bool(self.random.random() < probability)
-
-    def choose(self, items: Any) -> Any:
-        return items[int(self.random.integers(len(items)))]
 
     def pick(self, kind: str) -> str:
         """A value of a kind; one that is there, more often newer, or a new one."""
@@ -100,11 +85,9 @@ class Program:
 
     def new(self, kind: str) -> str:
         """A value of a kind, made by one of its rules of what there is."""
-        there = self.pick_there(kind)
-        rules = RULES[kind]
-        name = self.choose(rules)(self) if self.depth < 9 else there or rules[0](self)
+        name = str(self.choose(RULES[kind])(self))
         self.values[kind].append(name)
-        return str(name)
+        return name
 
     # Writing
 
@@ -130,6 +113,11 @@ class Program:
         return Program(self.random, self.width, self.names, self.depth + 1, self)
 
     # What many rules need
+
+    def layer(self, x: str) -> str:
+        """Products of a vector, or of rows, with weights; a vector is added."""
+        product = self.add("MatMul", x, self.weights(self.width, self.width))
+        return self.add("Tanh", self.add("Add", product, self.pick("vec")))
 
     def below(self, limit: int) -> str:
         """A number from 0 to limit - 1 that a run computes."""

@@ -79,8 +79,7 @@ def _vec(p: Program) -> str:
 
 @makes("vec", 3)
 def _layer(p: Program) -> str:
-    product = p.add("MatMul", p.pick("vec"), p.weights(p.width, p.width))
-    return p.add("Tanh", p.add("Add", product, p.pick("vec")))
+    return p.layer(p.pick("vec"))
 
 
 @makes("vec", 2)
@@ -133,10 +132,8 @@ def _of_list(p: Program) -> str:
 
 
 @updates("vec", 2)
-def cell(p: Program, state: str) -> str:
-    """A layer of the state and another vector."""
-    product = p.add("MatMul", state, p.weights(p.width, p.width))
-    return p.add("Tanh", p.add("Add", product, p.pick("vec")))
+def _cell(p: Program, state: str) -> str:
+    return p.layer(state)
 
 
 @updates("vec")

@@ -17,6 +17,8 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
+from tools.fuzz.choosing import Chooser
+
 Array = np.ndarray[Any, Any]
 Shape = tuple[int, ...]
 
@@ -64,10 +66,9 @@ class Counter:
 
 
 @dataclass
-class Builder:
+class Builder(Chooser):
     """One graph that grows; `outer` is the one around it, whose values it captures."""
 
-    random: np.random.Generator
     names: Counter
     functions: dict[str, onnx.FunctionProto]
     depth: int = 0
@@ -77,12 +78,6 @@ class Builder:
     constants: list[onnx.TensorProto] = field(default_factory=list)
 
     # Choosing
-
-    def chance(self, probability: float) -> bool:
-        return bool(self.random.random() < probability)
-
-    def choose(self, items: Sequence[Any]) -> Any:
-        return items[int(self.random.integers(len(items)))]
 
     def pick(self, fits: Callable[[Value], bool] = lambda value: True) -> Value:
         """A value, newer ones more often. Raises `LookupError`."""

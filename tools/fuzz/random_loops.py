@@ -6,11 +6,11 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
-from tools.fuzz import loop_states
-from tools.fuzz.loop_program import KINDS, SHAPES, UPDATES, Array, Names, Program, info, makes
-from tools.fuzz.loop_values import cell
+from tools.fuzz import loop_states, loop_values
+from tools.fuzz.loop_program import KINDS, SHAPES, UPDATES, Array, Program, info, makes
+from tools.fuzz.random_graph import Counter
 
-__all__ = ["loop_states", "random_loop"]
+__all__ = ["loop_states", "loop_values", "random_loop"]
 
 OPSET = 18
 DEEPEST = 2
@@ -32,7 +32,7 @@ def _inner_scan(p: Program) -> str:
     inner = p.inner()
     state, row = inner.names.next(), inner.names.next()
     inner.values["vec"] += [state, row]
-    following = cell(inner, state)
+    following = inner.layer(state)
     result = inner.add("Tanh", inner.pick("vec"))
     infos = [info(name, "vec", p.width) for name in (state, row)]
     outputs = [info(name, "vec", p.width) for name in (following, result)]
@@ -83,7 +83,7 @@ def loop(p: Program, trip: str = "") -> tuple[dict[str, list[str]], list[tuple[s
 def random_loop(seed: int) -> tuple[onnx.ModelProto, dict[str, Array]]:
     """A model with a loop, and its inputs."""
     random = np.random.default_rng(seed)
-    p = Program(random, int(random.choice((3, 4, 8, 16))), Names())
+    p = Program(random, int(random.choice((3, 4, 8, 16))), Counter())
     count = int(random.choice((0, 1, 2, 5)))
     feeds: dict[str, Array] = {
         "x": random.standard_normal(p.width).astype(np.float32),

@@ -6,11 +6,13 @@ Values are `[N, channels, length]`, where the length follows from that of the in
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+
+from tools.fuzz.choosing import Chooser
 
 Array = np.ndarray[Any, Any]
 Length = Callable[[int], int]
@@ -34,13 +36,12 @@ class Value:
 
 
 @dataclass
-class Sketch:
+class Sketch(Chooser):
     """A model that grows.
 
     others: the rank of each value that no block reads, and the model returns.
     """
 
-    random: np.random.Generator
     lines: list[str] = field(default_factory=list)
     constants: dict[str, Array] = field(default_factory=dict)
     frames: list[Value] = field(default_factory=list)
@@ -48,15 +49,9 @@ class Sketch:
     others: dict[str, int] = field(default_factory=dict)
     count: int = 0
 
-    def choose(self, items: Sequence[Any]) -> Any:
-        return items[int(self.random.integers(len(items)))]
-
     def number(self, least: int, most: int) -> int:
         """From `least` to `most`, both included."""
         return int(self.random.integers(least, most + 1))
-
-    def chance(self, probability: float) -> bool:
-        return bool(self.random.random() < probability)
 
     def name(self) -> str:
         self.count += 1

@@ -47,7 +47,8 @@ from ostinato.program.expr import (
     op,
     rewrite,
 )
-from ostinato.program.nodes import Interface, Reduce, Store, identity
+from ostinato.program.kernel import Reduce, Store, identity
+from ostinato.program.nodes import Interface
 from ostinato.records import dataclass
 from ostinato.sizes.dims import Dim, Size, computed, is_nonnegative, product, symbol
 from ostinato.sizes.strides import Shape

@@ -19,7 +19,8 @@ from ostinato.ops.core.literals import sized
 from ostinato.ops.core.moved_rows import Moves, store_at
 from ostinato.ops.core.tensor import Tensor, Value
 from ostinato.program.expr import Access, Axis, Expr, Index, Load, constant, op
-from ostinato.program.nodes import Carry, Stmt, Store
+from ostinato.program.kernel import Store
+from ostinato.program.nodes import Carry, Stmt
 from ostinato.records import dataclass
 from ostinato.sizes.dims import Size
 

@@ -12,7 +12,7 @@ from ostinato.ops.core.draft import Draft
 from ostinato.ops.core.emitter import Emitter
 from ostinato.ops.core.tensor import Tensor, dense, owner, progression_of
 from ostinato.program.expr import Access, Extent, cast
-from ostinato.program.nodes import Store
+from ostinato.program.kernel import Store
 from ostinato.records import dataclass
 from ostinato.sizes.dims import Dim, product
 

@@ -9,7 +9,8 @@ from dataclasses import field
 from ostinato.ops.core.draft import Draft
 from ostinato.ops.core.requirements import Requirements
 from ostinato.program.expr import Axis, Expr, Index
-from ostinato.program.nodes import Carry, Kernel, Loop, Reduce, Stmt, Store
+from ostinato.program.kernel import Kernel, Reduce, Store
+from ostinato.program.nodes import Carry, Loop, Stmt
 from ostinato.records import dataclass
 from ostinato.sizes.dims import Size, computed
 from ostinato.sizes.strides import Shape

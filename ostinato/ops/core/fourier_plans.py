@@ -27,7 +27,7 @@ from ostinato.ops.core.builder import Builder
 from ostinato.ops.core.codelets import PRIMES, Complex, codelet, roots
 from ostinato.ops.core.tensor import Tensor, advance, slice_axis
 from ostinato.program.expr import Expr, constant
-from ostinato.program.nodes import Store
+from ostinato.program.kernel import Store
 from ostinato.records import dataclass
 from ostinato.sizes.strides import Shape
 

@@ -33,7 +33,8 @@ from ostinato.ops.core.tensor import (
     transpose,
 )
 from ostinato.program.expr import ITEM_BYTES, Access, Axis, Extent, Load, cast, walk
-from ostinato.program.nodes import Carry, Kernel, Stmt, statements
+from ostinato.program.kernel import Kernel
+from ostinato.program.nodes import Carry, Stmt, statements
 from ostinato.records import dataclass
 from ostinato.sizes.dims import (
     SPARE,

@@ -20,7 +20,7 @@ from ostinato.ops.core.builder import Builder
 from ostinato.ops.core.literals import sized
 from ostinato.ops.core.tensor import Tensor, Value, slice_axis
 from ostinato.program.expr import Access, Axis, Expr, Index, Load, constant, op
-from ostinato.program.nodes import Store
+from ostinato.program.kernel import Store
 from ostinato.records import dataclass
 from ostinato.sizes.dims import Size, floordiv
 

@@ -23,7 +23,8 @@ from ostinato.program.expr import (
     dtype_of,
     op,
 )
-from ostinato.program.nodes import Carry, Store
+from ostinato.program.kernel import Store
+from ostinato.program.nodes import Carry
 from ostinato.sizes.dims import Size
 from ostinato.sizes.strides import Shape
 

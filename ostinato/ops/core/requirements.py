@@ -10,7 +10,8 @@ from ostinato.ops.core.draft import Draft
 from ostinato.ops.core.literals import sized
 from ostinato.ops.core.tensor import static_shape
 from ostinato.program.expr import ITEM_BYTES, Access, constant, op
-from ostinato.program.nodes import Check, Kernel, Loop, Require, Stmt, Store
+from ostinato.program.kernel import Kernel, Store
+from ostinato.program.nodes import Check, Loop, Require, Stmt
 from ostinato.program.work import fixed_steps, steps
 from ostinato.sizes.dims import (
     MEMORY,

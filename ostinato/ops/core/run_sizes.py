@@ -8,7 +8,8 @@ from ostinato.ops.core.draft import Draft
 from ostinato.ops.core.emitter import Emitter
 from ostinato.ops.core.requirements import Requirements
 from ostinato.program.expr import Access, Axis, Expr, Extent, Index, cast, op
-from ostinato.program.nodes import Reduce, Stmt, Store
+from ostinato.program.kernel import Reduce, Store
+from ostinato.program.nodes import Stmt
 from ostinato.sizes.dims import (
     Dim,
     Size,

@@ -15,7 +15,7 @@ from ostinato.ops.core.tensor import Tensor, Value, slice_axis
 from ostinato.ops.rules.casts import convert
 from ostinato.ops.rules.views import axis_of
 from ostinato.program.expr import Axis, Expr, Index, Load, Reduced, cast, constant, op
-from ostinato.program.nodes import Reduce, Store
+from ostinato.program.kernel import Reduce, Store
 from ostinato.sizes.dims import Size
 
 

@@ -19,7 +19,7 @@ from ostinato.ops.core.tensor import Tensor, Value, advance
 from ostinato.ops.rules.padding import pad
 from ostinato.ops.rules.windows import checked_moves, given_kernel, terms_of
 from ostinato.program.expr import FLOATS, Access, Axis, Expr, Load, Reduced, constant, op
-from ostinato.program.nodes import Reduce, Store
+from ostinato.program.kernel import Reduce, Store
 from ostinato.records import dataclass
 from ostinato.sizes.dims import Dim, Size, ceildiv, exact_quotient, maximum
 from ostinato.sizes.strides import Shape

@@ -13,7 +13,7 @@ from ostinato.ops.core.tensor import Joined, Tensor, Value, advance, expand, sli
 from ostinato.ops.rules.gather import without_axes
 from ostinato.ops.rules.views import axes_of, axis_of
 from ostinato.program.expr import Axis, Expr, Extent, Index, Load, constant, op
-from ostinato.program.nodes import Store
+from ostinato.program.kernel import Store
 from ostinato.sizes.bounds import is_never_negative, unless_negative
 from ostinato.sizes.dims import Dim, Size, is_equal, is_less, is_nonnegative, maximum
 from ostinato.sizes.strides import Shape

@@ -31,7 +31,7 @@ from ostinato.program.expr import (
     dtype_of,
     op,
 )
-from ostinato.program.nodes import Reduce, Store, identity
+from ostinato.program.kernel import Reduce, Store, identity
 from ostinato.sizes.dims import Size, product
 from ostinato.sizes.strides import Shape, dense_strides
 

@@ -25,7 +25,7 @@ from ostinato.program.expr import (
     dtype_of,
     op,
 )
-from ostinato.program.nodes import Reduce, Store, identity
+from ostinato.program.kernel import Reduce, Store, identity
 from ostinato.sizes.dims import Size, ceildiv, exact_quotient, product
 from ostinato.sizes.strides import Shape
 

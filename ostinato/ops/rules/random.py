@@ -36,7 +36,7 @@ from ostinato.program.expr import (
     constant,
     op,
 )
-from ostinato.program.nodes import Store
+from ostinato.program.kernel import Store
 from ostinato.sizes.dims import Size, product
 from ostinato.sizes.strides import Shape
 

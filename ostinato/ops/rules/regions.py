@@ -17,7 +17,8 @@ from ostinato.ops.core.tensor import Tensor, Value, at, slice_axis
 from ostinato.ops.rules.gather import require_all, without_axes
 from ostinato.ops.rules.sampling import Tap, interpolated
 from ostinato.program.expr import Axis, Expr, Index, Load, cast, constant, dtype_of, op
-from ostinato.program.nodes import Carry, Reduce, Store, identity
+from ostinato.program.kernel import Reduce, Store, identity
+from ostinato.program.nodes import Carry
 from ostinato.records import dataclass
 from ostinato.sizes.dims import Size
 from ostinato.sizes.strides import Shape

@@ -36,7 +36,7 @@ from ostinato.program.expr import (
     op,
     walk,
 )
-from ostinato.program.nodes import Store
+from ostinato.program.kernel import Store
 from ostinato.records import dataclass
 from ostinato.sizes.dims import Dim, Size, choose, exact_quotient, floordiv, is_less, minimum
 from ostinato.sizes.strides import Shape

@@ -8,7 +8,7 @@ from ostinato.ops.core.registry import Context, lowers
 from ostinato.ops.core.tensor import Tensor, Value, at, slice_axis
 from ostinato.ops.rules.gather import require_all, without_axes
 from ostinato.program.expr import Axis, Expr, Index, Load, cast, constant, dtype_of, op
-from ostinato.program.nodes import Reduce, identity
+from ostinato.program.kernel import Reduce, identity
 from ostinato.records import dataclass
 from ostinato.sizes.dims import Size
 from ostinato.sizes.strides import Shape

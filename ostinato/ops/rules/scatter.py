@@ -31,7 +31,7 @@ from ostinato.ops.rules.gather import (
 )
 from ostinato.ops.rules.views import axis_of
 from ostinato.program.expr import Access, Axis, Const, Expr, Extent, Index, Load, cast, constant, op
-from ostinato.program.nodes import Store
+from ostinato.program.kernel import Store
 from ostinato.sizes.dims import Size, is_nonnegative, maximum, minimum
 
 COMBINES = {"none": None, "add": "add", "mul": "mul", "min": "min", "max": "max"}

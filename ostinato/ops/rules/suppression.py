@@ -15,7 +15,8 @@ from ostinato.ops.core.tensor import Tensor, Value, at, slice_axis
 from ostinato.ops.rules.compaction import chosen_positions, count_chosen, taken
 from ostinato.ops.rules.gather import require_all
 from ostinato.program.expr import Access, Axis, Expr, Extent, Index, Load, constant, op
-from ostinato.program.nodes import Carry, Store
+from ostinato.program.kernel import Store
+from ostinato.program.nodes import Carry
 from ostinato.records import dataclass
 from ostinato.sizes.dims import Size
 

@@ -10,7 +10,8 @@ from ostinato.ops.core.tensor import Tensor, Value, at, slice_axis, transpose
 from ostinato.ops.rules.compaction import chosen_positions, count_chosen, taken
 from ostinato.ops.rules.views import axis_of
 from ostinato.program.expr import Axis, Expr, Extent, Index, Load, cast, constant, dtype_of, op
-from ostinato.program.nodes import Carry, Store
+from ostinato.program.kernel import Store
+from ostinato.program.nodes import Carry
 from ostinato.records import dataclass
 from ostinato.sizes.dims import Size, product
 

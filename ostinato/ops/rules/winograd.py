@@ -31,7 +31,7 @@ from ostinato.ops.rules.gather import without_axes
 from ostinato.ops.rules.padding import pad
 from ostinato.ops.rules.windows import terms_of, window_load
 from ostinato.program.expr import Expr, Load, Reduced, constant, op
-from ostinato.program.nodes import Reduce, Store
+from ostinato.program.kernel import Reduce, Store
 from ostinato.records import dataclass
 from ostinato.sizes.dims import Size, ceildiv, computed, floordiv, symbols
 from ostinato.sizes.strides import Shape

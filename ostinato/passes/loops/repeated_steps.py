@@ -35,12 +35,13 @@ def find_steps(
     # A chain of element-wise functions is one kernel as it is.
     plain = np.array([facts_of(node.op_type, node.domain).elementwise for node in nodes], bool)
     runs = [run for run in _runs(numbers) if not plain[run[0] : run[0] + run[2]].all()]
-    uses = _Uses.of(nodes) if runs else None
+    if not runs:
+        return None
+    uses = _Uses.of(nodes)
     for begin, length, period in runs[:_MOST_RUNS]:
         # Known once some repetition was all but steps, and then far cheaper than to connect others.
         if sizes is not None and not _may_keep_shapes(nodes[begin : begin + length], period, sizes):
             continue
-        assert uses is not None
         phases = _phases(uses.waiting(begin, length), period)
         best = _best(nodes, made, phases, (begin, length, period), most_last)
         if best is not None and _recurs(best[0]):

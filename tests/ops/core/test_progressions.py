@@ -20,7 +20,8 @@ from ostinato.machine.record import Machine
 from ostinato.model.load import load_model
 from ostinato.ops.core.progressions import Picks, injective, whole
 from ostinato.ops.core.tensor import Tensor, progression_of
-from ostinato.program.nodes import Kernel, Program, statements
+from ostinato.program.kernel import Kernel
+from ostinato.program.nodes import Program, statements
 from ostinato.schedule.pipeline import schedule
 from ostinato.sizes.dims import symbol
 from ostinato.sizes.progressions import Progression, bounds
